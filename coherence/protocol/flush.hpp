@@ -147,6 +147,9 @@ class FlushRequester {
     void start(VolumeId volume, HostSet homes, WaiterToken waiter, FlushActions& actions);
     // flushed.
     void on_message(const Message& message, FlushActions& actions);
+    // The session that saw the loss has ended: what it noted no longer fails the flushes of this volume. (Sessions keep
+    // their own notes once they are told apart.)
+    void reset(VolumeId volume);
     // Unanswered flushes are sent again.
     void on_peer_up(HostId host, FlushActions& actions);
 

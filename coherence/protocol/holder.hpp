@@ -50,6 +50,7 @@ class Holder {
     void on_message(const Event& event, Actions& actions);
     void on_grant(const Event& event, Holding& holding, Actions& actions);
     void on_data(const Event& event, Holding& holding, Actions& actions);
+    static void take_bytes(const Event& event, Holding& holding, Actions& actions);
     void on_acknowledge(const Event& event, Holding& holding, Actions& actions);
     void on_no_space(const Event& event, Holding& holding, Actions& actions);
     static bool hear(Holding& holding, const Message& message);

@@ -46,6 +46,7 @@ class Home {
     void order(PageId page, Claim& claim, Request request, Actions& actions);
     void order_shared(PageId page, Claim& claim, Request& request, Actions& actions);
     void order_exclusive(PageId page, Claim& claim, Request& request, Actions& actions);
+    HostId copy_source(const Claim& claim) const;
     void on_done(const Event& event, Actions& actions);
     void on_evict(const Event& event, Actions& actions);
     bool may_evict(const Claim& claim, const Message& message) const;
