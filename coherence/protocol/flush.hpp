@@ -62,6 +62,7 @@ class FlushHome {
 
     size_t flush_count() const { return flushes_.size(); }
     size_t outstanding_copy_count() const;
+    bool waits_for_copies() const;  // some flush has all answers, but not all copies
     uint32_t holder_count(VolumeId volume, HostId host) const;
 
   private:

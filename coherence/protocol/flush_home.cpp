@@ -32,6 +32,10 @@ size_t FlushHome::outstanding_copy_count() const {
     return count;
 }
 
+bool FlushHome::waits_for_copies() const {
+    return std::ranges::any_of(flushes_, [](const Flush& flush) { return flush.unanswered == 0 && !flush.in_store; });
+}
+
 void FlushHome::holder_added(PageId page, HostId host) {
     ++volume_of(page.volume()).holder_counts[host];
 }

@@ -248,6 +248,7 @@ void Holder::complete(PageId page, Holding& holding, Actions& actions) {
     } else {
         actions.about_frame(Action::Kind::release_frame, page, awaited.landing);
     }
+    repeat_write_back(holding);
     holding.ownership = awaited.grants_exclusive ? Ownership::exclusive : Ownership::shared;
     holding.tenure = awaited.granted;
     holding.sequence = 0;

@@ -86,6 +86,7 @@ class Holder {
     void keep(PageId page, Holding& holding, Tenure order, Position position, Actions& actions);
     void let_go(PageId page, Holding& holding, Actions& actions);
     void end_write_backs(PageId page, Holding& holding, Actions& actions);
+    void repeat_write_back(Holding& holding);
     void forget_kept(PageId page, Holding& holding, Actions& actions);
     static bool is_applicable(const Holding& holding, const Successor& order);
     static bool is_answered_blindly(const Holding& holding, const Successor& order);

@@ -210,6 +210,13 @@ void Holder::end_write_backs(PageId page, Holding& holding, Actions& actions) {
         actions.about_waiter(Action::Kind::written, page, waiters_.take_first(holding.writing_waiters).token);
 }
 
+// The answer to the write-back on its way is lost, or will be for an older tenure. Its sectors are still marked as
+// writing, and the next one takes them along.
+void Holder::repeat_write_back(Holding& holding) {
+    holding.writing_back = false;
+    waiters_.splice(holding.write_waiters, holding.writing_waiters);
+}
+
 void Holder::start_eviction(PageId page, Holding& holding, DirtyMask dirty, Actions& actions) {
     // It is wanted again, or on its way home anyway.
     if (!holding.waiters.empty() || holding.awaited.request_id != 0 || !holding.successors.empty() ||

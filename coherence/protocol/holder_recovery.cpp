@@ -78,10 +78,8 @@ void Holder::on_peer_up(const Event& event, Actions& actions) {
         if (holding.home == event.host) {
             if (is_new) home_restarted(page, holding, event.incarnation, actions);
             if (holding.frame != no_frame) {
-                // A write-back on its way is lost, and so may be its answer: it is made again once confirmed.
                 holding.unconfirmed = true;
-                holding.writing_back = false;
-                waiters_.splice(holding.write_waiters, holding.writing_waiters);
+                repeat_write_back(holding);
             }
             if (holding.frame != no_frame || holding.kept_frame != no_frame) send_hello(page, holding, actions);
             if (holding.awaited.request_id != 0) actions.send(holding.home, request_message(page, holding));

@@ -205,8 +205,8 @@ void Home::order_exclusive(PageId page, Claim& claim, Request& request, Actions&
     claim.anchor = no_host;
 }
 
-// A reader whose `copy` for another one may still be on its way, though home has the bytes by now: the drop may overtake
-// that copy, so this reader must keep the page as if it were the anchor.
+// A reader whose `copy` for another one may still be on its way, though home has the bytes by now: the drop may
+// overtake that copy, so this reader must keep the page as if it were the anchor.
 HostId Home::copy_source(const Claim& claim) const {
     HostId source = no_host;
     requests_.for_each(claim.orders, [&](const Request& open) {

@@ -29,7 +29,7 @@ Cluster::Cluster(uint64_t seed, bool with_faults, bool traces)
       faults_(Random(seed).split(3)),
       store_(Random(seed).split(4)),
       ranges_(1, first_hosts(scenario_.host_count), pages_per_range),
-      truth_(*this) {
+      truth_(*this, coverage_) {
     for (unsigned index = 0; index < scenario_.page_count; ++index) {
         // Some pages share a range, some a stripe.
         const uint64_t number = index * (workload_.chance(50) ? 1 : pages_per_range);
@@ -286,6 +286,7 @@ void Cluster::deliver(const Task& task) {
             host.memory.flush_requester.on_message(message, actions);
         else
             host.memory.flush_home.on_message(message, actions);
+        if (host.memory.flush_home.waits_for_copies()) coverage_.reached(Sometimes::flush_waited_for_a_copy);
         return perform_flush(host, actions);
     }
     Event event = Event::message_of(message);

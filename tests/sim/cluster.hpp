@@ -129,6 +129,7 @@ class Cluster : public Truth::World {
     std::vector<PageId> pages_;
     RangeMap ranges_;
     std::vector<SimHost> hosts_;
+    Coverage coverage_;
     Truth truth_;
     std::array<std::array<uint32_t, 8>, 8> link_epoch_{};
     std::array<std::array<bool, 8>, 8> link_is_up_{};
@@ -147,7 +148,6 @@ class Cluster : public Truth::World {
     unsigned crash_count_ = 0;
     uint64_t trace_hash_ = 0;
     uint64_t event_count_ = 0;
-    Coverage coverage_;
     protocol::Actions actions_;
 };
 

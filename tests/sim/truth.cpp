@@ -22,6 +22,7 @@ void Truth::check_read(PageId page_id, const Content& content) {
             require(may_be_lost(lost), "D3: a write is lost though its host and its home live");
             require(!lost.replied || lost.verifier != world_.verifier_of(page_id),
                     "D4: a write is lost and the verifier did not change");
+            coverage_.reached(Sometimes::write_lost);
             page.log.pop_back();
         }
         require(page.log.back().content.version == content.version, "I2: a lost write came back");

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "coherence/protocol/flush.hpp"
+#include "tests/sim/coverage.hpp"
 #include "tiers/page.hpp"
 
 namespace tarn::sim {
@@ -38,7 +39,7 @@ class Truth {
         virtual uint32_t incarnation_of(HostId host) const = 0;
         virtual protocol::Verifier verifier_of(PageId page) const = 0;
     };
-    explicit Truth(const World& world) : world_(world) {}
+    Truth(const World& world, Coverage& coverage) : world_(world), coverage_(coverage) {}
 
     void check_read(PageId page, const Content& content);
     // Changes the content of the frame; returns the version.
@@ -69,6 +70,7 @@ class Truth {
     bool may_be_lost(const Version& version) const;
 
     const World& world_;
+    Coverage& coverage_;
     uint64_t last_version_ = 0;
     std::map<PageId, Page> pages_;
 };
