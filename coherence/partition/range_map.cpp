@@ -1,0 +1,26 @@
+#include "coherence/partition/range_map.hpp"
+
+#include <algorithm>
+
+#include "utils/assert.hpp"
+
+namespace tarn {
+
+RangeMap::RangeMap(uint32_t epoch, std::span<const HostId> hosts, uint64_t pages_per_range)
+    : epoch_(epoch), host_count_(static_cast<uint32_t>(hosts.size())), pages_per_range_(pages_per_range) {
+    TARN_ASSERT(!hosts.empty() && hosts.size() <= hosts_max);
+    TARN_ASSERT(pages_per_range > 0);
+    for (const HostId host : hosts) TARN_ASSERT(host < hosts_max);
+    std::ranges::copy(hosts, hosts_.begin());
+}
+
+uint64_t RangeMap::homes_of(VolumeId volume, uint64_t page_count) const {
+    // Round-robin: after host_count_ ranges every host has been named.
+    const uint64_t range_count = (page_count + pages_per_range_ - 1) / pages_per_range_;
+    uint64_t homes = 0;
+    for (uint64_t range = 0; range < std::min<uint64_t>(range_count, host_count_); ++range)
+        homes |= uint64_t{1} << find(PageId::of(volume, range * pages_per_range_)).home;
+    return homes;
+}
+
+}  // namespace tarn

@@ -1,0 +1,49 @@
+// RangeMap: which host is the home of a page. The only place that knows how ranges are placed.
+//
+// A value: looked up once per request, never changed in place. A new placement is a new map with a higher epoch, and
+// the epoch travels in every message, so that a host with an old map is refused instead of misled. Ranges of a volume
+// lie round-robin on the hosts, each volume starting at another host; tables of single ranges (moves, range owners)
+// come with the control plane and change only find().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "tiers/page.hpp"
+
+namespace tarn {
+
+inline constexpr uint64_t range_size_bytes_default = uint64_t{64} << 20;
+inline constexpr uint64_t pages_per_range_default = range_size_bytes_default / page_size;
+
+class RangeMap {
+  public:
+    struct Placement {
+        HostId home = no_host;
+        HostId owner = no_host;  // the range owner (DEX); nobody yet
+        uint32_t epoch = 0;      // of the map that said so
+    };
+
+    // hosts: in the order of the configuration, the same on every host; at least one, at most hosts_max.
+    RangeMap(uint32_t epoch, std::span<const HostId> hosts, uint64_t pages_per_range = pages_per_range_default);
+
+    Placement find(PageId page) const {
+        const uint64_t range = page.number() / pages_per_range_;
+        return {.home = hosts_[(page.volume() + range) % host_count_], .owner = no_host, .epoch = epoch_};
+    }
+
+    // Every host that is the home of one of the first page_count pages of the volume: those a flush must ask.
+    uint64_t homes_of(VolumeId volume, uint64_t page_count) const;
+
+    uint32_t epoch() const { return epoch_; }
+    uint64_t pages_per_range() const { return pages_per_range_; }
+
+  private:
+    uint32_t epoch_;
+    uint32_t host_count_;
+    uint64_t pages_per_range_;
+    std::array<HostId, hosts_max> hosts_{};
+};
+
+}  // namespace tarn

@@ -1,0 +1,106 @@
+// Action: what a stripe wants done. Stripe::on() appends them; the executor performs them.
+//
+// In the order of the list and still under the stripe's latch: everything about frames, home's bytes and the flush
+// books. After the latch is released, in any order: send, send_home_bytes, wake, written, record_loss; but a frame that
+// one of them names is pinned (or its bytes copied) in list order, since a later action may release it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "coherence/protocol/event.hpp"
+#include "coherence/protocol/message.hpp"
+#include "tiers/page.hpp"
+
+namespace tarn::protocol {
+
+struct Action {
+    enum class Kind : uint8_t {
+        nothing,
+
+        // Messages.
+        send,  // to, message; frame: its payload as it is now, or no_frame. Writers stay out until it is sent (I9)
+        send_home_bytes,  // to, message: add home's bytes of the page (home frame, else store; flag_zero if never
+                          // written), set flag_payload and send. To this host itself: place them in message.frame and
+                          // deliver the message as an event
+
+        // Local operations.
+        wake,     // waiter, page, frame, ownership: do the access, then deliver `served`
+        fail,     // waiter, page: no space; no `served` follows
+        written,  // waiter, page: answers the event write_back
+
+        // Frames of the Holder.
+        quiesce,     // page, frame: refuse new latches; when the last is gone deliver `quiesced` (at once, if none)
+        set_access,  // page, frame, ownership: bind the frame to the page and open it so far; none: unbind it, but it
+                     // stays taken. Ends a quiesce
+        begin_writing,  // frame: writing |= dirty, dirty = 0 (the frame is quiet)
+        clear_writing,  // frame: writing = 0
+        clear_dirty,    // frame: dirty = writing = 0 (the frame is quiet, or Shared)
+        mark_dirty,     // frame: dirty = all sectors
+        release_frame,  // frame: back to the pool once no send pins it
+
+        // Home's bytes.
+        apply_copy,  // page, tenure, sequence, mask, frame, borrowed: these are home's bytes now. A frame that is not
+                     // borrowed is the executor's to keep; a borrowed one is copied
+
+        // The books of FlushHome, which spans stripes.
+        holder_added,    // page, to: one more page of this volume that this host, and not home, has the bytes of
+        holder_removed,  // the same, one less
+        copy_expected,   // page, tenure: bytes on their way home
+        copy_arrived,    // page, tenure
+
+        // The store.
+        record_loss,  // page: raise the volume's loss generation durably, then deliver `loss_recorded`
+    };
+
+    Kind kind = Kind::nothing;
+    HostId to = no_host;
+    Ownership ownership = Ownership::none;
+    DirtyMask mask = 0;
+    bool borrowed = false;
+    FrameId frame = no_frame;
+    uint32_t sequence = 0;
+    PageId page{};
+    Tenure tenure = 0;
+    WaiterToken waiter = 0;
+    Message message{};
+};
+
+// Reused from step to step: cleared by the caller, so that its memory is allocated once.
+class Actions {
+  public:
+    Actions() { list_.reserve(64); }
+
+    void clear() { list_.clear(); }
+    size_t size() const { return list_.size(); }
+    Action& operator[](size_t index) { return list_[index]; }
+    auto begin() const { return list_.begin(); }
+    auto end() const { return list_.end(); }
+
+    Action& add(Action::Kind kind, PageId page) {
+        Action& action = list_.emplace_back();
+        action.kind = kind;
+        action.page = page;
+        return action;
+    }
+    void send(HostId to, const Message& message, FrameId payload = no_frame) {
+        Action& action = add(Action::Kind::send, message.page);
+        action.to = to;
+        action.message = message;
+        action.frame = payload;
+    }
+    void about_frame(Action::Kind kind, PageId page, FrameId frame) { add(kind, page).frame = frame; }
+    void set_access(PageId page, FrameId frame, Ownership ownership) {
+        Action& action = add(Action::Kind::set_access, page);
+        action.frame = frame;
+        action.ownership = ownership;
+    }
+    void about_waiter(Action::Kind kind, PageId page, WaiterToken waiter) { add(kind, page).waiter = waiter; }
+    void about_holder(Action::Kind kind, PageId page, HostId host) { add(kind, page).to = host; }
+    void about_copy(Action::Kind kind, PageId page, Tenure tenure) { add(kind, page).tenure = tenure; }
+
+  private:
+    std::vector<Action> list_;
+};
+
+}  // namespace tarn::protocol

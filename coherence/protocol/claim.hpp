@@ -1,0 +1,59 @@
+// Claim: home's record of one page that somebody holds or waits for. No claim: nobody does, home's bytes are current.
+#pragma once
+
+#include "coherence/protocol/host_set.hpp"
+#include "coherence/protocol/message.hpp"
+#include "coherence/protocol/node_pool.hpp"
+#include "coherence/protocol/position.hpp"
+#include "tiers/page.hpp"
+
+namespace tarn::protocol {
+
+// A host's request. It is queued while the page is resolved, then ordered, and open until its requester is done.
+struct Request {
+    MessageKind kind{};  // get_shared, get_exclusive, get_exclusive_no_read
+    HostId requester = no_host;
+    uint16_t shard = 0;
+    RequestId request_id = 0;
+    FrameId frame = no_frame;
+
+    // Once ordered:
+    Tenure tenure = 0;
+    HostId source = no_host;  // who sends the bytes; no_host: home, or nobody
+    HostId keeper = no_host;  // who keeps the whole page until this is done and its home copy applied
+    HostSet ackers = 0;
+
+    HostSet hosts() const { return set_of(requester) | set_of(source) | set_of(keeper) | ackers; }
+};
+
+// Bytes that an order sent on their way home: one per `move` and per `drop` to the anchor.
+struct HomeCopy {
+    Tenure tenure = 0;  // of the order
+    HostId host = no_host;
+    bool clean = false;  // it answered that it wrote nothing; waits for the copies before it
+};
+
+struct Claim {
+    Tenure tenure = 0;
+    HostId owner = no_host;
+    HostId anchor = no_host;  // the reader that must keep the bytes as long as home lacks them
+    HostSet readers = 0;
+    Position applied;  // how new home's own bytes are
+
+    NodeList orders;  // of Request, in tenure order, until done
+    NodeList queue;   // of Request, in order of arrival
+    NodeList copies;  // of HomeCopy, in tenure order, until applied
+
+    bool resolving = false;
+    bool loss_pending = false;  // the loss generation must be durable before the page is served again
+    HostSet missing = 0;        // whose reports the resolve waits for
+    HostSet recalled = 0;
+    HostSet keepers = 0;      // while home recovers: who reported kept bytes
+    HostId booked = no_host;  // what the flush books know: the owner, or the anchor
+
+    // Nobody may write without home's order, and everything written before is here.
+    bool home_has_bytes() const { return owner == no_host && applied >= last_before(tenure); }
+    HostSet holders() const { return readers | set_of(owner) | set_of(anchor); }
+};
+
+}  // namespace tarn::protocol

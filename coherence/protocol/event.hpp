@@ -1,0 +1,104 @@
+// Event: what happens to a stripe. The executor fills one in and gives it to Stripe::on() under the stripe's latch.
+//
+// Every event is delivered exactly once. Messages come decoded (message.hpp), from the peer's present incarnation, and
+// never before the peer's hello messages for this link were all delivered; besides that, in any order.
+#pragma once
+
+#include <cstdint>
+
+#include "coherence/protocol/message.hpp"
+#include "tiers/page.hpp"
+
+namespace tarn::protocol {
+
+enum class Ownership : uint8_t { none, shared, exclusive };
+
+enum class Want : uint8_t {
+    shared,
+    exclusive,
+    exclusive_no_read,  // the whole page will be written from bytes already received; cannot be cancelled
+};
+
+using WaiterToken = uint64_t;  // means something to the executor only
+
+struct Event {
+    enum class Kind : uint8_t {
+        // Local threads, to the Holder.
+        acquire,  // page, want, waiter, frame (free, now ours; comes back by release_frame if it is not needed)
+        served,   // page: one woken operation has had its access; once per wake that did not fail
+        cancel,   // page, waiter: nobody waits any more; ignored for waiters already woken, and for exclusive_no_read
+        evict,    // page: a hint from replacement; without effect on a page that is busy, waited for or written back
+        write_back,  // page, waiter: answered by one `written` action with that waiter, when home has (or counts) the
+                     // bytes
+        quiesced,  // page, dirty: answers the action quiesce; no local latch on the frame, none can be taken, and dirty
+                   // is
+                   // the union of its dirty and writing masks
+
+        // The network.
+        message,    // message, frame: where its payload lies (with flag_zero: a cleared frame); no_space, stored_tenure
+        peer_up,    // host, incarnation, previous_incarnation (0: never met): a new link to this host; see Stripe
+        recovered,  // every peer's hello messages were delivered since this home started without its arena: it may
+                    // serve
+
+        // The store.
+        loss_recorded,  // page: the action record_loss is durable
+    };
+
+    Kind kind{};
+    Want want{};
+    DirtyMask dirty = 0;
+    HostId host = no_host;
+    FrameId frame = no_frame;
+    bool borrowed = false;  // the payload is a frame of the Holder of this very stripe: to be copied, not taken over
+    bool no_space = false;  // message get_exclusive…: the store cannot reserve room for this page
+    Incarnation incarnation = 0;
+    Incarnation previous_incarnation = 0;
+    Tenure stored_tenure = 0;  // message hello: tenure of the page in the store, 0 if it was never written
+    PageId page{};
+    WaiterToken waiter = 0;
+    Message message{};
+
+    static Event acquire_of(PageId page, Want want, WaiterToken waiter, FrameId frame) {
+        Event event;
+        event.kind = Kind::acquire;
+        event.page = page;
+        event.want = want;
+        event.waiter = waiter;
+        event.frame = frame;
+        return event;
+    }
+    // served, evict
+    static Event about(Kind kind, PageId page) {
+        Event event;
+        event.kind = kind;
+        event.page = page;
+        return event;
+    }
+    // cancel, write_back
+    static Event about(Kind kind, PageId page, WaiterToken waiter) {
+        Event event = about(kind, page);
+        event.waiter = waiter;
+        return event;
+    }
+    static Event quiesced_of(PageId page, DirtyMask dirty) {
+        Event event = about(Kind::quiesced, page);
+        event.dirty = dirty;
+        return event;
+    }
+    static Event message_of(const Message& message, FrameId frame = no_frame) {
+        Event event = about(Kind::message, message.page);
+        event.frame = frame;
+        event.message = message;
+        return event;
+    }
+    static Event peer_up_of(HostId host, Incarnation incarnation, Incarnation previous) {
+        Event event;
+        event.kind = Kind::peer_up;
+        event.host = host;
+        event.incarnation = incarnation;
+        event.previous_incarnation = previous;
+        return event;
+    }
+};
+
+}  // namespace tarn::protocol

@@ -1,0 +1,192 @@
+// Flush: the pure parts of PROTOCOL.md §4. They span stripes, so each is one per host, under a lock of its own that is
+// taken last (under a stripe's latch for the books) and never held while a stripe is stepped.
+//
+// A flush of a volume passes three of them:
+//   FlushRequester  on the host that received it: asks every home of the volume, answers when all have.
+//   FlushHome       on each home: asks every host that has bytes home lacks, waits for their answers and for the bytes
+//                   then on their way, then for the store.
+//   FlushHolder     on each asked host: answers when the write-backs that the executor began are all applied.
+//
+// The flush is complete only if the write verifier of each home (boot id · loss generation) is still the one under
+// which the writes were made: a restarted home cannot acknowledge what it lost.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "coherence/protocol/event.hpp"
+#include "coherence/protocol/host_set.hpp"
+#include "coherence/protocol/message.hpp"
+
+namespace tarn::protocol {
+
+using Verifier = uint64_t;  // incarnation of the home (upper half) · loss generation of the volume; 0: none
+constexpr Verifier verifier_of(Incarnation incarnation, uint32_t loss_generation) {
+    return Verifier{incarnation} << 32 | loss_generation;
+}
+
+struct FlushAction {
+    enum class Kind : uint8_t {
+        send,         // to, message; to this host itself: give it to the other part here
+        store_flush,  // volume, ticket: write home's newer bytes of the volume into the store, flush the device once,
+                      // then FlushHome::on_store_flushed. Tickets that wait together may share one
+        complete,     // waiter, lost: the flush is done; lost: report an error, some write may be gone
+    };
+    Kind kind{};
+    HostId to = no_host;
+    bool lost = false;
+    VolumeId volume = 0;
+    uint64_t ticket = 0;
+    WaiterToken waiter = 0;
+    Message message{};
+};
+using FlushActions = std::vector<FlushAction>;
+
+class FlushHome {
+  public:
+    explicit FlushHome(HostId self) : self_(self) {}
+
+    // The books: the actions of the same names, in the order in which a stripe gave them.
+    void holder_added(PageId page, HostId host);
+    void holder_removed(PageId page, HostId host);
+    // What copy_arrived lets go on is in the actions.
+    void copy_expected(PageId page, Tenure tenure);
+    void copy_arrived(PageId page, Tenure tenure, FlushActions& actions);
+
+    // flush and flush_answer.
+    void on_message(const Message& message, FlushActions& actions);
+    // verifier: of the volume now, as it would be sent with any message.
+    void on_store_flushed(uint64_t ticket, bool failed, Verifier verifier, FlushActions& actions);
+    // A new link: unanswered asks are repeated. A new incarnation has nothing to write back, and asks nothing any more.
+    void on_peer_up(HostId host, bool new_incarnation, FlushActions& actions);
+
+    size_t flush_count() const { return flushes_.size(); }
+    size_t outstanding_copy_count() const;
+    bool waits_for_copies() const;  // some flush has all answers, but not all copies
+    uint32_t holder_count(VolumeId volume, HostId host) const;
+
+  private:
+    struct OutstandingCopy {
+        PageId page;
+        Tenure tenure;
+        uint64_t ticket;
+    };
+    struct Volume {
+        VolumeId volume = 0;
+        uint32_t holder_counts[hosts_max] = {};
+        std::vector<OutstandingCopy> copies;
+    };
+    struct Flush {
+        uint64_t ticket = 0;
+        VolumeId volume = 0;
+        HostId requester = no_host;
+        RequestId request_id = 0;
+        Verifier noted = 0;
+        Verifier known = 0;
+        RequestId ask_id = 0;
+        HostSet unanswered = 0;
+        uint64_t copies_until = 0;  // waits for outstanding copies with at most this ticket
+        bool in_store = false;
+    };
+
+    Volume& volume_of(VolumeId volume);
+    const Volume* find_volume(VolumeId volume) const;
+    void on_flush(const Message& message, FlushActions& actions);
+    void on_answer(HostId host, RequestId ask_id, FlushActions& actions);
+    void ask(const Flush& flush, HostId host, FlushActions& actions) const;
+    void start_store_flush_if_ready(Flush& flush, FlushActions& actions);
+
+    HostId self_;
+    uint64_t last_ticket_ = 0;
+    RequestId last_ask_id_ = 0;
+    std::vector<Volume> volumes_;
+    std::vector<Flush> flushes_;
+};
+
+class FlushHolder {
+  public:
+    explicit FlushHolder(HostId self) : self_(self) {}
+
+    // flush_ask. Returns the waiter under which the executor delivers a `write_back` event for each page of the volume
+    // homed at the asker that has dirty or writing sectors here, evicting frames included; then it calls begun().
+    WaiterToken on_ask(const Message& ask);
+    void begun(WaiterToken waiter, uint32_t write_back_count, FlushActions& actions);
+    // The action `written`. May come before begun().
+    void on_written(WaiterToken waiter, FlushActions& actions);
+    // Asks of the host's earlier link are forgotten, it repeats them.
+    void on_peer_up(HostId host);
+
+    size_t ask_count() const { return asks_.size(); }
+
+  private:
+    struct Ask {
+        WaiterToken waiter = 0;
+        HostId home = no_host;
+        VolumeId volume = 0;
+        RequestId ask_id = 0;
+        int64_t missing = 0;  // may pass below zero before begun
+        bool has_begun = false;
+    };
+    void answer_if_complete(WaiterToken waiter, FlushActions& actions);
+
+    HostId self_;
+    WaiterToken last_waiter_ = 0;
+    std::vector<Ask> asks_;
+};
+
+class FlushRequester {
+  public:
+    explicit FlushRequester(HostId self) : self_(self) {}
+
+    // With each message of a home about a volume: its verifier.
+    void heard(VolumeId volume, HostId home, Verifier verifier);
+    // A write to a page of this home was replied to. Call it again only when heard() changed something since: the
+    // executor may keep the answer per volume and home.
+    void wrote(VolumeId volume, HostId home);
+
+    // Every home of the volume (RangeMap::homes_of), this host included if it is one.
+    void start(VolumeId volume, HostSet homes, WaiterToken waiter, FlushActions& actions);
+    // flushed.
+    void on_message(const Message& message, FlushActions& actions);
+    // The session that saw the loss has ended: what it noted no longer fails the flushes of this volume. (Sessions keep
+    // their own notes once they are told apart.)
+    void reset(VolumeId volume);
+    // Unanswered flushes are sent again.
+    void on_peer_up(HostId host, FlushActions& actions);
+
+    size_t flush_count() const { return flushes_.size(); }
+
+  private:
+    struct Known {
+        VolumeId volume = 0;
+        HostId home = no_host;
+        Verifier current = 0;
+        Verifier noted = 0;   // of the writes since the last success; 0: none
+        bool mixed = false;   // they had several
+        uint64_t writes = 0;  // counts wrote(), so that a flush clears only what it covered
+    };
+    struct Part {
+        HostId home = no_host;
+        Verifier noted = 0;
+        Verifier known = 0;
+        uint64_t writes = 0;
+    };
+    struct Flush {
+        RequestId request_id = 0;
+        VolumeId volume = 0;
+        WaiterToken waiter = 0;
+        HostSet unanswered = 0;
+        bool lost = false;
+        std::vector<Part> parts;
+    };
+
+    Known& known_of(VolumeId volume, HostId home);
+    void send(const Flush& flush, const Part& part, FlushActions& actions) const;
+
+    HostId self_;
+    RequestId last_request_id_ = 0;
+    std::vector<Known> known_;
+    std::vector<Flush> flushes_;
+};
+
+}  // namespace tarn::protocol

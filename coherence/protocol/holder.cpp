@@ -1,0 +1,336 @@
+#include "coherence/protocol/holder.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "utils/assert.hpp"
+
+namespace tarn::protocol {
+
+namespace {
+
+bool suffices(Ownership ownership, Want want) {
+    return ownership == Ownership::exclusive || (ownership == Ownership::shared && want == Want::shared);
+}
+
+MessageKind request_kind(Want want) {
+    switch (want) {
+        case Want::shared: return MessageKind::get_shared;
+        case Want::exclusive: return MessageKind::get_exclusive;
+        case Want::exclusive_no_read: return MessageKind::get_exclusive_no_read;
+    }
+    return MessageKind::get_exclusive;
+}
+
+}  // namespace
+
+Holder::Holder(HostId self, const RangeMap& ranges) : self_(self), ranges_(&ranges) {
+    reserve();
+}
+
+void Holder::reserve() {
+    // One event makes at most one record and one waiter. One order queues one successor; a step of this host's own Home
+    // may give a few orders at once, at most one per open request of a page.
+    holdings_.reserve(2);
+    waiters_.reserve(2);
+    successors_.reserve(hosts_max + 2);
+}
+
+void Holder::on(const Event& event, Actions& actions) {
+    Holding* holding = holdings_.find(event.page);
+    switch (event.kind) {
+        case Event::Kind::acquire: on_acquire(event, actions); break;
+        case Event::Kind::served:
+            TARN_ASSERT(holding != nullptr);
+            on_served(event.page, *holding, actions);
+            break;
+        case Event::Kind::cancel:
+            if (holding != nullptr) on_cancel(event, *holding, actions);
+            break;
+        case Event::Kind::evict:
+            if (holding == nullptr) break;
+            holding->evict_wanted = holding->frame != no_frame;
+            advance(event.page, *holding, actions);
+            break;
+        case Event::Kind::write_back:
+            if (holding == nullptr) {
+                actions.about_waiter(Action::Kind::written, event.page, event.waiter);
+                break;
+            }
+            waiters_.add(holding->write_waiters, {.token = event.waiter});
+            advance(event.page, *holding, actions);
+            break;
+        case Event::Kind::quiesced:
+            TARN_ASSERT(holding != nullptr);
+            on_quiesced(event, *holding, actions);
+            break;
+        case Event::Kind::message: on_message(event, actions); break;
+        case Event::Kind::peer_up: on_peer_up(event, actions); break;
+        case Event::Kind::recovered:
+        case Event::Kind::loss_recorded: TARN_ASSERT(false); break;
+    }
+}
+
+void Holder::on_message(const Event& event, Actions& actions) {
+    const MessageKind kind = event.message.kind;
+    switch (kind) {
+        case MessageKind::move:
+        case MessageKind::move_shared:
+        case MessageKind::copy:
+        case MessageKind::drop: return on_successor(event, actions);
+        case MessageKind::recall: return on_recall(event, actions);
+        default: break;
+    }
+    Holding* holding = holdings_.find(event.page);
+    // A payload lies in the frame that was lent for it, or in one that is ours to take or to release.
+    const bool is_lent = holding != nullptr && event.frame == holding->awaited.landing;
+    bool taken = false;
+    if (holding != nullptr) {
+        const FrameId landing_before = holding->awaited.landing;
+        switch (kind) {
+            case MessageKind::grant: on_grant(event, *holding, actions); break;
+            case MessageKind::data: on_data(event, *holding, actions); break;
+            case MessageKind::acknowledge: on_acknowledge(event, *holding, actions); break;
+            case MessageKind::no_space: on_no_space(event, *holding, actions); break;
+            case MessageKind::evicted:
+            case MessageKind::refused: on_eviction_answer(event, *holding, actions); break;
+            case MessageKind::written_back: on_written_back(event, *holding, actions); break;
+            case MessageKind::free: on_free(event, *holding, actions); break;
+            case MessageKind::confirm: on_confirm(event, *holding, actions); break;
+            default: break;
+        }
+        taken = holding->awaited.landing == event.frame || (is_lent && landing_before == event.frame);
+        advance(event.page, *holding, actions);
+    }
+    if (event.frame != no_frame && !event.borrowed && !is_lent && !taken)
+        actions.about_frame(Action::Kind::release_frame, event.page, event.frame);
+}
+
+RequestId Holder::next_request_id() {
+    if (++last_request_id_ == 0) ++last_request_id_;
+    return last_request_id_;
+}
+
+Message Holder::to_home(MessageKind kind, PageId page, const Holding& holding) const {
+    Message message;
+    message.kind = kind;
+    message.from = self_;
+    message.page = page;
+    message.map_epoch = holding.map_epoch;
+    message.tenure = holding.tenure;
+    return message;
+}
+
+void Holder::on_acquire(const Event& event, Actions& actions) {
+    Holding* holding = holdings_.find(event.page);
+    if (holding == nullptr) {
+        const RangeMap::Placement placement = ranges_->find(event.page);
+        holding = &holdings_.insert(event.page);
+        holding->home = placement.home;
+        holding->map_epoch = placement.epoch;
+    }
+    waiters_.add(holding->waiters, {.token = event.waiter, .want = event.want});
+    if (holding->spare == no_frame)
+        holding->spare = event.frame;
+    else
+        actions.about_frame(Action::Kind::release_frame, event.page, event.frame);
+    advance(event.page, *holding, actions);
+}
+
+void Holder::on_cancel(const Event& event, Holding& holding, Actions& actions) {
+    // What was there before a whole-page write may be gone already: such a write is carried out.
+    waiters_.remove_if(holding.waiters, [&](const Waiter& waiter) {
+        return waiter.token == event.waiter && waiter.want != Want::exclusive_no_read;
+    });
+    advance(event.page, holding, actions);
+}
+
+void Holder::on_served(PageId page, Holding& holding, Actions& actions) {
+    TARN_ASSERT(holding.unserved_count > 0);
+    --holding.unserved_count;
+    if (holding.blank) {
+        // The page is whole now, and everyone else who waited for this grant may have it.
+        holding.blank = false;
+        actions.set_access(page, holding.frame, holding.ownership);
+        wake_waiters(page, holding, actions);
+    }
+    if (holding.unserved_count == 0) send_done(page, holding, actions);
+    advance(page, holding, actions);
+}
+
+void Holder::send_done(PageId page, Holding& holding, Actions& actions) {
+    if (!std::exchange(holding.done_due, false)) return;
+    Message done = to_home(MessageKind::done, page, holding);
+    done.request_id = holding.done_id;
+    actions.send(holding.home, done);
+}
+
+// True if the message is about the present order of the request that waits.
+bool Holder::hear(Holding& holding, const Message& message) {
+    Awaited& awaited = holding.awaited;
+    if (awaited.request_id == 0 || awaited.request_id != message.request_id) return false;
+    if (message.tenure < holding.floor || message.tenure < awaited.heard_tenure) return false;
+    if (message.tenure > awaited.heard_tenure) {
+        awaited.heard_tenure = message.tenure;
+        awaited.heard = 0;
+        awaited.has_bytes = false;
+    }
+    return true;
+}
+
+void Holder::on_grant(const Event& event, Holding& holding, Actions& actions) {
+    const Message& message = event.message;
+    Awaited& awaited = holding.awaited;
+    if (!hear(holding, message)) return;
+    // Home's bytes are not an acknowledgement: the Holder on home's host may be a reader that has yet to answer.
+    if (message.has_bytes()) take_bytes(event, holding, actions);
+    awaited.granted = message.tenure;
+    awaited.grants_exclusive = message.has(flag_exclusive);
+    awaited.needs_bytes = message.has_bytes() || message.host != no_host;
+    awaited.ackers = message.hosts;
+    // Home believes that our own copy is current. If it is not there, home must find out.
+    const bool lacks_base = !awaited.needs_bytes && awaited.want != Want::exclusive_no_read &&
+                            (holding.frame == no_frame || holding.tenure + 1 != message.tenure);
+    if (lacks_base) {
+        awaited.granted = 0;
+        Message resolve = to_home(MessageKind::resolve, event.page, holding);
+        resolve.request_id = awaited.request_id;
+        actions.send(holding.home, resolve);
+    }
+}
+
+void Holder::on_data(const Event& event, Holding& holding, Actions& actions) {
+    if (!hear(holding, event.message)) return;
+    holding.awaited.heard |= set_of(event.message.from);
+    take_bytes(event, holding, actions);
+}
+
+void Holder::take_bytes(const Event& event, Holding& holding, Actions& actions) {
+    Awaited& awaited = holding.awaited;
+    if (event.frame != awaited.landing) {
+        actions.about_frame(Action::Kind::release_frame, event.page, awaited.landing);
+        awaited.landing = event.frame;
+    }
+    awaited.has_bytes = true;
+}
+
+void Holder::on_acknowledge(const Event& event, Holding& holding, Actions&) {
+    if (hear(holding, event.message)) holding.awaited.heard |= set_of(event.message.from);
+}
+
+void Holder::on_no_space(const Event& event, Holding& holding, Actions& actions) {
+    Awaited& awaited = holding.awaited;
+    if (awaited.request_id == 0 || awaited.request_id != event.message.request_id) return;
+    if (holding.spare == no_frame)
+        holding.spare = awaited.landing;
+    else
+        actions.about_frame(Action::Kind::release_frame, event.page, awaited.landing);
+    awaited = {};
+    waiters_.remove_if(holding.waiters, [&](const Waiter& waiter) {
+        if (waiter.want == Want::shared) return false;
+        actions.about_waiter(Action::Kind::fail, event.page, waiter.token);
+        return true;
+    });
+}
+
+// Grant, bytes and acknowledgements are in.
+void Holder::complete(PageId page, Holding& holding, Actions& actions) {
+    const Awaited awaited = std::exchange(holding.awaited, {});
+    if (awaited.needs_bytes) {
+        TARN_ASSERT(awaited.landing != no_frame);
+        if (holding.frame != no_frame) let_go(page, holding, actions);
+        holding.frame = awaited.landing;
+    } else if (holding.frame == no_frame) {
+        holding.frame = awaited.landing;
+        holding.blank = true;
+    } else if (holding.spare == no_frame && !holding.waiters.empty()) {
+        holding.spare = awaited.landing;
+    } else {
+        actions.about_frame(Action::Kind::release_frame, page, awaited.landing);
+    }
+    repeat_write_back(holding);
+    holding.ownership = awaited.grants_exclusive ? Ownership::exclusive : Ownership::shared;
+    holding.tenure = awaited.granted;
+    holding.sequence = 0;
+    holding.unconfirmed = false;
+    holding.done_due = true;
+    holding.done_id = awaited.request_id;
+    // Whoever had the page before us keeps it now; what we kept is older.
+    forget_kept(page, holding, actions);
+    if (!holding.blank) actions.set_access(page, holding.frame, holding.ownership);
+    wake_waiters(page, holding, actions);
+    if (holding.unserved_count == 0) send_done(page, holding, actions);
+}
+
+// Everyone whom the present ownership suffices; of a blank page only one, who writes all of it.
+void Holder::wake_waiters(PageId page, Holding& holding, Actions& actions) {
+    waiters_.remove_if(holding.waiters, [&](const Waiter& waiter) {
+        if (!suffices(holding.ownership, waiter.want)) return false;
+        if (holding.blank && (waiter.want != Want::exclusive_no_read || holding.unserved_count > 0)) return false;
+        Action& wake = actions.add(Action::Kind::wake, page);
+        wake.waiter = waiter.token;
+        wake.frame = holding.frame;
+        wake.ownership = holding.ownership;
+        ++holding.unserved_count;
+        return true;
+    });
+    TARN_ASSERT(!holding.blank || holding.unserved_count == 1);
+}
+
+void Holder::send_request(PageId page, Holding& holding, Actions& actions) {
+    // Strong enough for everyone who waits now.
+    Want want = Want::shared;
+    waiters_.for_each(holding.waiters, [&](const Waiter& waiter) { want = std::max(want, waiter.want); });
+    TARN_ASSERT(holding.spare != no_frame);
+    holding.awaited = {.request_id = next_request_id(), .want = want, .landing = holding.spare};
+    holding.spare = no_frame;
+    actions.send(holding.home, request_message(page, holding));
+}
+
+Message Holder::request_message(PageId page, const Holding& holding) const {
+    Message message = to_home(request_kind(holding.awaited.want), page, holding);
+    message.request_id = holding.awaited.request_id;
+    message.frame = holding.awaited.landing;
+    return message;
+}
+
+void Holder::advance(PageId page, Holding& holding, Actions& actions) {
+    if (!holding.quiescing) {
+        if (holding.awaited.request_id != 0 && holding.awaited.complete()) complete(page, holding, actions);
+        while (serve_without_frame(page, holding, actions)) {
+        }
+        if (holding.unserved_count == 0 && wants_quiet(holding)) {
+            if (holding.frame == no_frame || holding.evicting) {
+                serve_quiet(page, holding, holding.evict_dirty, actions);
+            } else {
+                holding.quiescing = true;
+                actions.about_frame(Action::Kind::quiesce, page, holding.frame);
+            }
+        }
+    }
+    const bool is_open = !holding.quiescing && !holding.evicting && !holding.blank && !holding.report_due;
+    if (is_open && holding.frame != no_frame && holding.successors.empty()) wake_waiters(page, holding, actions);
+    if (is_open && holding.unserved_count == 0 && holding.awaited.request_id == 0 &&
+        waiters_.find(holding.waiters, [&](const Waiter& waiter) { return !suffices(holding.ownership, waiter.want); }))
+        send_request(page, holding, actions);
+    if (holding.waiters.empty() && holding.spare != no_frame)
+        actions.about_frame(Action::Kind::release_frame, page, std::exchange(holding.spare, no_frame));
+    check(holding);
+    if (holding.is_empty()) {
+        end_write_backs(page, holding, actions);
+        successors_.remove_if(holding.successors, [](const Successor&) { return true; });
+        holdings_.erase(page);
+    }
+}
+
+void Holder::check(const Holding& holding) const {
+    TARN_ASSERT((holding.frame == no_frame) == (holding.ownership == Ownership::none));
+    TARN_ASSERT(holding.frame == no_frame || holding.tenure > 0);
+    TARN_ASSERT(!holding.evicting || holding.frame != no_frame);
+    TARN_ASSERT(!holding.quiescing || holding.frame != no_frame);
+    TARN_ASSERT(holding.frame == no_frame || holding.kept_frame == no_frame);
+    TARN_ASSERT(holding.waiters.empty() || holding.spare != no_frame || holding.awaited.request_id != 0 ||
+                holding.blank);
+}
+
+}  // namespace tarn::protocol

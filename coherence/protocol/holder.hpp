@@ -1,0 +1,112 @@
+// Holder side of the directory protocol: what this host may do with each page it caches, and what it owes to others.
+//
+// A pure state machine like Home. Local operations that cannot proceed become waiters; one request per page is on its
+// way at a time. A frame is taken away, or its bytes snapshotted, only while it is quiet: Holder asks (`quiesce`), the
+// executor keeps new latches out and answers (`quiesced`) when the last one is gone.
+//
+//   holder.cpp           waiters, requests, grants, completion
+//   holder_orders.cpp    what happens to a quiet frame: move, drop, copy, eviction, write-back
+//   holder_recovery.cpp  recall, hello, a restarted home
+//
+// Invariants, checked after every event:
+//   - A frame is Shared or Exclusive, or it is not named by `frame`.
+//   - I3: tenures and floors only grow while the record lives.
+//   - Who waits is waited for: waiters imply a request, a woken operation, or an answer that is on its way.
+#pragma once
+
+#include <vector>
+
+#include "coherence/partition/range_map.hpp"
+#include "coherence/protocol/action.hpp"
+#include "coherence/protocol/event.hpp"
+#include "coherence/protocol/holding.hpp"
+#include "coherence/protocol/page_table.hpp"
+
+namespace tarn::protocol {
+
+class Holder {
+  public:
+    // ranges must outlive the Holder; it is read once per new record.
+    Holder(HostId self, const RangeMap& ranges);
+
+    // Room for one step. Grows tables when needed: call it outside of on(), under the same latch.
+    void reserve();
+    void on(const Event& event, Actions& actions);
+
+    const Holding* find(PageId page) const { return holdings_.find(page); }
+    size_t holding_count() const { return holdings_.size(); }
+    size_t waiter_count() const { return waiters_.used(); }
+    size_t successor_count() const { return successors_.used(); }
+    template <class Visitor>
+    void for_each(Visitor&& visit) const {
+        holdings_.for_each(visit);
+    }
+
+  private:
+    // holder.cpp
+    void on_acquire(const Event& event, Actions& actions);
+    void on_served(PageId page, Holding& holding, Actions& actions);
+    void on_cancel(const Event& event, Holding& holding, Actions& actions);
+    void on_message(const Event& event, Actions& actions);
+    void on_grant(const Event& event, Holding& holding, Actions& actions);
+    void on_data(const Event& event, Holding& holding, Actions& actions);
+    static void take_bytes(const Event& event, Holding& holding, Actions& actions);
+    void on_acknowledge(const Event& event, Holding& holding, Actions& actions);
+    void on_no_space(const Event& event, Holding& holding, Actions& actions);
+    static bool hear(Holding& holding, const Message& message);
+    void complete(PageId page, Holding& holding, Actions& actions);
+    void send_done(PageId page, Holding& holding, Actions& actions);
+    void wake_waiters(PageId page, Holding& holding, Actions& actions);
+    void send_request(PageId page, Holding& holding, Actions& actions);
+    Message request_message(PageId page, const Holding& holding) const;
+    Message to_home(MessageKind kind, PageId page, const Holding& holding) const;
+    RequestId next_request_id();
+
+    // Does whatever can be done by now: the last call of every handler.
+    void advance(PageId page, Holding& holding, Actions& actions);
+    void check(const Holding& holding) const;
+
+    // holder_orders.cpp
+    void on_successor(const Event& event, Actions& actions);
+    void on_quiesced(const Event& event, Holding& holding, Actions& actions);
+    bool serve_without_frame(PageId page, Holding& holding, Actions& actions);
+    bool wants_quiet(const Holding& holding) const;
+    void serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions& actions);
+    void serve_move(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions);
+    void serve_drop(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions);
+    void answer_requester(PageId page, const Holding& holding, const Successor& order, FrameId bytes,
+                          Actions& actions) const;
+    void answer_home(PageId page, const Holding& holding, const Successor& order, DirtyMask dirty,
+                     Actions& actions) const;
+    void start_eviction(PageId page, Holding& holding, DirtyMask dirty, Actions& actions);
+    void start_write_back(PageId page, Holding& holding, DirtyMask dirty, Actions& actions);
+    void on_eviction_answer(const Event& event, Holding& holding, Actions& actions);
+    void on_written_back(const Event& event, Holding& holding, Actions& actions);
+    void on_free(const Event& event, Holding& holding, Actions& actions);
+    void keep(PageId page, Holding& holding, Tenure order, Position position, Actions& actions);
+    void let_go(PageId page, Holding& holding, Actions& actions);
+    void end_write_backs(PageId page, Holding& holding, Actions& actions);
+    void repeat_write_back(Holding& holding);
+    void forget_kept(PageId page, Holding& holding, Actions& actions);
+    static bool is_applicable(const Holding& holding, const Successor& order);
+    static bool is_answered_blindly(const Holding& holding, const Successor& order);
+
+    // holder_recovery.cpp
+    void on_peer_up(const Event& event, Actions& actions);
+    void on_recall(const Event& event, Actions& actions);
+    void on_confirm(const Event& event, Holding& holding, Actions& actions);
+    void report(PageId page, Holding& holding, Actions& actions);
+    void home_restarted(PageId page, Holding& holding, Incarnation incarnation, Actions& actions);
+    void send_hello(PageId page, const Holding& holding, Actions& actions) const;
+    void raise_floor(Holding& holding, Tenure floor);
+
+    HostId self_;
+    const RangeMap* ranges_;
+    RequestId last_request_id_ = 0;
+    PageTable<Holding> holdings_;
+    NodePool<Waiter> waiters_;
+    NodePool<Successor> successors_;
+    std::vector<PageId> pages_;  // scratch of the walks of recovery
+};
+
+}  // namespace tarn::protocol

@@ -1,0 +1,275 @@
+// Holder: what is done to a page that others want, or that is not wanted here.
+//
+// An order names the tenure it makes. It applies to the frame of the tenure before; until that is here, and the
+// operations woken for it were served, it waits among the successors, however early it came.
+#include <utility>
+
+#include "coherence/protocol/holder.hpp"
+#include "utils/assert.hpp"
+
+namespace tarn::protocol {
+
+void Holder::on_successor(const Event& event, Actions& actions) {
+    const Message& message = event.message;
+    const Successor order{
+        .kind = message.kind,
+        .requester = message.host,
+        .flags = message.flags,
+        .shard = message.shard,
+        .request_id = message.request_id,
+        .frame = message.frame,
+        .tenure = message.tenure,
+    };
+    Holding* holding = holdings_.find(event.page);
+    if (holding == nullptr) {
+        // Nothing is here to wait for, or to lose.
+        if (message.kind == MessageKind::drop) answer_requester(event.page, Holding{}, order, no_frame, actions);
+        return;
+    }
+    if (message.tenure < holding->floor) return;
+    successors_.add(holding->successors, order);
+    advance(event.page, *holding, actions);
+}
+
+// A drop for a reader's tenure that this host, by what it holds or was granted, has left behind.
+bool Holder::is_answered_blindly(const Holding& holding, const Successor& order) {
+    if (order.kind != MessageKind::drop) return false;
+    if (holding.frame != no_frame) return holding.tenure >= order.tenure;
+    return holding.awaited.request_id == 0 || holding.awaited.granted >= order.tenure;
+}
+
+bool Holder::is_applicable(const Holding& holding, const Successor& order) {
+    if (holding.frame == no_frame || holding.blank || holding.tenure + 1 != order.tenure) return false;
+    switch (order.kind) {
+        case MessageKind::drop: return holding.ownership == Ownership::shared;
+        case MessageKind::move:
+        case MessageKind::move_shared: return holding.ownership == Ownership::exclusive;
+        default: return false;
+    }
+}
+
+// Successors that need no quiet frame: copies, which only read, and those with nothing to take. True if there was one.
+bool Holder::serve_without_frame(PageId page, Holding& holding, Actions& actions) {
+    const bool waits_for_nothing = holding.awaited.request_id == 0;
+    return successors_.remove_if(holding.successors, [&](const Successor& order) {
+        if (is_answered_blindly(holding, order)) {
+            answer_requester(page, holding, order, no_frame, actions);
+            return true;
+        }
+        if (order.kind == MessageKind::copy) {
+            if (holding.ownership == Ownership::shared && holding.tenure == order.tenure) {
+                answer_requester(page, holding, order, holding.frame, actions);
+                return true;
+            }
+            if (holding.kept_frame != no_frame && holding.kept_order == order.tenure + 1) {
+                // The drop that follows this copy overtook it.
+                answer_requester(page, holding, order, holding.kept_frame, actions);
+                return true;
+            }
+        }
+        // Of an order that was undone.
+        return holding.frame != no_frame ? holding.tenure >= order.tenure : waits_for_nothing;
+    }) > 0;
+}
+
+bool Holder::wants_quiet(const Holding& holding) const {
+    if (holding.report_due) return true;
+    bool applicable = false;
+    successors_.for_each(holding.successors,
+                         [&](const Successor& order) { applicable |= is_applicable(holding, order); });
+    if (applicable) return true;
+    if (holding.frame == no_frame) return !holding.write_waiters.empty();
+    if (holding.evicting || holding.unconfirmed || holding.writing_back) return false;
+    return holding.evict_wanted || !holding.write_waiters.empty();
+}
+
+void Holder::on_quiesced(const Event& event, Holding& holding, Actions& actions) {
+    TARN_ASSERT(holding.quiescing);
+    holding.quiescing = false;
+    serve_quiet(event.page, holding, event.dirty, actions);
+    advance(event.page, holding, actions);
+}
+
+void Holder::serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions& actions) {
+    TARN_ASSERT(holding.unserved_count == 0);
+    if (holding.report_due) report(page, holding, actions);
+    for (bool again = true; again;) {
+        again = false;
+        Successor order;
+        successors_.remove_if(holding.successors, [&](const Successor& each) {
+            if (again || !is_applicable(holding, each)) return false;
+            order = each;
+            again = true;
+            return true;
+        });
+        if (!again) break;
+        if (order.kind == MessageKind::drop)
+            serve_drop(page, holding, order, dirty, actions);
+        else
+            serve_move(page, holding, order, dirty, actions);
+        while (serve_without_frame(page, holding, actions)) {
+        }
+    }
+    if (holding.frame == no_frame) return end_write_backs(page, holding, actions);
+    if (!holding.evicting) {
+        if (!holding.write_waiters.empty() && !holding.writing_back && !holding.unconfirmed)
+            start_write_back(page, holding, dirty, actions);
+        if (std::exchange(holding.evict_wanted, false)) start_eviction(page, holding, dirty, actions);
+    }
+    if (!holding.evicting) actions.set_access(page, holding.frame, holding.ownership);
+}
+
+void Holder::answer_requester(PageId page, const Holding& holding, const Successor& order, FrameId bytes,
+                              Actions& actions) const {
+    Message message;
+    message.kind = bytes == no_frame ? MessageKind::acknowledge : MessageKind::data;
+    message.from = self_;
+    message.page = page;
+    message.map_epoch = holding.map_epoch;
+    message.tenure = order.tenure;
+    message.request_id = order.request_id;
+    message.frame = order.frame;
+    message.shard = order.shard;
+    if (bytes != no_frame) message.flags |= flag_payload;
+    actions.send(order.requester, message, bytes);
+}
+
+void Holder::answer_home(PageId page, const Holding& holding, const Successor& order, DirtyMask dirty,
+                         Actions& actions) const {
+    Message message = to_home(MessageKind::home_copy, page, holding);
+    message.tenure = order.tenure;
+    message.dirty = dirty;
+    if (dirty != 0) message.flags |= flag_payload;
+    actions.send(holding.home, message, dirty != 0 ? holding.frame : no_frame);
+}
+
+void Holder::serve_move(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions) {
+    const bool wants_bytes = (order.flags & flag_bytes) != 0;
+    answer_requester(page, holding, order, wants_bytes ? holding.frame : no_frame, actions);
+    answer_home(page, holding, order, dirty, actions);
+    if (order.kind == MessageKind::move) {
+        keep(page, holding, order.tenure, last_before(order.tenure), actions);
+        return;
+    }
+    // The dirty mask stays until `free` says that home has the bytes: this host is their anchor.
+    end_write_backs(page, holding, actions);
+    holding.ownership = Ownership::shared;
+    holding.tenure = order.tenure;
+    holding.sequence = 0;
+    holding.evicting = false;
+    holding.unconfirmed = false;
+}
+
+void Holder::serve_drop(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions) {
+    const bool is_anchor = (order.flags & flag_anchor) != 0;
+    const bool wants_bytes = (order.flags & flag_bytes) != 0;
+    answer_requester(page, holding, order, wants_bytes ? holding.frame : no_frame, actions);
+    if (is_anchor) {
+        answer_home(page, holding, order, dirty, actions);
+        keep(page, holding, order.tenure, last_before(order.tenure), actions);
+    } else {
+        let_go(page, holding, actions);
+    }
+}
+
+// The frame becomes kept bytes: whole, unreadable, for recovery only.
+void Holder::keep(PageId page, Holding& holding, Tenure order, Position position, Actions& actions) {
+    const FrameId frame = holding.frame;
+    forget_kept(page, holding, actions);
+    actions.set_access(page, frame, Ownership::none);
+    actions.about_frame(Action::Kind::clear_dirty, page, frame);
+    end_write_backs(page, holding, actions);
+    holding.kept_frame = frame;
+    holding.kept_order = order;
+    holding.kept_position = position;
+    holding.frame = no_frame;
+    holding.ownership = Ownership::none;
+    holding.evicting = holding.evict_wanted = false;
+}
+
+void Holder::let_go(PageId page, Holding& holding, Actions& actions) {
+    actions.set_access(page, holding.frame, Ownership::none);
+    actions.about_frame(Action::Kind::release_frame, page, holding.frame);
+    end_write_backs(page, holding, actions);
+    holding.frame = no_frame;
+    holding.ownership = Ownership::none;
+    holding.evicting = holding.evict_wanted = false;
+}
+
+void Holder::forget_kept(PageId page, Holding& holding, Actions& actions) {
+    if (holding.kept_frame == no_frame) return;
+    actions.about_frame(Action::Kind::release_frame, page, std::exchange(holding.kept_frame, no_frame));
+    holding.kept_order = 0;
+}
+
+// Home has these bytes or counts them as on their way: whoever waits for a write-back waits no more.
+void Holder::end_write_backs(PageId page, Holding& holding, Actions& actions) {
+    holding.writing_back = false;
+    waiters_.splice(holding.writing_waiters, holding.write_waiters);
+    while (!holding.writing_waiters.empty())
+        actions.about_waiter(Action::Kind::written, page, waiters_.take_first(holding.writing_waiters).token);
+}
+
+// The answer to the write-back on its way is lost, or will be for an older tenure. Its sectors are still marked as
+// writing, and the next one takes them along.
+void Holder::repeat_write_back(Holding& holding) {
+    holding.writing_back = false;
+    waiters_.splice(holding.write_waiters, holding.writing_waiters);
+}
+
+void Holder::start_eviction(PageId page, Holding& holding, DirtyMask dirty, Actions& actions) {
+    // It is wanted again, or on its way home anyway.
+    if (!holding.waiters.empty() || holding.awaited.request_id != 0 || !holding.successors.empty() ||
+        holding.writing_back || holding.unconfirmed)
+        return;
+    holding.evicting = true;
+    holding.evict_dirty = dirty;
+    holding.evict_id = next_request_id();
+    actions.set_access(page, holding.frame, Ownership::none);
+    Message message = to_home(MessageKind::evict, page, holding);
+    message.request_id = holding.evict_id;
+    message.sequence = ++holding.sequence;
+    message.dirty = dirty;
+    if (dirty != 0) message.flags |= flag_payload;
+    actions.send(holding.home, message, dirty != 0 ? holding.frame : no_frame);
+}
+
+void Holder::on_eviction_answer(const Event& event, Holding& holding, Actions& actions) {
+    if (!holding.evicting || holding.evict_id != event.message.request_id) return;
+    if (event.message.kind == MessageKind::evicted) return let_go(event.page, holding, actions);
+    holding.evicting = false;
+    holding.unconfirmed = false;
+    actions.set_access(event.page, holding.frame, holding.ownership);
+}
+
+void Holder::start_write_back(PageId page, Holding& holding, DirtyMask dirty, Actions& actions) {
+    if (dirty == 0) return end_write_backs(page, holding, actions);
+    holding.writing_back = true;
+    waiters_.splice(holding.writing_waiters, holding.write_waiters);
+    actions.about_frame(Action::Kind::begin_writing, page, holding.frame);
+    Message message = to_home(MessageKind::write_back, page, holding);
+    message.sequence = ++holding.sequence;
+    message.dirty = dirty;
+    message.flags |= flag_payload;
+    actions.send(holding.home, message, holding.frame);
+}
+
+void Holder::on_written_back(const Event& event, Holding& holding, Actions& actions) {
+    const Message& message = event.message;
+    const bool is_latest = message.tenure == holding.tenure && message.sequence == holding.sequence;
+    if (!holding.writing_back || !is_latest) return;
+    holding.writing_back = false;
+    actions.about_frame(Action::Kind::clear_writing, event.page, holding.frame);
+    while (!holding.writing_waiters.empty())
+        actions.about_waiter(Action::Kind::written, event.page, waiters_.take_first(holding.writing_waiters).token);
+}
+
+void Holder::on_free(const Event& event, Holding& holding, Actions& actions) {
+    const Tenure tenure = event.message.tenure;
+    if (holding.kept_order <= tenure) forget_kept(event.page, holding, actions);
+    // The anchor of this order: home has its bytes now.
+    if (holding.ownership == Ownership::shared && holding.tenure == tenure)
+        actions.about_frame(Action::Kind::clear_dirty, event.page, holding.frame);
+}
+
+}  // namespace tarn::protocol

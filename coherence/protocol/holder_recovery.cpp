@@ -1,0 +1,131 @@
+// Holder: recall, and what is said over a new link.
+//
+// A hello names a page that is held or kept; the request that waits for it, if any, is simply sent again after it, and
+// home ignores what it knows. flag_shared, flag_exclusive: tenure is the frame's. None of them: only kept bytes are
+// here. flag_evicting: request_id is the eviction's.
+#include <algorithm>
+
+#include "coherence/protocol/holder.hpp"
+#include "utils/assert.hpp"
+
+namespace tarn::protocol {
+
+// Nothing below the floor is obeyed any more, and what was received for the waiting request is forgotten: the request
+// itself stands.
+void Holder::raise_floor(Holding& holding, Tenure floor) {
+    holding.floor = std::max(holding.floor, floor);
+    Awaited& awaited = holding.awaited;
+    if (awaited.granted < holding.floor) {
+        awaited.granted = 0;
+        awaited.ackers = 0;
+        awaited.needs_bytes = false;
+    }
+    if (awaited.heard_tenure < holding.floor) {
+        awaited.heard_tenure = 0;
+        awaited.heard = 0;
+        awaited.has_bytes = false;
+    }
+    successors_.remove_if(holding.successors, [&](const Successor& order) { return order.tenure < holding.floor; });
+}
+
+void Holder::on_recall(const Event& event, Actions& actions) {
+    const Message& message = event.message;
+    Holding* holding = holdings_.find(event.page);
+    if (holding == nullptr) {
+        Message nothing;
+        nothing.kind = MessageKind::report;
+        nothing.from = self_;
+        nothing.page = event.page;
+        nothing.tenure = message.tenure;
+        actions.send(message.from, nothing);
+        return;
+    }
+    if (message.tenure < holding->floor) return;
+    raise_floor(*holding, message.tenure);
+    holding->report_due = true;
+    holding->home_position = {message.hosts, message.sequence};
+    advance(event.page, *holding, actions);
+}
+
+// The frame is quiet. One of the recalled tenure or newer is of a grant after the resolve: it stays.
+void Holder::report(PageId page, Holding& holding, Actions& actions) {
+    holding.report_due = false;
+    if (holding.frame != no_frame && holding.tenure < holding.floor) {
+        const bool may_have_written = holding.ownership == Ownership::exclusive;
+        const Position position{holding.tenure, may_have_written ? holding.sequence + 1 : holding.sequence};
+        keep(page, holding, holding.floor, position, actions);
+    }
+    Message message = to_home(MessageKind::report, page, holding);
+    message.tenure = holding.floor;
+    message.request_id = holding.awaited.request_id;
+    FrameId bytes = no_frame;
+    if (holding.kept_frame != no_frame && holding.kept_position > holding.home_position) {
+        bytes = holding.kept_frame;
+        message.flags |= flag_payload;
+        message.dirty = all_sectors;
+        message.hosts = holding.kept_position.tenure;
+        message.sequence = holding.kept_position.sequence;
+    }
+    actions.send(holding.home, message, bytes);
+}
+
+void Holder::on_peer_up(const Event& event, Actions& actions) {
+    const bool is_new = event.previous_incarnation != 0 && event.incarnation != event.previous_incarnation;
+    pages_.clear();
+    holdings_.for_each([&](PageId page, const Holding&) { pages_.push_back(page); });
+    for (const PageId page : pages_) {
+        Holding& holding = *holdings_.find(page);
+        if (holding.home == event.host) {
+            if (is_new) home_restarted(page, holding, event.incarnation, actions);
+            if (holding.frame != no_frame) {
+                holding.unconfirmed = true;
+                repeat_write_back(holding);
+            }
+            if (holding.frame != no_frame || holding.kept_frame != no_frame) send_hello(page, holding, actions);
+            if (holding.awaited.request_id != 0) actions.send(holding.home, request_message(page, holding));
+        } else if (holding.awaited.request_id != 0) {
+            // Bytes or an acknowledgement of that host may be lost.
+            Message resolve = to_home(MessageKind::resolve, page, holding);
+            resolve.request_id = holding.awaited.request_id;
+            actions.send(holding.home, resolve);
+        }
+        advance(page, holding, actions);
+    }
+}
+
+void Holder::home_restarted(PageId page, Holding& holding, Incarnation incarnation, Actions& actions) {
+    raise_floor(holding, first_tenure_of(incarnation));
+    // Whether the eviction was accepted nobody knows any more. The bytes are as good as kept ones.
+    if (holding.evicting) keep(page, holding, holding.tenure + 1, last_before(holding.tenure + 1), actions);
+    if (holding.frame != no_frame) actions.about_frame(Action::Kind::mark_dirty, page, holding.frame);
+    holding.report_due = false;
+}
+
+void Holder::send_hello(PageId page, const Holding& holding, Actions& actions) const {
+    Message hello = to_home(MessageKind::hello, page, holding);
+    if (holding.ownership == Ownership::shared) hello.flags |= flag_shared;
+    if (holding.ownership == Ownership::exclusive) hello.flags |= flag_exclusive;
+    if (holding.evicting) {
+        hello.flags |= flag_evicting;
+        hello.request_id = holding.evict_id;
+    }
+    actions.send(holding.home, hello);
+}
+
+void Holder::on_confirm(const Event& event, Holding& holding, Actions& actions) {
+    const Message& message = event.message;
+    if (message.tenure < holding.floor || !holding.unconfirmed || holding.frame == no_frame ||
+        message.tenure < holding.tenure)
+        return;
+    holding.unconfirmed = false;
+    if (message.tenure > holding.tenure) {
+        // A restarted home. Of several readers one is the anchor of the bytes home has lost.
+        holding.tenure = message.tenure;
+        holding.sequence = 0;
+        if (holding.ownership == Ownership::shared && !message.has(flag_anchor))
+            actions.about_frame(Action::Kind::clear_dirty, event.page, holding.frame);
+    }
+    forget_kept(event.page, holding, actions);
+}
+
+}  // namespace tarn::protocol

@@ -1,0 +1,299 @@
+#include "coherence/protocol/home.hpp"
+
+#include <algorithm>
+
+#include "utils/assert.hpp"
+
+namespace tarn::protocol {
+
+Home::Home(HostId self, Incarnation incarnation) : self_(self), retired_(first_tenure_of(incarnation)) {
+    reserve();
+}
+
+void Home::reserve() {
+    // One event makes at most one claim and one request. Each request becomes one order, which expects at most one
+    // copy, and the end of a resolve may order all of them at once.
+    claims_.reserve(2);
+    requests_.reserve(2);
+    copies_.reserve(requests_.used() + 2);
+}
+
+void Home::on(const Event& event, Actions& actions) {
+    switch (event.kind) {
+        case Event::Kind::message: on_message(event, actions); break;
+        case Event::Kind::peer_up: on_peer_up(event, actions); break;
+        case Event::Kind::recovered: on_recovered(actions); break;
+        case Event::Kind::loss_recorded: on_loss_recorded(event, actions); break;
+        case Event::Kind::acquire:
+        case Event::Kind::served:
+        case Event::Kind::cancel:
+        case Event::Kind::evict:
+        case Event::Kind::write_back:
+        case Event::Kind::quiesced: TARN_ASSERT(false); break;
+    }
+}
+
+void Home::on_message(const Event& event, Actions& actions) {
+    switch (event.message.kind) {
+        case MessageKind::get_shared:
+        case MessageKind::get_exclusive:
+        case MessageKind::get_exclusive_no_read: on_get(event, actions); break;
+        case MessageKind::done: on_done(event, actions); break;
+        case MessageKind::evict: on_evict(event, actions); break;
+        case MessageKind::home_copy: on_home_copy(event, actions); break;
+        case MessageKind::write_back: on_write_back(event, actions); break;
+        case MessageKind::report: on_report(event, actions); break;
+        case MessageKind::resolve: on_resolve(event, actions); break;
+        case MessageKind::hello: on_hello(event, actions); break;
+        case MessageKind::flush:
+        case MessageKind::flush_answer:
+        case MessageKind::grant:
+        case MessageKind::move:
+        case MessageKind::move_shared:
+        case MessageKind::copy:
+        case MessageKind::drop:
+        case MessageKind::evicted:
+        case MessageKind::refused:
+        case MessageKind::free:
+        case MessageKind::recall:
+        case MessageKind::confirm:
+        case MessageKind::written_back:
+        case MessageKind::no_space:
+        case MessageKind::flush_ask:
+        case MessageKind::flushed:
+        case MessageKind::data:
+        case MessageKind::acknowledge: discard_payload(event, actions); break;
+    }
+}
+
+Claim& Home::claim_of(PageId page) {
+    if (Claim* claim = claims_.find(page)) return *claim;
+    Claim& claim = claims_.insert(page);
+    claim.tenure = retired_ + 1;
+    // Nobody held it: home's bytes are as new as can be. A home that lost its claims does not know that (on_hello).
+    if (!recovering_) claim.applied = last_before(claim.tenure);
+    return claim;
+}
+
+Message Home::to_holder(MessageKind kind, PageId page, Tenure tenure) const {
+    Message message;
+    message.kind = kind;
+    message.from = self_;
+    message.page = page;
+    message.tenure = tenure;
+    return message;
+}
+
+Message Home::to_holder(MessageKind kind, PageId page, const Request& request) const {
+    Message message = to_holder(kind, page, request.tenure);
+    message.host = request.requester;
+    message.request_id = request.request_id;
+    message.frame = request.frame;
+    message.shard = request.shard;
+    return message;
+}
+
+void Home::on_get(const Event& event, Actions& actions) {
+    const Message& message = event.message;
+    Claim& claim = claim_of(message.page);
+    const Request request{
+        .kind = message.kind,
+        .requester = message.from,
+        .shard = message.shard,
+        .request_id = message.request_id,
+        .frame = message.frame,
+    };
+    const auto same = [&](const Request& known) {
+        return known.requester == request.requester && known.request_id == request.request_id;
+    };
+    if (requests_.find(claim.orders, same) || requests_.find(claim.queue, same)) return;  // a hello repeated it
+
+    // A host has one request for a page at a time: it is done with its older ones.
+    close_orders_of(message.page, claim, message.from, ~Tenure{0}, actions);
+    requests_.remove_if(claim.queue, [&](const Request& older) { return older.requester == message.from; });
+
+    if (event.no_space && message.kind != MessageKind::get_shared) {
+        Message answer = to_holder(MessageKind::no_space, message.page, claim.tenure);
+        answer.request_id = message.request_id;
+        actions.send(message.from, answer);
+    } else if (recovering_ || claim.resolving) {
+        requests_.add(claim.queue, request);
+    } else if (claim.owner == message.from ||
+               (message.kind == MessageKind::get_shared && contains(claim.readers, message.from))) {
+        // It asks for what it should have: find out who has what.
+        requests_.add(claim.queue, request);
+        start_resolve(message.page, claim, claim.holders(), actions);
+    } else {
+        order(message.page, claim, request, actions);
+    }
+    settle(message.page, claim, actions);
+}
+
+void Home::order(PageId page, Claim& claim, Request request, Actions& actions) {
+    request.source = no_host;
+    request.keeper = no_host;
+    request.ackers = 0;
+    if (request.kind == MessageKind::get_shared)
+        order_shared(page, claim, request, actions);
+    else
+        order_exclusive(page, claim, request, actions);
+    requests_.add(claim.orders, request);
+}
+
+void Home::order_shared(PageId page, Claim& claim, Request& request, Actions& actions) {
+    if (claim.owner != no_host) {
+        ++claim.tenure;
+        claim.anchor = claim.owner;
+        claim.readers = set_of(claim.owner);
+        claim.owner = no_host;
+        request.keeper = claim.anchor;
+        expect_copy(page, claim, claim.tenure, claim.anchor, actions);
+    }
+    request.source = claim.anchor;
+    request.ackers = set_of(request.source);
+    request.tenure = claim.tenure;
+    claim.readers |= set_of(request.requester);
+
+    Message grant = to_holder(MessageKind::grant, page, request);
+    grant.host = request.source;
+    grant.hosts = request.ackers;
+    if (request.source == no_host) {
+        Action& action = actions.add(Action::Kind::send_home_bytes, page);
+        action.to = request.requester;
+        action.message = grant;
+        return;
+    }
+    actions.send(request.requester, grant);
+    Message order = to_holder(request.keeper == no_host ? MessageKind::copy : MessageKind::move_shared, page, request);
+    order.flags |= flag_bytes;
+    actions.send(request.source, order);
+}
+
+void Home::order_exclusive(PageId page, Claim& claim, Request& request, Actions& actions) {
+    const bool has_current_copy = contains(claim.readers, request.requester);
+    const bool wants_bytes = request.kind == MessageKind::get_exclusive && !has_current_copy;
+    HostId anchor = claim.anchor != no_host ? claim.anchor : copy_source(claim);
+    if (anchor == request.requester) anchor = no_host;
+    request.tenure = ++claim.tenure;
+    // Every holder answers the requester, also when no bytes are wanted: until then it may read what it has.
+    request.ackers = (claim.readers | set_of(claim.owner)) & ~set_of(request.requester);
+    request.keeper = claim.owner != no_host ? claim.owner : anchor;
+    request.source = wants_bytes ? request.keeper : no_host;
+
+    Message grant = to_holder(MessageKind::grant, page, request);
+    grant.flags |= flag_exclusive;
+    grant.host = request.source;
+    grant.hosts = request.ackers;
+    if (wants_bytes && request.source == no_host) {
+        Action& action = actions.add(Action::Kind::send_home_bytes, page);
+        action.to = request.requester;
+        action.message = grant;
+    } else {
+        actions.send(request.requester, grant);
+    }
+    if (request.keeper != no_host) expect_copy(page, claim, claim.tenure, request.keeper, actions);
+
+    const MessageKind kind = claim.owner != no_host ? MessageKind::move : MessageKind::drop;
+    for_each_host(request.ackers, [&](HostId holder) {
+        Message order = to_holder(kind, page, request);
+        if (holder == request.source) order.flags |= flag_bytes;
+        if (holder == anchor) order.flags |= flag_anchor;
+        actions.send(holder, order);
+    });
+    claim.owner = request.requester;
+    claim.readers = 0;
+    claim.anchor = no_host;
+}
+
+// A reader whose `copy` for another one may still be on its way, though home has the bytes by now: the drop may
+// overtake that copy, so this reader must keep the page as if it were the anchor.
+HostId Home::copy_source(const Claim& claim) const {
+    HostId source = no_host;
+    requests_.for_each(claim.orders, [&](const Request& open) {
+        if (open.tenure == claim.tenure && contains(claim.readers, open.source)) source = open.source;
+    });
+    return source;
+}
+
+void Home::on_done(const Event& event, Actions& actions) {
+    Claim* claim = claims_.find(event.page);
+    if (claim == nullptr) return;
+    close_orders_of(event.page, *claim, event.message.from, event.message.tenure, actions);
+    settle(event.page, *claim, actions);
+}
+
+void Home::close_orders_of(PageId page, Claim& claim, HostId requester, Tenure up_to, Actions& actions) {
+    const auto closes = [&](const Request& open) { return open.requester == requester && open.tenure <= up_to; };
+    while (const Request* open = requests_.find(claim.orders, closes)) {
+        const Request closed = *open;
+        requests_.remove_if(claim.orders, [&](const Request& each) { return &each == open; });
+        if (closed.keeper != no_host) free_kept(page, claim, closed.keeper, closed.tenure, actions);
+    }
+}
+
+bool Home::may_evict(const Claim& claim, const Message& message) const {
+    if (claim.resolving || claim.tenure != message.tenure || !contains(claim.holders(), message.from)) return false;
+    // What is on its way home must arrive before this host may forget it, and whoever waits for it must be served.
+    if (!claim.copies.empty()) return false;
+    bool named = false;
+    requests_.for_each(claim.orders, [&](const Request& open) {
+        named |= contains(open.hosts() & ~set_of(open.requester), message.from);
+    });
+    if (named) return false;
+    const bool only_it_has =
+        (claim.owner == message.from || claim.anchor == message.from) && claim.applied < last_before(claim.tenure);
+    return !only_it_has || message.has_bytes();
+}
+
+void Home::on_evict(const Event& event, Actions& actions) {
+    const Message& message = event.message;
+    Claim* claim = claims_.find(message.page);
+    if (recovering_) return discard_payload(event, actions);  // its hello comes, and will say what it has
+    Message answer = to_holder(MessageKind::refused, message.page, claim ? claim->tenure : 0);
+    answer.request_id = message.request_id;
+    // It evicts only what it was served with.
+    if (claim != nullptr && !claim->resolving)
+        close_orders_of(message.page, *claim, message.from, message.tenure, actions);
+    if (claim == nullptr || !may_evict(*claim, message)) {
+        discard_payload(event, actions);
+        actions.send(message.from, answer);
+        if (claim != nullptr) settle(message.page, *claim, actions);
+        return;
+    }
+    if (message.has_bytes())
+        apply(message.page, *claim, {message.tenure, message.sequence}, event, actions);
+    else
+        discard_payload(event, actions);
+    if (claim->owner == message.from) claim->owner = no_host;
+    if (claim->anchor == message.from) claim->anchor = no_host;
+    claim->readers &= ~set_of(message.from);
+    answer.kind = MessageKind::evicted;
+    actions.send(message.from, answer);
+    settle(message.page, *claim, actions);
+}
+
+// The last call of every handler that touched a claim: the books are brought up to date, and a claim that says nothing
+// is forgotten.
+void Home::settle(PageId page, Claim& claim, Actions& actions) {
+    const HostId holder = claim.resolving ? no_host : claim.owner != no_host ? claim.owner : claim.anchor;
+    if (holder != claim.booked) {
+        if (holder != no_host) actions.about_holder(Action::Kind::holder_added, page, holder);
+        if (claim.booked != no_host) actions.about_holder(Action::Kind::holder_removed, page, claim.booked);
+        claim.booked = holder;
+    }
+    if (!recovering_) check(claim);
+    const bool says_nothing = claim.holders() == 0 && claim.keepers == 0 && claim.orders.empty() &&
+                              claim.queue.empty() && claim.copies.empty() && !claim.resolving;
+    if (!says_nothing) return;
+    retired_ = std::max(retired_, claim.tenure);
+    claims_.erase(page);
+}
+
+void Home::check(const Claim& claim) const {
+    TARN_ASSERT(claim.owner == no_host || claim.readers == 0);
+    TARN_ASSERT(claim.anchor == no_host || contains(claim.readers, claim.anchor));
+    TARN_ASSERT(claim.resolving || claim.owner != no_host || claim.home_has_bytes() == (claim.anchor == no_host));
+    TARN_ASSERT(claim.tenure > 0 && claim.applied.tenure <= claim.tenure);
+}
+
+}  // namespace tarn::protocol

@@ -1,0 +1,95 @@
+// Home side of the directory protocol: for each page homed here, who holds it, how, and where its newest bytes are.
+//
+// A pure state machine: no socket, file, clock or thread, and no allocation inside on() as long as the caller called
+// reserve() before. Home changes the claim the moment it orders a request, and sends each order to the host that will
+// hold the page by then; no handler waits for anything. PROTOCOL.md §2, §3 and §6 are the recipe.
+//
+//   home.cpp           requests and the orders they become, evictions, done
+//   home_copies.cpp    bytes that come home: copies, write-backs, what may be freed
+//   home_recovery.cpp  resolve, void incarnations, the start without an arena
+//
+// Invariants, checked after every event:
+//   - C1: a page has one owner, or any number of readers, never both.
+//   - I3: the tenure of a page never decreases: a page without a claim continues above retired_.
+//   - A page without owner whose bytes home lacks has an anchor.
+#pragma once
+
+#include <vector>
+
+#include "coherence/protocol/action.hpp"
+#include "coherence/protocol/claim.hpp"
+#include "coherence/protocol/event.hpp"
+#include "coherence/protocol/page_table.hpp"
+
+namespace tarn::protocol {
+
+class Home {
+  public:
+    // A home starts without its arena, and serves only after the event `recovered`. Its incarnation is durable and
+    // greater than any before.
+    Home(HostId self, Incarnation incarnation);
+
+    // Room for one step. Grows tables when needed: call it outside of on(), under the same latch.
+    void reserve();
+    void on(const Event& event, Actions& actions);
+
+    const Claim* find(PageId page) const { return claims_.find(page); }
+    size_t claim_count() const { return claims_.size(); }
+    size_t open_order_count() const { return requests_.used(); }
+    size_t home_copy_count() const { return copies_.used(); }
+    bool recovering() const { return recovering_; }
+
+  private:
+    // home.cpp
+    void on_message(const Event& event, Actions& actions);
+    void on_get(const Event& event, Actions& actions);
+    void order(PageId page, Claim& claim, Request request, Actions& actions);
+    void order_shared(PageId page, Claim& claim, Request& request, Actions& actions);
+    void order_exclusive(PageId page, Claim& claim, Request& request, Actions& actions);
+    HostId copy_source(const Claim& claim) const;
+    void on_done(const Event& event, Actions& actions);
+    void on_evict(const Event& event, Actions& actions);
+    bool may_evict(const Claim& claim, const Message& message) const;
+    void close_orders_of(PageId page, Claim& claim, HostId requester, Tenure up_to, Actions& actions);
+    Message to_holder(MessageKind kind, PageId page, Tenure tenure) const;
+    Message to_holder(MessageKind kind, PageId page, const Request& request) const;
+    Claim& claim_of(PageId page);
+    void settle(PageId page, Claim& claim, Actions& actions);
+    void check(const Claim& claim) const;
+
+    // home_copies.cpp
+    void expect_copy(PageId page, Claim& claim, Tenure tenure, HostId host, Actions& actions);
+    void on_home_copy(const Event& event, Actions& actions);
+    void on_write_back(const Event& event, Actions& actions);
+    bool apply(PageId page, Claim& claim, Position position, const Event& event, Actions& actions);
+    void retire_copies(PageId page, Claim& claim, Actions& actions);
+    void free_kept(PageId page, Claim& claim, HostId keeper, Tenure tenure, Actions& actions);
+    static void discard_payload(const Event& event, Actions& actions);
+
+    // home_recovery.cpp
+    void on_peer_up(const Event& event, Actions& actions);
+    void on_hello(const Event& event, Actions& actions);
+    void on_recovered(Actions& actions);
+    void on_report(const Event& event, Actions& actions);
+    void on_resolve(const Event& event, Actions& actions);
+    void on_loss_recorded(const Event& event, Actions& actions);
+    void forget_host(PageId page, Claim& claim, HostId host, Actions& actions);
+    void start_resolve(PageId page, Claim& claim, HostSet recalled, Actions& actions);
+    void send_recall(PageId page, const Claim& claim, HostId host, Actions& actions) const;
+    void finish_resolve(PageId page, Claim& claim, Actions& actions);
+    void record_loss(PageId page, Claim& claim, Actions& actions);
+    void confirm_holders(PageId page, Claim& claim, Actions& actions);
+    void serve_queue(PageId page, Claim& claim, Actions& actions);
+    HostSet hosts_of_orders(const Claim& claim) const;
+    HostSet hosts_of_copies(const Claim& claim) const;
+
+    HostId self_;
+    bool recovering_ = true;
+    Tenure retired_;  // no page without a claim ever had a greater tenure
+    PageTable<Claim> claims_;
+    NodePool<Request> requests_;
+    NodePool<HomeCopy> copies_;
+    std::vector<PageId> pages_;  // scratch of the walks of recovery
+};
+
+}  // namespace tarn::protocol

@@ -1,0 +1,92 @@
+// Home: bytes that come home.
+//
+// Pages travel whole, so that newer bytes stand for all older ones: a copy that arrives early is applied at once, and
+// those it overtook are counted as applied with it. Its mask is then the whole page, because what the overtaken copies
+// changed has reached home by this one only.
+#include "coherence/protocol/home.hpp"
+#include "utils/assert.hpp"
+
+namespace tarn::protocol {
+
+void Home::discard_payload(const Event& event, Actions& actions) {
+    if (event.frame != no_frame && !event.borrowed)
+        actions.about_frame(Action::Kind::release_frame, event.page, event.frame);
+}
+
+void Home::expect_copy(PageId page, Claim& claim, Tenure tenure, HostId host, Actions& actions) {
+    copies_.add(claim.copies, {.tenure = tenure, .host = host});
+    actions.about_copy(Action::Kind::copy_expected, page, tenure);
+}
+
+// True if the bytes are newer than what home has.
+bool Home::apply(PageId page, Claim& claim, Position position, const Event& event, Actions& actions) {
+    if (position <= claim.applied) {
+        discard_payload(event, actions);
+        return false;
+    }
+    const bool overtakes =
+        copies_.find(claim.copies, [&](const HomeCopy& copy) { return last_before(copy.tenure) < position; });
+    claim.applied = position;
+    Action& action = actions.add(Action::Kind::apply_copy, page);
+    action.tenure = position.tenure;
+    action.sequence = position.sequence;
+    action.mask = overtakes ? all_sectors : event.message.dirty;
+    action.frame = event.frame;
+    action.borrowed = event.borrowed;
+    return true;
+}
+
+void Home::on_home_copy(const Event& event, Actions& actions) {
+    const Message& message = event.message;
+    Claim* claim = claims_.find(message.page);
+    if (claim == nullptr || recovering_) return discard_payload(event, actions);
+    HomeCopy* own = copies_.find(claim->copies, [&](HomeCopy& copy) { return copy.tenure == message.tenure; });
+    if (message.has_bytes())
+        apply(message.page, *claim, last_before(message.tenure), event, actions);
+    else if (own != nullptr)
+        own->clean = true;
+    retire_copies(message.page, *claim, actions);
+    settle(message.page, *claim, actions);
+}
+
+void Home::on_write_back(const Event& event, Actions& actions) {
+    const Message& message = event.message;
+    Claim* claim = claims_.find(message.page);
+    if (recovering_) return discard_payload(event, actions);
+    if (claim != nullptr) {
+        apply(message.page, *claim, {message.tenure, message.sequence}, event, actions);
+        retire_copies(message.page, *claim, actions);
+        settle(message.page, *claim, actions);
+    } else {
+        discard_payload(event, actions);
+    }
+    Message answer = to_holder(MessageKind::written_back, message.page, message.tenure);
+    answer.sequence = message.sequence;
+    actions.send(message.from, answer);
+}
+
+// Removes the copies that are applied: those older than home's bytes, and clean ones with none before them.
+void Home::retire_copies(PageId page, Claim& claim, Actions& actions) {
+    while (!claim.copies.empty()) {
+        const HomeCopy& first = copies_.at(claim.copies.first);
+        if (last_before(first.tenure) > claim.applied) {
+            if (!first.clean) break;
+            claim.applied = last_before(first.tenure);
+        }
+        const HomeCopy copy = copies_.take_first(claim.copies);
+        actions.about_copy(Action::Kind::copy_arrived, page, copy.tenure);
+        free_kept(page, claim, copy.host, copy.tenure, actions);
+    }
+    if (claim.home_has_bytes()) claim.anchor = no_host;
+}
+
+// The keeper may forget the page of this order once the order is done and its copy is applied, whichever comes last.
+void Home::free_kept(PageId page, Claim& claim, HostId keeper, Tenure tenure, Actions& actions) {
+    if (claim.resolving) return;  // its end frees everything
+    if (requests_.find(claim.orders, [&](Request& open) { return open.tenure == tenure && open.keeper == keeper; }))
+        return;
+    if (copies_.find(claim.copies, [&](HomeCopy& copy) { return copy.tenure == tenure; })) return;
+    actions.send(keeper, to_holder(MessageKind::free, page, tenure));
+}
+
+}  // namespace tarn::protocol

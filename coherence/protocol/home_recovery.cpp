@@ -1,0 +1,225 @@
+// Home: one recovery path, resolve.
+//
+// Whatever was lost (a message, bytes, a host) the page is called back from every host that may know something of it.
+// Each reports its newest bytes and what it waits for; home takes the newest, and orders the requests that still stand
+// anew. Walks over all claims happen only here, once per new link.
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "coherence/protocol/home.hpp"
+#include "utils/assert.hpp"
+
+namespace tarn::protocol {
+
+HostSet Home::hosts_of_orders(const Claim& claim) const {
+    HostSet hosts = 0;
+    requests_.for_each(claim.orders, [&](const Request& open) { hosts |= open.hosts(); });
+    return hosts;
+}
+
+HostSet Home::hosts_of_copies(const Claim& claim) const {
+    HostSet hosts = 0;
+    copies_.for_each(claim.copies, [&](const HomeCopy& copy) { hosts |= set_of(copy.host); });
+    return hosts;
+}
+
+// recalled: beside them, everyone whom an open order or a copy names.
+void Home::start_resolve(PageId page, Claim& claim, HostSet recalled, Actions& actions) {
+    TARN_ASSERT(!claim.resolving);
+    recalled |= hosts_of_orders(claim) | hosts_of_copies(claim);
+    claim.resolving = true;
+    ++claim.tenure;
+    claim.recalled = claim.missing = recalled;
+    claim.keepers = 0;
+    claim.owner = claim.anchor = no_host;
+    claim.readers = 0;
+    // One outstanding copy stands for all: whatever is reported.
+    actions.about_copy(Action::Kind::copy_expected, page, claim.tenure);
+    while (!claim.copies.empty())
+        actions.about_copy(Action::Kind::copy_arrived, page, copies_.take_first(claim.copies).tenure);
+    for_each_host(recalled, [&](HostId host) { send_recall(page, claim, host, actions); });
+    if (recalled == 0) finish_resolve(page, claim, actions);
+}
+
+void Home::send_recall(PageId page, const Claim& claim, HostId host, Actions& actions) const {
+    Message recall = to_holder(MessageKind::recall, page, claim.tenure);
+    recall.hosts = claim.applied.tenure;
+    recall.sequence = claim.applied.sequence;
+    actions.send(host, recall);
+}
+
+void Home::on_report(const Event& event, Actions& actions) {
+    const Message& message = event.message;
+    Claim* claim = claims_.find(message.page);
+    if (claim == nullptr || !claim->resolving || message.tenure != claim->tenure ||
+        !contains(claim->missing, message.from))
+        return discard_payload(event, actions);
+    if (message.has_bytes()) apply(message.page, *claim, {message.hosts, message.sequence}, event, actions);
+    // A request that its requester no longer waits for is complete, or was given up.
+    const auto is_over = [&](const Request& request) {
+        return request.requester == message.from && request.request_id != message.request_id;
+    };
+    requests_.remove_if(claim->orders, is_over);
+    claim->missing &= ~set_of(message.from);
+    finish_resolve(message.page, *claim, actions);
+    settle(message.page, *claim, actions);
+}
+
+void Home::finish_resolve(PageId page, Claim& claim, Actions& actions) {
+    if (!claim.resolving || claim.missing != 0 || claim.loss_pending) return;
+    claim.resolving = false;
+    claim.applied = last_before(claim.tenure);
+    actions.about_copy(Action::Kind::copy_arrived, page, claim.tenure);
+    for_each_host(claim.recalled,
+                  [&](HostId host) { actions.send(host, to_holder(MessageKind::free, page, claim.tenure)); });
+    claim.recalled = 0;
+    NodeList orders;
+    std::swap(orders, claim.orders);
+    while (!orders.empty()) order(page, claim, requests_.take_first(orders), actions);
+    serve_queue(page, claim, actions);
+}
+
+void Home::serve_queue(PageId page, Claim& claim, Actions& actions) {
+    while (!claim.queue.empty() && !claim.resolving) order(page, claim, requests_.take_first(claim.queue), actions);
+}
+
+void Home::on_resolve(const Event& event, Actions& actions) {
+    const Message& message = event.message;
+    Claim* claim = claims_.find(message.page);
+    if (claim == nullptr || claim->resolving || recovering_) return;
+    const auto is_meant = [&](const Request& open) {
+        return open.requester == message.from && open.request_id == message.request_id;
+    };
+    if (!requests_.find(claim->orders, is_meant)) return;
+    start_resolve(message.page, *claim, claim->holders(), actions);
+    settle(message.page, *claim, actions);
+}
+
+void Home::record_loss(PageId page, Claim& claim, Actions& actions) {
+    if (claim.loss_pending) return;
+    claim.loss_pending = true;
+    actions.add(Action::Kind::record_loss, page);
+}
+
+void Home::on_loss_recorded(const Event& event, Actions& actions) {
+    Claim* claim = claims_.find(event.page);
+    if (claim == nullptr) return;
+    claim->loss_pending = false;
+    finish_resolve(event.page, *claim, actions);
+    settle(event.page, *claim, actions);
+}
+
+// A host's memory is gone, and with it what only it had.
+void Home::forget_host(PageId page, Claim& claim, HostId host, Actions& actions) {
+    requests_.remove_if(claim.queue, [&](const Request& request) { return request.requester == host; });
+    if (recovering_) {
+        if (claim.owner == host) claim.owner = no_host;
+        claim.readers &= ~set_of(host);
+        claim.keepers &= ~set_of(host);
+        return;
+    }
+    const HostSet in_orders = hosts_of_orders(claim);
+    const HostSet in_copies = hosts_of_copies(claim);
+    const HostSet named = claim.holders() | in_orders | in_copies | claim.missing;
+    if (!contains(named, host)) return;
+    const bool requests_exclusive = requests_.find(claim.orders, [&](const Request& open) {
+        return open.requester == host && open.kind != MessageKind::get_shared;
+    });
+    if (claim.owner == host || claim.anchor == host || requests_exclusive || contains(in_copies | claim.missing, host))
+        record_loss(page, claim, actions);
+    if (!claim.resolving) {
+        if (!contains(in_orders | in_copies, host) && claim.home_has_bytes()) {
+            claim.readers &= ~set_of(host);
+            return;
+        }
+        start_resolve(page, claim, named & ~set_of(host), actions);
+    }
+    requests_.remove_if(claim.orders, [&](const Request& open) { return open.requester == host; });
+    claim.missing &= ~set_of(host);
+    claim.recalled &= ~set_of(host);
+    finish_resolve(page, claim, actions);
+}
+
+void Home::on_peer_up(const Event& event, Actions& actions) {
+    const HostId host = event.host;
+    const bool is_new = event.incarnation != event.previous_incarnation;
+    pages_.clear();
+    claims_.for_each([&](PageId page, const Claim&) { pages_.push_back(page); });
+    for (const PageId page : pages_) {
+        Claim& claim = *claims_.find(page);
+        if (is_new || recovering_) {
+            forget_host(page, claim, host, actions);
+        } else if (claim.resolving) {
+            if (contains(claim.missing, host)) send_recall(page, claim, host, actions);
+        } else if (contains(hosts_of_orders(claim) | hosts_of_copies(claim), host)) {
+            start_resolve(page, claim, claim.holders(), actions);
+        }
+        settle(page, claim, actions);
+    }
+}
+
+void Home::on_hello(const Event& event, Actions& actions) {
+    const Message& message = event.message;
+    const bool holds = message.has(flag_shared) || message.has(flag_exclusive);
+    if (recovering_) {
+        Claim& claim = claim_of(message.page);
+        claim.applied = std::max(claim.applied, Position{event.stored_tenure, 0});
+        if (message.has(flag_shared)) claim.readers |= set_of(message.from);
+        if (message.has(flag_exclusive)) {
+            // Two owners cannot be; if two say so, let the newer bytes win.
+            if (claim.owner != no_host) claim.keepers |= set_of(claim.owner);
+            claim.owner = message.from;
+        }
+        if (!holds) claim.keepers |= set_of(message.from);
+        return;
+    }
+    Claim* claim = claims_.find(message.page);
+    if (claim != nullptr && claim->resolving) return;  // a recall is on its way to everyone concerned
+    const bool is_named =
+        claim != nullptr && claim->tenure == message.tenure &&
+        (message.has(flag_exclusive) ? claim->owner == message.from : contains(claim->readers, message.from));
+    Message answer = to_holder(MessageKind::confirm, message.page, claim ? claim->tenure : retired_);
+    answer.request_id = message.request_id;
+    if (!holds) {
+        answer.kind = MessageKind::free;
+    } else if (message.has(flag_evicting)) {
+        answer.kind = is_named ? MessageKind::refused : MessageKind::evicted;
+    } else if (!is_named) {
+        Claim& unknown = claim_of(message.page);
+        start_resolve(message.page, unknown, unknown.holders() | set_of(message.from), actions);
+        return settle(message.page, unknown, actions);
+    }
+    actions.send(message.from, answer);
+}
+
+void Home::confirm_holders(PageId page, Claim& claim, Actions& actions) {
+    ++claim.tenure;
+    if (claim.owner == no_host) claim.anchor = static_cast<HostId>(std::countr_zero(claim.readers));
+    for_each_host(claim.holders(), [&](HostId host) {
+        Message confirm = to_holder(MessageKind::confirm, page, claim.tenure);
+        if (host == claim.anchor) confirm.flags |= flag_anchor;
+        actions.send(host, confirm);
+    });
+}
+
+void Home::on_recovered(Actions& actions) {
+    recovering_ = false;
+    pages_.clear();
+    claims_.for_each([&](PageId page, const Claim&) { pages_.push_back(page); });
+    for (const PageId page : pages_) {
+        Claim& claim = *claims_.find(page);
+        const bool contradicts = claim.owner != no_host && claim.readers != 0;
+        if (claim.keepers != 0 || contradicts) {
+            start_resolve(page, claim, claim.holders() | claim.keepers, actions);
+        } else if (claim.holders() != 0) {
+            confirm_holders(page, claim, actions);
+        } else {
+            claim.applied = last_before(claim.tenure);
+        }
+        serve_queue(page, claim, actions);
+        settle(page, claim, actions);
+    }
+}
+
+}  // namespace tarn::protocol

@@ -1,0 +1,120 @@
+// Message: the 64 bytes that hosts exchange about a page, the same in memory and on the wire (little-endian).
+//
+// Home and Holder fill in what they mean; the executor stamps the rest when it sends (version, epochs, incarnation,
+// loss generation, shard). A page that travels with a message follows it on the channel, always whole for now; `dirty`
+// says which of its sectors the store does not have, for the journal.
+//
+// decode() is the door: what comes off the network is checked there and refused with an error, never asserted. Behind
+// it, handlers still take every message for possibly late, stale or unexpected, since none relies on order.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "coherence/protocol/host_set.hpp"
+#include "coherence/protocol/position.hpp"
+#include "tiers/page.hpp"
+#include "utils/result.hpp"
+
+namespace tarn::protocol {
+
+inline constexpr uint8_t message_version = 1;
+
+using RequestId = uint32_t;  // counted per stripe of the requester, 0 = none; it only tells apart requests for one page
+using Incarnation = uint32_t;  // of a host: new at each start without its arena; of a home: its boot id and home epoch
+
+enum class MessageKind : uint8_t {
+    // A host to the home of the page. request_id and frame: the requester's, kept for the answer.
+    get_shared = 1,
+    get_exclusive,
+    get_exclusive_no_read,  // the whole page will be written: no bytes are wanted
+    done,                   // tenure, request_id: the order is complete and its operations were served
+    evict,                  // tenure, sequence, request_id (of this eviction); payload if dirty
+    home_copy,              // tenure of the order that took the page (or its Exclusive) away; payload, or none if clean
+    write_back,             // tenure, sequence; payload
+    report,                 // answers recall: tenure; request_id awaited; hosts and sequence: position of the payload
+    resolve,                // request_id: what this request waits for may be lost
+    hello,                  // what the sender has of a page after a new link; see holder_recovery.cpp
+    flush,                  // page: the volume; request_id; hosts, tenure: verifiers noted and known
+    flush_answer,           // request_id of the ask
+
+    // Home to a host.
+    grant = 32,    // tenure; request_id; hosts: who will acknowledge; host: who sends the bytes; payload if home does
+    move,          // tenure; host, request_id, frame: the requester
+    move_shared,   // the same, but the owner stays a reader
+    copy,          // the same, to the anchor, who stays what it is
+    drop,          // the same, to a reader; flag_anchor: answer home too; flag_bytes: send the page as well
+    evicted,       // request_id of the eviction
+    refused,       // request_id of the eviction: keep the page
+    free,          // tenure: bytes kept for orders up to this one are no longer needed
+    recall,        // tenure; hosts, sequence: the position of home's own bytes
+    confirm,       // tenure: the frame stays valid under this one
+    written_back,  // tenure, sequence
+    no_space,      // request_id: the volume's home cannot take this page
+    flush_ask,     // page: the volume; request_id of the ask
+    flushed,       // request_id; flag_lost: a write the flush should cover may be lost
+
+    // A host to the host whose request it serves.
+    data = 64,    // tenure, request_id, frame; payload
+    acknowledge,  // tenure, request_id
+};
+
+enum MessageFlag : uint8_t {
+    flag_payload = 1 << 0,    // a page follows
+    flag_zero = 1 << 1,       // the page is all zeros: nothing follows, the receiver clears the frame
+    flag_anchor = 1 << 2,     // drop: home lacks the bytes and wants an answer of its own
+    flag_bytes = 1 << 3,      // drop, move: the requester wants the bytes, not only an acknowledgement
+    flag_exclusive = 1 << 4,  // grant, hello: Exclusive, not Shared
+    flag_shared = 1 << 5,     // hello: the sender holds the page Shared
+    flag_evicting = 1 << 6,   // hello: an eviction of it is unanswered
+    flag_lost = 1 << 7,       // flushed
+};
+
+struct Message {
+    uint8_t version = message_version;
+    MessageKind kind{};
+    HostId from = no_host;
+    HostId host = no_host;  // grant: the source of the bytes; move, copy, drop: the requester
+    uint8_t flags = 0;
+    DirtyMask dirty = 0;
+    uint16_t shard = 0;  // which of the requester's shards waits
+    uint32_t view_epoch = 0;
+    uint32_t map_epoch = 0;
+    Incarnation incarnation = 0;   // the sender's; of a home, half of its write verifier
+    uint32_t loss_generation = 0;  // of the page's volume at its home, the other half
+    RequestId request_id = 0;
+    uint32_t sequence = 0;
+    PageId page{};
+    Tenure tenure = 0;
+    HostSet hosts = 0;
+    FrameId frame = no_frame;       // at the requester: where the bytes may be placed
+    FrameId home_frame = no_frame;  // at home: the same for a home copy; filled in once frames are lent
+
+    bool has(MessageFlag flag) const { return (flags & flag) != 0; }
+    bool has_bytes() const { return (flags & (flag_payload | flag_zero)) != 0; }
+};
+
+static_assert(std::endian::native == std::endian::little, "the wire is little-endian and Message is the wire");
+static_assert(sizeof(Message) == 64);
+static_assert(offsetof(Message, view_epoch) == 8);
+static_assert(offsetof(Message, incarnation) == 16);
+static_assert(offsetof(Message, request_id) == 24);
+static_assert(offsetof(Message, page) == 32);
+static_assert(offsetof(Message, tenure) == 40);
+static_assert(offsetof(Message, hosts) == 48);
+static_assert(offsetof(Message, frame) == 56);
+static_assert(std::is_trivially_copyable_v<Message> && std::is_standard_layout_v<Message>);
+
+const char* to_string(MessageKind kind) noexcept;
+
+// Whether the receiver's Home takes it, or else its Holder. Flush messages go to neither (flush.hpp).
+bool is_for_home(MessageKind kind) noexcept;
+bool is_about_flush(MessageKind kind) noexcept;
+
+// Refuses what no correct host sends: another version, an unknown kind, hosts and pages that cannot be.
+Result<> validate(const Message& message);
+Result<Message> decode(std::span<const std::byte, sizeof(Message)> bytes);
+
+}  // namespace tarn::protocol

@@ -1,0 +1,94 @@
+// PageTable: PageId → record, open addressing with linear probing.
+//
+// References stay valid until the next erase() or reserve(); insertion moves nothing. The order of a walk depends only
+// on the history of the table, so that equal runs walk equally.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "tiers/page.hpp"
+#include "utils/assert.hpp"
+
+namespace tarn::protocol {
+
+template <class T>
+class PageTable {
+  public:
+    // At least this many records can be inserted afterwards without moving any.
+    void reserve(size_t free_count) {
+        if ((used_ + free_count) * 2 <= slots_.size()) return;
+        std::vector<Slot> old(std::bit_ceil((used_ + free_count) * 4));
+        old.swap(slots_);
+        used_ = 0;
+        for (Slot& slot : old)
+            if (slot.page != nobody) insert(slot.page) = std::move(slot.value);
+    }
+    size_t size() const { return used_; }
+
+    T* find(PageId page) {
+        if (slots_.empty()) return nullptr;
+        Slot& slot = slots_[slot_of(page)];
+        return slot.page == page ? &slot.value : nullptr;
+    }
+    const T* find(PageId page) const { return const_cast<PageTable*>(this)->find(page); }
+
+    T& insert(PageId page) {
+        TARN_ASSERT(used_ < slots_.size() / 2 + 1 && page != nobody);
+        Slot& slot = slots_[slot_of(page)];
+        TARN_ASSERT(slot.page == nobody);
+        slot.page = page;
+        slot.value = T{};
+        ++used_;
+        return slot.value;
+    }
+
+    void erase(PageId page) {
+        size_t hole = slot_of(page);
+        TARN_ASSERT(slots_[hole].page == page);
+        // Close the gap: whatever probed past the hole moves into it.
+        for (size_t next = step(hole); slots_[next].page != nobody; next = step(next)) {
+            const size_t wanted = mix64(slots_[next].page.value) & (slots_.size() - 1);
+            const bool between = hole <= next ? hole < wanted && wanted <= next : hole < wanted || wanted <= next;
+            if (between) continue;
+            slots_[hole] = slots_[next];
+            hole = next;
+        }
+        slots_[hole].page = nobody;
+        --used_;
+    }
+
+    // The visitor may change records, but neither insert nor erase.
+    template <class Visitor>
+    void for_each(Visitor&& visit) {
+        for (Slot& slot : slots_)
+            if (slot.page != nobody) visit(slot.page, slot.value);
+    }
+    template <class Visitor>
+    void for_each(Visitor&& visit) const {
+        for (const Slot& slot : slots_)
+            if (slot.page != nobody) visit(slot.page, slot.value);
+    }
+
+  private:
+    static constexpr PageId nobody{~uint64_t{0}};
+    struct Slot {
+        PageId page = nobody;
+        T value{};
+    };
+
+    size_t step(size_t index) const { return (index + 1) & (slots_.size() - 1); }
+    size_t slot_of(PageId page) const {
+        size_t index = mix64(page.value) & (slots_.size() - 1);
+        while (slots_[index].page != nobody && slots_[index].page != page) index = step(index);
+        return index;
+    }
+
+    std::vector<Slot> slots_;
+    size_t used_ = 0;
+};
+
+}  // namespace tarn::protocol

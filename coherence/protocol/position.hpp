@@ -1,0 +1,33 @@
+// Position: how new the bytes of a page are, as (tenure, sequence).
+//
+// Within a tenure only its owner writes, and numbers its write-backs. What an owner hands on is the last word of its
+// tenure, whatever it wrote back before.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+#include "tiers/page.hpp"
+
+namespace tarn::protocol {
+
+struct Position {
+    Tenure tenure = 0;
+    uint32_t sequence = 0;
+    auto operator<=>(const Position&) const = default;
+};
+
+inline constexpr uint32_t last_sequence = 0xffffffff;
+
+// What was written before the order `tenure` took the page away from its owner.
+constexpr Position last_before(Tenure tenure) {
+    return {tenure - 1, last_sequence};
+}
+
+// A home without its arena begins anew above all tenures it ever gave: its incarnation is the home epoch.
+inline constexpr unsigned tenure_counter_bits = 40;
+constexpr Tenure first_tenure_of(uint32_t incarnation) {
+    return Tenure{incarnation} << tenure_counter_bits;
+}
+
+}  // namespace tarn::protocol

@@ -1,0 +1,45 @@
+#include "coherence/protocol/stripe.hpp"
+
+namespace tarn::protocol {
+
+void Stripe::reserve() {
+    home_.reserve();
+    holder_.reserve();
+}
+
+void Stripe::on(const Event& event, Actions& actions) {
+    size_t next = actions.size();
+    dispatch(event, actions);
+    for (; next < actions.size(); ++next) {
+        if (actions[next].kind != Action::Kind::send || actions[next].to != self_) continue;
+        Event local = Event::message_of(actions[next].message, actions[next].frame);
+        local.borrowed = local.frame != no_frame;
+        actions[next].kind = Action::Kind::nothing;
+        dispatch(local, actions);
+    }
+}
+
+void Stripe::dispatch(const Event& event, Actions& actions) {
+    switch (event.kind) {
+        case Event::Kind::acquire:
+        case Event::Kind::served:
+        case Event::Kind::cancel:
+        case Event::Kind::evict:
+        case Event::Kind::write_back:
+        case Event::Kind::quiesced: holder_.on(event, actions); break;
+        case Event::Kind::message:
+            if (is_for_home(event.message.kind))
+                home_.on(event, actions);
+            else
+                holder_.on(event, actions);
+            break;
+        case Event::Kind::peer_up:
+            home_.on(event, actions);
+            holder_.on(event, actions);
+            break;
+        case Event::Kind::recovered:
+        case Event::Kind::loss_recorded: home_.on(event, actions); break;
+    }
+}
+
+}  // namespace tarn::protocol

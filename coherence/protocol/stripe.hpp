@@ -1,0 +1,40 @@
+// Stripe: one partition of a host's protocol state, a Home and a Holder that are stepped together.
+//
+// The executor calls reserve() and on() under the stripe's latch and performs the actions as action.hpp says. Messages
+// between this host's own Holder and Home never leave the step; only what needs bytes from the store does
+// (send_home_bytes to this host).
+//
+// Links. Messages to a host without a link are discarded by the executor, and so is what was in flight when a link
+// broke: nothing is replayed. When a link comes up, every stripe gets `peer_up` before anything else of that link, and
+// what it sends then (hello, requests, resolve) goes first. A peer takes the hello messages of all our stripes before
+// any other message of the link, and every host does this towards every other. When all hello messages of all peers of
+// the static list have been delivered to this incarnation, each stripe gets `recovered`; a host alone gets it at once.
+#pragma once
+
+#include "coherence/protocol/action.hpp"
+#include "coherence/protocol/event.hpp"
+#include "coherence/protocol/holder.hpp"
+#include "coherence/protocol/home.hpp"
+
+namespace tarn::protocol {
+
+class Stripe {
+  public:
+    Stripe(HostId self, Incarnation incarnation, const RangeMap& ranges)
+        : self_(self), home_(self, incarnation), holder_(self, ranges) {}
+
+    void reserve();
+    void on(const Event& event, Actions& actions);
+
+    const Home& home() const { return home_; }
+    const Holder& holder() const { return holder_; }
+
+  private:
+    void dispatch(const Event& event, Actions& actions);
+
+    HostId self_;
+    Home home_;
+    Holder holder_;
+};
+
+}  // namespace tarn::protocol

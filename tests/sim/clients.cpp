@@ -1,0 +1,143 @@
+// Cluster: the operations of local threads.
+#include "tests/sim/cluster.hpp"
+#include "tests/sim/failure.hpp"
+
+namespace tarn::sim {
+
+namespace {
+
+protocol::WaiterToken token_of(uint32_t client, uint64_t operation) {
+    return uint64_t{client} << 48 | operation;
+}
+
+}  // namespace
+
+void Cluster::start_operation(SimHost& host, uint32_t client_index) {
+    Client& client = host.clients[client_index];
+    if (client.remaining == 0) return;
+    --client.remaining;
+    Operation& operation = client.operation;
+    operation = {};
+    operation.number = ++last_operation_;
+    operation.page = pages_[workload_.below(pages_.size())];
+    if (workload_.chance(scenario_.flush_percent)) {
+        operation.kind = Operation::Kind::flush;
+        const VolumeId volume = operation.page.volume();
+        operation.cover = truth_.cover_of(volume);
+        protocol::FlushActions actions;
+        host.memory.flush_requester.start(volume, ranges_.homes_of(volume, page_number_mask),
+                                          token_of(client_index, operation.number), actions);
+        return perform_flush(host, actions);
+    }
+    operation.kind = workload_.chance(scenario_.read_percent) ? Operation::Kind::read : Operation::Kind::write;
+    operation.mask = static_cast<DirtyMask>(workload_.between(1, all_sectors - 1));
+    if (operation.kind == Operation::Kind::write && workload_.chance(scenario_.whole_write_percent)) {
+        operation.kind = Operation::Kind::write_whole;
+        operation.mask = all_sectors;
+    }
+    access_or_wait(host, client_index);
+}
+
+void Cluster::access_or_wait(SimHost& host, uint32_t client_index) {
+    HostMemory& memory = host.memory;
+    Operation& operation = host.clients[client_index].operation;
+    Task task{.kind = Task::Kind::leave_latch,
+              .host = host.id,
+              .incarnation = host.incarnation,
+              .client = client_index,
+              .number = operation.number,
+              .page = operation.page};
+    const auto bound = memory.bound.find(operation.page);
+    if (bound != memory.bound.end()) {
+        Frame& frame = memory.frames[bound->second];
+        const bool grants = frame.access == Ownership::exclusive ||
+                            (frame.access == Ownership::shared && operation.want() == Want::shared);
+        if (grants && !frame.busy) {
+            ++frame.latches;
+            task.frame = bound->second;
+            return schedule(workload_.below(scenario_.latch_max + 1), task);
+        }
+    }
+    if (memory.used_frames >= scenario_.frame_count) {
+        coverage_.reached(Sometimes::frames_exhausted);
+        evict_something(host);
+        task.kind = Task::Kind::retry;
+        return schedule(workload_.between(1, 100), task);
+    }
+    operation.waits = true;
+    if (workload_.chance(scenario_.cancel_percent)) {
+        task.kind = Task::Kind::cancel;
+        schedule(workload_.between(1, 100), task);
+    }
+    step(host, Event::acquire_of(operation.page, operation.want(), token_of(client_index, operation.number),
+                                 memory.allocate()));
+}
+
+void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
+    Operation& operation = host.clients[client_index].operation;
+    Frame& frame = host.memory.frames[frame_id];
+    require(frame.used && frame.page == operation.page, "the frame of an operation was taken away");
+    if (operation.kind == Operation::Kind::read) return truth_.check_read(operation.page, frame.content);
+    const HostId home = ranges_.find(operation.page).home;
+    const uint64_t version = truth_.write(operation.page, frame.content, operation.mask,
+                                          {host.id, host.incarnation, home, incarnation_of(home)});
+    frame.dirty |= operation.mask;
+    host.memory.flush_requester.wrote(operation.page.volume(), home);
+    truth_.replied(operation.page, version);
+}
+
+void Cluster::leave_latch(SimHost& host, const Task& task) {
+    Frame& frame = host.memory.frames[task.frame];
+    access(host, task.client, task.frame);
+    --frame.latches;
+    if (frame.busy && frame.latches == 0) step(host, Event::quiesced_of(task.page, frame.dirty | frame.writing));
+    finish_operation(host, task.client);
+}
+
+void Cluster::serve(SimHost& host, const Task& task) {
+    Frame& frame = host.memory.frames[task.frame];
+    frame.page = task.page;
+    const protocol::Holding* holding = host.stripe_of(task.page).holder().find(task.page);
+    require(holding != nullptr && holding->frame == task.frame, "a woken operation finds no page");
+    if (holding->blank) coverage_.reached(Sometimes::write_woken_blank);
+    access(host, task.client, task.frame);
+    step(host, Event::about(Event::Kind::served, task.page));
+    finish_operation(host, task.client);
+}
+
+void Cluster::finish_operation(SimHost& host, uint32_t client_index) {
+    host.clients[client_index].operation = {};
+    schedule(workload_.between(1, 60), {.kind = Task::Kind::start_operation,
+                                        .host = host.id,
+                                        .incarnation = host.incarnation,
+                                        .client = client_index});
+}
+
+void Cluster::cancel(SimHost& host, const Task& task) {
+    const Operation& operation = host.clients[task.client].operation;
+    if (operation.number != task.number || !operation.waits || operation.kind == Operation::Kind::write_whole) return;
+    coverage_.reached(Sometimes::waiter_cancelled);
+    step(host, Event::about(Event::Kind::cancel, task.page, token_of(task.client, task.number)));
+    finish_operation(host, task.client);
+}
+
+void Cluster::evict_something(SimHost& host) {
+    if (host.memory.bound.empty()) return;
+    auto victim = host.memory.bound.begin();
+    std::advance(victim, static_cast<long>(workload_.below(host.memory.bound.size())));
+    step(host, Event::about(Event::Kind::evict, victim->first));
+}
+
+void Cluster::complete_flush(SimHost& host, protocol::WaiterToken waiter, bool lost) {
+    const auto client = static_cast<uint32_t>(waiter >> 48);
+    Operation& operation = host.clients[client].operation;
+    if (lost) {
+        coverage_.reached(Sometimes::flush_failed);
+        host.memory.flush_requester.reset(operation.page.volume());
+    } else {
+        truth_.flushed(operation.cover);
+    }
+    finish_operation(host, client);
+}
+
+}  // namespace tarn::sim

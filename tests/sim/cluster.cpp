@@ -1,0 +1,310 @@
+#include "tests/sim/cluster.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tests/sim/failure.hpp"
+
+namespace tarn::sim {
+
+namespace {
+
+constexpr uint64_t pages_per_range = 16;
+constexpr uint64_t events_max = 400'000;  // a run beyond this makes no progress
+constexpr unsigned crashes_max = 4;
+
+std::vector<HostId> first_hosts(unsigned count) {
+    std::vector<HostId> hosts;
+    for (HostId host = 0; host < count; ++host) hosts.push_back(host);
+    return hosts;
+}
+
+}  // namespace
+
+Cluster::Cluster(uint64_t seed, bool with_faults, bool traces)
+    : scenario_(Scenario::draw(Random(seed).split(0), with_faults)),
+      traces_(traces),
+      network_(Random(seed).split(1)),
+      workload_(Random(seed).split(2)),
+      faults_(Random(seed).split(3)),
+      store_(Random(seed).split(4)),
+      ranges_(1, first_hosts(scenario_.host_count), pages_per_range),
+      truth_(*this, coverage_) {
+    for (unsigned index = 0; index < scenario_.page_count; ++index) {
+        // Some pages share a range, some a stripe.
+        const uint64_t number = index * (workload_.chance(50) ? 1 : pages_per_range);
+        pages_.push_back(PageId::of(1 + index % scenario_.volume_count, number));
+    }
+    std::ranges::sort(pages_);
+    pages_.erase(std::unique(pages_.begin(), pages_.end()), pages_.end());
+    hosts_.resize(scenario_.host_count);
+    for (HostId id = 0; id < scenario_.host_count; ++id) {
+        hosts_[id].id = id;
+        hosts_[id].clients.resize(scenario_.clients_per_host);
+        for (Client& client : hosts_[id].clients) client.remaining = scenario_.operations_per_client;
+        boot(hosts_[id]);
+    }
+    if (scenario_.crash_interval != 0)
+        schedule(faults_.between(1, 2 * scenario_.crash_interval), {.kind = Task::Kind::crash});
+    if (scenario_.cut_interval != 0)
+        schedule(faults_.between(1, 2 * scenario_.cut_interval), {.kind = Task::Kind::cut});
+}
+
+uint32_t Cluster::incarnation_of(HostId host) const {
+    return hosts_[host].is_up ? hosts_[host].incarnation : 0;
+}
+
+protocol::Verifier Cluster::verifier_of(PageId page) const {
+    const HostId home = ranges_.find(page).home;
+    return protocol::verifier_of(incarnation_of(home), hosts_[home].loss_of(page.volume()));
+}
+
+void Cluster::schedule(Time delay, Task task) {
+    if (free_slots_.empty()) {
+        free_slots_.push_back(static_cast<uint32_t>(slots_.size()));
+        slots_.emplace_back();
+    }
+    const uint32_t slot = free_slots_.back();
+    free_slots_.pop_back();
+    slots_[slot] = std::move(task);
+    due_.push({now_ + delay, ++sequence_, slot});
+}
+
+void Cluster::run() {
+    while (!due_.empty()) {
+        const Due due = due_.top();
+        due_.pop();
+        now_ = due.time;
+        Task task = std::move(slots_[due.slot]);
+        free_slots_.push_back(due.slot);
+        require(++event_count_ < events_max, "C4: no progress");
+        if (is_dead(task)) continue;
+        trace(task);
+        run_task(task);
+    }
+    check_end();
+}
+
+// What belonged to a crashed host or a broken link is gone.
+bool Cluster::is_dead(const Task& task) const {
+    if (task.incarnation != 0 && incarnation_of(task.host) != task.incarnation) return true;
+    const bool is_of_link = task.from != no_host && task.from != task.host && task.kind != Task::Kind::link_up;
+    return is_of_link && (task.link_epoch != link_epoch_[task.from][task.host] || !link_is_up_[task.from][task.host]);
+}
+
+void Cluster::trace(const Task& task) {
+    trace_hash_ = mix64(trace_hash_ ^ now_ ^ static_cast<uint64_t>(task.kind) << 56 ^ uint64_t{task.host} << 48 ^
+                        task.message.tenure << 8 ^ static_cast<uint64_t>(task.message.kind) ^ task.number << 20);
+    if (!traces_) return;
+    static constexpr const char* names[] = {"start",      "leave_latch", "serve",         "retry",         "cancel",
+                                            "message",    "home_read",   "store_flushed", "loss_recorded", "evict_hint",
+                                            "hello_done", "crash",       "restart",       "cut",           "link_up"};
+    std::printf("%8llu host %d %-13s", static_cast<unsigned long long>(now_), task.host,
+                names[static_cast<size_t>(task.kind)]);
+    if (task.kind == Task::Kind::message || task.kind == Task::Kind::home_read) {
+        const protocol::Message& message = task.message;
+        std::printf(
+            " %-12s from %d page %x.%llx tenure %llx request %u flags %02x host %d hosts %llx sequence %u%s%lld",
+            protocol::to_string(message.kind), message.from, message.page.volume(),
+            static_cast<unsigned long long>(message.page.number()), static_cast<unsigned long long>(message.tenure),
+            message.request_id, message.flags, message.host == no_host ? -1 : message.host,
+            static_cast<unsigned long long>(message.hosts), message.sequence, task.has_content ? " version " : " -",
+            static_cast<long long>(task.has_content ? task.content.version : 0));
+    } else {
+        std::printf(" from %d client %u operation %llu frame %d", task.from == no_host ? -1 : task.from, task.client,
+                    static_cast<unsigned long long>(task.number), static_cast<int>(task.frame));
+    }
+    std::printf("\n");
+}
+
+void Cluster::run_task(Task& task) {
+    SimHost* host = task.host == no_host ? nullptr : &hosts_[task.host];
+    switch (task.kind) {
+        case Task::Kind::start_operation: start_operation(*host, task.client); break;
+        case Task::Kind::leave_latch: leave_latch(*host, task); break;
+        case Task::Kind::serve: serve(*host, task); break;
+        case Task::Kind::retry: access_or_wait(*host, task.client); break;
+        case Task::Kind::cancel: cancel(*host, task); break;
+        case Task::Kind::message: deliver(task); break;
+        case Task::Kind::home_read: read_home_bytes(*host, task); break;
+        case Task::Kind::store_flushed: finish_store_flush(*host, task); break;
+        case Task::Kind::loss_recorded:
+            ++host->loss_generation[task.page.volume()];
+            step(*host, Event::about(Event::Kind::loss_recorded, task.page));
+            break;
+        case Task::Kind::evict_hint:
+            evict_something(*host);
+            if (clients_are_busy()) schedule(workload_.between(1, 2 * scenario_.evict_interval), task);
+            break;
+        case Task::Kind::hello_done:
+            host->memory.reported |= protocol::set_of(task.from);
+            if (!host->memory.recovered && std::popcount(host->memory.reported) + 1u == scenario_.host_count) {
+                host->memory.recovered = true;
+                for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
+                    Event event = Event::about(Event::Kind::recovered, PageId{});
+                    event.waiter = stripe;
+                    step(*host, event);
+                }
+            }
+            break;
+        case Task::Kind::crash: {
+            SimHost& victim = hosts_[faults_.below(hosts_.size())];
+            if (victim.is_up && ++crash_count_ <= crashes_max) crash(victim);
+            if (clients_are_busy() && crash_count_ < crashes_max)
+                schedule(faults_.between(1, 2 * scenario_.crash_interval), task);
+            break;
+        }
+        case Task::Kind::restart: boot(*host); break;
+        case Task::Kind::cut: {
+            const auto a = static_cast<HostId>(faults_.below(hosts_.size()));
+            const auto b = static_cast<HostId>(faults_.below(hosts_.size()));
+            if (a != b && link_is_up_[a][b]) {
+                coverage_.reached(Sometimes::link_cut);
+                set_link_down(a, b);
+                schedule(faults_.between(1, 300), {.kind = Task::Kind::link_up, .host = a, .from = b});
+            }
+            if (clients_are_busy()) schedule(faults_.between(1, 2 * scenario_.cut_interval), task);
+            break;
+        }
+        case Task::Kind::link_up: link_up(task.host, task.from); break;
+    }
+}
+
+bool Cluster::clients_are_busy() const {
+    return std::ranges::any_of(hosts_, [](const SimHost& host) {
+        return std::ranges::any_of(host.clients, [](const Client& client) {
+            return client.remaining > 0 || client.operation.kind != Operation::Kind::none;
+        });
+    });
+}
+
+void Cluster::boot(SimHost& host) {
+    ++host.incarnation;
+    host.is_up = true;
+    host.memory = HostMemory(host.id);
+    for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe)
+        host.memory.stripes.emplace_back(host.id, host.incarnation, ranges_);
+    for (const SimHost& peer : hosts_)
+        if (peer.id < hosts_.size() && peer.id != host.id && peer.is_up)
+            schedule(faults_.between(1, 100), {.kind = Task::Kind::link_up, .host = host.id, .from = peer.id});
+    for (uint32_t client = 0; client < host.clients.size(); ++client)
+        schedule(
+            workload_.between(1, 50),
+            {.kind = Task::Kind::start_operation, .host = host.id, .incarnation = host.incarnation, .client = client});
+    if (scenario_.evict_interval != 0)
+        schedule(workload_.between(1, 2 * scenario_.evict_interval),
+                 {.kind = Task::Kind::evict_hint, .host = host.id, .incarnation = host.incarnation});
+}
+
+void Cluster::crash(SimHost& host) {
+    coverage_.reached(Sometimes::host_crashed);
+    host.is_up = false;
+    for (const SimHost& peer : hosts_)
+        if (peer.id != host.id) set_link_down(host.id, peer.id);
+    // The store writes behind: what was not flushed may be there, or not.
+    for (const auto& [page, bytes] : host.memory.home_bytes)
+        if (faults_.chance(30)) host.store[page] = bytes;
+    for (Client& client : host.clients) client.operation = {};
+    truth_.doubt_everything();
+    schedule(faults_.between(1, 500), {.kind = Task::Kind::restart, .host = host.id});
+}
+
+void Cluster::set_link_down(HostId a, HostId b) {
+    link_is_up_[a][b] = link_is_up_[b][a] = false;
+    link_epoch_[a][b] = ++link_epoch_[b][a];
+}
+
+void Cluster::link_up(HostId a, HostId b) {
+    if (!hosts_[a].is_up || !hosts_[b].is_up || link_is_up_[a][b]) return;
+    link_is_up_[a][b] = link_is_up_[b][a] = true;
+    link_epoch_[a][b] = ++link_epoch_[b][a];
+    hello(a, b);
+    hello(b, a);
+}
+
+// `host` meets `peer` over a new link: what it says now arrives before everything else it says on this link.
+void Cluster::hello(HostId host_id, HostId peer_id) {
+    SimHost& host = hosts_[host_id];
+    const SimHost& peer = hosts_[peer_id];
+    const Incarnation previous = host.memory.met[peer_id];
+    host.memory.met[peer_id] = peer.incarnation;
+    saying_hello_to_ = peer_id;
+    hello_time_ = now_ + network_.between(1, scenario_.delay_max);
+    for (PageId page : pages_)
+        host.memory.flush_requester.heard(page.volume(), peer_id,
+                                          protocol::verifier_of(peer.incarnation, peer.loss_of(page.volume())));
+    for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
+        Event event = Event::peer_up_of(peer_id, peer.incarnation, previous);
+        event.waiter = stripe;
+        step(host, event);
+    }
+    protocol::FlushActions actions;
+    host.memory.flush_holder.on_peer_up(peer_id);
+    host.memory.flush_home.on_peer_up(peer_id, previous != peer.incarnation, actions);
+    host.memory.flush_requester.on_peer_up(peer_id, actions);
+    perform_flush(host, actions);
+    saying_hello_to_ = no_host;
+    not_before_[host_id][peer_id] = hello_time_ + 1;
+    schedule(hello_time_ - now_, {.kind = Task::Kind::hello_done,
+                                  .host = peer_id,
+                                  .from = host_id,
+                                  .incarnation = peer.incarnation,
+                                  .link_epoch = link_epoch_[host_id][peer_id]});
+}
+
+void Cluster::transmit(HostId from, HostId to, protocol::Message message, const Content* content) {
+    if (from != to && !link_is_up_[from][to]) return;
+    message.incarnation = hosts_[from].incarnation;
+    message.loss_generation = hosts_[from].loss_of(message.page.volume());
+    Task task{.kind = Task::Kind::message,
+              .host = to,
+              .from = from,
+              .incarnation = hosts_[to].incarnation,
+              .link_epoch = link_epoch_[from][to],
+              .message = message};
+    if (content != nullptr) {
+        task.has_content = true;
+        task.content = *content;
+    }
+    Time delay = from == to ? 0 : network_.between(1, scenario_.delay_max);
+    if (from != to && network_.chance(scenario_.slow_percent)) delay *= 20;
+    Time arrival = std::max(now_ + delay, not_before_[from][to]);
+    if (saying_hello_to_ == to) arrival = hello_time_;
+    schedule(arrival - now_, std::move(task));
+}
+
+void Cluster::deliver(const Task& task) {
+    SimHost& host = hosts_[task.host];
+    const protocol::Message& message = task.message;
+    require(protocol::validate(message).has_value(), "an invalid message was sent");
+    host.memory.flush_requester.heard(message.page.volume(), task.from,
+                                      protocol::verifier_of(message.incarnation, message.loss_generation));
+    if (protocol::is_about_flush(message.kind)) {
+        protocol::FlushActions actions;
+        if (message.kind == protocol::MessageKind::flush_ask) return answer_flush_ask(host, message);
+        if (message.kind == protocol::MessageKind::flushed)
+            host.memory.flush_requester.on_message(message, actions);
+        else
+            host.memory.flush_home.on_message(message, actions);
+        if (host.memory.flush_home.waits_for_copies()) coverage_.reached(Sometimes::flush_waited_for_a_copy);
+        return perform_flush(host, actions);
+    }
+    Event event = Event::message_of(message);
+    if (task.has_content) {
+        // Straight into the lent frame, if it is still lent; or into one that the Holder then swaps in.
+        const protocol::Holding* holding = host.stripe_of(message.page).holder().find(message.page);
+        const bool is_lent = holding != nullptr && holding->awaited.request_id == message.request_id &&
+                             holding->awaited.landing == message.frame && !holding->awaited.has_bytes &&
+                             message.tenure >= holding->floor && !protocol::is_for_home(message.kind);
+        event.frame = is_lent && network_.chance(50) ? message.frame : host.memory.allocate();
+        host.memory.frames[event.frame].content = task.content;
+        host.memory.frames[event.frame].page = message.page;
+    }
+    if (message.kind == protocol::MessageKind::hello) {
+        const auto stored = host.store.find(message.page);
+        event.stored_tenure = stored == host.store.end() ? 0 : stored->second.tenure;
+    }
+    step(host, event);
+}
+
+}  // namespace tarn::sim

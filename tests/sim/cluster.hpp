@@ -1,0 +1,154 @@
+// Cluster: several hosts, a network that delays and reorders, clients, and faults; one thread, one seed.
+//
+// Virtual time advances from task to task; equal times run in the order in which they were scheduled. Nothing here
+// depends on addresses or on the order of hash tables, so one seed is one run, bit for bit (trace_hash).
+//
+//   cluster.cpp   time, network, links, crashes
+//   executor.cpp  performs the actions of stripes and flush parts
+//   clients.cpp   operations of local threads
+//   checks.cpp    invariants after each step, and at the end
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <queue>
+#include <vector>
+
+#include "coherence/partition/range_map.hpp"
+#include "tests/sim/coverage.hpp"
+#include "tests/sim/random.hpp"
+#include "tests/sim/scenario.hpp"
+#include "tests/sim/sim_host.hpp"
+#include "tests/sim/truth.hpp"
+
+namespace tarn::sim {
+
+class Cluster : public Truth::World {
+  public:
+    Cluster(uint64_t seed, bool with_faults, bool traces);
+
+    // To the end, when every client is done and nothing is on its way. Throws Failure.
+    void run();
+
+    uint64_t trace_hash() const { return trace_hash_; }
+    uint64_t event_count() const { return event_count_; }
+    const Coverage& coverage() const { return coverage_; }
+
+    uint32_t incarnation_of(HostId host) const override;
+    protocol::Verifier verifier_of(PageId page) const override;
+
+  private:
+    using Time = uint64_t;
+
+    struct Task {
+        enum class Kind : uint8_t {
+            start_operation,  // client
+            leave_latch,      // client, frame: a local hit ends
+            serve,            // client, frame: a woken operation has its access
+            retry,            // client: there was no free frame
+            cancel,           // client
+            message,          // message, content
+            home_read,        // message, to: home's bytes are there
+            store_flushed,    // ticket
+            loss_recorded,    // page
+            evict_hint,
+            hello_done,  // from
+            crash,
+            restart,
+            cut,      // a random link
+            link_up,  // from
+        };
+        Kind kind{};
+        HostId host = no_host;
+        HostId from = no_host;
+        Incarnation incarnation = 0;  // of `host`: the task dies with it; 0: it does not
+        uint32_t link_epoch = 0;
+        bool has_content = false;
+        uint32_t client = 0;
+        FrameId frame = no_frame;
+        uint64_t number = 0;
+        PageId page{};
+        protocol::Message message{};
+        Content content{};
+        std::vector<std::pair<PageId, Bytes>> bytes{};  // store_flushed
+    };
+    struct Due {
+        Time time;
+        uint64_t sequence;
+        uint32_t slot;
+        bool operator>(const Due& other) const {
+            return time != other.time ? time > other.time : sequence > other.sequence;
+        }
+    };
+
+    // cluster.cpp
+    void schedule(Time delay, Task task);
+    void run_task(Task& task);
+    bool is_dead(const Task& task) const;
+    void boot(SimHost& host);
+    void crash(SimHost& host);
+    void set_link_down(HostId a, HostId b);
+    void link_up(HostId a, HostId b);
+    void hello(HostId host, HostId peer);
+    void transmit(HostId from, HostId to, protocol::Message message, const Content* content);
+    void deliver(const Task& task);
+    bool clients_are_busy() const;
+    void trace(const Task& task);
+
+    // executor.cpp
+    void step(SimHost& host, const Event& event);
+    void perform(SimHost& host, const protocol::Action& action);
+    void perform_flush(SimHost& host, const protocol::FlushActions& actions);
+    void read_home_bytes(SimHost& host, const Task& task);
+    void answer_flush_ask(SimHost& host, const protocol::Message& ask);
+    void start_store_flush(SimHost& host, VolumeId volume, uint64_t ticket);
+    void finish_store_flush(SimHost& host, const Task& task);
+    void observe(const SimHost& host, const Event& event);
+
+    // clients.cpp
+    void start_operation(SimHost& host, uint32_t client);
+    void access_or_wait(SimHost& host, uint32_t client);
+    void access(SimHost& host, uint32_t client, FrameId frame);
+    void leave_latch(SimHost& host, const Task& task);
+    void serve(SimHost& host, const Task& task);
+    void finish_operation(SimHost& host, uint32_t client);
+    void cancel(SimHost& host, const Task& task);
+    void evict_something(SimHost& host);
+    void complete_flush(SimHost& host, protocol::WaiterToken waiter, bool lost);
+
+    // checks.cpp
+    void check_page(PageId page);
+    void check_end() const;
+
+    Scenario scenario_;
+    bool traces_;
+    Random network_;
+    Random workload_;
+    Random faults_;
+    Random store_;
+    std::vector<PageId> pages_;
+    RangeMap ranges_;
+    std::vector<SimHost> hosts_;
+    Coverage coverage_;
+    Truth truth_;
+    std::array<std::array<uint32_t, 8>, 8> link_epoch_{};
+    std::array<std::array<bool, 8>, 8> link_is_up_{};
+    std::array<std::array<Time, 8>, 8> not_before_{};  // messages of a link come after its hello
+    HostId saying_hello_to_ = no_host;
+    Time hello_time_ = 0;
+
+    Time now_ = 0;
+    uint64_t sequence_ = 0;
+    std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
+    std::vector<Task> slots_;
+    std::vector<uint32_t> free_slots_;
+
+    std::map<PageId, Tenure> greatest_tenure_;
+    uint64_t last_operation_ = 0;
+    unsigned crash_count_ = 0;
+    uint64_t trace_hash_ = 0;
+    uint64_t event_count_ = 0;
+    protocol::Actions actions_;
+};
+
+}  // namespace tarn::sim

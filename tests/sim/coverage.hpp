@@ -1,0 +1,86 @@
+// Coverage: how often the races that matter were really reached ("sometimes" assertions). A big run fails if one of
+// them never was.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+
+namespace tarn::sim {
+
+enum class Sometimes : uint8_t {
+    upgrade_lost_to_another,
+    order_before_grant,
+    order_before_bytes,
+    copy_after_drop,
+    eviction_refused,
+    eviction_met_an_order,
+    write_back_met_a_move,
+    home_copy_out_of_order,
+    write_woken_blank,
+    waiter_cancelled,
+    frames_exhausted,
+    flush_asked_an_anchor,
+    flush_waited_for_a_copy,
+    // With faults.
+    host_crashed,
+    link_cut,
+    page_recalled,
+    recalled_while_waiting,
+    kept_bytes_reported,
+    loss_recorded,
+    write_lost,
+    flush_failed,
+    home_restarted_with_owner,
+    home_restarted_with_readers,
+    count,
+};
+
+inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> sometimes_names = {
+    "upgrade lost to another",
+    "order before grant",
+    "order before bytes",
+    "copy after drop",
+    "eviction refused",
+    "eviction met an order",
+    "write-back met a move",
+    "home copy out of order",
+    "write woken on a blank page",
+    "waiter cancelled",
+    "frames exhausted",
+    "flush asked an anchor",
+    "flush waited for a copy",
+    "host crashed",
+    "link cut",
+    "page recalled",
+    "recalled while waiting",
+    "kept bytes reported",
+    "loss recorded",
+    "write lost",
+    "flush failed",
+    "home restarted, owner confirmed",
+    "home restarted, readers confirmed",
+};
+inline constexpr auto first_of_faults = Sometimes::host_crashed;
+
+struct Coverage {
+    std::array<uint64_t, static_cast<size_t>(Sometimes::count)> counts{};
+
+    void reached(Sometimes what) { ++counts[static_cast<size_t>(what)]; }
+    void add(const Coverage& other) {
+        for (size_t index = 0; index < counts.size(); ++index) counts[index] += other.counts[index];
+    }
+    // True if everything was reached.
+    bool print(bool with_faults) const {
+        bool all = true;
+        for (size_t index = 0; index < counts.size(); ++index) {
+            if (!with_faults && index >= static_cast<size_t>(first_of_faults)) break;
+            std::printf("  sometimes: %-34s %llu\n", sometimes_names[index],
+                        static_cast<unsigned long long>(counts[index]));
+            all = all && counts[index] > 0;
+        }
+        return all;
+    }
+};
+
+}  // namespace tarn::sim

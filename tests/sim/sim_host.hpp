@@ -1,0 +1,115 @@
+// SimHost: one simulated host: what survives a crash, and what does not.
+//
+// The memory part is what the executor of a real host has: frames with masks and latches, home's bytes, the stripes and
+// the flush parts. Cluster performs the actions on it.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "coherence/protocol/flush.hpp"
+#include "coherence/protocol/stripe.hpp"
+#include "tests/sim/failure.hpp"
+#include "tests/sim/truth.hpp"
+
+namespace tarn::sim {
+
+using protocol::Event;
+using protocol::Incarnation;
+using protocol::Ownership;
+using protocol::Want;
+
+struct Frame {
+    bool used = false;
+    PageId page{};
+    Content content;
+    DirtyMask dirty = 0;
+    DirtyMask writing = 0;
+    Ownership access = Ownership::none;
+    bool busy = false;     // quiesce was asked: no new latch
+    unsigned latches = 0;  // operations that are inside
+};
+
+struct Operation {
+    enum class Kind : uint8_t { none, read, write, write_whole, flush };
+    Kind kind = Kind::none;
+    PageId page{};
+    DirtyMask mask = 0;
+    uint64_t number = 0;  // tells a task or a waiter of an earlier operation from this one's
+    bool waits = false;   // as a waiter of the Holder, not woken yet
+    Truth::Cover cover;
+
+    Want want() const {
+        if (kind == Kind::read) return Want::shared;
+        return kind == Kind::write_whole ? Want::exclusive_no_read : Want::exclusive;
+    }
+};
+
+struct Client {
+    unsigned remaining = 0;
+    Operation operation;
+};
+
+struct Bytes {
+    Content content;
+    Tenure tenure = 0;
+};
+
+struct HostMemory {
+    std::vector<protocol::Stripe> stripes;
+    protocol::FlushHome flush_home;
+    protocol::FlushHolder flush_holder;
+    protocol::FlushRequester flush_requester;
+    std::vector<Frame> frames;
+    unsigned used_frames = 0;
+    std::map<PageId, FrameId> bound;     // what local threads find
+    std::map<PageId, Bytes> home_bytes;  // newer than the store
+    std::map<HostId, Incarnation> met;   // incarnation of each peer that was last processed
+    protocol::HostSet reported = 0;
+    bool recovered = false;
+    std::deque<Event> pending;
+
+    explicit HostMemory(HostId id) : flush_home(id), flush_holder(id), flush_requester(id) {}
+
+    FrameId allocate() {
+        FrameId frame = 0;
+        while (frame < frames.size() && frames[frame].used) ++frame;
+        if (frame == frames.size()) frames.emplace_back();
+        frames[frame] = {};
+        frames[frame].used = true;
+        frames[frame].content.version = ~uint64_t{0};  // whoever reads this reads garbage
+        ++used_frames;
+        return frame;
+    }
+    void release(FrameId frame) {
+        require(frame < frames.size() && frames[frame].used, "a frame is released twice");
+        require(frames[frame].latches == 0, "a latched frame is released");
+        frames[frame].used = false;
+        --used_frames;
+    }
+};
+
+inline constexpr unsigned stripes_per_host = 2;
+
+struct SimHost {
+    HostId id = no_host;
+    Incarnation incarnation = 0;  // of the present or last run
+    bool is_up = false;
+    // On the device:
+    std::map<PageId, Bytes> store;
+    std::map<VolumeId, uint32_t> loss_generation;
+    // Outside:
+    std::vector<Client> clients;
+    // Lost in a crash:
+    HostMemory memory{0};
+
+    protocol::Stripe& stripe_of(PageId page) { return memory.stripes[mix64(page.value >> 4) % stripes_per_host]; }
+    const protocol::Stripe& stripe_of(PageId page) const { return const_cast<SimHost*>(this)->stripe_of(page); }
+    uint32_t loss_of(VolumeId volume) const {
+        const auto found = loss_generation.find(volume);
+        return found == loss_generation.end() ? 0 : found->second;
+    }
+};
+
+}  // namespace tarn::sim

@@ -1,0 +1,78 @@
+// Truth: every write of a page in the order in which it took effect, and what may be read now.
+//
+// The simulator sees the moment at which each operation touches a frame, so linearizability (C2, I2) is checked where
+// it is strongest: a read must find exactly the latest write, of every sector. After a crash the page may have gone
+// back to an older version: only over writes that the crash may take (D2, D3), never below a flush (D1), and never
+// silently (the write verifier must have changed). A version that was lost must not come back.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "coherence/protocol/flush.hpp"
+#include "tests/sim/coverage.hpp"
+#include "tiers/page.hpp"
+
+namespace tarn::sim {
+
+struct Content {
+    uint64_t version = 0;  // of the write that made it, 0: never written
+    std::array<uint64_t, sectors_per_page> sectors{};
+    bool operator==(const Content&) const = default;
+};
+
+// Which incarnations a write needs to survive, and under which verifier it was made.
+struct WriteOrigin {
+    HostId writer = no_host;
+    uint32_t writer_incarnation = 0;
+    HostId home = no_host;
+    uint32_t home_incarnation = 0;
+};
+
+class Truth {
+  public:
+    // Incarnation of a host that is up, 0 of one that is down; and the present verifier of a page's volume at its home.
+    struct World {
+        virtual ~World() = default;
+        virtual uint32_t incarnation_of(HostId host) const = 0;
+        virtual protocol::Verifier verifier_of(PageId page) const = 0;
+    };
+    Truth(const World& world, Coverage& coverage) : world_(world), coverage_(coverage) {}
+
+    void check_read(PageId page, const Content& content);
+    // Changes the content of the frame; returns the version.
+    uint64_t write(PageId page, Content& content, DirtyMask mask, const WriteOrigin& origin);
+    void replied(PageId page, uint64_t version);
+
+    // A host crashed: pages may go back from now on.
+    void doubt_everything();
+
+    // What a flush that starts now has to cover; and that it succeeded.
+    using Cover = std::vector<std::pair<PageId, uint64_t>>;
+    Cover cover_of(VolumeId volume) const;
+    void flushed(const Cover& cover);
+
+  private:
+    struct Version {
+        Content content;
+        WriteOrigin origin;
+        protocol::Verifier verifier = 0;
+        bool replied = false;
+    };
+    struct Page {
+        std::vector<Version> log{Version{}};  // the first is: never written
+        uint64_t flushed = 0;                 // may not go back below this version
+        bool doubtful = false;
+    };
+
+    bool may_be_lost(const Version& version) const;
+
+    const World& world_;
+    Coverage& coverage_;
+    uint64_t last_version_ = 0;
+    std::map<PageId, Page> pages_;
+};
+
+}  // namespace tarn::sim
