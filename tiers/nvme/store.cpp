@@ -166,6 +166,12 @@ void Store::unreserve(PageId page) {
         table_.unreserve(*slab, SlabTable::page_in_slab(page));
 }
 
+bool Store::present(PageId page) const {
+    const std::lock_guard lock(mutex_);
+    const auto slab = table_.find(page.volume(), SlabTable::slab_number(page));
+    return slab && table_.present(*slab, page.number() % pages_per_slab);
+}
+
 bool Store::has_room_for(PageId page) const {
     const std::lock_guard lock(mutex_);
     return table_.free_count() > 0 || table_.find(page.volume(), SlabTable::slab_number(page));

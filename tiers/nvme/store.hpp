@@ -73,6 +73,8 @@ class Store {
     // Whole pages, in any order, none twice. In the device's write cache when it returns. Errors: no_space, io; after
     // an error each page has its old or its new bytes, or a mix (until the journal).
     Task<Result<>> write(Loop& loop, std::span<const PageWrite> pages);
+    // Whether the page was written, and not zeroed since.
+    bool present(PageId page) const;
     // Makes count pages read as zeros; slabs without pages are given back unless keep_space. Errors: none today.
     Task<Result<>> zero(Loop& loop, PageId first, uint64_t count, bool keep_space = false);
     // Everything that returned before the call is durable when it returns. Errors: io, for good.
