@@ -100,8 +100,7 @@ class Cache final : public Fabric::Receiver {
     Result<> on_message(const protocol::Message& message, std::span<const std::byte> payload) override;
     bool has_room() override { return pool_->free_count() > payload_frames_min; }
     Task<Result<std::string>> on_call(HostId from, std::string request) override;
-    // The peer has sent what it holds of our pages.
-    void on_greeted(HostId host);
+    void on_greeted(HostId host) override;
     using CallHandler = Task<Result<std::string>> (*)(void* context, HostId from, std::string request);
     void set_call_handler(CallHandler handler, void* context) {
         call_handler_ = handler;

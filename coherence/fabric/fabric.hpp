@@ -32,13 +32,15 @@ class Fabric {
     class Receiver {
       public:
         virtual ~Receiver() = default;
-        // A new link; what is sent during the call goes first on it. previous: 0 if never met.
+        // A new link; what is sent during the call goes first on it.
         virtual void on_link_up(HostId host, protocol::Incarnation incarnation) = 0;
         virtual void on_link_down(HostId host) = 0;
+        // The peer has said all it had to say first: what follows is new.
+        virtual void on_greeted(HostId host) = 0;
         // Checked by decode(), from the host it names. payload: a page or empty; gone after the call. An error ends
         // the link: the peer does what no correct host does.
         virtual Result<> on_message(const protocol::Message& message, std::span<const std::byte> payload) = 0;
-        // How many page payloads the receiver can take now. 0: the link is not read until on_room().
+        // Whether a page can be taken now. False: the link is not read for a while.
         virtual bool has_room() = 0;
         // A call of another host; the answer, or an error that travels as its code.
         virtual Task<Result<std::string>> on_call(HostId from, std::string request) = 0;
