@@ -57,6 +57,8 @@ class FlushHome {
     void on_message(const Message& message, FlushActions& actions);
     // verifier: of the volume now, as it would be sent with any message.
     void on_store_flushed(uint64_t ticket, bool failed, Verifier verifier, FlushActions& actions);
+    // A home that started without its arena does not know whom to ask until every stripe has had its event `recovered`.
+    void on_recovered(FlushActions& actions);
     // A new link: unanswered asks are repeated. A new incarnation has nothing to write back, and asks nothing any more.
     void on_peer_up(HostId host, bool new_incarnation, FlushActions& actions);
 
@@ -83,7 +85,7 @@ class FlushHome {
         RequestId request_id = 0;
         Verifier noted = 0;
         Verifier known = 0;
-        RequestId ask_id = 0;
+        RequestId ask_id = 0;  // 0: not begun
         HostSet unanswered = 0;
         uint64_t copies_until = 0;  // waits for outstanding copies with at most this ticket
         bool in_store = false;
@@ -92,11 +94,13 @@ class FlushHome {
     Volume& volume_of(VolumeId volume);
     const Volume* find_volume(VolumeId volume) const;
     void on_flush(const Message& message, FlushActions& actions);
+    void start(Flush& flush, FlushActions& actions);
     void on_answer(HostId host, RequestId ask_id, FlushActions& actions);
     void ask(const Flush& flush, HostId host, FlushActions& actions) const;
     void start_store_flush_if_ready(Flush& flush, FlushActions& actions);
 
     HostId self_;
+    bool recovering_ = true;
     uint64_t last_ticket_ = 0;
     RequestId last_ask_id_ = 0;
     std::vector<Volume> volumes_;
@@ -138,11 +142,13 @@ class FlushRequester {
   public:
     explicit FlushRequester(HostId self) : self_(self) {}
 
-    // With each message of a home about a volume: its verifier.
+    // With each message of a home about a volume: its verifier (is_from_home). Not with hello, nor with what the same
+    // host says otherwise: a restarted home knows what it has lost only when it has recovered, and until then writes
+    // made under the old verifier must not be noted as the new one's. For this host's own home, before wrote() and
+    // start().
     void heard(VolumeId volume, HostId home, Verifier verifier);
-    // A write to a page of this home was replied to. Call it again only when heard() changed something since: the
-    // executor may keep the answer per volume and home.
-    void wrote(VolumeId volume, HostId home);
+    // A write to a page of this home is done, and its reply follows. Returns the verifier it was noted under.
+    Verifier wrote(VolumeId volume, HostId home);
 
     // Every home of the volume (RangeMap::homes_of), this host included if it is one.
     void start(VolumeId volume, HostSet homes, WaiterToken waiter, FlushActions& actions);

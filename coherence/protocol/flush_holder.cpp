@@ -60,11 +60,12 @@ void FlushRequester::heard(VolumeId volume, HostId home, Verifier verifier) {
     known_of(volume, home).current = verifier;
 }
 
-void FlushRequester::wrote(VolumeId volume, HostId home) {
+Verifier FlushRequester::wrote(VolumeId volume, HostId home) {
     Known& known = known_of(volume, home);
     ++known.writes;
     if (known.noted == 0) known.noted = known.current;
     known.mixed |= known.noted != known.current;
+    return known.current;
 }
 
 void FlushRequester::start(VolumeId volume, HostSet homes, WaiterToken waiter, FlushActions& actions) {

@@ -70,23 +70,31 @@ void FlushHome::on_flush(const Message& message, FlushActions& actions) {
         return known.requester == message.from && known.request_id == message.request_id;
     });
     if (is_repeated) return;
-    const VolumeId volume = message.page.volume();
-    Flush flush{
+    const Flush flush{
         .ticket = ++last_ticket_,
-        .volume = volume,
+        .volume = message.page.volume(),
         .requester = message.from,
         .request_id = message.request_id,
         .noted = message.hosts,
         .known = message.tenure,
-        .ask_id = ++last_ask_id_,
-        .copies_until = last_ticket_,
     };
-    if (const Volume* found = find_volume(volume))
+    flushes_.push_back(flush);
+    if (!recovering_) start(flushes_.back(), actions);
+}
+
+void FlushHome::on_recovered(FlushActions& actions) {
+    recovering_ = false;
+    for (Flush& flush : flushes_) start(flush, actions);
+}
+
+void FlushHome::start(Flush& flush, FlushActions& actions) {
+    flush.ask_id = ++last_ask_id_;
+    flush.copies_until = last_ticket_;
+    if (const Volume* found = find_volume(flush.volume))
         for (HostId host = 0; host < hosts_max; ++host)
             if (found->holder_counts[host] > 0) flush.unanswered |= set_of(host);
     for_each_host(flush.unanswered, [&](HostId host) { ask(flush, host, actions); });
-    flushes_.push_back(flush);
-    start_store_flush_if_ready(flushes_.back(), actions);
+    start_store_flush_if_ready(flush, actions);
 }
 
 void FlushHome::ask(const Flush& flush, HostId host, FlushActions& actions) const {
@@ -109,7 +117,7 @@ void FlushHome::on_answer(HostId host, RequestId ask_id, FlushActions& actions) 
 }
 
 void FlushHome::start_store_flush_if_ready(Flush& flush, FlushActions& actions) {
-    if (flush.in_store || flush.unanswered != 0) return;
+    if (flush.in_store || flush.ask_id == 0 || flush.unanswered != 0) return;
     if (const Volume* found = find_volume(flush.volume))
         for (const OutstandingCopy& copy : found->copies)
             if (copy.ticket <= flush.copies_until) return;

@@ -93,6 +93,15 @@ Message Home::to_holder(MessageKind kind, PageId page, const Request& request) c
     return message;
 }
 
+template <class Predicate>
+void Home::close_orders(PageId page, Claim& claim, Actions& actions, Predicate&& closes) {
+    while (const Request* open = requests_.find(claim.orders, closes)) {
+        const Request closed = *open;
+        requests_.remove_if(claim.orders, [&](const Request& each) { return &each == open; });
+        if (closed.keeper != no_host) free_kept(page, claim, closed.keeper, closed.tenure, actions);
+    }
+}
+
 void Home::on_get(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Claim& claim = claim_of(message.page);
@@ -109,14 +118,16 @@ void Home::on_get(const Event& event, Actions& actions) {
     if (requests_.find(claim.orders, same) || requests_.find(claim.queue, same)) return;  // a hello repeated it
 
     // A host has one request for a page at a time: it is done with its older ones.
-    close_orders_of(message.page, claim, message.from, ~Tenure{0}, actions);
+    close_orders(message.page, claim, actions, [&](const Request& open) { return open.requester == message.from; });
     requests_.remove_if(claim.queue, [&](const Request& older) { return older.requester == message.from; });
 
-    if (event.no_space && message.kind != MessageKind::get_shared) {
+    if (recovering_) {
+        requests_.add(claim.queue, request);
+    } else if (event.no_space && message.kind != MessageKind::get_shared) {
         Message answer = to_holder(MessageKind::no_space, message.page, claim.tenure);
         answer.request_id = message.request_id;
         actions.send(message.from, answer);
-    } else if (recovering_ || claim.resolving) {
+    } else if (claim.resolving) {
         requests_.add(claim.queue, request);
     } else if (claim.owner == message.from ||
                (message.kind == MessageKind::get_shared && contains(claim.readers, message.from))) {
@@ -216,19 +227,14 @@ HostId Home::copy_source(const Claim& claim) const {
 }
 
 void Home::on_done(const Event& event, Actions& actions) {
+    const Message& message = event.message;
     Claim* claim = claims_.find(event.page);
     if (claim == nullptr) return;
-    close_orders_of(event.page, *claim, event.message.from, event.message.tenure, actions);
+    // By its id: a late `done` must not close a newer order of the same tenure.
+    close_orders(event.page, *claim, actions, [&](const Request& open) {
+        return open.requester == message.from && open.request_id == message.request_id;
+    });
     settle(event.page, *claim, actions);
-}
-
-void Home::close_orders_of(PageId page, Claim& claim, HostId requester, Tenure up_to, Actions& actions) {
-    const auto closes = [&](const Request& open) { return open.requester == requester && open.tenure <= up_to; };
-    while (const Request* open = requests_.find(claim.orders, closes)) {
-        const Request closed = *open;
-        requests_.remove_if(claim.orders, [&](const Request& each) { return &each == open; });
-        if (closed.keeper != no_host) free_kept(page, claim, closed.keeper, closed.tenure, actions);
-    }
 }
 
 bool Home::may_evict(const Claim& claim, const Message& message) const {
@@ -253,7 +259,9 @@ void Home::on_evict(const Event& event, Actions& actions) {
     answer.request_id = message.request_id;
     // It evicts only what it was served with.
     if (claim != nullptr && !claim->resolving)
-        close_orders_of(message.page, *claim, message.from, message.tenure, actions);
+        close_orders(message.page, *claim, actions, [&](const Request& open) {
+            return open.requester == message.from && open.tenure <= message.tenure;
+        });
     if (claim == nullptr || !may_evict(*claim, message)) {
         discard_payload(event, actions);
         actions.send(message.from, answer);

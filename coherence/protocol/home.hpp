@@ -55,7 +55,8 @@ class Home {
     void on_done(const Event& event, Actions& actions);
     void on_evict(const Event& event, Actions& actions);
     bool may_evict(const Claim& claim, const Message& message) const;
-    void close_orders_of(PageId page, Claim& claim, HostId requester, Tenure up_to, Actions& actions);
+    template <class Predicate>
+    void close_orders(PageId page, Claim& claim, Actions& actions, Predicate&& closes);
     Message to_holder(MessageKind kind, PageId page, Tenure tenure) const;
     Message to_holder(MessageKind kind, PageId page, const Request& request) const;
     Claim& claim_of(PageId page);

@@ -34,10 +34,8 @@ void Home::start_resolve(PageId page, Claim& claim, HostSet recalled, Actions& a
     claim.keepers = 0;
     claim.owner = claim.anchor = no_host;
     claim.readers = 0;
-    // One outstanding copy stands for all: whatever is reported.
+    // What will be reported is an outstanding copy like those on their way, which flushes may wait for already.
     actions.about_copy(Action::Kind::copy_expected, page, claim.tenure);
-    while (!claim.copies.empty())
-        actions.about_copy(Action::Kind::copy_arrived, page, copies_.take_first(claim.copies).tenure);
     for_each_host(recalled, [&](HostId host) { send_recall(page, claim, host, actions); });
     if (recalled == 0) finish_resolve(page, claim, actions);
 }
@@ -71,6 +69,8 @@ void Home::finish_resolve(PageId page, Claim& claim, Actions& actions) {
     claim.resolving = false;
     claim.applied = last_before(claim.tenure);
     actions.about_copy(Action::Kind::copy_arrived, page, claim.tenure);
+    while (!claim.copies.empty())
+        actions.about_copy(Action::Kind::copy_arrived, page, copies_.take_first(claim.copies).tenure);
     for_each_host(claim.recalled,
                   [&](HostId host) { actions.send(host, to_holder(MessageKind::free, page, claim.tenure)); });
     claim.recalled = 0;
@@ -175,16 +175,27 @@ void Home::on_hello(const Event& event, Actions& actions) {
         return;
     }
     Claim* claim = claims_.find(message.page);
-    if (claim != nullptr && claim->resolving) return;  // a recall is on its way to everyone concerned
+    if (claim != nullptr && claim->resolving) {
+        if (contains(claim->recalled, message.from)) return;  // its report says everything
+        if (holds && !message.has(flag_evicting)) {
+            claim->recalled |= set_of(message.from);
+            claim->missing |= set_of(message.from);
+            return send_recall(message.page, *claim, message.from, actions);
+        }
+    }
     const bool is_named =
         claim != nullptr && claim->tenure == message.tenure &&
         (message.has(flag_exclusive) ? claim->owner == message.from : contains(claim->readers, message.from));
+    // Ordered away since the link came up: the move or drop that is on its way says what to do with the frame.
+    const bool is_ordered_away = claim != nullptr && !is_named && contains(hosts_of_orders(*claim), message.from);
     Message answer = to_holder(MessageKind::confirm, message.page, claim ? claim->tenure : retired_);
     answer.request_id = message.request_id;
     if (!holds) {
         answer.kind = MessageKind::free;
     } else if (message.has(flag_evicting)) {
-        answer.kind = is_named ? MessageKind::refused : MessageKind::evicted;
+        answer.kind = is_named || is_ordered_away ? MessageKind::refused : MessageKind::evicted;
+    } else if (is_ordered_away) {
+        return;
     } else if (!is_named) {
         Claim& unknown = claim_of(message.page);
         start_resolve(message.page, unknown, unknown.holders() | set_of(message.from), actions);

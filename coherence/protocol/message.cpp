@@ -42,6 +42,10 @@ bool is_for_home(MessageKind kind) noexcept {
     return kind <= MessageKind::hello;
 }
 
+bool is_from_home(MessageKind kind) noexcept {
+    return kind >= MessageKind::grant && kind <= MessageKind::flushed;
+}
+
 bool is_about_flush(MessageKind kind) noexcept {
     return kind == MessageKind::flush || kind == MessageKind::flush_answer || kind == MessageKind::flush_ask ||
            kind == MessageKind::flushed;

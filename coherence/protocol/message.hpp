@@ -111,6 +111,7 @@ const char* to_string(MessageKind kind) noexcept;
 
 // Whether the receiver's Home takes it, or else its Holder. Flush messages go to neither (flush.hpp).
 bool is_for_home(MessageKind kind) noexcept;
+bool is_from_home(MessageKind kind) noexcept;  // and thus carries home's verifier
 bool is_about_flush(MessageKind kind) noexcept;
 
 // Refuses what no correct host sends: another version, an unknown kind, hosts and pages that cannot be.

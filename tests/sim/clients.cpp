@@ -24,6 +24,7 @@ void Cluster::start_operation(SimHost& host, uint32_t client_index) {
         operation.kind = Operation::Kind::flush;
         const VolumeId volume = operation.page.volume();
         operation.cover = truth_.cover_of(volume);
+        hear_own_home(host, volume);
         protocol::FlushActions actions;
         host.memory.flush_requester.start(volume, ranges_.homes_of(volume, page_number_mask),
                                           token_of(client_index, operation.number), actions);
@@ -79,11 +80,15 @@ void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
     require(frame.used && frame.page == operation.page, "the frame of an operation was taken away");
     if (operation.kind == Operation::Kind::read) return truth_.check_read(operation.page, frame.content);
     const HostId home = ranges_.find(operation.page).home;
-    const uint64_t version = truth_.write(operation.page, frame.content, operation.mask,
-                                          {host.id, host.incarnation, home, incarnation_of(home)});
+    hear_own_home(host, operation.page.volume());
+    const protocol::Verifier noted = host.memory.flush_requester.wrote(operation.page.volume(), home);
+    truth_.write(operation.page, frame.content, operation.mask,
+                 {host.id, host.incarnation, home, incarnation_of(home), noted});
     frame.dirty |= operation.mask;
-    host.memory.flush_requester.wrote(operation.page.volume(), home);
-    truth_.replied(operation.page, version);
+}
+
+void Cluster::hear_own_home(SimHost& host, VolumeId volume) {
+    host.memory.flush_requester.heard(volume, host.id, protocol::verifier_of(host.incarnation, host.loss_of(volume)));
 }
 
 void Cluster::leave_latch(SimHost& host, const Task& task) {

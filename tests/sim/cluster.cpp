@@ -145,6 +145,9 @@ void Cluster::run_task(Task& task) {
                     event.waiter = stripe;
                     step(*host, event);
                 }
+                protocol::FlushActions actions;
+                host->memory.flush_home.on_recovered(actions);
+                perform_flush(*host, actions);
             }
             break;
         case Task::Kind::crash: {
@@ -205,7 +208,6 @@ void Cluster::crash(SimHost& host) {
     for (const auto& [page, bytes] : host.memory.home_bytes)
         if (faults_.chance(30)) host.store[page] = bytes;
     for (Client& client : host.clients) client.operation = {};
-    truth_.doubt_everything();
     schedule(faults_.between(1, 500), {.kind = Task::Kind::restart, .host = host.id});
 }
 
@@ -230,9 +232,6 @@ void Cluster::hello(HostId host_id, HostId peer_id) {
     host.memory.met[peer_id] = peer.incarnation;
     saying_hello_to_ = peer_id;
     hello_time_ = now_ + network_.between(1, scenario_.delay_max);
-    for (PageId page : pages_)
-        host.memory.flush_requester.heard(page.volume(), peer_id,
-                                          protocol::verifier_of(peer.incarnation, peer.loss_of(page.volume())));
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
         Event event = Event::peer_up_of(peer_id, peer.incarnation, previous);
         event.waiter = stripe;
@@ -277,8 +276,9 @@ void Cluster::deliver(const Task& task) {
     SimHost& host = hosts_[task.host];
     const protocol::Message& message = task.message;
     require(protocol::validate(message).has_value(), "an invalid message was sent");
-    host.memory.flush_requester.heard(message.page.volume(), task.from,
-                                      protocol::verifier_of(message.incarnation, message.loss_generation));
+    if (protocol::is_from_home(message.kind))
+        host.memory.flush_requester.heard(message.page.volume(), task.from,
+                                          protocol::verifier_of(message.incarnation, message.loss_generation));
     if (protocol::is_about_flush(message.kind)) {
         protocol::FlushActions actions;
         if (message.kind == protocol::MessageKind::flush_ask) return answer_flush_ask(host, message);

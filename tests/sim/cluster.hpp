@@ -30,6 +30,9 @@ class Cluster : public Truth::World {
     // To the end, when every client is done and nothing is on its way. Throws Failure.
     void run();
 
+    // What everybody holds and waits for: printed after a failed run that is traced.
+    void describe() const;
+
     uint64_t trace_hash() const { return trace_hash_; }
     uint64_t event_count() const { return event_count_; }
     const Coverage& coverage() const { return coverage_; }
@@ -109,6 +112,7 @@ class Cluster : public Truth::World {
     void start_operation(SimHost& host, uint32_t client);
     void access_or_wait(SimHost& host, uint32_t client);
     void access(SimHost& host, uint32_t client, FrameId frame);
+    static void hear_own_home(SimHost& host, VolumeId volume);
     void leave_latch(SimHost& host, const Task& task);
     void serve(SimHost& host, const Task& task);
     void finish_operation(SimHost& host, uint32_t client);

@@ -71,6 +71,7 @@ int run(const Options& options) {
             std::printf("seed %llu failed: %s\n  replay: tarn_sim --seed %llu --trace%s\n",
                         static_cast<unsigned long long>(seed), failure.what(), static_cast<unsigned long long>(seed),
                         options.with_faults ? "" : " --faults none");
+            if (options.traces) cluster.describe();
             if (++failed == 10) break;
         }
         events += cluster.event_count();

@@ -15,12 +15,12 @@ bool Truth::may_be_lost(const Version& version) const {
 void Truth::check_read(PageId page_id, const Content& content) {
     Page& page = pages_[page_id];
     if (page.log.back().content.version != content.version) {
-        require(page.doubtful, "I2: a read does not return the latest write");
+        require(content.version != ~uint64_t{0}, "C5: a frame without bytes was read");
         while (page.log.back().content.version > content.version) {
             const Version& lost = page.log.back();
             require(lost.content.version > page.flushed, "D1: a flushed write is lost");
-            require(may_be_lost(lost), "D3: a write is lost though its host and its home live");
-            require(!lost.replied || lost.verifier != world_.verifier_of(page_id),
+            require(may_be_lost(lost), "I2, D3: not the latest write, and the host and home of the latest live");
+            require(lost.origin.noted != world_.verifier_of(page_id),
                     "D4: a write is lost and the verifier did not change");
             coverage_.reached(Sometimes::write_lost);
             page.log.pop_back();
@@ -28,38 +28,26 @@ void Truth::check_read(PageId page_id, const Content& content) {
         require(page.log.back().content.version == content.version, "I2: a lost write came back");
     }
     require(page.log.back().content == content, "I2: the sectors of a page are of different versions");
-    page.doubtful = false;
 }
 
-uint64_t Truth::write(PageId page_id, Content& content, DirtyMask mask, const WriteOrigin& origin) {
+void Truth::write(PageId page_id, Content& content, DirtyMask mask, const WriteOrigin& origin) {
     // A whole-page write does not care what was there before; every other one builds on the latest version.
     if (mask != all_sectors) check_read(page_id, content);
     Page& page = pages_[page_id];
-    page.doubtful = false;
     content.version = ++last_version_;
     for (unsigned sector = 0; sector < sectors_per_page; ++sector)
         if (mask >> sector & 1) content.sectors[sector] = content.version;
-    page.log.push_back({content, origin, world_.verifier_of(page_id), false});
-    return content.version;
-}
-
-void Truth::replied(PageId page_id, uint64_t version) {
-    for (Version& each : pages_[page_id].log)
-        if (each.content.version == version) each.replied = true;
-}
-
-void Truth::doubt_everything() {
-    for (auto& [page_id, page] : pages_) page.doubtful = true;
+    page.log.push_back({content, origin});
 }
 
 Truth::Cover Truth::cover_of(VolumeId volume) const {
     Cover cover;
     for (const auto& [page_id, page] : pages_) {
-        // What a crash before this flush took is not for the flush to save.
-        if (page_id.volume() != volume || page.doubtful) continue;
+        if (page_id.volume() != volume) continue;
+        // What a crash before this flush took, or may still take, is not for the flush to save.
         uint64_t replied = 0;
         for (const Version& version : page.log)
-            if (version.replied) replied = version.content.version;
+            if (version.content.version != 0 && !may_be_lost(version)) replied = version.content.version;
         if (replied != 0) cover.emplace_back(page_id, replied);
     }
     return cover;

@@ -29,6 +29,7 @@ struct WriteOrigin {
     uint32_t writer_incarnation = 0;
     HostId home = no_host;
     uint32_t home_incarnation = 0;
+    protocol::Verifier noted = 0;
 };
 
 class Truth {
@@ -42,14 +43,10 @@ class Truth {
     Truth(const World& world, Coverage& coverage) : world_(world), coverage_(coverage) {}
 
     void check_read(PageId page, const Content& content);
-    // Changes the content of the frame; returns the version.
-    uint64_t write(PageId page, Content& content, DirtyMask mask, const WriteOrigin& origin);
-    void replied(PageId page, uint64_t version);
+    // Changes the content of the frame. Its reply is sent at once.
+    void write(PageId page, Content& content, DirtyMask mask, const WriteOrigin& origin);
 
-    // A host crashed: pages may go back from now on.
-    void doubt_everything();
-
-    // What a flush that starts now has to cover; and that it succeeded.
+    // What a flush that starts now has to cover at least; and that it succeeded.
     using Cover = std::vector<std::pair<PageId, uint64_t>>;
     Cover cover_of(VolumeId volume) const;
     void flushed(const Cover& cover);
@@ -58,13 +55,10 @@ class Truth {
     struct Version {
         Content content;
         WriteOrigin origin;
-        protocol::Verifier verifier = 0;
-        bool replied = false;
     };
     struct Page {
         std::vector<Version> log{Version{}};  // the first is: never written
         uint64_t flushed = 0;                 // may not go back below this version
-        bool doubtful = false;
     };
 
     bool may_be_lost(const Version& version) const;
