@@ -298,6 +298,13 @@ void Cache::frames_freed() {
     }
 }
 
+size_t Cache::dirty_frame_count() {
+    size_t count = 0;
+    dirty_frames_.for_each([&](FrameId) { ++count; });
+    home_dirty_frames_.for_each([&](FrameId) { ++count; });
+    return count;
+}
+
 void Cache::abandon() {
     abandoned_.store(true, std::memory_order_seq_cst);
     for (const auto& slot : stripes_) {

@@ -116,7 +116,11 @@ class Cache final : public Fabric::Receiver {
     Flusher& flusher() { return *flusher_; }
     PageProvider& provider() { return *provider_; }
     FrameSet& dirty_frames() { return dirty_frames_; }
+    // Frames whose bytes are not in the store, or not at home.
+    size_t dirty_frame_count();
     Fabric* fabric() { return fabric_; }
+    // Of the process that this host last met there; its own for itself; 0: never met.
+    protocol::Incarnation incarnation_of(HostId host);
     bool recovering() const { return recovering_.load(std::memory_order_relaxed); }
 
     // Fills in what every message of this host says.

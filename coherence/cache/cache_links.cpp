@@ -30,6 +30,12 @@ void Cache::on_link_up(HostId host, Incarnation incarnation) {
     flusher_->on_peer_up(host, previous != 0 && previous != incarnation);
 }
 
+Incarnation Cache::incarnation_of(HostId host) {
+    if (host == self_) return incarnation_;
+    const std::lock_guard guard(links_lock_);
+    return met_[host];
+}
+
 void Cache::on_link_down(HostId host) {
     for (const auto& slot : stripes_) {
         const std::lock_guard guard(slot->latch);

@@ -137,6 +137,14 @@ Task<Result<>> CachedVolume::flush() {
     co_return co_await cache_.flusher().flush(note_, homes);
 }
 
+Task<Result<>> CachedVolume::flush_attributes() {
+    return cache_.flusher().flush(note_, protocol::set_of(cache_.home_of(attribute_page_of(id()))));
+}
+
+Task<Result<>> CachedVolume::flush_up_to(uint64_t size_bytes) {
+    return cache_.flusher().flush(note_, cache_.ranges().homes_of(id(), page_after(size_bytes)));
+}
+
 Task<Result<>> CachedVolume::prefetch(uint64_t offset_bytes, uint64_t size_bytes) {
     // More than a fraction of the pool would push out what it brought in.
     const uint64_t size_max = cache_.pool().frame_count() / 4 * page_size;

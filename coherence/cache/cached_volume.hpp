@@ -7,7 +7,7 @@
 
 namespace tarn {
 
-class CachedVolume final : public Volume {
+class CachedVolume : public Volume {
   public:
     CachedVolume(Cache& cache, VolumeId id);
     ~CachedVolume() override;
@@ -23,6 +23,10 @@ class CachedVolume final : public Volume {
     Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) override;
     Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) override;
     Task<Result<>> flush() override;
+    // D1 for the attributes alone: asks only their home.
+    Task<Result<>> flush_attributes();
+    // D1 for the first size_bytes: asks only their homes.
+    Task<Result<>> flush_up_to(uint64_t size_bytes);
     Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) override;
     Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) override;
 
