@@ -150,7 +150,11 @@ class FlushRequester {
     // A write to a page of this home is done, and its reply follows. Returns the verifier it was noted under.
     Verifier wrote(VolumeId volume, HostId home);
 
-    // Every home of the volume (RangeMap::homes_of), this host included if it is one.
+    // Whether this home was heard from at all. A host that opens a volume hears from each home of it before it takes
+    // the first request: what a flush covers is counted from the verifier that was known when the flush came.
+    bool knows(VolumeId volume, HostId home) const;
+
+    // Every home of the volume, all of them known (RangeMap::homes_of), this host included if it is one.
     void start(VolumeId volume, HostSet homes, WaiterToken waiter, FlushActions& actions);
     // flushed.
     void on_message(const Message& message, FlushActions& actions);

@@ -56,6 +56,11 @@ FlushRequester::Known& FlushRequester::known_of(VolumeId volume, HostId home) {
     return known_.back();
 }
 
+bool FlushRequester::knows(VolumeId volume, HostId home) const {
+    return std::ranges::any_of(
+        known_, [&](const Known& known) { return known.volume == volume && known.home == home && known.current != 0; });
+}
+
 void FlushRequester::heard(VolumeId volume, HostId home, Verifier verifier) {
     known_of(volume, home).current = verifier;
 }

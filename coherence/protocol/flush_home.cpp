@@ -132,8 +132,7 @@ void FlushHome::on_store_flushed(uint64_t ticket, bool failed, Verifier verifier
     const auto flush = std::ranges::find(flushes_, ticket, &Flush::ticket);
     if (flush == flushes_.end()) return;
     // Compared only now: a loss while the flush ran is a loss too.
-    const auto differs = [&](Verifier heard) { return heard != 0 && heard != verifier; };
-    const bool lost = differs(flush->known) || differs(flush->noted);
+    const bool lost = flush->known != verifier || (flush->noted != 0 && flush->noted != verifier);
     FlushAction& action = actions.emplace_back();
     action.kind = FlushAction::Kind::send;
     action.to = flush->requester;

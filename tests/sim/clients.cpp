@@ -6,6 +6,8 @@ namespace tarn::sim {
 
 namespace {
 
+constexpr uint64_t last_page_number = 8 * 16;  // beyond every page of the scenario
+
 protocol::WaiterToken token_of(uint32_t client, uint64_t operation) {
     return uint64_t{client} << 48 | operation;
 }
@@ -20,14 +22,16 @@ void Cluster::start_operation(SimHost& host, uint32_t client_index) {
     operation = {};
     operation.number = ++last_operation_;
     operation.page = pages_[workload_.below(pages_.size())];
-    if (workload_.chance(scenario_.flush_percent)) {
+    const VolumeId volume = operation.page.volume();
+    hear_own_home(host, volume);
+    const protocol::HostSet homes = ranges_.homes_of(volume, last_page_number);
+    bool knows_all = true;
+    protocol::for_each_host(homes, [&](HostId home) { knows_all &= host.memory.flush_requester.knows(volume, home); });
+    if (workload_.chance(scenario_.flush_percent) && knows_all) {
         operation.kind = Operation::Kind::flush;
-        const VolumeId volume = operation.page.volume();
         operation.cover = truth_.cover_of(volume);
-        hear_own_home(host, volume);
         protocol::FlushActions actions;
-        host.memory.flush_requester.start(volume, ranges_.homes_of(volume, page_number_mask),
-                                          token_of(client_index, operation.number), actions);
+        host.memory.flush_requester.start(volume, homes, token_of(client_index, operation.number), actions);
         return perform_flush(host, actions);
     }
     operation.kind = workload_.chance(scenario_.read_percent) ? Operation::Kind::read : Operation::Kind::write;

@@ -137,6 +137,7 @@ void Cluster::run_task(Task& task) {
             if (clients_are_busy()) schedule(workload_.between(1, 2 * scenario_.evict_interval), task);
             break;
         case Task::Kind::hello_done:
+            open_volumes(*host, hosts_[task.from]);
             host->memory.reported |= protocol::set_of(task.from);
             if (!host->memory.recovered && std::popcount(host->memory.reported) + 1u == scenario_.host_count) {
                 host->memory.recovered = true;
@@ -148,6 +149,8 @@ void Cluster::run_task(Task& task) {
                 protocol::FlushActions actions;
                 host->memory.flush_home.on_recovered(actions);
                 perform_flush(*host, actions);
+                for (SimHost& peer : hosts_)
+                    if (peer.id != host->id && link_is_up_[host->id][peer.id]) open_volumes(peer, *host);
             }
             break;
         case Task::Kind::crash: {
@@ -249,6 +252,14 @@ void Cluster::hello(HostId host_id, HostId peer_id) {
                                   .from = host_id,
                                   .incarnation = peer.incarnation,
                                   .link_epoch = link_epoch_[host_id][peer_id]});
+}
+
+// Whoever opens a volume learns the verifier of each home, as soon as that home knows what it has lost.
+void Cluster::open_volumes(SimHost& host, const SimHost& home) const {
+    if (!home.memory.recovered) return;
+    for (const PageId page : pages_)
+        host.memory.flush_requester.heard(page.volume(), home.id,
+                                          protocol::verifier_of(home.incarnation, home.loss_of(page.volume())));
 }
 
 void Cluster::transmit(HostId from, HostId to, protocol::Message message, const Content* content) {

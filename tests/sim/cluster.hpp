@@ -93,6 +93,7 @@ class Cluster : public Truth::World {
     void set_link_down(HostId a, HostId b);
     void link_up(HostId a, HostId b);
     void hello(HostId host, HostId peer);
+    void open_volumes(SimHost& host, const SimHost& home) const;
     void transmit(HostId from, HostId to, protocol::Message message, const Content* content);
     void deliver(const Task& task);
     bool clients_are_busy() const;
