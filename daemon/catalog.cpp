@@ -59,7 +59,11 @@ Task<Result<std::string>> Catalog::on_call(HostId from, std::string request) {
 Task<Result<VolumeEntry>> Catalog::entry_of(CatalogRecord record) {
     CachedVolume volume(cache_, record.id);
     CO_TRY(const Attributes attributes, co_await volume.attributes());
-    VolumeEntry entry{.name = std::move(record.name), .id = record.id, .shared = record.shared, .holder = {}, .attributes = attributes};
+    VolumeEntry entry{.name = std::move(record.name),
+                      .id = record.id,
+                      .shared = record.shared,
+                      .holder = {},
+                      .attributes = attributes};
     if (record.holder < host_names_.size() && !record.shared) entry.holder = host_names_[record.holder];
     co_return entry;
 }
@@ -152,8 +156,8 @@ Task<Result<>> Catalog::drop_orphans(std::vector<VolumeId> stored) {
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
     CO_TRY(const CatalogHeader header, co_await table_.header());
     for (const VolumeId id : stored) {
-        const bool named = std::any_of(records.begin(), records.end(),
-                                       [&](const CatalogRecord& record) { return record.id == id; });
+        const bool named =
+            std::any_of(records.begin(), records.end(), [&](const CatalogRecord& record) { return record.id == id; });
         if (id == catalog_volume || id >= header.next_id || named) continue;
         CO_TRY_VOID(co_await cache_.store().drop_volume(*Loop::current(), id));
     }

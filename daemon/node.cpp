@@ -15,7 +15,9 @@ namespace {
 
 constexpr auto shutdown_flush_max = 10s;
 
-void explain(const char* what, const Error& error) { log::error("{}: {}", what, log::describe(error)); }
+void explain(const char* what, const Error& error) {
+    log::error("{}: {}", what, log::describe(error));
+}
 
 }  // namespace
 
@@ -56,9 +58,10 @@ int Node::run(Signals& signals) {
     fabric_.reset();
     cache_.reset();
     store_.reset();
-    return started ? 0 : started.error().code == Errc::corrupt || started.error().code == Errc::refused ? 3
-                     : started.error().code == Errc::busy                                                ? 4
-                                                                                                         : 1;
+    return started                                                                          ? 0
+           : started.error().code == Errc::corrupt || started.error().code == Errc::refused ? 3
+           : started.error().code == Errc::busy                                             ? 4
+                                                                                            : 1;
 }
 
 Task<Result<>> Node::start() {
@@ -70,7 +73,8 @@ Task<Result<>> Node::start() {
         co_return fail(store.error());
     }
     store_ = std::move(*store);
-    if (!store_->direct()) log::warning("store {}: the file system refuses O_DIRECT; writes pass its cache", configuration_.store);
+    if (!store_->direct())
+        log::warning("store {}: the file system refuses O_DIRECT; writes pass its cache", configuration_.store);
 
     CacheConfiguration cache{.self = configuration_.host_id(),
                              .hosts = {},

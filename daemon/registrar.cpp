@@ -11,14 +11,21 @@ namespace tarn {
 using nlohmann::json;
 
 std::string create_request(const std::string& name, bool shared, const Attributes& attributes) {
-    return json{{"change", "create"},   {"name", name},           {"shared", shared},
-                {"size", attributes.size_bytes}, {"mode", attributes.mode}, {"user", attributes.user},
+    return json{{"change", "create"},       {"name", name},
+                {"shared", shared},         {"size", attributes.size_bytes},
+                {"mode", attributes.mode},  {"user", attributes.user},
                 {"group", attributes.group}}
         .dump();
 }
-std::string remove_request(const std::string& name) { return json{{"change", "remove"}, {"name", name}}.dump(); }
-std::string hold_request(const std::string& name) { return json{{"change", "hold"}, {"name", name}}.dump(); }
-std::string release_request(VolumeId id) { return json{{"change", "release"}, {"id", id}}.dump(); }
+std::string remove_request(const std::string& name) {
+    return json{{"change", "remove"}, {"name", name}}.dump();
+}
+std::string hold_request(const std::string& name) {
+    return json{{"change", "hold"}, {"name", name}}.dump();
+}
+std::string release_request(VolumeId id) {
+    return json{{"change", "release"}, {"id", id}}.dump();
+}
 
 namespace {
 

@@ -62,11 +62,13 @@ void Cache::on_greeted(HostId host) {
         }
         finish(deferred);
     }
+    flusher_->on_recovered();
 }
 
 Result<> Cache::on_message(const Message& message, std::span<const std::byte> payload) {
     counters_.messages_received.fetch_add(1, std::memory_order_relaxed);
-    flusher_->heard(message.from, protocol::verifier_of(message.incarnation, message.loss_generation));
+    if (protocol::is_from_home(message.kind))
+        flusher_->heard(message.from, protocol::verifier_of(message.incarnation, message.loss_generation));
     if (protocol::is_about_flush(message.kind)) {
         flusher_->on_message(message);
         return {};
@@ -100,6 +102,11 @@ Result<> Cache::on_message(const Message& message, std::span<const std::byte> pa
 
 Task<Result<std::string>> Cache::on_call(HostId from, std::string request) {
     if (!request.empty() && request.front() == stored_runs_call) co_return answer_stored_runs(*this, request);
+    if (request.size() == 1 && request.front() == verifier_call) {
+        if (recovering()) co_return fail(Errc::unavailable, 0, "cache.call: recovering");
+        const protocol::Verifier verifier = flusher_->own_verifier();
+        co_return std::string(reinterpret_cast<const char*>(&verifier), sizeof verifier);
+    }
     if (!call_handler_) co_return fail(Errc::unavailable, 0, "cache.call");
     co_return co_await call_handler_(call_context_, from, std::move(request));
 }

@@ -1,6 +1,7 @@
 #include "coherence/cache/flusher.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 
 #include "utils/log.hpp"
@@ -34,12 +35,15 @@ struct Flusher::Wait final : Loop::Posted {
 Flusher::Flusher(Cache& cache) : cache_(cache), home_(cache.self()), holder_(cache.self()), requester_(cache.self()) {}
 
 Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes) {
+    // A flush is counted from the verifiers known when it came: none may be unknown.
+    for (HostId home = 0; home < hosts_max; ++home)
+        if (protocol::contains(homes, home)) CO_TRY_VOID(co_await learn_verifier(home));
     Wait wait(*Loop::current());
     FlushActions actions;
     {
         const std::lock_guard guard(lock_);
         if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
-        heard_self(note.volume);
+        tell_verifiers(note.volume);
         note.noted.store(0, std::memory_order_relaxed);  // later writes are noted anew
         waits_.push_back(&wait);
         requester_.start(note.volume, homes, reinterpret_cast<protocol::WaiterToken>(&wait), actions);
@@ -62,9 +66,35 @@ protocol::Verifier Flusher::own_verifier() const {
     return protocol::verifier_of(cache_.store().home_epoch(), cache_.store().loss_generation());
 }
 
-// This host's own home says its verifier without a message.
-void Flusher::heard_self(VolumeId volume) {
-    requester_.heard(volume, cache_.self(), own_verifier());
+void Flusher::tell_verifiers(VolumeId volume) {
+    verifiers_[cache_.self()].store(own_verifier(), std::memory_order_relaxed);
+    for (HostId home = 0; home < hosts_max; ++home)
+        if (const protocol::Verifier heard = verifiers_[home].load(std::memory_order_relaxed); heard != 0)
+            requester_.heard(volume, home, heard);
+}
+
+Task<Result<>> Flusher::learn_verifier(HostId home) {
+    while (home != cache_.self() && verifiers_[home].load(std::memory_order_relaxed) == 0) {
+        if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
+        const Result<std::string> answer = co_await cache_.fabric()->call(home, std::string(1, verifier_call));
+        protocol::Verifier verifier = 0;
+        if (answer && answer->size() == sizeof verifier) {
+            std::memcpy(&verifier, answer->data(), sizeof verifier);
+            heard(home, verifier);
+        } else {
+            co_await Loop::current()->sleep(std::chrono::milliseconds(20));  // it is away, or still recovering
+        }
+    }
+    co_return Result<>{};
+}
+
+void Flusher::on_recovered() {
+    FlushActions actions;
+    {
+        const std::lock_guard guard(lock_);
+        home_.on_recovered(actions);
+    }
+    run(std::move(actions));
 }
 
 void Flusher::add_note(WriteNote& note) {

@@ -11,6 +11,9 @@
 
 namespace tarn {
 
+// The call (Fabric::call) that asks a home for its verifier: answered once it has recovered.
+inline constexpr char verifier_call = 'V';
+
 // Which homes have the verifier of a volume's writes noted since the last flush: the hot path's only look at it.
 struct WriteNote {
     VolumeId volume = 0;
@@ -37,14 +40,18 @@ class Flusher {
     void run(protocol::FlushActions actions);
     void on_message(const protocol::Message& message);
     void on_peer_up(HostId host, bool new_incarnation);
+    void on_recovered();
+    // With each message of a home: under which verifier it serves now.
     void heard(HostId home, protocol::Verifier verifier);
+    protocol::Verifier own_verifier() const;
     void abandon();
 
   private:
     struct Wait;
     void note_write(WriteNote& note, HostId home);
-    void heard_self(VolumeId volume);
-    protocol::Verifier own_verifier() const;
+    // What this host last heard from each home, for the books of one volume.
+    void tell_verifiers(VolumeId volume);
+    Task<Result<>> learn_verifier(HostId home);
     void answer_ask(const protocol::Message& ask);
     Task<> store_flush(VolumeId volume, uint64_t ticket);
 
