@@ -56,8 +56,7 @@ Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes) {
 
 void Flusher::note_write(WriteNote& note, HostId home) {
     const std::lock_guard guard(lock_);
-    heard_self(note.volume);
-    if (home != cache_.self()) requester_.heard(note.volume, home, verifiers_[home].load(std::memory_order_relaxed));
+    tell_verifiers(note.volume);
     requester_.wrote(note.volume, home);
     note.noted.fetch_or(protocol::set_of(home), std::memory_order_relaxed);
 }
