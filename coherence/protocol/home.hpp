@@ -38,6 +38,11 @@ class Home {
     size_t open_order_count() const { return requests_.used(); }
     size_t home_copy_count() const { return copies_.used(); }
     bool recovering() const { return recovering_; }
+    // visit(PageId, const Claim&)
+    template <class Visitor>
+    void for_each(Visitor&& visit) const {
+        claims_.for_each(visit);
+    }
 
   private:
     // home.cpp

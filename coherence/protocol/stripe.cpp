@@ -14,6 +14,7 @@ void Stripe::on(const Event& event, Actions& actions) {
         if (actions[next].kind != Action::Kind::send || actions[next].to != self_) continue;
         Event local = Event::message_of(actions[next].message, actions[next].frame);
         local.borrowed = local.frame != no_frame;
+        local.no_space = event.no_space;
         actions[next].kind = Action::Kind::nothing;
         dispatch(local, actions);
     }

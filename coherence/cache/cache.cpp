@@ -1,0 +1,330 @@
+#include "coherence/cache/cache.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "coherence/cache/flusher.hpp"
+#include "coherence/cache/home_read_batch.hpp"
+#include "coherence/cache/page_access.hpp"
+#include "coherence/cache/page_provider.hpp"
+
+namespace tarn {
+
+using protocol::Want;
+
+namespace {
+
+// The only place that reads bytes which a writer may be changing. The caller throws the copy away if the frame's word
+// moved meanwhile. Under ThreadSanitizer, readers take a pin instead (Cache::try_read).
+void copy_optimistically(std::byte* into, const std::byte* from, size_t size) {
+    std::memcpy(into, from, size);
+}
+
+#if __has_feature(thread_sanitizer)
+constexpr bool may_read_optimistically = false;
+#else
+constexpr bool may_read_optimistically = true;
+#endif
+
+DirtyMask sectors_of(size_t offset, size_t size) {
+    const size_t first = offset / sector_size;
+    const size_t end = (offset + size + sector_size - 1) / sector_size;
+    return static_cast<DirtyMask>(((1u << end) - 1) & ~((1u << first) - 1));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configuration, Store& store) {
+    TRY(std::unique_ptr<FramePool> pool, FramePool::create(configuration.frame_count));
+    return std::unique_ptr<Cache>(new Cache(configuration, store, std::move(pool)));
+}
+
+Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<FramePool> pool)
+    : self_(configuration.self),
+      incarnation_(store.home_epoch()),
+      hosts_(configuration.hosts),
+      shards_(configuration.shards),
+      store_(store),
+      ranges_(1, configuration.hosts),
+      pool_(std::move(pool)),
+      cached_(*pool_, stripe_bits, &Frame::next),
+      homes_(*pool_, stripe_bits, &Frame::home_next),
+      dirty_frames_(pool_->frame_count()),
+      home_dirty_frames_(pool_->frame_count()),
+      replacement_(*pool_),
+      flusher_(std::make_unique<Flusher>(*this)),
+      provider_(std::make_unique<PageProvider>(*this)) {
+    for (size_t i = 0; i < stripe_count; ++i)
+        stripes_.push_back(std::make_unique<StripeSlot>(self_, incarnation_, ranges_));
+    if (hosts_.size() == 1) on_greeted(self_);
+}
+
+Cache::~Cache() = default;
+
+bool Cache::try_read(PageId page, size_t offset, std::span<std::byte> into) {
+    Frame* const frame = cached_.find(page);
+    if (!frame) return false;
+    const FrameWord::Value seen = frame->word.load();
+    if (!FrameWord::readable(seen) || frame->page_id() != page || frame->broken.load(std::memory_order_relaxed))
+        return false;
+    const std::byte* const bytes = pool_->bytes(pool_->id_of(*frame)) + offset;
+    if constexpr (may_read_optimistically) {
+        copy_optimistically(into.data(), bytes, into.size());
+        if (!frame->word.unchanged_since(seen)) return false;
+    } else {
+        if (!frame->word.try_pin(seen)) return false;
+        std::memcpy(into.data(), bytes, into.size());
+        unpin(pool_->id_of(*frame));
+    }
+    replacement_.touch(*frame);
+    return true;
+}
+
+FrameId Cache::try_pin(PageId page) {
+    Frame* const frame = cached_.find(page);
+    if (!frame) return no_frame;
+    const FrameWord::Value seen = frame->word.load();
+    if (frame->page_id() != page || frame->broken.load(std::memory_order_relaxed) || !frame->word.try_pin(seen))
+        return no_frame;
+    replacement_.touch(*frame);
+    return pool_->id_of(*frame);
+}
+
+void Cache::unpin(FrameId id) {
+    Frame& frame = pool_->frame(id);
+    const PageId page = frame.page_id();
+    if (frame.word.unpin()) report_quiet(frame, page);
+}
+
+bool Cache::try_write(PageId page, size_t offset, std::span<const std::byte> from) {
+    struct Copy final : PageUpdate {
+        std::span<const std::byte> from;
+        bool apply(std::byte* bytes) override {
+            std::memcpy(bytes + offset, from.data(), size);
+            return true;
+        }
+    } copy;
+    copy.offset = offset;
+    copy.size = from.size();
+    copy.from = from;
+    return try_update(page, copy);
+}
+
+bool Cache::try_update(PageId page, PageUpdate& update) {
+    Frame* const frame = cached_.find(page);
+    if (!frame) return false;
+    const FrameWord::Value seen = frame->word.load();
+    if (frame->page_id() != page || frame->broken.load(std::memory_order_relaxed) ||
+        !frame->word.try_latch_exclusive(seen))
+        return false;
+    if (update.apply(pool_->bytes(pool_->id_of(*frame)))) mark_written(*frame, update.offset, update.size);
+    if (frame->word.unlatch_exclusive()) report_quiet(*frame, page);
+    replacement_.touch(*frame);
+    return true;
+}
+
+bool Cache::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from) {
+    constexpr size_t pages_max = 257;  // 1 MiB at any offset
+    const uint64_t first = offset_bytes / page_size;
+    const size_t count = (offset_bytes + from.size() + page_size - 1) / page_size - first;
+    if (count > pages_max) return false;
+    std::array<Frame*, pages_max> frames;
+    size_t latched = 0;
+    for (; latched < count; ++latched) {
+        const PageId page = PageId::of(volume, first + latched);
+        Frame* const frame = cached_.find(page);
+        if (!frame) break;
+        const FrameWord::Value seen = frame->word.load();
+        if (frame->page_id() != page || frame->broken.load(std::memory_order_relaxed) ||
+            !frame->word.try_latch_exclusive(seen))
+            break;
+        frames[latched] = frame;
+    }
+    const bool all = latched == count;
+    for (size_t i = 0, done = 0; i < latched; ++i) {
+        Frame& frame = *frames[i];
+        if (all) {
+            const size_t offset = i == 0 ? offset_bytes % page_size : 0;
+            const size_t size = std::min(page_size - offset, from.size() - done);
+            std::memcpy(pool_->bytes(pool_->id_of(frame)) + offset, from.data() + done, size);
+            mark_written(frame, offset, size);
+            replacement_.touch(frame);
+            done += size;
+        }
+    }
+    for (size_t i = 0; i < latched; ++i)
+        if (frames[i]->word.unlatch_exclusive()) report_quiet(*frames[i], PageId::of(volume, first + i));
+    return all;
+}
+
+void Cache::mark_written(Frame& frame, size_t offset, size_t size) {
+    frame.zeroed.store(false, std::memory_order_relaxed);
+    mark_dirty(frame, sectors_of(offset, size));
+}
+
+// The last latch of a busy frame is gone. Nobody but the stripe can touch the frame until it has heard so.
+void Cache::report_quiet(Frame& frame, PageId page) {
+    step(quiesced(frame, page));
+}
+
+protocol::Event Cache::quiesced(Frame& frame, PageId page) {
+    return protocol::Event::quiesced_of(
+        page, frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed));
+}
+
+void Cache::acquire(PageId page, Want want, PageAccess& access, FrameId spare) {
+    counters_.misses.fetch_add(1, std::memory_order_relaxed);
+    protocol::Event event =
+        protocol::Event::acquire_of(page, want, reinterpret_cast<protocol::WaiterToken>(&access), spare);
+    event.no_space = want != Want::shared && home_of(page) == self_ && !store_.reserve(page).has_value();
+    Deferred deferred;
+    {
+        StripeSlot& slot = slot_of(page);
+        const std::lock_guard guard(slot.latch);
+        access.next = slot.waiting;
+        access.link = &slot.waiting;
+        if (access.next) access.next->link = &access.next;
+        slot.waiting = &access;
+        if (abandoned()) {
+            leave_waiting(access);
+            access.post_failed(Errc::cancelled);
+            return;
+        }
+        step_latched(slot, event, deferred);
+    }
+    finish(deferred);
+}
+
+void Cache::leave_waiting(PageAccess& access) {
+    *access.link = access.next;
+    if (access.next) access.next->link = access.link;
+    access.link = nullptr;
+}
+
+void Cache::served(PageId page) {
+    step(protocol::Event::about(protocol::Event::Kind::served, page));
+}
+
+void Cache::write_back(PageId page, protocol::WaiterToken waiter) {
+    step(protocol::Event::about(protocol::Event::Kind::write_back, page, waiter));
+}
+
+void Cache::step(const protocol::Event& event) {
+    Deferred deferred;
+    {
+        StripeSlot& slot = slot_of(event.page);
+        const std::lock_guard guard(slot.latch);
+        step_latched(slot, event, deferred);
+    }
+    finish(deferred);
+}
+
+void Cache::step_latched(StripeSlot& slot, const protocol::Event& event, Deferred& deferred) {
+    if (abandoned()) return;
+    std::vector<protocol::Event>& events = slot.events;
+    TARN_ASSERT(events.empty());
+    events.push_back(event);
+    for (size_t next = 0; next < events.size(); ++next) {
+        const protocol::Event now = events[next];
+        slot.stripe.reserve();
+        slot.actions.clear();
+        slot.stripe.on(now, slot.actions);
+        for (const protocol::Action& action : slot.actions) perform(slot, action, deferred);
+    }
+    events.clear();
+}
+
+void Cache::finish(Deferred& deferred) {
+    if (!deferred.home_reads.empty()) {
+        if (HomeReadBatch* const batch = HomeReadBatch::current()) {
+            for (HomeRead& read : deferred.home_reads) batch->add(read);
+        } else {
+            read_home_bytes(std::move(deferred.home_reads));
+        }
+    }
+    if (!deferred.flush_actions.empty()) flusher_->run(std::move(deferred.flush_actions));
+    for (const PageId page : deferred.losses) Loop::current()->spawn(record_loss(page));
+    if (deferred.frames_freed) frames_freed();
+}
+
+size_t Cache::reserve_count() const {
+    return provider_->reserve_count();
+}
+
+FrameId Cache::take_frame() {
+    if (waiter_count_.load(std::memory_order_relaxed) > 0) return no_frame;  // they were first
+    const FrameId id = pool_->try_take(use_holder, reserve_count());
+    replacement_.count_fill();
+    if (pool_->free_count() < provider_->low_mark()) provider_->kick();
+    return id;
+}
+
+void Cache::give_frame(FrameId id) {
+    pool_->release(id, use_holder);
+    frames_freed();
+}
+
+void Cache::wait_for_frame(FrameWaiter& waiter) {
+    {
+        const std::lock_guard guard(waiters_lock_);
+        if (abandoned()) {
+            waiter.gave_up = true;
+            waiter.shard->post(waiter);
+            return;
+        }
+        waiter.next_waiter = nullptr;
+        (last_waiter_ ? last_waiter_->next_waiter : first_waiter_) = &waiter;
+        last_waiter_ = &waiter;
+        waiter_count_.fetch_add(1, std::memory_order_seq_cst);
+    }
+    frames_freed();  // one may have come free before we were in the queue
+    provider_->kick();
+}
+
+void Cache::frames_freed() {
+    if (waiter_count_.load(std::memory_order_seq_cst) == 0) return;
+    const std::lock_guard guard(waiters_lock_);
+    while (first_waiter_) {
+        const FrameId id = pool_->try_take(use_holder, reserve_count());
+        if (id == no_frame) return;
+        replacement_.count_fill();
+        FrameWaiter& waiter = *first_waiter_;
+        first_waiter_ = waiter.next_waiter;
+        if (!first_waiter_) last_waiter_ = nullptr;
+        waiter_count_.fetch_sub(1, std::memory_order_seq_cst);
+        waiter.frame = id;
+        waiter.shard->post(waiter);
+    }
+}
+
+size_t Cache::dirty_frame_count() {
+    size_t count = 0;
+    dirty_frames_.for_each([&](FrameId) { ++count; });
+    home_dirty_frames_.for_each([&](FrameId) { ++count; });
+    return count;
+}
+
+void Cache::abandon() {
+    abandoned_.store(true, std::memory_order_seq_cst);
+    for (const auto& slot : stripes_) {
+        const std::lock_guard guard(slot->latch);
+        while (PageAccess* const access = slot->waiting) {
+            leave_waiting(*access);
+            access->post_failed(Errc::cancelled);
+        }
+    }
+    {
+        const std::lock_guard guard(waiters_lock_);
+        while (FrameWaiter* const waiter = first_waiter_) {
+            first_waiter_ = waiter->next_waiter;
+            waiter->gave_up = true;
+            waiter->shard->post(*waiter);
+        }
+        last_waiter_ = nullptr;
+        waiter_count_.store(0, std::memory_order_seq_cst);
+    }
+    flusher_->abandon();
+}
+
+}  // namespace tarn

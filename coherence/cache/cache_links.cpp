@@ -1,0 +1,114 @@
+// Links to other hosts, and what comes over them.
+#include <cstring>
+
+#include "coherence/cache/cache.hpp"
+#include "coherence/cache/extents.hpp"
+#include "coherence/cache/flusher.hpp"
+#include "coherence/cache/page_provider.hpp"
+
+namespace tarn {
+
+using protocol::Incarnation;
+using protocol::Message;
+using protocol::MessageKind;
+
+void Cache::on_link_up(HostId host, Incarnation incarnation) {
+    Incarnation previous = 0;
+    {
+        const std::lock_guard guard(links_lock_);
+        previous = std::exchange(met_[host], incarnation);
+    }
+    for (const auto& slot : stripes_) {
+        Deferred deferred;
+        {
+            const std::lock_guard guard(slot->latch);
+            slot->linked |= protocol::set_of(host);
+            step_latched(*slot, protocol::Event::peer_up_of(host, incarnation, previous), deferred);
+        }
+        finish(deferred);
+    }
+    flusher_->on_peer_up(host, previous != 0 && previous != incarnation);
+}
+
+Incarnation Cache::incarnation_of(HostId host) {
+    if (host == self_) return incarnation_;
+    const std::lock_guard guard(links_lock_);
+    return met_[host];
+}
+
+void Cache::on_link_down(HostId host) {
+    for (const auto& slot : stripes_) {
+        const std::lock_guard guard(slot->latch);
+        slot->linked &= ~protocol::set_of(host);
+    }
+}
+
+void Cache::on_greeted(HostId host) {
+    {
+        const std::lock_guard guard(links_lock_);
+        greeted_ |= protocol::set_of(host) | protocol::set_of(self_);
+        for (const HostId each : hosts_)
+            if (!protocol::contains(greeted_, each)) return;
+        if (!recovering_.load(std::memory_order_relaxed)) return;
+        recovering_.store(false, std::memory_order_relaxed);
+    }
+    for (const auto& slot : stripes_) {
+        Deferred deferred;
+        {
+            const std::lock_guard guard(slot->latch);
+            protocol::Event recovered;
+            recovered.kind = protocol::Event::Kind::recovered;
+            step_latched(*slot, recovered, deferred);
+        }
+        finish(deferred);
+    }
+    flusher_->on_recovered();
+}
+
+Result<> Cache::on_message(const Message& message, std::span<const std::byte> payload) {
+    counters_.messages_received.fetch_add(1, std::memory_order_relaxed);
+    if (protocol::is_from_home(message.kind))
+        flusher_->heard(message.from, protocol::verifier_of(message.incarnation, message.loss_generation));
+    if (protocol::is_about_flush(message.kind)) {
+        flusher_->on_message(message);
+        return {};
+    }
+    if (protocol::is_for_home(message.kind) != (home_of(message.page) == self_))
+        return fail(Errc::protocol, 0, "cache.message: about a page that is not of this host");
+    FrameId frame = no_frame;
+    if (message.has_bytes()) {
+        frame = pool_->try_take(use_holder, 0);
+        if (frame == no_frame) return fail(Errc::no_space, 0, "cache.message: no frame for a page");
+        if (payload.empty())
+            std::memset(pool_->bytes(frame), 0, page_size);
+        else
+            std::memcpy(pool_->bytes(frame), payload.data(), page_size);
+        pool_->frame(frame).zeroed.store(payload.empty(), std::memory_order_relaxed);
+        if (pool_->free_count() < provider_->low_mark()) provider_->kick();
+    }
+    protocol::Event event = protocol::Event::message_of(message, frame);
+    if (message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read)
+        event.no_space = !store_.reserve(message.page).has_value();
+    Deferred deferred;
+    {
+        StripeSlot& slot = slot_of(message.page);
+        const std::lock_guard guard(slot.latch);
+        step_latched(slot, event, deferred);
+        if (abandoned() && frame != no_frame) release(frame, use_holder, deferred);
+    }
+    finish(deferred);
+    return {};
+}
+
+Task<Result<std::string>> Cache::on_call(HostId from, std::string request) {
+    if (!request.empty() && request.front() == stored_runs_call) co_return answer_stored_runs(*this, request);
+    if (request.size() == 1 && request.front() == verifier_call) {
+        if (recovering()) co_return fail(Errc::unavailable, 0, "cache.call: recovering");
+        const protocol::Verifier verifier = flusher_->own_verifier();
+        co_return std::string(reinterpret_cast<const char*>(&verifier), sizeof verifier);
+    }
+    if (!call_handler_) co_return fail(Errc::unavailable, 0, "cache.call");
+    co_return co_await call_handler_(call_context_, from, std::move(request));
+}
+
+}  // namespace tarn

@@ -1,0 +1,247 @@
+#include "coherence/cache/cached_volume.hpp"
+
+#include <algorithm>
+
+#include "coherence/cache/attribute_page.hpp"
+#include "coherence/cache/extents.hpp"
+#include "coherence/cache/page_access.hpp"
+
+namespace tarn {
+
+namespace {
+
+// Times move in steps, as a local file system's do: a stream of writes dirties the attribute page once a tick.
+constexpr int64_t tick_ns = 4'000'000;
+
+uint64_t page_after(uint64_t end_bytes) {
+    return (end_bytes + page_size - 1) / page_size;
+}
+
+// Runs visit(page, offset in it, size in it) over the pages of a range, until it returns false.
+template <class Visitor>
+bool for_each_page(VolumeId volume, uint64_t offset_bytes, uint64_t size_bytes, Visitor&& visit) {
+    for (uint64_t done = 0; done < size_bytes;) {
+        const size_t offset = (offset_bytes + done) % page_size;
+        const size_t size = std::min<uint64_t>(page_size - offset, size_bytes - done);
+        if (!visit(PageId::of(volume, (offset_bytes + done) / page_size), offset, size)) return false;
+        done += size;
+    }
+    return true;
+}
+
+}  // namespace
+
+CachedVolume::CachedVolume(Cache& cache, VolumeId id) : cache_(cache), note_{.volume = id} {
+    cache_.flusher().add_note(note_);
+}
+
+CachedVolume::~CachedVolume() {
+    cache_.flusher().remove_note(note_);
+}
+
+void CachedVolume::note_written(uint64_t offset_bytes, uint64_t size_bytes) {
+    const uint64_t end = page_after(offset_bytes + size_bytes);
+    if (offset_bytes < volume_size_max && end > pages_end_.load(std::memory_order_relaxed)) {
+        uint64_t seen = pages_end_.load(std::memory_order_relaxed);
+        while (seen < end && !pages_end_.compare_exchange_weak(seen, end, std::memory_order_relaxed)) {
+        }
+    }
+    const uint64_t step = cache_.ranges().pages_per_range();
+    for (uint64_t page = offset_bytes / page_size; page < end; page = (page / step + 1) * step)
+        cache_.flusher().wrote(note_, cache_.home_of(PageId::of(id(), page)));
+}
+
+bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {
+    const size_t before = pins.size();
+    const bool all = for_each_page(id(), offset_bytes, size_bytes, [&](PageId page, size_t offset, size_t size) {
+        const FrameId frame = cache_.try_pin(page);
+        if (frame == no_frame) return false;
+        pins.push_back(
+            {.bytes = cache_.bytes(frame) + offset, .size_bytes = static_cast<uint32_t>(size), .frame = frame});
+        return true;
+    });
+    if (all) return true;
+    unpin(std::span(pins).subspan(before));
+    pins.resize(before);
+    return false;
+}
+
+void CachedVolume::unpin(std::span<const Pin> pins) {
+    for (const Pin& pin : pins) cache_.unpin(pin.frame);
+}
+
+bool CachedVolume::try_read(uint64_t offset_bytes, std::span<std::byte> into) {
+    std::byte* next = into.data();
+    return for_each_page(id(), offset_bytes, into.size(), [&](PageId page, size_t offset, size_t size) {
+        return cache_.try_read(page, offset, {std::exchange(next, next + size), size});
+    });
+}
+
+bool CachedVolume::try_write(uint64_t offset_bytes, std::span<const std::byte> from) {
+    if (offset_bytes % page_size + from.size() <= page_size) {
+        if (!cache_.try_write(PageId::of(id(), offset_bytes / page_size), offset_bytes % page_size, from)) return false;
+    } else if (!cache_.try_write_run(id(), offset_bytes, from)) {
+        return false;
+    }
+    note_written(offset_bytes, from.size());
+    return true;
+}
+
+Task<Result<>> CachedVolume::read(uint64_t offset_bytes, std::span<std::byte> into) {
+    PageRequest request(cache_, *Loop::current());
+    request.add(PageAccess::Kind::read, id(), offset_bytes, into.size(), into.data(), nullptr);
+    co_return co_await request;
+}
+
+Task<Result<>> CachedVolume::write(uint64_t offset_bytes, std::span<const std::byte> from) {
+    PageRequest request(cache_, *Loop::current());
+    request.add(PageAccess::Kind::write, id(), offset_bytes, from.size(), nullptr, from.data());
+    const Result<> written = co_await request;
+    note_written(offset_bytes, from.size());
+    co_return written;
+}
+
+// A bounded number of pages at a time.
+Task<Result<>> CachedVolume::zero_pages(uint64_t offset_bytes, uint64_t size_bytes) {
+    constexpr uint64_t batch_size = 256 * page_size;
+    for (uint64_t done = 0; done < size_bytes;) {
+        const uint64_t size = std::min(batch_size - (offset_bytes + done) % batch_size, size_bytes - done);
+        PageRequest request(cache_, *Loop::current());
+        request.add(PageAccess::Kind::zero, id(), offset_bytes + done, size, nullptr, nullptr);
+        CO_TRY_VOID(co_await request);
+        note_written(offset_bytes + done, size);
+        done += size;
+    }
+    co_return Result<>{};
+}
+
+Task<Result<>> CachedVolume::zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) {
+    if (keep_space) co_return co_await zero_pages(offset_bytes, size_bytes);
+    // What is a hole already costs nothing, however long it is.
+    const uint64_t end = offset_bytes + size_bytes;
+    for (uint64_t at = offset_bytes; at < end;) {
+        CO_TRY(const std::vector<Extent> runs, co_await extents(at, end - at));
+        TARN_ASSERT(!runs.empty());
+        for (const Extent& run : runs)
+            if (!run.hole) CO_TRY_VOID(co_await zero_pages(run.offset_bytes, run.size_bytes));
+        at = runs.back().offset_bytes + runs.back().size_bytes;
+    }
+    co_return Result<>{};
+}
+
+Task<Result<>> CachedVolume::flush() {
+    CO_TRY(const Attributes now, co_await attributes());
+    const uint64_t pages = std::max(page_after(now.size_bytes), pages_end_.load(std::memory_order_relaxed));
+    const protocol::HostSet homes =
+        cache_.ranges().homes_of(id(), pages) | protocol::set_of(cache_.home_of(attribute_page_of(id())));
+    co_return co_await cache_.flusher().flush(note_, homes);
+}
+
+Task<Result<>> CachedVolume::flush_attributes() {
+    return cache_.flusher().flush(note_, protocol::set_of(cache_.home_of(attribute_page_of(id()))));
+}
+
+Task<Result<>> CachedVolume::flush_up_to(uint64_t size_bytes) {
+    return cache_.flusher().flush(note_, cache_.ranges().homes_of(id(), page_after(size_bytes)));
+}
+
+Task<Result<>> CachedVolume::prefetch(uint64_t offset_bytes, uint64_t size_bytes) {
+    // More than a fraction of the pool would push out what it brought in.
+    const uint64_t size_max = cache_.pool().frame_count() / 4 * page_size;
+    PageRequest request(cache_, *Loop::current());
+    request.add(PageAccess::Kind::fetch, id(), offset_bytes, std::min(size_bytes, size_max), nullptr, nullptr);
+    co_return co_await request;
+}
+
+Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, uint64_t size_bytes) {
+    const uint64_t first = offset_bytes / page_size;
+    CO_TRY(const StoredRuns stored,
+           co_await stored_runs(cache_, id(), first, page_after(offset_bytes + size_bytes) - first));
+    std::vector<Extent> extents;
+    const uint64_t end = std::min(offset_bytes + size_bytes, stored.end_page * page_size);
+    uint64_t at = offset_bytes;
+    const auto append = [&](uint64_t until, bool hole) {
+        if (until > at) extents.push_back({.offset_bytes = at, .size_bytes = until - at, .hole = hole});
+        at = std::max(at, until);
+    };
+    for (const StoredRun& run : stored.runs) {
+        append(std::clamp(run.first_page * page_size, at, end), true);
+        append(std::clamp((run.first_page + run.page_count) * page_size, at, end), false);
+    }
+    append(end, true);
+    co_return extents;
+}
+
+Task<Result<Attributes>> CachedVolume::attributes() {
+    std::byte bytes[sizeof(AttributePage)];
+    const uint64_t offset = attribute_page_of(id()).number() * page_size;
+    if (!try_read(offset, bytes)) CO_TRY_VOID(co_await read(offset, bytes));
+    co_return AttributePage::decode(bytes);
+}
+
+Task<Result<Attributes>> CachedVolume::change_attributes(AttributeChange change) {
+    uint64_t size_before = 0;
+    auto apply = [&](Attributes& attributes) {
+        size_before = attributes.size_bytes;
+        const int64_t now = realtime_ns();
+        if (change.size_bytes) attributes.size_bytes = *change.size_bytes;
+        if (change.size_bytes) attributes.modified_ns = now;
+        if (change.modified_ns) attributes.modified_ns = *change.modified_ns;
+        if (change.mode) attributes.mode = *change.mode;
+        if (change.user) attributes.user = *change.user;
+        if (change.group) attributes.group = *change.group;
+        attributes.changed_ns = now;
+        return true;
+    };
+    AttributeUpdate update(apply);
+    PageRequest request(cache_, *Loop::current());
+    request.add_update(attribute_page_of(id()), update);
+    CO_TRY_VOID(co_await request);
+    note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage));
+    if (change.size_bytes && *change.size_bytes < size_before)
+        CO_TRY_VOID(co_await zero(*change.size_bytes, size_before - *change.size_bytes, false));
+    co_return update.after;
+}
+
+Task<Result<>> CachedVolume::write_growing(uint64_t offset_bytes, std::span<const std::byte> from) {
+    if (!try_write(offset_bytes, from)) CO_TRY_VOID(co_await write(offset_bytes, from));
+    const uint64_t end = offset_bytes + from.size();
+    const int64_t now = realtime_ns() / tick_ns * tick_ns;
+    CO_TRY(const Attributes seen, co_await attributes());
+    if (seen.size_bytes >= end && seen.modified_ns >= now) co_return Result<>{};
+    auto grow = [&](Attributes& attributes) {
+        attributes.size_bytes = std::max(attributes.size_bytes, end);
+        attributes.modified_ns = std::max(attributes.modified_ns, now);
+        attributes.changed_ns = std::max(attributes.changed_ns, now);
+        return true;
+    };
+    AttributeUpdate update(grow);
+    PageRequest request(cache_, *Loop::current());
+    request.add_update(attribute_page_of(id()), update);
+    CO_TRY_VOID(co_await request);
+    note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage));
+    co_return Result<>{};
+}
+
+Task<Result<uint64_t>> CachedVolume::append(std::span<const std::byte> from) {
+    uint64_t offset = 0;
+    bool fits = false;
+    auto grow = [&](Attributes& attributes) {
+        offset = attributes.size_bytes;
+        fits = from.size() <= volume_size_max - offset;
+        if (!fits) return false;
+        attributes.size_bytes = offset + from.size();
+        attributes.modified_ns = attributes.changed_ns = realtime_ns();
+        return true;
+    };
+    AttributeUpdate update(grow);
+    PageRequest request(cache_, *Loop::current());
+    request.add_update(attribute_page_of(id()), update);
+    CO_TRY_VOID(co_await request);
+    if (!fits) co_return fail(Errc::invalid, EFBIG, "volume.append");
+    note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage));
+    if (!try_write(offset, from)) CO_TRY_VOID(co_await write(offset, from));
+    co_return offset;
+}
+
+}  // namespace tarn

@@ -1,0 +1,48 @@
+// CachedVolume: a Volume whose pages are those of the Cache.
+#pragma once
+
+#include "coherence/cache/cache.hpp"
+#include "coherence/cache/flusher.hpp"
+#include "coherence/volume.hpp"
+
+namespace tarn {
+
+class CachedVolume : public Volume {
+  public:
+    CachedVolume(Cache& cache, VolumeId id);
+    ~CachedVolume() override;
+
+    VolumeId id() const override { return note_.volume; }
+
+    bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;
+    void unpin(std::span<const Pin> pins) override;
+    bool try_read(uint64_t offset_bytes, std::span<std::byte> into) override;
+    bool try_write(uint64_t offset_bytes, std::span<const std::byte> from) override;
+
+    Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) override;
+    Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) override;
+    Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) override;
+    Task<Result<>> flush() override;
+    // D1 for the attributes alone: asks only their home.
+    Task<Result<>> flush_attributes();
+    // D1 for the first size_bytes: asks only their homes.
+    Task<Result<>> flush_up_to(uint64_t size_bytes);
+    Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) override;
+    Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) override;
+
+    Task<Result<Attributes>> attributes() override;
+    Task<Result<Attributes>> change_attributes(AttributeChange change) override;
+    Task<Result<>> write_growing(uint64_t offset_bytes, std::span<const std::byte> from) override;
+    Task<Result<uint64_t>> append(std::span<const std::byte> from) override;
+
+  private:
+    // Before the reply of a write to these pages.
+    void note_written(uint64_t offset_bytes, uint64_t size_bytes);
+    Task<Result<>> zero_pages(uint64_t offset_bytes, uint64_t size_bytes);
+
+    Cache& cache_;
+    WriteNote note_;
+    std::atomic<uint64_t> pages_end_{0};  // above every page this host has written here
+};
+
+}  // namespace tarn

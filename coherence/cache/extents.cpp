@@ -1,0 +1,105 @@
+#include "coherence/cache/extents.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tarn {
+
+namespace {
+
+constexpr size_t runs_max = 2048;  // in one answer
+
+struct Question {
+    VolumeId volume;
+    uint32_t reserved;
+    uint64_t first_page;
+    uint64_t page_count;
+};
+
+// Runs of this host only. Pages of other homes come out as holes.
+StoredRuns local_runs(Cache& cache, const Question& question) {
+    const uint64_t end = question.first_page + question.page_count;
+    StoredRuns stored{.runs = {}, .end_page = end};
+    for (const PageRun& run :
+         cache.store().extents(question.volume, question.first_page, question.page_count, runs_max * 2)) {
+        stored.end_page = run.first + run.count;
+        if (run.present) stored.runs.push_back({run.first, run.count});
+    }
+    // Bytes that only DRAM has yet.
+    std::vector<uint64_t> pages = cache.pages_in_memory(question.volume, question.first_page, stored.end_page);
+    std::sort(pages.begin(), pages.end());
+    for (const uint64_t page : pages) stored.runs.push_back({page, 1});
+    return stored;
+}
+
+// Sorts, and joins what overlaps or touches.
+void merge(std::vector<StoredRun>& runs) {
+    std::sort(runs.begin(), runs.end(),
+              [](const StoredRun& a, const StoredRun& b) { return a.first_page < b.first_page; });
+    size_t kept = 0;
+    for (const StoredRun& run : runs) {
+        if (kept > 0 && run.first_page <= runs[kept - 1].first_page + runs[kept - 1].page_count) {
+            StoredRun& last = runs[kept - 1];
+            last.page_count = std::max(last.page_count, run.first_page + run.page_count - last.first_page);
+        } else {
+            runs[kept++] = run;
+        }
+    }
+    runs.resize(kept);
+}
+
+// At most runs_max runs; the answer then ends before the first that did not fit.
+void shorten(StoredRuns& stored) {
+    if (stored.runs.size() <= runs_max) return;
+    stored.end_page = stored.runs[runs_max].first_page;
+    stored.runs.resize(runs_max);
+}
+
+}  // namespace
+
+Result<std::string> answer_stored_runs(Cache& cache, const std::string& request) {
+    Question question;
+    if (request.size() != 1 + sizeof question) return fail(Errc::protocol, 0, "extents.request");
+    std::memcpy(&question, request.data() + 1, sizeof question);
+    if (question.volume > volume_id_max || question.page_count == 0 || question.page_count > page_number_mask ||
+        question.first_page > page_number_mask - question.page_count)
+        return fail(Errc::protocol, 0, "extents.request: no such pages");
+    StoredRuns stored = local_runs(cache, question);
+    merge(stored.runs);
+    shorten(stored);
+    std::string answer(sizeof stored.end_page + stored.runs.size() * sizeof(StoredRun), '\0');
+    std::memcpy(answer.data(), &stored.end_page, sizeof stored.end_page);
+    if (!stored.runs.empty())
+        std::memcpy(answer.data() + sizeof stored.end_page, stored.runs.data(), stored.runs.size() * sizeof(StoredRun));
+    return answer;
+}
+
+Task<Result<StoredRuns>> stored_runs(Cache& cache, VolumeId volume, uint64_t first_page, uint64_t page_count) {
+    const Question question{.volume = volume, .reserved = 0, .first_page = first_page, .page_count = page_count};
+    StoredRuns all{.runs = {}, .end_page = first_page + page_count};
+    std::string request(1 + sizeof question, stored_runs_call);
+    std::memcpy(request.data() + 1, &question, sizeof question);
+    const protocol::HostSet homes = cache.ranges().homes_of(volume, first_page + page_count);
+    for (HostId host = 0; host < hosts_max; ++host) {
+        if (!protocol::contains(homes, host)) continue;
+        Result<std::string> answer;
+        if (host == cache.self())
+            answer = answer_stored_runs(cache, request);
+        else if (cache.fabric())
+            answer = co_await cache.fabric()->call(host, request);
+        if (!answer) co_return fail(answer.error());
+        uint64_t end_page = 0;
+        if (answer->size() < sizeof end_page || (answer->size() - sizeof end_page) % sizeof(StoredRun) != 0)
+            co_return fail(Errc::protocol, 0, "extents.answer");
+        std::memcpy(&end_page, answer->data(), sizeof end_page);
+        if (end_page <= first_page) co_return fail(Errc::protocol, 0, "extents.answer: covers nothing");
+        all.end_page = std::min(all.end_page, end_page);
+        const size_t before = all.runs.size();
+        all.runs.resize(before + (answer->size() - sizeof end_page) / sizeof(StoredRun));
+        std::memcpy(all.runs.data() + before, answer->data() + sizeof end_page, answer->size() - sizeof end_page);
+    }
+    merge(all.runs);
+    co_return all;
+}
+
+}  // namespace tarn

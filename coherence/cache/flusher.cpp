@@ -1,0 +1,238 @@
+#include "coherence/cache/flusher.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "utils/log.hpp"
+
+namespace tarn {
+
+using protocol::Action;
+using protocol::FlushAction;
+using protocol::FlushActions;
+using protocol::Message;
+using protocol::MessageKind;
+
+// One flush that waits for its end, on the shard that asked.
+struct Flusher::Wait final : Loop::Posted {
+    explicit Wait(Loop& loop) : shard(loop) {}
+    void run() override {
+        ended = true;
+        if (waiter) waiter.resume();
+    }
+    bool await_ready() const noexcept { return ended; }
+    void await_suspend(std::coroutine_handle<> handle) { waiter = handle; }
+    void await_resume() const noexcept {}
+
+    Loop& shard;
+    std::coroutine_handle<> waiter;
+    bool ended = false;
+    Errc code = Errc::io;
+    bool failed = false;
+};
+
+Flusher::Flusher(Cache& cache) : cache_(cache), home_(cache.self()), holder_(cache.self()), requester_(cache.self()) {}
+
+Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes) {
+    // A flush is counted from the verifiers known when it came: none may be unknown.
+    for (HostId home = 0; home < hosts_max; ++home)
+        if (protocol::contains(homes, home)) CO_TRY_VOID(co_await learn_verifier(home));
+    Wait wait(*Loop::current());
+    FlushActions actions;
+    {
+        const std::lock_guard guard(lock_);
+        if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
+        tell_verifiers(note.volume);
+        note.noted.store(0, std::memory_order_relaxed);  // later writes are noted anew
+        waits_.push_back(&wait);
+        requester_.start(note.volume, homes, reinterpret_cast<protocol::WaiterToken>(&wait), actions);
+    }
+    run(std::move(actions));
+    co_await wait;
+    if (wait.failed) co_return fail(wait.code, wait.code == Errc::io ? EIO : 0, "flush");
+    co_return Result<>{};
+}
+
+void Flusher::note_write(WriteNote& note, HostId home) {
+    const std::lock_guard guard(lock_);
+    tell_verifiers(note.volume);
+    requester_.wrote(note.volume, home);
+    note.noted.fetch_or(protocol::set_of(home), std::memory_order_relaxed);
+}
+
+protocol::Verifier Flusher::own_verifier() const {
+    return protocol::verifier_of(cache_.store().home_epoch(), cache_.store().loss_generation());
+}
+
+void Flusher::tell_verifiers(VolumeId volume) {
+    verifiers_[cache_.self()].store(own_verifier(), std::memory_order_relaxed);
+    for (HostId home = 0; home < hosts_max; ++home)
+        if (const protocol::Verifier heard = verifiers_[home].load(std::memory_order_relaxed); heard != 0)
+            requester_.heard(volume, home, heard);
+}
+
+Task<Result<>> Flusher::learn_verifier(HostId home) {
+    while (home != cache_.self() && verifiers_[home].load(std::memory_order_relaxed) == 0) {
+        if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
+        const Result<std::string> answer = co_await cache_.fabric()->call(home, std::string(1, verifier_call));
+        protocol::Verifier verifier = 0;
+        if (answer && answer->size() == sizeof verifier) {
+            std::memcpy(&verifier, answer->data(), sizeof verifier);
+            heard(home, verifier);
+        } else {
+            co_await Loop::current()->sleep(std::chrono::milliseconds(20));  // it is away, or still recovering
+        }
+    }
+    co_return Result<>{};
+}
+
+void Flusher::on_recovered() {
+    FlushActions actions;
+    {
+        const std::lock_guard guard(lock_);
+        home_.on_recovered(actions);
+    }
+    run(std::move(actions));
+}
+
+void Flusher::add_note(WriteNote& note) {
+    const std::lock_guard guard(lock_);
+    notes_.push_back(&note);
+}
+
+void Flusher::remove_note(WriteNote& note) {
+    const std::lock_guard guard(lock_);
+    std::erase(notes_, &note);
+}
+
+void Flusher::heard(HostId home, protocol::Verifier verifier) {
+    if (verifiers_[home].load(std::memory_order_relaxed) == verifier) return;
+    const std::lock_guard guard(lock_);
+    verifiers_[home].store(verifier, std::memory_order_relaxed);
+    for (WriteNote* const note : notes_) {
+        requester_.heard(note->volume, home, verifier);
+        note->noted.fetch_and(~protocol::set_of(home), std::memory_order_relaxed);
+    }
+}
+
+void Flusher::book(const Action& action, FlushActions& actions) {
+    const std::lock_guard guard(lock_);
+    switch (action.kind) {
+        case Action::Kind::holder_added: home_.holder_added(action.page, action.to); break;
+        case Action::Kind::holder_removed: home_.holder_removed(action.page, action.to); break;
+        case Action::Kind::copy_expected: home_.copy_expected(action.page, action.tenure); break;
+        case Action::Kind::copy_arrived: home_.copy_arrived(action.page, action.tenure, actions); break;
+        default: TARN_ASSERT(false);
+    }
+}
+
+void Flusher::on_written(protocol::WaiterToken waiter, FlushActions& actions) {
+    const std::lock_guard guard(lock_);
+    holder_.on_written(waiter, actions);
+}
+
+void Flusher::run(FlushActions actions) {
+    for (const FlushAction& action : actions) {
+        switch (action.kind) {
+            case FlushAction::Kind::send: {
+                if (action.to == cache_.self()) {
+                    on_message(action.message);
+                    break;
+                }
+                Message message = action.message;
+                cache_.stamp(message);
+                if (cache_.fabric()) cache_.fabric()->send(action.to, message, {});
+                break;
+            }
+            case FlushAction::Kind::store_flush:
+                Loop::current()->spawn(store_flush(action.volume, action.ticket));
+                break;
+            case FlushAction::Kind::complete: {
+                Wait* const wait = reinterpret_cast<Wait*>(action.waiter);
+                {
+                    const std::lock_guard guard(lock_);
+                    if (std::erase(waits_, wait) == 0) break;  // given up at shutdown
+                }
+                wait->failed = action.lost;
+                wait->shard.post(*wait);
+                break;
+            }
+        }
+    }
+}
+
+void Flusher::on_message(const Message& message) {
+    FlushActions actions;
+    switch (message.kind) {
+        case MessageKind::flush_ask: return answer_ask(message);
+        case MessageKind::flushed: {
+            const std::lock_guard guard(lock_);
+            requester_.on_message(message, actions);
+            break;
+        }
+        default: {
+            const std::lock_guard guard(lock_);
+            home_.on_message(message, actions);
+            break;
+        }
+    }
+    run(std::move(actions));
+}
+
+// Every page of the volume that we changed and the asker lacks goes home now.
+void Flusher::answer_ask(const Message& ask) {
+    const VolumeId volume = ask.page.volume();
+    protocol::WaiterToken waiter = 0;
+    {
+        const std::lock_guard guard(lock_);
+        waiter = holder_.on_ask(ask);
+    }
+    std::vector<PageId> pages;
+    cache_.dirty_frames().for_each([&](FrameId id) {
+        const PageId page = cache_.pool().frame(id).page_id();
+        if (page.volume() == volume && cache_.home_of(page) == ask.from) pages.push_back(page);
+    });
+    for (const PageId page : pages) cache_.write_back(page, waiter);
+    FlushActions actions;
+    {
+        const std::lock_guard guard(lock_);
+        holder_.begun(waiter, static_cast<uint32_t>(pages.size()), actions);
+    }
+    run(std::move(actions));
+}
+
+Task<> Flusher::store_flush(VolumeId volume, uint64_t ticket) {
+    Result<> result = co_await cache_.store_volume(volume);
+    if (result) result = co_await cache_.store().flush(*Loop::current());
+    if (!result) log::error("flush of volume {} failed: {}", volume, log::describe(result.error()));
+    FlushActions actions;
+    {
+        const std::lock_guard guard(lock_);
+        home_.on_store_flushed(ticket, !result, own_verifier(), actions);
+    }
+    run(std::move(actions));
+}
+
+void Flusher::on_peer_up(HostId host, bool new_incarnation) {
+    FlushActions actions;
+    {
+        const std::lock_guard guard(lock_);
+        holder_.on_peer_up(host);
+        home_.on_peer_up(host, new_incarnation, actions);
+        requester_.on_peer_up(host, actions);
+    }
+    run(std::move(actions));
+}
+
+void Flusher::abandon() {
+    const std::lock_guard guard(lock_);
+    for (Wait* const wait : waits_) {
+        wait->failed = true;
+        wait->code = Errc::cancelled;
+        wait->shard.post(*wait);
+    }
+    waits_.clear();
+}
+
+}  // namespace tarn

@@ -1,0 +1,68 @@
+// Flusher: performs FLUSH (D1) on this host: as the requester, as a home, and as a holder that is asked.
+//
+// The three pure parts (protocol/flush.hpp) share one lock, taken last. What they ask for is done outside of it.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "coherence/cache/cache.hpp"
+#include "coherence/protocol/flush.hpp"
+
+namespace tarn {
+
+// The call (Fabric::call) that asks a home for its verifier: answered once it has recovered.
+inline constexpr char verifier_call = 'V';
+
+// Which homes have the verifier of a volume's writes noted since the last flush: the hot path's only look at it.
+struct WriteNote {
+    VolumeId volume = 0;
+    std::atomic<protocol::HostSet> noted{0};
+};
+
+class Flusher {
+  public:
+    explicit Flusher(Cache& cache);
+
+    // D1 for the volume. homes: every host that is home of a page of it. Errors: io when something may be lost.
+    Task<Result<>> flush(WriteNote& note, protocol::HostSet homes);
+    // After a write, before its reply.
+    void wrote(WriteNote& note, HostId home) {
+        if (!protocol::contains(note.noted.load(std::memory_order_relaxed), home)) note_write(note, home);
+    }
+    void add_note(WriteNote& note);
+    void remove_note(WriteNote& note);
+
+    // Under a stripe's latch.
+    void book(const protocol::Action& action, protocol::FlushActions& actions);
+    void on_written(protocol::WaiterToken waiter, protocol::FlushActions& actions);
+    // Outside of any latch.
+    void run(protocol::FlushActions actions);
+    void on_message(const protocol::Message& message);
+    void on_peer_up(HostId host, bool new_incarnation);
+    void on_recovered();
+    // With each message of a home: under which verifier it serves now.
+    void heard(HostId home, protocol::Verifier verifier);
+    protocol::Verifier own_verifier() const;
+    void abandon();
+
+  private:
+    struct Wait;
+    void note_write(WriteNote& note, HostId home);
+    // What this host last heard from each home, for the books of one volume.
+    void tell_verifiers(VolumeId volume);
+    Task<Result<>> learn_verifier(HostId home);
+    void answer_ask(const protocol::Message& ask);
+    Task<> store_flush(VolumeId volume, uint64_t ticket);
+
+    Cache& cache_;
+    SpinLock lock_;
+    protocol::FlushHome home_;
+    protocol::FlushHolder holder_;
+    protocol::FlushRequester requester_;
+    std::vector<WriteNote*> notes_;
+    std::vector<Wait*> waits_;
+    std::array<std::atomic<protocol::Verifier>, hosts_max> verifiers_{};
+};
+
+}  // namespace tarn

@@ -1,0 +1,323 @@
+// Home's bytes: what arrives from holders, what requesters get, and the way into the store and out of it.
+//
+// At most one frame per page has use_home; without one the store's bytes are home's. While such a frame is on its way
+// into the store it stays the page's home frame (`storing`), so that two writes of one page never race on the device:
+// newer bytes are copied into it, and it is written again.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "coherence/cache/cache.hpp"
+#include "coherence/cache/flusher.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+using protocol::Action;
+using protocol::Message;
+
+namespace {
+
+constexpr size_t run_pages_max = 64;
+
+using PageBuffer = std::unique_ptr<std::byte[], decltype([](std::byte* bytes) { std::free(bytes); })>;
+
+// O_DIRECT wants whole pages.
+PageBuffer make_page_buffer(size_t page_count) {
+    return PageBuffer(static_cast<std::byte*>(std::aligned_alloc(page_size, page_count * page_size)));
+}
+
+}  // namespace
+
+void Cache::apply_copy(const Action& action, Deferred& deferred) {
+    Frame& given = pool_->frame(action.frame);
+    Frame* home = homes_.find_exactly(action.page);
+    if (home && home != &given && home->storing) {
+        std::memcpy(pool_->bytes(pool_->id_of(*home)), pool_->bytes(action.frame), page_size);
+        home->zeroed.store(given.zeroed.load(std::memory_order_relaxed), std::memory_order_relaxed);
+        if (!action.borrowed) release(action.frame, use_holder, deferred);
+    } else if (home != &given) {
+        if (home) forget_home_bytes(*home, deferred);
+        // A borrowed frame serves both its holder and home: home is at least as new as it believes to be.
+        home = &given;
+        home->page.store(action.page.value, std::memory_order_release);
+        home->uses.fetch_or(use_home, std::memory_order_relaxed);
+        homes_.insert(*home);
+        if (!action.borrowed) release(action.frame, use_holder, deferred);
+    }
+    home->home_dirty = true;
+    home->home_tenure = action.tenure;
+    ++home->home_version;
+    home_dirty_frames_.add(pool_->id_of(*home));
+}
+
+void Cache::forget_home_bytes(Frame& frame, Deferred& deferred) {
+    TARN_ASSERT(!frame.storing);
+    homes_.erase(frame);
+    frame.home_dirty = false;
+    home_dirty_frames_.remove(pool_->id_of(frame));
+    release(pool_->id_of(frame), use_home, deferred);
+}
+
+std::vector<uint64_t> Cache::pages_in_memory(VolumeId volume, uint64_t first, uint64_t end) {
+    std::vector<uint64_t> numbers;
+    const auto is_asked = [&](PageId page) {
+        return page.volume() == volume && page.number() >= first && page.number() < end;
+    };
+    const auto is_zero = [&](const Frame* frame) { return frame && frame->zeroed.load(std::memory_order_relaxed); };
+    for (const auto& slot : stripes_) {
+        const std::lock_guard guard(slot->latch);
+        slot->stripe.home().for_each([&](PageId page, const protocol::Claim& claim) {
+            if (is_asked(page) && !claim.home_has_bytes() && !is_zero(cached_.find_exactly(page)))
+                numbers.push_back(page.number());
+        });
+    }
+    home_dirty_frames_.for_each([&](FrameId id) {
+        const PageId page = pool_->frame(id).page_id();
+        if (!is_asked(page)) return;
+        const std::lock_guard guard(slot_of(page).latch);
+        const Frame* const home = homes_.find_exactly(page);
+        if (home && home->home_dirty && !is_zero(home)) numbers.push_back(page.number());
+    });
+    return numbers;
+}
+
+void Cache::send_home_bytes(StripeSlot& slot, const Action& action, Deferred& deferred) {
+    Message message = action.message;
+    Frame* source = homes_.find_exactly(action.page);
+    if (!source) source = cached_.find_exactly(action.page);  // a reader's frame holds what home has
+    if (source && source->broken.load(std::memory_order_relaxed)) source = nullptr;
+    const bool to_us = action.to == self_;
+    if (source) {
+        const FrameId id = pool_->id_of(*source);
+        if (!to_us) return send_frame(slot, action.to, message, id);
+        if ((source->uses.load(std::memory_order_relaxed) & use_holder) == 0) {
+            // Nobody else needs it here: the reader gets the frame itself.
+            source->uses.fetch_or(use_holder, std::memory_order_relaxed);
+            message.flags |= protocol::flag_payload;
+            slot.events.push_back(protocol::Event::message_of(message, id));
+            return;
+        }
+        std::memcpy(pool_->bytes(message.frame), pool_->bytes(id), page_size);
+        message.flags |= protocol::flag_payload;
+        slot.events.push_back(protocol::Event::message_of(message, message.frame));
+        return;
+    }
+    if (!store_.present(action.page)) {
+        message.flags |= protocol::flag_zero;
+        if (!to_us) return send(slot, action.to, message, {});
+        std::memset(pool_->bytes(message.frame), 0, page_size);
+        slot.events.push_back(protocol::Event::message_of(message, message.frame));
+        return;
+    }
+    HomeRead read{.to = action.to, .message = message};
+    if (to_us) {
+        // A landing frame that an undone order still reads into is not read into twice.
+        Frame& landing = pool_->frame(message.frame);
+        if ((landing.uses.fetch_or(use_reading, std::memory_order_relaxed) & use_reading) == 0)
+            read.frame = message.frame;
+    }
+    deferred.home_reads.push_back(read);
+}
+
+void Cache::read_home_bytes(std::vector<HomeRead> reads) {
+    std::sort(reads.begin(), reads.end(),
+              [](const HomeRead& a, const HomeRead& b) { return a.message.page < b.message.page; });
+    for (auto first = reads.begin(); first != reads.end();) {
+        auto end = first + 1;
+        while (end != reads.end() && end - first < static_cast<ptrdiff_t>(run_pages_max) &&
+               end->message.page.value == (end - 1)->message.page.value + 1)
+            ++end;
+        Loop::current()->spawn(read_home_run({first, end}));
+        first = end;
+    }
+}
+
+Task<> Cache::read_home_run(std::vector<HomeRead> reads) {
+    Loop& loop = *Loop::current();
+    const size_t bounced = static_cast<size_t>(
+        std::count_if(reads.begin(), reads.end(), [](const HomeRead& read) { return read.frame == no_frame; }));
+    const PageBuffer bounce = bounced ? make_page_buffer(bounced) : nullptr;
+    std::vector<std::byte*> into;
+    into.reserve(reads.size());
+    std::byte* next = bounce.get();
+    for (const HomeRead& read : reads) {
+        into.push_back(read.frame != no_frame ? pool_->bytes(read.frame) : std::exchange(next, next + page_size));
+    }
+    counters_.store_reads.fetch_add(1, std::memory_order_relaxed);
+    Result<> done = co_await store_.read_run(loop, reads.front().message.page, into);
+    if (!done && reads.size() > 1) {
+        // One bad page must not take its neighbours with it.
+        for (size_t i = 0; i < reads.size(); ++i) {
+            done = co_await store_.read_run(loop, reads[i].message.page, std::span(into).subspan(i, 1));
+            deliver_home_bytes(reads[i], into[i], !done);
+        }
+        co_return;
+    }
+    for (size_t i = 0; i < reads.size(); ++i) deliver_home_bytes(reads[i], into[i], !done);
+}
+
+void Cache::deliver_home_bytes(const HomeRead& read, const std::byte* bytes, bool failed) {
+    Message message = read.message;
+    if (failed)
+        log::error("store: volume {} page {} cannot be read; accesses to it fail", message.page.volume(),
+                   message.page.number());
+    Deferred deferred;
+    {
+        StripeSlot& slot = slot_of(message.page);
+        const std::lock_guard guard(slot.latch);
+        if (abandoned()) return;
+        message.flags |= protocol::flag_payload;
+        if (read.to != self_) {
+            if (!failed) send(slot, read.to, message, {bytes, page_size});
+        } else {
+            const protocol::Holding* const holding = slot.stripe.holder().find(message.page);
+            const bool awaited = holding && holding->awaited.request_id == message.request_id &&
+                                 holding->awaited.landing == message.frame;
+            if (awaited) {
+                Frame& landing = pool_->frame(message.frame);
+                if (read.frame == no_frame) std::memcpy(pool_->bytes(message.frame), bytes, page_size);
+                landing.broken.store(failed, std::memory_order_relaxed);
+                step_latched(slot, protocol::Event::message_of(message, message.frame), deferred);
+            }
+            if (read.frame != no_frame) release(read.frame, use_reading, deferred);
+        }
+    }
+    finish(deferred);
+}
+
+bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
+    Frame& frame = pool_->frame(id);
+    const PageId page = frame.page_id();
+    Deferred deferred;
+    bool evicted = false;
+    {
+        StripeSlot& slot = slot_of(page);
+        const std::lock_guard guard(slot.latch);
+        if (abandoned() || frame.page_id() != page) return false;
+        if (frame.cached) {
+            step_latched(slot, protocol::Event::about(protocol::Event::Kind::evict, page), deferred);
+            evicted = !frame.cached;
+        }
+        const uint8_t uses = frame.uses.load(std::memory_order_relaxed);
+        if (uses == use_home && frame.page_id() == page && !frame.storing) {
+            evicted = true;
+            if (frame.home_dirty) {
+                frame.storing = true;
+                to_store.push_back(id);
+            } else {
+                forget_home_bytes(frame, deferred);
+            }
+        }
+    }
+    finish(deferred);
+    return evicted;
+}
+
+// The bytes of a home frame as they are at one moment. A local owner may be writing the very frame.
+void Cache::snapshot(Frame& frame, std::byte* into) {
+    const std::byte* const bytes = pool_->bytes(pool_->id_of(frame));
+    for (;;) {
+        const FrameWord::Value seen = frame.word.load();
+        if ((seen & FrameWord::exclusive) != 0) {
+            ::sched_yield();
+        } else if (FrameWord::readable(seen)) {
+            if (!frame.word.try_pin(seen)) continue;
+            std::memcpy(into, bytes, page_size);
+            // Only the holder of this stripe's latch makes a frame busy, and that is us.
+            TARN_ASSERT(!frame.word.unpin());
+            return;
+        } else {
+            std::memcpy(into, bytes, page_size);  // nobody can latch it
+            return;
+        }
+    }
+}
+
+Task<Result<>> Cache::store_home_bytes(std::vector<FrameId> ids, bool free_after) {
+    Loop& loop = *Loop::current();
+    const PageBuffer bounce = make_page_buffer(ids.size());
+    std::vector<PageWrite> writes;
+    std::vector<PageId> zeros;
+    std::vector<uint32_t> versions;
+    writes.reserve(ids.size());
+    versions.reserve(ids.size());
+    for (const FrameId id : ids) {
+        Frame& frame = pool_->frame(id);
+        const PageId page = frame.page_id();
+        const std::lock_guard guard(slot_of(page).latch);
+        TARN_ASSERT(frame.storing && frame.home_dirty);
+        versions.push_back(frame.home_version);
+        if (frame.zeroed.load(std::memory_order_relaxed)) {
+            zeros.push_back(page);
+            continue;
+        }
+        std::byte* const bytes = bounce.get() + writes.size() * page_size;
+        snapshot(frame, bytes);
+        writes.push_back({.page = page, .tenure = frame.home_tenure, .dirty = all_sectors, .bytes = bytes});
+    }
+    counters_.store_writes.fetch_add(writes.size(), std::memory_order_relaxed);
+    Result<> result;
+    if (!writes.empty()) result = co_await store_.write(loop, writes);
+    for (const PageId page : zeros)
+        if (const Result<> zeroed = co_await store_.zero(loop, page, 1); !zeroed && result) result = zeroed;
+
+    Deferred deferred;
+    for (size_t i = 0; i < ids.size(); ++i) {
+        Frame& frame = pool_->frame(ids[i]);
+        const std::lock_guard guard(slot_of(frame.page_id()).latch);
+        frame.storing = false;
+        if (result && frame.home_version == versions[i]) {
+            frame.home_dirty = false;
+            home_dirty_frames_.remove(ids[i]);
+            if (free_after && frame.uses.load(std::memory_order_relaxed) == use_home)
+                forget_home_bytes(frame, deferred);
+        }
+    }
+    finish(deferred);
+    co_return result;
+}
+
+Task<Result<>> Cache::store_volume(VolumeId volume) {
+    Loop& loop = *Loop::current();
+    std::vector<FrameId> missing;
+    home_dirty_frames_.for_each([&](FrameId id) {
+        if (pool_->frame(id).page_id().volume() == volume) missing.push_back(id);
+    });
+    while (!missing.empty()) {
+        std::vector<FrameId> batch;
+        std::vector<FrameId> later;
+        for (const FrameId id : missing) {
+            Frame& frame = pool_->frame(id);
+            const PageId page = frame.page_id();
+            const std::lock_guard guard(slot_of(page).latch);
+            if (frame.page_id() != page || page.volume() != volume || !frame.home_dirty) continue;
+            if (frame.storing || batch.size() == run_pages_max) {
+                later.push_back(id);
+                continue;
+            }
+            frame.storing = true;
+            batch.push_back(id);
+        }
+        // In the order of their pages, so that neighbours become one write.
+        std::sort(batch.begin(), batch.end(),
+                  [&](FrameId a, FrameId b) { return pool_->frame(a).page_id() < pool_->frame(b).page_id(); });
+        if (!batch.empty()) {
+            CO_TRY_VOID(co_await store_home_bytes(std::move(batch), false));
+        } else if (!later.empty()) {
+            co_await loop.sleep(std::chrono::microseconds(100));  // another task is storing them just now
+        }
+        missing = std::move(later);
+    }
+    co_return Result<>{};
+}
+
+Task<> Cache::record_loss(PageId page) {
+    if (const Result<> raised = co_await store_.raise_loss_generation(*Loop::current()); !raised) {
+        log::error("store: a loss could not be recorded: {}", log::describe(raised.error()));
+        co_return;  // the page stays unavailable: it must not be served as if nothing had happened
+    }
+    step(protocol::Event::about(protocol::Event::Kind::loss_recorded, page));
+}
+
+}  // namespace tarn

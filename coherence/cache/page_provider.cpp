@@ -1,0 +1,46 @@
+#include "coherence/cache/page_provider.hpp"
+
+#include <algorithm>
+
+namespace tarn {
+
+namespace {
+constexpr size_t batch_max = 64;
+}
+
+PageProvider::PageProvider(Cache& cache)
+    : cache_(cache),
+      reserve_count_(std::clamp<size_t>(cache.pool().frame_count() / 64, 32, 4096)),
+      low_mark_(reserve_count_ + std::max<size_t>(64, cache.pool().frame_count() / 50)),
+      high_mark_(low_mark_ + std::max<size_t>(64, cache.pool().frame_count() / 50)) {
+    TARN_ASSERT(high_mark_ < cache.pool().frame_count());
+}
+
+void PageProvider::kick() {
+    Loop* const loop = Loop::current();
+    if (running_here_ || !loop) return;
+    running_here_ = true;
+    loop->spawn(provide());
+}
+
+Task<> PageProvider::provide() {
+    Loop& loop = *Loop::current();
+    FramePool& pool = cache_.pool();
+    co_await Yield(loop);  // whoever kicked may hold a latch
+    while (pool.free_count() < high_mark_ && !cache_.abandoned()) {
+        const size_t free_before = pool.free_count();
+        std::vector<FrameId> to_store;
+        cache_.replacement().pick(batch_max, [&](FrameId id) { return cache_.try_evict(id, to_store); });
+        std::sort(to_store.begin(), to_store.end(),
+                  [&](FrameId a, FrameId b) { return pool.frame(a).page_id() < pool.frame(b).page_id(); });
+        // A failed write keeps its pages dirty; the flush that needs them says so (D6).
+        const bool stored = to_store.empty() || co_await cache_.store_home_bytes(std::move(to_store), true);
+        if (!stored || pool.free_count() <= free_before)
+            co_await loop.sleep(std::chrono::microseconds(200));  // evictions wait for other hosts, or all is busy
+        else
+            co_await Yield(loop);
+    }
+    running_here_ = false;
+}
+
+}  // namespace tarn

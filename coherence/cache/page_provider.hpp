@@ -1,0 +1,38 @@
+// PageProvider: keeps frames free. Runs as one task per shard, started when free frames run low there.
+//
+// It asks Replacement for cold frames and gives each up: clean ones at once, dirty ones of other homes by an eviction
+// that carries the bytes, home's own bytes by a batched write into the store. A reserve that ordinary accesses may
+// not take stays for bytes that other hosts send; only local writes refill it, so hosts that are full of each other's
+// dirty pages cannot block each other.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "coherence/cache/cache.hpp"
+
+namespace tarn {
+
+class PageProvider {
+  public:
+    explicit PageProvider(Cache& cache);
+
+    // Frames below which the provider starts, and up to which it works.
+    size_t low_mark() const { return low_mark_; }
+    size_t reserve_count() const { return reserve_count_; }
+
+    // On a shard: starts a run there unless one is under way.
+    void kick();
+
+  private:
+    Task<> provide();
+
+    Cache& cache_;
+    size_t reserve_count_;
+    size_t low_mark_;
+    size_t high_mark_;
+    std::atomic<unsigned> running_{0};
+    inline static thread_local bool running_here_ = false;
+};
+
+}  // namespace tarn

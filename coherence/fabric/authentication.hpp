@@ -1,0 +1,45 @@
+// How two hosts prove to each other that they hold the cluster's key, before anything else is said.
+//
+//   connecting host → Introduction
+//   accepting host  → Introduction, proof over both
+//   connecting host → proof over both
+//
+// A proof is HMAC-SHA-256 with the key over its direction and both introductions, whose nonces are drawn anew: a
+// recorded conversation proves nothing. The key itself never travels. What follows on the connection is neither
+// encrypted nor signed: the network between the hosts must be theirs alone.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tiers/page.hpp"
+#include "utils/result.hpp"
+
+namespace tarn {
+
+struct Introduction {
+    static constexpr std::array<char, 8> magic_expected = {'t', 'a', 'r', 'n', 'f', 'a', 'b', '1'};
+
+    std::array<char, 8> magic = magic_expected;
+    uint32_t incarnation = 0;
+    HostId host = no_host;
+    std::array<uint8_t, 3> reserved{};
+    std::array<uint8_t, 16> cluster{};
+    std::array<uint8_t, 32> nonce{};
+};
+static_assert(sizeof(Introduction) == 64);
+
+using Proof = std::array<std::byte, 32>;
+enum class Direction : char { connecting = 'c', accepting = 'a' };
+
+// Fills in a fresh nonce.
+Introduction introduce(HostId host, uint32_t incarnation, const std::array<uint8_t, 16>& cluster);
+Proof prove(std::string_view key, Direction who, const Introduction& connecting, const Introduction& accepting);
+// In constant time.
+bool equal(const Proof& a, const Proof& b);
+
+}  // namespace tarn

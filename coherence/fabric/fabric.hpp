@@ -1,0 +1,67 @@
+// Fabric: what carries messages and memory operations between hosts. Nothing above knows which backend it has.
+//
+// Backends: tcp; later verbs, shm, and the simulator's. Two kinds of traffic share a link between two hosts:
+//   messages   the 64 bytes of the coherence protocol, with or without a page; no answer is promised
+//   calls      a request with an answer, for the control plane; small, rare, never on the path of a page
+// One-sided operations act on memory that the other host registered; a backend without them answers unsupported, and
+// its callers fall back to messages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "coherence/protocol/message.hpp"
+#include "utils/result.hpp"
+#include "utils/task.hpp"
+
+namespace tarn {
+
+// Memory of another host, as that host registered it.
+struct RemoteMemory {
+    HostId host = no_host;
+    uint64_t address = 0;
+    uint32_t key = 0;
+};
+
+class Fabric {
+  public:
+    // What the fabric calls, on the shard that owns the link, one call at a time per link.
+    class Receiver {
+      public:
+        virtual ~Receiver() = default;
+        // A new link; what is sent during the call goes first on it.
+        virtual void on_link_up(HostId host, protocol::Incarnation incarnation) = 0;
+        virtual void on_link_down(HostId host) = 0;
+        // The peer has said all it had to say first: what follows is new.
+        virtual void on_greeted(HostId host) = 0;
+        // Checked by decode(), from the host it names. payload: a page or empty; gone after the call. An error ends
+        // the link: the peer does what no correct host does.
+        virtual Result<> on_message(const protocol::Message& message, std::span<const std::byte> payload) = 0;
+        // Whether a page can be taken now. False: the link is not read for a while.
+        virtual bool has_room() = 0;
+        // A call of another host; the answer, or an error that travels as its code.
+        virtual Task<Result<std::string>> on_call(HostId from, std::string request) = 0;
+    };
+
+    virtual ~Fabric() = default;
+
+    // Copies message and payload and returns; discards them when there is no link. Any thread.
+    virtual void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) = 0;
+    virtual bool linked(HostId to) const = 0;
+    // Errors: unavailable without a link or when it breaks before the answer; else the other host's.
+    virtual Task<Result<std::string>> call(HostId to, std::string request) = 0;
+
+    virtual Result<uint32_t> register_memory(std::span<std::byte> memory) = 0;
+    virtual Task<Result<>> read(RemoteMemory from, std::span<std::byte> into) = 0;
+    virtual Task<Result<>> write(RemoteMemory to, std::span<const std::byte> from) = 0;
+    virtual Task<Result<uint64_t>> compare_swap(RemoteMemory word, uint64_t expected, uint64_t desired) = 0;
+    virtual Task<Result<uint64_t>> fetch_add(RemoteMemory word, uint64_t add) = 0;
+    // The write is visible at the other host before the message is.
+    virtual Task<Result<>> write_then_send(RemoteMemory to, std::span<const std::byte> from,
+                                           const protocol::Message& message) = 0;
+};
+
+}  // namespace tarn

@@ -1,0 +1,235 @@
+#include "coherence/fabric/tcp_fabric.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <cstring>
+
+#include "coherence/fabric/address.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto retry_min = 50ms;
+constexpr auto retry_max = 1000ms;
+constexpr unsigned handshake_seconds_max = 5;
+
+void set_up(int fd) {
+    const int on = 1;
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    // A peer whose machine vanished is noticed even when we only wait for it.
+    const int idle_seconds = 5;
+    const int interval_seconds = 2;
+    const int probes = 5;
+    ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_seconds, sizeof interval_seconds);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+// Ends a handshake that takes too long.
+class Deadline {
+  public:
+    Deadline(Loop& loop, int fd) : timer_(loop) { gate_.spawn(watch(*this, fd)); }
+    Task<> end() {
+        timer_.cancel();
+        co_await gate_.close();
+    }
+
+  private:
+    static Task<> watch(Deadline& self, int fd) {
+        if (co_await self.timer_.sleep(std::chrono::seconds(handshake_seconds_max))) ::shutdown(fd, SHUT_RDWR);
+    }
+    Timer timer_;
+    Gate gate_;
+};
+
+// A connection on its way to the shard of its link.
+struct HandOver final : Loop::Posted {
+    HandOver(TcpLink& to, UniqueFd of, uint32_t by) : link(to), fd(std::move(of)), incarnation(by) { link.expect(); }
+    void run() override {
+        link.loop().spawn(link.serve(std::move(fd), incarnation));
+        delete this;
+    }
+    TcpLink& link;
+    UniqueFd fd;
+    uint32_t incarnation;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TcpFabric>> TcpFabric::create(TcpFabricConfiguration configuration, Receiver& receiver) {
+    TRY(const SocketAddress address, resolve(configuration.listen));
+    UniqueFd listener(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    if (!listener) return fail(Errc::io, errno, "fabric.listen: socket");
+    ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (::bind(listener.get(), address.get(), address.size()) != 0) return fail(Errc::io, errno, "fabric.listen: bind");
+    if (::listen(listener.get(), hosts_max * 2) != 0) return fail(Errc::io, errno, "fabric.listen");
+    return std::unique_ptr<TcpFabric>(new TcpFabric(std::move(configuration), receiver, std::move(listener)));
+}
+
+TcpFabric::TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, UniqueFd listener)
+    : configuration_(std::move(configuration)), listener_(std::move(listener)) {
+    for (const auto& peer : configuration_.peers) {
+        Loop& loop = *configuration_.shards[peer.host % configuration_.shards.size()];
+        links_[peer.host] = std::make_unique<TcpLink>(loop, peer.host, receiver);
+    }
+}
+
+void TcpFabric::start() {
+    Loop& here = *configuration_.shards.front();
+    here.spawn(accept_all());
+    for (const auto& peer : configuration_.peers)
+        if (peer.host < configuration_.self) here.spawn(keep_connected(*links_[peer.host], peer.address));
+}
+
+void TcpFabric::stop() {
+    stopping_.store(true, std::memory_order_relaxed);
+    struct Close final : Loop::Posted {
+        explicit Close(TcpLink& of) : link(of) {}
+        void run() override {
+            link.close();
+            delete this;
+        }
+        TcpLink& link;
+    };
+    configuration_.shards.front()->cancel_fd(listener_.get());
+    for (const auto& link : links_)
+        if (link) link->loop().post(*new Close(*link));
+}
+
+void TcpFabric::send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) {
+    TARN_ASSERT(to < hosts_max && links_[to]);
+    links_[to]->send(message, payload);
+}
+
+Task<Result<std::string>> TcpFabric::call(HostId to, std::string request) {
+    if (to >= hosts_max || !links_[to]) co_return fail(Errc::unavailable, 0, "fabric.call: no such host");
+    co_return co_await links_[to]->call(std::move(request));
+}
+
+bool TcpFabric::is_ours(const Introduction& introduction) const {
+    return introduction.magic == Introduction::magic_expected && introduction.cluster == configuration_.cluster &&
+           introduction.host < hosts_max && links_[introduction.host] != nullptr;
+}
+
+Task<> TcpFabric::accept_all() {
+    Loop& loop = *Loop::current();
+    while (!stopping_.load(std::memory_order_relaxed)) {
+        const Result<size_t> accepted = co_await loop.accept(listener_.get());
+        if (accepted) {
+            loop.spawn(meet(UniqueFd(static_cast<int>(*accepted))));
+        } else if (accepted.error().code != Errc::cancelled) {
+            co_await loop.sleep(100ms);  // out of descriptors, most likely
+        }
+    }
+}
+
+Task<> TcpFabric::meet(UniqueFd fd) {
+    set_up(fd.get());
+    Deadline deadline(*Loop::current(), fd.get());
+    const Result<Introduction> peer = co_await accept_introduction(fd.get());
+    co_await deadline.end();
+    if (!peer) {
+        log::warning("fabric: refused a connection from {}: {}", peer_name(fd.get()), log::describe(peer.error()));
+        co_return;
+    }
+    TcpLink& link = *links_[peer->host];
+    link.loop().post(*new HandOver(link, std::move(fd), peer->incarnation));
+}
+
+Task<Result<Introduction>> TcpFabric::accept_introduction(int fd) {
+    Loop& loop = *Loop::current();
+    Introduction peer;
+    CO_TRY_VOID(co_await receive_exactly(loop, fd, std::as_writable_bytes(std::span(&peer, 1))));
+    if (!is_ours(peer)) co_return fail(Errc::refused, 0, "fabric.handshake: not a host of this cluster");
+    if (peer.host < configuration_.self) co_return fail(Errc::refused, 0, "fabric.handshake: the wrong way round");
+    const Introduction own = introduce(configuration_.self, configuration_.incarnation, configuration_.cluster);
+    const Proof proof = prove(configuration_.key, Direction::accepting, peer, own);
+    CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&own, 1))));
+    CO_TRY_VOID(co_await send_exactly(loop, fd, proof));
+    Proof theirs{};
+    CO_TRY_VOID(co_await receive_exactly(loop, fd, theirs));
+    if (!equal(theirs, prove(configuration_.key, Direction::connecting, peer, own)))
+        co_return fail(Errc::refused, 0, "fabric.handshake: wrong key");
+    co_return peer;
+}
+
+Task<> TcpFabric::keep_connected(TcpLink& link, std::string address) {
+    Loop& loop = *Loop::current();
+    std::chrono::nanoseconds retry = retry_min;
+    std::string said;
+    while (!stopping_.load(std::memory_order_relaxed)) {
+        Result<Introduction> peer = fail(Errc::unavailable);
+        UniqueFd fd;
+        if (const Result<SocketAddress> to = resolve(address); !to) {
+            peer = fail(to.error());
+        } else {
+            fd = UniqueFd(::socket(to->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+            set_up(fd.get());
+            Deadline deadline(loop, fd.get());
+            const Result<size_t> connected = co_await loop.connect(fd.get(), to->get(), to->size());
+            if (connected)
+                peer = co_await connect_introduction(fd.get(), link.peer());
+            else
+                peer = fail(connected.error().code, connected.error().sys_errno, "fabric.connect");
+            co_await deadline.end();
+        }
+        if (peer) {
+            retry = retry_min;
+            said.clear();
+            link.loop().post(*new HandOver(link, std::move(fd), peer->incarnation));
+            // The link lives and ends on its own shard.
+            while (link.connection_count() > 0 && !stopping_.load(std::memory_order_relaxed))
+                co_await loop.sleep(retry_min);
+            continue;
+        }
+        std::string reason = log::describe(peer.error());
+        if (reason != said) log::warning("fabric: no link with host {} at {}: {}", link.peer(), address, reason);
+        said = std::move(reason);
+        co_await loop.sleep(retry);
+        retry = std::min<std::chrono::nanoseconds>(retry * 2, retry_max);
+    }
+}
+
+Task<Result<Introduction>> TcpFabric::connect_introduction(int fd, HostId host) {
+    Loop& loop = *Loop::current();
+    const Introduction own = introduce(configuration_.self, configuration_.incarnation, configuration_.cluster);
+    CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&own, 1))));
+    Introduction peer;
+    Proof theirs{};
+    CO_TRY_VOID(co_await receive_exactly(loop, fd, std::as_writable_bytes(std::span(&peer, 1))));
+    CO_TRY_VOID(co_await receive_exactly(loop, fd, theirs));
+    if (!is_ours(peer) || peer.host != host)
+        co_return fail(Errc::refused, 0, "fabric.handshake: another host answers there");
+    if (!equal(theirs, prove(configuration_.key, Direction::accepting, own, peer)))
+        co_return fail(Errc::refused, 0, "fabric.handshake: wrong key");
+    const Proof proof = prove(configuration_.key, Direction::connecting, own, peer);
+    CO_TRY_VOID(co_await send_exactly(loop, fd, proof));
+    co_return peer;
+}
+
+Task<Result<>> TcpFabric::receive_exactly(Loop& loop, int fd, std::span<std::byte> into) {
+    while (!into.empty()) {
+        CO_TRY(const size_t received, co_await loop.receive(fd, into));
+        if (received == 0)
+            co_return fail(Errc::closed, 0, "fabric.handshake: the other side hung up; its log says why");
+        into = into.subspan(received);
+    }
+    co_return Result<>{};
+}
+
+Task<Result<>> TcpFabric::send_exactly(Loop& loop, int fd, std::span<const std::byte> from) {
+    while (!from.empty()) {
+        CO_TRY(const size_t sent, co_await loop.send(fd, from));
+        from = from.subspan(sent);
+    }
+    co_return Result<>{};
+}
+
+}  // namespace tarn

@@ -1,0 +1,76 @@
+// TcpFabric: the fabric over TCP sockets, on io_uring.
+//
+// Each pair of hosts has one link; the host with the higher id connects, the other accepts. Links are made in the
+// background and made again when they break. TCP has no one-sided operations: those calls answer unsupported.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coherence/fabric/authentication.hpp"
+#include "coherence/fabric/fabric.hpp"
+#include "coherence/fabric/tcp_link.hpp"
+#include "utils/loop.hpp"
+
+namespace tarn {
+
+struct TcpFabricConfiguration {
+    struct Peer {
+        HostId host;
+        std::string address;  // "192.0.2.1:7420", "[2001:db8::1]:7420", or a name
+    };
+    HostId self = 0;
+    protocol::Incarnation incarnation = 0;
+    std::array<uint8_t, 16> cluster{};
+    std::string key;
+    std::string listen;
+    std::vector<Peer> peers;  // without this host
+    std::vector<Loop*> shards;
+};
+
+class TcpFabric final : public Fabric {
+  public:
+    // Errors: invalid (an address), io (the listening socket; the text of the log says which).
+    static Result<std::unique_ptr<TcpFabric>> create(TcpFabricConfiguration configuration, Receiver& receiver);
+
+    // Starts connecting and accepting; from then on the receiver is called. On the first shard.
+    void start();
+    // Ends all links; the tasks end with their loops.
+    void stop();
+
+    void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) override;
+    bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
+    Task<Result<std::string>> call(HostId to, std::string request) override;
+
+    Result<uint32_t> register_memory(std::span<std::byte>) override { return not_over_tcp(); }
+    Task<Result<>> read(RemoteMemory, std::span<std::byte>) override { co_return not_over_tcp(); }
+    Task<Result<>> write(RemoteMemory, std::span<const std::byte>) override { co_return not_over_tcp(); }
+    Task<Result<uint64_t>> compare_swap(RemoteMemory, uint64_t, uint64_t) override { co_return not_over_tcp(); }
+    Task<Result<uint64_t>> fetch_add(RemoteMemory, uint64_t) override { co_return not_over_tcp(); }
+    Task<Result<>> write_then_send(RemoteMemory, std::span<const std::byte>, const protocol::Message&) override {
+        co_return not_over_tcp();
+    }
+
+  private:
+    struct Call;
+    TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, UniqueFd listener);
+    static std::unexpected<Error> not_over_tcp() { return fail(Errc::unsupported, 0, "fabric.tcp: one-sided"); }
+
+    Task<> accept_all();
+    Task<> meet(UniqueFd fd);
+    Task<Result<Introduction>> accept_introduction(int fd);
+    Task<> keep_connected(TcpLink& link, std::string address);
+    Task<Result<Introduction>> connect_introduction(int fd, HostId peer);
+    Task<Result<>> receive_exactly(Loop& loop, int fd, std::span<std::byte> into);
+    Task<Result<>> send_exactly(Loop& loop, int fd, std::span<const std::byte> from);
+    bool is_ours(const Introduction& introduction) const;
+
+    TcpFabricConfiguration configuration_;
+    UniqueFd listener_;
+    std::array<std::unique_ptr<TcpLink>, hosts_max> links_;
+    std::atomic<bool> stopping_{false};
+};
+
+}  // namespace tarn

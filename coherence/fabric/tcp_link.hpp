@@ -1,0 +1,80 @@
+// TcpLink: the one connection to one other host, and what becomes of it when it breaks.
+//
+// Lives as long as the fabric, on one shard; connections come and go. Sending appends to a buffer that the link's
+// shard hands to the socket, everything of a turn in one system call. Receiving takes what is there in bulk and gives
+// message by message to the receiver, in order.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "coherence/fabric/fabric.hpp"
+#include "utils/loop.hpp"
+#include "utils/spinlock.hpp"
+#include "utils/unique_fd.hpp"
+
+namespace tarn {
+
+class TcpLink {
+  public:
+    TcpLink(Loop& loop, HostId peer, Fabric::Receiver& receiver)
+        : loop_(loop), peer_(peer), receiver_(receiver), wake_writer_(*this) {}
+
+    HostId peer() const { return peer_; }
+    Loop& loop() { return loop_; }
+    bool up() const { return up_.load(std::memory_order_relaxed); }
+    // Connections given to serve() that have not ended. expect() counts one that is on its way there.
+    unsigned connection_count() const { return connection_count_.load(std::memory_order_relaxed); }
+    void expect() { connection_count_.fetch_add(1, std::memory_order_relaxed); }
+
+    // Any thread.
+    void send(const protocol::Message& message, std::span<const std::byte> payload);
+    Task<Result<std::string>> call(std::string request);
+
+    // On the link's shard, after expect(): serves an authenticated connection until it breaks. If there is one already
+    // it is closed: the peer would not connect again if it still had it.
+    Task<> serve(UniqueFd fd, protocol::Incarnation incarnation);
+    void close();
+
+  private:
+    struct Call;
+    struct WakeWriter final : Loop::Posted {
+        explicit WakeWriter(TcpLink& of) : link(of) {}
+        void run() override;
+        TcpLink& link;
+    };
+
+    void append(std::span<const std::byte> header, std::span<const std::byte> payload);
+    void schedule_writer();
+    void send_frame(uint8_t kind, uint32_t id, Errc code, std::string_view body);
+    Task<> write_all(int fd);
+    Task<Result<>> read_all(int fd, protocol::Incarnation incarnation);
+    Task<Result<>> take(std::span<const std::byte>& bytes, protocol::Incarnation incarnation);
+    Result<> take_frame(const protocol::Message& header, std::string body);
+    Task<> answer(uint32_t id, std::string request);
+    void fail_calls();
+
+    Loop& loop_;
+    HostId peer_;
+    Fabric::Receiver& receiver_;
+    int fd_ = -1;  // of the present connection, on the link's shard
+    Event closed_;
+
+    SpinLock lock_;
+    std::atomic<bool> up_{false};
+    bool greeting_ = false;
+    bool writer_scheduled_ = false;
+    std::vector<std::byte> outgoing_;
+    std::vector<std::byte> later_;  // what other shards send while we greet
+    std::map<uint32_t, Call*> calls_;
+    uint32_t last_call_ = 0;
+
+    WakeWriter wake_writer_;
+    Event writable_;
+    bool connection_ends_ = false;
+    std::atomic<unsigned> connection_count_{0};
+};
+
+}  // namespace tarn

@@ -1,0 +1,93 @@
+// Volume: what a front end may do with one open volume of the cluster. Implemented by coherence/cache.
+//
+// Two ways for each access. The try_ calls are the hot path: they run to their end on the calling thread, without a
+// message, lock, allocation or wait, when every page they need is in DRAM with the right ownership; else they change
+// nothing and return false, and the caller awaits the cold path. Any shard may call either; a task stays on the
+// shard that awaits it.
+//
+// Offsets and lengths are bytes and need no alignment. Bytes that were never written, or were zeroed, read as zeros.
+// Nothing here checks the volume's size: a front end does, because each knows its own rule for the end (NBD refuses,
+// files grow). Each page of a request is atomic, the request as a whole is not (C2).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tiers/page.hpp"
+#include "utils/result.hpp"
+#include "utils/task.hpp"
+
+namespace tarn {
+
+// The largest size of a volume; the page numbers above it are tarn's own (attributes).
+inline constexpr uint64_t volume_size_max = uint64_t{1} << 51;
+
+// Bytes of a cached page that stay put and stay current until unpinned. At most for one system call.
+struct Pin {
+    const std::byte* bytes;
+    uint32_t size_bytes;
+    FrameId frame;
+};
+
+// A run of a volume that is all stored, or all hole (reads as zeros and takes no space).
+struct Extent {
+    uint64_t offset_bytes;
+    uint64_t size_bytes;
+    bool hole;
+};
+
+// Coherent across hosts: kept in the volume's attribute page under the same protocol as its data.
+struct Attributes {
+    uint64_t size_bytes = 0;
+    int64_t modified_ns = 0;  // since the Unix epoch; as coarse as a kernel's tick
+    int64_t changed_ns = 0;
+    uint32_t mode = 0600;  // permission bits
+    uint32_t user = 0;
+    uint32_t group = 0;
+};
+
+struct AttributeChange {
+    std::optional<uint64_t> size_bytes;  // shrinking zeroes what lies past the new end, on all hosts
+    std::optional<int64_t> modified_ns;
+    std::optional<uint32_t> mode;
+    std::optional<uint32_t> user;
+    std::optional<uint32_t> group;
+};
+
+class Volume {
+  public:
+    virtual ~Volume() = default;
+
+    virtual VolumeId id() const = 0;
+
+    // Appends the pins that make up the range, in order; all of it or nothing.
+    virtual bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) = 0;
+    virtual void unpin(std::span<const Pin> pins) = 0;
+    virtual bool try_read(uint64_t offset_bytes, std::span<std::byte> into) = 0;
+    // Whole or not at all.
+    virtual bool try_write(uint64_t offset_bytes, std::span<const std::byte> from) = 0;
+
+    // Errors of all: io, corrupt, unavailable, cancelled; of those that write also no_space.
+    virtual Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) = 0;
+    virtual Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) = 0;
+    // Makes the range read as zeros; its whole slabs lose their space unless keep_space.
+    virtual Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) = 0;
+    // D1: when it returns, every write to this volume whose reply was sent before, on any host, is on stable storage.
+    virtual Task<Result<>> flush() = 0;
+    // Brings the range into this host's DRAM as far as it fits; a hint that never fails for lack of room.
+    virtual Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) = 0;
+    // The runs of the range, in order, neighbours merged. A stored run may still read as zeros; a hole always does.
+    virtual Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) = 0;
+
+    virtual Task<Result<Attributes>> attributes() = 0;
+    virtual Task<Result<Attributes>> change_attributes(AttributeChange change) = 0;
+    // As write, and the size grows to cover it: the write of a file.
+    virtual Task<Result<>> write_growing(uint64_t offset_bytes, std::span<const std::byte> from) = 0;
+    // Writes at the end of the volume wherever that is now, atomically with growing it. Returns the offset.
+    virtual Task<Result<uint64_t>> append(std::span<const std::byte> from) = 0;
+};
+
+}  // namespace tarn

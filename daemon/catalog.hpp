@@ -1,0 +1,68 @@
+// Catalog: the one authority for volume names, ids and who may write. Implements Volumes for this host.
+//
+// Reading needs nobody: the records are coherent pages (catalog_table.hpp). Changes are made by the registrar, the
+// first of the static peers, one at a time; the other hosts call it, and are told unavailable while it is away.
+//
+//   catalog.cpp    what every host does
+//   registrar.cpp  what the registrar does
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "coherence/cache/cached_volume.hpp"
+#include "daemon/catalog_table.hpp"
+#include "daemon/registrar.hpp"
+#include "frontends/volumes.hpp"
+
+namespace tarn {
+
+class Catalog final : public Volumes {
+  public:
+    static constexpr HostId registrar_host = 0;
+
+    // host_names: by host id. The cache outlives the catalog.
+    Catalog(Cache& cache, std::vector<Loop*> shards, std::vector<std::string> host_names);
+    ~Catalog() override;
+
+    Task<Result<std::vector<VolumeEntry>>> list() override;
+    Task<Result<VolumeEntry>> find(std::string name) override;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) override;
+    Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
+    Task<Result<>> remove(std::string name) override;
+    Task<Result<Space>> space() override;
+
+    // A call of another host, if it is one for the catalog.
+    Task<Result<std::string>> on_call(HostId from, std::string request);
+    // Gives back what volumes left behind here that are not in the catalog any more: removed while we were away.
+    Task<Result<>> drop_orphans(std::vector<VolumeId> stored);
+    // Every volume, as at shutdown. The first error.
+    Task<Result<>> flush_all();
+
+  private:
+    class OpenVolume;
+    struct Hold {
+        unsigned count = 0;  // handles on this host that may write
+        std::string name;
+    };
+
+    Task<Result<std::string>> ask_registrar(std::string request);
+    Task<Result<VolumeEntry>> entry_of(CatalogRecord record);
+    Task<Result<>> hold(const CatalogRecord& record);
+    void release_hold(VolumeId id);
+    Task<> tell_released(VolumeId id);
+
+    Cache& cache_;
+    std::vector<Loop*> shards_;
+    std::vector<std::string> host_names_;
+    CachedVolume records_;
+    CatalogTable table_;
+    Registrar registrar_;
+    std::mutex holds_mutex_;  // never held across a wait
+    std::map<VolumeId, Hold> holds_;
+};
+
+}  // namespace tarn

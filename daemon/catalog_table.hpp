@@ -1,0 +1,65 @@
+// CatalogTable: the records of the catalog, in the pages of volume 0.
+//
+// They are pages like any others: every host reads them coherently from its own DRAM, and a change by the registrar
+// is seen everywhere with the next read. A record never spans pages, so that it is read and written as a whole.
+//
+//   page 0       Header
+//   page 1 …     eight records of 512 bytes each
+//
+// All of it fits into the first range, whose home is the registrar: a change needs no other host.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coherence/cache/cached_volume.hpp"
+#include "frontends/volumes.hpp"
+
+namespace tarn {
+
+inline constexpr VolumeId catalog_volume = 0;
+
+struct CatalogRecord {
+    std::string name;
+    VolumeId id = 0;
+    bool shared = false;
+    HostId holder = no_host;          // who holds writers of an exclusive volume
+    uint32_t holder_incarnation = 0;  // and when it was started: a hold ends with its process
+    uint32_t slot = 0;                // where the record lies
+};
+
+struct CatalogHeader {
+    VolumeId next_id = 1;     // ids are not used twice
+    uint32_t slot_count = 0;  // slots below were used at some time
+};
+
+class CatalogTable {
+  public:
+    static constexpr uint32_t slots_max = 1u << 16;
+
+    explicit CatalogTable(CachedVolume& volume) : volume_(volume) {}
+
+    // Errors of all: those of the volume; corrupt.
+    Task<Result<CatalogHeader>> header();
+    Task<Result<std::vector<CatalogRecord>>> list();
+    Task<Result<std::optional<CatalogRecord>>> find(std::string name);
+
+    // For the registrar. Durable after flush().
+    Task<Result<>> put_header(CatalogHeader header);
+    Task<Result<>> put(CatalogRecord record);
+    Task<Result<>> clear(uint32_t slot);
+    // The lowest slot without a record.
+    Task<Result<uint32_t>> free_slot();
+    Task<Result<>> flush() { return volume_.flush_up_to(page_size); }
+
+  private:
+    Task<Result<>> read_page(uint64_t page, std::span<std::byte> into);
+    Task<Result<>> write_bytes(uint64_t offset_bytes, std::span<const std::byte> from);
+
+    CachedVolume& volume_;
+};
+
+}  // namespace tarn

@@ -1,0 +1,244 @@
+#include "daemon/node.hpp"
+
+#include <algorithm>
+
+#include "daemon/memory_budget.hpp"
+#include "daemon/notify.hpp"
+#include "utils/clock.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto shutdown_flush_max = 10s;
+
+void explain(const char* what, const Error& error) {
+    log::error("{}: {}", what, log::describe(error));
+}
+
+}  // namespace
+
+Node::Node(Configuration configuration) : configuration_(std::move(configuration)), started_ns_(monotonic_ns()) {}
+
+Node::~Node() = default;
+
+Result<> Node::make_shards() {
+    const unsigned count = configuration_.shards ? configuration_.shards : usable_cpu_count();
+    for (unsigned i = 0; i < count; ++i) {
+        TRY(std::unique_ptr<Loop> loop, Loop::create());
+        shards_.push_back(loop.get());
+        loops_.push_back(std::move(loop));
+    }
+    return {};
+}
+
+int Node::run(Signals& signals) {
+    if (const Result<> made = make_shards(); !made) {
+        explain("event loop", made.error());
+        return 1;
+    }
+    Loop& first = *shards_.front();
+    for (size_t i = 1; i < shards_.size(); ++i) threads_.emplace_back([loop = shards_[i]] { loop->run(); });
+    const Result<> started = first.run_until_done(start());
+    if (!started) {
+        first.run_until_done(stop());
+    } else {
+        first.spawn(serve(signals));
+    }
+    if (!started) first.stop();
+    first.run();
+    for (size_t i = 1; i < shards_.size(); ++i) shards_[i]->stop();
+    for (std::thread& thread : threads_) thread.join();
+    control_.reset();
+    nbd_.reset();
+    catalog_.reset();
+    fabric_.reset();
+    cache_.reset();
+    store_.reset();
+    return started                                                                          ? 0
+           : started.error().code == Errc::corrupt || started.error().code == Errc::refused ? 3
+           : started.error().code == Errc::busy                                             ? 4
+                                                                                            : 1;
+}
+
+Task<Result<>> Node::start() {
+    Loop& loop = *shards_.front();
+    Result<std::unique_ptr<Store>> store = co_await Store::open(
+        loop, configuration_.store, {.cluster = configuration_.cluster, .host = configuration_.host_id()});
+    if (!store) {
+        explain(("store " + configuration_.store).c_str(), store.error());
+        co_return fail(store.error());
+    }
+    store_ = std::move(*store);
+    if (!store_->direct())
+        log::warning("store {}: the file system refuses O_DIRECT; writes pass its cache", configuration_.store);
+
+    CacheConfiguration cache{.self = configuration_.host_id(),
+                             .hosts = {},
+                             .frame_count = frame_count_for(configuration_.memory_bytes, shards_.size()),
+                             .shards = shards_};
+    std::vector<std::string> names;
+    for (size_t i = 0; i < std::max<size_t>(1, configuration_.peers.size()); ++i) {
+        cache.hosts.push_back(static_cast<HostId>(i));
+        names.push_back(configuration_.peers.empty() ? configuration_.host : configuration_.peers[i].name);
+    }
+    Result<std::unique_ptr<Cache>> made = Cache::create(cache, *store_);
+    if (!made) {
+        explain("memory", made.error());
+        co_return fail(made.error());
+    }
+    cache_ = std::move(*made);
+    catalog_ = std::make_unique<Catalog>(*cache_, shards_, std::move(names));
+    cache_->set_call_handler(
+        [](void* context, HostId from, std::string request) {
+            return static_cast<Catalog*>(context)->on_call(from, std::move(request));
+        },
+        catalog_.get());
+    CO_TRY_VOID(start_fabric());
+    CO_TRY_VOID(start_front_ends());
+    loop.spawn(drop_orphans());
+    if (configuration_.peers.size() > 1)
+        log::info("static cluster of {} hosts: no failover; what a host that is away is home of waits for it",
+                  configuration_.peers.size());
+    log::info("tarnd serves as host {} with {} MiB of frames on {} shards", configuration_.host,
+              cache_->pool().frame_count() * page_size >> 20, shards_.size());
+    notify_ready("serving");
+    co_return Result<>{};
+}
+
+Result<> Node::start_fabric() {
+    if (configuration_.peers.size() < 2) return {};
+    TcpFabricConfiguration fabric{.self = configuration_.host_id(),
+                                  .incarnation = static_cast<uint32_t>(store_->home_epoch()),
+                                  .cluster = configuration_.cluster,
+                                  .shards = shards_};
+    const Result<std::vector<std::byte>> key = load_key(configuration_.key_file);
+    if (!key) {
+        explain(("key file " + configuration_.key_file).c_str(), key.error());
+        return fail(key.error());
+    }
+    fabric.key.assign(reinterpret_cast<const char*>(key->data()), key->size());
+    for (size_t i = 0; i < configuration_.peers.size(); ++i) {
+        const Peer& peer = configuration_.peers[i];
+        const std::string address = to_string(peer.address);
+        if (i == fabric.self)
+            fabric.listen = configuration_.listen ? to_string(*configuration_.listen) : address;
+        else
+            fabric.peers.push_back({.host = static_cast<HostId>(i), .address = address});
+    }
+    Result<std::unique_ptr<TcpFabric>> made = TcpFabric::create(fabric, *cache_);
+    if (!made) {
+        explain(("fabric address " + fabric.listen).c_str(), made.error());
+        return fail(made.error());
+    }
+    fabric_ = std::move(*made);
+    cache_->set_fabric(*fabric_);
+    fabric_->start();
+    return {};
+}
+
+Result<> Node::start_front_ends() {
+    Loop& loop = *shards_.front();
+    nbd_ = std::make_unique<nbd::Server>(shards_, *catalog_);
+    if (!configuration_.nbd_unix.empty()) {
+        if (const Result<> listening = nbd_->listen_unix(configuration_.nbd_unix); !listening) {
+            explain(("nbd socket " + configuration_.nbd_unix).c_str(), listening.error());
+            return listening;
+        }
+    }
+    if (configuration_.nbd_tcp) {
+        const Result<uint16_t> listening = nbd_->listen_tcp(configuration_.nbd_tcp->host, configuration_.nbd_tcp->port);
+        if (!listening) {
+            explain(("nbd address " + to_string(*configuration_.nbd_tcp)).c_str(), listening.error());
+            return fail(listening.error());
+        }
+    }
+    loop.spawn(nbd_->serve());
+
+    api_ = std::make_unique<ControlApi>(*catalog_, *this);
+    Result<std::unique_ptr<ControlServer>> control = ControlServer::create(loop, configuration_.control, *api_);
+    if (!control) {
+        explain(("control socket " + configuration_.control).c_str(), control.error());
+        return fail(control.error());
+    }
+    control_ = std::move(*control);
+    struct Serve {
+        static Task<> control(ControlServer& server) {
+            if (const Result<> served = co_await server.serve(); !served) explain("control socket", served.error());
+        }
+    };
+    loop.spawn(Serve::control(*control_));
+    return {};
+}
+
+// Space of volumes that were removed while this host was away.
+Task<> Node::drop_orphans() {
+    const std::vector<VolumeId> stored = store_->volumes();
+    if (const Result<> dropped = co_await catalog_->drop_orphans(stored); !dropped && !cache_->abandoned())
+        log::warning("catalog: orphans were not dropped: {}", log::describe(dropped.error()));
+}
+
+Task<> Node::serve(Signals& signals) {
+    for (;;) {
+        const Result<int> signal = co_await signals.next(*shards_.front());
+        if (!signal || *signal == SIGTERM || *signal == SIGINT) break;
+    }
+    co_await stop();
+    shards_.front()->stop();
+}
+
+Task<> Node::stop() {
+    Loop& loop = *shards_.front();
+    notify_stopping();
+    log::info("stopping");
+    // Whoever waits for a host that is away must not keep us: after a while all that waits is given up.
+    Timer patience(loop);
+    Gate watching;
+    struct Watch {
+        static Task<> give_up(Timer& timer, Cache* cache) {
+            if (!co_await timer.sleep(shutdown_flush_max) || !cache) co_return;
+            log::warning("some requests still wait for hosts that are away; they are given up");
+            cache->abandon();
+        }
+    };
+    watching.spawn(Watch::give_up(patience, cache_.get()));
+    if (control_) control_->stop();
+    if (nbd_) co_await nbd_->stop();
+    if (catalog_) {
+        if (const Result<> flushed = co_await catalog_->flush_all(); !flushed)
+            log::error("not everything is durable: {}", log::describe(flushed.error()));
+    }
+    patience.cancel();
+    co_await watching.close();
+    if (fabric_) fabric_->stop();
+    if (cache_) cache_->abandon();
+}
+
+Task<Result<NodeStatus>> Node::status() {
+    const StoreSpace space = store_->space();
+    const FramePool& pool = cache_->pool();
+    NodeStatus status{.host = configuration_.host,
+                      .cluster = format_uuid(configuration_.cluster),
+                      .uptime_s = (monotonic_ns() - started_ns_) / 1'000'000'000,
+                      .memory_bytes = pool.frame_count() * page_size,
+                      .cached_bytes = (pool.frame_count() - pool.free_count()) * page_size,
+                      .dirty_bytes = cache_->dirty_frame_count() * page_size,
+                      .store = {.total_bytes = space.total_bytes, .free_bytes = space.free_bytes},
+                      .store_failure = store_->failure() ? log::describe(*store_->failure()) : "",
+                      .fabric = fabric_ ? "tcp" : "none",
+                      .peers = {}};
+    for (size_t i = 0; i < configuration_.peers.size(); ++i) {
+        const Peer& peer = configuration_.peers[i];
+        const bool self = i == configuration_.host_id();
+        status.peers.push_back({.name = peer.name,
+                                .address = to_string(peer.address),
+                                .self = self,
+                                .connected = self || (fabric_ && fabric_->linked(static_cast<HostId>(i)))});
+    }
+    co_return status;
+}
+
+}  // namespace tarn

@@ -1,0 +1,63 @@
+// Node: one host of the cluster, put together: store, cache, fabric, catalog, front ends, control socket.
+//
+// The only place that constructs the others and connects them. Everything below gets what it needs through its
+// constructor; nothing is global.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "coherence/cache/cache.hpp"
+#include "coherence/fabric/tcp_fabric.hpp"
+#include "daemon/catalog.hpp"
+#include "daemon/configuration.hpp"
+#include "daemon/control.hpp"
+#include "daemon/control_server.hpp"
+#include "daemon/signals.hpp"
+#include "frontends/nbd/server.hpp"
+#include "tiers/nvme/store.hpp"
+#include "utils/loop.hpp"
+
+namespace tarn {
+
+class Node final : public Control {
+  public:
+    explicit Node(Configuration configuration);
+    ~Node() override;
+
+    // Runs until SIGTERM or SIGINT, and then flushes. Returns the process's exit code.
+    int run(Signals& signals);
+
+    // Control
+    Task<Result<NodeStatus>> status() override;
+    std::vector<std::string> export_uris(const std::string& volume) override;
+    Task<Result<std::vector<Mount>>> mounts() override;
+    Task<Result<>> mount(Mount mount) override;
+    Task<Result<>> unmount(std::string path, bool force) override;
+
+  private:
+    Result<> make_shards();
+    Task<Result<>> start();
+    Task<> stop();
+    Task<> serve(Signals& signals);
+    Task<> drop_orphans();
+    Result<> start_fabric();
+    Result<> start_front_ends();
+
+    Configuration configuration_;
+    uint64_t started_ns_;
+    std::vector<std::unique_ptr<Loop>> loops_;
+    std::vector<Loop*> shards_;
+    std::vector<std::thread> threads_;  // of every shard but the first, which is the main thread's
+    std::unique_ptr<Store> store_;
+    std::unique_ptr<Cache> cache_;
+    std::unique_ptr<TcpFabric> fabric_;
+    std::unique_ptr<Catalog> catalog_;
+    std::unique_ptr<nbd::Server> nbd_;
+    std::unique_ptr<ControlApi> api_;
+    std::unique_ptr<ControlServer> control_;
+};
+
+}  // namespace tarn

@@ -1,0 +1,174 @@
+#include "daemon/registrar.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "coherence/cache/attribute_page.hpp"
+#include "coherence/cache/cached_volume.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+using nlohmann::json;
+
+std::string create_request(const std::string& name, bool shared, const Attributes& attributes) {
+    return json{{"change", "create"},       {"name", name},
+                {"shared", shared},         {"size", attributes.size_bytes},
+                {"mode", attributes.mode},  {"user", attributes.user},
+                {"group", attributes.group}}
+        .dump();
+}
+std::string remove_request(const std::string& name) {
+    return json{{"change", "remove"}, {"name", name}}.dump();
+}
+std::string hold_request(const std::string& name) {
+    return json{{"change", "hold"}, {"name", name}}.dump();
+}
+std::string release_request(VolumeId id) {
+    return json{{"change", "release"}, {"id", id}}.dump();
+}
+
+namespace {
+
+std::string print_record(const CatalogRecord& record) {
+    return json{{"name", record.name}, {"id", record.id}, {"shared", record.shared}, {"holder", record.holder}}.dump();
+}
+
+// A member of the type asked for, or nothing.
+template <class T>
+std::optional<T> get(const json& object, const char* key) {
+    const auto found = object.find(key);
+    if (found == object.end()) return std::nullopt;
+    if constexpr (std::is_same_v<T, std::string>) {
+        if (found->is_string()) return found->get<std::string>();
+    } else if constexpr (std::is_same_v<T, bool>) {
+        if (found->is_boolean()) return found->get<bool>();
+    } else {
+        if (found->is_number_unsigned() && found->get<uint64_t>() <= std::numeric_limits<T>::max())
+            return static_cast<T>(found->get<uint64_t>());
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+Result<CatalogRecord> parse_record(const std::string& answer) {
+    const json object = json::parse(answer, nullptr, false);
+    if (!object.is_object()) return fail(Errc::protocol, 0, "registrar.answer");
+    const auto name = get<std::string>(object, "name");
+    const auto id = get<uint32_t>(object, "id");
+    const auto shared = get<bool>(object, "shared");
+    const auto holder = get<uint8_t>(object, "holder");
+    if (!name || !id || !shared || !holder) return fail(Errc::protocol, 0, "registrar.answer");
+    return CatalogRecord{.name = *name, .id = *id, .shared = *shared, .holder = *holder};
+}
+
+Task<Result<std::string>> Registrar::change(HostId from, std::string request) {
+    co_await turn_.acquire();
+    const Result<CatalogRecord> record = co_await dispatch(from, request);
+    turn_.release();
+    if (!record) co_return fail(record.error());
+    co_return print_record(*record);
+}
+
+Task<Result<CatalogRecord>> Registrar::dispatch(HostId from, const std::string& request) {
+    const json object = json::parse(request, nullptr, false);
+    if (!object.is_object()) co_return fail(Errc::protocol, 0, "registrar.request");
+    const auto change = get<std::string>(object, "change");
+    const auto name = get<std::string>(object, "name");
+    if (change == "create") {
+        const auto size = get<uint64_t>(object, "size");
+        if (!name || !size) co_return fail(Errc::protocol, 0, "registrar.create");
+        const Attributes attributes{.size_bytes = *size,
+                                    .mode = get<uint32_t>(object, "mode").value_or(0600) & 07777,
+                                    .user = get<uint32_t>(object, "user").value_or(0),
+                                    .group = get<uint32_t>(object, "group").value_or(0)};
+        co_return co_await create(*name, get<bool>(object, "shared").value_or(false), attributes);
+    }
+    if (change == "remove" && name) co_return co_await remove(*name);
+    if (change == "hold" && name) co_return co_await hold(*name, from);
+    if (const auto id = get<uint32_t>(object, "id"); change == "release" && id) co_return co_await release(*id, from);
+    co_return fail(Errc::protocol, 0, "registrar.request: unknown");
+}
+
+Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Attributes attributes) {
+    if (!valid_volume_name(name)) co_return fail(Errc::invalid, 0, "volume name");
+    if (attributes.size_bytes > volume_size_max) co_return fail(Errc::invalid, EFBIG, "volume size");
+    if (attributes.size_bytes == 0 && !shared) co_return fail(Errc::invalid, 0, "volume size 0");
+    CO_TRY(const std::optional<CatalogRecord> existing, co_await table_.find(name));
+    if (existing) co_return fail(Errc::exists, EEXIST, "volume");
+    CO_TRY(CatalogHeader header, co_await table_.header());
+    if (header.next_id > volume_id_max) co_return fail(Errc::no_space, 0, "volume ids");
+    CO_TRY(const uint32_t slot, co_await table_.free_slot());
+
+    CatalogRecord record{.name = std::move(name), .id = header.next_id, .shared = shared, .slot = slot};
+    // A name never appears before its volume is whole.
+    const HostId home = cache_.home_of(attribute_page_of(record.id));
+    if (home != cache_.self() && !(cache_.fabric() && cache_.fabric()->linked(home)))
+        co_return fail(Errc::unavailable, 0, "volume.create: a host is away");
+    {
+        CachedVolume volume(cache_, record.id);
+        CO_TRY_VOID(co_await volume.change_attributes({.size_bytes = attributes.size_bytes,
+                                                       .mode = attributes.mode,
+                                                       .user = attributes.user,
+                                                       .group = attributes.group}));
+        CO_TRY_VOID(co_await volume.flush_attributes());
+    }
+    header.next_id++;
+    header.slot_count = std::max(header.slot_count, slot + 1);
+    CO_TRY_VOID(co_await table_.put_header(header));
+    CO_TRY_VOID(co_await table_.put(record));
+    CO_TRY_VOID(co_await table_.flush());
+    co_return record;
+}
+
+Task<Result<CatalogRecord>> Registrar::remove(std::string name) {
+    CO_TRY(const std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
+    if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
+    if (!record->shared && holds_still(*record)) co_return fail(Errc::busy, EBUSY, "volume is open");
+    CO_TRY_VOID(co_await table_.clear(record->slot));
+    CO_TRY_VOID(co_await table_.flush());
+    Loop::current()->spawn(erase_bytes(record->id));
+    co_return *record;
+}
+
+// In the background: the name is gone, the space comes back as it goes.
+Task<> Registrar::erase_bytes(VolumeId id) {
+    CachedVolume volume(cache_, id);
+    Result<> erased = co_await volume.zero(0, volume_size_max, false);
+    if (erased) erased = co_await volume.zero(attribute_page_of(id).number() * page_size, page_size, true);
+    if (erased) erased = co_await volume.flush();
+    if (!erased && erased.error().code != Errc::cancelled)
+        log::warning("catalog: the space of removed volume {} comes back when its hosts restart: {}", id,
+                     log::describe(erased.error()));
+}
+
+bool Registrar::holds_still(const CatalogRecord& record) const {
+    return record.holder != no_host && record.holder_incarnation == cache_.incarnation_of(record.holder);
+}
+
+Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host) {
+    CO_TRY(std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
+    if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
+    if (record->shared) co_return *record;
+    if (record->holder != host && holds_still(*record)) co_return fail(Errc::busy, EBUSY, "volume is held");
+    record->holder = host;
+    record->holder_incarnation = cache_.incarnation_of(host);
+    CO_TRY_VOID(co_await table_.put(*record));
+    CO_TRY_VOID(co_await table_.flush());
+    co_return *record;
+}
+
+Task<Result<CatalogRecord>> Registrar::release(VolumeId id, HostId host) {
+    CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
+    for (CatalogRecord record : records) {
+        if (record.id != id) continue;
+        if (record.holder == host) {
+            record.holder = no_host;
+            CO_TRY_VOID(co_await table_.put(record));
+        }
+        co_return record;
+    }
+    co_return fail(Errc::not_found, ENOENT, "volume");
+}
+
+}  // namespace tarn

@@ -1,0 +1,27 @@
+// tarnd: the daemon. Reads what it is told to be, and is it until told to stop.
+#include <cstdio>
+
+#include "daemon/arguments.hpp"
+#include "daemon/node.hpp"
+#include "daemon/signals.hpp"
+#include "utils/log.hpp"
+
+int main(int argc, char** argv) {
+    const auto arguments = tarn::parse_arguments(std::span(argv, static_cast<size_t>(argc)));
+    if (!arguments) {
+        std::fputs(arguments.error().text.c_str(), arguments.error().exit_code == 0 ? stdout : stderr);
+        return arguments.error().exit_code;
+    }
+    if (arguments->check_only) {
+        std::printf("%s: good\n", arguments->configuration_path.c_str());
+        return 0;
+    }
+    tarn::log::set_level(arguments->configuration.log_level);
+    auto signals = tarn::Signals::create();
+    if (!signals) {
+        tarn::log::error("signals: {}", tarn::log::describe(signals.error()));
+        return 1;
+    }
+    tarn::Node node(arguments->configuration);
+    return node.run(*signals);
+}

@@ -1,0 +1,59 @@
+// Volumes: the cluster's volumes by name, as a front end sees them. Implemented by daemon/catalog.
+//
+// Any shard may call; a task stays on the shard that awaits it. Errors beside those of the calls: unavailable when a
+// change needs the registrar and it is away.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "coherence/volume.hpp"
+#include "utils/result.hpp"
+#include "utils/task.hpp"
+
+namespace tarn {
+
+inline constexpr size_t volume_name_size_max = 255;
+
+struct VolumeEntry {
+    std::string name;
+    VolumeId id = 0;
+    bool shared = false;  // any number of hosts may write; else one at a time
+    std::string holder;   // of an exclusive volume: the host that holds it, where that is known
+    Attributes attributes;
+};
+
+enum class Access : uint8_t { read, write };
+
+// Space of the whole cluster, in bytes.
+struct Space {
+    uint64_t total_bytes = 0;
+    uint64_t free_bytes = 0;
+};
+
+class Volumes {
+  public:
+    virtual ~Volumes() = default;
+
+    // In the order of their names.
+    virtual Task<Result<std::vector<VolumeEntry>>> list() = 0;
+    // Errors: not_found.
+    virtual Task<Result<VolumeEntry>> find(std::string name) = 0;
+    // Errors: not_found; busy when it is exclusive, access is write and another host holds it.
+    // The volume stays open, and the access held, while anybody keeps the pointer.
+    virtual Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) = 0;
+    // Errors: exists, invalid (see valid_volume_name; size 0 is valid only for shared volumes), no_space.
+    virtual Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) = 0;
+    // Errors: not_found, busy while an exclusive volume is open somewhere. Open shared volumes lose their name at
+    // once; their bytes go with it, and later accesses fail with not_found.
+    virtual Task<Result<>> remove(std::string name) = 0;
+    virtual Task<Result<Space>> space() = 0;
+};
+
+// 1 to 255 bytes of UTF-8 without NUL and control characters; parts between slashes are neither empty, "." nor "..".
+bool valid_volume_name(std::string_view name);
+
+}  // namespace tarn

@@ -1,0 +1,238 @@
+// The cache of a host alone, on a real store in a temporary file: reads see writes, whatever is evicted in between.
+#include "coherence/cache/cache.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <random>
+
+#include "coherence/cache/cached_volume.hpp"
+#include "coherence/cache/page_provider.hpp"
+
+namespace tarn {
+namespace {
+
+constexpr size_t frame_count = 512;
+constexpr VolumeId volume_id = 7;
+
+class Cached : public testing::Test {
+  protected:
+    void SetUp() override {
+        char name[] = "/var/tmp/tarn-cache-test-XXXXXX";
+        directory_ = ::mkdtemp(name);
+        loop_ = std::move(*Loop::create());
+        path_ = directory_ + "/store";
+        identity_ = {.cluster = {}, .host = 0};
+        ASSERT_TRUE(Store::format(path_, 64 << 20, identity_, false));
+        open();
+    }
+    void TearDown() override {
+        close();
+        loop_.reset();
+        std::filesystem::remove_all(directory_);
+    }
+    void open() {
+        auto store = loop_->run_until_done(Store::open(*loop_, path_, identity_));
+        ASSERT_TRUE(store);
+        store_ = std::move(*store);
+        auto cache =
+            Cache::create({.self = 0, .hosts = {0}, .frame_count = frame_count, .shards = {loop_.get()}}, *store_);
+        ASSERT_TRUE(cache);
+        cache_ = std::move(*cache);
+        volume_ = std::make_unique<CachedVolume>(*cache_, volume_id);
+    }
+    // What is not flushed is gone, as after a power cut.
+    void close() {
+        settle();
+        cache_->abandon();
+        volume_.reset();
+        cache_.reset();
+        store_.reset();
+    }
+    void settle() {
+        loop_->run_until_done([](Loop& loop, Cache& cache) -> Task<> {
+            while (cache.pool().free_count() < cache.provider().low_mark())
+                co_await loop.sleep(std::chrono::milliseconds(1));
+            co_await loop.sleep(std::chrono::milliseconds(5));
+        }(*loop_, *cache_));
+    }
+
+    Result<> write(uint64_t offset, std::span<const std::byte> bytes) {
+        if (volume_->try_write(offset, bytes)) return {};
+        return loop_->run_until_done(volume_->write(offset, bytes));
+    }
+    Result<> read(uint64_t offset, std::span<std::byte> bytes) {
+        if (volume_->try_read(offset, bytes)) return {};
+        return loop_->run_until_done(volume_->read(offset, bytes));
+    }
+
+    std::string directory_;
+    std::string path_;
+    StoreIdentity identity_;
+    std::unique_ptr<Loop> loop_;
+    std::unique_ptr<Store> store_;
+    std::unique_ptr<Cache> cache_;
+    std::unique_ptr<CachedVolume> volume_;
+};
+
+std::vector<std::byte> pattern(size_t size, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<std::byte> bytes(size);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    return bytes;
+}
+
+TEST_F(Cached, never_written_bytes_read_as_zeros) {
+    std::vector<std::byte> bytes(10000, std::byte{0xee});
+    ASSERT_TRUE(read(12345, bytes));
+    EXPECT_EQ(bytes, std::vector<std::byte>(10000));
+}
+
+TEST_F(Cached, a_second_access_takes_the_hot_path) {
+    const auto bytes = pattern(page_size, 1);
+    ASSERT_TRUE(write(0, bytes));
+    std::vector<std::byte> seen(page_size);
+    EXPECT_TRUE(volume_->try_read(0, seen));
+    EXPECT_EQ(seen, bytes);
+    EXPECT_TRUE(volume_->try_write(100, std::span(bytes).first(700)));
+    std::vector<Pin> pins;
+    ASSERT_TRUE(volume_->try_pin(0, page_size, pins));
+    EXPECT_FALSE(volume_->try_write(0, bytes)) << "a pinned page must not change";
+    volume_->unpin(pins);
+    EXPECT_TRUE(volume_->try_write(0, bytes));
+}
+
+TEST_F(Cached, random_requests_over_a_volume_larger_than_the_pool) {
+    constexpr size_t size = frame_count * page_size * 6;
+    std::vector<std::byte> model(size);
+    std::mt19937_64 random(42);
+    for (int i = 0; i < 6000; ++i) {
+        const size_t length = 1 + random() % (random() % 8 == 0 ? 200'000 : 9000);
+        const uint64_t offset = random() % (size - length);
+        switch (random() % 8) {
+            case 0: {
+                ASSERT_TRUE(loop_->run_until_done(volume_->zero(offset, length, random() % 2 == 0)));
+                std::memset(model.data() + offset, 0, length);
+                break;
+            }
+            case 1:
+            case 2:
+            case 3: {
+                const auto bytes = pattern(length, random());
+                ASSERT_TRUE(write(offset, bytes));
+                std::memcpy(model.data() + offset, bytes.data(), length);
+                break;
+            }
+            default: {
+                std::vector<std::byte> seen(length);
+                ASSERT_TRUE(read(offset, seen));
+                ASSERT_EQ(std::memcmp(seen.data(), model.data() + offset, length), 0) << "request " << i;
+            }
+        }
+        if (i % 1000 == 999) ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    }
+}
+
+TEST_F(Cached, what_was_flushed_is_there_after_a_power_cut) {
+    const auto first = pattern(300'000, 3);
+    ASSERT_TRUE(write(4000, first));
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    close();
+    open();
+    std::vector<std::byte> seen(first.size());
+    ASSERT_TRUE(read(4000, seen));
+    EXPECT_EQ(seen, first);
+}
+
+TEST_F(Cached, zeroed_pages_become_holes_once_flushed) {
+    const auto bytes = pattern(1 << 20, 5);
+    ASSERT_TRUE(write(0, bytes));
+    auto extents = loop_->run_until_done(volume_->extents(0, 2 << 20));
+    ASSERT_TRUE(extents);
+    ASSERT_EQ(extents->size(), 2u);
+    EXPECT_FALSE(extents->at(0).hole);
+    EXPECT_EQ(extents->at(0).size_bytes, 1u << 20);
+    EXPECT_TRUE(extents->at(1).hole);
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    ASSERT_TRUE(loop_->run_until_done(volume_->zero(0, 1 << 20, false)));
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    extents = loop_->run_until_done(volume_->extents(0, 2 << 20));
+    ASSERT_TRUE(extents);
+    ASSERT_EQ(extents->size(), 1u);
+    EXPECT_TRUE(extents->at(0).hole);
+}
+
+TEST_F(Cached, a_full_store_refuses_the_write_and_not_the_flush) {
+    const auto bytes = pattern(page_size, 9);
+    Result<> written;
+    uint64_t offset = 0;
+    for (; offset < (uint64_t{128} << 20) && written; offset += 1 << 20) written = write(offset, bytes);
+    ASSERT_FALSE(written);
+    EXPECT_EQ(written.error().code, Errc::no_space);
+    EXPECT_TRUE(loop_->run_until_done(volume_->flush()));
+    EXPECT_TRUE(write(0, bytes)) << "pages that have their space go on";
+    ASSERT_TRUE(loop_->run_until_done(volume_->zero(0, 32 << 20, false)));
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    EXPECT_TRUE(write(offset, bytes)) << "freed space is used again";
+}
+
+Task<> hammer(Loop& loop, CachedVolume& volume, int task, std::vector<std::byte>& mine, Result<>& result) {
+    std::mt19937_64 random(static_cast<uint64_t>(task));
+    // Each task has its own 512-byte sector of every page: neighbours share pages, never bytes.
+    const size_t sector = static_cast<size_t>(task) * 512;
+    constexpr size_t pages = frame_count * 3;
+    for (int i = 0; i < 3000 && result; ++i) {
+        const size_t page = random() % pages;
+        const std::span<std::byte> slot = std::span(mine).subspan(page * 512, 512);
+        const uint64_t offset = page * page_size + sector;
+        if (random() % 2 == 0) {
+            for (std::byte& byte : slot) byte = static_cast<std::byte>(random());
+            if (!volume.try_write(offset, slot)) result = co_await volume.write(offset, slot);
+        } else {
+            std::byte seen[512];
+            if (!volume.try_read(offset, seen)) result = co_await volume.read(offset, seen);
+            if (result && std::memcmp(seen, slot.data(), 512) != 0) result = fail(Errc::corrupt, 0, "test");
+        }
+        if (i % 64 == 0) co_await Yield(loop);
+    }
+}
+
+TEST_F(Cached, eight_tasks_share_pages) {
+    std::vector<std::vector<std::byte>> models(8, std::vector<std::byte>(frame_count * 3 * 512));
+    std::vector<Result<>> results(8);
+    loop_->run_until_done([](Loop& loop, CachedVolume& volume, auto& all, auto& ended) -> Task<> {
+        Gate gate;
+        for (int task = 0; task < 8; ++task)
+            gate.spawn(hammer(loop, volume, task, all[static_cast<size_t>(task)], ended[static_cast<size_t>(task)]));
+        co_await gate.close();
+    }(*loop_, *volume_, models, results));
+    for (const Result<>& result : results) EXPECT_TRUE(result) << result.error().where;
+}
+
+TEST_F(Cached, attributes_survive_and_growing_writes_move_the_end) {
+    const auto bytes = pattern(5000, 11);
+    ASSERT_TRUE(loop_->run_until_done(volume_->write_growing(1000, bytes)));
+    auto attributes = loop_->run_until_done(volume_->attributes());
+    ASSERT_TRUE(attributes);
+    EXPECT_EQ(attributes->size_bytes, 6000u);
+    EXPECT_GT(attributes->modified_ns, 0);
+    const auto offset = loop_->run_until_done(volume_->append(bytes));
+    ASSERT_TRUE(offset);
+    EXPECT_EQ(*offset, 6000u);
+    ASSERT_TRUE(loop_->run_until_done(volume_->change_attributes({.size_bytes = 2000})));
+    ASSERT_TRUE(loop_->run_until_done(volume_->change_attributes({.size_bytes = 9000})));
+    std::vector<std::byte> seen(7000, std::byte{1});
+    ASSERT_TRUE(read(2000, seen));
+    EXPECT_EQ(seen, std::vector<std::byte>(7000)) << "what lay past the end does not come back";
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    close();
+    open();
+    attributes = loop_->run_until_done(volume_->attributes());
+    ASSERT_TRUE(attributes);
+    EXPECT_EQ(attributes->size_bytes, 9000u);
+}
+
+}  // namespace
+}  // namespace tarn

@@ -1,0 +1,166 @@
+#include "utils/loop.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <string_view>
+#include <thread>
+
+namespace tarn {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::unique_ptr<Loop> make_loop() {
+    Result<std::unique_ptr<Loop>> loop = Loop::create();
+    EXPECT_TRUE(loop) << loop.error().sys_errno;
+    return std::move(*loop);
+}
+
+Task<int> add_later(Loop& loop, int a, int b) {
+    co_await loop.sleep(1ms);
+    co_return a + b;
+}
+
+TEST(Loop, runs_a_task_to_its_value) {
+    const auto loop = make_loop();
+    EXPECT_EQ(loop->run_until_done(add_later(*loop, 2, 3)), 5);
+}
+
+Task<int> immediate(int value) {
+    co_return value;
+}
+
+Task<int64_t> sum_immediate(int count) {
+    int64_t sum = 0;
+    for (int i = 0; i < count; ++i) sum += co_await immediate(i);
+    co_return sum;
+}
+
+TEST(Loop, a_million_finished_children_do_not_grow_the_stack) {
+    const auto loop = make_loop();
+    EXPECT_EQ(loop->run_until_done(sum_immediate(1'000'000)), 499999500000);
+}
+
+Task<Result<size_t>> send_and_receive(Loop& loop, int from, int to, std::span<std::byte> into) {
+    static constexpr std::string_view text = "tarn";
+    CO_TRY(const size_t sent, co_await loop.send(from, std::as_bytes(std::span(text))));
+    EXPECT_EQ(sent, text.size());
+    CO_TRY(const size_t received, co_await loop.receive(to, into));
+    co_return received;
+}
+
+TEST(Loop, sends_and_receives) {
+    const auto loop = make_loop();
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    const UniqueFd a(pair[0]);
+    const UniqueFd b(pair[1]);
+    std::byte bytes[16];
+    const Result<size_t> received = loop->run_until_done(send_and_receive(*loop, a.get(), b.get(), bytes));
+    ASSERT_TRUE(received);
+    EXPECT_EQ(*received, 4u);
+}
+
+Task<> receive_until_cancelled(Loop& loop, int fd, Errc& code, Event& ended) {
+    std::byte byte[1];
+    const Result<size_t> received = co_await loop.receive(fd, byte);
+    if (!received) code = received.error().code;
+    ended.notify_all();
+}
+
+Task<> cancel_a_receive(Loop& loop, int fd, Errc& code) {
+    Event ended;
+    loop.spawn(receive_until_cancelled(loop, fd, code, ended));
+    loop.cancel_fd(fd);
+    co_await ended.wait();
+}
+
+TEST(Loop, cancel_fd_ends_what_waits_on_it) {
+    const auto loop = make_loop();
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    const UniqueFd a(pair[0]);
+    const UniqueFd b(pair[1]);
+    Errc code = Errc::invalid;
+    loop->run_until_done(cancel_a_receive(*loop, a.get(), code));
+    EXPECT_EQ(code, Errc::cancelled);
+}
+
+Task<> cancel_soon(Timer& timer) {
+    timer.cancel();
+    co_return;
+}
+
+Task<bool> sleep_an_hour(Loop& loop) {
+    Timer timer(loop);
+    loop.spawn([](Loop& on, Timer& which) -> Task<> {
+        co_await Yield(on);
+        co_await cancel_soon(which);
+    }(loop, timer));
+    co_return co_await timer.sleep(1h);
+}
+
+TEST(Loop, a_cancelled_timer_says_so) {
+    const auto loop = make_loop();
+    EXPECT_FALSE(loop->run_until_done(sleep_an_hour(*loop)));
+}
+
+Task<int> count_calls(Loop& here, Loop& there, int calls) {
+    int count = 0;
+    for (int i = 0; i < calls; ++i) {
+        CallOn call(here, there, [&there] { return Loop::current() == &there; });
+        if (co_await call) ++count;
+        EXPECT_EQ(Loop::current(), &here);
+    }
+    co_return count;
+}
+
+TEST(Loop, calls_between_loops_lose_no_wakeup) {
+    const auto here = make_loop();
+    const auto there = make_loop();
+    std::thread thread([&] { there->run(); });
+    EXPECT_EQ(here->run_until_done(count_calls(*here, *there, 2000)), 2000);
+    there->stop();
+    thread.join();
+}
+
+Task<> finish_later(Loop& loop, bool& finished) {
+    co_await loop.sleep(5ms);
+    finished = true;
+}
+
+TEST(Loop, run_waits_for_spawned_tasks_after_stop) {
+    const auto loop = make_loop();
+    bool finished = false;
+    loop->spawn(finish_later(*loop, finished));
+    loop->stop();
+    loop->run();
+    EXPECT_TRUE(finished);
+}
+
+Task<> take_turns(Loop& loop, Semaphore& semaphore, int& inside, int& most) {
+    co_await semaphore.acquire();
+    most = std::max(most, ++inside);
+    co_await loop.sleep(1ms);
+    --inside;
+    semaphore.release();
+}
+
+Task<int> crowd(Loop& loop) {
+    Semaphore semaphore(3);
+    Gate gate;
+    int inside = 0;
+    int most = 0;
+    for (int i = 0; i < 20; ++i) gate.spawn(take_turns(loop, semaphore, inside, most));
+    co_await gate.close();
+    co_return most;
+}
+
+TEST(Sync, a_semaphore_lets_only_so_many_in) {
+    const auto loop = make_loop();
+    EXPECT_EQ(loop->run_until_done(crowd(*loop)), 3);
+}
+
+}  // namespace
+}  // namespace tarn

@@ -1,0 +1,43 @@
+// Frame: the header of one page-sized slot of DRAM. The bytes lie in the pool's arena, at the same index.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "tiers/dram/frame_word.hpp"
+#include "tiers/page.hpp"
+
+namespace tarn {
+
+// What a frame is taken for; a frame with no use is free. Changed under the latch of the page's stripe.
+enum FrameUse : uint8_t {
+    use_holder = 1 << 0,   // named by a Holder: what this host caches, waits for, or keeps
+    use_home = 1 << 1,     // home's bytes of a page homed here
+    use_reading = 1 << 2,  // the store reads into it
+};
+
+struct alignas(64) Frame {
+    FrameWord word;
+    std::atomic<uint64_t> page{0};             // PageId; changes only while the word is unreadable
+    std::atomic<FrameId> next{no_frame};       // chain of the table of cached pages, or of the free list
+    std::atomic<FrameId> home_next{no_frame};  // chain of the table of home's bytes
+    std::atomic<uint32_t> access_epoch{0};     // when it was last used, by the coarse clock of replacement
+    std::atomic<DirtyMask> dirty{0};           // sectors that home lacks; set by writers under the exclusive latch
+    std::atomic<DirtyMask> writing{0};         // sectors of the write-back on its way to home
+    std::atomic<uint8_t> uses{0};              // of FrameUse
+    std::atomic<bool> zeroed{false};           // all zeros by a trim, and nothing written since: takes no space
+
+    std::atomic<bool> broken{false};  // the store could not read it: every access but a whole write fails
+
+    // The rest is guarded by the latch of the page's stripe.
+    bool cached = false;        // in the table of cached pages
+    bool home_dirty = false;    // home's bytes that the store lacks
+    bool storing = false;       // a write of home's bytes into the store is on its way
+    uint32_t home_version = 0;  // grows with each change of home's bytes
+    Tenure home_tenure = 0;     // of home's bytes
+
+    PageId page_id() const { return {page.load(std::memory_order_relaxed)}; }
+};
+static_assert(sizeof(Frame) == 64, "one cache line a frame: 1.6 % of the page it describes");
+
+}  // namespace tarn

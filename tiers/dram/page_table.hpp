@@ -1,0 +1,82 @@
+// PageTable: from a page to the frame that caches it, read without locks.
+//
+// Chains through the frame headers. Writers hold the latch of the page's stripe; buckets are grouped by stripe, so no
+// two writers meet in a bucket. A reader that walks a chain while it changes may end up in another one or miss its
+// page: it then takes the cold path, which looks again under the latch. What a reader finds is proved by the frame's
+// word (frame_word.hpp), never by the table alone; the walk is bounded.
+#pragma once
+
+#include <bit>
+#include <memory>
+
+#include "tiers/dram/frame_pool.hpp"
+
+namespace tarn {
+
+class PageTable {
+  public:
+    // link: the member of Frame that chains this table; a frame may be in two tables at once.
+    PageTable(FramePool& pool, unsigned stripe_bits, std::atomic<FrameId> Frame::* link)
+        : pool_(pool), link_(link), stripe_bits_(stripe_bits), bucket_count_(std::bit_ceil(pool.frame_count())) {
+        if (bucket_count_ < (size_t{1} << stripe_bits)) bucket_count_ = size_t{1} << stripe_bits;
+        buckets_ = std::make_unique<std::atomic<FrameId>[]>(bucket_count_);
+        for (size_t i = 0; i < bucket_count_; ++i) buckets_[i].store(no_frame, std::memory_order_relaxed);
+    }
+
+    // The stripe of a page: pages of one 64 KiB block share it.
+    unsigned stripe_of(PageId page) const {
+        return static_cast<unsigned>(mix64(page.value >> block_bits) & ((1u << stripe_bits_) - 1));
+    }
+
+    // A frame that was bound to the page a moment ago, or nullptr. The caller checks its word.
+    Frame* find(PageId page) const {
+        FrameId id = bucket_of(page).load(std::memory_order_acquire);
+        for (unsigned hops = 0; id != no_frame && hops < hops_max; ++hops) {
+            Frame& frame = pool_.frame(id);
+            if (frame.page.load(std::memory_order_acquire) == page.value) return &frame;
+            id = (frame.*link_).load(std::memory_order_acquire);
+        }
+        return nullptr;
+    }
+
+    // Under the latch of the page's stripe, from here on. The exact answer, however long the chain.
+    Frame* find_exactly(PageId page) const {
+        for (FrameId id = bucket_of(page).load(std::memory_order_relaxed); id != no_frame;) {
+            Frame& frame = pool_.frame(id);
+            if (frame.page.load(std::memory_order_relaxed) == page.value) return &frame;
+            id = (frame.*link_).load(std::memory_order_relaxed);
+        }
+        return nullptr;
+    }
+    void insert(Frame& frame) {
+        std::atomic<FrameId>& bucket = bucket_of(frame.page_id());
+        (frame.*link_).store(bucket.load(std::memory_order_relaxed), std::memory_order_relaxed);
+        bucket.store(pool_.id_of(frame), std::memory_order_release);
+    }
+    void erase(Frame& frame) {
+        const FrameId erased = pool_.id_of(frame);
+        std::atomic<FrameId>* link = &bucket_of(frame.page_id());
+        for (FrameId id; (id = link->load(std::memory_order_relaxed)) != erased;) {
+            TARN_ASSERT(id != no_frame);
+            link = &(pool_.frame(id).*link_);
+        }
+        link->store((frame.*link_).load(std::memory_order_relaxed), std::memory_order_release);
+    }
+
+  private:
+    static constexpr unsigned block_bits = 4;  // 16 pages, 64 KiB
+    static constexpr unsigned hops_max = 32;
+
+    std::atomic<FrameId>& bucket_of(PageId page) const {
+        const size_t in_stripe = mix64(page.value) & ((bucket_count_ >> stripe_bits_) - 1);
+        return buckets_[(size_t{stripe_of(page)} * (bucket_count_ >> stripe_bits_)) + in_stripe];
+    }
+
+    FramePool& pool_;
+    std::atomic<FrameId> Frame::* link_;
+    unsigned stripe_bits_;
+    size_t bucket_count_;
+    std::unique_ptr<std::atomic<FrameId>[]> buckets_;
+};
+
+}  // namespace tarn

@@ -1,0 +1,17 @@
+#include "tiers/nvme/checksum.hpp"
+
+#include <isa-l/crc.h>
+
+#include "utils/assert.hpp"
+
+namespace tarn {
+
+// ISA-L leaves the inversion at both ends to its caller.
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t seed) {
+    TARN_ASSERT(bytes.size() <= INT32_MAX);
+    // ISA-L reads and takes a non-const pointer.
+    auto* const start = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(bytes.data()));
+    return ~crc32_iscsi(start, static_cast<int>(bytes.size()), ~seed);
+}
+
+}  // namespace tarn

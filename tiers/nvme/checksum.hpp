@@ -1,0 +1,13 @@
+// CRC-32C (Castagnoli), the checksum of everything on the media. ISA-L picks the CPU's instruction for it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tarn {
+
+// Of "123456789" it is 0xE3069283. seed continues from the checksum of what came before.
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t seed = 0);
+
+}  // namespace tarn

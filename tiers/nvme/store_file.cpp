@@ -1,0 +1,129 @@
+#include "tiers/nvme/store_file.hpp"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "tiers/page.hpp"
+
+namespace tarn {
+
+namespace {
+
+std::unexpected<Error> fail_open(int error) {
+    switch (error) {
+        case ENOENT: return fail(Errc::not_found, error, "store.open");
+        case EACCES:
+        case EPERM:
+        case EROFS: return fail(Errc::refused, error, "store.open");
+        case EBUSY: return fail(Errc::busy, error, "store.open: the device is mounted or in use");
+        case EISDIR:
+        case ENXIO: return fail(Errc::invalid, error, "store.open: neither a file nor a block device");
+        default: return fail(Errc::io, error, "store.open");
+    }
+}
+
+}  // namespace
+
+Result<> StoreFile::open_and_lock(const std::string& path, int flags) {
+    // O_NONBLOCK: a FIFO must not make us wait for its other end. O_EXCL on a device: not while it is mounted.
+    struct stat status{};
+    const bool exists = ::stat(path.c_str(), &status) == 0;
+    const bool device = exists && S_ISBLK(status.st_mode);
+    const int all_flags = flags | O_RDWR | O_CLOEXEC | O_NONBLOCK | (device ? O_EXCL : 0);
+    fd_ = UniqueFd(::open(path.c_str(), all_flags | O_DIRECT, 0600));
+    if (!fd_ && errno == EINVAL) {
+        direct_ = false;
+        fd_ = UniqueFd(::open(path.c_str(), all_flags, 0600));
+    }
+    if (!fd_) return fail_open(errno);
+    made_ = !exists;
+    if (::fstat(fd_.get(), &status) != 0) return fail(Errc::io, errno, "store.open");
+    if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode))
+        return fail(Errc::invalid, 0, "store.open: neither a file nor a block device");
+    block_device_ = S_ISBLK(status.st_mode);
+    if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) return fail(Errc::busy, 0, "store.open: in use by another process");
+        return fail(Errc::io, errno, "store.open: flock");
+    }
+    return take_size();
+}
+
+Result<> StoreFile::take_size() {
+    if (!block_device_) {
+        struct stat status{};
+        if (::fstat(fd_.get(), &status) != 0) return fail(Errc::io, errno, "store.size");
+        size_bytes_ = static_cast<uint64_t>(status.st_size);
+        return {};
+    }
+    int sector_size_bytes = 0;
+    if (::ioctl(fd_.get(), BLKGETSIZE64, &size_bytes_) != 0 || ::ioctl(fd_.get(), BLKSSZGET, &sector_size_bytes) != 0)
+        return fail(Errc::io, errno, "store.size");
+    if (static_cast<size_t>(sector_size_bytes) > page_size)
+        return fail(Errc::unsupported, 0, "store.open: the device's sectors are larger than 4 KiB");
+    return {};
+}
+
+Result<StoreFile> StoreFile::open(const std::string& path) {
+    StoreFile file;
+    TRY_VOID(file.open_and_lock(path, 0));
+    return file;
+}
+
+Result<StoreFile> StoreFile::create(const std::string& path) {
+    StoreFile file;
+    TRY_VOID(file.open_and_lock(path, O_CREAT));
+    return file;
+}
+
+Result<> StoreFile::set_size(uint64_t size_bytes) {
+    if (block_device_) {
+        if (size_bytes > size_bytes_) return fail(Errc::invalid, 0, "store.format: the device is smaller than that");
+        return {};
+    }
+    if (size_bytes > INT64_MAX) return fail(Errc::invalid, 0, "store.format: size out of range");
+    // Thin volumes, but not a thin store: what was accepted must not meet a full file system later.
+    if (::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size_bytes)) != 0) {
+        if (errno == ENOSPC || errno == EDQUOT) return fail(Errc::no_space, errno, "store.format");
+        if (errno == EFBIG) return fail(Errc::invalid, errno, "store.format: larger than the file system's files");
+        if (errno != EOPNOTSUPP) return fail(Errc::io, errno, "store.format: fallocate");
+    }
+    if (::ftruncate(fd_.get(), static_cast<off_t>(size_bytes)) != 0)
+        return fail(Errc::io, errno, "store.format: ftruncate");
+    return take_size();
+}
+
+Result<> StoreFile::read(std::span<std::byte> into, uint64_t offset_bytes) const {
+    while (!into.empty()) {
+        const ssize_t count = ::pread(fd_.get(), into.data(), into.size(), static_cast<off_t>(offset_bytes));
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return fail(Errc::io, errno, "store.read");
+        if (count == 0) return fail(Errc::corrupt, 0, "store.read: the device is shorter than the store");
+        into = into.subspan(static_cast<size_t>(count));
+        offset_bytes += static_cast<uint64_t>(count);
+    }
+    return {};
+}
+
+Result<> StoreFile::write(std::span<const std::byte> from, uint64_t offset_bytes) const {
+    while (!from.empty()) {
+        const ssize_t count = ::pwrite(fd_.get(), from.data(), from.size(), static_cast<off_t>(offset_bytes));
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return fail(errno == ENOSPC ? Errc::no_space : Errc::io, errno, "store.write");
+        from = from.subspan(static_cast<size_t>(count));
+        offset_bytes += static_cast<uint64_t>(count);
+    }
+    return {};
+}
+
+Result<> StoreFile::sync() const {
+    if (::fsync(fd_.get()) != 0) return fail(Errc::io, errno, "store.sync");
+    return {};
+}
+
+}  // namespace tarn

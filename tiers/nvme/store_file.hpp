@@ -1,0 +1,50 @@
+// StoreFile: the file or block device of a store, opened for this process alone.
+//
+// O_DIRECT where the file system takes it. The lock is flock on the open file description: it goes with the process,
+// however that ends. Reads and writes here block; they are for format and start.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "utils/result.hpp"
+#include "utils/unique_fd.hpp"
+
+namespace tarn {
+
+class StoreFile {
+  public:
+    StoreFile() = default;
+
+    // Errors: not_found, refused (permissions, read-only), busy (another process has it), invalid (neither file nor
+    // block device), unsupported (a block device with sectors beyond 4 KiB), io.
+    static Result<StoreFile> open(const std::string& path);
+    // The same, and makes the file when there is none.
+    static Result<StoreFile> create(const std::string& path);
+    // Gives a file the size, and has its file system set the space aside; a device must be as large. Errors: no_space,
+    // invalid, io.
+    Result<> set_size(uint64_t size_bytes);
+
+    int fd() const { return fd_.get(); }
+    uint64_t size_bytes() const { return size_bytes_; }
+    bool direct() const { return direct_; }
+    bool made() const { return made_; }  // create() made a new file
+
+    Result<> read(std::span<std::byte> into, uint64_t offset_bytes) const;
+    Result<> write(std::span<const std::byte> from, uint64_t offset_bytes) const;
+    Result<> sync() const;
+
+  private:
+    Result<> open_and_lock(const std::string& path, int flags);
+    Result<> take_size();
+
+    UniqueFd fd_;
+    uint64_t size_bytes_ = 0;
+    bool direct_ = true;
+    bool block_device_ = false;
+    bool made_ = false;
+};
+
+}  // namespace tarn

@@ -1,0 +1,54 @@
+// Transfer: gathers page-sized pieces into few large device operations and runs them side by side.
+//
+// Pieces that follow each other on the device become one vectored read or write. The buffers are the callers' own
+// and stay put until run() returned.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "utils/loop.hpp"
+#include "utils/result.hpp"
+#include "utils/task.hpp"
+
+namespace tarn {
+
+class Transfer {
+  public:
+    static constexpr size_t pieces_per_operation_max = 256;
+    static constexpr size_t operations_in_flight_max = 16;
+
+    enum class Direction : uint8_t { read, write };
+
+    explicit Transfer(Direction direction) : direction_(direction) {}
+
+    void add(uint64_t offset_bytes, std::byte* bytes, size_t size_bytes);
+    void add(uint64_t offset_bytes, const std::byte* bytes, size_t size_bytes) {
+        add(offset_bytes, const_cast<std::byte*>(bytes), size_bytes);  // iovec knows no const; writes only read it
+    }
+    bool empty() const { return operations_.empty(); }
+    size_t operation_count() const { return operations_.size(); }
+
+    // Runs what was added. The first error wins; all operations have ended when it returns. Errors: io, cancelled.
+    Task<Result<>> run(Loop& loop, int fd);
+
+  private:
+    struct Operation {
+        uint64_t offset_bytes;
+        size_t size_bytes;
+        size_t first_piece;
+        size_t piece_count;
+    };
+    struct Batch;
+    Task<Result<>> run_one(Loop& loop, int fd, const Operation& operation) const;
+    static Task<> run_in_batch(const Transfer& transfer, Loop& loop, int fd, const Operation& operation, Batch& batch);
+
+    Direction direction_;
+    std::vector<iovec> pieces_;
+    std::vector<Operation> operations_;
+};
+
+}  // namespace tarn

@@ -1,0 +1,47 @@
+// Structured logs with levels: to journald when the service manager connected us to it, else lines on stderr.
+//
+// Only daemon/ and tools log; layers below return errors, with two exceptions that have no caller to return to:
+// a refused peer and a failing device. The text never carries bytes that a client or peer chose unescaped.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "utils/result.hpp"
+
+namespace tarn::log {
+
+enum class Level : uint8_t { error = 3, warning = 4, info = 6, debug = 7 };  // syslog's numbers
+
+void set_level(Level level) noexcept;
+bool enabled(Level level) noexcept;
+Result<Level> parse_level(std::string_view name);
+
+void write(Level level, std::string_view message) noexcept;
+
+template <class... Args>
+void error(fmt::format_string<Args...> format, Args&&... args) {
+    write(Level::error, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void warning(fmt::format_string<Args...> format, Args&&... args) {
+    if (enabled(Level::warning)) write(Level::warning, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void info(fmt::format_string<Args...> format, Args&&... args) {
+    if (enabled(Level::info)) write(Level::info, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void debug(fmt::format_string<Args...> format, Args&&... args) {
+    if (enabled(Level::debug)) write(Level::debug, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// "input/output error at nvme.read: No space left on device"
+std::string describe(const Error& error);
+// Text that others chose, safe to print: control characters and bytes that are not UTF-8 become \xNN.
+std::string printable(std::string_view text);
+
+}  // namespace tarn::log

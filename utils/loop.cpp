@@ -1,0 +1,164 @@
+#include "utils/loop.hpp"
+
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <cerrno>
+
+namespace tarn {
+
+namespace {
+thread_local Loop* current_loop = nullptr;
+}
+
+Loop* Loop::current() noexcept {
+    return current_loop;
+}
+
+Result<std::unique_ptr<Loop>> Loop::create(unsigned entries) {
+    std::unique_ptr<Loop> loop(new Loop);
+    io_uring_params params{};
+    // The loop's thread runs completions only when it asks for them: no interrupts of the service of a request.
+    params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED |
+                   IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
+    params.cq_entries = entries * 8;
+    if (const int made = io_uring_queue_init_params(entries, &loop->ring_, &params); made < 0)
+        return fail(Errc::io, -made, "loop.create: io_uring_setup");
+    loop->ring_made_ = true;
+    loop->wakeup_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+    if (!loop->wakeup_) return fail(Errc::io, errno, "loop.create: eventfd");
+    return loop;
+}
+
+Loop::~Loop() {
+    if (attached_) detach();
+    if (ring_made_) io_uring_queue_exit(&ring_);
+}
+
+// The ring belongs to one thread from here on.
+void Loop::attach() {
+    if (attached_) return;
+    attached_ = true;
+    current_loop = this;
+    // Debian 12's liburing declares io_uring_enable_rings and does not export it.
+    TARN_ASSERT(::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0);
+    own_gate_.spawn(watch_wakeups());
+}
+
+void Loop::detach() {
+    detaching_ = true;
+    wake();
+    drain(own_gate_);
+    run_posted();
+    attached_ = false;
+    current_loop = nullptr;
+}
+
+void Loop::drain(Gate& gate) {
+    bool closed = false;
+    struct Close {
+        static Task<> close(Gate& gate, bool& closed) {
+            co_await gate.close();
+            closed = true;
+        }
+    };
+    Gate closing;
+    closing.spawn(Close::close(gate, closed));
+    while (!closed) turn();
+}
+
+void Loop::run() {
+    attach();
+    while (!stopping_.load(std::memory_order_relaxed)) turn();
+    drain(gate_);
+    detach();
+}
+
+io_uring_sqe& Loop::submission() {
+    for (;;) {
+        if (io_uring_sqe* const sqe = io_uring_get_sqe(&ring_)) return *sqe;
+        io_uring_submit(&ring_);
+    }
+}
+
+void Sleep::await_suspend(std::coroutine_handle<> handle) {
+    handle_ = handle;
+    io_uring_sqe& sqe = loop_.submission();
+    io_uring_prep_timeout(&sqe, &duration_, 0, 0);
+    io_uring_sqe_set_data(&sqe, static_cast<Loop::Completion*>(this));
+}
+
+void Loop::cancel_fd(int fd) {
+    io_uring_sqe& sqe = submission();
+    io_uring_prep_cancel_fd(&sqe, fd, IORING_ASYNC_CANCEL_ALL);
+    io_uring_sqe_set_data(&sqe, nullptr);
+}
+
+void Loop::cancel(Completion& operation) {
+    io_uring_sqe& sqe = submission();
+    io_uring_prep_cancel(&sqe, &operation, 0);
+    io_uring_sqe_set_data(&sqe, nullptr);
+}
+
+void Loop::post(Posted& call) {
+    Posted* head = inbox_.load(std::memory_order_relaxed);
+    do {
+        call.next = head;
+    } while (!inbox_.compare_exchange_weak(head, &call, std::memory_order_seq_cst));
+    if (current_loop != this && sleeping_.load(std::memory_order_seq_cst)) wake();
+}
+
+void Loop::stop() {
+    stopping_.store(true, std::memory_order_seq_cst);
+    wake();  // whether it sleeps or not: once in a loop's life
+}
+
+void Loop::wake() {
+    ::eventfd_write(wakeup_.get(), 1);
+}
+
+void Loop::run_posted() {
+    Posted* stack = inbox_.exchange(nullptr, std::memory_order_acquire);
+    Posted* queue = nullptr;  // the inbox is a stack; calls run in the order they came
+    while (stack) queue = std::exchange(stack, std::exchange(stack->next, queue));
+    while (queue) std::exchange(queue, queue->next)->run();
+}
+
+Task<> Loop::watch_wakeups() {
+    for (;;) {
+        const Result<size_t> woken =
+            co_await read(wakeup_.get(), std::as_writable_bytes(std::span(&wakeup_count_, 1)), 0);
+        if (!woken || detaching_) co_return;
+    }
+}
+
+// Waits first and works last: the caller then looks at what the work changed before it waits again.
+void Loop::turn() {
+    ++turns_;
+    // Announce first, then look once more: either a post sees the announcement, or we see the post.
+    sleeping_.store(true, std::memory_order_seq_cst);
+    if (!busy_ && !inbox_.load(std::memory_order_seq_cst))
+        io_uring_submit_and_wait(&ring_, 1);
+    else
+        io_uring_submit_and_get_events(&ring_);
+    sleeping_.store(false, std::memory_order_relaxed);
+    reap();
+    run_posted();
+    busy_ = idle_hook_ && idle_hook_(idle_argument_);
+}
+
+void Loop::reap() {
+    std::array<io_uring_cqe*, 64> entries;
+    std::array<std::pair<Completion*, int32_t>, entries.size()> done;
+    while (const unsigned count = io_uring_peek_batch_cqe(&ring_, entries.data(), entries.size())) {
+        // Copied out first: a completion may submit, and what it reaps the ring then reuses.
+        for (unsigned i = 0; i < count; ++i)
+            done[i] = {static_cast<Completion*>(io_uring_cqe_get_data(entries[i])), entries[i]->res};
+        io_uring_cq_advance(&ring_, count);
+        for (unsigned i = 0; i < count; ++i)
+            if (done[i].first) done[i].first->complete(done[i].second);
+    }
+}
+
+}  // namespace tarn

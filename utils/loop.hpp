@@ -1,0 +1,360 @@
+// Loop: one thread's event loop on its own io_uring. A shard is one Loop on one thread.
+//
+// Coroutines await operations; an operation lives in the awaiting frame, and its address is the user_data of its
+// submission. Submissions are gathered and handed to the kernel when the loop next waits: one system call a turn.
+// A frame is never destroyed with an operation in flight: cancel it, await its completion, then leave.
+//
+// Everything but post() and stop() belongs to the loop's own thread. Used by every tier and front end.
+#pragma once
+
+#include <liburing.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "utils/result.hpp"
+#include "utils/sync.hpp"
+#include "utils/task.hpp"
+#include "utils/unique_fd.hpp"
+
+namespace tarn {
+
+class Loop {
+  public:
+    // What a completion calls; lives at least until then.
+    struct Completion {
+        virtual void complete(int32_t result) = 0;
+
+      protected:
+        ~Completion() = default;
+    };
+
+    // A call from another thread; lives until it ran.
+    struct Posted {
+        virtual void run() = 0;
+        Posted* next = nullptr;
+
+      protected:
+        ~Posted() = default;
+    };
+
+    // entries bounds what one turn submits, not what may be in flight. Errors: io (io_uring is disabled or too old).
+    static Result<std::unique_ptr<Loop>> create(unsigned entries = 256);
+    Loop(const Loop&) = delete;
+    ~Loop();
+
+    static Loop* current() noexcept;
+
+    // Runs until stop(), then until the gate of spawned tasks is empty. Call once, on the loop's thread.
+    void run();
+    // Runs turns until task is done: for start-up, shutdown and tests, outside of run().
+    template <class T>
+    T run_until_done(Task<T> task);
+
+    void stop();              // from any thread
+    void post(Posted& call);  // from any thread; wakes the loop if it sleeps
+
+    // Starts a task that the loop owns; run() does not return before it is done.
+    void spawn(Task<> task) { gate_.spawn(std::move(task)); }
+    // Calls hook at the end of every turn, before the loop waits; true asks for another turn without waiting.
+    void set_idle_hook(bool (*hook)(void*), void* argument) {
+        idle_hook_ = hook;
+        idle_argument_ = argument;
+    }
+
+    template <class Prepare>
+    class Operation;
+
+    // Each returns what awaits to Result<size_t>: the kernel's non-negative result, or an io error.
+    auto read(int fd, std::span<std::byte> into, uint64_t offset_bytes);
+    auto write(int fd, std::span<const std::byte> from, uint64_t offset_bytes);
+    auto readv(int fd, std::span<const iovec> into, uint64_t offset_bytes);
+    auto writev(int fd, std::span<const iovec> from, uint64_t offset_bytes);
+    auto fdatasync(int fd);
+    auto fallocate(int fd, int mode, uint64_t offset_bytes, uint64_t size_bytes);
+    auto receive(int fd, std::span<std::byte> into, int flags = 0);
+    auto receive_message(int fd, msghdr* message, int flags = 0);
+    auto send(int fd, std::span<const std::byte> from, int flags = 0);
+    auto send_message(int fd, const msghdr* message, int flags = 0);
+    auto accept(int fd, int flags = SOCK_CLOEXEC);
+    auto connect(int fd, const sockaddr* address, socklen_t size_bytes);
+    auto poll(int fd, unsigned events);
+    // Awaits to false when cancelled (see Timer).
+    auto sleep(std::chrono::nanoseconds duration);
+
+    // Ends every operation that waits on fd; each completes with cancelled.
+    void cancel_fd(int fd);
+    void cancel(Completion& operation);
+
+    uint64_t turns() const { return turns_; }
+
+  private:
+    Loop() = default;
+    friend class Sleep;
+    io_uring_sqe& submission();
+    void attach();
+    void detach();
+    void drain(Gate& gate);
+    void turn();
+    void reap();
+    void run_posted();
+    Task<> watch_wakeups();
+    void wake();
+
+    io_uring ring_{};
+    bool ring_made_ = false;
+    UniqueFd wakeup_;
+    uint64_t wakeup_count_ = 0;
+    std::atomic<Posted*> inbox_{nullptr};
+    std::atomic<bool> sleeping_{false};
+    std::atomic<bool> stopping_{false};
+    uint64_t turns_ = 0;
+    bool busy_ = false;  // the idle hook has more to do
+    bool (*idle_hook_)(void*) = nullptr;
+    void* idle_argument_ = nullptr;
+    Gate gate_;
+    Gate own_gate_;  // the loop's own tasks, which end last
+    bool attached_ = false;
+    bool detaching_ = false;
+};
+
+template <class Prepare>
+class [[nodiscard]] Loop::Operation final : public Loop::Completion {
+  public:
+    Operation(Loop& loop, Prepare prepare) : loop_(loop), prepare_(std::move(prepare)) {}
+    bool await_ready() noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> handle) {
+        handle_ = handle;
+        io_uring_sqe& sqe = loop_.submission();
+        prepare_(sqe);
+        io_uring_sqe_set_data(&sqe, static_cast<Completion*>(this));
+    }
+    Result<size_t> await_resume() const {
+        if (result_ >= 0) return static_cast<size_t>(result_);
+        if (result_ == -ECANCELED) return fail(Errc::cancelled, ECANCELED, "loop.operation");
+        return fail(Errc::io, -result_, "loop.operation");
+    }
+    void complete(int32_t result) override {
+        result_ = result;
+        handle_.resume();
+    }
+
+  private:
+    Loop& loop_;
+    Prepare prepare_;
+    std::coroutine_handle<> handle_;
+    int32_t result_ = 0;
+};
+
+inline auto Loop::read(int fd, std::span<std::byte> into, uint64_t offset_bytes) {
+    return Operation(*this, [=](io_uring_sqe& sqe) {
+        io_uring_prep_read(&sqe, fd, into.data(), static_cast<unsigned>(into.size()), offset_bytes);
+    });
+}
+inline auto Loop::write(int fd, std::span<const std::byte> from, uint64_t offset_bytes) {
+    return Operation(*this, [=](io_uring_sqe& sqe) {
+        io_uring_prep_write(&sqe, fd, from.data(), static_cast<unsigned>(from.size()), offset_bytes);
+    });
+}
+inline auto Loop::readv(int fd, std::span<const iovec> into, uint64_t offset_bytes) {
+    return Operation(*this, [=](io_uring_sqe& sqe) {
+        io_uring_prep_readv(&sqe, fd, into.data(), static_cast<unsigned>(into.size()), offset_bytes);
+    });
+}
+inline auto Loop::writev(int fd, std::span<const iovec> from, uint64_t offset_bytes) {
+    return Operation(*this, [=](io_uring_sqe& sqe) {
+        io_uring_prep_writev(&sqe, fd, from.data(), static_cast<unsigned>(from.size()), offset_bytes);
+    });
+}
+inline auto Loop::fdatasync(int fd) {
+    return Operation(*this, [=](io_uring_sqe& sqe) { io_uring_prep_fsync(&sqe, fd, IORING_FSYNC_DATASYNC); });
+}
+inline auto Loop::fallocate(int fd, int mode, uint64_t offset_bytes, uint64_t size_bytes) {
+    return Operation(*this, [=](io_uring_sqe& sqe) {
+        io_uring_prep_fallocate(&sqe, fd, mode, static_cast<off_t>(offset_bytes), static_cast<off_t>(size_bytes));
+    });
+}
+inline auto Loop::receive(int fd, std::span<std::byte> into, int flags) {
+    return Operation(*this, [=](io_uring_sqe& sqe) { io_uring_prep_recv(&sqe, fd, into.data(), into.size(), flags); });
+}
+inline auto Loop::receive_message(int fd, msghdr* message, int flags) {
+    return Operation(
+        *this, [=](io_uring_sqe& sqe) { io_uring_prep_recvmsg(&sqe, fd, message, static_cast<unsigned>(flags)); });
+}
+inline auto Loop::send(int fd, std::span<const std::byte> from, int flags) {
+    return Operation(*this, [=](io_uring_sqe& sqe) {
+        io_uring_prep_send(&sqe, fd, from.data(), from.size(), flags | MSG_NOSIGNAL);
+    });
+}
+inline auto Loop::send_message(int fd, const msghdr* message, int flags) {
+    return Operation(*this, [=](io_uring_sqe& sqe) {
+        io_uring_prep_sendmsg(&sqe, fd, message, static_cast<unsigned>(flags | MSG_NOSIGNAL));
+    });
+}
+inline auto Loop::accept(int fd, int flags) {
+    return Operation(*this, [=](io_uring_sqe& sqe) { io_uring_prep_accept(&sqe, fd, nullptr, nullptr, flags); });
+}
+inline auto Loop::connect(int fd, const sockaddr* address, socklen_t size_bytes) {
+    return Operation(*this, [=](io_uring_sqe& sqe) { io_uring_prep_connect(&sqe, fd, address, size_bytes); });
+}
+inline auto Loop::poll(int fd, unsigned events) {
+    return Operation(*this, [=](io_uring_sqe& sqe) { io_uring_prep_poll_add(&sqe, fd, events); });
+}
+
+class [[nodiscard]] Sleep final : public Loop::Completion {
+  public:
+    Sleep(Loop& loop, std::chrono::nanoseconds duration)
+        : loop_(loop),
+          duration_{.tv_sec = duration.count() / 1'000'000'000, .tv_nsec = duration.count() % 1'000'000'000} {}
+    bool await_ready() noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> handle);
+    // False when it was cancelled.
+    bool await_resume() const { return result_ != -ECANCELED; }
+    void complete(int32_t result) override {
+        result_ = result;
+        handle_.resume();
+    }
+
+  private:
+    Loop& loop_;
+    __kernel_timespec duration_;
+    std::coroutine_handle<> handle_;
+    int32_t result_ = 0;
+};
+
+inline auto Loop::sleep(std::chrono::nanoseconds duration) {
+    return Sleep(*this, duration);
+}
+
+// A timer that another coroutine of the same loop can end early.
+class Timer {
+  public:
+    explicit Timer(Loop& loop) : loop_(loop) {}
+    // False when cancel() came first. One sleeper at a time.
+    Task<bool> sleep(std::chrono::nanoseconds duration) {
+        TARN_ASSERT(!sleeping_);
+        Sleep sleep(loop_, duration);
+        sleeping_ = &sleep;
+        const bool expired = co_await sleep;
+        sleeping_ = nullptr;
+        co_return expired;
+    }
+    void cancel() {
+        if (sleeping_) loop_.cancel(*sleeping_);
+    }
+
+  private:
+    Loop& loop_;
+    Loop::Completion* sleeping_ = nullptr;
+};
+
+// Lets everything else of this turn go first.
+class [[nodiscard]] Yield final : public Loop::Posted {
+  public:
+    explicit Yield(Loop& loop) : loop_(loop) {}
+    bool await_ready() noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> handle) {
+        handle_ = handle;
+        loop_.post(*this);
+    }
+    void await_resume() noexcept {}
+    void run() override { handle_.resume(); }
+
+  private:
+    Loop& loop_;
+    std::coroutine_handle<> handle_;
+};
+
+// Runs function on another shard's thread and resumes here with its value. A coroutine never changes its thread.
+template <class Function>
+class [[nodiscard]] CallOn final : public Loop::Posted {
+  public:
+    using Value = std::invoke_result_t<Function&>;
+    CallOn(Loop& here, Loop& there, Function function) : here_(here), there_(there), function_(std::move(function)) {}
+    bool await_ready() noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> handle) {
+        handle_ = handle;
+        there_.post(*this);
+    }
+    Value await_resume() { return std::move(*value_); }
+    void run() override {
+        if (value_) return handle_.resume();
+        value_.emplace(function_());
+        here_.post(*this);
+    }
+
+  private:
+    Loop& here_;
+    Loop& there_;
+    Function function_;
+    std::optional<Value> value_;
+    std::coroutine_handle<> handle_;
+};
+
+// Runs a task on another shard to its end and resumes here.
+class [[nodiscard]] AwaitOn final : public Loop::Posted {
+  public:
+    AwaitOn(Loop& here, Loop& there, Task<> task) : here_(here), there_(there), task_(std::move(task)) {}
+    bool await_ready() noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> handle) {
+        handle_ = handle;
+        there_.post(*this);
+    }
+    void await_resume() noexcept {}
+    void run() override {
+        if (done_) return handle_.resume();
+        there_.spawn(await(*this));
+    }
+
+  private:
+    static Task<> await(AwaitOn& self) {
+        co_await std::move(self.task_);
+        self.task_ = Task<>();  // its frame ends on the thread it ran on
+        self.done_ = true;
+        self.here_.post(self);
+    }
+
+    Loop& here_;
+    Loop& there_;
+    Task<> task_;
+    std::coroutine_handle<> handle_;
+    bool done_ = false;
+};
+
+template <class T>
+T Loop::run_until_done(Task<T> task) {
+    std::optional<T> value;
+    bool done = false;
+    struct Run {
+        static Task<> await(Task<T> task, std::optional<T>& value, bool& done) {
+            value.emplace(co_await std::move(task));
+            done = true;
+        }
+    };
+    attach();
+    spawn(Run::await(std::move(task), value, done));
+    while (!done) turn();
+    return std::move(*value);
+}
+
+template <>
+inline void Loop::run_until_done(Task<void> task) {
+    struct Run {
+        static Task<bool> await(Task<> task) {
+            co_await std::move(task);
+            co_return true;
+        }
+    };
+    run_until_done(Run::await(std::move(task)));
+}
+
+}  // namespace tarn
