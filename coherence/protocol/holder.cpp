@@ -255,8 +255,9 @@ void Holder::complete(PageId page, Holding& holding, Actions& actions) {
     holding.unconfirmed = false;
     holding.done_due = true;
     holding.done_id = awaited.request_id;
-    // Whoever had the page before us keeps it now; what we kept is older.
-    forget_kept(page, holding, actions);
+    // An owner's bytes are newer than what it kept, and will be kept or sent home in turn. A reader's may be dropped
+    // while what it kept is still on its way home.
+    if (awaited.grants_exclusive) forget_kept(page, holding, actions);
     if (!holding.blank) actions.set_access(page, holding.frame, holding.ownership);
     wake_waiters(page, holding, actions);
     if (holding.unserved_count == 0) send_done(page, holding, actions);
@@ -328,7 +329,7 @@ void Holder::check(const Holding& holding) const {
     TARN_ASSERT(holding.frame == no_frame || holding.tenure > 0);
     TARN_ASSERT(!holding.evicting || holding.frame != no_frame);
     TARN_ASSERT(!holding.quiescing || holding.frame != no_frame);
-    TARN_ASSERT(holding.frame == no_frame || holding.kept_frame == no_frame);
+    TARN_ASSERT(holding.ownership != Ownership::exclusive || holding.kept_frame == no_frame);
     TARN_ASSERT(holding.waiters.empty() || holding.spare != no_frame || holding.awaited.request_id != 0 ||
                 holding.blank);
 }

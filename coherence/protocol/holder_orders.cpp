@@ -107,6 +107,7 @@ void Holder::serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions
             serve_drop(page, holding, order, dirty, actions);
         else
             serve_move(page, holding, order, dirty, actions);
+        dirty = 0;  // it went home with the order
         while (serve_without_frame(page, holding, actions)) {
         }
     }
@@ -151,7 +152,9 @@ void Holder::serve_move(PageId page, Holding& holding, const Successor& order, D
         keep(page, holding, order.tenure, last_before(order.tenure), actions);
         return;
     }
-    // The dirty mask stays until `free` says that home has the bytes: this host is their anchor.
+    // This host is the anchor now: its eviction is refused until the home copy is applied, and a flush counts that
+    // copy.
+    actions.about_frame(Action::Kind::clear_dirty, page, holding.frame);
     end_write_backs(page, holding, actions);
     holding.ownership = Ownership::shared;
     holding.tenure = order.tenure;
@@ -265,11 +268,7 @@ void Holder::on_written_back(const Event& event, Holding& holding, Actions& acti
 }
 
 void Holder::on_free(const Event& event, Holding& holding, Actions& actions) {
-    const Tenure tenure = event.message.tenure;
-    if (holding.kept_order <= tenure) forget_kept(event.page, holding, actions);
-    // The anchor of this order: home has its bytes now.
-    if (holding.ownership == Ownership::shared && holding.tenure == tenure)
-        actions.about_frame(Action::Kind::clear_dirty, event.page, holding.frame);
+    if (holding.kept_order <= event.message.tenure) forget_kept(event.page, holding, actions);
 }
 
 }  // namespace tarn::protocol

@@ -1,8 +1,8 @@
 // Holder: recall, and what is said over a new link.
 //
 // A hello names a page that is held or kept; the request that waits for it, if any, is simply sent again after it, and
-// home ignores what it knows. flag_shared, flag_exclusive: tenure is the frame's. None of them: only kept bytes are
-// here. flag_evicting: request_id is the eviction's.
+// home ignores what it knows. flag_shared, flag_exclusive: tenure is the frame's. flag_evicting: request_id is the
+// eviction's. flag_bytes: kept bytes are here, beside a frame or alone.
 #include <algorithm>
 
 #include "coherence/protocol/holder.hpp"
@@ -10,8 +10,8 @@
 
 namespace tarn::protocol {
 
-// Nothing below the floor is obeyed any more, and what was received for the waiting request is forgotten: the request
-// itself stands.
+// Nothing below the floor is obeyed any more, and a grant below it is forgotten; what else was received counts only for
+// a grant of its own tenure (hear). The request itself stands.
 void Holder::raise_floor(Holding& holding, Tenure floor) {
     holding.floor = std::max(holding.floor, floor);
     Awaited& awaited = holding.awaited;
@@ -19,11 +19,6 @@ void Holder::raise_floor(Holding& holding, Tenure floor) {
         awaited.granted = 0;
         awaited.ackers = 0;
         awaited.needs_bytes = false;
-    }
-    if (awaited.heard_tenure < holding.floor) {
-        awaited.heard_tenure = 0;
-        awaited.heard = 0;
-        awaited.has_bytes = false;
     }
     successors_.remove_if(holding.successors, [&](const Successor& order) { return order.tenure < holding.floor; });
 }
@@ -105,6 +100,7 @@ void Holder::send_hello(PageId page, const Holding& holding, Actions& actions) c
     Message hello = to_home(MessageKind::hello, page, holding);
     if (holding.ownership == Ownership::shared) hello.flags |= flag_shared;
     if (holding.ownership == Ownership::exclusive) hello.flags |= flag_exclusive;
+    if (holding.kept_frame != no_frame) hello.flags |= flag_bytes;
     if (holding.evicting) {
         hello.flags |= flag_evicting;
         hello.request_id = holding.evict_id;

@@ -185,7 +185,9 @@ void Home::order_exclusive(PageId page, Claim& claim, Request& request, Actions&
     const bool wants_bytes = request.kind == MessageKind::get_exclusive && !has_current_copy;
     HostId anchor = claim.anchor != no_host ? claim.anchor : copy_source(claim);
     if (anchor == request.requester) anchor = no_host;
+    const bool home_is_current = claim.home_has_bytes();
     request.tenure = ++claim.tenure;
+    if (home_is_current) claim.applied = std::max(claim.applied, last_before(claim.tenure));
     // Every holder answers the requester, also when no bytes are wanted: until then it may read what it has.
     request.ackers = (claim.readers | set_of(claim.owner)) & ~set_of(request.requester);
     request.keeper = claim.owner != no_host ? claim.owner : anchor;

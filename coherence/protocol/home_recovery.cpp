@@ -171,7 +171,7 @@ void Home::on_hello(const Event& event, Actions& actions) {
             if (claim.owner != no_host) claim.keepers |= set_of(claim.owner);
             claim.owner = message.from;
         }
-        if (!holds) claim.keepers |= set_of(message.from);
+        if (message.has(flag_bytes)) claim.keepers |= set_of(message.from);
         return;
     }
     Claim* claim = claims_.find(message.page);

@@ -62,10 +62,10 @@ enum class MessageKind : uint8_t {
 };
 
 enum MessageFlag : uint8_t {
-    flag_payload = 1 << 0,    // a page follows
-    flag_zero = 1 << 1,       // the page is all zeros: nothing follows, the receiver clears the frame
-    flag_anchor = 1 << 2,     // drop: home lacks the bytes and wants an answer of its own
-    flag_bytes = 1 << 3,      // drop, move: the requester wants the bytes, not only an acknowledgement
+    flag_payload = 1 << 0,  // a page follows
+    flag_zero = 1 << 1,     // the page is all zeros: nothing follows, the receiver clears the frame
+    flag_anchor = 1 << 2,   // drop: home lacks the bytes and wants an answer of its own
+    flag_bytes = 1 << 3,    // drop, move: the requester wants the bytes, not only an acknowledgement; hello: kept ones
     flag_exclusive = 1 << 4,  // grant, hello: Exclusive, not Shared
     flag_shared = 1 << 5,     // hello: the sender holds the page Shared
     flag_evicting = 1 << 6,   // hello: an eviction of it is unanswered

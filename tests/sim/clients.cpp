@@ -82,13 +82,31 @@ void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
     Operation& operation = host.clients[client_index].operation;
     Frame& frame = host.memory.frames[frame_id];
     require(frame.used && frame.page == operation.page, "the frame of an operation was taken away");
-    if (operation.kind == Operation::Kind::read) return truth_.check_read(operation.page, frame.content);
     const HostId home = ranges_.find(operation.page).home;
+    if (operation.kind == Operation::Kind::read) {
+        truth_.check_read(operation.page, frame.content);
+        if (!is_secure(host, operation.page)) return;
+        // After a crash the checks begin anew with what was found.
+        return truth_.secure(operation.page,
+                             {host.id, host.incarnation, home, incarnation_of(home), verifier_of(operation.page)});
+    }
     hear_own_home(host, operation.page.volume());
     const protocol::Verifier noted = host.memory.flush_requester.wrote(operation.page.volume(), home);
-    truth_.write(operation.page, frame.content, operation.mask,
-                 {host.id, host.incarnation, home, incarnation_of(home), noted});
+    // The home that this host has met: a restart it does not know of yet may take the write.
+    const Incarnation met = home == host.id ? host.incarnation : host.memory.met[home];
+    truth_.write(operation.page, frame.content, operation.mask, {host.id, host.incarnation, home, met, noted});
     frame.dirty |= operation.mask;
+}
+
+// Whether home knows this host as the one that has the bytes.
+bool Cluster::is_secure(const SimHost& host, PageId page) const {
+    const SimHost& home = hosts_[ranges_.find(page).home];
+    if (!home.is_up || !home.memory.recovered) return false;
+    const protocol::Claim* claim = home.stripe_of(page).home().find(page);
+    const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
+    return claim != nullptr && holding != nullptr && !claim->resolving && claim->copies.empty() &&
+           claim->tenure == holding->tenure && !holding->unconfirmed &&
+           (claim->owner == host.id || claim->anchor == host.id);
 }
 
 void Cluster::hear_own_home(SimHost& host, VolumeId volume) {

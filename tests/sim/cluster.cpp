@@ -313,7 +313,7 @@ void Cluster::deliver(const Task& task) {
     }
     if (message.kind == protocol::MessageKind::hello) {
         const auto stored = host.store.find(message.page);
-        event.stored_tenure = stored == host.store.end() ? 0 : stored->second.tenure;
+        event.stored_tenure = stored == host.store.end() ? 0 : stored->second.position.tenure;
     }
     step(host, event);
 }

@@ -113,6 +113,7 @@ class Cluster : public Truth::World {
     void start_operation(SimHost& host, uint32_t client);
     void access_or_wait(SimHost& host, uint32_t client);
     void access(SimHost& host, uint32_t client, FrameId frame);
+    bool is_secure(const SimHost& host, PageId page) const;
     static void hear_own_home(SimHost& host, VolumeId volume);
     void leave_latch(SimHost& host, const Task& task);
     void serve(SimHost& host, const Task& task);

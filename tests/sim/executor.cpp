@@ -80,8 +80,9 @@ void Cluster::perform(SimHost& host, const Action& action) {
         case Action::Kind::mark_dirty: frame->dirty = all_sectors; break;
         case Action::Kind::release_frame: memory.release(action.frame); break;
         case Action::Kind::apply_copy:
-            require(memory.home_bytes[action.page].tenure <= action.tenure, "home's bytes go back");
-            memory.home_bytes[action.page] = {frame->content, action.tenure};
+            require(memory.home_bytes[action.page].position < protocol::Position{action.tenure, action.sequence},
+                    "home's bytes go back");
+            memory.home_bytes[action.page] = {frame->content, {action.tenure, action.sequence}};
             if (!action.borrowed) memory.release(action.frame);
             break;
         case Action::Kind::holder_added: memory.flush_home.holder_added(action.page, action.to); break;
@@ -153,7 +154,7 @@ void Cluster::start_store_flush(SimHost& host, VolumeId volume, uint64_t ticket)
 void Cluster::finish_store_flush(SimHost& host, const Task& task) {
     for (const auto& [page, bytes] : task.bytes) {
         Bytes& stored = host.store[page];
-        if (stored.tenure <= bytes.tenure) stored = bytes;
+        if (stored.position < bytes.position) stored = bytes;
     }
     protocol::FlushActions actions;
     const VolumeId volume = task.page.volume();

@@ -12,7 +12,7 @@ namespace tarn::sim {
 namespace {
 
 constexpr const char* usage =
-    "usage: tarn_sim [--seeds COUNT] [--from SEED] [--seed SEED] [--faults none|all] [--trace]\n";
+    "usage: tarn_sim [--seeds COUNT] [--from SEED] [--seed SEED] [--faults none|all] [--trace] [--stop-at-first]\n";
 constexpr uint64_t big_run = 5000;      // from here on every race must have been reached
 constexpr uint64_t replay_every = 100;  // one seed in so many runs twice, and must run equally
 
@@ -21,11 +21,16 @@ struct Options {
     uint64_t count = 100;
     bool with_faults = true;
     bool traces = false;
+    uint64_t failed_max = 10;
 };
 
 bool parse(int argc, char** argv, Options& options) {
     for (int index = 1; index < argc; ++index) {
         const std::string name = argv[index];
+        if (name == "--stop-at-first") {
+            options.failed_max = 1;
+            continue;
+        }
         if (name == "--trace") {
             options.traces = true;
             continue;
@@ -72,7 +77,7 @@ int run(const Options& options) {
                         static_cast<unsigned long long>(seed), failure.what(), static_cast<unsigned long long>(seed),
                         options.with_faults ? "" : " --faults none");
             if (options.traces) cluster.describe();
-            if (++failed == 10) break;
+            if (++failed == options.failed_max) break;
         }
         events += cluster.event_count();
         coverage.add(cluster.coverage());

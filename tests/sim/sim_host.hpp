@@ -53,7 +53,7 @@ struct Client {
 
 struct Bytes {
     Content content;
-    Tenure tenure = 0;
+    protocol::Position position;
 };
 
 struct HostMemory {

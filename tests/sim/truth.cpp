@@ -7,27 +7,42 @@
 namespace tarn::sim {
 
 bool Truth::may_be_lost(const Version& version) const {
+    if (version.content.version == 0) return false;
     const WriteOrigin& origin = version.origin;
     return world_.incarnation_of(origin.writer) != origin.writer_incarnation ||
            world_.incarnation_of(origin.home) != origin.home_incarnation;
 }
 
+std::string Truth::describe(PageId page_id, const Content& found) const {
+    std::string text = "; page " + std::to_string(page_id.volume()) + "." + std::to_string(page_id.number()) +
+                       " found version " + std::to_string(found.version) + ", flushed " +
+                       std::to_string(pages_.at(page_id).flushed) + "; versions";
+    for (const Version& version : pages_.at(page_id).log)
+        text += " " + std::to_string(version.content.version) + " (host " + std::to_string(version.origin.writer) +
+                "." + std::to_string(version.origin.writer_incarnation) + " home " +
+                std::to_string(version.origin.home) + "." + std::to_string(version.origin.home_incarnation) + ")";
+    return text;
+}
+
 void Truth::check_read(PageId page_id, const Content& content) {
     Page& page = pages_[page_id];
+    const auto require_here = [&](bool holds, const char* what) {
+        if (!holds) throw Failure(what + describe(page_id, content));
+    };
     if (page.log.back().content.version != content.version) {
-        require(content.version != ~uint64_t{0}, "C5: a frame without bytes was read");
+        require_here(content.version != ~uint64_t{0}, "C5: a frame without bytes was read");
         while (page.log.back().content.version > content.version) {
             const Version& lost = page.log.back();
-            require(lost.content.version > page.flushed, "D1: a flushed write is lost");
-            require(may_be_lost(lost), "I2, D3: not the latest write, and the host and home of the latest live");
-            require(lost.origin.noted != world_.verifier_of(page_id),
-                    "D4: a write is lost and the verifier did not change");
+            require_here(lost.content.version > page.flushed, "D1: a flushed write is lost");
+            require_here(may_be_lost(lost), "I2, D3: not the latest write, and the host and home of the latest live");
+            require_here(lost.origin.noted != world_.verifier_of(page_id),
+                         "D4: a write is lost and the verifier did not change");
             coverage_.reached(Sometimes::write_lost);
             page.log.pop_back();
         }
-        require(page.log.back().content.version == content.version, "I2: a lost write came back");
+        require_here(page.log.back().content.version == content.version, "I2: a lost write came back");
     }
-    require(page.log.back().content == content, "I2: the sectors of a page are of different versions");
+    require_here(page.log.back().content == content, "I2: the sectors of a page are of different versions");
 }
 
 void Truth::write(PageId page_id, Content& content, DirtyMask mask, const WriteOrigin& origin) {
@@ -40,6 +55,11 @@ void Truth::write(PageId page_id, Content& content, DirtyMask mask, const WriteO
     page.log.push_back({content, origin});
 }
 
+void Truth::secure(PageId page_id, const WriteOrigin& holder) {
+    Version& latest = pages_[page_id].log.back();
+    if (may_be_lost(latest)) latest.origin = holder;
+}
+
 Truth::Cover Truth::cover_of(VolumeId volume) const {
     Cover cover;
     for (const auto& [page_id, page] : pages_) {
@@ -47,7 +67,7 @@ Truth::Cover Truth::cover_of(VolumeId volume) const {
         // What a crash before this flush took, or may still take, is not for the flush to save.
         uint64_t replied = 0;
         for (const Version& version : page.log)
-            if (version.content.version != 0 && !may_be_lost(version)) replied = version.content.version;
+            if (!may_be_lost(version)) replied = version.content.version;
         if (replied != 0) cover.emplace_back(page_id, replied);
     }
     return cover;

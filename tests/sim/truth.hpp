@@ -9,6 +9,8 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "coherence/protocol/flush.hpp"
@@ -46,6 +48,10 @@ class Truth {
     // Changes the content of the frame. Its reply is sent at once.
     void write(PageId page, Content& content, DirtyMask mask, const WriteOrigin& origin);
 
+    // The latest version is held by a host that its home knows as owner or anchor: only the end of these two can take
+    // it.
+    void secure(PageId page, const WriteOrigin& holder);
+
     // What a flush that starts now has to cover at least; and that it succeeded.
     using Cover = std::vector<std::pair<PageId, uint64_t>>;
     Cover cover_of(VolumeId volume) const;
@@ -61,6 +67,7 @@ class Truth {
         uint64_t flushed = 0;                 // may not go back below this version
     };
 
+    std::string describe(PageId page, const Content& found) const;
     bool may_be_lost(const Version& version) const;
 
     const World& world_;
