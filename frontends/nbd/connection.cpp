@@ -1,0 +1,378 @@
+#include "frontends/nbd/connection.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "utils/assert.hpp"
+#include "utils/log.hpp"
+
+namespace tarn::nbd {
+
+Connection::Connection(Workspace& workspace, Volumes& volumes, UniqueFd socket, std::string peer)
+    : workspace_(workspace),
+      volumes_(volumes),
+      socket_(std::move(socket)),
+      peer_(std::move(peer)),
+      budget_{.parent = &workspace.budget} {}
+
+Connection::~Connection() {
+    TARN_ASSERT(!send_posted_ && tasks_ == 0);
+}
+
+Task<> Connection::serve() {
+    const Result<> negotiated = co_await negotiate();
+    if (negotiated)
+        co_await transmit();
+    else if (negotiated.error().code != Errc::closed)
+        log::warning("nbd: {} refused: {}", peer_, log::describe(negotiated.error()));
+    if (!negotiated) broken_ = true;
+    co_await say_farewell();
+    socket_.reset();
+    volume_.reset();
+}
+
+// Answers what is in flight. A client that does not take its answers has farewell_time_max for them.
+Task<> Connection::say_farewell() {
+    leaving_ = true;
+    incoming_.reset();  // half a write has no effect
+    while (tasks_ > 0) co_await progress_.wait();
+    Timer timer(workspace_.loop);
+    Gate timers;
+    timers.spawn(limit_time(timer, farewell_time_max));
+    while (send_posted_ || send_blocked_ || (!queue_.empty() && !broken_)) co_await progress_.wait();
+    timer.cancel();
+    co_await timers.close();
+    co_await gate_.close();
+}
+
+void Connection::stop() {
+    leaving_ = true;
+    ::shutdown(socket_.get(), SHUT_RD);  // wakes who waits for bytes
+    progress_.notify_all();
+}
+
+// The client is gone, or does not take its replies: nothing more goes out.
+void Connection::break_off() {
+    leaving_ = true;
+    broken_ = true;
+    ::shutdown(socket_.get(), SHUT_RDWR);
+    progress_.notify_all();
+}
+
+Task<> Connection::limit_time(Timer& timer, std::chrono::nanoseconds time) {
+    if (co_await timer.sleep(time)) break_off();
+}
+
+bool Connection::congested() const {
+    return send_blocked_ || tasks_ >= tasks_max || budget_.held_bytes >= held_bytes_max ||
+           (workspace_.budget.held_bytes >= Workspace::held_bytes_max && budget_.held_bytes > 0);
+}
+
+Task<> Connection::transmit() {
+    while (!leaving_) {
+        if (congested()) {
+            co_await progress_.wait();
+        } else if (carry_may_serve_) {
+            serve_carried();
+        } else {
+            const Result<size_t> readable = co_await workspace_.loop.poll(socket_.get(), POLLIN);
+            if (!readable) break;
+            if (!leaving_) receive_and_serve();
+        }
+    }
+}
+
+// One receive for each turn, so that no client keeps the others waiting.
+void Connection::receive_and_serve() {
+    const std::span<std::byte> received = workspace_.received;
+    TARN_ASSERT(carry_.size() < request_size);
+    std::copy(carry_.begin(), carry_.end(), received.begin());
+
+    std::array<iovec, 2> vectors;
+    msghdr message{};
+    message.msg_iov = vectors.data();
+    const auto add = [&](std::span<std::byte> into) { vectors[message.msg_iovlen++] = {into.data(), into.size()}; };
+    std::span<std::byte> payload;
+    if (incoming_) add(payload = incoming_->payload.bytes().subspan(incoming_->received_bytes));
+    add(received.subspan(carry_.size()));
+    const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (count <= 0) {
+        leaving_ = true;
+        if (count < 0) broken_ = true;
+        return;
+    }
+    const size_t payload_bytes = std::min(static_cast<size_t>(count), payload.size());
+    const std::span<std::byte> bytes = received.first(carry_.size() + static_cast<size_t>(count) - payload_bytes);
+    if (incoming_) take_payload(payload_bytes);
+    const size_t taken = serve_received(bytes);
+    carry_.assign(bytes.begin() + static_cast<ptrdiff_t>(taken), bytes.end());
+    send();
+    settle_carry();
+}
+
+void Connection::serve_carried() {
+    const size_t taken = serve_received(carry_);
+    carry_.erase(carry_.begin(), carry_.begin() + static_cast<ptrdiff_t>(taken));
+    send();
+    settle_carry();
+}
+
+void Connection::settle_carry() {
+    carry_may_serve_ = carry_.size() >= request_size;
+    if (carry_.empty()) carry_.shrink_to_fit();
+}
+
+void Connection::take_payload(size_t size_bytes) {
+    incoming_->received_bytes += size_bytes;
+    if (incoming_->received_bytes < incoming_->payload.size()) return;
+    Incoming complete = std::move(*incoming_);
+    incoming_.reset();
+    const std::span<const std::byte> payload = complete.payload.bytes();
+    on_write(complete.request, payload, std::move(complete.payload));
+}
+
+// Serves the whole requests at the front of bytes and returns their size. Stops early when congested.
+size_t Connection::serve_received(std::span<const std::byte> bytes) {
+    size_t taken = 0;
+    while (!leaving_ && !congested()) {
+        std::span<const std::byte> rest = bytes.subspan(taken);
+        if (skip_bytes_ > 0) {
+            const size_t skipped = static_cast<size_t>(std::min<uint64_t>(skip_bytes_, rest.size()));
+            skip_bytes_ -= skipped;
+            taken += skipped;
+            rest = rest.subspan(skipped);
+        }
+        if (rest.size() < request_size) break;
+        const Result<Request> request = decode_request(rest.first<request_size>());
+        if (!request) {
+            log::warning("nbd: {} closed: {}", peer_, log::describe(request.error()));
+            leaving_ = true;
+            break;
+        }
+        taken += request_size;
+        rest = rest.subspan(request_size);
+        const Errno error = check(*request, export_);
+        if (error != Errno::none) {
+            if (request->command == Command::write) skip_bytes_ = request->size_bytes;
+            status(*request, error);
+        } else if (request->command == Command::read) {
+            on_read(*request);
+        } else if (request->command == Command::write) {
+            taken += begin_write(*request, rest);
+        } else {
+            on_other(*request);
+        }
+        if (workspace_.batch.full()) send();
+    }
+    return taken;
+}
+
+// Returns how many bytes of the payload were there.
+size_t Connection::begin_write(const Request& request, std::span<const std::byte> bytes) {
+    if (bytes.size() >= request.size_bytes) {
+        on_write(request, bytes.first(request.size_bytes), {});
+        return request.size_bytes;
+    }
+    incoming_.emplace(Incoming{request, Buffer(budget_, request.size_bytes), bytes.size()});
+    std::copy(bytes.begin(), bytes.end(), incoming_->payload.bytes().begin());
+    return bytes.size();
+}
+
+void Connection::on_read(const Request& request) {
+    ReplyBatch& batch = workspace_.batch;
+    if (request.size_bytes == 0) return status(request, Errno::none);
+    if (request.size_bytes <= ReplyBatch::read_size_max) {
+        if (!batch.has_room_for(request.size_bytes / page_size + 2)) send();
+        const size_t pins_before = batch.pins().size();
+        if (volume_->try_pin(request.offset_bytes, request.size_bytes, batch.pins()))
+            return batch.add_read(request, pins_before, export_.structured);
+    }
+    start(read_later(request));
+}
+
+// owned is empty, or holds the payload.
+void Connection::on_write(const Request& request, std::span<const std::byte> payload, Buffer owned) {
+    bool written = volume_->try_write(request.offset_bytes, payload);
+    if (!written && unpinned()) written = volume_->try_write(request.offset_bytes, payload);
+    if (written) {
+        if (request.has(request_fua)) return start(flush_later(request));
+        return status(request, Errno::none);
+    }
+    if (owned.empty()) {
+        owned = Buffer(budget_, payload.size());
+        std::copy(payload.begin(), payload.end(), owned.bytes().begin());
+    }
+    start(write_later(request, std::move(owned)));
+}
+
+// A write waits for pins, and ours may be the ones: then the batch goes out now.
+bool Connection::unpinned() {
+    if (workspace_.batch.pins().empty()) return false;
+    send();
+    return true;
+}
+
+void Connection::on_other(const Request& request) {
+    unpinned();
+    switch (request.command) {
+        case Command::disconnect: leaving_ = true; return;
+        case Command::flush: return start(flush_later(request));
+        case Command::trim:
+        case Command::write_zeroes: return start(zero_later(request));
+        case Command::cache: return start(prefetch_later(request));
+        case Command::block_status: return start(block_status_later(request));
+        case Command::read:
+        case Command::write: break;
+    }
+    TARN_ASSERT(false);
+}
+
+void Connection::status(const Request& request, Errno error) {
+    ReplyBatch& batch = workspace_.batch;
+    if (!batch.has_room_for(0)) send();
+    batch.add_status(request, error, export_.structured);
+}
+
+void Connection::start(Task<> task) {
+    ++tasks_;
+    gate_.spawn(std::move(task));
+}
+
+Task<> Connection::read_later(Request request) {
+    Buffer data(budget_, request.size_bytes);
+    const Result<> read = co_await volume_->read(request.offset_bytes, data.bytes());
+    if (!read) co_return finish(request, to_errno(read.error()));
+    finish(encode_read(request, export_.structured), std::move(data));
+}
+
+Task<> Connection::write_later(Request request, Buffer payload) {
+    const Result<> written = co_await volume_->write(request.offset_bytes, payload.bytes());
+    Errno error = written ? Errno::none : to_errno(written.error());
+    if (error == Errno::none && request.has(request_fua)) error = co_await flush_volume();
+    finish(request, error);
+}
+
+Task<> Connection::flush_later(Request request) {
+    const Errno error = co_await flush_volume();
+    finish(request, error);
+}
+
+Task<> Connection::zero_later(Request request) {
+    // A trim's contents are undefined by the text; here they read as zeros (CONTRACT.md §1).
+    const bool keep_space = request.has(request_no_hole);
+    const Result<> zeroed = co_await volume_->zero(request.offset_bytes, request.size_bytes, keep_space);
+    Errno error = zeroed ? Errno::none : to_errno(zeroed.error());
+    if (error == Errno::none && request.has(request_fua)) error = co_await flush_volume();
+    finish(request, error);
+}
+
+Task<> Connection::prefetch_later(Request request) {
+    const Result<> fetched = co_await volume_->prefetch(request.offset_bytes, request.size_bytes);
+    finish(request, fetched ? Errno::none : to_errno(fetched.error()));
+}
+
+Task<> Connection::block_status_later(Request request) {
+    const Result<std::vector<Extent>> extents = co_await volume_->extents(request.offset_bytes, request.size_bytes);
+    if (!extents) co_return finish(request, to_errno(extents.error()));
+    const std::vector<std::byte> encoded = encode_extents(request, *extents);
+    Buffer payload(budget_, encoded.size());
+    std::copy(encoded.begin(), encoded.end(), payload.bytes().begin());
+    finish(encode_block_status(request, static_cast<uint32_t>(encoded.size())), std::move(payload));
+}
+
+// Once a flush failed for good, writes it covered may be lost: no later flush of this client may succeed (CONTRACT.md
+// §3). A host that cannot be reached has lost nothing yet.
+Task<Errno> Connection::flush_volume() {
+    const Result<> flushed = co_await volume_->flush();
+    if (!flushed) {
+        const Errc code = flushed.error().code;
+        if (code != Errc::unavailable && code != Errc::cancelled) flush_failed_ = true;
+        co_return to_errno(flushed.error());
+    }
+    co_return flush_failed_ ? Errno::io : Errno::none;
+}
+
+void Connection::finish(const Request& request, Errno error) {
+    finish(encode_status(request, error, export_.structured), {});
+}
+
+// Called at the end of a task: what several tasks finish in one turn goes out in one send. Nothing else happens here,
+// because a task may end in the middle of another connection's work with the workspace.
+void Connection::finish(const ReplyHeader& header, Buffer payload) {
+    --tasks_;
+    queue_.push(header, std::move(payload));
+    if (!send_posted_) {
+        send_posted_ = true;
+        workspace_.loop.post(*this);
+    }
+}
+
+void Connection::run() {
+    send_posted_ = false;
+    send();
+    progress_.notify_all();
+}
+
+// Sends what is queued and the batch. Afterwards the batch is empty and nothing is pinned.
+void Connection::send() {
+    ReplyBatch& batch = workspace_.batch;
+    bool blocked = send_blocked_ || !send_queue();
+    size_t sent_bytes = 0;
+    if (!blocked && !batch.empty()) blocked = !send_gathered(batch.vectors(), sent_bytes);
+    if (!broken_) queue_.push_copy(budget_, batch.vectors(), sent_bytes);
+    if (!batch.pins().empty()) volume_->unpin(batch.pins());
+    batch.clear();
+    if (broken_) queue_.clear();
+    if (blocked && !send_blocked_ && !broken_) {
+        send_blocked_ = true;
+        gate_.spawn(drain());
+    }
+}
+
+// True when the socket took it all.
+bool Connection::send_queue() {
+    std::vector<iovec>& vectors = workspace_.vectors;
+    while (!queue_.empty()) {
+        vectors.clear();
+        queue_.gather(vectors, ReplyBatch::vectors_max);
+        size_t sent_bytes = 0;
+        const bool all = send_gathered(vectors, sent_bytes);
+        queue_.consume(sent_bytes);
+        if (!all) return false;
+    }
+    return true;
+}
+
+bool Connection::send_gathered(std::span<const iovec> vectors, size_t& sent_bytes) {
+    if (broken_) return false;
+    size_t size_bytes = 0;
+    for (const iovec& vector : vectors) size_bytes += vector.iov_len;
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(vectors.data());
+    message.msg_iovlen = vectors.size();
+    const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count < 0 && errno != EAGAIN && errno != EINTR) {
+        broken_ = true;
+        return false;
+    }
+    sent_bytes = count > 0 ? static_cast<size_t>(count) : 0;
+    return sent_bytes == size_bytes;
+}
+
+// Runs while the socket is full; meanwhile no request is read.
+Task<> Connection::drain() {
+    while (!broken_ && !send_queue()) {
+        const Result<size_t> writable = co_await workspace_.loop.poll(socket_.get(), POLLOUT);
+        if (!writable) broken_ = true;
+    }
+    send_blocked_ = false;
+    if (broken_) queue_.clear();
+    progress_.notify_all();
+}
+
+}  // namespace tarn::nbd

@@ -1,0 +1,137 @@
+// Connection: one NBD client on one shard, from its greeting to its end.
+//
+// A wake-up receives all there is into the shard's one buffer, serves each request in it where it lies, and answers
+// with one gathered send that points into frames; pins end right after that system call. What misses the hot path
+// becomes a task and is answered when it is done, in any order. An idle connection therefore owns no buffer.
+//
+// Bounded: tasks, and bytes held for requests and replies. At a bound, and while the socket takes no replies, the
+// connection stops reading; it never grows and holds up nobody else. A write takes effect only when all of it came.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frontends/nbd/buffer.hpp"
+#include "frontends/nbd/handshake.hpp"
+#include "frontends/nbd/out_queue.hpp"
+#include "frontends/nbd/reply.hpp"
+#include "frontends/nbd/request.hpp"
+#include "frontends/volumes.hpp"
+#include "utils/loop.hpp"
+#include "utils/sync.hpp"
+#include "utils/unique_fd.hpp"
+
+namespace tarn::nbd {
+
+// What the connections of one shard share: between two waits, one of them uses it.
+struct Workspace {
+    static constexpr size_t receive_size_bytes = 256 * 1024;
+    // Beyond this, a connection that holds something already waits.
+    static constexpr size_t held_bytes_max = 256 * 1024 * 1024;
+
+    explicit Workspace(Loop& shard) : loop(shard), received(receive_size_bytes) {}
+
+    Loop& loop;
+    std::vector<std::byte> received;
+    ReplyBatch batch;
+    std::vector<iovec> vectors;
+    Budget budget;
+};
+
+class Connection final : Loop::Posted {
+  public:
+    static constexpr std::chrono::seconds handshake_time_max{30};
+    static constexpr std::chrono::seconds farewell_time_max{5};  // for the client to take its last replies
+    static constexpr size_t tasks_max = 256;
+    static constexpr size_t held_bytes_max = 64 * 1024 * 1024;
+    static_assert(held_bytes_max >= payload_size_max, "the largest request fits");
+
+    Connection(Workspace& workspace, Volumes& volumes, UniqueFd socket, std::string peer);
+    Connection(const Connection&) = delete;
+    ~Connection();
+
+    // Returns when the client is gone and nothing is in flight.
+    Task<> serve();
+    // Reads no further request, answers those in flight, then ends.
+    void stop();
+
+  private:
+    struct Incoming {  // a write whose payload is still on its way
+        Request request;
+        Buffer payload;
+        size_t received_bytes;
+    };
+
+    // Negotiation (negotiate.cpp).
+    Task<Result<>> negotiate();
+    Task<Result<>> converse(Handshake& handshake);
+    Task<> answer(Handshake& handshake);
+    Task<> answer_names(Handshake& handshake);
+    Task<Result<VolumeEntry>> find(const std::string& name);
+    Task<> refuse(Handshake& handshake, Error error);
+    Task<Result<>> send_all(std::span<const std::byte> bytes);
+    Task<> limit_time(Timer& timer, std::chrono::nanoseconds time);
+
+    // Transmission.
+    Task<> transmit();
+    Task<> say_farewell();
+    void receive_and_serve();
+    void serve_carried();
+    void settle_carry();
+    void take_payload(size_t size_bytes);
+    size_t serve_received(std::span<const std::byte> bytes);
+    size_t begin_write(const Request& request, std::span<const std::byte> bytes);
+    bool congested() const;
+
+    void on_read(const Request& request);
+    void on_write(const Request& request, std::span<const std::byte> payload, Buffer owned);
+    bool unpinned();
+    void on_other(const Request& request);
+    void status(const Request& request, Errno error);
+
+    void start(Task<> task);
+    Task<> read_later(Request request);
+    Task<> write_later(Request request, Buffer payload);
+    Task<> flush_later(Request request);
+    Task<> zero_later(Request request);
+    Task<> prefetch_later(Request request);
+    Task<> block_status_later(Request request);
+    Task<Errno> flush_volume();
+    void finish(const Request& request, Errno error);
+    void finish(const ReplyHeader& header, Buffer payload);
+
+    // Sending.
+    void run() override;  // at the end of a turn in which tasks finished
+    void send();
+    bool send_queue();
+    bool send_gathered(std::span<const iovec> vectors, size_t& sent_bytes);
+    Task<> drain();
+    void break_off();
+
+    Workspace& workspace_;
+    Volumes& volumes_;
+    UniqueFd socket_;
+    std::string peer_;
+
+    Export export_;
+    std::shared_ptr<Volume> volume_;
+    std::vector<std::byte> carry_;  // received and not served yet
+    bool carry_may_serve_ = false;  // it may hold whole requests
+    std::optional<Incoming> incoming_;
+    uint64_t skip_bytes_ = 0;  // payload of a refused write
+
+    Budget budget_;
+    OutQueue queue_;
+    bool send_blocked_ = false;  // drain() runs
+    bool send_posted_ = false;
+    bool leaving_ = false;  // no more requests
+    bool broken_ = false;   // no more replies either
+    bool flush_failed_ = false;
+    size_t tasks_ = 0;
+    Event progress_;
+    Gate gate_;
+};
+
+}  // namespace tarn::nbd

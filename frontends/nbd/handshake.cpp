@@ -1,0 +1,310 @@
+#include "frontends/nbd/handshake.hpp"
+
+#include <algorithm>
+
+#include "utils/assert.hpp"
+
+namespace tarn::nbd {
+
+namespace {
+
+constexpr std::string_view allocation_context = "base:allocation";
+constexpr std::string_view allocation_namespace = "base:";
+
+template <std::unsigned_integral T>
+void append(std::vector<std::byte>& to, T value) {
+    const size_t size = to.size();
+    to.resize(size + sizeof value);
+    store_big(to.data() + size, value);
+}
+
+void append(std::vector<std::byte>& to, std::string_view text) {
+    const auto bytes = std::as_bytes(std::span(text));
+    to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+// Reads fields off the front of an option; once something is missing, it stays failed.
+class Fields {
+  public:
+    explicit Fields(std::span<const std::byte> bytes) : rest_(bytes) {}
+
+    template <std::unsigned_integral T>
+    T number() {
+        if (rest_.size() < sizeof(T)) {
+            failed_ = true;
+            return 0;
+        }
+        const T value = load_big<T>(rest_.data());
+        rest_ = rest_.subspan(sizeof(T));
+        return value;
+    }
+    std::string text() {
+        const auto size = number<uint32_t>();
+        if (size > string_size_max || size > rest_.size()) failed_ = true;
+        if (failed_) return {};
+        std::string value(reinterpret_cast<const char*>(rest_.data()), size);
+        rest_ = rest_.subspan(size);
+        return value;
+    }
+    bool failed() const { return failed_; }
+    bool complete() const { return !failed_ && rest_.empty(); }
+
+  private:
+    std::span<const std::byte> rest_;
+    bool failed_ = false;
+};
+
+bool known(Option option) {
+    switch (option) {
+        case Option::export_name:
+        case Option::abort:
+        case Option::list:
+        case Option::info:
+        case Option::go:
+        case Option::structured_reply:
+        case Option::list_meta_context:
+        case Option::set_meta_context: return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+Handshake::Handshake() {
+    append(output_, greeting_magic);
+    append(output_, option_magic);
+    append(output_, static_cast<uint16_t>(handshake_fixed_newstyle | handshake_no_zeroes));
+}
+
+void Handshake::receive(std::span<const std::byte> bytes) {
+    TARN_ASSERT(state_ != State::asking);
+    input_.insert(input_.end(), bytes.begin(), bytes.end());
+    advance();
+}
+
+void Handshake::advance() {
+    size_t taken = 0;
+    while (state_ == State::negotiating) {
+        const size_t step_taken = step(std::span<const std::byte>(input_).subspan(taken));
+        if (step_taken == 0) break;
+        taken += step_taken;
+    }
+    input_.erase(input_.begin(), input_.begin() + static_cast<ptrdiff_t>(taken));
+}
+
+// Returns the bytes it used; none when it needs more.
+size_t Handshake::step(std::span<const std::byte> bytes) {
+    if (!greeted_) return on_client_flags(bytes);
+    if (skip_bytes_ > 0) {
+        const size_t skipped = static_cast<size_t>(std::min<uint64_t>(skip_bytes_, bytes.size()));
+        skip_bytes_ -= skipped;
+        return skipped;
+    }
+    if (bytes.size() < option_header_size) return 0;
+    if (load_big<uint64_t>(bytes.data()) != option_magic) {
+        close("bytes that are no option");
+        return bytes.size();
+    }
+    option_ = static_cast<Option>(load_big<uint32_t>(bytes.data() + 8));
+    const auto size = load_big<uint32_t>(bytes.data() + 12);
+    const bool too_big = size > option_size_max;
+    if (too_big || !known(option_)) {
+        // EXPORT_NAME has no reply that could refuse it.
+        if (size > option_skip_max || (too_big && option_ == Option::export_name)) {
+            close("an option beyond all limits");
+            return bytes.size();
+        }
+        if (too_big)
+            refuse(OptionReply::error_too_big, "the option is too long");
+        else
+            refuse(OptionReply::error_unsupported, "the option is not supported");
+        skip_bytes_ = size;
+        return option_header_size;
+    }
+    if (bytes.size() - option_header_size < size) return 0;
+    on_option(option_, bytes.subspan(option_header_size, size));
+    return option_header_size + size;
+}
+
+size_t Handshake::on_client_flags(std::span<const std::byte> bytes) {
+    if (bytes.size() < client_flags_size) return 0;
+    const auto flags = load_big<uint32_t>(bytes.data());
+    if ((flags & ~(client_fixed_newstyle | client_no_zeroes)) != 0) {
+        close("unknown client flags");
+        return bytes.size();
+    }
+    no_zeroes_ = (flags & client_no_zeroes) != 0;
+    greeted_ = true;
+    return client_flags_size;
+}
+
+void Handshake::on_option(Option option, std::span<const std::byte> payload) {
+    switch (option) {
+        case Option::export_name: return on_export_name(payload);
+        case Option::abort: reply(OptionReply::acknowledge); return close("");
+        case Option::list:
+            if (!payload.empty()) return refuse(OptionReply::error_invalid, "LIST has no payload");
+            return ask(Question::list, {});
+        case Option::info:
+        case Option::go: return on_info(payload);
+        case Option::structured_reply:
+            if (!payload.empty()) return refuse(OptionReply::error_invalid, "STRUCTURED_REPLY has no payload");
+            exported_.structured = true;
+            return reply(OptionReply::acknowledge);
+        case Option::list_meta_context:
+        case Option::set_meta_context: return on_meta_context(payload);
+    }
+}
+
+void Handshake::on_export_name(std::span<const std::byte> payload) {
+    if (payload.size() > string_size_max) return close("an export name beyond all limits");
+    ask(Question::open, std::string(reinterpret_cast<const char*>(payload.data()), payload.size()));
+}
+
+void Handshake::on_info(std::span<const std::byte> payload) {
+    Fields fields(payload);
+    std::string name = fields.text();
+    const auto count = fields.number<uint16_t>();
+    wants_name_ = false;
+    for (unsigned i = 0; i < count && !fields.failed(); ++i)
+        if (static_cast<Info>(fields.number<uint16_t>()) == Info::name) wants_name_ = true;
+    if (!fields.complete()) return refuse(OptionReply::error_invalid, "lengths that do not fit");
+    ask(option_ == Option::go ? Question::open : Question::find, std::move(name));
+}
+
+void Handshake::on_meta_context(std::span<const std::byte> payload) {
+    if (option_ == Option::set_meta_context) {
+        context_name_.reset();
+        if (!exported_.structured)
+            return refuse(OptionReply::error_invalid, "metadata contexts need structured replies");
+    }
+    Fields fields(payload);
+    std::string name = fields.text();
+    const auto count = fields.number<uint32_t>();
+    queries_.clear();
+    for (uint32_t i = 0; i < count && !fields.failed(); ++i) queries_.push_back(fields.text());
+    if (!fields.complete()) return refuse(OptionReply::error_invalid, "lengths that do not fit");
+    ask(Question::find, std::move(name));
+}
+
+void Handshake::ask(Question question, std::string name) {
+    question_ = question;
+    name_ = std::move(name);
+    state_ = State::asking;
+}
+
+void Handshake::answer_names(std::span<const std::string> names) {
+    TARN_ASSERT(state_ == State::asking && question_ == Question::list);
+    for (const std::string& name : names) {
+        std::vector<std::byte> payload;
+        append(payload, static_cast<uint32_t>(name.size()));
+        append(payload, name);
+        reply(OptionReply::server, payload);
+    }
+    reply(OptionReply::acknowledge);
+    state_ = State::negotiating;
+    advance();
+}
+
+void Handshake::answer_found(const std::string& name, uint64_t size_bytes) {
+    TARN_ASSERT(state_ == State::asking && question_ != Question::list);
+    state_ = State::negotiating;
+    if (option_ == Option::list_meta_context || option_ == Option::set_meta_context) {
+        answer_meta_context();
+    } else {
+        exported_.size_bytes = size_bytes;
+        if (question_ == Question::open) exported_.base_allocation = context_name_ == name_;
+        if (option_ == Option::export_name)
+            answer_export_name(size_bytes);
+        else
+            answer_info(name, size_bytes);
+        if (question_ == Question::open) {
+            state_ = State::transmission;
+            return;
+        }
+    }
+    advance();
+}
+
+void Handshake::answer_refused(Errc code, std::string_view text) {
+    TARN_ASSERT(state_ == State::asking);
+    state_ = State::negotiating;
+    if (option_ == Option::export_name) return close("an export that cannot be opened");
+    OptionReply type = OptionReply::error_policy;
+    if (code == Errc::not_found || code == Errc::invalid) type = OptionReply::error_unknown;
+    if (code == Errc::cancelled || code == Errc::closed) type = OptionReply::error_shutdown;
+    refuse(type, text);
+    advance();
+}
+
+void Handshake::answer_meta_context() {
+    const bool list = option_ == Option::list_meta_context;
+    const auto matches = [&](const std::string& query) {
+        return query == allocation_context || (list && query == allocation_namespace);
+    };
+    const bool chosen = (list && queries_.empty()) || std::ranges::any_of(queries_, matches);
+    if (chosen) {
+        std::vector<std::byte> payload;
+        append(payload, context_id);
+        append(payload, allocation_context);
+        reply(OptionReply::meta_context, payload);
+        if (!list) context_name_ = name_;
+    }
+    queries_.clear();
+    reply(OptionReply::acknowledge);
+}
+
+void Handshake::answer_info(const std::string& name, uint64_t size_bytes) {
+    std::vector<std::byte> payload;
+    append(payload, static_cast<uint16_t>(Info::export_size));
+    append(payload, size_bytes);
+    append(payload, transmission_flags());
+    reply(OptionReply::info, payload);
+    if (wants_name_) {
+        payload.clear();
+        append(payload, static_cast<uint16_t>(Info::name));
+        append(payload, name);
+        reply(OptionReply::info, payload);
+    }
+    payload.clear();
+    append(payload, static_cast<uint16_t>(Info::block_size));
+    append(payload, block_size_min);
+    append(payload, block_size_preferred);
+    append(payload, payload_size_max);
+    reply(OptionReply::info, payload);
+    reply(OptionReply::acknowledge);
+}
+
+void Handshake::answer_export_name(uint64_t size_bytes) {
+    append(output_, size_bytes);
+    append(output_, transmission_flags());
+    if (!no_zeroes_) output_.resize(output_.size() + 124);  // reserved by the protocol
+}
+
+// Several connections may share an export because a flush covers the whole volume, whoever wrote (D1).
+uint16_t Handshake::transmission_flags() const {
+    uint16_t flags = transmission_has_flags | transmission_flush | transmission_fua | transmission_trim |
+                     transmission_write_zeroes | transmission_multi_connection | transmission_cache |
+                     transmission_fast_zero;
+    if (exported_.structured) flags |= transmission_dont_fragment;
+    return flags;
+}
+
+void Handshake::reply(OptionReply type, std::span<const std::byte> payload) {
+    append(output_, option_reply_magic);
+    append(output_, static_cast<uint32_t>(option_));
+    append(output_, static_cast<uint32_t>(type));
+    append(output_, static_cast<uint32_t>(payload.size()));
+    output_.insert(output_.end(), payload.begin(), payload.end());
+}
+
+void Handshake::refuse(OptionReply type, std::string_view text) {
+    reply(type, std::as_bytes(std::span(text)));
+}
+
+void Handshake::close(const char* reason) {
+    reason_ = reason;
+    state_ = State::closed;
+}
+
+}  // namespace tarn::nbd

@@ -1,0 +1,211 @@
+#include "frontends/nbd/server.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <unordered_set>
+
+#include "utils/log.hpp"
+
+namespace tarn::nbd {
+
+namespace {
+
+constexpr int backlog = 1024;
+// Room for the replies of a deep queue, so that a reader that keeps up never costs a copy.
+constexpr int send_buffer_size = 2 * 1024 * 1024;
+constexpr std::chrono::milliseconds accept_pause{100};
+
+void set_option(int socket, int level, int option, int value) {
+    ::setsockopt(socket, level, option, &value, sizeof value);  // each is a matter of speed only
+}
+
+void tune(int socket) {
+    set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+    // Unprivileged, the first is refused and the second cut to the system's limit.
+    set_option(socket, SOL_SOCKET, SO_SNDBUF, send_buffer_size);
+    set_option(socket, SOL_SOCKET, SO_SNDBUFFORCE, send_buffer_size);
+}
+
+std::string describe_peer(int socket) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    char host[NI_MAXHOST];
+    char port[NI_MAXSERV];
+    if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "unknown client";
+    if (address.ss_family == AF_UNIX) {
+        ucred credentials{};
+        socklen_t credentials_size = sizeof credentials;
+        ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &credentials_size);
+        return fmt::format("local client of process {}, user {}", credentials.pid, credentials.uid);
+    }
+    if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
+                      NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        return "unknown client";
+    return fmt::format("client {} port {}", host, port);
+}
+
+// A socket file that nobody listens on was left by a process that died.
+Result<> remove_stale(const sockaddr_un& address) {
+    const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!probe) return fail(Errc::io, errno, "nbd.listen: socket");
+    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+        return fail(Errc::busy, EADDRINUSE, "nbd.listen: another server has this socket");
+    struct stat status{};
+    if (errno == ECONNREFUSED && ::lstat(address.sun_path, &status) == 0 && S_ISSOCK(status.st_mode))
+        ::unlink(address.sun_path);
+    return {};
+}
+
+}  // namespace
+
+struct Server::Shard {
+    explicit Shard(Loop& shard) : loop(shard), workspace(shard) {}
+
+    Loop& loop;
+    Workspace workspace;
+    std::unordered_set<Connection*> connections;
+    std::atomic<size_t> load{0};  // counted when assigned, by the accepting shard
+    bool stopping = false;
+    Gate gate;
+};
+
+// Takes an accepted socket to its shard.
+class Server::Handover final : public Loop::Posted {
+  public:
+    Handover(Server& server, Shard& shard, UniqueFd socket)
+        : server_(server), shard_(shard), socket_(std::move(socket)) {}
+    void run() override {
+        const std::unique_ptr<Handover> self(this);
+        std::string peer = describe_peer(socket_.get());
+        if (!shard_.stopping) shard_.gate.spawn(server_.run_connection(shard_, std::move(socket_), std::move(peer)));
+    }
+
+  private:
+    Server& server_;
+    Shard& shard_;
+    UniqueFd socket_;
+};
+
+Server::Server(std::vector<Loop*> shards, Volumes& volumes) : loop_(*shards.front()), volumes_(volumes) {
+    for (Loop* const shard : shards) shards_.push_back(std::make_unique<Shard>(*shard));
+}
+
+Server::~Server() {
+    for (const Listener& listener : listeners_)
+        if (!listener.path.empty()) ::unlink(listener.path.c_str());
+}
+
+Result<> Server::listen_unix(const std::string& path, mode_t mode) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.empty() || path.size() >= sizeof address.sun_path)
+        return fail(Errc::invalid, ENAMETOOLONG, "nbd.listen: path");
+    std::memcpy(address.sun_path, path.data(), path.size());
+    TRY_VOID(remove_stale(address));
+    UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket) return fail(Errc::io, errno, "nbd.listen: socket");
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+        return fail(Errc::io, errno, "nbd.listen: bind");
+    if (::chmod(path.c_str(), mode) != 0 || ::listen(socket.get(), backlog) != 0)
+        return fail(Errc::io, errno, "nbd.listen");
+    listeners_.push_back({std::move(socket), path});
+    return {};
+}
+
+Result<uint16_t> Server::listen_tcp(const std::string& host, uint16_t port) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+    addrinfo* list = nullptr;
+    const std::string service = std::to_string(port);
+    if (::getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &list) != 0)
+        return fail(Errc::invalid, 0, "nbd.listen: address");
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(list, ::freeaddrinfo);
+    int bind_errno = 0;
+    for (const addrinfo* entry = list; entry; entry = entry->ai_next) {
+        UniqueFd socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+        if (!socket || ::bind(socket.get(), entry->ai_addr, entry->ai_addrlen) != 0 ||
+            ::listen(socket.get(), backlog) != 0) {
+            bind_errno = errno;
+            continue;
+        }
+        sockaddr_storage bound{};
+        socklen_t size = sizeof bound;
+        ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size);
+        listeners_.push_back({std::move(socket), {}});
+        return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                                 : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+    }
+    return fail(Errc::io, bind_errno, "nbd.listen: bind");
+}
+
+Task<> Server::serve() {
+    for (Listener& listener : listeners_) gate_.spawn(accept_from(listener));
+    co_await gate_.close();
+}
+
+Task<> Server::accept_from(Listener& listener) {
+    while (!stopping_) {
+        const Result<size_t> accepted = co_await loop_.accept(listener.socket.get());
+        if (!accepted) {
+            if (stopping_ || accepted.error().code == Errc::cancelled) co_return;
+            // Out of descriptors or memory, or a client that left at once.
+            log::warning("nbd: cannot accept a connection: {}", log::describe(accepted.error()));
+            co_await loop_.sleep(accept_pause);
+            continue;
+        }
+        UniqueFd socket(static_cast<int>(*accepted));
+        if (stopping_) co_return;
+        if (connection_count() >= connections_max) {
+            log::warning("nbd: {} refused: {} connections are the limit", describe_peer(socket.get()), connections_max);
+            continue;
+        }
+        tune(socket.get());
+        Shard& shard = least_loaded();
+        shard.load.fetch_add(1, std::memory_order_relaxed);
+        connection_count_.fetch_add(1, std::memory_order_relaxed);
+        shard.loop.post(*new Handover(*this, shard, std::move(socket)));
+    }
+}
+
+Server::Shard& Server::least_loaded() {
+    return **std::ranges::min_element(shards_, {},
+                                      [](const auto& shard) { return shard->load.load(std::memory_order_relaxed); });
+}
+
+Task<> Server::run_connection(Shard& shard, UniqueFd socket, std::string peer) {
+    Connection connection(shard.workspace, volumes_, std::move(socket), std::move(peer));
+    shard.connections.insert(&connection);
+    co_await connection.serve();
+    shard.connections.erase(&connection);
+    shard.load.fetch_sub(1, std::memory_order_relaxed);
+    connection_count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+Task<> Server::stop() {
+    stopping_ = true;
+    for (const Listener& listener : listeners_) loop_.cancel_fd(listener.socket.get());
+    for (const std::unique_ptr<Shard>& shard : shards_) co_await AwaitOn(loop_, shard->loop, stop_shard(*shard));
+}
+
+// On the shard. Sockets handed over before are ahead of us in its inbox.
+Task<> Server::stop_shard(Shard& shard) {
+    shard.stopping = true;
+    const std::vector<Connection*> connections(shard.connections.begin(), shard.connections.end());
+    for (Connection* const connection : connections)
+        if (shard.connections.contains(connection)) connection->stop();
+    co_await shard.gate.close();
+}
+
+}  // namespace tarn::nbd

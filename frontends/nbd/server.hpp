@@ -1,0 +1,66 @@
+// Server: the NBD listeners of one daemon, and its connections, spread over the shards.
+//
+// Everything here runs on the first shard, except what a connection does. Listen first, then serve(); stop() ends it:
+// requests in flight are answered, nothing is left behind. The server outlives neither its loops nor its volumes.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frontends/nbd/connection.hpp"
+#include "frontends/volumes.hpp"
+#include "utils/loop.hpp"
+#include "utils/unique_fd.hpp"
+
+namespace tarn::nbd {
+
+class Server {
+  public:
+    static constexpr size_t connections_max = 16 * 1024;
+
+    // The loops outlive the server and run until stop() returned.
+    Server(std::vector<Loop*> shards, Volumes& volumes);
+    Server(const Server&) = delete;
+    ~Server();
+
+    // A socket nobody listens on any more is replaced. Errors: busy (somebody does), invalid (the path), io.
+    Result<> listen_unix(const std::string& path, mode_t mode = 0660);
+    // host is an address or a name, empty for all; port 0 takes a free one. Returns the port. Errors: invalid, io.
+    Result<uint16_t> listen_tcp(const std::string& host, uint16_t port);
+    // A socket that listens already, from the service manager.
+    void adopt_listener(UniqueFd socket) { listeners_.push_back({std::move(socket), {}}); }
+
+    // Accepts until stop(). Spawn it on the first shard.
+    Task<> serve();
+    // From the first shard. Returns when no connection is left.
+    Task<> stop();
+
+    size_t connection_count() const { return connection_count_.load(std::memory_order_relaxed); }
+
+  private:
+    struct Listener {
+        UniqueFd socket;
+        std::string path;  // of a Unix socket that is ours to remove
+    };
+    struct Shard;
+    class Handover;
+
+    Task<> accept_from(Listener& listener);
+    Task<> run_connection(Shard& shard, UniqueFd socket, std::string peer);
+    Task<> stop_shard(Shard& shard);
+    Shard& least_loaded();
+
+    Loop& loop_;
+    Volumes& volumes_;
+    std::vector<std::unique_ptr<Shard>> shards_;
+    std::vector<Listener> listeners_;
+    std::atomic<size_t> connection_count_{0};
+    bool stopping_ = false;
+    Gate gate_;
+};
+
+}  // namespace tarn::nbd

@@ -1,0 +1,97 @@
+// MemoryVolumes: the volumes of a cluster that is one process's memory, for the tests and benches of front ends.
+//
+// It keeps the promises of Volume and Volumes (page atomicity, holes, growth, any shard may call) and nothing more:
+// no other host, no store. Faults are switched on by name: accesses that miss the hot path, flushes that fail, a
+// volume that another host holds.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "frontends/volumes.hpp"
+#include "utils/mapping.hpp"
+
+namespace tarn {
+
+// Switches of all volumes; each may change at any time.
+struct MemoryFaults {
+    std::atomic<unsigned> miss_every{0};     // every n-th try_ call misses; 0: none
+    std::atomic<unsigned> cold_delay_us{0};  // how long a cold access takes at least
+    std::atomic<bool> fail_flushes{false};
+    std::atomic<uint64_t> flush_count{0};  // counted, not switched
+};
+
+class MemoryVolume final : public Volume {
+  public:
+    static constexpr uint64_t stored_size_max = uint64_t{16} << 30;
+
+    MemoryVolume(VolumeId id, Attributes attributes, MemoryFaults& faults);
+
+    VolumeId id() const override { return id_; }
+    bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;
+    void unpin(std::span<const Pin> pins) override;
+    bool try_read(uint64_t offset_bytes, std::span<std::byte> into) override;
+    bool try_write(uint64_t offset_bytes, std::span<const std::byte> from) override;
+    Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) override;
+    Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) override;
+    Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) override;
+    Task<Result<>> flush() override;
+    Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) override;
+    Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) override;
+    Task<Result<Attributes>> attributes() override;
+    Task<Result<Attributes>> change_attributes(AttributeChange change) override;
+    Task<Result<>> write_growing(uint64_t offset_bytes, std::span<const std::byte> from) override;
+    Task<Result<uint64_t>> append(std::span<const std::byte> from) override;
+
+    void mark_removed() { removed_ = true; }
+
+  private:
+    bool misses();
+    Task<> delay();
+    void copy_out(uint64_t offset_bytes, std::span<std::byte> into);
+    bool try_copy_in(uint64_t offset_bytes, std::span<const std::byte> from);
+    void zero_range(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space);
+    void grow_to(uint64_t size_bytes);
+
+    const VolumeId id_;
+    MemoryFaults& faults_;
+    Mapping data_;
+    Mapping words_;  // of each page: how many pins, whether somebody writes, whether it is stored
+    std::atomic<bool> removed_{false};
+    std::mutex attributes_mutex_;
+    Attributes attributes_;
+};
+
+class MemoryVolumes final : public Volumes {
+  public:
+    MemoryFaults faults;
+
+    Task<Result<std::vector<VolumeEntry>>> list() override;
+    Task<Result<VolumeEntry>> find(std::string name) override;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) override;
+    Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
+    Task<Result<>> remove(std::string name) override;
+    Task<Result<Space>> space() override;
+
+    // For set-up, without a loop.
+    std::shared_ptr<MemoryVolume> add(const std::string& name, uint64_t size_bytes, bool shared);
+    void hold_elsewhere(const std::string& name);
+
+  private:
+    struct Entry {
+        bool shared;
+        std::shared_ptr<MemoryVolume> volume;
+    };
+    VolumeEntry describe(const std::string& name, const Entry& entry, Attributes attributes) const;
+
+    std::mutex mutex_;
+    std::map<std::string, Entry> entries_;
+    std::set<std::string> held_elsewhere_;
+    VolumeId last_id_ = 0;
+};
+
+}  // namespace tarn

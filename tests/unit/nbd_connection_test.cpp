@@ -1,0 +1,189 @@
+// The shell of the NBD server over a socket pair: what a client sees, whatever the pieces its bytes come in.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <string>
+
+#include "frontends/nbd/connection.hpp"
+#include "tests/support/memory_volumes.hpp"
+#include "tests/support/nbd_bytes.hpp"
+
+namespace tarn::nbd {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t greeting_size = 18;
+constexpr size_t go_replies_size = 20 + 12 + 20 + 14 + 20;
+
+class NbdConnection : public testing::Test {
+  protected:
+    NbdConnection() : loop_(std::move(*Loop::create())), workspace_(*loop_) {
+        disk_ = volumes_.add("disk", 1 << 20, false);
+        int pair[2];
+        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+        client_ = UniqueFd(pair[0]);
+        connection_ = std::make_unique<Connection>(workspace_, volumes_, UniqueFd(pair[1]), "test");
+    }
+
+    // Sends bytes in pieces, closes our sending side, and collects everything the server says until it closes.
+    Task<> talk(Bytes bytes, size_t piece_size) {
+        Gate gate;
+        gate.spawn(connection_->serve());
+        gate.spawn(send(std::move(bytes), piece_size));
+        gate.spawn(collect());
+        co_await gate.close();
+    }
+    Task<> send(Bytes bytes, size_t piece_size) {
+        std::span<const std::byte> rest = bytes.bytes();
+        while (!rest.empty()) {
+            const Result<size_t> sent =
+                co_await loop_->send(client_.get(), rest.first(std::min(piece_size, rest.size())));
+            if (!sent) break;
+            rest = rest.subspan(*sent);
+            co_await Yield(*loop_);
+        }
+        ::shutdown(client_.get(), SHUT_WR);
+    }
+    Task<> collect() {
+        std::vector<std::byte> bytes(64 * 1024);
+        for (;;) {
+            const Result<size_t> count = co_await loop_->receive(client_.get(), bytes);
+            if (!count || *count == 0) co_return;
+            said_.insert(said_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(*count));
+        }
+    }
+    // Asks for 2 GiB, as far as the server takes the requests, and reads nothing.
+    Task<> flood() {
+        Gate gate;
+        gate.spawn(connection_->serve());
+        Bytes requests = Bytes().client_flags().option(Option::go, info_payload("disk"));
+        for (uint64_t i = 0; i < 2000; ++i) requests.request(Command::read, i, 0, 1 << 20);
+        std::span<const std::byte> rest = requests.bytes();
+        for (unsigned idle_ms = 0; idle_ms < 20 && !rest.empty(); ++idle_ms) {
+            const std::span<const std::byte> piece = rest.first(std::min<size_t>(rest.size(), 280));
+            const ssize_t count = ::send(client_.get(), piece.data(), piece.size(), MSG_DONTWAIT);
+            if (count > 0) {
+                rest = rest.subspan(static_cast<size_t>(count));
+                idle_ms = 0;
+            }
+            co_await loop_->sleep(1ms);
+        }
+        EXPECT_GT(workspace_.budget.held_bytes, 0u);
+        EXPECT_LE(workspace_.budget.held_bytes, Connection::held_bytes_max + (1 << 20));
+        client_.reset();
+        co_await gate.close();
+        EXPECT_EQ(workspace_.budget.held_bytes, 0u);
+    }
+    void run(const Bytes& requests, size_t piece_size = SIZE_MAX) {
+        const Bytes bytes = Bytes().client_flags().option(Option::go, info_payload("disk")).add(requests);
+        loop_->run_until_done(talk(bytes, piece_size));
+    }
+    std::span<const std::byte> answers() const {
+        EXPECT_GE(said_.size(), greeting_size + go_replies_size);
+        return std::span(said_).subspan(greeting_size + go_replies_size);
+    }
+    uint32_t error_at(size_t offset) const { return load_big<uint32_t>(answers().data() + offset + 4); }
+
+    std::unique_ptr<Loop> loop_;
+    Workspace workspace_;
+    MemoryVolumes volumes_;
+    std::shared_ptr<MemoryVolume> disk_;
+    UniqueFd client_;
+    std::unique_ptr<Connection> connection_;
+    std::vector<std::byte> said_;
+};
+
+Bytes write_then_read() {
+    return Bytes()
+        .request(Command::write, 1, 100, 5000)
+        .fill(5000, std::byte{0xab})
+        .request(Command::flush, 2, 0, 0)
+        .request(Command::disconnect, 3, 0, 0);
+}
+
+TEST_F(NbdConnection, serves_requests_that_come_byte_by_byte) {
+    run(write_then_read(), 1);
+    EXPECT_EQ(answers().size(), 2 * simple_reply_size);
+    std::byte bytes[5002];
+    ASSERT_TRUE(disk_->try_read(99, bytes));
+    EXPECT_EQ(bytes[0], std::byte{0});
+    EXPECT_EQ(bytes[1], std::byte{0xab});
+    EXPECT_EQ(bytes[5000], std::byte{0xab});
+    EXPECT_EQ(bytes[5001], std::byte{0});
+}
+
+TEST_F(NbdConnection, serves_requests_that_miss_the_hot_path) {
+    volumes_.faults.miss_every = 1;
+    volumes_.faults.cold_delay_us = 100;
+    run(write_then_read(), 1000);
+    EXPECT_EQ(answers().size(), 2 * simple_reply_size);
+}
+
+TEST_F(NbdConnection, answers_a_thousand_pipelined_requests) {
+    volumes_.faults.miss_every = 3;
+    Bytes requests;
+    for (uint64_t i = 0; i < 1000; ++i) requests.request(Command::read, i, i * 512, 4096);
+    run(requests.request(Command::disconnect, 0, 0, 0));
+    EXPECT_EQ(answers().size(), 1000 * (simple_reply_size + 4096));
+}
+
+TEST_F(NbdConnection, half_a_write_has_no_effect) {
+    run(Bytes().request(Command::write, 1, 0, 8192).fill(8000, std::byte{1}));
+    EXPECT_TRUE(answers().empty());
+    std::byte first;
+    ASSERT_TRUE(disk_->try_read(0, std::span(&first, 1)));
+    EXPECT_EQ(first, std::byte{0});
+}
+
+TEST_F(NbdConnection, a_refused_write_is_skipped_and_the_next_request_served) {
+    run(Bytes()
+            .request(Command::write, 1, (1 << 20) - 1, 300000)
+            .fill(300000, std::byte{1})
+            .request(Command::read, 2, 0, 16)
+            .request(Command::disconnect, 3, 0, 0),
+        7000);
+    ASSERT_EQ(answers().size(), 2 * simple_reply_size + 16);
+    EXPECT_EQ(error_at(0), static_cast<uint32_t>(Errno::no_space));
+    EXPECT_EQ(error_at(simple_reply_size), 0u);
+}
+
+TEST_F(NbdConnection, a_read_and_a_write_of_one_page_in_one_turn_do_not_wait_for_each_other) {
+    run(Bytes()
+            .request(Command::read, 1, 0, 4096)
+            .request(Command::write, 2, 0, 4096)
+            .fill(4096, std::byte{5})
+            .request(Command::read, 3, 0, 4096)
+            .request(Command::write_zeroes, 4, 0, 4096)
+            .request(Command::disconnect, 5, 0, 0));
+    EXPECT_EQ(answers().size(), 4 * simple_reply_size + 2 * 4096);
+}
+
+TEST_F(NbdConnection, a_failed_flush_stays_failed) {
+    volumes_.faults.fail_flushes = true;
+    run(Bytes().request(Command::write, 1, 0, 1, request_fua).fill(1).request(Command::disconnect, 2, 0, 0));
+    EXPECT_EQ(error_at(0), static_cast<uint32_t>(Errno::io));
+}
+
+TEST_F(NbdConnection, garbage_instead_of_a_request_ends_it) {
+    run(Bytes().request(Command::read, 1, 0, 16).fill(5000, std::byte{0x55}));
+    EXPECT_EQ(answers().size(), simple_reply_size + 16);
+}
+
+TEST_F(NbdConnection, garbage_instead_of_options_ends_it) {
+    loop_->run_until_done(talk(Bytes().client_flags().fill(70000, std::byte{0x55}), SIZE_MAX));
+    EXPECT_EQ(said_.size(), greeting_size);
+}
+
+TEST_F(NbdConnection, a_client_that_leaves_in_the_handshake_is_no_error) {
+    loop_->run_until_done(talk(Bytes().client_flags(), SIZE_MAX));
+    EXPECT_EQ(said_.size(), greeting_size);
+}
+
+TEST_F(NbdConnection, stops_reading_from_a_client_that_takes_no_replies) {
+    volumes_.faults.miss_every = 2;
+    loop_->run_until_done(flood());
+}
+
+}  // namespace
+}  // namespace tarn::nbd

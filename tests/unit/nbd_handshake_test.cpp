@@ -1,0 +1,189 @@
+#include <gtest/gtest.h>
+
+#include "frontends/nbd/handshake.hpp"
+#include "tests/support/nbd_bytes.hpp"
+
+namespace tarn::nbd {
+namespace {
+
+constexpr uint64_t disk_size = 12345;
+
+// Answers as a cluster with the one volume "disk" would.
+void answer(Handshake& handshake) {
+    while (handshake.state() == Handshake::State::asking) {
+        const std::string name = "disk";
+        if (handshake.question() == Handshake::Question::list)
+            handshake.answer_names(std::span(&name, 1));
+        else if (handshake.name() == name)
+            handshake.answer_found(name, disk_size);
+        else
+            handshake.answer_refused(Errc::not_found, "there is no such export");
+    }
+}
+
+void feed(Handshake& handshake, std::span<const std::byte> bytes) {
+    handshake.receive(bytes);
+    answer(handshake);
+}
+
+struct Reply {
+    uint32_t option;
+    uint32_t type;
+    std::vector<std::byte> payload;
+};
+
+// What follows the greeting.
+std::vector<Reply> replies(Handshake& handshake) {
+    std::vector<Reply> list;
+    std::span<const std::byte> rest = std::span<const std::byte>(handshake.output()).subspan(18);
+    while (!rest.empty()) {
+        EXPECT_EQ(load_big<uint64_t>(rest.data()), option_reply_magic);
+        const auto size = load_big<uint32_t>(rest.data() + 16);
+        const auto payload = rest.subspan(20, size);
+        list.push_back({load_big<uint32_t>(rest.data() + 8),
+                        load_big<uint32_t>(rest.data() + 12),
+                        {payload.begin(), payload.end()}});
+        rest = rest.subspan(20 + size);
+    }
+    return list;
+}
+
+uint32_t only_reply(const Bytes& bytes) {
+    Handshake handshake;
+    feed(handshake, bytes.bytes());
+    EXPECT_EQ(handshake.state(), Handshake::State::negotiating);
+    const std::vector<Reply> list = replies(handshake);
+    EXPECT_EQ(list.size(), 1u);
+    return list.empty() ? 0 : list.front().type;
+}
+
+constexpr uint32_t number_of(OptionReply type) {
+    return static_cast<uint32_t>(type);
+}
+
+Bytes whole_conversation() {
+    const Bytes contexts = Bytes().number(4u).text("disk").number(1u).number(15u).text("base:allocation");
+    return Bytes()
+        .client_flags()
+        .option(99, Bytes().fill(300))
+        .option(Option::list)
+        .option(Option::structured_reply)
+        .option(Option::set_meta_context, contexts)
+        .option(Option::info, info_payload("disk"))
+        .option(Option::go, info_payload("disk"))
+        .request(Command::read, 1, 0, 512);
+}
+
+TEST(NbdHandshake, greets_first) {
+    Handshake handshake;
+    ASSERT_EQ(handshake.output().size(), 18u);
+    EXPECT_EQ(load_big<uint64_t>(handshake.output().data()), greeting_magic);
+    EXPECT_EQ(load_big<uint16_t>(handshake.output().data() + 16), 3);
+}
+
+TEST(NbdHandshake, goes_with_everything_a_client_asks_for) {
+    Handshake handshake;
+    feed(handshake, whole_conversation().bytes());
+    ASSERT_EQ(handshake.state(), Handshake::State::transmission);
+    EXPECT_EQ(handshake.exported().size_bytes, disk_size);
+    EXPECT_TRUE(handshake.exported().structured);
+    EXPECT_TRUE(handshake.exported().base_allocation);
+    EXPECT_EQ(handshake.take_rest().size(), request_size);
+    EXPECT_EQ(replies(handshake).front().type, number_of(OptionReply::error_unsupported));
+}
+
+TEST(NbdHandshake, does_not_care_how_its_bytes_are_cut) {
+    Handshake whole;
+    feed(whole, whole_conversation().bytes());
+    Handshake cut;
+    for (const std::byte byte : whole_conversation().bytes()) {
+        if (cut.state() == Handshake::State::transmission) break;
+        feed(cut, std::span(&byte, 1));
+    }
+    EXPECT_EQ(cut.state(), Handshake::State::transmission);
+    EXPECT_EQ(cut.output(), whole.output());
+}
+
+TEST(NbdHandshake, export_name_ends_the_negotiation) {
+    Handshake handshake;
+    feed(handshake, Bytes().number(client_fixed_newstyle).option(Option::export_name, Bytes().text("disk")).bytes());
+    EXPECT_EQ(handshake.state(), Handshake::State::transmission);
+    EXPECT_EQ(handshake.output().size(), 18u + 8 + 2 + 124);
+}
+
+TEST(NbdHandshake, opens_nothing_before_go) {
+    Handshake handshake;
+    handshake.receive(Bytes().client_flags().option(Option::info, info_payload("disk")).bytes());
+    EXPECT_EQ(handshake.question(), Handshake::Question::find);
+}
+
+TEST(NbdHandshake, an_unknown_export_is_refused_and_the_client_may_go_on) {
+    Handshake handshake;
+    feed(handshake, Bytes()
+                        .client_flags()
+                        .option(Option::go, info_payload("nothing"))
+                        .option(Option::go, info_payload("disk"))
+                        .bytes());
+    EXPECT_EQ(replies(handshake).front().type, number_of(OptionReply::error_unknown));
+    EXPECT_EQ(handshake.state(), Handshake::State::transmission);
+    feed(handshake = Handshake(), Bytes().client_flags().option(Option::export_name, Bytes().text("nothing")).bytes());
+    EXPECT_EQ(handshake.state(), Handshake::State::closed);
+}
+
+TEST(NbdHandshake, an_oversized_option_is_refused_unread) {
+    Handshake handshake;
+    Bytes bytes = Bytes().client_flags().number(option_magic).number(6u).number(option_size_max + 1);
+    feed(handshake, bytes.bytes());
+    EXPECT_EQ(replies(handshake).front().type, number_of(OptionReply::error_too_big));
+    feed(handshake, Bytes().fill(option_size_max + 1).option(Option::list).bytes());
+    EXPECT_EQ(replies(handshake).back().type, number_of(OptionReply::acknowledge));
+    feed(handshake, Bytes().number(option_magic).number(6u).number(0xffffffffu).bytes());
+    EXPECT_EQ(handshake.state(), Handshake::State::closed);
+}
+
+TEST(NbdHandshake, lengths_that_lie_are_refused) {
+    const auto refused = number_of(OptionReply::error_invalid);
+    const auto asks = [](Option option, const Bytes& payload) {
+        return Bytes().client_flags().option(option, payload);
+    };
+    EXPECT_EQ(only_reply(asks(Option::info, Bytes().number(0xffffffffu).text("disk").number(uint16_t{0}))), refused);
+    EXPECT_EQ(only_reply(asks(Option::info, Bytes().number(4u).text("disk").number(uint16_t{9}))), refused);
+    EXPECT_EQ(only_reply(asks(Option::info, Bytes().number(4u).text("disk"))), refused);
+    EXPECT_EQ(only_reply(asks(Option::info, Bytes())), refused);
+    EXPECT_EQ(only_reply(asks(Option::info, Bytes().number(5000u).fill(5000).number(uint16_t{0}))), refused);
+    EXPECT_EQ(only_reply(asks(Option::list, Bytes().fill(1))), refused);
+    EXPECT_EQ(only_reply(asks(Option::structured_reply, Bytes().fill(1))), refused);
+    EXPECT_EQ(only_reply(asks(Option::list_meta_context, Bytes().number(0u).number(0xffffffffu))), refused);
+    // Contexts without structured replies.
+    EXPECT_EQ(only_reply(asks(Option::set_meta_context, Bytes().number(0u).number(0u))), refused);
+}
+
+TEST(NbdHandshake, a_context_counts_only_for_its_export) {
+    const Bytes contexts = Bytes().number(0u).number(1u).number(15u).text("base:allocation");
+    Handshake handshake;
+    feed(handshake, Bytes().client_flags().option(Option::structured_reply).bytes());
+    handshake.receive(Bytes().option(Option::set_meta_context, contexts).bytes());
+    handshake.answer_found("disk", disk_size);  // the default export
+    feed(handshake, Bytes().option(Option::go, info_payload("disk")).bytes());
+    EXPECT_FALSE(handshake.exported().base_allocation);
+}
+
+TEST(NbdHandshake, abort_is_acknowledged) {
+    Handshake handshake;
+    feed(handshake, Bytes().client_flags().option(Option::abort).bytes());
+    EXPECT_EQ(handshake.state(), Handshake::State::closed);
+    EXPECT_STREQ(handshake.reason(), "");
+    EXPECT_EQ(replies(handshake).back().type, number_of(OptionReply::acknowledge));
+}
+
+TEST(NbdHandshake, garbage_closes) {
+    for (const Bytes& bytes : {Bytes().number(0xffffffffu), Bytes().client_flags().fill(16, std::byte{0x47})}) {
+        Handshake handshake;
+        feed(handshake, bytes.bytes());
+        EXPECT_EQ(handshake.state(), Handshake::State::closed);
+        EXPECT_STRNE(handshake.reason(), "");
+    }
+}
+
+}  // namespace
+}  // namespace tarn::nbd

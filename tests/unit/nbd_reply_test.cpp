@@ -1,0 +1,114 @@
+#include <gtest/gtest.h>
+
+#include "frontends/nbd/out_queue.hpp"
+#include "frontends/nbd/reply.hpp"
+
+namespace tarn::nbd {
+namespace {
+
+constexpr Request read_request{Command::read, 0, 0x1234, 4096, 8192};
+constexpr Request write_request{Command::write, 0, 0x1234, 4096, 8192};
+
+TEST(NbdReply, a_simple_status_is_sixteen_bytes) {
+    const ReplyHeader header = encode_status(write_request, Errno::no_space, true);
+    ASSERT_EQ(header.size_bytes, simple_reply_size);
+    EXPECT_EQ(load_big<uint32_t>(header.bytes.data()), simple_reply_magic);
+    EXPECT_EQ(load_big<uint32_t>(header.bytes.data() + 4), 28u);
+    uint64_t cookie;
+    std::memcpy(&cookie, header.bytes.data() + 8, sizeof cookie);
+    EXPECT_EQ(cookie, 0x1234u);
+}
+
+TEST(NbdReply, a_structured_read_names_its_offset) {
+    const ReplyHeader header = encode_read(read_request, true);
+    ASSERT_EQ(header.size_bytes, structured_reply_size + 8);
+    EXPECT_EQ(load_big<uint32_t>(header.bytes.data()), structured_reply_magic);
+    EXPECT_EQ(load_big<uint16_t>(header.bytes.data() + 4), chunk_done);
+    EXPECT_EQ(load_big<uint32_t>(header.bytes.data() + 16), 8192u + 8);
+    EXPECT_EQ(load_big<uint64_t>(header.bytes.data() + 20), 4096u);
+    EXPECT_EQ(encode_read(read_request, false).size_bytes, simple_reply_size);
+}
+
+TEST(NbdReply, a_structured_read_fails_with_a_chunk) {
+    const ReplyHeader header = encode_status(read_request, Errno::io, true);
+    EXPECT_EQ(load_big<uint16_t>(header.bytes.data() + 6), static_cast<uint16_t>(Chunk::error));
+    EXPECT_EQ(load_big<uint32_t>(header.bytes.data() + 16), 6u);
+    EXPECT_EQ(header.size_bytes, structured_reply_size + 6);
+    EXPECT_EQ(encode_status(read_request, Errno::io, false).size_bytes, simple_reply_size);
+}
+
+std::vector<uint32_t> numbers(const std::vector<std::byte>& bytes) {
+    std::vector<uint32_t> list;
+    for (size_t at = 0; at < bytes.size(); at += 4) list.push_back(load_big<uint32_t>(bytes.data() + at));
+    return list;
+}
+
+TEST(NbdReply, extents_are_cut_to_the_request) {
+    Request request{Command::block_status, 0, 1, 1000, 10000};
+    const std::vector<Extent> extents{{0, 4096, true}, {4096, 4096, false}, {8192, 65536, true}};
+    EXPECT_EQ(numbers(encode_extents(request, extents)),
+              (std::vector<uint32_t>{context_id, 3096, 3, 4096, 0, 2808, 3}));
+    request.flags = request_one_extent;
+    EXPECT_EQ(numbers(encode_extents(request, extents)), (std::vector<uint32_t>{context_id, 3096, 3}));
+    EXPECT_EQ(numbers(encode_extents(request, {})), (std::vector<uint32_t>{context_id, 10000, 0}));
+}
+
+TEST(NbdReply, too_many_extents_are_left_for_the_next_request) {
+    const Request request{Command::block_status, 0, 1, 0, UINT32_MAX};
+    std::vector<Extent> extents;
+    for (uint64_t i = 0; i < extents_max + 100; ++i) extents.push_back({i * 4096, 4096, i % 2 == 0});
+    EXPECT_EQ(encode_extents(request, extents).size(), 4 + extents_max * 8);
+}
+
+TEST(NbdReply, a_batch_points_into_pins) {
+    static constexpr std::byte page[page_size]{};
+    ReplyBatch batch;
+    EXPECT_TRUE(batch.empty());
+    batch.pins().push_back({page, page_size, 1});
+    batch.add_read({Command::read, 0, 1, 0, page_size}, 0, false);
+    batch.pins().push_back({page, 100, 2});
+    batch.pins().push_back({page, 50, 3});
+    batch.add_read({Command::read, 0, 1, 0, 150}, 1, false);
+    ASSERT_EQ(batch.vectors().size(), 5u);
+    EXPECT_EQ(batch.vectors()[1].iov_base, page);
+    EXPECT_EQ(batch.vectors()[3].iov_len, 100u);
+    EXPECT_EQ(batch.size_bytes(), 2 * simple_reply_size + page_size + 150);
+    batch.clear();
+    EXPECT_TRUE(batch.empty() && batch.vectors().empty() && batch.pins().empty());
+}
+
+TEST(NbdReply, a_batch_is_full_before_it_overflows) {
+    ReplyBatch batch;
+    size_t count = 0;
+    for (; !batch.full(); ++count) batch.add_status(write_request, Errno::none, false);
+    EXPECT_EQ(count, ReplyBatch::replies_max);
+}
+
+TEST(NbdOutQueue, survives_a_socket_that_takes_a_byte_at_a_time) {
+    Budget budget;
+    std::vector<std::byte> sent;
+    {
+        OutQueue queue;
+        std::byte text[300];
+        for (size_t i = 0; i < sizeof text; ++i) text[i] = static_cast<std::byte>(i);
+        const iovec vectors[]{{text, 100}, {text + 100, 200}};
+        queue.push_copy(budget, vectors, 150);
+        Buffer payload(budget, 10);
+        std::ranges::fill(payload.bytes(), std::byte{0xee});
+        queue.push(encode_status(write_request, Errno::none, false), std::move(payload));
+        EXPECT_EQ(budget.held_bytes, 160u);
+        while (!queue.empty()) {
+            std::vector<iovec> rest;
+            queue.gather(rest, ReplyBatch::vectors_max);
+            sent.push_back(*static_cast<const std::byte*>(rest.front().iov_base));
+            queue.consume(1);
+        }
+    }
+    EXPECT_EQ(budget.held_bytes, 0u);
+    ASSERT_EQ(sent.size(), 150 + simple_reply_size + 10);
+    EXPECT_EQ(sent[0], static_cast<std::byte>(150));
+    EXPECT_EQ(sent.back(), std::byte{0xee});
+}
+
+}  // namespace
+}  // namespace tarn::nbd

@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include "frontends/nbd/request.hpp"
+#include "tests/support/nbd_bytes.hpp"
+
+namespace tarn::nbd {
+namespace {
+
+constexpr Export exported{.size_bytes = 1 << 20, .structured = true, .base_allocation = true};
+
+Errno checked(Command command, uint64_t offset_bytes, uint32_t size_bytes, uint16_t flags = 0,
+              const Export& of = exported) {
+    const Bytes bytes = Bytes().request(command, 7, offset_bytes, size_bytes, flags);
+    const Result<Request> request = decode_request(std::span(bytes.bytes()).first<request_size>());
+    EXPECT_TRUE(request);
+    return check(*request, of);
+}
+
+TEST(NbdRequest, decodes_its_fields) {
+    const Bytes bytes = Bytes().request(Command::write, 0x0102030405060708, 0x1122334455667788, 0x99aabbcc, 1);
+    const Result<Request> request = decode_request(std::span(bytes.bytes()).first<request_size>());
+    ASSERT_TRUE(request);
+    EXPECT_EQ(request->command, Command::write);
+    EXPECT_EQ(request->offset_bytes, 0x1122334455667788u);
+    EXPECT_EQ(request->size_bytes, 0x99aabbccu);
+    EXPECT_TRUE(request->has(request_fua));
+    EXPECT_EQ(big_endian(request->cookie), 0x0102030405060708u);
+}
+
+TEST(NbdRequest, a_wrong_magic_is_no_request) {
+    std::vector<std::byte> bytes = Bytes().request(Command::read, 1, 0, 1).bytes();
+    bytes[3] ^= std::byte{1};
+    EXPECT_FALSE(decode_request(std::span<const std::byte>(bytes).first<request_size>()));
+}
+
+TEST(NbdRequest, any_range_inside_the_export_works) {
+    EXPECT_EQ(checked(Command::read, 0, 1 << 20), Errno::none);
+    EXPECT_EQ(checked(Command::read, 511, 3), Errno::none);
+    EXPECT_EQ(checked(Command::write, (1 << 20) - 1, 1), Errno::none);
+    EXPECT_EQ(checked(Command::read, 1 << 20, 0), Errno::none);
+}
+
+TEST(NbdRequest, past_the_end_is_invalid_or_no_space) {
+    for (const Command command : {Command::read, Command::trim, Command::cache, Command::block_status}) {
+        EXPECT_EQ(checked(command, (1 << 20) - 1, 2), Errno::invalid);
+        EXPECT_EQ(checked(command, UINT64_MAX, 1), Errno::invalid);
+    }
+    for (const Command command : {Command::write, Command::write_zeroes}) {
+        EXPECT_EQ(checked(command, (1 << 20) - 1, 2), Errno::no_space);
+        EXPECT_EQ(checked(command, UINT64_MAX - 1, 4), Errno::no_space);
+    }
+}
+
+TEST(NbdRequest, payloads_have_a_limit_and_trims_have_none) {
+    const Export huge{.size_bytes = uint64_t{1} << 50};
+    EXPECT_EQ(checked(Command::read, 0, payload_size_max, 0, huge), Errno::none);
+    EXPECT_EQ(checked(Command::read, 0, payload_size_max + 1, 0, huge), Errno::invalid);
+    EXPECT_EQ(checked(Command::write, 0, payload_size_max + 1, 0, huge), Errno::invalid);
+    EXPECT_EQ(checked(Command::trim, 0, UINT32_MAX, 0, huge), Errno::none);
+    EXPECT_EQ(checked(Command::write_zeroes, 0, UINT32_MAX, 0, huge), Errno::none);
+}
+
+TEST(NbdRequest, flags_belong_to_commands) {
+    EXPECT_EQ(checked(Command::read, 0, 1, request_dont_fragment), Errno::none);
+    EXPECT_EQ(checked(Command::read, 0, 1, request_dont_fragment, {.size_bytes = 10}), Errno::invalid);
+    EXPECT_EQ(checked(Command::write, 0, 1, request_fua), Errno::none);
+    EXPECT_EQ(checked(Command::write, 0, 1, request_no_hole), Errno::invalid);
+    EXPECT_EQ(checked(Command::write, 0, 1, 1 << 9), Errno::invalid);
+    EXPECT_EQ(checked(Command::block_status, 0, 1, request_one_extent), Errno::none);
+    EXPECT_EQ(checked(Command::block_status, 0, 1, 0, {.size_bytes = 10}), Errno::invalid);
+    EXPECT_EQ(checked(Command::block_status, 0, 0), Errno::invalid);
+    EXPECT_EQ(checked(static_cast<Command>(77), 0, 0), Errno::invalid);
+}
+
+TEST(NbdRequest, fast_zero_is_refused_where_something_would_be_written) {
+    EXPECT_EQ(checked(Command::write_zeroes, 4096, 8192, request_fast_zero), Errno::none);
+    EXPECT_EQ(checked(Command::write_zeroes, 4096, 100, request_fast_zero), Errno::unsupported);
+    EXPECT_EQ(checked(Command::write_zeroes, 1, 4096, request_fast_zero), Errno::unsupported);
+    EXPECT_EQ(checked(Command::write_zeroes, 0, 4096, request_fast_zero | request_no_hole), Errno::unsupported);
+}
+
+}  // namespace
+}  // namespace tarn::nbd
