@@ -2,7 +2,8 @@
 //
 // A hello names a page that is held or kept; the request that waits for it, if any, is simply sent again after it, and
 // home ignores what it knows. flag_shared, flag_exclusive: tenure is the frame's. flag_evicting: request_id is the
-// eviction's. flag_bytes: kept bytes are here, beside a frame or alone.
+// eviction's. flag_bytes: kept bytes are here, beside a frame or alone; hosts is their
+// order.
 #include <algorithm>
 
 #include "coherence/protocol/holder.hpp"
@@ -100,7 +101,10 @@ void Holder::send_hello(PageId page, const Holding& holding, Actions& actions) c
     Message hello = to_home(MessageKind::hello, page, holding);
     if (holding.ownership == Ownership::shared) hello.flags |= flag_shared;
     if (holding.ownership == Ownership::exclusive) hello.flags |= flag_exclusive;
-    if (holding.kept_frame != no_frame) hello.flags |= flag_bytes;
+    if (holding.kept_frame != no_frame) {
+        hello.flags |= flag_bytes;
+        hello.hosts = holding.kept_order;
+    }
     if (holding.evicting) {
         hello.flags |= flag_evicting;
         hello.request_id = holding.evict_id;
@@ -121,7 +125,6 @@ void Holder::on_confirm(const Event& event, Holding& holding, Actions& actions) 
         if (holding.ownership == Ownership::shared && !message.has(flag_anchor))
             actions.about_frame(Action::Kind::clear_dirty, event.page, holding.frame);
     }
-    forget_kept(event.page, holding, actions);
 }
 
 }  // namespace tarn::protocol

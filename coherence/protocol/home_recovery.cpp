@@ -175,33 +175,32 @@ void Home::on_hello(const Event& event, Actions& actions) {
         return;
     }
     Claim* claim = claims_.find(message.page);
-    if (claim != nullptr && claim->resolving) {
-        if (contains(claim->recalled, message.from)) return;  // its report says everything
-        if (holds && !message.has(flag_evicting)) {
-            claim->recalled |= set_of(message.from);
-            claim->missing |= set_of(message.from);
-            return send_recall(message.page, *claim, message.from, actions);
-        }
-    }
+    const bool is_resolving = claim != nullptr && claim->resolving;
+    if (is_resolving && contains(claim->recalled, message.from)) return;  // its report says everything
+    // Orders and copies that needed what it keeps were resolved when the link came up.
+    if (message.has(flag_bytes)) actions.send(message.from, to_holder(MessageKind::free, message.page, message.hosts));
+    if (!holds) return;
     const bool is_named =
         claim != nullptr && claim->tenure == message.tenure &&
         (message.has(flag_exclusive) ? claim->owner == message.from : contains(claim->readers, message.from));
     // Ordered away since the link came up: the move or drop that is on its way says what to do with the frame.
     const bool is_ordered_away = claim != nullptr && !is_named && contains(hosts_of_orders(*claim), message.from);
-    Message answer = to_holder(MessageKind::confirm, message.page, claim ? claim->tenure : retired_);
-    answer.request_id = message.request_id;
-    if (!holds) {
-        answer.kind = MessageKind::free;
-    } else if (message.has(flag_evicting)) {
-        answer.kind = is_named || is_ordered_away ? MessageKind::refused : MessageKind::evicted;
-    } else if (is_ordered_away) {
-        return;
-    } else if (!is_named) {
+    if (message.has(flag_evicting)) {
+        Message answer = to_holder(MessageKind::evicted, message.page, message.tenure);
+        if (is_named || is_ordered_away) answer.kind = MessageKind::refused;
+        answer.request_id = message.request_id;
+        actions.send(message.from, answer);
+    } else if (is_named) {
+        actions.send(message.from, to_holder(MessageKind::confirm, message.page, claim->tenure));
+    } else if (is_resolving) {
+        claim->recalled |= set_of(message.from);
+        claim->missing |= set_of(message.from);
+        send_recall(message.page, *claim, message.from, actions);
+    } else if (!is_ordered_away) {
         Claim& unknown = claim_of(message.page);
         start_resolve(message.page, unknown, unknown.holders() | set_of(message.from), actions);
-        return settle(message.page, unknown, actions);
+        settle(message.page, unknown, actions);
     }
-    actions.send(message.from, answer);
 }
 
 void Home::confirm_holders(PageId page, Claim& claim, Actions& actions) {

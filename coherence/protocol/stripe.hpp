@@ -7,8 +7,11 @@
 // Links. Messages to a host without a link are discarded by the executor, and so is what was in flight when a link
 // broke: nothing is replayed. When a link comes up, every stripe gets `peer_up` before anything else of that link, and
 // what it sends then (hello, requests, resolve) goes first. A peer takes the hello messages of all our stripes before
-// any other message of the link, and every host does this towards every other. When all hello messages of all peers of
-// the static list have been delivered to this incarnation, each stripe gets `recovered`; a host alone gets it at once.
+// any other message of the link, and every host does this towards every other. When the hello messages of every
+// peer of the static list have been delivered to this incarnation, each stripe gets `recovered`; a host alone gets it
+// at once. A peer whose link comes up anew before that counts as not having reported until it has done so over this
+// link.
+
 #pragma once
 
 #include "coherence/protocol/action.hpp"

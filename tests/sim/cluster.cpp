@@ -233,6 +233,7 @@ void Cluster::hello(HostId host_id, HostId peer_id) {
     const SimHost& peer = hosts_[peer_id];
     const Incarnation previous = host.memory.met[peer_id];
     host.memory.met[peer_id] = peer.incarnation;
+    host.memory.reported &= ~protocol::set_of(peer_id);  // it reports again over this link
     saying_hello_to_ = peer_id;
     hello_time_ = now_ + network_.between(1, scenario_.delay_max);
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {

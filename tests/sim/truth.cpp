@@ -1,6 +1,7 @@
 #include "tests/sim/truth.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "tests/sim/failure.hpp"
 
@@ -17,7 +18,8 @@ std::string Truth::describe(PageId page_id, const Content& found) const {
     std::string text = "; page " + std::to_string(page_id.volume()) + "." + std::to_string(page_id.number()) +
                        " found version " + std::to_string(found.version) + ", flushed " +
                        std::to_string(pages_.at(page_id).flushed) + "; versions";
-    for (const Version& version : pages_.at(page_id).log)
+    const std::vector<Version>& log = pages_.at(page_id).log;
+    for (const Version& version : std::span(log).last(std::min<size_t>(log.size(), 5)))
         text += " " + std::to_string(version.content.version) + " (host " + std::to_string(version.origin.writer) +
                 "." + std::to_string(version.origin.writer_incarnation) + " home " +
                 std::to_string(version.origin.home) + "." + std::to_string(version.origin.home_incarnation) + ")";

@@ -1,0 +1,185 @@
+// Flush: whom it asks, what it waits for, and when it admits a loss.
+#include "coherence/protocol/flush.hpp"
+
+#include <gtest/gtest.h>
+
+namespace tarn::protocol {
+namespace {
+
+constexpr VolumeId volume = 1;
+constexpr PageId page = PageId::of(volume, 0);
+constexpr Verifier verifier = verifier_of(1, 0);
+
+class FlushHomeTest : public testing::Test {
+  protected:
+    FlushHomeTest() { home_.on_recovered(actions_); }
+
+    void flush(Verifier known = verifier, Verifier noted = 0) {
+        Message message;
+        message.kind = MessageKind::flush;
+        message.from = 2;
+        message.page = page;
+        message.request_id = 5;
+        message.hosts = noted;
+        message.tenure = known;
+        actions_.clear();
+        home_.on_message(message, actions_);
+    }
+    void answer(HostId host) {
+        Message message;
+        message.kind = MessageKind::flush_answer;
+        message.from = host;
+        message.page = page;
+        message.request_id = 1;
+        actions_.clear();
+        home_.on_message(message, actions_);
+    }
+    bool asked(HostId host) const {
+        for (const FlushAction& action : actions_)
+            if (action.to == host && action.message.kind == MessageKind::flush_ask) return true;
+        return false;
+    }
+    const FlushAction* store_flush() const {
+        for (const FlushAction& action : actions_)
+            if (action.kind == FlushAction::Kind::store_flush) return &action;
+        return nullptr;
+    }
+    // Finishes the store flush; whether the reply admits a loss.
+    bool is_lost(Verifier now) {
+        const uint64_t ticket = store_flush()->ticket;
+        actions_.clear();
+        home_.on_store_flushed(ticket, false, now, actions_);
+        EXPECT_EQ(actions_.at(0).to, 2);
+        return actions_.at(0).message.has(flag_lost);
+    }
+
+    FlushHome home_{0};
+    FlushActions actions_;
+};
+
+TEST_F(FlushHomeTest, nothing_outstanding_goes_to_the_store_at_once) {
+    flush();
+    ASSERT_TRUE(store_flush());
+    EXPECT_FALSE(is_lost(verifier));
+}
+
+TEST_F(FlushHomeTest, every_holder_of_the_volume_is_asked_once_and_waited_for) {
+    home_.holder_added(page, 3);
+    home_.holder_added(PageId::of(volume, 1), 3);
+    home_.holder_added(PageId::of(2, 0), 4);
+    flush();
+    EXPECT_TRUE(asked(3));
+    EXPECT_FALSE(asked(4));
+    EXPECT_FALSE(store_flush());
+    answer(3);
+    EXPECT_TRUE(store_flush());
+}
+
+TEST_F(FlushHomeTest, copies_expected_before_an_answer_are_waited_for) {
+    home_.holder_added(page, 3);
+    flush();
+    home_.copy_expected(page, 7);
+    answer(3);
+    EXPECT_FALSE(store_flush());
+    home_.copy_expected(page, 8);  // of a later order: not this flush's
+    home_.copy_arrived(page, 7, actions_);
+    EXPECT_TRUE(store_flush());
+}
+
+TEST_F(FlushHomeTest, a_loss_while_the_flush_ran_is_admitted) {
+    flush();
+    EXPECT_TRUE(is_lost(verifier_of(1, 1)));
+}
+
+TEST_F(FlushHomeTest, writes_made_under_another_verifier_are_lost) {
+    flush(verifier, verifier_of(1, 5));
+    EXPECT_TRUE(is_lost(verifier));
+}
+
+TEST_F(FlushHomeTest, a_recovering_home_begins_nothing) {
+    FlushHome recovering(0);
+    Message message;
+    message.kind = MessageKind::flush;
+    message.from = 2;
+    message.page = page;
+    message.request_id = 5;
+    actions_.clear();
+    recovering.on_message(message, actions_);
+    EXPECT_TRUE(actions_.empty());
+    recovering.on_recovered(actions_);
+    EXPECT_TRUE(store_flush());
+}
+
+TEST_F(FlushHomeTest, an_ask_is_repeated_over_a_new_link) {
+    home_.holder_added(page, 3);
+    flush();
+    actions_.clear();
+    home_.on_peer_up(3, false, actions_);
+    EXPECT_TRUE(asked(3));
+}
+
+TEST(FlushHolder, answers_when_every_write_back_is_applied) {
+    FlushHolder holder(1);
+    FlushActions actions;
+    Message ask;
+    ask.from = 0;
+    ask.page = page;
+    ask.request_id = 9;
+    const WaiterToken waiter = holder.on_ask(ask);
+    holder.on_written(waiter, actions);  // may come before begun
+    holder.begun(waiter, 2, actions);
+    EXPECT_TRUE(actions.empty());
+    holder.on_written(waiter, actions);
+    ASSERT_EQ(actions.size(), 1u);
+    EXPECT_EQ(actions[0].message.request_id, 9u);
+    EXPECT_EQ(holder.ask_count(), 0u);
+}
+
+TEST(FlushRequester, completes_when_every_home_has_answered) {
+    FlushRequester requester(2);
+    FlushActions actions;
+    requester.heard(volume, 0, verifier);
+    requester.heard(volume, 1, verifier);
+    requester.wrote(volume, 0);
+    requester.start(volume, set_of(0) | set_of(1), 42, actions);
+    ASSERT_EQ(actions.size(), 2u);
+    EXPECT_EQ(actions[0].message.hosts, verifier);
+    EXPECT_EQ(actions[1].message.hosts, 0u);
+    Message flushed = actions[0].message;
+    flushed.kind = MessageKind::flushed;
+    flushed.from = 0;
+    actions.clear();
+    requester.on_message(flushed, actions);
+    EXPECT_TRUE(actions.empty());
+    flushed.from = 1;
+    requester.on_message(flushed, actions);
+    ASSERT_EQ(actions.size(), 1u);
+    EXPECT_EQ(actions[0].waiter, 42u);
+    EXPECT_FALSE(actions[0].lost);
+}
+
+TEST(FlushRequester, a_loss_stays_until_the_session_ends) {
+    FlushRequester requester(2);
+    FlushActions actions;
+    requester.heard(volume, 0, verifier);
+    requester.wrote(volume, 0);
+    requester.heard(volume, 0, verifier_of(2, 0));
+    requester.wrote(volume, 0);
+    const auto flush_is_lost = [&] {
+        actions.clear();
+        requester.start(volume, set_of(0), 1, actions);
+        Message flushed = actions[0].message;
+        flushed.kind = MessageKind::flushed;
+        flushed.from = 0;
+        actions.clear();
+        requester.on_message(flushed, actions);
+        return actions.at(0).lost;
+    };
+    EXPECT_TRUE(flush_is_lost());
+    EXPECT_TRUE(flush_is_lost());
+    requester.reset(volume);
+    EXPECT_FALSE(flush_is_lost());
+}
+
+}  // namespace
+}  // namespace tarn::protocol

@@ -1,0 +1,355 @@
+// Home, order by order: each row of the table of PROTOCOL.md §2.
+#include "coherence/protocol/home.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tarn::protocol {
+namespace {
+
+constexpr HostId home_host = 0;
+constexpr PageId page = PageId::of(1, 5);
+constexpr FrameId payload = 77;
+
+class HomeTest : public testing::Test {
+  protected:
+    HomeTest() { deliver(Event::about(Event::Kind::recovered, PageId{})); }
+
+    void deliver(const Event& event) {
+        actions_.clear();
+        home_.reserve();
+        home_.on(event, actions_);
+    }
+    void receive(MessageKind kind, HostId from, RequestId request_id, Tenure tenure = 0, uint8_t flags = 0,
+                 uint32_t sequence = 0) {
+        Message message;
+        message.kind = kind;
+        message.from = from;
+        message.page = page;
+        message.request_id = request_id;
+        message.tenure = tenure;
+        message.flags = flags;
+        message.sequence = sequence;
+        deliver(Event::message_of(message, message.has_bytes() ? payload : no_frame));
+    }
+    // A request that is served and done at once.
+    void settle(MessageKind kind, HostId from, RequestId request_id) {
+        receive(kind, from, request_id);
+        receive(MessageKind::done, from, request_id, claim().tenure);
+    }
+
+    const Claim& claim() const { return *home_.find(page); }
+    const Message* sent(MessageKind kind, HostId to) const {
+        for (const Action& action : actions_)
+            if ((action.kind == Action::Kind::send || action.kind == Action::Kind::send_home_bytes) &&
+                action.message.kind == kind && action.to == to)
+                return &action.message;
+        return nullptr;
+    }
+    size_t count(Action::Kind kind) const {
+        size_t found = 0;
+        for (const Action& action : actions_) found += action.kind == kind;
+        return found;
+    }
+
+    Home home_{home_host, 1};
+    Actions actions_;
+};
+
+TEST_F(HomeTest, get_shared_without_owner_is_answered_with_homes_bytes) {
+    receive(MessageKind::get_shared, 1, 10);
+    EXPECT_EQ(claim().readers, set_of(1));
+    ASSERT_TRUE(sent(MessageKind::grant, 1));
+    EXPECT_EQ(sent(MessageKind::grant, 1)->hosts, 0u);
+    EXPECT_EQ(count(Action::Kind::send_home_bytes), 1u);
+}
+
+TEST_F(HomeTest, get_shared_with_an_owner_makes_it_a_reader_and_the_anchor) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    const Tenure before = claim().tenure;
+    receive(MessageKind::get_shared, 2, 20);
+    EXPECT_EQ(claim().tenure, before + 1);
+    EXPECT_EQ(claim().owner, no_host);
+    EXPECT_EQ(claim().readers, set_of(1) | set_of(2));
+    EXPECT_EQ(claim().anchor, 1);
+    ASSERT_TRUE(sent(MessageKind::move_shared, 1));
+    EXPECT_EQ(sent(MessageKind::move_shared, 1)->host, 2);
+    EXPECT_EQ(sent(MessageKind::grant, 2)->host, 1);
+    EXPECT_EQ(count(Action::Kind::copy_expected), 1u);
+}
+
+TEST_F(HomeTest, get_shared_with_an_anchor_is_copied_from_it) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::get_shared, 2, 20);
+    const Tenure tenure = claim().tenure;
+    receive(MessageKind::get_shared, 3, 30);
+    EXPECT_EQ(claim().tenure, tenure);
+    ASSERT_TRUE(sent(MessageKind::copy, 1));
+    EXPECT_EQ(sent(MessageKind::copy, 1)->host, 3);
+    EXPECT_EQ(count(Action::Kind::send_home_bytes), 0u);
+}
+
+TEST_F(HomeTest, the_anchor_is_none_any_more_once_its_home_copy_is_applied) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::get_shared, 2, 20);
+    receive(MessageKind::home_copy, 1, 0, claim().tenure, flag_payload);
+    EXPECT_EQ(claim().anchor, no_host);
+    EXPECT_EQ(count(Action::Kind::apply_copy), 1u);
+    EXPECT_FALSE(sent(MessageKind::free, 1));  // the order is not done
+    receive(MessageKind::done, 2, 20, claim().tenure);
+    EXPECT_TRUE(sent(MessageKind::free, 1));
+}
+
+TEST_F(HomeTest, get_exclusive_drops_every_reader_and_counts_them) {
+    settle(MessageKind::get_shared, 1, 10);
+    settle(MessageKind::get_shared, 2, 20);
+    const Tenure before = claim().tenure;
+    receive(MessageKind::get_exclusive, 3, 30);
+    EXPECT_EQ(claim().tenure, before + 1);
+    EXPECT_EQ(claim().owner, 3);
+    EXPECT_EQ(claim().readers, 0u);
+    EXPECT_TRUE(sent(MessageKind::drop, 1));
+    EXPECT_TRUE(sent(MessageKind::drop, 2));
+    EXPECT_EQ(sent(MessageKind::grant, 3)->hosts, set_of(1) | set_of(2));
+    EXPECT_EQ(count(Action::Kind::send_home_bytes), 1u);
+}
+
+TEST_F(HomeTest, an_upgrade_moves_no_bytes) {
+    settle(MessageKind::get_shared, 1, 10);
+    settle(MessageKind::get_shared, 2, 20);
+    receive(MessageKind::get_exclusive, 1, 11);
+    EXPECT_EQ(count(Action::Kind::send_home_bytes), 0u);
+    EXPECT_EQ(sent(MessageKind::grant, 1)->host, no_host);
+    EXPECT_EQ(sent(MessageKind::grant, 1)->hosts, set_of(2));
+    EXPECT_FALSE(sent(MessageKind::drop, 1));
+}
+
+TEST_F(HomeTest, the_loser_of_two_upgrades_gets_the_bytes_from_the_winner) {
+    settle(MessageKind::get_shared, 1, 10);
+    settle(MessageKind::get_shared, 2, 20);
+    receive(MessageKind::get_exclusive, 1, 11);
+    receive(MessageKind::get_exclusive, 2, 21);
+    EXPECT_EQ(claim().owner, 2);
+    EXPECT_EQ(sent(MessageKind::grant, 2)->host, 1);
+    ASSERT_TRUE(sent(MessageKind::move, 1));
+    EXPECT_TRUE(sent(MessageKind::move, 1)->has(flag_bytes));
+}
+
+TEST_F(HomeTest, get_exclusive_with_an_owner_is_chained_to_it) {
+    receive(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::get_exclusive, 2, 20);  // 1 has not even been granted
+    EXPECT_EQ(claim().owner, 2);
+    EXPECT_TRUE(sent(MessageKind::move, 1));
+    receive(MessageKind::get_exclusive, 3, 30);
+    EXPECT_TRUE(sent(MessageKind::move, 2));
+    EXPECT_EQ(home_.home_copy_count(), 2u);
+}
+
+TEST_F(HomeTest, no_read_is_acknowledged_by_everyone_all_the_same) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::get_exclusive_no_read, 2, 20);
+    EXPECT_EQ(sent(MessageKind::grant, 2)->hosts, set_of(1));
+    EXPECT_EQ(sent(MessageKind::grant, 2)->host, no_host);
+    ASSERT_TRUE(sent(MessageKind::move, 1));
+    EXPECT_FALSE(sent(MessageKind::move, 1)->has(flag_bytes));
+    EXPECT_EQ(count(Action::Kind::copy_expected), 1u);
+}
+
+TEST_F(HomeTest, a_drop_to_the_anchor_is_answered_to_home_too) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::get_shared, 2, 20);
+    receive(MessageKind::get_exclusive, 3, 30);
+    ASSERT_TRUE(sent(MessageKind::drop, 1));
+    EXPECT_TRUE(sent(MessageKind::drop, 1)->has(flag_anchor));
+    EXPECT_TRUE(sent(MessageKind::drop, 1)->has(flag_bytes));
+    EXPECT_FALSE(sent(MessageKind::drop, 2)->has(flag_anchor));
+    EXPECT_EQ(home_.home_copy_count(), 2u);
+}
+
+TEST_F(HomeTest, an_eviction_with_its_bytes_is_accepted_and_the_claim_forgotten) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::evict, 1, 11, claim().tenure, flag_payload, 1);
+    EXPECT_TRUE(sent(MessageKind::evicted, 1));
+    EXPECT_EQ(count(Action::Kind::apply_copy), 1u);
+    EXPECT_EQ(home_.find(page), nullptr);
+}
+
+TEST_F(HomeTest, a_tenure_grows_across_the_end_of_a_claim) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    const Tenure before = claim().tenure;
+    receive(MessageKind::evict, 1, 11, before, flag_payload, 1);
+    receive(MessageKind::get_shared, 2, 20);
+    EXPECT_GT(claim().tenure, before);
+}
+
+TEST_F(HomeTest, an_eviction_with_an_old_tenure_is_refused) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    const Tenure before = claim().tenure;
+    receive(MessageKind::get_exclusive, 2, 20);
+    receive(MessageKind::evict, 1, 11, before, flag_payload, 1);
+    EXPECT_TRUE(sent(MessageKind::refused, 1));
+    EXPECT_EQ(count(Action::Kind::release_frame), 1u);
+    EXPECT_EQ(claim().owner, 2);
+}
+
+TEST_F(HomeTest, an_eviction_is_refused_while_a_copy_is_on_its_way) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    settle(MessageKind::get_exclusive, 2, 20);
+    receive(MessageKind::evict, 2, 21, claim().tenure, flag_payload, 1);
+    EXPECT_TRUE(sent(MessageKind::refused, 2));
+    receive(MessageKind::home_copy, 1, 0, claim().tenure, flag_payload);
+    receive(MessageKind::evict, 2, 22, claim().tenure, flag_payload, 2);
+    EXPECT_TRUE(sent(MessageKind::evicted, 2));
+}
+
+TEST_F(HomeTest, an_overtaken_copy_counts_as_applied_and_the_mask_is_the_whole_page) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    settle(MessageKind::get_exclusive, 2, 20);
+    settle(MessageKind::get_exclusive, 3, 30);
+    const Tenure tenure = claim().tenure;
+    receive(MessageKind::home_copy, 2, 0, tenure, flag_payload);
+    EXPECT_EQ(home_.home_copy_count(), 0u);
+    for (const Action& action : actions_)
+        if (action.kind == Action::Kind::apply_copy) EXPECT_EQ(action.mask, all_sectors);
+    receive(MessageKind::home_copy, 1, 0, tenure - 1, flag_payload);
+    EXPECT_EQ(count(Action::Kind::apply_copy), 0u);
+    EXPECT_EQ(count(Action::Kind::release_frame), 1u);
+}
+
+TEST_F(HomeTest, a_clean_answer_waits_for_the_copies_before_it) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    settle(MessageKind::get_exclusive, 2, 20);
+    settle(MessageKind::get_exclusive, 3, 30);
+    const Tenure tenure = claim().tenure;
+    receive(MessageKind::home_copy, 2, 0, tenure);
+    EXPECT_EQ(home_.home_copy_count(), 2u);
+    receive(MessageKind::home_copy, 1, 0, tenure - 1, flag_payload);
+    EXPECT_EQ(home_.home_copy_count(), 0u);
+    EXPECT_TRUE(sent(MessageKind::free, 1));
+    EXPECT_TRUE(sent(MessageKind::free, 2));
+}
+
+TEST_F(HomeTest, a_write_back_is_acknowledged_with_its_tenure_and_sequence) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::write_back, 1, 0, claim().tenure, flag_payload, 3);
+    ASSERT_TRUE(sent(MessageKind::written_back, 1));
+    EXPECT_EQ(sent(MessageKind::written_back, 1)->sequence, 3u);
+    receive(MessageKind::write_back, 1, 0, claim().tenure, flag_payload, 2);
+    EXPECT_EQ(count(Action::Kind::apply_copy), 0u);  // older
+}
+
+TEST_F(HomeTest, no_space_is_said_instead_of_a_grant_to_write) {
+    Message message;
+    message.kind = MessageKind::get_exclusive;
+    message.from = 1;
+    message.request_id = 10;
+    message.page = page;
+    Event event = Event::message_of(message);
+    event.no_space = true;
+    deliver(event);
+    EXPECT_TRUE(sent(MessageKind::no_space, 1));
+    EXPECT_EQ(home_.find(page), nullptr);
+}
+
+TEST_F(HomeTest, a_repeated_request_is_ordered_once) {
+    receive(MessageKind::get_shared, 1, 10);
+    receive(MessageKind::get_shared, 1, 10);
+    EXPECT_EQ(actions_.size(), 0u);
+}
+
+TEST_F(HomeTest, done_closes_its_own_order_only) {
+    receive(MessageKind::get_shared, 1, 10);
+    receive(MessageKind::done, 1, 9, claim().tenure);
+    EXPECT_EQ(home_.open_order_count(), 1u);
+    receive(MessageKind::done, 1, 10, claim().tenure);
+    EXPECT_EQ(home_.open_order_count(), 0u);
+}
+
+TEST_F(HomeTest, a_void_reader_of_a_page_that_home_has_just_leaves) {
+    settle(MessageKind::get_shared, 1, 10);
+    settle(MessageKind::get_shared, 2, 20);
+    deliver(Event::peer_up_of(1, 2, 1));
+    EXPECT_EQ(claim().readers, set_of(2));
+    EXPECT_EQ(count(Action::Kind::record_loss), 0u);
+}
+
+TEST_F(HomeTest, a_void_owner_is_a_recorded_loss_before_the_page_is_served) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::get_shared, 2, 20);
+    deliver(Event::peer_up_of(1, 2, 1));
+    EXPECT_EQ(count(Action::Kind::record_loss), 1u);
+    ASSERT_TRUE(sent(MessageKind::recall, 2));
+    receive(MessageKind::report, 2, 20, claim().tenure);
+    EXPECT_FALSE(sent(MessageKind::grant, 2));
+    deliver(Event::about(Event::Kind::loss_recorded, page));
+    EXPECT_TRUE(sent(MessageKind::grant, 2));
+}
+
+TEST_F(HomeTest, a_resolve_takes_the_newest_report_and_orders_anew) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::get_exclusive, 2, 20);
+    const Tenure chained = claim().tenure;
+    receive(MessageKind::resolve, 2, 20);
+    EXPECT_TRUE(claim().resolving);
+    const Tenure recalled = claim().tenure;
+    Message report;
+    report.kind = MessageKind::report;
+    report.from = 1;
+    report.page = page;
+    report.tenure = recalled;
+    report.hosts = chained - 1;
+    report.sequence = last_sequence;
+    report.flags = flag_payload;
+    deliver(Event::message_of(report, payload));
+    EXPECT_EQ(count(Action::Kind::apply_copy), 1u);
+    receive(MessageKind::report, 2, 20, recalled);
+    EXPECT_FALSE(claim().resolving);
+    EXPECT_EQ(claim().owner, 2);
+    EXPECT_GT(claim().tenure, recalled);
+    EXPECT_TRUE(sent(MessageKind::grant, 2));
+    EXPECT_TRUE(sent(MessageKind::free, 1));
+}
+
+TEST_F(HomeTest, a_request_that_nobody_waits_for_is_not_ordered_again) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::get_exclusive, 2, 20);
+    receive(MessageKind::resolve, 2, 20);
+    const Tenure recalled = claim().tenure;
+    receive(MessageKind::report, 1, 0, recalled);
+    receive(MessageKind::report, 2, 0, recalled);  // it is complete, or given up
+    EXPECT_EQ(home_.find(page), nullptr);
+}
+
+TEST(HomeRestart, serves_only_after_every_peer_has_reported) {
+    Home home(home_host, 2);
+    Actions actions;
+    const auto deliver = [&](const Event& event) {
+        actions.clear();
+        home.reserve();
+        home.on(event, actions);
+    };
+    Message hello;
+    hello.kind = MessageKind::hello;
+    hello.from = 1;
+    hello.page = page;
+    hello.tenure = 9;
+    hello.flags = flag_exclusive;
+    deliver(Event::message_of(hello));
+    Message get;
+    get.kind = MessageKind::get_shared;
+    get.from = 2;
+    get.page = page;
+    get.request_id = 20;
+    deliver(Event::message_of(get));
+    EXPECT_EQ(actions.size(), 0u);
+    deliver(Event::about(Event::Kind::recovered, PageId{}));
+    std::vector<MessageKind> kinds;
+    for (const Action& action : actions)
+        if (action.kind == Action::Kind::send) kinds.push_back(action.message.kind);
+    EXPECT_EQ(kinds, (std::vector{MessageKind::confirm, MessageKind::grant, MessageKind::move_shared}));
+    EXPECT_GT(home.find(page)->tenure, first_tenure_of(2));
+}
+
+}  // namespace
+}  // namespace tarn::protocol
