@@ -84,7 +84,7 @@ class Volume {
 
     virtual Task<Result<Attributes>> attributes() = 0;
     virtual Task<Result<Attributes>> change_attributes(AttributeChange change) = 0;
-    // As write, and the size grows to cover it: the write of a file.
+    // As write, and the size grows to cover it: the write of a file. No bytes at an offset grow the size to it.
     virtual Task<Result<>> write_growing(uint64_t offset_bytes, std::span<const std::byte> from) = 0;
     // Writes at the end of the volume wherever that is now, atomically with growing it. Returns the offset.
     virtual Task<Result<uint64_t>> append(std::span<const std::byte> from) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "daemon/http_request.hpp"
 #include "daemon/memory_budget.hpp"
 #include "daemon/notify.hpp"
 #include "utils/clock.hpp"
@@ -123,9 +124,9 @@ Result<> Node::start_fabric() {
     fabric.key.assign(reinterpret_cast<const char*>(key->data()), key->size());
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];
-        const std::string address = to_string(peer.address);
+        const std::string address = format_address(peer.address);
         if (i == fabric.self)
-            fabric.listen = configuration_.listen ? to_string(*configuration_.listen) : address;
+            fabric.listen = configuration_.listen ? format_address(*configuration_.listen) : address;
         else
             fabric.peers.push_back({.host = static_cast<HostId>(i), .address = address});
     }
@@ -152,13 +153,13 @@ Result<> Node::start_front_ends() {
     if (configuration_.nbd_tcp) {
         const Result<uint16_t> listening = nbd_->listen_tcp(configuration_.nbd_tcp->host, configuration_.nbd_tcp->port);
         if (!listening) {
-            explain(("nbd address " + to_string(*configuration_.nbd_tcp)).c_str(), listening.error());
+            explain(("nbd address " + format_address(*configuration_.nbd_tcp)).c_str(), listening.error());
             return fail(listening.error());
         }
     }
     loop.spawn(nbd_->serve());
 
-    api_ = std::make_unique<ControlApi>(*catalog_, *this);
+    api_ = std::make_unique<ControlApi>(*catalog_, *this, configuration_.volumes_shared);
     Result<std::unique_ptr<ControlServer>> control = ControlServer::create(loop, configuration_.control, *api_);
     if (!control) {
         explain(("control socket " + configuration_.control).c_str(), control.error());
@@ -207,6 +208,8 @@ Task<> Node::stop() {
     watching.spawn(Watch::give_up(patience, cache_.get()));
     if (control_) control_->stop();
     if (nbd_) co_await nbd_->stop();
+    for (const auto& mount : mounts_) co_await mount->stop();
+    while (!mounts_.empty()) co_await mount_ended_.wait();
     if (catalog_) {
         if (const Result<> flushed = co_await catalog_->flush_all(); !flushed)
             log::error("not everything is durable: {}", log::describe(flushed.error()));
@@ -234,11 +237,56 @@ Task<Result<NodeStatus>> Node::status() {
         const Peer& peer = configuration_.peers[i];
         const bool self = i == configuration_.host_id();
         status.peers.push_back({.name = peer.name,
-                                .address = to_string(peer.address),
+                                .address = format_address(peer.address),
                                 .self = self,
                                 .connected = self || (fabric_ && fabric_->linked(static_cast<HostId>(i)))});
     }
     co_return status;
+}
+
+std::vector<std::string> Node::export_uris(const std::string& volume) {
+    const std::string name = percent_encode(volume);
+    std::vector<std::string> uris;
+    if (!configuration_.nbd_unix.empty())
+        uris.push_back("nbd+unix:///" + name + "?socket=" + percent_encode(configuration_.nbd_unix));
+    if (configuration_.nbd_tcp) uris.push_back("nbd://" + format_address(*configuration_.nbd_tcp) + "/" + name);
+    return uris;
+}
+
+Task<Result<std::vector<Mount>>> Node::mounts() {
+    std::vector<Mount> mounts;
+    for (const auto& mount : mounts_) mounts.push_back({.path = mount->path(), .read_only = false});
+    co_return mounts;
+}
+
+Task<Result<>> Node::mount(Mount mount) {
+    if (mount.read_only) co_return fail(Errc::unsupported, 0, "mount: read-only mounts");
+    for (const auto& existing : mounts_)
+        if (existing->path() == mount.path) co_return fail(Errc::busy, EBUSY, "mount: mounted there already");
+    CO_TRY(std::unique_ptr<fuse::Mount> made, fuse::Mount::create(shards_, *catalog_, {.path = mount.path}));
+    mounts_.push_back(std::move(made));
+    shards_.front()->spawn(serve_mount(*mounts_.back()));
+    log::info("mounted the volumes at {}", log::printable(mount.path));
+    co_return Result<>{};
+}
+
+Task<> Node::serve_mount(fuse::Mount& mount) {
+    co_await mount.serve();
+    log::info("unmounted {}", log::printable(mount.path()));
+    std::erase_if(mounts_, [&](const auto& each) { return each.get() == &mount; });
+    mount_ended_.notify_all();
+}
+
+Task<Result<>> Node::unmount(std::string path, bool /*force: open files get ENOTCONN either way*/) {
+    for (;;) {
+        const auto found =
+            std::find_if(mounts_.begin(), mounts_.end(), [&](const auto& each) { return each->path() == path; });
+        if (found == mounts_.end()) co_return fail(Errc::not_found, 0, "mount");
+        co_await (*found)->stop();
+        while (std::any_of(mounts_.begin(), mounts_.end(), [&](const auto& each) { return each->path() == path; }))
+            co_await mount_ended_.wait();
+        co_return Result<>{};
+    }
 }
 
 }  // namespace tarn

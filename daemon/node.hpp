@@ -16,6 +16,7 @@
 #include "daemon/control.hpp"
 #include "daemon/control_server.hpp"
 #include "daemon/signals.hpp"
+#include "frontends/fuse/mount.hpp"
 #include "frontends/nbd/server.hpp"
 #include "tiers/nvme/store.hpp"
 #include "utils/loop.hpp"
@@ -45,6 +46,7 @@ class Node final : public Control {
     Task<> drop_orphans();
     Result<> start_fabric();
     Result<> start_front_ends();
+    Task<> serve_mount(fuse::Mount& mount);
 
     Configuration configuration_;
     uint64_t started_ns_;
@@ -56,6 +58,8 @@ class Node final : public Control {
     std::unique_ptr<TcpFabric> fabric_;
     std::unique_ptr<Catalog> catalog_;
     std::unique_ptr<nbd::Server> nbd_;
+    std::vector<std::unique_ptr<fuse::Mount>> mounts_;
+    Event mount_ended_;
     std::unique_ptr<ControlApi> api_;
     std::unique_ptr<ControlServer> control_;
 };

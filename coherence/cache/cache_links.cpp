@@ -73,8 +73,10 @@ Result<> Cache::on_message(const Message& message, std::span<const std::byte> pa
         flusher_->on_message(message);
         return {};
     }
-    if (protocol::is_for_home(message.kind) != (home_of(message.page) == self_))
-        return fail(Errc::protocol, 0, "cache.message: about a page that is not of this host");
+    const HostId home = home_of(message.page);
+    if ((protocol::is_for_home(message.kind) && home != self_) ||
+        (protocol::is_from_home(message.kind) && home != message.from))
+        return fail(Errc::protocol, 0, "cache.message: about a page of another home");
     FrameId frame = no_frame;
     if (message.has_bytes()) {
         frame = pool_->try_take(use_holder, 0);

@@ -49,6 +49,10 @@ struct TcpLink::Call final : Loop::Posted {
 };
 
 void TcpLink::WakeWriter::run() {
+    {
+        const std::lock_guard guard(link.lock_);
+        link.wake_posted_ = false;
+    }
     link.writable_.notify_all();
 }
 
@@ -60,7 +64,7 @@ void TcpLink::append(std::span<const std::byte> header, std::span<const std::byt
 }
 
 void TcpLink::schedule_writer() {
-    if (std::exchange(writer_scheduled_, true)) return;
+    if (writer_busy_ || std::exchange(wake_posted_, true)) return;
     loop_.post(wake_writer_);
 }
 
@@ -120,6 +124,7 @@ Task<> TcpLink::serve(UniqueFd fd, Incarnation incarnation) {
         const std::lock_guard guard(lock_);
         outgoing_.clear();
         later_.clear();
+        writer_busy_ = false;
         greeting_ = true;
         up_.store(true, std::memory_order_relaxed);
     }
@@ -161,7 +166,7 @@ Task<> TcpLink::write_all(int fd) {
             const std::lock_guard guard(lock_);
             sending.clear();
             sending.swap(outgoing_);
-            writer_scheduled_ = !sending.empty();  // while we send, nobody needs to wake us
+            writer_busy_ = !sending.empty();
         }
         if (sending.empty()) {
             co_await writable_.wait();

@@ -65,7 +65,8 @@ class TcpLink {
     SpinLock lock_;
     std::atomic<bool> up_{false};
     bool greeting_ = false;
-    bool writer_scheduled_ = false;
+    bool writer_busy_ = false;  // it looks at outgoing_ again before it waits
+    bool wake_posted_ = false;
     std::vector<std::byte> outgoing_;
     std::vector<std::byte> later_;  // what other shards send while we greet
     std::map<uint32_t, Call*> calls_;

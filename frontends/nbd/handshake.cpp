@@ -141,9 +141,7 @@ size_t Handshake::on_client_flags(std::span<const std::byte> bytes) {
 void Handshake::on_option(Option option, std::span<const std::byte> payload) {
     switch (option) {
         case Option::export_name: return on_export_name(payload);
-        case Option::abort:
-            reply(OptionReply::acknowledge);
-            return close("");
+        case Option::abort: reply(OptionReply::acknowledge); return close("");
         case Option::list:
             if (!payload.empty()) return refuse(OptionReply::error_invalid, "LIST has no payload");
             return ask(Question::list, {});

@@ -84,8 +84,8 @@ class Handshake {
     std::vector<std::byte> input_;
     std::vector<std::byte> output_;
 
-    bool wants_name_ = false;             // INFO or GO asked for the canonical name
-    std::vector<std::string> queries_;    // of the metadata contexts
+    bool wants_name_ = false;                  // INFO or GO asked for the canonical name
+    std::vector<std::string> queries_;         // of the metadata contexts
     std::optional<std::string> context_name_;  // the export for which base:allocation was chosen
     Export exported_;
 };

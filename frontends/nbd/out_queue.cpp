@@ -32,9 +32,8 @@ void OutQueue::gather(std::vector<iovec>& vectors, size_t vectors_max) const {
     for (const Segment& segment : segments_) {
         if (vectors.size() + 2 > vectors_max) return;
         size_t skip = segment.sent_bytes;
-        for (const std::span<const std::byte> part :
-             {std::span(segment.header.bytes).first(segment.header.size_bytes),
-              std::span<const std::byte>(segment.payload.bytes())}) {
+        for (const std::span<const std::byte> part : {std::span(segment.header.bytes).first(segment.header.size_bytes),
+                                                      std::span<const std::byte>(segment.payload.bytes())}) {
             const std::span<const std::byte> rest = part.subspan(std::min(skip, part.size()));
             skip -= part.size() - rest.size();
             if (!rest.empty()) vectors.push_back({const_cast<std::byte*>(rest.data()), rest.size()});

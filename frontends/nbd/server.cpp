@@ -87,8 +87,7 @@ class Server::Handover final : public Loop::Posted {
     void run() override {
         const std::unique_ptr<Handover> self(this);
         std::string peer = describe_peer(socket_.get());
-        if (!shard_.stopping)
-            shard_.gate.spawn(server_.run_connection(shard_, std::move(socket_), std::move(peer)));
+        if (!shard_.stopping) shard_.gate.spawn(server_.run_connection(shard_, std::move(socket_), std::move(peer)));
     }
 
   private:
@@ -169,8 +168,7 @@ Task<> Server::accept_from(Listener& listener) {
         UniqueFd socket(static_cast<int>(*accepted));
         if (stopping_) co_return;
         if (connection_count() >= connections_max) {
-            log::warning("nbd: {} refused: {} connections are the limit", describe_peer(socket.get()),
-                         connections_max);
+            log::warning("nbd: {} refused: {} connections are the limit", describe_peer(socket.get()), connections_max);
             continue;
         }
         tune(socket.get());
@@ -182,8 +180,8 @@ Task<> Server::accept_from(Listener& listener) {
 }
 
 Server::Shard& Server::least_loaded() {
-    return **std::ranges::min_element(
-        shards_, {}, [](const auto& shard) { return shard->load.load(std::memory_order_relaxed); });
+    return **std::ranges::min_element(shards_, {},
+                                      [](const auto& shard) { return shard->load.load(std::memory_order_relaxed); });
 }
 
 Task<> Server::run_connection(Shard& shard, UniqueFd socket, std::string peer) {

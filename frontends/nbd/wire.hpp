@@ -71,8 +71,8 @@ enum class Info : uint16_t { export_size = 0, name = 1, description = 2, block_s
 
 inline constexpr size_t client_flags_size = 4;
 inline constexpr size_t option_header_size = 16;
-inline constexpr size_t string_size_max = 4096;               // of every text in the protocol
-inline constexpr uint32_t option_size_max = 64 * 1024;        // larger options are refused unread
+inline constexpr size_t string_size_max = 4096;                // of every text in the protocol
+inline constexpr uint32_t option_size_max = 64 * 1024;         // larger options are refused unread
 inline constexpr uint32_t option_skip_max = 32 * 1024 * 1024;  // still larger ones end the connection
 
 // Transmission flags.

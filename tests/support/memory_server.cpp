@@ -1,7 +1,7 @@
 // memory_server: the front ends over volumes in memory, to try real clients on without a cluster.
 //
 //   memory_server [--shards N] [--unix PATH] [--tcp PORT] [--volume NAME=SIZE_MIB] [--shared NAME=SIZE_MIB]
-//                 [--held NAME=SIZE_MIB] [--miss-every N] [--cold-delay-us N]
+//                 [--held NAME=SIZE_MIB] [--mount DIRECTORY] [--miss-every N] [--cold-delay-us N]
 //
 // Prints "ready" when clients may come; ends in good order on SIGTERM or SIGINT.
 #include <fmt/format.h>
@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "frontends/fuse/mount.hpp"
 #include "frontends/nbd/server.hpp"
 #include "tests/support/memory_volumes.hpp"
 #include "utils/loop.hpp"
@@ -25,6 +26,7 @@ struct Settings {
     unsigned shards = 1;
     std::vector<std::string> unix_paths;
     std::vector<uint16_t> tcp_ports;
+    std::vector<std::string> mount_paths;
 };
 
 [[noreturn]] void give_up(const std::string& text) {
@@ -51,15 +53,26 @@ Settings parse(int count, char** arguments, MemoryVolumes& volumes) {
     for (int i = 1; i + 1 < count; i += 2) {
         const std::string key = arguments[i];
         const std::string value = arguments[i + 1];
-        if (key == "--shards") settings.shards = static_cast<unsigned>(std::stoul(value));
-        else if (key == "--unix") settings.unix_paths.push_back(value);
-        else if (key == "--tcp") settings.tcp_ports.push_back(static_cast<uint16_t>(std::stoul(value)));
-        else if (key == "--volume") add_volume(volumes, value, false, false);
-        else if (key == "--shared") add_volume(volumes, value, true, false);
-        else if (key == "--held") add_volume(volumes, value, false, true);
-        else if (key == "--miss-every") volumes.faults.miss_every = static_cast<unsigned>(std::stoul(value));
-        else if (key == "--cold-delay-us") volumes.faults.cold_delay_us = static_cast<unsigned>(std::stoul(value));
-        else give_up("unknown option " + key);
+        if (key == "--shards")
+            settings.shards = static_cast<unsigned>(std::stoul(value));
+        else if (key == "--unix")
+            settings.unix_paths.push_back(value);
+        else if (key == "--tcp")
+            settings.tcp_ports.push_back(static_cast<uint16_t>(std::stoul(value)));
+        else if (key == "--mount")
+            settings.mount_paths.push_back(value);
+        else if (key == "--volume")
+            add_volume(volumes, value, false, false);
+        else if (key == "--shared")
+            add_volume(volumes, value, true, false);
+        else if (key == "--held")
+            add_volume(volumes, value, false, true);
+        else if (key == "--miss-every")
+            volumes.faults.miss_every = static_cast<unsigned>(std::stoul(value));
+        else if (key == "--cold-delay-us")
+            volumes.faults.cold_delay_us = static_cast<unsigned>(std::stoul(value));
+        else
+            give_up("unknown option " + key);
     }
     return settings;
 }
@@ -70,15 +83,20 @@ Task<> run_front_ends(std::vector<Loop*> loops, MemoryVolumes& volumes, const Se
     nbd::Server server(loops, volumes);
     for (const std::string& path : settings.unix_paths)
         if (const Result<> listening = server.listen_unix(path); !listening) give_up(listening.error().where);
-    for (const uint16_t port : settings.tcp_ports)
-        check(server.listen_tcp("127.0.0.1", port), "tcp");
+    for (const uint16_t port : settings.tcp_ports) check(server.listen_tcp("127.0.0.1", port), "tcp");
     Gate gate;
     gate.spawn(server.serve());
+    std::vector<std::unique_ptr<fuse::Mount>> mounts;
+    for (const std::string& path : settings.mount_paths) {
+        mounts.push_back(check(fuse::Mount::create(loops, volumes, {.path = path}), "mount"));
+        gate.spawn(mounts.back()->serve());
+    }
     fmt::print("ready\n");
     std::fflush(stdout);
     signalfd_siginfo signal{};
     const Result<size_t> signalled = co_await loop.read(signals, std::as_writable_bytes(std::span(&signal, 1)), 0);
     if (!signalled) give_up("signalfd");
+    for (const std::unique_ptr<fuse::Mount>& mount : mounts) co_await mount->stop();
     co_await server.stop();
     co_await gate.close();
     for (Loop* const other : loops) other->stop();

@@ -25,8 +25,7 @@ Mapping map(size_t size_bytes) {
 
 class Word {
   public:
-    Word(const Mapping& words, uint64_t page)
-        : word_(reinterpret_cast<uint32_t*>(words.bytes().data())[page]) {}
+    Word(const Mapping& words, uint64_t page) : word_(reinterpret_cast<uint32_t*>(words.bytes().data())[page]) {}
 
     bool is_stored() const { return (word_.load(std::memory_order_relaxed) & stored) != 0; }
     void pin() {
@@ -71,8 +70,7 @@ void for_each_page(uint64_t offset_bytes, uint64_t size_bytes, Visit visit) {
 }
 
 bool storable(uint64_t offset_bytes, uint64_t size_bytes) {
-    return offset_bytes <= MemoryVolume::stored_size_max &&
-           size_bytes <= MemoryVolume::stored_size_max - offset_bytes;
+    return offset_bytes <= MemoryVolume::stored_size_max && size_bytes <= MemoryVolume::stored_size_max - offset_bytes;
 }
 
 }  // namespace
@@ -303,8 +301,7 @@ Task<Result<>> MemoryVolumes::remove(std::string name) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(name);
     if (found == entries_.end()) co_return fail(Errc::not_found, 0, "memory.remove");
-    if (!found->second.shared && found->second.volume.use_count() > 1)
-        co_return fail(Errc::busy, 0, "memory.remove");
+    if (!found->second.shared && found->second.volume.use_count() > 1) co_return fail(Errc::busy, 0, "memory.remove");
     found->second.volume->mark_removed();
     entries_.erase(found);
     co_return Result<>{};

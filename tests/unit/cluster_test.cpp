@@ -28,7 +28,7 @@ class Host {
           path_(directory + "/store-" + std::to_string(id)),
           addresses_(std::move(addresses)),
           key_(std::move(key)) {
-        EXPECT_TRUE(Store::format(path_, 64 << 20, identity(), false));
+        EXPECT_TRUE(Store::format(path_, 192 << 20, identity(), false));
     }
     ~Host() {
         if (loop) stop();
@@ -195,7 +195,7 @@ Task<> hammer(Cache& cache, Hammer& self) {
             if (!volume.try_read(offset, seen)) self.result = co_await volume.read(offset, seen);
             if (self.result && std::memcmp(seen, mine.data(), 512) != 0) self.result = fail(Errc::corrupt, 0, "test");
         }
-        if (self.result && i % 500 == 499) self.result = co_await volume.flush_up_to(uint64_t{256} << 20);
+        if (self.result && i % 100 == 99) self.result = co_await volume.flush_up_to(uint64_t{256} << 20);
     }
 }
 
@@ -221,7 +221,7 @@ TEST_F(Cluster, eight_writers_on_three_hosts_share_every_page) {
     std::vector<Hammer> hammers(8);
     for (size_t i = 0; i < hammers.size(); ++i)
         hammers[i] = {
-            .model = std::vector<std::byte>(frame_count * 3 * 512), .seed = i + 1, .sector = i, .requests = 2000};
+            .model = std::vector<std::byte>(frame_count * 3 * 512), .seed = i + 1, .sector = i, .requests = 500};
     driver_->run_until_done(hammer_all(hosts_, hammers));
     for (const Hammer& hammer_of : hammers) EXPECT_TRUE(hammer_of.result) << hammer_of.result.error().where;
 }

@@ -274,10 +274,12 @@ TEST_F(StoreTest, flushes_from_many_shards_share_rounds) {
     format_and_open(uint64_t{32} << 20);
     constexpr int shard_count = 4;
     constexpr int writes_per_shard = 40;
+    // Made before and gone after all shards: a loop outlives whoever may post to it.
+    std::vector<std::unique_ptr<Loop>> loops;
+    for (int shard = 0; shard < shard_count; ++shard) loops.push_back(std::move(*Loop::create()));
     std::vector<std::thread> shards;
     for (int shard = 0; shard < shard_count; ++shard)
-        shards.emplace_back([this, shard] {
-            const auto loop = std::move(*Loop::create());
+        shards.emplace_back([this, shard, loop = loops[static_cast<size_t>(shard)].get()] {
             const Mapping mapping = std::move(*Mapping::create(page_size));
             const auto volume = static_cast<VolumeId>(shard + 1);
             for (int i = 0; i < writes_per_shard; ++i) {

@@ -1,0 +1,109 @@
+#include "daemon/cli/client.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace tarn {
+
+namespace {
+
+Exit exit_of(const std::string& code) {
+    if (code == "not_found") return Exit::not_found;
+    if (code == "busy" || code == "exists") return Exit::busy;
+    if (code == "invalid") return Exit::usage;
+    if (code == "unavailable") return Exit::unreachable;
+    if (code == "refused") return Exit::permission;
+    return Exit::failed;
+}
+
+std::string hint_for(const std::string& code) {
+    if (code == "not_found") return "tarn list";
+    if (code == "would_shrink") return "--force, if that is what you want";
+    if (code == "no_space") return "tarn status; delete or trim something";
+    if (code == "unavailable") return "tarn status, to see which host is away";
+    return {};
+}
+
+Failure failure_of(const Json& reply, int status) {
+    const auto error = reply.is_object() ? reply.find("error") : reply.end();
+    if (error == reply.end() || !error->is_object())
+        return {.exit = Exit::failed, .cause = fmt::format("the daemon answered {}", status), .hint = {}};
+    const std::string code = error->value("code", "");
+    return {.exit = exit_of(code), .cause = error->value("message", "unknown error"), .hint = hint_for(code)};
+}
+
+Failure failure_of(int error, std::chrono::seconds timeout) {
+    if (error == EAGAIN || error == EWOULDBLOCK)
+        return {.exit = Exit::timed_out,
+                .cause = fmt::format("the daemon did not answer within {} s; the outcome is unknown", timeout.count()),
+                .hint = "--timeout SECONDS"};
+    return {
+        .exit = Exit::unreachable, .cause = fmt::format("the daemon hung up: {}", std::strerror(error)), .hint = {}};
+}
+
+}  // namespace
+
+Outcome<UniqueFd> Client::connect() const {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (socket_.empty() || socket_.size() >= sizeof address.sun_path)
+        return std::unexpected(Failure{Exit::usage, "the path of the control socket is too long", {}});
+    std::memcpy(address.sun_path, socket_.data(), socket_.size());
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const timeval patience{.tv_sec = timeout_.count(), .tv_usec = 0};
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+    const int error = errno;
+    if (error == EAGAIN) return std::unexpected(failure_of(error, timeout_));
+    if (error == EACCES || error == EPERM)
+        return std::unexpected(
+            Failure{Exit::permission, fmt::format("{}: {}", socket_, std::strerror(error)), "sudo, or join its group"});
+    return std::unexpected(Failure{Exit::unreachable, fmt::format("no daemon at {}: {}", socket_, std::strerror(error)),
+                                   "systemctl start tarnd, or --control PATH"});
+}
+
+// The daemon closes the connection after its answer: what came until then is all of it.
+Outcome<std::string> Client::exchange(const std::string& request) const {
+    auto fd = connect();
+    if (!fd) return std::unexpected(fd.error());
+    for (std::string_view rest = request; !rest.empty();) {
+        const ssize_t sent = ::send(fd->get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0) return std::unexpected(failure_of(errno, timeout_));
+        rest.remove_prefix(static_cast<size_t>(sent));
+    }
+    std::string reply;
+    for (std::array<char, 16384> buffer;;) {
+        const ssize_t received = ::recv(fd->get(), buffer.data(), buffer.size(), 0);
+        if (received < 0 && errno == EINTR) continue;
+        if (received < 0) return std::unexpected(failure_of(errno, timeout_));
+        if (received == 0) return reply;
+        reply.append(buffer.data(), static_cast<size_t>(received));
+    }
+}
+
+Outcome<Json> Client::ask(const std::string& method, const std::string& path, const Json& body) const {
+    const std::string text = body.is_null() ? "" : body.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const auto reply =
+        exchange(fmt::format("{} {} HTTP/1.1\r\nHost: tarn\r\nConnection: close\r\nContent-Type: "
+                             "application/json\r\nContent-Length: {}\r\n\r\n{}",
+                             method, path, text.size(), text));
+    if (!reply) return std::unexpected(reply.error());
+    int status = 0;
+    const size_t head_size = reply->find("\r\n\r\n");
+    if (head_size == std::string::npos || std::sscanf(reply->c_str(), "HTTP/1.1 %d", &status) != 1)
+        return std::unexpected(Failure{Exit::unreachable, "the daemon hung up before it answered", {}});
+    Json json = Json::parse(reply->substr(head_size + 4), nullptr, false);
+    if (status >= 300) return std::unexpected(failure_of(json, status));
+    if (!json.is_object()) return std::unexpected(Failure{Exit::failed, "the daemon's answer is not JSON", {}});
+    return json;
+}
+
+}  // namespace tarn

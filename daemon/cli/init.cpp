@@ -1,0 +1,235 @@
+#include "daemon/cli/init.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "daemon/configuration.hpp"
+#include "tiers/nvme/store.hpp"
+
+namespace tarn {
+
+namespace {
+
+std::unexpected<Failure> refuse(Exit exit, std::string cause, std::string hint = {}) {
+    return std::unexpected(Failure{.exit = exit, .cause = std::move(cause), .hint = std::move(hint)});
+}
+
+std::string absolute(const std::string& path) {
+    return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+}
+
+// A TOML basic string.
+std::string quote(const std::string& text) {
+    std::string quoted = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\')
+            quoted += fmt::format("\\{}", c);
+        else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+            quoted += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+        else
+            quoted += c;
+    }
+    return quoted + "\"";
+}
+
+std::string own_host_name() {
+    char name[64] = {};
+    if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
+    return name;
+}
+
+Outcome<std::string> random_hex(size_t size_bytes) {
+    std::vector<unsigned char> bytes(size_bytes);
+    if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+        return refuse(Exit::failed, fmt::format("getrandom: {}", std::strerror(errno)));
+    std::string text;
+    for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+    return text;
+}
+
+Outcome<Uuid> draw_uuid() {
+    Uuid uuid;
+    if (::getrandom(uuid.data(), uuid.size(), 0) != static_cast<ssize_t>(uuid.size()))
+        return refuse(Exit::failed, fmt::format("getrandom: {}", std::strerror(errno)));
+    uuid[6] = static_cast<uint8_t>((uuid[6] & 0x0f) | 0x40);  // version 4, random
+    uuid[8] = static_cast<uint8_t>((uuid[8] & 0x3f) | 0x80);
+    return uuid;
+}
+
+Outcome<> write_file(const std::string& path, const std::string& text, mode_t mode, bool replace) {
+    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (replace ? O_TRUNC : O_EXCL);
+    const UniqueFd fd(::open(path.c_str(), flags, mode));
+    if (!fd && errno == EEXIST) return refuse(Exit::busy, fmt::format("{} exists", path), "--force to replace it");
+    if (!fd)
+        return refuse(errno == EACCES ? Exit::permission : Exit::failed,
+                      fmt::format("{}: {}", path, std::strerror(errno)));
+    if (::fchmod(fd.get(), mode) != 0 ||
+        ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) || ::fsync(fd.get()) != 0)
+        return refuse(Exit::failed, fmt::format("{}: {}", path, std::strerror(errno)));
+    return {};
+}
+
+std::string format_toml(const Configuration& configuration) {
+    std::string text = "# Written by tarn init. All keys: man tarn.toml\n";
+    const auto line = [&](const char* key, const std::string& value) {
+        if (!value.empty()) text += fmt::format("{} = {}\n", key, quote(value));
+    };
+    line("host", configuration.host);
+    line("cluster", format_uuid(configuration.cluster));
+    line("store", configuration.store);
+    line("memory", format_size(configuration.memory_bytes));
+    line("key_file", configuration.key_file);
+    if (configuration.control != control_path_default) line("control", configuration.control);
+    if (!configuration.peers.empty())
+        text += "\n# The same hosts in the same order on all of them; the first keeps the names.\n";
+    for (const Peer& peer : configuration.peers) {
+        text += "[[peer]]\n";
+        line("name", peer.name);
+        line("address", format_address(peer.address));
+    }
+    if (!configuration.nbd_unix.empty() || configuration.nbd_tcp) {
+        text += "\n[nbd]\n";
+        line("unix", configuration.nbd_unix);
+        if (configuration.nbd_tcp) line("tcp", format_address(*configuration.nbd_tcp));
+    }
+    return text;
+}
+
+Outcome<Peer> parse_peer(const std::string& text) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos) return refuse(Exit::usage, "--peer is not NAME=HOST:PORT: " + text);
+    const Result<Address> address = parse_address(std::string_view(text).substr(equals + 1));
+    if (!address) return refuse(Exit::usage, fmt::format("--peer {}: {}", text, address.error().where));
+    return Peer{.name = text.substr(0, equals), .address = *address};
+}
+
+Outcome<Configuration> configuration_of(const InitOptions& options) {
+    Configuration configuration;
+    configuration.host = options.host.empty() ? own_host_name() : options.host;
+    configuration.store = absolute(options.store);
+    configuration.control = options.control.empty() ? control_path_default : absolute(options.control);
+    configuration.nbd_unix = absolute(options.nbd_unix);
+    const Result<uint64_t> memory = parse_size(options.memory);
+    if (!memory) return refuse(Exit::usage, fmt::format("--memory {}: {}", options.memory, memory.error().where));
+    configuration.memory_bytes = *memory;
+    if (!options.nbd_tcp.empty()) {
+        const Result<Address> address = parse_address(options.nbd_tcp);
+        if (!address)
+            return refuse(Exit::usage, fmt::format("--nbd-tcp {}: {}", options.nbd_tcp, address.error().where));
+        configuration.nbd_tcp = *address;
+    }
+    for (const std::string& text : options.peers) {
+        auto peer = parse_peer(text);
+        if (!peer) return std::unexpected(peer.error());
+        configuration.peers.push_back(*std::move(peer));
+    }
+    if (configuration.peers.size() > 1) {
+        const std::filesystem::path beside = absolute(options.configuration_path);
+        configuration.key_file = absolute(options.key_file);
+        if (configuration.key_file.empty()) configuration.key_file = beside.parent_path() / "key";
+    }
+    if (options.cluster.empty()) {
+        const auto drawn = draw_uuid();
+        if (!drawn) return std::unexpected(drawn.error());
+        configuration.cluster = *drawn;
+    } else {
+        const auto uuid = parse_uuid(options.cluster);
+        if (!uuid) return refuse(Exit::usage, "--cluster is not a UUID");
+        configuration.cluster = *uuid;
+    }
+    const auto errors = check_configuration(configuration, "options");
+    if (!errors.empty()) return refuse(Exit::usage, errors.front().describe());
+    return configuration;
+}
+
+Exit exit_of(Errc code) {
+    switch (code) {
+        case Errc::not_found: return Exit::not_found;
+        case Errc::busy:
+        case Errc::exists: return Exit::busy;
+        case Errc::refused: return Exit::permission;
+        case Errc::invalid: return Exit::usage;
+        default: return Exit::failed;
+    }
+}
+
+Outcome<> format_store(const Configuration& configuration, const InitOptions& options) {
+    uint64_t size_bytes = 0;
+    if (!options.size.empty()) {
+        const Result<uint64_t> size = parse_size(options.size);
+        if (!size) return refuse(Exit::usage, fmt::format("--size {}: {}", options.size, size.error().where));
+        size_bytes = *size;
+    } else if (!std::filesystem::is_block_file(configuration.store)) {
+        return refuse(Exit::usage, "a file needs --size", "--size 64GiB");
+    }
+    const StoreIdentity identity{.cluster = configuration.cluster, .host = configuration.host_id()};
+    const Result<> formatted = Store::format(configuration.store, size_bytes, identity, options.force);
+    if (formatted) return {};
+    const Error& error = formatted.error();
+    return refuse(exit_of(error.code), fmt::format("{}: {}", configuration.store, log::describe(error)),
+                  error.code == Errc::exists ? "--force destroys it" : "");
+}
+
+// The first host draws the key; the others bring a copy.
+Outcome<> provide_key(const Configuration& configuration, const InitOptions& options) {
+    if (configuration.key_file.empty()) return {};
+    std::error_code ignored;
+    if (std::filesystem::exists(configuration.key_file, ignored)) {
+        if (const auto key = load_key(configuration.key_file); !key)
+            return refuse(Exit::failed, fmt::format("{}: {}", configuration.key_file, key.error().where));
+        return {};
+    }
+    if (!options.cluster.empty())
+        return refuse(Exit::not_found, fmt::format("no key at {}", configuration.key_file),
+                      "copy it from the host where the cluster was made");
+    const auto key = random_hex(32);
+    if (!key) return std::unexpected(key.error());
+    return write_file(configuration.key_file, *key + "\n", 0600, false);
+}
+
+Json next_steps(const Configuration& configuration, const InitOptions& options) {
+    Json next = Json::array();
+    if (configuration.peers.size() > 1 && options.cluster.empty())
+        next.push_back(fmt::format(
+            "on the other hosts: copy {} there, then run tarn init with the same --peer options and --cluster {}",
+            configuration.key_file, format_uuid(configuration.cluster)));
+    next.push_back(fmt::format("tarnd --config {}", absolute(options.configuration_path)));
+    next.push_back("tarn create vol1 10GiB");
+    return next;
+}
+
+}  // namespace
+
+Outcome<Json> initialise(const InitOptions& options) {
+    const auto configuration = configuration_of(options);
+    if (!configuration) return std::unexpected(configuration.error());
+    const std::string path = absolute(options.configuration_path);
+    std::error_code problem;
+    if (std::filesystem::exists(path, problem) && !options.force)
+        return refuse(Exit::busy, fmt::format("{} exists", path), "--force to replace it");
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), problem);
+    if (problem)
+        return refuse(problem == std::errc::permission_denied ? Exit::permission : Exit::failed,
+                      fmt::format("{}: {}", path, problem.message()));
+    // The configuration last: with it the host counts as made.
+    if (const auto provided = provide_key(*configuration, options); !provided) return std::unexpected(provided.error());
+    if (const auto formatted = format_store(*configuration, options); !formatted)
+        return std::unexpected(formatted.error());
+    if (const auto written = write_file(path, format_toml(*configuration), 0644, options.force); !written)
+        return std::unexpected(written.error());
+    return Json{{"configuration", path},
+                {"store", configuration->store},
+                {"host", configuration->host},
+                {"cluster", format_uuid(configuration->cluster)},
+                {"key_file", configuration->key_file},
+                {"next", next_steps(*configuration, options)}};
+}
+
+}  // namespace tarn

@@ -1,0 +1,129 @@
+#include "daemon/cli/print.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "daemon/text.hpp"
+
+namespace tarn {
+
+namespace {
+
+// Names are UTF-8 without control characters by the daemon's word; this is for an older or stranger daemon.
+std::string text_of(const Json& json, const char* key) {
+    std::string text = json.value(key, "");
+    std::ranges::replace_if(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+    return text;
+}
+
+uint64_t number_of(const Json& json, const char* key) {
+    return json.value(key, uint64_t{0});
+}
+
+std::string size_of(const Json& json, const char* key) {
+    return format_size_roughly(number_of(json, key));
+}
+
+const Json& array_of(const Json& json, const char* key) {
+    static const Json none = Json::array();
+    const auto found = json.find(key);
+    return found != json.end() && found->is_array() ? *found : none;
+}
+
+const char* access_of(const Json& volume) {
+    return volume.value("shared", false) ? "shared" : "exclusive";
+}
+
+std::string duration_of(uint64_t seconds) {
+    if (seconds < 120) return fmt::format("{} s", seconds);
+    if (seconds < 7200) return fmt::format("{} min", seconds / 60);
+    if (seconds < 172800) return fmt::format("{} h", seconds / 3600);
+    return fmt::format("{} days", seconds / 86400);
+}
+
+void print_peers(std::ostream& out, const Json& status) {
+    const Json& peers = array_of(status, "peers");
+    if (peers.size() < 2) {
+        out << "cluster  this host alone\n";
+        return;
+    }
+    out << fmt::format("cluster  {} hosts, a static list: no failover; a host that is gone is waited for\n",
+                       peers.size());
+    for (const Json& peer : peers)
+        out << fmt::format("  {:<16} {:<24} {}{}\n", text_of(peer, "name"), text_of(peer, "address"),
+                           peer.value("self", false)        ? "this host"
+                           : peer.value("connected", false) ? "connected"
+                                                            : "unreachable",
+                           peer.value("registrar", false) ? ", keeps the names of the volumes" : "");
+}
+
+}  // namespace
+
+void print_init(std::ostream& out, const Json& made) {
+    out << fmt::format("wrote {}\nmade  {}\n", text_of(made, "configuration"), text_of(made, "store"));
+    if (!text_of(made, "key_file").empty()) out << fmt::format("key   {}\n", text_of(made, "key_file"));
+    out << "next:\n";
+    for (const Json& line : array_of(made, "next")) out << "  " << line.get<std::string>() << "\n";
+}
+
+void print_made(std::ostream& out, const char* what, const Json& volume, const std::string& note) {
+    out << fmt::format("{} {}, {}, {}{}\n", what, text_of(volume, "name"), size_of(volume, "size_bytes"),
+                       access_of(volume), note);
+}
+
+void print_done(std::ostream& out, const char* what, const Json& named) {
+    const std::string name = text_of(named, "name");
+    out << fmt::format("{} {}\n", what, name.empty() ? text_of(named, "path") : name);
+}
+
+void print_list(std::ostream& out, const Json& list) {
+    const Json& volumes = array_of(list, "volumes");
+    size_t width = 4;
+    for (const Json& volume : volumes) width = std::max(width, text_of(volume, "name").size());
+    out << fmt::format("{:<{}}  {:>10}  ACCESS\n", "NAME", width, "SIZE");
+    for (const Json& volume : volumes)
+        out << fmt::format("{:<{}}  {:>10}  {}\n", text_of(volume, "name"), width, size_of(volume, "size_bytes"),
+                           access_of(volume));
+}
+
+void print_volume(std::ostream& out, const Json& volume) {
+    out << fmt::format("name    {}\nsize    {} ({} bytes)\naccess  {}\nmode    {:04o}\n", text_of(volume, "name"),
+                       size_of(volume, "size_bytes"), number_of(volume, "size_bytes"), access_of(volume),
+                       number_of(volume, "mode"));
+    for (const Json& uri : array_of(volume, "uris")) out << fmt::format("uri     {}\n", uri.get<std::string>());
+}
+
+void print_exports(std::ostream& out, const Json& exports) {
+    for (const Json& uri : array_of(exports, "uris")) out << uri.get<std::string>() << "\n";
+    for (const Json& one : array_of(exports, "exports"))
+        for (const Json& uri : array_of(one, "uris")) out << uri.get<std::string>() << "\n";
+}
+
+void print_mounts(std::ostream& out, const Json& mounts) {
+    const auto line = [&](const Json& mount) {
+        out << fmt::format("{}{}\n", text_of(mount, "path"), mount.value("read_only", false) ? " (read-only)" : "");
+    };
+    if (mounts.contains("path")) {
+        out << "mounted ";
+        line(mounts);
+    }
+    for (const Json& mount : array_of(mounts, "mounts")) line(mount);
+}
+
+void print_status(std::ostream& out, const Json& status) {
+    out << fmt::format("host     {}, tarnd {}, up {}\n", text_of(status, "host"), text_of(status, "version"),
+                       duration_of(number_of(status, "uptime_s")));
+    out << fmt::format("memory   {}, {} cached, {} not yet durable\n", size_of(status, "memory_bytes"),
+                       size_of(status, "cached_bytes"), size_of(status, "dirty_bytes"));
+    if (const auto store = status.find("store"); store != status.end() && store->is_object())
+        out << fmt::format("store    {}, {} free\n", size_of(*store, "total_bytes"), size_of(*store, "free_bytes"));
+    if (const std::string failure = text_of(status, "store_failure"); !failure.empty())
+        out << fmt::format("store    FAILED: {}; flushes fail until tarnd is restarted\n", failure);
+    if (const auto space = status.find("space"); space != status.end() && space->is_object())
+        out << fmt::format("space    {} in all, {} free\n", size_of(*space, "total_bytes"),
+                           size_of(*space, "free_bytes"));
+    print_peers(out, status);
+}
+
+}  // namespace tarn

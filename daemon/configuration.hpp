@@ -1,0 +1,77 @@
+// Configuration: what tarnd was told to be, read from a TOML file and checked before anything is done with it.
+//
+// Every mistake in the file is reported, each with its place, its key and what to write instead; nothing is opened,
+// created or changed on the way. See packaging/tarn.toml for the keys and what they mean.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/text.hpp"
+#include "tiers/nvme/superblock.hpp"
+#include "tiers/page.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+inline constexpr const char* configuration_path_default = "/etc/tarn/tarn.toml";
+inline constexpr const char* control_path_default = "/run/tarn/control.sock";
+inline constexpr uint64_t memory_size_min = uint64_t{64} << 20;
+inline constexpr unsigned shards_max = 256;
+
+struct Peer {
+    std::string name;
+    Address address;
+};
+
+struct Configuration {
+    std::string host;               // this host's name; one of the peers' when there are any
+    Uuid cluster{};                 // whose store it is
+    std::string store;              // a file or a block device
+    uint64_t memory_bytes = 0;      // of the frame pool
+    unsigned shards = 0;            // 0: one per CPU that we may run on
+    std::optional<Address> listen;  // for the other hosts; default: this host's address among the peers
+    std::vector<Peer> peers;        // in the order of their host ids; the first is the registrar
+    std::string key_file;           // the secret that the hosts of a cluster share
+    std::string control = control_path_default;
+    std::string nbd_unix;  // empty: none
+    std::optional<Address> nbd_tcp;
+    log::Level log_level = log::Level::info;
+    bool volumes_shared = false;  // what tarn create makes without --shared or --exclusive
+
+    // The place of this host among the peers; 0 when it is alone.
+    HostId host_id() const;
+};
+
+struct ConfigurationError {
+    std::string file;
+    unsigned line = 0;  // 0: of the file as a whole
+    unsigned column = 0;
+    std::string key;  // may be empty
+    std::string reason;
+    // "tarn.toml:3:1: memroy: unknown key; did you mean memory?"
+    std::string describe() const;
+};
+
+template <class T>
+using ConfigurationResult = std::expected<T, std::vector<ConfigurationError>>;
+
+ConfigurationResult<Configuration> parse_configuration(std::string_view text, const std::string& file);
+// Also checks what the file names: the key file's permissions and contents.
+ConfigurationResult<Configuration> load_configuration(const std::string& file);
+
+// What holds for a configuration as a whole, also after flags changed it. No place in the file is named.
+std::vector<ConfigurationError> check_configuration(const Configuration& configuration, const std::string& file);
+
+// The 32 bytes that a key file's 64 hexadecimal digits stand for. Errors: not_found, refused (others may read it),
+// invalid, io.
+Result<std::vector<std::byte>> load_key(const std::string& path);
+
+std::optional<Uuid> parse_uuid(std::string_view text);
+std::string format_uuid(const Uuid& uuid);
+
+}  // namespace tarn

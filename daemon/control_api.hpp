@@ -1,0 +1,53 @@
+// ControlApi: what each request to the control socket does, and the JSON it answers with.
+//
+//   GET    /v1/status                               GET    /v1/mounts
+//   GET    /v1/volumes       POST {name, size_bytes, shared, mode}    POST   /v1/mounts  {path, read_only}
+//   GET    /v1/volumes/NAME  PATCH {size_bytes, shrink}  DELETE       DELETE /v1/mounts  {path, force}
+//   POST   /v1/volumes/NAME/flush                   GET    /v1/exports
+//
+// NAME is percent-encoded. An error is {"error": {"code", "message"}} with a fitting status; a body with an unknown,
+// missing or repeated key, or a value of the wrong type, is refused and changes nothing.
+#pragma once
+
+#include <string>
+
+#include "daemon/control.hpp"
+#include "daemon/http_request.hpp"
+#include "frontends/volumes.hpp"
+
+namespace tarn {
+
+struct HttpReply {
+    int status = 200;
+    std::string body;
+};
+
+class ControlApi {
+  public:
+    ControlApi(Volumes& volumes, Control& control, bool shared_by_default)
+        : volumes_(volumes), control_(control), shared_by_default_(shared_by_default) {}
+
+    Task<HttpReply> handle(HttpRequest request);
+    static HttpReply refuse(int status, std::string_view reason);
+
+  private:
+    Task<HttpReply> status();
+    Task<HttpReply> list();
+    Task<HttpReply> create(const HttpRequest& request);
+    Task<HttpReply> show(std::string name);
+    Task<HttpReply> resize(std::string name, const HttpRequest& request);
+    Task<HttpReply> remove(std::string name);
+    Task<HttpReply> flush(std::string name);
+    Task<HttpReply> exports();
+    Task<HttpReply> mounts();
+    Task<HttpReply> mount(const HttpRequest& request);
+    Task<HttpReply> unmount(const HttpRequest& request);
+    Task<HttpReply> handle_volume(const HttpRequest& request);
+    Task<HttpReply> handle_mounts(const HttpRequest& request);
+
+    Volumes& volumes_;
+    Control& control_;
+    bool shared_by_default_;
+};
+
+}  // namespace tarn

@@ -1,0 +1,112 @@
+#include "daemon/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <vector>
+
+namespace tarn {
+
+namespace {
+
+struct Unit {
+    std::string_view name;
+    uint64_t size_bytes;
+};
+constexpr std::array<Unit, 6> units = {{{"PiB", uint64_t{1} << 50},
+                                        {"TiB", uint64_t{1} << 40},
+                                        {"GiB", uint64_t{1} << 30},
+                                        {"MiB", uint64_t{1} << 20},
+                                        {"KiB", uint64_t{1} << 10},
+                                        {"B", 1}}};
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<size_t> row(b.size() + 1);
+    for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (size_t i = 1; i <= a.size(); ++i) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= b.size(); ++j) {
+            const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+            diagonal = row[j];
+            row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+        }
+    }
+    return row.back();
+}
+
+}  // namespace
+
+Result<uint64_t> parse_size(std::string_view text) {
+    uint64_t count = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+    if (error == std::errc::result_out_of_range) return fail(Errc::invalid, 0, "larger than 2^64 bytes");
+    if (error != std::errc{}) return fail(Errc::invalid, 0, "not a size such as \"64GiB\"");
+    std::string_view name = text.substr(static_cast<size_t>(end - text.data()));
+    if (name.empty()) return count;
+    if (name.starts_with(' ')) name.remove_prefix(1);
+    const auto unit = std::ranges::find(units, name, &Unit::name);
+    if (unit == units.end()) return fail(Errc::invalid, 0, "unknown unit; use KiB, MiB, GiB or TiB");
+    if (count > std::numeric_limits<uint64_t>::max() / unit->size_bytes)
+        return fail(Errc::invalid, 0, "larger than 2^64 bytes");
+    return count * unit->size_bytes;
+}
+
+std::string format_size(uint64_t size_bytes) {
+    for (const Unit& unit : units)
+        if (size_bytes >= unit.size_bytes && size_bytes % unit.size_bytes == 0)
+            return fmt::format("{}{}", size_bytes / unit.size_bytes, unit.name);
+    return "0B";
+}
+
+std::string format_size_roughly(uint64_t size_bytes) {
+    for (const Unit& unit : units) {
+        if (size_bytes < unit.size_bytes || unit.size_bytes == 1) continue;
+        const double count = static_cast<double>(size_bytes) / static_cast<double>(unit.size_bytes);
+        return fmt::format("{:.{}f} {}", count, count < 10 && size_bytes % unit.size_bytes ? 1 : 0, unit.name);
+    }
+    return fmt::format("{} B", size_bytes);
+}
+
+Result<Address> parse_address(std::string_view text) {
+    const size_t colon = text.rfind(':');
+    if (colon == std::string_view::npos) return fail(Errc::invalid, 0, "no port; write HOST:PORT");
+    std::string_view host = text.substr(0, colon);
+    const std::string_view digits = text.substr(colon + 1);
+    if (host.starts_with('[') && host.ends_with(']'))
+        host = host.substr(1, host.size() - 2);
+    else if (host.contains(':'))
+        return fail(Errc::invalid, 0, "an IPv6 address needs brackets: [ADDRESS]:PORT");
+    if (host.empty()) return fail(Errc::invalid, 0, "no host; write HOST:PORT");
+    const bool printable =
+        std::ranges::all_of(host, [](char c) { return c > ' ' && c < 0x7f && c != '[' && c != ']'; });
+    if (!printable || host.size() > 253) return fail(Errc::invalid, 0, "not a host name or address");
+    Address address{.host = std::string(host)};
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), address.port);
+    if (error != std::errc{} || end != digits.data() + digits.size() || address.port == 0)
+        return fail(Errc::invalid, 0, "the port is not a number from 1 to 65535");
+    return address;
+}
+
+std::string format_address(const Address& address) {
+    if (address.host.contains(':')) return fmt::format("[{}]:{}", address.host, address.port);
+    return fmt::format("{}:{}", address.host, address.port);
+}
+
+std::optional<std::string_view> nearest_name(std::string_view text, std::span<const std::string_view> candidates) {
+    std::optional<std::string_view> nearest;
+    // Half of the letters may be wrong, and no more than three: beyond that a suggestion only misleads.
+    size_t distance_max = std::min<size_t>(3, (text.size() + 1) / 2);
+    for (const std::string_view candidate : candidates) {
+        const size_t distance = edit_distance(text, candidate);
+        if (distance > distance_max || (nearest && distance == distance_max)) continue;
+        nearest = candidate;
+        distance_max = distance;
+    }
+    return nearest;
+}
+
+}  // namespace tarn

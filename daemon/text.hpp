@@ -1,0 +1,34 @@
+// Text as people type it: sizes, addresses, and the name they may have meant.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "utils/result.hpp"
+
+namespace tarn {
+
+// "4096", "64KiB", "1.5GiB" is refused: whole numbers with B, KiB, MiB, GiB, TiB or PiB, or bytes without a unit.
+// Errors: invalid; the text says what is wrong with it.
+Result<uint64_t> parse_size(std::string_view text);
+// The shortest exact form: "2GiB", "1536MiB", "4097B".
+std::string format_size(uint64_t size_bytes);
+// For a table: at most three digits, "1.5 GiB".
+std::string format_size_roughly(uint64_t size_bytes);
+
+struct Address {
+    std::string host;  // a name or a number; IPv6 without its brackets
+    uint16_t port = 0;
+    bool operator==(const Address&) const = default;
+};
+// "10.0.0.1:7433", "node-a:7433", "[::1]:7433". Errors: invalid.
+Result<Address> parse_address(std::string_view text);
+std::string format_address(const Address& address);
+
+// The candidate that text most likely was meant to be; none when all are too far from it.
+std::optional<std::string_view> nearest_name(std::string_view text, std::span<const std::string_view> candidates);
+
+}  // namespace tarn

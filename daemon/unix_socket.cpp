@@ -1,0 +1,56 @@
+#include "daemon/unix_socket.hpp"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace tarn {
+
+namespace {
+
+constexpr int backlog = 64;
+
+// Removes the socket of a daemon that is gone.
+Result<> remove_stale(const std::string& path, const sockaddr_un& address) {
+    struct stat status{};
+    if (::lstat(path.c_str(), &status) != 0) return {};
+    if (!S_ISSOCK(status.st_mode)) return fail(Errc::exists, 0, "listen: something else than a socket is there");
+    const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!probe) return fail(Errc::io, errno, "listen: socket");
+    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN)
+        return fail(Errc::busy, 0, "listen: another daemon listens there");
+    if (errno != ECONNREFUSED) return fail(Errc::io, errno, "listen: connect");
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return fail(Errc::refused, errno, "listen: unlink");
+    return {};
+}
+
+}  // namespace
+
+Result<UniqueFd> listen_unix(const std::string& path, mode_t mode) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.empty() || path.size() >= sizeof address.sun_path) return fail(Errc::invalid, 0, "listen: path too long");
+    std::memcpy(address.sun_path, path.data(), path.size());
+    const std::string directory = std::filesystem::path(path).parent_path().string();
+    if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
+        return fail(errno == EACCES ? Errc::refused : Errc::io, errno, "listen: mkdir");
+    TRY_VOID(remove_stale(path, address));
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd) return fail(Errc::io, errno, "listen: socket");
+    // Before bind: the path never has more rights than it shall have. After: the umask may have taken some.
+    if (::fchmod(fd.get(), mode) != 0) return fail(Errc::io, errno, "listen: chmod");
+    if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        if (errno == EADDRINUSE) return fail(Errc::busy, 0, "listen: another daemon listens there");
+        return fail(errno == EACCES ? Errc::refused : Errc::io, errno, "listen: bind");
+    }
+    if (::chmod(path.c_str(), mode) != 0) return fail(Errc::io, errno, "listen: chmod");
+    if (::listen(fd.get(), backlog) != 0) return fail(Errc::io, errno, "listen");
+    return fd;
+}
+
+}  // namespace tarn

@@ -1,0 +1,122 @@
+#include <unistd.h>
+
+#include "frontends/fuse/errors.hpp"
+#include "frontends/fuse/file_system.hpp"
+#include "utils/clock.hpp"
+
+namespace tarn::fuse {
+
+namespace {
+
+constexpr blksize_t preferred_transfer_size = 1 << 20;
+
+timespec to_timespec(int64_t ns) {
+    return {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+}
+int64_t to_ns(const timespec& time) {
+    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+}  // namespace
+
+struct stat FileSystem::directory_stat(NodeId id) const {
+    struct stat status{};
+    status.st_ino = id;
+    status.st_mode = S_IFDIR | directory_mode_;
+    status.st_nlink = 2;
+    status.st_uid = user_;
+    status.st_gid = group_;
+    status.st_mtim = status.st_ctim = status.st_atim = to_timespec(mounted_ns_);
+    status.st_blksize = preferred_transfer_size;
+    return status;
+}
+
+struct stat FileSystem::file_stat(NodeId id, const Attributes& attributes) const {
+    struct stat status{};
+    status.st_ino = id;
+    status.st_mode = S_IFREG | (attributes.mode & 0777);
+    status.st_nlink = 1;
+    status.st_uid = attributes.user;
+    status.st_gid = attributes.group;
+    status.st_size = static_cast<off_t>(attributes.size_bytes);
+    status.st_blocks = static_cast<blkcnt_t>((attributes.size_bytes + 511) / 512);
+    status.st_mtim = status.st_atim = to_timespec(attributes.modified_ns);
+    status.st_ctim = to_timespec(attributes.changed_ns);
+    status.st_blksize = preferred_transfer_size;
+    return status;
+}
+
+// The volume a node stands for, if it still has the name.
+Task<Result<VolumeEntry>> FileSystem::entry_of(NodeId id) const {
+    const std::optional<Node> node = nodes_.find(id);
+    if (!node || node->directory) co_return fail(Errc::not_found, 0, "fuse.node");
+    CO_TRY(VolumeEntry entry, co_await volumes_.find(node->path));
+    if (node_of_volume(entry.id) != id) co_return fail(Errc::not_found, 0, "fuse.node: another volume has the name");
+    co_return entry;
+}
+
+Task<> FileSystem::get_attributes(fuse_req_t request, NodeId id, OpenFile* file) {
+    const std::optional<Node> node = nodes_.find(id);
+    if (node && node->directory) {
+        const struct stat status = directory_stat(id);
+        fuse_reply_attr(request, &status, 0);
+        co_return;
+    }
+    Attributes attributes;
+    if (file) {
+        const Result<Attributes> found = co_await file->volume->attributes();
+        if (!found) {
+            fuse_reply_err(request, to_errno(found.error()));
+            co_return;
+        }
+        attributes = *found;
+    } else {
+        const Result<VolumeEntry> found = co_await entry_of(id);
+        if (!found) {
+            fuse_reply_err(request, to_errno(found.error()));
+            co_return;
+        }
+        attributes = found->attributes;
+    }
+    const struct stat status = file_stat(id, attributes);
+    fuse_reply_attr(request, &status, 0);
+}
+
+Task<Result<Attributes>> FileSystem::change(NodeId id, AttributeChange change, OpenFile* file) {
+    if (file) co_return co_await file->volume->change_attributes(change);
+    CO_TRY(VolumeEntry entry, co_await entry_of(id));
+    CO_TRY(const std::shared_ptr<Volume> volume, co_await open_volume(std::move(entry)));
+    co_return co_await volume->change_attributes(change);
+}
+
+Task<> FileSystem::set_attributes(fuse_req_t request, NodeId id, struct stat wanted, int which, OpenFile* file) {
+    AttributeChange wish;
+    if ((which & FUSE_SET_ATTR_SIZE) != 0) wish.size_bytes = static_cast<uint64_t>(wanted.st_size);
+    // Never more than permission bits: a volume is no program to run as somebody else.
+    if ((which & FUSE_SET_ATTR_MODE) != 0) wish.mode = wanted.st_mode & 0777;
+    if ((which & FUSE_SET_ATTR_UID) != 0) wish.user = wanted.st_uid;
+    if ((which & FUSE_SET_ATTR_GID) != 0) wish.group = wanted.st_gid;
+    if ((which & FUSE_SET_ATTR_MTIME) != 0) wish.modified_ns = to_ns(wanted.st_mtim);
+    if ((which & FUSE_SET_ATTR_MTIME_NOW) != 0) wish.modified_ns = realtime_ns();
+    const std::optional<Node> node = nodes_.find(id);
+    if (node && node->directory) {
+        fuse_reply_err(request, EPERM);  // it has no attributes to keep
+        co_return;
+    }
+    if (wish.size_bytes && *wish.size_bytes > volume_size_max) {
+        fuse_reply_err(request, EFBIG);
+        co_return;
+    }
+    // The access time is not kept: setting nothing else changes nothing.
+    if (!wish.size_bytes && !wish.mode && !wish.user && !wish.group && !wish.modified_ns)
+        co_return co_await get_attributes(request, id, file);
+    const Result<Attributes> changed = co_await change(id, wish, file);
+    if (!changed) {
+        fuse_reply_err(request, to_errno(changed.error()));
+        co_return;
+    }
+    const struct stat status = file_stat(id, *changed);
+    fuse_reply_attr(request, &status, 0);
+}
+
+}  // namespace tarn::fuse

@@ -1,0 +1,195 @@
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fuse.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "frontends/fuse/errors.hpp"
+#include "frontends/fuse/file_system.hpp"
+
+namespace tarn::fuse {
+
+namespace {
+
+constexpr uint64_t seek_window_bytes = uint64_t{16} << 30;  // of one question for extents
+
+// As fuse_reply_open, and with the flag that libfuse 3.14 does not know: several writers of one file need not wait
+// for each other in the kernel. Kernels before 6.2 ignore it.
+int reply_open(fuse_req_t request, uint64_t handle) {
+    fuse_open_out reply{};
+    reply.fh = handle;
+    reply.open_flags = FOPEN_DIRECT_IO;
+#ifdef FOPEN_PARALLEL_DIRECT_WRITES
+    reply.open_flags |= FOPEN_PARALLEL_DIRECT_WRITES;
+#endif
+    return fuse_reply_buf(request, reinterpret_cast<const char*>(&reply), sizeof reply);
+}
+
+bool past_limit(uint64_t offset_bytes, uint64_t size_bytes) {
+    return offset_bytes > volume_size_max || size_bytes > volume_size_max - offset_bytes;
+}
+
+// Answers from frames, if all are here: the pins last as long as the system call that sends them.
+bool reply_pinned(fuse_req_t request, Volume& volume, uint64_t offset_bytes, size_t size_bytes) {
+    thread_local std::vector<Pin> pins;  // kept for their memory only
+    thread_local std::vector<iovec> vectors;
+    pins.clear();
+    vectors.clear();
+    if (!volume.try_pin(offset_bytes, static_cast<uint32_t>(size_bytes), pins)) return false;
+    for (const Pin& pin : pins) vectors.push_back({const_cast<std::byte*>(pin.bytes), pin.size_bytes});
+    fuse_reply_iov(request, vectors.data(), static_cast<int>(vectors.size()));
+    volume.unpin(pins);
+    return true;
+}
+
+}  // namespace
+
+// An exclusive volume is opened as its one host's, even to read: nobody else could tell us what its writer changes.
+Task<Result<std::shared_ptr<Volume>>> FileSystem::open_volume(VolumeEntry entry) {
+    CO_TRY(std::shared_ptr<Volume> volume, co_await volumes_.open(entry.name, Access::write));
+    if (volume->id() != entry.id) co_return fail(Errc::not_found, 0, "fuse.open: another volume has the name");
+    co_return volume;
+}
+
+Task<> FileSystem::open(fuse_req_t request, NodeId id, fuse_file_info) {
+    Result<VolumeEntry> entry = co_await entry_of(id);
+    if (!entry) {
+        fuse_reply_err(request, to_errno(entry.error()));
+        co_return;
+    }
+    Result<std::shared_ptr<Volume>> volume = co_await open_volume(std::move(*entry));
+    if (!volume) {
+        fuse_reply_err(request, to_errno(volume.error()));
+        co_return;
+    }
+    auto file = std::make_unique<OpenFile>(OpenFile{.volume = std::move(*volume)});
+    if (reply_open(request, reinterpret_cast<uint64_t>(file.get())) == 0) file.release();
+}
+
+Task<> FileSystem::release(fuse_req_t request, OpenFile* file) {
+    delete file;
+    fuse_reply_err(request, 0);
+    co_return;
+}
+
+Task<> FileSystem::read(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, size_t size_bytes) {
+    Volume& volume = *file->volume;
+    const Result<Attributes> attributes = co_await volume.attributes();
+    if (!attributes) {
+        fuse_reply_err(request, to_errno(attributes.error()));
+        co_return;
+    }
+    const uint64_t end = attributes->size_bytes;
+    const uint64_t rest_bytes = offset_bytes < end ? end - offset_bytes : 0;
+    size_bytes = static_cast<size_t>(std::min<uint64_t>({size_bytes, transfer_size_max, rest_bytes}));
+    if (size_bytes == 0) {
+        fuse_reply_buf(request, nullptr, 0);
+        co_return;
+    }
+    if (reply_pinned(request, volume, offset_bytes, size_bytes)) co_return;
+    const auto bytes = std::make_unique_for_overwrite<std::byte[]>(size_bytes);
+    const Result<> read = co_await volume.read(offset_bytes, {bytes.get(), size_bytes});
+    if (read)
+        fuse_reply_buf(request, reinterpret_cast<const char*>(bytes.get()), size_bytes);
+    else
+        fuse_reply_err(request, to_errno(read.error()));
+}
+
+Task<> FileSystem::write(fuse_req_t request, RequestBytes, OpenFile* file, uint64_t offset_bytes,
+                         std::span<const std::byte> bytes, int flags) {
+    Volume& volume = *file->volume;
+    const bool append = (flags & O_APPEND) != 0;
+    if (!append && past_limit(offset_bytes, bytes.size())) {
+        fuse_reply_err(request, EFBIG);
+        co_return;
+    }
+    int error_number = 0;
+    if (append) {
+        // The kernel's offset is where the end was for this host.
+        const Result<uint64_t> written = co_await volume.append(bytes);
+        if (!written) error_number = to_errno(written.error());
+    } else {
+        const Result<> written = co_await volume.write_growing(offset_bytes, bytes);
+        if (!written) error_number = to_errno(written.error());
+    }
+    if (error_number == 0 && (flags & (O_SYNC | O_DSYNC)) != 0) error_number = co_await flush_file(*file);
+    if (error_number == 0)
+        fuse_reply_write(request, bytes.size());
+    else
+        fuse_reply_err(request, error_number);
+}
+
+Task<int> FileSystem::flush_file(OpenFile& file) {
+    const Result<> flushed = co_await file.volume->flush();
+    if (flushed) co_return file.flush_failed ? EIO : 0;
+    // A host that cannot be reached has lost nothing yet; what failed for good stays failed.
+    const Errc code = flushed.error().code;
+    if (code != Errc::unavailable && code != Errc::cancelled) file.flush_failed = true;
+    co_return to_errno(flushed.error());
+}
+
+Task<> FileSystem::flush(fuse_req_t request, OpenFile* file) {
+    const int error_number = co_await flush_file(*file);
+    fuse_reply_err(request, error_number);
+}
+
+Task<> FileSystem::allocate(fuse_req_t request, OpenFile* file, int mode, uint64_t offset_bytes, uint64_t size_bytes) {
+    Volume& volume = *file->volume;
+    const bool keep_size = (mode & FALLOC_FL_KEEP_SIZE) != 0;
+    const int action = mode & ~FALLOC_FL_KEEP_SIZE;
+    const bool punch = action == FALLOC_FL_PUNCH_HOLE && keep_size;
+    const bool zero = action == FALLOC_FL_ZERO_RANGE;
+    const bool grow = action == 0 && !keep_size;  // space is taken when it is written, never ahead
+    if (!punch && !zero && !grow) {
+        fuse_reply_err(request, EOPNOTSUPP);
+        co_return;
+    }
+    if (past_limit(offset_bytes, size_bytes)) {
+        fuse_reply_err(request, EFBIG);
+        co_return;
+    }
+    Result<> done;
+    if (punch || zero) {
+        // Past the end there is nothing to zero, and must be nothing stored.
+        const Result<Attributes> attributes = co_await volume.attributes();
+        const uint64_t end = attributes ? attributes->size_bytes : 0;
+        if (!attributes)
+            done = fail(attributes.error());
+        else if (offset_bytes < end)
+            done = co_await volume.zero(offset_bytes, std::min(size_bytes, end - offset_bytes), zero);
+    }
+    // An empty write at the new end: it never shrinks a file that another host extends meanwhile.
+    if (done && !keep_size) done = co_await volume.write_growing(offset_bytes + size_bytes, {});
+    fuse_reply_err(request, done ? 0 : to_errno(done.error()));
+}
+
+// The start of the next run of the kind at or after the offset; the end of the file counts as a hole.
+Task<Result<uint64_t>> FileSystem::find_run(Volume& volume, uint64_t offset_bytes, bool hole) {
+    CO_TRY(const Attributes attributes, co_await volume.attributes());
+    const uint64_t end = attributes.size_bytes;
+    if (offset_bytes >= end) co_return fail(Errc::io, ENXIO, "fuse.seek");
+    for (uint64_t at = offset_bytes; at < end;) {
+        const uint64_t window_bytes = std::min(seek_window_bytes, end - at);
+        CO_TRY(const std::vector<Extent> extents, co_await volume.extents(at, window_bytes));
+        for (const Extent& extent : extents)
+            if (extent.hole == hole) co_return std::max(extent.offset_bytes, offset_bytes);
+        at += window_bytes;
+    }
+    if (hole) co_return end;
+    co_return fail(Errc::io, ENXIO, "fuse.seek");
+}
+
+Task<> FileSystem::seek(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, int whence) {
+    if (whence != SEEK_HOLE && whence != SEEK_DATA) {
+        fuse_reply_err(request, EINVAL);
+        co_return;
+    }
+    const Result<uint64_t> found = co_await find_run(*file->volume, offset_bytes, whence == SEEK_HOLE);
+    if (found)
+        fuse_reply_lseek(request, static_cast<off_t>(*found));
+    else
+        fuse_reply_err(request, found.error().sys_errno == ENXIO ? ENXIO : to_errno(found.error()));
+}
+
+}  // namespace tarn::fuse

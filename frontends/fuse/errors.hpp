@@ -1,0 +1,29 @@
+// The one place where our errors become a file system's errno.
+#pragma once
+
+#include <cerrno>
+
+#include "utils/result.hpp"
+
+namespace tarn::fuse {
+
+inline int to_errno(const Error& error) {
+    switch (error.code) {
+        case Errc::no_space: return ENOSPC;
+        case Errc::not_found: return ENOENT;
+        case Errc::exists: return EEXIST;
+        case Errc::busy: return EBUSY;
+        case Errc::invalid: return EINVAL;
+        case Errc::refused: return EACCES;
+        case Errc::unsupported: return ENOTSUP;
+        case Errc::cancelled: return EINTR;
+        case Errc::io:
+        case Errc::unavailable:
+        case Errc::protocol:
+        case Errc::corrupt:
+        case Errc::closed: return EIO;
+    }
+    return EIO;
+}
+
+}  // namespace tarn::fuse

@@ -1,0 +1,59 @@
+// Mount: the cluster's volumes as a file system at one directory of this host.
+//
+// create() mounts, serve() answers, stop() unmounts; when an administrator unmounts it, serve() returns by itself.
+// The daemon must never touch files below a path it mounted: the request would wait for the thread that makes it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frontends/fuse/channel.hpp"
+#include "frontends/fuse/file_system.hpp"
+#include "frontends/volumes.hpp"
+#include "utils/loop.hpp"
+
+namespace tarn::fuse {
+
+struct MountOptions {
+    std::string path;
+    bool allow_other = true;       // every user of the host; else only the daemon's
+    mode_t directory_mode = 0755;  // of all directories, which belong to the daemon's user
+};
+
+class Mount {
+  public:
+    // The loops outlive the mount and run until serve() returned. A mount that a dead daemon left there is removed.
+    // Errors: not_found, invalid (no directory), io (with the reason; the device /dev/fuse may be missing).
+    static Result<std::unique_ptr<Mount>> create(std::vector<Loop*> shards, Volumes& volumes, MountOptions options);
+    Mount(const Mount&) = delete;
+    ~Mount();
+
+    const std::string& path() const { return options_.path; }
+
+    // Spawn it on the first shard. Returns when the mount ended, by stop() or from outside, and nothing is in flight.
+    Task<> serve();
+    // From the first shard. Files that are still open get ENOTCONN from then on.
+    Task<> stop();
+
+    // For the callbacks: where the request in hand was read.
+    Channel& channel_here();
+    FileSystem& file_system() { return file_system_; }
+
+  private:
+    Mount(Volumes& volumes, MountOptions options);
+    Result<> attach(const std::vector<Loop*>& shards);
+    static Task<> stop_channel(Channel& channel);
+    Task<> serve_channel(Loop& here, Channel& channel);
+
+    MountOptions options_;
+    FileSystem file_system_;
+    fuse_session* session_ = nullptr;
+    bool mounted_ = false;
+    std::vector<std::unique_ptr<Channel>> channels_;
+};
+
+// The table of the operations (callbacks.cpp); their user data is the Mount.
+const fuse_lowlevel_ops& operations();
+
+}  // namespace tarn::fuse

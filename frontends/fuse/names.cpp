@@ -1,0 +1,196 @@
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "frontends/fuse/errors.hpp"
+#include "frontends/fuse/file_system.hpp"
+#include "utils/clock.hpp"
+
+namespace tarn::fuse {
+
+FileSystem::FileSystem(Volumes& volumes, mode_t directory_mode)
+    : volumes_(volumes),
+      directory_mode_(directory_mode),
+      user_(::geteuid()),
+      group_(::getegid()),
+      mounted_ns_(realtime_ns()) {}
+
+Result<std::string> FileSystem::path_below(NodeId parent, const std::string& name) const {
+    const std::optional<Node> directory = nodes_.find(parent);
+    if (!directory || !directory->directory) return fail(Errc::not_found, 0, "fuse.parent");
+    return join(directory->path, name);
+}
+
+fuse_entry_param FileSystem::remember_file(const VolumeEntry& entry) {
+    fuse_entry_param known{};
+    known.ino = node_of_volume(entry.id);
+    known.generation = 1;
+    known.attr = file_stat(known.ino, entry.attributes);
+    nodes_.remember(known.ino, {.path = entry.name, .directory = false});
+    return known;
+}
+
+Task<Result<fuse_entry_param>> FileSystem::entry_at(std::string path) {
+    if (path.size() > volume_name_size_max) co_return fail(Errc::not_found, 0, "fuse.lookup");
+    const Result<VolumeEntry> entry = co_await volumes_.find(path);
+    if (entry) co_return remember_file(*entry);
+    if (entry.error().code != Errc::not_found) co_return fail(entry.error());
+    CO_TRY(const std::vector<VolumeEntry> list, co_await volumes_.list());
+    if (!is_directory(list, path)) co_return fail(Errc::not_found, 0, "fuse.lookup");
+    fuse_entry_param known{};
+    known.ino = node_of_directory(path);
+    known.generation = 1;
+    known.attr = directory_stat(known.ino);
+    nodes_.remember(known.ino, {.path = std::move(path), .directory = true});
+    co_return known;
+}
+
+Task<> FileSystem::lookup(fuse_req_t request, NodeId parent, std::string name) {
+    Result<std::string> path = path_below(parent, name);
+    if (!path) {
+        fuse_reply_err(request, to_errno(path.error()));
+        co_return;
+    }
+    const Result<fuse_entry_param> entry = co_await entry_at(std::move(*path));
+    if (!entry) {
+        fuse_reply_err(request, to_errno(entry.error()));
+        co_return;
+    }
+    // A lookup nobody waits for any more must not be counted.
+    if (fuse_reply_entry(request, &*entry) != 0) nodes_.forget(entry->ino, 1);
+}
+
+Task<> FileSystem::forget(fuse_req_t request, NodeId id, uint64_t lookups) {
+    nodes_.forget(id, lookups);
+    fuse_reply_none(request);
+    co_return;
+}
+
+Task<> FileSystem::create(fuse_req_t request, NodeId parent, std::string name, mode_t mode, fuse_file_info info) {
+    const fuse_ctx* const context = fuse_req_ctx(request);
+    const Attributes attributes{.mode = mode & 0777, .user = context->uid, .group = context->gid};
+    const Result<std::string> path = path_below(parent, name);
+    if (!path || path->size() > volume_name_size_max) {
+        fuse_reply_err(request, path ? ENAMETOOLONG : to_errno(path.error()));
+        co_return;
+    }
+    // The registrar decides who of several creators was first, whatever their hosts.
+    Result<VolumeEntry> entry = co_await volumes_.create(*path, true, attributes);
+    if (!entry && entry.error().code == Errc::exists && (info.flags & O_EXCL) == 0)
+        entry = co_await volumes_.find(*path);
+    if (!entry) {
+        fuse_reply_err(request, to_errno(entry.error()));
+        co_return;
+    }
+    Result<std::shared_ptr<Volume>> volume = co_await open_volume(*entry);
+    if (!volume) {
+        fuse_reply_err(request, to_errno(volume.error()));
+        co_return;
+    }
+    auto file = std::make_unique<OpenFile>(OpenFile{.volume = std::move(*volume)});
+    const fuse_entry_param known = remember_file(*entry);
+    info.fh = reinterpret_cast<uint64_t>(file.get());
+    info.direct_io = 1;
+    if (fuse_reply_create(request, &known, &info) == 0)
+        file.release();
+    else
+        nodes_.forget(known.ino, 1);
+}
+
+Task<> FileSystem::unlink(fuse_req_t request, NodeId parent, std::string name) {
+    const Result<std::string> path = path_below(parent, name);
+    if (!path) {
+        fuse_reply_err(request, to_errno(path.error()));
+        co_return;
+    }
+    const Result<> removed = co_await volumes_.remove(*path);
+    fuse_reply_err(request, removed ? 0 : to_errno(removed.error()));
+}
+
+Task<Result<>> FileSystem::fill(OpenDirectory& directory) {
+    CO_TRY(const std::vector<VolumeEntry> list, co_await volumes_.list());
+    directory.entries = {{".", node_of_directory(directory.path), S_IFDIR}, {"..", root_node, S_IFDIR}};
+    for (Child& child : children(list, directory.path)) {
+        const NodeId id =
+            child.volume ? node_of_volume(child.volume->id) : node_of_directory(join(directory.path, child.name));
+        const mode_t type = child.volume ? S_IFREG : S_IFDIR;
+        directory.entries.push_back({std::move(child.name), id, type});
+    }
+    co_return Result<>{};
+}
+
+Task<> FileSystem::open_directory(fuse_req_t request, NodeId id, fuse_file_info info) {
+    std::optional<Node> node = nodes_.find(id);
+    if (!node || !node->directory) {
+        fuse_reply_err(request, node ? ENOTDIR : ENOENT);
+        co_return;
+    }
+    auto directory = std::make_unique<OpenDirectory>(OpenDirectory{.path = std::move(node->path), .entries = {}});
+    info.fh = reinterpret_cast<uint64_t>(directory.get());
+    if (fuse_reply_open(request, &info) == 0) directory.release();
+}
+
+Task<> FileSystem::read_directory(fuse_req_t request, NodeId, size_t size_bytes, off_t cursor, fuse_file_info info) {
+    auto& directory = *reinterpret_cast<OpenDirectory*>(info.fh);
+    if (cursor == 0) {
+        const Result<> filled = co_await fill(directory);
+        if (!filled) {
+            fuse_reply_err(request, to_errno(filled.error()));
+            co_return;
+        }
+    }
+    std::vector<char> bytes(std::min(size_bytes, transfer_size_max));
+    size_t used = 0;
+    for (auto at = static_cast<size_t>(cursor); at < directory.entries.size(); ++at) {
+        const OpenDirectory::Entry& entry = directory.entries[at];
+        struct stat status{};
+        status.st_ino = entry.id;
+        status.st_mode = entry.type;
+        const size_t entry_size = fuse_add_direntry(request, bytes.data() + used, bytes.size() - used,
+                                                    entry.name.c_str(), &status, static_cast<off_t>(at + 1));
+        if (entry_size > bytes.size() - used) break;
+        used += entry_size;
+    }
+    fuse_reply_buf(request, bytes.data(), used);
+}
+
+Task<> FileSystem::release_directory(fuse_req_t request, fuse_file_info info) {
+    delete reinterpret_cast<OpenDirectory*>(info.fh);
+    fuse_reply_err(request, 0);
+    co_return;
+}
+
+// fsync of a directory. The kernel sends no syncfs to us, so this is how "flush everything" is said (peers do not).
+Task<> FileSystem::flush_everything(fuse_req_t request) {
+    const Result<std::vector<VolumeEntry>> list = co_await volumes_.list();
+    int error_number = list ? 0 : to_errno(list.error());
+    for (size_t i = 0; list && i < list->size(); ++i) {
+        const Result<std::shared_ptr<Volume>> volume = co_await volumes_.open((*list)[i].name, Access::read);
+        if (!volume && volume.error().code == Errc::not_found) continue;  // removed meanwhile
+        if (!volume) {
+            error_number = to_errno(volume.error());
+            continue;
+        }
+        const Result<> flushed = co_await (*volume)->flush();
+        if (!flushed && flushed.error().code != Errc::not_found) error_number = to_errno(flushed.error());
+    }
+    fuse_reply_err(request, error_number);
+}
+
+Task<> FileSystem::report_space(fuse_req_t request) {
+    const Result<Space> space = co_await volumes_.space();
+    if (!space) {
+        fuse_reply_err(request, to_errno(space.error()));
+        co_return;
+    }
+    struct statvfs status{};
+    status.f_bsize = status.f_frsize = page_size;
+    status.f_blocks = space->total_bytes / page_size;
+    status.f_bfree = status.f_bavail = space->free_bytes / page_size;
+    status.f_namemax = volume_name_size_max;
+    fuse_reply_statfs(request, &status);
+}
+
+}  // namespace tarn::fuse

@@ -1,0 +1,100 @@
+// FakeDaemon: volumes that are names and sizes in a map, for tests of what talks to a daemon from outside.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/control.hpp"
+#include "daemon/http_request.hpp"
+
+namespace tarn {
+
+class FakeVolume final : public Volume {
+  public:
+    FakeVolume(VolumeEntry& entry, Result<>& flush_result) : entry_(entry), flush_result_(flush_result) {}
+    VolumeId id() const override { return entry_.id; }
+    bool try_pin(uint64_t, uint32_t, std::vector<Pin>&) override { return false; }
+    void unpin(std::span<const Pin>) override {}
+    bool try_read(uint64_t, std::span<std::byte>) override { return false; }
+    bool try_write(uint64_t, std::span<const std::byte>) override { return false; }
+    Task<Result<>> read(uint64_t, std::span<std::byte>) override { co_return fail(Errc::unsupported); }
+    Task<Result<>> write(uint64_t, std::span<const std::byte>) override { co_return fail(Errc::unsupported); }
+    Task<Result<>> zero(uint64_t, uint64_t, bool) override { co_return fail(Errc::unsupported); }
+    Task<Result<>> flush() override { co_return flush_result_; }
+    Task<Result<>> prefetch(uint64_t, uint64_t) override { co_return fail(Errc::unsupported); }
+    Task<Result<std::vector<Extent>>> extents(uint64_t, uint64_t) override { co_return fail(Errc::unsupported); }
+    Task<Result<Attributes>> attributes() override { co_return entry_.attributes; }
+    Task<Result<Attributes>> change_attributes(AttributeChange change) override {
+        if (change.size_bytes) entry_.attributes.size_bytes = *change.size_bytes;
+        co_return entry_.attributes;
+    }
+    Task<Result<>> write_growing(uint64_t, std::span<const std::byte>) override { co_return fail(Errc::unsupported); }
+    Task<Result<uint64_t>> append(std::span<const std::byte>) override { co_return fail(Errc::unsupported); }
+
+  private:
+    VolumeEntry& entry_;
+    Result<>& flush_result_;
+};
+
+class FakeDaemon final : public Volumes, public Control {
+  public:
+    Task<Result<std::vector<VolumeEntry>>> list() override {
+        std::vector<VolumeEntry> list;
+        for (const auto& [name, entry] : entries) list.push_back(entry);
+        co_return list;
+    }
+    Task<Result<VolumeEntry>> find(std::string name) override {
+        const auto found = entries.find(name);
+        if (found == entries.end()) co_return fail(Errc::not_found, 0, "catalog.find");
+        co_return found->second;
+    }
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) override {
+        const auto found = entries.find(name);
+        if (found == entries.end()) co_return fail(Errc::not_found, 0, "catalog.open");
+        if (access == Access::write && name == held_elsewhere) co_return fail(Errc::busy, 0, "held by host b");
+        co_return std::shared_ptr<Volume>(std::make_shared<FakeVolume>(found->second, flush_result));
+    }
+    Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override {
+        if (entries.contains(name)) co_return fail(Errc::exists, 0, "catalog.create");
+        if (attributes.size_bytes > space_bytes) co_return fail(Errc::no_space, 0, "catalog.create");
+        const VolumeEntry entry{
+            .name = name, .id = static_cast<VolumeId>(entries.size() + 1), .shared = shared, .attributes = attributes};
+        entries.emplace(name, entry);
+        co_return entry;
+    }
+    Task<Result<>> remove(std::string name) override {
+        if (name == held_elsewhere) co_return fail(Errc::busy, 0, "catalog.remove");
+        if (entries.erase(name) == 0) co_return fail(Errc::not_found, 0, "catalog.remove");
+        co_return Result<>{};
+    }
+    Task<Result<Space>> space() override { co_return Space{.total_bytes = space_bytes, .free_bytes = space_bytes / 2}; }
+
+    Task<Result<NodeStatus>> status() override { co_return node; }
+    std::vector<std::string> export_uris(const std::string& volume) override {
+        return {"nbd://127.0.0.1:10809/" + percent_encode(volume)};
+    }
+    Task<Result<std::vector<Mount>>> mounts() override { co_return mounted; }
+    Task<Result<>> mount(Mount mount) override {
+        for (const Mount& other : mounted)
+            if (other.path == mount.path) co_return fail(Errc::busy, 0, "mount");
+        mounted.push_back(mount);
+        co_return Result<>{};
+    }
+    Task<Result<>> unmount(std::string path, bool) override {
+        if (std::erase_if(mounted, [&](const Mount& mount) { return mount.path == path; }) == 0)
+            co_return fail(Errc::not_found, 0, "unmount");
+        co_return Result<>{};
+    }
+
+    std::map<std::string, VolumeEntry> entries;
+    std::vector<Mount> mounted;
+    NodeStatus node;
+    Result<> flush_result;
+    std::string held_elsewhere;
+    uint64_t space_bytes = uint64_t{1} << 40;
+};
+
+}  // namespace tarn

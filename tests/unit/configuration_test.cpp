@@ -1,0 +1,271 @@
+// Configuration, tarnd's arguments, and text as people type it.
+#include "daemon/configuration.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "daemon/arguments.hpp"
+
+namespace tarn {
+namespace {
+
+constexpr const char* good = R"(host = "a"
+cluster = "11112222-3333-4444-8555-666677778888"
+store = "/var/lib/tarn/store"
+memory = "2GiB"
+shards = 2
+listen = "0.0.0.0:7433"
+key_file = "/etc/tarn/key"
+
+[[peer]]
+name = "a"
+address = "10.0.0.1:7433"
+[[peer]]
+name = "b"
+address = "[fd00::2]:7433"
+
+[nbd]
+unix = "/run/tarn/nbd.sock"
+tcp = "127.0.0.1:10809"
+
+[log]
+level = "debug"
+
+[volumes]
+shared = true
+)";
+
+constexpr const char* minimal = "host = \"a\"\ncluster = \"11112222-3333-4444-8555-666677778888\"\nstore = \"/s\"\n";
+
+TEST(Configuration, every_key_is_taken) {
+    const auto configuration = parse_configuration(good, "tarn.toml");
+    ASSERT_TRUE(configuration) << configuration.error().front().describe();
+    EXPECT_EQ(configuration->host, "a");
+    EXPECT_EQ(format_uuid(configuration->cluster), "11112222-3333-4444-8555-666677778888");
+    EXPECT_EQ(configuration->store, "/var/lib/tarn/store");
+    EXPECT_EQ(configuration->memory_bytes, uint64_t{2} << 30);
+    EXPECT_EQ(configuration->shards, 2u);
+    EXPECT_EQ(configuration->listen, (Address{"0.0.0.0", 7433}));
+    ASSERT_EQ(configuration->peers.size(), 2u);
+    EXPECT_EQ(configuration->peers[1].name, "b");
+    EXPECT_EQ(configuration->peers[1].address, (Address{"fd00::2", 7433}));
+    EXPECT_EQ(configuration->nbd_unix, "/run/tarn/nbd.sock");
+    EXPECT_EQ(configuration->nbd_tcp, (Address{"127.0.0.1", 10809}));
+    EXPECT_EQ(configuration->log_level, log::Level::debug);
+    EXPECT_TRUE(configuration->volumes_shared);
+    EXPECT_EQ(configuration->host_id(), 0);
+}
+
+TEST(Configuration, a_host_alone_needs_three_keys) {
+    const auto configuration = parse_configuration(minimal, "tarn.toml");
+    ASSERT_TRUE(configuration) << configuration.error().front().describe();
+    EXPECT_EQ(configuration->memory_bytes, uint64_t{1} << 30);
+    EXPECT_EQ(configuration->control, control_path_default);
+    EXPECT_EQ(configuration->host_id(), 0);
+    EXPECT_TRUE(parse_configuration("\xef\xbb\xbf" + std::string(minimal), "with a byte order mark"));
+    std::string crlf;
+    for (const char* c = minimal; *c; ++c) crlf += *c == '\n' ? "\r\n" : std::string(1, *c);
+    EXPECT_TRUE(parse_configuration(crlf, "with CRLF"));
+}
+
+// The first error that the text makes, as the user sees it.
+std::string error_of(const std::string& text) {
+    const auto configuration = parse_configuration(text, "t");
+    return configuration ? "no error" : configuration.error().front().describe();
+}
+std::string error_after_minimal(const std::string& text) {
+    return error_of(minimal + text);
+}
+
+TEST(Configuration, mistakes_name_place_key_and_reason) {
+    EXPECT_EQ(error_after_minimal("memroy = \"2GiB\"\n"), "t:4:1: memroy: unknown key; did you mean memory?");
+    EXPECT_EQ(error_after_minimal("[nbd]\n  unlx = \"/x\"\n"), "t:5:3: nbd.unlx: unknown key; did you mean nbd.unix?");
+    EXPECT_EQ(error_after_minimal("completely_different = 1\n"), "t:4:1: completely_different: unknown key");
+    EXPECT_EQ(error_after_minimal("memory = \"2GB\"\n"), "t:4:10: memory: unknown unit; use KiB, MiB, GiB or TiB");
+    EXPECT_EQ(error_after_minimal("memory = 5\n"), "t:4:10: memory: not a size such as \"64GiB\"");
+    EXPECT_EQ(error_after_minimal("memory = \"1MiB\"\n"), "t:4:10: memory: less than 64MiB");
+    EXPECT_EQ(error_after_minimal("shards = 0\n"), "t:4:10: shards: not a number from 1 to 256");
+    EXPECT_EQ(error_after_minimal("shards = 257\n"), "t:4:10: shards: not a number from 1 to 256");
+    EXPECT_EQ(error_after_minimal("shards = \"2\"\n"), "t:4:10: shards: not a number from 1 to 256");
+    EXPECT_EQ(error_after_minimal("control = \"relative\"\n"), "t:4:11: control: not an absolute path");
+    EXPECT_EQ(error_after_minimal("control = \"/" + std::string(120, 'x') + "\"\n"),
+              "t:4:11: control: longer than 107 bytes");
+    EXPECT_EQ(error_after_minimal("control = \"\"\n"), "t:4:11: control: empty");
+    EXPECT_EQ(error_after_minimal("listen = \"10.0.0.1\"\n"), "t:4:10: listen: no port; write HOST:PORT");
+    EXPECT_EQ(error_after_minimal("listen = \"::1:7433\"\n"),
+              "t:4:10: listen: an IPv6 address needs brackets: [ADDRESS]:PORT");
+    EXPECT_EQ(error_after_minimal("listen = \"a:65536\"\n"),
+              "t:4:10: listen: the port is not a number from 1 to 65535");
+    EXPECT_EQ(error_after_minimal("nbd = 1\n"), "t:4:7: nbd: not a table; write [nbd]");
+    EXPECT_EQ(error_after_minimal("[log]\nlevel = \"loud\"\n"), "t:5:9: log.level: not error, warning, info or debug");
+    EXPECT_EQ(error_after_minimal("[volumes]\nshared = \"yes\"\n"), "t:5:10: volumes.shared: not true or false");
+    EXPECT_EQ(error_after_minimal("[peer]\nname = \"a\"\n"), "t:4:1: peer: not a list; write [[peer]]");
+    EXPECT_EQ(error_after_minimal("[[peer]]\nname = \"a\"\n"), "t:4:1: peer.address: missing");
+    EXPECT_EQ(error_of("host = \"a\"\nstore = \"/s\"\n"), "t: cluster: missing; tarn init draws one");
+    EXPECT_EQ(error_of("cluster = \"123\"\n"), "t:1:11: cluster: not a UUID");
+    EXPECT_NE(error_after_minimal("store = \"/t\"\n").find("t:4:"), std::string::npos) << "a duplicate key";
+    EXPECT_NE(error_of("host = \"a\nstore").find("t:1:"), std::string::npos) << "not TOML";
+}
+
+TEST(Configuration, peers_must_fit_together) {
+    const std::string peers = "[[peer]]\nname = \"a\"\naddress = \"x:1\"\n[[peer]]\nname = \"b\"\naddress = \"y:1\"\n";
+    EXPECT_EQ(error_after_minimal(peers), "t: key_file: missing; the hosts of a cluster need a key in common");
+    const std::string with_key = "key_file = \"/k\"\n";
+    EXPECT_EQ(error_after_minimal(with_key + peers), "no error");
+    EXPECT_EQ(error_after_minimal(with_key + peers + "[[peer]]\nname = \"a\"\naddress = \"z:1\"\n"),
+              "t:12:8: peer.name: two peers are named \"a\"");
+    EXPECT_EQ(error_after_minimal(with_key + peers + "[[peer]]\nname = \"c\"\naddress = \"y:1\"\n"),
+              "t:13:11: peer.address: two peers have y:1");
+    std::string other = minimal;
+    other.replace(other.find("\"a\""), 3, "\"c\"");
+    EXPECT_EQ(error_of(other + with_key + peers), "t:1:8: host: not the name of one of the peers");
+    std::string many = minimal + with_key;
+    for (int i = 0; i < 64; ++i)
+        many += "[[peer]]\nname = \"" + std::string(i == 0 ? "a" : "p" + std::to_string(i)) + "\"\naddress = \"h" +
+                std::to_string(i) + ":1\"\n";
+    EXPECT_EQ(error_of(many), "t:5:1: peer: more than 63 hosts");
+}
+
+TEST(Configuration, all_mistakes_are_told_at_once) {
+    const auto configuration =
+        parse_configuration(std::string(minimal) + "memroy = 1\nshards = -1\n[log]\nlevl = 1\n", "t");
+    ASSERT_FALSE(configuration);
+    EXPECT_EQ(configuration.error().size(), 3u);
+}
+
+TEST(Configuration, control_characters_do_not_reach_the_terminal) {
+    const std::string error = error_after_minimal("\"a\\u001b[2J\" = 1\n");
+    EXPECT_EQ(error.find('\x1b'), std::string::npos);
+    EXPECT_NE(error.find("a\\x1b[2J: unknown key"), std::string::npos) << error;
+}
+
+class ConfigurationFile : public testing::Test {
+  protected:
+    ConfigurationFile() {
+        std::string pattern = testing::TempDir() + "tarn-configuration-XXXXXX";
+        directory_ = ::mkdtemp(pattern.data());
+        path_ = directory_ + "/tarn.toml";
+    }
+    ~ConfigurationFile() override { std::filesystem::remove_all(directory_); }
+
+    static void write(const std::string& path, const std::string& text, mode_t mode = 0600) {
+        std::ofstream(path) << text;
+        ::chmod(path.c_str(), mode);
+    }
+    std::string load_error() const {
+        const auto configuration = load_configuration(path_);
+        return configuration ? "no error" : configuration.error().front().describe();
+    }
+    std::expected<Arguments, Leave> parse(std::vector<const char*> words) const {
+        words.insert(words.begin(), {"tarnd", "--config", path_.c_str()});
+        return parse_arguments(words);
+    }
+
+    std::string directory_;
+    std::string path_;
+};
+
+TEST_F(ConfigurationFile, files_that_are_none_are_refused) {
+    EXPECT_EQ(load_error(), path_ + ": no such file");
+    ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+    EXPECT_EQ(load_error(), path_ + ": not a regular file");
+    std::filesystem::remove(path_);
+    std::filesystem::create_directory(path_);
+    EXPECT_EQ(load_error(), path_ + ": not a regular file");
+    std::filesystem::remove(path_);
+    write(path_, std::string(size_t{10} << 20, '#'));
+    EXPECT_EQ(load_error(), path_ + ": too large");
+    write(path_, "");
+    EXPECT_NE(load_error(), "no error");
+}
+
+TEST_F(ConfigurationFile, a_key_that_others_may_read_is_refused) {
+    const std::string key = directory_ + "/key";
+    write(path_, std::string(minimal) + "key_file = \"" + key + "\"\n");
+    EXPECT_EQ(load_error(), path_ + ": key_file: " + key + ": no such file");
+    write(key, std::string(64, 'a') + "\n", 0644);
+    EXPECT_EQ(load_error(), path_ + ": key_file: " + key + ": others may read it; chmod 0600");
+    write(key, std::string(64, 'a') + "\n", 0640);
+    EXPECT_EQ(load_error(), "no error");
+    ASSERT_TRUE(load_key(key));
+    EXPECT_EQ((*load_key(key))[31], std::byte{0xaa});
+    for (const std::string& bad : {std::string(63, 'a'), std::string(65, 'a'), std::string(64, 'g'), std::string()}) {
+        write(key, bad, 0600);
+        EXPECT_EQ(load_error(), path_ + ": key_file: " + key + ": not 64 hexadecimal digits");
+    }
+}
+
+TEST_F(ConfigurationFile, flags_win_over_keys) {
+    write(path_, minimal);
+    const auto arguments = parse({"--memory", "3GiB", "--shards", "4", "--control", "/tmp/c", "--nbd-unix", "n.sock",
+                                  "--log-level", "warning", "--host", "zz", "--check-config"});
+    ASSERT_TRUE(arguments) << arguments.error().text;
+    EXPECT_TRUE(arguments->check_only);
+    EXPECT_EQ(arguments->configuration.memory_bytes, uint64_t{3} << 30);
+    EXPECT_EQ(arguments->configuration.shards, 4u);
+    EXPECT_EQ(arguments->configuration.control, "/tmp/c");
+    EXPECT_EQ(arguments->configuration.nbd_unix, std::filesystem::current_path().string() + "/n.sock");
+    EXPECT_EQ(arguments->configuration.log_level, log::Level::warning);
+    EXPECT_EQ(arguments->configuration.host, "zz");
+}
+
+TEST_F(ConfigurationFile, wrong_flags_leave_with_2) {
+    write(path_, minimal);
+    for (const std::vector<const char*>& words : std::vector<std::vector<const char*>>{{"--memory", "3GB"},
+                                                                                       {"--memory", "1MiB"},
+                                                                                       {"--shards", "0"},
+                                                                                       {"--nope"},
+                                                                                       {"surplus"},
+                                                                                       {"--listen", "x"}}) {
+        const auto arguments = parse(words);
+        ASSERT_FALSE(arguments) << words.front();
+        EXPECT_EQ(arguments.error().exit_code, 2);
+        EXPECT_TRUE(arguments.error().text.starts_with("tarnd: ")) << arguments.error().text;
+    }
+    EXPECT_EQ(parse({"--memory", "3GB"}).error().text, "tarnd: --memory 3GB: unknown unit; use KiB, MiB, GiB or TiB\n");
+    EXPECT_EQ(parse({"--help"}).error().exit_code, 0);
+    EXPECT_EQ(parse({"--version"}).error().text, "tarnd 0.1.0\n");
+    std::filesystem::remove(path_);
+    EXPECT_EQ(parse({}).error().exit_code, 2);
+}
+
+TEST(Text, sizes) {
+    EXPECT_EQ(parse_size("4096"), 4096u);
+    EXPECT_EQ(parse_size("64KiB"), 65536u);
+    EXPECT_EQ(parse_size("2 GiB"), uint64_t{2} << 30);
+    EXPECT_EQ(parse_size("1PiB"), uint64_t{1} << 50);
+    EXPECT_EQ(parse_size("0"), 0u);
+    for (const char* const bad : {"", "GiB", "-1", "+1", "1.5GiB", "1GB", "1gib", "1G", "1 ", "1GiBx", "16384PiB",
+                                  "18446744073709551616", "0x10", " 1"})
+        EXPECT_FALSE(parse_size(bad)) << bad;
+    EXPECT_EQ(format_size(uint64_t{3} << 29), "1536MiB");
+    EXPECT_EQ(format_size(4097), "4097B");
+    EXPECT_EQ(format_size(0), "0B");
+    EXPECT_EQ(format_size_roughly(uint64_t{3} << 29), "1.5 GiB");
+    EXPECT_EQ(format_size_roughly(uint64_t{2} << 30), "2 GiB");
+    EXPECT_EQ(format_size_roughly(100), "100 B");
+}
+
+TEST(Text, nearest_names) {
+    constexpr std::string_view names[] = {"memory", "shards", "store"};
+    EXPECT_EQ(nearest_name("memmory", names), "memory");
+    EXPECT_EQ(nearest_name("shard", names), "shards");
+    EXPECT_EQ(nearest_name("sotre", names), "store");
+    EXPECT_FALSE(nearest_name("replicas", names));
+    EXPECT_FALSE(nearest_name("x", names));
+    EXPECT_FALSE(nearest_name("", names));
+}
+
+TEST(Text, uuids) {
+    EXPECT_FALSE(parse_uuid("11112222-3333-4444-8555-66667777888"));
+    EXPECT_FALSE(parse_uuid("11112222+3333-4444-8555-666677778888"));
+    EXPECT_FALSE(parse_uuid("1111222g-3333-4444-8555-666677778888"));
+    EXPECT_FALSE(parse_uuid("11112222-33334-444-8555-666677778888"));
+}
+
+}  // namespace
+}  // namespace tarn
