@@ -30,13 +30,14 @@ struct Event {
         evict,    // page: a hint from replacement; without effect on a page that is busy, waited for or written back
         write_back,  // page, waiter: answered by one `written` action with that waiter, when home has (or counts) the
                      // bytes
-        quiesced,  // page, dirty: answers the action quiesce; no local latch on the frame, none can be taken, and dirty
-                   // is
-                   // the union of its dirty and writing masks
+        quiesced,    // page, dirty: answers the action quiesce: no local latch is on the frame and none can be taken;
+                     // dirty is the union of its dirty and writing masks
 
         // The network.
-        message,    // message, frame: where its payload lies (with flag_zero: a cleared frame); no_space, stored_tenure
-        peer_up,    // host, incarnation, previous_incarnation (0: never met): a new link to this host; see Stripe
+        message,  // message; frame: where its payload lies (with flag_zero: a cleared frame); no_space, stored_tenure.
+                  // A frame of the receiver's own is taken over or released; for grant and data it may instead be
+                  // the lent frame, if the bytes were copied into it in this very step (see Stripe::lent_frame)
+        peer_up,  // host, incarnation, previous_incarnation (0: never met): a new link to this host; see Stripe
         recovered,  // every peer's hello messages were delivered since this home started without its arena: it may
                     // serve
 
