@@ -78,6 +78,7 @@ Task<> Mount::serve() {
     // Detaches lazily and closes the device, which ends what still waits in the kernel.
     fuse_session_unmount(session_);
     mounted_ = false;
+    file_system_.close_all();
 }
 
 Task<> Mount::serve_channel(Loop& here, Channel& channel) {
