@@ -19,6 +19,9 @@ enum class Want : uint8_t {
     exclusive_no_read,  // the whole page will be written from bytes already received; cannot be cancelled
 };
 
+// The store has bytes of the page, and does not say of which tenure.
+inline constexpr Tenure unknown_tenure = ~Tenure{0};
+
 using WaiterToken = uint64_t;  // means something to the executor only
 
 struct Event {
@@ -54,7 +57,7 @@ struct Event {
     bool no_space = false;  // message get_exclusive…: the store cannot reserve room for this page
     Incarnation incarnation = 0;
     Incarnation previous_incarnation = 0;
-    Tenure stored_tenure = 0;  // message hello: tenure of the page in the store, 0 if it was never written
+    Tenure stored_tenure = 0;  // message hello: tenure of the page in the store, 0 if it was never written; or unknown
     PageId page{};
     WaiterToken waiter = 0;
     Message message{};
