@@ -7,11 +7,14 @@ bats_require_minimum_version 1.5.0
 
 : "${MEMORY_SERVER:=$BATS_TEST_DIRNAME/../../build/tests/support/memory_server}"
 
-# Everything a test starts must close descriptor 3, which bats waits for.
+# It says "ready" when clients may come. Everything a test starts must close descriptor 3, which bats waits for.
 start_memory_server() {
-    "$MEMORY_SERVER" "$@" >"$BATS_FILE_TMPDIR/server.log" 2>&1 3>&- &
+    local ready="$BATS_FILE_TMPDIR/ready" line=
+    rm -f "$ready"
+    mkfifo "$ready"
+    "$MEMORY_SERVER" "$@" >"$ready" 2>"$BATS_FILE_TMPDIR/server.log" 3>&- &
     echo $! >"$BATS_FILE_TMPDIR/server.pid"
-    timeout 10 tail -n +1 -f --pid=$! "$BATS_FILE_TMPDIR/server.log" 2>/dev/null | grep -q -m1 ready && return
+    read -rt 20 line <"$ready" && [ "$line" = ready ] && return
     cat "$BATS_FILE_TMPDIR/server.log" >&2
     return 1
 }
