@@ -289,6 +289,9 @@ TEST_F(StoreTest, flushes_from_many_shards_share_rounds) {
                 EXPECT_TRUE(loop->run_until_done(store_->write(*loop, std::span(&write, 1))));
                 EXPECT_TRUE(loop->run_until_done(store_->flush(*loop)));
             }
+            // A loop ends on the thread that it belongs to.
+            loop->stop();
+            loop->run();
         });
     for (std::thread& shard : shards) shard.join();
     ASSERT_TRUE(open());
