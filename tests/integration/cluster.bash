@@ -99,6 +99,7 @@ host_start() {
     "${enter[@]}" tarnd --config "$CLUSTER/$host/tarn.toml" --control "$CLUSTER/$host/control.sock" "$@" \
         >> "$CLUSTER/$host/log" 2>&1 3>&- &
     echo $! > "$CLUSTER/$host/pid"
+    disown
     within 20 test -S "$CLUSTER/$host/control.sock" && within 20 on "$host" status
 }
 
@@ -109,9 +110,10 @@ host_signal() {
     local pid
     pid=$(pid_of "$1")
     kill "-$2" "$pid"
-    wait "$pid" 2> /dev/null || true
+    within 20 gone "$pid"
     rm -f "$CLUSTER/$1/pid"
 }
+gone() { ! kill -0 "$1" 2> /dev/null; }
 host_kill() { host_signal "$1" KILL; }
 host_stop() { host_signal "$1" TERM; }
 
@@ -141,7 +143,7 @@ cluster_down() {
         [[ -n $host ]] || continue
         if [[ -e $CLUSTER/$host/pid ]]; then
             kill -KILL "$(pid_of "$host")" 2> /dev/null || true
-            wait "$(pid_of "$host")" 2> /dev/null || true
+            within 10 gone "$(pid_of "$host")" || true
         fi
         umount -l "$CLUSTER/$host/mnt" 2> /dev/null || true
     done

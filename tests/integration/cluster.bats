@@ -51,10 +51,9 @@ setup() { cluster_recall; }
 
 @test "an exclusive volume has one writing host, and the others are told which" {
     on a create mine 10MiB
-    printf '%s\n' "import sys" "h.pwrite(b'x', 0)" "print('held', flush=True)" "sys.stdin.read()" > "$BATS_TEST_TMPDIR/hold.py"
     mkfifo "$BATS_TEST_TMPDIR/end"
-    PATH="/usr/bin:$PATH" nbdsh -u "$(uri b mine)" "$BATS_TEST_TMPDIR/hold.py" \
-        < "$BATS_TEST_TMPDIR/end" > "$BATS_TEST_TMPDIR/out" 3>&- &
+    PATH="/usr/bin:$PATH" nbdsh -u "$(uri b mine)" \
+        -c "import sys; h.pwrite(b'x', 0); print('held', flush=True); sys.stdin.read()" < "$BATS_TEST_TMPDIR/end" > "$BATS_TEST_TMPDIR/out" 3>&- &
     exec 4> "$BATS_TEST_TMPDIR/end"
     within 10 grep held "$BATS_TEST_TMPDIR/out"
     run -1 timeout 10 qemu-img info "$(uri c mine)"

@@ -17,16 +17,6 @@ cluster_recall() {
     source "$CLUSTER/state"
 }
 
-# host_signal cannot wait for a process that another shell started.
-host_signal() {
-    local pid
-    pid=$(pid_of "$1")
-    kill "-$2" "$pid"
-    within 20 gone "$pid"
-    rm -f "$CLUSTER/$1/pid"
-}
-gone() { ! kill -0 "$1" 2> /dev/null; }
-
 # nbd_python HOST VOLUME LINES: Python with h connected to the export.
 nbd_python() { timeout 60 env PATH="/usr/bin:$PATH" nbdsh -u "$(uri "$1" "$2")" -c "$3"; }
 
