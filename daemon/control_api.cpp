@@ -138,6 +138,7 @@ Json json_of(const VolumeEntry& volume) {
             {"id", volume.id},
             {"size_bytes", volume.attributes.size_bytes},
             {"shared", volume.shared},
+            {"holder", volume.holder},
             {"mode", volume.attributes.mode},
             {"user", volume.attributes.user},
             {"group", volume.attributes.group},

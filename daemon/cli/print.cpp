@@ -31,8 +31,10 @@ const Json& array_of(const Json& json, const char* key) {
     return found != json.end() && found->is_array() ? *found : none;
 }
 
-const char* access_of(const Json& volume) {
-    return volume.value("shared", false) ? "shared" : "exclusive";
+std::string access_of(const Json& volume) {
+    if (volume.value("shared", false)) return "shared";
+    const std::string holder = text_of(volume, "holder");
+    return holder.empty() ? "exclusive" : fmt::format("exclusive, held by {}", holder);
 }
 
 std::string duration_of(uint64_t seconds) {

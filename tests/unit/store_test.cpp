@@ -54,6 +54,12 @@ class StoreTest : public testing::Test {
         store_ = std::move(*store);
         return {};
     }
+    // Says why, where it fails.
+    testing::AssertionResult opens() {
+        const Result<> opened = open();
+        if (opened) return testing::AssertionSuccess();
+        return testing::AssertionFailure() << opened.error().where << ": " << std::strerror(opened.error().sys_errno);
+    }
     Errc open_error(const StoreIdentity& expected = identity) {
         const Result<> opened = open(expected);
         EXPECT_FALSE(opened);
@@ -115,7 +121,7 @@ TEST_F(StoreTest, what_was_flushed_is_there_after_a_reopen) {
     ASSERT_TRUE(flush());
     ASSERT_TRUE(write(1, 700, 0x33));  // in a slab that is durable: its page is not
     ASSERT_TRUE(write(3, 0, 0x44));    // nor is this slab
-    ASSERT_TRUE(open());
+    ASSERT_TRUE(opens());
     for (uint64_t page = 0; page < 600; ++page) ASSERT_EQ(read(1, page), 0x11) << page;
     EXPECT_EQ(read(volume_id_max, page_number_mask), 0x22);
     EXPECT_EQ(read(1, 700), 0);
@@ -144,11 +150,11 @@ TEST_F(StoreTest, a_run_crosses_slabs_and_holes) {
 TEST_F(StoreTest, every_start_has_a_new_home_epoch) {
     format_and_open();
     EXPECT_EQ(store_->home_epoch(), 1u);
-    ASSERT_TRUE(open());
+    ASSERT_TRUE(opens());
     EXPECT_EQ(store_->home_epoch(), 2u);
     EXPECT_EQ(store_->loss_generation(), 0u);
     ASSERT_TRUE(loop_->run_until_done(store_->raise_loss_generation(*loop_)));
-    ASSERT_TRUE(open());
+    ASSERT_TRUE(opens());
     EXPECT_EQ(store_->home_epoch(), 3u);
     EXPECT_EQ(store_->loss_generation(), 1u);
 }
@@ -217,7 +223,7 @@ TEST_F(StoreTest, zeroed_pages_stay_zero_after_flush_and_reopen) {
     ASSERT_TRUE(flush());
     ASSERT_TRUE(zero(1, 100, 300));
     ASSERT_TRUE(flush());
-    ASSERT_TRUE(open());
+    ASSERT_TRUE(opens());
     EXPECT_EQ(read(1, 99), 7);
     EXPECT_EQ(read(1, 100), 0);
     EXPECT_EQ(read(1, 399), 0);
@@ -229,7 +235,7 @@ TEST_F(StoreTest, zero_that_keeps_space_keeps_it_over_a_reopen) {
     ASSERT_TRUE(write(1, 0, 7));
     ASSERT_TRUE(zero(1, 0, pages_per_slab, true));
     ASSERT_TRUE(flush());
-    ASSERT_TRUE(open());
+    ASSERT_TRUE(opens());
     EXPECT_EQ(read(1, 0), 0);
     EXPECT_EQ(store_->space().allocated_bytes, slab_size);
     ASSERT_TRUE(zero(1, 0, pages_per_slab));
@@ -265,36 +271,41 @@ TEST_F(StoreTest, a_dropped_volume_leaves_the_others) {
     ASSERT_TRUE(loop_->run_until_done(store_->drop_volume(*loop_, 1)));
     ASSERT_TRUE(flush());
     EXPECT_EQ(store_->volumes(), std::vector<VolumeId>{2});
-    ASSERT_TRUE(open());
+    ASSERT_TRUE(opens());
     EXPECT_EQ(read(1, 0), 0);
     EXPECT_EQ(read(2, 0), 2);
+}
+
+constexpr int writes_per_shard = 40;
+
+// Each write is flushed before the next; then its loop may end.
+Task<> write_and_flush(Loop& loop, Store& store, int shard, std::byte* buffer) {
+    for (int i = 0; i < writes_per_shard; ++i) {
+        std::memset(buffer, shard * 50 + i, page_size);
+        const PageWrite write = {.page = PageId::of(static_cast<VolumeId>(shard + 1), static_cast<uint64_t>(i)),
+                                 .bytes = buffer};
+        const Result<> written = co_await store.write(loop, std::span(&write, 1));
+        EXPECT_TRUE(written);
+        const Result<> flushed = co_await store.flush(loop);
+        EXPECT_TRUE(flushed);
+    }
+    loop.stop();
 }
 
 TEST_F(StoreTest, flushes_from_many_shards_share_rounds) {
     format_and_open(uint64_t{32} << 20);
     constexpr int shard_count = 4;
-    constexpr int writes_per_shard = 40;
     // Made before and gone after all shards: a loop outlives whoever may post to it.
     std::vector<std::unique_ptr<Loop>> loops;
-    for (int shard = 0; shard < shard_count; ++shard) loops.push_back(std::move(*Loop::create()));
     std::vector<std::thread> shards;
+    for (int shard = 0; shard < shard_count; ++shard) loops.push_back(std::move(*Loop::create()));
     for (int shard = 0; shard < shard_count; ++shard)
-        shards.emplace_back([this, shard, loop = loops[static_cast<size_t>(shard)].get()] {
-            const Mapping mapping = std::move(*Mapping::create(page_size));
-            const auto volume = static_cast<VolumeId>(shard + 1);
-            for (int i = 0; i < writes_per_shard; ++i) {
-                std::memset(mapping.bytes().data(), shard * 50 + i, page_size);
-                const PageWrite write = {.page = PageId::of(volume, static_cast<uint64_t>(i)),
-                                         .bytes = mapping.bytes().data()};
-                EXPECT_TRUE(loop->run_until_done(store_->write(*loop, std::span(&write, 1))));
-                EXPECT_TRUE(loop->run_until_done(store_->flush(*loop)));
-            }
-            // A loop ends on the thread that it belongs to.
-            loop->stop();
-            loop->run();
+        shards.emplace_back([this, shard, &loop = *loops[static_cast<size_t>(shard)]] {
+            loop.spawn(write_and_flush(loop, *store_, shard, buffer(static_cast<size_t>(shard))));
+            loop.run();
         });
     for (std::thread& shard : shards) shard.join();
-    ASSERT_TRUE(open());
+    ASSERT_TRUE(opens());
     for (int shard = 0; shard < shard_count; ++shard)
         for (int i = 0; i < writes_per_shard; ++i)
             EXPECT_EQ(read(static_cast<VolumeId>(shard + 1), static_cast<uint64_t>(i)), shard * 50 + i);
@@ -317,7 +328,7 @@ TEST_F(StoreTest, a_failed_flush_stays_failed) {
     EXPECT_EQ(flush().error().code, Errc::io);
     ASSERT_TRUE(store_->failure());
     EXPECT_EQ(read(1, 0), 1);
-    ASSERT_TRUE(open());
+    ASSERT_TRUE(opens());
     EXPECT_FALSE(store_->failure());
     ASSERT_TRUE(flush());
 }
@@ -359,11 +370,11 @@ TEST_F(StoreTest, format_spares_what_is_there) {
     ASSERT_TRUE(flush());
     store_.reset();
     EXPECT_EQ(Store::format(path_, small_store, identity, false).error().code, Errc::exists);
-    ASSERT_TRUE(open());
+    ASSERT_TRUE(opens());
     EXPECT_EQ(read(1, 0), 1);
     store_.reset();
     ASSERT_TRUE(Store::format(path_, small_store, identity, true));
-    ASSERT_TRUE(open());
+    ASSERT_TRUE(opens());
     EXPECT_EQ(read(1, 0), 0);
     EXPECT_EQ(Store::format(directory_ + "/none/store", small_store, identity, false).error().code, Errc::not_found);
 }
@@ -377,11 +388,11 @@ TEST_F(StoreTest, one_bad_superblock_is_repaired_and_two_are_refused) {
         ASSERT_EQ(::pwrite(fd.get(), &garbage, 1, static_cast<off_t>(offset + 20)), 1);
     };
     spoil(StoreLayout::superblock_offsets[0]);
-    ASSERT_TRUE(open());
+    ASSERT_TRUE(opens());
     EXPECT_EQ(store_->home_epoch(), 2u);
     store_.reset();
     spoil(StoreLayout::superblock_offsets[1]);
-    ASSERT_TRUE(open()) << "the first copy was repaired";
+    ASSERT_TRUE(opens()) << "the first copy was repaired";
     EXPECT_EQ(store_->home_epoch(), 3u);
     store_.reset();
     spoil(StoreLayout::superblock_offsets[0]);
@@ -435,7 +446,7 @@ TEST_F(StoreTest, agrees_with_a_model) {
                 ASSERT_TRUE(flush());
                 for (auto& [page, values] : possible) values = {value_of(now, page)};
             } else {
-                ASSERT_TRUE(open());
+                ASSERT_TRUE(opens());
                 for (auto& [page, values] : possible) {
                     const int value = read(page.first, page.second);
                     ASSERT_TRUE(std::ranges::find(values, value) != values.end())

@@ -59,8 +59,9 @@ class Store {
     // nothing yet. Errors: exists, invalid (too small), busy, no_space, refused, io; the text says which.
     static Result<> format(const std::string& path, uint64_t size_bytes, const StoreIdentity& identity, bool force);
 
-    // Opens and checks it, and raises the home epoch durably. Errors: not_found, busy, refused (another cluster's or
-    // host's, permissions), corrupt, unsupported (a newer format), invalid, io.
+    // Opens and checks it, and raises the home epoch durably. Waits 2 s for another process to let go. Errors:
+    // not_found, busy, refused (another cluster's or host's, permissions), corrupt, unsupported (a newer format),
+    // invalid, io.
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::string path, StoreIdentity expected);
     Store(const Store&) = delete;
     // Nothing may be in flight.

@@ -73,6 +73,18 @@ Result<> format_file(StoreFile& file, uint64_t size_bytes, const StoreIdentity& 
     return write_empty_store(file, superblock, scratch.bytes());
 }
 
+// io_uring gives its references to a file back a while after close() or the end of the process, and with the last one
+// goes the lock: a daemon that starts right after one was killed must not take that for a living one.
+Task<Result<StoreFile>> open_patiently(Loop& loop, std::string path) {
+    constexpr auto pause = std::chrono::milliseconds(20);
+    constexpr int attempts_max = 100;
+    for (int attempt = 1;; ++attempt) {
+        Result<StoreFile> file = StoreFile::open(path);
+        if (file || file.error().code != Errc::busy || attempt == attempts_max) co_return file;
+        co_await loop.sleep(pause);
+    }
+}
+
 }  // namespace
 
 Store::Store(StoreFile file, const Superblock& superblock)
@@ -96,7 +108,7 @@ Result<> Store::format(const std::string& path, uint64_t size_bytes, const Store
 }
 
 Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::string path, StoreIdentity expected) {
-    CO_TRY(StoreFile file, StoreFile::open(path));
+    CO_TRY(StoreFile file, co_await open_patiently(loop, path));
     CO_TRY(Mapping scratch, Mapping::create(scratch_block_count * page_size));
     const std::span<std::byte> bytes = scratch.bytes();
     if (file.size_bytes() < StoreLayout::of(1).end)

@@ -1,0 +1,74 @@
+# Bash completion for tarn and tarnd; installed once under each name.
+
+_tarn_volumes() {
+    local json
+    json=$(tarn list --json --timeout 2 2>/dev/null) || return 0
+    sed -n 's/^ *"name": "\(.*\)",$/\1/p' <<<"$json"
+}
+
+_tarn_reply() {
+    local IFS=$'\n'
+    # shellcheck disable=SC2207 # names are split at line ends only
+    COMPREPLY+=($(compgen -W "$1" -- "$2"))
+}
+
+_tarn() {
+    local -r current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+    local -r verbs=$'init\ncreate\nlist\nshow\nresize\ndelete\nexport\nmount\numount\nflush\nstatus'
+    local verb="" word
+    COMPREPLY=()
+    case $previous in
+        --control | --config | --store | --key-file | --nbd-unix)
+            compopt -o default
+            return
+            ;;
+        --memory | --size | --timeout | --host | --peer | --cluster | --nbd-tcp | --mode) return ;;
+    esac
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        if [[ $'\n'$verbs$'\n' == *$'\n'$word$'\n'* ]]; then
+            verb=$word
+            break
+        fi
+    done
+    local options=$'--control\n--timeout\n--json\n--help'
+    case $verb in
+        "")
+            _tarn_reply "$verbs"$'\n'"$options"$'\n--version' "$current"
+            return
+            ;;
+        init)
+            options+=$'\n--store\n--size\n--memory\n--config\n--host\n--peer\n--cluster\n--key-file'
+            options+=$'\n--nbd-unix\n--nbd-tcp\n--force'
+            ;;
+        create) options+=$'\n--shared\n--exclusive\n--mode' ;;
+        resize) options+=$'\n--force' ;;
+        mount) options+=$'\n--read-only' ;;
+        umount) options+=$'\n--force' ;;
+    esac
+    if [[ $current == -* ]]; then
+        _tarn_reply "$options" "$current"
+    else
+        case $verb in
+            show | resize | delete | export | flush) _tarn_reply "$(_tarn_volumes)" "$current" ;;
+            mount | umount) compopt -o dirnames ;;
+        esac
+    fi
+}
+
+_tarnd() {
+    local -r current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+    COMPREPLY=()
+    case $previous in
+        -c | --config | --store | --control | --nbd-unix) compopt -o default ;;
+        --log-level) _tarn_reply $'error\nwarning\ninfo\ndebug' "$current" ;;
+        --host | --memory | --shards | --listen | --nbd-tcp) ;;
+        *)
+            local options=$'--config\n--check-config\n--host\n--store\n--memory\n--shards\n--listen\n--control'
+            options+=$'\n--nbd-unix\n--nbd-tcp\n--log-level\n--help\n--version'
+            _tarn_reply "$options" "$current"
+            ;;
+    esac
+}
+
+complete -F _tarn tarn
+complete -F _tarnd tarnd
