@@ -1,6 +1,7 @@
 #include "daemon/node.hpp"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "daemon/http_request.hpp"
 #include "daemon/memory_budget.hpp"
@@ -145,6 +146,8 @@ Result<> Node::start_front_ends() {
     Loop& loop = *shards_.front();
     nbd_ = std::make_unique<nbd::Server>(shards_, *catalog_);
     if (!configuration_.nbd_unix.empty()) {
+        std::error_code ignored;  // listening says what is wrong, if anything is
+        std::filesystem::create_directories(std::filesystem::path(configuration_.nbd_unix).parent_path(), ignored);
         if (const Result<> listening = nbd_->listen_unix(configuration_.nbd_unix); !listening) {
             explain(("nbd socket " + configuration_.nbd_unix).c_str(), listening.error());
             return listening;
@@ -255,15 +258,15 @@ std::vector<std::string> Node::export_uris(const std::string& volume) {
 
 Task<Result<std::vector<Mount>>> Node::mounts() {
     std::vector<Mount> mounts;
-    for (const auto& mount : mounts_) mounts.push_back({.path = mount->path(), .read_only = false});
+    for (const auto& mount : mounts_) mounts.push_back({.path = mount->path(), .read_only = mount->read_only()});
     co_return mounts;
 }
 
 Task<Result<>> Node::mount(Mount mount) {
-    if (mount.read_only) co_return fail(Errc::unsupported, 0, "mount: read-only mounts");
     for (const auto& existing : mounts_)
         if (existing->path() == mount.path) co_return fail(Errc::busy, EBUSY, "mount: mounted there already");
-    CO_TRY(std::unique_ptr<fuse::Mount> made, fuse::Mount::create(shards_, *catalog_, {.path = mount.path}));
+    CO_TRY(std::unique_ptr<fuse::Mount> made,
+           fuse::Mount::create(shards_, *catalog_, {.path = mount.path, .read_only = mount.read_only}));
     mounts_.push_back(std::move(made));
     shards_.front()->spawn(serve_mount(*mounts_.back()));
     log::info("mounted the volumes at {}", log::printable(mount.path));

@@ -112,7 +112,7 @@ class Commands {
             app_.parse(static_cast<int>(words.size()), words.data());
         } catch (const CLI::CallForHelp&) {
             const auto chosen = app_.get_subcommands();
-            out << (chosen.empty() ? app_.help() : chosen.front()->help());
+            out << (chosen.empty() ? app_.help() : chosen.front()->help("tarn"));
             return Exit::ok;
         } catch (const CLI::CallForVersion& call) {
             out << call.what() << "\n";
@@ -123,6 +123,7 @@ class Commands {
         }
         const CLI::App* const chosen = app_.get_subcommands().front();
         const Verb& verb = verbs_.at(chosen->get_name());
+        options_.init.control = options_.control;
         const Client client(options_.control, std::chrono::seconds(options_.timeout_s));
         auto outcome = verb.ask(client);
         if (!outcome) return report(err, chosen->get_name(), verb, outcome.error());

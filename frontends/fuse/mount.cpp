@@ -8,20 +8,27 @@
 #include <cerrno>
 
 #include "utils/assert.hpp"
+#include "utils/log.hpp"
 #include "utils/run_on.hpp"
 
 namespace tarn::fuse {
 
 namespace {
 
-// Leaves a directory that can be mounted on, or says why not.
-Result<> prepare(const std::string& path) {
+// Removes what daemons that are gone left mounted there, however many lie on top of each other. ECONNABORTED: the
+// daemon died while we asked; the kernel lets its device go a little later than the process.
+Result<> remove_dead_mounts(const std::string& path) {
     struct stat status{};
-    if (::stat(path.c_str(), &status) != 0 && errno == ENOTCONN) {
-        // The daemon that served this mount is gone.
+    while (::stat(path.c_str(), &status) != 0 && (errno == ENOTCONN || errno == ECONNABORTED))
         if (::umount2(path.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
             return fail(Errc::io, errno, "fuse.mount: cannot remove the mount of a daemon that died");
-    }
+    return {};
+}
+
+// Leaves a directory that can be mounted on, or says why not.
+Result<> prepare(const std::string& path) {
+    TRY_VOID(remove_dead_mounts(path));
+    struct stat status{};
     if (::stat(path.c_str(), &status) != 0)
         return fail(errno == ENOENT ? Errc::not_found : Errc::io, errno, "fuse.mount: directory");
     if (!S_ISDIR(status.st_mode)) return fail(Errc::invalid, ENOTDIR, "fuse.mount");
@@ -47,8 +54,9 @@ Mount::~Mount() {
 
 Result<> Mount::attach(const std::vector<Loop*>& shards) {
     fuse_args arguments = FUSE_ARGS_INIT(0, nullptr);
-    const std::string settings = fmt::format("fsname=tarn,subtype=tarn,default_permissions,nosuid,nodev,max_read={}{}",
-                                             transfer_size_max, options_.allow_other ? ",allow_other" : "");
+    const std::string settings =
+        fmt::format("fsname=tarn,subtype=tarn,default_permissions,nosuid,nodev,max_read={}{}{}", transfer_size_max,
+                    options_.allow_other ? ",allow_other" : "", options_.read_only ? ",ro" : "");
     fuse_opt_add_arg(&arguments, "tarnd");
     fuse_opt_add_arg(&arguments, "-o");
     fuse_opt_add_arg(&arguments, settings.c_str());
@@ -78,6 +86,9 @@ Task<> Mount::serve() {
     // Detaches lazily and closes the device, which ends what still waits in the kernel.
     fuse_session_unmount(session_);
     mounted_ = false;
+    // Under load the library has been seen to leave it; the device is closed, so it is dead by now.
+    if (const Result<> removed = remove_dead_mounts(options_.path); !removed)
+        log::warning("fuse: {}: {}", log::printable(options_.path), log::describe(removed.error()));
     file_system_.close_all();
 }
 

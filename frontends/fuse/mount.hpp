@@ -17,6 +17,7 @@ namespace tarn::fuse {
 
 struct MountOptions {
     std::string path;
+    bool read_only = false;
     bool allow_other = true;       // every user of the host; else only the daemon's
     mode_t directory_mode = 0755;  // of all directories, which belong to the daemon's user
 };
@@ -30,6 +31,7 @@ class Mount {
     ~Mount();
 
     const std::string& path() const { return options_.path; }
+    bool read_only() const { return options_.read_only; }
 
     // Spawn it on the first shard. Returns when the mount ended, by stop() or from outside, and nothing is in flight.
     Task<> serve();

@@ -53,7 +53,8 @@ setup() { cluster_recall; }
     on a create mine 10MiB
     mkfifo "$BATS_TEST_TMPDIR/end"
     PATH="/usr/bin:$PATH" nbdsh -u "$(uri b mine)" \
-        -c "import sys; h.pwrite(b'x', 0); print('held', flush=True); sys.stdin.read()" < "$BATS_TEST_TMPDIR/end" > "$BATS_TEST_TMPDIR/out" 3>&- &
+        -c "import sys; h.pwrite(b'x', 0); print('held', flush=True); sys.stdin.read()" \
+        < "$BATS_TEST_TMPDIR/end" > "$BATS_TEST_TMPDIR/out" 3>&- &
     exec 4> "$BATS_TEST_TMPDIR/end"
     within 10 grep held "$BATS_TEST_TMPDIR/out"
     run -1 timeout 10 qemu-img info "$(uri c mine)"
@@ -103,7 +104,9 @@ setup() { cluster_recall; }
     within 20 connected b
     on b create later 1MiB
 }
-not_connected() { on "$1" status --json | jq -e --arg peer "$2" '.peers[] | select(.name == $peer) | .connected | not'; }
+not_connected() {
+    on "$1" status --json | jq -e --arg peer "$2" '.peers[] | select(.name == $peer) | .connected | not'
+}
 
 @test "a host with the wrong key is refused, and says so" {
     host_stop c

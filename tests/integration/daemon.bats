@@ -53,14 +53,15 @@ setup() { cluster_recall; }
 }
 
 @test "a store that is in use, not ours or too small is refused" {
-    run -4 tarnd --config "$CLUSTER/solo/tarn.toml" --control "$BATS_TEST_TMPDIR/c.sock" --nbd-unix "$BATS_TEST_TMPDIR/n.sock"
+    local other=(tarnd --config "$CLUSTER/solo/tarn.toml" --control "$BATS_TEST_TMPDIR/c.sock")
+    run -4 "${other[@]}" --nbd-unix "$BATS_TEST_TMPDIR/n.sock"
     assert_output --partial "in use"
     random_file "$BATS_TEST_TMPDIR/foreign" 64M
-    run tarnd --config "$CLUSTER/solo/tarn.toml" --store "$BATS_TEST_TMPDIR/foreign" --control "$BATS_TEST_TMPDIR/c.sock"
+    run "${other[@]}" --store "$BATS_TEST_TMPDIR/foreign"
     assert_failure
     assert_output --partial "$BATS_TEST_TMPDIR/foreign"
     random_file "$BATS_TEST_TMPDIR/small" 4096
-    run tarnd --config "$CLUSTER/solo/tarn.toml" --store "$BATS_TEST_TMPDIR/small" --control "$BATS_TEST_TMPDIR/c.sock"
+    run "${other[@]}" --store "$BATS_TEST_TMPDIR/small"
     assert_failure
 }
 
@@ -90,7 +91,8 @@ print("connected", flush=True)
 sys.stdin.read()
 END
     mkfifo "$BATS_TEST_TMPDIR/end"
-    python3 "$BATS_TEST_TMPDIR/idle.py" "$CLUSTER/solo/nbd.sock" < "$BATS_TEST_TMPDIR/end" > "$BATS_TEST_TMPDIR/out" 3>&- &
+    python3 "$BATS_TEST_TMPDIR/idle.py" "$CLUSTER/solo/nbd.sock" \
+        < "$BATS_TEST_TMPDIR/end" > "$BATS_TEST_TMPDIR/out" 3>&- &
     exec 4> "$BATS_TEST_TMPDIR/end"
     within 20 grep connected "$BATS_TEST_TMPDIR/out"
     nbd_python solo idle "h.pwrite(b'hello', 0); assert h.pread(5, 0) == b'hello'"
@@ -104,4 +106,14 @@ END
     host_stop solo
     host_start solo
     nbd_python solo last "assert h.pread(10, 1000) == b'last words'"
+}
+
+@test "a read-only mount refuses writes" {
+    on solo create fixed 1MiB --shared
+    on solo mount --read-only "$CLUSTER/solo/mnt"
+    run -0 head -c 4 "$CLUSTER/solo/mnt/fixed"
+    run ! touch "$CLUSTER/solo/mnt/new"
+    assert_output --partial "Read-only file system"
+    on solo umount "$CLUSTER/solo/mnt"
+    on solo delete fixed
 }

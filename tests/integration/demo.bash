@@ -73,7 +73,8 @@ for host in a b c; do
     sqlite3 "file:$CLUSTER/$host/mnt/app.db?vfs=unix-none" \
         "create table if not exists visits(host text); insert into visits values ('$host');"
 done
-visits=$(sqlite3 "file:$CLUSTER/a/mnt/app.db?vfs=unix-none" "pragma integrity_check; select group_concat(host, ',') from visits;" | tr '\n' ' ')
+visits=$(sqlite3 "file:$CLUSTER/a/mnt/app.db?vfs=unix-none" \
+    "pragma integrity_check; select group_concat(host, ',') from visits;" | tr '\n' ' ')
 [[ $visits == "ok a,b,c " ]]
 passed "SQLite: integrity $visits"
 
@@ -103,14 +104,13 @@ step "8. Rates: 4 KiB random reads at queue depth 16 over NBD, beside nbdkit mem
 nbdkit --foreground --unix "$CLUSTER/nbdkit.sock" --pidfile "$CLUSTER/nbdkit.pid" memory 128M &
 nbdkit_pid=$!
 within 10 test -S "$CLUSTER/nbdkit.sock"
-job=(--name=rate --ioengine=nbd --rw=randread --bs=4k --iodepth=16 --size=64M --time_based --runtime=2 --output-format=json)
-fio "${job[@]}" --uri="$(uri b bench)" --output="$CLUSTER/warm.json"
-fio "${job[@]}" --uri="$(uri b bench)" --output="$CLUSTER/tarn.json"
-fio "${job[@]}" --uri="nbd+unix:///?socket=$CLUSTER/nbdkit.sock" --output="$CLUSTER/nbdkit.json"
-fio --name=rate --filename="$CLUSTER/b/mnt/bench" --ioengine=io_uring --direct=1 --rw=randread --bs=4k --iodepth=16 --size=64M \
-    --time_based --runtime=2 --output-format=json --output="$CLUSTER/fuse.json"
-printf '   %-28s %10s IOPS\n' "tarn, NBD" "$(rate "$CLUSTER/tarn.json")" "nbdkit memory, NBD" "$(rate "$CLUSTER/nbdkit.json")" \
-    "tarn, FUSE" "$(rate "$CLUSTER/fuse.json")"
+job=(--name=rate --rw=randread --bs=4k --iodepth=16 --size=64M --time_based --runtime=2 --output-format=json)
+fio "${job[@]}" --ioengine=nbd --uri="$(uri b bench)" --output="$CLUSTER/warm.json"
+fio "${job[@]}" --ioengine=nbd --uri="$(uri b bench)" --output="$CLUSTER/tarn.json"
+fio "${job[@]}" --ioengine=nbd --uri="nbd+unix:///?socket=$CLUSTER/nbdkit.sock" --output="$CLUSTER/nbdkit.json"
+fio "${job[@]}" --ioengine=io_uring --direct=1 --filename="$CLUSTER/b/mnt/bench" --output="$CLUSTER/fuse.json"
+printf '   %-28s %10s IOPS\n' "tarn, NBD" "$(rate "$CLUSTER/tarn.json")" \
+    "nbdkit memory, NBD" "$(rate "$CLUSTER/nbdkit.json")" "tarn, FUSE" "$(rate "$CLUSTER/fuse.json")"
 
 step "What happened"
 printf '   ✓ %s\n' "${results[@]}"

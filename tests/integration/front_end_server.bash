@@ -28,12 +28,14 @@ stop_memory_server() {
     timeout 20 tail -f --pid="$pid" /dev/null
 }
 
-nbd_uri() { # of the export, or of the one named
+# Of the export, or of the one named.
+# shellcheck disable=SC2120
+nbd_uri() {
     echo "nbd+unix:///${1-$NBD_EXPORT}?socket=$NBD_SOCKET"
 }
 
 # Runs Python lines with h connected to the export.
 nbd_python() {
     printf '%s\n' "$(<"$BATS_TEST_DIRNAME/nbd_client.py")" "$1" >"$BATS_TEST_TMPDIR/client.py"
-    timeout 60 /usr/bin/python3 "$BATS_TEST_TMPDIR/client.py" "$(nbd_uri)" "$NBD_SOCKET" "$NBD_EXPORT"
+    timeout 60 /usr/bin/python3 "$BATS_TEST_TMPDIR/client.py" "$(nbd_uri "$NBD_EXPORT")" "$NBD_SOCKET" "$NBD_EXPORT"
 }

@@ -11,7 +11,9 @@ CLUSTER=${BATS_FILE_TMPDIR:-$BATS_RUN_TMPDIR}/cluster
 source "$BATS_TEST_DIRNAME/cluster.bash"
 
 # bats runs each test in a process of its own: what cluster_make found out is kept beside the cluster.
-cluster_remember() { declare -p CLUSTER_ID CLUSTER_NETWORK CLUSTER_UUID HOSTS | sed 's/^declare /declare -g /' > "$CLUSTER/state"; }
+cluster_remember() {
+    declare -p CLUSTER_ID CLUSTER_NETWORK CLUSTER_UUID HOSTS | sed 's/^declare /declare -g /' > "$CLUSTER/state"
+}
 cluster_recall() {
     # shellcheck disable=SC1091
     source "$CLUSTER/state"
