@@ -17,7 +17,7 @@ namespace {
 
 // The only place that reads bytes which a writer may be changing. The caller throws the copy away if the frame's word
 // moved meanwhile. Under ThreadSanitizer, readers take a pin instead (Cache::try_read).
-void copy_optimistically(std::byte* into, const std::byte* from, size_t size) {
+[[maybe_unused]] void copy_optimistically(std::byte* into, const std::byte* from, size_t size) {
     std::memcpy(into, from, size);
 }
 
