@@ -156,7 +156,7 @@ class Cache final : public Fabric::Receiver {
         StripeSlot(HostId self, protocol::Incarnation incarnation, const RangeMap& ranges)
             : stripe(self, incarnation, ranges) {}
         SpinLock latch;
-        protocol::HostSet linked = 0;  // hosts whose peer_up this stripe has had on the present link
+        protocol::HostSet linked = 0;                   // hosts whose peer_up this stripe has had on the present link
         std::array<uint32_t, hosts_max> link_counts{};  // of each host's links so far
         protocol::Stripe stripe;
         protocol::Actions actions;

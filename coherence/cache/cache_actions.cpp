@@ -72,18 +72,18 @@ void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) 
 void Cache::set_access(PageId page, FrameId id, Ownership ownership) {
     Frame& frame = pool_->frame(id);
     if (ownership == Ownership::none) {
-        if (frame.cached) {
+        if (frame.cached.load(std::memory_order_relaxed)) {
             cached_.erase(frame);
-            frame.cached = false;
+            frame.cached.store(false, std::memory_order_relaxed);
         }
         frame.word.open(FrameWord::none);
         return;
     }
-    if (!frame.cached) {
+    if (!frame.cached.load(std::memory_order_relaxed)) {
         TARN_ASSERT(!cached_.find_exactly(page));
         frame.page.store(page.value, std::memory_order_release);
         cached_.insert(frame);
-        frame.cached = true;
+        frame.cached.store(true, std::memory_order_relaxed);
         replacement_.touch(frame);
     }
     TARN_ASSERT(frame.page_id() == page);
@@ -106,7 +106,7 @@ void Cache::forget_dirty_if_clean(Frame& frame) {
 void Cache::release(FrameId id, FrameUse use, Deferred& deferred) {
     if (use == use_holder) {
         Frame& frame = pool_->frame(id);
-        TARN_ASSERT(!frame.cached);
+        TARN_ASSERT(!frame.cached.load(std::memory_order_relaxed));
         frame.dirty.store(0, std::memory_order_relaxed);
         frame.writing.store(0, std::memory_order_relaxed);
         dirty_frames_.remove(id);

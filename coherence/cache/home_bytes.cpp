@@ -41,7 +41,7 @@ void Cache::apply_copy(const Action& action, Deferred& deferred) {
         // A borrowed frame serves both its holder and home: home is at least as new as it believes to be.
         home = &given;
         home->page.store(action.page.value, std::memory_order_release);
-        home->uses.fetch_or(use_home, std::memory_order_relaxed);
+        home->uses.fetch_or(use_home, std::memory_order_release);
         homes_.insert(*home);
         if (!action.borrowed) release(action.frame, use_holder, deferred);
     }
@@ -195,11 +195,11 @@ bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
         StripeSlot& slot = slot_of(page);
         const std::lock_guard guard(slot.latch);
         if (abandoned() || frame.page_id() != page) return false;
-        if (frame.cached) {
+        if (frame.cached.load(std::memory_order_relaxed)) {
             step_latched(slot, protocol::Event::about(protocol::Event::Kind::evict, page), deferred);
-            evicted = !frame.cached;
+            evicted = !frame.cached.load(std::memory_order_relaxed);
         }
-        const uint8_t uses = frame.uses.load(std::memory_order_relaxed);
+        const uint8_t uses = frame.uses.load(std::memory_order_acquire);
         if (uses == use_home && frame.page_id() == page && !frame.storing) {
             evicted = true;
             if (frame.home_dirty) {
@@ -291,7 +291,8 @@ Task<Result<>> Cache::store_volume(VolumeId volume) {
             Frame& frame = pool_->frame(id);
             const PageId page = frame.page_id();
             const std::lock_guard guard(slot_of(page).latch);
-            if (frame.page_id() != page || page.volume() != volume || !frame.home_dirty) continue;
+            const bool is_home = (frame.uses.load(std::memory_order_acquire) & use_home) != 0;
+            if (!is_home || frame.page_id() != page || page.volume() != volume || !frame.home_dirty) continue;
             if (frame.storing || batch.size() == run_pages_max) {
                 later.push_back(id);
                 continue;

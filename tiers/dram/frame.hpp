@@ -9,7 +9,8 @@
 
 namespace tarn {
 
-// What a frame is taken for; a frame with no use is free. Changed under the latch of the page's stripe.
+// What a frame is taken for; a frame with no use is free. Changed under the latch of the page's stripe, and a frame
+// gets its page before its use: who holds the latch of P, sees use_home and then finds P, has P's home frame.
 enum FrameUse : uint8_t {
     use_holder = 1 << 0,   // named by a Holder: what this host caches, waits for, or keeps
     use_home = 1 << 1,     // home's bytes of a page homed here
@@ -29,8 +30,9 @@ struct alignas(64) Frame {
 
     std::atomic<bool> broken{false};  // the store could not read it: every access but a whole write fails
 
+    std::atomic<bool> cached{false};  // in the table of cached pages; changes under the latch of the page's stripe
+
     // The rest is guarded by the latch of the page's stripe.
-    bool cached = false;        // in the table of cached pages
     bool home_dirty = false;    // home's bytes that the store lacks
     bool storing = false;       // a write of home's bytes into the store is on its way
     uint32_t home_version = 0;  // grows with each change of home's bytes

@@ -52,7 +52,7 @@ bool FramePool::release(FrameId id, FrameUse use) {
     const uint8_t before = released.uses.fetch_and(static_cast<uint8_t>(~use), std::memory_order_acq_rel);
     TARN_ASSERT((before & use) != 0);
     if (before != use) return false;
-    TARN_ASSERT(!released.cached && !released.home_dirty && !released.storing);
+    TARN_ASSERT(!released.cached.load(std::memory_order_relaxed) && !released.home_dirty && !released.storing);
     TARN_ASSERT(!FrameWord::latched(released.word.load()));
     released.dirty.store(0, std::memory_order_relaxed);
     released.writing.store(0, std::memory_order_relaxed);
