@@ -96,7 +96,8 @@ Task<Result<StoredRuns>> stored_runs(Cache& cache, VolumeId volume, uint64_t fir
         all.end_page = std::min(all.end_page, end_page);
         const size_t before = all.runs.size();
         all.runs.resize(before + (answer->size() - sizeof end_page) / sizeof(StoredRun));
-        std::memcpy(all.runs.data() + before, answer->data() + sizeof end_page, answer->size() - sizeof end_page);
+        if (all.runs.size() > before)
+            std::memcpy(&all.runs[before], answer->data() + sizeof end_page, answer->size() - sizeof end_page);
     }
     merge(all.runs);
     co_return all;
