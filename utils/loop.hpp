@@ -300,36 +300,6 @@ class [[nodiscard]] CallOn final : public Loop::Posted {
     std::coroutine_handle<> handle_;
 };
 
-// Runs a task on another shard to its end and resumes here.
-class [[nodiscard]] AwaitOn final : public Loop::Posted {
-  public:
-    AwaitOn(Loop& here, Loop& there, Task<> task) : here_(here), there_(there), task_(std::move(task)) {}
-    bool await_ready() noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> handle) {
-        handle_ = handle;
-        there_.post(*this);
-    }
-    void await_resume() noexcept {}
-    void run() override {
-        if (done_) return handle_.resume();
-        there_.spawn(await(*this));
-    }
-
-  private:
-    static Task<> await(AwaitOn& self) {
-        co_await std::move(self.task_);
-        self.task_ = Task<>();  // its frame ends on the thread it ran on
-        self.done_ = true;
-        self.here_.post(self);
-    }
-
-    Loop& here_;
-    Loop& there_;
-    Task<> task_;
-    std::coroutine_handle<> handle_;
-    bool done_ = false;
-};
-
 template <class T>
 T Loop::run_until_done(Task<T> task) {
     std::optional<T> value;

@@ -50,4 +50,14 @@ Task<T> run_on(Loop& there, Task<T> task) {
     co_return co_await run;
 }
 
+inline Task<> run_on(Loop& there, Task<> task) {
+    struct Finish {
+        static Task<bool> with_value(Task<> unvalued) {
+            co_await std::move(unvalued);
+            co_return true;
+        }
+    };
+    co_await run_on(there, Finish::with_value(std::move(task)));
+}
+
 }  // namespace tarn

@@ -132,6 +132,7 @@ class Cache final : public Fabric::Receiver {
     struct HomeRead {
         HostId to = no_host;
         FrameId frame = no_frame;  // to this host itself: where the bytes go
+        uint32_t link = 0;         // to another: the link it was asked over, and no later one
         protocol::Message message;
     };
     // One message's worth of home's bytes each. Neighbours are read together.
@@ -155,7 +156,8 @@ class Cache final : public Fabric::Receiver {
         StripeSlot(HostId self, protocol::Incarnation incarnation, const RangeMap& ranges)
             : stripe(self, incarnation, ranges) {}
         SpinLock latch;
-        protocol::HostSet linked = 0;  // hosts whose peer_up this stripe has had on the present link
+        protocol::HostSet linked = 0;                   // hosts whose peer_up this stripe has had on the present link
+        std::array<uint32_t, hosts_max> link_counts{};  // of each host's links so far
         protocol::Stripe stripe;
         protocol::Actions actions;
         std::vector<protocol::Event> events;  // of the step under way

@@ -17,12 +17,15 @@ void Cache::on_link_up(HostId host, Incarnation incarnation) {
     {
         const std::lock_guard guard(links_lock_);
         previous = std::exchange(met_[host], incarnation);
+        // What it reported over an earlier link is forgotten.
+        if (recovering()) greeted_ &= ~protocol::set_of(host);
     }
     for (const auto& slot : stripes_) {
         Deferred deferred;
         {
             const std::lock_guard guard(slot->latch);
             slot->linked |= protocol::set_of(host);
+            ++slot->link_counts[host];
             step_latched(*slot, protocol::Event::peer_up_of(host, incarnation, previous), deferred);
         }
         finish(deferred);
@@ -91,6 +94,9 @@ Result<> Cache::on_message(const Message& message, std::span<const std::byte> pa
     protocol::Event event = protocol::Event::message_of(message, frame);
     if (message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read)
         event.no_space = !store_.reserve(message.page).has_value();
+    // Until the store keeps tenures beside the pages it only knows that it has bytes.
+    if (message.kind == MessageKind::hello && store_.present(message.page))
+        event.stored_tenure = protocol::unknown_tenure;
     Deferred deferred;
     {
         StripeSlot& slot = slot_of(message.page);

@@ -110,7 +110,7 @@ void Cache::send_home_bytes(StripeSlot& slot, const Action& action, Deferred& de
         slot.events.push_back(protocol::Event::message_of(message, message.frame));
         return;
     }
-    HomeRead read{.to = action.to, .message = message};
+    HomeRead read{.to = action.to, .link = slot.link_counts[action.to], .message = message};
     if (to_us) {
         // A landing frame that an undone order still reads into is not read into twice.
         Frame& landing = pool_->frame(message.frame);
@@ -169,7 +169,7 @@ void Cache::deliver_home_bytes(const HomeRead& read, const std::byte* bytes, boo
         if (abandoned()) return;
         message.flags |= protocol::flag_payload;
         if (read.to != self_) {
-            if (!failed) send(slot, read.to, message, {bytes, page_size});
+            if (!failed && read.link == slot.link_counts[read.to]) send(slot, read.to, message, {bytes, page_size});
         } else {
             const protocol::Holding* const holding = slot.stripe.holder().find(message.page);
             const bool awaited = holding && holding->awaited.request_id == message.request_id &&

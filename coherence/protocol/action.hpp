@@ -21,8 +21,9 @@ struct Action {
         // Messages.
         send,  // to, message; frame: its payload as it is now, or no_frame. Writers stay out until it is sent (I9)
         send_home_bytes,  // to, message: add home's bytes of the page (home frame, else store; flag_zero if never
-                          // written), set flag_payload and send. To this host itself: place them in message.frame and
-                          // deliver the message as an event
+                          // written), set flag_payload and send, over the link of this moment or not at all. To this
+                          // host itself: deliver the message as an event, with a frame of its own or, copied under the
+                          // latch, in message.frame
 
         // Local operations.
         wake,     // waiter, page, frame, ownership: do the access, then deliver `served`

@@ -48,8 +48,9 @@ struct Claim {
     bool loss_pending = false;  // the loss generation must be durable before the page is served again
     HostSet missing = 0;        // whose reports the resolve waits for
     HostSet recalled = 0;
-    HostSet keepers = 0;      // while home recovers: who reported kept bytes
-    HostId booked = no_host;  // what the flush books know: the owner, or the anchor
+    HostSet keepers = 0;          // while home recovers: who reported kept bytes
+    bool stored_unknown = false;  // while home recovers: the store has bytes of some tenure
+    HostId booked = no_host;      // what the flush books know: the owner, or the anchor
 
     // Nobody may write without home's order, and everything written before is here.
     bool home_has_bytes() const { return owner == no_host && applied >= last_before(tenure); }

@@ -19,6 +19,9 @@ enum class Want : uint8_t {
     exclusive_no_read,  // the whole page will be written from bytes already received; cannot be cancelled
 };
 
+// The store has bytes of the page, and does not say of which tenure.
+inline constexpr Tenure unknown_tenure = ~Tenure{0};
+
 using WaiterToken = uint64_t;  // means something to the executor only
 
 struct Event {
@@ -30,13 +33,14 @@ struct Event {
         evict,    // page: a hint from replacement; without effect on a page that is busy, waited for or written back
         write_back,  // page, waiter: answered by one `written` action with that waiter, when home has (or counts) the
                      // bytes
-        quiesced,  // page, dirty: answers the action quiesce; no local latch on the frame, none can be taken, and dirty
-                   // is
-                   // the union of its dirty and writing masks
+        quiesced,    // page, dirty: answers the action quiesce: no local latch is on the frame and none can be taken;
+                     // dirty is the union of its dirty and writing masks
 
         // The network.
-        message,    // message, frame: where its payload lies (with flag_zero: a cleared frame); no_space, stored_tenure
-        peer_up,    // host, incarnation, previous_incarnation (0: never met): a new link to this host; see Stripe
+        message,  // message; frame: where its payload lies (with flag_zero: a cleared frame); no_space, stored_tenure.
+                  // A frame of the receiver's own is taken over or released; for grant and data it may instead be
+                  // the lent frame, if the bytes were copied into it in this very step (see Stripe::lent_frame)
+        peer_up,  // host, incarnation, previous_incarnation (0: never met): a new link to this host; see Stripe
         recovered,  // every peer's hello messages were delivered since this home started without its arena: it may
                     // serve
 
@@ -53,7 +57,7 @@ struct Event {
     bool no_space = false;  // message get_exclusive…: the store cannot reserve room for this page
     Incarnation incarnation = 0;
     Incarnation previous_incarnation = 0;
-    Tenure stored_tenure = 0;  // message hello: tenure of the page in the store, 0 if it was never written
+    Tenure stored_tenure = 0;  // message hello: tenure of the page in the store, 0 if it was never written; or unknown
     PageId page{};
     WaiterToken waiter = 0;
     Message message{};

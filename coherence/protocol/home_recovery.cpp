@@ -164,7 +164,10 @@ void Home::on_hello(const Event& event, Actions& actions) {
     const bool holds = message.has(flag_shared) || message.has(flag_exclusive);
     if (recovering_) {
         Claim& claim = claim_of(message.page);
-        claim.applied = std::max(claim.applied, Position{event.stored_tenure, 0});
+        if (event.stored_tenure == unknown_tenure)
+            claim.stored_unknown = true;
+        else
+            claim.applied = std::max(claim.applied, Position{event.stored_tenure, 0});
         if (message.has(flag_shared)) claim.readers |= set_of(message.from);
         if (message.has(flag_exclusive)) {
             // Two owners cannot be; if two say so, let the newer bytes win.
@@ -220,6 +223,13 @@ void Home::on_recovered(Actions& actions) {
     for (const PageId page : pages_) {
         Claim& claim = *claims_.find(page);
         const bool contradicts = claim.owner != no_host && claim.readers != 0;
+        if (claim.stored_unknown && claim.holders() == 0) {
+            // Kept bytes may be older than the stored ones, which a flush may have covered: those stand. What was only
+            // kept is lost with this home's memory, and the new boot id says so to every flush.
+            for_each_host(claim.keepers,
+                          [&](HostId host) { actions.send(host, to_holder(MessageKind::free, page, claim.tenure)); });
+            claim.keepers = 0;
+        }
         if (claim.keepers != 0 || contradicts) {
             start_resolve(page, claim, claim.holders() | claim.keepers, actions);
         } else if (claim.holders() != 0) {

@@ -1,13 +1,13 @@
 // PageTable: PageId → record, open addressing with linear probing.
 //
-// References stay valid until the next erase() or reserve(); insertion moves nothing. The order of a walk depends only
-// on the history of the table, so that equal runs walk equally.
+// The slots are small and point to the records, so that a table with room to probe costs little. References stay valid
+// until the record is erased or reserve() is called; insertion moves nothing. The order of a walk depends only on the
+// history of the table, so that equal runs walk equally.
 #pragma once
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "tiers/page.hpp"
@@ -20,35 +20,40 @@ class PageTable {
   public:
     // At least this many records can be inserted afterwards without moving any.
     void reserve(size_t free_count) {
+        while (free_records_.size() < free_count) {
+            free_records_.push_back(static_cast<uint32_t>(records_.size()));
+            records_.emplace_back();
+            free_records_.reserve(records_.capacity());  // erase() must not allocate
+        }
         if ((used_ + free_count) * 2 <= slots_.size()) return;
         std::vector<Slot> old(std::bit_ceil((used_ + free_count) * 4));
         old.swap(slots_);
-        used_ = 0;
-        for (Slot& slot : old)
-            if (slot.page != nobody) insert(slot.page) = std::move(slot.value);
+        for (const Slot& slot : old)
+            if (slot.page != nobody) slots_[slot_of(slot.page)] = slot;
     }
     size_t size() const { return used_; }
 
     T* find(PageId page) {
         if (slots_.empty()) return nullptr;
-        Slot& slot = slots_[slot_of(page)];
-        return slot.page == page ? &slot.value : nullptr;
+        const Slot& slot = slots_[slot_of(page)];
+        return slot.page == page ? &records_[slot.record] : nullptr;
     }
     const T* find(PageId page) const { return const_cast<PageTable*>(this)->find(page); }
 
     T& insert(PageId page) {
-        TARN_ASSERT(used_ < slots_.size() / 2 + 1 && page != nobody);
+        TARN_ASSERT(!free_records_.empty() && page != nobody);
         Slot& slot = slots_[slot_of(page)];
         TARN_ASSERT(slot.page == nobody);
-        slot.page = page;
-        slot.value = T{};
+        slot = {page, free_records_.back()};
+        free_records_.pop_back();
         ++used_;
-        return slot.value;
+        return records_[slot.record] = T{};
     }
 
     void erase(PageId page) {
         size_t hole = slot_of(page);
         TARN_ASSERT(slots_[hole].page == page);
+        free_records_.push_back(slots_[hole].record);
         // Close the gap: whatever probed past the hole moves into it.
         for (size_t next = step(hole); slots_[next].page != nobody; next = step(next)) {
             const size_t wanted = mix64(slots_[next].page.value) & (slots_.size() - 1);
@@ -57,27 +62,27 @@ class PageTable {
             slots_[hole] = slots_[next];
             hole = next;
         }
-        slots_[hole].page = nobody;
+        slots_[hole] = {};
         --used_;
     }
 
     // The visitor may change records, but neither insert nor erase.
     template <class Visitor>
     void for_each(Visitor&& visit) {
-        for (Slot& slot : slots_)
-            if (slot.page != nobody) visit(slot.page, slot.value);
+        for (const Slot& slot : slots_)
+            if (slot.page != nobody) visit(slot.page, records_[slot.record]);
     }
     template <class Visitor>
     void for_each(Visitor&& visit) const {
         for (const Slot& slot : slots_)
-            if (slot.page != nobody) visit(slot.page, slot.value);
+            if (slot.page != nobody) visit(slot.page, records_[slot.record]);
     }
 
   private:
     static constexpr PageId nobody{~uint64_t{0}};
     struct Slot {
         PageId page = nobody;
-        T value{};
+        uint32_t record = 0;
     };
 
     size_t step(size_t index) const { return (index + 1) & (slots_.size() - 1); }
@@ -88,6 +93,8 @@ class PageTable {
     }
 
     std::vector<Slot> slots_;
+    std::vector<T> records_;
+    std::vector<uint32_t> free_records_;
     size_t used_ = 0;
 };
 

@@ -29,6 +29,11 @@ class Stripe {
     void reserve();
     void on(const Event& event, Actions& actions);
 
+    // Where the payload of this message may be copied now, in the step that delivers it; no_frame: use another frame. A
+    // frame is lent for one request only: bytes of an earlier one that come late must not overwrite what has come
+    // since.
+    FrameId lent_frame(const Message& message) const;
+
     const Home& home() const { return home_; }
     const Holder& holder() const { return holder_; }
 

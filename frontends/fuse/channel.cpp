@@ -24,7 +24,7 @@ Task<> Channel::serve() {
         const Result<size_t> readable = co_await loop_.poll(device, EPOLLIN | EPOLLEXCLUSIVE);
         if (!readable) break;
         for (unsigned i = 0; i < requests_per_turn_max && !stopping_; ++i) {
-            while (!acquire_buffer()) co_await Yield(loop_);
+            while (!acquire_buffer()) co_await loop_.sleep(buffer_pause);
             if (!read_one()) break;
         }
     }

@@ -4,6 +4,7 @@
 // next request then gets another buffer. When all are taken the shard reads no more until one is free again.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -16,7 +17,8 @@ namespace tarn::fuse {
 
 class Channel {
   public:
-    static constexpr size_t buffers_max = 64;
+    static constexpr size_t buffers_max = 256;
+    static constexpr std::chrono::milliseconds buffer_pause{1};
     static constexpr unsigned requests_per_turn_max = 64;
 
     Channel(Loop& loop, fuse_session* session) : loop_(loop), session_(session) {}

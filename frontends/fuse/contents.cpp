@@ -63,12 +63,12 @@ Task<> FileSystem::open(fuse_req_t request, NodeId id, fuse_file_info) {
         fuse_reply_err(request, to_errno(volume.error()));
         co_return;
     }
-    auto file = std::make_unique<OpenFile>(OpenFile{.volume = std::move(*volume)});
-    if (reply_open(request, reinterpret_cast<uint64_t>(file.get())) == 0) file.release();
+    OpenFile* const file = files_.add({.volume = std::move(*volume)});
+    if (reply_open(request, reinterpret_cast<uint64_t>(file)) != 0) files_.remove(file);
 }
 
 Task<> FileSystem::release(fuse_req_t request, OpenFile* file) {
-    delete file;
+    files_.remove(file);
     fuse_reply_err(request, 0);
     co_return;
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "frontends/fuse/handles.hpp"
 #include "frontends/fuse/library.hpp"
 #include "frontends/fuse/nodes.hpp"
 #include "frontends/volumes.hpp"
@@ -44,6 +45,9 @@ using RequestBytes = std::shared_ptr<const void>;
 class FileSystem {
   public:
     FileSystem(Volumes& volumes, mode_t directory_mode);
+
+    // When the mount is over and no operation in flight: lets go of the volumes that are still open.
+    void close_all();
 
     // Names (names.cpp).
     Task<> lookup(fuse_req_t request, NodeId parent, std::string name);
@@ -89,6 +93,8 @@ class FileSystem {
     const gid_t group_;
     const int64_t mounted_ns_;
     Nodes nodes_;
+    Handles<OpenFile> files_;
+    Handles<OpenDirectory> directories_;
 };
 
 }  // namespace tarn::fuse

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "utils/assert.hpp"
+#include "utils/run_on.hpp"
 
 namespace tarn::fuse {
 
@@ -71,23 +72,21 @@ Channel& Mount::channel_here() {
 }
 
 Task<> Mount::serve() {
-    Loop& here = channels_.front()->loop();
     Gate gate;
-    for (const std::unique_ptr<Channel>& channel : channels_) gate.spawn(serve_channel(here, *channel));
+    for (const std::unique_ptr<Channel>& channel : channels_) gate.spawn(serve_channel(*channel));
     co_await gate.close();
     // Detaches lazily and closes the device, which ends what still waits in the kernel.
     fuse_session_unmount(session_);
     mounted_ = false;
+    file_system_.close_all();
 }
 
-Task<> Mount::serve_channel(Loop& here, Channel& channel) {
-    co_await AwaitOn(here, channel.loop(), channel.serve());
+Task<> Mount::serve_channel(Channel& channel) {
+    co_await run_on(channel.loop(), channel.serve());
 }
 
 Task<> Mount::stop() {
-    Loop& here = channels_.front()->loop();
-    for (const std::unique_ptr<Channel>& channel : channels_)
-        co_await AwaitOn(here, channel->loop(), stop_channel(*channel));
+    for (const std::unique_ptr<Channel>& channel : channels_) co_await run_on(channel->loop(), stop_channel(*channel));
 }
 
 Task<> Mount::stop_channel(Channel& channel) {

@@ -44,7 +44,7 @@ class Mount {
     Mount(Volumes& volumes, MountOptions options);
     Result<> attach(const std::vector<Loop*>& shards);
     static Task<> stop_channel(Channel& channel);
-    Task<> serve_channel(Loop& here, Channel& channel);
+    Task<> serve_channel(Channel& channel);
 
     MountOptions options_;
     FileSystem file_system_;

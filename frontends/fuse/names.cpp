@@ -17,6 +17,11 @@ FileSystem::FileSystem(Volumes& volumes, mode_t directory_mode)
       group_(::getegid()),
       mounted_ns_(realtime_ns()) {}
 
+void FileSystem::close_all() {
+    files_.close_all();
+    directories_.close_all();
+}
+
 Result<std::string> FileSystem::path_below(NodeId parent, const std::string& name) const {
     const std::optional<Node> directory = nodes_.find(parent);
     if (!directory || !directory->directory) return fail(Errc::not_found, 0, "fuse.parent");
@@ -89,14 +94,13 @@ Task<> FileSystem::create(fuse_req_t request, NodeId parent, std::string name, m
         fuse_reply_err(request, to_errno(volume.error()));
         co_return;
     }
-    auto file = std::make_unique<OpenFile>(OpenFile{.volume = std::move(*volume)});
+    OpenFile* const file = files_.add({.volume = std::move(*volume)});
     const fuse_entry_param known = remember_file(*entry);
-    info.fh = reinterpret_cast<uint64_t>(file.get());
+    info.fh = reinterpret_cast<uint64_t>(file);
     info.direct_io = 1;
-    if (fuse_reply_create(request, &known, &info) == 0)
-        file.release();
-    else
-        nodes_.forget(known.ino, 1);
+    if (fuse_reply_create(request, &known, &info) == 0) co_return;
+    files_.remove(file);  // nobody waits for it any more
+    nodes_.forget(known.ino, 1);
 }
 
 Task<> FileSystem::unlink(fuse_req_t request, NodeId parent, std::string name) {
@@ -127,9 +131,9 @@ Task<> FileSystem::open_directory(fuse_req_t request, NodeId id, fuse_file_info 
         fuse_reply_err(request, node ? ENOTDIR : ENOENT);
         co_return;
     }
-    auto directory = std::make_unique<OpenDirectory>(OpenDirectory{.path = std::move(node->path), .entries = {}});
-    info.fh = reinterpret_cast<uint64_t>(directory.get());
-    if (fuse_reply_open(request, &info) == 0) directory.release();
+    OpenDirectory* const directory = directories_.add({.path = std::move(node->path), .entries = {}});
+    info.fh = reinterpret_cast<uint64_t>(directory);
+    if (fuse_reply_open(request, &info) != 0) directories_.remove(directory);
 }
 
 Task<> FileSystem::read_directory(fuse_req_t request, NodeId, size_t size_bytes, off_t cursor, fuse_file_info info) {
@@ -157,7 +161,7 @@ Task<> FileSystem::read_directory(fuse_req_t request, NodeId, size_t size_bytes,
 }
 
 Task<> FileSystem::release_directory(fuse_req_t request, fuse_file_info info) {
-    delete reinterpret_cast<OpenDirectory*>(info.fh);
+    directories_.remove(reinterpret_cast<OpenDirectory*>(info.fh));
     fuse_reply_err(request, 0);
     co_return;
 }

@@ -67,9 +67,12 @@ Task<> Connection::limit_time(Timer& timer, std::chrono::nanoseconds time) {
     if (co_await timer.sleep(time)) break_off();
 }
 
+// Only while something of our own is under way, whose end then wakes us: a connection that waited for others to let go
+// of their bytes could wait for ever.
 bool Connection::congested() const {
+    if (tasks_ == 0 && queue_.empty()) return false;
     return send_blocked_ || tasks_ >= tasks_max || budget_.held_bytes >= held_bytes_max ||
-           (workspace_.budget.held_bytes >= Workspace::held_bytes_max && budget_.held_bytes > 0);
+           workspace_.budget.held_bytes >= Workspace::held_bytes_max;
 }
 
 Task<> Connection::transmit() {
@@ -210,7 +213,7 @@ void Connection::on_write(const Request& request, std::span<const std::byte> pay
     start(write_later(request, std::move(owned)));
 }
 
-// A write waits for pins, and ours may be the ones: then the batch goes out now.
+// Sends the batch now if it pins anything. Who writes a page, or moves it to another host, must wait for its pins.
 bool Connection::unpinned() {
     if (workspace_.batch.pins().empty()) return false;
     send();
@@ -218,7 +221,6 @@ bool Connection::unpinned() {
 }
 
 void Connection::on_other(const Request& request) {
-    unpinned();
     switch (request.command) {
         case Command::disconnect: leaving_ = true; return;
         case Command::flush: return start(flush_later(request));
@@ -239,6 +241,7 @@ void Connection::status(const Request& request, Errno error) {
 }
 
 void Connection::start(Task<> task) {
+    unpinned();
     ++tasks_;
     gate_.spawn(std::move(task));
 }

@@ -28,7 +28,7 @@ namespace tarn::nbd {
 // What the connections of one shard share: between two waits, one of them uses it.
 struct Workspace {
     static constexpr size_t receive_size_bytes = 256 * 1024;
-    // Beyond this, a connection that holds something already waits.
+    // Beyond this, a connection has one request in work at a time.
     static constexpr size_t held_bytes_max = 256 * 1024 * 1024;
 
     explicit Workspace(Loop& shard) : loop(shard), received(receive_size_bytes) {}

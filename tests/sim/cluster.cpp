@@ -304,11 +304,8 @@ void Cluster::deliver(const Task& task) {
     Event event = Event::message_of(message);
     if (task.has_content) {
         // Straight into the lent frame, if it is still lent; or into one that the Holder then swaps in.
-        const protocol::Holding* holding = host.stripe_of(message.page).holder().find(message.page);
-        const bool is_lent = holding != nullptr && holding->awaited.request_id == message.request_id &&
-                             holding->awaited.landing == message.frame && !holding->awaited.has_bytes &&
-                             message.tenure >= holding->floor && !protocol::is_for_home(message.kind);
-        event.frame = is_lent && network_.chance(50) ? message.frame : host.memory.allocate();
+        const FrameId lent = host.stripe_of(message.page).lent_frame(message);
+        event.frame = lent != no_frame && network_.chance(50) ? lent : host.memory.allocate();
         host.memory.frames[event.frame].content = task.content;
         host.memory.frames[event.frame].page = message.page;
     }

@@ -191,7 +191,10 @@ Task<Result<>> MemoryVolume::zero(uint64_t offset_bytes, uint64_t size_bytes, bo
 Task<Result<>> MemoryVolume::flush() {
     co_await delay();
     ++faults_.flush_count;
-    if (faults_.fail_flushes) co_return fail(Errc::io, 0, "memory.flush");
+    if (faults_.failing_flushes > 0) {
+        --faults_.failing_flushes;
+        co_return fail(Errc::io, 0, "memory.flush");
+    }
     co_return Result<>{};
 }
 

@@ -19,10 +19,10 @@ namespace tarn {
 
 // Switches of all volumes; each may change at any time.
 struct MemoryFaults {
-    std::atomic<unsigned> miss_every{0};     // every n-th try_ call misses; 0: none
-    std::atomic<unsigned> cold_delay_us{0};  // how long a cold access takes at least
-    std::atomic<bool> fail_flushes{false};
-    std::atomic<uint64_t> flush_count{0};  // counted, not switched
+    std::atomic<unsigned> miss_every{0};       // every n-th try_ call misses; 0: none
+    std::atomic<unsigned> cold_delay_us{0};    // how long a cold access takes at least
+    std::atomic<unsigned> failing_flushes{0};  // the next flushes fail
+    std::atomic<uint64_t> flush_count{0};      // counted, not switched
 };
 
 class MemoryVolume final : public Volume {

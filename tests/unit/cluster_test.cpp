@@ -202,11 +202,7 @@ Task<> hammer(Cache& cache, Hammer& self) {
 Task<> hammer_all(std::vector<std::unique_ptr<Host>>& hosts, std::vector<Hammer>& hammers) {
     struct One {
         static Task<> run(Loop& loop, Cache& cache, Hammer& hammer_of) {
-            co_await run_on(loop, finish(hammer(cache, hammer_of)));
-        }
-        static Task<bool> finish(Task<> task) {
-            co_await std::move(task);
-            co_return true;
+            co_await run_on(loop, hammer(cache, hammer_of));
         }
     };
     Gate gate;

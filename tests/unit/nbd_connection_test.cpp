@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <string>
+#include <map>
 
 #include "frontends/nbd/connection.hpp"
 #include "tests/support/memory_volumes.hpp"
@@ -160,9 +160,20 @@ TEST_F(NbdConnection, a_read_and_a_write_of_one_page_in_one_turn_do_not_wait_for
 }
 
 TEST_F(NbdConnection, a_failed_flush_stays_failed) {
-    volumes_.faults.fail_flushes = true;
-    run(Bytes().request(Command::write, 1, 0, 1, request_fua).fill(1).request(Command::disconnect, 2, 0, 0));
-    EXPECT_EQ(error_at(0), static_cast<uint32_t>(Errno::io));
+    volumes_.faults.failing_flushes = 1;
+    run(Bytes()
+            .request(Command::write, 1, 0, 1, request_fua)
+            .fill(1)
+            .request(Command::flush, 2, 0, 0)
+            .request(Command::write, 3, 0, 1)
+            .fill(1)
+            .request(Command::disconnect, 4, 0, 0));
+    ASSERT_EQ(answers().size(), 3 * simple_reply_size);
+    std::map<uint64_t, uint32_t> errors;
+    for (size_t at = 0; at < answers().size(); at += simple_reply_size)
+        errors[load_big<uint64_t>(answers().data() + at + 8)] = error_at(at);
+    const auto io = static_cast<uint32_t>(Errno::io);
+    EXPECT_EQ(errors, (std::map<uint64_t, uint32_t>{{1, io}, {2, io}, {3, 0}}));
 }
 
 TEST_F(NbdConnection, garbage_instead_of_a_request_ends_it) {

@@ -1,0 +1,37 @@
+// Handles: what the kernel has open, by address. The kernel forgets to close what is open when a mount ends, and an
+// open volume is held: close_all() lets go of it. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace tarn::fuse {
+
+template <class T>
+class Handles {
+  public:
+    T* add(T value) {
+        auto owned = std::make_unique<T>(std::move(value));
+        T* const handle = owned.get();
+        const std::lock_guard lock(mutex_);
+        open_.emplace(handle, std::move(owned));
+        return handle;
+    }
+    void remove(T* handle) {
+        const std::lock_guard lock(mutex_);
+        open_.erase(handle);
+    }
+    // When no operation is in flight any more.
+    void close_all() {
+        const std::lock_guard lock(mutex_);
+        open_.clear();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::unordered_map<T*, std::unique_ptr<T>> open_;
+};
+
+}  // namespace tarn::fuse

@@ -1,0 +1,120 @@
+# Three tarnd: one coherent volume, whatever client and whichever host.
+
+load tarn
+
+setup_file() {
+    cluster_make a b c
+    cluster_start
+    cluster_remember
+}
+teardown_file() {
+    cluster_recall
+    cluster_down
+}
+setup() { cluster_recall; }
+
+@test "what one host writes over NBD every other reads at once" {
+    on a create shared 200MiB --shared
+    for host in a b c a b c; do
+        nbd_python "$host" shared "h.pwrite(b'$host' * 70000, 65000)"
+        for reader in a b c; do
+            nbd_python "$reader" shared "assert h.pread(70000, 65000) == b'$host' * 70000"
+        done
+    done
+}
+
+@test "a file made on one host is read, grown and removed on the others" {
+    for host in a b c; do host_mount "$host"; done
+    echo one > "$CLUSTER/a/mnt/story"
+    echo two >> "$CLUSTER/b/mnt/story"
+    echo three >> "$CLUSTER/c/mnt/story"
+    run -0 cat "$CLUSTER/a/mnt/story"
+    assert_output $'one\ntwo\nthree'
+    [ "$(stat -c '%s %Y' "$CLUSTER/a/mnt/story")" = "$(stat -c '%s %Y' "$CLUSTER/c/mnt/story")" ]
+    truncate -s 5 "$CLUSTER/b/mnt/story"
+    run -0 cat "$CLUSTER/c/mnt/story"
+    assert_output $'one\nt'
+    rm "$CLUSTER/c/mnt/story"
+    [ ! -e "$CLUSTER/a/mnt/story" ]
+    for host in a b c; do on "$host" umount "$CLUSTER/$host/mnt"; done
+}
+
+@test "two hosts that create one name: one wins" {
+    on b create race 1MiB --shared &
+    local first=$! status=0
+    on c create race 1MiB --shared || status=$?
+    local other=0
+    wait "$first" || other=$?
+    [ $((status + other)) -eq 4 ]
+    on a delete race
+}
+
+@test "an exclusive volume has one writing host, and the others are told which" {
+    on a create mine 10MiB
+    printf '%s\n' "import sys" "h.pwrite(b'x', 0)" "print('held', flush=True)" "sys.stdin.read()" > "$BATS_TEST_TMPDIR/hold.py"
+    mkfifo "$BATS_TEST_TMPDIR/end"
+    PATH="/usr/bin:$PATH" nbdsh -u "$(uri b mine)" "$BATS_TEST_TMPDIR/hold.py" \
+        < "$BATS_TEST_TMPDIR/end" > "$BATS_TEST_TMPDIR/out" 3>&- &
+    exec 4> "$BATS_TEST_TMPDIR/end"
+    within 10 grep held "$BATS_TEST_TMPDIR/out"
+    run -1 timeout 10 qemu-img info "$(uri c mine)"
+    assert_output --partial "held by host b"
+    run -4 on a delete mine
+    exec 4>&-
+    within 10 nbd_python c mine "h.pwrite(b'y', 0)"
+    within 10 on a delete mine
+}
+
+@test "every flushed byte survives the SIGKILL of any host" {
+    on a create precious 200MiB --shared
+    random_file "$BATS_TEST_TMPDIR/bytes" 200M
+    timeout 60 nbdcopy --flush "$BATS_TEST_TMPDIR/bytes" "$(uri c precious)"
+    for killed in a b c; do
+        host_kill "$killed"
+        host_start "$killed"
+        within 20 connected "$killed"
+        for reader in a b c; do
+            timeout 60 nbdcopy "$(uri "$reader" precious)" "$BATS_TEST_TMPDIR/seen"
+            cmp "$BATS_TEST_TMPDIR/bytes" "$BATS_TEST_TMPDIR/seen"
+        done
+    done
+    on a delete precious
+}
+
+@test "a stopped host has flushed" {
+    on a create kept 20MiB --shared
+    random_file "$BATS_TEST_TMPDIR/bytes" 20M
+    timeout 60 nbdcopy "$BATS_TEST_TMPDIR/bytes" "$(uri b kept)"
+    host_stop b
+    host_start b
+    within 20 connected b
+    timeout 60 nbdcopy "$(uri a kept)" "$BATS_TEST_TMPDIR/seen"
+    cmp "$BATS_TEST_TMPDIR/bytes" "$BATS_TEST_TMPDIR/seen"
+}
+
+@test "while the registrar is away changes are refused with its name, and volumes in use go on" {
+    on b create going 1MiB --shared
+    # A range whose home is alive: volume ids are spread, one of three lies on b or c.
+    host_kill a
+    within 10 not_connected b a
+    run on b create later 1MiB
+    assert_failure 5
+    assert_output --partial "registrar"
+    host_start a
+    within 20 connected b
+    on b create later 1MiB
+}
+not_connected() { on "$1" status --json | jq -e --arg peer "$2" '.peers[] | select(.name == $peer) | .connected | not'; }
+
+@test "a host with the wrong key is refused, and says so" {
+    host_stop c
+    cp "$CLUSTER/key" "$CLUSTER/key.good"
+    tr 0-9a-f 1-9a-f0 < "$CLUSTER/key.good" > "$CLUSTER/key"
+    host_start c
+    within 10 grep -q "wrong key" "$CLUSTER/c/log"
+    within 10 not_connected c a
+    host_stop c
+    cp "$CLUSTER/key.good" "$CLUSTER/key"
+    host_start c
+    within 20 connected c
+}

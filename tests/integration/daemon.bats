@@ -1,0 +1,107 @@
+# One tarnd: its command line, its store, its limits.
+
+load tarn
+
+setup_file() {
+    HOST_STORE=10GiB
+    cluster_make solo
+    cluster_start
+    cluster_remember
+}
+teardown_file() {
+    cluster_recall
+    cluster_down
+}
+setup() { cluster_recall; }
+
+@test "the verbs work, as text and as JSON" {
+    run -0 on solo create vol1 10MiB
+    run -0 on solo list --json
+    [ "$(jq -r '.volumes[0].name' <<< "$output")" = vol1 ]
+    run -0 on solo show vol1
+    assert_output --partial "10 MiB"
+    run -0 on solo resize vol1 20MiB
+    run -0 on solo flush vol1
+    run -0 on solo export vol1
+    [ "$output" = "$(uri solo vol1 | sed "s|socket=.*|socket=$(jq -rn --arg s "$CLUSTER/solo/nbd.sock" '$s|@uri')|")" ]
+    run -0 on solo status --json
+    [ "$(jq -r .host <<< "$output")" = solo ]
+    run -0 on solo delete vol1
+    run -3 on solo show vol1
+}
+
+@test "bad names and sizes are refused with a reason" {
+    for name in '' . .. a/../b /a a/ "$(printf 'x%.0s' {1..300})" $'a\nb'; do
+        run on solo create "$name" 1MiB
+        assert_failure 2
+    done
+    run on solo create zero 0
+    assert_failure 2
+    on solo create twice 1MiB
+    run -4 on solo create twice 1MiB
+    on solo delete twice
+    run -3 on solo delete twice
+    run -3 on solo flush nothing
+    TARN_CONTROL=$BATS_TEST_TMPDIR/nobody run -5 tarn status
+}
+
+@test "an unknown key in the configuration is named with its line and the nearest name" {
+    sed 's/^memory/memroy/' "$CLUSTER/solo/tarn.toml" > "$BATS_TEST_TMPDIR/bad.toml"
+    run -2 tarnd --config "$BATS_TEST_TMPDIR/bad.toml" --check-config
+    assert_output --regexp 'bad.toml:[0-9]+.*memroy.*memory'
+    run -0 tarnd --config "$CLUSTER/solo/tarn.toml" --check-config
+}
+
+@test "a store that is in use, not ours or too small is refused" {
+    run -4 tarnd --config "$CLUSTER/solo/tarn.toml" --control "$BATS_TEST_TMPDIR/c.sock" --nbd-unix "$BATS_TEST_TMPDIR/n.sock"
+    assert_output --partial "in use"
+    random_file "$BATS_TEST_TMPDIR/foreign" 64M
+    run tarnd --config "$CLUSTER/solo/tarn.toml" --store "$BATS_TEST_TMPDIR/foreign" --control "$BATS_TEST_TMPDIR/c.sock"
+    assert_failure
+    assert_output --partial "$BATS_TEST_TMPDIR/foreign"
+    random_file "$BATS_TEST_TMPDIR/small" 4096
+    run tarnd --config "$CLUSTER/solo/tarn.toml" --store "$BATS_TEST_TMPDIR/small" --control "$BATS_TEST_TMPDIR/c.sock"
+    assert_failure
+}
+
+@test "random writes over 8 GiB with a 64 MiB pool end, verify, and stay within the memory" {
+    on solo create big 8GiB --shared
+    timeout 120 fio --name=big --ioengine=nbd --uri="$(uri solo big)" --rw=randwrite --bs=4k --iodepth=32 --size=8G \
+        --io_size=200M --verify=crc32c --verify_fatal=1 --output="$BATS_TEST_TMPDIR/fio.log"
+    local resident
+    resident=$(awk '/^Rss(Anon|Shmem):/ { sum += $2 } END { print sum }' "/proc/$(pid_of solo)/status")
+    echo "RssAnon + RssShmem = $resident KiB"
+    ((resident <= 64 * 1024 * 11 / 10))
+    on solo delete big
+}
+
+@test "a thousand idle clients stay within the memory and hold up nobody" {
+    on solo create idle 1MiB --shared
+    cat > "$BATS_TEST_TMPDIR/idle.py" << 'END'
+import socket, sys, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+clients = []
+for _ in range(1000):
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(sys.argv[1])
+    assert client.recv(18)
+    clients.append(client)
+print("connected", flush=True)
+sys.stdin.read()
+END
+    mkfifo "$BATS_TEST_TMPDIR/end"
+    python3 "$BATS_TEST_TMPDIR/idle.py" "$CLUSTER/solo/nbd.sock" < "$BATS_TEST_TMPDIR/end" > "$BATS_TEST_TMPDIR/out" 3>&- &
+    exec 4> "$BATS_TEST_TMPDIR/end"
+    within 20 grep connected "$BATS_TEST_TMPDIR/out"
+    nbd_python solo idle "h.pwrite(b'hello', 0); assert h.pread(5, 0) == b'hello'"
+    exec 4>&-
+    on solo delete idle
+}
+
+@test "SIGTERM flushes and ends at once" {
+    on solo create last 4MiB
+    nbd_python solo last "h.pwrite(b'last words', 1000)"
+    host_stop solo
+    host_start solo
+    nbd_python solo last "assert h.pread(10, 1000) == b'last words'"
+}

@@ -1,0 +1,141 @@
+# What NBD clients, good and bad, may rely on.
+
+load front_end_server
+
+setup_file() {
+    [ -n "${NBD_SOCKET-}" ] && return
+    export NBD_SOCKET="$BATS_FILE_TMPDIR/nbd.sock" NBD_EXPORT=disk OWN_SERVER=1
+    start_memory_server --unix "$NBD_SOCKET" --volume disk=256 --volume other=16 --held theirs=16 --shards 2 \
+        --miss-every 5
+}
+
+teardown_file() {
+    stop_memory_server
+}
+
+@test "a client learns what the export can do" {
+    run -0 timeout 10 nbdinfo "$(nbd_uri)"
+    for line in 'can_multi_conn: true' 'can_fua: true' 'can_trim: true' 'can_zero: true' 'can_fast_zero: true' \
+        'can_cache: true' 'can_df: true' 'is_read_only: false' 'block_size_minimum: 1' 'block_size_preferred: 4096' \
+        'block_size_maximum: 33554432' 'base:allocation'; do
+        assert_output --partial "$line"
+    done
+}
+
+@test "exports are listed, and an unknown one is refused" {
+    run -0 timeout 10 nbdinfo --list "$(nbd_uri '')"
+    assert_output --partial "export=\"$NBD_EXPORT\""
+    run -1 timeout 10 nbdinfo "$(nbd_uri no-such-volume)"
+}
+
+@test "a volume that another host holds is refused with the holder's name" {
+    [ -n "${OWN_SERVER-}" ] || skip "needs a volume that is held elsewhere"
+    run -1 timeout 10 qemu-img info "$(nbd_uri theirs)"
+    assert_output --partial "held by host elsewhere"
+}
+
+@test "what nbdcopy writes, nbdcopy and qemu-img read" {
+    head -c 50000001 /dev/urandom >"$BATS_TEST_TMPDIR/in"
+    timeout 60 nbdcopy "$BATS_TEST_TMPDIR/in" "$(nbd_uri)"
+    timeout 60 nbdcopy "$(nbd_uri)" "$BATS_TEST_TMPDIR/out"
+    cmp -n 50000001 "$BATS_TEST_TMPDIR/in" "$BATS_TEST_TMPDIR/out"
+    timeout 60 qemu-img convert -f raw -O raw "$(nbd_uri)" "$BATS_TEST_TMPDIR/out2"
+    cmp "$BATS_TEST_TMPDIR/out" "$BATS_TEST_TMPDIR/out2"
+}
+
+@test "qemu-io writes, zeroes, discards and reads back at odd offsets" {
+    run -0 timeout 60 qemu-io -f raw -c 'write -P 7 513 1111' -c 'read -P 7 513 1111' -c 'write -z 4096 64k' \
+        -c 'read -P 0 4096 64k' -c 'write -P 9 1M 1M' -c 'discard 1M 1M' -c 'read -P 0 1M 1M' -c 'write -f 0 512' \
+        -c flush "$(nbd_uri)"
+    refute_output --partial "verification failed"
+}
+
+@test "fio finds what it wrote" {
+    cd "$BATS_TEST_TMPDIR"
+    run -0 timeout -s KILL 100 fio --name=v --ioengine=nbd "--uri=$(nbd_uri)" --rw=randrw --bs=1k-256k --size=128M \
+        --io_size=64M --iodepth=16 --verify=crc32c --do_verify=1
+}
+
+@test "32 MiB at an odd offset, pipelined small requests and block status" {
+    nbd_python '
+big = os.urandom(32 << 20)
+h.pwrite(big, 12345)
+assert h.pread(32 << 20, 12345) == big
+for i in range(300):
+    h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray([i % 256]) * 5000), i * 5000)
+while h.aio_in_flight() > 0:
+    h.poll(-1)
+    while h.aio_in_flight() > 0 and (cookie := h.aio_peek_command_completed()) > 0:
+        assert h.aio_command_completed(cookie)
+for i in range(300):
+    assert h.pread(5000, i * 5000) == bytes([i % 256]) * 5000
+h.trim(4 << 20, 0)
+runs = []
+h.block_status(4 << 20, 0, lambda name, offset, entries, error: runs.extend(entries))
+assert runs[1] == 3, runs
+'
+}
+
+@test "requests past the end fail and the connection goes on" {
+    nbd_python '
+assert fails(lambda: h.pread(2, size - 1)) == "EINVAL"
+assert fails(lambda: h.pwrite(b"xx", size - 1)) == "ENOSPC"
+assert fails(lambda: h.trim(1 << 20, size)) == "EINVAL"
+assert fails(lambda: h.zero(100, 1, nbd.CMD_FLAG_FAST_ZERO)) == "ENOTSUP"
+h.pwrite(b"x", size - 1)
+assert h.pread(1, size - 1) == b"x"
+'
+}
+
+@test "garbage and lies end their own connection only" {
+    nbd_python '
+for sent in (b"GET / HTTP/1.1\r\n\r\n" * 10, struct.pack(">I", 3) + b"\xff" * 64, option(7, 0xffffffff)):
+    client = greet()
+    client.sendall(sent)
+    assert client.recv(1) == b""
+client = greet()
+client.sendall(option(77, 5000) + bytes(5000))
+assert struct.unpack(">QIII", client.recv(20, socket.MSG_WAITALL))[2] == 0x80000001
+client = negotiate()
+client.sendall(b"\x55" * 28)
+assert client.recv(1) == b""
+h.pread(1, 0)
+'
+}
+
+@test "half a write has no effect" {
+    nbd_python '
+h.pwrite(bytes(8192), 0)
+client = negotiate()
+client.sendall(request(1, 1, 0, 8192) + b"Z" * 8000)
+client.close()
+for i in range(100):
+    assert h.pread(8192, 0) == bytes(8192)
+'
+}
+
+@test "a client that takes no replies stops nobody else" {
+    nbd_python '
+client = negotiate()
+client.settimeout(2)
+try:
+    for i in range(100000):
+        client.sendall(request(0, i, 0, 1 << 20))
+    raise AssertionError("the server never stopped reading")
+except socket.timeout:
+    pass
+start = time.monotonic()
+h.pread(4096, 0)
+assert time.monotonic() - start < 1
+'
+}
+
+@test "a thousand idle connections hold up nobody" {
+    ulimit -n 4096
+    nbd_python '
+idle = [negotiate() for i in range(1000)]
+h.pread(10, 0)
+idle[999].sendall(request(0, 1, 0, 16))
+assert len(idle[999].recv(32, socket.MSG_WAITALL)) == 32
+'
+}
