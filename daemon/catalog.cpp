@@ -140,7 +140,7 @@ Task<Result<>> Catalog::remove(std::string name) {
 Task<Result<Space>> Catalog::space() {
     const StoreSpace own = cache_.store().space();
     Space space{.total_bytes = own.total_bytes, .free_bytes = own.free_bytes};
-    for (HostId host = 0; host < host_names_.size(); ++host) {
+    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
         if (host == cache_.self() || !cache_.fabric()) continue;
         const Result<std::string> answer = co_await cache_.fabric()->call(host, std::string(space_call));
         uint64_t numbers[2] = {};

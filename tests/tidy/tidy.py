@@ -51,7 +51,7 @@ def check_includes(path, lines):
 
 
 def check_lines(path, lines):
-    if path.suffix not in SOURCE_SUFFIXES | {".sh", ".bats", ".bash", ".build", ".toml"} and path.name != "dev":
+    if path.suffix not in SOURCE_SUFFIXES | {".build", ".toml"} and path.name != "dev":
         return
     for number, line in enumerate(lines, 1):
         if len(line) > LINE_LENGTH_MAX and "http" not in line:

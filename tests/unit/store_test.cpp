@@ -54,6 +54,12 @@ class StoreTest : public testing::Test {
         store_ = std::move(*store);
         return {};
     }
+    // Lets the ring give back its reference to the file, and with it the lock.
+    void close() {
+        store_.reset();
+        loop_->run_until_done(pause(*loop_));
+    }
+    static Task<bool> pause(Loop& loop) { co_return co_await loop.sleep(std::chrono::milliseconds(1)); }
     // Says why, where it fails.
     testing::AssertionResult opens() {
         const Result<> opened = open();
@@ -368,11 +374,11 @@ TEST_F(StoreTest, format_spares_what_is_there) {
     format_and_open();
     ASSERT_TRUE(write(1, 0, 1));
     ASSERT_TRUE(flush());
-    store_.reset();
+    close();
     EXPECT_EQ(Store::format(path_, small_store, identity, false).error().code, Errc::exists);
     ASSERT_TRUE(opens());
     EXPECT_EQ(read(1, 0), 1);
-    store_.reset();
+    close();
     ASSERT_TRUE(Store::format(path_, small_store, identity, true));
     ASSERT_TRUE(opens());
     EXPECT_EQ(read(1, 0), 0);

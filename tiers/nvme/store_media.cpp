@@ -73,15 +73,17 @@ Result<> format_file(StoreFile& file, uint64_t size_bytes, const StoreIdentity& 
     return write_empty_store(file, superblock, scratch.bytes());
 }
 
-// io_uring gives its references to a file back a while after close() or the end of the process, and with the last one
-// goes the lock: a daemon that starts right after one was killed must not take that for a living one.
+constexpr auto lock_pause = std::chrono::milliseconds(20);
+constexpr int lock_attempts_max = 100;
+
+// io_uring gives its references to a file back a while after the process ended (and in the same process: when the ring
+// is next entered), and the lock goes with the last one: a daemon that starts right after one was killed must not take
+// that for a living one.
 Task<Result<StoreFile>> open_patiently(Loop& loop, std::string path) {
-    constexpr auto pause = std::chrono::milliseconds(20);
-    constexpr int attempts_max = 100;
     for (int attempt = 1;; ++attempt) {
         Result<StoreFile> file = StoreFile::open(path);
-        if (file || file.error().code != Errc::busy || attempt == attempts_max) co_return file;
-        co_await loop.sleep(pause);
+        if (file || file.error().code != Errc::busy || attempt == lock_attempts_max) co_return file;
+        co_await loop.sleep(lock_pause);
     }
 }
 
