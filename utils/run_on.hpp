@@ -42,22 +42,29 @@ class RunOn final : public Loop::Posted {
 }  // namespace detail
 
 // The task is made but not started here: what it captured must be safe to use over there.
+// here: the loop of the calling coroutine, which may not run yet.
 template <class T>
-Task<T> run_on(Loop& there, Task<T> task) {
-    Loop& here = *Loop::current();
+Task<T> run_on(Loop& here, Loop& there, Task<T> task) {
     if (&here == &there) co_return co_await std::move(task);
     detail::RunOn<T> run(here, there, std::move(task));
     co_return co_await run;
 }
 
-inline Task<> run_on(Loop& there, Task<> task) {
+inline Task<> run_on(Loop& here, Loop& there, Task<> task) {
     struct Finish {
         static Task<bool> with_value(Task<> unvalued) {
             co_await std::move(unvalued);
             co_return true;
         }
     };
-    co_await run_on(there, Finish::with_value(std::move(task)));
+    co_await run_on(here, there, Finish::with_value(std::move(task)));
+}
+
+// From a loop that runs.
+template <class T>
+Task<T> run_on(Loop& there, Task<T> task) {
+    TARN_ASSERT(Loop::current());
+    return run_on(*Loop::current(), there, std::move(task));
 }
 
 }  // namespace tarn

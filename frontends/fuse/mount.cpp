@@ -93,11 +93,12 @@ Task<> Mount::serve() {
 }
 
 Task<> Mount::serve_channel(Channel& channel) {
-    co_await run_on(channel.loop(), channel.serve());
+    co_await run_on(channels_.front()->loop(), channel.loop(), channel.serve());
 }
 
 Task<> Mount::stop() {
-    for (const std::unique_ptr<Channel>& channel : channels_) co_await run_on(channel->loop(), stop_channel(*channel));
+    for (const std::unique_ptr<Channel>& channel : channels_)
+        co_await run_on(channels_.front()->loop(), channel->loop(), stop_channel(*channel));
 }
 
 Task<> Mount::stop_channel(Channel& channel) {

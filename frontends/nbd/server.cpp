@@ -197,7 +197,7 @@ Task<> Server::run_connection(Shard& shard, UniqueFd socket, std::string peer) {
 Task<> Server::stop() {
     stopping_ = true;
     for (const Listener& listener : listeners_) loop_.cancel_fd(listener.socket.get());
-    for (const std::unique_ptr<Shard>& shard : shards_) co_await run_on(shard->loop, stop_shard(*shard));
+    for (const std::unique_ptr<Shard>& shard : shards_) co_await run_on(loop_, shard->loop, stop_shard(*shard));
 }
 
 // On the shard. Sockets handed over before are ahead of us in its inbox.

@@ -5,7 +5,7 @@ bats_load_library bats-support
 bats_load_library bats-assert
 bats_require_minimum_version 1.5.0
 
-: "${MEMORY_SERVER:=$BATS_TEST_DIRNAME/../../build/tests/support/memory_server}"
+: "${MEMORY_SERVER:=$BATS_TEST_DIRNAME/../../build/release/tests/support/memory_server}"
 
 # It says "ready" when clients may come. Everything a test starts must close descriptor 3, which bats waits for.
 start_memory_server() {

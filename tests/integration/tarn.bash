@@ -4,7 +4,7 @@ bats_load_library bats-support
 bats_load_library bats-assert
 bats_require_minimum_version 1.5.0
 
-: "${TARN_BUILD:=$(cd "$BATS_TEST_DIRNAME/../../build" && pwd)}"
+: "${TARN_BUILD:=$(cd "$BATS_TEST_DIRNAME/../../build/release" && pwd)}"
 export TARN_BUILD
 CLUSTER=${BATS_FILE_TMPDIR:-$BATS_RUN_TMPDIR}/cluster
 # shellcheck source=tests/integration/cluster.bash
