@@ -64,7 +64,7 @@ inline Task<> run_on(Loop& here, Loop& there, Task<> task) {
 template <class T>
 Task<T> run_on(Loop& there, Task<T> task) {
     TARN_ASSERT(Loop::current());
-    return run_on(*Loop::current(), there, std::move(task));
+    co_return co_await run_on(*Loop::current(), there, std::move(task));
 }
 
 }  // namespace tarn
