@@ -93,6 +93,7 @@ Task<Result<>> Node::start() {
         co_return fail(made.error());
     }
     cache_ = std::move(*made);
+    co_await register_arena();
     catalog_ = std::make_unique<Catalog>(*cache_, shards_, std::move(names));
     cache_->set_call_handler(
         [](void* context, HostId from, std::string request) {
@@ -109,6 +110,19 @@ Task<Result<>> Node::start() {
               cache_->pool().frame_count() * page_size >> 20, shards_.size());
     notify_ready("serving");
     co_return Result<>{};
+}
+
+// With every shard's ring. A gain, not a need.
+Task<> Node::register_arena() {
+    const FramePool& pool = cache_->pool();
+    for (Loop* const shard : shards_) {
+        const Result<> registered =
+            co_await CallOn(*shards_.front(), *shard, [&] { return shard->register_memory(pool.arena()); });
+        if (registered) continue;
+        log::info("the kernel did not register the frames for I/O ({}); a larger limit on locked memory lets it",
+                  log::describe(registered.error()));
+        co_return;
+    }
 }
 
 Result<> Node::start_fabric() {

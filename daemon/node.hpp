@@ -44,6 +44,7 @@ class Node final : public Control {
     Task<> stop();
     Task<> serve(Signals& signals);
     Task<> drop_orphans();
+    Task<> register_arena();
     Result<> start_fabric();
     Result<> start_front_ends();
     Task<> serve_mount(fuse::Mount& mount);
