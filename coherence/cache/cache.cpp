@@ -283,6 +283,11 @@ void Cache::wait_for_frame(FrameWaiter& waiter) {
 }
 
 void Cache::frames_freed() {
+    if (starved_links_.load(std::memory_order_seq_cst) != 0) {
+        const protocol::HostSet starved = starved_links_.exchange(0, std::memory_order_seq_cst);
+        for (const HostId host : hosts_)
+            if (protocol::contains(starved, host)) fabric_->resume(host);
+    }
     if (waiter_count_.load(std::memory_order_seq_cst) == 0) return;
     const std::lock_guard guard(waiters_lock_);
     while (first_waiter_) {

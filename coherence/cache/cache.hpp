@@ -97,8 +97,9 @@ class Cache final : public Fabric::Receiver {
     // Fabric::Receiver
     void on_link_up(HostId host, protocol::Incarnation incarnation) override;
     void on_link_down(HostId host) override;
-    Result<> on_message(const protocol::Message& message, std::span<const std::byte> payload) override;
-    bool has_room() override { return pool_->free_count() > payload_frames_min; }
+    Result<> on_message(const protocol::Message& message, std::byte* page) override;
+    std::byte* lend_page(HostId from) override;
+    void return_page(std::byte* page) override;
     Task<Result<std::string>> on_call(HostId from, std::string request) override;
     void on_greeted(HostId host) override;
     using CallHandler = Task<Result<std::string>> (*)(void* context, HostId from, std::string request);
@@ -150,7 +151,6 @@ class Cache final : public Fabric::Receiver {
   private:
     static constexpr unsigned stripe_bits = 7;
     static constexpr size_t stripe_count = size_t{1} << stripe_bits;
-    static constexpr size_t payload_frames_min = 8;
 
     struct alignas(64) StripeSlot {
         StripeSlot(HostId self, protocol::Incarnation incarnation, const RangeMap& ranges)
@@ -230,6 +230,7 @@ class Cache final : public Fabric::Receiver {
     FrameWaiter* first_waiter_ = nullptr;
     FrameWaiter* last_waiter_ = nullptr;
     std::atomic<size_t> waiter_count_{0};
+    std::atomic<protocol::HostSet> starved_links_{0};  // their next message has a page, and no frame was free
 
     CallHandler call_handler_ = nullptr;
     void* call_context_ = nullptr;

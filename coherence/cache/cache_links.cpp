@@ -68,7 +68,21 @@ void Cache::on_greeted(HostId host) {
     flusher_->on_recovered();
 }
 
-Result<> Cache::on_message(const Message& message, std::span<const std::byte> payload) {
+std::byte* Cache::lend_page(HostId from) {
+    FrameId frame = pool_->try_take(use_holder, 0);
+    if (frame == no_frame) {
+        starved_links_.fetch_or(protocol::set_of(from), std::memory_order_seq_cst);
+        frame = pool_->try_take(use_holder, 0);  // one may have come free before we said so
+    }
+    if (pool_->free_count() < provider_->low_mark()) provider_->kick();
+    return frame == no_frame ? nullptr : pool_->bytes(frame);
+}
+
+void Cache::return_page(std::byte* page) {
+    give_frame(pool_->id_of(page));
+}
+
+Result<> Cache::on_message(const Message& message, std::byte* page) {
     counters_.messages_received.fetch_add(1, std::memory_order_relaxed);
     if (protocol::is_from_home(message.kind))
         flusher_->heard(message.from, protocol::verifier_of(message.incarnation, message.loss_generation));
@@ -78,18 +92,16 @@ Result<> Cache::on_message(const Message& message, std::span<const std::byte> pa
     }
     const HostId home = home_of(message.page);
     if ((protocol::is_for_home(message.kind) && home != self_) ||
-        (protocol::is_from_home(message.kind) && home != message.from))
+        (protocol::is_from_home(message.kind) && home != message.from)) {
+        if (page) return_page(page);
         return fail(Errc::protocol, 0, "cache.message: about a page of another home");
+    }
     FrameId frame = no_frame;
-    if (message.has_bytes()) {
-        frame = pool_->try_take(use_holder, 0);
-        if (frame == no_frame) return fail(Errc::no_space, 0, "cache.message: no frame for a page");
-        if (payload.empty())
-            std::memset(pool_->bytes(frame), 0, page_size);
-        else
-            std::memcpy(pool_->bytes(frame), payload.data(), page_size);
-        pool_->frame(frame).zeroed.store(payload.empty(), std::memory_order_relaxed);
-        if (pool_->free_count() < provider_->low_mark()) provider_->kick();
+    if (page) {
+        frame = pool_->id_of(page);
+        const bool zeros = message.has(protocol::flag_zero);
+        if (zeros) std::memset(page, 0, page_size);
+        pool_->frame(frame).zeroed.store(zeros, std::memory_order_relaxed);
     }
     protocol::Event event = protocol::Event::message_of(message, frame);
     if (message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read)
