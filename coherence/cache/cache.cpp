@@ -330,6 +330,7 @@ void Cache::abandon() {
         waiter_count_.store(0, std::memory_order_seq_cst);
     }
     flusher_->abandon();
+    hosts_changed_.announce();
 }
 
 }  // namespace tarn

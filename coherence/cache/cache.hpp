@@ -27,6 +27,7 @@
 #include "tiers/dram/page_table.hpp"
 #include "tiers/dram/replacement.hpp"
 #include "tiers/nvme/store.hpp"
+#include "utils/broadcast.hpp"
 #include "utils/loop.hpp"
 #include "utils/spinlock.hpp"
 
@@ -123,6 +124,8 @@ class Cache final : public Fabric::Receiver {
     // Of the process that this host last met there; its own for itself; 0: never met.
     protocol::Incarnation incarnation_of(HostId host);
     bool recovering() const { return recovering_.load(std::memory_order_relaxed); }
+    // Announced when a link comes up, when this host has recovered, and at abandon().
+    Broadcast& hosts_changed() { return hosts_changed_; }
 
     // Fills in what every message of this host says.
     void stamp(protocol::Message& message) const;
@@ -225,6 +228,8 @@ class Cache final : public Fabric::Receiver {
     std::array<protocol::Incarnation, hosts_max> met_{};  // the last incarnation of each host, 0: never met
     protocol::HostSet greeted_ = 0;
     std::atomic<bool> recovering_{true};
+    Broadcast hosts_changed_;
+    Broadcast stored_;  // some frame stopped being `storing`
 
     SpinLock waiters_lock_;
     FrameWaiter* first_waiter_ = nullptr;

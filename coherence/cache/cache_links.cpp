@@ -31,6 +31,7 @@ void Cache::on_link_up(HostId host, Incarnation incarnation) {
         finish(deferred);
     }
     flusher_->on_peer_up(host, previous != 0 && previous != incarnation);
+    hosts_changed_.announce();
 }
 
 Incarnation Cache::incarnation_of(HostId host) {
@@ -66,6 +67,7 @@ void Cache::on_greeted(HostId host) {
         finish(deferred);
     }
     flusher_->on_recovered();
+    hosts_changed_.announce();
 }
 
 std::byte* Cache::lend_page(HostId from) {
@@ -100,8 +102,10 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     if (page) {
         frame = pool_->id_of(page);
         const bool zeros = message.has(protocol::flag_zero);
+        const bool lost = message.has(protocol::flag_lost);
         if (zeros) std::memset(page, 0, page_size);
-        pool_->frame(frame).zeroed.store(zeros, std::memory_order_relaxed);
+        pool_->frame(frame).zeroed.store(zeros && !lost, std::memory_order_relaxed);
+        pool_->frame(frame).broken.store(lost, std::memory_order_relaxed);
     }
     protocol::Event event = protocol::Event::message_of(message, frame);
     if (message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read)
@@ -123,7 +127,10 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
 Task<Result<std::string>> Cache::on_call(HostId from, std::string request) {
     if (!request.empty() && request.front() == stored_runs_call) co_return answer_stored_runs(*this, request);
     if (request.size() == 1 && request.front() == verifier_call) {
-        if (recovering()) co_return fail(Errc::unavailable, 0, "cache.call: recovering");
+        for (uint64_t seen = hosts_changed_.count(); recovering(); seen = hosts_changed_.count()) {
+            if (abandoned()) co_return fail(Errc::unavailable, 0, "cache.call: stopping");
+            co_await hosts_changed_.next(seen);
+        }
         const protocol::Verifier verifier = flusher_->own_verifier();
         co_return std::string(reinterpret_cast<const char*>(&verifier), sizeof verifier);
     }
