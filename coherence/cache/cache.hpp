@@ -124,7 +124,7 @@ class Cache final : public Fabric::Receiver {
     // Of the process that this host last met there; its own for itself; 0: never met.
     protocol::Incarnation incarnation_of(HostId host);
     bool recovering() const { return recovering_.load(std::memory_order_relaxed); }
-    // Announced when a link comes up, when this host has recovered, and at abandon().
+    // Announced when a link comes up or breaks, when this host has recovered, and at abandon().
     Broadcast& hosts_changed() { return hosts_changed_; }
 
     // Fills in what every message of this host says.

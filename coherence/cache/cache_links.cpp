@@ -45,6 +45,7 @@ void Cache::on_link_down(HostId host) {
         const std::lock_guard guard(slot->latch);
         slot->linked &= ~protocol::set_of(host);
     }
+    hosts_changed_.announce();
 }
 
 void Cache::on_greeted(HostId host) {

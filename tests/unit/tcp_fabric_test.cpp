@@ -1,5 +1,7 @@
 // One host's fabric against a peer played by the test over a plain socket: it says what a host may say, in awkward
 // pieces, and then what no host may say.
+#include "coherence/fabric/tcp_fabric.hpp"
+
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -8,8 +10,6 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
-
-#include "coherence/fabric/tcp_fabric.hpp"
 
 namespace tarn {
 namespace {
@@ -25,9 +25,15 @@ constexpr std::string_view key = "the key of both hosts";
 // Notes what the fabric tells it; has as many pages to lend as the test says.
 class Recorder final : public Fabric::Receiver {
   public:
-    void on_link_up(HostId, protocol::Incarnation) override { change([&] { ++links_up; }); }
-    void on_link_down(HostId) override { change([&] { ++links_down; }); }
-    void on_greeted(HostId) override { change([&] { ++greetings; }); }
+    void on_link_up(HostId, protocol::Incarnation) override {
+        change([&] { ++links_up; });
+    }
+    void on_link_down(HostId) override {
+        change([&] { ++links_down; });
+    }
+    void on_greeted(HostId) override {
+        change([&] { ++greetings; });
+    }
     Result<> on_message(const Message& message, std::byte* page) override {
         change([&] {
             messages.push_back(message);
