@@ -131,7 +131,11 @@ class Clock final : public Policy {
 class TwoQueues final : public Policy {
   public:
     explicit TwoQueues(size_t slot_count)
-        : once_(slot_count), kept_(slot_count), once_max_(slot_count / 4), gone_max_(slot_count / 2), slots_(slot_count) {}
+        : once_(slot_count),
+          kept_(slot_count),
+          once_max_(slot_count / 4),
+          gone_max_(slot_count / 2),
+          slots_(slot_count) {}
     void on_hit(Slot slot) override {
         const std::lock_guard guard(lock_);
         if (!slots_[slot].kept) return;
