@@ -28,9 +28,8 @@ Task<> Farewell::say(std::string what) {
 
 bool Farewell::all_flushed() const {
     const protocol::HostSet stopping = stopping_.load(std::memory_order_relaxed);
-    return std::none_of(peers_.begin(), peers_.end(), [&](HostId peer) {
-        return protocol::contains(stopping, peer) && linked(peer);
-    });
+    return std::none_of(peers_.begin(), peers_.end(),
+                        [&](HostId peer) { return protocol::contains(stopping, peer) && linked(peer); });
 }
 
 Task<> Farewell::say_flushed_and_wait() {

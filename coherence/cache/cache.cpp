@@ -81,6 +81,11 @@ bool Cache::try_read(PageId page, size_t offset, std::span<std::byte> into) {
     return true;
 }
 
+bool Cache::holds(PageId page) {
+    const Frame* const frame = cached_.find(page);
+    return frame && frame->page_id() == page && FrameWord::readable(frame->word.load());
+}
+
 FrameId Cache::try_pin(PageId page) {
     Frame* const frame = cached_.find(page);
     if (!frame) return no_frame;

@@ -60,6 +60,8 @@ class Cache final : public Fabric::Receiver {
     bool try_update(PageId page, PageUpdate& update);
     // Over several pages: all of them are latched before the first byte changes.
     bool try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from);
+    // Whether a read would find the page just now.
+    bool holds(PageId page);
     // The frame's bytes stay as they are until unpin().
     FrameId try_pin(PageId page);
     void unpin(FrameId id);
