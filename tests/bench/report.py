@@ -51,14 +51,14 @@ def result_table(cases):
 
 
 def goal_table(results, goals):
-    yield "| goal | IOPS | CPU per operation | |"
-    yield "|---|---|---|---|"
+    yield "| goal | | IOPS | CPU per operation | |"
+    yield "|---|---|---|---|---|"
     for table, case, peer, least_iops, most_cpu in goals:
         iops, cpu = ratios(results[table][case][SUBJECT], results[table][case][peer])
         holds = (least_iops == "-" or iops >= float(least_iops)) and (most_cpu == "-" or cpu <= float(most_cpu))
         iops_cell = "" if least_iops == "-" else f"× {iops:.2f}, at least {least_iops}"
         cpu_cell = "" if most_cpu == "-" else f"× {cpu:.2f}, at most {most_cpu}"
-        yield f"| {case}, to {peer} | {iops_cell} | {cpu_cell} | {'holds' if holds else '**missed**'} |"
+        yield f"| {case}, to {peer} | {table} | {iops_cell} | {cpu_cell} | {'holds' if holds else '**missed**'} |"
 
 
 def machine(directory):
