@@ -148,10 +148,10 @@ record() {
 # none.
 goal() { printf '%s\t%s\t%s\t%s\t%s\n' "$@" >> "$GOALS"; }
 
-# Prints the tables and writes them into the document.
+# bench_report [--text FILE]: prints what was recorded, or the file, and writes it into the document.
 bench_report() {
-    local document=()
+    local what=(--results "$RESULTS" --goals "$GOALS") document=()
+    [[ $# -eq 0 ]] || what=("$@")
     [[ -n $QUICK ]] || document=(--document "$BENCH_SOURCE/../../docs/benchmarks.md")
-    python3 "$BENCH_SOURCE/report.py" "$BENCH" "$RESULTS" "$GOALS" --command "$COMMAND" --directory "$WORK" \
-        "${document[@]}" "$@"
+    python3 "$BENCH_SOURCE/report.py" "$BENCH" "${what[@]}" --command "$COMMAND" --directory "$WORK" "${document[@]}"
 }

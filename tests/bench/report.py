@@ -4,6 +4,7 @@
 RESULTS has a line per measurement: table, case, server, IOPS, server's CPU time per operation in us. The n-th line of
 a case and a server is of round n. Each figure is the median over the rounds; a ratio is the median of the rounds'
 ratios, tarn to the peer. GOALS has a line per goal: table, case, peer, least ratio of IOPS, greatest ratio of CPU.
+With --text, a file has the tables ready made.
 """
 
 import argparse
@@ -51,14 +52,14 @@ def result_table(cases):
 
 
 def goal_table(results, goals):
-    yield "| goal | IOPS | CPU per operation | |"
-    yield "|---|---|---|---|"
+    yield "| goal | | IOPS | CPU per operation | |"
+    yield "|---|---|---|---|---|"
     for table, case, peer, least_iops, most_cpu in goals:
         iops, cpu = ratios(results[table][case][SUBJECT], results[table][case][peer])
         holds = (least_iops == "-" or iops >= float(least_iops)) and (most_cpu == "-" or cpu <= float(most_cpu))
         iops_cell = "" if least_iops == "-" else f"× {iops:.2f}, at least {least_iops}"
         cpu_cell = "" if most_cpu == "-" else f"× {cpu:.2f}, at most {most_cpu}"
-        yield f"| {case}, to {peer} | {iops_cell} | {cpu_cell} | {'holds' if holds else '**missed**'} |"
+        yield f"| {case}, to {peer} | {table} | {iops_cell} | {cpu_cell} | {'holds' if holds else '**missed**'} |"
 
 
 def machine(directory):
@@ -88,26 +89,33 @@ def put_into(document, bench, text):
     document.write_text(after)
 
 
+def measured_tables(arguments):
+    results = read_results(arguments.results)
+    goals = [line.split("\t") for line in arguments.goals.read_text().splitlines()]
+    goals = [goal for goal in goals if goal[1] in results[goal[0]]]  # a quick run leaves cases out
+    rounds = max(len(rounds) for cases in results.values() for servers in cases.values() for rounds in servers.values())
+    lines = [f"Medians of {rounds} rounds."]
+    for table, cases in results.items():
+        lines += ["", f"{table[0].upper()}{table[1:]}:", "", *result_table(cases)]
+    if goals:
+        lines += ["", *goal_table(results, goals)]
+    return lines
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bench")
-    parser.add_argument("results", type=Path)
-    parser.add_argument("goals", type=Path)
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--goals", type=Path)
+    parser.add_argument("--text", type=Path)
     parser.add_argument("--command", required=True)
     parser.add_argument("--directory", required=True, help="where the servers kept their files")
     parser.add_argument("--document", type=Path)
     arguments = parser.parse_args()
 
-    results = read_results(arguments.results)
-    goals = [line.split("\t") for line in arguments.goals.read_text().splitlines()]
-    goals = [goal for goal in goals if goal[1] in results[goal[0]]]  # a quick run leaves cases out
-    rounds = max(len(rounds) for cases in results.values() for servers in cases.values() for rounds in servers.values())
     today = datetime.date.today().isoformat()
-    lines = [f"`{arguments.command}`, {today}, medians of {rounds} rounds. {machine(arguments.directory)}."]
-    for table, cases in results.items():
-        lines += ["", f"{table[0].upper()}{table[1:]}:", "", *result_table(cases)]
-    if goals:
-        lines += ["", *goal_table(results, goals)]
+    lines = [f"`{arguments.command}`, {today}. {machine(arguments.directory)}."]
+    lines += [arguments.text.read_text().rstrip()] if arguments.text else measured_tables(arguments)
     text = "\n".join(lines)
     print(f"\n{text}")
     if arguments.document:

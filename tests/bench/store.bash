@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# NVMe tier: 4 KiB requests to a volume many times the memory, through NBD and the cache, beside fio's io_uring engine
-# on a file of the same size in the same file system (O_DIRECT). tarn's figures have all that its clients pay: the
-# socket, the protocol, the eviction of a page for each page that comes in.
+# NVMe tier: 4 KiB requests to a volume many times the memory, beside fio's io_uring engine on a file of the same size
+# in the same file system (O_DIRECT). Three ways down, each longer than the one before: the store alone, a volume in
+# one process (cache, protocol and eviction, no client), and tarnd with an NBD client.
 # shellcheck source=tests/bench/common.bash
 source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 bench_begin store "$@"
@@ -12,6 +12,16 @@ if [[ -n $QUICK ]]; then
     SIZE_MIB=256
     OPERATIONS=("read 32")
 fi
+TIER=("$TARN_BUILD/tests/bench/store_load" --path "$WORK/tier" --size $((SIZE_MIB << 20)))
+
+# run_tier LAYER OPTIONS...
+run_tier() {
+    local layer=$1 said
+    shift
+    said=$("${TIER[@]}" --layer "$layer" --seconds "$SECONDS_EACH" "$@")
+    IOPS=$(jq .iops <<< "$said")
+    CPU_US=$(jq .cpu_us_per_op <<< "$said")
+}
 
 start_tarn 64MiB $((SIZE_MIB + 256))MiB
 on solo create disk ${SIZE_MIB}MiB > /dev/null
@@ -20,20 +30,30 @@ on solo create disk ${SIZE_MIB}MiB > /dev/null
 fio --name=fill --filename="$WORK/raw" --size=${SIZE_MIB}M --rw=write --bs=1M --direct=1 --ioengine=io_uring \
     --iodepth=4 --output=/dev/null
 nbdcopy --flush "$WORK/raw" "$(uri solo disk)"
+"${TIER[@]}" --fill 1
 
 for ((round = 1; round <= ROUNDS; round++)); do
     echo "round $round of $ROUNDS"
     for operation in "${OPERATIONS[@]}"; do
         read -r kind depth <<< "$operation"
-        # shellcheck disable=SC2046
-        run_load "$TARN_PID" --unix "$CLUSTER/solo/nbd.sock" --export disk $(load_options "$kind" "$depth")
-        record "cold pages" "$(describe "$kind" "$depth")" tarn
+        case=$(describe "$kind" "$depth")
+        read -ra options <<< "$(load_options "$kind" "$depth")"
+        run_tier store "${options[@]}"
+        record "the store alone" "$case" tarn
         # shellcheck disable=SC2046
         run_fio 0 --ioengine=io_uring --direct=1 --filename="$WORK/raw" --size=${SIZE_MIB}M \
             $(fio_options "$kind" "$depth")
-        record "cold pages" "$(describe "$kind" "$depth")" "raw file"
+        for table in "the store alone" "a volume in one process" "tarnd and an NBD client"; do
+            record "$table" "$case" "raw file"
+        done
+        run_tier cache "${options[@]}"
+        record "a volume in one process" "$case" tarn
+        run_load "$TARN_PID" --unix "$CLUSTER/solo/nbd.sock" --export disk "${options[@]}"
+        record "tarnd and an NBD client" "$case" tarn
     done
 done
 
-goal "cold pages" "$(describe read 32)" "raw file" 0.8 -
+for table in "a volume in one process" "tarnd and an NBD client"; do
+    goal "$table" "$(describe read 32)" "raw file" 0.8 -
+done
 bench_report
