@@ -49,6 +49,7 @@ class Cached : public testing::Test {
         cache_->abandon();
         volume_.reset();
         cache_.reset();
+        loop_->run_until_done(store_->settle(*loop_));
         store_.reset();
     }
     void settle() {
