@@ -43,12 +43,17 @@ void Journal::start(const Boundary& tail, uint64_t home_epoch) {
     home_epoch_ = static_cast<uint32_t>(home_epoch);
 }
 
+uint64_t Journal::end_after(uint64_t size_bytes) const {
+    if (open_ && head_ + size_bytes <= batch_.position + batch_max_) return round_up(head_ + size_bytes, page_size);
+    return round_up(round_up(head_, page_size) + sizeof(BatchHeader) + size_bytes, page_size);
+}
+
 bool Journal::ring_has_room(uint64_t size_bytes) const {
-    return round_up(head_, page_size) + round_up(sizeof(BatchHeader) + size_bytes, page_size) <= tail_ + size_;
+    return end_after(size_bytes) <= tail_ + size_;
 }
 
 bool Journal::staging_has_room(uint64_t size_bytes) const {
-    return round_up(head_, page_size) + round_up(sizeof(BatchHeader) + size_bytes, page_size) <= durable_ + window_;
+    return end_after(size_bytes) <= durable_ + window_;
 }
 
 std::span<std::byte> Journal::window_at(uint64_t position, uint64_t size) const {

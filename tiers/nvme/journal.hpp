@@ -89,6 +89,8 @@ class Journal {
   private:
     std::span<std::byte> window_at(uint64_t position, uint64_t size) const;
     void copy_in(uint64_t position, std::span<const std::byte> bytes);
+    // The head, were it to end a batch now, after so many bytes more.
+    uint64_t end_after(uint64_t size_bytes) const;
     void open_batch();
     void close_batch();
 

@@ -173,6 +173,7 @@ class SlabTable {
     std::vector<SlabIndex> free_;   // a stack; the lowest on top at first, so that new volumes lie in order
     std::deque<Release> releases_;  // in the order of their positions, nearly
     std::map<VolumeId, uint64_t> volumes_;
+    std::vector<uint64_t> loaded_sequences_;  // of the blocks of used slabs, until finish_load
 };
 
 }  // namespace tarn

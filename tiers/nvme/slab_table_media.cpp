@@ -96,10 +96,17 @@ Result<SlabTable::Loaded> SlabTable::load(SlabIndex index, ConstBlockBytes first
     if (header.state == BlockState::free) return loaded;
     if (header.state != BlockState::used || header.volume > volume_id_max)
         return fail(Errc::corrupt, 0, "store.slab_table: an entry makes no sense");
-    if (find(header.volume, header.number))
-        return fail(Errc::corrupt, 0, "store.slab_table: two slabs for one place of a volume");
+    // A checkpoint that was cut short may have said where the place lies now, and not yet that the old slab is free.
+    if (const auto other = find(header.volume, header.number)) {
+        if (loaded_sequences_[*other] == header.sequence)
+            return fail(Errc::corrupt, 0, "store.slab_table: two slabs for one place of a volume");
+        if (loaded_sequences_[*other] > header.sequence) return loaded;
+        wipe(*other);
+    }
     occupy(index, header.volume, header.number);
     Slab& slab = slabs_[index];
+    loaded_sequences_.resize(slabs_.size());
+    loaded_sequences_[index] = header.sequence;
     slab.recorded = true;
     slab.kept = (header.flags & flag_kept) != 0;
     slab.in_place.set_words(header.in_place);
@@ -129,6 +136,7 @@ Result<> SlabTable::replay_take(SlabIndex index, PageId page) {
 }
 
 void SlabTable::finish_load() {
+    loaded_sequences_ = {};
     releases_.clear();
     free_.clear();
     for (uint64_t i = slabs_.size(); i-- > 0;) {

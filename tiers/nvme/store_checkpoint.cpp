@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t pages_per_turn = 256;
 constexpr size_t slabs_per_turn = 256;
+constexpr int read_attempts = 3;
 
 }  // namespace
 
@@ -169,12 +170,15 @@ Task<Result<>> Store::bring_into_place(Loop& loop, std::span<const PageId> pages
         // One page by one: what cannot be read must not keep the others from their places.
         result = {};
         for (size_t i = 0; i < loader.count(); ++i) {
-            PageLoader one;
-            {
-                const std::lock_guard lock(mutex_);
-                one.add(loader.source(i), journal_, loader.bytes(i));
+            readable[i] = false;
+            for (int attempt = 0; attempt < read_attempts && !readable[i]; ++attempt) {
+                PageLoader one;
+                {
+                    const std::lock_guard lock(mutex_);
+                    one.add(loader.source(i), journal_, loader.bytes(i));
+                }
+                readable[i] = (co_await one.run(loop, *device_)).has_value();
             }
-            readable[i] = (co_await one.run(loop, *device_)).has_value();
         }
     }
     {
