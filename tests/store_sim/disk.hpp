@@ -98,4 +98,29 @@ class Disk final : public BlockDevice {
     uint64_t operation_count_ = 0;
 };
 
+// A disk that outlives the store which uses it: the process was killed, and the power stayed on.
+class DiskHandle final : public BlockDevice {
+  public:
+    explicit DiskHandle(Disk& disk) : disk_(disk) {}
+    uint64_t size_bytes() const override { return disk_.size_bytes(); }
+    bool direct() const override { return true; }
+    Task<Result<>> read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) override {
+        return disk_.read(loop, into, offset_bytes);
+    }
+    Task<Result<>> write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override {
+        return disk_.write(loop, from, offset_bytes);
+    }
+    Task<Result<>> flush(Loop& loop) override { return disk_.flush(loop); }
+    Result<> read_now(std::span<std::byte> into, uint64_t offset_bytes) override {
+        return disk_.read_now(into, offset_bytes);
+    }
+    Result<> write_now(std::span<const std::byte> from, uint64_t offset_bytes) override {
+        return disk_.write_now(from, offset_bytes);
+    }
+    Result<> flush_now() override { return disk_.flush_now(); }
+
+  private:
+    Disk& disk_;
+};
+
 }  // namespace tarn::store_sim

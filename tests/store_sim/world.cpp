@@ -40,8 +40,8 @@ World::World(uint64_t seed, Loop& loop, Loop& other, Counts& counts)
 }
 
 std::string World::run() {
-    const uint64_t slab_count = random_.between(4, 7);
-    const uint64_t journal_size = journal_size_min * random_.between(1, 4);
+    const uint64_t slab_count = random_.between(5, 13);
+    const uint64_t journal_size = journal_size_min * (random_.chance(30) ? 12 : random_.between(1, 4));
     const StoreGeometry geometry{.slab_count = slab_count, .journal_size = journal_size};
     const StoreFormat format{.identity = identity,
                              .store = {static_cast<uint8_t>(random_.next()), 7},
@@ -53,11 +53,12 @@ std::string World::run() {
     const uint64_t lives = random_.between(2, 5);
     for (uint64_t life_number = 0; life_number < lives && failure_.empty(); ++life_number) {
         disk_ = disk.get();
+        disk_->faults = {};
         std::pair<Disk*, uint64_t> driven(disk_, 0);
         loop_.set_idle_hook(complete_one, &driven);
         loop_.run_until_done(begin_turns(loop_));
         disk_->on_operation = [this] { on_operation(); };
-        Result<std::unique_ptr<Store>> opened = loop_.run_until_done(Store::open(loop_, std::move(disk), identity));
+        Result<std::unique_ptr<Store>> opened = loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity));
         if (!opened) {
             loop_.set_idle_hook(nullptr, nullptr);
             return fmt::format("open failed: {}", opened.error().where);
@@ -82,18 +83,20 @@ std::string World::run() {
         // The end of this life: what is left of the disk is the next one's.
         const bool orderly = random_.chance(10) && !store->failure() && !died_;
         if (orderly && !loop_.run_until_done(store->close(loop_)) && !may_fail()) fail("close failed");
+        const bool only_the_process = !died_ && random_.chance(40);
         Image left = died_ ? std::move(*died_) : disk_->cut(cuts_);
         died_.reset();
         dies_in_ = UINT64_MAX;
         disk_->on_operation = nullptr;
-        disk_->die();
+        if (!only_the_process) disk_->die();
         loop_.run_until_done(store->settle(loop_));
-        hash_ = mix64(hash_ ^ disk_->hash());
-        counts_.operations += disk_->operation_count();
         loop_.set_idle_hook(nullptr, nullptr);
-        disk_ = nullptr;
         store.reset();
+        hash_ = mix64(hash_ ^ disk_->hash());
         if (failure_.empty() && random_.chance(50)) check_spoiled(Image(left));
+        if (only_the_process) continue;
+        counts_.operations += disk_->operation_count();
+        disk_ = nullptr;
         disk = std::make_unique<Disk>(std::move(left), random_.next(), false);
     }
     return failure_;
