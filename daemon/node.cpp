@@ -57,6 +57,7 @@ int Node::run(Signals& signals) {
     control_.reset();
     nbd_.reset();
     catalog_.reset();
+    farewell_.reset();
     fabric_.reset();
     cache_.reset();
     store_.reset();
@@ -97,9 +98,9 @@ Task<Result<>> Node::start() {
     catalog_ = std::make_unique<Catalog>(*cache_, shards_, std::move(names));
     cache_->set_call_handler(
         [](void* context, HostId from, std::string request) {
-            return static_cast<Catalog*>(context)->on_call(from, std::move(request));
+            return static_cast<Node*>(context)->on_call(from, std::move(request));
         },
-        catalog_.get());
+        this);
     CO_TRY_VOID(start_fabric());
     CO_TRY_VOID(start_front_ends());
     loop.spawn(drop_orphans());
@@ -123,6 +124,11 @@ Task<> Node::register_arena() {
                   log::describe(registered.error()));
         co_return;
     }
+}
+
+Task<Result<std::string>> Node::on_call(HostId from, std::string request) {
+    if (Farewell::is_call(request)) co_return farewell_->on_call(from, request);
+    co_return co_await catalog_->on_call(from, std::move(request));
 }
 
 Result<> Node::start_fabric() {
@@ -152,6 +158,9 @@ Result<> Node::start_fabric() {
     }
     fabric_ = std::move(*made);
     cache_->set_fabric(*fabric_);
+    std::vector<HostId> others;
+    for (const TcpFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
+    farewell_ = std::make_unique<Farewell>(*cache_, std::move(others));
     fabric_->start();
     return {};
 }
@@ -227,10 +236,12 @@ Task<> Node::stop() {
     if (nbd_) co_await nbd_->stop();
     for (const auto& mount : mounts_) co_await mount->stop();
     while (!mounts_.empty()) co_await mount_ended_.wait();
+    if (farewell_) co_await farewell_->say_stopping();
     if (catalog_) {
         if (const Result<> flushed = co_await catalog_->flush_all(); !flushed)
             log::error("not everything is durable: {}", log::describe(flushed.error()));
     }
+    if (farewell_) co_await farewell_->say_flushed_and_wait();
     patience.cancel();
     co_await watching.close();
     if (fabric_) fabric_->stop();

@@ -82,16 +82,16 @@ void Loop::detach() {
 }
 
 void Loop::drain(Gate& gate) {
-    bool closed = false;
     struct Close {
-        static Task<> close(Gate& gate, bool& closed) {
+        bool done = false;
+        static Task<> close(Gate& gate, Close& self) {
             co_await gate.close();
-            closed = true;
+            self.done = true;
         }
-    };
+    } close;
     Gate closing;
-    closing.spawn(Close::close(gate, closed));
-    while (!closed) turn();
+    closing.spawn(Close::close(gate, close));
+    while (!close.done) turn();
 }
 
 void Loop::run() {

@@ -318,18 +318,14 @@ class [[nodiscard]] CallOn final : public Loop::Posted {
 
 template <class T>
 T Loop::run_until_done(Task<T> task) {
-    std::optional<T> value;
-    bool done = false;
     struct Run {
-        static Task<> await(Task<T> task, std::optional<T>& value, bool& done) {
-            value.emplace(co_await std::move(task));
-            done = true;
-        }
-    };
+        std::optional<T> value;
+        static Task<> await(Task<T> task, Run& self) { self.value.emplace(co_await std::move(task)); }
+    } run;
     attach();
-    spawn(Run::await(std::move(task), value, done));
-    while (!done) turn();
-    return std::move(*value);
+    spawn(Run::await(std::move(task), run));
+    while (!run.value) turn();
+    return std::move(*run.value);
 }
 
 template <>
