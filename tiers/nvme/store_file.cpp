@@ -116,13 +116,26 @@ size_t size_of(std::span<const iovec> pieces) {
 
 // The device is as large as its superblock says: a short operation is a failed one.
 Task<Result<>> StoreFile::read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) {
-    CO_TRY(const size_t moved_bytes, co_await loop.readv(fd_.get(), into, offset_bytes));
+    size_t moved_bytes = 0;
+    if (into.size() == 1) {
+        // A single piece may lie in memory that is registered with the ring.
+        const std::span bytes(static_cast<std::byte*>(into[0].iov_base), into[0].iov_len);
+        CO_TRY(moved_bytes, co_await loop.read(fd_.get(), bytes, offset_bytes));
+    } else {
+        CO_TRY(moved_bytes, co_await loop.readv(fd_.get(), into, offset_bytes));
+    }
     if (moved_bytes != size_of(into)) co_return fail(Errc::io, 0, "store.read: short");
     co_return Result<>{};
 }
 
 Task<Result<>> StoreFile::write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) {
-    CO_TRY(const size_t moved_bytes, co_await loop.writev(fd_.get(), from, offset_bytes));
+    size_t moved_bytes = 0;
+    if (from.size() == 1) {
+        const std::span bytes(static_cast<const std::byte*>(from[0].iov_base), from[0].iov_len);
+        CO_TRY(moved_bytes, co_await loop.write(fd_.get(), bytes, offset_bytes));
+    } else {
+        CO_TRY(moved_bytes, co_await loop.writev(fd_.get(), from, offset_bytes));
+    }
     if (moved_bytes != size_of(from)) co_return fail(Errc::io, ENOSPC, "store.write: short");
     co_return Result<>{};
 }
