@@ -49,7 +49,6 @@ class Cached : public testing::Test {
         loop_->run();  // until all that the cache had begun has ended
         volume_.reset();
         cache_.reset();
-        loop_->run_until_done(store_->settle(*loop_));
         store_.reset();
         loop_.reset();
     }
