@@ -59,6 +59,9 @@ void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) 
         case Action::Kind::release_frame: release(action.frame, use_holder, deferred); break;
 
         case Action::Kind::apply_copy: apply_copy(action, deferred); break;
+        case Action::Kind::keep_copy:  // it may be dropped at any time: home asks for none yet
+            if (!action.borrowed) release(action.frame, use_holder, deferred);
+            break;
 
         case Action::Kind::holder_added:
         case Action::Kind::holder_removed:

@@ -14,6 +14,14 @@
 
 namespace tarn::protocol {
 
+// How long a host that has a page Exclusive may prefer its own operations to a host that waits for the page (SELCC's
+// lease): as long as one local operation follows another without a gap, up to so many writes, and up to so long. Hence
+// also the bound of C3.
+struct LocalPreference {
+    uint32_t writes = 256;
+    uint32_t time_us = 200;
+};
+
 struct Action {
     enum class Kind : uint8_t {
         nothing,
@@ -31,7 +39,9 @@ struct Action {
         written,  // waiter, page: answers the event write_back
 
         // Frames of the Holder.
-        quiesce,     // page, frame: refuse new latches; when the last is gone deliver `quiesced` (at once, if none)
+        quiesce,     // page, frame, urged: refuse new latches; when the last is gone deliver `quiesced` (at once, if
+                     // none). If urged, another host waits for the page, and local operations may go before it within
+                     // the LocalPreference
         set_access,  // page, frame, ownership: bind the frame to the page and open it so far; none: unbind it, but it
                      // stays taken. Ends a quiesce
         begin_writing,  // frame: writing |= dirty, dirty = 0 (the frame is quiet)
@@ -43,6 +53,8 @@ struct Action {
         // Home's bytes.
         apply_copy,  // page, tenure, sequence, mask, frame, borrowed: these are home's bytes now. A frame that is not
                      // borrowed is the executor's to keep; a borrowed one is copied
+        keep_copy,   // page, frame, borrowed: the same bytes as home's, from the last host that had them in memory.
+                     // Answers Event::wants_copy; clean, so they may also be dropped at any time
 
         // The books of FlushHome, which spans stripes.
         holder_added,    // page, to: one more page of this volume that this host, and not home, has the bytes of
@@ -59,6 +71,7 @@ struct Action {
     Ownership ownership = Ownership::none;
     DirtyMask mask = 0;
     bool borrowed = false;
+    bool urged = false;
     FrameId frame = no_frame;
     uint32_t sequence = 0;
     PageId page{};

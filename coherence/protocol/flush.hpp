@@ -59,7 +59,8 @@ class FlushHome {
     void on_store_flushed(uint64_t ticket, bool failed, Verifier verifier, FlushActions& actions);
     // A home that started without its arena does not know whom to ask until every stripe has had its event `recovered`.
     void on_recovered(FlushActions& actions);
-    // A new link: unanswered asks are repeated. A new incarnation has nothing to write back, and asks nothing any more.
+    // A new link: unanswered asks are repeated. A new incarnation, or a host that was forgotten, has nothing to write
+    // back, and asks nothing any more.
     void on_peer_up(HostId host, bool new_incarnation, FlushActions& actions);
 
     size_t flush_count() const { return flushes_.size(); }
@@ -117,7 +118,7 @@ class FlushHolder {
     void begun(WaiterToken waiter, uint32_t write_back_count, FlushActions& actions);
     // The action `written`. May come before begun().
     void on_written(WaiterToken waiter, FlushActions& actions);
-    // Asks of the host's earlier link are forgotten, it repeats them.
+    // Asks of the host's earlier link are forgotten, it repeats them. So are those of a host that was forgotten.
     void on_peer_up(HostId host);
 
     size_t ask_count() const { return asks_.size(); }
@@ -163,6 +164,9 @@ class FlushRequester {
     void reset(VolumeId volume);
     // Unanswered flushes are sent again.
     void on_peer_up(HostId host, FlushActions& actions);
+    // Flushes that wait for this host fail: it was forgotten, or is away for longer than the volume's policy waits.
+    // What it has to vouch for is noted still, for the next flush.
+    void give_up_on(HostId host, FlushActions& actions);
 
     size_t flush_count() const { return flushes_.size(); }
 

@@ -137,4 +137,16 @@ void FlushRequester::on_peer_up(HostId host, FlushActions& actions) {
     }
 }
 
+void FlushRequester::give_up_on(HostId host, FlushActions& actions) {
+    std::erase_if(flushes_, [&](const Flush& flush) {
+        if (!contains(flush.unanswered, host)) return false;
+        FlushAction& action = actions.emplace_back();
+        action.kind = FlushAction::Kind::complete;
+        action.volume = flush.volume;
+        action.waiter = flush.waiter;
+        action.lost = true;
+        return true;
+    });
+}
+
 }  // namespace tarn::protocol

@@ -67,6 +67,7 @@ void Holder::on(const Event& event, Actions& actions) {
         case Event::Kind::message: on_message(event, actions); break;
         case Event::Kind::peer_up: on_peer_up(event, actions); break;
         case Event::Kind::recovered:
+        case Event::Kind::host_forgotten:
         case Event::Kind::loss_recorded: TARN_ASSERT(false); break;
     }
 }
@@ -305,7 +306,10 @@ void Holder::advance(PageId page, Holding& holding, Actions& actions) {
                 serve_quiet(page, holding, holding.evict_dirty, actions);
             } else {
                 holding.quiescing = true;
-                actions.about_frame(Action::Kind::quiesce, page, holding.frame);
+                Action& quiesce = actions.add(Action::Kind::quiesce, page);
+                quiesce.frame = holding.frame;
+                quiesce.urged =
+                    holding.ownership == Ownership::exclusive && !holding.report_due && has_applicable_order(holding);
             }
         }
     }

@@ -71,6 +71,7 @@ class Holder {
     void on_quiesced(const Event& event, Holding& holding, Actions& actions);
     bool serve_without_frame(PageId page, Holding& holding, Actions& actions);
     bool wants_quiet(const Holding& holding) const;
+    bool has_applicable_order(const Holding& holding) const;
     void serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions& actions);
     void serve_move(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions);
     void serve_drop(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions);

@@ -22,6 +22,7 @@ void Home::on(const Event& event, Actions& actions) {
     switch (event.kind) {
         case Event::Kind::message: on_message(event, actions); break;
         case Event::Kind::peer_up: on_peer_up(event, actions); break;
+        case Event::Kind::host_forgotten: on_host_forgotten(event.host, actions); break;
         case Event::Kind::recovered: on_recovered(actions); break;
         case Event::Kind::loss_recorded: on_loss_recorded(event, actions); break;
         case Event::Kind::acquire:
@@ -253,6 +254,21 @@ bool Home::may_evict(const Claim& claim, const Message& message) const {
     return !only_it_has || message.has_bytes();
 }
 
+void Home::take_evicted_bytes(Claim& claim, const Event& event, Actions& actions) {
+    const Message& message = event.message;
+    if (!message.has_bytes()) return;
+    const bool is_new = message.dirty != 0 || claim.applied < last_before(claim.tenure);
+    if (is_new) {
+        apply(message.page, claim, {message.tenure, message.sequence}, event, actions);
+    } else if (event.wants_copy) {
+        Action& action = actions.add(Action::Kind::keep_copy, message.page);
+        action.frame = event.frame;
+        action.borrowed = event.borrowed;
+    } else {
+        discard_payload(event, actions);
+    }
+}
+
 void Home::on_evict(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Claim* claim = claims_.find(message.page);
@@ -270,10 +286,13 @@ void Home::on_evict(const Event& event, Actions& actions) {
         if (claim != nullptr) settle(message.page, *claim, actions);
         return;
     }
-    if (message.has_bytes())
-        apply(message.page, *claim, {message.tenure, message.sequence}, event, actions);
-    else
-        discard_payload(event, actions);
+    const bool is_last_copy = claim->holders() == set_of(message.from) && claim->queue.empty();
+    if (event.wants_copy && is_last_copy && !message.has_bytes()) {
+        answer.flags |= flag_bytes;
+        actions.send(message.from, answer);
+        return settle(message.page, *claim, actions);
+    }
+    take_evicted_bytes(*claim, event, actions);
     if (claim->owner == message.from) claim->owner = no_host;
     if (claim->anchor == message.from) claim->anchor = no_host;
     claim->readers &= ~set_of(message.from);

@@ -38,6 +38,16 @@ class Home {
     size_t open_order_count() const { return requests_.used(); }
     size_t home_copy_count() const { return copies_.used(); }
     bool recovering() const { return recovering_; }
+    // visit(const Request&), in the order of their tenures.
+    template <class Visitor>
+    void for_each_order(const Claim& claim, Visitor&& visit) const {
+        requests_.for_each(claim.orders, visit);
+    }
+    // visit(const HomeCopy&), the same.
+    template <class Visitor>
+    void for_each_copy(const Claim& claim, Visitor&& visit) const {
+        copies_.for_each(claim.copies, visit);
+    }
     // visit(PageId, const Claim&)
     template <class Visitor>
     void for_each(Visitor&& visit) const {
@@ -55,6 +65,7 @@ class Home {
     void on_done(const Event& event, Actions& actions);
     void on_evict(const Event& event, Actions& actions);
     bool may_evict(const Claim& claim, const Message& message) const;
+    void take_evicted_bytes(Claim& claim, const Event& event, Actions& actions);
     template <class Predicate>
     void close_orders(PageId page, Claim& claim, Actions& actions, Predicate&& closes);
     Message to_holder(MessageKind kind, PageId page, Tenure tenure) const;
@@ -74,6 +85,7 @@ class Home {
 
     // home_recovery.cpp
     void on_peer_up(const Event& event, Actions& actions);
+    void on_host_forgotten(HostId host, Actions& actions);
     void on_hello(const Event& event, Actions& actions);
     void on_recovered(Actions& actions);
     void on_report(const Event& event, Actions& actions);

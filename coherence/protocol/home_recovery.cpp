@@ -159,6 +159,16 @@ void Home::on_peer_up(const Event& event, Actions& actions) {
     }
 }
 
+void Home::on_host_forgotten(HostId host, Actions& actions) {
+    pages_.clear();
+    claims_.for_each([&](PageId page, const Claim&) { pages_.push_back(page); });
+    for (const PageId page : pages_) {
+        Claim& claim = *claims_.find(page);
+        forget_host(page, claim, host, actions);
+        settle(page, claim, actions);
+    }
+}
+
 void Home::on_hello(const Event& event, Actions& actions) {
     const Message& message = event.message;
     const bool holds = message.has(flag_shared) || message.has(flag_exclusive);

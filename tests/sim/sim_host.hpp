@@ -27,8 +27,10 @@ struct Frame {
     DirtyMask dirty = 0;
     DirtyMask writing = 0;
     Ownership access = Ownership::none;
-    bool busy = false;     // quiesce was asked: no new latch
-    unsigned latches = 0;  // operations that are inside
+    bool busy = false;              // quiesce was asked: no new latch
+    bool urged = false;             // quiesce was asked, but local operations may still go first
+    unsigned preferred_writes = 0;  // how many writes, as long as it is urged
+    unsigned latches = 0;           // operations that are inside
 };
 
 struct Operation {
@@ -36,8 +38,10 @@ struct Operation {
     Kind kind = Kind::none;
     PageId page{};
     DirtyMask mask = 0;
-    uint64_t number = 0;  // tells a task or a waiter of an earlier operation from this one's
-    bool waits = false;   // as a waiter of the Holder, not woken yet
+    uint64_t invoked = 0;  // at which event
+    uint64_t number = 0;   // tells a task or a waiter of an earlier operation from this one's
+    bool waits = false;    // as a waiter of the Holder, not woken yet
+    bool zero = false;     // a whole-page write of zeros
     Truth::Cover cover;
 
     Want want() const {
@@ -63,9 +67,10 @@ struct HostMemory {
     protocol::FlushRequester flush_requester;
     std::vector<Frame> frames;
     unsigned used_frames = 0;
-    std::map<PageId, FrameId> bound;     // what local threads find
-    std::map<PageId, Bytes> home_bytes;  // newer than the store
-    std::map<HostId, Incarnation> met;   // incarnation of each peer that was last processed
+    std::map<PageId, FrameId> bound;             // what local threads find
+    std::map<PageId, Bytes> home_bytes;          // newer than the store
+    std::map<HostId, Incarnation> met;           // incarnation of each peer that was last processed
+    std::map<VolumeId, uint64_t> session_since;  // the last version of before its clients' present session
     protocol::HostSet reported = 0;
     bool recovered = false;
     std::deque<Event> pending;
@@ -96,6 +101,7 @@ struct SimHost {
     HostId id = no_host;
     Incarnation incarnation = 0;  // of the present or last run
     bool is_up = false;
+    bool is_forgotten = false;  // until it is back
     // On the device:
     std::map<PageId, Bytes> store;
     std::map<VolumeId, uint32_t> loss_generation;
