@@ -20,6 +20,8 @@
 
 namespace tarn::protocol {
 
+class Digest;
+
 using Verifier = uint64_t;  // incarnation of the home (upper half) · loss generation of the volume; 0: none
 constexpr Verifier verifier_of(Incarnation incarnation, uint32_t loss_generation) {
     return Verifier{incarnation} << 32 | loss_generation;
@@ -67,6 +69,7 @@ class FlushHome {
     size_t outstanding_copy_count() const;
     bool waits_for_copies() const;  // some flush has all answers, but not all copies
     uint32_t holder_count(VolumeId volume, HostId host) const;
+    void digest(Digest& digest) const;
 
   private:
     struct OutstandingCopy {
@@ -122,6 +125,7 @@ class FlushHolder {
     void on_peer_up(HostId host);
 
     size_t ask_count() const { return asks_.size(); }
+    void digest(Digest& digest) const;
 
   private:
     struct Ask {
@@ -169,6 +173,7 @@ class FlushRequester {
     void give_up_on(HostId host, FlushActions& actions);
 
     size_t flush_count() const { return flushes_.size(); }
+    void digest(Digest& digest) const;
 
   private:
     struct Known {

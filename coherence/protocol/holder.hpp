@@ -24,6 +24,8 @@
 
 namespace tarn::protocol {
 
+class Digest;
+
 class Holder {
   public:
     // ranges must outlive the Holder; it is read once per new record.
@@ -41,6 +43,10 @@ class Holder {
     void for_each(Visitor&& visit) const {
         holdings_.for_each(visit);
     }
+
+    // digest.cpp
+    void digest(PageId page, Digest& digest) const;
+    RequestId last_request_id() const { return last_request_id_; }
 
   private:
     // holder.cpp

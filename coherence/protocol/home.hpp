@@ -23,6 +23,8 @@
 
 namespace tarn::protocol {
 
+class Digest;
+
 class Home {
   public:
     // A home starts without its arena, and serves only after the event `recovered`. Its incarnation is durable and
@@ -53,6 +55,10 @@ class Home {
     void for_each(Visitor&& visit) const {
         claims_.for_each(visit);
     }
+
+    // digest.cpp; retired: above every tenure of a page without a claim.
+    void digest(PageId page, Digest& digest) const;
+    Tenure retired() const { return retired_; }
 
   private:
     // home.cpp
