@@ -5,6 +5,7 @@
 #include "coherence/cache/extents.hpp"
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/page_provider.hpp"
+#include "coherence/protocol/admission.hpp"
 
 namespace tarn {
 
@@ -70,16 +71,20 @@ void Cache::on_greeted(HostId host) {
 
 Result<> Cache::on_message(const Message& message, std::span<const std::byte> payload) {
     counters_.messages_received.fetch_add(1, std::memory_order_relaxed);
+    const HostId home = home_of(message.page);
+    const protocol::Link link{.self = self_,
+                              .peer = message.from,
+                              .incarnation = incarnation_of(message.from),
+                              .hosts = host_set_,
+                              .view_epoch = view_epoch,
+                              .map_epoch = ranges_.epoch()};
+    TRY_VOID(protocol::admit(message, link, home));
     if (protocol::is_from_home(message.kind))
         flusher_->heard(message.from, protocol::verifier_of(message.incarnation, message.loss_generation));
     if (protocol::is_about_flush(message.kind)) {
         flusher_->on_message(message);
         return {};
     }
-    const HostId home = home_of(message.page);
-    if ((protocol::is_for_home(message.kind) && home != self_) ||
-        (protocol::is_from_home(message.kind) && home != message.from))
-        return fail(Errc::protocol, 0, "cache.message: about a page of another home");
     FrameId frame = no_frame;
     if (message.has_bytes()) {
         frame = pool_->try_take(use_holder, 0);
@@ -105,6 +110,7 @@ Result<> Cache::on_message(const Message& message, std::span<const std::byte> pa
         if (abandoned() && frame != no_frame) release(frame, use_holder, deferred);
     }
     finish(deferred);
+    if (deferred.refused) return fail(Errc::protocol, 0, deferred.refused);
     return {};
 }
 

@@ -62,6 +62,9 @@ struct Action {
         copy_expected,   // page, tenure: bytes on their way home
         copy_arrived,    // page, tenure
 
+        // The link.
+        refuse_peer,  // to, reason: this host says what no correct host says: end the link to it, and say why
+
         // The store.
         record_loss,  // page: raise the volume's loss generation durably, then deliver `loss_recorded`
     };
@@ -77,6 +80,7 @@ struct Action {
     PageId page{};
     Tenure tenure = 0;
     WaiterToken waiter = 0;
+    const char* reason = nullptr;
     Message message{};
 };
 
@@ -108,6 +112,11 @@ class Actions {
         Action& action = add(Action::Kind::set_access, page);
         action.frame = frame;
         action.ownership = ownership;
+    }
+    void refuse_peer(PageId page, HostId peer, const char* reason) {
+        Action& action = add(Action::Kind::refuse_peer, page);
+        action.to = peer;
+        action.reason = reason;
     }
     void about_waiter(Action::Kind kind, PageId page, WaiterToken waiter) { add(kind, page).waiter = waiter; }
     void about_holder(Action::Kind kind, PageId page, HostId host) { add(kind, page).to = host; }

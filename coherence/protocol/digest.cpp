@@ -84,8 +84,8 @@ void FlushHome::digest(Digest& digest) const {
         }
     }
     for (const Flush& flush : flushes_)
-        digest.add(flush.requester, flush.request_id, flush.noted, flush.known, flush.ask_id,
-                   flush.unanswered, flush.in_store);
+        digest.add(flush.requester, flush.request_id, flush.noted, flush.known, flush.ask_id, flush.unanswered,
+                   flush.in_store);
 }
 
 void FlushHolder::digest(Digest& digest) const {
@@ -98,7 +98,9 @@ void FlushRequester::digest(Digest& digest) const {
     for (const Flush& flush : flushes_) {
         digest.add(flush.request_id, flush.unanswered, flush.lost);
         for (const Part& part : flush.parts) {
-            const auto same = [&](const Known& known) { return known.volume == flush.volume && known.home == part.home; };
+            const auto same = [&](const Known& known) {
+                return known.volume == flush.volume && known.home == part.home;
+            };
             for (const Known& known : known_)
                 if (same(known)) digest.add(part.home, part.noted, part.known, known.writes == part.writes);
         }

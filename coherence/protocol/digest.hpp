@@ -35,7 +35,8 @@ class Digest {
   private:
     // As wyhash: one multiplication to 128 bits, whose halves are folded.
     void add_word(uint64_t word) {
-        const auto product = static_cast<unsigned __int128>(hash_ ^ word ^ 0xa0761d6478bd642fULL) * 0xe7037ed1a0b428dbULL;
+        const auto product =
+            static_cast<unsigned __int128>(hash_ ^ word ^ 0xa0761d6478bd642fULL) * 0xe7037ed1a0b428dbULL;
         hash_ = (static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64)) + 0x9e3779b97f4a7c15ULL;
     }
 

@@ -183,6 +183,8 @@ void Holder::on_grant(const Event& event, Holding& holding, Actions& actions) {
     const Message& message = event.message;
     Awaited& awaited = holding.awaited;
     if (!hear(holding, message)) return;
+    if (message.tenure == 0 || message.has(flag_exclusive) != (awaited.want != Want::shared))
+        return actions.refuse_peer(event.page, message.from, "grant: of something else than was asked for");
     // Home's bytes are not an acknowledgement: the Holder on home's host may be a reader that has yet to answer.
     if (message.has_bytes()) take_bytes(event, holding, actions);
     awaited.granted = message.tenure;

@@ -107,6 +107,9 @@ class Holder {
     void send_hello(PageId page, const Holding& holding, Actions& actions) const;
     void raise_floor(Holding& holding, Tenure floor);
 
+    // Each host has one request for a page at a time; a few more may be of orders that a resolve has undone.
+    static constexpr size_t successors_max = 4 * hosts_max;
+
     HostId self_;
     const RangeMap* ranges_;
     RequestId last_request_id_ = 0;

@@ -27,6 +27,9 @@ void Holder::on_successor(const Event& event, Actions& actions) {
         return;
     }
     if (message.tenure < holding->floor) return;
+    size_t waiting = 0;
+    successors_.for_each(holding->successors, [&](const Successor&) { ++waiting; });
+    if (waiting >= successors_max) return actions.refuse_peer(event.page, message.from, "orders: too many of one page");
     successors_.add(holding->successors, order);
     advance(event.page, *holding, actions);
 }

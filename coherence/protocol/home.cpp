@@ -273,6 +273,9 @@ void Home::on_evict(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Claim* claim = claims_.find(message.page);
     if (recovering_) return discard_payload(event, actions);  // its hello comes, and will say what it has
+    if (claim != nullptr && message.dirty != 0 && message.tenure == claim->tenure && claim->owner == no_host &&
+        contains(claim->readers, message.from) && claim->anchor != no_host && claim->anchor != message.from)
+        return refuse(event, actions, "evict: a reader cannot have written");
     Message answer = to_holder(MessageKind::refused, message.page, claim ? claim->tenure : 0);
     answer.request_id = message.request_id;
     // It evicts only what it was served with.

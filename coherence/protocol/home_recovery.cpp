@@ -50,6 +50,7 @@ void Home::send_recall(PageId page, const Claim& claim, HostId host, Actions& ac
 void Home::on_report(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Claim* claim = claims_.find(message.page);
+    if (claim != nullptr && message.tenure > claim->tenure) return refuse(event, actions, "report: of no recall");
     if (claim == nullptr || !claim->resolving || message.tenure != claim->tenure ||
         !contains(claim->missing, message.from))
         return discard_payload(event, actions);

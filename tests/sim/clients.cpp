@@ -6,8 +6,6 @@ namespace tarn::sim {
 
 namespace {
 
-constexpr uint64_t last_page_number = 8 * 16;  // beyond every page of the scenario
-
 protocol::WaiterToken token_of(uint32_t client, uint64_t operation) {
     return uint64_t{client} << 48 | operation;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "coherence/protocol/admission.hpp"
 #include "tests/sim/failure.hpp"
 
 namespace tarn::sim {
@@ -10,6 +11,7 @@ namespace tarn::sim {
 namespace {
 
 constexpr uint64_t pages_per_range = 16;
+constexpr uint32_t view_epoch = 1;
 constexpr uint64_t events_max = 400'000;  // a run beyond this makes no progress
 constexpr unsigned crashes_max = 4;
 constexpr size_t trace_lines_max = 40;  // with the state of three hosts, a page
@@ -334,6 +336,9 @@ void Cluster::open_volumes(SimHost& host, const SimHost& home) const {
 
 void Cluster::transmit(HostId from, HostId to, protocol::Message message, const Content* content) {
     if (from != to && !link_is_up_[from][to]) return;
+    message.from = from;
+    message.view_epoch = view_epoch;
+    message.map_epoch = ranges_.epoch();
     message.incarnation = hosts_[from].incarnation;
     message.loss_generation = hosts_[from].loss_of(message.page.volume());
     Task task{.kind = Task::Kind::message,
@@ -361,6 +366,16 @@ void Cluster::deliver(const Task& task) {
     SimHost& host = hosts_[task.host];
     const protocol::Message& message = task.message;
     require(protocol::validate(message).has_value(), "an invalid message was sent");
+    if (task.from != task.host) {
+        const protocol::Link link{.self = host.id,
+                                  .peer = task.from,
+                                  .incarnation = host.memory.met[task.from],
+                                  .hosts = (protocol::HostSet{1} << scenario_.host_count) - 1,
+                                  .view_epoch = view_epoch,
+                                  .map_epoch = ranges_.epoch()};
+        const Result<> admitted = protocol::admit(message, link, ranges_.find(message.page).home, last_page_number);
+        require(admitted.has_value(), "a correct host's message is not admitted");
+    }
     if (protocol::is_from_home(message.kind))
         host.memory.flush_requester.heard(message.page.volume(), task.from,
                                           protocol::verifier_of(message.incarnation, message.loss_generation));

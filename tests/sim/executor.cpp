@@ -113,6 +113,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
         case Action::Kind::copy_arrived:
             memory.flush_home.copy_arrived(action.page, action.tenure, flush_actions);
             break;
+        case Action::Kind::refuse_peer: require(false, action.reason); break;
         case Action::Kind::record_loss:
             coverage_.reached(Sometimes::loss_recorded);
             schedule(store_.below(scenario_.store_delay_max), {.kind = Task::Kind::loss_recorded,

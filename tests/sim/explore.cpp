@@ -3,12 +3,16 @@
 // Depth first, from one state to each of its successors, over a table of the digests met (64 bits of each; at 50
 // million states the odds that any two collide are one in 15,000). Ends with the number of states, and without a
 // violation, or with the path to the first one.
-#include <bit>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,11 +57,9 @@ struct Node {
 
 struct Search {
     Bounds bounds;
-    size_t states_max = 0;  // 0: to completion
     DigestSet met;
     std::vector<std::unique_ptr<Node>> path;
     size_t depth = 0;
-    size_t deepest = 0;
     uint64_t transitions = 0;
     uint64_t ends = 0;
 
@@ -66,7 +68,6 @@ struct Search {
         Node& node = *path[depth++];
         node.world = world;
         node.next = 0;
-        deepest = std::max(deepest, depth);
         return node;
     }
     void enter(Node& node) {
@@ -76,11 +77,10 @@ struct Search {
         ++ends;
         node.world.check_end();
     }
-    bool run() {
+    void run() {
         enter(push(World(bounds)));
         met.insert(path[0]->world.digest());
         while (depth > 0) {
-            if (states_max != 0 && met.size() >= states_max) return false;
             Node& node = *path[depth - 1];
             if (node.next == node.steps.size()) {
                 --depth;
@@ -96,7 +96,6 @@ struct Search {
             }
             enter(after);
         }
-        return true;
     }
     void print_path() const {
         for (size_t index = 0; index < depth && index < path.size(); ++index) {
@@ -107,45 +106,138 @@ struct Search {
     }
 };
 
-int explore(const Bounds& bounds, size_t states_max) {
+std::string describe(const Bounds& bounds) {
+    std::string text = std::to_string(bounds.operations) + " operations (";
+    if (bounds.reads) text += "reads, ";
+    text += "writes";
+    if (bounds.whole_writes) text += ", whole writes";
+    if (bounds.evictions) text += ", evictions";
+    if (bounds.flushes) text += ", flushes";
+    text += "), " + std::to_string(bounds.crashes) + (bounds.crashes == 1 ? " crash" : " crashes");
+    if (bounds.under_way != Bounds{}.under_way)
+        text += ", begun with at most " + std::to_string(bounds.under_way) + " messages under way";
+    if (bounds.hello_at_once) text += ", hello at once";
+    return text;
+}
+
+bool explore(const Bounds& bounds) {
     const auto start = std::chrono::steady_clock::now();
-    Search search{.bounds = bounds, .states_max = states_max, .met = {}, .path = {}};
-    std::printf("3 hosts, 1 page, %u operations (%u at once%s%s%s), %u crashes: ", bounds.operations,
-                bounds.started_at_once, bounds.flushes ? ", flushes" : "", bounds.evictions ? ", evictions" : "",
-                bounds.whole_writes ? ", whole-page writes" : "", bounds.crashes);
-    std::fflush(stdout);
-    bool is_complete = false;
+    Search search{.bounds = bounds, .met = {}, .path = {}};
     try {
-        is_complete = search.run();
+        search.run();
     } catch (const Failure& failure) {
-        std::printf("%s\n", failure.what());
+        std::printf("%s: %s\n", describe(bounds).c_str(), failure.what());
         search.print_path();
-        return 1;
+        return false;
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    std::printf("%zu states, %llu transitions, %llu at rest, depth %zu, %.0f s%s\n", search.met.size(),
+    std::printf("%9zu states  %10llu steps  %6llu at rest  %4.0f s  %s\n", search.met.size(),
                 static_cast<unsigned long long>(search.transitions), static_cast<unsigned long long>(search.ends),
-                search.deepest, seconds.count(), is_complete ? "" : ", not complete");
-    return is_complete ? 0 : 1;
+                seconds.count(), describe(bounds).c_str());
+    return true;
 }
+
+// What a merge has to pass, in less than two minutes on two CPUs; the longest first.
+constexpr std::array ci_searches{
+    Bounds{.operations = 6, .crashes = 0, .under_way = 2, .flushes = false, .evictions = false, .whole_writes = false},
+    Bounds{.operations = 5, .crashes = 0, .flushes = false, .whole_writes = false},
+    Bounds{.operations = 4, .crashes = 0},
+    Bounds{.operations = 4,
+           .crashes = 1,
+           .under_way = 0,
+           .hello_at_once = true,
+           .flushes = false,
+           .evictions = false,
+           .whole_writes = false},
+    Bounds{
+        .operations = 3, .crashes = 1, .under_way = 1, .hello_at_once = true, .flushes = false, .whole_writes = false},
+    Bounds{.operations = 6,
+           .crashes = 1,
+           .under_way = 0,
+           .hello_at_once = true,
+           .reads = false,
+           .flushes = false,
+           .evictions = false,
+           .whole_writes = false},
+    Bounds{.operations = 2, .crashes = 1},
+};
+// Hours, and some gigabytes.
+constexpr std::array full_searches{
+    Bounds{.operations = 6, .crashes = 0, .flushes = false, .evictions = false, .whole_writes = false},
+    Bounds{.operations = 5, .crashes = 0},
+    Bounds{.operations = 6,
+           .crashes = 1,
+           .under_way = 0,
+           .hello_at_once = true,
+           .flushes = false,
+           .evictions = false,
+           .whole_writes = false},
+    Bounds{.operations = 4, .crashes = 1, .under_way = 1, .hello_at_once = true},
+    Bounds{.operations = 3, .crashes = 1},
+};
+
+// Each in a process of its own, so many at a time. True if all passed.
+bool explore_all(std::span<const Bounds> searches, unsigned jobs) {
+    bool passed = true;
+    unsigned running = 0;
+    const auto wait_for_one = [&] {
+        int status = 0;
+        passed &= ::wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        --running;
+    };
+    for (const Bounds& bounds : searches) {
+        if (running == jobs) wait_for_one();
+        std::fflush(stdout);
+        if (::fork() == 0) {
+            const bool holds = explore(bounds);
+            std::fflush(stdout);
+            std::_Exit(holds ? 0 : 1);
+        }
+        ++running;
+    }
+    while (running > 0) wait_for_one();
+    return passed;
+}
+
+constexpr const char* usage =
+    "usage: tarn_explore [--jobs COUNT] [--full]\n"
+    "       tarn_explore [--operations N] [--crashes N] [--under-way N] [--hello-at-once 0|1]\n"
+    "                    [--reads|--whole|--evictions|--flushes 0|1]\n";
 
 int run(int argc, char** argv) {
     Bounds bounds;
-    size_t states_max = 0;
-    for (int index = 1; index + 1 < argc; index += 2) {
+    bool is_single = false;
+    bool is_full = false;
+    unsigned jobs = 1;
+    for (int index = 1; index < argc; ++index) {
         const std::string name = argv[index];
-        const auto value = static_cast<unsigned>(std::atoi(argv[index + 1]));
+        if (name == "--full") {
+            is_full = true;
+            continue;
+        }
+        if (index + 1 == argc) {
+            std::fputs(usage, stderr);
+            return 2;
+        }
+        const auto value = static_cast<unsigned>(std::atoi(argv[++index]));
+        if (name == "--jobs") {
+            jobs = std::max(value, 1u);
+            continue;
+        }
+        is_single = true;
         if (name == "--operations") bounds.operations = value;
         if (name == "--crashes") bounds.crashes = value;
-        if (name == "--at-once") bounds.started_at_once = value;
-        if (name == "--flushes") bounds.flushes = value != 0;
-        if (name == "--evictions") bounds.evictions = value != 0;
-        if (name == "--whole") bounds.whole_writes = value != 0;
         if (name == "--under-way") bounds.under_way = value;
         if (name == "--hello-at-once") bounds.hello_at_once = value != 0;
-        if (name == "--states") states_max = value;
+        if (name == "--reads") bounds.reads = value != 0;
+        if (name == "--whole") bounds.whole_writes = value != 0;
+        if (name == "--evictions") bounds.evictions = value != 0;
+        if (name == "--flushes") bounds.flushes = value != 0;
     }
-    return explore(bounds, states_max);
+    if (is_single) return explore(bounds) ? 0 : 1;
+    std::printf("all states of 3 hosts and 1 page, one operation of each host at a time, in any order of messages:\n");
+    const std::span<const Bounds> searches = is_full ? std::span<const Bounds>(full_searches) : ci_searches;
+    return explore_all(searches, jobs) ? 0 : 1;
 }
 
 }  // namespace

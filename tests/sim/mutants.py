@@ -129,7 +129,7 @@ MUTANTS = [
     ("home_copies.cpp", "if («!first.clean») break;", {
         "a copy counts before it came": "false",
     }),
-    ("home_copies.cpp", "«apply(message.page, *claim, {message.tenure, message.sequence}, event, actions);»", {
+    ("home_copies.cpp", "«apply(message.page, *claim, position, event, actions);»", {
         "a write-back is answered, but not applied": "discard_payload(event, actions);",
     }),
     ("home_copies.cpp", "if («copies_.find(claim.copies, [&](HomeCopy& copy) { return copy.tenure == tenure; })») return;", {

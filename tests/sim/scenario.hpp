@@ -11,6 +11,8 @@
 
 namespace tarn::sim {
 
+inline constexpr uint64_t last_page_number = 8 * 16;  // beyond every page of a scenario
+
 struct Scenario {
     unsigned host_count = 2;
     unsigned page_count = 1;  // spread over the volumes

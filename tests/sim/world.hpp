@@ -26,9 +26,9 @@ inline constexpr HostId world_hosts = 3;
 struct Bounds {
     unsigned operations = 6;
     unsigned crashes = 1;
-    unsigned started_at_once = 3;  // operations under way at one moment
-    unsigned under_way = 99;       // an operation begins only while at most so many messages are
-    bool hello_at_once = false;    // what is said over a new link arrives in one step, when the host restarts
+    unsigned under_way = 99;     // an operation begins only while at most so many messages are
+    bool hello_at_once = false;  // what is said over a new link arrives in one step, when the host restarts
+    bool reads = true;
     bool flushes = true;
     bool evictions = true;
     bool whole_writes = true;
@@ -38,7 +38,19 @@ class World {
   public:
     explicit World(const Bounds& bounds);
 
-    enum class What : uint8_t { read, write, write_whole, evict, flush, deliver, serve, store_flushed, lost, crash, restart };
+    enum class What : uint8_t {
+        read,
+        write,
+        write_whole,
+        evict,
+        flush,
+        deliver,
+        serve,
+        store_flushed,
+        lost,
+        crash,
+        restart
+    };
     struct Step {
         What what{};
         HostId host = 0;

@@ -108,9 +108,8 @@ void World::perform(HostId id, const Action& action, std::vector<Event>& events)
         case Action::Kind::holder_added: host.flush_home.holder_added(action.page, action.to); break;
         case Action::Kind::holder_removed: host.flush_home.holder_removed(action.page, action.to); break;
         case Action::Kind::copy_expected: host.flush_home.copy_expected(action.page, action.tenure); break;
-        case Action::Kind::copy_arrived:
-            host.flush_home.copy_arrived(action.page, action.tenure, flush_actions);
-            break;
+        case Action::Kind::copy_arrived: host.flush_home.copy_arrived(action.page, action.tenure, flush_actions); break;
+        case Action::Kind::refuse_peer: require(false, action.reason); break;
         case Action::Kind::record_loss: host.loss_due = true; break;
     }
     perform_flush(id, flush_actions);
@@ -134,7 +133,8 @@ void World::perform_flush(HostId id, const FlushActions& actions) {
                 if (action.lost) {
                     host.flush_requester.reset(action.volume);
                 } else {
-                    require(hosts_[0].stored.version >= host.cover, "I8: a flush succeeded before its bytes were durable");
+                    require(hosts_[0].stored.version >= host.cover,
+                            "I8: a flush succeeded before its bytes were durable");
                     require(std::ranges::find(log_, host.cover, &Write::version) != log_.end(),
                             "D1: a flush succeeded over a lost write");
                     flushed_ = std::max(flushed_, host.cover);
@@ -161,8 +161,8 @@ void World::deliver_flush(HostId to, const Message& message) {
 void World::answer_flush_ask(HostId id, const Message& ask) {
     Host& host = hosts_[id];
     const protocol::WaiterToken waiter = host.flush_holder.on_ask(ask);
-    const bool is_dirty =
-        std::ranges::any_of(host.frames, [](const Frame& frame) { return frame.used && (frame.dirty || frame.writing); });
+    const bool is_dirty = std::ranges::any_of(
+        host.frames, [](const Frame& frame) { return frame.used && (frame.dirty || frame.writing); });
     if (is_dirty) step(id, Event::about(Event::Kind::write_back, ask.page, waiter));
     FlushActions actions;
     host.flush_holder.begun(waiter, is_dirty ? 1 : 0, actions);

@@ -25,8 +25,7 @@ Want want_of(World::What operation) {
 
 }  // namespace
 
-World::Host::Host(HostId id)
-    : stripe(id, 1, ranges), flush_home(id), flush_holder(id), flush_requester(id) {}
+World::Host::Host(HostId id) : stripe(id, 1, ranges), flush_home(id), flush_holder(id), flush_requester(id) {}
 
 World::World(const Bounds& bounds) : can_crash_(bounds.crashes > 0) {
     for (const HostId id : all_hosts) hosts_.emplace_back(id);
@@ -67,15 +66,14 @@ void World::steps(const Bounds& bounds, std::vector<Step>& into) const {
         if (!each.of_hello && std::ranges::any_of(network_, ends)) continue;
         into.push_back({What::deliver, each.to, index});
     }
-    const auto busy = static_cast<unsigned>(std::ranges::count(hosts_, true, &Host::is_busy));
     const bool may_begin = started_ < bounds.operations && network_.size() <= bounds.under_way;
     for (HostId id = 0; id < world_hosts && may_begin; ++id) {
         const Host& host = hosts_[id];
         // Hosts 1 and 2 are alike: without loss of generality the first to begin is host 1.
         if (!host.is_up || (id == 2 && !host_1_began_)) continue;
         if (bounds.evictions && host.bound != no_frame) into.push_back({What::evict, id});
-        if (host.is_busy || busy >= bounds.started_at_once) continue;
-        into.push_back({What::read, id});
+        if (host.is_busy) continue;
+        if (bounds.reads) into.push_back({What::read, id});
         into.push_back({What::write, id});
         if (bounds.whole_writes) into.push_back({What::write_whole, id});
         if (bounds.flushes) into.push_back({What::flush, id});
@@ -335,11 +333,13 @@ uint64_t World::digest() const {
     std::array<protocol::RequestId, hosts_max> last_ids{};
     for (HostId id = 0; id < world_hosts; ++id) last_ids[id] = hosts_[id].stripe.holder().last_request_id();
     protocol::Digest digest(base, last_ids);
-    const auto add_version = [&](Version version) { digest.add(version == garbage ? garbage : last_version_ - version); };
+    const auto add_version = [&](Version version) {
+        digest.add(version == garbage ? garbage : last_version_ - version);
+    };
     digest.add(started_, crashed_, host_1_began_);
     for (const Host& host : hosts_) {
-        digest.add(host.is_up, host.recovered, host.loss_due, host.is_busy, host.operation, host.incarnation, host.met[0],
-                   host.met[1], host.met[2], host.reported, host.loss_generation);
+        digest.add(host.is_up, host.recovered, host.loss_due, host.is_busy, host.operation, host.incarnation,
+                   host.met[0], host.met[1], host.met[2], host.reported, host.loss_generation);
         add_version(host.cover);
         // Which frame is which, but not where they lie.
         if (host.bound != no_frame) digest.add(host.frames[host.bound].access);
@@ -418,8 +418,9 @@ uint64_t World::digest() const {
 }
 
 std::string World::describe(const Step& what) const {
-    static constexpr const char* names[] = {"reads",  "writes",        "writes whole", "evicts",  "flushes", "receives",
-                                            "serves", "store flushed", "loss recorded", "crashes", "restarts"};
+    static constexpr const char* names[] = {"reads",         "writes",   "writes whole", "evicts",
+                                            "flushes",       "receives", "serves",       "store flushed",
+                                            "loss recorded", "crashes",  "restarts"};
     std::string text = "host " + std::to_string(what.host) + " " + names[static_cast<size_t>(what.what)];
     if (what.what != What::deliver) return text;
     const InFlight& each = network_[what.index];
