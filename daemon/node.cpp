@@ -57,6 +57,7 @@ int Node::run(Signals& signals) {
     control_.reset();
     nbd_.reset();
     catalog_.reset();
+    farewell_.reset();
     fabric_.reset();
     cache_.reset();
     store_.reset();
@@ -93,12 +94,13 @@ Task<Result<>> Node::start() {
         co_return fail(made.error());
     }
     cache_ = std::move(*made);
+    co_await register_arena();
     catalog_ = std::make_unique<Catalog>(*cache_, shards_, std::move(names));
     cache_->set_call_handler(
         [](void* context, HostId from, std::string request) {
-            return static_cast<Catalog*>(context)->on_call(from, std::move(request));
+            return static_cast<Node*>(context)->on_call(from, std::move(request));
         },
-        catalog_.get());
+        this);
     CO_TRY_VOID(start_fabric());
     CO_TRY_VOID(start_front_ends());
     loop.spawn(drop_orphans());
@@ -109,6 +111,24 @@ Task<Result<>> Node::start() {
               cache_->pool().frame_count() * page_size >> 20, shards_.size());
     notify_ready("serving");
     co_return Result<>{};
+}
+
+// With every shard's ring. A gain, not a need.
+Task<> Node::register_arena() {
+    const FramePool& pool = cache_->pool();
+    for (Loop* const shard : shards_) {
+        const Result<> registered =
+            co_await CallOn(*shards_.front(), *shard, [&] { return shard->register_memory(pool.arena()); });
+        if (registered) continue;
+        log::info("the kernel did not register the frames for I/O ({}); a larger limit on locked memory lets it",
+                  log::describe(registered.error()));
+        co_return;
+    }
+}
+
+Task<Result<std::string>> Node::on_call(HostId from, std::string request) {
+    if (Farewell::is_call(request)) co_return farewell_->on_call(from, request);
+    co_return co_await catalog_->on_call(from, std::move(request));
 }
 
 Result<> Node::start_fabric() {
@@ -138,6 +158,9 @@ Result<> Node::start_fabric() {
     }
     fabric_ = std::move(*made);
     cache_->set_fabric(*fabric_);
+    std::vector<HostId> others;
+    for (const TcpFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
+    farewell_ = std::make_unique<Farewell>(*cache_, std::move(others));
     fabric_->start();
     return {};
 }
@@ -213,10 +236,12 @@ Task<> Node::stop() {
     if (nbd_) co_await nbd_->stop();
     for (const auto& mount : mounts_) co_await mount->stop();
     while (!mounts_.empty()) co_await mount_ended_.wait();
+    if (farewell_) co_await farewell_->say_stopping();
     if (catalog_) {
         if (const Result<> flushed = co_await catalog_->flush_all(); !flushed)
             log::error("not everything is durable: {}", log::describe(flushed.error()));
     }
+    if (farewell_) co_await farewell_->say_flushed_and_wait();
     patience.cancel();
     co_await watching.close();
     if (fabric_) fabric_->stop();

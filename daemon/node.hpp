@@ -15,6 +15,7 @@
 #include "daemon/configuration.hpp"
 #include "daemon/control.hpp"
 #include "daemon/control_server.hpp"
+#include "daemon/farewell.hpp"
 #include "daemon/signals.hpp"
 #include "frontends/fuse/mount.hpp"
 #include "frontends/nbd/server.hpp"
@@ -44,7 +45,10 @@ class Node final : public Control {
     Task<> stop();
     Task<> serve(Signals& signals);
     Task<> drop_orphans();
+    Task<> register_arena();
     Result<> start_fabric();
+    // Of another host, on whichever shard its link lives.
+    Task<Result<std::string>> on_call(HostId from, std::string request);
     Result<> start_front_ends();
     Task<> serve_mount(fuse::Mount& mount);
 
@@ -56,6 +60,7 @@ class Node final : public Control {
     std::unique_ptr<Store> store_;
     std::unique_ptr<Cache> cache_;
     std::unique_ptr<TcpFabric> fabric_;
+    std::unique_ptr<Farewell> farewell_;
     std::unique_ptr<Catalog> catalog_;
     std::unique_ptr<nbd::Server> nbd_;
     std::vector<std::unique_ptr<fuse::Mount>> mounts_;

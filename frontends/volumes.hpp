@@ -21,8 +21,8 @@ inline constexpr size_t volume_name_size_max = 255;
 struct VolumeEntry {
     std::string name;
     VolumeId id = 0;
-    bool shared = false;   // any number of hosts may write; else one at a time
-    std::string holder{};  // of an exclusive volume: the host that holds it, where that is known
+    bool shared = false;  // any number of hosts may write; else one at a time
+    std::string holder;   // of an exclusive volume: the host that holds it, where that is known
     Attributes attributes{};
 };
 

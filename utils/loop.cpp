@@ -3,14 +3,17 @@
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <vector>
 
 namespace tarn {
 
 namespace {
 thread_local Loop* current_loop = nullptr;
-}
+constexpr size_t registered_buffer_size = size_t{1} << 30;  // the kernel's limit for one
+}  // namespace
 
 Loop* Loop::current() noexcept {
     return current_loop;
@@ -36,6 +39,29 @@ Loop::~Loop() {
     if (ring_made_) io_uring_queue_exit(&ring_);
 }
 
+Result<> Loop::register_memory(std::span<std::byte> memory) {
+    TARN_ASSERT(current() == this && registered_.empty());
+    std::vector<iovec> buffers;
+    for (std::span<std::byte> rest = memory; !rest.empty();) {
+        const size_t size = std::min(rest.size(), registered_buffer_size);
+        buffers.push_back({.iov_base = rest.data(), .iov_len = size});
+        rest = rest.subspan(size);
+    }
+    const int done = io_uring_register_buffers(&ring_, buffers.data(), static_cast<unsigned>(buffers.size()));
+    if (done < 0) return fail(Errc::io, -done, "loop.register_memory");
+    registered_ = memory;
+    return {};
+}
+
+int Loop::registered_buffer(std::span<const std::byte> bytes) const {
+    if (registered_.empty() || bytes.empty()) return -1;
+    const auto start = static_cast<size_t>(bytes.data() - registered_.data());  // wraps when it lies before
+    const size_t last = start + bytes.size() - 1;
+    if (start >= registered_.size() || last >= registered_.size()) return -1;
+    const size_t buffer = start / registered_buffer_size;
+    return last / registered_buffer_size == buffer ? static_cast<int>(buffer) : -1;
+}
+
 // The ring belongs to one thread from here on.
 void Loop::attach() {
     if (attached_) return;
@@ -56,16 +82,16 @@ void Loop::detach() {
 }
 
 void Loop::drain(Gate& gate) {
-    bool closed = false;
     struct Close {
-        static Task<> close(Gate& gate, bool& closed) {
+        bool done = false;
+        static Task<> close(Gate& gate, Close& self) {
             co_await gate.close();
-            closed = true;
+            self.done = true;
         }
-    };
+    } close;
     Gate closing;
-    closing.spawn(Close::close(gate, closed));
-    while (!closed) turn();
+    closing.spawn(Close::close(gate, close));
+    while (!close.done) turn();
 }
 
 void Loop::run() {

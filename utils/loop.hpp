@@ -54,6 +54,11 @@ class Loop {
 
     static Loop* current() noexcept;
 
+    // Pins memory for the kernel, once, so that reads and writes of files in it need not pin their pages each time.
+    // Whole pages; at most once, on the loop's thread, and the memory must outlive the loop. Errors: io (most likely
+    // RLIMIT_MEMLOCK): everything works all the same.
+    Result<> register_memory(std::span<std::byte> memory);
+
     // Runs until stop(), then until the gate of spawned tasks is empty. Call once, on the loop's thread.
     void run();
     // Runs turns until task is done: for start-up, shutdown and tests, outside of run().
@@ -109,9 +114,12 @@ class Loop {
     void run_posted();
     Task<> watch_wakeups();
     void wake();
+    // The registered buffer that holds all of bytes; -1: none does.
+    int registered_buffer(std::span<const std::byte> bytes) const;
 
     io_uring ring_{};
     bool ring_made_ = false;
+    std::span<std::byte> registered_;
     UniqueFd wakeup_;
     uint64_t wakeup_count_ = 0;
     std::atomic<Posted*> inbox_{nullptr};
@@ -156,13 +164,21 @@ class [[nodiscard]] Loop::Operation final : public Loop::Completion {
 };
 
 inline auto Loop::read(int fd, std::span<std::byte> into, uint64_t offset_bytes) {
-    return Operation(*this, [=](io_uring_sqe& sqe) {
-        io_uring_prep_read(&sqe, fd, into.data(), static_cast<unsigned>(into.size()), offset_bytes);
+    return Operation(*this, [=, buffer = registered_buffer(into)](io_uring_sqe& sqe) {
+        const auto size = static_cast<unsigned>(into.size());
+        if (buffer < 0)
+            io_uring_prep_read(&sqe, fd, into.data(), size, offset_bytes);
+        else
+            io_uring_prep_read_fixed(&sqe, fd, into.data(), size, offset_bytes, buffer);
     });
 }
 inline auto Loop::write(int fd, std::span<const std::byte> from, uint64_t offset_bytes) {
-    return Operation(*this, [=](io_uring_sqe& sqe) {
-        io_uring_prep_write(&sqe, fd, from.data(), static_cast<unsigned>(from.size()), offset_bytes);
+    return Operation(*this, [=, buffer = registered_buffer(from)](io_uring_sqe& sqe) {
+        const auto size = static_cast<unsigned>(from.size());
+        if (buffer < 0)
+            io_uring_prep_write(&sqe, fd, from.data(), size, offset_bytes);
+        else
+            io_uring_prep_write_fixed(&sqe, fd, from.data(), size, offset_bytes, buffer);
     });
 }
 inline auto Loop::readv(int fd, std::span<const iovec> into, uint64_t offset_bytes) {
@@ -302,18 +318,14 @@ class [[nodiscard]] CallOn final : public Loop::Posted {
 
 template <class T>
 T Loop::run_until_done(Task<T> task) {
-    std::optional<T> value;
-    bool done = false;
     struct Run {
-        static Task<> await(Task<T> task, std::optional<T>& value, bool& done) {
-            value.emplace(co_await std::move(task));
-            done = true;
-        }
-    };
+        std::optional<T> value;
+        static Task<> await(Task<T> task, Run& self) { self.value.emplace(co_await std::move(task)); }
+    } run;
     attach();
-    spawn(Run::await(std::move(task), value, done));
-    while (!done) turn();
-    return std::move(*value);
+    spawn(Run::await(std::move(task), run));
+    while (!run.value) turn();
+    return std::move(*run.value);
 }
 
 template <>

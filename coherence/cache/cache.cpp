@@ -82,6 +82,11 @@ bool Cache::try_read(PageId page, size_t offset, std::span<std::byte> into) {
     return true;
 }
 
+bool Cache::holds(PageId page) {
+    const Frame* const frame = cached_.find(page);
+    return frame && frame->page_id() == page && FrameWord::readable(frame->word.load());
+}
+
 FrameId Cache::try_pin(PageId page) {
     Frame* const frame = cached_.find(page);
     if (!frame) return no_frame;
@@ -284,6 +289,11 @@ void Cache::wait_for_frame(FrameWaiter& waiter) {
 }
 
 void Cache::frames_freed() {
+    if (starved_links_.load(std::memory_order_seq_cst) != 0) {
+        const protocol::HostSet starved = starved_links_.exchange(0, std::memory_order_seq_cst);
+        for (const HostId host : hosts_)
+            if (protocol::contains(starved, host)) fabric_->resume(host);
+    }
     if (waiter_count_.load(std::memory_order_seq_cst) == 0) return;
     const std::lock_guard guard(waiters_lock_);
     while (first_waiter_) {
@@ -326,6 +336,7 @@ void Cache::abandon() {
         waiter_count_.store(0, std::memory_order_seq_cst);
     }
     flusher_->abandon();
+    hosts_changed_.announce();
 }
 
 }  // namespace tarn

@@ -27,6 +27,7 @@
 #include "tiers/dram/page_table.hpp"
 #include "tiers/dram/replacement.hpp"
 #include "tiers/nvme/store.hpp"
+#include "utils/broadcast.hpp"
 #include "utils/loop.hpp"
 #include "utils/spinlock.hpp"
 
@@ -59,6 +60,8 @@ class Cache final : public Fabric::Receiver {
     bool try_update(PageId page, PageUpdate& update);
     // Over several pages: all of them are latched before the first byte changes.
     bool try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from);
+    // Whether a read would find the page just now.
+    bool holds(PageId page);
     // The frame's bytes stay as they are until unpin().
     FrameId try_pin(PageId page);
     void unpin(FrameId id);
@@ -97,8 +100,9 @@ class Cache final : public Fabric::Receiver {
     // Fabric::Receiver
     void on_link_up(HostId host, protocol::Incarnation incarnation) override;
     void on_link_down(HostId host) override;
-    Result<> on_message(const protocol::Message& message, std::span<const std::byte> payload) override;
-    bool has_room() override { return pool_->free_count() > payload_frames_min; }
+    Result<> on_message(const protocol::Message& message, std::byte* page) override;
+    std::byte* lend_page(HostId from) override;
+    void return_page(std::byte* page) override;
     Task<Result<std::string>> on_call(HostId from, std::string request) override;
     void on_greeted(HostId host) override;
     using CallHandler = Task<Result<std::string>> (*)(void* context, HostId from, std::string request);
@@ -122,6 +126,8 @@ class Cache final : public Fabric::Receiver {
     // Of the process that this host last met there; its own for itself; 0: never met.
     protocol::Incarnation incarnation_of(HostId host);
     bool recovering() const { return recovering_.load(std::memory_order_relaxed); }
+    // Announced when a link comes up or breaks, when this host has recovered, and at abandon().
+    Broadcast& hosts_changed() { return hosts_changed_; }
 
     // Fills in what every message of this host says.
     void stamp(protocol::Message& message) const;
@@ -150,7 +156,6 @@ class Cache final : public Fabric::Receiver {
   private:
     static constexpr unsigned stripe_bits = 7;
     static constexpr size_t stripe_count = size_t{1} << stripe_bits;
-    static constexpr size_t payload_frames_min = 8;
     static constexpr uint32_t view_epoch = 1;  // static peers: the view never changes
 
     struct alignas(64) StripeSlot {
@@ -228,11 +233,14 @@ class Cache final : public Fabric::Receiver {
     std::array<protocol::Incarnation, hosts_max> met_{};  // the last incarnation of each host, 0: never met
     protocol::HostSet greeted_ = 0;
     std::atomic<bool> recovering_{true};
+    Broadcast hosts_changed_;
+    Broadcast stored_;  // some frame stopped being `storing`
 
     SpinLock waiters_lock_;
     FrameWaiter* first_waiter_ = nullptr;
     FrameWaiter* last_waiter_ = nullptr;
     std::atomic<size_t> waiter_count_{0};
+    std::atomic<protocol::HostSet> starved_links_{0};  // their next message has a page, and no frame was free
 
     CallHandler call_handler_ = nullptr;
     void* call_context_ = nullptr;

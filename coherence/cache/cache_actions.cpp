@@ -135,8 +135,11 @@ void Cache::stamp(Message& message) const {
 
 void Cache::send_frame(StripeSlot& slot, HostId to, Message message, FrameId id) {
     if (id == no_frame) return send(slot, to, message, {});
-    if (pool_->frame(id).zeroed.load(std::memory_order_relaxed)) {
-        message.flags = static_cast<uint8_t>((message.flags & ~protocol::flag_payload) | protocol::flag_zero);
+    const Frame& frame = pool_->frame(id);
+    const bool lost = frame.broken.load(std::memory_order_relaxed);
+    if (lost || frame.zeroed.load(std::memory_order_relaxed)) {
+        message.flags &= static_cast<uint8_t>(~protocol::flag_payload);
+        message.flags |= lost ? protocol::flag_zero | protocol::flag_lost : protocol::flag_zero;
         return send(slot, to, message, {});
     }
     message.flags |= protocol::flag_payload;

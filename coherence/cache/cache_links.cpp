@@ -32,6 +32,7 @@ void Cache::on_link_up(HostId host, Incarnation incarnation) {
         finish(deferred);
     }
     flusher_->on_peer_up(host, previous != 0 && previous != incarnation);
+    hosts_changed_.announce();
 }
 
 Incarnation Cache::incarnation_of(HostId host) {
@@ -45,6 +46,7 @@ void Cache::on_link_down(HostId host) {
         const std::lock_guard guard(slot->latch);
         slot->linked &= ~protocol::set_of(host);
     }
+    hosts_changed_.announce();
 }
 
 void Cache::on_greeted(HostId host) {
@@ -67,9 +69,24 @@ void Cache::on_greeted(HostId host) {
         finish(deferred);
     }
     flusher_->on_recovered();
+    hosts_changed_.announce();
 }
 
-Result<> Cache::on_message(const Message& message, std::span<const std::byte> payload) {
+std::byte* Cache::lend_page(HostId from) {
+    FrameId frame = pool_->try_take(use_holder, 0);
+    if (frame == no_frame) {
+        starved_links_.fetch_or(protocol::set_of(from), std::memory_order_seq_cst);
+        frame = pool_->try_take(use_holder, 0);  // one may have come free before we said so
+    }
+    if (pool_->free_count() < provider_->low_mark()) provider_->kick();
+    return frame == no_frame ? nullptr : pool_->bytes(frame);
+}
+
+void Cache::return_page(std::byte* page) {
+    give_frame(pool_->id_of(page));
+}
+
+Result<> Cache::on_message(const Message& message, std::byte* page) {
     counters_.messages_received.fetch_add(1, std::memory_order_relaxed);
     const HostId home = home_of(message.page);
     const protocol::Link link{.self = self_,
@@ -78,7 +95,10 @@ Result<> Cache::on_message(const Message& message, std::span<const std::byte> pa
                               .hosts = host_set_,
                               .view_epoch = view_epoch,
                               .map_epoch = ranges_.epoch()};
-    TRY_VOID(protocol::admit(message, link, home));
+    if (const Result<> admitted = protocol::admit(message, link, home); !admitted) {
+        if (page) return_page(page);
+        return admitted;
+    }
     if (protocol::is_from_home(message.kind))
         flusher_->heard(message.from, protocol::verifier_of(message.incarnation, message.loss_generation));
     if (protocol::is_about_flush(message.kind)) {
@@ -86,15 +106,13 @@ Result<> Cache::on_message(const Message& message, std::span<const std::byte> pa
         return {};
     }
     FrameId frame = no_frame;
-    if (message.has_bytes()) {
-        frame = pool_->try_take(use_holder, 0);
-        if (frame == no_frame) return fail(Errc::no_space, 0, "cache.message: no frame for a page");
-        if (payload.empty())
-            std::memset(pool_->bytes(frame), 0, page_size);
-        else
-            std::memcpy(pool_->bytes(frame), payload.data(), page_size);
-        pool_->frame(frame).zeroed.store(payload.empty(), std::memory_order_relaxed);
-        if (pool_->free_count() < provider_->low_mark()) provider_->kick();
+    if (page) {
+        frame = pool_->id_of(page);
+        const bool zeros = message.has(protocol::flag_zero);
+        const bool lost = message.has(protocol::flag_lost);
+        if (zeros) std::memset(page, 0, page_size);
+        pool_->frame(frame).zeroed.store(zeros && !lost, std::memory_order_relaxed);
+        pool_->frame(frame).broken.store(lost, std::memory_order_relaxed);
     }
     protocol::Event event = protocol::Event::message_of(message, frame);
     if (message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read)
@@ -117,7 +135,10 @@ Result<> Cache::on_message(const Message& message, std::span<const std::byte> pa
 Task<Result<std::string>> Cache::on_call(HostId from, std::string request) {
     if (!request.empty() && request.front() == stored_runs_call) co_return answer_stored_runs(*this, request);
     if (request.size() == 1 && request.front() == verifier_call) {
-        if (recovering()) co_return fail(Errc::unavailable, 0, "cache.call: recovering");
+        for (uint64_t seen = hosts_changed_.count(); recovering(); seen = hosts_changed_.count()) {
+            if (abandoned()) co_return fail(Errc::unavailable, 0, "cache.call: stopping");
+            co_await hosts_changed_.next(seen);
+        }
         const protocol::Verifier verifier = flusher_->own_verifier();
         co_return std::string(reinterpret_cast<const char*>(&verifier), sizeof verifier);
     }

@@ -13,6 +13,9 @@ namespace {
 // Times move in steps, as a local file system's do: a stream of writes dirties the attribute page once a tick.
 constexpr int64_t tick_ns = 4'000'000;
 
+// Of the pool, what one session may have brought in ahead of itself.
+constexpr size_t read_ahead_fraction = 16;
+
 uint64_t page_after(uint64_t end_bytes) {
     return (end_bytes + page_size - 1) / page_size;
 }
@@ -31,7 +34,8 @@ bool for_each_page(VolumeId volume, uint64_t offset_bytes, uint64_t size_bytes, 
 
 }  // namespace
 
-CachedVolume::CachedVolume(Cache& cache, VolumeId id) : cache_(cache), note_{.volume = id} {
+CachedVolume::CachedVolume(Cache& cache, VolumeId id)
+    : cache_(cache), note_{.volume = id}, read_ahead_(cache.pool().frame_count() / read_ahead_fraction * page_size) {
     cache_.flusher().add_note(note_);
 }
 
@@ -60,7 +64,10 @@ bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vect
             {.bytes = cache_.bytes(frame) + offset, .size_bytes = static_cast<uint32_t>(size), .frame = frame});
         return true;
     });
-    if (all) return true;
+    if (all) {
+        if (read_ahead_.at_marker(offset_bytes, size_bytes)) read_ahead(offset_bytes, size_bytes);
+        return true;
+    }
     unpin(std::span(pins).subspan(before));
     pins.resize(before);
     return false;
@@ -72,9 +79,25 @@ void CachedVolume::unpin(std::span<const Pin> pins) {
 
 bool CachedVolume::try_read(uint64_t offset_bytes, std::span<std::byte> into) {
     std::byte* next = into.data();
-    return for_each_page(id(), offset_bytes, into.size(), [&](PageId page, size_t offset, size_t size) {
+    const bool all = for_each_page(id(), offset_bytes, into.size(), [&](PageId page, size_t offset, size_t size) {
         return cache_.try_read(page, offset, {std::exchange(next, next + size), size});
     });
+    if (all && read_ahead_.at_marker(offset_bytes, into.size())) read_ahead(offset_bytes, into.size());
+    return all;
+}
+
+void CachedVolume::read_ahead(uint64_t offset_bytes, uint64_t size_bytes) {
+    const ReadAhead::Range range = read_ahead_.on_read(offset_bytes, size_bytes);
+    if (range.size_bytes != 0) Loop::current()->spawn(bring_in(cache_, id(), range));
+}
+
+// May outlive the session. A hint: whoever needs the pages sees the errors.
+Task<> CachedVolume::bring_in(Cache& cache, VolumeId volume, ReadAhead::Range range) {
+    co_await Yield(*Loop::current());  // the read that asked comes first
+    CachedVolume own(cache, volume);
+    const Result<Attributes> now = co_await own.attributes();
+    const uint64_t end = now ? std::min(range.offset_bytes + range.size_bytes, now->size_bytes) : 0;
+    if (end > range.offset_bytes) (void)co_await own.prefetch(range.offset_bytes, end - range.offset_bytes);
 }
 
 bool CachedVolume::try_write(uint64_t offset_bytes, std::span<const std::byte> from) {
@@ -88,6 +111,7 @@ bool CachedVolume::try_write(uint64_t offset_bytes, std::span<const std::byte> f
 }
 
 Task<Result<>> CachedVolume::read(uint64_t offset_bytes, std::span<std::byte> into) {
+    if (offset_bytes < volume_size_max) read_ahead(offset_bytes, into.size());
     PageRequest request(cache_, *Loop::current());
     request.add(PageAccess::Kind::read, id(), offset_bytes, into.size(), into.data(), nullptr);
     co_return co_await request;

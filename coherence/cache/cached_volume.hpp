@@ -1,8 +1,9 @@
-// CachedVolume: a Volume whose pages are those of the Cache.
+// CachedVolume: a Volume whose pages are those of the Cache. One for each session: its read-ahead follows one reader.
 #pragma once
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/flusher.hpp"
+#include "coherence/cache/read_ahead.hpp"
 #include "coherence/volume.hpp"
 
 namespace tarn {
@@ -38,10 +39,13 @@ class CachedVolume : public Volume {
   private:
     // Before the reply of a write to these pages.
     void note_written(uint64_t offset_bytes, uint64_t size_bytes);
+    void read_ahead(uint64_t offset_bytes, uint64_t size_bytes);
+    static Task<> bring_in(Cache& cache, VolumeId volume, ReadAhead::Range range);
     Task<Result<>> zero_pages(uint64_t offset_bytes, uint64_t size_bytes);
 
     Cache& cache_;
     WriteNote note_;
+    ReadAhead read_ahead_;
     std::atomic<uint64_t> pages_end_{0};  // above every page this host has written here
 };
 

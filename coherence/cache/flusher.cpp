@@ -74,6 +74,7 @@ void Flusher::tell_verifiers(VolumeId volume) {
 
 Task<Result<>> Flusher::learn_verifier(HostId home) {
     while (home != cache_.self() && verifiers_[home].load(std::memory_order_relaxed) == 0) {
+        const uint64_t seen = cache_.hosts_changed().count();
         if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
         const Result<std::string> answer = co_await cache_.fabric()->call(home, std::string(1, verifier_call));
         protocol::Verifier verifier = 0;
@@ -81,7 +82,7 @@ Task<Result<>> Flusher::learn_verifier(HostId home) {
             std::memcpy(&verifier, answer->data(), sizeof verifier);
             heard(home, verifier);
         } else {
-            co_await Loop::current()->sleep(std::chrono::milliseconds(20));  // it is away, or still recovering
+            co_await cache_.hosts_changed().next(seen);  // it is away; it answers once it has recovered
         }
     }
     co_return Result<>{};

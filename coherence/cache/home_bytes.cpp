@@ -167,10 +167,13 @@ void Cache::deliver_home_bytes(const HomeRead& read, const std::byte* bytes, boo
         StripeSlot& slot = slot_of(message.page);
         const std::lock_guard guard(slot.latch);
         if (abandoned()) return;
-        message.flags |= protocol::flag_payload;
         if (read.to != self_) {
-            if (!failed && read.link == slot.link_counts[read.to]) send(slot, read.to, message, {bytes, page_size});
+            // A host that waits for a page that cannot be read is told so.
+            message.flags |= failed ? protocol::flag_zero | protocol::flag_lost : protocol::flag_payload;
+            const std::span payload(bytes, failed ? 0 : page_size);
+            if (read.link == slot.link_counts[read.to]) send(slot, read.to, message, payload);
         } else {
+            message.flags |= protocol::flag_payload;
             const protocol::Holding* const holding = slot.stripe.holder().find(message.page);
             const bool awaited = holding && holding->awaited.request_id == message.request_id &&
                                  holding->awaited.landing == message.frame;
@@ -275,16 +278,17 @@ Task<Result<>> Cache::store_home_bytes(std::vector<FrameId> ids, bool free_after
         }
     }
     finish(deferred);
+    stored_.announce();
     co_return result;
 }
 
 Task<Result<>> Cache::store_volume(VolumeId volume) {
-    Loop& loop = *Loop::current();
     std::vector<FrameId> missing;
     home_dirty_frames_.for_each([&](FrameId id) {
         if (pool_->frame(id).page_id().volume() == volume) missing.push_back(id);
     });
     while (!missing.empty()) {
+        const uint64_t stored_before = stored_.count();
         std::vector<FrameId> batch;
         std::vector<FrameId> later;
         for (const FrameId id : missing) {
@@ -306,7 +310,7 @@ Task<Result<>> Cache::store_volume(VolumeId volume) {
         if (!batch.empty()) {
             CO_TRY_VOID(co_await store_home_bytes(std::move(batch), false));
         } else if (!later.empty()) {
-            co_await loop.sleep(std::chrono::microseconds(100));  // another task is storing them just now
+            co_await stored_.next(stored_before);  // another task is storing them just now
         }
         missing = std::move(later);
     }

@@ -18,7 +18,7 @@ class HomeReadBatch {
     }
 
     static HomeReadBatch* current() { return current_; }
-    void add(Cache::HomeRead read) { reads_.push_back(std::move(read)); }
+    void add(Cache::HomeRead read) { reads_.push_back(read); }
 
   private:
     inline static thread_local HomeReadBatch* current_ = nullptr;

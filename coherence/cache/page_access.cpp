@@ -24,8 +24,8 @@ bool PageAccess::try_hot() {
         case Kind::read: return cache.try_read(page_, offset_, {into_, size_});
         case Kind::write: return cache.try_write(page_, offset_, {from_, size_});
         case Kind::update: return cache.try_update(page_, *update_);
-        case Kind::zero:
-        case Kind::fetch: return false;
+        case Kind::fetch: return cache.holds(page_);
+        case Kind::zero: return false;
     }
     return false;
 }

@@ -36,7 +36,9 @@ Task<> PageProvider::provide() {
         // A failed write keeps its pages dirty; the flush that needs them says so (D6).
         const bool stored = to_store.empty() || co_await cache_.store_home_bytes(std::move(to_store), true);
         if (!stored || pool.free_count() <= free_before)
-            co_await loop.sleep(std::chrono::microseconds(200));  // evictions wait for other hosts, or all is busy
+            // Evictions wait for other hosts, or frames are pinned, or the store fails. What ends that is many things,
+            // some on the hot path, which announces nothing: so look again, soon.
+            co_await loop.sleep(std::chrono::microseconds(200));
         else
             co_await Yield(loop);
     }

@@ -37,11 +37,14 @@ class Fabric {
         virtual void on_link_down(HostId host) = 0;
         // The peer has said all it had to say first: what follows is new.
         virtual void on_greeted(HostId host) = 0;
-        // Checked by decode(), from the host it names. payload: a page or empty; gone after the call. An error ends
-        // the link: the peer does what no correct host does.
-        virtual Result<> on_message(const protocol::Message& message, std::span<const std::byte> payload) = 0;
-        // Whether a page can be taken now. False: the link is not read for a while.
-        virtual bool has_room() = 0;
+        // Checked by decode(), from the host it names. page: lent by lend_page() and given back with the call; filled
+        // if the message has a payload, null if it has no bytes. An error ends the link: the peer does what no
+        // correct host does.
+        virtual Result<> on_message(const protocol::Message& message, std::byte* page) = 0;
+        // A page of memory to receive into. Null: there is none now, and Fabric::resume() will say when to ask again.
+        virtual std::byte* lend_page(HostId from) = 0;
+        // The link broke before the page was whole.
+        virtual void return_page(std::byte* page) = 0;
         // A call of another host; the answer, or an error that travels as its code.
         virtual Task<Result<std::string>> on_call(HostId from, std::string request) = 0;
     };
@@ -51,6 +54,8 @@ class Fabric {
     // Copies message and payload and returns; discards them when there is no link. Any thread.
     virtual void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) = 0;
     virtual bool linked(HostId to) const = 0;
+    // The receiver, which had no page to lend to this host's link, may have one now. Any thread.
+    virtual void resume(HostId from) = 0;
     // Errors: unavailable without a link or when it breaks before the answer; else the other host's.
     virtual Task<Result<std::string>> call(HostId to, std::string request) = 0;
 

@@ -7,6 +7,7 @@
 
 #include "coherence/fabric/address.hpp"
 #include "utils/log.hpp"
+#include "utils/run_on.hpp"
 
 namespace tarn {
 
@@ -25,10 +26,12 @@ void set_up(int fd) {
     const int idle_seconds = 5;
     const int interval_seconds = 2;
     const int probes = 5;
+    const unsigned unanswered_ms = 15'000;  // and when what we sent is not acknowledged
     ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
     ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_seconds, sizeof interval_seconds);
     ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
 }
 
 // Ends a handshake that takes too long.
@@ -89,7 +92,8 @@ void TcpFabric::start() {
 }
 
 void TcpFabric::stop() {
-    stopping_.store(true, std::memory_order_relaxed);
+    stopping_ = true;
+    for (Timer* const pause : pauses_) pause->cancel();
     struct Close final : Loop::Posted {
         explicit Close(TcpLink& of) : link(of) {}
         void run() override {
@@ -118,14 +122,21 @@ bool TcpFabric::is_ours(const Introduction& introduction) const {
            introduction.host < hosts_max && links_[introduction.host] != nullptr;
 }
 
+Task<> TcpFabric::pause(std::chrono::nanoseconds duration) {
+    Timer timer(*Loop::current());
+    pauses_.push_back(&timer);
+    if (!stopping_) co_await timer.sleep(duration);
+    std::erase(pauses_, &timer);
+}
+
 Task<> TcpFabric::accept_all() {
     Loop& loop = *Loop::current();
-    while (!stopping_.load(std::memory_order_relaxed)) {
+    while (!stopping_) {
         const Result<size_t> accepted = co_await loop.accept(listener_.get());
         if (accepted) {
             loop.spawn(meet(UniqueFd(static_cast<int>(*accepted))));
         } else if (accepted.error().code != Errc::cancelled) {
-            co_await loop.sleep(100ms);  // out of descriptors, most likely
+            co_await pause(100ms);  // out of descriptors, most likely
         }
     }
 }
@@ -139,6 +150,7 @@ Task<> TcpFabric::meet(UniqueFd fd) {
         log::warning("fabric: refused a connection from {}: {}", peer_name(fd.get()), log::describe(peer.error()));
         co_return;
     }
+    if (stopping_) co_return;
     TcpLink& link = *links_[peer->host];
     link.loop().post(*new HandOver(link, std::move(fd), peer->incarnation));
 }
@@ -164,7 +176,7 @@ Task<> TcpFabric::keep_connected(TcpLink& link, std::string address) {
     Loop& loop = *Loop::current();
     std::chrono::nanoseconds retry = retry_min;
     std::string said;
-    while (!stopping_.load(std::memory_order_relaxed)) {
+    while (!stopping_) {
         Result<Introduction> peer = fail(Errc::unavailable);
         UniqueFd fd;
         if (const Result<SocketAddress> to = resolve(address); !to) {
@@ -180,19 +192,18 @@ Task<> TcpFabric::keep_connected(TcpLink& link, std::string address) {
                 peer = fail(connected.error().code, connected.error().sys_errno, "fabric.connect");
             co_await deadline.end();
         }
+        if (stopping_) co_return;
         if (peer) {
             retry = retry_min;
             said.clear();
             link.loop().post(*new HandOver(link, std::move(fd), peer->incarnation));
-            // The link lives and ends on its own shard.
-            while (link.connection_count() > 0 && !stopping_.load(std::memory_order_relaxed))
-                co_await loop.sleep(retry_min);
+            co_await run_on(loop, link.loop(), link.idle());
             continue;
         }
         std::string reason = log::describe(peer.error());
         if (reason != said) log::warning("fabric: no link with host {} at {}: {}", link.peer(), address, reason);
         said = std::move(reason);
-        co_await loop.sleep(retry);
+        co_await pause(retry);
         retry = std::min<std::chrono::nanoseconds>(retry * 2, retry_max);
     }
 }

@@ -37,11 +37,12 @@ class TcpFabric final : public Fabric {
 
     // Starts connecting and accepting; from then on the receiver is called. On the first shard.
     void start();
-    // Ends all links; the tasks end with their loops.
+    // Ends all links; the tasks end with their loops. On the first shard.
     void stop();
 
     void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) override;
     bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
+    void resume(HostId from) override { links_[from]->resume(); }
     Task<Result<std::string>> call(HostId to, std::string request) override;
 
     Result<uint32_t> register_memory(std::span<std::byte>) override { return not_over_tcp(); }
@@ -61,6 +62,7 @@ class TcpFabric final : public Fabric {
     Task<> accept_all();
     Task<> meet(UniqueFd fd);
     Task<Result<Introduction>> accept_introduction(int fd);
+    Task<> pause(std::chrono::nanoseconds duration);
     Task<> keep_connected(TcpLink& link, std::string address);
     Task<Result<Introduction>> connect_introduction(int fd, HostId peer);
     Task<Result<>> receive_exactly(Loop& loop, int fd, std::span<std::byte> into);
@@ -70,7 +72,8 @@ class TcpFabric final : public Fabric {
     TcpFabricConfiguration configuration_;
     UniqueFd listener_;
     std::array<std::unique_ptr<TcpLink>, hosts_max> links_;
-    std::atomic<bool> stopping_{false};
+    bool stopping_ = false;
+    std::vector<Timer*> pauses_;
 };
 
 }  // namespace tarn

@@ -12,14 +12,9 @@ using protocol::Message;
 
 namespace {
 
-constexpr size_t receive_buffer_size = 256 << 10;
-constexpr uint32_t body_size_max = 1 << 20;
+constexpr size_t sending_kept_max = 256 << 10;
 
-// The link's own frames use the layout of a message: request_id is the call's, sequence the size of the body.
-enum FrameKind : uint8_t { frame_call = 200, frame_answer = 201, frame_greeted = 202 };
-bool is_frame(uint8_t kind) {
-    return kind >= frame_call;
-}
+enum FrameKind : uint8_t { frame_call = TcpReader::frame_kind_min, frame_answer, frame_greeted };
 
 std::span<const std::byte> bytes_of(const Message& message) {
     return std::as_bytes(std::span(&message, 1));
@@ -56,6 +51,15 @@ void TcpLink::WakeWriter::run() {
     link.writable_.notify_all();
 }
 
+void TcpLink::WakeReader::run() {
+    posted.store(false, std::memory_order_seq_cst);
+    if (link.reader_) link.reader_->resume();
+}
+
+void TcpLink::resume() {
+    if (!wake_reader_.posted.exchange(true, std::memory_order_seq_cst)) loop_.post(wake_reader_);
+}
+
 void TcpLink::append(std::span<const std::byte> header, std::span<const std::byte> payload) {
     std::vector<std::byte>& buffer = greeting_ && Loop::current() != &loop_ ? later_ : outgoing_;
     buffer.insert(buffer.end(), header.begin(), header.end());
@@ -84,7 +88,7 @@ void TcpLink::send_frame(uint8_t kind, uint32_t id, Errc code, std::string_view 
 }
 
 Task<Result<std::string>> TcpLink::call(std::string request) {
-    TARN_ASSERT(request.size() <= body_size_max);
+    TARN_ASSERT(request.size() <= TcpReader::body_size_max);
     Call call(*Loop::current());
     uint32_t id = 0;
     {
@@ -110,13 +114,18 @@ void TcpLink::fail_calls() {
 void TcpLink::close() {
     connection_ends_ = true;
     if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+    if (reader_) reader_->end();
     writable_.notify_all();
+}
+
+Task<> TcpLink::idle() {
+    while (connection_count_.load(std::memory_order_relaxed) > 0) co_await closed_.wait();
 }
 
 Task<> TcpLink::serve(UniqueFd fd, Incarnation incarnation) {
     while (fd_ >= 0) {
         close();
-        co_await closed_.wait();
+        if (fd_ >= 0) co_await closed_.wait();  // it may have ended at once
     }
     fd_ = fd.get();
     connection_ends_ = false;
@@ -141,7 +150,13 @@ Task<> TcpLink::serve(UniqueFd fd, Incarnation incarnation) {
 
     Gate writer;
     writer.spawn(write_all(fd_));
-    const Result<> ended = co_await read_all(fd_, incarnation);
+    Result<> ended;
+    {
+        TcpReader reader(loop_, fd_, peer_, incarnation, receiver_, *this);
+        reader_ = &reader;
+        ended = co_await reader.read_all();
+        reader_ = nullptr;
+    }
     close();
     {
         const std::lock_guard guard(lock_);
@@ -150,7 +165,7 @@ Task<> TcpLink::serve(UniqueFd fd, Incarnation incarnation) {
     co_await writer.close();
     receiver_.on_link_down(peer_);
     fail_calls();
-    if (ended || ended.error().code == Errc::closed || ended.error().code == Errc::io)
+    if (ended.error().code == Errc::closed || ended.error().code == Errc::io)
         log::warning("fabric: lost the link with host {}", peer_);
     else
         log::error("fabric: closed the link with host {}: {}", peer_, log::describe(ended.error()));
@@ -180,54 +195,8 @@ Task<> TcpLink::write_all(int fd) {
             }
             rest = rest.subspan(*sent);
         }
-        if (sending.capacity() > receive_buffer_size) sending = {};
+        if (sending.capacity() > sending_kept_max) sending = {};
     }
-}
-
-Task<Result<>> TcpLink::read_all(int fd, Incarnation incarnation) {
-    std::vector<std::byte> buffer(receive_buffer_size);
-    size_t filled = 0;
-    while (!connection_ends_) {
-        if (filled == buffer.size()) buffer.resize(buffer.size() * 2);  // a body longer than the buffer
-        const Result<size_t> received = co_await loop_.receive(fd, std::span(buffer).subspan(filled));
-        if (!received) co_return fail(received.error());
-        if (*received == 0) co_return fail(Errc::closed);
-        filled += *received;
-        std::span<const std::byte> rest(buffer.data(), filled);
-        CO_TRY_VOID(co_await take(rest, incarnation));
-        std::memmove(buffer.data(), rest.data(), rest.size());
-        filled = rest.size();
-    }
-    co_return Result<>{};
-}
-
-// Takes every whole message off the front of bytes.
-Task<Result<>> TcpLink::take(std::span<const std::byte>& bytes, Incarnation incarnation) {
-    while (bytes.size() >= sizeof(Message)) {
-        Message header;
-        std::memcpy(&header, bytes.data(), sizeof header);
-        if (header.version != protocol::message_version)
-            co_return fail(Errc::protocol, 0, "fabric.receive: another version");
-        if (is_frame(static_cast<uint8_t>(header.kind))) {
-            if (header.sequence > body_size_max) co_return fail(Errc::protocol, 0, "fabric.receive: too long");
-            if (bytes.size() < sizeof(Message) + header.sequence) break;
-            const auto* const body = reinterpret_cast<const char*>(bytes.data() + sizeof(Message));
-            CO_TRY_VOID(take_frame(header, std::string(body, header.sequence)));
-            bytes = bytes.subspan(sizeof(Message) + header.sequence);
-            continue;
-        }
-        CO_TRY(const Message message, protocol::decode(bytes.first<sizeof(Message)>()));
-        if (message.from != peer_) co_return fail(Errc::protocol, 0, "fabric.receive: speaks for another host");
-        if (message.incarnation != incarnation)
-            co_return fail(Errc::protocol, 0, "fabric.receive: another incarnation");
-        const size_t payload_size = message.has(protocol::flag_payload) ? page_size : 0;
-        if (bytes.size() < sizeof(Message) + payload_size) break;
-        while (message.has_bytes() && !receiver_.has_room() && !connection_ends_)
-            co_await loop_.sleep(std::chrono::microseconds(200));
-        CO_TRY_VOID(receiver_.on_message(message, bytes.subspan(sizeof(Message), payload_size)));
-        bytes = bytes.subspan(sizeof(Message) + payload_size);
-    }
-    co_return Result<>{};
 }
 
 Result<> TcpLink::take_frame(const Message& header, std::string body) {
@@ -245,8 +214,10 @@ Result<> TcpLink::take_frame(const Message& header, std::string body) {
             }
             if (header.flags == 0)
                 call->finish(std::move(body));
-            else
+            else if (header.flags <= static_cast<uint8_t>(Errc::unsupported) + 1)
                 call->finish(fail(static_cast<Errc>(header.flags - 1), 0, "another host"));
+            else
+                call->finish(fail(Errc::protocol, 0, "another host: an unknown error"));
             return {};
         }
         default: return fail(Errc::protocol, 0, "fabric.receive: an unknown frame");

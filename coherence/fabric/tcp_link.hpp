@@ -1,8 +1,7 @@
 // TcpLink: the one connection to one other host, and what becomes of it when it breaks.
 //
 // Lives as long as the fabric, on one shard; connections come and go. Sending appends to a buffer that the link's
-// shard hands to the socket, everything of a turn in one system call. Receiving takes what is there in bulk and gives
-// message by message to the receiver, in order.
+// shard hands to the socket, everything of a turn in one system call. Receiving is TcpReader's.
 #pragma once
 
 #include <atomic>
@@ -11,25 +10,28 @@
 #include <vector>
 
 #include "coherence/fabric/fabric.hpp"
+#include "coherence/fabric/tcp_reader.hpp"
 #include "utils/loop.hpp"
 #include "utils/spinlock.hpp"
 #include "utils/unique_fd.hpp"
 
 namespace tarn {
 
-class TcpLink {
+class TcpLink final : TcpReader::FrameTaker {
   public:
     TcpLink(Loop& loop, HostId peer, Fabric::Receiver& receiver)
-        : loop_(loop), peer_(peer), receiver_(receiver), wake_writer_(*this) {}
+        : loop_(loop), peer_(peer), receiver_(receiver), wake_writer_(*this), wake_reader_(*this) {}
 
     HostId peer() const { return peer_; }
     Loop& loop() { return loop_; }
     bool up() const { return up_.load(std::memory_order_relaxed); }
-    // Connections given to serve() that have not ended. expect() counts one that is on its way there.
-    unsigned connection_count() const { return connection_count_.load(std::memory_order_relaxed); }
+    // Counts a connection that is on its way to serve(), so that idle() waits for its end. Any thread.
     void expect() { connection_count_.fetch_add(1, std::memory_order_relaxed); }
+    // On the link's shard: until no connection is served or expected.
+    Task<> idle();
 
     // Any thread.
+    void resume();
     void send(const protocol::Message& message, std::span<const std::byte> payload);
     Task<Result<std::string>> call(std::string request);
 
@@ -46,13 +48,18 @@ class TcpLink {
         TcpLink& link;
     };
 
+    struct WakeReader final : Loop::Posted {
+        explicit WakeReader(TcpLink& of) : link(of) {}
+        void run() override;
+        TcpLink& link;
+        std::atomic<bool> posted{false};
+    };
+
     void append(std::span<const std::byte> header, std::span<const std::byte> payload);
     void schedule_writer();
     void send_frame(uint8_t kind, uint32_t id, Errc code, std::string_view body);
     Task<> write_all(int fd);
-    Task<Result<>> read_all(int fd, protocol::Incarnation incarnation);
-    Task<Result<>> take(std::span<const std::byte>& bytes, protocol::Incarnation incarnation);
-    Result<> take_frame(const protocol::Message& header, std::string body);
+    Result<> take_frame(const protocol::Message& header, std::string body) override;
     Task<> answer(uint32_t id, std::string request);
     void fail_calls();
 
@@ -60,6 +67,7 @@ class TcpLink {
     HostId peer_;
     Fabric::Receiver& receiver_;
     int fd_ = -1;  // of the present connection, on the link's shard
+    TcpReader* reader_ = nullptr;
     Event closed_;
 
     SpinLock lock_;
@@ -73,6 +81,7 @@ class TcpLink {
     uint32_t last_call_ = 0;
 
     WakeWriter wake_writer_;
+    WakeReader wake_reader_;
     Event writable_;
     bool connection_ends_ = false;
     std::atomic<unsigned> connection_count_{0};

@@ -92,6 +92,31 @@ setup() { cluster_recall; }
     cmp "$BATS_TEST_TMPDIR/bytes" "$BATS_TEST_TMPDIR/seen"
 }
 
+@test "hosts that stop at the same time wait for each other's flush" {
+    on a create together 192MiB --shared
+    random_file "$BATS_TEST_TMPDIR/bytes" 20M
+    # Each host writes the same range: whatever its home is, two of them have bytes that it lacks.
+    for host in a b c; do
+        timeout 60 qemu-io -f raw -c "write -P $(index_of "$host") $((RANDOM % 40 * 4))M 4M" "$(uri "$host" together)"
+        timeout 60 nbdcopy "$BATS_TEST_TMPDIR/bytes" "$(uri "$host" together)"
+    done
+    local pids=()
+    for host in a b c; do
+        pids+=("$(pid_of "$host")")
+        : > "$CLUSTER/$host/log"
+    done
+    kill -TERM "${pids[@]}"
+    for pid in "${pids[@]}"; do within 8 gone "$pid"; done
+    run grep -hE "given up|not everything" "$CLUSTER"/{a,b,c}/log
+    assert_output ""
+    cluster_start
+    for host in a b c; do
+        timeout 60 nbdcopy "$(uri "$host" together)" "$BATS_TEST_TMPDIR/seen"
+        cmp -n $((20 << 20)) "$BATS_TEST_TMPDIR/bytes" "$BATS_TEST_TMPDIR/seen"
+    done
+    on a delete together
+}
+
 @test "while the registrar is away changes are refused with its name, and volumes in use go on" {
     on b create going 1MiB --shared
     # A range whose home is alive: volume ids are spread, one of three lies on b or c.

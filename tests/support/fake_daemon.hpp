@@ -1,8 +1,10 @@
 // FakeDaemon: volumes that are names and sizes in a map, for tests of what talks to a daemon from outside.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,9 +14,13 @@
 
 namespace tarn {
 
+// Guards what a test changes while the server runs. (The socket orders the two already, which ThreadSanitizer cannot
+// see: io_uring does the server's part inside the kernel.)
+using FakeLock = std::lock_guard<std::mutex>;
+
 class FakeVolume final : public Volume {
   public:
-    FakeVolume(VolumeEntry& entry, Result<>& flush_result) : entry_(entry), flush_result_(flush_result) {}
+    FakeVolume(VolumeEntry& entry, Result<> flush_result) : entry_(entry), flush_result_(flush_result) {}
     VolumeId id() const override { return entry_.id; }
     bool try_pin(uint64_t, uint32_t, std::vector<Pin>&) override { return false; }
     void unpin(std::span<const Pin>) override {}
@@ -36,28 +42,32 @@ class FakeVolume final : public Volume {
 
   private:
     VolumeEntry& entry_;
-    Result<>& flush_result_;
+    Result<> flush_result_;
 };
 
 class FakeDaemon final : public Volumes, public Control {
   public:
     Task<Result<std::vector<VolumeEntry>>> list() override {
+        const FakeLock lock(mutex_);
         std::vector<VolumeEntry> list;
         for (const auto& [name, entry] : entries) list.push_back(entry);
         co_return list;
     }
     Task<Result<VolumeEntry>> find(std::string name) override {
+        const FakeLock lock(mutex_);
         const auto found = entries.find(name);
         if (found == entries.end()) co_return fail(Errc::not_found, 0, "catalog.find");
         co_return found->second;
     }
     Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) override {
+        const FakeLock lock(mutex_);
         const auto found = entries.find(name);
         if (found == entries.end()) co_return fail(Errc::not_found, 0, "catalog.open");
         if (access == Access::write && name == held_elsewhere) co_return fail(Errc::busy, 0, "held by host b");
         co_return std::shared_ptr<Volume>(std::make_shared<FakeVolume>(found->second, flush_result));
     }
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override {
+        const FakeLock lock(mutex_);
         if (entries.contains(name)) co_return fail(Errc::exists, 0, "catalog.create");
         if (attributes.size_bytes > space_bytes) co_return fail(Errc::no_space, 0, "catalog.create");
         const VolumeEntry entry{
@@ -66,27 +76,39 @@ class FakeDaemon final : public Volumes, public Control {
         co_return entry;
     }
     Task<Result<>> remove(std::string name) override {
+        const FakeLock lock(mutex_);
         if (name == held_elsewhere) co_return fail(Errc::busy, 0, "catalog.remove");
         if (entries.erase(name) == 0) co_return fail(Errc::not_found, 0, "catalog.remove");
         co_return Result<>{};
     }
     Task<Result<Space>> space() override { co_return Space{.total_bytes = space_bytes, .free_bytes = space_bytes / 2}; }
 
-    Task<Result<NodeStatus>> status() override { co_return node; }
+    Task<Result<NodeStatus>> status() override {
+        const FakeLock lock(mutex_);
+        co_return node;
+    }
     std::vector<std::string> export_uris(const std::string& volume) override {
         return {"nbd://127.0.0.1:10809/" + percent_encode(volume)};
     }
     Task<Result<std::vector<Mount>>> mounts() override { co_return mounted; }
     Task<Result<>> mount(Mount mount) override {
+        const FakeLock lock(mutex_);
         for (const Mount& other : mounted)
             if (other.path == mount.path) co_return fail(Errc::busy, 0, "mount");
         mounted.push_back(mount);
         co_return Result<>{};
     }
     Task<Result<>> unmount(std::string path, bool) override {
+        const FakeLock lock(mutex_);
         if (std::erase_if(mounted, [&](const Mount& mount) { return mount.path == path; }) == 0)
             co_return fail(Errc::not_found, 0, "unmount");
         co_return Result<>{};
+    }
+
+    // While a server runs, tests change and look at what follows inside this.
+    void with(const std::function<void(FakeDaemon&)>& change) {
+        const FakeLock lock(mutex_);
+        change(*this);
     }
 
     std::map<std::string, VolumeEntry> entries;
@@ -95,6 +117,9 @@ class FakeDaemon final : public Volumes, public Control {
     Result<> flush_result;
     std::string held_elsewhere;
     uint64_t space_bytes = uint64_t{1} << 40;
+
+  private:
+    std::mutex mutex_;
 };
 
 }  // namespace tarn

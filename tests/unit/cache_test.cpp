@@ -22,7 +22,6 @@ class Cached : public testing::Test {
     void SetUp() override {
         char name[] = "/var/tmp/tarn-cache-test-XXXXXX";
         directory_ = ::mkdtemp(name);
-        loop_ = std::move(*Loop::create());
         path_ = directory_ + "/store";
         identity_ = {.cluster = {}, .host = 0};
         ASSERT_TRUE(Store::format(path_, 64 << 20, identity_, false));
@@ -30,10 +29,10 @@ class Cached : public testing::Test {
     }
     void TearDown() override {
         close();
-        loop_.reset();
         std::filesystem::remove_all(directory_);
     }
     void open() {
+        loop_ = std::move(*Loop::create());
         auto store = loop_->run_until_done(Store::open(*loop_, path_, identity_));
         ASSERT_TRUE(store);
         store_ = std::move(*store);
@@ -45,18 +44,13 @@ class Cached : public testing::Test {
     }
     // What is not flushed is gone, as after a power cut.
     void close() {
-        settle();
         cache_->abandon();
+        loop_->stop();
+        loop_->run();  // until all that the cache had begun has ended
         volume_.reset();
         cache_.reset();
         store_.reset();
-    }
-    void settle() {
-        loop_->run_until_done([](Loop& loop, Cache& cache) -> Task<> {
-            while (cache.pool().free_count() < cache.provider().low_mark())
-                co_await loop.sleep(std::chrono::milliseconds(1));
-            co_await loop.sleep(std::chrono::milliseconds(5));
-        }(*loop_, *cache_));
+        loop_.reset();
     }
 
     Result<> write(uint64_t offset, std::span<const std::byte> bytes) {

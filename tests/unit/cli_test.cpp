@@ -119,15 +119,15 @@ TEST_F(CliTest, exit_codes_say_what_went_wrong) {
     EXPECT_EQ(run({"show", "none"}), Exit::not_found);
     EXPECT_EQ(err_, "tarn: show none: not found at catalog.find; try: tarn list\n");
     EXPECT_EQ(run({"create", "vol1", "1GiB"}), Exit::busy);
-    daemon_.held_elsewhere = "vol1";
+    daemon_.with([](FakeDaemon& daemon) { daemon.held_elsewhere = "vol1"; });
     EXPECT_EQ(run({"delete", "vol1"}), Exit::busy);
-    daemon_.held_elsewhere = "";
+    daemon_.with([](FakeDaemon& daemon) { daemon.held_elsewhere = ""; });
     EXPECT_EQ(run({"resize", "vol1", "4KiB"}), Exit::failed);
     EXPECT_NE(err_.find("try: --force"), std::string::npos) << err_;
     EXPECT_EQ(run({"resize", "vol1", "4KiB", "--force"}), Exit::ok);
     EXPECT_EQ(run({"create", "huge", "1PiB"}), Exit::failed);
     EXPECT_EQ(run({"umount", "/nowhere"}), Exit::not_found);
-    daemon_.flush_result = fail(Errc::io, EIO, "nvme.flush");
+    daemon_.with([](FakeDaemon& daemon) { daemon.flush_result = fail(Errc::io, EIO, "nvme.flush"); });
     EXPECT_EQ(run({"flush", "vol1"}), Exit::failed);
 }
 
@@ -152,7 +152,7 @@ TEST_F(CliTest, usage_errors_are_2_and_change_nothing) {
         EXPECT_TRUE(err_.starts_with("tarn: ")) << err_;
         EXPECT_EQ(err_.find('\n'), err_.size() - 1) << "one line, whatever the name holds";
     }
-    EXPECT_TRUE(daemon_.entries.empty());
+    daemon_.with([](const FakeDaemon& daemon) { EXPECT_TRUE(daemon.entries.empty()); });
 }
 
 TEST_F(CliTest, help_has_examples) {
@@ -186,12 +186,14 @@ TEST_F(CliTest, mounts_and_status_are_told) {
     EXPECT_EQ(run({"mount"}), Exit::ok);
     EXPECT_EQ(out_, "/mnt/tarn (read-only)\n");
     EXPECT_EQ(run({"umount", "/mnt/tarn"}), Exit::ok);
-    daemon_.node.host = "a";
+    daemon_.with([](FakeDaemon& daemon) { daemon.node.host = "a"; });
     EXPECT_EQ(run({"status"}), Exit::ok);
     EXPECT_NE(out_.find("this host alone"), std::string::npos);
-    daemon_.node.peers = {{.name = "a", .address = "x:1", .self = true, .connected = true},
-                          {.name = "b", .address = "y:1", .self = false, .connected = false}};
-    daemon_.node.store_failure = "input/output error";
+    daemon_.with([](FakeDaemon& daemon) {
+        daemon.node.peers = {{.name = "a", .address = "x:1", .self = true, .connected = true},
+                             {.name = "b", .address = "y:1", .self = false, .connected = false}};
+        daemon.node.store_failure = "input/output error";
+    });
     EXPECT_EQ(run({"status"}), Exit::ok);
     EXPECT_NE(out_.find("no failover"), std::string::npos);
     EXPECT_NE(out_.find("unreachable"), std::string::npos);

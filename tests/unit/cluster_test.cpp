@@ -95,6 +95,9 @@ class Host {
         other.reset();
     }
 
+    // The device ends in the middle, from now on.
+    void lose_store() const { std::filesystem::resize_file(path_, 4096); }
+
     std::unique_ptr<Loop> loop;
     std::unique_ptr<Loop> other;
     std::unique_ptr<Store> store;
@@ -239,6 +242,32 @@ TEST_F(Cluster, flushed_writes_of_all_hosts_survive_the_kill_of_one) {
             }
         }
     }
+}
+
+TEST_F(Cluster, a_page_that_its_home_cannot_read_fails_everywhere_until_it_is_written_anew) {
+    const std::vector<std::byte> bytes(page_size, std::byte{42});
+    const auto start_of = [](HostId range) { return (uint64_t{64} << 20) * range; };
+    for (HostId range = 0; range < host_count; ++range)
+        ASSERT_TRUE(on(0, write(*hosts_[0]->cache, start_of(range), bytes)));
+    ASSERT_TRUE(on(0, flush(*hosts_[0]->cache)));
+    hosts_[0]->stop();
+    hosts_[0]->start();
+    hosts_[0]->lose_store();
+    unsigned failed = 0;
+    for (HostId range = 0; range < host_count; ++range) {
+        std::vector<std::byte> seen(page_size);
+        const Result<> first = on(1, read(*hosts_[1]->cache, start_of(range), seen));
+        const Result<> second = on(2, read(*hosts_[2]->cache, start_of(range), seen));
+        EXPECT_EQ(first.has_value(), second.has_value());
+        if (first) continue;
+        ++failed;
+        EXPECT_EQ(first.error().code, Errc::io);
+        EXPECT_FALSE(on(1, write(*hosts_[1]->cache, start_of(range) + 512, std::span(bytes).first(512))));
+        ASSERT_TRUE(on(1, write(*hosts_[1]->cache, start_of(range), bytes)));
+        ASSERT_TRUE(on(2, read(*hosts_[2]->cache, start_of(range), seen)));
+        EXPECT_EQ(seen, bytes);
+    }
+    EXPECT_EQ(failed, 1);
 }
 
 }  // namespace

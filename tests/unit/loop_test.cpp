@@ -1,8 +1,10 @@
 #include "utils/loop.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <string_view>
 #include <thread>
 
@@ -40,6 +42,29 @@ Task<int64_t> sum_immediate(int count) {
 TEST(Loop, a_million_finished_children_do_not_grow_the_stack) {
     const auto loop = make_loop();
     EXPECT_EQ(loop->run_until_done(sum_immediate(1'000'000)), 499999500000);
+}
+
+Task<Result<size_t>> write_and_read_back(Loop& loop, int fd, std::span<std::byte> from, std::span<std::byte> into) {
+    CO_TRY(const size_t written, co_await loop.write(fd, from, 0));
+    EXPECT_EQ(written, from.size());
+    co_return co_await loop.read(fd, into, 0);
+}
+
+TEST(Loop, reads_and_writes_files_through_registered_memory_and_beside_it) {
+    const auto loop = make_loop();
+    loop->run_until_done(add_later(*loop, 0, 0));
+    const UniqueFd file(::memfd_create("loop-test", MFD_CLOEXEC));
+    alignas(4096) static std::byte memory[3 * 4096];
+    ASSERT_TRUE(loop->register_memory(std::span(memory).first(2 * 4096)));
+    const std::span inside = std::span(memory).first(4096);
+    const std::span across = std::span(memory).subspan(4096 + 512, 4096);
+    std::fill(inside.begin(), inside.end(), std::byte{7});
+    EXPECT_EQ(loop->run_until_done(write_and_read_back(*loop, file.get(), inside, across)).value_or(0), 4096);
+    EXPECT_TRUE(std::ranges::equal(inside, across));
+    std::fill(inside.begin(), inside.end(), std::byte{9});
+    EXPECT_EQ(loop->run_until_done(write_and_read_back(*loop, file.get(), across, inside)).value_or(0), 4096);
+    EXPECT_TRUE(std::ranges::equal(inside, across));
+    EXPECT_EQ(inside[0], std::byte{7});
 }
 
 Task<Result<size_t>> send_and_receive(Loop& loop, int from, int to, std::span<std::byte> into) {

@@ -29,6 +29,11 @@ class FramePool {
         return frames_[id];
     }
     FrameId id_of(const Frame& frame) const { return static_cast<FrameId>(&frame - frames_); }
+    FrameId id_of(const std::byte* page) const {
+        const auto offset = static_cast<size_t>(page - arena_.bytes().data());
+        TARN_ASSERT(offset % page_size == 0 && offset / page_size < frame_count_);
+        return static_cast<FrameId>(offset / page_size);
+    }
     std::byte* bytes(FrameId id) {
         TARN_ASSERT(id < frame_count_);
         return arena_.bytes().data() + size_t{id} * page_size;

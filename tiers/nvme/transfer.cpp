@@ -25,9 +25,15 @@ void Transfer::add(uint64_t offset_bytes, std::byte* bytes, size_t size_bytes) {
 
 Task<Result<>> Transfer::run_one(Loop& loop, int fd, const Operation& operation) const {
     const std::span pieces = std::span(pieces_).subspan(operation.first_piece, operation.piece_count);
+    const std::span only(static_cast<std::byte*>(pieces.front().iov_base), pieces.front().iov_len);
     size_t moved_bytes = 0;
-    if (direction_ == Direction::read) {
+    // One piece may lie in memory that the loop has registered; the kernel takes no list of such pieces.
+    if (direction_ == Direction::read && pieces.size() == 1) {
+        CO_TRY(moved_bytes, co_await loop.read(fd, only, operation.offset_bytes));
+    } else if (direction_ == Direction::read) {
         CO_TRY(moved_bytes, co_await loop.readv(fd, pieces, operation.offset_bytes));
+    } else if (pieces.size() == 1) {
+        CO_TRY(moved_bytes, co_await loop.write(fd, only, operation.offset_bytes));
     } else {
         CO_TRY(moved_bytes, co_await loop.writev(fd, pieces, operation.offset_bytes));
     }

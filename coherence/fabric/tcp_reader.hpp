@@ -1,0 +1,71 @@
+// TcpReader: the incoming side of one connection: bytes from the socket become messages, in order.
+//
+// What is there is taken in bulk. A page that has not arrived as a whole goes from the socket straight into the memory
+// that the receiver lends for it. While the receiver has none to lend, the connection is not read.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "coherence/fabric/fabric.hpp"
+#include "utils/loop.hpp"
+
+namespace tarn {
+
+class TcpReader {
+  public:
+    // The link's own frames use the layout of a message: request_id is the call's, sequence the size of the body.
+    static constexpr uint8_t frame_kind_min = 200;
+    static constexpr uint32_t body_size_max = 1 << 20;
+    class FrameTaker {
+      public:
+        virtual Result<> take_frame(const protocol::Message& header, std::string body) = 0;
+
+      protected:
+        ~FrameTaker() = default;
+    };
+
+    TcpReader(Loop& loop, int fd, HostId peer, protocol::Incarnation incarnation, Fabric::Receiver& receiver,
+              FrameTaker& frames)
+        : loop_(loop), fd_(fd), peer_(peer), incarnation_(incarnation), receiver_(receiver), frames_(frames) {}
+    TcpReader(const TcpReader&) = delete;
+    ~TcpReader();
+
+    // Until the connection ends. Errors: closed, io, or protocol: the peer does what no correct host does.
+    Task<Result<>> read_all();
+    // There may be a page to lend again; or the connection ends, and nothing is waited for any more.
+    void resume() { room_.notify_all(); }
+    void end() {
+        ended_ = true;
+        room_.notify_all();
+    }
+
+  private:
+    Task<Result<size_t>> receive();
+    Task<Result<>> take_buffered();
+    // Whether a whole frame was there, and was taken off the front.
+    Result<bool> take_frame(const protocol::Message& header, std::span<const std::byte>& bytes);
+    Result<protocol::Message> checked(std::span<const std::byte> bytes) const;
+    Task<Result<>> borrow_page();
+    Result<> deliver();
+
+    Loop& loop_;
+    int fd_;
+    HostId peer_;
+    protocol::Incarnation incarnation_;
+    Fabric::Receiver& receiver_;
+    FrameTaker& frames_;
+    Event room_;
+    bool ended_ = false;
+
+    std::vector<std::byte> buffer_ = std::vector<std::byte>(buffer_size);
+    size_t filled_ = 0;
+    // The message whose page is on its way, and how much of the page is there.
+    protocol::Message message_;
+    std::byte* page_ = nullptr;
+    size_t page_filled_ = 0;
+
+    static constexpr size_t buffer_size = 256 << 10;
+};
+
+}  // namespace tarn

@@ -1,0 +1,44 @@
+#include "daemon/farewell.hpp"
+
+#include <algorithm>
+
+namespace tarn {
+
+using namespace std::chrono_literals;
+
+namespace {
+// Whoever stops all hosts of a cluster does not reach them in the same instant.
+constexpr auto others_stop_within = 300ms;
+}  // namespace
+
+Result<std::string> Farewell::on_call(HostId from, const std::string& request) {
+    if (request == stopping_call)
+        stopping_.fetch_or(protocol::set_of(from), std::memory_order_relaxed);
+    else
+        stopping_.fetch_and(~protocol::set_of(from), std::memory_order_relaxed);
+    cache_.hosts_changed().announce();
+    return std::string();
+}
+
+// A host that cannot be told has no link to us, and we do not wait for it.
+Task<> Farewell::say(std::string what) {
+    for (const HostId peer : peers_)
+        if (linked(peer)) (void)co_await cache_.fabric()->call(peer, what);
+}
+
+bool Farewell::all_flushed() const {
+    const protocol::HostSet stopping = stopping_.load(std::memory_order_relaxed);
+    return std::none_of(peers_.begin(), peers_.end(),
+                        [&](HostId peer) { return protocol::contains(stopping, peer) && linked(peer); });
+}
+
+Task<> Farewell::say_flushed_and_wait() {
+    co_await say(flushed_call);
+    if (std::none_of(peers_.begin(), peers_.end(), [&](HostId peer) { return linked(peer); })) co_return;
+    co_await Loop::current()->sleep(others_stop_within);
+    Broadcast& changed = cache_.hosts_changed();
+    for (uint64_t seen = changed.count(); !all_flushed() && !cache_.abandoned(); seen = changed.count())
+        co_await changed.next(seen);
+}
+
+}  // namespace tarn

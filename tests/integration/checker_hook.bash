@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# checker_hook.bash VERB HOST: breaks one host of the cluster in $CLUSTER and mends it; tarn_checker calls it.
+#
+#   pause, resume   SIGSTOP, SIGCONT
+#   cut, heal       its network
+#   kill, start     SIGKILL; start returns when it is linked and mounted again
+set -euo pipefail
+: "${CLUSTER:?}"
+# shellcheck source=tests/integration/cluster.bash
+source "$(dirname "${BASH_SOURCE[0]}")/cluster.bash"
+# shellcheck disable=SC1091
+source "$CLUSTER/state"
+
+main() {
+    local verb=$1 host=$2
+    case $verb in
+        pause) kill -STOP "$(pid_of "$host")" ;;
+        resume) kill -CONT "$(pid_of "$host")" ;;
+        cut) ip -n "$(namespace net)" link set dev "$host" down ;;
+        heal) ip -n "$(namespace net)" link set dev "$host" up ;;
+        kill) host_kill "$host" ;;
+        start)
+            host_start "$host"
+            within 20 connected "$host"
+            host_mount "$host"
+            ;;
+        *)
+            echo "unknown verb $verb" >&2
+            return 2
+            ;;
+    esac
+}
+main "$@"

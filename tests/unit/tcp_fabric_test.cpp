@@ -1,0 +1,315 @@
+// One host's fabric against a peer played by the test over a plain socket: it says what a host may say, in awkward
+// pieces, and then what no host may say.
+#include "coherence/fabric/tcp_fabric.hpp"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+namespace tarn {
+namespace {
+
+using namespace std::chrono_literals;
+using protocol::Message;
+using protocol::MessageKind;
+
+constexpr auto patience = 10s;
+constexpr protocol::Incarnation peer_incarnation = 7;
+constexpr std::string_view key = "the key of both hosts";
+
+// Notes what the fabric tells it; has as many pages to lend as the test says.
+class Recorder final : public Fabric::Receiver {
+  public:
+    void on_link_up(HostId, protocol::Incarnation) override {
+        change([&] { ++links_up; });
+    }
+    void on_link_down(HostId) override {
+        change([&] { ++links_down; });
+    }
+    void on_greeted(HostId) override {
+        change([&] { ++greetings; });
+    }
+    Result<> on_message(const Message& message, std::byte* page) override {
+        change([&] {
+            messages.push_back(message);
+            pages.push_back(page ? std::string(reinterpret_cast<const char*>(page), page_size) : "");
+            if (page) ++to_lend;
+        });
+        delete[] page;
+        return {};
+    }
+    std::byte* lend_page(HostId) override {
+        const std::lock_guard guard(mutex);
+        if (to_lend == 0) {
+            ++refused;
+            changed.notify_all();
+            return nullptr;
+        }
+        --to_lend;
+        ++lent;
+        changed.notify_all();
+        return new std::byte[page_size];
+    }
+    void return_page(std::byte* page) override {
+        delete[] page;
+        change([&] { ++returned; });
+    }
+    Task<Result<std::string>> on_call(HostId, std::string request) override { co_return request + "!"; }
+
+    template <class Function>
+    void change(Function&& function) {
+        const std::lock_guard guard(mutex);
+        function();
+        changed.notify_all();
+    }
+    // Whether it comes true soon.
+    template <class Predicate>
+    bool comes(Predicate&& predicate) {
+        std::unique_lock guard(mutex);
+        return changed.wait_for(guard, patience, predicate);
+    }
+
+    std::mutex mutex;
+    std::condition_variable changed;
+    unsigned links_up = 0;
+    unsigned links_down = 0;
+    unsigned greetings = 0;
+    unsigned returned = 0;
+    unsigned refused = 0;
+    unsigned to_lend = 4;
+    unsigned lent = 0;
+    std::vector<Message> messages;
+    std::vector<std::string> pages;
+};
+
+class TcpFabricTest : public testing::Test {
+  protected:
+    void SetUp() override {
+        port_ = static_cast<uint16_t>(20000 + ::getpid() % 20000);
+        loop_ = std::move(*Loop::create());
+        for (;; ++port_) {
+            TcpFabricConfiguration configuration{.self = 0,
+                                                 .incarnation = 3,
+                                                 .key = std::string(key),
+                                                 .listen = "127.0.0.1:" + std::to_string(port_),
+                                                 .peers = {{.host = 1, .address = "127.0.0.1:9"}},
+                                                 .shards = {loop_.get()}};
+            if (auto made = TcpFabric::create(std::move(configuration), recorder_)) {
+                fabric_ = std::move(*made);
+                break;
+            }
+        }
+        thread_ = std::thread([this] { loop_->run(); });
+        loop_->post(start_);
+    }
+    void TearDown() override {
+        loop_->post(stop_);
+        thread_.join();
+    }
+
+    UniqueFd connect() const {
+        UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        sockaddr_in to{};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(port_);
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+        const timeval limit{.tv_sec = 10, .tv_usec = 0};
+        ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+        return fd;
+    }
+    // The whole handshake; what the fabric then says first is left to be read.
+    UniqueFd link(std::string_view with_key = key) {
+        UniqueFd fd = connect();
+        const Introduction own = introduce(1, peer_incarnation, {});
+        send(fd, &own, sizeof own);
+        Introduction theirs;
+        Proof proof{};
+        EXPECT_TRUE(receive(fd, &theirs, sizeof theirs));
+        EXPECT_TRUE(receive(fd, &proof, sizeof proof));
+        const Proof ours = prove(with_key, Direction::connecting, own, theirs);
+        send(fd, ours.data(), ours.size());
+        return fd;
+    }
+    static void send(const UniqueFd& fd, const void* bytes, size_t size) {
+        ASSERT_EQ(::send(fd.get(), bytes, size, MSG_NOSIGNAL), static_cast<ssize_t>(size));
+    }
+    static bool receive(const UniqueFd& fd, void* into, size_t size) {
+        ssize_t got = 0;
+        do {
+            got = ::recv(fd.get(), into, size, MSG_WAITALL);
+        } while (got < 0 && errno == EINTR);  // the kernel tidies up an earlier test's ring on this thread
+        return got == static_cast<ssize_t>(size);
+    }
+    // Skips what is sent first; true once the fabric has hung up.
+    static bool hung_up(const UniqueFd& fd) {
+        char byte = 0;
+        ssize_t got = 0;
+        do {
+            got = ::recv(fd.get(), &byte, 1, 0);
+        } while (got > 0 || (got < 0 && errno == EINTR));
+        return got == 0 || errno == ECONNRESET;
+    }
+    static Message message(MessageKind kind, uint8_t flags = 0) {
+        Message made;
+        made.kind = kind;
+        made.from = 1;
+        made.flags = flags;
+        made.incarnation = peer_incarnation;
+        made.page = PageId::of(5, 1);
+        made.tenure = 1;
+        made.request_id = 1;
+        return made;
+    }
+    // A message with a page of this letter.
+    static std::string with_page(char letter) {
+        const Message header = message(MessageKind::data, protocol::flag_payload);
+        return std::string(reinterpret_cast<const char*>(&header), sizeof header) + std::string(page_size, letter);
+    }
+
+    struct Start final : Loop::Posted {
+        explicit Start(TcpFabricTest& of) : test(of) {}
+        void run() override { test.fabric_->start(); }
+        TcpFabricTest& test;
+    };
+    struct Stop final : Loop::Posted {
+        explicit Stop(TcpFabricTest& of) : test(of) {}
+        void run() override {
+            test.fabric_->stop();
+            test.loop_->stop();
+        }
+        TcpFabricTest& test;
+    };
+
+    uint16_t port_ = 0;
+    Recorder recorder_;
+    Start start_{*this};
+    Stop stop_{*this};
+    std::unique_ptr<Loop> loop_;
+    std::unique_ptr<TcpFabric> fabric_;
+    std::thread thread_;
+};
+
+TEST_F(TcpFabricTest, pages_arrive_whole_however_they_are_cut) {
+    const UniqueFd fd = link();
+    const std::string bytes = with_page('a') + with_page('b') + with_page('c');
+    for (size_t done = 0, size = 1; done < bytes.size(); done += size, size = size * 3 % 1009 + 1)
+        send(fd, bytes.data() + done, std::min(size, bytes.size() - done));
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.messages.size() == 3; }));
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(recorder_.pages[i], std::string(page_size, static_cast<char>('a' + i)));
+    EXPECT_EQ(recorder_.to_lend, 4);
+}
+
+TEST_F(TcpFabricTest, without_a_page_to_lend_the_link_waits_and_then_goes_on) {
+    recorder_.change([&] { recorder_.to_lend = 0; });
+    const UniqueFd fd = link();
+    const Message plain = message(MessageKind::acknowledge);
+    const std::string bytes = with_page('x') + std::string(reinterpret_cast<const char*>(&plain), sizeof plain);
+    send(fd, bytes.data(), bytes.size());
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.refused == 1; }));
+    EXPECT_TRUE(recorder_.messages.empty()) << "the second must not overtake the first";
+    recorder_.change([&] { recorder_.to_lend = 1; });
+    fabric_->resume(1);
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.messages.size() == 2; }));
+    EXPECT_EQ(recorder_.pages[0], std::string(page_size, 'x'));
+}
+
+TEST_F(TcpFabricTest, a_waiting_link_can_break) {
+    recorder_.change([&] { recorder_.to_lend = 0; });
+    const UniqueFd first = link();
+    const std::string bytes = with_page('x');
+    send(first, bytes.data(), bytes.size());
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.refused == 1; }));
+    const UniqueFd second = link();  // the peer started again
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 2; }));
+    EXPECT_EQ(recorder_.links_down, 1);
+}
+
+TEST_F(TcpFabricTest, a_page_cut_off_in_the_middle_goes_back) {
+    {
+        const UniqueFd fd = link();
+        const std::string bytes = with_page('x');
+        send(fd, bytes.data(), sizeof(Message) + 100);
+        ASSERT_TRUE(recorder_.comes([&] { return recorder_.lent == 1; }));
+    }
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_down == 1; }));
+    EXPECT_EQ(recorder_.returned, 1);
+    EXPECT_TRUE(recorder_.messages.empty());
+}
+
+TEST_F(TcpFabricTest, what_no_host_says_ends_the_link_and_nothing_else) {
+    Message unknown = message(MessageKind::acknowledge);
+    unknown.kind = static_cast<MessageKind>(99);
+    Message old = message(MessageKind::acknowledge);
+    old.version = 77;
+    Message impostor = message(MessageKind::acknowledge);
+    impostor.from = 0;
+    Message stale = message(MessageKind::acknowledge);
+    stale.incarnation = peer_incarnation - 1;
+    Message long_call = message(static_cast<MessageKind>(TcpReader::frame_kind_min));
+    long_call.sequence = TcpReader::body_size_max + 1;
+    Message unknown_frame = message(static_cast<MessageKind>(250));
+    unknown_frame.sequence = 0;
+    unsigned links = 0;
+    for (const Message& bad : {unknown, old, impostor, stale, long_call, unknown_frame}) {
+        const UniqueFd fd = link();
+        send(fd, &bad, sizeof bad);
+        EXPECT_TRUE(hung_up(fd));
+        ++links;
+        ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_down == links; }));
+    }
+    const UniqueFd fd = link();
+    const Message good = message(MessageKind::acknowledge);
+    send(fd, &good, sizeof good);
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.messages.size() == 1; }));
+}
+
+TEST_F(TcpFabricTest, strangers_are_refused_before_anything_is_told) {
+    EXPECT_TRUE(hung_up(link("another key")));
+    {
+        const UniqueFd fd = connect();
+        const std::string garbage(sizeof(Introduction), 'G');
+        send(fd, garbage.data(), garbage.size());
+        EXPECT_TRUE(hung_up(fd));
+    }
+    for (const HostId host : {HostId{0}, HostId{2}, HostId{200}}) {
+        const UniqueFd fd = connect();
+        const Introduction own = introduce(host, peer_incarnation, {});
+        send(fd, &own, sizeof own);
+        EXPECT_TRUE(hung_up(fd));
+    }
+    {
+        const UniqueFd fd = connect();
+        const Introduction own = introduce(1, peer_incarnation, {1, 2, 3});
+        send(fd, &own, sizeof own);
+        EXPECT_TRUE(hung_up(fd)) << "of another cluster";
+    }
+    EXPECT_EQ(recorder_.links_up, 0);
+}
+
+TEST_F(TcpFabricTest, calls_are_answered_and_an_answer_nobody_waits_for_is_ignored) {
+    const UniqueFd fd = link();
+    Message greeted;
+    ASSERT_TRUE(receive(fd, &greeted, sizeof greeted));
+    Message answer = message(static_cast<MessageKind>(TcpReader::frame_kind_min + 1));
+    answer.sequence = 0;
+    answer.request_id = 4711;
+    send(fd, &answer, sizeof answer);
+    Message call = message(static_cast<MessageKind>(TcpReader::frame_kind_min));
+    call.sequence = 4;
+    send(fd, &call, sizeof call);
+    send(fd, "ping", 4);
+    Message header;
+    char body[5];
+    ASSERT_TRUE(receive(fd, &header, sizeof header));
+    ASSERT_TRUE(receive(fd, body, sizeof body));
+    EXPECT_EQ(std::string(body, sizeof body), "ping!");
+}
+
+}  // namespace
+}  // namespace tarn
