@@ -93,16 +93,17 @@ void FlushHolder::digest(Digest& digest) const {
 }
 
 void FlushRequester::digest(Digest& digest) const {
-    for (const Known& known : known_) digest.add(known.home, known.current, known.noted, known.mixed);
+    for (const Known& known : known_) digest.add(known.home, known.verifier);
+    for (const Session& session : sessions_)
+        for (const Note& note : session.notes) digest.add(note.home, note.noted, note.mixed);
     digest.add('|');
     for (const Flush& flush : flushes_) {
         digest.add(flush.request_id, flush.unanswered, flush.lost);
         for (const Part& part : flush.parts) {
-            const auto same = [&](const Known& known) {
-                return known.volume == flush.volume && known.home == part.home;
-            };
-            for (const Known& known : known_)
-                if (same(known)) digest.add(part.home, part.noted, part.known, known.writes == part.writes);
+            digest.add(part.home, part.noted, part.known);
+            for (const Session& session : sessions_)
+                for (const Note& note : session.notes)
+                    if (session.id == flush.session && note.home == part.home) digest.add(note.writes == part.writes);
         }
     }
 }

@@ -41,7 +41,10 @@ constexpr std::array kinds{
 
 class FuzzHost {
   public:
-    FuzzHost() { step(Event::about(Event::Kind::recovered, PageId{})); }
+    FuzzHost() {
+        flush_requester_.open(1, 3);
+        step(Event::about(Event::Kind::recovered, PageId{}));
+    }
 
     void take(const Record& record) {
         const PageId page = pages[record.kind & 1];
@@ -118,8 +121,8 @@ class FuzzHost {
     }
     void lost() {
         FlushActions actions;
-        flush_requester_.wrote(3, 0);
-        flush_requester_.start(3, 3, 7, actions);
+        flush_requester_.wrote(1, 0);
+        flush_requester_.start(1, 3, 7, actions);
         flush(actions);
     }
     void peer_up(HostId peer, bool is_new) {

@@ -12,6 +12,14 @@ protocol::WaiterToken token_of(uint32_t client, uint64_t operation) {
 
 }  // namespace
 
+protocol::SessionId Cluster::session_of(SimHost& host, Client& client, VolumeId volume) {
+    protocol::SessionId& session = client.sessions[volume];
+    if (session != 0) return session;
+    session = ++last_session_;
+    host.memory.flush_requester.open(session, volume);
+    return session;
+}
+
 void Cluster::start_operation(SimHost& host, uint32_t client_index) {
     Client& client = host.clients[client_index];
     if (client.remaining == 0) return;
@@ -28,9 +36,10 @@ void Cluster::start_operation(SimHost& host, uint32_t client_index) {
     protocol::for_each_host(homes, [&](HostId home) { knows_all &= host.memory.flush_requester.knows(volume, home); });
     if (workload_.chance(scenario_.flush_percent) && knows_all) {
         operation.kind = Operation::Kind::flush;
-        operation.cover = truth_.cover_of(volume, host.id, host.memory.session_since[volume]);
+        operation.cover = truth_.cover_of(volume, session_of(host, client, volume));
         protocol::FlushActions actions;
-        host.memory.flush_requester.start(volume, homes, token_of(client_index, operation.number), actions);
+        host.memory.flush_requester.start(session_of(host, client, volume), homes,
+                                          token_of(client_index, operation.number), actions);
         return perform_flush(host, actions);
     }
     operation.kind = workload_.chance(scenario_.read_percent) ? Operation::Kind::read : Operation::Kind::write;
@@ -97,14 +106,15 @@ void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
         if (!is_secure(host, operation.page)) return;
         // After a crash the checks begin anew with what was found.
         return truth_.secure(operation.page,
-                             {host.id, host.incarnation, home, incarnation_of(home), verifier_of(operation.page)});
+                             {host.id, host.incarnation, home, incarnation_of(home), verifier_of(operation.page), 0});
     }
     hear_own_home(host, operation.page.volume());
-    const protocol::Verifier noted = host.memory.flush_requester.wrote(operation.page.volume(), home);
+    const protocol::SessionId session = session_of(host, host.clients[client_index], operation.page.volume());
+    const protocol::Verifier noted = host.memory.flush_requester.wrote(session, home);
     // The home that this host has met: a restart it does not know of yet may take the write.
     const Incarnation met = home == host.id ? host.incarnation : host.memory.met[home];
     truth_.write(operation.page, frame.content, operation.mask, operation.zero,
-                 {host.id, host.incarnation, home, met, noted});
+                 {host.id, host.incarnation, home, met, noted, session});
     seen.written = operation.mask;
     seen.value = frame.content.version;
     history_.add(operation.page, seen);
@@ -182,8 +192,9 @@ void Cluster::complete_flush(SimHost& host, protocol::WaiterToken waiter, bool l
     if (lost) {
         coverage_.reached(Sometimes::flush_failed);
         // The client gives up, and begins anew with what it finds.
-        host.memory.flush_requester.reset(operation.page.volume());
-        host.memory.session_since[operation.page.volume()] = truth_.last_version();
+        protocol::SessionId& session = host.clients[client].sessions[operation.page.volume()];
+        host.memory.flush_requester.close(session);
+        session = 0;
     } else {
         truth_.flushed(operation.cover);
     }

@@ -279,7 +279,10 @@ void Cluster::crash(SimHost& host) {
     // The store writes behind: what was not flushed may be there, or not.
     for (const auto& [page, bytes] : host.memory.home_bytes)
         if (faults_.chance(30)) host.store[page] = bytes;
-    for (Client& client : host.clients) client.operation = {};
+    for (Client& client : host.clients) {
+        client.operation = {};
+        client.sessions.clear();
+    }
     const bool will_be_forgotten = faults_.chance(scenario_.forget_percent);
     if (will_be_forgotten) schedule(faults_.between(1, 300), {.kind = Task::Kind::forget, .host = host.id});
     schedule(faults_.between(1, will_be_forgotten ? 2000 : 500), {.kind = Task::Kind::restart, .host = host.id});

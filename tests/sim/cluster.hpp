@@ -126,6 +126,7 @@ class Cluster : public Truth::World {
     void observe(const SimHost& host, const Event& event);
 
     // clients.cpp
+    protocol::SessionId session_of(SimHost& host, Client& client, VolumeId volume);
     void start_operation(SimHost& host, uint32_t client);
     void access_or_wait(SimHost& host, uint32_t client);
     void access(SimHost& host, uint32_t client, FrameId frame);
@@ -177,6 +178,7 @@ class Cluster : public Truth::World {
 
     std::map<PageId, Tenure> greatest_tenure_;
     uint64_t last_operation_ = 0;
+    protocol::SessionId last_session_ = 0;
     unsigned crash_count_ = 0;
     uint64_t trace_hash_ = 0;
     uint64_t event_count_ = 0;

@@ -231,8 +231,8 @@ MUTANTS = [
     ("flush_holder.cpp", "if (!ask->has_begun || «ask->missing != 0») return;", {
         "an asked host answers at once": "false",
     }),
-    ("flush_holder.cpp", "«if (known.noted == 0) known.noted = known.current;»", {
-        "writes are noted under the newest verifier": "known.noted = known.current;",
+    ("flush_holder.cpp", "«if (note.noted == 0) note.noted = present;»", {
+        "writes are noted under the newest verifier": "note.noted = present;",
     }),
 ]
 

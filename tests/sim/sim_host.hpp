@@ -51,6 +51,7 @@ struct Operation {
 };
 
 struct Client {
+    std::map<VolumeId, protocol::SessionId> sessions;
     unsigned remaining = 0;
     Operation operation;
 };
@@ -67,10 +68,9 @@ struct HostMemory {
     protocol::FlushRequester flush_requester;
     std::vector<Frame> frames;
     unsigned used_frames = 0;
-    std::map<PageId, FrameId> bound;             // what local threads find
-    std::map<PageId, Bytes> home_bytes;          // newer than the store
-    std::map<HostId, Incarnation> met;           // incarnation of each peer that was last processed
-    std::map<VolumeId, uint64_t> session_since;  // the last version of before its clients' present session
+    std::map<PageId, FrameId> bound;     // what local threads find
+    std::map<PageId, Bytes> home_bytes;  // newer than the store
+    std::map<HostId, Incarnation> met;   // incarnation of each peer that was last processed
     protocol::HostSet reported = 0;
     bool recovered = false;
     std::deque<Event> pending;

@@ -61,10 +61,13 @@ void Truth::write(PageId page_id, Content& content, DirtyMask mask, bool zero, c
 
 void Truth::secure(PageId page_id, const WriteOrigin& holder) {
     Version& latest = pages_[page_id].log.back();
-    if (may_be_lost(latest)) latest.origin = holder;
+    if (!may_be_lost(latest)) return;
+    const protocol::SessionId session = latest.origin.session;
+    latest.origin = holder;
+    latest.origin.session = session;
 }
 
-Truth::Cover Truth::cover_of(VolumeId volume, HostId host, uint64_t since) const {
+Truth::Cover Truth::cover_of(VolumeId volume, protocol::SessionId session) const {
     Cover cover;
     for (const auto& [page_id, page] : pages_) {
         if (page_id.volume() != volume) continue;
@@ -72,9 +75,7 @@ Truth::Cover Truth::cover_of(VolumeId volume, HostId host, uint64_t since) const
         // hear of it.
         uint64_t replied = 0;
         for (const Version& version : page.log) {
-            const bool is_own = version.origin.writer == host && version.content.version > since &&
-                                version.origin.writer_incarnation == world_.incarnation_of(host);
-            if (is_own || !may_be_lost(version)) replied = version.content.version;
+            if (version.origin.session == session || !may_be_lost(version)) replied = version.content.version;
         }
         if (replied != 0) cover.emplace_back(page_id, replied);
     }

@@ -33,6 +33,7 @@ struct WriteOrigin {
     HostId home = no_host;
     uint32_t home_incarnation = 0;
     protocol::Verifier noted = 0;
+    protocol::SessionId session = 0;
 };
 
 class Truth {
@@ -55,11 +56,10 @@ class Truth {
     // it.
     void secure(PageId page, const WriteOrigin& holder);
 
-    // What a flush that this host starts now has to cover at least, and that it succeeded. Beside all that lives, it is
-    // what this host wrote since `since`, also if it is lost by now: then the flush must not succeed.
+    // What a flush of this session that starts now has to cover at least, and that it succeeded. Beside all that lives,
+    // it is what the session itself wrote, also if it is lost by now: then the flush must not succeed.
     using Cover = std::vector<std::pair<PageId, uint64_t>>;
-    Cover cover_of(VolumeId volume, HostId host, uint64_t since) const;
-    uint64_t last_version() const { return last_version_; }
+    Cover cover_of(VolumeId volume, protocol::SessionId session) const;
     void flushed(const Cover& cover);
 
   private:

@@ -101,6 +101,7 @@ class World {
         bool loss_due = false;
         bool is_busy = false;  // the client has an operation under way
         What operation{};
+        protocol::SessionId session = 1;
         Version cover = 0;  // of the flush under way
         protocol::Incarnation incarnation = 1;
         std::array<protocol::Incarnation, world_hosts> met{1, 1, 1};

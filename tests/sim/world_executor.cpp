@@ -131,7 +131,9 @@ void World::perform_flush(HostId id, const FlushActions& actions) {
             case FlushAction::Kind::complete: {
                 Host& host = hosts_[id];
                 if (action.lost) {
-                    host.flush_requester.reset(action.volume);
+                    // The client gives up, and begins anew with what it finds.
+                    host.flush_requester.close(host.session);
+                    host.flush_requester.open(++host.session, action.volume);
                 } else {
                     require(hosts_[0].stored.version >= host.cover,
                             "I8: a flush succeeded before its bytes were durable");

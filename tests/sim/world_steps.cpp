@@ -25,7 +25,9 @@ Want want_of(World::What operation) {
 
 }  // namespace
 
-World::Host::Host(HostId id) : stripe(id, 1, ranges), flush_home(id), flush_holder(id), flush_requester(id) {}
+World::Host::Host(HostId id) : stripe(id, 1, ranges), flush_home(id), flush_holder(id), flush_requester(id) {
+    flush_requester.open(session, page.volume());
+}
 
 World::World(const Bounds& bounds) : can_crash_(bounds.crashes > 0) {
     for (const HostId id : all_hosts) hosts_.emplace_back(id);
@@ -145,7 +147,7 @@ void World::start(HostId id, What operation) {
         for (const Write& write : log_)
             if (!may_be_lost(write)) host.cover = write.version;
         FlushActions actions;
-        host.flush_requester.start(page.volume(), protocol::set_of(0), id, actions);
+        host.flush_requester.start(host.session, protocol::set_of(0), id, actions);
         return perform_flush(id, actions);
     }
     if (host.bound != no_frame) {
@@ -165,7 +167,7 @@ void World::access(HostId id, What operation, FrameId frame_id) {
     if (operation == What::read) return check_read(frame.version);
     if (operation == What::write) check_read(frame.version);
     hear_own_home(id);
-    const protocol::Verifier noted = host.flush_requester.wrote(page.volume(), 0);
+    const protocol::Verifier noted = host.flush_requester.wrote(host.session, 0);
     frame.version = ++last_version_;
     frame.dirty = true;
     log_.push_back({.version = last_version_,
