@@ -34,7 +34,7 @@ struct Action {
                           // latch, in message.frame
 
         // Local operations.
-        wake,     // waiter, page, frame, ownership: do the access, then deliver `served`
+        wake,     // waiter, page, frame, ownership, lost: do the access, then deliver `served`
         fail,     // waiter, page: no space; no `served` follows
         written,  // waiter, page: answers the event write_back
 
@@ -42,8 +42,8 @@ struct Action {
         quiesce,     // page, frame, urged: refuse new latches; when the last is gone deliver `quiesced` (at once, if
                      // none). If urged, another host waits for the page, and local operations may go before it within
                      // the LocalPreference
-        set_access,  // page, frame, ownership: bind the frame to the page and open it so far; none: unbind it, but it
-                     // stays taken. Ends a quiesce
+        set_access,  // page, frame, ownership, lost: bind the frame to the page and open it so far; none: unbind it,
+                     // but it stays taken. Ends a quiesce
         begin_writing,  // frame: writing |= dirty, dirty = 0 (the frame is quiet)
         clear_writing,  // frame: writing = 0
         clear_dirty,    // frame: dirty = writing = 0 (the frame is quiet, or Shared)
@@ -80,6 +80,8 @@ struct Action {
     PageId page{};
     Tenure tenure = 0;
     WaiterToken waiter = 0;
+    uint32_t lost = 0;  // the loss generation in which the page last lost writes: a session that began before it gets
+                        // an error for its reads until it has written the whole page; 0: never
     const char* reason = nullptr;
     Message message{};
 };
@@ -108,8 +110,9 @@ class Actions {
         action.frame = payload;
     }
     void about_frame(Action::Kind kind, PageId page, FrameId frame) { add(kind, page).frame = frame; }
-    void set_access(PageId page, FrameId frame, Ownership ownership) {
+    void set_access(PageId page, FrameId frame, Ownership ownership, uint32_t lost = 0) {
         Action& action = add(Action::Kind::set_access, page);
+        action.lost = lost;
         action.frame = frame;
         action.ownership = ownership;
     }

@@ -9,7 +9,8 @@
 namespace tarn::protocol {
 
 void Home::digest(PageId page, Digest& digest) const {
-    digest.add(recovering_);
+    const uint32_t* const loss = losses_.find(page);
+    digest.add(recovering_, loss == nullptr ? 0 : *loss);
     const Claim* const claim = claims_.find(page);
     if (claim == nullptr) return digest.tenure(retired_);
     digest.add(claim->owner, claim->anchor, claim->readers, claim->resolving, claim->loss_pending, claim->missing,
@@ -38,7 +39,7 @@ void Holder::digest(PageId page, Digest& digest) const {
                holding->done_due, holding->kept_frame == no_frame, holding->report_due);
     digest.tenure(holding->floor);
     if (holding->frame != no_frame) {
-        digest.add(holding->sequence, holding->blank, holding->unconfirmed, holding->evict_wanted,
+        digest.add(holding->lost, holding->sequence, holding->blank, holding->unconfirmed, holding->evict_wanted,
                    holding->evict_with_bytes, holding->evicting, holding->evicting ? holding->evict_dirty : 0,
                    holding->quiescing, holding->writing_back);
         digest.tenure(holding->tenure);
@@ -53,8 +54,8 @@ void Holder::digest(PageId page, Digest& digest) const {
     const Awaited& awaited = holding->awaited;
     digest.request(self_, awaited.request_id);
     if (awaited.request_id != 0) {
-        digest.add(awaited.want, awaited.grants_exclusive, awaited.needs_bytes, awaited.ackers, awaited.heard,
-                   awaited.has_bytes);
+        digest.add(awaited.lost, awaited.want, awaited.grants_exclusive, awaited.needs_bytes, awaited.ackers,
+                   awaited.heard, awaited.has_bytes);
         digest.tenure(awaited.granted);
         digest.tenure(awaited.heard_tenure);
     }

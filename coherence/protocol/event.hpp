@@ -47,7 +47,8 @@ struct Event {
                          // serve
 
         // The store.
-        loss_recorded,  // page: the action record_loss is durable
+        loss_recorded,  // page, loss_generation: the action record_loss is durable. Also, before `recovered`, for each
+                        // page whose loss is on record; generation 0: it is taken off the record
     };
 
     Kind kind{};
@@ -60,6 +61,7 @@ struct Event {
     bool wants_copy = false;  // message evict: home's memory would rather have this page than its own coldest
     Incarnation incarnation = 0;
     Incarnation previous_incarnation = 0;
+    uint32_t loss_generation = 0;
     Tenure stored_tenure = 0;  // message hello: tenure of the page in the store, 0 if it was never written; or unknown
     PageId page{};
     WaiterToken waiter = 0;
@@ -96,6 +98,11 @@ struct Event {
         Event event = about(Kind::message, message.page);
         event.frame = frame;
         event.message = message;
+        return event;
+    }
+    static Event loss_recorded_of(PageId page, uint32_t loss_generation) {
+        Event event = about(Kind::loss_recorded, page);
+        event.loss_generation = loss_generation;
         return event;
     }
     static Event host_forgotten_of(HostId host) {

@@ -123,7 +123,7 @@ void Holder::serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions
             start_write_back(page, holding, dirty, actions);
         if (std::exchange(holding.evict_wanted, false)) start_eviction(page, holding, dirty, actions);
     }
-    if (!holding.evicting) actions.set_access(page, holding.frame, holding.ownership);
+    if (!holding.evicting) actions.set_access(page, holding.frame, holding.ownership, holding.lost);
 }
 
 void Holder::answer_requester(PageId page, const Holding& holding, const Successor& order, FrameId bytes,
@@ -250,7 +250,7 @@ void Holder::on_eviction_answer(const Event& event, Holding& holding, Actions& a
     holding.evicting = false;
     holding.unconfirmed = false;
     holding.evict_wanted = holding.evict_with_bytes = event.message.has(flag_bytes);
-    actions.set_access(event.page, holding.frame, holding.ownership);
+    actions.set_access(event.page, holding.frame, holding.ownership, holding.lost);
 }
 
 void Holder::start_write_back(PageId page, Holding& holding, DirtyMask dirty, Actions& actions) {

@@ -34,6 +34,7 @@ struct Awaited {
 
     Tenure granted = 0;  // 0: not yet
     bool grants_exclusive = false;
+    uint32_t lost = 0;
     bool needs_bytes = false;
     HostSet ackers = 0;
 
@@ -56,6 +57,7 @@ struct Holding {
     FrameId frame = no_frame;
     Tenure tenure = 0;
     uint32_t sequence = 0;          // of the last write-back of this tenure
+    uint32_t lost = 0;              // the loss generation in which it last lost writes
     bool blank = false;             // Exclusive without bytes: the first woken operation writes the whole page
     bool unconfirmed = false;       // the home has restarted, or the link to it: not evicted, not written back until it
                                     // has said so

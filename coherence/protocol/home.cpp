@@ -14,6 +14,7 @@ void Home::reserve() {
     // One event makes at most one claim and one request. Each request becomes one order, which expects at most one
     // copy, and the end of a resolve may order all of them at once.
     claims_.reserve(2);
+    losses_.reserve(1);
     requests_.reserve(2);
     copies_.reserve(requests_.used() + 2);
 }
@@ -94,6 +95,14 @@ Message Home::to_holder(MessageKind kind, PageId page, const Request& request) c
     return message;
 }
 
+Message Home::grant_of(PageId page, const Request& request) const {
+    Message grant = to_holder(MessageKind::grant, page, request);
+    grant.host = request.source;
+    grant.hosts = request.ackers;
+    if (const uint32_t* loss = losses_.find(page)) grant.sequence = *loss;
+    return grant;
+}
+
 template <class Predicate>
 void Home::close_orders(PageId page, Claim& claim, Actions& actions, Predicate&& closes) {
     while (const Request* open = requests_.find(claim.orders, closes)) {
@@ -166,9 +175,7 @@ void Home::order_shared(PageId page, Claim& claim, Request& request, Actions& ac
     request.tenure = claim.tenure;
     claim.readers |= set_of(request.requester);
 
-    Message grant = to_holder(MessageKind::grant, page, request);
-    grant.host = request.source;
-    grant.hosts = request.ackers;
+    Message grant = grant_of(page, request);
     if (request.source == no_host) {
         Action& action = actions.add(Action::Kind::send_home_bytes, page);
         action.to = request.requester;
@@ -194,10 +201,8 @@ void Home::order_exclusive(PageId page, Claim& claim, Request& request, Actions&
     request.keeper = claim.owner != no_host ? claim.owner : anchor;
     request.source = wants_bytes ? request.keeper : no_host;
 
-    Message grant = to_holder(MessageKind::grant, page, request);
+    Message grant = grant_of(page, request);
     grant.flags |= flag_exclusive;
-    grant.host = request.source;
-    grant.hosts = request.ackers;
     if (wants_bytes && request.source == no_host) {
         Action& action = actions.add(Action::Kind::send_home_bytes, page);
         action.to = request.requester;

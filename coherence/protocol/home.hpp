@@ -76,6 +76,7 @@ class Home {
     void close_orders(PageId page, Claim& claim, Actions& actions, Predicate&& closes);
     Message to_holder(MessageKind kind, PageId page, Tenure tenure) const;
     Message to_holder(MessageKind kind, PageId page, const Request& request) const;
+    Message grant_of(PageId page, const Request& request) const;
     Claim& claim_of(PageId page);
     void settle(PageId page, Claim& claim, Actions& actions);
     void check(const Claim& claim) const;
@@ -115,7 +116,8 @@ class Home {
     PageTable<Claim> claims_;
     NodePool<Request> requests_;
     NodePool<HomeCopy> copies_;
-    std::vector<PageId> pages_;  // scratch of the walks of recovery
+    PageTable<uint32_t> losses_;  // the loss generation of each page that ever lost writes
+    std::vector<PageId> pages_;   // scratch of the walks of recovery
 };
 
 }  // namespace tarn::protocol

@@ -104,6 +104,10 @@ void Home::record_loss(PageId page, Claim& claim, Actions& actions) {
 }
 
 void Home::on_loss_recorded(const Event& event, Actions& actions) {
+    uint32_t* loss = losses_.find(event.page);
+    if (loss == nullptr && event.loss_generation != 0) loss = &losses_.insert(event.page);
+    if (loss != nullptr) *loss = event.loss_generation;
+    if (event.loss_generation == 0 && loss != nullptr) losses_.erase(event.page);
     Claim* claim = claims_.find(event.page);
     if (claim == nullptr) return;
     claim->loss_pending = false;

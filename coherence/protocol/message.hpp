@@ -42,7 +42,8 @@ enum class MessageKind : uint8_t {
     flush_answer,           // request_id of the ask
 
     // Home to a host.
-    grant = 32,    // tenure; request_id; hosts: who will acknowledge; host: who sends the bytes; payload if home does
+    grant = 32,    // tenure; request_id; hosts: who will acknowledge; host: who sends the bytes; payload if home does;
+                   // sequence: the loss generation in which the page last lost writes, 0: never
     move,          // tenure; host, request_id, frame: the requester
     move_shared,   // the same, but the owner stays a reader
     copy,          // the same, to the anchor, who stays what it is

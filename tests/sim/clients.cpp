@@ -98,9 +98,11 @@ void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
     Frame& frame = host.memory.frames[frame_id];
     require(frame.used && frame.page == operation.page, "the frame of an operation was taken away");
     const HostId home = ranges_.find(operation.page).home;
+    finds_loss_ = false;
     History::Operation seen{.invoked = operation.invoked, .answered = event_count_};
     if (operation.kind == Operation::Kind::read) {
         truth_.check_read(operation.page, frame.content);
+        require(!finds_loss_ || frame.lost != 0, "D4: a read goes back in time and was not told");
         seen.found = frame.content.sectors;
         history_.add(operation.page, seen);
         if (!is_secure(host, operation.page)) return;
@@ -115,6 +117,7 @@ void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
     const Incarnation met = home == host.id ? host.incarnation : host.memory.met[home];
     truth_.write(operation.page, frame.content, operation.mask, operation.zero,
                  {host.id, host.incarnation, home, met, noted, session});
+    require(!finds_loss_ || frame.lost != 0, "D4: a write builds on what went back in time and was not told");
     seen.written = operation.mask;
     seen.value = frame.content.version;
     history_.add(operation.page, seen);

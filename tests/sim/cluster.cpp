@@ -153,8 +153,8 @@ void Cluster::run_task(Task& task) {
         case Task::Kind::home_read: read_home_bytes(*host, task); break;
         case Task::Kind::store_flushed: finish_store_flush(*host, task); break;
         case Task::Kind::loss_recorded:
-            ++host->loss_generation[task.page.volume()];
-            step(*host, Event::about(Event::Kind::loss_recorded, task.page));
+            host->lost_pages[task.page] = ++host->loss_generation[task.page.volume()];
+            step(*host, Event::loss_recorded_of(task.page, host->lost_pages[task.page]));
             break;
         case Task::Kind::evict_hint:
             evict_something(*host);
@@ -259,6 +259,7 @@ void Cluster::boot(SimHost& host) {
         if (peer.is_forgotten) host.memory.reported |= protocol::set_of(peer.id);
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe)
         host.memory.stripes.emplace_back(host.id, host.incarnation, ranges_);
+    for (const auto& [page, generation] : host.lost_pages) step(host, Event::loss_recorded_of(page, generation));
     for (const SimHost& peer : hosts_)
         if (peer.id < hosts_.size() && peer.id != host.id && peer.is_up)
             schedule(faults_.between(1, 100), {.kind = Task::Kind::link_up, .host = host.id, .from = peer.id});

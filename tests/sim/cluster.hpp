@@ -50,7 +50,10 @@ class Cluster : public Truth::World {
     uint32_t incarnation_of(HostId host) const override;
     protocol::Verifier verifier_of(PageId page) const override;
     uint64_t stored_version_of(PageId page) const override;
-    void lost(PageId page) override { history_.forget(page); }
+    void lost(PageId page, bool home_lives) override {
+        history_.forget(page);
+        finds_loss_ |= home_lives;
+    }
 
   private:
     using Time = uint64_t;
@@ -163,6 +166,7 @@ class Cluster : public Truth::World {
     Coverage coverage_;
     Truth truth_;
     History history_;
+    bool finds_loss_ = false;       // the access under way
     uint64_t operation_count_ = 0;  // that ended, well or not
     std::array<std::array<uint32_t, 8>, 8> link_epoch_{};
     std::array<std::array<bool, 8>, 8> link_is_up_{};

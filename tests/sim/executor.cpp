@@ -47,6 +47,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
         case Action::Kind::wake: {
             const auto client = static_cast<uint32_t>(action.waiter >> 48);
             host.clients[client].operation.waits = false;
+            frame->lost = action.lost;
             schedule(workload_.below(scenario_.latch_max + 1), {.kind = Task::Kind::serve,
                                                                 .host = host.id,
                                                                 .incarnation = host.incarnation,
@@ -83,6 +84,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
             frame->busy = frame->urged = false;
             frame->page = action.page;
             frame->access = action.ownership;
+            frame->lost = action.lost;
             if (action.ownership == Ownership::none)
                 memory.bound.erase(action.page);
             else

@@ -14,11 +14,11 @@ import sys
 
 MUTANTS = [
     # Requests and orders.
-    ("home.cpp", "grant.hosts = «request.ackers»;\n    if (wants_bytes", {
+    ("home.cpp", "grant.hosts = «request.ackers»;", {
         "exclusive without read: the acknowledgements are not counted":
             "(request.kind == MessageKind::get_exclusive_no_read ? 0 : request.ackers)",
         "a grant forgets one acknowledgement": "(request.ackers & (request.ackers - 1))",
-        "a new owner waits for no reader": "(request.ackers & set_of(claim.owner))",
+        "a new owner waits for no reader": "(request.kind == MessageKind::get_shared ? request.ackers : 0)",
     }),
     ("home.cpp", "request.source = «claim.anchor»;", {
         "any reader is a source":
@@ -121,6 +121,9 @@ MUTANTS = [
     }),
     ("holder.cpp", "«if (awaited.grants_exclusive) forget_kept(page, holding, actions);»", {
         "a reader forgets what it kept": "forget_kept(page, holding, actions);",
+    }),
+    ("home.cpp", "«if (const uint32_t* loss = losses_.find(page)) grant.sequence = *loss;»", {
+        "a grant does not say that writes were lost": "",
     }),
     # Bytes on their way home.
     ("home_copies.cpp", "if («position <= claim.applied») {", {

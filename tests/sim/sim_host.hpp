@@ -31,6 +31,7 @@ struct Frame {
     bool urged = false;             // quiesce was asked, but local operations may still go first
     unsigned preferred_writes = 0;  // how many writes, as long as it is urged
     unsigned latches = 0;           // operations that are inside
+    uint32_t lost = 0;              // what the protocol said of losses
 };
 
 struct Operation {
@@ -105,6 +106,7 @@ struct SimHost {
     // On the device:
     std::map<PageId, Bytes> store;
     std::map<VolumeId, uint32_t> loss_generation;
+    std::map<PageId, uint32_t> lost_pages;  // the generation in which each last lost writes
     // Outside:
     std::vector<Client> clients;
     // Lost in a crash:

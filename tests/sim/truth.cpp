@@ -40,7 +40,7 @@ void Truth::check_read(PageId page_id, const Content& content) {
             require_here(lost.origin.noted != world_.verifier_of(page_id),
                          "D4: a write is lost and the verifier did not change");
             coverage_.reached(Sometimes::write_lost);
-            world_.lost(page_id);
+            world_.lost(page_id, world_.incarnation_of(lost.origin.home) == lost.origin.home_incarnation);
             page.log.pop_back();
         }
         require_here(page.log.back().content.version == content.version, "I2: a lost write came back");

@@ -74,6 +74,7 @@ class World {
         Version version = garbage;
         bool dirty = false;
         bool writing = false;
+        uint32_t lost = 0;
         protocol::Ownership access = protocol::Ownership::none;
     };
     static constexpr FrameId frames_max = 8;
@@ -112,6 +113,7 @@ class World {
         Bytes home_bytes;
         Bytes stored;
         uint32_t loss_generation = 0;
+        uint32_t lost = 0;  // the generation in which the page last lost writes
 
         explicit Host(HostId id);
     };
@@ -143,7 +145,8 @@ class World {
     void hello_ended(HostId from, HostId to);
     void hear_own_home(HostId id);
     bool may_be_lost(const Write& write) const;
-    void check_read(Version found);
+    bool write_home_lives(const Write& write) const;
+    void check_read(Version found, uint32_t mark);
     void check_state() const;
 
     // world_executor.cpp

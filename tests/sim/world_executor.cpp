@@ -76,7 +76,10 @@ void World::perform(HostId id, const Action& action, std::vector<Event>& events)
             events.push_back(event);
             break;
         }
-        case Action::Kind::wake: host.woken.push_back({action.frame, host.operation}); break;
+        case Action::Kind::wake:
+            frame->lost = action.lost;
+            host.woken.push_back({action.frame, host.operation});
+            break;
         case Action::Kind::fail: require(false, "no space was never said"); break;
         case Action::Kind::written: host.flush_holder.on_written(action.waiter, flush_actions); break;
         case Action::Kind::quiesce:
@@ -84,6 +87,7 @@ void World::perform(HostId id, const Action& action, std::vector<Event>& events)
             break;
         case Action::Kind::set_access:
             frame->access = action.ownership;
+            frame->lost = action.lost;
             if (action.ownership != Ownership::none)
                 host.bound = action.frame;
             else if (host.bound == action.frame)

@@ -119,8 +119,8 @@ void World::take(const Bounds& bounds, const Step& what) {
         }
         case What::lost:
             host.loss_due = false;
-            ++host.loss_generation;
-            step(what.host, Event::about(Event::Kind::loss_recorded, page));
+            host.lost = ++host.loss_generation;
+            step(what.host, Event::loss_recorded_of(page, host.lost));
             break;
         case What::crash: crash(what.host, what.index != 0); break;
         case What::restart:
@@ -164,8 +164,8 @@ void World::access(HostId id, What operation, FrameId frame_id) {
     Host& host = hosts_[id];
     Frame& frame = host.frames[frame_id];
     require(frame.used, "the frame of an operation was taken away");
-    if (operation == What::read) return check_read(frame.version);
-    if (operation == What::write) check_read(frame.version);
+    if (operation == What::read) return check_read(frame.version, frame.lost);
+    if (operation == What::write) check_read(frame.version, frame.lost);
     hear_own_home(id);
     const protocol::Verifier noted = host.flush_requester.wrote(host.session, 0);
     frame.version = ++last_version_;
@@ -186,7 +186,11 @@ bool World::may_be_lost(const Write& write) const {
     return !lives(write.writer, write.writer_incarnation) || !lives(0, write.home_incarnation);
 }
 
-void World::check_read(Version found) {
+bool World::write_home_lives(const Write& write) const {
+    return hosts_[0].is_up && hosts_[0].incarnation == write.home_incarnation;
+}
+
+void World::check_read(Version found, uint32_t mark) {
     require(found != garbage, "C5: a frame without bytes was read");
     while (log_.back().version > found) {
         const Write& lost = log_.back();
@@ -196,6 +200,7 @@ void World::check_read(Version found) {
         require(crashed_ > 0, "I2: not the latest write, and nobody crashed");
         require(may_be_lost(lost) || lost.noted != verifier(), "I2, D3: not the latest write, and nothing was lost");
         require(lost.noted != verifier(), "D4: a write is lost and the verifier did not change");
+        if (write_home_lives(lost)) require(mark != 0, "D4: a read goes back in time and was not told");
         log_.pop_back();
     }
     require(log_.back().version == found, "I2: a lost write came back");
@@ -232,6 +237,7 @@ void World::crash(HostId id, bool writes_behind) {
     empty.incarnation = host.incarnation;
     empty.stored = host.stored;
     empty.loss_generation = host.loss_generation;
+    empty.lost = host.lost;
     host = empty;
     std::erase_if(network_, [&](const InFlight& each) { return each.from == id || each.to == id; });
 }
@@ -241,6 +247,7 @@ void World::restart(HostId id) {
     host.is_up = true;
     ++host.incarnation;
     host.stripe = protocol::Stripe(id, host.incarnation, ranges);
+    if (host.lost != 0) step(id, Event::loss_recorded_of(page, host.lost));
     host.home_bytes = {host.stored.version, {}};
     host.met = {};
     host.reported = protocol::set_of(id);
