@@ -105,12 +105,10 @@ int run(size_t memory_mib) {
         if (!done) std::abort();
     };
     std::vector<Case> cases;
-    cases.push_back({.name = "memcpy, random",
-                     .access = [&](uint64_t random, std::byte* scratch) {
+    cases.push_back({.name = "memcpy, random", .access = [&](uint64_t random, std::byte* scratch) {
                          std::memcpy(scratch, arena + random % page_count * page_size, page_size);
                      }});
-    cases.push_back({.name = "read, random",
-                     .access = [&](uint64_t random, std::byte* scratch) {
+    cases.push_back({.name = "read, random", .access = [&](uint64_t random, std::byte* scratch) {
                          must(volume.try_read(random % page_count * page_size, {scratch, page_size}));
                      }});
     cases.push_back({.name = "memcpy, one page",
@@ -123,7 +121,9 @@ int run(size_t memory_mib) {
             each.two.push_back(rate(2, each.access));
         }
     }
-    fmt::print("| | one thread | more than memcpy | two threads, to one | to memcpy's own scaling |\n|---|---|---|---|---|\n");
+    fmt::print(
+        "| | one thread | more than memcpy | two threads, to one | to memcpy's own scaling |\n"
+        "|---|---|---|---|---|\n");
     for (size_t i = 0; i < cases.size(); ++i) {
         const Case& each = cases[i];
         fmt::print("| {} | {:.0f} ns | ", each.name, nanoseconds(each.one));
