@@ -122,8 +122,7 @@ int run(size_t memory_mib) {
         }
     }
     fmt::print(
-        "| | one thread | more than memcpy | two threads, to one | to memcpy's own scaling |\n"
-        "|---|---|---|---|---|\n");
+        "| | one thread | more than memcpy | two threads, to one | to memcpy's own scaling |\n|---|---|---|---|---|\n");
     for (size_t i = 0; i < cases.size(); ++i) {
         const Case& each = cases[i];
         fmt::print("| {} | {:.0f} ns | ", each.name, nanoseconds(each.one));
