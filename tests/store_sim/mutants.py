@@ -30,6 +30,11 @@ MUTANTS = {
         "    if (!failure_) failure_ = result.error();\n",
         "",
     ),
+    "a flush that failed is answered as if it had not": (
+        "store_flush.cpp",
+        "        result = note_failure(co_await run_flush_round(loop));",
+        "        static_cast<void>(note_failure(co_await run_flush_round(loop)));",
+    ),
     "both superblocks are written at once": (
         "store_flush.cpp",
         "        CO_TRY_VOID(co_await transfer.run(loop, *device_));\n        CO_TRY_VOID(co_await device_->flush(loop));\n    }",

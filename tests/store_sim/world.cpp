@@ -33,7 +33,7 @@ Task<> begin_turns(Loop& loop) {
 
 World::World(uint64_t seed, Loop& loop, Loop& other, Counts& counts)
     : random_(seed), cuts_(random_.split(1)), loop_(loop), other_(other), counts_(counts) {
-    cut_every_ = random_.between(20, 200);
+    cut_every_ = random_.chance(25) ? random_.between(3, 20) : random_.between(40, 300);
     keeps_space_ = random_.chance(30);
     disk_fails_ = random_.chance(20);
     flush_percent_ = static_cast<unsigned>(random_.between(3, 40));
@@ -58,7 +58,8 @@ std::string World::run() {
         loop_.set_idle_hook(complete_one, &driven);
         loop_.run_until_done(begin_turns(loop_));
         disk_->on_operation = [this] { on_operation(); };
-        Result<std::unique_ptr<Store>> opened = loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity));
+        Result<std::unique_ptr<Store>> opened =
+            loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity));
         if (!opened) {
             loop_.set_idle_hook(nullptr, nullptr);
             return fmt::format("open failed: {}", opened.error().where);
@@ -73,7 +74,7 @@ std::string World::run() {
         if (disk_fails_ && random_.chance(60))
             disk_->faults = {.read = static_cast<unsigned>(random_.below(20)),
                              .write = static_cast<unsigned>(random_.below(30)),
-                             .flush = static_cast<unsigned>(random_.below(100))};
+                             .flush = static_cast<unsigned>(random_.below(400))};
         if (random_.chance(70)) dies_in_ = random_.below(1000);
         if (failure_.empty()) loop_.run_until_done(life(*store));
         const JournalStatus status = store->journal_status();
@@ -105,13 +106,16 @@ std::string World::run() {
 // Clients work side by side. The last of them ends the life in the middle of what the others do.
 Task<> World::life(Store& store) {
     Gate clients;
-    const uint64_t steps = random_.between(5, 150);
+    const uint64_t steps = random_.between(5, 100);
     for (VolumeId volume = 1; volume <= client_count; ++volume) clients.spawn(client(store, volume, steps));
     co_await clients.close();
 }
 
 Task<> World::client(Store& store, VolumeId volume, uint64_t steps) {
-    for (uint64_t i = 0; i < steps && failure_.empty() && !died_; ++i) co_await step(store, volume);
+    for (uint64_t i = 0; i < steps && failure_.empty() && !died_; ++i) {
+        for (uint64_t yields = random_.below(4); yields > 0; --yields) co_await Yield(loop_);
+        co_await step(store, volume);
+    }
 }
 
 Task<> World::step(Store& store, VolumeId volume) {
@@ -221,7 +225,8 @@ Task<> World::write_group(Store& store, VolumeId volume) {
 Task<> World::zero_some(Store& store, VolumeId volume) {
     const bool whole = random_.chance(15);
     const uint64_t first = whole ? 0 : random_.below(pages_per_client);
-    const uint64_t count = whole ? pages_per_client : random_.between(1, std::min<uint64_t>(400, pages_per_client - first));
+    const uint64_t count =
+        whole ? pages_per_client : random_.between(1, std::min<uint64_t>(400, pages_per_client - first));
     std::vector<std::pair<PageId, size_t>> versions;
     for (uint64_t i = 0; i < count; ++i) {
         const PageId page = PageId::of(volume, first + i);
@@ -261,13 +266,13 @@ Task<> World::read_some(Store& store, VolumeId volume) {
         const PageId page = PageId::of(volume, first + i);
         const auto known = model_.pages().find(page.value);
         Contents contents{};
-        if (!decode(page, into[i], contents)) fail(fmt::format("volume {} page {} reads as garbage", volume, first + i));
+        if (!decode(page, into[i], contents))
+            fail(fmt::format("volume {} page {} reads as garbage", volume, first + i));
         // After a failed write it is old or new, whichever.
         const auto fits = [&](const Version& version) { return version.contents == contents; };
-        if (known == model_.pages().end() ? contents != Contents{}
-            : known->second.back().completed_at != UINT64_MAX
-                ? !fits(known->second.back())
-                : std::ranges::none_of(known->second, fits))
+        if (known == model_.pages().end()                     ? contents != Contents{}
+            : known->second.back().completed_at != UINT64_MAX ? !fits(known->second.back())
+                                                              : std::ranges::none_of(known->second, fits))
             fail(fmt::format("volume {} page {} does not read as it was written", volume, first + i));
     }
 }

@@ -41,7 +41,7 @@ class World {
 
   private:
     static constexpr VolumeId client_count = 3;
-    static constexpr uint64_t pages_per_client = 3 * pages_per_slab + 40;
+    static constexpr uint64_t pages_per_client = 2 * pages_per_slab + 40;
 
     Task<> life(Store& store);
     Task<> client(Store& store, VolumeId volume, uint64_t steps);
@@ -75,8 +75,8 @@ class World {
     Disk* disk_ = nullptr;
     uint64_t next_value_ = 1;
     uint64_t cut_every_;
-    bool keeps_space_;    // this seed's clients keep space when they zero
-    bool disk_fails_;     // and its disks
+    bool keeps_space_;  // this seed's clients keep space when they zero
+    bool disk_fails_;   // and its disks
     bool cutting_ = false;
     uint64_t dies_in_ = UINT64_MAX;  // operations until the power goes for good
     std::optional<Image> died_;      // and what it left

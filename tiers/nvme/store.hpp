@@ -62,7 +62,8 @@ struct PageRun {
 
 struct StoreSpace {
     uint64_t total_bytes = 0;
-    uint64_t allocated_bytes = 0;
+    uint64_t allocated_bytes = 0;  // slabs in use
+    uint64_t stored_bytes = 0;     // pages that were written
     uint64_t free_bytes = 0;
 };
 
@@ -159,6 +160,9 @@ class Store {
     Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock);
 
     // store.cpp
+    // Under the lock, after an allocation: the mark that was just passed, in percent, or 0.
+    unsigned mark_passed();
+    void warn_of_space();
     PageLoader::Source source_of(PageId page, SlabIndex slab) const;
     Task<Result<>> read_again(Loop& loop, PageLoader::Source bad, uint32_t found, std::byte* into);
     void report_bad(const PageLoader::Source& source, uint32_t found);
@@ -225,6 +229,7 @@ class Store {
     uint64_t table_sequence_ = 0;
     size_t journaled_pages_max_;
     JournalStatus counts_;
+    unsigned marked_percent_ = 0;  // the highest mark that use has passed
     std::optional<Error> failure_;
 };
 

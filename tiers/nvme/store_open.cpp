@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -46,7 +47,10 @@ Result<> sync_directory_of(const std::string& path) {
 
 Result<> format_file(StoreFile& file, uint64_t size_bytes, const StoreIdentity& identity, bool force) {
     StoreFormat format{.identity = identity, .size_bytes = size_bytes ? size_bytes : file.size_bytes()};
-    if (StoreGeometry::of_device(format.size_bytes).slab_count == 0)
+    const uint64_t optimal = file.optimal_io_size();
+    if (std::has_single_bit(optimal) && optimal > slab_size && optimal <= data_alignment_max)
+        format.data_alignment = optimal;
+    if (StoreGeometry::of_device(format.size_bytes, 0, format.data_alignment).slab_count == 0)
         return fail(Errc::invalid, 0, "store.format: too small for a store");
     if (!force) {
         TRY(const bool empty, is_empty(file));
@@ -201,8 +205,8 @@ Result<> Store::load_table() {
                                        layout_.table_offsets[place] + slab * page_size));
         for (uint64_t i = 0; i < count; ++i) {
             const auto index = static_cast<SlabIndex>(slab + i);
-            TRY(const SlabTable::Loaded loaded, state_.table.load(index, block_at(scratch.bytes(), i),
-                                                                  block_at(scratch.bytes(), count + i)));
+            TRY(const SlabTable::Loaded loaded,
+                state_.table.load(index, block_at(scratch.bytes(), i), block_at(scratch.bytes(), count + i)));
             table_sequence_ = std::max(table_sequence_, loaded.sequence);
             if (!loaded.complete) state_.rewrite(index);
         }
@@ -225,7 +229,7 @@ Result<> Store::replay(std::vector<PageId>& unsure) {
             case RecordKind::delta: {
                 const JournaledPage* const base =
                     state_.table.present(record.slab, SlabTable::page_in_slab(record.page)) ? state_.find(record.page)
-                                                                                             : nullptr;
+                                                                                            : nullptr;
                 if (base && (record.flags & JournalRecord::base_is_zeros) == 0 &&
                     (base->checksum != record.base_checksum || base->tenure != record.base_tenure))
                     return fail(Errc::corrupt, 0, "store.journal: a record does not follow the one before");
