@@ -202,7 +202,7 @@ Task<> World::write_run(Store& store, VolumeId volume) {
 }
 
 Task<> World::write_group(Store& store, VolumeId volume) {
-    const uint64_t count = random_.between(2, std::min<uint64_t>(12, store.group_pages_max()));
+    const uint64_t count = random_.between(2, std::min<uint64_t>(8, store.group_pages_max()));
     Batch batch(count);
     Model::Group group;
     for (uint64_t i = 0; i < count; ++i) {

@@ -188,6 +188,7 @@ class Store {
     // store_flush.cpp
     Task<Result<>> run_flush_round(Loop& loop);
     Task<Result<>> write_superblock(Loop& loop);
+    Task<Result<>> flush_device(Loop& loop);
     Result<> note_failure(const Result<>& result);
 
     // store_checkpoint.cpp
@@ -206,7 +207,9 @@ class Store {
     // store_open.cpp
     Result<> load_table();
     Result<> replay(std::vector<PageId>& unsure);
-    Task<Result<>> drop_unwritten(Loop& loop, std::span<const PageId> unsure);
+    Result<> rewrite_journal(uint64_t from, uint64_t end);
+    Task<Result<>> settle_unsure(Loop& loop, std::span<const PageId> unsure, std::vector<PageId>& unwritten);
+    Task<Result<>> drop(Loop& loop, std::span<const PageId> unwritten);
     Result<> write_superblock_now();
 
     std::unique_ptr<BlockDevice> device_;
