@@ -57,6 +57,7 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
       provider_(std::make_unique<PageProvider>(*this)) {
     for (size_t i = 0; i < stripe_count; ++i)
         stripes_.push_back(std::make_unique<StripeSlot>(self_, incarnation_, ranges_));
+    for (const HostId host : hosts_) host_set_ |= protocol::set_of(host);
     if (hosts_.size() == 1) on_greeted(self_);
 }
 

@@ -156,6 +156,7 @@ class Cache final : public Fabric::Receiver {
   private:
     static constexpr unsigned stripe_bits = 7;
     static constexpr size_t stripe_count = size_t{1} << stripe_bits;
+    static constexpr uint32_t view_epoch = 1;  // static peers: the view never changes
 
     struct alignas(64) StripeSlot {
         StripeSlot(HostId self, protocol::Incarnation incarnation, const RangeMap& ranges)
@@ -174,6 +175,7 @@ class Cache final : public Fabric::Receiver {
         protocol::FlushActions flush_actions;
         std::vector<PageId> losses;
         bool frames_freed = false;
+        const char* refused = nullptr;  // why the link that brought the message ends
     };
 
     Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<FramePool> pool);
@@ -212,6 +214,7 @@ class Cache final : public Fabric::Receiver {
     HostId self_;
     protocol::Incarnation incarnation_;
     std::vector<HostId> hosts_;
+    protocol::HostSet host_set_ = 0;
     std::vector<Loop*> shards_;
     Store& store_;
     Fabric* fabric_ = nullptr;

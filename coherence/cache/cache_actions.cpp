@@ -59,12 +59,16 @@ void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) 
         case Action::Kind::release_frame: release(action.frame, use_holder, deferred); break;
 
         case Action::Kind::apply_copy: apply_copy(action, deferred); break;
+        case Action::Kind::keep_copy:  // it may be dropped at any time: home asks for none yet
+            if (!action.borrowed) release(action.frame, use_holder, deferred);
+            break;
 
         case Action::Kind::holder_added:
         case Action::Kind::holder_removed:
         case Action::Kind::copy_expected:
         case Action::Kind::copy_arrived: flusher_->book(action, deferred.flush_actions); break;
 
+        case Action::Kind::refuse_peer: deferred.refused = action.reason; break;
         case Action::Kind::record_loss: deferred.losses.push_back(action.page); break;
     }
 }
@@ -123,7 +127,7 @@ void Cache::send(StripeSlot& slot, HostId to, Message message, std::span<const s
 
 void Cache::stamp(Message& message) const {
     message.from = self_;
-    message.view_epoch = 1;
+    message.view_epoch = view_epoch;
     message.map_epoch = ranges_.epoch();
     message.incarnation = incarnation_;
     message.loss_generation = store_.loss_generation();

@@ -5,6 +5,7 @@
 #include "coherence/cache/extents.hpp"
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/page_provider.hpp"
+#include "coherence/protocol/admission.hpp"
 
 namespace tarn {
 
@@ -87,17 +88,22 @@ void Cache::return_page(std::byte* page) {
 
 Result<> Cache::on_message(const Message& message, std::byte* page) {
     counters_.messages_received.fetch_add(1, std::memory_order_relaxed);
+    const HostId home = home_of(message.page);
+    const protocol::Link link{.self = self_,
+                              .peer = message.from,
+                              .incarnation = incarnation_of(message.from),
+                              .hosts = host_set_,
+                              .view_epoch = view_epoch,
+                              .map_epoch = ranges_.epoch()};
+    if (const Result<> admitted = protocol::admit(message, link, home); !admitted) {
+        if (page) return_page(page);
+        return admitted;
+    }
     if (protocol::is_from_home(message.kind))
         flusher_->heard(message.from, protocol::verifier_of(message.incarnation, message.loss_generation));
     if (protocol::is_about_flush(message.kind)) {
         flusher_->on_message(message);
         return {};
-    }
-    const HostId home = home_of(message.page);
-    if ((protocol::is_for_home(message.kind) && home != self_) ||
-        (protocol::is_from_home(message.kind) && home != message.from)) {
-        if (page) return_page(page);
-        return fail(Errc::protocol, 0, "cache.message: about a page of another home");
     }
     FrameId frame = no_frame;
     if (page) {
@@ -120,6 +126,7 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
         if (abandoned() && frame != no_frame) release(frame, use_holder, deferred);
     }
     finish(deferred);
+    if (deferred.refused) return fail(Errc::protocol, 0, deferred.refused);
     return {};
 }
 

@@ -46,7 +46,7 @@ Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes) {
         tell_verifiers(note.volume);
         note.noted.store(0, std::memory_order_relaxed);  // later writes are noted anew
         waits_.push_back(&wait);
-        requester_.start(note.volume, homes, reinterpret_cast<protocol::WaiterToken>(&wait), actions);
+        requester_.start(note.session, homes, reinterpret_cast<protocol::WaiterToken>(&wait), actions);
     }
     run(std::move(actions));
     co_await wait;
@@ -57,7 +57,7 @@ Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes) {
 void Flusher::note_write(WriteNote& note, HostId home) {
     const std::lock_guard guard(lock_);
     tell_verifiers(note.volume);
-    requester_.wrote(note.volume, home);
+    requester_.wrote(note.session, home);
     note.noted.fetch_or(protocol::set_of(home), std::memory_order_relaxed);
 }
 
@@ -99,11 +99,14 @@ void Flusher::on_recovered() {
 
 void Flusher::add_note(WriteNote& note) {
     const std::lock_guard guard(lock_);
+    note.session = ++last_session_;
+    requester_.open(note.session, note.volume);
     notes_.push_back(&note);
 }
 
 void Flusher::remove_note(WriteNote& note) {
     const std::lock_guard guard(lock_);
+    requester_.close(note.session);
     std::erase(notes_, &note);
 }
 

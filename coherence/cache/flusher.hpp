@@ -17,6 +17,7 @@ inline constexpr char verifier_call = 'V';
 // Which homes have the verifier of a volume's writes noted since the last flush: the hot path's only look at it.
 struct WriteNote {
     VolumeId volume = 0;
+    protocol::SessionId session = 0;  // numbered by add_note()
     std::atomic<protocol::HostSet> noted{0};
 };
 
@@ -61,6 +62,7 @@ class Flusher {
     protocol::FlushHolder holder_;
     protocol::FlushRequester requester_;
     std::vector<WriteNote*> notes_;
+    protocol::SessionId last_session_ = 0;
     std::vector<Wait*> waits_;
     std::array<std::atomic<protocol::Verifier>, hosts_max> verifiers_{};
 };

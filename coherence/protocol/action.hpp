@@ -14,6 +14,14 @@
 
 namespace tarn::protocol {
 
+// How long a host that has a page Exclusive may prefer its own operations to a host that waits for the page (SELCC's
+// lease): as long as one local operation follows another without a gap, up to so many writes, and up to so long. Hence
+// also the bound of C3.
+struct LocalPreference {
+    uint32_t writes = 256;
+    uint32_t time_us = 200;
+};
+
 struct Action {
     enum class Kind : uint8_t {
         nothing,
@@ -26,14 +34,16 @@ struct Action {
                           // latch, in message.frame
 
         // Local operations.
-        wake,     // waiter, page, frame, ownership: do the access, then deliver `served`
+        wake,     // waiter, page, frame, ownership, lost: do the access, then deliver `served`
         fail,     // waiter, page: no space; no `served` follows
         written,  // waiter, page: answers the event write_back
 
         // Frames of the Holder.
-        quiesce,     // page, frame: refuse new latches; when the last is gone deliver `quiesced` (at once, if none)
-        set_access,  // page, frame, ownership: bind the frame to the page and open it so far; none: unbind it, but it
-                     // stays taken. Ends a quiesce
+        quiesce,     // page, frame, urged: refuse new latches; when the last is gone deliver `quiesced` (at once, if
+                     // none). If urged, another host waits for the page, and local operations may go before it within
+                     // the LocalPreference
+        set_access,  // page, frame, ownership, lost: bind the frame to the page and open it so far; none: unbind it,
+                     // but it stays taken. Ends a quiesce
         begin_writing,  // frame: writing |= dirty, dirty = 0 (the frame is quiet)
         clear_writing,  // frame: writing = 0
         clear_dirty,    // frame: dirty = writing = 0 (the frame is quiet, or Shared)
@@ -43,12 +53,17 @@ struct Action {
         // Home's bytes.
         apply_copy,  // page, tenure, sequence, mask, frame, borrowed: these are home's bytes now. A frame that is not
                      // borrowed is the executor's to keep; a borrowed one is copied
+        keep_copy,   // page, frame, borrowed: the same bytes as home's, from the last host that had them in memory.
+                     // Answers Event::wants_copy; clean, so they may also be dropped at any time
 
         // The books of FlushHome, which spans stripes.
         holder_added,    // page, to: one more page of this volume that this host, and not home, has the bytes of
         holder_removed,  // the same, one less
         copy_expected,   // page, tenure: bytes on their way home
         copy_arrived,    // page, tenure
+
+        // The link.
+        refuse_peer,  // to, reason: this host says what no correct host says: end the link to it, and say why
 
         // The store.
         record_loss,  // page: raise the volume's loss generation durably, then deliver `loss_recorded`
@@ -59,11 +74,15 @@ struct Action {
     Ownership ownership = Ownership::none;
     DirtyMask mask = 0;
     bool borrowed = false;
+    bool urged = false;
     FrameId frame = no_frame;
     uint32_t sequence = 0;
     PageId page{};
     Tenure tenure = 0;
     WaiterToken waiter = 0;
+    uint32_t lost = 0;  // the loss generation in which the page last lost writes: a session that began before it gets
+                        // an error for its reads until it has written the whole page; 0: never
+    const char* reason = nullptr;
     Message message{};
 };
 
@@ -91,10 +110,16 @@ class Actions {
         action.frame = payload;
     }
     void about_frame(Action::Kind kind, PageId page, FrameId frame) { add(kind, page).frame = frame; }
-    void set_access(PageId page, FrameId frame, Ownership ownership) {
+    void set_access(PageId page, FrameId frame, Ownership ownership, uint32_t lost = 0) {
         Action& action = add(Action::Kind::set_access, page);
+        action.lost = lost;
         action.frame = frame;
         action.ownership = ownership;
+    }
+    void refuse_peer(PageId page, HostId peer, const char* reason) {
+        Action& action = add(Action::Kind::refuse_peer, page);
+        action.to = peer;
+        action.reason = reason;
     }
     void about_waiter(Action::Kind kind, PageId page, WaiterToken waiter) { add(kind, page).waiter = waiter; }
     void about_holder(Action::Kind kind, PageId page, HostId host) { add(kind, page).to = host; }

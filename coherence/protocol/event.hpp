@@ -41,11 +41,14 @@ struct Event {
                   // A frame of the receiver's own is taken over or released; for grant and data it may instead be
                   // the lent frame, if the bytes were copied into it in this very step (see Stripe::lent_frame)
         peer_up,  // host, incarnation, previous_incarnation (0: never met): a new link to this host; see Stripe
-        recovered,  // every peer's hello messages were delivered since this home started without its arena: it may
-                    // serve
+        host_forgotten,  // host: an operator vouches that it is dead: what only it had is lost, and is waited for no
+                         // more. The executor accepts no link of that incarnation any more
+        recovered,       // every peer's hello messages were delivered since this home started without its arena: it may
+                         // serve
 
         // The store.
-        loss_recorded,  // page: the action record_loss is durable
+        loss_recorded,  // page, loss_generation: the action record_loss is durable. Also, before `recovered`, for each
+                        // page whose loss is on record; generation 0: it is taken off the record
     };
 
     Kind kind{};
@@ -53,10 +56,12 @@ struct Event {
     DirtyMask dirty = 0;
     HostId host = no_host;
     FrameId frame = no_frame;
-    bool borrowed = false;  // the payload is a frame of the Holder of this very stripe: to be copied, not taken over
-    bool no_space = false;  // message get_exclusive…: the store cannot reserve room for this page
+    bool borrowed = false;    // the payload is a frame of the Holder of this very stripe: to be copied, not taken over
+    bool no_space = false;    // message get_exclusive…: the store cannot reserve room for this page
+    bool wants_copy = false;  // message evict: home's memory would rather have this page than its own coldest
     Incarnation incarnation = 0;
     Incarnation previous_incarnation = 0;
+    uint32_t loss_generation = 0;
     Tenure stored_tenure = 0;  // message hello: tenure of the page in the store, 0 if it was never written; or unknown
     PageId page{};
     WaiterToken waiter = 0;
@@ -93,6 +98,17 @@ struct Event {
         Event event = about(Kind::message, message.page);
         event.frame = frame;
         event.message = message;
+        return event;
+    }
+    static Event loss_recorded_of(PageId page, uint32_t loss_generation) {
+        Event event = about(Kind::loss_recorded, page);
+        event.loss_generation = loss_generation;
+        return event;
+    }
+    static Event host_forgotten_of(HostId host) {
+        Event event;
+        event.kind = Kind::host_forgotten;
+        event.host = host;
         return event;
     }
     static Event peer_up_of(HostId host, Incarnation incarnation, Incarnation previous) {

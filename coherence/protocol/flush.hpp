@@ -20,6 +20,8 @@
 
 namespace tarn::protocol {
 
+class Digest;
+
 using Verifier = uint64_t;  // incarnation of the home (upper half) · loss generation of the volume; 0: none
 constexpr Verifier verifier_of(Incarnation incarnation, uint32_t loss_generation) {
     return Verifier{incarnation} << 32 | loss_generation;
@@ -59,13 +61,15 @@ class FlushHome {
     void on_store_flushed(uint64_t ticket, bool failed, Verifier verifier, FlushActions& actions);
     // A home that started without its arena does not know whom to ask until every stripe has had its event `recovered`.
     void on_recovered(FlushActions& actions);
-    // A new link: unanswered asks are repeated. A new incarnation has nothing to write back, and asks nothing any more.
+    // A new link: unanswered asks are repeated. A new incarnation, or a host that was forgotten, has nothing to write
+    // back, and asks nothing any more.
     void on_peer_up(HostId host, bool new_incarnation, FlushActions& actions);
 
     size_t flush_count() const { return flushes_.size(); }
     size_t outstanding_copy_count() const;
     bool waits_for_copies() const;  // some flush has all answers, but not all copies
     uint32_t holder_count(VolumeId volume, HostId host) const;
+    void digest(Digest& digest) const;
 
   private:
     struct OutstandingCopy {
@@ -117,10 +121,11 @@ class FlushHolder {
     void begun(WaiterToken waiter, uint32_t write_back_count, FlushActions& actions);
     // The action `written`. May come before begun().
     void on_written(WaiterToken waiter, FlushActions& actions);
-    // Asks of the host's earlier link are forgotten, it repeats them.
+    // Asks of the host's earlier link are forgotten, it repeats them. So are those of a host that was forgotten.
     void on_peer_up(HostId host);
 
     size_t ask_count() const { return asks_.size(); }
+    void digest(Digest& digest) const;
 
   private:
     struct Ask {
@@ -138,9 +143,17 @@ class FlushHolder {
     std::vector<Ask> asks_;
 };
 
+// A client of one volume across its reconnects (CONTRACT.md §3). The executor numbers them, and no number twice.
+using SessionId = uint64_t;
+
 class FlushRequester {
   public:
     explicit FlushRequester(HostId self) : self_(self) {}
+
+    // A session begins with nothing noted: what was lost before is no loss of its own. Once a write of it is lost, all
+    // its flushes fail until it is closed; those of other sessions do not.
+    void open(SessionId session, VolumeId volume);
+    void close(SessionId session);
 
     // With each message of a home about a volume: its verifier (is_from_home). Not with hello, nor with what the same
     // host says otherwise: a restarted home knows what it has lost only when it has recovered, and until then writes
@@ -148,32 +161,41 @@ class FlushRequester {
     // start().
     void heard(VolumeId volume, HostId home, Verifier verifier);
     // A write to a page of this home is done, and its reply follows. Returns the verifier it was noted under.
-    Verifier wrote(VolumeId volume, HostId home);
+    Verifier wrote(SessionId session, HostId home);
 
     // Whether this home was heard from at all. A host that opens a volume hears from each home of it before it takes
     // the first request: what a flush covers is counted from the verifier that was known when the flush came.
     bool knows(VolumeId volume, HostId home) const;
 
     // Every home of the volume, all of them known (RangeMap::homes_of), this host included if it is one.
-    void start(VolumeId volume, HostSet homes, WaiterToken waiter, FlushActions& actions);
+    void start(SessionId session, HostSet homes, WaiterToken waiter, FlushActions& actions);
     // flushed.
     void on_message(const Message& message, FlushActions& actions);
-    // The session that saw the loss has ended: what it noted no longer fails the flushes of this volume. (Sessions keep
-    // their own notes once they are told apart.)
-    void reset(VolumeId volume);
     // Unanswered flushes are sent again.
     void on_peer_up(HostId host, FlushActions& actions);
+    // Flushes that wait for this host fail: it was forgotten, or is away for longer than the volume's policy waits.
+    // What it has to vouch for is noted still, for the next flush.
+    void give_up_on(HostId host, FlushActions& actions);
 
     size_t flush_count() const { return flushes_.size(); }
+    void digest(Digest& digest) const;
 
   private:
     struct Known {
         VolumeId volume = 0;
         HostId home = no_host;
-        Verifier current = 0;
+        Verifier verifier = 0;
+    };
+    struct Note {
+        HostId home = no_host;
         Verifier noted = 0;   // of the writes since the last success; 0: none
         bool mixed = false;   // they had several
         uint64_t writes = 0;  // counts wrote(), so that a flush clears only what it covered
+    };
+    struct Session {
+        SessionId id = 0;
+        VolumeId volume = 0;
+        std::vector<Note> notes;
     };
     struct Part {
         HostId home = no_host;
@@ -183,6 +205,7 @@ class FlushRequester {
     };
     struct Flush {
         RequestId request_id = 0;
+        SessionId session = 0;
         VolumeId volume = 0;
         WaiterToken waiter = 0;
         HostSet unanswered = 0;
@@ -190,12 +213,15 @@ class FlushRequester {
         std::vector<Part> parts;
     };
 
-    Known& known_of(VolumeId volume, HostId home);
+    Verifier known(VolumeId volume, HostId home) const;
+    Session* find_session(SessionId session);
+    static Note& note_of(Session& session, HostId home);
     void send(const Flush& flush, const Part& part, FlushActions& actions) const;
 
     HostId self_;
     RequestId last_request_id_ = 0;
     std::vector<Known> known_;
+    std::vector<Session> sessions_;
     std::vector<Flush> flushes_;
 };
 

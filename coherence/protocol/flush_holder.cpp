@@ -48,42 +48,70 @@ void FlushHolder::on_peer_up(HostId host) {
     std::erase_if(asks_, [&](const Ask& ask) { return ask.home == host; });
 }
 
-FlushRequester::Known& FlushRequester::known_of(VolumeId volume, HostId home) {
+void FlushRequester::open(SessionId session, VolumeId volume) {
+    TARN_ASSERT(find_session(session) == nullptr);
+    sessions_.push_back({.id = session, .volume = volume, .notes = {}});
+}
+
+void FlushRequester::close(SessionId session) {
+    std::erase_if(sessions_, [&](const Session& each) { return each.id == session; });
+}
+
+FlushRequester::Session* FlushRequester::find_session(SessionId session) {
+    const auto found = std::ranges::find(sessions_, session, &Session::id);
+    return found == sessions_.end() ? nullptr : &*found;
+}
+
+FlushRequester::Note& FlushRequester::note_of(Session& session, HostId home) {
+    const auto found = std::ranges::find(session.notes, home, &Note::home);
+    return found != session.notes.end() ? *found : session.notes.emplace_back(Note{.home = home});
+}
+
+Verifier FlushRequester::known(VolumeId volume, HostId home) const {
     const auto found =
-        std::ranges::find_if(known_, [&](const Known& known) { return known.volume == volume && known.home == home; });
-    if (found != known_.end()) return *found;
-    known_.push_back({.volume = volume, .home = home});
-    return known_.back();
+        std::ranges::find_if(known_, [&](const Known& each) { return each.volume == volume && each.home == home; });
+    return found == known_.end() ? 0 : found->verifier;
 }
 
 bool FlushRequester::knows(VolumeId volume, HostId home) const {
-    return std::ranges::any_of(
-        known_, [&](const Known& known) { return known.volume == volume && known.home == home && known.current != 0; });
+    return known(volume, home) != 0;
 }
 
 void FlushRequester::heard(VolumeId volume, HostId home, Verifier verifier) {
-    known_of(volume, home).current = verifier;
+    const auto found =
+        std::ranges::find_if(known_, [&](const Known& each) { return each.volume == volume && each.home == home; });
+    if (found != known_.end())
+        found->verifier = verifier;
+    else
+        known_.push_back({.volume = volume, .home = home, .verifier = verifier});
 }
 
-Verifier FlushRequester::wrote(VolumeId volume, HostId home) {
-    Known& known = known_of(volume, home);
-    ++known.writes;
-    if (known.noted == 0) known.noted = known.current;
-    known.mixed |= known.noted != known.current;
-    return known.current;
+Verifier FlushRequester::wrote(SessionId id, HostId home) {
+    Session* const session = find_session(id);
+    TARN_ASSERT(session != nullptr);
+    const Verifier present = known(session->volume, home);
+    Note& note = note_of(*session, home);
+    ++note.writes;
+    if (note.noted == 0) note.noted = present;
+    note.mixed |= note.noted != present;
+    return present;
 }
 
-void FlushRequester::start(VolumeId volume, HostSet homes, WaiterToken waiter, FlushActions& actions) {
+void FlushRequester::start(SessionId id, HostSet homes, WaiterToken waiter, FlushActions& actions) {
+    Session* const session = find_session(id);
+    TARN_ASSERT(session != nullptr);
     Flush flush;
     flush.request_id = ++last_request_id_;
-    flush.volume = volume;
+    flush.session = id;
+    flush.volume = session->volume;
     flush.waiter = waiter;
     flush.unanswered = homes;
     for_each_host(homes, [&](HostId home) {
-        const Known& known = known_of(volume, home);
+        const Note& note = note_of(*session, home);
         // Writes under two verifiers: at least one of them is not the present one.
-        flush.lost |= known.mixed;
-        flush.parts.push_back({.home = home, .noted = known.noted, .known = known.current, .writes = known.writes});
+        flush.lost |= note.mixed;
+        flush.parts.push_back(
+            {.home = home, .noted = note.noted, .known = known(session->volume, home), .writes = note.writes});
         send(flush, flush.parts.back(), actions);
     });
     flushes_.push_back(std::move(flush));
@@ -106,12 +134,13 @@ void FlushRequester::on_message(const Message& message, FlushActions& actions) {
     if (flush == flushes_.end() || !contains(flush->unanswered, message.from)) return;
     flush->unanswered &= ~set_of(message.from);
     flush->lost |= message.has(flag_lost);
-    if (!message.has(flag_lost)) {
+    Session* const session = find_session(flush->session);
+    if (!message.has(flag_lost) && session != nullptr) {
         const auto part = std::ranges::find(flush->parts, message.from, &Part::home);
-        Known& known = known_of(flush->volume, message.from);
+        Note& note = note_of(*session, message.from);
         // Later writes are noted for the next flush; they were made under the verifier that has just been confirmed,
         // or under one that wrote() will find mixed.
-        if (known.writes == part->writes && !known.mixed) known.noted = 0;
+        if (note.writes == part->writes && !note.mixed) note.noted = 0;
     }
     if (flush->unanswered != 0) return;
     FlushAction& action = actions.emplace_back();
@@ -122,19 +151,23 @@ void FlushRequester::on_message(const Message& message, FlushActions& actions) {
     flushes_.erase(flush);
 }
 
-void FlushRequester::reset(VolumeId volume) {
-    for (Known& known : known_) {
-        if (known.volume != volume) continue;
-        known.noted = 0;
-        known.mixed = false;
-    }
-}
-
 void FlushRequester::on_peer_up(HostId host, FlushActions& actions) {
     for (const Flush& flush : flushes_) {
         if (!contains(flush.unanswered, host)) continue;
         send(flush, *std::ranges::find(flush.parts, host, &Part::home), actions);
     }
+}
+
+void FlushRequester::give_up_on(HostId host, FlushActions& actions) {
+    std::erase_if(flushes_, [&](const Flush& flush) {
+        if (!contains(flush.unanswered, host)) return false;
+        FlushAction& action = actions.emplace_back();
+        action.kind = FlushAction::Kind::complete;
+        action.volume = flush.volume;
+        action.waiter = flush.waiter;
+        action.lost = true;
+        return true;
+    });
 }
 
 }  // namespace tarn::protocol

@@ -67,6 +67,7 @@ void Holder::on(const Event& event, Actions& actions) {
         case Event::Kind::message: on_message(event, actions); break;
         case Event::Kind::peer_up: on_peer_up(event, actions); break;
         case Event::Kind::recovered:
+        case Event::Kind::host_forgotten:
         case Event::Kind::loss_recorded: TARN_ASSERT(false); break;
     }
 }
@@ -151,7 +152,7 @@ void Holder::on_served(PageId page, Holding& holding, Actions& actions) {
     if (holding.blank) {
         // The page is whole now, and everyone else who waited for this grant may have it.
         holding.blank = false;
-        actions.set_access(page, holding.frame, holding.ownership);
+        actions.set_access(page, holding.frame, holding.ownership, holding.lost);
         wake_waiters(page, holding, actions);
     }
     if (holding.unserved_count == 0) send_done(page, holding, actions);
@@ -182,12 +183,15 @@ void Holder::on_grant(const Event& event, Holding& holding, Actions& actions) {
     const Message& message = event.message;
     Awaited& awaited = holding.awaited;
     if (!hear(holding, message)) return;
+    if (message.tenure == 0 || message.has(flag_exclusive) != (awaited.want != Want::shared))
+        return actions.refuse_peer(event.page, message.from, "grant: of something else than was asked for");
     // Home's bytes are not an acknowledgement: the Holder on home's host may be a reader that has yet to answer.
     if (message.has_bytes()) take_bytes(event, holding, actions);
     awaited.granted = message.tenure;
     awaited.grants_exclusive = message.has(flag_exclusive);
     awaited.needs_bytes = message.has_bytes() || message.host != no_host;
     awaited.ackers = message.hosts;
+    awaited.lost = message.sequence;
     // Home believes that our own copy is current. If it is not there, home must find out.
     const bool lacks_base = !awaited.needs_bytes && awaited.want != Want::exclusive_no_read &&
                             (holding.frame == no_frame || holding.tenure + 1 != message.tenure);
@@ -252,13 +256,14 @@ void Holder::complete(PageId page, Holding& holding, Actions& actions) {
     holding.ownership = awaited.grants_exclusive ? Ownership::exclusive : Ownership::shared;
     holding.tenure = awaited.granted;
     holding.sequence = 0;
+    holding.lost = awaited.lost;
     holding.unconfirmed = false;
     holding.done_due = true;
     holding.done_id = awaited.request_id;
     // An owner's bytes are newer than what it kept, and will be kept or sent home in turn. A reader's may be dropped
     // while what it kept is still on its way home.
     if (awaited.grants_exclusive) forget_kept(page, holding, actions);
-    if (!holding.blank) actions.set_access(page, holding.frame, holding.ownership);
+    if (!holding.blank) actions.set_access(page, holding.frame, holding.ownership, holding.lost);
     wake_waiters(page, holding, actions);
     if (holding.unserved_count == 0) send_done(page, holding, actions);
 }
@@ -272,6 +277,7 @@ void Holder::wake_waiters(PageId page, Holding& holding, Actions& actions) {
         wake.waiter = waiter.token;
         wake.frame = holding.frame;
         wake.ownership = holding.ownership;
+        wake.lost = holding.lost;
         ++holding.unserved_count;
         return true;
     });
@@ -305,7 +311,10 @@ void Holder::advance(PageId page, Holding& holding, Actions& actions) {
                 serve_quiet(page, holding, holding.evict_dirty, actions);
             } else {
                 holding.quiescing = true;
-                actions.about_frame(Action::Kind::quiesce, page, holding.frame);
+                Action& quiesce = actions.add(Action::Kind::quiesce, page);
+                quiesce.frame = holding.frame;
+                quiesce.urged =
+                    holding.ownership == Ownership::exclusive && !holding.report_due && has_applicable_order(holding);
             }
         }
     }

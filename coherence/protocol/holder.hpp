@@ -24,6 +24,8 @@
 
 namespace tarn::protocol {
 
+class Digest;
+
 class Holder {
   public:
     // ranges must outlive the Holder; it is read once per new record.
@@ -41,6 +43,10 @@ class Holder {
     void for_each(Visitor&& visit) const {
         holdings_.for_each(visit);
     }
+
+    // digest.cpp
+    void digest(PageId page, Digest& digest) const;
+    RequestId last_request_id() const { return last_request_id_; }
 
   private:
     // holder.cpp
@@ -71,6 +77,7 @@ class Holder {
     void on_quiesced(const Event& event, Holding& holding, Actions& actions);
     bool serve_without_frame(PageId page, Holding& holding, Actions& actions);
     bool wants_quiet(const Holding& holding) const;
+    bool has_applicable_order(const Holding& holding) const;
     void serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions& actions);
     void serve_move(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions);
     void serve_drop(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions);
@@ -99,6 +106,9 @@ class Holder {
     void home_restarted(PageId page, Holding& holding, Incarnation incarnation, Actions& actions);
     void send_hello(PageId page, const Holding& holding, Actions& actions) const;
     void raise_floor(Holding& holding, Tenure floor);
+
+    // Each host has one request for a page at a time; a few more may be of orders that a resolve has undone.
+    static constexpr size_t successors_max = 4 * hosts_max;
 
     HostId self_;
     const RangeMap* ranges_;

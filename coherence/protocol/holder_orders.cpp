@@ -27,6 +27,9 @@ void Holder::on_successor(const Event& event, Actions& actions) {
         return;
     }
     if (message.tenure < holding->floor) return;
+    size_t waiting = 0;
+    successors_.for_each(holding->successors, [&](const Successor&) { ++waiting; });
+    if (waiting >= successors_max) return actions.refuse_peer(event.page, message.from, "orders: too many of one page");
     successors_.add(holding->successors, order);
     advance(event.page, *holding, actions);
 }
@@ -72,12 +75,15 @@ bool Holder::serve_without_frame(PageId page, Holding& holding, Actions& actions
     }) > 0;
 }
 
-bool Holder::wants_quiet(const Holding& holding) const {
-    if (holding.report_due) return true;
+bool Holder::has_applicable_order(const Holding& holding) const {
     bool applicable = false;
     successors_.for_each(holding.successors,
                          [&](const Successor& order) { applicable |= is_applicable(holding, order); });
-    if (applicable) return true;
+    return applicable;
+}
+
+bool Holder::wants_quiet(const Holding& holding) const {
+    if (holding.report_due || has_applicable_order(holding)) return true;
     if (holding.frame == no_frame) return !holding.write_waiters.empty();
     if (holding.evicting || holding.unconfirmed || holding.writing_back) return false;
     return holding.evict_wanted || !holding.write_waiters.empty();
@@ -117,7 +123,7 @@ void Holder::serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions
             start_write_back(page, holding, dirty, actions);
         if (std::exchange(holding.evict_wanted, false)) start_eviction(page, holding, dirty, actions);
     }
-    if (!holding.evicting) actions.set_access(page, holding.frame, holding.ownership);
+    if (!holding.evicting) actions.set_access(page, holding.frame, holding.ownership, holding.lost);
 }
 
 void Holder::answer_requester(PageId page, const Holding& holding, const Successor& order, FrameId bytes,
@@ -221,6 +227,7 @@ void Holder::repeat_write_back(Holding& holding) {
 }
 
 void Holder::start_eviction(PageId page, Holding& holding, DirtyMask dirty, Actions& actions) {
+    const bool with_bytes = std::exchange(holding.evict_with_bytes, false) || dirty != 0;
     // It is wanted again, or on its way home anyway.
     if (!holding.waiters.empty() || holding.awaited.request_id != 0 || !holding.successors.empty() ||
         holding.writing_back || holding.unconfirmed)
@@ -233,8 +240,8 @@ void Holder::start_eviction(PageId page, Holding& holding, DirtyMask dirty, Acti
     message.request_id = holding.evict_id;
     message.sequence = ++holding.sequence;
     message.dirty = dirty;
-    if (dirty != 0) message.flags |= flag_payload;
-    actions.send(holding.home, message, dirty != 0 ? holding.frame : no_frame);
+    if (with_bytes) message.flags |= flag_payload;
+    actions.send(holding.home, message, with_bytes ? holding.frame : no_frame);
 }
 
 void Holder::on_eviction_answer(const Event& event, Holding& holding, Actions& actions) {
@@ -242,7 +249,8 @@ void Holder::on_eviction_answer(const Event& event, Holding& holding, Actions& a
     if (event.message.kind == MessageKind::evicted) return let_go(event.page, holding, actions);
     holding.evicting = false;
     holding.unconfirmed = false;
-    actions.set_access(event.page, holding.frame, holding.ownership);
+    holding.evict_wanted = holding.evict_with_bytes = event.message.has(flag_bytes);
+    actions.set_access(event.page, holding.frame, holding.ownership, holding.lost);
 }
 
 void Holder::start_write_back(PageId page, Holding& holding, DirtyMask dirty, Actions& actions) {

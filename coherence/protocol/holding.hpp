@@ -34,6 +34,7 @@ struct Awaited {
 
     Tenure granted = 0;  // 0: not yet
     bool grants_exclusive = false;
+    uint32_t lost = 0;
     bool needs_bytes = false;
     HostSet ackers = 0;
 
@@ -55,16 +56,18 @@ struct Holding {
     Ownership ownership = Ownership::none;
     FrameId frame = no_frame;
     Tenure tenure = 0;
-    uint32_t sequence = 0;        // of the last write-back of this tenure
-    bool blank = false;           // Exclusive without bytes: the first woken operation writes the whole page
-    bool unconfirmed = false;     // the home has restarted, or the link to it: not evicted, not written back until it
-                                  // has said so
-    bool evict_wanted = false;    // evict as soon as the frame is quiet
-    bool evicting = false;        // the eviction is sent: not served until its answer
-    DirtyMask evict_dirty = 0;    // the dirty mask of then
-    RequestId evict_id = 0;       // of the eviction, while evicting
-    bool quiescing = false;       // the executor was asked to bring the frame to rest
-    uint32_t unserved_count = 0;  // woken operations that did not have their access yet
+    uint32_t sequence = 0;          // of the last write-back of this tenure
+    uint32_t lost = 0;              // the loss generation in which it last lost writes
+    bool blank = false;             // Exclusive without bytes: the first woken operation writes the whole page
+    bool unconfirmed = false;       // the home has restarted, or the link to it: not evicted, not written back until it
+                                    // has said so
+    bool evict_wanted = false;      // evict as soon as the frame is quiet
+    bool evict_with_bytes = false;  // home asked for them
+    bool evicting = false;          // the eviction is sent: not served until its answer
+    DirtyMask evict_dirty = 0;      // the dirty mask of then
+    RequestId evict_id = 0;         // of the eviction, while evicting
+    bool quiescing = false;         // the executor was asked to bring the frame to rest
+    uint32_t unserved_count = 0;    // woken operations that did not have their access yet
 
     // What this host waits for. `spare` is a free frame for the next request of those who wait.
     Awaited awaited;

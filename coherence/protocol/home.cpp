@@ -14,6 +14,7 @@ void Home::reserve() {
     // One event makes at most one claim and one request. Each request becomes one order, which expects at most one
     // copy, and the end of a resolve may order all of them at once.
     claims_.reserve(2);
+    losses_.reserve(1);
     requests_.reserve(2);
     copies_.reserve(requests_.used() + 2);
 }
@@ -22,6 +23,7 @@ void Home::on(const Event& event, Actions& actions) {
     switch (event.kind) {
         case Event::Kind::message: on_message(event, actions); break;
         case Event::Kind::peer_up: on_peer_up(event, actions); break;
+        case Event::Kind::host_forgotten: on_host_forgotten(event.host, actions); break;
         case Event::Kind::recovered: on_recovered(actions); break;
         case Event::Kind::loss_recorded: on_loss_recorded(event, actions); break;
         case Event::Kind::acquire:
@@ -91,6 +93,14 @@ Message Home::to_holder(MessageKind kind, PageId page, const Request& request) c
     message.frame = request.frame;
     message.shard = request.shard;
     return message;
+}
+
+Message Home::grant_of(PageId page, const Request& request) const {
+    Message grant = to_holder(MessageKind::grant, page, request);
+    grant.host = request.source;
+    grant.hosts = request.ackers;
+    if (const uint32_t* loss = losses_.find(page)) grant.sequence = *loss;
+    return grant;
 }
 
 template <class Predicate>
@@ -165,9 +175,7 @@ void Home::order_shared(PageId page, Claim& claim, Request& request, Actions& ac
     request.tenure = claim.tenure;
     claim.readers |= set_of(request.requester);
 
-    Message grant = to_holder(MessageKind::grant, page, request);
-    grant.host = request.source;
-    grant.hosts = request.ackers;
+    Message grant = grant_of(page, request);
     if (request.source == no_host) {
         Action& action = actions.add(Action::Kind::send_home_bytes, page);
         action.to = request.requester;
@@ -193,10 +201,8 @@ void Home::order_exclusive(PageId page, Claim& claim, Request& request, Actions&
     request.keeper = claim.owner != no_host ? claim.owner : anchor;
     request.source = wants_bytes ? request.keeper : no_host;
 
-    Message grant = to_holder(MessageKind::grant, page, request);
+    Message grant = grant_of(page, request);
     grant.flags |= flag_exclusive;
-    grant.host = request.source;
-    grant.hosts = request.ackers;
     if (wants_bytes && request.source == no_host) {
         Action& action = actions.add(Action::Kind::send_home_bytes, page);
         action.to = request.requester;
@@ -253,10 +259,28 @@ bool Home::may_evict(const Claim& claim, const Message& message) const {
     return !only_it_has || message.has_bytes();
 }
 
+void Home::take_evicted_bytes(Claim& claim, const Event& event, Actions& actions) {
+    const Message& message = event.message;
+    if (!message.has_bytes()) return;
+    const bool is_new = message.dirty != 0 || claim.applied < last_before(claim.tenure);
+    if (is_new) {
+        apply(message.page, claim, {message.tenure, message.sequence}, event, actions);
+    } else if (event.wants_copy) {
+        Action& action = actions.add(Action::Kind::keep_copy, message.page);
+        action.frame = event.frame;
+        action.borrowed = event.borrowed;
+    } else {
+        discard_payload(event, actions);
+    }
+}
+
 void Home::on_evict(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Claim* claim = claims_.find(message.page);
     if (recovering_) return discard_payload(event, actions);  // its hello comes, and will say what it has
+    if (claim != nullptr && message.dirty != 0 && message.tenure == claim->tenure && claim->owner == no_host &&
+        contains(claim->readers, message.from) && claim->anchor != no_host && claim->anchor != message.from)
+        return refuse(event, actions, "evict: a reader cannot have written");
     Message answer = to_holder(MessageKind::refused, message.page, claim ? claim->tenure : 0);
     answer.request_id = message.request_id;
     // It evicts only what it was served with.
@@ -270,10 +294,13 @@ void Home::on_evict(const Event& event, Actions& actions) {
         if (claim != nullptr) settle(message.page, *claim, actions);
         return;
     }
-    if (message.has_bytes())
-        apply(message.page, *claim, {message.tenure, message.sequence}, event, actions);
-    else
-        discard_payload(event, actions);
+    const bool is_last_copy = claim->holders() == set_of(message.from) && claim->queue.empty();
+    if (event.wants_copy && is_last_copy && !message.has_bytes()) {
+        answer.flags |= flag_bytes;
+        actions.send(message.from, answer);
+        return settle(message.page, *claim, actions);
+    }
+    take_evicted_bytes(*claim, event, actions);
     if (claim->owner == message.from) claim->owner = no_host;
     if (claim->anchor == message.from) claim->anchor = no_host;
     claim->readers &= ~set_of(message.from);

@@ -23,6 +23,8 @@
 
 namespace tarn::protocol {
 
+class Digest;
+
 class Home {
   public:
     // A home starts without its arena, and serves only after the event `recovered`. Its incarnation is durable and
@@ -38,11 +40,25 @@ class Home {
     size_t open_order_count() const { return requests_.used(); }
     size_t home_copy_count() const { return copies_.used(); }
     bool recovering() const { return recovering_; }
+    // visit(const Request&), in the order of their tenures.
+    template <class Visitor>
+    void for_each_order(const Claim& claim, Visitor&& visit) const {
+        requests_.for_each(claim.orders, visit);
+    }
+    // visit(const HomeCopy&), the same.
+    template <class Visitor>
+    void for_each_copy(const Claim& claim, Visitor&& visit) const {
+        copies_.for_each(claim.copies, visit);
+    }
     // visit(PageId, const Claim&)
     template <class Visitor>
     void for_each(Visitor&& visit) const {
         claims_.for_each(visit);
     }
+
+    // digest.cpp; retired: above every tenure of a page without a claim.
+    void digest(PageId page, Digest& digest) const;
+    Tenure retired() const { return retired_; }
 
   private:
     // home.cpp
@@ -55,10 +71,12 @@ class Home {
     void on_done(const Event& event, Actions& actions);
     void on_evict(const Event& event, Actions& actions);
     bool may_evict(const Claim& claim, const Message& message) const;
+    void take_evicted_bytes(Claim& claim, const Event& event, Actions& actions);
     template <class Predicate>
     void close_orders(PageId page, Claim& claim, Actions& actions, Predicate&& closes);
     Message to_holder(MessageKind kind, PageId page, Tenure tenure) const;
     Message to_holder(MessageKind kind, PageId page, const Request& request) const;
+    Message grant_of(PageId page, const Request& request) const;
     Claim& claim_of(PageId page);
     void settle(PageId page, Claim& claim, Actions& actions);
     void check(const Claim& claim) const;
@@ -70,10 +88,13 @@ class Home {
     bool apply(PageId page, Claim& claim, Position position, const Event& event, Actions& actions);
     void retire_copies(PageId page, Claim& claim, Actions& actions);
     void free_kept(PageId page, Claim& claim, HostId keeper, Tenure tenure, Actions& actions);
+    bool may_have_newer(const Claim& claim, HostId host) const;
+    static void refuse(const Event& event, Actions& actions, const char* reason);
     static void discard_payload(const Event& event, Actions& actions);
 
     // home_recovery.cpp
     void on_peer_up(const Event& event, Actions& actions);
+    void on_host_forgotten(HostId host, Actions& actions);
     void on_hello(const Event& event, Actions& actions);
     void on_recovered(Actions& actions);
     void on_report(const Event& event, Actions& actions);
@@ -95,7 +116,8 @@ class Home {
     PageTable<Claim> claims_;
     NodePool<Request> requests_;
     NodePool<HomeCopy> copies_;
-    std::vector<PageId> pages_;  // scratch of the walks of recovery
+    PageTable<uint32_t> losses_;  // the loss generation of each page that ever lost writes
+    std::vector<PageId> pages_;   // scratch of the walks of recovery
 };
 
 }  // namespace tarn::protocol

@@ -13,6 +13,17 @@ void Home::discard_payload(const Event& event, Actions& actions) {
         actions.about_frame(Action::Kind::release_frame, event.page, event.frame);
 }
 
+void Home::refuse(const Event& event, Actions& actions, const char* reason) {
+    discard_payload(event, actions);
+    actions.refuse_peer(event.page, event.message.from, reason);
+}
+
+// Only these have, or had on their way home, bytes that home lacks. Whoever else offers some is late, or lies.
+bool Home::may_have_newer(const Claim& claim, HostId host) const {
+    return claim.owner == host || claim.anchor == host || (claim.resolving && contains(claim.recalled, host)) ||
+           contains(hosts_of_orders(claim) | hosts_of_copies(claim), host);
+}
+
 void Home::expect_copy(PageId page, Claim& claim, Tenure tenure, HostId host, Actions& actions) {
     copies_.add(claim.copies, {.tenure = tenure, .host = host});
     actions.about_copy(Action::Kind::copy_expected, page, tenure);
@@ -40,10 +51,15 @@ void Home::on_home_copy(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Claim* claim = claims_.find(message.page);
     if (claim == nullptr || recovering_) return discard_payload(event, actions);
+    if (message.tenure > claim->tenure) return refuse(event, actions, "home_copy: of no order");
     HomeCopy* own = copies_.find(claim->copies, [&](HomeCopy& copy) { return copy.tenure == message.tenure; });
-    if (message.has_bytes())
+    if (own != nullptr && own->host != message.from) return refuse(event, actions, "home_copy: asked of another host");
+    // Without an order that counts it, newer bytes stand for it already.
+    if (own == nullptr)
+        discard_payload(event, actions);
+    else if (message.has_bytes())
         apply(message.page, *claim, last_before(message.tenure), event, actions);
-    else if (own != nullptr)
+    else
         own->clean = true;
     retire_copies(message.page, *claim, actions);
     settle(message.page, *claim, actions);
@@ -54,7 +70,14 @@ void Home::on_write_back(const Event& event, Actions& actions) {
     Claim* claim = claims_.find(message.page);
     if (recovering_) return discard_payload(event, actions);
     if (claim != nullptr) {
-        apply(message.page, *claim, {message.tenure, message.sequence}, event, actions);
+        const Position position{message.tenure, message.sequence};
+        if (message.tenure > claim->tenure) return refuse(event, actions, "write_back: of no tenure");
+        if (contains(claim->readers, message.from) && claim->home_has_bytes())
+            discard_payload(event, actions);  // it was the anchor, and the answer to its last one was lost
+        else if (position > claim->applied && !may_have_newer(*claim, message.from))
+            return refuse(event, actions, "write_back: of a page of another host");
+        else
+            apply(message.page, *claim, position, event, actions);
         retire_copies(message.page, *claim, actions);
         settle(message.page, *claim, actions);
     } else {

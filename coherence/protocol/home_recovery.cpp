@@ -50,6 +50,7 @@ void Home::send_recall(PageId page, const Claim& claim, HostId host, Actions& ac
 void Home::on_report(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Claim* claim = claims_.find(message.page);
+    if (claim != nullptr && message.tenure > claim->tenure) return refuse(event, actions, "report: of no recall");
     if (claim == nullptr || !claim->resolving || message.tenure != claim->tenure ||
         !contains(claim->missing, message.from))
         return discard_payload(event, actions);
@@ -103,6 +104,10 @@ void Home::record_loss(PageId page, Claim& claim, Actions& actions) {
 }
 
 void Home::on_loss_recorded(const Event& event, Actions& actions) {
+    uint32_t* loss = losses_.find(event.page);
+    if (loss == nullptr && event.loss_generation != 0) loss = &losses_.insert(event.page);
+    if (loss != nullptr) *loss = event.loss_generation;
+    if (event.loss_generation == 0 && loss != nullptr) losses_.erase(event.page);
     Claim* claim = claims_.find(event.page);
     if (claim == nullptr) return;
     claim->loss_pending = false;
@@ -155,6 +160,16 @@ void Home::on_peer_up(const Event& event, Actions& actions) {
         } else if (contains(hosts_of_orders(claim) | hosts_of_copies(claim), host)) {
             start_resolve(page, claim, claim.holders(), actions);
         }
+        settle(page, claim, actions);
+    }
+}
+
+void Home::on_host_forgotten(HostId host, Actions& actions) {
+    pages_.clear();
+    claims_.for_each([&](PageId page, const Claim&) { pages_.push_back(page); });
+    for (const PageId page : pages_) {
+        Claim& claim = *claims_.find(page);
+        forget_host(page, claim, host, actions);
         settle(page, claim, actions);
     }
 }

@@ -53,10 +53,19 @@ bool is_about_flush(MessageKind kind) noexcept {
 
 namespace {
 
+bool is_request(MessageKind kind) {
+    return kind == MessageKind::get_shared || kind == MessageKind::get_exclusive ||
+           kind == MessageKind::get_exclusive_no_read;
+}
+
 // An order names the host it is for, and that host waits with a request id.
 bool names_requester(MessageKind kind) {
     return kind == MessageKind::move || kind == MessageKind::move_shared || kind == MessageKind::copy ||
            kind == MessageKind::drop;
+}
+
+bool is_numbered(MessageKind kind) {
+    return kind == MessageKind::evict || kind == MessageKind::write_back;
 }
 
 bool always_has_bytes(MessageKind kind) {
@@ -77,6 +86,14 @@ Result<> validate(const Message& message) {
     if (message.host >= hosts_max && message.host != no_host) return fail(Errc::protocol, 0, "message.host");
     if (names_requester(message.kind) && (message.host == no_host || message.request_id == 0))
         return fail(Errc::protocol, 0, "message.requester");
+    if (is_request(message.kind) && message.request_id == 0) return fail(Errc::protocol, 0, "message.request_id");
+    // Some tenure must follow each of them.
+    if (message.tenure >= tenure_end) return fail(Errc::protocol, 0, "message.tenure");
+    // The last of a tenure stands for what its owner hands on.
+    if (is_numbered(message.kind) && message.sequence == last_sequence)
+        return fail(Errc::protocol, 0, "message.sequence");
+    if (message.kind == MessageKind::report && message.has_bytes() && message.hosts >= message.tenure)
+        return fail(Errc::protocol, 0, "message.hosts: a position after the recall");
     // The all-ones page id marks an empty slot of our tables.
     if (message.page.value == ~uint64_t{0}) return fail(Errc::protocol, 0, "message.page");
     if (message.kind == MessageKind::grant && message.hosts >> hosts_max != 0)

@@ -31,7 +31,8 @@ enum class MessageKind : uint8_t {
     get_exclusive,
     get_exclusive_no_read,  // the whole page will be written: no bytes are wanted
     done,                   // tenure, request_id: the order is complete and its operations were served
-    evict,                  // tenure, sequence, request_id (of this eviction); payload if dirty
+    evict,                  // tenure, sequence, request_id (of this eviction); payload if dirty, or asked for;
+                            // hosts: how long ago the page was used, in access epochs (of the executor)
     home_copy,              // tenure of the order that took the page (or its Exclusive) away; payload, or none if clean
     write_back,             // tenure, sequence; payload
     report,                 // answers recall: tenure; request_id awaited; hosts and sequence: position of the payload
@@ -41,13 +42,14 @@ enum class MessageKind : uint8_t {
     flush_answer,           // request_id of the ask
 
     // Home to a host.
-    grant = 32,    // tenure; request_id; hosts: who will acknowledge; host: who sends the bytes; payload if home does
+    grant = 32,    // tenure; request_id; hosts: who will acknowledge; host: who sends the bytes; payload if home does;
+                   // sequence: the loss generation in which the page last lost writes, 0: never
     move,          // tenure; host, request_id, frame: the requester
     move_shared,   // the same, but the owner stays a reader
     copy,          // the same, to the anchor, who stays what it is
     drop,          // the same, to a reader; flag_anchor: answer home too; flag_bytes: send the page as well
     evicted,       // request_id of the eviction
-    refused,       // request_id of the eviction: keep the page
+    refused,       // request_id of the eviction: keep the page; flag_bytes: evict it again, with its bytes
     free,          // tenure: bytes kept for orders up to this one are no longer needed
     recall,        // tenure; hosts, sequence: the position of home's own bytes
     confirm,       // tenure: the frame stays valid under this one

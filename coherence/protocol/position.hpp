@@ -26,6 +26,7 @@ constexpr Position last_before(Tenure tenure) {
 
 // A home without its arena begins anew above all tenures it ever gave: its incarnation is the home epoch.
 inline constexpr unsigned tenure_counter_bits = 40;
+inline constexpr Tenure tenure_end = ~Tenure{0} << tenure_counter_bits;  // the last home epoch is never reached
 constexpr Tenure first_tenure_of(uint32_t incarnation) {
     return Tenure{incarnation} << tenure_counter_bits;
 }

@@ -48,6 +48,7 @@ void Stripe::dispatch(const Event& event, Actions& actions) {
             holder_.on(event, actions);
             break;
         case Event::Kind::recovered:
+        case Event::Kind::host_forgotten:
         case Event::Kind::loss_recorded: home_.on(event, actions); break;
     }
 }

@@ -38,7 +38,8 @@ Registers::Choice Registers::pick(std::mt19937_64& random, bool for_reading) con
     const size_t index = random() % hot_pages_.size();
     const uint64_t page = hot ? hot_pages_[index] : random() % page_count_;
     const auto found = std::ranges::find(hot_pages_, page);
-    const bool in_sectors = found != hot_pages_.end() && static_cast<size_t>(found - hot_pages_.begin()) >= whole_count_;
+    const bool in_sectors =
+        found != hot_pages_.end() && static_cast<size_t>(found - hot_pages_.begin()) >= whole_count_;
     if (!in_sectors) return {{.offset_bytes = page * page_size, .size_bytes = page_size}};
     Choice sectors;
     for (uint64_t offset = 0; offset < page_size; offset += sector_size)
@@ -180,11 +181,8 @@ bool Clients::read(Client& client, const Registers::Choice& choice) {
                                 choice[i].offset_bytes + at, value);
             return false;
         }
-        recorder_.add(choice[i], {.is_write = false,
-                                  .value = value,
-                                  .invoked = invoked,
-                                  .ended = ended,
-                                  .client = client.id});
+        recorder_.add(choice[i],
+                      {.is_write = false, .value = value, .invoked = invoked, .ended = ended, .client = client.id});
     }
     return true;
 }

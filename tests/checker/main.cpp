@@ -3,11 +3,11 @@
 // Rounds: clients on every host read, write and flush for a while; one fault comes and goes; then everything is read
 // back and each register's history must be linearizable (C1), with no flushed write lost (D1). What the faults are in
 // this cluster is the business of a hook: a program that is called with a verb and a host's name.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <map>
 #include <random>
@@ -78,7 +78,8 @@ class Checker {
     size_t register_count() const { return values_.size(); }
     std::string fault_counts() const {
         std::string text;
-        for (const auto& [what, count] : fault_counts_) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, count);
+        for (const auto& [what, count] : fault_counts_)
+            text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, count);
         return text.empty() ? "none" : text;
     }
 
@@ -142,7 +143,8 @@ int main(int argc, char** argv) {
     app.add_option("--seed", seed, "of what clients do and what breaks; timing is not repeated");
     app.add_option("--hook", hook, "called as HOOK pause|resume|cut|heal|kill|start HOST")->required();
     app.add_option("--faults", allowed, "those to try")->delimiter(',')->capture_default_str();
-    app.add_option("HOST", host_arguments, "NAME=ENDPOINT[,ENDPOINT...]: NBD URIs and files; one client each")->required();
+    app.add_option("HOST", host_arguments, "NAME=ENDPOINT[,ENDPOINT...]: NBD URIs and files; one client each")
+        ->required();
     CLI11_PARSE(app, argc, argv);
 
     std::vector<HostUnderTest> hosts;

@@ -115,8 +115,8 @@ std::string describe(const Operation& operation) {
 
 }  // namespace
 
-std::vector<Value> survivors(Value initial, const std::vector<Operation>& operations,
-                             const std::vector<Flush>& flushes, const Loss& loss) {
+std::vector<Value> survivors(Value initial, const std::vector<Operation>& operations, const std::vector<Flush>& flushes,
+                             const Loss& loss) {
     // A write counts as covered if it ended before this: the latest invocation of a flush that ended before the loss.
     Nanoseconds covered_until = 0;
     for (const Flush& flush : flushes)

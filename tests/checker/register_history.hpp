@@ -38,8 +38,8 @@ struct Loss {
 
 // The values a loss may take the register back to: all but those that were overwritten by a write which a flush
 // covered that succeeded before the loss.
-std::vector<Value> survivors(Value initial, const std::vector<Operation>& operations,
-                             const std::vector<Flush>& flushes, const Loss& loss);
+std::vector<Value> survivors(Value initial, const std::vector<Operation>& operations, const std::vector<Flush>& flushes,
+                             const Loss& loss);
 
 // Nothing if the operations can be put into one order; else what cannot be. Reads that failed are left out.
 std::optional<std::string> explain_violation(Value initial, std::vector<Operation> operations,

@@ -1,4 +1,5 @@
 // Cluster: what must hold after each step, and when nothing moves any more.
+#include <algorithm>
 #include <cstdio>
 
 #include "tests/sim/cluster.hpp"
@@ -15,21 +16,89 @@ void Cluster::check_page(PageId page) {
         if (bound == host.memory.bound.end()) continue;
         const Frame& frame = host.memory.frames[bound->second];
         require(frame.used && frame.page == page, "a bound frame is not its page's");
+        check_frame(host, page, frame);
         owners += frame.access == Ownership::exclusive;
         readers += frame.access == Ownership::shared;
     }
     require(owners == 0 || (owners == 1 && readers == 0), "C1: more than one owner, or an owner and readers");
 
+    for (const SimHost& host : hosts_)
+        if (host.is_up) check_request(host, page);
+
     const SimHost& home = hosts_[ranges_.find(page).home];
     if (!home.is_up) return;
     if (const protocol::Claim* claim = home.stripe_of(page).home().find(page)) {
+        check_copies(home, page, *claim);
         Tenure& greatest = greatest_tenure_[page];
         require(claim->tenure >= greatest, "I3: a tenure decreases");
         greatest = claim->tenure;
     }
 }
 
+// Both are up, and each knows the other's present process.
+bool Cluster::has_met(const SimHost& host, const SimHost& peer) const {
+    if (!host.is_up || !peer.is_up) return false;
+    if (host.id == peer.id) return true;
+    const auto met = host.memory.met.find(peer.id);
+    const auto met_by = peer.memory.met.find(host.id);
+    return link_is_up_[host.id][peer.id] && met != host.memory.met.end() && met->second == peer.incarnation &&
+           met_by != peer.memory.met.end() && met_by->second == host.incarnation;
+}
+
+uint64_t Cluster::home_version_of(PageId page) const {
+    const SimHost& home = hosts_[ranges_.find(page).home];
+    const auto newer = home.memory.home_bytes.find(page);
+    return newer != home.memory.home_bytes.end() ? newer->second.content.version : stored_version_of(page);
+}
+
+// Bytes that are newer than home's are marked as dirty somewhere, but while they are on their way home.
+void Cluster::check_frame(const SimHost& host, PageId page, const Frame& frame) const {
+    const SimHost& home = hosts_[ranges_.find(page).home];
+    if ((frame.dirty | frame.writing) != 0 || !has_met(host, home) || !home.memory.recovered) return;
+    const protocol::Claim* claim = home.stripe_of(page).home().find(page);
+    const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
+    if (claim == nullptr || claim->resolving || !claim->copies.empty() || holding == nullptr || holding->unconfirmed)
+        return;
+    if (frame.content.version <= home_version_of(page)) return;
+    const HostId keeper = claim->owner != no_host ? claim->owner : claim->anchor;
+    if (keeper != no_host && !has_met(hosts_[keeper], home)) return;  // it is away: what it had may be lost
+    const auto is_dirty = [&](const Frame& each) {
+        return each.used && each.page == page && (each.dirty | each.writing) != 0 &&
+               each.content.version >= frame.content.version;
+    };
+    const bool somewhere = std::ranges::any_of(
+        hosts_, [&](const SimHost& each) { return std::ranges::any_of(each.memory.frames, is_dirty); });
+    require(somewhere, "D1: bytes that home lacks are dirty nowhere");
+}
+
+// What recovery stands on: a request that was granted is one of home's open orders until it is complete.
+void Cluster::check_request(const SimHost& host, PageId page) const {
+    const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
+    const SimHost& home = hosts_[ranges_.find(page).home];
+    if (holding == nullptr || holding->awaited.request_id == 0 || holding->awaited.granted == 0 ||
+        !has_met(host, home) || !home.memory.recovered)
+        return;
+    const protocol::Claim* claim = home.stripe_of(page).home().find(page);
+    bool is_open = false;
+    if (claim != nullptr)
+        home.stripe_of(page).home().for_each_order(*claim, [&](const protocol::Request& open) {
+            is_open |= open.requester == host.id && open.request_id == holding->awaited.request_id;
+        });
+    require(is_open, "I4: a granted request is not among home's open orders");
+}
+
+// Until home has them, bytes on their way home are also where they come from.
+void Cluster::check_copies(const SimHost& home, PageId page, const protocol::Claim& claim) const {
+    if (!home.memory.recovered || claim.resolving) return;
+    home.stripe_of(page).home().for_each_copy(claim, [&](const protocol::HomeCopy& copy) {
+        const SimHost& source = hosts_[copy.host];
+        if (!has_met(source, home) || copy.clean) return;
+        require(source.stripe_of(page).holder().find(page) != nullptr, "I4: bytes on their way home are kept nowhere");
+    });
+}
+
 void Cluster::describe() const {
+    for (const std::string& line : trace_lines_) std::puts(line.c_str());
     const auto hex = [](uint64_t value) { return static_cast<unsigned long long>(value); };
     for (const SimHost& host : hosts_) {
         std::printf("host %d %s, %u of %u frames\n", host.id, host.is_up ? "up" : "down", host.memory.used_frames,
@@ -39,7 +108,7 @@ void Cluster::describe() const {
                         static_cast<int>(client.operation.kind), client.operation.page.volume(),
                         hex(client.operation.page.number()));
         for (const PageId page : pages_) {
-            if (host.memory.stripes.empty()) continue;
+            if (!host.is_up) continue;
             if (const protocol::Holding* holding = host.stripe_of(page).holder().find(page))
                 std::printf(
                     "  holds %u.%llx: ownership %d tenure %llx frame %d kept %d (%llx) awaits %u granted %llx ackers "
@@ -65,6 +134,7 @@ void Cluster::describe() const {
 }
 
 void Cluster::check_end() const {
+    if (const std::string wrong = history_.check(); !wrong.empty()) throw Failure("C2: not linearizable: " + wrong);
     require(!clients_are_busy(), "C4: an operation never ended");
     for (const SimHost& host : hosts_) {
         require(host.is_up, "a host is down at the end");

@@ -6,13 +6,19 @@ namespace tarn::sim {
 
 namespace {
 
-constexpr uint64_t last_page_number = 8 * 16;  // beyond every page of the scenario
-
 protocol::WaiterToken token_of(uint32_t client, uint64_t operation) {
     return uint64_t{client} << 48 | operation;
 }
 
 }  // namespace
+
+protocol::SessionId Cluster::session_of(SimHost& host, Client& client, VolumeId volume) {
+    protocol::SessionId& session = client.sessions[volume];
+    if (session != 0) return session;
+    session = ++last_session_;
+    host.memory.flush_requester.open(session, volume);
+    return session;
+}
 
 void Cluster::start_operation(SimHost& host, uint32_t client_index) {
     Client& client = host.clients[client_index];
@@ -21,6 +27,7 @@ void Cluster::start_operation(SimHost& host, uint32_t client_index) {
     Operation& operation = client.operation;
     operation = {};
     operation.number = ++last_operation_;
+    operation.invoked = event_count_;
     operation.page = pages_[workload_.below(pages_.size())];
     const VolumeId volume = operation.page.volume();
     hear_own_home(host, volume);
@@ -29,9 +36,10 @@ void Cluster::start_operation(SimHost& host, uint32_t client_index) {
     protocol::for_each_host(homes, [&](HostId home) { knows_all &= host.memory.flush_requester.knows(volume, home); });
     if (workload_.chance(scenario_.flush_percent) && knows_all) {
         operation.kind = Operation::Kind::flush;
-        operation.cover = truth_.cover_of(volume);
+        operation.cover = truth_.cover_of(volume, session_of(host, client, volume));
         protocol::FlushActions actions;
-        host.memory.flush_requester.start(volume, homes, token_of(client_index, operation.number), actions);
+        host.memory.flush_requester.start(session_of(host, client, volume), homes,
+                                          token_of(client_index, operation.number), actions);
         return perform_flush(host, actions);
     }
     operation.kind = workload_.chance(scenario_.read_percent) ? Operation::Kind::read : Operation::Kind::write;
@@ -39,6 +47,7 @@ void Cluster::start_operation(SimHost& host, uint32_t client_index) {
     if (operation.kind == Operation::Kind::write && workload_.chance(scenario_.whole_write_percent)) {
         operation.kind = Operation::Kind::write_whole;
         operation.mask = all_sectors;
+        operation.zero = workload_.chance(scenario_.zero_percent);
     }
     access_or_wait(host, client_index);
 }
@@ -57,7 +66,10 @@ void Cluster::access_or_wait(SimHost& host, uint32_t client_index) {
         Frame& frame = memory.frames[bound->second];
         const bool grants = frame.access == Ownership::exclusive ||
                             (frame.access == Ownership::shared && operation.want() == Want::shared);
-        if (grants && !frame.busy) {
+        const bool is_preferred = operation.want() == Want::shared || !frame.urged || frame.preferred_writes > 0;
+        if (grants && !frame.busy && is_preferred) {
+            if (frame.urged) coverage_.reached(Sometimes::local_preference_used);
+            if (frame.urged && operation.want() != Want::shared) --frame.preferred_writes;
             ++frame.latches;
             task.frame = bound->second;
             return schedule(workload_.below(scenario_.latch_max + 1), task);
@@ -74,8 +86,11 @@ void Cluster::access_or_wait(SimHost& host, uint32_t client_index) {
         task.kind = Task::Kind::cancel;
         schedule(workload_.between(1, 100), task);
     }
-    step(host, Event::acquire_of(operation.page, operation.want(), token_of(client_index, operation.number),
-                                 memory.allocate()));
+    Event acquire = Event::acquire_of(operation.page, operation.want(), token_of(client_index, operation.number),
+                                      memory.allocate());
+    acquire.no_space =
+        operation.want() != Want::shared && ranges_.find(operation.page).home == host.id && store_is_full();
+    step(host, acquire);
 }
 
 void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
@@ -83,18 +98,29 @@ void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
     Frame& frame = host.memory.frames[frame_id];
     require(frame.used && frame.page == operation.page, "the frame of an operation was taken away");
     const HostId home = ranges_.find(operation.page).home;
+    finds_loss_ = false;
+    History::Operation seen{.invoked = operation.invoked, .answered = event_count_};
     if (operation.kind == Operation::Kind::read) {
         truth_.check_read(operation.page, frame.content);
+        require(!finds_loss_ || frame.lost != 0, "D4: a read goes back in time and was not told");
+        seen.found = frame.content.sectors;
+        history_.add(operation.page, seen);
         if (!is_secure(host, operation.page)) return;
         // After a crash the checks begin anew with what was found.
         return truth_.secure(operation.page,
-                             {host.id, host.incarnation, home, incarnation_of(home), verifier_of(operation.page)});
+                             {host.id, host.incarnation, home, incarnation_of(home), verifier_of(operation.page), 0});
     }
     hear_own_home(host, operation.page.volume());
-    const protocol::Verifier noted = host.memory.flush_requester.wrote(operation.page.volume(), home);
+    const protocol::SessionId session = session_of(host, host.clients[client_index], operation.page.volume());
+    const protocol::Verifier noted = host.memory.flush_requester.wrote(session, home);
     // The home that this host has met: a restart it does not know of yet may take the write.
     const Incarnation met = home == host.id ? host.incarnation : host.memory.met[home];
-    truth_.write(operation.page, frame.content, operation.mask, {host.id, host.incarnation, home, met, noted});
+    truth_.write(operation.page, frame.content, operation.mask, operation.zero,
+                 {host.id, host.incarnation, home, met, noted, session});
+    require(!finds_loss_ || frame.lost != 0, "D4: a write builds on what went back in time and was not told");
+    seen.written = operation.mask;
+    seen.value = frame.content.version;
+    history_.add(operation.page, seen);
     frame.dirty |= operation.mask;
 }
 
@@ -117,8 +143,15 @@ void Cluster::leave_latch(SimHost& host, const Task& task) {
     Frame& frame = host.memory.frames[task.frame];
     access(host, task.client, task.frame);
     --frame.latches;
-    if (frame.busy && frame.latches == 0) step(host, Event::quiesced_of(task.page, frame.dirty | frame.writing));
+    if (frame.latches == 0) become_quiet(host, task.page, frame);
     finish_operation(host, task.client);
+}
+
+void Cluster::become_quiet(SimHost& host, PageId page, Frame& frame) {
+    if (!frame.busy && !frame.urged) return;
+    frame.busy = true;
+    frame.urged = false;
+    step(host, Event::quiesced_of(page, frame.dirty | frame.writing));
 }
 
 void Cluster::serve(SimHost& host, const Task& task) {
@@ -133,6 +166,7 @@ void Cluster::serve(SimHost& host, const Task& task) {
 }
 
 void Cluster::finish_operation(SimHost& host, uint32_t client_index) {
+    ++operation_count_;
     host.clients[client_index].operation = {};
     schedule(workload_.between(1, 60), {.kind = Task::Kind::start_operation,
                                         .host = host.id,
@@ -160,7 +194,10 @@ void Cluster::complete_flush(SimHost& host, protocol::WaiterToken waiter, bool l
     Operation& operation = host.clients[client].operation;
     if (lost) {
         coverage_.reached(Sometimes::flush_failed);
-        host.memory.flush_requester.reset(operation.page.volume());
+        // The client gives up, and begins anew with what it finds.
+        protocol::SessionId& session = host.clients[client].sessions[operation.page.volume()];
+        host.memory.flush_requester.close(session);
+        session = 0;
     } else {
         truth_.flushed(operation.cover);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "coherence/protocol/admission.hpp"
 #include "tests/sim/failure.hpp"
 
 namespace tarn::sim {
@@ -10,8 +11,10 @@ namespace tarn::sim {
 namespace {
 
 constexpr uint64_t pages_per_range = 16;
+constexpr uint32_t view_epoch = 1;
 constexpr uint64_t events_max = 400'000;  // a run beyond this makes no progress
 constexpr unsigned crashes_max = 4;
+constexpr size_t trace_lines_max = 40;  // with the state of three hosts, a page
 
 std::vector<HostId> first_hosts(unsigned count) {
     std::vector<HostId> hosts;
@@ -21,9 +24,9 @@ std::vector<HostId> first_hosts(unsigned count) {
 
 }  // namespace
 
-Cluster::Cluster(uint64_t seed, bool with_faults, bool traces)
-    : scenario_(Scenario::draw(Random(seed).split(0), with_faults)),
-      traces_(traces),
+Cluster::Cluster(uint64_t seed, const Scenario& scenario, Tracing tracing)
+    : scenario_(scenario),
+      tracing_(tracing),
       network_(Random(seed).split(1)),
       workload_(Random(seed).split(2)),
       faults_(Random(seed).split(3)),
@@ -52,6 +55,12 @@ Cluster::Cluster(uint64_t seed, bool with_faults, bool traces)
 
 uint32_t Cluster::incarnation_of(HostId host) const {
     return hosts_[host].is_up ? hosts_[host].incarnation : 0;
+}
+
+uint64_t Cluster::stored_version_of(PageId page) const {
+    const SimHost& home = hosts_[ranges_.find(page).home];
+    const auto stored = home.store.find(page);
+    return stored == home.store.end() ? 0 : stored->second.content.version;
 }
 
 protocol::Verifier Cluster::verifier_of(PageId page) const {
@@ -95,15 +104,20 @@ bool Cluster::is_dead(const Task& task) const {
 void Cluster::trace(const Task& task) {
     trace_hash_ = mix64(trace_hash_ ^ now_ ^ static_cast<uint64_t>(task.kind) << 56 ^ uint64_t{task.host} << 48 ^
                         task.message.tenure << 8 ^ static_cast<uint64_t>(task.message.kind) ^ task.number << 20);
-    if (!traces_) return;
-    static constexpr const char* names[] = {"start",      "leave_latch", "serve",         "retry",         "cancel",
-                                            "message",    "home_read",   "store_flushed", "loss_recorded", "evict_hint",
-                                            "hello_done", "crash",       "restart",       "cut",           "link_up"};
-    std::printf("%8llu host %d %-13s", static_cast<unsigned long long>(now_), task.host,
-                names[static_cast<size_t>(task.kind)]);
+    if (tracing_ == Tracing::off) return;
+    static constexpr const char* names[] = {
+        "start",     "leave_latch",   "serve",         "retry",      "cancel",     "message",
+        "home_read", "store_flushed", "loss_recorded", "evict_hint", "hello_done", "preference_over",
+        "crash",     "restart",       "forget",        "cut",        "link_up"};
+    char line[256];
+    int size = std::snprintf(line, sizeof line, "%8llu host %d %-13s", static_cast<unsigned long long>(now_),
+                             task.host == no_host ? -1 : task.host, names[static_cast<size_t>(task.kind)]);
+    char* const rest = line + size;
+    const size_t room = sizeof line - static_cast<size_t>(size);
     if (task.kind == Task::Kind::message || task.kind == Task::Kind::home_read) {
         const protocol::Message& message = task.message;
-        std::printf(
+        size = std::snprintf(
+            rest, room,
             " %-12s from %d page %x.%llx tenure %llx request %u flags %02x host %d hosts %llx sequence %u%s%lld",
             protocol::to_string(message.kind), message.from, message.page.volume(),
             static_cast<unsigned long long>(message.page.number()), static_cast<unsigned long long>(message.tenure),
@@ -111,10 +125,20 @@ void Cluster::trace(const Task& task) {
             static_cast<unsigned long long>(message.hosts), message.sequence, task.has_content ? " version " : " -",
             static_cast<long long>(task.has_content ? task.content.version : 0));
     } else {
-        std::printf(" from %d client %u operation %llu frame %d", task.from == no_host ? -1 : task.from, task.client,
-                    static_cast<unsigned long long>(task.number), static_cast<int>(task.frame));
+        static constexpr const char* kinds[] = {"", "read", "write", "write whole", "flush"};
+        const Operation* operation = nullptr;
+        if (task.host != no_host && task.client < hosts_[task.host].clients.size())
+            operation = &hosts_[task.host].clients[task.client].operation;
+        size = std::snprintf(rest, room, " from %d client %u %s %llu frame %d", task.from == no_host ? -1 : task.from,
+                             task.client, operation ? kinds[static_cast<size_t>(operation->kind)] : "",
+                             static_cast<unsigned long long>(task.number), static_cast<int>(task.frame));
     }
-    std::printf("\n");
+    if (tracing_ == Tracing::all) {
+        std::puts(line);
+        return;
+    }
+    trace_lines_.emplace_back(line);
+    if (trace_lines_.size() > trace_lines_max) trace_lines_.pop_front();
 }
 
 void Cluster::run_task(Task& task) {
@@ -129,8 +153,8 @@ void Cluster::run_task(Task& task) {
         case Task::Kind::home_read: read_home_bytes(*host, task); break;
         case Task::Kind::store_flushed: finish_store_flush(*host, task); break;
         case Task::Kind::loss_recorded:
-            ++host->loss_generation[task.page.volume()];
-            step(*host, Event::about(Event::Kind::loss_recorded, task.page));
+            host->lost_pages[task.page] = ++host->loss_generation[task.page.volume()];
+            step(*host, Event::loss_recorded_of(task.page, host->lost_pages[task.page]));
             break;
         case Task::Kind::evict_hint:
             evict_something(*host);
@@ -139,20 +163,16 @@ void Cluster::run_task(Task& task) {
         case Task::Kind::hello_done:
             open_volumes(*host, hosts_[task.from]);
             host->memory.reported |= protocol::set_of(task.from);
-            if (!host->memory.recovered && std::popcount(host->memory.reported) + 1u == scenario_.host_count) {
-                host->memory.recovered = true;
-                for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
-                    Event event = Event::about(Event::Kind::recovered, PageId{});
-                    event.waiter = stripe;
-                    step(*host, event);
-                }
-                protocol::FlushActions actions;
-                host->memory.flush_home.on_recovered(actions);
-                perform_flush(*host, actions);
-                for (SimHost& peer : hosts_)
-                    if (peer.id != host->id && link_is_up_[host->id][peer.id]) open_volumes(peer, *host);
-            }
+            recover_if_all_reported(*host);
             break;
+        case Task::Kind::preference_over: {
+            Frame& frame = host->memory.frames[task.frame];
+            if (!frame.urged || frame.page != task.page) break;
+            coverage_.reached(Sometimes::local_preference_spent);
+            frame.urged = false;
+            frame.busy = true;
+            break;
+        }
         case Task::Kind::crash: {
             SimHost& victim = hosts_[faults_.below(hosts_.size())];
             if (victim.is_up && ++crash_count_ <= crashes_max) crash(victim);
@@ -161,6 +181,9 @@ void Cluster::run_task(Task& task) {
             break;
         }
         case Task::Kind::restart: boot(*host); break;
+        case Task::Kind::forget:
+            if (!host->is_up) forget(*host);
+            break;
         case Task::Kind::cut: {
             const auto a = static_cast<HostId>(faults_.below(hosts_.size()));
             const auto b = static_cast<HostId>(faults_.below(hosts_.size()));
@@ -176,6 +199,49 @@ void Cluster::run_task(Task& task) {
     }
 }
 
+void Cluster::recover_if_all_reported(SimHost& host) {
+    if (host.memory.recovered || std::popcount(host.memory.reported) + 1u != scenario_.host_count) return;
+    host.memory.recovered = true;
+    for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
+        host.memory.stripes[stripe].home().for_each([&](PageId, const protocol::Claim& claim) {
+            if (claim.stored_unknown && claim.holders() == 0 && claim.keepers != 0)
+                coverage_.reached(Sometimes::stored_bytes_win);
+        });
+        Event event = Event::about(Event::Kind::recovered, PageId{});
+        event.waiter = stripe;
+        step(host, event);
+    }
+    protocol::FlushActions actions;
+    host.memory.flush_home.on_recovered(actions);
+    perform_flush(host, actions);
+    for (SimHost& peer : hosts_)
+        if (peer.id != host.id && link_is_up_[host.id][peer.id]) open_volumes(peer, host);
+}
+
+// An operator tells everyone who is up.
+void Cluster::forget(SimHost& dead) {
+    coverage_.reached(Sometimes::host_forgotten);
+    dead.is_forgotten = true;
+    for (SimHost& host : hosts_) {
+        if (!host.is_up) continue;
+        for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
+            host.memory.stripes[stripe].home().for_each([&](PageId, const protocol::Claim& claim) {
+                if (claim.owner == dead.id) coverage_.reached(Sometimes::forgotten_owner);
+            });
+            Event event = Event::host_forgotten_of(dead.id);
+            event.waiter = stripe;
+            step(host, event);
+        }
+        protocol::FlushActions actions;
+        host.memory.flush_holder.on_peer_up(dead.id);
+        host.memory.flush_home.on_peer_up(dead.id, true, actions);
+        host.memory.flush_requester.give_up_on(dead.id, actions);
+        perform_flush(host, actions);
+        host.memory.reported |= protocol::set_of(dead.id);
+        recover_if_all_reported(host);
+    }
+}
+
 bool Cluster::clients_are_busy() const {
     return std::ranges::any_of(hosts_, [](const SimHost& host) {
         return std::ranges::any_of(host.clients, [](const Client& client) {
@@ -187,9 +253,13 @@ bool Cluster::clients_are_busy() const {
 void Cluster::boot(SimHost& host) {
     ++host.incarnation;
     host.is_up = true;
+    host.is_forgotten = false;
     host.memory = HostMemory(host.id);
+    for (const SimHost& peer : hosts_)
+        if (peer.is_forgotten) host.memory.reported |= protocol::set_of(peer.id);
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe)
         host.memory.stripes.emplace_back(host.id, host.incarnation, ranges_);
+    for (const auto& [page, generation] : host.lost_pages) step(host, Event::loss_recorded_of(page, generation));
     for (const SimHost& peer : hosts_)
         if (peer.id < hosts_.size() && peer.id != host.id && peer.is_up)
             schedule(faults_.between(1, 100), {.kind = Task::Kind::link_up, .host = host.id, .from = peer.id});
@@ -210,8 +280,13 @@ void Cluster::crash(SimHost& host) {
     // The store writes behind: what was not flushed may be there, or not.
     for (const auto& [page, bytes] : host.memory.home_bytes)
         if (faults_.chance(30)) host.store[page] = bytes;
-    for (Client& client : host.clients) client.operation = {};
-    schedule(faults_.between(1, 500), {.kind = Task::Kind::restart, .host = host.id});
+    for (Client& client : host.clients) {
+        client.operation = {};
+        client.sessions.clear();
+    }
+    const bool will_be_forgotten = faults_.chance(scenario_.forget_percent);
+    if (will_be_forgotten) schedule(faults_.between(1, 300), {.kind = Task::Kind::forget, .host = host.id});
+    schedule(faults_.between(1, will_be_forgotten ? 2000 : 500), {.kind = Task::Kind::restart, .host = host.id});
 }
 
 void Cluster::set_link_down(HostId a, HostId b) {
@@ -265,6 +340,9 @@ void Cluster::open_volumes(SimHost& host, const SimHost& home) const {
 
 void Cluster::transmit(HostId from, HostId to, protocol::Message message, const Content* content) {
     if (from != to && !link_is_up_[from][to]) return;
+    message.from = from;
+    message.view_epoch = view_epoch;
+    message.map_epoch = ranges_.epoch();
     message.incarnation = hosts_[from].incarnation;
     message.loss_generation = hosts_[from].loss_of(message.page.volume());
     Task task{.kind = Task::Kind::message,
@@ -276,6 +354,10 @@ void Cluster::transmit(HostId from, HostId to, protocol::Message message, const 
     if (content != nullptr) {
         task.has_content = true;
         task.content = *content;
+        if (content->zero) {
+            coverage_.reached(Sometimes::zeros_sent);
+            task.message.flags = static_cast<uint8_t>((message.flags & ~protocol::flag_payload) | protocol::flag_zero);
+        }
     }
     Time delay = from == to ? 0 : network_.between(1, scenario_.delay_max);
     if (from != to && network_.chance(scenario_.slow_percent)) delay *= 20;
@@ -288,6 +370,16 @@ void Cluster::deliver(const Task& task) {
     SimHost& host = hosts_[task.host];
     const protocol::Message& message = task.message;
     require(protocol::validate(message).has_value(), "an invalid message was sent");
+    if (task.from != task.host) {
+        const protocol::Link link{.self = host.id,
+                                  .peer = task.from,
+                                  .incarnation = host.memory.met[task.from],
+                                  .hosts = (protocol::HostSet{1} << scenario_.host_count) - 1,
+                                  .view_epoch = view_epoch,
+                                  .map_epoch = ranges_.epoch()};
+        const Result<> admitted = protocol::admit(message, link, ranges_.find(message.page).home, last_page_number);
+        require(admitted.has_value(), "a correct host's message is not admitted");
+    }
     if (protocol::is_from_home(message.kind))
         host.memory.flush_requester.heard(message.page.volume(), task.from,
                                           protocol::verifier_of(message.incarnation, message.loss_generation));
@@ -311,8 +403,14 @@ void Cluster::deliver(const Task& task) {
     }
     if (message.kind == protocol::MessageKind::hello) {
         const auto stored = host.store.find(message.page);
-        event.stored_tenure = stored == host.store.end() ? 0 : stored->second.position.tenure;
+        if (stored != host.store.end())
+            event.stored_tenure =
+                scenario_.store_knows_tenures != 0 ? stored->second.position.tenure : protocol::unknown_tenure;
     }
+    event.no_space = (message.kind == protocol::MessageKind::get_exclusive ||
+                      message.kind == protocol::MessageKind::get_exclusive_no_read) &&
+                     store_is_full();
+    event.wants_copy = message.kind == protocol::MessageKind::evict && store_.chance(scenario_.wants_copy_percent);
     step(host, event);
 }
 

@@ -11,11 +11,14 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <queue>
+#include <string>
 #include <vector>
 
 #include "coherence/partition/range_map.hpp"
 #include "tests/sim/coverage.hpp"
+#include "tests/sim/history.hpp"
 #include "tests/sim/random.hpp"
 #include "tests/sim/scenario.hpp"
 #include "tests/sim/sim_host.hpp"
@@ -23,22 +26,34 @@
 
 namespace tarn::sim {
 
+enum class Tracing : uint8_t {
+    off,
+    last,  // kept: what a report of a failure has room for
+    all,   // printed as it happens
+};
+
 class Cluster : public Truth::World {
   public:
-    Cluster(uint64_t seed, bool with_faults, bool traces);
+    Cluster(uint64_t seed, const Scenario& scenario, Tracing tracing = Tracing::off);
 
     // To the end, when every client is done and nothing is on its way. Throws Failure.
     void run();
 
-    // What everybody holds and waits for: printed after a failed run that is traced.
+    // After a failed run: the last steps, if they were kept, and what everybody holds and waits for.
     void describe() const;
 
     uint64_t trace_hash() const { return trace_hash_; }
     uint64_t event_count() const { return event_count_; }
+    uint64_t operation_count() const { return operation_count_; }
     const Coverage& coverage() const { return coverage_; }
 
     uint32_t incarnation_of(HostId host) const override;
     protocol::Verifier verifier_of(PageId page) const override;
+    uint64_t stored_version_of(PageId page) const override;
+    void lost(PageId page, bool home_lives) override {
+        history_.forget(page);
+        finds_loss_ |= home_lives;
+    }
 
   private:
     using Time = uint64_t;
@@ -55,9 +70,11 @@ class Cluster : public Truth::World {
             store_flushed,    // ticket
             loss_recorded,    // page
             evict_hint,
-            hello_done,  // from
+            hello_done,       // from
+            preference_over,  // frame, number
             crash,
             restart,
+            forget,   // host: those who are up are told that it is dead
             cut,      // a random link
             link_up,  // from
         };
@@ -90,6 +107,8 @@ class Cluster : public Truth::World {
     bool is_dead(const Task& task) const;
     void boot(SimHost& host);
     void crash(SimHost& host);
+    void forget(SimHost& dead);
+    void recover_if_all_reported(SimHost& host);
     void set_link_down(HostId a, HostId b);
     void link_up(HostId a, HostId b);
     void hello(HostId host, HostId peer);
@@ -110,12 +129,15 @@ class Cluster : public Truth::World {
     void observe(const SimHost& host, const Event& event);
 
     // clients.cpp
+    protocol::SessionId session_of(SimHost& host, Client& client, VolumeId volume);
     void start_operation(SimHost& host, uint32_t client);
     void access_or_wait(SimHost& host, uint32_t client);
     void access(SimHost& host, uint32_t client, FrameId frame);
     bool is_secure(const SimHost& host, PageId page) const;
     static void hear_own_home(SimHost& host, VolumeId volume);
     void leave_latch(SimHost& host, const Task& task);
+    void become_quiet(SimHost& host, PageId page, Frame& frame);
+    bool store_is_full() { return workload_.chance(scenario_.no_space_percent); }
     void serve(SimHost& host, const Task& task);
     void finish_operation(SimHost& host, uint32_t client);
     void cancel(SimHost& host, const Task& task);
@@ -124,10 +146,16 @@ class Cluster : public Truth::World {
 
     // checks.cpp
     void check_page(PageId page);
+    void check_frame(const SimHost& host, PageId page, const Frame& frame) const;
+    void check_request(const SimHost& host, PageId page) const;
+    void check_copies(const SimHost& home, PageId page, const protocol::Claim& claim) const;
+    bool has_met(const SimHost& host, const SimHost& peer) const;
+    uint64_t home_version_of(PageId page) const;
     void check_end() const;
 
     Scenario scenario_;
-    bool traces_;
+    Tracing tracing_;
+    std::deque<std::string> trace_lines_;
     Random network_;
     Random workload_;
     Random faults_;
@@ -137,6 +165,9 @@ class Cluster : public Truth::World {
     std::vector<SimHost> hosts_;
     Coverage coverage_;
     Truth truth_;
+    History history_;
+    bool finds_loss_ = false;       // the access under way
+    uint64_t operation_count_ = 0;  // that ended, well or not
     std::array<std::array<uint32_t, 8>, 8> link_epoch_{};
     std::array<std::array<bool, 8>, 8> link_is_up_{};
     std::array<std::array<Time, 8>, 8> not_before_{};  // messages of a link come after its hello
@@ -151,6 +182,7 @@ class Cluster : public Truth::World {
 
     std::map<PageId, Tenure> greatest_tenure_;
     uint64_t last_operation_ = 0;
+    protocol::SessionId last_session_ = 0;
     unsigned crash_count_ = 0;
     uint64_t trace_hash_ = 0;
     uint64_t event_count_ = 0;

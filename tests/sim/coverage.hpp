@@ -21,6 +21,11 @@ enum class Sometimes : uint8_t {
     waiter_cancelled,
     frames_exhausted,
     flush_waited_for_a_copy,
+    no_space,
+    zeros_sent,
+    local_preference_used,
+    local_preference_spent,
+    last_copy_kept,
     // With faults.
     host_crashed,
     flush_asked_an_anchor,
@@ -33,6 +38,9 @@ enum class Sometimes : uint8_t {
     flush_failed,
     home_restarted_with_owner,
     home_restarted_with_readers,
+    stored_bytes_win,
+    host_forgotten,
+    forgotten_owner,
     count,
 };
 
@@ -49,6 +57,11 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "waiter cancelled",
     "frames exhausted",
     "flush waited for a copy",
+    "no space",
+    "zeros sent",
+    "local preference used",
+    "local preference spent",
+    "last copy kept by home",
     "host crashed",
     "flush asked an anchor",
     "link cut",
@@ -60,6 +73,9 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "flush failed",
     "home restarted, owner confirmed",
     "home restarted, readers confirmed",
+    "home restarted, stored bytes win",
+    "host forgotten",
+    "host forgotten, owner of a page",
 };
 inline constexpr auto first_of_faults = Sometimes::host_crashed;
 

@@ -16,7 +16,8 @@ void Cluster::step(SimHost& host, const Event& first) {
         memory.pending.pop_front();
         observe(host, event);
         // Events about no page go to every stripe; the simulator names the stripe in `waiter`.
-        const bool is_about_page = event.kind != Event::Kind::peer_up && event.kind != Event::Kind::recovered;
+        const bool is_about_page = event.kind != Event::Kind::peer_up && event.kind != Event::Kind::recovered &&
+                                   event.kind != Event::Kind::host_forgotten;
         protocol::Stripe& stripe = is_about_page ? host.stripe_of(event.page) : memory.stripes[event.waiter];
         actions_.clear();
         stripe.reserve();
@@ -46,6 +47,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
         case Action::Kind::wake: {
             const auto client = static_cast<uint32_t>(action.waiter >> 48);
             host.clients[client].operation.waits = false;
+            frame->lost = action.lost;
             schedule(workload_.below(scenario_.latch_max + 1), {.kind = Task::Kind::serve,
                                                                 .host = host.id,
                                                                 .incarnation = host.incarnation,
@@ -54,18 +56,35 @@ void Cluster::perform(SimHost& host, const Action& action) {
                                                                 .page = action.page});
             break;
         }
-        case Action::Kind::fail: require(false, "no space was never said"); break;
+        case Action::Kind::fail: {
+            const auto client = static_cast<uint32_t>(action.waiter >> 48);
+            require(host.clients[client].operation.want() != Want::shared, "a read fails for lack of space");
+            coverage_.reached(Sometimes::no_space);
+            finish_operation(host, client);
+            break;
+        }
         case Action::Kind::written: memory.flush_holder.on_written(action.waiter, flush_actions); break;
         case Action::Kind::quiesce:
+            if (frame->latches != 0 && action.urged && scenario_.preferred_writes != 0) {
+                frame->urged = true;
+                frame->preferred_writes = scenario_.preferred_writes;
+                schedule(scenario_.preferred_time, {.kind = Task::Kind::preference_over,
+                                                    .host = host.id,
+                                                    .incarnation = host.incarnation,
+                                                    .frame = action.frame,
+                                                    .page = action.page});
+                break;
+            }
             frame->busy = true;
             if (frame->latches == 0)
                 memory.pending.push_front(Event::quiesced_of(action.page, frame->dirty | frame->writing));
             break;
         case Action::Kind::set_access:
             require(frame->latches == 0 || action.ownership >= frame->access, "access is taken from a latched frame");
-            frame->busy = false;
+            frame->busy = frame->urged = false;
             frame->page = action.page;
             frame->access = action.ownership;
+            frame->lost = action.lost;
             if (action.ownership == Ownership::none)
                 memory.bound.erase(action.page);
             else
@@ -85,12 +104,18 @@ void Cluster::perform(SimHost& host, const Action& action) {
             memory.home_bytes[action.page] = {frame->content, {action.tenure, action.sequence}};
             if (!action.borrowed) memory.release(action.frame);
             break;
+        case Action::Kind::keep_copy:
+            coverage_.reached(Sometimes::last_copy_kept);
+            require(frame->content.version == home_version_of(action.page), "home is given other bytes than it has");
+            if (!action.borrowed) memory.release(action.frame);
+            break;
         case Action::Kind::holder_added: memory.flush_home.holder_added(action.page, action.to); break;
         case Action::Kind::holder_removed: memory.flush_home.holder_removed(action.page, action.to); break;
         case Action::Kind::copy_expected: memory.flush_home.copy_expected(action.page, action.tenure); break;
         case Action::Kind::copy_arrived:
             memory.flush_home.copy_arrived(action.page, action.tenure, flush_actions);
             break;
+        case Action::Kind::refuse_peer: require(false, action.reason); break;
         case Action::Kind::record_loss:
             coverage_.reached(Sometimes::loss_recorded);
             schedule(store_.below(scenario_.store_delay_max), {.kind = Task::Kind::loss_recorded,

@@ -1,36 +1,53 @@
 // tarn_sim: runs seeds of the simulated cluster. One seed is one run, bit for bit.
-#include <chrono>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <random>
+#include <sstream>
 #include <string>
 
 #include "tests/sim/cluster.hpp"
 #include "tests/sim/failure.hpp"
+#include "tests/sim/runner.hpp"
+#include "tests/sim/shrink.hpp"
 
 namespace tarn::sim {
 namespace {
 
 constexpr const char* usage =
-    "usage: tarn_sim [--seeds COUNT] [--from SEED] [--seed SEED] [--faults none|all] [--trace] [--stop-at-first]\n";
-constexpr uint64_t big_run = 5000;      // from here on every race must have been reached
-constexpr uint64_t replay_every = 100;  // one seed in so many runs twice, and must run equally
+    "usage: tarn_sim [--seeds COUNT] [--from SEED] [--jobs COUNT] [--faults none|all] [--corpus FILE]\n"
+    "       tarn_sim --seed SEED [--set NAME=VALUE,...] [--trace]\n";
+constexpr uint64_t big_run = 5000;     // from here on every race must have been reached
+constexpr unsigned twice_every = 100;  // one seed in so many runs twice, and must run equally
 
 struct Options {
-    uint64_t from = 1;
+    uint64_t from = 0;  // 0: another one each time
     uint64_t count = 100;
-    bool with_faults = true;
+    unsigned jobs = 1;
+    bool is_single = false;
     bool traces = false;
-    uint64_t failed_max = 10;
+    std::string corpus;
+    Case run;
 };
+
+bool parse_set(const std::string& text, Case& run) {
+    std::stringstream list(text);
+    for (std::string item; std::getline(list, item, ',');) {
+        const size_t equals = item.find('=');
+        if (equals == std::string::npos) return false;
+        const std::string name = item.substr(0, equals);
+        const auto value = static_cast<unsigned>(std::strtoul(item.c_str() + equals + 1, nullptr, 10));
+        if (Scenario scenario; !scenario.set(name, value)) return false;
+        run.set.emplace_back(name, value);
+    }
+    return true;
+}
 
 bool parse(int argc, char** argv, Options& options) {
     for (int index = 1; index < argc; ++index) {
         const std::string name = argv[index];
-        if (name == "--stop-at-first") {
-            options.failed_max = 1;
-            continue;
-        }
         if (name == "--trace") {
             options.traces = true;
             continue;
@@ -38,61 +55,116 @@ bool parse(int argc, char** argv, Options& options) {
         if (index + 1 == argc) return false;
         const char* value = argv[++index];
         if (name == "--faults") {
-            options.with_faults = std::strcmp(value, "none") != 0;
-            continue;
-        }
-        char* end = nullptr;
-        const uint64_t number = std::strtoull(value, &end, 10);
-        if (*end != '\0') return false;
-        if (name == "--seeds") {
-            options.count = number;
-        } else if (name == "--from") {
-            options.from = number;
-        } else if (name == "--seed") {
-            options.from = number;
-            options.count = 1;
+            options.run.with_faults = std::strcmp(value, "none") != 0;
+        } else if (name == "--corpus") {
+            options.corpus = value;
+        } else if (name == "--set") {
+            if (!parse_set(value, options.run)) return false;
         } else {
-            return false;
+            char* end = nullptr;
+            const uint64_t number = std::strtoull(value, &end, 10);
+            if (*end != '\0') return false;
+            if (name == "--seeds") {
+                options.count = number;
+            } else if (name == "--from") {
+                options.from = number;
+            } else if (name == "--jobs") {
+                options.jobs = static_cast<unsigned>(std::clamp<uint64_t>(number, 1, 64));
+            } else if (name == "--seed") {
+                options.run.seed = number;
+                options.is_single = true;
+            } else {
+                return false;
+            }
         }
     }
     return true;
 }
 
-int run(const Options& options) {
-    const auto start = std::chrono::steady_clock::now();
-    uint64_t failed = 0;
-    uint64_t events = 0;
-    Coverage coverage;
-    for (uint64_t seed = options.from; seed < options.from + options.count; ++seed) {
-        Cluster cluster(seed, options.with_faults, options.traces);
-        try {
-            cluster.run();
-            if (seed % replay_every == 0) {
-                Cluster again(seed, options.with_faults, false);
-                again.run();
-                require(again.trace_hash() == cluster.trace_hash(), "two runs of one seed differ");
-            }
-        } catch (const Failure& failure) {
-            std::printf("seed %llu failed: %s\n  replay: tarn_sim --seed %llu --trace%s\n",
-                        static_cast<unsigned long long>(seed), failure.what(), static_cast<unsigned long long>(seed),
-                        options.with_faults ? "" : " --faults none");
-            if (options.traces) cluster.describe();
-            if (++failed == options.failed_max) break;
+// Each line: the options of one run that failed once, then # and what was wrong.
+bool read_corpus(const std::string& file_name, std::vector<Case>& cases) {
+    std::ifstream file(file_name);
+    if (!file) return false;
+    for (std::string line; std::getline(file, line);) {
+        std::stringstream words(line.substr(0, line.find('#')));
+        Case run;
+        for (std::string word; words >> word;) {
+            std::string value;
+            if (!(words >> value)) return false;
+            if (word == "--seed") run.seed = std::stoull(value);
+            if (word == "--faults") run.with_faults = value != "none";
+            if (word == "--set" && !parse_set(value, run)) return false;
         }
-        events += cluster.event_count();
-        coverage.add(cluster.coverage());
+        if (run.seed != 0) cases.push_back(run);
     }
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    const bool reached_all = coverage.print(options.with_faults);
-    std::printf("%llu passed, %llu failed (%.0f schedules/s, %.1f M events/s)\n",
-                static_cast<unsigned long long>(options.count - failed), static_cast<unsigned long long>(failed),
-                static_cast<double>(options.count) / seconds.count(),
-                static_cast<double>(events) / seconds.count() / 1e6);
-    if (options.count >= big_run && !reached_all) {
+    return true;
+}
+
+// In this process, so that a debugger can follow.
+int run_single(const Options& options) {
+    Cluster cluster(options.run.seed, options.run.scenario(), options.traces ? Tracing::all : Tracing::off);
+    try {
+        cluster.run();
+    } catch (const Failure& failure) {
+        if (options.traces) cluster.describe();
+        std::printf("seed %llu failed: %s\n", static_cast<unsigned long long>(options.run.seed), failure.what());
+        return 1;
+    }
+    std::printf("seed %llu passed: %llu operations, %llu events\n", static_cast<unsigned long long>(options.run.seed),
+                static_cast<unsigned long long>(cluster.operation_count()),
+                static_cast<unsigned long long>(cluster.event_count()));
+    return 0;
+}
+
+// At most a page: what failed, the smallest run found that fails, and how that one ended.
+void report(const Failed& failed) {
+    const Failed smallest = shrink(failed, 0);
+    std::printf("seed %llu failed: %s\n  replay: ./dev sim %s --trace\n",
+                static_cast<unsigned long long>(failed.run.seed), failed.reason.c_str(), failed.run.options().c_str());
+    std::printf("made smaller: %s\n  replay: ./dev sim %s --trace\n", smallest.reason.c_str(),
+                smallest.run.options().c_str());
+    Cluster cluster(smallest.run.seed, smallest.run.scenario(), Tracing::last);
+    if (smallest.reason.starts_with("an assertion") || smallest.reason.starts_with("ended")) return;
+    try {
+        cluster.run();
+    } catch (const Failure&) {
+        cluster.describe();
+    }
+}
+
+int run(Options options) {
+    if (options.from == 0) options.from = std::random_device{}() % 1'000'000'000 * 1000 + 1;
+    Batch batch;
+    batch.jobs = options.jobs;
+    batch.twice_every = twice_every;
+    if (!options.corpus.empty() && !read_corpus(options.corpus, batch.cases)) {
+        std::printf("%s: not a list of runs\n", options.corpus.c_str());
+        return 2;
+    }
+    const size_t known_count = batch.cases.size();
+    for (uint64_t index = 0; index < options.count; ++index) {
+        Case& run = batch.cases.emplace_back(options.run);
+        run.seed = options.from + index;
+    }
+    std::printf("%zu known runs, and %llu seeds from %llu on\n", known_count,
+                static_cast<unsigned long long>(options.count), static_cast<unsigned long long>(options.from));
+    const Totals totals = run_batch(batch);
+    const bool reached_all = totals.coverage.print(options.run.with_faults);
+    std::printf("%.0f schedules per CPU minute, %.1f M events/s, %llu operations on average, %llu at least\n",
+                static_cast<double>(totals.runs) / totals.cpu_seconds * 60,
+                static_cast<double>(totals.events) / totals.cpu_seconds / 1e6,
+                static_cast<unsigned long long>(totals.operations / std::max<uint64_t>(totals.runs, 1)),
+                static_cast<unsigned long long>(totals.operations_min));
+    if (!totals.failed.empty()) report(totals.failed.front());
+    for (size_t index = 1; index < totals.failed.size(); ++index)
+        std::printf("also failed: ./dev sim %s: %s\n", totals.failed[index].run.options().c_str(),
+                    totals.failed[index].reason.c_str());
+    std::printf("%llu passed, %zu failed\n", static_cast<unsigned long long>(totals.runs), totals.failed.size());
+    if (options.count >= big_run && options.run.set.empty() && !reached_all) {
         std::printf("a race was never reached\n");
         return 1;
     }
-    return failed == 0 ? 0 : 1;
+    return totals.failed.empty() ? 0 : 1;
 }
 
 }  // namespace
@@ -104,5 +176,5 @@ int main(int argc, char** argv) {
         std::fputs(tarn::sim::usage, stderr);
         return 2;
     }
-    return tarn::sim::run(options);
+    return options.is_single ? tarn::sim::run_single(options) : tarn::sim::run(options);
 }

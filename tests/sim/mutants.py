@@ -1,255 +1,281 @@
 #!/usr/bin/env python3
-"""Does the simulator notice? Breaks one rule of the protocol at a time and counts the schedules until a check fails.
+"""The protocol with its mutants: copies of its sources in which one broken rule at a time can be chosen at run time.
 
-usage: mutants.py BUILD_DIRECTORY [--seeds COUNT] [NAME...]
+usage: mutants.py SOURCE_DIRECTORY OUTPUT_DIRECTORY
 
-Each mutant replaces one passage of coherence/protocol in a copy of the tree. A passage that is no longer found is an
-error: the list is kept in step with the code.
+Only the simulator is built with these copies, and the real sources know nothing of them. Each entry names a file, a
+passage that must occur in it exactly once, in which «…» marks what is broken, and the mutants of that place: what
+stands there instead. An expression becomes a choice between expressions, a statement one between statements. A name
+that occurs twice is one mutant in two places. A passage that is no longer found is an error: who changes a rule changes
+its mutants, and who adds a rule adds one.
 """
 import pathlib
-import re
-import shutil
-import subprocess
 import sys
 
-MUTANTS = {
-    # name: (file, passage, replacement)
-    "a new owner does not wait for the readers": (
-        "home.cpp",
-        "request.ackers = (claim.readers | set_of(claim.owner)) & ~set_of(request.requester);",
-        "request.ackers = set_of(claim.owner) & ~set_of(request.requester);\n"
-        "    const HostSet holders = (claim.readers | set_of(claim.owner)) & ~set_of(request.requester);",
-    ),
-    "no-read: the acknowledgements are not counted": (
-        "home.cpp",
-        "    grant.hosts = request.ackers;\n    if (wants_bytes",
-        "    grant.hosts = request.kind == MessageKind::get_exclusive_no_read ? 0 : request.ackers;\n    if (wants_bytes",
-    ),
-    "a drop is acknowledged blindly while waiting": (
-        "holder_orders.cpp",
-        "return holding.awaited.request_id == 0 || holding.awaited.granted >= order.tenure;",
-        "return true;",
-    ),
-    "a drop is answered before the waiting reads are served": (
-        "holder.cpp",
-        "if (holding.unserved_count == 0 && wants_quiet(holding)) {",
-        "if (wants_quiet(holding)) {",
-    ),
-    "an eviction without the only bytes is accepted": (
-        "home.cpp",
-        "    return !only_it_has || message.has_bytes();",
-        "    (void)only_it_has;\n    return true;",
-    ),
-    "acknowledgements of an undone order count for the next": (
-        "holder.cpp",
-        "        awaited.heard = 0;\n        awaited.has_bytes = false;\n",
-        "        awaited.has_bytes = false;\n",
-    ),
-    "an upgrade is granted to a host that was dropped": (
-        "home.cpp",
-        "const bool has_current_copy = contains(claim.readers, request.requester);",
-        "const bool has_current_copy = contains(claim.readers, request.requester) || claim.owner == no_host;",
-    ),
-    "the grant names the previous owner": (
-        "home.cpp",
-        "    request.keeper = claim.owner != no_host ? claim.owner : anchor;\n",
-        "    request.keeper = claim.owner != no_host ? claim.owner : anchor;\n"
-        "    if (claim.owner != no_host) requests_.for_each(claim.orders, [&](const Request& open) { if (open.requester == claim.owner && open.keeper != no_host && open.keeper != request.requester) request.keeper = open.keeper; });\n",
-    ),
-    "an eviction of an old tenure is accepted": (
-        "home.cpp",
-        "claim.resolving || claim.tenure != message.tenure || !contains",
-        "claim.resolving || !contains",
-    ),
-    "an eviction is accepted while an order names the host": (
-        "home.cpp",
-        "    if (named) return false;\n",
-        "",
-    ),
-    "the page is served while its eviction is unanswered": (
-        "holder_orders.cpp",
-        "    actions.set_access(page, holding.frame, Ownership::none);\n    Message message = to_home(MessageKind::evict",
-        "    Message message = to_home(MessageKind::evict",
-    ),
-    "a dirty page moves without a home copy": (
-        "holder_orders.cpp",
-        "    if (dirty != 0) message.flags |= flag_payload;\n"
-        "    actions.send(holding.home, message, dirty != 0 ? holding.frame : no_frame);\n}\n\nvoid Holder::serve_move",
-        "    actions.send(holding.home, message, no_frame);\n}\n\nvoid Holder::serve_move",
-    ),
-    "a write-back in flight does not travel with a move": (
-        "../../tests/sim/executor.cpp",
-        "memory.pending.push_front(Event::quiesced_of(action.page, frame->dirty | frame->writing));",
-        "memory.pending.push_front(Event::quiesced_of(action.page, frame->dirty));",
-    ),
-    "the answer of an older write-back clears the newer one": (
-        "holder_orders.cpp",
-        "if (!holding.writing_back || !is_latest) return;",
-        "(void)is_latest;\n    if (!holding.writing_back) return;",
-    ),
-    "a write-back clears the sectors written since": (
-        "holder_orders.cpp",
-        "actions.about_frame(Action::Kind::clear_writing, event.page, holding.frame);",
-        "actions.about_frame(Action::Kind::clear_dirty, event.page, holding.frame);",
-    ),
-    "home applies copies as they come": (
-        "home_copies.cpp",
-        "if (position <= claim.applied) {",
-        "if (position.tenure == 0) {",
-    ),
-    "a copy that a drop overtook is forgotten": (
-        "home.cpp",
-        "claim.anchor != no_host ? claim.anchor : copy_source(claim)",
-        "claim.anchor",
-    ),
-    "done closes by tenure, not by request": (
-        "home.cpp",
-        "open.requester == message.from && open.request_id == message.request_id;",
-        "open.requester == message.from && open.tenure <= message.tenure;",
-    ),
-    "kept bytes are freed when the order is done": (
-        "home_copies.cpp",
-        "    if (copies_.find(claim.copies, [&](HomeCopy& copy) { return copy.tenure == tenure; })) return;\n",
-        "",
-    ),
-    "kept bytes are freed when their copy is applied": (
-        "home_copies.cpp",
-        "    if (requests_.find(claim.orders, [&](Request& open) { return open.tenure == tenure && open.keeper == keeper; }))\n"
-        "        return;\n",
-        "",
-    ),
-    "messages below the floor are obeyed": (
-        "holder_recovery.cpp",
-        "    holding.floor = std::max(holding.floor, floor);\n",
-        "    holding.floor = std::max(holding.floor, floor);\n    holding.floor = 0;\n",
-    ),
-    "a resolve does not recall the plain readers": (
-        "home_recovery.cpp",
-        "        start_resolve(page, claim, named & ~set_of(host), actions);",
-        "        start_resolve(page, claim, (named & ~claim.readers) & ~set_of(host), actions);",
-    ),
-    "requests that nobody waits for are ordered again": (
-        "home_recovery.cpp",
-        "    requests_.remove_if(claim->orders, is_over);\n",
-        "    (void)is_over;\n",
-    ),
-    "a resolve ends before all have reported": (
-        "home_recovery.cpp",
-        "if (!claim.resolving || claim.missing != 0 || claim.loss_pending) return;",
-        "if (!claim.resolving || (claim.missing & (claim.missing - 1)) != 0 || claim.loss_pending) return;",
-    ),
-    "a page is served before its loss is recorded": (
-        "home_recovery.cpp",
-        "if (!claim.resolving || claim.missing != 0 || claim.loss_pending) return;",
-        "if (!claim.resolving || claim.missing != 0) return;",
-    ),
-    "the loss of an owner is not recorded": (
-        "home_recovery.cpp",
-        "if (claim.owner == host || claim.anchor == host || requests_exclusive",
-        "if (claim.anchor == host || requests_exclusive",
-    ),
-    "a restarted home believes that it has the bytes": (
-        "home_recovery.cpp",
-        "            confirm_holders(page, claim, actions);\n",
-        "            confirm_holders(page, claim, actions);\n"
-        "            if (claim.owner == no_host) claim.anchor = no_host, claim.applied = last_before(claim.tenure);\n",
-    ),
-    "frames are not marked dirty when home restarts": (
-        "holder_recovery.cpp",
-        "if (holding.frame != no_frame) actions.about_frame(Action::Kind::mark_dirty, page, holding.frame);",
-        "",
-    ),
-    "a flush asks no anchors": (
-        "home.cpp",
-        "claim.resolving ? no_host : claim.owner != no_host ? claim.owner : claim.anchor;",
-        "claim.resolving ? no_host : claim.owner;",
-    ),
-    "a flush counts copies only at its start": (
-        "flush_home.cpp",
-        "    // What this host handed on before it answered is on its way home by now, and must arrive.\n"
-        "    flush->copies_until = last_ticket_;\n",
-        "",
-    ),
-    "an asked host answers at once": (
-        "flush_holder.cpp",
-        "if (!ask->has_begun || ask->missing != 0) return;",
-        "if (!ask->has_begun) return;",
-    ),
-    "a flush does not compare the verifier": (
-        "flush_home.cpp",
-        "flush->known != verifier || (flush->noted != 0 && flush->noted != verifier);",
-        "false && verifier == 0;",
-    ),
-    "a resolving page is no outstanding copy": (
-        "home_recovery.cpp",
-        "    actions.about_copy(Action::Kind::copy_expected, page, claim.tenure);\n    for_each_host(recalled",
-        "    actions.about_copy(Action::Kind::copy_expected, page, claim.tenure);\n"
-        "    actions.about_copy(Action::Kind::copy_arrived, page, claim.tenure);\n    for_each_host(recalled",
-    ),
-    "everyone is woken on a blank page": (
-        "holder.cpp",
-        "        if (holding.blank && (waiter.want != Want::exclusive_no_read || holding.unserved_count > 0)) return false;\n",
-        "",
-    ),
-}
+MUTANTS = [
+    # Requests and orders.
+    ("home.cpp", "grant.hosts = «request.ackers»;", {
+        "exclusive without read: the acknowledgements are not counted":
+            "(request.kind == MessageKind::get_exclusive_no_read ? 0 : request.ackers)",
+        "a grant forgets one acknowledgement": "(request.ackers & (request.ackers - 1))",
+        "a new owner waits for no reader": "(request.kind == MessageKind::get_shared ? request.ackers : 0)",
+    }),
+    ("home.cpp", "request.source = «claim.anchor»;", {
+        "any reader is a source":
+            "(claim.readers == 0 ? no_host : static_cast<HostId>(std::countr_zero(claim.readers)))",
+    }),
+    ("home.cpp", "«++claim.tenure;»\n        claim.anchor = claim.owner;", {
+        "a downgrade keeps the tenure": "",
+    }),
+    ("home.cpp", "«expect_copy(page, claim, claim.tenure, claim.anchor, actions);»", {
+        "the home copy of a downgrade is not counted": "",
+    }),
+    ("home.cpp", "«if (request.keeper != no_host) expect_copy(page, claim, claim.tenure, request.keeper, actions);»", {
+        "the home copy of a move is not counted": "",
+    }),
+    ("home.cpp", "has_current_copy = «contains(claim.readers, request.requester)»;", {
+        "an upgrade is granted to a host that was dropped": "true",
+    }),
+    ("home.cpp", "request.keeper = «claim.owner != no_host ? claim.owner : anchor»;", {
+        "an order names the owner before the last": """[&] {
+            HostId keeper = claim.owner != no_host ? claim.owner : anchor;
+            requests_.for_each(claim.orders, [&](const Request& open) {
+                if (open.requester == claim.owner && open.keeper != no_host && open.keeper != request.requester)
+                    keeper = open.keeper;
+            });
+            return keeper;
+        }()""",
+    }),
+    ("home.cpp", "claim.anchor != no_host ? claim.anchor : «copy_source(claim)»;", {
+        "a copy that a drop overtook is forgotten": "no_host",
+    }),
+    ("home.cpp", "} else if («claim.resolving») {\n        requests_.add", {
+        "a request is ordered while the page is resolved": "false",
+    }),
+    ("home.cpp", "open.requester == message.from && «open.request_id == message.request_id»;\n    });\n    settle(event", {
+        "a late done closes a newer order": "true",
+    }),
+    # Evictions.
+    ("home.cpp", "claim.resolving || «claim.tenure != message.tenure» || !contains", {
+        "an eviction of an old tenure is accepted": "false",
+    }),
+    ("home.cpp", "if («!claim.copies.empty()») return false;", {
+        "the anchor leaves early": "(!claim.copies.empty() && claim.anchor != message.from)",
+    }),
+    ("home.cpp", "return «!only_it_has || message.has_bytes()»;", {
+        "the anchor leaves early": "(claim.anchor == message.from || !only_it_has || message.has_bytes())",
+        "a dirty page is evicted silently": "true",
+    }),
+    ("home.cpp", "if («named») return false;", {
+        "an eviction is accepted while an order names the host": "false",
+    }),
+    ("home.cpp", "is_last_copy = «claim->holders() == set_of(message.from) && claim->queue.empty()»;", {
+        "an anchor's bytes are kept as if the store had them": "true",
+    }),
+    ("home.cpp", "is_new = «message.dirty != 0 || claim.applied < last_before(claim.tenure)»;", {
+        "an anchor's bytes are kept as if the store had them": "false",
+    }),
+    ("home.cpp", "    «claim->readers &= ~set_of(message.from);»\n    answer.kind", {
+        "who has evicted the page stays in the books": "",
+    }),
+    ("holder_orders.cpp", "«actions.set_access(page, holding.frame, Ownership::none);»\n    Message message", {
+        "the page is served while its eviction is unanswered": "",
+    }),
+    ("holder_orders.cpp", "const bool with_bytes = «std::exchange(holding.evict_with_bytes, false) || dirty != 0»;", {
+        "a dirty page is evicted silently": "(std::exchange(holding.evict_with_bytes, false) && false)",
+    }),
+    ("holder_orders.cpp", "if (!holding.evicting || «holding.evict_id != event.message.request_id») return;", {
+        "the answer to an eviction counts for a later one": "false",
+    }),
+    # What holders owe.
+    ("holder_orders.cpp", "return «holding.awaited.request_id == 0 || holding.awaited.granted >= order.tenure»;", {
+        "a drop is acknowledged blindly": "true",
+    }),
+    ("holder.cpp", "if («holding.unserved_count == 0» && wants_quiet(holding)) {", {
+        "a drop is answered before the waiting reads are served": "true",
+    }),
+    ("holder_orders.cpp", "holding.blank || «holding.tenure + 1 != order.tenure») return false;", {
+        "an order is obeyed in another's place": "(holding.tenure >= order.tenure)",
+    }),
+    ("holder_orders.cpp", "if («holding.kept_frame != no_frame && holding.kept_order == order.tenure + 1») {", {
+        "a copy is not sent once its drop came": "false",
+    }),
+    ("holder_orders.cpp", "«answer_home(page, holding, order, dirty, actions);»\n    if (order.kind == MessageKind::move)", {
+        "exclusive without read: the home copy is skipped":
+            "answer_home(page, holding, order, wants_bytes ? dirty : 0, actions);",
+        "a downgrade sends no home copy":
+            "answer_home(page, holding, order, order.kind == MessageKind::move ? dirty : 0, actions);",
+        "a dirty page moves without a home copy": "answer_home(page, holding, order, 0, actions);",
+    }),
+    ("holder_orders.cpp", "    if («is_anchor») {\n        answer_home", {
+        "a dropped anchor does not answer home": "false",
+    }),
+    ("holder.cpp", "        «awaited.heard = 0;»\n        awaited.has_bytes = false;", {
+        "acknowledgements of an undone order count for the next": "",
+    }),
+    ("holder.cpp", "if («waiter.want == Want::shared») return false;\n        actions.about_waiter(Action::Kind::fail", {
+        "no space fails the readers, too": "false",
+    }),
+    ("holder.cpp", "if («holding.blank && (waiter.want != Want::exclusive_no_read || holding.unserved_count > 0)») return", {
+        "everyone is woken on a blank page": "false",
+    }),
+    ("holder.cpp", "«if (awaited.grants_exclusive) forget_kept(page, holding, actions);»", {
+        "a reader forgets what it kept": "forget_kept(page, holding, actions);",
+    }),
+    ("home.cpp", "«if (const uint32_t* loss = losses_.find(page)) grant.sequence = *loss;»", {
+        "a grant does not say that writes were lost": "",
+    }),
+    # Bytes on their way home.
+    ("home_copies.cpp", "if («position <= claim.applied») {", {
+        "home applies copies as they come": "position.tenure == 0",
+    }),
+    ("home_copies.cpp", "if («!first.clean») break;", {
+        "a copy counts before it came": "false",
+    }),
+    ("home_copies.cpp", "«apply(message.page, *claim, position, event, actions);»", {
+        "a write-back is answered, but not applied": "discard_payload(event, actions);",
+    }),
+    ("home_copies.cpp", "if («copies_.find(claim.copies, [&](HomeCopy& copy) { return copy.tenure == tenure; })») return;", {
+        "kept bytes are freed when the order is done": "(HomeCopy*)nullptr",
+    }),
+    ("home_copies.cpp", "if («requests_.find(claim.orders, [&](Request& open) { return open.tenure == tenure "
+     "&& open.keeper == keeper; })»)", {
+        "kept bytes are freed when their copy is applied": "(Request*)nullptr",
+    }),
+    ("holder_orders.cpp", "is_latest = «message.tenure == holding.tenure && message.sequence == holding.sequence»;", {
+        "the answer to an older write-back counts for the newer": "true",
+        "the answer to a write-back of another tenure counts": "(message.sequence == holding.sequence)",
+    }),
+    ("holder_orders.cpp", "actions.about_frame(«Action::Kind::clear_writing», event.page, holding.frame);", {
+        "a write-back cleans what was written since": "Action::Kind::clear_dirty",
+    }),
+    # Recovery.
+    ("home_recovery.cpp", "«++claim.tenure;»\n    claim.recalled", {
+        "a resolve keeps the tenure": "",
+    }),
+    ("home_recovery.cpp", "start_resolve(page, claim, «named & ~set_of(host)», actions);", {
+        "a resolve does not recall the readers": "((named & ~claim.readers) & ~set_of(host))",
+    }),
+    ("home_recovery.cpp", "«requests_.remove_if(claim->orders, is_over);»", {
+        "requests that nobody waits for are ordered again": "(void)is_over;",
+    }),
+    ("home_recovery.cpp", "if (!claim.resolving || «claim.missing != 0» ||", {
+        "a resolve ends before all have reported": "((claim.missing & (claim.missing - 1)) != 0)",
+    }),
+    ("home_recovery.cpp", "claim.missing != 0 || «claim.loss_pending») return;", {
+        "a page is served before its loss is recorded": "false",
+    }),
+    ("home_recovery.cpp", "if («claim.owner == host» || claim.anchor == host ||", {
+        "the loss of an owner is not recorded": "false",
+    }),
+    ("home_recovery.cpp", "requests_exclusive || «contains(in_copies | claim.missing, host)»)", {
+        "the loss of a copy on its way is not recorded": "false",
+    }),
+    ("home_recovery.cpp", "} else if («contains(hosts_of_orders(claim) | hosts_of_copies(claim), host)») {", {
+        "copies lost with a link are not looked for": "contains(hosts_of_orders(claim), host)",
+    }),
+    ("home_recovery.cpp", "«confirm_holders(page, claim, actions);»\n        } else", {
+        "a restarted home believes that it has the bytes": """{
+            confirm_holders(page, claim, actions);
+            if (claim.owner == no_host) claim.anchor = no_host, claim.applied = last_before(claim.tenure);
+        }""",
+    }),
+    ("home_recovery.cpp", "if («claim.keepers != 0» || contradicts)", {
+        "a restarted home takes no kept bytes": "false",
+    }),
+    ("home_recovery.cpp", "if («claim.stored_unknown && claim.holders() == 0») {", {
+        "kept bytes win over stored ones of an unknown tenure": "false",
+    }),
+    ("home_recovery.cpp", "if («is_named || is_ordered_away») answer.kind", {
+        "an eviction is confirmed though an order is under way": "is_named",
+    }),
+    ("holder_recovery.cpp", "«holding.floor = std::max(holding.floor, floor);»", {
+        "messages below the floor are obeyed": "",
+    }),
+    ("holder_recovery.cpp", "may_have_written ? «holding.sequence + 1» : holding.sequence", {
+        "an owner's report is no newer than its write-back": "holding.sequence",
+    }),
+    ("holder_recovery.cpp", "                «repeat_write_back(holding);»", {
+        "a write-back lost with a link is waited for": "",
+    }),
+    ("holder_recovery.cpp", "«if (holding.frame != no_frame) actions.about_frame(Action::Kind::mark_dirty, page, holding.frame);»", {
+        "frames are not marked dirty when home restarts": "",
+    }),
+    ("holder_recovery.cpp", "if («holding.ownership == Ownership::shared && !message.has(flag_anchor)»)", {
+        "of confirmed readers none is dirty": "(holding.ownership == Ownership::shared)",
+    }),
+    # Flush.
+    ("home.cpp", "claim.resolving ? no_host : «claim.owner != no_host ? claim.owner : claim.anchor»;", {
+        "a flush asks owners only": "claim.owner",
+    }),
+    ("home_recovery.cpp", "«actions.about_copy(Action::Kind::copy_expected, page, claim.tenure);»\n    for_each_host", {
+        "a resolving page is no outstanding copy": "",
+    }),
+    ("home_recovery.cpp", "«actions.about_copy(Action::Kind::copy_arrived, page, claim.tenure);»\n    while", {
+        "a resolving page is no outstanding copy": "",
+    }),
+    ("flush_home.cpp", "«flush->copies_until = last_ticket_;»", {
+        "a flush counts copies only at its start": "",
+    }),
+    ("flush_home.cpp", "if («copy.ticket <= flush.copies_until») return;", {
+        "a flush waits for no copies": "false",
+    }),
+    ("flush_home.cpp", "lost = «flush->known != verifier || (flush->noted != 0 && flush->noted != verifier)»;", {
+        "a flush does not compare the verifier": "false",
+        "the boot id is ignored":
+            "(uint32_t(flush->known) != uint32_t(verifier) ||"
+            " (flush->noted != 0 && uint32_t(flush->noted) != uint32_t(verifier)))",
+        "the loss generation is ignored":
+            "(flush->known >> 32 != verifier >> 32 || (flush->noted != 0 && flush->noted >> 32 != verifier >> 32))",
+    }),
+    ("flush_home.cpp", "if («contains(flush.unanswered, host)») ask(flush, host, actions);", {
+        "an ask lost with a link is not repeated": "false",
+    }),
+    ("flush_holder.cpp", "if (!ask->has_begun || «ask->missing != 0») return;", {
+        "an asked host answers at once": "false",
+    }),
+    ("flush_holder.cpp", "«if (note.noted == 0) note.noted = present;»", {
+        "writes are noted under the newest verifier": "note.noted = present;",
+    }),
+]
 
 
-def run(command, **options):
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+def names():
+    return list(dict.fromkeys(name for _, _, mutants in MUTANTS for name in mutants))
+
+
+def choice(broken, mutants, number_of):
+    """The text that stands in the place of `broken`."""
+    chosen = [(f"(tarn::sim::mutant == {number_of[name]})", text) for name, text in mutants.items()]
+    if broken.endswith((";", "}")):
+        return "".join(f"if {test} {{ {text} }} else " for test, text in chosen) + f"{{ {broken} }}"
+    return "(" + "".join(f"{test} ? ({text}) : " for test, text in chosen) + f"({broken}))"
 
 
 def main():
-    arguments = sys.argv[1:]
-    seeds = "20000"
-    if "--seeds" in arguments:
-        at = arguments.index("--seeds")
-        seeds = arguments[at + 1]
-        del arguments[at : at + 2]
-    if not arguments:
-        sys.exit(__doc__)
-    build, names = pathlib.Path(arguments[0]).resolve(), arguments[1:] or list(MUTANTS)
-    source = pathlib.Path(__file__).resolve().parents[2]
-    tree = build / "mutants"
-    shutil.rmtree(tree / "source", ignore_errors=True)
-    for folder in ("coherence", "tests/sim", "tiers", "utils"):
-        shutil.copytree(source / folder, tree / "source" / folder)
-    sources = [*(tree / "source").glob("coherence/p*/*.cpp"), *(tree / "source").glob("tests/sim/*.cpp"),
-               tree / "source/utils/assert.cpp"]
-    compiler = ["clang++-19", "-std=c++23", "-O2", "-w", "-I", str(tree / "source")]
-
-    def compile_one(file):
-        out = tree / (file.stem + ".o")
-        result = run([*compiler, "-c", str(file), "-o", str(out)])
-        if result.returncode != 0:
-            sys.exit(f"{file}: {result.stderr}")
-        return str(out)
-
-    objects = {file: compile_one(file) for file in sources}
-    survivors = 0
-    for name in names:
-        file_name, passage, replacement = MUTANTS[name]
-        file = (tree / "source/coherence/protocol" / file_name).resolve()
+    source, output = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    number_of = {name: number for number, name in enumerate(names(), 1)}
+    for file in sorted(source.glob("*.cpp")):
         text = file.read_text()
-        if text.count(passage) != 1:
-            sys.exit(f"mutant '{name}': its passage occurs {text.count(passage)} times in {file_name}")
-        file.write_text(text.replace(passage, replacement))
-        compile_one(file)
-        run(["clang++-19", *objects.values(), "-o", str(tree / "tarn_sim")])
-        result = run([str(tree / "tarn_sim"), "--seeds", seeds, "--stop-at-first"])
-        file.write_text(text)
-        compile_one(file)
-        caught = re.search(r"seed (\d+) failed: (.*)", result.stdout)
-        crashed = re.search(r"assertion failed: (.*) at", result.stderr)
-        if caught:
-            print(f"{int(caught[1]):>6}  {name}: {caught[2].split(';')[0]}")
-        elif result.returncode != 0:
-            print(f" abort  {name}: {crashed[1] if crashed else result.stderr[-100:]}")
-        else:
-            survivors += 1
-            print(f"  MISS  {name}", flush=True)
-        sys.stdout.flush()
-    print(f"{len(names) - survivors} of {len(names)} caught within {seeds} schedules")
-    sys.exit(1 if survivors else 0)
+        changes = []
+        for file_name, passage, mutants in MUTANTS:
+            if file_name != file.name:
+                continue
+            before, broken, after = passage.replace("»", "«").split("«")
+            plain = before + broken + after
+            if text.count(plain) != 1:
+                sys.exit(f"mutants.py: {text.count(plain)} times in {file_name}: {plain}")
+            at = text.index(plain) + len(before)
+            changes.append((at, broken, choice(broken, mutants, number_of)))
+        for at, broken, instead in sorted(changes, reverse=True):
+            text = text[:at] + instead + text[at + len(broken) :]
+        header = f'#include <bit>\n#include "tests/sim/mutant.hpp"\n#line 1 "{file.name}"\n'
+        (output / f"mutant_{file.name}").write_text(header + text)
+    quoted = "".join(f'    "{name}",\n' for name in names())
+    (output / "mutant_names.cpp").write_text(
+        '#include "tests/sim/mutant.hpp"\n\nnamespace tarn::sim {\n\nunsigned mutant = 0;\n\n'
+        f"const std::vector<const char*> mutant_names = {{\n{quoted}}};\n\n}}  // namespace tarn::sim\n"
+    )
 
 
 main()

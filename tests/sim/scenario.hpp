@@ -1,58 +1,124 @@
 // Scenario: what one seed decides before it runs: the world, the workload, and which faults are on (swarm testing).
+//
+// Every number can be set by hand (--set hosts=2,pages=1), which is how a failing run is made smaller.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <string_view>
 
 #include "tests/sim/random.hpp"
 
 namespace tarn::sim {
 
+inline constexpr uint64_t last_page_number = 8 * 16;  // beyond every page of a scenario
+
 struct Scenario {
-    unsigned host_count;
-    unsigned page_count;  // spread over the volumes
-    unsigned volume_count;
-    unsigned frame_count;  // per host
-    unsigned clients_per_host;
-    unsigned operations_per_client;
+    unsigned host_count = 2;
+    unsigned page_count = 1;  // spread over the volumes
+    unsigned volume_count = 1;
+    unsigned frame_count = 32;  // per host
+    unsigned clients_per_host = 1;
+    unsigned operations_per_client = 1;
 
     // Per cent of operations; what is left are partial writes.
-    unsigned read_percent;
-    unsigned whole_write_percent;
-    unsigned flush_percent;
-    unsigned cancel_percent;
+    unsigned read_percent = 40;
+    unsigned whole_write_percent = 0;
+    unsigned zero_percent = 0;  // of whole-page writes
+    unsigned flush_percent = 0;
+    unsigned cancel_percent = 0;
+    unsigned no_space_percent = 0;  // of the times that the store is asked for room
 
-    unsigned evict_interval;  // virtual time between hints of one host, 0: never
-    unsigned delay_max;
-    unsigned slow_percent;  // messages that take far longer
-    unsigned latch_max;
-    unsigned store_delay_max;
-    unsigned crash_interval;  // 0: never
-    unsigned cut_interval;    // 0: never
+    unsigned evict_interval = 0;  // virtual time between hints of one host, 0: never
+    unsigned delay_max = 1;
+    unsigned slow_percent = 0;  // messages that take far longer
+    unsigned latch_max = 0;
+    unsigned preferred_writes = 0;  // LocalPreference
+    unsigned preferred_time = 0;
+    unsigned wants_copy_percent = 0;  // of evictions: home would like the last copy
+    unsigned store_delay_max = 1;
+    unsigned store_knows_tenures = 1;
+    unsigned crash_interval = 0;  // 0: never
+    unsigned cut_interval = 0;    // 0: never
+    unsigned forget_percent = 0;  // of crashes: the others are told that the host is dead
+
+    // visit(name, field) for each number that a run depends on.
+    template <class Visitor>
+    void for_each_field(Visitor&& visit) {
+        visit("hosts", host_count);
+        visit("pages", page_count);
+        visit("volumes", volume_count);
+        visit("frames", frame_count);
+        visit("clients", clients_per_host);
+        visit("operations", operations_per_client);
+        visit("reads", read_percent);
+        visit("whole", whole_write_percent);
+        visit("zeros", zero_percent);
+        visit("flushes", flush_percent);
+        visit("cancels", cancel_percent);
+        visit("full", no_space_percent);
+        visit("evict", evict_interval);
+        visit("delay", delay_max);
+        visit("slow", slow_percent);
+        visit("latch", latch_max);
+        visit("preferred_writes", preferred_writes);
+        visit("preferred_time", preferred_time);
+        visit("wants_copy", wants_copy_percent);
+        visit("store", store_delay_max);
+        visit("tenures", store_knows_tenures);
+        visit("crash", crash_interval);
+        visit("cut", cut_interval);
+        visit("forget", forget_percent);
+    }
+    bool set(std::string_view wanted, unsigned value) {
+        bool found = false;
+        for_each_field([&](std::string_view name, unsigned& field) {
+            if (name != wanted) return;
+            field = value;
+            found = true;
+        });
+        return found;
+    }
+
+    // At least this many operations begin in a run.
+    static constexpr unsigned operations_min = 220;
 
     static Scenario draw(Random random, bool with_faults) {
         const auto on = [&] { return random.chance(50); };
-        Scenario scenario{};
-        scenario.host_count = static_cast<unsigned>(random.between(2, 5));
-        scenario.page_count = static_cast<unsigned>(random.chance(40) ? 1 : random.between(1, 8));
-        scenario.volume_count = static_cast<unsigned>(random.between(1, 3));
-        scenario.frame_count = static_cast<unsigned>(on() ? random.between(3, 5) : 32);
-        scenario.clients_per_host = static_cast<unsigned>(random.between(1, 4));
-        scenario.operations_per_client = static_cast<unsigned>(random.between(10, 40));
-        scenario.read_percent = static_cast<unsigned>(on() ? random.between(5, 90) : 40);
-        scenario.whole_write_percent = static_cast<unsigned>(on() ? random.below(60) : 0);
-        scenario.flush_percent = static_cast<unsigned>(on() ? random.between(2, 20) : 0);
-        scenario.cancel_percent = static_cast<unsigned>(random.chance(25) ? 10 : 0);
-        scenario.evict_interval = static_cast<unsigned>(on() ? random.between(20, 400) : 0);
-        scenario.delay_max = static_cast<unsigned>(random.between(1, 100));
-        scenario.slow_percent = static_cast<unsigned>(on() ? random.between(1, 20) : 0);
-        scenario.latch_max = static_cast<unsigned>(on() ? random.between(1, 60) : 0);
-        scenario.store_delay_max = static_cast<unsigned>(random.between(1, 200));
+        const auto between = [&](unsigned first, unsigned last) {
+            return static_cast<unsigned>(random.between(first, last));
+        };
+        Scenario scenario;
+        scenario.host_count = between(2, 5);
+        scenario.page_count = random.chance(40) ? 1 : between(1, 8);
+        scenario.volume_count = between(1, 3);
+        scenario.frame_count = on() ? between(3, 5) : 32;
+        scenario.clients_per_host = between(1, 4);
+        const unsigned client_count = scenario.host_count * scenario.clients_per_host;
+        scenario.operations_per_client = std::max(between(10, 40), (operations_min + client_count - 1) / client_count);
+        scenario.read_percent = on() ? between(5, 90) : 40;
+        scenario.whole_write_percent = on() ? between(0, 60) : 0;
+        scenario.zero_percent = on() ? 30 : 0;
+        scenario.flush_percent = on() ? between(2, 20) : 0;
+        scenario.cancel_percent = random.chance(25) ? 10 : 0;
+        scenario.no_space_percent = random.chance(20) ? between(1, 30) : 0;
+        scenario.evict_interval = on() ? between(20, 400) : 0;
+        scenario.delay_max = between(1, 100);
+        scenario.slow_percent = on() ? between(1, 20) : 0;
+        scenario.latch_max = on() ? between(1, 60) : 0;
+        scenario.preferred_writes = on() ? between(1, 8) : 0;
+        scenario.preferred_time = between(1, 200);
+        scenario.wants_copy_percent = on() ? between(1, 100) : 0;
+        scenario.store_delay_max = between(1, 200);
+        scenario.store_knows_tenures = on() ? 1 : 0;
         const bool crashes = on();
         const bool cuts = on();
-        const unsigned crash_interval = static_cast<unsigned>(random.between(300, 4000));
-        const unsigned cut_interval = static_cast<unsigned>(random.between(200, 3000));
+        const unsigned crash_interval = between(300, 4000);
+        const unsigned cut_interval = between(200, 3000);
+        const unsigned forget_percent = on() ? 30 : 0;
         scenario.crash_interval = with_faults && crashes ? crash_interval : 0;
         scenario.cut_interval = with_faults && cuts ? cut_interval : 0;
+        scenario.forget_percent = scenario.crash_interval != 0 ? forget_percent : 0;
         return scenario;
     }
 };

@@ -27,8 +27,11 @@ struct Frame {
     DirtyMask dirty = 0;
     DirtyMask writing = 0;
     Ownership access = Ownership::none;
-    bool busy = false;     // quiesce was asked: no new latch
-    unsigned latches = 0;  // operations that are inside
+    bool busy = false;              // quiesce was asked: no new latch
+    bool urged = false;             // quiesce was asked, but local operations may still go first
+    unsigned preferred_writes = 0;  // how many writes, as long as it is urged
+    unsigned latches = 0;           // operations that are inside
+    uint32_t lost = 0;              // what the protocol said of losses
 };
 
 struct Operation {
@@ -36,8 +39,10 @@ struct Operation {
     Kind kind = Kind::none;
     PageId page{};
     DirtyMask mask = 0;
-    uint64_t number = 0;  // tells a task or a waiter of an earlier operation from this one's
-    bool waits = false;   // as a waiter of the Holder, not woken yet
+    uint64_t invoked = 0;  // at which event
+    uint64_t number = 0;   // tells a task or a waiter of an earlier operation from this one's
+    bool waits = false;    // as a waiter of the Holder, not woken yet
+    bool zero = false;     // a whole-page write of zeros
     Truth::Cover cover;
 
     Want want() const {
@@ -47,6 +52,7 @@ struct Operation {
 };
 
 struct Client {
+    std::map<VolumeId, protocol::SessionId> sessions;
     unsigned remaining = 0;
     Operation operation;
 };
@@ -96,9 +102,11 @@ struct SimHost {
     HostId id = no_host;
     Incarnation incarnation = 0;  // of the present or last run
     bool is_up = false;
+    bool is_forgotten = false;  // until it is back
     // On the device:
     std::map<PageId, Bytes> store;
     std::map<VolumeId, uint32_t> loss_generation;
+    std::map<PageId, uint32_t> lost_pages;  // the generation in which each last lost writes
     // Outside:
     std::vector<Client> clients;
     // Lost in a crash:

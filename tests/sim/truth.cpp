@@ -40,6 +40,7 @@ void Truth::check_read(PageId page_id, const Content& content) {
             require_here(lost.origin.noted != world_.verifier_of(page_id),
                          "D4: a write is lost and the verifier did not change");
             coverage_.reached(Sometimes::write_lost);
+            world_.lost(page_id, world_.incarnation_of(lost.origin.home) == lost.origin.home_incarnation);
             page.log.pop_back();
         }
         require_here(page.log.back().content.version == content.version, "I2: a lost write came back");
@@ -47,11 +48,12 @@ void Truth::check_read(PageId page_id, const Content& content) {
     require_here(page.log.back().content == content, "I2: the sectors of a page are of different versions");
 }
 
-void Truth::write(PageId page_id, Content& content, DirtyMask mask, const WriteOrigin& origin) {
+void Truth::write(PageId page_id, Content& content, DirtyMask mask, bool zero, const WriteOrigin& origin) {
     // A whole-page write does not care what was there before; every other one builds on the latest version.
     if (mask != all_sectors) check_read(page_id, content);
     Page& page = pages_[page_id];
     content.version = ++last_version_;
+    content.zero = zero;
     for (unsigned sector = 0; sector < sectors_per_page; ++sector)
         if (mask >> sector & 1) content.sectors[sector] = content.version;
     page.log.push_back({content, origin});
@@ -59,17 +61,22 @@ void Truth::write(PageId page_id, Content& content, DirtyMask mask, const WriteO
 
 void Truth::secure(PageId page_id, const WriteOrigin& holder) {
     Version& latest = pages_[page_id].log.back();
-    if (may_be_lost(latest)) latest.origin = holder;
+    if (!may_be_lost(latest)) return;
+    const protocol::SessionId session = latest.origin.session;
+    latest.origin = holder;
+    latest.origin.session = session;
 }
 
-Truth::Cover Truth::cover_of(VolumeId volume) const {
+Truth::Cover Truth::cover_of(VolumeId volume, protocol::SessionId session) const {
     Cover cover;
     for (const auto& [page_id, page] : pages_) {
         if (page_id.volume() != volume) continue;
-        // What a crash before this flush took, or may still take, is not for the flush to save.
+        // What a crash before this flush took, or may still take, is not for the flush to save; but who wrote it must
+        // hear of it.
         uint64_t replied = 0;
-        for (const Version& version : page.log)
-            if (!may_be_lost(version)) replied = version.content.version;
+        for (const Version& version : page.log) {
+            if (version.origin.session == session || !may_be_lost(version)) replied = version.content.version;
+        }
         if (replied != 0) cover.emplace_back(page_id, replied);
     }
     return cover;
@@ -81,6 +88,7 @@ void Truth::flushed(const Cover& cover) {
         const bool survives =
             std::ranges::any_of(page.log, [&](const Version& each) { return each.content.version == version; });
         require(survives, "D1: a flush succeeded over a lost write");
+        require(world_.stored_version_of(page_id) >= version, "I8: a flush succeeded before its bytes were durable");
         page.flushed = std::max(page.flushed, version);
     }
 }

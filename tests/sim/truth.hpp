@@ -22,6 +22,7 @@ namespace tarn::sim {
 struct Content {
     uint64_t version = 0;  // of the write that made it, 0: never written
     std::array<uint64_t, sectors_per_page> sectors{};
+    bool zero = true;  // travels as flag_zero; what tells the writes apart is carried beside it
     bool operator==(const Content&) const = default;
 };
 
@@ -32,6 +33,7 @@ struct WriteOrigin {
     HostId home = no_host;
     uint32_t home_incarnation = 0;
     protocol::Verifier noted = 0;
+    protocol::SessionId session = 0;
 };
 
 class Truth {
@@ -41,20 +43,24 @@ class Truth {
         virtual ~World() = default;
         virtual uint32_t incarnation_of(HostId host) const = 0;
         virtual protocol::Verifier verifier_of(PageId page) const = 0;
+        virtual uint64_t stored_version_of(PageId page) const = 0;  // durable at its home
+        // A read found writes gone that a crash may take; of a home that lives, or of one that crashed itself.
+        virtual void lost(PageId page, bool home_lives) = 0;
     };
-    Truth(const World& world, Coverage& coverage) : world_(world), coverage_(coverage) {}
+    Truth(World& world, Coverage& coverage) : world_(world), coverage_(coverage) {}
 
     void check_read(PageId page, const Content& content);
     // Changes the content of the frame. Its reply is sent at once.
-    void write(PageId page, Content& content, DirtyMask mask, const WriteOrigin& origin);
+    void write(PageId page, Content& content, DirtyMask mask, bool zero, const WriteOrigin& origin);
 
     // The latest version is held by a host that its home knows as owner or anchor: only the end of these two can take
     // it.
     void secure(PageId page, const WriteOrigin& holder);
 
-    // What a flush that starts now has to cover at least; and that it succeeded.
+    // What a flush of this session that starts now has to cover at least, and that it succeeded. Beside all that lives,
+    // it is what the session itself wrote, also if it is lost by now: then the flush must not succeed.
     using Cover = std::vector<std::pair<PageId, uint64_t>>;
-    Cover cover_of(VolumeId volume) const;
+    Cover cover_of(VolumeId volume, protocol::SessionId session) const;
     void flushed(const Cover& cover);
 
   private:
@@ -70,7 +76,7 @@ class Truth {
     std::string describe(PageId page, const Content& found) const;
     bool may_be_lost(const Version& version) const;
 
-    const World& world_;
+    World& world_;
     Coverage& coverage_;
     uint64_t last_version_ = 0;
     std::map<PageId, Page> pages_;

@@ -138,10 +138,11 @@ TEST(FlushHolder, answers_when_every_write_back_is_applied) {
 TEST(FlushRequester, completes_when_every_home_has_answered) {
     FlushRequester requester(2);
     FlushActions actions;
+    requester.open(7, volume);
     requester.heard(volume, 0, verifier);
     requester.heard(volume, 1, verifier);
-    requester.wrote(volume, 0);
-    requester.start(volume, set_of(0) | set_of(1), 42, actions);
+    requester.wrote(7, 0);
+    requester.start(7, set_of(0) | set_of(1), 42, actions);
     ASSERT_EQ(actions.size(), 2u);
     EXPECT_EQ(actions[0].message.hosts, verifier);
     EXPECT_EQ(actions[1].message.hosts, 0u);
@@ -161,13 +162,14 @@ TEST(FlushRequester, completes_when_every_home_has_answered) {
 TEST(FlushRequester, a_loss_stays_until_the_session_ends) {
     FlushRequester requester(2);
     FlushActions actions;
+    requester.open(7, volume);
     requester.heard(volume, 0, verifier);
-    requester.wrote(volume, 0);
+    requester.wrote(7, 0);
     requester.heard(volume, 0, verifier_of(2, 0));
-    requester.wrote(volume, 0);
-    const auto flush_is_lost = [&] {
+    requester.wrote(7, 0);
+    const auto flush_is_lost = [&](SessionId session) {
         actions.clear();
-        requester.start(volume, set_of(0), 1, actions);
+        requester.start(session, set_of(0), 1, actions);
         Message flushed = actions[0].message;
         flushed.kind = MessageKind::flushed;
         flushed.from = 0;
@@ -175,10 +177,30 @@ TEST(FlushRequester, a_loss_stays_until_the_session_ends) {
         requester.on_message(flushed, actions);
         return actions.at(0).lost;
     };
-    EXPECT_TRUE(flush_is_lost());
-    EXPECT_TRUE(flush_is_lost());
-    requester.reset(volume);
-    EXPECT_FALSE(flush_is_lost());
+    requester.open(8, volume);
+    EXPECT_TRUE(flush_is_lost(7));
+    EXPECT_FALSE(flush_is_lost(8));  // it wrote nothing that is lost
+    EXPECT_TRUE(flush_is_lost(7));
+    requester.close(7);
+    requester.open(9, volume);
+    EXPECT_FALSE(flush_is_lost(9));
+}
+
+TEST(FlushRequester, a_home_that_is_given_up_fails_the_flush_and_not_the_next) {
+    FlushRequester requester(2);
+    FlushActions actions;
+    requester.open(7, volume);
+    requester.heard(volume, 0, verifier);
+    requester.wrote(7, 0);
+    requester.start(7, set_of(0), 1, actions);
+    actions.clear();
+    requester.give_up_on(0, actions);
+    ASSERT_EQ(actions.size(), 1u);
+    EXPECT_TRUE(actions[0].lost);
+    EXPECT_EQ(requester.flush_count(), 0u);
+    actions.clear();
+    requester.start(7, set_of(0), 2, actions);
+    EXPECT_EQ(actions[0].message.hosts, verifier);  // still noted
 }
 
 }  // namespace

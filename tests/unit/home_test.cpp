@@ -30,6 +30,7 @@ class HomeTest : public testing::Test {
         message.request_id = request_id;
         message.tenure = tenure;
         message.flags = flags;
+        if (message.has_bytes()) message.dirty = all_sectors;
         message.sequence = sequence;
         deliver(Event::message_of(message, message.has_bytes() ? payload : no_frame));
     }
@@ -173,6 +174,53 @@ TEST_F(HomeTest, an_eviction_with_its_bytes_is_accepted_and_the_claim_forgotten)
     EXPECT_TRUE(sent(MessageKind::evicted, 1));
     EXPECT_EQ(count(Action::Kind::apply_copy), 1u);
     EXPECT_EQ(home_.find(page), nullptr);
+}
+
+TEST_F(HomeTest, the_last_clean_copy_is_asked_for_and_kept) {
+    settle(MessageKind::get_shared, 1, 10);
+    Message evict;
+    evict.kind = MessageKind::evict;
+    evict.from = 1;
+    evict.page = page;
+    evict.request_id = 11;
+    evict.tenure = claim().tenure;
+    Event event = Event::message_of(evict);
+    event.wants_copy = true;
+    deliver(event);
+    ASSERT_TRUE(sent(MessageKind::refused, 1));
+    EXPECT_TRUE(sent(MessageKind::refused, 1)->has(flag_bytes));
+    event.message.flags = flag_payload;
+    event.frame = payload;
+    deliver(event);
+    EXPECT_TRUE(sent(MessageKind::evicted, 1));
+    EXPECT_EQ(count(Action::Kind::keep_copy), 1u);
+    EXPECT_EQ(home_.find(page), nullptr);
+}
+
+TEST_F(HomeTest, a_copy_that_others_hold_too_is_not_asked_for) {
+    settle(MessageKind::get_shared, 1, 10);
+    settle(MessageKind::get_shared, 2, 20);
+    Message evict;
+    evict.kind = MessageKind::evict;
+    evict.from = 1;
+    evict.page = page;
+    evict.request_id = 11;
+    evict.tenure = claim().tenure;
+    Event event = Event::message_of(evict);
+    event.wants_copy = true;
+    deliver(event);
+    EXPECT_TRUE(sent(MessageKind::evicted, 1));
+}
+
+TEST_F(HomeTest, a_forgotten_owner_is_a_loss_and_waited_for_no_more) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::get_shared, 2, 20);
+    deliver(Event::host_forgotten_of(1));
+    EXPECT_EQ(count(Action::Kind::record_loss), 1u);
+    receive(MessageKind::report, 2, 20, claim().tenure);
+    EXPECT_FALSE(sent(MessageKind::grant, 2));  // not before the loss is durable
+    deliver(Event::about(Event::Kind::loss_recorded, page));
+    EXPECT_TRUE(sent(MessageKind::grant, 2));
 }
 
 TEST_F(HomeTest, a_tenure_grows_across_the_end_of_a_claim) {

@@ -1,0 +1,112 @@
+// What of each part decides what happens next. Frames are numbers that mean the same whatever they are; only whether
+// there is one counts.
+#include "coherence/protocol/digest.hpp"
+
+#include "coherence/protocol/flush.hpp"
+#include "coherence/protocol/holder.hpp"
+#include "coherence/protocol/home.hpp"
+
+namespace tarn::protocol {
+
+void Home::digest(PageId page, Digest& digest) const {
+    const uint32_t* const loss = losses_.find(page);
+    digest.add(recovering_, loss == nullptr ? 0 : *loss);
+    const Claim* const claim = claims_.find(page);
+    if (claim == nullptr) return digest.tenure(retired_);
+    digest.add(claim->owner, claim->anchor, claim->readers, claim->resolving, claim->loss_pending, claim->missing,
+               claim->recalled, claim->keepers, claim->stored_unknown, claim->booked);
+    digest.tenure(claim->tenure);
+    digest.position(claim->applied);
+    const auto add_request = [&](const Request& request) {
+        digest.add(request.kind, request.requester, request.source, request.keeper, request.ackers);
+        digest.request(request.requester, request.request_id);
+        digest.tenure(request.tenure);
+    };
+    requests_.for_each(claim->orders, add_request);
+    digest.add('|');
+    requests_.for_each(claim->queue, add_request);
+    digest.add('|');
+    copies_.for_each(claim->copies, [&](const HomeCopy& copy) {
+        digest.add(copy.host, copy.clean);
+        digest.tenure(copy.tenure);
+    });
+}
+
+void Holder::digest(PageId page, Digest& digest) const {
+    const Holding* const holding = holdings_.find(page);
+    if (holding == nullptr) return digest.add('-');
+    digest.add(holding->ownership, holding->frame == no_frame, holding->unserved_count, holding->spare == no_frame,
+               holding->done_due, holding->kept_frame == no_frame, holding->report_due);
+    digest.tenure(holding->floor);
+    if (holding->frame != no_frame) {
+        digest.add(holding->lost, holding->sequence, holding->blank, holding->unconfirmed, holding->evict_wanted,
+                   holding->evict_with_bytes, holding->evicting, holding->evicting ? holding->evict_dirty : 0,
+                   holding->quiescing, holding->writing_back);
+        digest.tenure(holding->tenure);
+    }
+    if (holding->evicting) digest.request(self_, holding->evict_id);
+    if (holding->done_due) digest.request(self_, holding->done_id);
+    if (holding->kept_frame != no_frame) {
+        digest.tenure(holding->kept_order);
+        digest.position(holding->kept_position);
+    }
+    if (holding->report_due) digest.position(holding->home_position);
+    const Awaited& awaited = holding->awaited;
+    digest.request(self_, awaited.request_id);
+    if (awaited.request_id != 0) {
+        digest.add(awaited.lost, awaited.want, awaited.grants_exclusive, awaited.needs_bytes, awaited.ackers,
+                   awaited.heard, awaited.has_bytes);
+        digest.tenure(awaited.granted);
+        digest.tenure(awaited.heard_tenure);
+    }
+    const auto add_waiter = [&](const Waiter& waiter) { digest.add(waiter.token, waiter.want); };
+    waiters_.for_each(holding->waiters, add_waiter);
+    digest.add('|');
+    waiters_.for_each(holding->writing_waiters, add_waiter);
+    digest.add('|');
+    waiters_.for_each(holding->write_waiters, add_waiter);
+    digest.add('|');
+    successors_.for_each(holding->successors, [&](const Successor& order) {
+        digest.add(order.kind, order.requester, order.flags);
+        digest.request(order.requester, order.request_id);
+        digest.tenure(order.tenure);
+    });
+}
+
+void FlushHome::digest(Digest& digest) const {
+    digest.add(recovering_);
+    for (const Volume& volume : volumes_) {
+        for (HostId host = 0; host < hosts_max; ++host)
+            if (volume.holder_counts[host] != 0) digest.add(host, volume.holder_counts[host]);
+        digest.add('|');
+        for (const OutstandingCopy& copy : volume.copies) {
+            digest.tenure(copy.tenure);
+            for (const Flush& flush : flushes_) digest.add(copy.ticket <= flush.copies_until);
+        }
+    }
+    for (const Flush& flush : flushes_)
+        digest.add(flush.requester, flush.request_id, flush.noted, flush.known, flush.ask_id, flush.unanswered,
+                   flush.in_store);
+}
+
+void FlushHolder::digest(Digest& digest) const {
+    for (const Ask& ask : asks_) digest.add(ask.waiter, ask.home, ask.ask_id, ask.missing, ask.has_begun);
+}
+
+void FlushRequester::digest(Digest& digest) const {
+    for (const Known& known : known_) digest.add(known.home, known.verifier);
+    for (const Session& session : sessions_)
+        for (const Note& note : session.notes) digest.add(note.home, note.noted, note.mixed);
+    digest.add('|');
+    for (const Flush& flush : flushes_) {
+        digest.add(flush.request_id, flush.unanswered, flush.lost);
+        for (const Part& part : flush.parts) {
+            digest.add(part.home, part.noted, part.known);
+            for (const Session& session : sessions_)
+                for (const Note& note : session.notes)
+                    if (session.id == flush.session && note.home == part.home) digest.add(note.writes == part.writes);
+        }
+    }
+}
+
+}  // namespace tarn::protocol

@@ -1,0 +1,175 @@
+// World: three hosts, one page, and whatever may happen next: the state of the exhaustive search.
+//
+// The hosts run the same Stripe and flush objects as tarnd. The network is a set: any message may come next, but for
+// those that a new link's hello messages must precede. A world is a plain value: copied, changed by one step, and told
+// from others by its digest.
+//
+// One client per host has one operation at a time. What a host does by itself takes no time: an access that finds the
+// page, home's bytes read, frames quiet at once. The accesses of woken operations, the store's flushes and the records
+// of losses are steps of their own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "coherence/partition/range_map.hpp"
+#include "coherence/protocol/digest.hpp"
+#include "coherence/protocol/flush.hpp"
+#include "coherence/protocol/stripe.hpp"
+
+namespace tarn::sim {
+
+inline constexpr HostId world_hosts = 3;
+
+struct Bounds {
+    unsigned operations = 6;
+    unsigned crashes = 1;
+    unsigned under_way = 99;     // an operation begins only while at most so many messages are
+    bool hello_at_once = false;  // what is said over a new link arrives in one step, when the host restarts
+    bool reads = true;
+    bool flushes = true;
+    bool evictions = true;
+    bool whole_writes = true;
+};
+
+class World {
+  public:
+    explicit World(const Bounds& bounds);
+
+    enum class What : uint8_t {
+        read,
+        write,
+        write_whole,
+        evict,
+        flush,
+        deliver,
+        serve,
+        store_flushed,
+        lost,
+        crash,
+        restart
+    };
+    struct Step {
+        What what{};
+        HostId host = 0;
+        uint8_t index = 0;  // of the message, woken operation or store flush
+    };
+    void steps(const Bounds& bounds, std::vector<Step>& into) const;
+    void take(const Bounds& bounds, const Step& step);
+    std::string describe(const Step& step) const;
+
+    // The checks of states in which nothing moves any more; the others are made in take(). Both throw Failure.
+    void check_end() const;
+    bool is_quiet() const;
+    uint64_t digest() const;
+
+  private:
+    using Version = uint8_t;
+    static constexpr Version garbage = 0xff;
+
+    struct Frame {
+        bool used = false;
+        Version version = garbage;
+        bool dirty = false;
+        bool writing = false;
+        uint32_t lost = 0;
+        protocol::Ownership access = protocol::Ownership::none;
+    };
+    static constexpr FrameId frames_max = 8;
+    struct Bytes {
+        Version version = 0;
+        protocol::Position position;
+    };
+    struct Woken {
+        FrameId frame;
+        What operation;
+    };
+    struct StoreFlush {
+        uint64_t ticket;
+        Bytes bytes;
+    };
+    struct Host {
+        protocol::Stripe stripe;
+        protocol::FlushHome flush_home;
+        protocol::FlushHolder flush_holder;
+        protocol::FlushRequester flush_requester;
+        std::array<Frame, frames_max> frames{};
+        FrameId bound = no_frame;
+        bool is_up = true;
+        bool recovered = true;
+        bool loss_due = false;
+        bool is_busy = false;  // the client has an operation under way
+        What operation{};
+        protocol::SessionId session = 1;
+        Version cover = 0;  // of the flush under way
+        protocol::Incarnation incarnation = 1;
+        std::array<protocol::Incarnation, world_hosts> met{1, 1, 1};
+        protocol::HostSet reported = 7;
+        std::vector<Woken> woken;
+        std::vector<StoreFlush> store_flushes;
+        // Home's.
+        Bytes home_bytes;
+        Bytes stored;
+        uint32_t loss_generation = 0;
+        uint32_t lost = 0;  // the generation in which the page last lost writes
+
+        explicit Host(HostId id);
+    };
+    struct InFlight {
+        protocol::Message message;
+        HostId from;
+        HostId to;
+        Version version = garbage;
+        bool of_hello = false;
+        bool ends_hello = false;
+    };
+    struct Write {
+        Version version = 0;
+        HostId writer = no_host;
+        protocol::Incarnation writer_incarnation = 0;
+        protocol::Incarnation home_incarnation = 0;
+        protocol::Verifier noted = 0;
+    };
+
+    // world_steps.cpp
+    void start(HostId id, What operation);
+    void access(HostId id, What operation, FrameId frame);
+    void end_operation(HostId id) { hosts_[id].is_busy = false; }
+    void deliver(size_t index);
+    void crash(HostId id, bool writes_behind);
+    void restart(HostId id);
+    void say_hello();
+    void hello(HostId id, HostId peer);
+    void hello_ended(HostId from, HostId to);
+    void hear_own_home(HostId id);
+    bool may_be_lost(const Write& write) const;
+    bool write_home_lives(const Write& write) const;
+    void check_read(Version found, uint32_t mark);
+    void check_state() const;
+
+    // world_executor.cpp
+    void step(HostId id, const protocol::Event& first);
+    void perform(HostId id, const protocol::Action& action, std::vector<protocol::Event>& events);
+    void perform_flush(HostId id, const protocol::FlushActions& actions);
+    void answer_flush_ask(HostId id, const protocol::Message& ask);
+    void deliver_flush(HostId to, const protocol::Message& message);
+    void send(HostId from, HostId to, protocol::Message message, Version version = garbage);
+    FrameId allocate(HostId id);
+    protocol::Verifier verifier() const;
+
+    std::vector<Host> hosts_;
+    std::vector<InFlight> network_;
+    std::vector<Write> log_{Write{}};
+    Version last_version_ = 0;
+    Version flushed_ = 0;
+    Tenure greatest_ = 0;
+    uint8_t started_ = 0;
+    uint8_t crashed_ = 0;
+    bool can_crash_;
+    bool host_1_began_ = false;
+    HostId saying_hello_to_ = no_host;
+};
+
+}  // namespace tarn::sim

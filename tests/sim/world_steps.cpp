@@ -1,0 +1,447 @@
+// World: what may happen next, and what must hold after it.
+#include <algorithm>
+#include <bit>
+
+#include "tests/sim/failure.hpp"
+#include "tests/sim/world.hpp"
+
+namespace tarn::sim {
+
+using protocol::Event;
+using protocol::FlushActions;
+using protocol::Ownership;
+using protocol::Want;
+
+namespace {
+
+constexpr PageId page = PageId::of(3, 0);  // homed at host 0
+constexpr std::array<HostId, world_hosts> all_hosts{0, 1, 2};
+const RangeMap ranges(1, all_hosts, 16);
+
+Want want_of(World::What operation) {
+    if (operation == World::What::read) return Want::shared;
+    return operation == World::What::write_whole ? Want::exclusive_no_read : Want::exclusive;
+}
+
+}  // namespace
+
+World::Host::Host(HostId id) : stripe(id, 1, ranges), flush_home(id), flush_holder(id), flush_requester(id) {
+    flush_requester.open(session, page.volume());
+}
+
+World::World(const Bounds& bounds) : can_crash_(bounds.crashes > 0) {
+    for (const HostId id : all_hosts) hosts_.emplace_back(id);
+    for (const HostId id : all_hosts) {
+        step(id, Event::about(Event::Kind::recovered, PageId{}));
+        FlushActions actions;
+        hosts_[id].flush_home.on_recovered(actions);
+        hosts_[id].flush_requester.heard(page.volume(), 0, verifier());
+    }
+}
+
+protocol::Verifier World::verifier() const {
+    return protocol::verifier_of(hosts_[0].incarnation, hosts_[0].loss_generation);
+}
+
+void World::steps(const Bounds& bounds, std::vector<Step>& into) const {
+    into.clear();
+    for (HostId id = 0; id < world_hosts; ++id) {
+        const Host& host = hosts_[id];
+        if (!host.is_up) {
+            into.push_back({What::restart, id});
+            continue;
+        }
+        for (uint8_t index = 0; index < host.woken.size(); ++index) into.push_back({What::serve, id, index});
+        for (uint8_t index = 0; index < host.store_flushes.size(); ++index)
+            into.push_back({What::store_flushed, id, index});
+        if (host.loss_due) into.push_back({What::lost, id});
+    }
+    for (uint8_t index = 0; index < network_.size(); ++index) {
+        const InFlight& each = network_[index];
+        const auto precedes = [&](const InFlight& other) {
+            return other.of_hello && other.from == each.from && other.to == each.to && !other.ends_hello;
+        };
+        if ((!each.of_hello || each.ends_hello) && std::ranges::any_of(network_, precedes)) continue;
+        const auto ends = [&](const InFlight& other) {
+            return other.ends_hello && other.from == each.from && other.to == each.to;
+        };
+        if (!each.of_hello && std::ranges::any_of(network_, ends)) continue;
+        into.push_back({What::deliver, each.to, index});
+    }
+    const bool may_begin = started_ < bounds.operations && network_.size() <= bounds.under_way;
+    for (HostId id = 0; id < world_hosts && may_begin; ++id) {
+        const Host& host = hosts_[id];
+        // Hosts 1 and 2 are alike: without loss of generality the first to begin is host 1.
+        if (!host.is_up || (id == 2 && !host_1_began_)) continue;
+        if (bounds.evictions && host.bound != no_frame) into.push_back({What::evict, id});
+        if (host.is_busy) continue;
+        if (bounds.reads) into.push_back({What::read, id});
+        into.push_back({What::write, id});
+        if (bounds.whole_writes) into.push_back({What::write_whole, id});
+        if (bounds.flushes) into.push_back({What::flush, id});
+    }
+    for (HostId id = 0; id < world_hosts && crashed_ < bounds.crashes; ++id) {
+        if (id == 2 && !host_1_began_) continue;
+        into.push_back({What::crash, id, 0});
+        // The store may have been written behind.
+        if (id == 0 && hosts_[0].stored.version != hosts_[0].home_bytes.version) into.push_back({What::crash, id, 1});
+    }
+}
+
+void World::take(const Bounds& bounds, const Step& what) {
+    Host& host = hosts_[what.host];
+    switch (what.what) {
+        case What::read:
+        case What::write:
+        case What::write_whole:
+        case What::flush: start(what.host, what.what); break;
+        case What::evict:
+            ++started_;
+            step(what.host, Event::about(Event::Kind::evict, page));
+            break;
+        case What::deliver: deliver(what.index); break;
+        case What::serve: {
+            const Woken woken = host.woken[what.index];
+            host.woken.erase(host.woken.begin() + what.index);
+            access(what.host, woken.operation, woken.frame);
+            step(what.host, Event::about(Event::Kind::served, page));
+            end_operation(what.host);
+            break;
+        }
+        case What::store_flushed: {
+            const StoreFlush done = host.store_flushes[what.index];
+            host.store_flushes.erase(host.store_flushes.begin() + what.index);
+            if (host.stored.position < done.bytes.position) host.stored = done.bytes;
+            FlushActions actions;
+            host.flush_home.on_store_flushed(done.ticket, false, verifier(), actions);
+            perform_flush(what.host, actions);
+            break;
+        }
+        case What::lost:
+            host.loss_due = false;
+            host.lost = ++host.loss_generation;
+            step(what.host, Event::loss_recorded_of(page, host.lost));
+            break;
+        case What::crash: crash(what.host, what.index != 0); break;
+        case What::restart:
+            restart(what.host);
+            if (bounds.hello_at_once) say_hello();
+            break;
+    }
+    check_state();
+}
+
+void World::hear_own_home(HostId id) {
+    if (id == 0) hosts_[0].flush_requester.heard(page.volume(), 0, verifier());
+}
+
+void World::start(HostId id, What operation) {
+    Host& host = hosts_[id];
+    ++started_;
+    host_1_began_ |= id == 1;
+    host.is_busy = true;
+    host.operation = operation;
+    if (operation == What::flush) {
+        hear_own_home(id);
+        host.cover = 0;
+        for (const Write& write : log_)
+            if (!may_be_lost(write)) host.cover = write.version;
+        FlushActions actions;
+        host.flush_requester.start(host.session, protocol::set_of(0), id, actions);
+        return perform_flush(id, actions);
+    }
+    if (host.bound != no_frame) {
+        const Ownership ownership = host.frames[host.bound].access;
+        if (ownership == Ownership::exclusive || (ownership == Ownership::shared && operation == What::read)) {
+            access(id, operation, host.bound);
+            return end_operation(id);
+        }
+    }
+    step(id, Event::acquire_of(page, want_of(operation), id, allocate(id)));
+}
+
+void World::access(HostId id, What operation, FrameId frame_id) {
+    Host& host = hosts_[id];
+    Frame& frame = host.frames[frame_id];
+    require(frame.used, "the frame of an operation was taken away");
+    if (operation == What::read) return check_read(frame.version, frame.lost);
+    if (operation == What::write) check_read(frame.version, frame.lost);
+    hear_own_home(id);
+    const protocol::Verifier noted = host.flush_requester.wrote(host.session, 0);
+    frame.version = ++last_version_;
+    frame.dirty = true;
+    log_.push_back({.version = last_version_,
+                    .writer = id,
+                    .writer_incarnation = host.incarnation,
+                    .home_incarnation = id == 0 ? host.incarnation : host.met[0],
+                    .noted = noted});
+}
+
+// As Truth of the simulator.
+bool World::may_be_lost(const Write& write) const {
+    if (write.version == 0) return false;
+    const auto lives = [&](HostId id, protocol::Incarnation incarnation) {
+        return hosts_[id].is_up && hosts_[id].incarnation == incarnation;
+    };
+    return !lives(write.writer, write.writer_incarnation) || !lives(0, write.home_incarnation);
+}
+
+bool World::write_home_lives(const Write& write) const {
+    return hosts_[0].is_up && hosts_[0].incarnation == write.home_incarnation;
+}
+
+void World::check_read(Version found, uint32_t mark) {
+    require(found != garbage, "C5: a frame without bytes was read");
+    while (log_.back().version > found) {
+        const Write& lost = log_.back();
+        require(lost.version > flushed_, "D1: a flushed write is lost");
+        // With one crash, a page that its writer handed on is lost only with its present holder and home both; the
+        // simulator follows that through several crashes.
+        require(crashed_ > 0, "I2: not the latest write, and nobody crashed");
+        require(may_be_lost(lost) || lost.noted != verifier(), "I2, D3: not the latest write, and nothing was lost");
+        require(lost.noted != verifier(), "D4: a write is lost and the verifier did not change");
+        if (write_home_lives(lost)) require(mark != 0, "D4: a read goes back in time and was not told");
+        log_.pop_back();
+    }
+    require(log_.back().version == found, "I2: a lost write came back");
+}
+
+void World::deliver(size_t index) {
+    const InFlight arrived = network_[index];
+    network_[index] = network_.back();
+    network_.pop_back();
+    if (arrived.ends_hello) return hello_ended(arrived.from, arrived.to);
+    Host& host = hosts_[arrived.to];
+    const protocol::Message& message = arrived.message;
+    require(protocol::validate(message).has_value(), "an invalid message was sent");
+    if (protocol::is_from_home(message.kind))
+        host.flush_requester.heard(page.volume(), arrived.from,
+                                   protocol::verifier_of(message.incarnation, message.loss_generation));
+    if (protocol::is_about_flush(message.kind)) return deliver_flush(arrived.to, message);
+    Event event = Event::message_of(message);
+    if (message.has_bytes()) {
+        event.frame = allocate(arrived.to);
+        host.frames[event.frame].version = arrived.version;
+    }
+    if (message.kind == protocol::MessageKind::hello) event.stored_tenure = host.stored.position.tenure;
+    step(arrived.to, event);
+}
+
+void World::crash(HostId id, bool writes_behind) {
+    Host& host = hosts_[id];
+    ++crashed_;
+    if (writes_behind && host.stored.position < host.home_bytes.position) host.stored = host.home_bytes;
+    Host empty(id);
+    empty.is_up = false;
+    empty.recovered = false;
+    empty.incarnation = host.incarnation;
+    empty.stored = host.stored;
+    empty.loss_generation = host.loss_generation;
+    empty.lost = host.lost;
+    host = empty;
+    std::erase_if(network_, [&](const InFlight& each) { return each.from == id || each.to == id; });
+}
+
+void World::restart(HostId id) {
+    Host& host = hosts_[id];
+    host.is_up = true;
+    ++host.incarnation;
+    host.stripe = protocol::Stripe(id, host.incarnation, ranges);
+    if (host.lost != 0) step(id, Event::loss_recorded_of(page, host.lost));
+    host.home_bytes = {host.stored.version, {}};
+    host.met = {};
+    host.reported = protocol::set_of(id);
+    for (HostId peer = 0; peer < world_hosts; ++peer) {
+        if (peer == id || !hosts_[peer].is_up) continue;
+        hello(id, peer);
+        hello(peer, id);
+    }
+}
+
+// Every hello message arrives, in the order in which they were sent.
+void World::say_hello() {
+    for (bool again = true; std::exchange(again, false);) {
+        for (size_t index = 0; index < network_.size() && !again; ++index) {
+            if (!network_[index].of_hello) continue;
+            // Not by swapping with the last one: the order stays.
+            std::rotate(network_.begin() + static_cast<long>(index), network_.begin() + static_cast<long>(index) + 1,
+                        network_.end());
+            deliver(network_.size() - 1);
+            again = true;
+        }
+    }
+}
+
+void World::hello(HostId id, HostId peer) {
+    Host& host = hosts_[id];
+    const protocol::Incarnation previous = std::exchange(host.met[peer], hosts_[peer].incarnation);
+    saying_hello_to_ = peer;
+    step(id, Event::peer_up_of(peer, hosts_[peer].incarnation, previous));
+    FlushActions actions;
+    host.flush_holder.on_peer_up(peer);
+    host.flush_home.on_peer_up(peer, previous != hosts_[peer].incarnation, actions);
+    host.flush_requester.on_peer_up(peer, actions);
+    perform_flush(id, actions);
+    saying_hello_to_ = no_host;
+    network_.push_back({.message = {}, .from = id, .to = peer, .of_hello = true, .ends_hello = true});
+}
+
+void World::hello_ended(HostId from, HostId to) {
+    Host& host = hosts_[to];
+    if (from == 0 && hosts_[0].recovered) host.flush_requester.heard(page.volume(), 0, verifier());
+    host.reported |= protocol::set_of(from);
+    if (host.recovered || std::popcount(host.reported) != world_hosts) return;
+    host.recovered = true;
+    step(to, Event::about(Event::Kind::recovered, PageId{}));
+    FlushActions actions;
+    host.flush_home.on_recovered(actions);
+    perform_flush(to, actions);
+    if (to == 0)
+        for (HostId peer = 1; peer < world_hosts; ++peer)
+            if (hosts_[peer].is_up) hosts_[peer].flush_requester.heard(page.volume(), 0, verifier());
+}
+
+void World::check_state() const {
+    unsigned owners = 0;
+    unsigned readers = 0;
+    for (const Host& host : hosts_) {
+        if (!host.is_up || host.bound == no_frame) continue;
+        owners += host.frames[host.bound].access == Ownership::exclusive;
+        readers += host.frames[host.bound].access == Ownership::shared;
+    }
+    require(owners == 0 || (owners == 1 && readers == 0), "C1: more than one owner, or an owner and readers");
+}
+
+bool World::is_quiet() const {
+    return network_.empty() && std::ranges::all_of(hosts_, [](const Host& host) {
+               return host.is_up && host.woken.empty() && host.store_flushes.empty() && !host.loss_due;
+           });
+}
+
+void World::check_end() const {
+    const protocol::Home& home = hosts_[0].stripe.home();
+    const protocol::Claim* const claim = home.find(page);
+    require(hosts_[0].recovered, "C4: home never recovered");
+    require(home.open_order_count() == 0 && home.home_copy_count() == 0, "C4: an order or a copy never ended");
+    require(hosts_[0].flush_home.flush_count() == 0 && hosts_[0].flush_home.outstanding_copy_count() == 0,
+            "C4: a flush never ended");
+    for (HostId id = 0; id < world_hosts; ++id) {
+        const Host& host = hosts_[id];
+        require(!host.is_busy, "C4: an operation never ended");
+        const auto used = std::ranges::count(host.frames, true, &Frame::used);
+        require(used == (host.bound == no_frame ? 0 : 1), "a frame is leaked");
+        const bool is_named = claim != nullptr && protocol::contains(claim->holders(), id);
+        require(is_named == (host.bound != no_frame), "home is wrong about a frame");
+    }
+}
+
+uint64_t World::digest() const {
+    const protocol::Home& home = hosts_[0].stripe.home();
+    Tenure base = home.retired();
+    if (const protocol::Claim* claim = home.find(page)) base = std::max(base, claim->tenure);
+    std::array<protocol::RequestId, hosts_max> last_ids{};
+    for (HostId id = 0; id < world_hosts; ++id) last_ids[id] = hosts_[id].stripe.holder().last_request_id();
+    protocol::Digest digest(base, last_ids);
+    const auto add_version = [&](Version version) {
+        digest.add(version == garbage ? garbage : last_version_ - version);
+    };
+    digest.add(started_, crashed_, host_1_began_);
+    for (const Host& host : hosts_) {
+        digest.add(host.is_up, host.recovered, host.loss_due, host.is_busy, host.operation, host.incarnation,
+                   host.met[0], host.met[1], host.met[2], host.reported, host.loss_generation);
+        add_version(host.cover);
+        // Which frame is which, but not where they lie.
+        if (host.bound != no_frame) digest.add(host.frames[host.bound].access);
+        const protocol::Holding* holding = host.stripe.holder().find(page);
+        const auto add_frame = [&](FrameId id) {
+            if (id == no_frame) return digest.add('-');
+            const Frame& frame = host.frames[id];
+            add_version(frame.version);
+            digest.add(frame.dirty, frame.writing, frame.access);
+        };
+        add_frame(host.bound);
+        if (holding != nullptr) {
+            add_frame(holding->frame);
+            add_frame(holding->kept_frame);
+            if (holding->awaited.request_id != 0) add_frame(holding->awaited.landing);
+        }
+        for (const Woken& woken : host.woken) digest.add(woken.operation);
+        for (const StoreFlush& each : host.store_flushes) {
+            digest.add(each.ticket);
+            add_version(each.bytes.version);
+        }
+        add_version(host.home_bytes.version);
+        digest.position(host.home_bytes.position);
+        add_version(host.stored.version);
+        digest.position(host.stored.position);
+        host.stripe.home().digest(page, digest);
+        host.stripe.holder().digest(page, digest);
+        host.flush_home.digest(digest);
+        host.flush_holder.digest(digest);
+        host.flush_requester.digest(digest);
+    }
+    // The network is a set: its messages are added up.
+    uint64_t messages = 0;
+    for (const InFlight& each : network_) {
+        protocol::Digest one(base, last_ids);
+        const protocol::Message& message = each.message;
+        const bool of_flush = protocol::is_about_flush(message.kind);
+        one.add(each.from, each.to, each.of_hello, each.ends_hello, message.kind, message.host, message.flags,
+                message.dirty, message.sequence, message.incarnation, message.loss_generation);
+        one.add(each.version == garbage ? garbage : last_version_ - each.version);
+        const bool has_tenures = message.kind == protocol::MessageKind::report ||
+                                 message.kind == protocol::MessageKind::recall ||
+                                 message.kind == protocol::MessageKind::hello;
+        if (has_tenures)
+            one.tenure(message.hosts);
+        else
+            one.add(message.hosts);
+        if (of_flush) {
+            one.add(message.request_id, message.tenure);
+        } else {
+            // Requests are not about a tenure, and `done` is known by its request.
+            const bool has_no_tenure = message.kind == protocol::MessageKind::get_shared ||
+                                       message.kind == protocol::MessageKind::get_exclusive ||
+                                       message.kind == protocol::MessageKind::get_exclusive_no_read ||
+                                       message.kind == protocol::MessageKind::done;
+            if (!has_no_tenure) one.tenure(message.tenure);
+            // Orders carry their requester's ids; answers those of who gets them; requests those of who sends them.
+            const HostId requester = message.host != no_host && !protocol::is_for_home(message.kind) &&
+                                             message.kind != protocol::MessageKind::grant
+                                         ? message.host
+                                     : protocol::is_for_home(message.kind) ? each.from
+                                                                           : each.to;
+            one.request(requester, message.request_id);
+        }
+        messages += one.value();
+    }
+    digest.add(messages);
+    for (const Write& write : log_) {
+        // Only a crash can bring back what is older.
+        if (crashed_ == 0 && !can_crash_ && write.version != log_.back().version) continue;
+        add_version(write.version);
+        digest.add(write.writer, write.writer_incarnation, write.home_incarnation, write.noted);
+    }
+    add_version(flushed_);
+    return digest.value();
+}
+
+std::string World::describe(const Step& what) const {
+    static constexpr const char* names[] = {"reads",         "writes",   "writes whole", "evicts",
+                                            "flushes",       "receives", "serves",       "store flushed",
+                                            "loss recorded", "crashes",  "restarts"};
+    std::string text = "host " + std::to_string(what.host) + " " + names[static_cast<size_t>(what.what)];
+    if (what.what != What::deliver) return text;
+    const InFlight& each = network_[what.index];
+    if (each.ends_hello) return text + " the end of hello from " + std::to_string(each.from);
+    const protocol::Message& message = each.message;
+    text += std::string(" ") + protocol::to_string(message.kind) + " from " + std::to_string(each.from) + " tenure " +
+            std::to_string(message.tenure & 0xffff) + " request " + std::to_string(message.request_id) + " flags " +
+            std::to_string(message.flags);
+    if (message.host != no_host) text += " host " + std::to_string(message.host);
+    if (message.kind == protocol::MessageKind::grant) text += " hosts " + std::to_string(message.hosts);
+    if (each.version != garbage) text += " version " + std::to_string(each.version);
+    return text;
+}
+
+}  // namespace tarn::sim
