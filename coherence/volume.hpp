@@ -70,6 +70,9 @@ class Volume {
     // Whole or not at all.
     virtual bool try_write(uint64_t offset_bytes, std::span<const std::byte> from) = 0;
 
+    // The attributes, if this host has them at hand.
+    virtual std::optional<Attributes> try_attributes() = 0;
+
     // Errors of all: io, corrupt, unavailable, cancelled; of those that write also no_space.
     virtual Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) = 0;
     virtual Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) = 0;

@@ -69,6 +69,8 @@ void Loop::attach() {
     current_loop = this;
     // Debian 12's liburing declares io_uring_enable_rings and does not export it.
     TARN_ASSERT(::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0);
+    // Spares each turn the look at the table of descriptors; refused, it costs no more than that.
+    io_uring_register_ring_fd(&ring_);
     own_gate_.spawn(watch_wakeups());
 }
 
@@ -77,6 +79,7 @@ void Loop::detach() {
     wake();
     drain(own_gate_);
     run_posted();
+    io_uring_unregister_ring_fd(&ring_);  // belongs to this thread, and the loop may be destroyed on another
     attached_ = false;
     current_loop = nullptr;
 }
@@ -113,6 +116,28 @@ void Sleep::await_suspend(std::coroutine_handle<> handle) {
     io_uring_sqe& sqe = loop_.submission();
     io_uring_prep_timeout(&sqe, &duration_, 0, 0);
     io_uring_sqe_set_data(&sqe, static_cast<Loop::Completion*>(this));
+}
+
+void Readiness::arm() {
+    if (armed_) return;
+    armed_ = true;
+    io_uring_sqe& sqe = loop_.submission();
+    io_uring_prep_poll_multishot(&sqe, fd_, events_);
+    io_uring_sqe_set_data(&sqe, static_cast<Loop::Completion*>(this));
+}
+
+void Readiness::complete(int32_t result, bool more) {
+    armed_ = more;  // the kernel ends it when completions pile up; the next wait begins anew
+    if (result < 0)
+        error_ = -result;
+    else
+        seen_ |= static_cast<unsigned>(result);
+    if (waiter_) std::exchange(waiter_, {}).resume();
+}
+
+Task<> Readiness::close() {
+    if (armed_) loop_.cancel(*this);
+    while (armed_) static_cast<void>(co_await wait());
 }
 
 void Loop::cancel_fd(int fd) {
@@ -176,14 +201,21 @@ void Loop::turn() {
 
 void Loop::reap() {
     std::array<io_uring_cqe*, 64> entries;
-    std::array<std::pair<Completion*, int32_t>, entries.size()> done;
+    struct Done {
+        Completion* completion;
+        int32_t result;
+        bool more;
+    };
+    std::array<Done, entries.size()> done;
     while (const unsigned count = io_uring_peek_batch_cqe(&ring_, entries.data(), entries.size())) {
         // Copied out first: a completion may submit, and what it reaps the ring then reuses.
         for (unsigned i = 0; i < count; ++i)
-            done[i] = {static_cast<Completion*>(io_uring_cqe_get_data(entries[i])), entries[i]->res};
+            done[i] = {.completion = static_cast<Completion*>(io_uring_cqe_get_data(entries[i])),
+                       .result = entries[i]->res,
+                       .more = (entries[i]->flags & IORING_CQE_F_MORE) != 0};
         io_uring_cq_advance(&ring_, count);
         for (unsigned i = 0; i < count; ++i)
-            if (done[i].first) done[i].first->complete(done[i].second);
+            if (done[i].completion) done[i].completion->complete(done[i].result, done[i].more);
     }
 }
 

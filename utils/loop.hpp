@@ -30,9 +30,9 @@ namespace tarn {
 
 class Loop {
   public:
-    // What a completion calls; lives at least until then.
+    // What a completion calls; lives at least until then. more: it is not the last one of this operation.
     struct Completion {
-        virtual void complete(int32_t result) = 0;
+        virtual void complete(int32_t result, bool more) = 0;
 
       protected:
         ~Completion() = default;
@@ -105,6 +105,7 @@ class Loop {
   private:
     Loop() = default;
     friend class Sleep;
+    friend class Readiness;
     io_uring_sqe& submission();
     void attach();
     void detach();
@@ -151,7 +152,7 @@ class [[nodiscard]] Loop::Operation final : public Loop::Completion {
         if (result_ == -ECANCELED) return fail(Errc::cancelled, ECANCELED, "loop.operation");
         return fail(Errc::io, -result_, "loop.operation");
     }
-    void complete(int32_t result) override {
+    void complete(int32_t result, bool /*more: never*/) override {
         result_ = result;
         handle_.resume();
     }
@@ -235,7 +236,7 @@ class [[nodiscard]] Sleep final : public Loop::Completion {
     void await_suspend(std::coroutine_handle<> handle);
     // False when it was cancelled.
     bool await_resume() const { return result_ != -ECANCELED; }
-    void complete(int32_t result) override {
+    void complete(int32_t result, bool /*more: never*/) override {
         result_ = result;
         handle_.resume();
     }
@@ -271,6 +272,50 @@ class Timer {
   private:
     Loop& loop_;
     Loop::Completion* sleeping_ = nullptr;
+};
+
+// Tells when a descriptor becomes ready, time and again for one submission. By the edge: what wait() told is told once,
+// so the caller uses the descriptor until it would block before it waits again. One waiter at a time.
+class Readiness final : Loop::Completion {
+  public:
+    Readiness(Loop& loop, int fd, unsigned events) : loop_(loop), fd_(fd), events_(events) {}
+    Readiness(const Readiness&) = delete;
+    ~Readiness() { TARN_ASSERT(!armed_); }
+
+    class [[nodiscard]] Awaiter {
+      public:
+        explicit Awaiter(Readiness& readiness) : readiness_(readiness) {}
+        bool await_ready() noexcept { return readiness_.seen_ != 0 || readiness_.error_ != 0; }
+        void await_suspend(std::coroutine_handle<> handle) {
+            TARN_ASSERT(!readiness_.waiter_);
+            readiness_.waiter_ = handle;
+            readiness_.arm();
+        }
+        // The events since the last wait. Errors: io, the kernel refuses to watch; cancelled, see cancel_fd.
+        Result<unsigned> await_resume() {
+            const int error = std::exchange(readiness_.error_, 0);
+            if (error != 0) return fail(error == ECANCELED ? Errc::cancelled : Errc::io, error, "loop.readiness");
+            return std::exchange(readiness_.seen_, 0);
+        }
+
+      private:
+        Readiness& readiness_;
+    };
+    Awaiter wait() { return Awaiter(*this); }
+    // Stops watching. Nobody waits, or will.
+    Task<> close();
+
+  private:
+    void arm();
+    void complete(int32_t result, bool more) override;
+
+    Loop& loop_;
+    const int fd_;
+    const unsigned events_;
+    unsigned seen_ = 0;
+    int error_ = 0;
+    bool armed_ = false;
+    std::coroutine_handle<> waiter_;
 };
 
 // Lets everything else of this turn go first.

@@ -196,10 +196,16 @@ Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, u
     co_return extents;
 }
 
-Task<Result<Attributes>> CachedVolume::attributes() {
+std::optional<Attributes> CachedVolume::try_attributes() {
     std::byte bytes[sizeof(AttributePage)];
-    const uint64_t offset = attribute_page_of(id()).number() * page_size;
-    if (!try_read(offset, bytes)) CO_TRY_VOID(co_await read(offset, bytes));
+    if (!cache_.try_read(attribute_page_of(id()), 0, bytes)) return std::nullopt;
+    return AttributePage::decode(bytes);
+}
+
+Task<Result<Attributes>> CachedVolume::attributes() {
+    if (const std::optional<Attributes> cached = try_attributes()) co_return *cached;
+    std::byte bytes[sizeof(AttributePage)];
+    CO_TRY_VOID(co_await read(attribute_page_of(id()).number() * page_size, bytes));
     co_return AttributePage::decode(bytes);
 }
 
@@ -231,8 +237,11 @@ Task<Result<>> CachedVolume::write_growing(uint64_t offset_bytes, std::span<cons
     if (!try_write(offset_bytes, from)) CO_TRY_VOID(co_await write(offset_bytes, from));
     const uint64_t end = offset_bytes + from.size();
     const int64_t now = realtime_ns() / tick_ns * tick_ns;
-    CO_TRY(const Attributes seen, co_await attributes());
-    if (seen.size_bytes >= end && seen.modified_ns >= now) co_return Result<>{};
+    std::optional<Attributes> seen = try_attributes();
+    if (!seen) {
+        CO_TRY(seen, co_await attributes());
+    }
+    if (seen->size_bytes >= end && seen->modified_ns >= now) co_return Result<>{};
     auto grow = [&](Attributes& attributes) {
         attributes.size_bytes = std::max(attributes.size_bytes, end);
         attributes.modified_ns = std::max(attributes.modified_ns, now);

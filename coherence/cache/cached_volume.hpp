@@ -19,6 +19,7 @@ class CachedVolume : public Volume {
     void unpin(std::span<const Pin> pins) override;
     bool try_read(uint64_t offset_bytes, std::span<std::byte> into) override;
     bool try_write(uint64_t offset_bytes, std::span<const std::byte> from) override;
+    std::optional<Attributes> try_attributes() override;
 
     Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) override;
     Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) override;

@@ -9,6 +9,7 @@
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/flusher.hpp"
+#include "tiers/nvme/page_buffer.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {
@@ -19,13 +20,6 @@ using protocol::Message;
 namespace {
 
 constexpr size_t run_pages_max = 64;
-
-using PageBuffer = std::unique_ptr<std::byte[], decltype([](std::byte* bytes) { std::free(bytes); })>;
-
-// O_DIRECT wants whole pages.
-PageBuffer make_page_buffer(size_t page_count) {
-    return PageBuffer(static_cast<std::byte*>(std::aligned_alloc(page_size, page_count * page_size)));
-}
 
 }  // namespace
 

@@ -75,10 +75,14 @@ Task<> FileSystem::release(fuse_req_t request, OpenFile* file) {
 
 Task<> FileSystem::read(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, size_t size_bytes) {
     Volume& volume = *file->volume;
-    const Result<Attributes> attributes = co_await volume.attributes();
+    std::optional<Attributes> attributes = volume.try_attributes();
     if (!attributes) {
-        fuse_reply_err(request, to_errno(attributes.error()));
-        co_return;
+        const Result<Attributes> awaited = co_await volume.attributes();
+        if (!awaited) {
+            fuse_reply_err(request, to_errno(awaited.error()));
+            co_return;
+        }
+        attributes = *awaited;
     }
     const uint64_t end = attributes->size_bytes;
     const uint64_t rest_bytes = offset_bytes < end ? end - offset_bytes : 0;

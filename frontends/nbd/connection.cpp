@@ -76,20 +76,43 @@ bool Connection::congested() const {
 }
 
 Task<> Connection::transmit() {
+    Readiness readiness(workspace_.loop, socket_.get(), POLLIN | POLLRDHUP);
     while (!leaving_) {
         if (congested()) {
             co_await progress_.wait();
         } else if (carry_may_serve_) {
+            if (!size_is_newer_ && !learn_size()) co_await await_size();
             serve_carried();
+        } else if (!readable_) {
+            const Result<unsigned> events = co_await readiness.wait();
+            if (!events) break;
+            readable_ = true;
+            hung_up_ = (*events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
         } else {
-            const Result<size_t> readable = co_await workspace_.loop.poll(socket_.get(), POLLIN);
-            if (!readable) break;
-            if (!leaving_) receive_and_serve();
+            receive_and_serve();
+            // One receive for each turn, so that no client keeps the others waiting.
+            if (readable_) co_await Yield(workspace_.loop);
         }
     }
+    co_await readiness.close();
 }
 
-// One receive for each turn, so that no client keeps the others waiting.
+// The volume's size, as of now. False: it takes a while.
+bool Connection::learn_size() {
+    const std::optional<Attributes> attributes = volume_->try_attributes();
+    if (!attributes) return false;
+    export_.size_bytes = attributes->size_bytes;
+    size_error_ = Errno::none;
+    return true;
+}
+
+Task<> Connection::await_size() {
+    const Result<Attributes> attributes = co_await volume_->attributes();
+    size_error_ = attributes ? Errno::none : to_errno(attributes.error());
+    if (attributes) export_.size_bytes = attributes->size_bytes;
+    size_is_newer_ = true;
+}
+
 void Connection::receive_and_serve() {
     const std::span<std::byte> received = workspace_.received;
     TARN_ASSERT(carry_.size() < request_size);
@@ -102,8 +125,13 @@ void Connection::receive_and_serve() {
     std::span<std::byte> payload;
     if (incoming_) add(payload = incoming_->payload.bytes().subspan(incoming_->received_bytes));
     add(received.subspan(carry_.size()));
+    size_t room_bytes = 0;
+    for (const iovec& vector : std::span(vectors).first(message.msg_iovlen)) room_bytes += vector.iov_len;
     const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (count < 0 && errno == EINTR) return;
+    // What fits says that it was all there was; what hung up is read until it says so.
+    readable_ = hung_up_ || count == static_cast<ssize_t>(room_bytes);
+    if (count < 0 && errno == EAGAIN) return;
     if (count <= 0) {
         leaving_ = true;
         if (count < 0) broken_ = true;
@@ -111,18 +139,27 @@ void Connection::receive_and_serve() {
     }
     const size_t payload_bytes = std::min(static_cast<size_t>(count), payload.size());
     const std::span<std::byte> bytes = received.first(carry_.size() + static_cast<size_t>(count) - payload_bytes);
-    if (incoming_) take_payload(payload_bytes);
-    const size_t taken = serve_received(bytes);
+    if (incoming_) incoming_->received_bytes += payload_bytes;
+    const bool size_known = learn_size();
+    const size_t taken = size_known ? serve(bytes) : 0;
     carry_.assign(bytes.begin() + static_cast<ptrdiff_t>(taken), bytes.end());
-    send();
     settle_carry();
+    if (!size_known) carry_may_serve_ = true;
 }
 
 void Connection::serve_carried() {
-    const size_t taken = serve_received(carry_);
+    size_is_newer_ = false;
+    const size_t taken = serve(carry_);
     carry_.erase(carry_.begin(), carry_.begin() + static_cast<ptrdiff_t>(taken));
-    send();
     settle_carry();
+}
+
+// Serves what bytes complete, and says how many of them that were.
+size_t Connection::serve(std::span<const std::byte> bytes) {
+    if (incoming_ && incoming_->received_bytes == incoming_->payload.size()) serve_incoming();
+    const size_t taken = serve_received(bytes);
+    send();
+    return taken;
 }
 
 void Connection::settle_carry() {
@@ -130,13 +167,19 @@ void Connection::settle_carry() {
     if (carry_.empty()) carry_.shrink_to_fit();
 }
 
-void Connection::take_payload(size_t size_bytes) {
-    incoming_->received_bytes += size_bytes;
-    if (incoming_->received_bytes < incoming_->payload.size()) return;
+void Connection::serve_incoming() {
     Incoming complete = std::move(*incoming_);
     incoming_.reset();
+    // The volume may have shrunk since the request's header came.
+    if (const Errno error = judge(complete.request); error != Errno::none) return status(complete.request, error);
     const std::span<const std::byte> payload = complete.payload.bytes();
     on_write(complete.request, payload, std::move(complete.payload));
+}
+
+Errno Connection::judge(const Request& request) const {
+    const Errno error = check(request, export_);
+    const bool has_range = request.command != Command::flush && request.command != Command::disconnect;
+    return error == Errno::none && has_range ? size_error_ : error;
 }
 
 // Serves the whole requests at the front of bytes and returns their size. Stops early when congested.
@@ -159,7 +202,7 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
         }
         taken += request_size;
         rest = rest.subspan(request_size);
-        const Errno error = check(*request, export_);
+        const Errno error = judge(*request);
         if (error != Errno::none) {
             if (request->command == Command::write) skip_bytes_ = request->size_bytes;
             status(*request, error);

@@ -4,6 +4,9 @@
 // with one gathered send that points into frames; pins end right after that system call. What misses the hot path
 // becomes a task and is answered when it is done, in any order. An idle connection therefore owns no buffer.
 //
+// Each request is checked against the size that the volume has after it came: who shrinks a volume, on whatever host,
+// and then hears of it, sees no later write past the new end.
+//
 // Bounded: tasks, and bytes held for requests and replies. At a bound, and while the socket takes no replies, the
 // connection stops reading; it never grows and holds up nobody else. A write takes effect only when all of it came.
 #pragma once
@@ -79,8 +82,12 @@ class Connection final : Loop::Posted {
     Task<> say_farewell();
     void receive_and_serve();
     void serve_carried();
+    bool learn_size();
+    Task<> await_size();
     void settle_carry();
-    void take_payload(size_t size_bytes);
+    void serve_incoming();
+    size_t serve(std::span<const std::byte> bytes);
+    Errno judge(const Request& request) const;
     size_t serve_received(std::span<const std::byte> bytes);
     size_t begin_write(const Request& request, std::span<const std::byte> bytes);
     bool congested() const;
@@ -117,8 +124,12 @@ class Connection final : Loop::Posted {
 
     Export export_;
     std::shared_ptr<Volume> volume_;
-    std::vector<std::byte> carry_;  // received and not served yet
-    bool carry_may_serve_ = false;  // it may hold whole requests
+    bool readable_ = true;            // the socket may have more bytes, or its end
+    bool hung_up_ = false;            // no more bytes will come than the socket has now
+    std::vector<std::byte> carry_;    // received and not served yet
+    bool carry_may_serve_ = false;    // it may hold whole requests
+    bool size_is_newer_ = false;      // than what was carried: the volume's size was asked for since
+    Errno size_error_ = Errno::none;  // why it is not known, which then is the answer to each request
     std::optional<Incoming> incoming_;
     uint64_t skip_bytes_ = 0;  // payload of a refused write
 

@@ -1,7 +1,7 @@
 // nbd_load: loads an NBD server over one connection at the least cost to itself, and prints what it saw as JSON.
 //
 //   nbd_load (--unix PATH | --tcp HOST:PORT) [--export NAME] [--depth 32] [--block 4096] [--read-percent 100]
-//            [--size BYTES] [--seconds 5] [--server-pid PID]
+//            [--sequential 0|1] [--size BYTES] [--seconds 5] [--server-pid PID]
 //
 // Requests go out in one send and replies come in by large receives, so that the server and not the client is
 // measured (fio's engine costs 3 us per request). Simple replies only. client_cpu_us_per_op is this process's user and
@@ -43,6 +43,7 @@ struct Settings {
     unsigned depth = 32;
     uint32_t block_bytes = 4096;
     unsigned read_percent = 100;
+    bool sequential = false;
     uint64_t size_bytes = 0;  // 0: all of the export
     double seconds = 5;
     int server_pid = 0;
@@ -65,6 +66,8 @@ Settings parse(int count, char** arguments) {
             settings.block_bytes = static_cast<uint32_t>(std::stoul(value));
         else if (key == "--read-percent")
             settings.read_percent = static_cast<unsigned>(std::stoul(value));
+        else if (key == "--sequential")
+            settings.sequential = value == "1";
         else if (key == "--size")
             settings.size_bytes = std::stoull(value);
         else if (key == "--seconds")
@@ -217,6 +220,8 @@ class Load {
         return random_ ^= random_ << 17;
     }
 
+    uint64_t next_block() { return (settings_.sequential ? asked_++ : random()) % blocks_; }
+
     void ask(uint32_t slot, uint64_t now_ns) {
         const bool read = random() % 100 < settings_.read_percent;
         slots_[slot] = {now_ns, read};
@@ -224,7 +229,7 @@ class Load {
         append(to_send_, uint16_t{0});
         append(to_send_, static_cast<uint16_t>(read ? Command::read : Command::write));
         append(to_send_, uint64_t{slot});
-        append(to_send_, random() % blocks_ * settings_.block_bytes);
+        append(to_send_, next_block() * settings_.block_bytes);
         append(to_send_, settings_.block_bytes);
         if (!read) to_send_.resize(to_send_.size() + settings_.block_bytes, static_cast<std::byte>(slot));
         ++in_flight_;
@@ -275,6 +280,7 @@ class Load {
     std::vector<std::byte> received_;
     size_t filled_ = 0;
     unsigned in_flight_ = 0;
+    uint64_t asked_ = 0;
     uint64_t random_ = 0x9e3779b97f4a7c15;
     std::vector<uint32_t> latencies_ns_;
     double seconds_ = 0;

@@ -30,6 +30,28 @@ setup() { cluster_recall; }
     run -3 on solo show vol1
 }
 
+@test "a volume that shrinks while it is exported takes no write past its new end" {
+    on solo create shrinks 8MiB
+    nbd_python solo shrinks "
+import os, subprocess
+h.set_strict_mode(0)
+h.pwrite(b'x' * 4096, 6 << 20)
+subprocess.run(['tarn', 'resize', '--force', 'shrinks', '4MiB'], check=True, env={**os.environ, 'TARN_CONTROL': '$CLUSTER/solo/control.sock'})
+def error(call):
+    try:
+        call()
+    except nbd.Error as e:
+        return e.errno
+assert error(lambda: h.pwrite(b'x', 4 << 20)) == 'ENOSPC'
+assert error(lambda: h.zero(4096, 6 << 20)) == 'ENOSPC'
+assert error(lambda: h.pread(2, (4 << 20) - 1)) == 'EINVAL'
+h.pwrite(b'x', (4 << 20) - 1)
+"
+    on solo resize shrinks 8MiB
+    nbd_python solo shrinks "assert h.pread(4 << 20, 4 << 20) == bytes(4 << 20)"
+    on solo delete shrinks
+}
+
 @test "bad names and sizes are refused with a reason" {
     for name in '' . .. a/../b /a a/ "$(printf 'x%.0s' {1..300})" $'a\nb'; do
         run on solo create "$name" 1MiB

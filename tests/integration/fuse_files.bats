@@ -58,6 +58,13 @@ teardown() {
     run -1 fallocate -i -o 4096 -l 4096 test-b
 }
 
+@test "statfs tells the space" {
+    local total free
+    read -r total free < <(stat -f -c '%b %a' .)
+    ((total > 0 && free <= total))
+    assert_equal "$(stat -f -c %l .)" 255
+}
+
 @test "mode, owner and times are kept" {
     echo x >test-a
     chmod 640 test-a

@@ -26,6 +26,7 @@ class FakeVolume final : public Volume {
     void unpin(std::span<const Pin>) override {}
     bool try_read(uint64_t, std::span<std::byte>) override { return false; }
     bool try_write(uint64_t, std::span<const std::byte>) override { return false; }
+    std::optional<Attributes> try_attributes() override { return entry_.attributes; }
     Task<Result<>> read(uint64_t, std::span<std::byte>) override { co_return fail(Errc::unsupported); }
     Task<Result<>> write(uint64_t, std::span<const std::byte>) override { co_return fail(Errc::unsupported); }
     Task<Result<>> zero(uint64_t, uint64_t, bool) override { co_return fail(Errc::unsupported); }

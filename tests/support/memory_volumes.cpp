@@ -216,6 +216,12 @@ Task<Result<std::vector<Extent>>> MemoryVolume::extents(uint64_t offset_bytes, u
     co_return extents;
 }
 
+std::optional<Attributes> MemoryVolume::try_attributes() {
+    if (removed_ || misses()) return std::nullopt;
+    const std::lock_guard lock(attributes_mutex_);
+    return attributes_;
+}
+
 Task<Result<Attributes>> MemoryVolume::attributes() {
     if (removed_) co_return fail(Errc::not_found, 0, "memory.attributes");
     const std::lock_guard lock(attributes_mutex_);

@@ -1,10 +1,12 @@
 #include "utils/loop.hpp"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 #include <thread>
 
@@ -185,6 +187,49 @@ Task<int> crowd(Loop& loop) {
 TEST(Sync, a_semaphore_lets_only_so_many_in) {
     const auto loop = make_loop();
     EXPECT_EQ(loop->run_until_done(crowd(*loop)), 3);
+}
+
+// Reads what there is between the waits, as users of an edge must.
+Task<> watch(Loop& loop, int fd, std::vector<unsigned>& seen, std::string& bytes) {
+    Readiness readiness(loop, fd, POLLIN | POLLRDHUP);
+    for (;;) {
+        const Result<unsigned> events = co_await readiness.wait();
+        if (!events) break;
+        seen.push_back(*events);
+        char into[100];
+        const ssize_t count = ::recv(fd, into, sizeof into, MSG_DONTWAIT);
+        if (count == 0) break;
+        if (count > 0) bytes.append(into, static_cast<size_t>(count));
+    }
+    co_await readiness.close();
+}
+
+TEST(Loop, readiness_tells_of_bytes_again_and_again_and_of_the_end) {
+    const auto loop = make_loop();
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    const UniqueFd near(pair[0]);
+    UniqueFd far(pair[1]);
+    std::vector<unsigned> seen;
+    std::string bytes;
+    struct Talk {
+        static Task<> run(Loop& loop, int near, UniqueFd& far, std::vector<unsigned>& seen, std::string& bytes) {
+            Gate gate;
+            gate.spawn(watch(loop, near, seen, bytes));
+            for (const char* const word : {"one ", "two ", "three"}) {
+                const size_t size_before = bytes.size();
+                EXPECT_GT(::send(far.get(), word, std::strlen(word), 0), 0);
+                while (bytes.size() == size_before) co_await loop.sleep(1ms);
+            }
+            far.reset();
+            co_await gate.close();
+        }
+    };
+    loop->run_until_done(Talk::run(*loop, near.get(), far, seen, bytes));
+    EXPECT_EQ(bytes, "one two three");
+    ASSERT_GE(seen.size(), 4u);
+    EXPECT_EQ(seen.front() & POLLRDHUP, 0u);
+    EXPECT_NE(seen.back() & POLLRDHUP, 0u);
 }
 
 }  // namespace

@@ -53,6 +53,20 @@ class NbdConnection : public testing::Test {
             said_.insert(said_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(*count));
         }
     }
+    // Sends before, waits until the server has said so many bytes, halves the volume, and sends after.
+    Task<> halve_between(Bytes before, size_t said_bytes, Bytes after) {
+        Gate gate;
+        gate.spawn(connection_->serve());
+        gate.spawn(collect());
+        const Result<size_t> sent_before = co_await loop_->send(client_.get(), before.bytes());
+        EXPECT_TRUE(sent_before);
+        while (said_.size() < said_bytes) co_await loop_->sleep(1ms);
+        const Result<Attributes> halved = co_await disk_->change_attributes({.size_bytes = 1 << 19});
+        EXPECT_TRUE(halved);
+        const Result<size_t> sent_after = co_await loop_->send(client_.get(), after.bytes());
+        EXPECT_TRUE(sent_after);
+        co_await gate.close();
+    }
     // Asks for 2 GiB, as far as the server takes the requests, and reads nothing.
     Task<> flood() {
         Gate gate;
@@ -146,6 +160,41 @@ TEST_F(NbdConnection, a_refused_write_is_skipped_and_the_next_request_served) {
     ASSERT_EQ(answers().size(), 2 * simple_reply_size + 16);
     EXPECT_EQ(error_at(0), static_cast<uint32_t>(Errno::no_space));
     EXPECT_EQ(error_at(simple_reply_size), 0u);
+}
+
+TEST_F(NbdConnection, requests_past_the_end_of_a_volume_that_shrank_are_refused) {
+    volumes_.faults.miss_every = 1;  // the size is never at hand
+    const Bytes before =
+        Bytes().client_flags().option(Option::go, info_payload("disk")).request(Command::read, 1, (1 << 20) - 16, 16);
+    const Bytes after = Bytes()
+                            .request(Command::write, 2, (1 << 19) - 1, 1)
+                            .fill(1)
+                            .request(Command::write, 3, (1 << 19) - 1, 2)
+                            .fill(2)
+                            .request(Command::write_zeroes, 4, 1 << 19, 512)
+                            .request(Command::read, 5, 1 << 19, 16)
+                            .request(Command::disconnect, 6, 0, 0);
+    constexpr size_t first_reply_size = simple_reply_size + 16;
+    loop_->run_until_done(halve_between(before, greeting_size + go_replies_size + first_reply_size, after));
+    std::map<uint64_t, uint32_t> errors;
+    for (size_t at = first_reply_size; at < answers().size(); at += simple_reply_size)
+        errors[load_big<uint64_t>(answers().data() + at + 8)] = error_at(at);
+    const auto no_space = static_cast<uint32_t>(Errno::no_space);
+    const auto invalid = static_cast<uint32_t>(Errno::invalid);
+    EXPECT_EQ(errors, (std::map<uint64_t, uint32_t>{{2, 0}, {3, no_space}, {4, no_space}, {5, invalid}}));
+}
+
+TEST_F(NbdConnection, a_write_whose_end_was_cut_off_while_it_came_is_refused) {
+    const Bytes before = Bytes()
+                             .client_flags()
+                             .option(Option::go, info_payload("disk"))
+                             .request(Command::read, 1, 0, 1)
+                             .request(Command::write, 2, (1 << 20) - 8192, 8192)
+                             .fill(100, std::byte{1});
+    const Bytes after = Bytes().fill(8092, std::byte{1}).request(Command::disconnect, 3, 0, 0);
+    loop_->run_until_done(halve_between(before, greeting_size + go_replies_size + simple_reply_size + 1, after));
+    ASSERT_EQ(answers().size(), simple_reply_size + 1 + simple_reply_size);
+    EXPECT_EQ(error_at(simple_reply_size + 1), static_cast<uint32_t>(Errno::no_space));
 }
 
 TEST_F(NbdConnection, a_read_and_a_write_of_one_page_in_one_turn_do_not_wait_for_each_other) {

@@ -19,8 +19,9 @@ Result<std::unique_ptr<FramePool>> FramePool::create(size_t frame_count) {
         return fail(Errc::io, errno, "dram.arena: ftruncate");
     TRY(pool->arena_, Mapping::create(arena_size, pool->memfd_.get()));
     TRY(pool->headers_, Mapping::create(frame_count * sizeof(Frame)));
-    // Huge pages are a gain, not a need: the call may be refused.
+    // Huge pages are a gain, not a need: the calls may be refused.
     ::madvise(pool->arena_.bytes().data(), arena_size, MADV_HUGEPAGE);
+    ::madvise(pool->headers_.bytes().data(), frame_count * sizeof(Frame), MADV_HUGEPAGE);
     if (::madvise(pool->arena_.bytes().data(), arena_size, MADV_POPULATE_WRITE) != 0)
         return fail(Errc::io, errno, "dram.arena: memory is short");
 

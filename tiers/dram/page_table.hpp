@@ -6,8 +6,13 @@
 // word (frame_word.hpp), never by the table alone; the walk is bounded.
 #pragma once
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <memory>
+#include <new>
 
 #include "tiers/dram/frame_pool.hpp"
 
@@ -19,8 +24,12 @@ class PageTable {
     PageTable(FramePool& pool, unsigned stripe_bits, std::atomic<FrameId> Frame::* link)
         : pool_(pool), link_(link), stripe_bits_(stripe_bits), bucket_count_(std::bit_ceil(pool.frame_count())) {
         if (bucket_count_ < (size_t{1} << stripe_bits)) bucket_count_ = size_t{1} << stripe_bits;
-        buckets_ = std::make_unique<std::atomic<FrameId>[]>(bucket_count_);
-        for (size_t i = 0; i < bucket_count_; ++i) buckets_[i].store(no_frame, std::memory_order_relaxed);
+        // In huge pages where that is possible: a random access then finds its bucket without a walk of page tables.
+        const size_t size_bytes = bucket_count_ * sizeof(Bucket);  // a power of two
+        buckets_.reset(static_cast<Bucket*>(std::aligned_alloc(std::min(size_bytes, huge_page_size), size_bytes)));
+        TARN_ASSERT(buckets_);
+        if (size_bytes >= huge_page_size) ::madvise(buckets_.get(), size_bytes, MADV_HUGEPAGE);
+        for (size_t i = 0; i < bucket_count_; ++i) new (&buckets_[i]) Bucket(no_frame);
     }
 
     // The stripe of a page: pages of one 64 KiB block share it.
@@ -31,6 +40,8 @@ class PageTable {
     // A frame that was bound to the page a moment ago, or nullptr. The caller checks its word.
     Frame* find(PageId page) const {
         FrameId id = bucket_of(page).load(std::memory_order_acquire);
+        // Most likely it is the first: its bytes come from memory beside its header, not after it.
+        if (id != no_frame) __builtin_prefetch(pool_.bytes(id));
         for (unsigned hops = 0; id != no_frame && hops < hops_max; ++hops) {
             Frame& frame = pool_.frame(id);
             if (frame.page.load(std::memory_order_acquire) == page.value) return &frame;
@@ -49,7 +60,7 @@ class PageTable {
         return nullptr;
     }
     void insert(Frame& frame) {
-        std::atomic<FrameId>& bucket = bucket_of(frame.page_id());
+        Bucket& bucket = bucket_of(frame.page_id());
         (frame.*link_).store(bucket.load(std::memory_order_relaxed), std::memory_order_relaxed);
         bucket.store(pool_.id_of(frame), std::memory_order_release);
     }
@@ -64,10 +75,15 @@ class PageTable {
     }
 
   private:
+    using Bucket = std::atomic<FrameId>;
+    struct Free {
+        void operator()(Bucket* buckets) const { std::free(buckets); }
+    };
+    static constexpr size_t huge_page_size = 2 << 20;
     static constexpr unsigned block_bits = 4;  // 16 pages, 64 KiB
     static constexpr unsigned hops_max = 32;
 
-    std::atomic<FrameId>& bucket_of(PageId page) const {
+    Bucket& bucket_of(PageId page) const {
         const size_t in_stripe = mix64(page.value) & ((bucket_count_ >> stripe_bits_) - 1);
         return buckets_[(size_t{stripe_of(page)} * (bucket_count_ >> stripe_bits_)) + in_stripe];
     }
@@ -76,7 +92,7 @@ class PageTable {
     std::atomic<FrameId> Frame::* link_;
     unsigned stripe_bits_;
     size_t bucket_count_;
-    std::unique_ptr<std::atomic<FrameId>[]> buckets_;
+    std::unique_ptr<Bucket[], Free> buckets_;
 };
 
 }  // namespace tarn

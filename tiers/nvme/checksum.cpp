@@ -2,6 +2,8 @@
 
 #include <isa-l/crc.h>
 
+#include <array>
+
 #include "utils/assert.hpp"
 
 namespace tarn {
@@ -12,6 +14,11 @@ uint32_t crc32c(std::span<const std::byte> bytes, uint32_t seed) {
     // ISA-L reads and takes a non-const pointer.
     auto* const start = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(bytes.data()));
     return ~crc32_iscsi(start, static_cast<int>(bytes.size()), ~seed);
+}
+
+uint32_t page_checksum(PageId page, Tenure tenure, std::span<const std::byte, page_size> bytes) {
+    const std::array<uint64_t, 2> key = {page.value, tenure};
+    return crc32c(bytes, crc32c(std::as_bytes(std::span(key))));
 }
 
 }  // namespace tarn

@@ -2,18 +2,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
-#include "tiers/nvme/checksum.hpp"
 #include "utils/assert.hpp"
 
 namespace tarn {
 
 SlabTable::SlabTable(const Uuid& store, uint64_t slab_count)
-    : store_(store),
-      slabs_(slab_count),
-      blocks_(StoreLayout::of(slab_count).table_block_count),
-      index_(std::bit_ceil(slab_count * 2)) {
+    : store_(store), slabs_(slab_count), index_(std::bit_ceil(slab_count * 2)) {
     TARN_ASSERT(slab_count > 0 && slab_count <= slab_count_max);
     free_.reserve(slab_count);
     for (uint64_t i = slab_count; i-- > 0;) free_.push_back(static_cast<SlabIndex>(i));
@@ -52,14 +47,22 @@ void SlabTable::index_remove(SlabIndex slab) {
     index_[gap] = 0;
 }
 
+void SlabTable::occupy(SlabIndex index, VolumeId volume, uint64_t number) {
+    Slab& slab = slabs_[index];
+    slab.volume = volume;
+    slab.number = static_cast<uint32_t>(number);
+    slab.state = State::used;
+    slab.entries = std::make_unique<Entries>();
+    ++volumes_[volume];
+    index_insert(index);
+}
+
 Result<SlabIndex> SlabTable::allocate(VolumeId volume, uint64_t number) {
     if (free_.empty()) return fail(Errc::no_space, 0, "store.allocate");
     const SlabIndex index = free_.back();
     free_.pop_back();
     TARN_ASSERT(slabs_[index].state == State::free && slabs_[index].pins == 0);
-    slabs_[index] = Slab{.volume = volume, .number = static_cast<uint32_t>(number), .state = State::used};
-    ++volumes_[volume];
-    index_insert(index);
+    occupy(index, volume, number);
     return index;
 }
 
@@ -80,65 +83,93 @@ void SlabTable::unreserve(SlabIndex index, uint64_t page) {
     release_if_empty(index);
 }
 
-// An empty slab gets a page again before it could be freed.
+// An empty slab gets a page again before it could be freed. Its release still stands in the queue, and will find it so.
 void SlabTable::take_up(SlabIndex index) {
-    Slab& slab = slabs_[index];
-    TARN_ASSERT(slab.state != State::free);
-    if (slab.state == State::releasing) --releasing_count_;
-    slab.state = State::used;
+    TARN_ASSERT(slabs_[index].state != State::free);
+    slabs_[index].state = State::used;
 }
 
 void SlabTable::release_if_empty(SlabIndex index) {
     Slab& slab = slabs_[index];
-    if (slab.state != State::used || !slab.present.empty() || !slab.reserved.empty()) return;
+    if (slab.state != State::used || slab.kept || !slab.present.empty() || !slab.reserved.empty()) return;
+    if (!slab.recorded) {
+        slab.state = State::released;
+        if (slab.pins == 0) make_free(index);
+        return;
+    }
     slab.state = State::releasing;
-    slab.kept = false;
-    ++releasing_count_;
-    mark_changed(index);
+    releases_.push_back({.position = slab.cleared_at, .slab = index});
 }
 
-void SlabTable::make_free(SlabIndex index) {
+void SlabTable::wipe(SlabIndex index) {
     Slab& slab = slabs_[index];
     index_remove(index);
     const auto volume = volumes_.find(slab.volume);
     if (--volume->second == 0) volumes_.erase(volume);
     slab = Slab{};
+}
+
+void SlabTable::make_free(SlabIndex index) {
+    wipe(index);
     free_.push_back(index);
 }
 
-void SlabTable::mark_changed(SlabIndex slab) {
-    const auto block = static_cast<uint32_t>(slab / slab_entries_per_block);
-    if (blocks_[block].changed) return;
-    blocks_[block].changed = true;
-    changed_.push_back(block);
+const PageEntry SlabTable::entry(SlabIndex index, uint64_t page) const {
+    const Entries& entries = *slabs_[index].entries;
+    return {.tenure = entries.tenures[page], .checksum = entries.checksums[page]};
 }
 
 void SlabTable::set_present(SlabIndex index, uint64_t page) {
     Slab& slab = slabs_[index];
     take_up(index);
     slab.reserved.remove(page);
-    if (slab.present.has(page)) return;
     slab.present.add(page);
-    mark_changed(index);
+    slab.recorded = true;
 }
 
-void SlabTable::clear(SlabIndex index, uint64_t first, uint64_t count, bool keep) {
+void SlabTable::set_in_place(SlabIndex index, uint64_t page, const PageEntry& entry) {
+    set_present(index, page);
+    Slab& slab = slabs_[index];
+    slab.in_place.add(page);
+    slab.entries->tenures[page] = entry.tenure;
+    slab.entries->checksums[page] = entry.checksum;
+}
+
+bool SlabTable::clear_matters(SlabIndex index, uint64_t first, uint64_t count, bool keep) const {
+    const Slab& slab = slabs_[index];
+    if (keep ? !slab.kept : slab.kept) return true;
+    for (uint64_t page = first; page < first + count; ++page)
+        if (slab.present.has(page)) return true;
+    return false;
+}
+
+bool SlabTable::clear_releases(SlabIndex index, uint64_t first, uint64_t count) const {
+    for (uint64_t page = 0; page < pages_per_slab; ++page) {
+        if (page >= first && page < first + count) continue;
+        if (slabs_[index].present.has(page) || slabs_[index].reserved.has(page)) return false;
+    }
+    return true;
+}
+
+void SlabTable::clear(SlabIndex index, uint64_t first, uint64_t count, bool keep, uint64_t position) {
     TARN_ASSERT(first + count <= pages_per_slab);
     Slab& slab = slabs_[index];
-    bool changed = keep && !slab.kept;
+    const bool releases = !keep && clear_releases(index, first, count);
     if (keep) {
         take_up(index);
         slab.kept = true;
+        slab.recorded = true;
     }
     for (uint64_t page = first; page < first + count; ++page) {
-        changed |= slab.present.has(page);
         slab.present.remove(page);
+        slab.in_place.remove(page);
         if (keep)
             slab.reserved.add(page);
         else
             slab.reserved.remove(page);
     }
-    if (changed) mark_changed(index);
+    slab.cleared_at = std::max(slab.cleared_at, position);
+    if (releases) slab.kept = false;
     release_if_empty(index);
 }
 
@@ -148,16 +179,21 @@ void SlabTable::unpin(SlabIndex index) {
     if (--slab.pins == 0 && slab.state == State::released) make_free(index);
 }
 
-void SlabTable::changes_are_durable(const Changes& changes) {
-    for (const Changes::Block& block : changes.blocks)
-        blocks_[block.index].newest_place = static_cast<uint8_t>(block.place);
-    for (const SlabIndex index : changes.released) {
-        Slab& slab = slabs_[index];
-        if (slab.state != State::releasing) continue;  // taken up again meanwhile
-        --releasing_count_;
+void SlabTable::records_are_durable(uint64_t position) {
+    while (!releases_.empty() && releases_.front().position <= position) {
+        const Release release = releases_.front();
+        releases_.pop_front();
+        Slab& slab = slabs_[release.slab];
+        // Taken up again meanwhile; or cleared again, and then that release stands further back.
+        if (slab.state != State::releasing || slab.cleared_at != release.position) continue;
         slab.state = State::released;
-        if (slab.pins == 0) make_free(index);
+        if (slab.pins == 0) make_free(release.slab);
     }
+}
+
+std::optional<PageId> SlabTable::first_page(SlabIndex slab) const {
+    if (slabs_[slab].state == State::free) return std::nullopt;
+    return PageId::of(slabs_[slab].volume, slabs_[slab].number * pages_per_slab);
 }
 
 }  // namespace tarn

@@ -1,23 +1,24 @@
-// SlabTable: which slab of the device holds which 1 MiB of which volume, and which of its pages were written.
+// SlabTable: which slab of the device holds which 1 MiB of which volume, and of each page whether it was written, and
+// checksum and tenure of what lies in its place.
 //
-// A pure table: no file, no lock; Store guards it. In memory a lookup by (volume, slab number) is one probe sequence
-// of an open-addressed index; nothing is allocated after construction but the lists of what changed.
+// A pure table: no file, no lock; Store guards it. A lookup by (volume, slab number) is one probe sequence of an
+// open-addressed index. Pages whose newest bytes are still in the journal are *present* without being *in place*;
+// PageIndex says where they are.
 //
-// On the device each entry has 64 bytes and its own checksum, and each 4 KiB block of entries has two places. A
-// change writes the block to the place that is older, so the newest durable block is never overwritten: whatever
-// sectors of a torn write reach the device, each entry is found as it was before or after.
+// On the device each slab has a block of 4 KiB with its own checksum, in two places. A checkpoint writes both, one
+// after the other, each made durable before the next: whichever is whole says the same, or is one checkpoint older,
+// and then the journal still has what it lacks.
 //
 // A slab that lost its last page is *releasing*: its old volume may take it up again, and nobody else gets it before
-// the table that says so is durable and no read or write of it is in flight.
-//
-// Not promised before the journal: an entry that rots is refused, not repaired; and if it is one of the last flush,
-// it cannot be told from one that the power cut tore, and the entry before it is taken.
+// the record that released it is durable and no read or write of it is in flight.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -33,15 +34,23 @@ using SlabIndex = uint32_t;  // of the device, from 0
 // One bit per page of a slab.
 class PageSet {
   public:
+    using Words = std::array<uint64_t, pages_per_slab / 64>;
     bool has(uint64_t page) const { return words_[page / 64] >> page % 64 & 1; }
     void add(uint64_t page) { words_[page / 64] |= uint64_t{1} << page % 64; }
     void remove(uint64_t page) { words_[page / 64] &= ~(uint64_t{1} << page % 64); }
-    bool empty() const { return words_ == decltype(words_){}; }
-    const std::array<uint64_t, pages_per_slab / 64>& words() const { return words_; }
-    void set_words(const std::array<uint64_t, pages_per_slab / 64>& words) { words_ = words; }
+    bool empty() const { return words_ == Words{}; }
+    const Words& words() const { return words_; }
+    void set_words(const Words& words) { words_ = words; }
 
   private:
-    std::array<uint64_t, pages_per_slab / 64> words_{};
+    Words words_{};
+};
+
+// What lies in a page's place on the device.
+struct PageEntry {
+    Tenure tenure = 0;
+    uint32_t checksum = 0;
+    bool operator==(const PageEntry&) const = default;
 };
 
 class SlabTable {
@@ -50,6 +59,8 @@ class SlabTable {
 
     static uint64_t slab_number(PageId page) { return page.number() / pages_per_slab; }
     static uint64_t page_in_slab(PageId page) { return page.number() % pages_per_slab; }
+    // Bytes of memory for a slab in use, at most.
+    static constexpr uint64_t bytes_per_slab() { return sizeof(Slab) + sizeof(Entries) + 2 * sizeof(uint32_t) + 4; }
 
     // Of a volume's slab, also while it is releasing.
     std::optional<SlabIndex> find(VolumeId volume, uint64_t number) const;
@@ -57,21 +68,39 @@ class SlabTable {
     Result<SlabIndex> reserve(PageId page);
     // Takes back a reservation that nobody will use.
     void unreserve(SlabIndex slab, uint64_t page);
-    bool anything_releasing() const { return releasing_count_ > 0; }
+    bool anything_releasing() const { return !releases_.empty(); }
 
     bool present(SlabIndex slab, uint64_t page) const { return slabs_[slab].present.has(page); }
     bool reserved(SlabIndex slab, uint64_t page) const { return slabs_[slab].reserved.has(page); }
+    bool in_place(SlabIndex slab, uint64_t page) const { return slabs_[slab].in_place.has(page); }
+    const PageEntry entry(SlabIndex slab, uint64_t page) const;
+    // Its newest bytes are in the journal; what lies in place stays described.
     void set_present(SlabIndex slab, uint64_t page);
-    // The pages [first, first + count) of the slab read as zeros from here on. keep: they stay reserved, and that
-    // outlives the process.
-    void clear(SlabIndex slab, uint64_t first, uint64_t count, bool keep);
+    void set_in_place(SlabIndex slab, uint64_t page, const PageEntry& entry);
+    // The pages [first, first + count) of the slab read as zeros from here on, by a record that ends at `position`.
+    // keep: they stay reserved, and that outlives the process.
+    void clear(SlabIndex slab, uint64_t first, uint64_t count, bool keep, uint64_t position);
+    void forget_reservations(SlabIndex slab) { slabs_[slab].reserved = {}; }
+    // Whether such a clear changes anything that a record must tell, and whether it would release the slab.
+    bool clear_matters(SlabIndex slab, uint64_t first, uint64_t count, bool keep) const;
+    bool clear_releases(SlabIndex slab, uint64_t first, uint64_t count) const;
+    // Where the record of the slab's last clear ends: before that is durable, what lies in place is still needed.
+    uint64_t cleared_at(SlabIndex slab) const { return slabs_[slab].cleared_at; }
+    // Everything recorded before position is durable: slabs released before it are free.
+    void records_are_durable(uint64_t position);
 
     // While pinned a slab is not given to another volume.
     void pin(SlabIndex slab) { ++slabs_[slab].pins; }
     void unpin(SlabIndex slab);
+    // A checkpoint writes pages of the slab in place.
+    void begin_checkpoint(SlabIndex slab) { ++slabs_[slab].checkpoints; }
+    void end_checkpoint(SlabIndex slab) { --slabs_[slab].checkpoints; }
+    bool in_checkpoint(SlabIndex slab) const { return slabs_[slab].checkpoints > 0; }
 
     uint64_t slab_count() const { return slabs_.size(); }
     uint64_t free_count() const { return free_.size(); }
+    // Whose it is, if anybody's.
+    std::optional<PageId> first_page(SlabIndex slab) const;
     // The volumes that have slabs, and how many.
     const std::map<VolumeId, uint64_t>& volumes() const { return volumes_; }
     // Calls visit(slab index, slab number) for the volume's slabs among [first, first + count) of the device.
@@ -82,69 +111,69 @@ class SlabTable {
                 visit(static_cast<SlabIndex>(i), slabs_[i].number);
     }
 
-    // Table blocks to write, and what becomes true when they are durable.
-    struct Changes {
-        struct Block {
-            uint32_t index;
-            uint32_t place;  // 0 or 1
-        };
-        std::vector<Block> blocks;
-        std::vector<SlabIndex> released;
-    };
-    size_t changed_block_count() const { return changed_.size(); }
-    // Encodes the blocks that changed first, as many as fit into whole blocks of bytes.
-    Changes encode_changes(std::span<std::byte> bytes);
-    void changes_are_durable(const Changes& changes);
+    // The slab's block as it is to be found on the device: what is in place.
+    void encode(SlabIndex slab, uint64_t sequence, BlockBytes into) const;
+    static void encode_free(const Uuid& store, SlabIndex slab, uint64_t sequence, BlockBytes into);
 
-    // At format: the block of a table in which every slab is free.
-    static void encode_empty_block(const Uuid& store, uint64_t block, uint32_t place, BlockBytes into);
-    // At open: takes each block with both its places, then checks the whole. Errors: corrupt.
-    Result<> load_block(uint64_t block, ConstBlockBytes first_place, ConstBlockBytes second_place);
-    Result<> finish_load();
+    // At open: each slab's block as read from both places. Errors: corrupt.
+    struct Loaded {
+        uint64_t sequence;
+        bool complete;  // both places are good
+    };
+    Result<Loaded> load(SlabIndex slab, ConstBlockBytes first_place, ConstBlockBytes second_place);
+    // Replaying a record about a page in this slab: it is this volume's now, whatever a newer table says; what follows
+    // in the journal tells the rest. Errors: corrupt.
+    Result<> replay_take(SlabIndex slab, PageId page);
+    void finish_load();
 
   private:
     enum class State : uint8_t {
         free,       // nobody's, durably
         used,       // a volume's
-        releasing,  // empty; the table on the device may still say used
+        releasing,  // empty; the device may still say used
         released,   // empty, durably; pinned
+    };
+    struct Entries {
+        std::array<Tenure, pages_per_slab> tenures{};
+        std::array<uint32_t, pages_per_slab> checksums{};
     };
     struct Slab {
         VolumeId volume = 0;
         uint32_t number = 0;
         PageSet present{};
+        PageSet in_place{};
         PageSet reserved{};
         uint32_t pins = 0;
+        uint16_t checkpoints = 0;
         State state = State::free;
-        bool kept = false;  // used on the device, too, when no page is present
+        bool kept = false;      // used on the device, too, when no page is present
+        bool recorded = false;  // the journal or the table on the device know of it
+        uint64_t cleared_at = 0;
+        std::unique_ptr<Entries> entries;
     };
-    struct Block {
-        uint8_t newest_place = 0;
-        bool changed = false;
+    struct Release {
+        uint64_t position;
+        SlabIndex slab;
     };
-    struct Entry;
+    struct BlockHeader;
 
     size_t home_position(VolumeId volume, uint64_t number) const;
     void index_insert(SlabIndex slab);
     void index_remove(SlabIndex slab);
+    void occupy(SlabIndex slab, VolumeId volume, uint64_t number);
     Result<SlabIndex> allocate(VolumeId volume, uint64_t number);
     void take_up(SlabIndex slab);
     void release_if_empty(SlabIndex slab);
+    void wipe(SlabIndex slab);
     void make_free(SlabIndex slab);
-    void mark_changed(SlabIndex slab);
-    void encode_block(uint32_t block, uint32_t place, uint64_t sequence, BlockBytes into) const;
 
     Uuid store_;
     std::vector<Slab> slabs_;
-    std::vector<Block> blocks_;
-    std::vector<uint32_t> index_;    // slab index + 1; 0 is empty; linear probing, a power of two ≥ 2 · slabs
-    std::vector<SlabIndex> free_;    // a stack; the lowest on top at first, so that new volumes lie in order
-    std::vector<uint32_t> changed_;  // blocks, in the order they changed
+    std::vector<uint32_t> index_;   // slab index + 1; 0 is empty; linear probing, a power of two ≥ 2 · slabs
+    std::vector<SlabIndex> free_;   // a stack; the lowest on top at first, so that new volumes lie in order
+    std::deque<Release> releases_;  // in the order of their positions, nearly
     std::map<VolumeId, uint64_t> volumes_;
-    uint64_t releasing_count_ = 0;
-    uint64_t sequence_ = 1;       // of the newest block written; one per encode_changes
-    uint64_t torn_sequence_ = 0;  // while loading: the sequence that a torn block must have
-    bool torn_ = false;
+    std::vector<uint64_t> loaded_sequences_;  // of the blocks of used slabs, until finish_load
 };
 
 }  // namespace tarn

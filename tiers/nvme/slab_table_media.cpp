@@ -1,5 +1,6 @@
-// The slab table as it lies on the device: entries, their checks, and which of two places holds the newer ones.
+// The slab table as it lies on the device: blocks, their checks, and which of two places to believe.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "tiers/nvme/checksum.hpp"
@@ -10,145 +11,140 @@ namespace tarn {
 
 namespace {
 
-enum class EntryState : uint32_t { free = 1, used = 2 };  // zero is neither: a zeroed entry is a bad one
-
-// Grows by one at each flush; far from its end in any device's life.
-constexpr uint64_t sequence_max = uint64_t{1} << 62;
+enum class BlockState : uint32_t { free = 1, used = 2 };  // zero is neither: a zeroed block is a bad one
+constexpr uint32_t flag_kept = 1;
 
 }  // namespace
 
-struct SlabTable::Entry {
-    EntryState state = EntryState::free;
+// One 4 KiB block: this, then the checksums and the tenures of the pages, then zeros.
+struct SlabTable::BlockHeader {
+    BlockState state = BlockState::free;
     VolumeId volume = 0;
     uint32_t number = 0;
-    uint32_t reserved = 0;
+    uint32_t flags = 0;
     uint64_t sequence = 0;
-    std::array<uint64_t, pages_per_slab / 64> present{};
-    uint32_t reserved_too = 0;
-    uint32_t checksum = 0;  // of the store's id, the entry's position and all fields before
+    PageSet::Words in_place{};
+    uint32_t reserved = 0;
+    uint32_t checksum = 0;  // of the store's id, the slab's number and the block with this field zero
 
-    static uint32_t checksum_of(const Entry& entry, const Uuid& store, uint64_t slab, uint32_t place) {
-        const std::array<uint64_t, 2> position = {slab, place};
-        const uint32_t seed = crc32c(std::as_bytes(std::span(position)), crc32c(std::as_bytes(std::span(store))));
-        return crc32c(std::as_bytes(std::span(&entry, 1)).first(offsetof(Entry, checksum)), seed);
+    static constexpr size_t checksums_offset = 64;
+    static constexpr size_t tenures_offset = checksums_offset + pages_per_slab * sizeof(uint32_t);
+
+    static uint32_t checksum_of(const Uuid& store, uint64_t slab, ConstBlockBytes block) {
+        constexpr std::array<std::byte, sizeof(checksum)> zeros{};
+        uint32_t sum = crc32c(std::as_bytes(std::span(store)));
+        sum = crc32c(std::as_bytes(std::span(&slab, 1)), sum);
+        sum = crc32c(block.first(offsetof(BlockHeader, checksum)), sum);
+        sum = crc32c(zeros, sum);
+        return crc32c(block.subspan(sizeof(BlockHeader)), sum);
+    }
+    void seal(const Uuid& store, uint64_t slab, BlockBytes block) {
+        static_assert(sizeof(BlockHeader) == checksums_offset && tenures_offset + pages_per_slab * 8 <= page_size);
+        static_assert(std::has_unique_object_representations_v<BlockHeader>);
+        std::memcpy(block.data(), this, sizeof *this);
+        checksum = checksum_of(store, slab, block);
+        std::memcpy(block.data() + offsetof(BlockHeader, checksum), &checksum, sizeof checksum);
+    }
+    static std::optional<BlockHeader> unseal(const Uuid& store, uint64_t slab, ConstBlockBytes block) {
+        BlockHeader header;
+        std::memcpy(&header, block.data(), sizeof header);
+        if (header.checksum != checksum_of(store, slab, block)) return std::nullopt;
+        return header;
     }
 };
-static_assert(pages_per_slab == 256, "the presence bits of an entry are 32 bytes");
 
-namespace {
-
-template <class Entry>
-void put_entry(Entry entry, const Uuid& store, uint64_t block, uint64_t i, uint32_t place, BlockBytes into) {
-    static_assert(sizeof(Entry) == slab_entry_size && std::has_unique_object_representations_v<Entry>);
-    entry.checksum = Entry::checksum_of(entry, store, block * slab_entries_per_block + i, place);
-    std::memcpy(into.data() + i * sizeof entry, &entry, sizeof entry);
+void SlabTable::encode_free(const Uuid& store, SlabIndex slab, uint64_t sequence, BlockBytes into) {
+    std::ranges::fill(into, std::byte{0});
+    BlockHeader{.sequence = sequence}.seal(store, slab, into);
 }
 
-template <class Entry>
-std::optional<Entry> take_entry(const Uuid& store, uint64_t block, uint64_t i, uint32_t place, ConstBlockBytes from) {
-    Entry entry;
-    std::memcpy(&entry, from.data() + i * sizeof entry, sizeof entry);
-    if (entry.checksum != Entry::checksum_of(entry, store, block * slab_entries_per_block + i, place)) return {};
-    return entry;
-}
-
-}  // namespace
-
-void SlabTable::encode_empty_block(const Uuid& store, uint64_t block, uint32_t place, BlockBytes into) {
-    for (uint64_t i = 0; i < slab_entries_per_block; ++i) put_entry(Entry{.sequence = 1}, store, block, i, place, into);
-}
-
-void SlabTable::encode_block(uint32_t block, uint32_t place, uint64_t sequence, BlockBytes into) const {
-    for (uint64_t i = 0; i < slab_entries_per_block; ++i) {
-        Entry entry{.sequence = sequence};
-        const uint64_t index = block * slab_entries_per_block + i;
-        // A slab with reservations only is free on the device: what was reserved does not outlive the process.
-        if (index < slabs_.size() && slabs_[index].state == State::used &&
-            (slabs_[index].kept || !slabs_[index].present.empty())) {
-            entry.state = EntryState::used;
-            entry.volume = slabs_[index].volume;
-            entry.number = slabs_[index].number;
-            entry.present = slabs_[index].present.words();
-        }
-        put_entry(entry, store_, block, i, place, into);
+void SlabTable::encode(SlabIndex index, uint64_t sequence, BlockBytes into) const {
+    const Slab& slab = slabs_[index];
+    // A slab with reservations only, or with pages that the journal has, is free on the device.
+    if (slab.state != State::used || (!slab.kept && slab.in_place.empty()))
+        return encode_free(store_, index, sequence, into);
+    std::ranges::fill(into, std::byte{0});
+    // What is described is what is in place: the rest stays zero, whatever was there before.
+    Entries entries;
+    for (uint64_t page = 0; page < pages_per_slab; ++page) {
+        if (!slab.in_place.has(page)) continue;
+        entries.checksums[page] = slab.entries->checksums[page];
+        entries.tenures[page] = slab.entries->tenures[page];
     }
+    std::memcpy(into.data() + BlockHeader::checksums_offset, entries.checksums.data(), sizeof entries.checksums);
+    std::memcpy(into.data() + BlockHeader::tenures_offset, entries.tenures.data(), sizeof entries.tenures);
+    BlockHeader{.state = BlockState::used,
+                .volume = slab.volume,
+                .number = slab.number,
+                .flags = slab.kept ? flag_kept : 0,
+                .sequence = sequence,
+                .in_place = slab.in_place.words()}
+        .seal(store_, index, into);
 }
 
-SlabTable::Changes SlabTable::encode_changes(std::span<std::byte> bytes) {
-    Changes changes;
-    const size_t count = std::min(changed_.size(), bytes.size() / page_size);
-    if (count == 0) return changes;
-    ++sequence_;
-    for (size_t i = 0; i < count; ++i) {
-        const uint32_t block = changed_[i];
-        const uint32_t place = 1u - blocks_[block].newest_place;
-        encode_block(block, place, sequence_, BlockBytes(bytes.data() + i * page_size, page_size));
-        blocks_[block].changed = false;
-        changes.blocks.push_back({.index = block, .place = place});
-        const uint64_t first = block * slab_entries_per_block;
-        for (uint64_t slab = first; slab < std::min(first + slab_entries_per_block, slabs_.size()); ++slab)
-            if (slabs_[slab].state == State::releasing) changes.released.push_back(static_cast<SlabIndex>(slab));
-    }
-    changed_.erase(changed_.begin(), changed_.begin() + static_cast<ptrdiff_t>(count));
-    return changes;
-}
-
-Result<> SlabTable::load_block(uint64_t block, ConstBlockBytes first_place, ConstBlockBytes second_place) {
+Result<SlabTable::Loaded> SlabTable::load(SlabIndex index, ConstBlockBytes first_place, ConstBlockBytes second_place) {
     const std::array<ConstBlockBytes, 2> places = {first_place, second_place};
-    std::array<std::array<std::optional<Entry>, slab_entries_per_block>, 2> entries;
-    std::array<uint64_t, 2> newest = {0, 0};
-    for (uint32_t place = 0; place < 2; ++place) {
-        for (uint64_t i = 0; i < slab_entries_per_block; ++i) {
-            entries[place][i] = take_entry<Entry>(store_, block, i, place, places[place]);
-            if (entries[place][i]) newest[place] = std::max(newest[place], entries[place][i]->sequence);
-        }
-        if (newest[place] == 0) return fail(Errc::corrupt, 0, "store.slab_table: a block has no good entry");
-    }
-    sequence_ = std::max({sequence_, newest[0], newest[1]});
-    if (sequence_ >= sequence_max) return fail(Errc::corrupt, 0, "store.slab_table: sequence out of range");
-
-    const uint32_t newer = newest[1] > newest[0] ? 1 : 0;
-    bool newer_is_complete = true;
-    for (uint64_t i = 0; i < slab_entries_per_block; ++i) {
-        if (!entries[0][i] && !entries[1][i]) return fail(Errc::corrupt, 0, "store.slab_table: both copies are bad");
-        if (!entries[newer][i]) {
-            // Torn by a power cut if nothing was written after it; else it had been durable, and rotted.
-            if (torn_ && torn_sequence_ != newest[newer])
-                return fail(Errc::corrupt, 0, "store.slab_table: an entry has a wrong checksum");
-            torn_ = true;
-            torn_sequence_ = newest[newer];
-        }
-        const bool take_newer = entries[newer][i] && (!entries[1 - newer][i] ||
-                                                      entries[newer][i]->sequence >= entries[1 - newer][i]->sequence);
-        newer_is_complete &= take_newer;
-        const Entry& entry = *entries[take_newer ? newer : 1 - newer][i];
-        if (entry.state == EntryState::free) continue;
-        const uint64_t index = block * slab_entries_per_block + i;
-        if (entry.state != EntryState::used || index >= slabs_.size() || entry.volume > volume_id_max)
-            return fail(Errc::corrupt, 0, "store.slab_table: an entry makes no sense");
-        if (find(entry.volume, entry.number))
+    const std::array<std::optional<BlockHeader>, 2> headers = {BlockHeader::unseal(store_, index, first_place),
+                                                               BlockHeader::unseal(store_, index, second_place)};
+    if (!headers[0] && !headers[1])
+        return fail(Errc::corrupt, 0, "store.slab_table: both blocks of a slab have a wrong checksum");
+    const size_t place = !headers[0] || (headers[1] && headers[1]->sequence > headers[0]->sequence) ? 1 : 0;
+    const BlockHeader& header = *headers[place];
+    if (header.sequence > journal_position_max)
+        return fail(Errc::corrupt, 0, "store.slab_table: sequence out of range");
+    const Loaded loaded{.sequence = header.sequence, .complete = headers[0] && headers[1]};
+    if (header.state == BlockState::free) return loaded;
+    if (header.state != BlockState::used || header.volume > volume_id_max)
+        return fail(Errc::corrupt, 0, "store.slab_table: an entry makes no sense");
+    // A checkpoint that was cut short may have said where the place lies now, and not yet that the old slab is free.
+    if (const auto other = find(header.volume, header.number)) {
+        if (loaded_sequences_[*other] == header.sequence)
             return fail(Errc::corrupt, 0, "store.slab_table: two slabs for one place of a volume");
-        Slab& slab = slabs_[index];
-        slab = Slab{.volume = entry.volume, .number = entry.number, .state = State::used};
-        slab.present.set_words(entry.present);
-        if (slab.present.empty()) {
-            slab.kept = true;
-            slab.reserved.set_words({UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX});
-        }
-        ++volumes_[entry.volume];
-        index_insert(static_cast<SlabIndex>(index));
+        if (loaded_sequences_[*other] > header.sequence) return loaded;
+        wipe(*other);
     }
-    // A torn block is written again, over its torn place: the other one alone has what the tear left out.
-    blocks_[block].newest_place = static_cast<uint8_t>(newer_is_complete ? newer : 1 - newer);
-    if (!newer_is_complete) mark_changed(static_cast<SlabIndex>(block * slab_entries_per_block));
+    occupy(index, header.volume, header.number);
+    Slab& slab = slabs_[index];
+    loaded_sequences_.resize(slabs_.size());
+    loaded_sequences_[index] = header.sequence;
+    slab.recorded = true;
+    slab.kept = (header.flags & flag_kept) != 0;
+    slab.in_place.set_words(header.in_place);
+    slab.present.set_words(header.in_place);
+    if (slab.kept) {
+        PageSet::Words others = header.in_place;
+        for (uint64_t& word : others) word = ~word;
+        slab.reserved.set_words(others);
+    }
+    std::memcpy(slab.entries->checksums.data(), places[place].data() + BlockHeader::checksums_offset,
+                sizeof slab.entries->checksums);
+    std::memcpy(slab.entries->tenures.data(), places[place].data() + BlockHeader::tenures_offset,
+                sizeof slab.entries->tenures);
+    return loaded;
+}
+
+Result<> SlabTable::replay_take(SlabIndex index, PageId page) {
+    if (index >= slabs_.size()) return fail(Errc::corrupt, 0, "store.journal: a record about a slab beyond the end");
+    const auto known = find(page.volume(), slab_number(page));
+    if (known && *known != index) wipe(*known);
+    Slab& slab = slabs_[index];
+    if (slab.state != State::free && (slab.volume != page.volume() || slab.number != slab_number(page))) wipe(index);
+    if (slab.state == State::free) occupy(index, page.volume(), slab_number(page));
+    take_up(index);
+    slab.recorded = true;
     return {};
 }
 
-Result<> SlabTable::finish_load() {
-    if (torn_ && torn_sequence_ != sequence_)
-        return fail(Errc::corrupt, 0, "store.slab_table: an entry has a wrong checksum");
-    std::erase_if(free_, [this](SlabIndex slab) { return slabs_[slab].state != State::free; });
-    return {};
+void SlabTable::finish_load() {
+    loaded_sequences_ = {};
+    releases_.clear();
+    free_.clear();
+    for (uint64_t i = slabs_.size(); i-- > 0;) {
+        const auto index = static_cast<SlabIndex>(i);
+        const Slab& slab = slabs_[index];
+        if (slab.state != State::free && !slab.kept && slab.present.empty()) wipe(index);
+        if (slab.state == State::free) free_.push_back(index);
+    }
 }
 
 }  // namespace tarn

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "utils/assert.hpp"
+#include "utils/log.hpp"
 
 namespace tarn {
 
@@ -23,10 +24,21 @@ void append(std::vector<PageRun>& runs, const PageRun& run) {
 
 }  // namespace
 
-Store::~Store() = default;
-
 uint64_t Store::device_offset(SlabIndex slab, uint64_t page) const {
     return layout_.data_offset + slab * slab_size + page * page_size;
+}
+
+PageLoader::Source Store::source_of(PageId page, SlabIndex slab) const {
+    const uint64_t in_slab = SlabTable::page_in_slab(page);
+    PageLoader::Source source{.page = page, .place = device_offset(slab, in_slab), .entry = {}, .journaled = {}};
+    if (const JournaledPage* const journaled = state_.find(page)) {
+        source.in_journal = true;
+        source.journaled = *journaled;
+        source.entry = {.tenure = journaled->tenure, .checksum = journaled->checksum};
+    } else {
+        source.entry = state_.table.entry(slab, in_slab);
+    }
+    return source;
 }
 
 Task<Result<>> Store::read(Loop& loop, PageId page, std::span<std::byte, page_size> into) {
@@ -36,7 +48,7 @@ Task<Result<>> Store::read(Loop& loop, PageId page, std::span<std::byte, page_si
 
 Task<Result<>> Store::read_run(Loop& loop, PageId first, std::span<std::byte* const> into) {
     TARN_ASSERT(first.number() + into.size() <= page_number_mask + 1);
-    Transfer transfer(Transfer::Direction::read);
+    PageLoader loader;
     std::vector<SlabIndex> pinned;
     {
         const std::lock_guard lock(mutex_);
@@ -44,145 +56,109 @@ Task<Result<>> Store::read_run(Loop& loop, PageId first, std::span<std::byte* co
             const PageId start = PageId::of(first.volume(), first.number() + i);
             const uint64_t in_slab = SlabTable::page_in_slab(start);
             const size_t count = std::min(into.size() - i, pages_per_slab - in_slab);
-            const auto slab = table_.find(start.volume(), SlabTable::slab_number(start));
+            const auto slab = state_.table.find(start.volume(), SlabTable::slab_number(start));
             if (slab) {
-                table_.pin(*slab);
+                state_.table.pin(*slab);
                 pinned.push_back(*slab);
             }
             for (size_t k = 0; k < count; ++k) {
                 TARN_ASSERT(is_aligned(into[i + k]));
-                if (slab && table_.present(*slab, in_slab + k))
-                    transfer.add(device_offset(*slab, in_slab + k), into[i + k], page_size);
+                if (slab && state_.table.present(*slab, in_slab + k))
+                    loader.add(source_of({start.value + k}, *slab), journal_, into[i + k]);
                 else
                     std::memset(into[i + k], 0, page_size);
             }
             i += count;
         }
     }
-    const Result<> result = co_await transfer.run(loop, file_.fd());
+    Result<> result = co_await loader.run(loop, *device_);
+    for (size_t i = 0; result && i < loader.count(); ++i)
+        if (const uint32_t found = loader.checksum(i); found != loader.source(i).entry.checksum)
+            result = co_await read_again(loop, loader.source(i), found, loader.bytes(i));
     const std::lock_guard lock(mutex_);
-    for (const SlabIndex slab : pinned) table_.unpin(slab);
+    for (const SlabIndex slab : pinned) state_.table.unpin(slab);
     co_return result;
 }
 
-// Gives each page its slab; all of them or none.
-Result<> Store::pin_for_write(std::span<const PageWrite> pages, std::vector<SlabIndex>& slabs) {
-    const std::lock_guard lock(mutex_);
-    std::vector<bool> was_reserved;
-    for (const PageWrite& write : pages) {
-        const uint64_t page = SlabTable::page_in_slab(write.page);
-        const auto known = table_.find(write.page.volume(), SlabTable::slab_number(write.page));
-        was_reserved.push_back(known && (table_.reserved(*known, page) || table_.present(*known, page)));
-        const Result<SlabIndex> slab = table_.reserve(write.page);
-        if (!slab) {
-            for (size_t i = 0; i < slabs.size(); ++i) {
-                table_.unpin(slabs[i]);
-                if (!was_reserved[i]) table_.unreserve(slabs[i], SlabTable::page_in_slab(pages[i].page));
-            }
-            slabs.clear();
-            return fail(slab.error());
-        }
-        table_.pin(*slab);
-        slabs.push_back(*slab);
-    }
-    return {};
-}
-
-Task<Result<>> Store::write(Loop& loop, std::span<const PageWrite> pages) {
-    std::vector<SlabIndex> slabs;
-    slabs.reserve(pages.size());
-    Result<> pinned = pin_for_write(pages, slabs);
-    if (!pinned) {
-        bool flush_may_help = false;
+// A checkpoint may have moved the page while it was read. If it is where it was, it is bad.
+Task<Result<>> Store::read_again(Loop& loop, PageLoader::Source bad, uint32_t found, std::byte* into) {
+    for (;;) {
+        PageLoader loader;
         {
             const std::lock_guard lock(mutex_);
-            flush_may_help = table_.anything_releasing();
+            const auto slab = state_.table.find(bad.page.volume(), SlabTable::slab_number(bad.page));
+            if (!slab || !state_.table.present(*slab, SlabTable::page_in_slab(bad.page))) {
+                std::memset(into, 0, page_size);
+                co_return Result<>{};
+            }
+            const PageLoader::Source source = source_of(bad.page, *slab);
+            if (source == bad) break;
+            bad = source;
+            loader.add(source, journal_, into);
         }
-        if (flush_may_help) {
-            CO_TRY_VOID(co_await flush(loop));
-            pinned = pin_for_write(pages, slabs);
-        }
+        CO_TRY_VOID(co_await loader.run(loop, *device_));
+        found = loader.checksum(0);
+        if (found == bad.entry.checksum) co_return Result<>{};
     }
-    if (!pinned) co_return pinned;
-
-    Transfer transfer(Transfer::Direction::write);
-    for (size_t i = 0; i < pages.size(); ++i) {
-        TARN_ASSERT(is_aligned(pages[i].bytes));
-        transfer.add(device_offset(slabs[i], SlabTable::page_in_slab(pages[i].page)), pages[i].bytes, page_size);
-    }
-    const Result<> result = co_await transfer.run(loop, file_.fd());
-    const std::lock_guard lock(mutex_);
-    // Present only now: a table that became durable meanwhile must not point to bytes that were not yet written.
-    for (size_t i = 0; i < pages.size(); ++i) {
-        if (result) table_.set_present(slabs[i], SlabTable::page_in_slab(pages[i].page));
-        table_.unpin(slabs[i]);
-    }
-    ++writes_;
-    co_return result;
+    report_bad(bad, found);
+    co_return fail(Errc::corrupt, 0, "store.read: a page does not match its checksum");
 }
 
-// Calls visit(slab index, slab number) under the lock, and lets others have it now and then.
-template <class Visit>
-void Store::for_each_slab(VolumeId volume, Visit visit) const {
+void Store::report_bad(const PageLoader::Source& source, uint32_t found) {
+    bad_pages_.fetch_add(1, std::memory_order_relaxed);
+    log::error("store: volume {} page {} at device offset {}{}: checksum {:08x}, expected {:08x}; its reads fail",
+               source.page.volume(), source.page.number(), source.place, source.in_journal ? " and in the journal" : "",
+               found, source.entry.checksum);
+}
+
+// Lets others have the lock now and then.
+std::vector<std::pair<SlabIndex, uint64_t>> Store::slabs_of(VolumeId volume) const {
     constexpr uint64_t slabs_per_turn = 16384;
-    for (uint64_t slab = 0; slab < table_.slab_count(); slab += slabs_per_turn) {
+    std::vector<std::pair<SlabIndex, uint64_t>> slabs;
+    for (uint64_t slab = 0; slab < state_.table.slab_count(); slab += slabs_per_turn) {
         const std::lock_guard lock(mutex_);
-        table_.for_each(volume, static_cast<SlabIndex>(slab), slabs_per_turn, visit);
+        state_.table.for_each(volume, static_cast<SlabIndex>(slab), slabs_per_turn,
+                              [&](SlabIndex index, uint64_t number) { slabs.emplace_back(index, number); });
     }
-}
-
-Task<Result<>> Store::zero(Loop& /*for the journal*/, PageId first, uint64_t count, bool keep_space) {
-    TARN_ASSERT(first.number() + count <= page_number_mask + 1);
-    // Beyond as many slabs as there are, walking those that exist is shorter than walking the range.
-    const uint64_t last = first.number() + count;
-    const auto clear = [&](SlabIndex slab, uint64_t number) {
-        const uint64_t start = std::max(first.number(), number * pages_per_slab);
-        const uint64_t end = std::min(last, (number + 1) * pages_per_slab);
-        if (start < end) table_.clear(slab, start % pages_per_slab, end - start, keep_space);
-    };
-    if (count / pages_per_slab > table_.slab_count()) {
-        for_each_slab(first.volume(), clear);
-        co_return Result<>{};
-    }
-    const std::lock_guard lock(mutex_);
-    for (uint64_t number = SlabTable::slab_number(first); number * pages_per_slab < last; ++number)
-        if (const auto slab = table_.find(first.volume(), number)) clear(*slab, number);
-    co_return Result<>{};
-}
-
-Task<Result<>> Store::drop_volume(Loop& loop, VolumeId volume) {
-    return zero(loop, PageId::of(volume, 0), page_number_mask + 1);
+    return slabs;
 }
 
 Result<> Store::reserve(PageId page) {
     const std::lock_guard lock(mutex_);
-    TRY_VOID(table_.reserve(page));
+    TRY_VOID(state_.table.reserve(page));
     return {};
 }
 
 void Store::unreserve(PageId page) {
     const std::lock_guard lock(mutex_);
-    if (const auto slab = table_.find(page.volume(), SlabTable::slab_number(page)))
-        table_.unreserve(*slab, SlabTable::page_in_slab(page));
+    if (const auto slab = state_.table.find(page.volume(), SlabTable::slab_number(page)))
+        state_.table.unreserve(*slab, SlabTable::page_in_slab(page));
 }
 
 bool Store::present(PageId page) const {
     const std::lock_guard lock(mutex_);
-    const auto slab = table_.find(page.volume(), SlabTable::slab_number(page));
-    return slab && table_.present(*slab, page.number() % pages_per_slab);
+    const auto slab = state_.table.find(page.volume(), SlabTable::slab_number(page));
+    return slab && state_.table.present(*slab, page.number() % pages_per_slab);
+}
+
+Tenure Store::tenure_of(PageId page) const {
+    const std::lock_guard lock(mutex_);
+    const auto slab = state_.table.find(page.volume(), SlabTable::slab_number(page));
+    if (!slab || !state_.table.present(*slab, SlabTable::page_in_slab(page))) return 0;
+    return source_of(page, *slab).entry.tenure;
 }
 
 bool Store::has_room_for(PageId page) const {
     const std::lock_guard lock(mutex_);
-    return table_.free_count() > 0 || table_.find(page.volume(), SlabTable::slab_number(page));
+    return state_.table.free_count() > 0 || state_.table.find(page.volume(), SlabTable::slab_number(page));
 }
 
 Task<Result<>> Store::make_room(Loop& loop, PageId page) {
     {
         const std::lock_guard lock(mutex_);
-        const Result<SlabIndex> slab = table_.reserve(page);
+        const Result<SlabIndex> slab = state_.table.reserve(page);
         if (slab) co_return Result<>{};
-        if (!table_.anything_releasing()) co_return fail(slab.error());
+        if (!state_.table.anything_releasing()) co_return fail(slab.error());
     }
     CO_TRY_VOID(co_await flush(loop));
     co_return reserve(page);
@@ -191,15 +167,15 @@ Task<Result<>> Store::make_room(Loop& loop, PageId page) {
 std::vector<PageRun> Store::extents(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max) const {
     TARN_ASSERT(first + count <= page_number_mask + 1 && runs_max > 0);
     // As in zero(): a sparse volume may be far larger than the store.
-    if (count / pages_per_slab > table_.slab_count()) return runs_by_number(volume, first, count, runs_max);
+    if (count / pages_per_slab > state_.table.slab_count()) return runs_by_number(volume, first, count, runs_max);
     std::vector<PageRun> runs;
     const std::lock_guard lock(mutex_);
     for (uint64_t page = first; page < first + count && runs.size() <= runs_max;) {
         const uint64_t in_slab = page % pages_per_slab;
         const uint64_t pages = std::min(pages_per_slab - in_slab, first + count - page);
-        const auto slab = table_.find(volume, page / pages_per_slab);
+        const auto slab = state_.table.find(volume, page / pages_per_slab);
         for (uint64_t k = 0; k < pages; ++k)
-            append(runs, {.first = page + k, .count = 1, .present = slab && table_.present(*slab, in_slab + k)});
+            append(runs, {.first = page + k, .count = 1, .present = slab && state_.table.present(*slab, in_slab + k)});
         page += pages;
     }
     if (runs.size() > runs_max) runs.resize(runs_max);
@@ -208,7 +184,7 @@ std::vector<PageRun> Store::extents(VolumeId volume, uint64_t first, uint64_t co
 
 std::vector<PageRun> Store::runs_by_number(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max) const {
     std::vector<uint64_t> numbers;
-    for_each_slab(volume, [&](SlabIndex, uint64_t number) { numbers.push_back(number); });
+    for (const auto& [slab, number] : slabs_of(volume)) numbers.push_back(number);
     std::ranges::sort(numbers);
     std::vector<PageRun> runs;
     uint64_t page = first;
@@ -229,23 +205,31 @@ std::vector<PageRun> Store::runs_by_number(VolumeId volume, uint64_t first, uint
 std::vector<VolumeId> Store::volumes() const {
     const std::lock_guard lock(mutex_);
     std::vector<VolumeId> volumes;
-    for (const auto& [volume, slab_count] : table_.volumes()) volumes.push_back(volume);
+    for (const auto& [volume, slab_count] : state_.table.volumes()) volumes.push_back(volume);
     return volumes;
 }
 
 uint64_t Store::allocated_bytes(VolumeId volume) const {
     const std::lock_guard lock(mutex_);
-    const auto found = table_.volumes().find(volume);
-    return found == table_.volumes().end() ? 0 : found->second * slab_size;
+    const auto found = state_.table.volumes().find(volume);
+    return found == state_.table.volumes().end() ? 0 : found->second * slab_size;
 }
 
 StoreSpace Store::space() const {
     const std::lock_guard lock(mutex_);
     return {
-        .total_bytes = table_.slab_count() * slab_size,
-        .allocated_bytes = (table_.slab_count() - table_.free_count()) * slab_size,
-        .free_bytes = table_.free_count() * slab_size,
+        .total_bytes = state_.table.slab_count() * slab_size,
+        .allocated_bytes = (state_.table.slab_count() - state_.table.free_count()) * slab_size,
+        .free_bytes = state_.table.free_count() * slab_size,
     };
+}
+
+JournalStatus Store::journal_status() const {
+    const std::lock_guard lock(mutex_);
+    JournalStatus status = counts_;
+    status.size_bytes = journal_.size_bytes();
+    status.used_bytes = journal_.used_bytes();
+    return status;
 }
 
 std::optional<Error> Store::failure() const {

@@ -1,11 +1,16 @@
 // Store: the durable pages of one host, in one file or block device.
 //
 // Thin: a volume takes slabs of 1 MiB as it is written, and gives them back as it is zeroed. What read() returns was
-// written or is zeros. What write() and zero() did is durable after the next flush() that was called later; what was
-// flushed survives a power cut. Until there is a journal, a page that was being overwritten in place when the power
-// failed may be torn, and stored bytes that rot are not noticed: pages get their checksums with the journal.
+// written or is zeros, and matches its checksum. What write() and zero() did is durable after the next flush() that was
+// called later; after a power cut each page has its last durable contents or newer ones (D5).
 //
-// Any shard may call anything, and passes its own loop. The tables lie behind one lock, never held across a wait.
+//   store.cpp             reading, space, extents
+//   store_write.cpp       writing and zeroing: into the journal, or straight into place
+//   store_flush.cpp       flush rounds: one write and one device flush for all who wait
+//   store_checkpoint.cpp  from the journal into place, in the background
+//   store_open.cpp        format, open, replay, close
+//
+// Any shard may call anything, and passes its own loop. The books lie behind one lock, never held across a wait.
 // Calls that name the same page at the same time are the caller's to order; calls on other pages never mind.
 //
 // Buffers are page-sized and aligned to pages (O_DIRECT). What comes back as no_space changed nothing. A failed flush
@@ -13,6 +18,7 @@
 #pragma once
 
 #include <atomic>
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,21 +28,28 @@
 #include <string>
 #include <vector>
 
+#include "tiers/nvme/block_device.hpp"
 #include "tiers/nvme/group_commit.hpp"
-#include "tiers/nvme/slab_table.hpp"
-#include "tiers/nvme/store_file.hpp"
+#include "tiers/nvme/journal.hpp"
+#include "tiers/nvme/page_loader.hpp"
+#include "tiers/nvme/store_state.hpp"
 #include "tiers/nvme/superblock.hpp"
 #include "tiers/nvme/transfer.hpp"
 #include "tiers/page.hpp"
-#include "utils/mapping.hpp"
 
 namespace tarn {
 
 struct PageWrite {
     PageId page;
-    Tenure tenure = 0;              // stored beside the page's checksum, once there is one
-    DirtyMask dirty = all_sectors;  // what the journal will need to log; the bytes are the whole page all the same
-    const std::byte* bytes = nullptr;
+    Tenure tenure = 0;                 // stored with the page's checksum
+    uint32_t sequence = 0;             // of the write within its tenure; in the journal only
+    DirtyMask dirty = all_sectors;     // what changed since the page was last written here
+    const std::byte* bytes = nullptr;  // the whole page, whatever is dirty
+};
+
+enum class Atomicity : uint8_t {
+    page,   // after a power cut each page is old or new
+    group,  // all of them are; at most Store::group_pages_max()
 };
 
 // A run of pages that were all written, or all not.
@@ -53,30 +66,60 @@ struct StoreSpace {
     uint64_t free_bytes = 0;
 };
 
+struct StoreFormat {
+    StoreIdentity identity;
+    Uuid store{};
+    uint64_t size_bytes = 0;
+    uint64_t journal_size = 0;  // 0: by the size
+    uint64_t data_alignment = slab_size;
+};
+
+struct JournalStatus {
+    uint64_t size_bytes = 0;
+    uint64_t used_bytes = 0;
+    uint64_t rounds = 0;  // device flushes that made writes durable
+    uint64_t checkpoints = 0;
+    uint64_t waits = 0;  // writes that waited for room on the ring
+};
+
+// The current superblock of a device that is large enough for what it says. Errors: as of open.
+Result<Superblock> read_superblock(BlockDevice& device);
+
 class Store {
   public:
     // Makes a store and sets aside its space. size_bytes 0 takes a whole device. Without force only where there is
     // nothing yet. Errors: exists, invalid (too small), busy, no_space, refused, io; the text says which.
     static Result<> format(const std::string& path, uint64_t size_bytes, const StoreIdentity& identity, bool force);
+    // The store itself, on whatever was there. Errors: invalid (too small), io.
+    static Result<> format_device(BlockDevice& device, const StoreFormat& format);
 
-    // Opens and checks it, and raises the home epoch durably. Waits 2 s for another process to let go. Errors:
-    // not_found, busy, refused (another cluster's or host's, permissions), corrupt, unsupported (a newer format),
-    // invalid, io.
+    // Opens, checks and recovers it, and raises the home epoch durably. Waits 2 s for another process to let go.
+    // Errors: not_found, busy, refused (another cluster's or host's, permissions), corrupt, unsupported (another
+    // format), invalid, io.
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::string path, StoreIdentity expected);
+    static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::unique_ptr<BlockDevice> device,
+                                                     StoreIdentity expected);
     Store(const Store&) = delete;
-    // Nothing may be in flight.
+    // Nothing may be in flight: after close() or settle(), or after the loops that called have ended.
     ~Store();
+    // Waits until no checkpoint runs.
+    Task<> settle(Loop& loop);
+    // Makes everything durable and in place, and ends the work in the background. Errors: io.
+    Task<Result<>> close(Loop& loop);
 
-    // Errors: io.
+    // Errors: io, corrupt (a checksum is wrong).
     Task<Result<>> read(Loop& loop, PageId page, std::span<std::byte, page_size> into);
-    // into[i] gets the page first + i; as few device reads as the slabs allow.
+    // into[i] gets the page first + i; as few device reads as the slabs allow. After an error they are anything.
     Task<Result<>> read_run(Loop& loop, PageId first, std::span<std::byte* const> into);
-    // Whole pages, in any order, none twice. In the device's write cache when it returns. Errors: no_space, io; after
-    // an error each page has its old or its new bytes, or a mix (until the journal).
-    Task<Result<>> write(Loop& loop, std::span<const PageWrite> pages);
+    // Whole pages, in any order, none twice. Errors: no_space, io, invalid (a group too large); after an error each
+    // page has its old or its new bytes, and after no_space its old ones.
+    Task<Result<>> write(Loop& loop, std::span<const PageWrite> pages, Atomicity atomicity = Atomicity::page);
+    size_t group_pages_max() const;
     // Whether the page was written, and not zeroed since.
     bool present(PageId page) const;
-    // Makes count pages read as zeros; slabs without pages are given back unless keep_space. Errors: none today.
+    // Of the page's last write; 0 when it is not present.
+    Tenure tenure_of(PageId page) const;
+    // Makes count pages read as zeros; slabs without pages are given back unless keep_space. Errors: io.
     Task<Result<>> zero(Loop& loop, PageId first, uint64_t count, bool keep_space = false);
     // Everything that returned before the call is durable when it returns. Errors: io, for good.
     Task<Result<>> flush(Loop& loop);
@@ -104,32 +147,84 @@ class Store {
     // Why flushes fail, once one failed.
     std::optional<Error> failure() const;
     // False when the file system refused O_DIRECT: worth a line in the log.
-    bool direct() const { return file_.direct(); }
+    bool direct() const { return device_->direct(); }
+    JournalStatus journal_status() const;
+    // Pages that failed their checksum since the start.
+    uint64_t bad_page_count() const { return bad_pages_.load(std::memory_order_relaxed); }
+    // Memory for the books, at most: when every slab is in use and the journal is full.
+    uint64_t books_bytes_max() const;
 
   private:
-    Store(StoreFile file, const Superblock& superblock);
+    class Progress;
+    Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock);
 
-    Task<Result<>> load_table(Loop& loop);
-    Task<Result<>> write_superblock(Loop& loop);
-    Result<> pin_for_write(std::span<const PageWrite> pages, std::vector<SlabIndex>& slabs);
-    Task<Result<>> run_flush_round(Loop& loop);
-    Task<Result<>> write_table(Loop& loop, const SlabTable::Changes& changes);
-    template <class Visit>
-    void for_each_slab(VolumeId volume, Visit visit) const;
+    // store.cpp
+    PageLoader::Source source_of(PageId page, SlabIndex slab) const;
+    Task<Result<>> read_again(Loop& loop, PageLoader::Source bad, uint32_t found, std::byte* into);
+    void report_bad(const PageLoader::Source& source, uint32_t found);
+    // Each slab of the volume, and its number.
+    std::vector<std::pair<SlabIndex, uint64_t>> slabs_of(VolumeId volume) const;
     uint64_t device_offset(SlabIndex slab, uint64_t page) const;
     std::vector<PageRun> runs_by_number(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max) const;
 
-    StoreFile file_;
-    Superblock superblock_;  // the leader of a flush round writes it
+    // store_write.cpp
+    struct Pinned;
+    Result<> pin_for_write(std::span<const PageWrite> pages, std::vector<SlabIndex>& slabs);
+    Task<Result<>> write_pinned(Loop& loop, std::span<const PageWrite> pages, std::span<const SlabIndex> slabs);
+    Task<Result<>> write_group(Loop& loop, std::span<const PageWrite> pages, std::span<const SlabIndex> slabs);
+    size_t fresh_run(std::span<const PageWrite> pages, std::span<const SlabIndex> slabs) const;
+    Task<Result<>> append_in_place(Loop& loop, std::span<const PageWrite> pages, SlabIndex slab);
+    void append_delta(const PageWrite& write, SlabIndex slab, uint32_t checksum, uint32_t group_left);
+    Task<Result<>> clear(Loop& loop, SlabIndex slab, PageId first, uint64_t count, bool keep_space);
+    // Waits until records of that size fit, and until then makes room. Another caller may take it first: has_room()
+    // under the lock decides.
+    Task<Result<>> wait_for_room(Loop& loop, uint64_t size_bytes);
+    bool has_room(uint64_t size_bytes) const;
+
+    // store_flush.cpp
+    Task<Result<>> run_flush_round(Loop& loop);
+    Task<Result<>> write_superblock(Loop& loop);
+    Result<> note_failure(const Result<>& result);
+
+    // store_checkpoint.cpp
+    struct InPlace {
+        PageId page;
+        JournaledPage journaled;
+    };
+    bool checkpoint_is_due() const;
+    void start_checkpoint(Loop& loop);
+    Task<> run_checkpoints(Loop& loop);
+    Task<Result<>> checkpoint(Loop& loop);
+    Task<Result<>> bring_into_place(Loop& loop, std::span<const PageId> pages, uint64_t end,
+                                    std::vector<InPlace>& written);
+    Task<Result<>> write_table(Loop& loop, std::span<const SlabIndex> slabs);
+
+    // store_open.cpp
+    Result<> load_table();
+    Result<> replay(std::vector<PageId>& unsure);
+    Task<Result<>> drop_unwritten(Loop& loop, std::span<const PageId> unsure);
+    Result<> write_superblock_now();
+
+    std::unique_ptr<BlockDevice> device_;
+    Superblock superblock_;  // as last written; the leader of a flush round writes it
     StoreLayout layout_;
-    Mapping scratch_;  // encoded blocks: the leader's
     std::atomic<uint64_t> loss_generation_;
+    std::atomic<uint64_t> bad_pages_{0};
     GroupCommit flushes_;
 
     mutable std::mutex mutex_;  // guards what follows
-    SlabTable table_;
-    uint64_t writes_ = 0;          // that returned
-    uint64_t durable_writes_ = 0;  // of them
+    StoreState state_;
+    Journal journal_;
+    Journal::Boundary wanted_tail_;
+    uint64_t superblock_wanted_ = 0;   // counts what it was to say
+    uint64_t superblock_written_ = 0;  // and what it durably says
+    bool checkpointing_ = false;
+    bool closing_ = false;
+    Progress* waiting_ = nullptr;  // for the checkpoint under way
+    bool room_is_wanted_ = false;  // by one of them
+    uint64_t table_sequence_ = 0;
+    size_t journaled_pages_max_;
+    JournalStatus counts_;
     std::optional<Error> failure_;
 };
 

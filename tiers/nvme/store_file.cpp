@@ -35,7 +35,7 @@ Result<> StoreFile::open_and_lock(const std::string& path, int flags) {
     struct stat status{};
     const bool exists = ::stat(path.c_str(), &status) == 0;
     const bool device = exists && S_ISBLK(status.st_mode);
-    const int all_flags = flags | O_RDWR | O_CLOEXEC | O_NONBLOCK | (device ? O_EXCL : 0);
+    const int all_flags = flags | O_CLOEXEC | O_NONBLOCK | (device ? O_EXCL : 0);
     fd_ = UniqueFd(::open(path.c_str(), all_flags | O_DIRECT, 0600));
     if (!fd_ && errno == EINVAL) {
         direct_ = false;
@@ -71,13 +71,19 @@ Result<> StoreFile::take_size() {
 
 Result<StoreFile> StoreFile::open(const std::string& path) {
     StoreFile file;
-    TRY_VOID(file.open_and_lock(path, 0));
+    TRY_VOID(file.open_and_lock(path, O_RDWR));
     return file;
 }
 
 Result<StoreFile> StoreFile::create(const std::string& path) {
     StoreFile file;
-    TRY_VOID(file.open_and_lock(path, O_CREAT));
+    TRY_VOID(file.open_and_lock(path, O_RDWR | O_CREAT));
+    return file;
+}
+
+Result<StoreFile> StoreFile::open_read_only(const std::string& path) {
+    StoreFile file;
+    TRY_VOID(file.open_and_lock(path, O_RDONLY));
     return file;
 }
 
@@ -98,7 +104,48 @@ Result<> StoreFile::set_size(uint64_t size_bytes) {
     return take_size();
 }
 
-Result<> StoreFile::read(std::span<std::byte> into, uint64_t offset_bytes) const {
+namespace {
+
+size_t size_of(std::span<const iovec> pieces) {
+    size_t size = 0;
+    for (const iovec& piece : pieces) size += piece.iov_len;
+    return size;
+}
+
+}  // namespace
+
+// The device is as large as its superblock says: a short operation is a failed one.
+Task<Result<>> StoreFile::read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) {
+    size_t moved_bytes = 0;
+    if (into.size() == 1) {
+        // A single piece may lie in memory that is registered with the ring.
+        const std::span bytes(static_cast<std::byte*>(into[0].iov_base), into[0].iov_len);
+        CO_TRY(moved_bytes, co_await loop.read(fd_.get(), bytes, offset_bytes));
+    } else {
+        CO_TRY(moved_bytes, co_await loop.readv(fd_.get(), into, offset_bytes));
+    }
+    if (moved_bytes != size_of(into)) co_return fail(Errc::io, 0, "store.read: short");
+    co_return Result<>{};
+}
+
+Task<Result<>> StoreFile::write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) {
+    size_t moved_bytes = 0;
+    if (from.size() == 1) {
+        const std::span bytes(static_cast<const std::byte*>(from[0].iov_base), from[0].iov_len);
+        CO_TRY(moved_bytes, co_await loop.write(fd_.get(), bytes, offset_bytes));
+    } else {
+        CO_TRY(moved_bytes, co_await loop.writev(fd_.get(), from, offset_bytes));
+    }
+    if (moved_bytes != size_of(from)) co_return fail(Errc::io, ENOSPC, "store.write: short");
+    co_return Result<>{};
+}
+
+Task<Result<>> StoreFile::flush(Loop& loop) {
+    CO_TRY_VOID(co_await loop.fdatasync(fd_.get()));
+    co_return Result<>{};
+}
+
+Result<> StoreFile::read_now(std::span<std::byte> into, uint64_t offset_bytes) {
     while (!into.empty()) {
         const ssize_t count = ::pread(fd_.get(), into.data(), into.size(), static_cast<off_t>(offset_bytes));
         if (count < 0 && errno == EINTR) continue;
@@ -110,7 +157,7 @@ Result<> StoreFile::read(std::span<std::byte> into, uint64_t offset_bytes) const
     return {};
 }
 
-Result<> StoreFile::write(std::span<const std::byte> from, uint64_t offset_bytes) const {
+Result<> StoreFile::write_now(std::span<const std::byte> from, uint64_t offset_bytes) {
     while (!from.empty()) {
         const ssize_t count = ::pwrite(fd_.get(), from.data(), from.size(), static_cast<off_t>(offset_bytes));
         if (count < 0 && errno == EINTR) continue;
@@ -121,7 +168,7 @@ Result<> StoreFile::write(std::span<const std::byte> from, uint64_t offset_bytes
     return {};
 }
 
-Result<> StoreFile::sync() const {
+Result<> StoreFile::flush_now() {
     if (::fsync(fd_.get()) != 0) return fail(Errc::io, errno, "store.sync");
     return {};
 }

@@ -1,7 +1,7 @@
 // StoreFile: the file or block device of a store, opened for this process alone.
 //
 // O_DIRECT where the file system takes it. The lock is flock on the open file description: it goes with the process,
-// however that ends. Reads and writes here block; they are for format and start.
+// however that ends.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,13 @@
 #include <span>
 #include <string>
 
+#include "tiers/nvme/block_device.hpp"
 #include "utils/result.hpp"
 #include "utils/unique_fd.hpp"
 
 namespace tarn {
 
-class StoreFile {
+class StoreFile final : public BlockDevice {
   public:
     StoreFile() = default;
 
@@ -23,18 +24,25 @@ class StoreFile {
     static Result<StoreFile> open(const std::string& path);
     // The same, and makes the file when there is none.
     static Result<StoreFile> create(const std::string& path);
+    // For the tools: it may be on a read-only file system, and nothing is ever written.
+    static Result<StoreFile> open_read_only(const std::string& path);
     // Gives a file the size, and has its file system set the space aside; a device must be as large. Errors: no_space,
     // invalid, io.
     Result<> set_size(uint64_t size_bytes);
 
-    int fd() const { return fd_.get(); }
-    uint64_t size_bytes() const { return size_bytes_; }
-    bool direct() const { return direct_; }
+    uint64_t size_bytes() const override { return size_bytes_; }
+    bool direct() const override { return direct_; }
     bool made() const { return made_; }  // create() made a new file
+    bool block_device() const { return block_device_; }
+    int fd() const { return fd_.get(); }
 
-    Result<> read(std::span<std::byte> into, uint64_t offset_bytes) const;
-    Result<> write(std::span<const std::byte> from, uint64_t offset_bytes) const;
-    Result<> sync() const;
+    Task<Result<>> read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) override;
+    Task<Result<>> write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override;
+    Task<Result<>> flush(Loop& loop) override;
+
+    Result<> read_now(std::span<std::byte> into, uint64_t offset_bytes) override;
+    Result<> write_now(std::span<const std::byte> from, uint64_t offset_bytes) override;
+    Result<> flush_now() override;
 
   private:
     Result<> open_and_lock(const std::string& path, int flags);

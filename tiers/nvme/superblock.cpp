@@ -11,11 +11,11 @@ namespace tarn {
 namespace {
 
 constexpr std::array<char, 8> magic = {'t', 'a', 'r', 'n', 's', 't', 'o', 'r'};
-constexpr uint32_t format_version = 1;
-constexpr uint64_t table_start = uint64_t{1} << 20;
+constexpr uint64_t data_alignment_max = uint64_t{64} << 20;
 
 static_assert(std::endian::native == std::endian::little, "the media are little-endian, and so are we");
 
+// The fields up to the checksum keep their places in every version.
 struct Header {
     std::array<char, 8> magic;
     uint32_t version;
@@ -30,8 +30,13 @@ struct Header {
     uint64_t loss_generation;
     uint32_t reserved;
     uint32_t checksum;  // of the whole block with this field zero
+    uint64_t journal_size_bytes;
+    uint64_t data_alignment_bytes;
+    uint64_t journal_tail;
+    uint32_t journal_tail_checksum;
+    uint32_t reserved_too;
 };
-static_assert(sizeof(Header) == 104);
+static_assert(offsetof(Header, journal_size_bytes) == 104 && sizeof(Header) == 136);
 constexpr size_t checksum_offset = offsetof(Header, checksum);
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
@@ -44,43 +49,65 @@ uint32_t checksum_of(ConstBlockBytes block) {
     return crc32c(block.subspan(checksum_offset + zeros.size()), crc32c(zeros, before));
 }
 
+bool makes_sense(const StoreGeometry& geometry) {
+    return geometry.slab_count > 0 && geometry.slab_count <= slab_count_max &&
+           geometry.journal_size >= journal_size_min && geometry.journal_size <= journal_size_max &&
+           geometry.journal_size % journal_size_min == 0 && std::has_single_bit(geometry.data_alignment) &&
+           geometry.data_alignment >= slab_size && geometry.data_alignment <= data_alignment_max;
+}
+
+// A 64th of the store; an eighth of a small one, so that bursts fit.
+uint64_t default_journal_size(uint64_t size_bytes) {
+    const uint64_t floor = std::min(uint64_t{8} << 20, size_bytes / 8);
+    const uint64_t size = std::clamp(size_bytes / 64, floor, std::max(floor, journal_size_max));
+    return std::max(size / journal_size_min * journal_size_min, journal_size_min);
+}
+
 }  // namespace
 
-StoreLayout StoreLayout::of(uint64_t slab_count) {
+StoreLayout StoreLayout::of(const StoreGeometry& geometry) {
     StoreLayout layout;
-    layout.table_block_count = round_up(slab_count, slab_entries_per_block) / slab_entries_per_block;
-    layout.table_offsets[0] = table_start;
-    layout.table_offsets[1] = table_start + layout.table_block_count * page_size;
-    layout.data_offset = round_up(layout.table_offsets[1] + layout.table_block_count * page_size, slab_size);
-    layout.end = layout.data_offset + slab_count * slab_size;
+    layout.table_offsets[0] = journal_offset + geometry.journal_size;
+    layout.table_offsets[1] = layout.table_offsets[0] + geometry.slab_count * page_size;
+    layout.data_offset = round_up(layout.table_offsets[1] + geometry.slab_count * page_size, geometry.data_alignment);
+    layout.end = layout.data_offset + geometry.slab_count * slab_size;
     return layout;
 }
 
-uint64_t StoreLayout::slab_count_for(uint64_t size_bytes) {
-    uint64_t slab_count = std::min(size_bytes / slab_size, slab_count_max);
-    while (slab_count > 0 && of(slab_count).end > size_bytes) {
-        const uint64_t excess = (of(slab_count).end - size_bytes + slab_size - 1) / slab_size;
-        slab_count -= std::min(slab_count, excess);
+StoreGeometry StoreGeometry::of_device(uint64_t size_bytes, uint64_t journal_size, uint64_t data_alignment) {
+    StoreGeometry geometry{.slab_count = std::min(size_bytes / slab_size, slab_count_max),
+                           .journal_size = journal_size ? journal_size : default_journal_size(size_bytes),
+                           .data_alignment = data_alignment};
+    while (geometry.slab_count > 0 && StoreLayout::of(geometry).end > size_bytes) {
+        const uint64_t excess = (StoreLayout::of(geometry).end - size_bytes + slab_size - 1) / slab_size;
+        // Fewer slabs also shrink the table, so the whole excess would be too much.
+        const uint64_t slabs = std::max<uint64_t>(1, excess * slab_size / (slab_size + 2 * page_size));
+        geometry.slab_count -= std::min(geometry.slab_count, slabs);
     }
-    return slab_count;
+    return geometry;
 }
 
 void encode_superblock(const Superblock& superblock, BlockBytes into) {
     std::ranges::fill(into, std::byte{0});
     const Header header{
         .magic = magic,
-        .version = format_version,
+        .version = store_format_version,
         .page_size_bytes = page_size,
         .slab_size_bytes = slab_size,
         .cluster = superblock.identity.cluster,
         .store = superblock.store,
         .host = superblock.identity.host,
-        .slab_count = superblock.slab_count,
+        .slab_count = superblock.geometry.slab_count,
         .generation = superblock.generation,
         .home_epoch = superblock.home_epoch,
         .loss_generation = superblock.loss_generation,
         .reserved = 0,
         .checksum = 0,
+        .journal_size_bytes = superblock.geometry.journal_size,
+        .data_alignment_bytes = superblock.geometry.data_alignment,
+        .journal_tail = superblock.journal_tail,
+        .journal_tail_checksum = superblock.journal_tail_checksum,
+        .reserved_too = 0,
     };
     std::memcpy(into.data(), &header, sizeof header);
     const uint32_t checksum = checksum_of(into);
@@ -91,34 +118,46 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes) {
     Header header;
     std::memcpy(&header, bytes.data(), sizeof header);
     if (header.magic != magic) return fail(Errc::not_found, 0, "store.superblock: not a tarn store");
-    // Before the version: a newer format keeps the place of the checksum, so that this tells rot from progress.
+    // Before the version: another format keeps the place of the checksum, so that this tells rot from progress.
     if (header.checksum != checksum_of(bytes)) return fail(Errc::corrupt, 0, "store.superblock: wrong checksum");
-    if (header.version != format_version) return fail(Errc::unsupported, 0, "store.superblock: unknown version");
+    if (header.version > store_format_version)
+        return fail(Errc::unsupported, 0, "store.superblock: of a newer format; a newer tarn reads it");
+    if (header.version < store_format_version)
+        return fail(Errc::unsupported, 0,
+                    "store.superblock: of format 1, which had no journal; copy its volumes with the tarn that made it");
     if (header.page_size_bytes != page_size || header.slab_size_bytes != slab_size)
         return fail(Errc::corrupt, 0, "store.superblock: wrong page or slab size");
     if (header.host >= hosts_max) return fail(Errc::corrupt, 0, "store.superblock: host id out of range");
-    if (header.slab_count == 0 || header.slab_count > slab_count_max)
-        return fail(Errc::corrupt, 0, "store.superblock: slab count out of range");
+    const StoreGeometry geometry{.slab_count = header.slab_count,
+                                 .journal_size = header.journal_size_bytes,
+                                 .data_alignment = header.data_alignment_bytes};
+    if (!makes_sense(geometry)) return fail(Errc::corrupt, 0, "store.superblock: sizes out of range");
     if (header.home_epoch > home_epoch_max) return fail(Errc::corrupt, 0, "store.superblock: home epoch out of range");
     if (header.generation == UINT64_MAX || header.loss_generation == UINT64_MAX)
         return fail(Errc::corrupt, 0, "store.superblock: generation out of range");
+    if (header.journal_tail % page_size != 0 || header.journal_tail > journal_position_max)
+        return fail(Errc::corrupt, 0, "store.superblock: the journal begins nowhere");
     return Superblock{
         .identity = {.cluster = header.cluster, .host = static_cast<HostId>(header.host)},
         .store = header.store,
-        .slab_count = header.slab_count,
+        .geometry = geometry,
         .generation = header.generation,
         .home_epoch = header.home_epoch,
         .loss_generation = header.loss_generation,
+        .journal_tail = header.journal_tail,
+        .journal_tail_checksum = header.journal_tail_checksum,
     };
 }
 
 Result<Superblock> choose_superblock(const Result<Superblock>& first, const Result<Superblock>& second) {
     if (first && second) {
-        if (first->store != second->store || first->slab_count != second->slab_count ||
-            first->identity != second->identity)
+        if (first->store != second->store || first->geometry != second->geometry || first->identity != second->identity)
             return fail(Errc::corrupt, 0, "store.superblock: the two copies are of different stores");
         return first->generation >= second->generation ? first : second;
     }
+    // One copy of another version: an upgrade that was cut short, and not ours to go back on.
+    if (!first && first.error().code == Errc::unsupported) return first;
+    if (!second && second.error().code == Errc::unsupported) return second;
     if (first) return first;
     if (second) return second;
     // Something that was a store once says more than "not a store".

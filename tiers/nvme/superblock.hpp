@@ -2,9 +2,10 @@
 //
 //   0        superblock, first copy        all offsets and sizes are multiples of 4 KiB
 //   512 KiB  superblock, second copy
-//   1 MiB    slab table, first copy        one 64-byte entry per slab
-//            slab table, second copy
-//   data     slabs of 1 MiB, aligned to 1 MiB
+//   1 MiB    journal, a ring
+//            slab table, first place       one block of 4 KiB per slab
+//            slab table, second place
+//   data     slabs of 1 MiB
 //
 // Both copies of a superblock are written one after the other, each made durable before the next: whichever survives
 // says the same or is one generation older. Decoding treats the bytes as hostile.
@@ -22,10 +23,12 @@ namespace tarn {
 
 inline constexpr uint64_t slab_size = uint64_t{1} << 20;
 inline constexpr uint64_t pages_per_slab = slab_size / page_size;
-inline constexpr uint64_t slab_count_max = uint64_t{1} << 27;  // 128 TiB; ~11 GiB of tables in memory
-inline constexpr uint64_t slab_entry_size = 64;
-inline constexpr uint64_t slab_entries_per_block = page_size / slab_entry_size;
+inline constexpr uint64_t slab_count_max = uint64_t{1} << 27;        // 128 TiB
 inline constexpr uint64_t home_epoch_max = (uint64_t{1} << 24) - 1;  // the tenure has 24 bits for it
+inline constexpr uint64_t journal_size_min = uint64_t{64} << 10;
+inline constexpr uint64_t journal_size_max = uint64_t{1} << 30;
+inline constexpr uint64_t journal_position_max = uint64_t{1} << 62;  // far from its end in any device's life
+inline constexpr uint32_t store_format_version = 2;
 
 using Uuid = std::array<uint8_t, 16>;
 
@@ -36,25 +39,37 @@ struct StoreIdentity {
     bool operator==(const StoreIdentity&) const = default;
 };
 
-struct Superblock {
-    StoreIdentity identity;
-    Uuid store{};  // drawn at format; the checksums of the slab table start from it
+// What the layout follows from.
+struct StoreGeometry {
     uint64_t slab_count = 0;
-    uint64_t generation = 0;       // of this superblock: the higher of two copies is current
-    uint64_t home_epoch = 0;       // grows at every start
-    uint64_t loss_generation = 0;  // grows when accepted bytes were lost (D4)
+    uint64_t journal_size = 0;            // bytes
+    uint64_t data_alignment = slab_size;  // of the first slab: 1 MiB, or the device's larger optimal I/O size
+    bool operator==(const StoreGeometry&) const = default;
+
+    // The largest store on so many bytes; no slabs when they are too few. journal_size 0: by the store's size.
+    static StoreGeometry of_device(uint64_t size_bytes, uint64_t journal_size = 0, uint64_t data_alignment = slab_size);
 };
 
 struct StoreLayout {
     static constexpr std::array<uint64_t, 2> superblock_offsets = {0, uint64_t{512} << 10};
+    static constexpr uint64_t journal_offset = uint64_t{1} << 20;
     std::array<uint64_t, 2> table_offsets{};
-    uint64_t table_block_count = 0;
     uint64_t data_offset = 0;
     uint64_t end = 0;
 
-    static StoreLayout of(uint64_t slab_count);
-    // How many slabs fit a device of that size; 0 when it is too small.
-    static uint64_t slab_count_for(uint64_t size_bytes);
+    static StoreLayout of(const StoreGeometry& geometry);
+};
+
+struct Superblock {
+    StoreIdentity identity;
+    Uuid store{};  // drawn at format; all other checksums of the store start from it
+    StoreGeometry geometry;
+    uint64_t generation = 0;       // of this superblock: the higher of two copies is current
+    uint64_t home_epoch = 0;       // grows at every start
+    uint64_t loss_generation = 0;  // grows when accepted bytes were lost (D4)
+    // Where the journal begins: everything before it is in the slab table and the slabs, durably.
+    uint64_t journal_tail = 0;
+    uint32_t journal_tail_checksum = 0;  // of the batch before it
 };
 
 using BlockBytes = std::span<std::byte, page_size>;

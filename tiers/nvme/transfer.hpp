@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tiers/nvme/block_device.hpp"
 #include "utils/loop.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"
@@ -33,7 +34,7 @@ class Transfer {
     size_t operation_count() const { return operations_.size(); }
 
     // Runs what was added. The first error wins; all operations have ended when it returns. Errors: io, cancelled.
-    Task<Result<>> run(Loop& loop, int fd);
+    Task<Result<>> run(Loop& loop, BlockDevice& device);
 
   private:
     struct Operation {
@@ -43,8 +44,9 @@ class Transfer {
         size_t piece_count;
     };
     struct Batch;
-    Task<Result<>> run_one(Loop& loop, int fd, const Operation& operation) const;
-    static Task<> run_in_batch(const Transfer& transfer, Loop& loop, int fd, const Operation& operation, Batch& batch);
+    Task<Result<>> run_one(Loop& loop, BlockDevice& device, const Operation& operation) const;
+    static Task<> run_in_batch(const Transfer& transfer, Loop& loop, BlockDevice& device, const Operation& operation,
+                               Batch& batch);
 
     Direction direction_;
     std::vector<iovec> pieces_;

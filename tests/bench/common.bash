@@ -1,0 +1,157 @@
+# What the benches share: their options, one tarnd, one measurement, and the way into docs/benchmarks.md. Source it.
+#
+# A bench measures cases on servers, in rounds. Within a round the servers take turns at one case, so that whatever
+# else the machine does hits them alike; report.py compares them within each round and takes medians over the rounds.
+#
+#   [--rounds N] [--seconds N]   how often, and how long each measurement takes
+#   [--quick]                    once and briefly, into no document: does it work at all?
+#
+# Everything a bench makes lies in $WORK, on the file system of BENCH_DIRECTORY, and is removed at its end.
+
+# shellcheck disable=SC2034  # the benches use what is set here
+
+set -euo pipefail
+: "${TARN_BUILD:?}"
+BENCH_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+LOAD=$TARN_BUILD/tests/bench/nbd_load
+IOPS=0
+CPU_US=0
+
+# bench_begin NAME COMMAND-LINE...
+bench_begin() {
+    BENCH=$1
+    shift
+    COMMAND="./dev bench $BENCH${*:+ $*}"
+    ROUNDS=5
+    SECONDS_EACH=2
+    QUICK=
+    while [[ $# -gt 0 ]]; do
+        case $1 in
+            --rounds) ROUNDS=$2 && shift ;;
+            --seconds) SECONDS_EACH=$2 && shift ;;
+            --quick) QUICK=1 ROUNDS=1 SECONDS_EACH=0.1 ;;
+            *) echo "$BENCH: unknown option $1; try --rounds N, --seconds N, --quick" >&2 && exit 2 ;;
+        esac
+        shift
+    done
+    WORK=$(mktemp -d "${BENCH_DIRECTORY:-/var/tmp}/tarn-bench.XXXXXX")
+    RESULTS=$WORK/results
+    GOALS=$WORK/goals
+    : > "$GOALS"
+    CLUSTER=$WORK/cluster
+    HOSTS=()
+    PEERS=()
+    MOUNTS=()
+    # shellcheck source=tests/integration/cluster.bash
+    source "$BENCH_SOURCE/../integration/cluster.bash"
+    trap bench_end EXIT
+    trap 'exit 130' INT TERM
+}
+
+bench_end() {
+    local status=$? pid i
+    trap '' INT TERM
+    for ((i = ${#MOUNTS[@]} - 1; i >= 0; i--)); do umount -l "${MOUNTS[i]}" 2> /dev/null || true; done
+    for pid in "${PEERS[@]}"; do kill "$pid" 2> /dev/null || true; done
+    if ((status != 0)); then tail -n 5 "$CLUSTER"/*/log "$WORK"/*.log >&2 2> /dev/null || true; fi
+    cluster_down
+    for pid in "${PEERS[@]}"; do wait "$pid" 2> /dev/null || true; done
+    rm -rf "$WORK"
+}
+
+# start_tarn MEMORY STORE: one host, with TARN_PID.
+start_tarn() {
+    HOST_MEMORY=$1
+    HOST_STORE=$2
+    cluster_make solo
+    cluster_start
+    TARN_PID=$(pid_of solo)
+}
+
+# start_peer COMMAND...: runs until bench_end; leaves its process in PEER_PID. What it mounts belongs into MOUNTS.
+start_peer() {
+    "$@" > "$WORK/$(basename "$1").log" 2>&1 &
+    PEER_PID=$!
+    PEERS+=("$PEER_PID")
+}
+
+# CPU time of all threads of a process so far, also of those that ended.
+cpu_us_of() {
+    local fields
+    fields=$(< "/proc/$1/stat")
+    read -ra fields <<< "${fields##*) }"
+    echo $(((fields[11] + fields[12]) * 1000000 / CLOCK_TICKS))
+}
+CLOCK_TICKS=$(getconf CLK_TCK)
+
+# Each of these sets IOPS and CPU_US, the server's CPU time for each operation.
+
+# run_load SERVER-PID OPTIONS...: the cheap load.
+run_load() {
+    local pid=$1 said
+    shift
+    said=$("$LOAD" --seconds "$SECONDS_EACH" --server-pid "$pid" "$@")
+    IOPS=$(jq .iops <<< "$said")
+    CPU_US=$(jq .server_cpu_us_per_op <<< "$said")
+}
+
+# run_fio SERVER-PID OPTIONS...: 0 for fio's own process, where there is no server.
+run_fio() {
+    local pid=$1 before=0 after=0 said=$WORK/fio.json
+    shift
+    ((pid == 0)) || before=$(cpu_us_of "$pid")
+    fio --name=bench --time_based --runtime="$(jq -n "$SECONDS_EACH * 1000")ms" --norandommap --randrepeat=0 --output-format=json \
+        --output="$said" "$@"
+    ((pid == 0)) || after=$(cpu_us_of "$pid")
+    IOPS=$(jq '.jobs[0] | .read.iops + .write.iops' "$said")
+    CPU_US=$(jq --argjson server_us $((after - before)) --argjson own "$((pid == 0))" '.jobs[0] |
+        (if $own == 1 then (.usr_cpu + .sys_cpu) / 100 * .job_runtime * 1000 else $server_us end)
+        / (.read.total_ios + .write.total_ios)' "$said")
+}
+
+# The options of both loads for a case: OPERATION DEPTH, where an operation is read, write, mixed, or sequential-read
+# and sequential-write in blocks of 128 KiB.
+load_options() {
+    case $1 in
+        read) echo "--depth $2 --block 4096 --read-percent 100" ;;
+        write) echo "--depth $2 --block 4096 --read-percent 0" ;;
+        mixed) echo "--depth $2 --block 4096 --read-percent 70" ;;
+        sequential-read) echo "--depth $2 --block 131072 --read-percent 100 --sequential 1" ;;
+        sequential-write) echo "--depth $2 --block 131072 --read-percent 0 --sequential 1" ;;
+    esac
+}
+fio_options() {
+    case $1 in
+        read) echo "--rw=randread --bs=4k --iodepth=$2" ;;
+        write) echo "--rw=randwrite --bs=4k --iodepth=$2" ;;
+        mixed) echo "--rw=randrw --rwmixread=70 --bs=4k --iodepth=$2" ;;
+        sequential-read) echo "--rw=read --bs=128k --iodepth=$2" ;;
+        sequential-write) echo "--rw=write --bs=128k --iodepth=$2" ;;
+    esac
+}
+describe() {
+    case $1 in
+        read) echo "4 KiB read, depth $2" ;;
+        write) echo "4 KiB write, depth $2" ;;
+        mixed) echo "4 KiB 70/30, depth $2" ;;
+        sequential-*) echo "128 KiB sequential ${1#sequential-}, depth $2" ;;
+    esac
+}
+
+# record TABLE CASE SERVER: what the last run measured.
+record() {
+    printf '%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$IOPS" "$CPU_US" >> "$RESULTS"
+    printf '   %-24s %-32s %-22s %10.0f IOPS %8.2f us\n' "$1" "$2" "$3" "$IOPS" "$CPU_US"
+}
+
+# goal TABLE CASE PEER IOPS CPU: tarn's IOPS at least, its CPU time for each operation at most, times the peer's; - for
+# none.
+goal() { printf '%s\t%s\t%s\t%s\t%s\n' "$@" >> "$GOALS"; }
+
+# bench_report [--text FILE]: prints what was recorded, or the file, and writes it into the document.
+bench_report() {
+    local what=(--results "$RESULTS" --goals "$GOALS") document=()
+    [[ $# -eq 0 ]] || what=("$@")
+    [[ -n $QUICK ]] || document=(--document "$BENCH_SOURCE/../../docs/benchmarks.md")
+    python3 "$BENCH_SOURCE/report.py" "$BENCH" "${what[@]}" --command "$COMMAND" --directory "$WORK" "${document[@]}"
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# NBD, pages in DRAM: tarnd beside nbdkit's memory plugin and qemu-storage-daemon over a file, all on Unix sockets.
+# shellcheck source=tests/bench/common.bash
+source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
+bench_begin nbd "$@"
+
+SIZE_MIB=256
+OPERATIONS=("read 1" "write 1" "mixed 1" "read 32" "write 32" "mixed 32" "sequential-read 8" "sequential-write 8")
+if [[ -n $QUICK ]]; then
+    SIZE_MIB=16
+    OPERATIONS=("read 1" "mixed 32" "sequential-write 8")
+fi
+SERVERS=(tarn nbdkit qemu)
+declare -A NAME=([tarn]="tarn" [nbdkit]="nbdkit memory" [qemu]="qemu-storage-daemon")
+declare -A PID SOCKET=([nbdkit]=$WORK/nbdkit.sock [qemu]=$WORK/qemu.sock)
+
+start_tarn $((SIZE_MIB * 2 + 64))MiB $((SIZE_MIB * 2 + 64))MiB
+on solo create disk ${SIZE_MIB}MiB > /dev/null
+PID[tarn]=$TARN_PID
+SOCKET[tarn]=$CLUSTER/solo/nbd.sock
+
+start_peer nbdkit --foreground --exit-with-parent --unix "${SOCKET[nbdkit]}" memory "${SIZE_MIB}M"
+PID[nbdkit]=$PEER_PID
+
+head -c ${SIZE_MIB}M /dev/urandom > "$WORK/disk"
+start_peer qemu-storage-daemon \
+    --blockdev "driver=file,node-name=disk,filename=$WORK/disk,cache.direct=on,aio=io_uring" \
+    --nbd-server "addr.type=unix,addr.path=${SOCKET[qemu]}" \
+    --export type=nbd,id=disk,node-name=disk,name=disk,writable=on
+PID[qemu]=$PEER_PID
+
+# The same bytes everywhere, and all of tarn's pages in its frames.
+for server in "${SERVERS[@]}"; do
+    within 10 test -S "${SOCKET[$server]}"
+    nbdcopy "$WORK/disk" "nbd+unix:///disk?socket=${SOCKET[$server]}"
+done
+
+for ((round = 1; round <= ROUNDS; round++)); do
+    echo "round $round of $ROUNDS"
+    for operation in "${OPERATIONS[@]}"; do
+        read -r kind depth <<< "$operation"
+        for server in "${SERVERS[@]}"; do
+            # shellcheck disable=SC2046
+            run_load "${PID[$server]}" --unix "${SOCKET[$server]}" --export disk $(load_options "$kind" "$depth")
+            record "cheap load" "$(describe "$kind" "$depth")" "${NAME[$server]}"
+        done
+        for server in "${SERVERS[@]}"; do
+            # shellcheck disable=SC2046
+            run_fio "${PID[$server]}" --ioengine=nbd --uri="nbd+unix:///disk?socket=${SOCKET[$server]}" \
+                --size=${SIZE_MIB}M $(fio_options "$kind" "$depth")
+            record "fio" "$(describe "$kind" "$depth")" "${NAME[$server]}"
+        done
+    done
+done
+
+for kind in read write; do
+    goal "cheap load" "$(describe $kind 1)" "nbdkit memory" 1.3 0.6
+    goal "cheap load" "$(describe $kind 32)" "nbdkit memory" 2 0.5
+done
+bench_report

@@ -1,0 +1,204 @@
+// store_load: loads the NVMe tier inside one process, without a front end, and prints what it saw as JSON.
+//
+//   store_load --path FILE --fill 1 --size BYTES                      makes a store with one volume, every page written
+//   store_load --path FILE --size BYTES [--layer cache|store] [--depth 32] [--read-percent 100] [--block 4096]
+//              [--memory BYTES] [--seconds 5]
+//
+// cache: through a volume as front ends have it: page table, protocol, eviction. store: the store alone. One thread;
+// requests of 4 KiB to random pages. cpu_us_per_op is this process's user and system time.
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coherence/cache/cached_volume.hpp"
+#include "tiers/nvme/store.hpp"
+#include "utils/clock.hpp"
+#include "utils/mapping.hpp"
+
+namespace tarn {
+namespace {
+
+constexpr VolumeId volume_id = 1;
+
+[[noreturn]] void give_up(const std::string& text) {
+    fmt::print(stderr, "store_load: {}\n", text);
+    std::exit(1);
+}
+
+template <class T>
+T check(Result<T> result, const char* what) {
+    if (!result) give_up(fmt::format("{}: {} at {}", what, to_string(result.error().code), result.error().where));
+    if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+struct Settings {
+    std::string path;
+    bool fill = false;
+    bool through_cache = true;
+    uint64_t size_bytes = 0;
+    uint64_t memory_bytes = uint64_t{64} << 20;
+    unsigned depth = 32;
+    unsigned read_percent = 100;
+    double seconds = 5;
+};
+
+Settings parse(int count, char** arguments) {
+    Settings settings;
+    for (int i = 1; i + 1 < count; i += 2) {
+        const std::string key = arguments[i];
+        const std::string value = arguments[i + 1];
+        if (key == "--path")
+            settings.path = value;
+        else if (key == "--fill")
+            settings.fill = value == "1";
+        else if (key == "--layer")
+            settings.through_cache = value == "cache";
+        else if (key == "--size")
+            settings.size_bytes = std::stoull(value);
+        else if (key == "--memory")
+            settings.memory_bytes = std::stoull(value);
+        else if (key == "--depth")
+            settings.depth = static_cast<unsigned>(std::stoul(value));
+        else if (key == "--read-percent")
+            settings.read_percent = static_cast<unsigned>(std::stoul(value));
+        else if (key == "--seconds")
+            settings.seconds = std::stod(value);
+        else if (key == "--block" && std::stoull(value) == page_size)
+            continue;  // said for the reader: there is no other
+        else
+            give_up("unknown option " + key);
+    }
+    if (settings.path.empty() || settings.size_bytes < page_size) give_up("--path and --size are needed");
+    return settings;
+}
+
+uint64_t cpu_ns() {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    const auto ns = [](const timeval& time) {
+        return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_usec) * 1000;
+    };
+    return ns(usage.ru_utime) + ns(usage.ru_stime);
+}
+
+Task<> fill(Loop& loop, Store& store, uint64_t size_bytes) {
+    constexpr size_t batch_pages = 256;
+    const Mapping bytes = check(Mapping::create(batch_pages * page_size), "memory");
+    for (size_t i = 0; i < bytes.bytes().size(); ++i) bytes.bytes()[i] = static_cast<std::byte>(mix64(i));
+    const uint64_t page_count = size_bytes / page_size;
+    std::vector<PageWrite> writes;
+    for (uint64_t page = 0; page < page_count;) {
+        writes.clear();
+        for (; writes.size() < batch_pages && page < page_count; ++page)
+            writes.push_back(
+                {.page = PageId::of(volume_id, page), .bytes = bytes.bytes().data() + writes.size() * page_size});
+        check(co_await store.write(loop, writes), "write");
+    }
+    check(co_await store.flush(loop), "flush");
+}
+
+class Load {
+  public:
+    Load(const Settings& settings, Loop& loop, Store& store, Volume* volume)
+        : settings_(settings),
+          loop_(loop),
+          store_(store),
+          volume_(volume),
+          buffers_(check(Mapping::create(settings.depth * page_size), "memory")) {}
+
+    Task<> run() {
+        const uint64_t start_ns = monotonic_ns();
+        const uint64_t cpu_start_ns = cpu_ns();
+        end_ns_ = start_ns + static_cast<uint64_t>(settings_.seconds * 1e9);
+        Gate gate;
+        for (unsigned i = 0; i < settings_.depth; ++i)
+            gate.spawn(ask(buffers_.bytes().subspan(i * page_size).first<page_size>()));
+        co_await gate.close();
+        const double seconds = static_cast<double>(monotonic_ns() - start_ns) / 1e9;
+        const auto ops = static_cast<double>(ops_);
+        fmt::print("{{\"ops\": {}, \"iops\": {:.0f}, \"cpu_us_per_op\": {:.2f}}}\n", ops_, ops / seconds,
+                   static_cast<double>(cpu_ns() - cpu_start_ns) / 1e3 / ops);
+    }
+
+  private:
+    Task<> ask(std::span<std::byte, page_size> bytes) {
+        for (; monotonic_ns() < end_ns_; ++ops_) {
+            const uint64_t random = mix64(++asked_);
+            const uint64_t page = random % (settings_.size_bytes / page_size);
+            const bool reads = (random >> 40) % 100 < settings_.read_percent;
+            check(volume_ ? co_await through_cache(page, reads, bytes) : co_await directly(page, reads, bytes), "load");
+        }
+    }
+
+    Task<Result<>> through_cache(uint64_t page, bool reads, std::span<std::byte> bytes) {
+        const uint64_t offset = page * page_size;
+        if (reads ? volume_->try_read(offset, bytes) : volume_->try_write(offset, bytes)) co_return Result<>{};
+        if (reads) co_return co_await volume_->read(offset, bytes);
+        co_return co_await volume_->write(offset, bytes);
+    }
+
+    // Two writes of one page at a time are the caller's to order: each asks for pages of its own.
+    Task<Result<>> directly(uint64_t page, bool reads, std::span<std::byte, page_size> bytes) {
+        const auto slot = static_cast<uint64_t>(bytes.data() - buffers_.bytes().data()) / page_size;
+        const PageId id = PageId::of(volume_id, page / settings_.depth * settings_.depth + slot);
+        if (id.number() >= settings_.size_bytes / page_size) co_return Result<>{};
+        if (reads) co_return co_await store_.read(loop_, id, bytes);
+        const PageWrite write{.page = id, .bytes = bytes.data()};
+        co_return co_await store_.write(loop_, std::span(&write, 1));
+    }
+
+    const Settings& settings_;
+    Loop& loop_;
+    Store& store_;
+    Volume* volume_;  // nullptr: the store alone
+    Mapping buffers_;
+    uint64_t end_ns_ = 0;
+    uint64_t asked_ = 0;
+    uint64_t ops_ = 0;
+};
+
+// Ends the cache's own tasks before it goes.
+void run_through_cache(const Settings& settings, Loop& loop, Store& store) {
+    const CacheConfiguration configuration{
+        .self = 0, .hosts = {0}, .frame_count = settings.memory_bytes / page_size, .shards = {&loop}};
+    const std::unique_ptr<Cache> cache = check(Cache::create(configuration, store), "cache");
+    check(loop.register_memory(cache->pool().arena()), "register_memory");
+    {
+        CachedVolume volume(*cache, volume_id);
+        loop.run_until_done(Load(settings, loop, store, &volume).run());
+    }
+    cache->abandon();
+    loop.stop();
+    loop.run();
+}
+
+int run(int count, char** arguments) {
+    const Settings settings = parse(count, arguments);
+    const StoreIdentity identity{.cluster = {}, .host = 0};
+    if (settings.fill) {
+        const uint64_t size_bytes = settings.size_bytes + (uint64_t{64} << 20);  // the volume, and the store's tables
+        check(Store::format(settings.path, size_bytes, identity, false), "format");
+    }
+    const std::unique_ptr<Loop> loop = check(Loop::create(), "loop");
+    const std::unique_ptr<Store> store =
+        check(loop->run_until_done(Store::open(*loop, settings.path, identity)), "open");
+    if (settings.fill)
+        loop->run_until_done(fill(*loop, *store, settings.size_bytes));
+    else if (settings.through_cache)
+        run_through_cache(settings, *loop, *store);
+    else
+        loop->run_until_done(Load(settings, *loop, *store, nullptr).run());
+    return 0;
+}
+
+}  // namespace
+}  // namespace tarn
+
+int main(int count, char** arguments) {
+    return tarn::run(count, arguments);
+}

@@ -1,0 +1,32 @@
+# The benches run to their end, and print their tables; what they measure is not looked at.
+
+bats_load_library bats-support
+bats_load_library bats-assert
+
+bench() {
+    TARN_BUILD=${TARN_BUILD:-$BATS_TEST_DIRNAME/../../build/release} BENCH_DIRECTORY=$BATS_TEST_TMPDIR \
+        timeout 60 "$BATS_TEST_DIRNAME/../bench/$1.bash" --quick 3>&-
+}
+
+@test "the NBD bench" {
+    command -v qemu-storage-daemon || skip "needs qemu-storage-daemon"
+    run bench nbd
+    assert_success
+    assert_line --regexp '^\| 4 KiB read, depth 1 \| .* \| × [0-9.]+ \|'
+    assert_equal "$(ls "$BATS_TEST_TMPDIR")" ""
+}
+
+@test "the FUSE bench" {
+    [ -w /dev/fuse ] || skip "needs /dev/fuse"
+    run bench fuse
+    assert_success
+    assert_line --regexp '^\| 4 KiB 70/30, depth 32 \|'
+    assert_equal "$(ls "$BATS_TEST_TMPDIR")" ""
+}
+
+@test "the bench of the store" {
+    run bench store
+    assert_success
+    assert_line --regexp '^\| 4 KiB read, depth 32 \|'
+    assert_equal "$(ls "$BATS_TEST_TMPDIR")" ""
+}

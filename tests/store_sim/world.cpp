@@ -1,0 +1,275 @@
+#include "tests/store_sim/world.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace tarn::store_sim {
+
+namespace {
+
+constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 1};
+constexpr uint64_t idle_turns_max = 100000;
+
+// Drives the disk from the loop: one completion per turn. True: another turn, without waiting for the kernel.
+bool complete_one(void* disk) {
+    auto& [the_disk, idle_turns] = *static_cast<std::pair<Disk*, uint64_t>*>(disk);
+    if (the_disk->complete_one()) {
+        idle_turns = 0;
+    } else if (++idle_turns > idle_turns_max) {
+        std::fputs("hang: nothing is under way, and somebody waits\n", stderr);
+        std::abort();
+    }
+    return true;
+}
+
+// The hook is asked at the end of a turn; the first one must not wait for the kernel.
+Task<> begin_turns(Loop& loop) {
+    co_await Yield(loop);
+}
+
+}  // namespace
+
+World::World(uint64_t seed, Loop& loop, Loop& other, Counts& counts)
+    : random_(seed), cuts_(random_.split(1)), loop_(loop), other_(other), counts_(counts) {
+    cut_every_ = random_.between(20, 200);
+    keeps_space_ = random_.chance(30);
+    disk_fails_ = random_.chance(20);
+    flush_percent_ = static_cast<unsigned>(random_.between(3, 40));
+}
+
+std::string World::run() {
+    const uint64_t slab_count = random_.between(5, 13);
+    const uint64_t journal_size = journal_size_min * (random_.chance(30) ? 12 : random_.between(1, 4));
+    const StoreGeometry geometry{.slab_count = slab_count, .journal_size = journal_size};
+    const StoreFormat format{.identity = identity,
+                             .store = {static_cast<uint8_t>(random_.next()), 7},
+                             .size_bytes = StoreLayout::of(geometry).end,
+                             .journal_size = journal_size};
+    auto disk = std::make_unique<Disk>(Image(format.size_bytes), random_.next(), false);
+    if (!Store::format_device(*disk, format)) return "format failed";
+
+    const uint64_t lives = random_.between(2, 5);
+    for (uint64_t life_number = 0; life_number < lives && failure_.empty(); ++life_number) {
+        disk_ = disk.get();
+        disk_->faults = {};
+        std::pair<Disk*, uint64_t> driven(disk_, 0);
+        loop_.set_idle_hook(complete_one, &driven);
+        loop_.run_until_done(begin_turns(loop_));
+        disk_->on_operation = [this] { on_operation(); };
+        Result<std::unique_ptr<Store>> opened = loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity));
+        if (!opened) {
+            loop_.set_idle_hook(nullptr, nullptr);
+            return fmt::format("open failed: {}", opened.error().where);
+        }
+        std::unique_ptr<Store> store = std::move(*opened);
+        bool readable = true;
+        const auto found = read_all(loop_, *store, readable);
+        if (!readable && failure_.empty()) fail("a page cannot be read after a restart");
+        if (std::string wrong = model_.check(found); !wrong.empty()) fail("after a restart: " + wrong);
+        if (failure_.empty()) check_books(*store, found);
+        model_.restart(found);
+        if (disk_fails_ && random_.chance(60))
+            disk_->faults = {.read = static_cast<unsigned>(random_.below(20)),
+                             .write = static_cast<unsigned>(random_.below(30)),
+                             .flush = static_cast<unsigned>(random_.below(100))};
+        if (random_.chance(70)) dies_in_ = random_.below(1000);
+        if (failure_.empty()) loop_.run_until_done(life(*store));
+        const JournalStatus status = store->journal_status();
+        counts_.checkpoints += status.checkpoints;
+        counts_.waits += status.waits;
+        counts_.failed_disks += store->failure() ? 1 : 0;
+        // The end of this life: what is left of the disk is the next one's.
+        const bool orderly = random_.chance(10) && !store->failure() && !died_;
+        if (orderly && !loop_.run_until_done(store->close(loop_)) && !may_fail()) fail("close failed");
+        const bool only_the_process = !died_ && random_.chance(40);
+        Image left = died_ ? std::move(*died_) : disk_->cut(cuts_);
+        died_.reset();
+        dies_in_ = UINT64_MAX;
+        disk_->on_operation = nullptr;
+        if (!only_the_process) disk_->die();
+        loop_.run_until_done(store->settle(loop_));
+        loop_.set_idle_hook(nullptr, nullptr);
+        store.reset();
+        hash_ = mix64(hash_ ^ disk_->hash());
+        if (failure_.empty() && random_.chance(50)) check_spoiled(Image(left));
+        if (only_the_process) continue;
+        counts_.operations += disk_->operation_count();
+        disk_ = nullptr;
+        disk = std::make_unique<Disk>(std::move(left), random_.next(), false);
+    }
+    return failure_;
+}
+
+// Clients work side by side. The last of them ends the life in the middle of what the others do.
+Task<> World::life(Store& store) {
+    Gate clients;
+    const uint64_t steps = random_.between(5, 150);
+    for (VolumeId volume = 1; volume <= client_count; ++volume) clients.spawn(client(store, volume, steps));
+    co_await clients.close();
+}
+
+Task<> World::client(Store& store, VolumeId volume, uint64_t steps) {
+    for (uint64_t i = 0; i < steps && failure_.empty() && !died_; ++i) co_await step(store, volume);
+}
+
+Task<> World::step(Store& store, VolumeId volume) {
+    const uint64_t dice = random_.below(100);
+    if (dice < flush_percent_) return flush(store);
+    if (dice < 50) return write_some(store, volume);
+    if (dice < 65) return write_run(store, volume);
+    if (dice < 72) return write_group(store, volume);
+    if (dice < 82) return zero_some(store, volume);
+    return read_some(store, volume);
+}
+
+// What changed since the store last took the page, as a cache would know it.
+DirtyMask World::draw_dirty(PageId page) {
+    const auto drawn = random_.chance(40) ? all_sectors : static_cast<DirtyMask>(random_.between(1, 255));
+    return model_.newest(page).completed_at == UINT64_MAX ? all_sectors : drawn;
+}
+
+// New numbers for these sectors; the others stay.
+Contents World::change(PageId page, DirtyMask dirty) {
+    Contents contents = model_.newest(page).contents;
+    for (unsigned sector = 0; sector < sectors_per_page; ++sector)
+        if ((dirty >> sector & 1) != 0) contents[sector] = next_value_++;
+    return contents;
+}
+
+namespace {
+
+// Pages with their bytes, as a client gives them to the store.
+struct Batch {
+    explicit Batch(size_t count) : buffer(make_page_buffer(count)) {}
+    void add(PageId page, const Contents& contents, Tenure tenure, DirtyMask dirty, size_t version) {
+        std::byte* const bytes = buffer.get() + writes.size() * page_size;
+        encode(page, contents, bytes);
+        writes.push_back({.page = page, .tenure = tenure, .dirty = dirty, .bytes = bytes});
+        versions.push_back(version);
+    }
+    PageBuffer buffer;
+    std::vector<PageWrite> writes;
+    std::vector<size_t> versions;
+};
+
+}  // namespace
+
+Task<> World::write_some(Store& store, VolumeId volume) {
+    const uint64_t count = random_.between(1, 6);
+    Batch batch(count);
+    const uint64_t first = random_.below(pages_per_client - count * 3);
+    for (uint64_t i = 0, at = first; i < count; ++i, at += random_.between(1, 3)) {
+        const PageId page = PageId::of(volume, at);
+        const DirtyMask dirty = draw_dirty(page);
+        const Tenure tenure = next_value_++;
+        const Contents contents = change(page, dirty);
+        batch.add(page, contents, tenure, dirty, model_.begin(page, contents, tenure));
+    }
+    const Result<> written = co_await store.write(loop_, batch.writes);
+    ++counts_.changes;
+    if (!written && written.error().code == Errc::no_space) {
+        ++counts_.no_space;
+        co_return;
+    }
+    if (!written && !may_fail()) fail(fmt::format("write failed: {}", written.error().where));
+    for (size_t i = 0; written && i < count; ++i) model_.complete(batch.writes[i].page, batch.versions[i]);
+}
+
+Task<> World::write_run(Store& store, VolumeId volume) {
+    const uint64_t count = random_.between(16, 60);
+    Batch batch(count);
+    const uint64_t first = random_.below(pages_per_client - count);
+    for (uint64_t i = 0; i < count; ++i) {
+        const PageId page = PageId::of(volume, first + i);
+        const Tenure tenure = next_value_++;
+        const Contents contents = change(page, all_sectors);
+        batch.add(page, contents, tenure, all_sectors, model_.begin(page, contents, tenure));
+    }
+    const Result<> written = co_await store.write(loop_, batch.writes);
+    ++counts_.changes;
+    if (!written && written.error().code == Errc::no_space) {
+        ++counts_.no_space;
+        co_return;
+    }
+    if (!written && !may_fail()) fail(fmt::format("write failed: {}", written.error().where));
+    for (size_t i = 0; written && i < count; ++i) model_.complete(batch.writes[i].page, batch.versions[i]);
+}
+
+Task<> World::write_group(Store& store, VolumeId volume) {
+    const uint64_t count = random_.between(2, std::min<uint64_t>(12, store.group_pages_max()));
+    Batch batch(count);
+    Model::Group group;
+    for (uint64_t i = 0; i < count; ++i) {
+        const PageId page = PageId::of(volume, i * 67 + random_.below(67));
+        const DirtyMask dirty = draw_dirty(page);
+        const Tenure tenure = next_value_++;
+        const Contents contents = change(page, dirty);
+        batch.add(page, contents, tenure, dirty, model_.begin(page, contents, tenure));
+        group.members.emplace_back(page.value, batch.versions.back());
+    }
+    model_.add_group(group);
+    const Result<> written = co_await store.write(loop_, batch.writes, Atomicity::group);
+    ++counts_.groups;
+    if (!written) model_.forget_group(group);
+    if (!written && !may_fail() && written.error().code != Errc::no_space)
+        fail(fmt::format("write of a group failed: {}", written.error().where));
+    for (size_t i = 0; written && i < count; ++i) model_.complete(batch.writes[i].page, batch.versions[i]);
+}
+
+Task<> World::zero_some(Store& store, VolumeId volume) {
+    const bool whole = random_.chance(15);
+    const uint64_t first = whole ? 0 : random_.below(pages_per_client);
+    const uint64_t count = whole ? pages_per_client : random_.between(1, std::min<uint64_t>(400, pages_per_client - first));
+    std::vector<std::pair<PageId, size_t>> versions;
+    for (uint64_t i = 0; i < count; ++i) {
+        const PageId page = PageId::of(volume, first + i);
+        if (model_.pages().contains(page.value)) versions.emplace_back(page, model_.begin(page, {}, 0));
+    }
+    Result<> zeroed;
+    if (whole)
+        zeroed = co_await store.drop_volume(loop_, volume);
+    else
+        zeroed = co_await store.zero(loop_, PageId::of(volume, first), count, keeps_space_ && random_.chance(30));
+    ++counts_.changes;
+    if (!zeroed && !may_fail()) fail(fmt::format("zero failed: {}", zeroed.error().where));
+    if (!zeroed) co_return;
+    for (const auto& [page, version] : versions) model_.complete(page, version);
+}
+
+Task<> World::flush(Store& store) {
+    const uint64_t moment = model_.moment();
+    const Result<> flushed = co_await store.flush(loop_);
+    ++counts_.flushes;
+    if (flushed) model_.durable(moment);
+    if (!flushed && !may_fail()) fail(fmt::format("flush failed: {}", flushed.error().where));
+}
+
+Task<> World::read_some(Store& store, VolumeId volume) {
+    const uint64_t count = random_.between(1, 20);
+    const uint64_t first = random_.below(pages_per_client - count);
+    const PageBuffer buffer = make_page_buffer(count);
+    std::vector<std::byte*> into;
+    for (uint64_t i = 0; i < count; ++i) into.push_back(buffer.get() + i * page_size);
+    const Result<> read = co_await store.read_run(loop_, PageId::of(volume, first), into);
+    if (!read) {
+        if (!may_fail() || read.error().code != Errc::io) fail(fmt::format("read failed: {}", read.error().where));
+        co_return;
+    }
+    for (uint64_t i = 0; i < count; ++i) {
+        const PageId page = PageId::of(volume, first + i);
+        const auto known = model_.pages().find(page.value);
+        Contents contents{};
+        if (!decode(page, into[i], contents)) fail(fmt::format("volume {} page {} reads as garbage", volume, first + i));
+        // After a failed write it is old or new, whichever.
+        const auto fits = [&](const Version& version) { return version.contents == contents; };
+        if (known == model_.pages().end() ? contents != Contents{}
+            : known->second.back().completed_at != UINT64_MAX
+                ? !fits(known->second.back())
+                : std::ranges::none_of(known->second, fits))
+            fail(fmt::format("volume {} page {} does not read as it was written", volume, first + i));
+    }
+}
+
+}  // namespace tarn::store_sim

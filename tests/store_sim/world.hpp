@@ -1,0 +1,88 @@
+// World: one seed. A store on a simulated disk, clients that change it, and power cuts at any instant.
+//
+// At random operations of the disk, during the work as during recovery, an image is cut: a second store recovers from
+// it, is checked against the model, and on some images is itself cut while it recovers. Now and then the power goes for
+// good, and the same disk is used on.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tests/sim/random.hpp"
+#include "tests/store_sim/disk.hpp"
+#include "tests/store_sim/model.hpp"
+#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/store.hpp"
+#include "utils/loop.hpp"
+
+namespace tarn::store_sim {
+
+struct Counts {
+    uint64_t crash_points = 0;
+    uint64_t recovery_cuts = 0;
+    uint64_t operations = 0;  // of the disk
+    uint64_t changes = 0;     // by clients
+    uint64_t flushes = 0;
+    uint64_t groups = 0;
+    uint64_t checkpoints = 0;
+    uint64_t waits = 0;  // for room on the ring
+    uint64_t failed_disks = 0;
+    uint64_t no_space = 0;
+    uint64_t spoiled = 0;  // images with rot
+    uint64_t refused = 0;  // of them
+};
+
+class World {
+  public:
+    World(uint64_t seed, Loop& loop, Loop& other, Counts& counts);
+    // Empty, or what went wrong.
+    std::string run();
+    uint64_t hash() const { return hash_; }
+
+  private:
+    static constexpr VolumeId client_count = 3;
+    static constexpr uint64_t pages_per_client = 3 * pages_per_slab + 40;
+
+    Task<> life(Store& store);
+    Task<> client(Store& store, VolumeId volume, uint64_t steps);
+    Task<> step(Store& store, VolumeId volume);
+    Task<> write_some(Store& store, VolumeId volume);
+    Task<> write_run(Store& store, VolumeId volume);
+    Task<> write_group(Store& store, VolumeId volume);
+    Task<> zero_some(Store& store, VolumeId volume);
+    Task<> flush(Store& store);
+    Task<> read_some(Store& store, VolumeId volume);
+    DirtyMask draw_dirty(PageId page);
+    Contents change(PageId page, DirtyMask dirty);
+    bool may_fail() const { return disk_fails_ || died_.has_value(); }
+
+    void on_operation();
+    // Recovers from the image and checks what it finds; the model is as it was when the image was cut.
+    void check_image(Image image);
+    void check_spoiled(Image image);
+    std::map<uint64_t, Model::Found> read_all(Loop& loop, Store& store, bool& readable);
+    bool check_books(Store& store, const std::map<uint64_t, Model::Found>& found);
+    void fail(std::string what) {
+        if (failure_.empty()) failure_ = std::move(what);
+    }
+
+    Random random_;
+    Random cuts_;
+    Loop& loop_;
+    Loop& other_;  // for recoveries in the middle of the work
+    Counts& counts_;
+    Model model_;
+    Disk* disk_ = nullptr;
+    uint64_t next_value_ = 1;
+    uint64_t cut_every_;
+    bool keeps_space_;    // this seed's clients keep space when they zero
+    bool disk_fails_;     // and its disks
+    bool cutting_ = false;
+    uint64_t dies_in_ = UINT64_MAX;  // operations until the power goes for good
+    std::optional<Image> died_;      // and what it left
+    unsigned flush_percent_;
+    std::string failure_;
+    uint64_t hash_ = 0;
+};
+
+}  // namespace tarn::store_sim

@@ -1,0 +1,46 @@
+// BlockDevice: what a store lies on, as the store sees it: reads, writes, and a flush that makes writes durable.
+//
+// A write that returned is in the device's cache: after a power cut each 512 bytes of it are there or not, whatever
+// became of other writes, unless a flush that was called later returned success. After a failed flush nothing is known
+// about the writes before it. StoreFile is the real one; the simulator's loses, tears and fails on command.
+//
+// Offsets, sizes and buffers are multiples of 4 KiB (O_DIRECT). Any shard may call, with its own loop.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "utils/loop.hpp"
+#include "utils/result.hpp"
+#include "utils/task.hpp"
+
+namespace tarn {
+
+class BlockDevice {
+  public:
+    BlockDevice() = default;
+    virtual ~BlockDevice() = default;
+
+    virtual uint64_t size_bytes() const = 0;
+    // False: writes pass the cache of a file system.
+    virtual bool direct() const = 0;
+
+    // All of the pieces, one after the other on the device, or an error. The span itself, too, lives until the end.
+    virtual Task<Result<>> read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) = 0;
+    virtual Task<Result<>> write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) = 0;
+    virtual Task<Result<>> flush(Loop& loop) = 0;
+
+    // The same, and the thread waits: for format, start and the tools.
+    virtual Result<> read_now(std::span<std::byte> into, uint64_t offset_bytes) = 0;
+    virtual Result<> write_now(std::span<const std::byte> from, uint64_t offset_bytes) = 0;
+    virtual Result<> flush_now() = 0;
+
+  protected:
+    BlockDevice(BlockDevice&&) = default;
+    BlockDevice& operator=(BlockDevice&&) = default;
+};
+
+}  // namespace tarn

@@ -1,0 +1,92 @@
+// Flush rounds: what was appended to the journal is written in one piece, and one device flush serves all who wait.
+#include "tiers/nvme/store.hpp"
+#include "utils/assert.hpp"
+
+namespace tarn {
+
+Task<Result<>> Store::flush(Loop& loop) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (failure_) co_return fail(*failure_);
+        if (journal_.durable() == journal_.head() && superblock_written_ == superblock_wanted_)
+            co_return Result<>{};
+    }
+    GroupCommit::Join join(flushes_, loop);
+    if (!co_await join) co_return join.result();
+    flushes_.begin();
+    Result<> result;
+    if (const std::optional<Error> failed = failure())
+        result = fail(*failed);
+    else
+        result = note_failure(co_await run_flush_round(loop));
+    flushes_.finish(result);
+    co_return result;
+}
+
+Task<Result<>> Store::run_flush_round(Loop& loop) {
+    Journal::Round round;
+    uint64_t superblock_wanted = 0;
+    bool superblock_is_old = false;
+    {
+        const std::lock_guard lock(mutex_);
+        round = journal_.close();
+        superblock_wanted = superblock_wanted_;
+        superblock_is_old = superblock_written_ != superblock_wanted;
+    }
+    if (!round.batches.empty()) {
+        journal_.complete(round);
+        Transfer transfer(Transfer::Direction::write);
+        journal_.add_to(transfer, round);
+        CO_TRY_VOID(co_await transfer.run(loop, *device_));
+        CO_TRY_VOID(co_await device_->flush(loop));
+        const std::lock_guard lock(mutex_);
+        journal_.round_is_durable(round);
+        state_.table.records_are_durable(journal_.durable());
+        ++counts_.rounds;
+    }
+    if (superblock_is_old) {
+        CO_TRY_VOID(co_await write_superblock(loop));
+        const std::lock_guard lock(mutex_);
+        superblock_written_ = superblock_wanted;
+    }
+    co_return Result<>{};
+}
+
+// One copy after the other: at any instant one of them is whole. By the leader of a round.
+Task<Result<>> Store::write_superblock(Loop& loop) {
+    {
+        const std::lock_guard lock(mutex_);
+        superblock_.journal_tail = wanted_tail_.position;
+        superblock_.journal_tail_checksum = wanted_tail_.checksum;
+    }
+    superblock_.loss_generation = loss_generation();
+    ++superblock_.generation;
+    const PageBuffer block = make_page_buffer(1);
+    encode_superblock(superblock_, BlockBytes(block.get(), page_size));
+    for (const uint64_t offset : StoreLayout::superblock_offsets) {
+        Transfer transfer(Transfer::Direction::write);
+        transfer.add(offset, block.get(), page_size);
+        CO_TRY_VOID(co_await transfer.run(loop, *device_));
+        CO_TRY_VOID(co_await device_->flush(loop));
+    }
+    co_return Result<>{};
+}
+
+Task<Result<>> Store::raise_loss_generation(Loop& loop) {
+    loss_generation_.fetch_add(1, std::memory_order_relaxed);
+    {
+        const std::lock_guard lock(mutex_);
+        ++superblock_wanted_;
+    }
+    return flush(loop);
+}
+
+// D6: the first failure stays, whatever a later attempt says.
+Result<> Store::note_failure(const Result<>& result) {
+    if (result) return result;
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = result.error();
+    return result;
+}
+
+}  // namespace tarn

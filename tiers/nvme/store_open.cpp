@@ -1,0 +1,282 @@
+// Format, open and recovery.
+//
+// Open takes the slab table as the last checkpoint left it and replays the journal's records on it: in memory only,
+// nothing is written but the superblock. So a recovery that is cut short changes nothing, and what was recovered is
+// what the next one finds.
+#include <fcntl.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "tiers/nvme/journal_scan.hpp"
+#include "tiers/nvme/store.hpp"
+#include "tiers/nvme/store_file.hpp"
+#include "utils/assert.hpp"
+
+namespace tarn {
+
+namespace {
+
+// Blocks per read or write of the table.
+constexpr uint64_t scratch_block_count = 256;
+// How much of a file must be zero before format takes it for an empty one.
+constexpr uint64_t probe_size_bytes = uint64_t{1} << 20;
+
+BlockBytes block_at(std::span<std::byte> bytes, uint64_t block) {
+    return BlockBytes(bytes.subspan(block * page_size, page_size));
+}
+
+Result<bool> is_empty(BlockDevice& device) {
+    TRY(const Mapping scratch, Mapping::create(probe_size_bytes));
+    const std::span<std::byte> bytes = scratch.bytes().first(std::min(probe_size_bytes, device.size_bytes()));
+    TRY_VOID(device.read_now(bytes.first(bytes.size() / page_size * page_size), 0));
+    return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
+// Without it a power cut may take the name of the new file.
+Result<> sync_directory_of(const std::string& path) {
+    const std::string directory = std::filesystem::path(path).parent_path().string();
+    const UniqueFd fd(::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd || ::fsync(fd.get()) != 0) return fail(Errc::io, errno, "store.format: fsync of the directory");
+    return {};
+}
+
+Result<> format_file(StoreFile& file, uint64_t size_bytes, const StoreIdentity& identity, bool force) {
+    StoreFormat format{.identity = identity, .size_bytes = size_bytes ? size_bytes : file.size_bytes()};
+    if (StoreGeometry::of_device(format.size_bytes).slab_count == 0)
+        return fail(Errc::invalid, 0, "store.format: too small for a store");
+    if (!force) {
+        TRY(const bool empty, is_empty(file));
+        if (!empty) return fail(Errc::exists, 0, "store.format: something is stored there already");
+    }
+    TRY_VOID(file.set_size(format.size_bytes));
+    if (::getrandom(format.store.data(), format.store.size(), 0) != static_cast<ssize_t>(format.store.size()))
+        return fail(Errc::io, errno, "store.format: getrandom");
+    return Store::format_device(file, format);
+}
+
+constexpr auto lock_pause = std::chrono::milliseconds(20);
+constexpr int lock_attempts_max = 100;
+
+// io_uring gives its references to a file back a while after the process ended (and in the same process: when the ring
+// is next entered), and the lock goes with the last one: a daemon that starts right after one was killed must not take
+// that for a living one.
+Task<Result<StoreFile>> open_patiently(Loop& loop, std::string path) {
+    for (int attempt = 1;; ++attempt) {
+        Result<StoreFile> file = StoreFile::open(path);
+        if (file || file.error().code != Errc::busy || attempt == lock_attempts_max) co_return file;
+        co_await loop.sleep(lock_pause);
+    }
+}
+
+}  // namespace
+
+Store::Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock)
+    : device_(std::move(device)),
+      superblock_(superblock),
+      layout_(StoreLayout::of(superblock.geometry)),
+      loss_generation_(superblock.loss_generation),
+      state_(superblock.store, superblock.geometry.slab_count),
+      journal_(superblock.store, superblock.geometry),
+      wanted_tail_{.position = superblock.journal_tail, .checksum = superblock.journal_tail_checksum},
+      journaled_pages_max_(superblock.geometry.slab_count * 8 + 1024) {}
+
+Store::~Store() {
+    TARN_ASSERT(!checkpointing_);
+}
+
+uint64_t Store::books_bytes_max() const {
+    const uint64_t records_max = superblock_.geometry.journal_size / (sizeof(JournalRecord) + sector_size);
+    return superblock_.geometry.slab_count * SlabTable::bytes_per_slab() +
+           std::min<uint64_t>(journaled_pages_max_, records_max) * StoreState::bytes_per_journaled_page +
+           records_max * StoreState::bytes_per_record;
+}
+
+Result<> Store::format(const std::string& path, uint64_t size_bytes, const StoreIdentity& identity, bool force) {
+    TARN_ASSERT(identity.host < hosts_max);
+    TRY(StoreFile file, StoreFile::create(path));
+    Result<> formatted = format_file(file, size_bytes, identity, force);
+    if (file.made()) {
+        if (formatted)
+            formatted = sync_directory_of(path);
+        else
+            ::unlink(path.c_str());
+    }
+    return formatted;
+}
+
+// From the back to the superblocks: a format that was cut short leaves no store. The journal is written with zeros so
+// that its later writes change no metadata of the file system, which each flush would have to wait for.
+Result<> Store::format_device(BlockDevice& device, const StoreFormat& format) {
+    const Superblock superblock{
+        .identity = format.identity,
+        .store = format.store,
+        .geometry = StoreGeometry::of_device(format.size_bytes, format.journal_size, format.data_alignment),
+        .generation = 1};
+    if (superblock.geometry.slab_count == 0 || StoreLayout::of(superblock.geometry).end > device.size_bytes())
+        return fail(Errc::invalid, 0, "store.format: too small for a store");
+    TRY(const Mapping scratch, Mapping::create(scratch_block_count * page_size));
+    const std::span<std::byte> bytes = scratch.bytes();
+    const StoreLayout layout = StoreLayout::of(superblock.geometry);
+    for (const uint64_t offset : StoreLayout::superblock_offsets)
+        TRY_VOID(device.write_now(block_at(bytes, 0), offset));
+    TRY_VOID(device.flush_now());
+    for (uint64_t at = 0; at < superblock.geometry.journal_size; at += bytes.size())
+        TRY_VOID(device.write_now(bytes.first(std::min(bytes.size(), superblock.geometry.journal_size - at)),
+                                  StoreLayout::journal_offset + at));
+    for (uint64_t slab = 0; slab < superblock.geometry.slab_count; slab += scratch_block_count) {
+        const uint64_t count = std::min(scratch_block_count, superblock.geometry.slab_count - slab);
+        for (uint64_t i = 0; i < count; ++i)
+            SlabTable::encode_free(superblock.store, static_cast<SlabIndex>(slab + i), 1, block_at(bytes, i));
+        for (const uint64_t offset : layout.table_offsets)
+            TRY_VOID(device.write_now(bytes.first(count * page_size), offset + slab * page_size));
+    }
+    TRY_VOID(device.flush_now());
+    encode_superblock(superblock, block_at(bytes, 0));
+    for (const uint64_t offset : StoreLayout::superblock_offsets)
+        TRY_VOID(device.write_now(block_at(bytes, 0), offset));
+    return device.flush_now();
+}
+
+Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::string path, StoreIdentity expected) {
+    CO_TRY(StoreFile file, co_await open_patiently(loop, path));
+    co_return co_await open(loop, std::make_unique<StoreFile>(std::move(file)), expected);
+}
+
+Result<Superblock> read_superblock(BlockDevice& device) {
+    if (device.size_bytes() < StoreLayout::journal_offset)
+        return fail(Errc::invalid, 0, "store.open: too small for a store");
+    TRY(const Mapping scratch, Mapping::create(page_size));
+    const BlockBytes block(scratch.bytes());
+    std::array<Result<Superblock>, 2> copies;
+    for (size_t i = 0; i < copies.size(); ++i) {
+        // A copy that cannot be read is a bad one.
+        if (const Result<> read = device.read_now(block, StoreLayout::superblock_offsets[i]); read)
+            copies[i] = decode_superblock(block);
+        else
+            copies[i] = fail(read.error());
+    }
+    TRY(const Superblock superblock, choose_superblock(copies[0], copies[1]));
+    if (StoreLayout::of(superblock.geometry).end > device.size_bytes())
+        return fail(Errc::corrupt, 0, "store.open: shorter than its superblock says");
+    return superblock;
+}
+
+Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<BlockDevice> device,
+                                                 StoreIdentity expected) {
+    CO_TRY(Superblock superblock, read_superblock(*device));
+    if (superblock.identity.cluster != expected.cluster)
+        co_return fail(Errc::refused, 0, "store.open: the store of another cluster");
+    if (superblock.identity.host != expected.host)
+        co_return fail(Errc::refused, 0, "store.open: the store of another host");
+    if (superblock.home_epoch == home_epoch_max) co_return fail(Errc::corrupt, 0, "store.open: home epoch at its end");
+
+    std::unique_ptr<Store> store(new Store(std::move(device), superblock));
+    CO_TRY_VOID(store->journal_.allocate());
+    CO_TRY_VOID(store->load_table());
+    std::vector<PageId> unsure;
+    CO_TRY_VOID(store->replay(unsure));
+    // After a process that was killed, the device may hold what it read to us in its cache only.
+    CO_TRY_VOID(store->device_->flush_now());
+    ++store->superblock_.home_epoch;
+    CO_TRY_VOID(store->write_superblock_now());
+    store->journal_.start(store->wanted_tail_, store->home_epoch());
+    if (const Result<> dropped = co_await store->drop_unwritten(loop, unsure); !dropped) {
+        static_cast<void>(co_await store->close(loop));  // fails as this did, once nothing is in flight
+        co_return fail(dropped.error());
+    }
+    co_return store;
+}
+
+Result<> Store::load_table() {
+    TRY(const Mapping scratch, Mapping::create(2 * scratch_block_count * page_size));
+    const uint64_t slab_count = superblock_.geometry.slab_count;
+    for (uint64_t slab = 0; slab < slab_count; slab += scratch_block_count) {
+        const uint64_t count = std::min(scratch_block_count, slab_count - slab);
+        for (size_t place = 0; place < 2; ++place)
+            TRY_VOID(device_->read_now(scratch.bytes().subspan(place * count * page_size, count * page_size),
+                                       layout_.table_offsets[place] + slab * page_size));
+        for (uint64_t i = 0; i < count; ++i) {
+            const auto index = static_cast<SlabIndex>(slab + i);
+            TRY(const SlabTable::Loaded loaded, state_.table.load(index, block_at(scratch.bytes(), i),
+                                                                  block_at(scratch.bytes(), count + i)));
+            table_sequence_ = std::max(table_sequence_, loaded.sequence);
+            if (!loaded.complete) state_.rewrite(index);
+        }
+    }
+    return {};
+}
+
+// unsure: pages whose writes into place may be lost, since nothing proves that a device flush came after them.
+Result<> Store::replay(std::vector<PageId>& unsure) {
+    struct WrittenInPlace {
+        uint64_t end;
+        PageId page;
+        uint32_t count;
+    };
+    std::vector<WrittenInPlace> in_place;
+    const auto visit = [&](const FoundRecord& found) -> Result<> {
+        const JournalRecord& record = found.record;
+        TRY_VOID(state_.table.replay_take(record.slab, record.page));
+        switch (record.kind) {
+            case RecordKind::delta: {
+                const JournaledPage* const base =
+                    state_.table.present(record.slab, SlabTable::page_in_slab(record.page)) ? state_.find(record.page)
+                                                                                             : nullptr;
+                if (base && (record.flags & JournalRecord::base_is_zeros) == 0 &&
+                    (base->checksum != record.base_checksum || base->tenure != record.base_tenure))
+                    return fail(Errc::corrupt, 0, "store.journal: a record does not follow the one before");
+                state_.on_delta(record, found.payload, found.end);
+                break;
+            }
+            case RecordKind::in_place: {
+                std::array<InPlaceEntry, pages_per_slab> entries;
+                std::memcpy(entries.data(), found.bytes.data(), record.count * sizeof(InPlaceEntry));
+                state_.on_in_place(record, entries, found.end);
+                in_place.push_back({.end = found.end, .page = record.page, .count = record.count});
+                break;
+            }
+            case RecordKind::clear: state_.on_clear(record, found.end); break;
+        }
+        return {};
+    };
+    TRY(const JournalScan scan, scan_journal(*device_, superblock_, visit));
+    for (const Journal::Boundary& boundary : scan.boundaries) journal_.found(boundary);
+    state_.table.finish_load();
+    for (const WrittenInPlace& run : in_place)
+        if (run.end > scan.closed)
+            for (uint32_t i = 0; i < run.count; ++i) unsure.push_back({run.page.value + i});
+    return {};
+}
+
+// Of the last round before the end only the journal may have reached the device: such pages were never written, and
+// nobody was told that they were. That must be said in the journal, before what follows there proves otherwise.
+Task<Result<>> Store::drop_unwritten(Loop& loop, std::span<const PageId> unsure) {
+    const PageBuffer buffer = make_page_buffer(1);
+    for (const PageId page : unsure) {
+        const auto slab = state_.table.find(page.volume(), SlabTable::slab_number(page));
+        if (!slab || !state_.table.present(*slab, SlabTable::page_in_slab(page))) continue;
+        PageLoader loader;
+        loader.add(source_of(page, *slab), journal_, buffer.get());
+        CO_TRY_VOID(co_await loader.run(loop, *device_));
+        if (!loader.matches(0)) CO_TRY_VOID(co_await clear(loop, *slab, page, 1, false));
+    }
+    co_return co_await flush(loop);
+}
+
+Result<> Store::write_superblock_now() {
+    TRY(const Mapping scratch, Mapping::create(page_size));
+    const BlockBytes block(scratch.bytes());
+    ++superblock_.generation;
+    encode_superblock(superblock_, block);
+    for (const uint64_t offset : StoreLayout::superblock_offsets) {
+        TRY_VOID(device_->write_now(block, offset));
+        TRY_VOID(device_->flush_now());
+    }
+    return {};
+}
+
+}  // namespace tarn

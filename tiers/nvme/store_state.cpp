@@ -1,0 +1,93 @@
+#include "tiers/nvme/store_state.hpp"
+
+#include <algorithm>
+
+#include "utils/assert.hpp"
+
+namespace tarn {
+
+void StoreState::on_delta(const JournalRecord& record, uint64_t payload, uint64_t end) {
+    const uint64_t in_slab = SlabTable::page_in_slab(record.page);
+    JournaledPage& page = pages_[record.page.value];
+    const bool over_zeros = (record.flags & JournalRecord::base_is_zeros) != 0;
+    // What an earlier life of the page left behind is void.
+    if (over_zeros || !table.present(record.slab, in_slab)) page = JournaledPage{};
+    if (page.oldest == 0) page.oldest = end;
+    if (over_zeros || record.dirty == all_sectors) page.over_zeros = true;
+    for (unsigned sector = 0; sector < sectors_per_page; ++sector) {
+        if ((record.dirty >> sector & 1) == 0) continue;
+        page.sectors[sector] = static_cast<uint32_t>(payload / journal_unit);
+        payload += sector_size;
+    }
+    page.in_journal |= record.dirty;
+    page.checksum = record.checksum;
+    page.tenure = record.tenure;
+    page.newest = end;
+    table.set_present(record.slab, in_slab);
+    due_.push_back({.end = end, .page = record.page.value, .slab = record.slab});
+}
+
+void StoreState::on_in_place(const JournalRecord& record, std::span<const InPlaceEntry> entries, uint64_t end) {
+    for (uint32_t i = 0; i < record.count; ++i) {
+        pages_.erase(record.page.value + i);
+        table.set_in_place(record.slab, SlabTable::page_in_slab(record.page) + i,
+                           {.tenure = entries[i].tenure, .checksum = entries[i].checksum});
+    }
+    due_.push_back({.end = end, .page = no_page, .slab = record.slab});
+}
+
+void StoreState::on_clear(const JournalRecord& record, uint64_t end) {
+    const bool keep = (record.flags & JournalRecord::keeps_space) != 0;
+    const uint64_t first = SlabTable::page_in_slab(record.page);
+    for (uint32_t i = 0; i < record.count; ++i)
+        if (table.present(record.slab, first + i)) pages_.erase(record.page.value + i);
+    if ((record.flags & JournalRecord::releases) != 0) table.forget_reservations(record.slab);
+    table.clear(record.slab, first, record.count, keep, end);
+    due_.push_back({.end = end, .page = no_page, .slab = record.slab});
+}
+
+const JournaledPage* StoreState::find(PageId page) const {
+    const auto found = pages_.find(page.value);
+    return found == pages_.end() ? nullptr : &found->second;
+}
+
+uint64_t StoreState::full_position(uint32_t low, uint64_t tail) {
+    const uint64_t tail_units = tail / journal_unit;
+    return (tail_units + static_cast<uint32_t>(low - static_cast<uint32_t>(tail_units))) * journal_unit;
+}
+
+StoreState::Due StoreState::take_due(uint64_t end) {
+    Due due;
+    while (!due_.empty() && due_.front().end <= end) {
+        const Recorded& recorded = due_.front();
+        if (recorded.page != no_page) due.pages.push_back({recorded.page});
+        due.slabs.push_back(recorded.slab);
+        due_.pop_front();
+    }
+    const auto sort_once = [](auto& list) {
+        std::ranges::sort(list);
+        list.erase(std::ranges::unique(list).begin(), list.end());
+    };
+    sort_once(due.pages);
+    sort_once(due.slabs);
+    return due;
+}
+
+void StoreState::is_in_place(PageId id, const JournaledPage& written, uint64_t tail) {
+    const auto found = pages_.find(id.value);
+    if (found == pages_.end()) return;  // cleared meanwhile
+    JournaledPage& page = found->second;
+    if (page.newest == written.newest) {
+        pages_.erase(found);
+        return;
+    }
+    // Written to again since: what is newer stays in the journal, above what is in place now.
+    if (page.oldest > tail) return;  // it even began anew
+    for (unsigned sector = 0; sector < sectors_per_page; ++sector)
+        if (page.sectors[sector] == written.sectors[sector])
+            page.in_journal &= static_cast<DirtyMask>(~(written.in_journal & 1u << sector));
+    page.over_zeros = false;
+    page.oldest = tail + 1;
+}
+
+}  // namespace tarn
