@@ -34,7 +34,8 @@ std::map<uint64_t, Model::Found> World::read_all(Loop& loop, Store& store, bool&
     for (auto page = model_.pages().begin(); page != model_.pages().end();) {
         std::vector<std::byte*> into;
         const PageId first{page->first};
-        for (; page != model_.pages().end() && page->first == first.value + into.size() && into.size() < run_max; ++page)
+        for (; page != model_.pages().end() && page->first == first.value + into.size() && into.size() < run_max;
+             ++page)
             into.push_back(buffer.get() + into.size() * page_size);
         if (const Result<> read = loop.run_until_done(store.read_run(loop, first, into)); !read) {
             readable = false;

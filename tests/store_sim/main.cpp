@@ -86,7 +86,8 @@ int run(const Options& options) {
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     fmt::print(
-        "{} seeds, {} crash points ({} in recovery) in {:.1f} s; {} disk operations, {} changes, {} flushes, {} groups, "
+        "{} seeds, {} crash points ({} in recovery) in {:.1f} s; {} disk operations, {} changes, {} flushes, {} "
+        "groups, "
         "{} checkpoints, {} waits for room, {} full, {} failed disks, {} images with rot ({} refused)\n",
         seed - options.first, counts.crash_points, counts.recovery_cuts, seconds.count(), counts.operations,
         counts.changes, counts.flushes, counts.groups, counts.checkpoints, counts.waits, counts.no_space,

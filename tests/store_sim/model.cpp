@@ -1,16 +1,17 @@
 #include "tests/store_sim/model.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
-
-#include <fmt/format.h>
 
 namespace tarn::store_sim {
 
 namespace {
 
 uint64_t word_of(PageId page, unsigned sector, uint64_t value) {
-    return value == 0 ? 0 : value << 20 ^ (mix64(page.value * sectors_per_page + sector) & 0xfffff) ^ uint64_t{1} << 63;
+    return value == 0 ? 0
+                      : value << 20 ^ (mix64(page.value * sectors_per_page + sector) & 0xfffff) ^ uint64_t { 1 } << 63;
 }
 
 std::string describe(const Contents& contents, Tenure tenure) {
@@ -65,7 +66,8 @@ const Version& Model::newest(PageId page) const {
 // The newest that it can be.
 int64_t Model::version_of(const std::vector<Version>& versions, size_t from, const Found& found) const {
     for (size_t i = versions.size(); i-- > from;)
-        if (versions[i].contents == found.contents && versions[i].tenure == found.tenure) return static_cast<int64_t>(i);
+        if (versions[i].contents == found.contents && versions[i].tenure == found.tenure)
+            return static_cast<int64_t>(i);
     return -1;
 }
 
@@ -97,8 +99,7 @@ std::string Model::check(const std::map<uint64_t, Found>& found) const {
         }
         if (there != 0 && there != known)
             return fmt::format("of an atomic group of {} pages only {} are there; one is volume {} page {}", known,
-                               there, PageId{group.members[0].first}.volume(),
-                               PageId{group.members[0].first}.number());
+                               there, PageId{group.members[0].first}.volume(), PageId{group.members[0].first}.number());
     }
     return {};
 }

@@ -22,7 +22,7 @@ bool decode(PageId page, const std::byte* bytes, Contents& contents);
 
 struct Version {
     Contents contents{};
-    Tenure tenure = 0;           // 0: not present
+    Tenure tenure = 0;  // 0: not present
     uint64_t completed_at = UINT64_MAX;
 };
 

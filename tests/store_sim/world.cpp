@@ -58,7 +58,8 @@ std::string World::run() {
         loop_.set_idle_hook(complete_one, &driven);
         loop_.run_until_done(begin_turns(loop_));
         disk_->on_operation = [this] { on_operation(); };
-        Result<std::unique_ptr<Store>> opened = loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity));
+        Result<std::unique_ptr<Store>> opened =
+            loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity));
         if (!opened) {
             loop_.set_idle_hook(nullptr, nullptr);
             return fmt::format("open failed: {}", opened.error().where);
@@ -221,7 +222,8 @@ Task<> World::write_group(Store& store, VolumeId volume) {
 Task<> World::zero_some(Store& store, VolumeId volume) {
     const bool whole = random_.chance(15);
     const uint64_t first = whole ? 0 : random_.below(pages_per_client);
-    const uint64_t count = whole ? pages_per_client : random_.between(1, std::min<uint64_t>(400, pages_per_client - first));
+    const uint64_t count =
+        whole ? pages_per_client : random_.between(1, std::min<uint64_t>(400, pages_per_client - first));
     std::vector<std::pair<PageId, size_t>> versions;
     for (uint64_t i = 0; i < count; ++i) {
         const PageId page = PageId::of(volume, first + i);
@@ -261,13 +263,13 @@ Task<> World::read_some(Store& store, VolumeId volume) {
         const PageId page = PageId::of(volume, first + i);
         const auto known = model_.pages().find(page.value);
         Contents contents{};
-        if (!decode(page, into[i], contents)) fail(fmt::format("volume {} page {} reads as garbage", volume, first + i));
+        if (!decode(page, into[i], contents))
+            fail(fmt::format("volume {} page {} reads as garbage", volume, first + i));
         // After a failed write it is old or new, whichever.
         const auto fits = [&](const Version& version) { return version.contents == contents; };
-        if (known == model_.pages().end() ? contents != Contents{}
-            : known->second.back().completed_at != UINT64_MAX
-                ? !fits(known->second.back())
-                : std::ranges::none_of(known->second, fits))
+        if (known == model_.pages().end()                     ? contents != Contents{}
+            : known->second.back().completed_at != UINT64_MAX ? !fits(known->second.back())
+                                                              : std::ranges::none_of(known->second, fits))
             fail(fmt::format("volume {} page {} does not read as it was written", volume, first + i));
     }
 }

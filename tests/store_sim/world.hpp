@@ -75,8 +75,8 @@ class World {
     Disk* disk_ = nullptr;
     uint64_t next_value_ = 1;
     uint64_t cut_every_;
-    bool keeps_space_;    // this seed's clients keep space when they zero
-    bool disk_fails_;     // and its disks
+    bool keeps_space_;  // this seed's clients keep space when they zero
+    bool disk_fails_;   // and its disks
     bool cutting_ = false;
     uint64_t dies_in_ = UINT64_MAX;  // operations until the power goes for good
     std::optional<Image> died_;      // and what it left

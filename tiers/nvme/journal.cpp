@@ -137,9 +137,8 @@ void Journal::complete(const Round& round) {
         copy_in(batch.position, std::as_bytes(std::span(&header, 1)));
         const std::span<std::byte> first = window_at(batch.position, batch.size_bytes);
         const std::span<std::byte> rest =
-            first.size() < batch.size_bytes
-                ? window_at(batch.position + first.size(), batch.size_bytes - first.size())
-                : std::span<std::byte>();
+            first.size() < batch.size_bytes ? window_at(batch.position + first.size(), batch.size_bytes - first.size())
+                                            : std::span<std::byte>();
         header.checksum = batch_checksum(store_, first, rest);
         copy_in(batch.position, std::as_bytes(std::span(&header, 1)));
         last_checksum_ = header.checksum;

@@ -19,9 +19,7 @@ uint64_t JournalRecord::payload_size() const {
 }
 
 bool JournalRecord::makes_sense() const {
-    if (count == 0 || count > pages_per_slab ||
-        page.number() % pages_per_slab + count > pages_per_slab)
-        return false;
+    if (count == 0 || count > pages_per_slab || page.number() % pages_per_slab + count > pages_per_slab) return false;
     switch (kind) {
         case RecordKind::delta:
             // With nothing beneath, or with something: never both, and never nothing at all.

@@ -55,7 +55,7 @@ struct JournalRecord {
     uint32_t sequence = 0;   // of the write within its tenure
     uint32_t checksum = 0;   // of the whole resulting page
     uint32_t base_checksum = 0;
-    uint32_t count = 1;      // pages
+    uint32_t count = 1;       // pages
     uint32_t group_left = 0;  // records of the same atomic group that follow
     uint32_t reserved_too = 0;
     uint64_t reserved_end = 0;

@@ -38,8 +38,8 @@ class RingReader {
         for (uint64_t at = start_; at < end_;) {
             const uint64_t in_ring = at % ring_size_;
             const uint64_t size = std::min(end_ - at, ring_size_ - in_ring);
-            TRY_VOID(device_.read_now(buffer_.bytes().subspan(at - start_, size),
-                                      StoreLayout::journal_offset + in_ring));
+            TRY_VOID(
+                device_.read_now(buffer_.bytes().subspan(at - start_, size), StoreLayout::journal_offset + in_ring));
             at += size;
         }
         return {};
@@ -102,10 +102,8 @@ Result<JournalScan> scan_journal(BlockDevice& device, const Superblock& superblo
                                  const std::function<Result<>(const FoundRecord&)>& visit) {
     RingReader reader(device, superblock);
     TRY_VOID(reader.allocate());
-    JournalScan scan{.boundaries = {},
-                     .closed = superblock.journal_tail,
-                     .end = superblock.journal_tail,
-                     .record_count = 0};
+    JournalScan scan{
+        .boundaries = {}, .closed = superblock.journal_tail, .end = superblock.journal_tail, .record_count = 0};
     uint32_t previous = superblock.journal_tail_checksum;
     uint32_t home_epoch = 0;
     const uint64_t limit = superblock.journal_tail + superblock.geometry.journal_size;

@@ -77,8 +77,8 @@ Task<Result<>> Store::wait_for_room(Loop& loop, uint64_t size_bytes) {
 }
 
 bool Store::checkpoint_is_due() const {
-    return !checkpointing_ && (journal_.used_bytes() > journal_.size_bytes() / 4 ||
-                               state_.journaled_count() > journaled_pages_max_ / 2);
+    return !checkpointing_ &&
+           (journal_.used_bytes() > journal_.size_bytes() / 4 || state_.journaled_count() > journaled_pages_max_ / 2);
 }
 
 void Store::start_checkpoint(Loop& loop) {

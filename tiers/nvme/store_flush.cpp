@@ -8,8 +8,7 @@ Task<Result<>> Store::flush(Loop& loop) {
     {
         const std::lock_guard lock(mutex_);
         if (failure_) co_return fail(*failure_);
-        if (journal_.durable() == journal_.head() && superblock_written_ == superblock_wanted_)
-            co_return Result<>{};
+        if (journal_.durable() == journal_.head() && superblock_written_ == superblock_wanted_) co_return Result<>{};
     }
     GroupCommit::Join join(flushes_, loop);
     if (!co_await join) co_return join.result();

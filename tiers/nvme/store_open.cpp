@@ -201,8 +201,8 @@ Result<> Store::load_table() {
                                        layout_.table_offsets[place] + slab * page_size));
         for (uint64_t i = 0; i < count; ++i) {
             const auto index = static_cast<SlabIndex>(slab + i);
-            TRY(const SlabTable::Loaded loaded, state_.table.load(index, block_at(scratch.bytes(), i),
-                                                                  block_at(scratch.bytes(), count + i)));
+            TRY(const SlabTable::Loaded loaded,
+                state_.table.load(index, block_at(scratch.bytes(), i), block_at(scratch.bytes(), count + i)));
             table_sequence_ = std::max(table_sequence_, loaded.sequence);
             if (!loaded.complete) state_.rewrite(index);
         }
@@ -225,7 +225,7 @@ Result<> Store::replay(std::vector<PageId>& unsure) {
             case RecordKind::delta: {
                 const JournaledPage* const base =
                     state_.table.present(record.slab, SlabTable::page_in_slab(record.page)) ? state_.find(record.page)
-                                                                                             : nullptr;
+                                                                                            : nullptr;
                 if (base && (record.flags & JournalRecord::base_is_zeros) == 0 &&
                     (base->checksum != record.base_checksum || base->tenure != record.base_tenure))
                     return fail(Errc::corrupt, 0, "store.journal: a record does not follow the one before");

@@ -21,9 +21,9 @@ namespace tarn {
 struct JournaledPage {
     // Of each sector in the journal its position, in units of journal_unit: the low 32 bits.
     std::array<uint32_t, sectors_per_page> sectors{};
-    uint32_t checksum = 0;         // of the whole page
-    DirtyMask in_journal = 0;      // the other sectors are in place, or
-    bool over_zeros = false;       // zeros
+    uint32_t checksum = 0;     // of the whole page
+    DirtyMask in_journal = 0;  // the other sectors are in place, or
+    bool over_zeros = false;   // zeros
     Tenure tenure = 0;
     uint64_t oldest = 0;  // end of the first record that no checkpoint has covered
     uint64_t newest = 0;  // end of the last record
@@ -50,7 +50,7 @@ class StoreState {
 
     // Takes what was recorded up to `end` off the list of what a checkpoint must bring into place.
     struct Due {
-        std::vector<PageId> pages;      // sorted, each once
+        std::vector<PageId> pages;     // sorted, each once
         std::vector<SlabIndex> slabs;  // sorted, each once: with those of the pages
     };
     Due take_due(uint64_t end);

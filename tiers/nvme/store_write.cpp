@@ -191,8 +191,7 @@ size_t Store::group_pages_max() const {
 // All records in one batch: it is believed as a whole or not at all.
 Task<Result<>> Store::write_group(Loop& loop, std::span<const PageWrite> pages, std::span<const SlabIndex> slabs) {
     std::vector<uint32_t> checksums;
-    for (const PageWrite& write : pages)
-        checksums.push_back(page_checksum(write.page, write.tenure, bytes_of(write)));
+    for (const PageWrite& write : pages) checksums.push_back(page_checksum(write.page, write.tenure, bytes_of(write)));
     const uint64_t size = pages.size() * delta_size(all_sectors);
     for (;;) {
         CO_TRY_VOID(co_await wait_for_room(loop, size));
