@@ -25,9 +25,20 @@ inline constexpr uint64_t bytes_per_shard = uint64_t{1} << 20;
 // Beside its page a frame has its header, its places in the tables, the Holder's record and the Home's claim.
 inline constexpr uint64_t bytes_per_frame = page_size + 512;
 
-inline size_t frame_count_for(uint64_t memory_bytes, size_t shard_count) {
-    const uint64_t fixed = fixed_bytes + bytes_per_shard * shard_count;
-    return static_cast<size_t>(std::max(memory_bytes, 2 * fixed) - fixed) / bytes_per_frame;
+// Fewer frames than this make no cache.
+inline constexpr size_t frame_count_min = 1024;
+
+// What is no frame. store_books_bytes: what the store's books may grow to.
+inline uint64_t set_aside_bytes(size_t shard_count, uint64_t store_books_bytes) {
+    return fixed_bytes + bytes_per_shard * shard_count + store_books_bytes;
+}
+// The least `memory` that leaves room for frames.
+inline uint64_t memory_min(size_t shard_count, uint64_t store_books_bytes) {
+    return set_aside_bytes(shard_count, store_books_bytes) + frame_count_min * bytes_per_frame;
+}
+// memory_bytes: at least memory_min().
+inline size_t frame_count_for(uint64_t memory_bytes, size_t shard_count, uint64_t store_books_bytes) {
+    return static_cast<size_t>((memory_bytes - set_aside_bytes(shard_count, store_books_bytes)) / bytes_per_frame);
 }
 
 }  // namespace tarn

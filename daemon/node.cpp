@@ -6,6 +6,7 @@
 #include "daemon/http_request.hpp"
 #include "daemon/memory_budget.hpp"
 #include "daemon/notify.hpp"
+#include "daemon/text.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 
@@ -79,9 +80,15 @@ Task<Result<>> Node::start() {
     if (!store_->direct())
         log::warning("store {}: the file system refuses O_DIRECT; writes pass its cache", configuration_.store);
 
+    const uint64_t books = store_->books_bytes_max();
+    if (const uint64_t least = memory_min(shards_.size(), books); configuration_.memory_bytes < least) {
+        log::error("memory = {}: too small for this store, whose books alone may take {} MiB; give it {} MiB or more",
+                   format_size(configuration_.memory_bytes), books >> 20, (least >> 20) + 1);
+        co_return fail(Errc::invalid, 0, "memory");
+    }
     CacheConfiguration cache{.self = configuration_.host_id(),
                              .hosts = {},
-                             .frame_count = frame_count_for(configuration_.memory_bytes, shards_.size()),
+                             .frame_count = frame_count_for(configuration_.memory_bytes, shards_.size(), books),
                              .shards = shards_};
     std::vector<std::string> names;
     for (size_t i = 0; i < std::max<size_t>(1, configuration_.peers.size()); ++i) {

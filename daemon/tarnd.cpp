@@ -1,4 +1,6 @@
 // tarnd: the daemon. Reads what it is told to be, and is it until told to stop.
+#include <malloc.h>
+
 #include <cstdio>
 
 #include "daemon/arguments.hpp"
@@ -16,6 +18,9 @@ int main(int argc, char** argv) {
         std::printf("%s: good\n", arguments->configuration_path.c_str());
         return 0;
     }
+    // What is freed goes back to the system: `memory` bounds the process, not only what it uses.
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    ::mallopt(M_TRIM_THRESHOLD, 2 << 20);
     tarn::log::set_level(arguments->configuration.log_level);
     auto signals = tarn::Signals::create();
     if (!signals) {

@@ -90,7 +90,8 @@ Store::~Store() {
 
 uint64_t Store::books_bytes_max() const {
     const uint64_t records_max = superblock_.geometry.journal_size / (sizeof(JournalRecord) + sector_size);
-    return superblock_.geometry.slab_count * SlabTable::bytes_per_slab() +
+    return Journal::staging_size(superblock_.geometry.journal_size) +
+           superblock_.geometry.slab_count * SlabTable::bytes_per_slab() +
            std::min<uint64_t>(journaled_pages_max_, records_max) * StoreState::bytes_per_journaled_page +
            records_max * StoreState::bytes_per_record;
 }
