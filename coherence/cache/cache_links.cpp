@@ -102,6 +102,7 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     if (protocol::is_from_home(message.kind))
         flusher_->heard(message.from, protocol::verifier_of(message.incarnation, message.loss_generation));
     if (protocol::is_about_flush(message.kind)) {
+        if (!flusher_->accepts(message)) return fail(Errc::protocol, 0, "flush: too many at once");
         flusher_->on_message(message);
         return {};
     }

@@ -166,6 +166,11 @@ void Flusher::run(FlushActions actions) {
     }
 }
 
+bool Flusher::accepts(const Message& message) {
+    const std::lock_guard guard(lock_);
+    return message.kind == MessageKind::flush_ask ? holder_.accepts(message) : home_.accepts(message);
+}
+
 void Flusher::on_message(const Message& message) {
     FlushActions actions;
     switch (message.kind) {

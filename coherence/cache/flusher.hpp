@@ -39,7 +39,9 @@ class Flusher {
     void on_written(protocol::WaiterToken waiter, protocol::FlushActions& actions);
     // Outside of any latch.
     void run(protocol::FlushActions actions);
+    // Of this host, or of another one from which accepts() took it.
     void on_message(const protocol::Message& message);
+    bool accepts(const protocol::Message& message);
     void on_peer_up(HostId host, bool new_incarnation);
     void on_recovered();
     // With each message of a home: under which verifier it serves now.

@@ -44,9 +44,16 @@ struct FlushAction {
 };
 using FlushActions = std::vector<FlushAction>;
 
+// A host with more flushes under way than its clients could wait for is refused, so that nothing here grows without
+// bound.
+inline constexpr size_t flushes_of_a_host_max = 4096;
+
 class FlushHome {
   public:
     explicit FlushHome(HostId self) : self_(self) {}
+
+    // False: end the link that brought this message, instead of giving it to on_message().
+    bool accepts(const Message& message) const;
 
     // The books: the actions of the same names, in the order in which a stripe gave them.
     void holder_added(PageId page, HostId host);
@@ -115,6 +122,8 @@ class FlushHolder {
   public:
     explicit FlushHolder(HostId self) : self_(self) {}
 
+    // False: end the link that brought this ask, instead of giving it to on_ask().
+    bool accepts(const Message& ask) const;
     // flush_ask. Returns the waiter under which the executor delivers a `write_back` event for each page of the volume
     // homed at the asker that has dirty or writing sectors here, evicting frames included; then it calls begun().
     WaiterToken on_ask(const Message& ask);

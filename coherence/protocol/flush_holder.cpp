@@ -6,6 +6,10 @@
 
 namespace tarn::protocol {
 
+bool FlushHolder::accepts(const Message& ask) const {
+    return static_cast<size_t>(std::ranges::count(asks_, ask.from, &Ask::home)) < flushes_of_a_host_max;
+}
+
 WaiterToken FlushHolder::on_ask(const Message& ask) {
     asks_.push_back({
         .waiter = ++last_waiter_,

@@ -60,6 +60,11 @@ void FlushHome::copy_arrived(PageId page, Tenure tenure, FlushActions& actions) 
         if (flush.volume == page.volume()) start_store_flush_if_ready(flush, actions);
 }
 
+bool FlushHome::accepts(const Message& message) const {
+    return message.kind != MessageKind::flush ||
+           static_cast<size_t>(std::ranges::count(flushes_, message.from, &Flush::requester)) < flushes_of_a_host_max;
+}
+
 void FlushHome::on_message(const Message& message, FlushActions& actions) {
     if (message.kind == MessageKind::flush) on_flush(message, actions);
     if (message.kind == MessageKind::flush_answer) on_answer(message.from, message.request_id, actions);

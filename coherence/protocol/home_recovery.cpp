@@ -238,12 +238,13 @@ void Home::on_recovered(Actions& actions) {
     for (const PageId page : pages_) {
         Claim& claim = *claims_.find(page);
         const bool contradicts = claim.owner != no_host && claim.readers != 0;
-        if (claim.stored_unknown && claim.holders() == 0) {
-            // Kept bytes may be older than the stored ones, which a flush may have covered: those stand. What was only
-            // kept is lost with this home's memory, and the new boot id says so to every flush.
-            for_each_host(claim.keepers,
+        if (claim.stored_unknown) {
+            // Kept bytes may be older than the stored ones, which a flush may have covered: those stand, also when a
+            // holder, whose bytes are newer than either, dies before it has reported them. What was only kept is lost
+            // with this home's memory, and the new boot id says so to every flush.
+            for_each_host(claim.keepers & ~claim.holders(),
                           [&](HostId host) { actions.send(host, to_holder(MessageKind::free, page, claim.tenure)); });
-            claim.keepers = 0;
+            claim.keepers &= claim.holders();
         }
         if (claim.keepers != 0 || contradicts) {
             start_resolve(page, claim, claim.holders() | claim.keepers, actions);

@@ -172,7 +172,9 @@ class FuzzHost {
     }
     void receive_flush(const Message& message) {
         FlushActions actions;
+        if (!flush_home_.accepts(message)) return;
         if (message.kind == MessageKind::flush_ask) {
+            if (!flush_holder_.accepts(message)) return;
             const WaiterToken waiter = flush_holder_.on_ask(message);
             flush_holder_.begun(waiter, 1, actions);
             for (const PageId page : pages) step(Event::about(Event::Kind::write_back, page, waiter));

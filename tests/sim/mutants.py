@@ -183,7 +183,7 @@ MUTANTS = [
     ("home_recovery.cpp", "if («claim.keepers != 0» || contradicts)", {
         "a restarted home takes no kept bytes": "false",
     }),
-    ("home_recovery.cpp", "if («claim.stored_unknown && claim.holders() == 0») {", {
+    ("home_recovery.cpp", "if («claim.stored_unknown») {", {
         "kept bytes win over stored ones of an unknown tenure": "false",
     }),
     ("home_recovery.cpp", "if («is_named || is_ordered_away») answer.kind", {

@@ -135,6 +135,22 @@ TEST(FlushHolder, answers_when_every_write_back_is_applied) {
     EXPECT_EQ(holder.ask_count(), 0u);
 }
 
+TEST_F(FlushHomeTest, a_host_with_too_many_flushes_is_refused) {
+    home_.holder_added(page, 3);  // none of them comes to its end
+    Message message;
+    message.kind = MessageKind::flush;
+    message.from = 2;
+    message.page = page;
+    for (RequestId id = 1; id <= flushes_of_a_host_max; ++id) {
+        message.request_id = id;
+        ASSERT_TRUE(home_.accepts(message));
+        home_.on_message(message, actions_);
+    }
+    EXPECT_FALSE(home_.accepts(message));
+    message.from = 1;
+    EXPECT_TRUE(home_.accepts(message));
+}
+
 TEST(FlushRequester, completes_when_every_home_has_answered) {
     FlushRequester requester(2);
     FlushActions actions;

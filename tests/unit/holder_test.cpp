@@ -236,6 +236,48 @@ TEST_F(HolderTest, a_page_is_not_served_while_its_eviction_is_unanswered) {
     EXPECT_EQ(woken(), Waiters{2});
 }
 
+TEST_F(HolderTest, an_owner_may_go_before_a_host_that_waits) {
+    own();
+    order(MessageKind::move, tenure + 1, 2, flag_bytes);
+    ASSERT_TRUE(find(Action::Kind::quiesce));
+    EXPECT_TRUE(find(Action::Kind::quiesce)->urged);
+}
+
+TEST_F(HolderTest, no_local_operation_goes_before_a_recall) {
+    own();
+    deliver(Event::message_of(message(MessageKind::recall, home_host, tenure + 1)));
+    ASSERT_TRUE(find(Action::Kind::quiesce));
+    EXPECT_FALSE(find(Action::Kind::quiesce)->urged);
+}
+
+TEST_F(HolderTest, an_eviction_that_is_asked_for_its_bytes_comes_again_with_them) {
+    read();
+    deliver(Event::about(Event::Kind::evict, page));
+    deliver(Event::quiesced_of(page, 0));
+    ASSERT_TRUE(sent(MessageKind::evict));
+    EXPECT_FALSE(sent(MessageKind::evict)->message.has_bytes());
+    Message refused = message(MessageKind::refused, home_host, tenure);
+    refused.request_id = holding().evict_id;
+    refused.flags = flag_bytes;
+    deliver(Event::message_of(refused));
+    ASSERT_TRUE(find(Action::Kind::quiesce));
+    deliver(Event::quiesced_of(page, 0));
+    ASSERT_TRUE(sent(MessageKind::evict));
+    EXPECT_TRUE(sent(MessageKind::evict)->message.has_bytes());
+    EXPECT_EQ(sent(MessageKind::evict)->frame, 7u);
+}
+
+TEST_F(HolderTest, what_a_grant_says_of_losses_goes_with_the_frame) {
+    acquire(Want::shared, 1, 7);
+    remember_request();
+    Message lost = message(MessageKind::grant, home_host, tenure);
+    lost.flags = flag_payload;
+    lost.sequence = 3;
+    deliver(Event::message_of(lost, holding().awaited.landing));
+    EXPECT_EQ(find(Action::Kind::set_access)->lost, 3u);
+    EXPECT_EQ(find(Action::Kind::wake)->lost, 3u);
+}
+
 TEST_F(HolderTest, an_evicted_page_is_asked_for_again_by_who_waits) {
     read();
     deliver(Event::about(Event::Kind::evict, page));

@@ -399,5 +399,39 @@ TEST(HomeRestart, serves_only_after_every_peer_has_reported) {
     EXPECT_GT(home.find(page)->tenure, first_tenure_of(2));
 }
 
+TEST(HomeRecovery, kept_bytes_never_win_over_stored_ones_of_an_unknown_tenure) {
+    Home home(home_host, 2);
+    Actions actions;
+    const auto hello = [&](HostId from, uint8_t flags, Tenure tenure, Tenure kept) {
+        Message message;
+        message.kind = MessageKind::hello;
+        message.from = from;
+        message.page = page;
+        message.flags = flags;
+        message.tenure = tenure;
+        message.hosts = kept;
+        Event event = Event::message_of(message);
+        event.stored_tenure = unknown_tenure;
+        home.reserve();
+        home.on(event, actions);
+    };
+    hello(1, flag_bytes, 0, first_tenure_of(1) + 8);
+    hello(2, flag_exclusive, first_tenure_of(1) + 8, 0);
+    actions.clear();
+    home.reserve();
+    home.on(Event::about(Event::Kind::recovered, PageId{}), actions);
+    bool freed = false;
+    for (const Action& action : actions) {
+        freed |= action.to == 1 && action.message.kind == MessageKind::free;
+        EXPECT_NE(action.message.kind, MessageKind::recall);
+    }
+    EXPECT_TRUE(freed);
+    EXPECT_EQ(home.find(page)->owner, 2);
+    // Should the owner die before it wrote anything back, what is stored stands.
+    actions.clear();
+    home.on(Event::peer_up_of(2, 2, 1), actions);
+    for (const Action& action : actions) EXPECT_NE(action.message.kind, MessageKind::recall);
+}
+
 }  // namespace
 }  // namespace tarn::protocol
