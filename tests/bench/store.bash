@@ -23,7 +23,7 @@ run_tier() {
     CPU_US=$(jq .cpu_us_per_op <<< "$said")
 }
 
-start_tarn 64MiB $((SIZE_MIB + 256))MiB
+start_tarn 64MiB $((SIZE_MIB + SIZE_MIB / 8 + 256))MiB
 on solo create disk ${SIZE_MIB}MiB > /dev/null
 
 # Written with direct I/O: no page of it is in the page cache.

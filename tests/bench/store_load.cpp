@@ -181,18 +181,22 @@ int run(int count, char** arguments) {
     const Settings settings = parse(count, arguments);
     const StoreIdentity identity{.cluster = {}, .host = 0};
     if (settings.fill) {
-        const uint64_t size_bytes = settings.size_bytes + (uint64_t{64} << 20);  // the volume, and the store's tables
+        // The volume, and with room to spare the store's journal and tables.
+        const uint64_t size_bytes = settings.size_bytes + settings.size_bytes / 8 + (uint64_t{256} << 20);
         check(Store::format(settings.path, size_bytes, identity, false), "format");
     }
     const std::unique_ptr<Loop> loop = check(Loop::create(), "loop");
     const std::unique_ptr<Store> store =
         check(loop->run_until_done(Store::open(*loop, settings.path, identity)), "open");
+    if (settings.through_cache && !settings.fill) {
+        run_through_cache(settings, *loop, *store);
+        return 0;
+    }
     if (settings.fill)
         loop->run_until_done(fill(*loop, *store, settings.size_bytes));
-    else if (settings.through_cache)
-        run_through_cache(settings, *loop, *store);
     else
         loop->run_until_done(Load(settings, *loop, *store, nullptr).run());
+    check(loop->run_until_done(store->close(*loop)), "close");
     return 0;
 }
 
