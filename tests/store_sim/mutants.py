@@ -35,11 +35,6 @@ MUTANTS = {
         "        result = note_failure(co_await run_flush_round(loop));",
         "        static_cast<void>(note_failure(co_await run_flush_round(loop)));",
     ),
-    "both superblocks are written at once": (
-        "store_flush.cpp",
-        "        CO_TRY_VOID(co_await transfer.run(loop, *device_));\n        CO_TRY_VOID(co_await flush_device(loop));\n    }",
-        "        CO_TRY_VOID(co_await transfer.run(loop, *device_));\n    }\n    CO_TRY_VOID(co_await flush_device(loop));",
-    ),
     "a checkpoint frees the ring before the superblock says so": (
         "store_checkpoint.cpp",
         "    CO_TRY_VOID(co_await flush(loop));\n    const std::lock_guard lock(mutex_);\n    for (const InPlace& page",
