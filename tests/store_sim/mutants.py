@@ -45,9 +45,9 @@ MUTANTS = {
         "        CO_TRY_VOID(co_await write_table(loop, some));\n",
         "",
     ),
-    "a record is freed before its page is durable": (
+    "a record is freed before its page is in place": (
         "store_checkpoint.cpp",
-        "    if (!written.empty()) CO_TRY_VOID(co_await flush_device(loop));\n",
+        "    if (result) result = co_await transfer.run(loop, *device_);\n",
         "",
     ),
     "pages go into place before the journal has them": (
