@@ -43,6 +43,7 @@ void GroupCommit::finish(const Result<>& result) {
         const std::lock_guard lock(mutex_);
         TARN_ASSERT(running_);
         served = std::exchange(served_, {});
+        crowded_ = served.first != nullptr;
         leader = gathering_.first;
         if (leader) {
             gathering_.first = static_cast<Member*>(leader->next);

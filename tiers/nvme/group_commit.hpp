@@ -44,6 +44,8 @@ class GroupCommit {
         GroupCommit& commit_;
     };
 
+    // Whether the last round served several. They come again together: a leader who lets them go first has them all.
+    bool crowded() const { return crowded_; }
     // Those who gathered until now belong to the leader's round.
     void begin();
     // Hands them the result, and the lead to the first who came since.
@@ -58,6 +60,7 @@ class GroupCommit {
 
     std::mutex mutex_;
     bool running_ = false;
+    bool crowded_ = false;  // the leader's
     Queue gathering_;
     Queue served_;  // by the round that runs
 };

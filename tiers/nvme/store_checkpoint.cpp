@@ -1,9 +1,10 @@
 // Checkpoints: what the journal holds is brought into place in the background, so that the ring can go round.
 //
 //   1. A flush round: nothing reaches its place before it is durable in the journal.
-//   2. The pages due are put together, from place and journal, and written in place; then the device is flushed.
-//   3. Their slabs' blocks of the table are written, first place, flush, second place, flush: never before the pages
-//      that they describe and the records behind what they say are durable.
+//   2. The pages due are put together, from place and journal, and written in place.
+//   3. Their slabs' blocks of the table are written, first place, flush, second place, flush: never before the records
+//      behind what they say are durable. The first of these flushes is that of the pages, too: until it is done the
+//      journal goes over both.
 //   4. The superblock says that the journal begins later. Only when it is durable is the ring there free.
 #include <algorithm>
 
@@ -14,7 +15,7 @@ namespace tarn {
 
 namespace {
 
-constexpr size_t pages_per_turn = 256;
+constexpr size_t pages_per_turn = 32;  // more would hold up those who wait for the device meanwhile
 constexpr size_t slabs_per_turn = 256;
 constexpr int read_attempts = 3;
 
@@ -125,7 +126,6 @@ Task<Result<>> Store::checkpoint(Loop& loop) {
         CO_TRY_VOID(co_await bring_into_place(loop, some, end.position, written));
         left = left.subspan(some.size());
     }
-    if (!written.empty()) CO_TRY_VOID(co_await flush_device(loop));
     for (std::span<const SlabIndex> left = due.slabs; !left.empty();) {
         const std::span<const SlabIndex> some = left.first(std::min(left.size(), slabs_per_turn));
         CO_TRY_VOID(co_await write_table(loop, some));

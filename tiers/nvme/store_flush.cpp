@@ -12,6 +12,7 @@ Task<Result<>> Store::flush(Loop& loop) {
     }
     GroupCommit::Join join(flushes_, loop);
     if (!co_await join) co_return join.result();
+    if (flushes_.crowded()) co_await Yield(loop);
     flushes_.begin();
     Result<> result;
     if (const std::optional<Error> failed = failure())

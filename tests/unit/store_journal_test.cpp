@@ -1,0 +1,294 @@
+// Store's journal and checksums on real files: what survives, what is found out, and what is refused.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "tiers/nvme/checksum.hpp"
+#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/store.hpp"
+#include "tiers/nvme/store_file.hpp"
+#include "tiers/nvme/store_inspection.hpp"
+
+namespace tarn {
+namespace {
+
+constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 2};
+
+class StoreJournal : public testing::Test {
+  protected:
+    StoreJournal() : page_(make_page_buffer(pages_max)) {
+        std::string pattern = testing::TempDir() + "tarn-journal-XXXXXX";
+        directory_ = ::mkdtemp(pattern.data());
+        path_ = directory_ + "/store";
+        loop_ = std::move(*Loop::create());
+        EXPECT_TRUE(Store::format(path_, uint64_t{8} << 20, identity, false));
+        EXPECT_TRUE(open());
+    }
+    ~StoreJournal() override {
+        drop();
+        std::filesystem::remove_all(directory_);
+    }
+
+    static constexpr size_t pages_max = 64;
+
+    // As if the process had ended.
+    void drop() {
+        if (store_) loop_->run_until_done(store_->settle(*loop_));
+        store_.reset();
+        loop_->run_until_done(pause(*loop_));  // the ring gives back its reference to the file, and the lock
+    }
+    static Task<bool> pause(Loop& loop) { co_return co_await loop.sleep(std::chrono::milliseconds(1)); }
+    Result<> open() {
+        drop();
+        Result<std::unique_ptr<Store>> store = loop_->run_until_done(Store::open(*loop_, path_, identity));
+        if (!store) return fail(store.error());
+        store_ = std::move(*store);
+        return {};
+    }
+    // Each sector of the page has its own value; only the dirty ones are said to have changed.
+    Result<> write(uint64_t page, std::array<uint8_t, sectors_per_page> sectors, DirtyMask dirty = all_sectors,
+                   Tenure tenure = 1) {
+        for (size_t i = 0; i < sectors.size(); ++i) std::memset(page_.get() + i * sector_size, sectors[i], sector_size);
+        const PageWrite write{.page = PageId::of(1, page), .tenure = tenure, .dirty = dirty, .bytes = page_.get()};
+        return loop_->run_until_done(store_->write(*loop_, std::span(&write, 1)));
+    }
+    Result<> fill(uint64_t page, uint8_t value) {
+        std::array<uint8_t, sectors_per_page> sectors;
+        sectors.fill(value);
+        return write(page, sectors);
+    }
+    Result<> write_many(uint64_t first, size_t count, uint8_t value, Atomicity atomicity = Atomicity::page) {
+        std::vector<PageWrite> writes;
+        std::memset(page_.get(), value, pages_max * page_size);
+        for (size_t i = 0; i < count; ++i)
+            writes.push_back(
+                {.page = PageId::of(1, first + i), .tenure = 1, .bytes = page_.get() + (i % pages_max) * page_size});
+        return loop_->run_until_done(store_->write(*loop_, writes, atomicity));
+    }
+    Result<> flush() { return loop_->run_until_done(store_->flush(*loop_)); }
+    Result<> read(uint64_t page) {
+        return loop_->run_until_done(
+            store_->read(*loop_, PageId::of(1, page), std::span<std::byte, page_size>(page_.get(), page_size)));
+    }
+    int value_of(uint64_t page, size_t sector = 0) {
+        return read(page) ? static_cast<int>(page_[sector * sector_size]) : -1;
+    }
+    // Changes a byte behind the store's back.
+    void spoil(uint64_t offset) const {
+        const UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+        char byte = 0;
+        ASSERT_EQ(::pread(fd.get(), &byte, 1, static_cast<off_t>(offset)), 1);
+        byte = static_cast<char>(byte ^ 0x40);
+        ASSERT_EQ(::pwrite(fd.get(), &byte, 1, static_cast<off_t>(offset)), 1);
+    }
+    StoreLayout layout() const { return StoreLayout::of(StoreGeometry::of_device(uint64_t{8} << 20)); }
+
+    std::string directory_;
+    std::string path_;
+    std::unique_ptr<Loop> loop_;
+    std::unique_ptr<Store> store_;
+    PageBuffer page_;
+};
+
+TEST_F(StoreJournal, sectors_go_over_what_lies_beneath) {
+    ASSERT_TRUE(write(7, {1, 2, 3, 4, 5, 6, 7, 8}));
+    ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_)));
+    EXPECT_EQ(store_->journal_status().used_bytes, 0u) << "all of it is in place";
+    ASSERT_TRUE(write(7, {1, 2, 33, 4, 5, 6, 7, 8}, 0b100, 5));
+    ASSERT_TRUE(write(7, {1, 2, 33, 4, 5, 6, 7, 88}, 0b10000000, 6));
+    ASSERT_TRUE(flush());
+    ASSERT_TRUE(open());
+    EXPECT_EQ(value_of(7, 0), 1);
+    EXPECT_EQ(value_of(7, 2), 33);
+    EXPECT_EQ(value_of(7, 7), 88);
+    EXPECT_EQ(store_->tenure_of(PageId::of(1, 7)), 6u);
+    ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_)));
+    ASSERT_TRUE(open());
+    EXPECT_EQ(value_of(7, 2), 33);
+    EXPECT_EQ(store_->tenure_of(PageId::of(1, 7)), 6u) << "the table has it, too";
+    EXPECT_EQ(store_->tenure_of(PageId::of(1, 8)), 0u);
+}
+
+TEST_F(StoreJournal, the_ring_goes_round_many_times) {
+    for (int round = 0; round < 12; ++round) {
+        for (uint64_t page = 0; page < 60; ++page) ASSERT_TRUE(fill(page * 5, static_cast<uint8_t>(round + page)));
+        ASSERT_TRUE(flush());
+    }
+    EXPECT_GT(store_->journal_status().checkpoints, 0u);
+    ASSERT_TRUE(open());
+    for (uint64_t page = 0; page < 60; ++page) EXPECT_EQ(value_of(page * 5), static_cast<int>(11 + page));
+}
+
+TEST_F(StoreJournal, a_group_has_its_limit_and_is_there_as_a_whole) {
+    EXPECT_EQ(write_many(0, store_->group_pages_max() + 1, 1, Atomicity::group).error().code, Errc::invalid);
+    ASSERT_TRUE(write_many(0, store_->group_pages_max(), 2, Atomicity::group));
+    ASSERT_TRUE(flush());
+    ASSERT_TRUE(open());
+    EXPECT_EQ(value_of(0), 2);
+    EXPECT_EQ(value_of(store_->group_pages_max() - 1), 2);
+}
+
+TEST_F(StoreJournal, a_rotten_page_fails_alone) {
+    ASSERT_TRUE(write_many(0, 20, 9));
+    ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_)));
+    drop();
+    spoil(layout().data_offset + 3 * page_size + 100);
+    ASSERT_TRUE(open());
+    EXPECT_EQ(value_of(2), 9);
+    const Result<> bad = read(3);
+    ASSERT_FALSE(bad);
+    EXPECT_EQ(bad.error().code, Errc::corrupt);
+    EXPECT_EQ(value_of(4), 9);
+    EXPECT_EQ(store_->bad_page_count(), 1u);
+    ASSERT_TRUE(fill(3, 4)) << "written anew it is good";
+    EXPECT_EQ(value_of(3), 4);
+}
+
+TEST_F(StoreJournal, a_page_in_the_place_of_another_is_found_out) {
+    ASSERT_TRUE(write_many(0, 16, 1));
+    ASSERT_TRUE(fill(1, 2));
+    ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_)));
+    drop();
+    std::vector<std::byte> before(page_size);
+    {
+        const UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+        const auto at = static_cast<off_t>(layout().data_offset);
+        ASSERT_EQ(::pread(fd.get(), before.data(), before.size(), at), static_cast<ssize_t>(before.size()));
+        ASSERT_EQ(::pwrite(fd.get(), before.data(), page_size, at + page_size), static_cast<ssize_t>(page_size));
+    }
+    ASSERT_TRUE(open());
+    EXPECT_EQ(value_of(0), 1);
+    EXPECT_FALSE(read(1));
+}
+
+TEST_F(StoreJournal, a_hole_in_the_journal_is_refused_and_its_end_is_not) {
+    for (uint8_t i = 1; i <= 5; ++i) {
+        ASSERT_TRUE(fill(i, i));
+        ASSERT_TRUE(flush());
+    }
+    drop();
+    const uint64_t batch = 2 * page_size;  // one whole page with its record
+    // The last one: nothing proves that it had been durable.
+    spoil(StoreLayout::journal_offset + 4 * batch + 200);
+    ASSERT_TRUE(open());
+    EXPECT_EQ(value_of(4), 4);
+    EXPECT_EQ(value_of(5), 0);
+    ASSERT_TRUE(fill(6, 6));
+    ASSERT_TRUE(flush());
+    drop();
+    spoil(StoreLayout::journal_offset + 1 * batch + 200);
+    const Result<> refused = open();
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Errc::corrupt);
+}
+
+// Batches whose checksum is right and whose records are not.
+TEST_F(StoreJournal, lies_with_a_good_checksum_are_refused) {
+    drop();
+    Result<StoreFile> file = StoreFile::open(path_);
+    ASSERT_TRUE(file);
+    const Result<Superblock> superblock = read_superblock(*file);
+    ASSERT_TRUE(superblock);
+    const auto open_with = [&](JournalRecord record, uint32_t record_count) {
+        std::memset(page_.get(), 0, page_size);
+        BatchHeader header{.size_bytes = page_size, .record_count = record_count};
+        std::memcpy(page_.get() + sizeof header, &record, sizeof record);
+        std::memcpy(page_.get(), &header, sizeof header);
+        const std::span<std::byte> batch(page_.get(), page_size);
+        header.checksum = batch_checksum(superblock->store, batch);
+        std::memcpy(page_.get(), &header, sizeof header);
+        EXPECT_TRUE(file->write_now(batch, StoreLayout::journal_offset));
+        const Result<StoreInspection> found = loop_->run_until_done(inspect_store(*loop_, *file));
+        return found ? Errc::invalid : found.error().code;  // invalid: it was believed
+    };
+    const JournalRecord good{.kind = RecordKind::clear, .page = PageId::of(1, 0)};
+    EXPECT_EQ(open_with(good, 1), Errc::invalid);
+    EXPECT_EQ(open_with(good, 2), Errc::corrupt) << "the second record is nothing";
+    EXPECT_EQ(open_with(good, 1000000), Errc::corrupt);
+    const auto refused = [&](auto change) {
+        JournalRecord lie = good;
+        change(lie);
+        return open_with(lie, 1) == Errc::corrupt;
+    };
+    EXPECT_TRUE(refused([](JournalRecord& lie) { lie.kind = static_cast<RecordKind>(9); }));
+    EXPECT_TRUE(refused([](JournalRecord& lie) { lie.slab = 1u << 31; }));
+    EXPECT_TRUE(refused([](JournalRecord& lie) { lie.slab = static_cast<SlabIndex>(pages_max); }));
+    EXPECT_TRUE(refused([](JournalRecord& lie) { lie.count = 0; }));
+    EXPECT_TRUE(refused([](JournalRecord& lie) { lie.count = pages_per_slab + 1; }));
+    EXPECT_TRUE(refused([](JournalRecord& lie) { lie.page = PageId::of(1, 200), lie.count = 100; }));
+    EXPECT_TRUE(refused([](JournalRecord& lie) { lie.flags = 0xff; }));
+    EXPECT_TRUE(refused([](JournalRecord& lie) { lie.kind = RecordKind::delta; }));
+    EXPECT_TRUE(refused([](JournalRecord& lie) { lie.kind = RecordKind::delta, lie.dirty = 0xff; }));
+    EXPECT_TRUE(refused([](JournalRecord& lie) { lie.kind = RecordKind::in_place, lie.count = 256; }));
+}
+
+TEST_F(StoreJournal, other_formats_are_refused_with_the_reason) {
+    alignas(page_size) std::array<std::byte, page_size> block;
+    for (const uint32_t format : {1u, 3u}) {
+        encode_superblock({.identity = identity,
+                           .store = {1},
+                           .geometry = StoreGeometry::of_device(uint64_t{8} << 20),
+                           .generation = 1},
+                          block);
+        std::memcpy(block.data() + 8, &format, sizeof format);
+        std::memset(block.data() + 100, 0, 4);
+        const uint32_t checksum = crc32c(block);
+        std::memcpy(block.data() + 100, &checksum, sizeof checksum);
+        const Result<Superblock> decoded = decode_superblock(block);
+        ASSERT_FALSE(decoded);
+        EXPECT_EQ(decoded.error().code, Errc::unsupported);
+        EXPECT_NE(std::string(decoded.error().where).find(format == 1 ? "format 1" : "newer"), std::string::npos);
+    }
+}
+
+TEST_F(StoreJournal, the_tools_change_nothing) {
+    ASSERT_TRUE(write_many(0, 30, 3));
+    ASSERT_TRUE(fill(300, 4));
+    ASSERT_TRUE(flush());
+    drop();
+    const auto bytes_of_store = [&] {
+        std::vector<char> bytes(uint64_t{8} << 20);
+        const UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+        EXPECT_EQ(::pread(fd.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+        return bytes;
+    };
+    const std::vector<char> before = bytes_of_store();
+    {
+        Result<StoreFile> file = StoreFile::open_read_only(path_);
+        ASSERT_TRUE(file);
+        const Result<StoreInspection> found = loop_->run_until_done(check_store(*loop_, *file));
+        ASSERT_TRUE(found) << found.error().where;
+        EXPECT_EQ(found->pages_checked, 31u);
+        EXPECT_EQ(found->bad_page_count, 0u);
+        EXPECT_EQ(found->journal_records, 2u);
+        ASSERT_EQ(found->volumes.size(), 1u);
+        EXPECT_EQ(found->volumes[0].allocated_bytes, 2 * slab_size);
+    }
+    EXPECT_EQ(bytes_of_store(), before);
+    EXPECT_EQ(store_, nullptr);
+    spoil(layout().data_offset + 5 * page_size);
+    Result<StoreFile> file = StoreFile::open_read_only(path_);
+    ASSERT_TRUE(file);
+    const Result<StoreInspection> found = loop_->run_until_done(check_store(*loop_, *file));
+    // The journal's last round proves nothing: the page counts as never written.
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->pages_checked, 30u);
+}
+
+TEST_F(StoreJournal, the_books_are_small) {
+    for (const uint64_t size : {uint64_t{1} << 30, uint64_t{1} << 36, uint64_t{1} << 40}) {
+        const StoreGeometry geometry = StoreGeometry::of_device(size);
+        const uint64_t records_max = geometry.journal_size / (sizeof(JournalRecord) + sector_size);
+        const uint64_t pages_max_in_journal = std::min(geometry.slab_count * 8 + 1024, records_max);
+        const uint64_t books = geometry.slab_count * SlabTable::bytes_per_slab() +
+                               pages_max_in_journal * StoreState::bytes_per_journaled_page +
+                               records_max * StoreState::bytes_per_record;
+        EXPECT_LE(books * 200, size) << size;
+    }
+}
+
+}  // namespace
+}  // namespace tarn
