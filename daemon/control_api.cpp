@@ -165,6 +165,9 @@ Json json_of(const NodeStatus& status) {
             {"cached_bytes", status.cached_bytes},
             {"dirty_bytes", status.dirty_bytes},
             {"store", json_of(status.store)},
+            {"store_allocated_bytes", status.store_allocated_bytes},
+            {"store_stored_bytes", status.store_stored_bytes},
+            {"store_bad_pages", status.store_bad_pages},
             {"store_failure", status.store_failure},
             {"fabric", status.fabric},
             // Peers are a static list: nobody takes over for a host that is gone.

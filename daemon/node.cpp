@@ -77,6 +77,9 @@ Task<Result<>> Node::start() {
         co_return fail(store.error());
     }
     store_ = std::move(*store);
+    log::info("store {}: {} MiB, of which {} MiB are in use; its books take at most {} KiB of memory",
+              configuration_.store, store_->space().total_bytes >> 20, store_->space().allocated_bytes >> 20,
+              store_->books_bytes_max() >> 10);
     if (!store_->direct())
         log::warning("store {}: the file system refuses O_DIRECT; writes pass its cache", configuration_.store);
 
@@ -265,6 +268,9 @@ Task<Result<NodeStatus>> Node::status() {
                       .cached_bytes = (pool.frame_count() - pool.free_count()) * page_size,
                       .dirty_bytes = cache_->dirty_frame_count() * page_size,
                       .store = {.total_bytes = space.total_bytes, .free_bytes = space.free_bytes},
+                      .store_allocated_bytes = space.allocated_bytes,
+                      .store_stored_bytes = space.stored_bytes,
+                      .store_bad_pages = store_->bad_page_count(),
                       .store_failure = store_->failure() ? log::describe(*store_->failure()) : "",
                       .fabric = fabric_ ? "tcp" : "none",
                       .peers = {}};

@@ -14,11 +14,11 @@ _tarn_reply() {
 
 _tarn() {
     local -r current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-    local -r verbs=$'init\ncreate\nlist\nshow\nresize\ndelete\nexport\nmount\numount\nflush\nstatus'
+    local -r verbs=$'init\ncreate\nlist\nshow\nresize\ndelete\nexport\nmount\numount\nflush\nstatus\nstore'
     local verb="" word
     COMPREPLY=()
     case $previous in
-        --control | --config | --store | --key-file | --nbd-unix)
+        --control | --config | --store | --device | --key-file | --nbd-unix)
             compopt -o default
             return
             ;;
@@ -37,7 +37,7 @@ _tarn() {
             return
             ;;
         init)
-            options+=$'\n--store\n--size\n--memory\n--config\n--host\n--peer\n--cluster\n--key-file'
+            options+=$'\n--store\n--device\n--size\n--memory\n--config\n--host\n--peer\n--cluster\n--key-file'
             options+=$'\n--nbd-unix\n--nbd-tcp\n--force'
             ;;
         create) options+=$'\n--shared\n--exclusive\n--mode' ;;
@@ -51,6 +51,10 @@ _tarn() {
         case $verb in
             show | resize | delete | export | flush) _tarn_reply "$(_tarn_volumes)" "$current" ;;
             mount | umount) compopt -o dirnames ;;
+            store)
+                _tarn_reply $'inspect\ncheck' "$current"
+                compopt -o default
+                ;;
         esac
     fi
 }

@@ -118,9 +118,7 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     protocol::Event event = protocol::Event::message_of(message, frame);
     if (message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read)
         event.no_space = !store_.reserve(message.page).has_value();
-    // Until the store keeps tenures beside the pages it only knows that it has bytes.
-    if (message.kind == MessageKind::hello && store_.present(message.page))
-        event.stored_tenure = protocol::unknown_tenure;
+    if (message.kind == MessageKind::hello) event.stored_tenure = store_.tenure_of(message.page);
     Deferred deferred;
     {
         StripeSlot& slot = slot_of(message.page);

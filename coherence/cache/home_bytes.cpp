@@ -41,6 +41,7 @@ void Cache::apply_copy(const Action& action, Deferred& deferred) {
     }
     home->home_dirty = true;
     home->home_tenure = action.tenure;
+    home->home_sequence = action.sequence;
     ++home->home_version;
     home_dirty_frames_.add(pool_->id_of(*home));
 }
@@ -251,7 +252,11 @@ Task<Result<>> Cache::store_home_bytes(std::vector<FrameId> ids, bool free_after
         }
         std::byte* const bytes = bounce.get() + writes.size() * page_size;
         snapshot(frame, bytes);
-        writes.push_back({.page = page, .tenure = frame.home_tenure, .dirty = all_sectors, .bytes = bytes});
+        writes.push_back({.page = page,
+                          .tenure = frame.home_tenure,
+                          .sequence = frame.home_sequence,
+                          .dirty = all_sectors,
+                          .bytes = bytes});
     }
     counters_.store_writes.fetch_add(writes.size(), std::memory_order_relaxed);
     Result<> result;

@@ -10,6 +10,7 @@
 #include "daemon/cli/client.hpp"
 #include "daemon/cli/init.hpp"
 #include "daemon/cli/print.hpp"
+#include "daemon/cli/stopped_store.hpp"
 #include "daemon/configuration.hpp"
 #include "daemon/http_request.hpp"
 #include "daemon/version.hpp"
@@ -105,6 +106,7 @@ class Commands {
         add_volume_verbs();
         add_mount_verbs();
         add_status();
+        add_store_verbs();
     }
 
     Exit run(std::span<const char* const> words, std::ostream& out, std::ostream& err) {
@@ -122,11 +124,13 @@ class Commands {
             return Exit::usage;
         }
         const CLI::App* const chosen = app_.get_subcommands().front();
-        const Verb& verb = verbs_.at(chosen->get_name());
+        std::string name = chosen->get_name();
+        for (const CLI::App* const part : chosen->get_subcommands()) name += " " + part->get_name();
+        const Verb& verb = verbs_.at(name);
         options_.init.control = options_.control;
         const Client client(options_.control, std::chrono::seconds(options_.timeout_s));
         auto outcome = verb.ask(client);
-        if (!outcome) return report(err, chosen->get_name(), verb, outcome.error());
+        if (!outcome) return report(err, name, verb, outcome.error());
         if (options_.json) {
             // The version of what scripts parse; it grows when a key changes its meaning or goes away.
             outcome->emplace("schema", 1);
@@ -168,7 +172,7 @@ class Commands {
                                       "tarn init --store /var/lib/tarn/store --size 64GiB --memory 4GiB",
                                       {[this](const Client&) { return initialise(options_.init); }, print_init,
                                        [this] { return options_.init.store; }});
-        command->add_option("--store", init.store, "A file or block device")->required()->type_name("PATH");
+        command->add_option("--store,--device", init.store, "A file or block device")->required()->type_name("PATH");
         command->add_option("--size", init.size, "Of the file; default: the whole device")->type_name("SIZE");
         command->add_option("--memory", init.memory, "Memory for cached pages")
             ->type_name("SIZE")
@@ -264,6 +268,24 @@ class Commands {
     void add_status() {
         add("status", "Show the daemon, its store and its peers", "tarn status",
             {[](const Client& client) { return client.ask("GET", "/v1/status"); }, print_status, {}});
+    }
+
+    // On a store that no daemon has open; they ask nobody.
+    void add_store_verbs() {
+        CLI::App* const store = app_.add_subcommand("store", "Look at a store that is not in use");
+        store->require_subcommand(1);
+        store->fallthrough();
+        const auto add_verb = [&](const char* name, const char* description, Outcome<Json> (*ask)(const std::string&),
+                                  void (*tell)(std::ostream&, const Json&)) {
+            CLI::App* const command = store->add_subcommand(name, description);
+            command->footer(fmt::format("Example:\n  tarn store {} /var/lib/tarn/store", name));
+            command->add_option("PATH", options_.path, "The file or block device")->required()->type_name("");
+            verbs_.emplace(fmt::format("store {}", name),
+                           Verb{[this, ask](const Client&) { return ask(options_.path); }, tell,
+                                [this] { return options_.path; }});
+        };
+        add_verb("inspect", "Say what a store says about itself", inspect_stopped_store, print_store);
+        add_verb("check", "Read every page of a store and check it", check_stopped_store, print_store);
     }
 
     CLI::App app_{"tarn talks to this host's tarnd: one coherent store of pages, as block devices and files.", "tarn"};

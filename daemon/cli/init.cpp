@@ -12,6 +12,7 @@
 
 #include "daemon/configuration.hpp"
 #include "tiers/nvme/store.hpp"
+#include "tiers/nvme/store_inspection.hpp"
 
 namespace tarn {
 
@@ -168,6 +169,12 @@ Outcome<> format_store(const Configuration& configuration, const InitOptions& op
         size_bytes = *size;
     } else if (!std::filesystem::is_block_file(configuration.store)) {
         return refuse(Exit::usage, "a file needs --size", "--size 64GiB");
+    }
+    if (!options.force) {
+        const Result<std::string> signature = known_signature(configuration.store);
+        if (signature && !signature->empty())
+            return refuse(Exit::busy, fmt::format("{}: there is {} on it", configuration.store, *signature),
+                          "--force destroys it");
     }
     const StoreIdentity identity{.cluster = configuration.cluster, .host = configuration.host_id()};
     const Result<> formatted = Store::format(configuration.store, size_bytes, identity, options.force);

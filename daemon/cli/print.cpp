@@ -119,7 +119,11 @@ void print_status(std::ostream& out, const Json& status) {
     out << fmt::format("memory   {}, {} cached, {} not yet durable\n", size_of(status, "memory_bytes"),
                        size_of(status, "cached_bytes"), size_of(status, "dirty_bytes"));
     if (const auto store = status.find("store"); store != status.end() && store->is_object())
-        out << fmt::format("store    {}, {} free\n", size_of(*store, "total_bytes"), size_of(*store, "free_bytes"));
+        out << fmt::format("store    {}, {} free; {} allocated, {} stored\n", size_of(*store, "total_bytes"),
+                           size_of(*store, "free_bytes"), size_of(status, "store_allocated_bytes"),
+                           size_of(status, "store_stored_bytes"));
+    if (const uint64_t bad = number_of(status, "store_bad_pages"); bad != 0)
+        out << fmt::format("store    {} reads met a wrong checksum; the log names the pages\n", bad);
     if (const std::string failure = text_of(status, "store_failure"); !failure.empty())
         out << fmt::format("store    FAILED: {}; flushes fail until tarnd is restarted\n", failure);
     if (const auto space = status.find("space"); space != status.end() && space->is_object())

@@ -19,14 +19,20 @@ class Channel::Buffer {
 
 Task<> Channel::serve() {
     const int device = fuse_session_fd(session_);
+    bool crowded = false;  // the last wake-up that looked found more than one request
+    unsigned wake_ups = 0;
     while (!stopping_ && !fuse_session_exited(session_)) {
         // One shard of several wakes up for a request.
         const Result<size_t> readable = co_await loop_.poll(device, EPOLLIN | EPOLLEXCLUSIVE);
         if (!readable) break;
-        for (unsigned i = 0; i < requests_per_turn_max && !stopping_; ++i) {
+        const bool looks_for_more = crowded || ++wake_ups % wake_ups_per_look == 0;
+        unsigned requests = 0;
+        while (requests < (looks_for_more ? requests_per_turn_max : 1) && !stopping_) {
             while (!acquire_buffer()) co_await loop_.sleep(buffer_pause);
             if (!read_one()) break;
+            ++requests;
         }
+        crowded = requests > 1;
     }
     current_.reset();
     co_await gate_.close();

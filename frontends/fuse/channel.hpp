@@ -20,6 +20,9 @@ class Channel {
     static constexpr size_t buffers_max = 256;
     static constexpr std::chrono::milliseconds buffer_pause{1};
     static constexpr unsigned requests_per_turn_max = 64;
+    // A read that finds no request costs as much as one that does: while requests come one by one, only every so many
+    // wake-ups look for a second one.
+    static constexpr unsigned wake_ups_per_look = 8;
 
     Channel(Loop& loop, fuse_session* session) : loop_(loop), session_(session) {}
 

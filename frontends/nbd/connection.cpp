@@ -81,7 +81,7 @@ Task<> Connection::transmit() {
         if (congested()) {
             co_await progress_.wait();
         } else if (carry_may_serve_) {
-            if (!size_is_newer_ && !learn_size()) co_await await_size();
+            if (!learn_size()) co_await await_size();
             serve_carried();
         } else if (!readable_) {
             const Result<unsigned> events = co_await readiness.wait();
@@ -110,7 +110,6 @@ Task<> Connection::await_size() {
     const Result<Attributes> attributes = co_await volume_->attributes();
     size_error_ = attributes ? Errno::none : to_errno(attributes.error());
     if (attributes) export_.size_bytes = attributes->size_bytes;
-    size_is_newer_ = true;
 }
 
 void Connection::receive_and_serve() {
@@ -129,7 +128,7 @@ void Connection::receive_and_serve() {
     for (const iovec& vector : std::span(vectors).first(message.msg_iovlen)) room_bytes += vector.iov_len;
     const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) return;
-    // What fits says that it was all there was; what hung up is read until it says so.
+    // Less than there was room for was all there was. Who hung up is read until recvmsg says so.
     readable_ = hung_up_ || count == static_cast<ssize_t>(room_bytes);
     if (count < 0 && errno == EAGAIN) return;
     if (count <= 0) {
@@ -148,7 +147,6 @@ void Connection::receive_and_serve() {
 }
 
 void Connection::serve_carried() {
-    size_is_newer_ = false;
     const size_t taken = serve(carry_);
     carry_.erase(carry_.begin(), carry_.begin() + static_cast<ptrdiff_t>(taken));
     settle_carry();

@@ -127,8 +127,7 @@ class Connection final : Loop::Posted {
     bool readable_ = true;            // the socket may have more bytes, or its end
     bool hung_up_ = false;            // no more bytes will come than the socket has now
     std::vector<std::byte> carry_;    // received and not served yet
-    bool carry_may_serve_ = false;    // it may hold whole requests
-    bool size_is_newer_ = false;      // than what was carried: the volume's size was asked for since
+    bool carry_may_serve_ = false;    // it may hold whole requests, or complete what is incoming
     Errno size_error_ = Errno::none;  // why it is not known, which then is the answer to each request
     std::optional<Incoming> incoming_;
     uint64_t skip_bytes_ = 0;  // payload of a refused write

@@ -54,7 +54,7 @@ bench_end() {
     for ((i = ${#MOUNTS[@]} - 1; i >= 0; i--)); do umount -l "${MOUNTS[i]}" 2> /dev/null || true; done
     for pid in "${PEERS[@]}"; do kill "$pid" 2> /dev/null || true; done
     if ((status != 0)); then tail -n 5 "$CLUSTER"/*/log "$WORK"/*.log >&2 2> /dev/null || true; fi
-    cluster_down
+    if ((${#HOSTS[@]} > 0)); then cluster_down; fi
     for pid in "${PEERS[@]}"; do wait "$pid" 2> /dev/null || true; done
     rm -rf "$WORK"
 }

@@ -42,7 +42,7 @@ for ((round = 1; round <= ROUNDS; round++)); do
         for server in "${SERVERS[@]}"; do
             # shellcheck disable=SC2046
             run_load "${PID[$server]}" --unix "${SOCKET[$server]}" --export disk $(load_options "$kind" "$depth")
-            record "cheap load" "$(describe "$kind" "$depth")" "${NAME[$server]}"
+            record "Cheap load" "$(describe "$kind" "$depth")" "${NAME[$server]}"
         done
         for server in "${SERVERS[@]}"; do
             # shellcheck disable=SC2046
@@ -54,7 +54,7 @@ for ((round = 1; round <= ROUNDS; round++)); do
 done
 
 for kind in read write; do
-    goal "cheap load" "$(describe $kind 1)" "nbdkit memory" 1.3 0.6
-    goal "cheap load" "$(describe $kind 32)" "nbdkit memory" 2 0.5
+    goal "Cheap load" "$(describe $kind 1)" "nbdkit memory" 1.3 0.6
+    goal "Cheap load" "$(describe $kind 32)" "nbdkit memory" 2 0.5
 done
 bench_report

@@ -96,7 +96,7 @@ def measured_tables(arguments):
     rounds = max(len(rounds) for cases in results.values() for servers in cases.values() for rounds in servers.values())
     lines = [f"Medians of {rounds} rounds."]
     for table, cases in results.items():
-        lines += ["", f"{table[0].upper()}{table[1:]}:", "", *result_table(cases)]
+        lines += ["", f"{table}:", "", *result_table(cases)]
     if goals:
         lines += ["", *goal_table(results, goals)]
     return lines

@@ -39,21 +39,21 @@ for ((round = 1; round <= ROUNDS; round++)); do
         case=$(describe "$kind" "$depth")
         read -ra options <<< "$(load_options "$kind" "$depth")"
         run_tier store "${options[@]}"
-        record "the store alone" "$case" tarn
+        record "The store alone" "$case" tarn
         # shellcheck disable=SC2046
         run_fio 0 --ioengine=io_uring --direct=1 --filename="$WORK/raw" --size=${SIZE_MIB}M \
             $(fio_options "$kind" "$depth")
-        for table in "the store alone" "a volume in one process" "tarnd and an NBD client"; do
+        for table in "The store alone" "A volume in one process" "tarnd and an NBD client"; do
             record "$table" "$case" "raw file"
         done
         run_tier cache "${options[@]}"
-        record "a volume in one process" "$case" tarn
+        record "A volume in one process" "$case" tarn
         run_load "$TARN_PID" --unix "$CLUSTER/solo/nbd.sock" --export disk "${options[@]}"
         record "tarnd and an NBD client" "$case" tarn
     done
 done
 
-for table in "a volume in one process" "tarnd and an NBD client"; do
+for table in "A volume in one process" "tarnd and an NBD client"; do
     goal "$table" "$(describe read 32)" "raw file" 0.8 -
 done
 bench_report

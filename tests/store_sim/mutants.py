@@ -16,7 +16,7 @@ MUTANTS = {
     # name: (file, passage, replacement)
     "a flush round does not flush the device": (
         "store_flush.cpp",
-        "        CO_TRY_VOID(co_await device_->flush(loop));\n        const std::lock_guard lock(mutex_);\n"
+        "        CO_TRY_VOID(co_await flush_device(loop));\n        const std::lock_guard lock(mutex_);\n"
         "        journal_.round_is_durable",
         "        const std::lock_guard lock(mutex_);\n        journal_.round_is_durable",
     ),
@@ -30,10 +30,15 @@ MUTANTS = {
         "    if (!failure_) failure_ = result.error();\n",
         "",
     ),
+    "a flush that failed is answered as if it had not": (
+        "store_flush.cpp",
+        "        result = note_failure(co_await run_flush_round(loop));",
+        "        static_cast<void>(note_failure(co_await run_flush_round(loop)));",
+    ),
     "both superblocks are written at once": (
         "store_flush.cpp",
-        "        CO_TRY_VOID(co_await transfer.run(loop, *device_));\n        CO_TRY_VOID(co_await device_->flush(loop));\n    }",
-        "        CO_TRY_VOID(co_await transfer.run(loop, *device_));\n    }\n    CO_TRY_VOID(co_await device_->flush(loop));",
+        "        CO_TRY_VOID(co_await transfer.run(loop, *device_));\n        CO_TRY_VOID(co_await flush_device(loop));\n    }",
+        "        CO_TRY_VOID(co_await transfer.run(loop, *device_));\n    }\n    CO_TRY_VOID(co_await flush_device(loop));",
     ),
     "a checkpoint frees the ring before the superblock says so": (
         "store_checkpoint.cpp",
@@ -47,7 +52,7 @@ MUTANTS = {
     ),
     "a record is freed before its page is durable": (
         "store_checkpoint.cpp",
-        "    if (!written.empty()) CO_TRY_VOID(co_await device_->flush(loop));\n",
+        "    if (!written.empty()) CO_TRY_VOID(co_await flush_device(loop));\n",
         "",
     ),
     "pages go into place before the journal has them": (
@@ -62,8 +67,8 @@ MUTANTS = {
     ),
     "both places of the table are torn": (
         "store_checkpoint.cpp",
-        "        if (place == 0) CO_TRY_VOID(co_await device_->flush(loop));\n",
-        "",
+        "        CO_TRY_VOID(co_await transfer.run(loop, *device_));\n        CO_TRY_VOID(co_await flush_device(loop));\n    }\n    co_return",
+        "        CO_TRY_VOID(co_await transfer.run(loop, *device_));\n    }\n    CO_TRY_VOID(co_await flush_device(loop));\n    co_return",
     ),
     "a slab is reused before its release is durable": (
         "slab_table.cpp",
@@ -97,13 +102,13 @@ MUTANTS = {
     ),
     "writes into place that were lost are believed": (
         "store_open.cpp",
-        "        if (!loader.matches(0)) CO_TRY_VOID(",
-        "        if (false) CO_TRY_VOID(",
+        "        if (!loader.matches(0)) {",
+        "        if (false) {",
     ),
     "lost writes are dropped without a record": (
         "store_open.cpp",
-        "        if (!loader.matches(0)) CO_TRY_VOID(co_await clear(loop, *slab, page, 1, false));",
-        "        if (!loader.matches(0)) state_.table.clear(*slab, SlabTable::page_in_slab(page), 1, false, 0);",
+        "            CO_TRY_VOID(co_await clear(loop, *slab, page, 1, false));",
+        "            state_.table.clear(*slab, SlabTable::page_in_slab(page), 1, false, 0);",
     ),
     "an atomic group is split over batches": (
         "store_write.cpp",
@@ -135,10 +140,15 @@ MUTANTS = {
         "        if (page.sectors[sector] == written.sectors[sector])\n",
         "",
     ),
+    "recovery believes what a failed flush left in the cache": (
+        "store_open.cpp",
+        "    TRY_VOID(rewrite_journal(scan.closed, scan.end));\n",
+        "",
+    ),
     "recovery does not flush what it read": (
         "store_open.cpp",
-        "    CO_TRY_VOID(store->device_->flush_now());\n    ++store",
-        "    ++store",
+        "    CO_TRY_VOID(store->device_->flush_now());\n    CO_TRY_VOID(store->write",
+        "    CO_TRY_VOID(store->write",
     ),
 }
 

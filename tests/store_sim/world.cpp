@@ -33,7 +33,7 @@ Task<> begin_turns(Loop& loop) {
 
 World::World(uint64_t seed, Loop& loop, Loop& other, Counts& counts)
     : random_(seed), cuts_(random_.split(1)), loop_(loop), other_(other), counts_(counts) {
-    cut_every_ = random_.between(20, 200);
+    cut_every_ = random_.chance(25) ? random_.between(3, 20) : random_.between(40, 300);
     keeps_space_ = random_.chance(30);
     disk_fails_ = random_.chance(20);
     flush_percent_ = static_cast<unsigned>(random_.between(3, 40));
@@ -74,7 +74,7 @@ std::string World::run() {
         if (disk_fails_ && random_.chance(60))
             disk_->faults = {.read = static_cast<unsigned>(random_.below(20)),
                              .write = static_cast<unsigned>(random_.below(30)),
-                             .flush = static_cast<unsigned>(random_.below(100))};
+                             .flush = static_cast<unsigned>(random_.below(400))};
         if (random_.chance(70)) dies_in_ = random_.below(1000);
         if (failure_.empty()) loop_.run_until_done(life(*store));
         const JournalStatus status = store->journal_status();
@@ -106,13 +106,16 @@ std::string World::run() {
 // Clients work side by side. The last of them ends the life in the middle of what the others do.
 Task<> World::life(Store& store) {
     Gate clients;
-    const uint64_t steps = random_.between(5, 150);
+    const uint64_t steps = random_.between(5, 100);
     for (VolumeId volume = 1; volume <= client_count; ++volume) clients.spawn(client(store, volume, steps));
     co_await clients.close();
 }
 
 Task<> World::client(Store& store, VolumeId volume, uint64_t steps) {
-    for (uint64_t i = 0; i < steps && failure_.empty() && !died_; ++i) co_await step(store, volume);
+    for (uint64_t i = 0; i < steps && failure_.empty() && !died_; ++i) {
+        for (uint64_t yields = random_.below(4); yields > 0; --yields) co_await Yield(loop_);
+        co_await step(store, volume);
+    }
 }
 
 Task<> World::step(Store& store, VolumeId volume) {
@@ -199,7 +202,7 @@ Task<> World::write_run(Store& store, VolumeId volume) {
 }
 
 Task<> World::write_group(Store& store, VolumeId volume) {
-    const uint64_t count = random_.between(2, std::min<uint64_t>(12, store.group_pages_max()));
+    const uint64_t count = random_.between(2, std::min<uint64_t>(8, store.group_pages_max()));
     Batch batch(count);
     Model::Group group;
     for (uint64_t i = 0; i < count; ++i) {

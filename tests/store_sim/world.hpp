@@ -41,7 +41,7 @@ class World {
 
   private:
     static constexpr VolumeId client_count = 3;
-    static constexpr uint64_t pages_per_client = 3 * pages_per_slab + 40;
+    static constexpr uint64_t pages_per_client = 2 * pages_per_slab + 40;
 
     Task<> life(Store& store);
     Task<> client(Store& store, VolumeId volume, uint64_t steps);

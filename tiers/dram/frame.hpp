@@ -36,7 +36,8 @@ struct alignas(64) Frame {
     bool home_dirty = false;    // home's bytes that the store lacks
     bool storing = false;       // a write of home's bytes into the store is on its way
     uint32_t home_version = 0;  // grows with each change of home's bytes
-    Tenure home_tenure = 0;     // of home's bytes
+    uint32_t home_sequence = 0;
+    Tenure home_tenure = 0;  // of home's bytes
 
     PageId page_id() const { return {page.load(std::memory_order_relaxed)}; }
 };

@@ -106,6 +106,7 @@ void SlabTable::wipe(SlabIndex index) {
     index_remove(index);
     const auto volume = volumes_.find(slab.volume);
     if (--volume->second == 0) volumes_.erase(volume);
+    present_count_ -= slab.present.count();
     slab = Slab{};
 }
 
@@ -123,6 +124,7 @@ void SlabTable::set_present(SlabIndex index, uint64_t page) {
     Slab& slab = slabs_[index];
     take_up(index);
     slab.reserved.remove(page);
+    if (!slab.present.has(page)) ++present_count_;
     slab.present.add(page);
     slab.recorded = true;
 }
@@ -161,6 +163,7 @@ void SlabTable::clear(SlabIndex index, uint64_t first, uint64_t count, bool keep
         slab.recorded = true;
     }
     for (uint64_t page = first; page < first + count; ++page) {
+        if (slab.present.has(page)) --present_count_;
         slab.present.remove(page);
         slab.in_place.remove(page);
         if (keep)

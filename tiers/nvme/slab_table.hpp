@@ -14,6 +14,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -39,6 +40,11 @@ class PageSet {
     void add(uint64_t page) { words_[page / 64] |= uint64_t{1} << page % 64; }
     void remove(uint64_t page) { words_[page / 64] &= ~(uint64_t{1} << page % 64); }
     bool empty() const { return words_ == Words{}; }
+    uint64_t count() const {
+        uint64_t count = 0;
+        for (const uint64_t word : words_) count += static_cast<uint64_t>(std::popcount(word));
+        return count;
+    }
     const Words& words() const { return words_; }
     void set_words(const Words& words) { words_ = words; }
 
@@ -99,6 +105,7 @@ class SlabTable {
 
     uint64_t slab_count() const { return slabs_.size(); }
     uint64_t free_count() const { return free_.size(); }
+    uint64_t present_count() const { return present_count_; }  // pages
     // Whose it is, if anybody's.
     std::optional<PageId> first_page(SlabIndex slab) const;
     // The volumes that have slabs, and how many.
@@ -173,6 +180,7 @@ class SlabTable {
     std::vector<SlabIndex> free_;   // a stack; the lowest on top at first, so that new volumes lie in order
     std::deque<Release> releases_;  // in the order of their positions, nearly
     std::map<VolumeId, uint64_t> volumes_;
+    uint64_t present_count_ = 0;
     std::vector<uint64_t> loaded_sequences_;  // of the blocks of used slabs, until finish_load
 };
 

@@ -111,6 +111,7 @@ Result<SlabTable::Loaded> SlabTable::load(SlabIndex index, ConstBlockBytes first
     slab.kept = (header.flags & flag_kept) != 0;
     slab.in_place.set_words(header.in_place);
     slab.present.set_words(header.in_place);
+    present_count_ += slab.present.count();
     if (slab.kept) {
         PageSet::Words others = header.in_place;
         for (uint64_t& word : others) word = ~word;

@@ -10,6 +10,8 @@ namespace tarn {
 
 namespace {
 
+constexpr std::array<unsigned, 3> space_marks_percent = {80, 90, 95};
+
 bool is_aligned(const void* bytes) {
     return reinterpret_cast<uintptr_t>(bytes) % page_size == 0;
 }
@@ -123,9 +125,35 @@ std::vector<std::pair<SlabIndex, uint64_t>> Store::slabs_of(VolumeId volume) con
     return slabs;
 }
 
+unsigned Store::mark_passed() {
+    const uint64_t total = state_.table.slab_count();
+    const auto percent = static_cast<unsigned>((total - state_.table.free_count()) * 100 / total);
+    unsigned mark = 0;
+    for (const unsigned each : space_marks_percent)
+        if (percent >= each) mark = each;
+    if (mark <= marked_percent_) {
+        // Said again only after a real decrease.
+        if (percent + 5 <= marked_percent_) marked_percent_ = mark;
+        return 0;
+    }
+    return marked_percent_ = mark;
+}
+
+void Store::warn_of_space() {
+    unsigned mark = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        mark = mark_passed();
+    }
+    if (mark != 0) log::warning("store: {} % of the space is in use", mark);
+}
+
 Result<> Store::reserve(PageId page) {
-    const std::lock_guard lock(mutex_);
-    TRY_VOID(state_.table.reserve(page));
+    {
+        const std::lock_guard lock(mutex_);
+        TRY_VOID(state_.table.reserve(page));
+    }
+    warn_of_space();
     return {};
 }
 
@@ -154,11 +182,10 @@ bool Store::has_room_for(PageId page) const {
 }
 
 Task<Result<>> Store::make_room(Loop& loop, PageId page) {
+    if (const Result<> reserved = reserve(page); reserved) co_return reserved;
     {
         const std::lock_guard lock(mutex_);
-        const Result<SlabIndex> slab = state_.table.reserve(page);
-        if (slab) co_return Result<>{};
-        if (!state_.table.anything_releasing()) co_return fail(slab.error());
+        if (!state_.table.anything_releasing()) co_return fail(Errc::no_space, 0, "store.make_room");
     }
     CO_TRY_VOID(co_await flush(loop));
     co_return reserve(page);
@@ -220,6 +247,7 @@ StoreSpace Store::space() const {
     return {
         .total_bytes = state_.table.slab_count() * slab_size,
         .allocated_bytes = (state_.table.slab_count() - state_.table.free_count()) * slab_size,
+        .stored_bytes = state_.table.present_count() * page_size,
         .free_bytes = state_.table.free_count() * slab_size,
     };
 }

@@ -62,7 +62,8 @@ struct PageRun {
 
 struct StoreSpace {
     uint64_t total_bytes = 0;
-    uint64_t allocated_bytes = 0;
+    uint64_t allocated_bytes = 0;  // slabs in use
+    uint64_t stored_bytes = 0;     // pages that were written
     uint64_t free_bytes = 0;
 };
 
@@ -159,6 +160,9 @@ class Store {
     Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock);
 
     // store.cpp
+    // Under the lock, after an allocation: the mark that was just passed, in percent, or 0.
+    unsigned mark_passed();
+    void warn_of_space();
     PageLoader::Source source_of(PageId page, SlabIndex slab) const;
     Task<Result<>> read_again(Loop& loop, PageLoader::Source bad, uint32_t found, std::byte* into);
     void report_bad(const PageLoader::Source& source, uint32_t found);
@@ -184,6 +188,7 @@ class Store {
     // store_flush.cpp
     Task<Result<>> run_flush_round(Loop& loop);
     Task<Result<>> write_superblock(Loop& loop);
+    Task<Result<>> flush_device(Loop& loop);
     Result<> note_failure(const Result<>& result);
 
     // store_checkpoint.cpp
@@ -202,7 +207,9 @@ class Store {
     // store_open.cpp
     Result<> load_table();
     Result<> replay(std::vector<PageId>& unsure);
-    Task<Result<>> drop_unwritten(Loop& loop, std::span<const PageId> unsure);
+    Result<> rewrite_journal(uint64_t from, uint64_t end);
+    Task<Result<>> settle_unsure(Loop& loop, std::span<const PageId> unsure, std::vector<PageId>& unwritten);
+    Task<Result<>> drop(Loop& loop, std::span<const PageId> unwritten);
     Result<> write_superblock_now();
 
     std::unique_ptr<BlockDevice> device_;
@@ -225,6 +232,7 @@ class Store {
     uint64_t table_sequence_ = 0;
     size_t journaled_pages_max_;
     JournalStatus counts_;
+    unsigned marked_percent_ = 0;  // the highest mark that use has passed
     std::optional<Error> failure_;
 };
 

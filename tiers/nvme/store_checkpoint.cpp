@@ -2,8 +2,8 @@
 //
 //   1. A flush round: nothing reaches its place before it is durable in the journal.
 //   2. The pages due are put together, from place and journal, and written in place; then the device is flushed.
-//   3. Their slabs' blocks of the table are written, first place, flush, second place: never before the pages that
-//      they describe and the records behind what they say are durable.
+//   3. Their slabs' blocks of the table are written, first place, flush, second place, flush: never before the pages
+//      that they describe and the records behind what they say are durable.
 //   4. The superblock says that the journal begins later. Only when it is durable is the ring there free.
 #include <algorithm>
 
@@ -125,7 +125,7 @@ Task<Result<>> Store::checkpoint(Loop& loop) {
         CO_TRY_VOID(co_await bring_into_place(loop, some, end.position, written));
         left = left.subspan(some.size());
     }
-    if (!written.empty()) CO_TRY_VOID(co_await device_->flush(loop));
+    if (!written.empty()) CO_TRY_VOID(co_await flush_device(loop));
     for (std::span<const SlabIndex> left = due.slabs; !left.empty();) {
         const std::span<const SlabIndex> some = left.first(std::min(left.size(), slabs_per_turn));
         CO_TRY_VOID(co_await write_table(loop, some));
@@ -225,8 +225,7 @@ Task<Result<>> Store::write_table(Loop& loop, std::span<const SlabIndex> slabs) 
         for (size_t i = 0; i < slabs.size(); ++i)
             transfer.add(layout_.table_offsets[place] + slabs[i] * page_size, blocks.get() + i * page_size, page_size);
         CO_TRY_VOID(co_await transfer.run(loop, *device_));
-        // The second place becomes durable with the superblock that says that the journal is no longer needed.
-        if (place == 0) CO_TRY_VOID(co_await device_->flush(loop));
+        CO_TRY_VOID(co_await flush_device(loop));
     }
     co_return Result<>{};
 }

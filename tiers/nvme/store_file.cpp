@@ -64,6 +64,8 @@ Result<> StoreFile::take_size() {
     int sector_size_bytes = 0;
     if (::ioctl(fd_.get(), BLKGETSIZE64, &size_bytes_) != 0 || ::ioctl(fd_.get(), BLKSSZGET, &sector_size_bytes) != 0)
         return fail(Errc::io, errno, "store.size");
+    unsigned optimal_bytes = 0;
+    if (::ioctl(fd_.get(), BLKIOOPT, &optimal_bytes) == 0) optimal_io_size_ = optimal_bytes;
     if (static_cast<size_t>(sector_size_bytes) > page_size)
         return fail(Errc::unsupported, 0, "store.open: the device's sectors are larger than 4 KiB");
     return {};

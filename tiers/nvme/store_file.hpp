@@ -33,8 +33,8 @@ class StoreFile final : public BlockDevice {
     uint64_t size_bytes() const override { return size_bytes_; }
     bool direct() const override { return direct_; }
     bool made() const { return made_; }  // create() made a new file
-    bool block_device() const { return block_device_; }
-    int fd() const { return fd_.get(); }
+    // What the device prefers to be given at a time, bytes; 0: it does not say.
+    uint64_t optimal_io_size() const { return optimal_io_size_; }
 
     Task<Result<>> read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) override;
     Task<Result<>> write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override;
@@ -52,6 +52,7 @@ class StoreFile final : public BlockDevice {
     uint64_t size_bytes_ = 0;
     bool direct_ = true;
     bool block_device_ = false;
+    uint64_t optimal_io_size_ = 0;
     bool made_ = false;
 };
 

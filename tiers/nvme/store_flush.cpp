@@ -37,7 +37,7 @@ Task<Result<>> Store::run_flush_round(Loop& loop) {
         Transfer transfer(Transfer::Direction::write);
         journal_.add_to(transfer, round);
         CO_TRY_VOID(co_await transfer.run(loop, *device_));
-        CO_TRY_VOID(co_await device_->flush(loop));
+        CO_TRY_VOID(co_await flush_device(loop));
         const std::lock_guard lock(mutex_);
         journal_.round_is_durable(round);
         state_.table.records_are_durable(journal_.durable());
@@ -48,6 +48,14 @@ Task<Result<>> Store::run_flush_round(Loop& loop) {
         const std::lock_guard lock(mutex_);
         superblock_written_ = superblock_wanted;
     }
+    co_return Result<>{};
+}
+
+// A flush that failed beside this one may have dropped what this one should have made durable, and the device says so
+// only once.
+Task<Result<>> Store::flush_device(Loop& loop) {
+    CO_TRY_VOID(note_failure(co_await device_->flush(loop)));
+    if (const std::optional<Error> failed = failure()) co_return fail(*failed);
     co_return Result<>{};
 }
 
@@ -66,7 +74,7 @@ Task<Result<>> Store::write_superblock(Loop& loop) {
         Transfer transfer(Transfer::Direction::write);
         transfer.add(offset, block.get(), page_size);
         CO_TRY_VOID(co_await transfer.run(loop, *device_));
-        CO_TRY_VOID(co_await device_->flush(loop));
+        CO_TRY_VOID(co_await flush_device(loop));
     }
     co_return Result<>{};
 }

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -46,7 +47,10 @@ Result<> sync_directory_of(const std::string& path) {
 
 Result<> format_file(StoreFile& file, uint64_t size_bytes, const StoreIdentity& identity, bool force) {
     StoreFormat format{.identity = identity, .size_bytes = size_bytes ? size_bytes : file.size_bytes()};
-    if (StoreGeometry::of_device(format.size_bytes).slab_count == 0)
+    const uint64_t optimal = file.optimal_io_size();
+    if (std::has_single_bit(optimal) && optimal > slab_size && optimal <= data_alignment_max)
+        format.data_alignment = optimal;
+    if (StoreGeometry::of_device(format.size_bytes, 0, format.data_alignment).slab_count == 0)
         return fail(Errc::invalid, 0, "store.format: too small for a store");
     if (!force) {
         TRY(const bool empty, is_empty(file));
@@ -180,12 +184,14 @@ Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<Blo
     CO_TRY_VOID(store->load_table());
     std::vector<PageId> unsure;
     CO_TRY_VOID(store->replay(unsure));
+    ++store->superblock_.home_epoch;
+    store->journal_.start(store->wanted_tail_, store->home_epoch());
+    std::vector<PageId> unwritten;
+    CO_TRY_VOID(co_await store->settle_unsure(loop, unsure, unwritten));
     // After a process that was killed, the device may hold what it read to us in its cache only.
     CO_TRY_VOID(store->device_->flush_now());
-    ++store->superblock_.home_epoch;
     CO_TRY_VOID(store->write_superblock_now());
-    store->journal_.start(store->wanted_tail_, store->home_epoch());
-    if (const Result<> dropped = co_await store->drop_unwritten(loop, unsure); !dropped) {
+    if (const Result<> dropped = co_await store->drop(loop, unwritten); !dropped) {
         static_cast<void>(co_await store->close(loop));  // fails as this did, once nothing is in flight
         co_return fail(dropped.error());
     }
@@ -247,24 +253,54 @@ Result<> Store::replay(std::vector<PageId>& unsure) {
     TRY(const JournalScan scan, scan_journal(*device_, superblock_, visit));
     for (const Journal::Boundary& boundary : scan.boundaries) journal_.found(boundary);
     state_.table.finish_load();
+    TRY_VOID(rewrite_journal(scan.closed, scan.end));
     for (const WrittenInPlace& run : in_place)
         if (run.end > scan.closed)
             for (uint32_t i = 0; i < run.count; ++i) unsure.push_back({run.page.value + i});
     return {};
 }
 
-// Of the last round before the end only the journal may have reached the device: such pages were never written, and
-// nobody was told that they were. That must be said in the journal, before what follows there proves otherwise.
-Task<Result<>> Store::drop_unwritten(Loop& loop, std::span<const PageId> unsure) {
+// A flush that failed before the restart may have left bytes in a cache that reads them to us, and will never write
+// them. Written again they are like any other.
+Result<> Store::rewrite_journal(uint64_t from, uint64_t end) {
+    if (from >= end) return {};
+    TRY(const Mapping scratch, Mapping::create(scratch_block_count * page_size));
+    while (from < end) {
+        const uint64_t size = std::min({end - from, journal_.until_wrap(from), uint64_t{scratch.bytes().size()}});
+        TRY_VOID(device_->read_now(scratch.bytes().first(size), journal_.device_offset(from)));
+        TRY_VOID(device_->write_now(scratch.bytes().first(size), journal_.device_offset(from)));
+        from += size;
+    }
+    return {};
+}
+
+// Of the last round before the end only the journal may have reached the device: pages that do not match were never
+// written, and nobody was told that they were. The others are written again, as the journal was.
+Task<Result<>> Store::settle_unsure(Loop& loop, std::span<const PageId> unsure, std::vector<PageId>& unwritten) {
     const PageBuffer buffer = make_page_buffer(1);
+    const BlockBytes bytes(buffer.get(), page_size);
     for (const PageId page : unsure) {
         const auto slab = state_.table.find(page.volume(), SlabTable::slab_number(page));
         if (!slab || !state_.table.present(*slab, SlabTable::page_in_slab(page))) continue;
+        const PageLoader::Source source = source_of(page, *slab);
         PageLoader loader;
-        loader.add(source_of(page, *slab), journal_, buffer.get());
+        loader.add(source, journal_, buffer.get());
         CO_TRY_VOID(co_await loader.run(loop, *device_));
-        if (!loader.matches(0)) CO_TRY_VOID(co_await clear(loop, *slab, page, 1, false));
+        if (!loader.matches(0)) {
+            unwritten.push_back(page);
+            continue;
+        }
+        CO_TRY_VOID(device_->read_now(bytes, source.place));
+        CO_TRY_VOID(device_->write_now(bytes, source.place));
     }
+    co_return Result<>{};
+}
+
+// It must be said in the journal, before what follows there proves that they had been durable.
+Task<Result<>> Store::drop(Loop& loop, std::span<const PageId> unwritten) {
+    for (const PageId page : unwritten)
+        if (const auto slab = state_.table.find(page.volume(), SlabTable::slab_number(page)))
+            CO_TRY_VOID(co_await clear(loop, *slab, page, 1, false));
     co_return co_await flush(loop);
 }
 

@@ -77,6 +77,7 @@ Task<Result<>> Store::write(Loop& loop, std::span<const PageWrite> pages, Atomic
         }
     }
     if (!pinned) co_return pinned;
+    warn_of_space();
     Result<> result;
     if (atomicity == Atomicity::group)
         result = co_await write_group(loop, pages, slabs);

@@ -11,7 +11,6 @@ namespace tarn {
 namespace {
 
 constexpr std::array<char, 8> magic = {'t', 'a', 'r', 'n', 's', 't', 'o', 'r'};
-constexpr uint64_t data_alignment_max = uint64_t{64} << 20;
 
 static_assert(std::endian::native == std::endian::little, "the media are little-endian, and so are we");
 

@@ -27,6 +27,7 @@ inline constexpr uint64_t slab_count_max = uint64_t{1} << 27;        // 128 TiB
 inline constexpr uint64_t home_epoch_max = (uint64_t{1} << 24) - 1;  // the tenure has 24 bits for it
 inline constexpr uint64_t journal_size_min = uint64_t{64} << 10;
 inline constexpr uint64_t journal_size_max = uint64_t{1} << 30;
+inline constexpr uint64_t data_alignment_max = uint64_t{64} << 20;
 inline constexpr uint64_t journal_position_max = uint64_t{1} << 62;  // far from its end in any device's life
 inline constexpr uint32_t store_format_version = 2;
 
