@@ -131,13 +131,11 @@ void Home::on_get(const Event& event, Actions& actions) {
     close_orders(message.page, claim, actions, [&](const Request& open) { return open.requester == message.from; });
     requests_.remove_if(claim.queue, [&](const Request& older) { return older.requester == message.from; });
 
-    if (recovering_) {
-        requests_.add(claim.queue, request);
-    } else if (event.no_space && message.kind != MessageKind::get_shared) {
+    if (!recovering_ && event.no_space && message.kind != MessageKind::get_shared) {
         Message answer = to_holder(MessageKind::no_space, message.page, claim.tenure);
         answer.request_id = message.request_id;
         actions.send(message.from, answer);
-    } else if (claim.resolving) {
+    } else if (recovering_ || claim.resolving) {
         requests_.add(claim.queue, request);
     } else if (claim.owner == message.from ||
                (message.kind == MessageKind::get_shared && contains(claim.readers, message.from))) {

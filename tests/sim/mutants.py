@@ -49,7 +49,7 @@ MUTANTS = [
     ("home.cpp", "claim.anchor != no_host ? claim.anchor : «copy_source(claim)»;", {
         "a copy that a drop overtook is forgotten": "no_host",
     }),
-    ("home.cpp", "} else if («claim.resolving») {\n        requests_.add", {
+    ("home.cpp", "} else if (recovering_ || «claim.resolving») {\n        requests_.add", {
         "a request is ordered while the page is resolved": "false",
     }),
     ("home.cpp", "open.requester == message.from && «open.request_id == message.request_id»;\n    });\n    settle(event", {
