@@ -91,6 +91,7 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
     if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
     const bool holds = access == Access::write && !record->shared;
     if (holds) CO_TRY_VOID(co_await hold(*record));
+    co_await cache_.flusher().hear_from_homes();
     co_return std::shared_ptr<Volume>(std::make_shared<OpenVolume>(*this, record->id, holds));
 }
 

@@ -26,14 +26,14 @@ struct NodeStatus {
     uint64_t uptime_s = 0;
     uint64_t memory_bytes = 0;  // of the frame pool
     uint64_t cached_bytes = 0;
-    uint64_t dirty_bytes = 0;       // not yet durable
-    Space store;                    // of this host
+    uint64_t dirty_bytes = 0;            // not yet durable
+    Space store;                         // of this host
     uint64_t store_allocated_bytes = 0;  // slabs that volumes have
     uint64_t store_stored_bytes = 0;     // pages that were written
     uint64_t store_bad_pages = 0;        // reads that met a wrong checksum, since the start
-    std::string store_failure;      // empty: none
-    std::string fabric;             // "none", "tcp"
-    std::vector<PeerStatus> peers;  // in the order of their host ids, this host included; empty when it is alone
+    std::string store_failure;           // empty: none
+    std::string fabric;                  // "none", "tcp"
+    std::vector<PeerStatus> peers;       // in the order of their host ids, this host included; empty when it is alone
 };
 
 struct Mount {

@@ -133,7 +133,9 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
 
 Task<Result<std::string>> Cache::on_call(HostId from, std::string request) {
     if (!request.empty() && request.front() == stored_runs_call) co_return answer_stored_runs(*this, request);
-    if (request.size() == 1 && request.front() == verifier_call) {
+    if (request.size() == 1 && (request.front() == verifier_call || request.front() == present_verifier_call)) {
+        if (recovering() && request.front() == present_verifier_call)
+            co_return fail(Errc::unavailable, 0, "cache.call: recovering");
         for (uint64_t seen = hosts_changed_.count(); recovering(); seen = hosts_changed_.count()) {
             if (abandoned()) co_return fail(Errc::unavailable, 0, "cache.call: stopping");
             co_await hosts_changed_.next(seen);

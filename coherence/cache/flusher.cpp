@@ -76,16 +76,31 @@ Task<Result<>> Flusher::learn_verifier(HostId home) {
     while (home != cache_.self() && verifiers_[home].load(std::memory_order_relaxed) == 0) {
         const uint64_t seen = cache_.hosts_changed().count();
         if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
-        const Result<std::string> answer = co_await cache_.fabric()->call(home, std::string(1, verifier_call));
-        protocol::Verifier verifier = 0;
-        if (answer && answer->size() == sizeof verifier) {
-            std::memcpy(&verifier, answer->data(), sizeof verifier);
-            heard(home, verifier);
-        } else {
-            co_await cache_.hosts_changed().next(seen);  // it is away; it answers once it has recovered
-        }
+        // If it is away; it answers once it has recovered.
+        if (!co_await ask_verifier(home, verifier_call)) co_await cache_.hosts_changed().next(seen);
     }
     co_return Result<>{};
+}
+
+Task<bool> Flusher::ask_verifier(HostId home, char call) {
+    const Result<std::string> answer = co_await cache_.fabric()->call(home, std::string(1, call));
+    protocol::Verifier verifier = 0;
+    if (!answer || answer->size() != sizeof verifier) co_return false;
+    std::memcpy(&verifier, answer->data(), sizeof verifier);
+    heard(home, verifier);
+    co_return true;
+}
+
+Task<> Flusher::hear_from(Flusher& self, HostId home) {
+    (void)co_await self.ask_verifier(home, present_verifier_call);
+}
+
+Task<> Flusher::hear_from_homes() {
+    if (!cache_.fabric()) co_return;
+    Gate asked;
+    for (HostId home = 0; home < hosts_max; ++home)
+        if (home != cache_.self() && cache_.fabric()->linked(home)) asked.spawn(hear_from(*this, home));
+    co_await asked.close();
 }
 
 void Flusher::on_recovered() {

@@ -13,6 +13,8 @@ namespace tarn {
 
 // The call (Fabric::call) that asks a home for its verifier: answered once it has recovered.
 inline constexpr char verifier_call = 'V';
+// The same, answered at once: with an error while it recovers.
+inline constexpr char present_verifier_call = 'v';
 
 // Which homes have the verifier of a volume's writes noted since the last flush: the hot path's only look at it.
 struct WriteNote {
@@ -31,6 +33,9 @@ class Flusher {
     void wrote(WriteNote& note, HostId home) {
         if (!protocol::contains(note.noted.load(std::memory_order_relaxed), home)) note_write(note, home);
     }
+    // Before a session opens, so that no loss from before is held against it. Homes that are away or recovering are
+    // not waited for.
+    Task<> hear_from_homes();
     void add_note(WriteNote& note);
     void remove_note(WriteNote& note);
 
@@ -55,6 +60,9 @@ class Flusher {
     // What this host last heard from each home, for the books of one volume.
     void tell_verifiers(VolumeId volume);
     Task<Result<>> learn_verifier(HostId home);
+    // Whether it answered.
+    Task<bool> ask_verifier(HostId home, char call);
+    static Task<> hear_from(Flusher& self, HostId home);
     void answer_ask(const protocol::Message& ask);
     Task<> store_flush(VolumeId volume, uint64_t ticket);
 

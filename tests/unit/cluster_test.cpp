@@ -270,5 +270,29 @@ TEST_F(Cluster, a_page_that_its_home_cannot_read_fails_everywhere_until_it_is_wr
     EXPECT_EQ(failed, 1);
 }
 
+// Host 1's part of the next test. Null: as it should be.
+Task<const char*> old_and_new_session(Host& home, Cache& cache) {
+    const std::vector<std::byte> bytes(page_size, std::byte{7});
+    const uint64_t size = uint64_t{256} << 20;
+    CachedVolume old(cache, volume_id);
+    for (HostId range = 0; range < host_count; ++range)
+        if (!co_await old.write((uint64_t{64} << 20) * range, bytes)) co_return "a write of the old session";
+    if (!co_await old.flush_up_to(size)) co_return "the old session's flush before the loss";
+    for (HostId range = 0; range < host_count; ++range)
+        if (!co_await old.write((uint64_t{64} << 20) * range, bytes)) co_return "a write of the old session";
+    if (!co_await run_on(*home.loop, home.store->raise_loss_generation(*home.loop))) co_return "the loss";
+    co_await cache.flusher().hear_from_homes();
+    CachedVolume young(cache, volume_id);
+    if (!co_await young.write(page_size, bytes)) co_return "a write of the new session";
+    if (!co_await young.flush_up_to(size)) co_return "the new session's flush, which has lost nothing";
+    if (co_await old.flush_up_to(size)) co_return "the old session's flush succeeded over a loss";
+    co_return nullptr;
+}
+
+TEST_F(Cluster, a_loss_is_not_held_against_a_session_that_opens_after_it) {
+    const char* const wrong = on(1, old_and_new_session(*hosts_[0], *hosts_[1]->cache));
+    EXPECT_EQ(wrong, nullptr) << wrong;
+}
+
 }  // namespace
 }  // namespace tarn
