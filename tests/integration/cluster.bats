@@ -39,6 +39,38 @@ setup() { cluster_recall; }
     for host in a b c; do on "$host" umount "$CLUSTER/$host/mnt"; done
 }
 
+@test "sizes, times, holes and space are those of one file system on every host's mount" {
+    for host in a b c; do host_mount "$host"; done
+    local a=$CLUSTER/a/mnt b=$CLUSTER/b/mnt c=$CLUSTER/c/mnt
+    head -c 1M /dev/zero | tr '\0' x > "$a/file"
+    [ "$(on c list --json | jq -r '.volumes[] | select(.name == "file") | .shared')" = true ]
+    touch -d '2001-02-03 04:05:06.123456789 UTC' "$b/file"
+    for host in a b c; do
+        [ "$(TZ=UTC stat -c '%s %y' "$CLUSTER/$host/mnt/file")" = '1048576 2001-02-03 04:05:06.123456789 +0000' ]
+    done
+    fallocate --punch-hole --offset 4096 --length 8192 "$b/file"
+    fallocate --zero-range --offset 100000 --length 10 "$c/file"
+    [ "$(tr -d x < "$a/file" | wc -c)" -eq 8202 ]
+    fallocate --length 2M "$c/file"
+    [ "$(stat -c %s "$b/file")" -eq $((2 << 20)) ]
+    truncate -s 5T "$a/file"
+    [ "$(stat -c %s "$c/file")" -eq $((5 << 40)) ]
+    printf end >> "$b/file"
+    truncate -s 3000000001 "$c/file"
+    [ "$(stat -c %s "$a/file")" -eq 3000000001 ]
+    printf y | dd of="$b/file" bs=1 seek=4000000000 conv=notrunc status=none
+    [ "$(tail -c 1 "$c/file")" = y ]
+    [ "$(stat -c %s "$a/file")" -eq 4000000001 ]
+    [ "$(stat -f -c '%b %S' "$a")" = "$(stat -f -c '%b %S' "$c")" ]
+    [ "$(stat -f -c '%b * %S' "$b" | xargs expr)" -gt $((2 << 30)) ]
+    run ! flock -n "$b/file" true
+    assert_output --partial "No locks available"
+    sync "$a/file"
+    rm "$b/file"
+    [ ! -e "$c/file" ]
+    for host in a b c; do on "$host" umount "$CLUSTER/$host/mnt"; done
+}
+
 @test "two hosts that create one name: one wins" {
     on b create race 1MiB --shared &
     local first=$! status=0
@@ -115,38 +147,6 @@ setup() { cluster_recall; }
         cmp -n $((20 << 20)) "$BATS_TEST_TMPDIR/bytes" "$BATS_TEST_TMPDIR/seen"
     done
     on a delete together
-}
-
-@test "sizes, times, holes and space are those of one file system on every host's mount" {
-    for host in a b c; do host_mount "$host"; done
-    local a=$CLUSTER/a/mnt b=$CLUSTER/b/mnt c=$CLUSTER/c/mnt
-    head -c 1M /dev/zero | tr '\0' x > "$a/file"
-    [ "$(on c list --json | jq -r '.volumes[] | select(.name == "file") | .shared')" = true ]
-    touch -d '2001-02-03 04:05:06.123456789 UTC' "$b/file"
-    for host in a b c; do
-        [ "$(TZ=UTC stat -c '%s %y' "$CLUSTER/$host/mnt/file")" = '1048576 2001-02-03 04:05:06.123456789 +0000' ]
-    done
-    fallocate --punch-hole --offset 4096 --length 8192 "$b/file"
-    fallocate --zero-range --offset 100000 --length 10 "$c/file"
-    [ "$(tr -d x < "$a/file" | wc -c)" -eq 8202 ]
-    fallocate --length 2M "$c/file"
-    [ "$(stat -c %s "$b/file")" -eq $((2 << 20)) ]
-    truncate -s 5T "$a/file"
-    [ "$(stat -c %s "$c/file")" -eq $((5 << 40)) ]
-    printf end >> "$b/file"
-    truncate -s 3000000001 "$c/file"
-    [ "$(stat -c %s "$a/file")" -eq 3000000001 ]
-    printf y | dd of="$b/file" bs=1 seek=4000000000 conv=notrunc status=none
-    [ "$(tail -c 1 "$c/file")" = y ]
-    [ "$(stat -c %s "$a/file")" -eq 4000000001 ]
-    [ "$(stat -f -c '%b %S' "$a")" = "$(stat -f -c '%b %S' "$c")" ]
-    [ "$(stat -f -c '%b * %S' "$b" | xargs expr)" -gt $((2 << 30)) ]
-    run ! flock -n "$b/file" true
-    assert_output --partial "No locks available"
-    sync "$a/file"
-    rm "$b/file"
-    [ ! -e "$c/file" ]
-    for host in a b c; do on "$host" umount "$CLUSTER/$host/mnt"; done
 }
 
 @test "while the registrar is away changes are refused with its name, and volumes in use go on" {
