@@ -40,7 +40,7 @@ World::World(uint64_t seed, Loop& loop, Loop& other, Counts& counts)
 }
 
 std::string World::run() {
-    const uint64_t slab_count = random_.between(5, 13);
+    const uint64_t slab_count = random_.between(4, 10);
     const uint64_t journal_size = journal_size_min * (random_.chance(30) ? 12 : random_.between(1, 4));
     const StoreGeometry geometry{.slab_count = slab_count, .journal_size = journal_size};
     const StoreFormat format{.identity = identity,
@@ -223,7 +223,7 @@ Task<> World::write_group(Store& store, VolumeId volume) {
 }
 
 Task<> World::zero_some(Store& store, VolumeId volume) {
-    const bool whole = random_.chance(15);
+    const bool whole = random_.chance(35);
     const uint64_t first = whole ? 0 : random_.below(pages_per_client);
     const uint64_t count =
         whole ? pages_per_client : random_.between(1, std::min<uint64_t>(400, pages_per_client - first));
