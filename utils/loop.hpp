@@ -285,7 +285,7 @@ class Readiness final : Loop::Completion {
     class [[nodiscard]] Awaiter {
       public:
         explicit Awaiter(Readiness& readiness) : readiness_(readiness) {}
-        bool await_ready() noexcept { return readiness_.seen_ != 0 || readiness_.error_ != 0; }
+        bool await_ready() const noexcept { return readiness_.seen_ != 0 || readiness_.error_ != 0; }
         void await_suspend(std::coroutine_handle<> handle) {
             TARN_ASSERT(!readiness_.waiter_);
             readiness_.waiter_ = handle;

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "daemon/configuration.hpp"
+#include "daemon/memory_budget.hpp"
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_inspection.hpp"
 
@@ -170,6 +171,12 @@ Outcome<> format_store(const Configuration& configuration, const InitOptions& op
     } else if (!std::filesystem::is_block_file(configuration.store)) {
         return refuse(Exit::usage, "a file needs --size", "--size 64GiB");
     }
+    const uint64_t books = Store::books_bytes_max(StoreGeometry::of_device(size_bytes));
+    if (const uint64_t least = memory_min(usable_cpu_count(), books); configuration.memory_bytes < least)
+        return refuse(Exit::usage,
+                      fmt::format("--memory {} is too small for a store of {}, whose books alone may take {} MiB",
+                                  options.memory, options.size, books >> 20),
+                      fmt::format("--memory {}MiB", (least >> 20) + 1));
     if (!options.force) {
         const Result<std::string> signature = known_signature(configuration.store);
         if (signature && !signature->empty())

@@ -261,6 +261,8 @@ TEST_F(CliTest, init_refuses_before_it_writes) {
     EXPECT_EQ(init({"--store", store, "--size", "1GB"}), Exit::usage);
     EXPECT_EQ(init({"--store", store, "--size", "1MiB"}), Exit::usage) << "too small";
     EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--memory", "1MiB"}), Exit::usage);
+    EXPECT_EQ(init({"--store", store, "--size", "1TiB", "--memory", "256MiB"}), Exit::usage) << "for its books";
+    EXPECT_NE(err_.find("try: --memory "), std::string::npos) << err_;
     EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--peer", "a"}), Exit::usage);
     EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--cluster", "x"}), Exit::usage);
     EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--nbd-tcp", "x"}), Exit::usage);

@@ -153,7 +153,8 @@ class Store {
     // Pages that failed their checksum since the start.
     uint64_t bad_page_count() const { return bad_pages_.load(std::memory_order_relaxed); }
     // Memory for the books, at most: when every slab is in use and the journal is full.
-    uint64_t books_bytes_max() const;
+    uint64_t books_bytes_max() const { return books_bytes_max(superblock_.geometry); }
+    static uint64_t books_bytes_max(const StoreGeometry& geometry);
 
   private:
     class Progress;

@@ -76,6 +76,10 @@ Task<Result<StoreFile>> open_patiently(Loop& loop, std::string path) {
     }
 }
 
+uint64_t journaled_pages_max_of(const StoreGeometry& geometry) {
+    return geometry.slab_count * 8 + 1024;
+}
+
 }  // namespace
 
 Store::Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock)
@@ -86,17 +90,16 @@ Store::Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock)
       state_(superblock.store, superblock.geometry.slab_count),
       journal_(superblock.store, superblock.geometry),
       wanted_tail_{.position = superblock.journal_tail, .checksum = superblock.journal_tail_checksum},
-      journaled_pages_max_(superblock.geometry.slab_count * 8 + 1024) {}
+      journaled_pages_max_(journaled_pages_max_of(superblock.geometry)) {}
 
 Store::~Store() {
     TARN_ASSERT(!checkpointing_);
 }
 
-uint64_t Store::books_bytes_max() const {
-    const uint64_t records_max = superblock_.geometry.journal_size / (sizeof(JournalRecord) + sector_size);
-    return Journal::staging_size(superblock_.geometry.journal_size) +
-           superblock_.geometry.slab_count * SlabTable::bytes_per_slab() +
-           std::min<uint64_t>(journaled_pages_max_, records_max) * StoreState::bytes_per_journaled_page +
+uint64_t Store::books_bytes_max(const StoreGeometry& geometry) {
+    const uint64_t records_max = geometry.journal_size / (sizeof(JournalRecord) + sector_size);
+    return Journal::staging_size(geometry.journal_size) + geometry.slab_count * SlabTable::bytes_per_slab() +
+           std::min<uint64_t>(journaled_pages_max_of(geometry), records_max) * StoreState::bytes_per_journaled_page +
            records_max * StoreState::bytes_per_record;
 }
 
