@@ -256,6 +256,11 @@ Task<> Node::stop() {
     co_await watching.close();
     if (fabric_) fabric_->stop();
     if (cache_) cache_->abandon();
+    // The next start finds an empty journal. What is durable stays so if this fails.
+    if (store_) {
+        if (const Result<> closed = co_await store_->close(loop); !closed)
+            log::warning("store {}: not closed: {}", configuration_.store, log::describe(closed.error()));
+    }
 }
 
 Task<Result<NodeStatus>> Node::status() {

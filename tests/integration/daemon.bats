@@ -128,6 +128,8 @@ END
     on solo create last 4MiB
     nbd_python solo last "h.pwrite(b'last words', 1000)"
     host_stop solo
+    [ "$(tarn store inspect "$CLUSTER/solo/store" --json | jq .journal.records)" = 0 ]
+    tarn store check "$CLUSTER/solo/store"
     host_start solo
     nbd_python solo last "assert h.pread(10, 1000) == b'last words'"
 }
