@@ -115,7 +115,7 @@ void SlabTable::make_free(SlabIndex index) {
     free_.push_back(index);
 }
 
-const PageEntry SlabTable::entry(SlabIndex index, uint64_t page) const {
+PageEntry SlabTable::entry(SlabIndex index, uint64_t page) const {
     const Entries& entries = *slabs_[index].entries;
     return {.tenure = entries.tenures[page], .checksum = entries.checksums[page]};
 }
