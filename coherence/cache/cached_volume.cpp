@@ -101,6 +101,7 @@ Task<> CachedVolume::bring_in(Cache& cache, VolumeId volume, ReadAhead::Range ra
 }
 
 bool CachedVolume::try_write(uint64_t offset_bytes, std::span<const std::byte> from) {
+    if (from.empty()) return true;  // write_growing() may only move the end
     if (offset_bytes % page_size + from.size() <= page_size) {
         if (!cache_.try_write(PageId::of(id(), offset_bytes / page_size), offset_bytes % page_size, from)) return false;
     } else if (!cache_.try_write_run(id(), offset_bytes, from)) {
