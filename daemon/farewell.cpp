@@ -21,9 +21,13 @@ Result<std::string> Farewell::on_call(HostId from, const std::string& request) {
 }
 
 // A host that cannot be told has no link to us, and we do not wait for it.
-Task<> Farewell::say(std::string what) {
+Task<> Farewell::tell(Fabric& fabric, HostId peer, std::string what) {
+    (void)co_await fabric.call(peer, std::move(what));
+}
+
+void Farewell::say(const char* what) {
     for (const HostId peer : peers_)
-        if (linked(peer)) (void)co_await cache_.fabric()->call(peer, what);
+        if (linked(peer)) Loop::current()->spawn(tell(*cache_.fabric(), peer, what));
 }
 
 bool Farewell::all_flushed() const {
@@ -33,7 +37,7 @@ bool Farewell::all_flushed() const {
 }
 
 Task<> Farewell::say_flushed_and_wait() {
-    co_await say(flushed_call);
+    say(flushed_call);
     if (std::none_of(peers_.begin(), peers_.end(), [&](HostId peer) { return linked(peer); })) co_return;
     co_await Loop::current()->sleep(others_stop_within);
     Broadcast& changed = cache_.hosts_changed();

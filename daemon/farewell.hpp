@@ -21,7 +21,7 @@ class Farewell {
     static bool is_call(const std::string& request) { return request == stopping_call || request == flushed_call; }
     Result<std::string> on_call(HostId from, const std::string& request);
 
-    Task<> say_stopping() { return say(stopping_call); }
+    void say_stopping() { say(stopping_call); }
     // Until nobody who is linked and stopping has a flush to do, or the cache is abandoned.
     Task<> say_flushed_and_wait();
 
@@ -29,7 +29,9 @@ class Farewell {
     static constexpr const char* stopping_call = "Q";
     static constexpr const char* flushed_call = "q";
 
-    Task<> say(std::string what);
+    // Waits for no answer: a host that is linked and hangs would keep us.
+    void say(const char* what);
+    static Task<> tell(Fabric& fabric, HostId peer, std::string what);
     bool linked(HostId peer) const { return cache_.fabric()->linked(peer); }
     bool all_flushed() const;
 

@@ -246,7 +246,7 @@ Task<> Node::stop() {
     if (nbd_) co_await nbd_->stop();
     for (const auto& mount : mounts_) co_await mount->stop();
     while (!mounts_.empty()) co_await mount_ended_.wait();
-    if (farewell_) co_await farewell_->say_stopping();
+    if (farewell_) farewell_->say_stopping();
     if (catalog_) {
         if (const Result<> flushed = co_await catalog_->flush_all(); !flushed)
             log::error("not everything is durable: {}", log::describe(flushed.error()));

@@ -88,7 +88,7 @@ bool CachedVolume::try_read(uint64_t offset_bytes, std::span<std::byte> into) {
 
 void CachedVolume::read_ahead(uint64_t offset_bytes, uint64_t size_bytes) {
     const ReadAhead::Range range = read_ahead_.on_read(offset_bytes, size_bytes);
-    if (range.size_bytes != 0) Loop::current()->spawn(bring_in(cache_, id(), range));
+    if (range.size_bytes != 0 && !cache_.abandoned()) Loop::current()->spawn(bring_in(cache_, id(), range));
 }
 
 // May outlive the session. A hint: whoever needs the pages sees the errors.

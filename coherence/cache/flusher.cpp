@@ -14,6 +14,10 @@ using protocol::FlushActions;
 using protocol::Message;
 using protocol::MessageKind;
 
+namespace {
+constexpr auto hear_within = std::chrono::milliseconds(500);
+}
+
 // One flush that waits for its end, on the shard that asked.
 struct Flusher::Wait final : Loop::Posted {
     explicit Wait(Loop& loop) : shard(loop) {}
@@ -91,16 +95,28 @@ Task<bool> Flusher::ask_verifier(HostId home, char call) {
     co_return true;
 }
 
-Task<> Flusher::hear_from(Flusher& self, HostId home) {
+// Those that are asked, and who waits for them; the last of either ends it.
+struct Flusher::Hearing {
+    explicit Hearing(Loop& loop) : patience(loop) {}
+    unsigned missing = 0;
+    Timer patience;
+};
+
+Task<> Flusher::hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> hearing) {
     (void)co_await self.ask_verifier(home, present_verifier_call);
+    if (--hearing->missing == 0) hearing->patience.cancel();
 }
 
 Task<> Flusher::hear_from_homes() {
-    if (!cache_.fabric()) co_return;
-    Gate asked;
-    for (HostId home = 0; home < hosts_max; ++home)
-        if (home != cache_.self() && cache_.fabric()->linked(home)) asked.spawn(hear_from(*this, home));
-    co_await asked.close();
+    if (!cache_.fabric() || cache_.abandoned()) co_return;
+    Loop& loop = *Loop::current();
+    const auto hearing = std::make_shared<Hearing>(loop);
+    for (HostId home = 0; home < hosts_max; ++home) {
+        if (home == cache_.self() || !cache_.fabric()->linked(home)) continue;
+        ++hearing->missing;
+        loop.spawn(hear_from(*this, home, hearing));
+    }
+    if (hearing->missing > 0) (void)co_await hearing->patience.sleep(hear_within);
 }
 
 void Flusher::on_recovered() {

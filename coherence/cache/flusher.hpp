@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <vector>
 
 #include "coherence/cache/cache.hpp"
@@ -34,7 +35,7 @@ class Flusher {
         if (!protocol::contains(note.noted.load(std::memory_order_relaxed), home)) note_write(note, home);
     }
     // Before a session opens, so that no loss from before is held against it. Homes that are away or recovering are
-    // not waited for.
+    // not waited for, and one that hangs for a moment only.
     Task<> hear_from_homes();
     void add_note(WriteNote& note);
     void remove_note(WriteNote& note);
@@ -62,7 +63,8 @@ class Flusher {
     Task<Result<>> learn_verifier(HostId home);
     // Whether it answered.
     Task<bool> ask_verifier(HostId home, char call);
-    static Task<> hear_from(Flusher& self, HostId home);
+    struct Hearing;
+    static Task<> hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> hearing);
     void answer_ask(const protocol::Message& ask);
     Task<> store_flush(VolumeId volume, uint64_t ticket);
 

@@ -149,6 +149,20 @@ setup() { cluster_recall; }
     on a delete together
 }
 
+@test "a host that hangs keeps no other from opening volumes, nor from stopping" {
+    on a create small 1MiB --shared
+    kill -STOP "$(pid_of b)"
+    nbd_python a small "h.pread(512, 0)"
+    # What it is home of, or owns, is waited for; that this host stops all the same is the point.
+    local pid
+    pid=$(pid_of c)
+    kill -TERM "$pid"
+    within 20 gone "$pid"
+    kill -CONT "$(pid_of b)"
+    host_start c
+    within 20 connected c
+}
+
 @test "while the registrar is away changes are refused with its name, and volumes in use go on" {
     on b create going 1MiB --shared
     # A range whose home is alive: volume ids are spread, one of three lies on b or c.
