@@ -142,10 +142,8 @@ Contents World::change(PageId page, DirtyMask dirty) {
     return contents;
 }
 
-namespace {
-
 // Pages with their bytes, as a client gives them to the store.
-struct Batch {
+struct World::Batch {
     explicit Batch(size_t count) : buffer(make_page_buffer(count)) {}
     void add(PageId page, const Contents& contents, Tenure tenure, DirtyMask dirty, size_t version) {
         std::byte* const bytes = buffer.get() + writes.size() * page_size;
@@ -158,7 +156,17 @@ struct Batch {
     std::vector<size_t> versions;
 };
 
-}  // namespace
+Task<> World::write_batch(Store& store, const Batch& batch) {
+    const Result<> written = co_await store.write(loop_, batch.writes);
+    ++counts_.changes;
+    if (!written && written.error().code == Errc::no_space) {
+        ++counts_.no_space;
+        co_return;
+    }
+    if (!written && !may_fail()) fail(fmt::format("write failed: {}", written.error().where));
+    for (size_t i = 0; written && i < batch.writes.size(); ++i)
+        model_.complete(batch.writes[i].page, batch.versions[i]);
+}
 
 Task<> World::write_some(Store& store, VolumeId volume) {
     const uint64_t count = random_.between(1, 6);
@@ -171,14 +179,7 @@ Task<> World::write_some(Store& store, VolumeId volume) {
         const Contents contents = change(page, dirty);
         batch.add(page, contents, tenure, dirty, model_.begin(page, contents, tenure));
     }
-    const Result<> written = co_await store.write(loop_, batch.writes);
-    ++counts_.changes;
-    if (!written && written.error().code == Errc::no_space) {
-        ++counts_.no_space;
-        co_return;
-    }
-    if (!written && !may_fail()) fail(fmt::format("write failed: {}", written.error().where));
-    for (size_t i = 0; written && i < count; ++i) model_.complete(batch.writes[i].page, batch.versions[i]);
+    co_await write_batch(store, batch);
 }
 
 Task<> World::write_run(Store& store, VolumeId volume) {
@@ -191,14 +192,7 @@ Task<> World::write_run(Store& store, VolumeId volume) {
         const Contents contents = change(page, all_sectors);
         batch.add(page, contents, tenure, all_sectors, model_.begin(page, contents, tenure));
     }
-    const Result<> written = co_await store.write(loop_, batch.writes);
-    ++counts_.changes;
-    if (!written && written.error().code == Errc::no_space) {
-        ++counts_.no_space;
-        co_return;
-    }
-    if (!written && !may_fail()) fail(fmt::format("write failed: {}", written.error().where));
-    for (size_t i = 0; written && i < count; ++i) model_.complete(batch.writes[i].page, batch.versions[i]);
+    co_await write_batch(store, batch);
 }
 
 Task<> World::write_group(Store& store, VolumeId volume) {

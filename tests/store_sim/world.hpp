@@ -46,6 +46,8 @@ class World {
     Task<> life(Store& store);
     Task<> client(Store& store, VolumeId volume, uint64_t steps);
     Task<> step(Store& store, VolumeId volume);
+    struct Batch;
+    Task<> write_batch(Store& store, const Batch& batch);
     Task<> write_some(Store& store, VolumeId volume);
     Task<> write_run(Store& store, VolumeId volume);
     Task<> write_group(Store& store, VolumeId volume);
