@@ -47,6 +47,7 @@ struct Attributes {
     uint32_t mode = 0600;  // permission bits
     uint32_t user = 0;
     uint32_t group = 0;
+    uint32_t fail_after_ms = 0;  // how long an access waits for a host that does not answer; 0: until it does
 };
 
 struct AttributeChange {
@@ -55,6 +56,7 @@ struct AttributeChange {
     std::optional<uint32_t> mode;
     std::optional<uint32_t> user;
     std::optional<uint32_t> group;
+    std::optional<uint32_t> fail_after_ms;
 };
 
 class Volume {
@@ -75,11 +77,19 @@ class Volume {
 
     // Errors of all: io, corrupt, unavailable, cancelled; of those that write also no_space.
     virtual Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) = 0;
+    // As read, but into this host's DRAM alone, for a try_pin that follows at once; under memory pressure a page may be
+    // gone again by then.
+    virtual Task<Result<>> fetch(uint64_t offset_bytes, uint64_t size_bytes) = 0;
     virtual Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) = 0;
     // Makes the range read as zeros; its whole slabs lose their space unless keep_space.
     virtual Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) = 0;
     // D1: when it returns, every write to this volume whose reply was sent before, on any host, is on stable storage.
     virtual Task<Result<>> flush() = 0;
+    // The same for these pages alone, and the volume's attributes if they are asked for: what FUA and O_SYNC wait for.
+    virtual Task<Result<>> flush_range(uint64_t offset_bytes, uint64_t size_bytes, bool attributes) {
+        static_cast<void>(offset_bytes), static_cast<void>(size_bytes), static_cast<void>(attributes);
+        return flush();
+    }
     // Brings the range into this host's DRAM as far as it fits; a hint that never fails for lack of room.
     virtual Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) = 0;
     // The runs of the range, in order, neighbours merged. A stored run may still read as zeros; a hole always does.

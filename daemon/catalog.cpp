@@ -1,5 +1,7 @@
 #include "daemon/catalog.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -31,7 +33,7 @@ Catalog::Catalog(Cache& cache, std::vector<Loop*> shards, std::vector<std::strin
     : cache_(cache),
       shards_(std::move(shards)),
       host_names_(std::move(host_names)),
-      records_(cache, catalog_volume),
+      records_(cache, catalog_volume, OnLoss::revert),  // nobody was told of a change that was not flushed
       table_(records_),
       registrar_(cache, table_) {}
 
@@ -56,6 +58,27 @@ Task<Result<std::string>> Catalog::on_call(HostId from, std::string request) {
     co_return co_await run_on(*shards_.front(), registrar_.change(from, std::move(request)));
 }
 
+Task<Result<std::optional<CatalogRecord>>> Catalog::look_up(std::string name) {
+    CO_TRY(std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
+    if (record) {
+        const std::lock_guard guard(names_mutex_);
+        names_[record->id] = record->name;
+    }
+    co_return record;
+}
+
+Task<Result<VolumeId>> Catalog::volumes_end() {
+    CO_TRY(const CatalogHeader header, co_await table_.header());
+    co_return header.next_id;
+}
+
+std::string Catalog::name_of(VolumeId id) const {
+    if (id == catalog_volume) return "the catalog";
+    const std::lock_guard guard(names_mutex_);
+    const auto found = names_.find(id);
+    return found != names_.end() ? found->second : fmt::format("#{}", id);
+}
+
 Task<Result<VolumeEntry>> Catalog::entry_of(CatalogRecord record) {
     CachedVolume volume(cache_, record.id);
     CO_TRY(const Attributes attributes, co_await volume.attributes());
@@ -72,6 +95,10 @@ Task<Result<std::vector<VolumeEntry>>> Catalog::list() {
     CO_TRY(std::vector<CatalogRecord> records, co_await table_.list());
     std::sort(records.begin(), records.end(),
               [](const CatalogRecord& a, const CatalogRecord& b) { return a.name < b.name; });
+    {
+        const std::lock_guard guard(names_mutex_);
+        for (const CatalogRecord& record : records) names_[record.id] = record.name;
+    }
     std::vector<VolumeEntry> entries;
     for (CatalogRecord& record : records) {
         CO_TRY(VolumeEntry entry, co_await entry_of(std::move(record)));
@@ -81,13 +108,13 @@ Task<Result<std::vector<VolumeEntry>>> Catalog::list() {
 }
 
 Task<Result<VolumeEntry>> Catalog::find(std::string name) {
-    CO_TRY(std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
+    CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
     if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
     co_return co_await entry_of(std::move(*record));
 }
 
 Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access) {
-    CO_TRY(std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
+    CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
     if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
     const bool holds = access == Access::write && !record->shared;
     if (holds) CO_TRY_VOID(co_await hold(*record));

@@ -35,6 +35,12 @@ class Catalog final : public Volumes {
     Task<Result<>> remove(std::string name) override;
     Task<Result<Space>> space() override;
 
+    // As it was last seen in the catalog; "#ID" for one that never was. Asks nobody, so that it never waits.
+    std::string name_of(VolumeId id) const;
+
+    // One above the greatest id that a volume has had.
+    Task<Result<VolumeId>> volumes_end();
+
     // A call of another host, if it is one for the catalog.
     Task<Result<std::string>> on_call(HostId from, std::string request);
     // Gives back what volumes left behind here that are not in the catalog any more: removed while we were away.
@@ -50,6 +56,7 @@ class Catalog final : public Volumes {
     };
 
     Task<Result<std::string>> ask_registrar(std::string request);
+    Task<Result<std::optional<CatalogRecord>>> look_up(std::string name);
     Task<Result<VolumeEntry>> entry_of(CatalogRecord record);
     Task<Result<>> hold(const CatalogRecord& record);
     void release_hold(VolumeId id);
@@ -63,6 +70,8 @@ class Catalog final : public Volumes {
     Registrar registrar_;
     std::mutex holds_mutex_;  // never held across a wait
     std::map<VolumeId, Hold> holds_;
+    mutable std::mutex names_mutex_;  // the same
+    std::map<VolumeId, std::string> names_;
 };
 
 }  // namespace tarn

@@ -21,7 +21,7 @@ struct StoredRecord {
     uint8_t shared = 0;
     uint8_t holder = 0;
     uint16_t name_size = 0;
-    uint32_t holder_incarnation = 0;
+    uint32_t holder_epoch = 0;
     std::array<char, 256> name{};
     std::array<std::byte, 240> reserved{};
 };
@@ -39,7 +39,7 @@ Result<CatalogRecord> decode(const StoredRecord& stored, uint32_t slot) {
                          .id = stored.id,
                          .shared = stored.shared != 0,
                          .holder = stored.holder,
-                         .holder_incarnation = stored.holder_incarnation,
+                         .holder_epoch = stored.holder_epoch,
                          .slot = slot};
     if (stored.name_size > volume_name_size_max || stored.id == 0 || stored.id > volume_id_max)
         return fail(Errc::corrupt, 0, "catalog.record");
@@ -115,9 +115,18 @@ Task<Result<>> CatalogTable::put(CatalogRecord record) {
                         .shared = record.shared,
                         .holder = record.holder,
                         .name_size = static_cast<uint16_t>(record.name.size()),
-                        .holder_incarnation = record.holder_incarnation};
+                        .holder_epoch = record.holder_epoch};
     std::memcpy(stored.name.data(), record.name.data(), record.name.size());
     co_return co_await write_bytes(offset_of(record.slot), std::as_bytes(std::span(&stored, 1)));
+}
+
+Task<Result<>> CatalogTable::commit(uint32_t slot, bool with_header) {
+    std::vector<uint64_t> pages = {offset_of(slot) / page_size};
+    if (with_header) pages.push_back(0);
+    CO_TRY_VOID(co_await volume_.flush_group(std::move(pages)));
+    // It is all in the store by now. But only a flush of the volume vouches for the session's writes: without it, what
+    // others lose later would count against these.
+    co_return co_await flush();
 }
 
 Task<Result<>> CatalogTable::clear(uint32_t slot) {

@@ -20,15 +20,13 @@
 
 namespace tarn {
 
-inline constexpr VolumeId catalog_volume = 0;
-
 struct CatalogRecord {
     std::string name;
     VolumeId id = 0;
     bool shared = false;
-    HostId holder = no_host;          // who holds writers of an exclusive volume
-    uint32_t holder_incarnation = 0;  // and when it was started: a hold ends with its process
-    uint32_t slot = 0;                // where the record lies
+    HostId holder = no_host;    // who holds writers of an exclusive volume
+    uint32_t holder_epoch = 0;  // and when it was started: a hold ends with its process
+    uint32_t slot = 0;          // where the record lies
 };
 
 struct CatalogHeader {
@@ -47,12 +45,14 @@ class CatalogTable {
     Task<Result<std::vector<CatalogRecord>>> list();
     Task<Result<std::optional<CatalogRecord>>> find(std::string name);
 
-    // For the registrar. Durable after flush().
+    // For the registrar. Durable after commit().
     Task<Result<>> put_header(CatalogHeader header);
     Task<Result<>> put(CatalogRecord record);
     Task<Result<>> clear(uint32_t slot);
     // The lowest slot without a record.
     Task<Result<uint32_t>> free_slot();
+    // This record, and the header if it was put, too: after a power cut both are there or none.
+    Task<Result<>> commit(uint32_t slot, bool with_header);
     Task<Result<>> flush() { return volume_.flush_up_to(page_size); }
 
   private:

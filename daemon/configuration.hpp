@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "coherence/protocol/action.hpp"
 #include "daemon/text.hpp"
 #include "tiers/nvme/superblock.hpp"
 #include "tiers/page.hpp"
@@ -22,6 +23,9 @@ inline constexpr const char* configuration_path_default = "/etc/tarn/tarn.toml";
 inline constexpr const char* control_path_default = "/run/tarn/control.sock";
 inline constexpr uint64_t memory_size_min = uint64_t{64} << 20;
 inline constexpr unsigned shards_max = 256;
+// No host keeps a page from another one for longer, whatever it is told (C3).
+inline constexpr unsigned preferred_writes_max = 2047;
+inline constexpr unsigned preferred_time_us_max = 100'000;
 
 struct Peer {
     std::string name;
@@ -33,6 +37,7 @@ struct Configuration {
     Uuid cluster{};                 // whose store it is
     std::string store;              // a file or a block device
     uint64_t memory_bytes = 0;      // of the frame pool
+    bool keep_memory = true;        // for the next process, should this one crash
     unsigned shards = 0;            // 0: one per CPU that we may run on
     std::optional<Address> listen;  // for the other hosts; default: this host's address among the peers
     std::vector<Peer> peers;        // in the order of their host ids; the first is the registrar
@@ -41,7 +46,10 @@ struct Configuration {
     std::string nbd_unix;  // empty: none
     std::optional<Address> nbd_tcp;
     log::Level log_level = log::Level::info;
-    bool volumes_shared = false;  // what tarn create makes without --shared or --exclusive
+    uint64_t scrub_every_s = 7 * 86400;              // 0: never
+    uint64_t scrub_rate_bytes = uint64_t{50} << 20;  // per second
+    protocol::LocalPreference local_preference;      // to hosts that wait for a page
+    bool volumes_shared = false;                     // what tarn create makes without --shared or --exclusive
 
     // The place of this host among the peers; 0 when it is alone.
     HostId host_id() const;

@@ -130,6 +130,14 @@ Result<Uuid> uuid_of(std::string_view text) {
     return fail(Errc::invalid, 0, "not a UUID");
 }
 
+Result<uint64_t> schedule_of(std::string_view text) {
+    if (text == "never") return uint64_t{0};
+    const Result<uint64_t> every = parse_duration(text);
+    if (!every || *every < 1000)
+        return fail(Errc::invalid, 0, "not a time of a second or more such as \"12h\" or \"7d\", nor \"never\"");
+    return *every / 1000;
+}
+
 Result<log::Level> level_of(std::string_view text) {
     if (const auto level = log::parse_level(text)) return *level;
     return fail(Errc::invalid, 0, "not error, warning, info or debug");
@@ -174,15 +182,22 @@ ConfigurationResult<Configuration> parse_configuration(std::string_view text, co
         {"cluster", parsed_into(configuration.cluster, uuid_of)},
         {"store", string_into(configuration.store)},
         {"memory", size_into(configuration.memory_bytes)},
+        {"keep_memory", bool_into(configuration.keep_memory)},
         {"shards", count_into(configuration.shards, 1, shards_max)},
         {"listen", parsed_into(configuration.listen, parse_address)},
         {"key_file", string_into(configuration.key_file)},
+        {"scrub_every", parsed_into(configuration.scrub_every_s, schedule_of)},
+        {"scrub_rate", size_into(configuration.scrub_rate_bytes)},
         {"control", string_into(configuration.control)},
         {"peer", peers_into(parser, configuration.peers)},
         {"nbd", table_into(parser, "nbd.",
                            {{"unix", string_into(configuration.nbd_unix)},
                             {"tcp", parsed_into(configuration.nbd_tcp, parse_address)}})},
         {"log", table_into(parser, "log.", {{"level", parsed_into(configuration.log_level, level_of)}})},
+        {"local_preference",
+         table_into(parser, "local_preference.",
+                    {{"writes", count_into(configuration.local_preference.writes, 0, preferred_writes_max)},
+                     {"time_us", count_into(configuration.local_preference.time_us, 1, preferred_time_us_max)}})},
         {"volumes", table_into(parser, "volumes.", {{"shared", bool_into(configuration.volumes_shared)}})},
     };
     // The one place where the library's exceptions may be thrown.

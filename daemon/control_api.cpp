@@ -14,6 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr uint64_t fail_after_ms_max = uint64_t{24} * 3600 * 1000;
+
 // Names come from elsewhere: what is not UTF-8 is replaced, never thrown about.
 std::string dump(const Json& json) {
     return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -142,7 +144,22 @@ Json json_of(const VolumeEntry& volume) {
             {"mode", volume.attributes.mode},
             {"user", volume.attributes.user},
             {"group", volume.attributes.group},
+            {"fail_after_ms", volume.attributes.fail_after_ms},
             {"modified_ns", volume.attributes.modified_ns}};
+}
+
+Json json_of(const VerifyStatus& status) {
+    Json bad_pages = Json::array();
+    for (const PageId page : status.bad_pages)
+        bad_pages.push_back({{"volume_id", page.volume()}, {"page", page.number()}});
+    return {{"volume_id", status.volume ? Json(*status.volume) : Json()},
+            {"running", status.running},
+            {"cancelled", status.cancelled},
+            {"pages_total", status.pages_total},
+            {"pages_checked", status.pages_checked},
+            {"bad_page_count", status.bad_page_count},
+            {"bad_pages", bad_pages},
+            {"passes", status.passes}};
 }
 
 Json json_of(const Space& space) {
@@ -156,7 +173,17 @@ Json json_of(const NodeStatus& status) {
                          {"address", peer.address},
                          {"self", peer.self},
                          {"registrar", peers.empty()},
-                         {"connected", peer.self || peer.connected}});
+                         {"connected", peer.self || peer.connected},
+                         {"forgotten", peer.forgotten}});
+    Json losses = Json::array();
+    for (const LossStatus& loss : status.losses)
+        losses.push_back({{"volume", loss.volume},
+                          {"host", loss.host},
+                          {"generation", loss.generation},
+                          {"pages", loss.page_count},
+                          {"first_page", loss.first_page},
+                          {"last_page", loss.last_page},
+                          {"at_ns", loss.at_ns}});
     return {{"version", version},
             {"host", status.host},
             {"cluster", status.cluster},
@@ -169,6 +196,8 @@ Json json_of(const NodeStatus& status) {
             {"store_stored_bytes", status.store_stored_bytes},
             {"store_bad_pages", status.store_bad_pages},
             {"store_failure", status.store_failure},
+            {"lost_pages", status.lost_pages},
+            {"losses", losses},
             {"fabric", status.fabric},
             // Peers are a static list: nobody takes over for a host that is gone.
             {"failover", false},
@@ -185,8 +214,13 @@ Task<HttpReply> ControlApi::handle(HttpRequest request) {
     const std::vector<std::string>& path = request.path;
     if (path.size() < 2 || path[0] != "v1") co_return no_such_thing();
     if (path[1] == "volumes") co_return co_await handle_volume(request);
+    if (path[1] == "hosts" && path.size() == 4 && path[3] == "forget") {
+        if (request.method != "POST") co_return wrong_method();
+        co_return co_await forget_host(path[2], request);
+    }
     if (path.size() != 2) co_return no_such_thing();
     if (path[1] == "mounts") co_return co_await handle_mounts(request);
+    if (path[1] == "verify") co_return co_await handle_verify(request);
     if (path[1] != "status" && path[1] != "exports") co_return no_such_thing();
     if (request.method != "GET") co_return wrong_method();
     if (path[1] == "status") co_return co_await status();
@@ -219,6 +253,30 @@ Task<HttpReply> ControlApi::handle_mounts(const HttpRequest& request) {
     co_return wrong_method();
 }
 
+// Without a volume: all that this host stores.
+Task<HttpReply> ControlApi::handle_verify(const HttpRequest& request) {
+    if (request.method == "POST") {
+        Body body(request.body);
+        const auto name = body.optional<std::string>("volume");
+        const auto rate_bytes = body.optional<uint64_t>("rate_bytes").value_or(0);
+        if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
+        std::optional<VolumeId> volume;
+        if (name) {
+            if (!valid_volume_name(*name)) co_return refuse_as(400, "invalid", "not a valid volume name");
+            const Result<VolumeEntry> entry = co_await volumes_.find(*name);
+            if (!entry) co_return refuse_with(entry.error());
+            volume = entry->id;
+        }
+        if (const Result<> started = control_.start_verify(volume, rate_bytes); !started)
+            co_return refuse_with(started.error());
+    } else if (request.method == "DELETE") {
+        control_.stop_verify();
+    } else if (request.method != "GET") {
+        co_return wrong_method();
+    }
+    co_return reply(json_of(control_.verify_status()), request.method == "POST" ? 202 : 200);
+}
+
 Task<HttpReply> ControlApi::status() {
     const Result<NodeStatus> status = co_await control_.status();
     if (!status) co_return refuse_with(status.error());
@@ -243,12 +301,15 @@ Task<HttpReply> ControlApi::create(const HttpRequest& request) {
     const auto size_bytes = body.required<uint64_t>("size_bytes");
     const bool shared = body.optional<bool>("shared").value_or(shared_by_default_);
     const auto mode = body.optional<uint64_t>("mode").value_or(0600);
+    const auto fail_after_ms = body.optional<uint64_t>("fail_after_ms").value_or(0);
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
     if (!valid_volume_name(name)) co_return refuse_as(400, "invalid", "not a valid volume name");
     if (size_bytes > volume_size_max) co_return refuse_as(400, "invalid", "a volume has at most 2 PiB");
     if (size_bytes == 0 && !shared) co_return refuse_as(400, "invalid", "size 0 is for shared volumes only");
     if (mode > 07777) co_return refuse_as(400, "invalid", "mode is more than permission bits");
+    if (fail_after_ms > fail_after_ms_max) co_return refuse_as(400, "invalid", "fail_after_ms is more than a day");
     Attributes attributes;
+    attributes.fail_after_ms = static_cast<uint32_t>(fail_after_ms);
     attributes.size_bytes = size_bytes;
     attributes.mode = static_cast<uint32_t>(mode);
     attributes.modified_ns = attributes.changed_ns = realtime_ns();
@@ -262,6 +323,11 @@ Task<HttpReply> ControlApi::show(std::string name) {
     if (!volume) co_return refuse_with(volume.error());
     Json json = json_of(*volume);
     json["uris"] = control_.export_uris(name);
+    // What this host cannot promise of any volume at present, and why.
+    const Result<NodeStatus> status = co_await control_.status();
+    json["degraded"] = status && !status->store_failure.empty()
+                           ? "the store of host " + status->host + " failed: " + status->store_failure
+                           : std::string();
     co_return reply(json);
 }
 
@@ -301,6 +367,17 @@ Task<HttpReply> ControlApi::flush(std::string name) {
     const Result<> flushed = co_await (*volume)->flush();
     if (!flushed) co_return refuse_with(flushed.error());
     co_return reply({{"name", name}});
+}
+
+Task<HttpReply> ControlApi::forget_host(std::string name, const HttpRequest& request) {
+    Body body(request.body);
+    const bool is_dead = body.required<bool>("it_is_dead");
+    if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
+    if (!is_dead)
+        co_return refuse_as(400, "invalid", "a host that may be alive must not be forgotten: it still serves reads");
+    const Result<Forgotten> forgotten = co_await control_.forget_host(name);
+    if (!forgotten) co_return refuse_with(forgotten.error());
+    co_return reply({{"name", name}, {"told", forgotten->told}, {"not_told", forgotten->not_told}});
 }
 
 Task<HttpReply> ControlApi::exports() {

@@ -1,9 +1,12 @@
 // ControlApi: what each request to the control socket does, and the JSON it answers with.
 //
 //   GET    /v1/status                               GET    /v1/mounts
-//   GET    /v1/volumes       POST {name, size_bytes, shared, mode}    POST   /v1/mounts  {path, read_only}
+//   GET    /v1/volumes       POST {name, size_bytes, shared, mode,    POST   /v1/mounts  {path, read_only}
+//                               fail_after_ms}
 //   GET    /v1/volumes/NAME  PATCH {size_bytes, shrink}  DELETE       DELETE /v1/mounts  {path, force}
 //   POST   /v1/volumes/NAME/flush                   GET    /v1/exports
+//   GET    /v1/verify        POST {volume, rate_bytes}   DELETE
+//   POST   /v1/hosts/NAME/forget  {it_is_dead}
 //
 // NAME is percent-encoded. An error is {"error": {"code", "message"}} with a fitting status; a body with an unknown,
 // missing or repeated key, or a value of the wrong type, is refused and changes nothing.
@@ -38,7 +41,9 @@ class ControlApi {
     Task<HttpReply> resize(std::string name, const HttpRequest& request);
     Task<HttpReply> remove(std::string name);
     Task<HttpReply> flush(std::string name);
+    Task<HttpReply> forget_host(std::string name, const HttpRequest& request);
     Task<HttpReply> exports();
+    Task<HttpReply> handle_verify(const HttpRequest& request);
     Task<HttpReply> mounts();
     Task<HttpReply> mount(const HttpRequest& request);
     Task<HttpReply> unmount(const HttpRequest& request);

@@ -7,8 +7,10 @@
 #include "daemon/memory_budget.hpp"
 #include "daemon/notify.hpp"
 #include "daemon/text.hpp"
+#include "daemon/unix_socket.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
+#include "utils/run_on.hpp"
 
 namespace tarn {
 
@@ -17,6 +19,13 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr auto shutdown_flush_max = 10s;
+constexpr std::chrono::seconds scrub_start_max = 1h;
+
+size_t count_dirty(const Arena& arena) {
+    size_t count = 0;
+    for (const Frame& frame : std::span(arena.frames(), arena.frame_count())) count += Cache::is_dirty(frame);
+    return count;
+}
 
 void explain(const char* what, const Error& error) {
     log::error("{}: {}", what, log::describe(error));
@@ -24,7 +33,11 @@ void explain(const char* what, const Error& error) {
 
 }  // namespace
 
-Node::Node(Configuration configuration) : configuration_(std::move(configuration)), started_ns_(monotonic_ns()) {}
+Node::Node(Configuration configuration, bool discard_memory)
+    : configuration_(std::move(configuration)),
+      discard_memory_(discard_memory),
+      keeper_(configuration_.control + ".keeper"),
+      started_ns_(monotonic_ns()) {}
 
 Node::~Node() = default;
 
@@ -59,8 +72,10 @@ int Node::run(Signals& signals) {
     nbd_.reset();
     catalog_.reset();
     farewell_.reset();
+    forgetting_.reset();
     fabric_.reset();
     cache_.reset();
+    scrubber_.reset();
     store_.reset();
     return started                                                                          ? 0
            : started.error().code == Errc::corrupt || started.error().code == Errc::refused ? 3
@@ -92,18 +107,39 @@ Task<Result<>> Node::start() {
     CacheConfiguration cache{.self = configuration_.host_id(),
                              .hosts = {},
                              .frame_count = frame_count_for(configuration_.memory_bytes, shards_.size(), books),
-                             .shards = shards_};
+                             .shards = shards_,
+                             .preference = configuration_.local_preference};
     std::vector<std::string> names;
     for (size_t i = 0; i < std::max<size_t>(1, configuration_.peers.size()); ++i) {
         cache.hosts.push_back(static_cast<HostId>(i));
         names.push_back(configuration_.peers.empty() ? configuration_.host : configuration_.peers[i].name);
     }
-    Result<std::unique_ptr<Cache>> made = Cache::create(cache, *store_);
+    std::unique_ptr<Arena> left_behind = memory_left_behind();
+    const bool adopts = left_behind != nullptr;
+    if (adopts && left_behind->frame_count() != cache.frame_count)
+        log::info(
+            "memory: the frames of the process before are used as they are; memory = {} counts from the next "
+            "start after a clean stop on",
+            format_size(configuration_.memory_bytes));
+    const uint64_t began_ns = monotonic_ns();
+    Result<std::unique_ptr<Cache>> made = Cache::create(cache, *store_, std::move(left_behind));
     if (!made) {
         explain("memory", made.error());
         co_return fail(made.error());
     }
     cache_ = std::move(*made);
+    if (adopts)
+        log::warning(
+            "memory: adopted {} pages of a process that ended without stopping, {} of them not durable yet, in "
+            "{} ms; nothing that it had taken is lost",
+            cache_->adopted_page_count(), cache_->dirty_frame_count(), (monotonic_ns() - began_ns) / 1'000'000);
+    if (configuration_.keep_memory) {
+        const Result<> kept = keeper_.keep(cache_->pool().arena().fd());
+        memory_is_kept_ = kept.has_value();
+        if (!kept)
+            log::warning("memory: nobody keeps it should this process crash ({}); what is not flushed is lost then",
+                         log::describe(kept.error()));
+    }
     co_await register_arena();
     catalog_ = std::make_unique<Catalog>(*cache_, shards_, std::move(names));
     cache_->set_call_handler(
@@ -111,9 +147,13 @@ Task<Result<>> Node::start() {
             return static_cast<Node*>(context)->on_call(from, std::move(request));
         },
         this);
+    scrubber_ = std::make_unique<Scrubber>(*store_, loop);
+    cache_->set_volumes_end([](void* context) { return static_cast<Node*>(context)->catalog_->volumes_end(); }, this);
     CO_TRY_VOID(start_fabric());
     CO_TRY_VOID(start_front_ends());
+    scrub_schedule_ = std::make_unique<Timer>(loop);
     loop.spawn(drop_orphans());
+    if (configuration_.scrub_every_s != 0) loop.spawn(scrub_on_schedule());
     if (configuration_.peers.size() > 1)
         log::info("static cluster of {} hosts: no failover; what a host that is away is home of waits for it",
                   configuration_.peers.size());
@@ -123,12 +163,37 @@ Task<Result<>> Node::start() {
     co_return Result<>{};
 }
 
+// Of a process that crashed: not before the store is ours, since until then its I/O may still arrive there.
+std::unique_ptr<Arena> Node::memory_left_behind() {
+    if (is_listened_to(configuration_.control)) {
+        // We shall fail for it; its keeper is not ours to touch.
+        configuration_.keep_memory = false;
+        return nullptr;
+    }
+    Result<std::optional<UniqueFd>> taken = keeper_.take();
+    if (!taken) {
+        explain("memory of the process before", taken.error());
+        return nullptr;
+    }
+    if (!*taken) return nullptr;
+    Result<std::unique_ptr<Arena>> arena = Arena::adopt(std::move(**taken));
+    const Result<> claimed = arena ? Cache::claim_arena(**arena, *store_) : Result<>(fail(arena.error()));
+    if (claimed && configuration_.keep_memory && !discard_memory_) return std::move(*arena);
+    if (!claimed)
+        log::warning("memory of a process before is not used: {}", log::describe(claimed.error()));
+    else
+        log::warning("memory of the process before is discarded, and with it what {} pages had that was not durable",
+                     count_dirty(**arena));
+    keeper_.drop();
+    return nullptr;
+}
+
 // With every shard's ring. A gain, not a need.
 Task<> Node::register_arena() {
     const FramePool& pool = cache_->pool();
     for (Loop* const shard : shards_) {
         const Result<> registered =
-            co_await CallOn(*shards_.front(), *shard, [&] { return shard->register_memory(pool.arena()); });
+            co_await CallOn(*shards_.front(), *shard, [&] { return shard->register_memory(pool.bytes()); });
         if (registered) continue;
         log::info("the kernel did not register the frames for I/O ({}); a larger limit on locked memory lets it",
                   log::describe(registered.error()));
@@ -138,13 +203,15 @@ Task<> Node::register_arena() {
 
 Task<Result<std::string>> Node::on_call(HostId from, std::string request) {
     if (Farewell::is_call(request)) co_return farewell_->on_call(from, request);
+    if (Forgetting::is_call(request))
+        co_return co_await run_on(*shards_.front(), forgetting_->on_call(from, std::move(request)));
     co_return co_await catalog_->on_call(from, std::move(request));
 }
 
 Result<> Node::start_fabric() {
     if (configuration_.peers.size() < 2) return {};
     TcpFabricConfiguration fabric{.self = configuration_.host_id(),
-                                  .incarnation = static_cast<uint32_t>(store_->home_epoch()),
+                                  .process = cache_->process_of(configuration_.host_id()),
                                   .cluster = configuration_.cluster,
                                   .shards = shards_};
     const Result<std::vector<std::byte>> key = load_key(configuration_.key_file);
@@ -170,8 +237,10 @@ Result<> Node::start_fabric() {
     cache_->set_fabric(*fabric_);
     std::vector<HostId> others;
     for (const TcpFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
+    forgetting_ = std::make_unique<Forgetting>(*cache_, others);
     farewell_ = std::make_unique<Farewell>(*cache_, std::move(others));
     fabric_->start();
+    telling_.spawn(forgetting_->keep_told());
     return {};
 }
 
@@ -218,6 +287,32 @@ Task<> Node::drop_orphans() {
         log::warning("catalog: orphans were not dropped: {}", log::describe(dropped.error()));
 }
 
+// The first pass soon after the start: who restarts often would never come to one.
+Task<> Node::scrub_on_schedule() {
+    auto wait = std::min(std::chrono::seconds(configuration_.scrub_every_s), scrub_start_max);
+    while (co_await scrub_schedule_->sleep(wait)) {
+        // One that an administrator started is as good.
+        static_cast<void>(scrubber_->start(std::nullopt, configuration_.scrub_rate_bytes));
+        wait = std::chrono::seconds(configuration_.scrub_every_s);
+    }
+}
+
+VerifyStatus Node::verify_status() {
+    const Scrubber::Progress& progress = scrubber_->progress();
+    return {.volume = progress.volume,
+            .running = progress.running,
+            .cancelled = progress.cancelled,
+            .pages_total = progress.pages_total,
+            .pages_checked = progress.pages_checked,
+            .bad_page_count = progress.bad_page_count,
+            .bad_pages = progress.bad_pages,
+            .passes = progress.passes};
+}
+
+Result<> Node::start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) {
+    return scrubber_->start(volume, rate_bytes ? rate_bytes : configuration_.scrub_rate_bytes);
+}
+
 Task<> Node::serve(Signals& signals) {
     for (;;) {
         const Result<int> signal = co_await signals.next(*shards_.front());
@@ -242,25 +337,35 @@ Task<> Node::stop() {
         }
     };
     watching.spawn(Watch::give_up(patience, cache_.get()));
+    if (scrub_schedule_) scrub_schedule_->cancel();
+    if (scrubber_) co_await scrubber_->close();
     if (control_) control_->stop();
     if (nbd_) co_await nbd_->stop();
     for (const auto& mount : mounts_) co_await mount->stop();
     while (!mounts_.empty()) co_await mount_ended_.wait();
     if (farewell_) farewell_->say_stopping();
+    bool all_is_durable = catalog_ != nullptr;
     if (catalog_) {
-        if (const Result<> flushed = co_await catalog_->flush_all(); !flushed)
-            log::error("not everything is durable: {}", log::describe(flushed.error()));
+        if (const Result<> flushed = co_await catalog_->flush_all(); !flushed) {
+            log::error("not everything is durable{}: {}", memory_is_kept_ ? ", and is kept in memory" : "",
+                       log::describe(flushed.error()));
+            all_is_durable = false;
+        }
     }
     if (farewell_) co_await farewell_->say_flushed_and_wait();
     patience.cancel();
     co_await watching.close();
     if (fabric_) fabric_->stop();
     if (cache_) cache_->abandon();
+    co_await telling_.close();
     // The next start finds an empty journal. What is durable stays so if this fails.
     if (store_) {
-        if (const Result<> closed = co_await store_->close(loop); !closed)
+        if (const Result<> closed = co_await store_->close(loop); !closed) {
             log::warning("store {}: not closed: {}", configuration_.store, log::describe(closed.error()));
+            all_is_durable = false;
+        }
     }
+    if (memory_is_kept_ && all_is_durable) keeper_.drop();
 }
 
 Task<Result<NodeStatus>> Node::status() {
@@ -277,15 +382,26 @@ Task<Result<NodeStatus>> Node::status() {
                       .store_stored_bytes = space.stored_bytes,
                       .store_bad_pages = store_->bad_page_count(),
                       .store_failure = store_->failure() ? log::describe(*store_->failure()) : "",
+                      .lost_pages = cache_->losses().page_count(),
+                      .losses = {},
                       .fabric = fabric_ ? "tcp" : "none",
                       .peers = {}};
+    for (const LossRecord& loss : cache_->losses().records())
+        status.losses.push_back({.volume = catalog_->name_of(loss.volume),
+                                 .host = configuration_.peers[loss.host].name,
+                                 .generation = loss.generation,
+                                 .page_count = loss.page_count,
+                                 .first_page = loss.first_page,
+                                 .last_page = loss.last_page,
+                                 .at_ns = loss.at_ns});
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];
         const bool self = i == configuration_.host_id();
         status.peers.push_back({.name = peer.name,
                                 .address = format_address(peer.address),
                                 .self = self,
-                                .connected = self || (fabric_ && fabric_->linked(static_cast<HostId>(i)))});
+                                .connected = self || (fabric_ && fabric_->linked(static_cast<HostId>(i))),
+                                .forgotten = cache_->is_forgotten(static_cast<HostId>(i))});
     }
     co_return status;
 }
@@ -297,6 +413,18 @@ std::vector<std::string> Node::export_uris(const std::string& volume) {
         uris.push_back("nbd+unix:///" + name + "?socket=" + percent_encode(configuration_.nbd_unix));
     if (configuration_.nbd_tcp) uris.push_back("nbd://" + format_address(*configuration_.nbd_tcp) + "/" + name);
     return uris;
+}
+
+Task<Result<Forgotten>> Node::forget_host(std::string name) {
+    const auto named = std::ranges::find(configuration_.peers, name, &Peer::name);
+    if (named == configuration_.peers.end()) co_return fail(Errc::not_found, 0, "no host of this cluster");
+    if (name == configuration_.host) co_return fail(Errc::invalid, 0, "that is this host, and it is alive");
+    const auto host = static_cast<HostId>(named - configuration_.peers.begin());
+    CO_TRY(const Forgetting::Outcome outcome, co_await forgetting_->forget(host));
+    Forgotten forgotten;
+    for (const HostId told : outcome.told) forgotten.told.push_back(configuration_.peers[told].name);
+    for (const HostId other : outcome.not_told) forgotten.not_told.push_back(configuration_.peers[other].name);
+    co_return forgotten;
 }
 
 Task<Result<std::vector<Mount>>> Node::mounts() {

@@ -16,9 +16,12 @@
 #include "daemon/control.hpp"
 #include "daemon/control_server.hpp"
 #include "daemon/farewell.hpp"
+#include "daemon/forgetting.hpp"
+#include "daemon/memory_keeper.hpp"
 #include "daemon/signals.hpp"
 #include "frontends/fuse/mount.hpp"
 #include "frontends/nbd/server.hpp"
+#include "tiers/nvme/scrubber.hpp"
 #include "tiers/nvme/store.hpp"
 #include "utils/loop.hpp"
 
@@ -26,7 +29,8 @@ namespace tarn {
 
 class Node final : public Control {
   public:
-    explicit Node(Configuration configuration);
+    // discard_memory: of a process that crashed before; else it is adopted.
+    Node(Configuration configuration, bool discard_memory);
     ~Node() override;
 
     // Runs until SIGTERM or SIGINT, and then flushes. Returns the process's exit code.
@@ -35,6 +39,10 @@ class Node final : public Control {
     // Control
     Task<Result<NodeStatus>> status() override;
     std::vector<std::string> export_uris(const std::string& volume) override;
+    VerifyStatus verify_status() override;
+    Result<> start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) override;
+    void stop_verify() override { scrubber_->cancel(); }
+    Task<Result<Forgotten>> forget_host(std::string name) override;
     Task<Result<std::vector<Mount>>> mounts() override;
     Task<Result<>> mount(Mount mount) override;
     Task<Result<>> unmount(std::string path, bool force) override;
@@ -42,9 +50,11 @@ class Node final : public Control {
   private:
     Result<> make_shards();
     Task<Result<>> start();
+    std::unique_ptr<Arena> memory_left_behind();
     Task<> stop();
     Task<> serve(Signals& signals);
     Task<> drop_orphans();
+    Task<> scrub_on_schedule();
     Task<> register_arena();
     Result<> start_fabric();
     // Of another host, on whichever shard its link lives.
@@ -53,14 +63,21 @@ class Node final : public Control {
     Task<> serve_mount(fuse::Mount& mount);
 
     Configuration configuration_;
+    bool discard_memory_;
+    MemoryKeeper keeper_;
+    bool memory_is_kept_ = false;
     uint64_t started_ns_;
     std::vector<std::unique_ptr<Loop>> loops_;
     std::vector<Loop*> shards_;
     std::vector<std::thread> threads_;  // of every shard but the first, which is the main thread's
     std::unique_ptr<Store> store_;
+    std::unique_ptr<Scrubber> scrubber_;
+    std::unique_ptr<Timer> scrub_schedule_;
     std::unique_ptr<Cache> cache_;
     std::unique_ptr<TcpFabric> fabric_;
     std::unique_ptr<Farewell> farewell_;
+    std::unique_ptr<Forgetting> forgetting_;
+    Gate telling_;
     std::unique_ptr<Catalog> catalog_;
     std::unique_ptr<nbd::Server> nbd_;
     std::vector<std::unique_ptr<fuse::Mount>> mounts_;

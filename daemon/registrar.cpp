@@ -11,10 +11,10 @@ namespace tarn {
 using nlohmann::json;
 
 std::string create_request(const std::string& name, bool shared, const Attributes& attributes) {
-    return json{{"change", "create"},       {"name", name},
-                {"shared", shared},         {"size", attributes.size_bytes},
-                {"mode", attributes.mode},  {"user", attributes.user},
-                {"group", attributes.group}}
+    return json{{"change", "create"},        {"name", name},
+                {"shared", shared},          {"size", attributes.size_bytes},
+                {"mode", attributes.mode},   {"user", attributes.user},
+                {"group", attributes.group}, {"fail_after_ms", attributes.fail_after_ms}}
         .dump();
 }
 std::string remove_request(const std::string& name) {
@@ -81,7 +81,8 @@ Task<Result<CatalogRecord>> Registrar::dispatch(HostId from, const std::string& 
         const Attributes attributes{.size_bytes = *size,
                                     .mode = get<uint32_t>(object, "mode").value_or(0600) & 07777,
                                     .user = get<uint32_t>(object, "user").value_or(0),
-                                    .group = get<uint32_t>(object, "group").value_or(0)};
+                                    .group = get<uint32_t>(object, "group").value_or(0),
+                                    .fail_after_ms = get<uint32_t>(object, "fail_after_ms").value_or(0)};
         co_return co_await create(*name, get<bool>(object, "shared").value_or(false), attributes);
     }
     if (change == "remove" && name) co_return co_await remove(*name);
@@ -110,14 +111,15 @@ Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Att
         CO_TRY_VOID(co_await volume.change_attributes({.size_bytes = attributes.size_bytes,
                                                        .mode = attributes.mode,
                                                        .user = attributes.user,
-                                                       .group = attributes.group}));
+                                                       .group = attributes.group,
+                                                       .fail_after_ms = attributes.fail_after_ms}));
         CO_TRY_VOID(co_await volume.flush_attributes());
     }
     header.next_id++;
     header.slot_count = std::max(header.slot_count, slot + 1);
     CO_TRY_VOID(co_await table_.put_header(header));
     CO_TRY_VOID(co_await table_.put(record));
-    CO_TRY_VOID(co_await table_.flush());
+    CO_TRY_VOID(co_await table_.commit(slot, true));
     co_return record;
 }
 
@@ -126,7 +128,7 @@ Task<Result<CatalogRecord>> Registrar::remove(std::string name) {
     if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
     if (!record->shared && holds_still(*record)) co_return fail(Errc::busy, EBUSY, "volume is open");
     CO_TRY_VOID(co_await table_.clear(record->slot));
-    CO_TRY_VOID(co_await table_.flush());
+    CO_TRY_VOID(co_await table_.commit(record->slot, false));
     Loop::current()->spawn(erase_bytes(record->id));
     co_return *record;
 }
@@ -143,7 +145,8 @@ Task<> Registrar::erase_bytes(VolumeId id) {
 }
 
 bool Registrar::holds_still(const CatalogRecord& record) const {
-    return record.holder != no_host && record.holder_incarnation == cache_.incarnation_of(record.holder);
+    return record.holder != no_host && record.holder_epoch == cache_.process_of(record.holder).epoch &&
+           !cache_.is_forgotten(record.holder);
 }
 
 Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host) {
@@ -152,9 +155,9 @@ Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host) {
     if (record->shared) co_return *record;
     if (record->holder != host && holds_still(*record)) co_return fail(Errc::busy, EBUSY, "volume is held");
     record->holder = host;
-    record->holder_incarnation = cache_.incarnation_of(host);
+    record->holder_epoch = cache_.process_of(host).epoch;
     CO_TRY_VOID(co_await table_.put(*record));
-    CO_TRY_VOID(co_await table_.flush());
+    CO_TRY_VOID(co_await table_.commit(record->slot, false));
     co_return *record;
 }
 

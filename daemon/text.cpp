@@ -55,6 +55,19 @@ Result<uint64_t> parse_size(std::string_view text) {
     return count * unit->size_bytes;
 }
 
+Result<uint64_t> parse_duration(std::string_view text) {
+    constexpr std::array<std::pair<std::string_view, uint64_t>, 6> time_units{
+        {{"ms", 1}, {"s", 1000}, {"m", 60'000}, {"min", 60'000}, {"h", 3'600'000}, {"d", 86'400'000}}};
+    constexpr uint64_t duration_max_ms = uint64_t{36500} * 86'400'000;
+    uint64_t count = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+    const std::string_view name = text.substr(static_cast<size_t>(end - text.data()));
+    const auto* const unit = std::ranges::find(time_units, name, &std::pair<std::string_view, uint64_t>::first);
+    if (error != std::errc{} || unit == time_units.end() || count == 0 || count > duration_max_ms / unit->second)
+        return fail(Errc::invalid, 0, "not a time such as \"500ms\", \"30s\", \"2min\", \"12h\" or \"7d\"");
+    return count * unit->second;
+}
+
 std::string format_size(uint64_t size_bytes) {
     for (const Unit& unit : units)
         if (size_bytes >= unit.size_bytes && size_bytes % unit.size_bytes == 0)

@@ -19,6 +19,9 @@ std::string format_size(uint64_t size_bytes);
 // For a table: at most three digits, "1.5 GiB".
 std::string format_size_roughly(uint64_t size_bytes);
 
+// "500ms", "90s", "2min", "12h" or "7d", in milliseconds. Errors: invalid.
+Result<uint64_t> parse_duration(std::string_view text);
+
 struct Address {
     std::string host;  // a name or a number; IPv6 without its brackets
     uint16_t port = 0;

@@ -15,27 +15,44 @@ namespace {
 
 constexpr int backlog = 64;
 
+Result<sockaddr_un> address_of(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.empty() || path.size() >= sizeof address.sun_path) return fail(Errc::invalid, 0, "listen: path too long");
+    std::memcpy(address.sun_path, path.data(), path.size());
+    return address;
+}
+
+// Errors: io, also when nothing is there.
+Result<bool> answers(const sockaddr_un& address) {
+    const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!probe) return fail(Errc::io, errno, "listen: socket");
+    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN)
+        return true;
+    if (errno != ECONNREFUSED) return fail(Errc::io, errno, "listen: connect");
+    return false;
+}
+
 // Removes the socket of a daemon that is gone.
 Result<> remove_stale(const std::string& path, const sockaddr_un& address) {
     struct stat status{};
     if (::lstat(path.c_str(), &status) != 0) return {};
     if (!S_ISSOCK(status.st_mode)) return fail(Errc::exists, 0, "listen: something else than a socket is there");
-    const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!probe) return fail(Errc::io, errno, "listen: socket");
-    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN)
-        return fail(Errc::busy, 0, "listen: another daemon listens there");
-    if (errno != ECONNREFUSED) return fail(Errc::io, errno, "listen: connect");
+    TRY(const bool alive, answers(address));
+    if (alive) return fail(Errc::busy, 0, "listen: another daemon listens there");
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) return fail(Errc::refused, errno, "listen: unlink");
     return {};
 }
 
 }  // namespace
 
+bool is_listened_to(const std::string& path) {
+    const Result<sockaddr_un> address = address_of(path);
+    return address && answers(*address).value_or(false);
+}
+
 Result<UniqueFd> listen_unix(const std::string& path, mode_t mode) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.empty() || path.size() >= sizeof address.sun_path) return fail(Errc::invalid, 0, "listen: path too long");
-    std::memcpy(address.sun_path, path.data(), path.size());
+    TRY(const sockaddr_un address, address_of(path));
     const std::string directory = std::filesystem::path(path).parent_path().string();
     if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
         return fail(errno == EACCES ? Errc::refused : Errc::io, errno, "listen: mkdir");

@@ -14,4 +14,7 @@ namespace tarn {
 // socket is there), invalid (the path is too long), refused, io.
 Result<UniqueFd> listen_unix(const std::string& path, mode_t mode);
 
+// Whether somebody listens there just now.
+bool is_listened_to(const std::string& path);
+
 }  // namespace tarn

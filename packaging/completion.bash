@@ -14,7 +14,7 @@ _tarn_reply() {
 
 _tarn() {
     local -r current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-    local -r verbs=$'init\ncreate\nlist\nshow\nresize\ndelete\nexport\nmount\numount\nflush\nstatus\nstore'
+    local -r verbs=$'init\ncreate\nlist\nshow\nresize\ndelete\nexport\nmount\numount\nflush\nstatus\nverify\nhost\nstore'
     local verb="" word
     COMPREPLY=()
     case $previous in
@@ -22,7 +22,7 @@ _tarn() {
             compopt -o default
             return
             ;;
-        --memory | --size | --timeout | --host | --peer | --cluster | --nbd-tcp | --mode) return ;;
+        --memory | --size | --rate | --timeout | --host | --peer | --cluster | --nbd-tcp | --mode | --fail-after) return ;;
     esac
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         if [[ $'\n'$verbs$'\n' == *$'\n'$word$'\n'* ]]; then
@@ -40,16 +40,19 @@ _tarn() {
             options+=$'\n--store\n--device\n--size\n--memory\n--config\n--host\n--peer\n--cluster\n--key-file'
             options+=$'\n--nbd-unix\n--nbd-tcp\n--force'
             ;;
-        create) options+=$'\n--shared\n--exclusive\n--mode' ;;
+        create) options+=$'\n--shared\n--exclusive\n--mode\n--fail-after' ;;
         resize) options+=$'\n--force' ;;
         mount) options+=$'\n--read-only' ;;
         umount) options+=$'\n--force' ;;
+        verify) options+=$'\n--host\n--rate\n--stop' ;;
+        host) options+=$'\n--it-is-dead' ;;
     esac
     if [[ $current == -* ]]; then
         _tarn_reply "$options" "$current"
     else
         case $verb in
-            show | resize | delete | export | flush) _tarn_reply "$(_tarn_volumes)" "$current" ;;
+            show | resize | delete | export | flush | verify) _tarn_reply "$(_tarn_volumes)" "$current" ;;
+            host) _tarn_reply $'forget' "$current" ;;
             mount | umount) compopt -o dirnames ;;
             store)
                 _tarn_reply $'inspect\ncheck' "$current"
@@ -67,7 +70,7 @@ _tarnd() {
         --log-level) _tarn_reply $'error\nwarning\ninfo\ndebug' "$current" ;;
         --host | --memory | --shards | --listen | --nbd-tcp) ;;
         *)
-            local options=$'--config\n--check-config\n--host\n--store\n--memory\n--shards\n--listen\n--control'
+            local options=$'--config\n--check-config\n--discard-memory\n--host\n--store\n--memory\n--shards\n--listen\n--control'
             options+=$'\n--nbd-unix\n--nbd-tcp\n--log-level\n--help\n--version'
             _tarn_reply "$options" "$current"
             ;;

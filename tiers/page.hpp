@@ -16,11 +16,12 @@ using DirtyMask = uint8_t;  // one bit per sector, bit 0 first
 inline constexpr DirtyMask all_sectors = 0xff;
 static_assert(sectors_per_page == 8, "DirtyMask has one bit per sector");
 
-using VolumeId = uint32_t;  // 24 bits; 0 is the catalog
+using VolumeId = uint32_t;  // 24 bits
 using Tenure = uint64_t;    // home epoch (24 bits) · counter (40 bits)
 using HostId = uint8_t;     // 0..62
 using FrameId = uint32_t;   // index of a frame in its host's arena
 
+inline constexpr VolumeId catalog_volume = 0;
 inline constexpr HostId no_host = 0xff;
 inline constexpr unsigned hosts_max = 63;
 inline constexpr FrameId no_frame = 0xffffffff;

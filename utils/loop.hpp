@@ -1,7 +1,7 @@
 // Loop: one thread's event loop on its own io_uring. A shard is one Loop on one thread.
 //
 // Coroutines await operations; an operation lives in the awaiting frame, and its address is the user_data of its
-// submission. Submissions are gathered and handed to the kernel when the loop next waits: one system call a turn.
+// submission. Submissions are gathered and handed to the kernel a few at a time, the last when the loop next waits.
 // A frame is never destroyed with an operation in flight: cancel it, await its completion, then leave.
 //
 // Everything but post() and stop() belongs to the loop's own thread. Used by every tier and front end.
@@ -70,6 +70,8 @@ class Loop {
 
     // Starts a task that the loop owns; run() does not return before it is done.
     void spawn(Task<> task) { gate_.spawn(std::move(task)); }
+    // After stop(): what is under way still ends, and nothing more may be spawned.
+    bool ending() const { return gate_.closed(); }
     // Calls hook at the end of every turn, before the loop waits; true asks for another turn without waiting.
     void set_idle_hook(bool (*hook)(void*), void* argument) {
         idle_hook_ = hook;
@@ -84,6 +86,8 @@ class Loop {
     auto write(int fd, std::span<const std::byte> from, uint64_t offset_bytes);
     auto readv(int fd, std::span<const iovec> into, uint64_t offset_bytes);
     auto writev(int fd, std::span<const iovec> from, uint64_t offset_bytes);
+    // flags: of pwritev2.
+    auto writev(int fd, std::span<const iovec> from, uint64_t offset_bytes, int flags);
     auto fdatasync(int fd);
     auto fallocate(int fd, int mode, uint64_t offset_bytes, uint64_t size_bytes);
     auto receive(int fd, std::span<std::byte> into, int flags = 0);
@@ -190,6 +194,11 @@ inline auto Loop::readv(int fd, std::span<const iovec> into, uint64_t offset_byt
 inline auto Loop::writev(int fd, std::span<const iovec> from, uint64_t offset_bytes) {
     return Operation(*this, [=](io_uring_sqe& sqe) {
         io_uring_prep_writev(&sqe, fd, from.data(), static_cast<unsigned>(from.size()), offset_bytes);
+    });
+}
+inline auto Loop::writev(int fd, std::span<const iovec> from, uint64_t offset_bytes, int flags) {
+    return Operation(*this, [=](io_uring_sqe& sqe) {
+        io_uring_prep_writev2(&sqe, fd, from.data(), static_cast<unsigned>(from.size()), offset_bytes, flags);
     });
 }
 inline auto Loop::fdatasync(int fd) {

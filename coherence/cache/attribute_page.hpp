@@ -25,6 +25,8 @@ struct AttributePage {
     uint64_t size_bytes = 0;
     int64_t modified_ns = 0;
     int64_t changed_ns = 0;
+    uint32_t fail_after_ms = 0;
+    uint32_t reserved = 0;
 
     static Attributes decode(const std::byte* bytes) {
         AttributePage page;
@@ -35,7 +37,8 @@ struct AttributePage {
                 .changed_ns = page.changed_ns,
                 .mode = page.mode & 07777,
                 .user = page.user,
-                .group = page.group};
+                .group = page.group,
+                .fail_after_ms = page.fail_after_ms};
     }
     static void encode(const Attributes& attributes, std::byte* bytes) {
         const AttributePage page{.version = layout_version,
@@ -44,11 +47,12 @@ struct AttributePage {
                                  .group = attributes.group,
                                  .size_bytes = attributes.size_bytes,
                                  .modified_ns = attributes.modified_ns,
-                                 .changed_ns = attributes.changed_ns};
+                                 .changed_ns = attributes.changed_ns,
+                                 .fail_after_ms = attributes.fail_after_ms};
         std::memcpy(bytes, &page, sizeof page);
     }
 };
-static_assert(sizeof(AttributePage) == 40);
+static_assert(sizeof(AttributePage) == 48);
 
 // An update of the attributes in place. change(Attributes&) -> bool: whether it changed any.
 template <class Change>

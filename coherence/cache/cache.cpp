@@ -35,40 +35,59 @@ DirtyMask sectors_of(size_t offset, size_t size) {
 
 }  // namespace
 
-Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configuration, Store& store) {
-    TRY(std::unique_ptr<FramePool> pool, FramePool::create(configuration.frame_count));
-    return std::unique_ptr<Cache>(new Cache(configuration, store, std::move(pool)));
+Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configuration, Store& store,
+                                             std::unique_ptr<Arena> arena) {
+    if (!arena) {
+        TRY(arena, Arena::create(configuration.frame_count));
+        ArenaHeader& header = arena->header();
+        header.store = store.uuid();
+        header.incarnation = static_cast<uint32_t>(store.home_epoch());
+        header.epoch = static_cast<uint32_t>(store.home_epoch());
+    }
+    return std::unique_ptr<Cache>(new Cache(configuration, store, std::move(arena)));
 }
 
-Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<FramePool> pool)
+Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<Arena> arena)
     : self_(configuration.self),
-      incarnation_(store.home_epoch()),
+      process_{.incarnation = arena->header().incarnation, .epoch = static_cast<uint32_t>(store.home_epoch())},
       hosts_(configuration.hosts),
       shards_(configuration.shards),
       store_(store),
       ranges_(1, configuration.hosts),
-      pool_(std::move(pool)),
+      pool_(std::make_unique<FramePool>(std::move(arena))),
       cached_(*pool_, stripe_bits, &Frame::next),
       homes_(*pool_, stripe_bits, &Frame::home_next),
       dirty_frames_(pool_->frame_count()),
       home_dirty_frames_(pool_->frame_count()),
       replacement_(*pool_),
+      preference_(configuration.preference),
       flusher_(std::make_unique<Flusher>(*this)),
       provider_(std::make_unique<PageProvider>(*this)) {
     for (size_t i = 0; i < stripe_count; ++i)
-        stripes_.push_back(std::make_unique<StripeSlot>(self_, incarnation_, ranges_));
-    for (const HostId host : hosts_) host_set_ |= protocol::set_of(host);
-    if (hosts_.size() == 1) on_greeted(self_);
+        stripes_.push_back(
+            std::make_unique<StripeSlot>(self_, process_.epoch, ranges_, pool_->arena().header().request_ids[i]));
+    for (const HostId host : hosts_) {
+        host_set_ |= protocol::set_of(host);
+        if (store_.forgotten(host) != 0) forgotten_ |= protocol::set_of(host);
+    }
+    if (pool_->arena().adopted()) adopt();
+    recover_if_all_are_accounted_for();
 }
 
 Cache::~Cache() = default;
 
-bool Cache::try_read(PageId page, size_t offset, std::span<std::byte> into) {
+// What the store could not read is nobody's, and what was lost not everybody's.
+bool Cache::may_use(const Frame& frame, PageId page, const LossView& view) const {
+    if (frame.broken.load(std::memory_order_relaxed)) return false;
+    const uint32_t lost = frame.lost.load(std::memory_order_relaxed);
+    return lost == 0 || view.may_read(page, home_of(page), lost);
+}
+
+bool Cache::try_read(PageId page, size_t offset, std::span<std::byte> into, const LossView& view) {
     Frame* const frame = cached_.find(page);
     if (!frame) return false;
     const FrameWord::Value seen = frame->word.load();
-    if (!FrameWord::readable(seen) || frame->page_id() != page || frame->broken.load(std::memory_order_relaxed))
-        return false;
+    if (!FrameWord::readable(seen) || frame->page_id() != page || !may_use(*frame, page, view)) return false;
     const std::byte* const bytes = pool_->bytes(pool_->id_of(*frame)) + offset;
     if constexpr (may_read_optimistically) {
         copy_optimistically(into.data(), bytes, into.size());
@@ -87,12 +106,11 @@ bool Cache::holds(PageId page) {
     return frame && frame->page_id() == page && FrameWord::readable(frame->word.load());
 }
 
-FrameId Cache::try_pin(PageId page) {
+FrameId Cache::try_pin(PageId page, const LossView& view) {
     Frame* const frame = cached_.find(page);
     if (!frame) return no_frame;
     const FrameWord::Value seen = frame->word.load();
-    if (frame->page_id() != page || frame->broken.load(std::memory_order_relaxed) || !frame->word.try_pin(seen))
-        return no_frame;
+    if (frame->page_id() != page || !may_use(*frame, page, view) || !frame->word.try_pin(seen)) return no_frame;
     replacement_.touch(*frame);
     return pool_->id_of(*frame);
 }
@@ -103,34 +121,29 @@ void Cache::unpin(FrameId id) {
     if (frame.word.unpin()) report_quiet(frame, page);
 }
 
-bool Cache::try_write(PageId page, size_t offset, std::span<const std::byte> from) {
-    struct Copy final : PageUpdate {
-        std::span<const std::byte> from;
-        bool apply(std::byte* bytes) override {
-            std::memcpy(bytes + offset, from.data(), size);
-            return true;
-        }
-    } copy;
-    copy.offset = offset;
-    copy.size = from.size();
-    copy.from = from;
-    return try_update(page, copy);
+bool Cache::try_write(PageId page, size_t offset, std::span<const std::byte> from, const LossView& view) {
+    return try_change(page, view, [&](Frame& frame) { write_frame(frame, offset, from); });
 }
 
-bool Cache::try_update(PageId page, PageUpdate& update) {
+bool Cache::try_update(PageId page, PageUpdate& update, const LossView& view) {
+    return try_change(page, view, [&](Frame& frame) { update_frame(frame, update); });
+}
+
+template <class Function>
+bool Cache::try_change(PageId page, const LossView& view, Function&& change) {
     Frame* const frame = cached_.find(page);
     if (!frame) return false;
     const FrameWord::Value seen = frame->word.load();
-    if (frame->page_id() != page || frame->broken.load(std::memory_order_relaxed) ||
-        !frame->word.try_latch_exclusive(seen))
+    if (frame->page_id() != page || !may_use(*frame, page, view) || !frame->word.try_latch_exclusive(seen))
         return false;
-    if (update.apply(pool_->bytes(pool_->id_of(*frame)))) mark_written(*frame, update.offset, update.size);
+    change(*frame);
     if (frame->word.unlatch_exclusive()) report_quiet(*frame, page);
     replacement_.touch(*frame);
     return true;
 }
 
-bool Cache::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from) {
+bool Cache::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from,
+                          const LossView& view) {
     constexpr size_t pages_max = 257;  // 1 MiB at any offset
     const uint64_t first = offset_bytes / page_size;
     const size_t count = (offset_bytes + from.size() + page_size - 1) / page_size - first;
@@ -142,9 +155,7 @@ bool Cache::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<cons
         Frame* const frame = cached_.find(page);
         if (!frame) break;
         const FrameWord::Value seen = frame->word.load();
-        if (frame->page_id() != page || frame->broken.load(std::memory_order_relaxed) ||
-            !frame->word.try_latch_exclusive(seen))
-            break;
+        if (frame->page_id() != page || !may_use(*frame, page, view) || !frame->word.try_latch_exclusive(seen)) break;
         frames[latched] = frame;
     }
     const bool all = latched == count;
@@ -153,8 +164,7 @@ bool Cache::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<cons
         if (all) {
             const size_t offset = i == 0 ? offset_bytes % page_size : 0;
             const size_t size = std::min(page_size - offset, from.size() - done);
-            std::memcpy(pool_->bytes(pool_->id_of(frame)) + offset, from.data() + done, size);
-            mark_written(frame, offset, size);
+            write_frame(frame, offset, from.subspan(done, size));
             replacement_.touch(frame);
             done += size;
         }
@@ -167,6 +177,7 @@ bool Cache::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<cons
 void Cache::mark_written(Frame& frame, size_t offset, size_t size) {
     frame.zeroed.store(false, std::memory_order_relaxed);
     mark_dirty(frame, sectors_of(offset, size));
+    last_writes_.note(pool_->id_of(frame));
 }
 
 // The last latch of a busy frame is gone. Nobody but the stripe can touch the frame until it has heard so.
@@ -177,6 +188,29 @@ void Cache::report_quiet(Frame& frame, PageId page) {
 protocol::Event Cache::quiesced(Frame& frame, PageId page) {
     return protocol::Event::quiesced_of(
         page, frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed));
+}
+
+void Cache::prefetch(std::span<const PageId> pages) {
+    // Neighbours share a stripe: one turn of its latch for all of them, or none if somebody else has it.
+    const auto for_each_stripe = [&](auto&& visit) {
+        for (size_t first = 0; first < pages.size();) {
+            StripeSlot& slot = slot_of(pages[first]);
+            const bool latched = slot.latch.try_lock();
+            for (; first < pages.size() && &slot_of(pages[first]) == &slot; ++first)
+                if (latched) visit(slot.stripe, pages[first]);
+            if (latched) slot.latch.unlock();
+        }
+    };
+    for_each_stripe([&](const protocol::Stripe& stripe, PageId page) {
+        stripe.prefetch(page);
+        cached_.prefetch(page);
+        homes_.prefetch(page);
+    });
+    for_each_stripe([&](const protocol::Stripe& stripe, PageId page) {
+        stripe.prefetch_records(page);
+        cached_.prefetch_frame(page);
+        homes_.prefetch_frame(page);
+    });
 }
 
 void Cache::acquire(PageId page, Want want, PageAccess& access, FrameId spare) {
@@ -202,6 +236,23 @@ void Cache::acquire(PageId page, Want want, PageAccess& access, FrameId spare) {
     finish(deferred);
 }
 
+Cache::Cancelled Cache::cancel(PageAccess& access) {
+    Deferred deferred;
+    {
+        StripeSlot& slot = slot_of(access.page());
+        const std::lock_guard guard(slot.latch);
+        if (access.link == nullptr) return Cancelled::too_late;
+        if (access.want() == Want::exclusive_no_read) return Cancelled::never;
+        leave_waiting(access);
+        step_latched(slot,
+                     protocol::Event::about(protocol::Event::Kind::cancel, access.page(),
+                                            reinterpret_cast<protocol::WaiterToken>(&access)),
+                     deferred);
+    }
+    finish(deferred);
+    return Cancelled::yes;
+}
+
 void Cache::leave_waiting(PageAccess& access) {
     *access.link = access.next;
     if (access.next) access.next->link = access.link;
@@ -210,6 +261,10 @@ void Cache::leave_waiting(PageAccess& access) {
 
 void Cache::served(PageId page) {
     step(protocol::Event::about(protocol::Event::Kind::served, page));
+}
+
+void Cache::loss_recorded(PageId page, uint32_t generation) {
+    step(protocol::Event::loss_recorded_of(page, generation));
 }
 
 void Cache::write_back(PageId page, protocol::WaiterToken waiter) {
@@ -236,9 +291,11 @@ void Cache::step_latched(StripeSlot& slot, const protocol::Event& event, Deferre
         slot.stripe.reserve();
         slot.actions.clear();
         slot.stripe.on(now, slot.actions);
+        record(slot, now);
         for (const protocol::Action& action : slot.actions) perform(slot, action, deferred);
     }
     events.clear();
+    send_held_grant(slot);
 }
 
 void Cache::finish(Deferred& deferred) {
@@ -250,8 +307,10 @@ void Cache::finish(Deferred& deferred) {
         }
     }
     if (!deferred.flush_actions.empty()) flusher_->run(std::move(deferred.flush_actions));
-    for (const PageId page : deferred.losses) Loop::current()->spawn(record_loss(page));
+    if (!deferred.losses.empty()) losses_.add(std::move(deferred.losses), deferred.lost_host);
     if (deferred.frames_freed) frames_freed();
+    for (const Urged& urged : deferred.urged) Loop::current()->spawn(give_way(urged));
+    for (PageAccess* const access : deferred.woken) access->run();
 }
 
 size_t Cache::reserve_count() const {
@@ -286,6 +345,18 @@ void Cache::wait_for_frame(FrameWaiter& waiter) {
     }
     frames_freed();  // one may have come free before we were in the queue
     provider_->kick();
+}
+
+bool Cache::cancel_frame(FrameWaiter& waiter) {
+    const std::lock_guard guard(waiters_lock_);
+    FrameWaiter* previous = nullptr;
+    FrameWaiter* each = first_waiter_;
+    while (each && each != &waiter) previous = std::exchange(each, each->next_waiter);
+    if (!each) return false;
+    (previous ? previous->next_waiter : first_waiter_) = waiter.next_waiter;
+    if (last_waiter_ == &waiter) last_waiter_ = previous;
+    waiter_count_.fetch_sub(1, std::memory_order_seq_cst);
+    return true;
 }
 
 void Cache::frames_freed() {

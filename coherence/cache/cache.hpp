@@ -8,6 +8,7 @@
 //   cache_actions.cpp  what each action of the protocol means here
 //   home_bytes.cpp     home's bytes: from the frames, from the store, into the store
 //   cache_links.cpp    links to other hosts, and what comes over them
+//   cache_adoption.cpp what the next process needs to know, and what this one takes from the one before
 //
 // Latches are taken in this order: stripe, flush books, frame pool. None is held across a wait.
 #pragma once
@@ -18,6 +19,9 @@
 #include <span>
 #include <vector>
 
+#include "coherence/cache/last_writes.hpp"
+#include "coherence/cache/loss_recorder.hpp"
+#include "coherence/cache/loss_view.hpp"
 #include "coherence/fabric/fabric.hpp"
 #include "coherence/partition/range_map.hpp"
 #include "coherence/protocol/flush.hpp"
@@ -44,51 +48,69 @@ struct CacheConfiguration {
     std::vector<HostId> hosts;  // all of the cluster, in the order of the configuration
     size_t frame_count = 0;
     std::vector<Loop*> shards;
+    protocol::LocalPreference preference;
 };
 
 class Cache final : public Fabric::Receiver {
   public:
-    // The store must outlive the cache. fabric: nullptr for a host alone.
-    static Result<std::unique_ptr<Cache>> create(const CacheConfiguration& configuration, Store& store);
+    // The store must outlive the cache. arena: what the process before left, if claim_arena() says that it is good.
+    static Result<std::unique_ptr<Cache>> create(const CacheConfiguration& configuration, Store& store,
+                                                 std::unique_ptr<Arena> arena = nullptr);
+    // Right after the store was opened: whether the arena is of the very process that had this store before. If so, it
+    // is this process's from now on. Errors: refused.
+    static Result<> claim_arena(Arena& arena, const Store& store);
     ~Cache() override;
     // Before any link can come up.
     void set_fabric(Fabric& fabric) { fabric_ = &fabric; }
 
-    // Hot path. `offset` and the span lie within one page. False: nothing was done, take the cold path.
-    bool try_read(PageId page, size_t offset, std::span<std::byte> into);
-    bool try_write(PageId page, size_t offset, std::span<const std::byte> from);
-    bool try_update(PageId page, PageUpdate& update);
+    // Hot path. `offset` and the span lie within one page; view: of the session that asks. False: nothing was done,
+    // take the cold path.
+    bool try_read(PageId page, size_t offset, std::span<std::byte> into, const LossView& view);
+    bool try_write(PageId page, size_t offset, std::span<const std::byte> from, const LossView& view);
+    bool try_update(PageId page, PageUpdate& update, const LossView& view);
     // Over several pages: all of them are latched before the first byte changes.
-    bool try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from);
+    bool try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, const LossView& view);
+    // These are about to be asked for, or heard of: brings what the tables know of them into the CPU's caches.
+    void prefetch(std::span<const PageId> pages);
     // Whether a read would find the page just now.
     bool holds(PageId page);
     // The frame's bytes stay as they are until unpin().
-    FrameId try_pin(PageId page);
+    FrameId try_pin(PageId page, const LossView& view);
     void unpin(FrameId id);
     const std::byte* bytes(FrameId id) { return pool_->bytes(id); }
 
-    // Cold path, for PageAccess: asks for the page; woken by PageAccess::post_woken or post_failed.
+    // Cold path, for PageAccess: asks for the page; woken by PageAccess::run.
     void acquire(PageId page, protocol::Want want, PageAccess& access, FrameId spare);
-    void cancel(PageId page, PageAccess& access);
+    // The access waits no more. Too late: it was woken, or failed. Never: it writes a whole page; such a write, once
+    // asked for, is done when it can be.
+    enum class Cancelled : uint8_t { yes, too_late, never };
+    Cancelled cancel(PageAccess& access);
     // The woken access has the frame to itself (writing) or with readers, for as long as fn runs.
     template <class Function>
     void with_frame(FrameId id, bool writing, Function&& fn);
     void served(PageId page);
-    // Under the exclusive latch: these bytes changed.
-    void mark_written(Frame& frame, size_t offset, size_t size);
+    // Under the exclusive latch. Finished by the next process, should this one be killed half-way.
+    void write_frame(Frame& frame, size_t offset, std::span<const std::byte> from);
+    void zero_frame(Frame& frame, size_t offset, size_t size);
+    void update_frame(Frame& frame, PageUpdate& update);
 
     // Frames. take_frame: no_frame when only the reserve for bytes of others is left.
     FrameId take_frame();
     void give_frame(FrameId id);
     // waiter is posted with a frame once there is one, in the order of the calls.
     void wait_for_frame(FrameWaiter& waiter);
+    // False: it has got one, or will not get any, and was posted.
+    bool cancel_frame(FrameWaiter& waiter);
 
     // Replacement found this frame cold. True: it is on its way out (or out).
     bool try_evict(FrameId id, std::vector<FrameId>& to_store);
-    // Writes home's bytes in these frames into the store, and the frames that are nothing else become free.
-    Task<Result<>> store_home_bytes(std::vector<FrameId> ids, bool free_after);
-    // All of a volume that the store lacks.
+    // Makes home's bytes in these frames durable, and the frames that are nothing else become free.
+    Task<Result<>> evict_home_bytes(std::vector<FrameId> ids);
+    // Makes durable what the store lacks of these pages, homed here; of all of a volume.
+    Task<Result<>> store_pages(std::vector<PageId> pages);
     Task<Result<>> store_volume(VolumeId volume);
+    // The same, and after a power cut all of it is there or none; no more pages than the store takes at once.
+    Task<Result<>> store_group(std::vector<PageId> pages);
 
     // Numbers of the pages in [first, end) homed here whose newest bytes are not in the store, in any order.
     std::vector<uint64_t> pages_in_memory(VolumeId volume, uint64_t first, uint64_t end);
@@ -97,9 +119,24 @@ class Cache final : public Fabric::Receiver {
     void abandon();
     bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 
+    // An operator vouches that this host, up to this incarnation, is dead: what only it had is lost, it is waited for
+    // no more, and it is welcome again only as another process. Remembered durably. On a shard. Errors: busy (it is
+    // linked), io.
+    Task<Result<>> forget_host(HostId host, protocol::Incarnation incarnation);
+    bool is_forgotten(HostId host) const {
+        return protocol::contains(forgotten_.load(std::memory_order_seq_cst), host);
+    }
+    // The last process of a forgotten host that is taken for dead.
+    protocol::Incarnation forgotten_incarnation(HostId host) const {
+        const uint32_t remembered = store_.forgotten(host);
+        return remembered == 0 ? 0 : remembered - 1;
+    }
+
     // Fabric::Receiver
-    void on_link_up(HostId host, protocol::Incarnation incarnation) override;
+    Welcome welcomes(HostId host, protocol::Incarnation incarnation) override;
+    void on_link_up(HostId host, protocol::Process process) override;
     void on_link_down(HostId host) override;
+    void on_batch(std::span<const PageId> pages, Batch& batch) override;
     Result<> on_message(const protocol::Message& message, std::byte* page) override;
     std::byte* lend_page(HostId from) override;
     void return_page(std::byte* page) override;
@@ -122,15 +159,36 @@ class Cache final : public Fabric::Receiver {
     FrameSet& dirty_frames() { return dirty_frames_; }
     // Frames whose bytes are not in the store, or not at home.
     size_t dirty_frame_count();
+    static bool is_dirty(const Frame& frame);
     Fabric* fabric() { return fabric_; }
-    // Of the process that this host last met there; its own for itself; 0: never met.
-    protocol::Incarnation incarnation_of(HostId host);
+    // The process that this host last met there; its own for itself.
+    protocol::Process process_of(HostId host);
+    protocol::Incarnation incarnation_of(HostId host) { return process_of(host).incarnation; }
+    // What was taken over from the process before.
+    size_t adopted_page_count() const { return adopted_page_count_; }
     bool recovering() const { return recovering_.load(std::memory_order_relaxed); }
+    // Until this home knows who holds what. Errors: unavailable (it stops).
+    Task<Result<>> recovered();
     // Announced when a link comes up or breaks, when this host has recovered, and at abandon().
     Broadcast& hosts_changed() { return hosts_changed_; }
 
+    // What tells the end of the volumes that exist, however late this host hears of new ones: a peer that names another
+    // is no correct host. Before any link can come up.
+    using VolumesEnd = Task<Result<VolumeId>> (*)(void* context);
+    void set_volumes_end(VolumesEnd ask, void* context) {
+        ask_volumes_end_ = ask;
+        volumes_end_context_ = context;
+    }
+
     // Fills in what every message of this host says.
     void stamp(protocol::Message& message) const;
+
+    LossRecorder& losses() { return losses_; }
+    // The loss of this page is on record: it may be served again.
+    void loss_recorded(PageId page, uint32_t generation);
+    // While losses are not on record yet, the next process must assume the worst.
+    void begin_doubt();
+    void end_doubt();
 
     // Asks the page's stripe to write the page's dirty bytes home; answered by Flusher::on_written.
     void write_back(PageId page, protocol::WaiterToken waiter);
@@ -148,6 +206,8 @@ class Cache final : public Fabric::Receiver {
         std::atomic<uint64_t> misses{0};
         std::atomic<uint64_t> store_reads{0};
         std::atomic<uint64_t> store_writes{0};
+        std::atomic<uint64_t> last_copies_kept{0};
+        std::atomic<uint64_t> turns_preferred{0};  // of a loop, that local writes went on for while another host waited
         std::atomic<uint64_t> messages_sent{0};
         std::atomic<uint64_t> messages_received{0};
     };
@@ -156,63 +216,115 @@ class Cache final : public Fabric::Receiver {
   private:
     static constexpr unsigned stripe_bits = 7;
     static constexpr size_t stripe_count = size_t{1} << stripe_bits;
+    static_assert(stripe_count <= ArenaHeader::stripes_max);
     static constexpr uint32_t view_epoch = 1;  // static peers: the view never changes
 
     struct alignas(64) StripeSlot {
-        StripeSlot(HostId self, protocol::Incarnation incarnation, const RangeMap& ranges)
-            : stripe(self, incarnation, ranges) {}
+        StripeSlot(HostId self, uint32_t epoch, const RangeMap& ranges, std::atomic<uint32_t>& last_request)
+            : stripe(self, epoch, ranges), last_request_id(last_request) {}
         SpinLock latch;
         protocol::HostSet linked = 0;                   // hosts whose peer_up this stripe has had on the present link
         std::array<uint32_t, hosts_max> link_counts{};  // of each host's links so far
         protocol::Stripe stripe;
+        std::atomic<uint32_t>& last_request_id;  // in the arena
         protocol::Actions actions;
         std::vector<protocol::Event> events;  // of the step under way
-        PageAccess* waiting = nullptr;        // list of the accesses that wait here
+        protocol::Message held_grant;         // of the step under way, see Cache::send
+        HostId held_for = no_host;
+        PageAccess* waiting = nullptr;  // list of the accesses that wait here
+    };
+    // A page that another host waits for, and that this one may go on writing for a while.
+    struct Urged {
+        PageId page;
+        FrameId frame = no_frame;
+        uint32_t version = 0;  // of the frame's word, as it was last seen
     };
     // What a step leaves to do after the latch is released.
     struct Deferred {
         std::vector<HomeRead> home_reads;
         protocol::FlushActions flush_actions;
         std::vector<PageId> losses;
+        HostId lost_host = no_host;      // whose memory they were lost with
+        std::vector<PageAccess*> woken;  // to go on at once
+        std::vector<Urged> urged;
+        bool of_message = false;  // nothing else is under way on this thread
         bool frames_freed = false;
         const char* refused = nullptr;  // why the link that brought the message ends
     };
 
-    Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<FramePool> pool);
+    Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<Arena> arena);
 
     StripeSlot& slot_of(PageId page) { return *stripes_[cached_.stripe_of(page)]; }
+    bool may_use(const Frame& frame, PageId page, const LossView& view) const;
     void step(const protocol::Event& event);
     // Under the latch of slot: the event and all that follows from it here.
     void step_latched(StripeSlot& slot, const protocol::Event& event, Deferred& deferred);
     void finish(Deferred& deferred);
     void report_quiet(Frame& frame, PageId page);
     static protocol::Event quiesced(Frame& frame, PageId page);
+    template <class Function>
+    bool try_change(PageId page, const LossView& view, Function&& change);
     static void leave_waiting(PageAccess& access);
     size_t reserve_count() const;
+    void mark_written(Frame& frame, size_t offset, size_t size);
+
+    // cache_adoption.cpp
+    class Staged;
+    void record(StripeSlot& slot, const protocol::Event& event);
+    void record_holding(PageId page, const protocol::Holding& holding);
+    void record_frame(FrameId id, const FrameRecord::State& state);
+    void remember_met(HostId host, protocol::Process process);
+    void adopt();
+    void finish_staged_writes();
+    void adopt_home_bytes();
+    void adopt_holdings();
+    void adopt_holding(PageId page, std::span<const FrameId> frames);
+    void say_what_home_has(protocol::Event& event);
+    Task<> recover_in_doubt();
 
     // cache_actions.cpp
     void perform(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
     void send(StripeSlot& slot, HostId to, protocol::Message message, std::span<const std::byte> payload);
+    void send_held_grant(StripeSlot& slot);
     // The payload is the frame's bytes as they are now, or a flag when they are known to be zeros.
     void send_frame(StripeSlot& slot, HostId to, protocol::Message message, FrameId frame);
-    void set_access(PageId page, FrameId id, protocol::Ownership ownership);
+    void quiesce(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
+    bool is_being_written(FrameId frame) const;
+    Task<> give_way(Urged urged);
+    void set_access(const protocol::Action& action);
     void mark_dirty(Frame& frame, DirtyMask mask);
     void forget_dirty_if_clean(Frame& frame);
     void release(FrameId id, FrameUse use, Deferred& deferred);
 
     // home_bytes.cpp
     void apply_copy(const protocol::Action& action, Deferred& deferred);
+    void keep_copy(const protocol::Action& action, Deferred& deferred);
+    bool wants_copy(const protocol::Message& message);
     void send_home_bytes(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
-    void snapshot(Frame& frame, std::byte* into);
+    DirtyMask snapshot(Frame& frame, std::byte* into);
     void forget_home_bytes(Frame& frame, Deferred& deferred);
+    struct Stored {
+        FrameId frame;
+        uint32_t version;  // of its bytes, as they were written
+    };
+    Task<Result<>> write_home_bytes(std::vector<FrameId> ids, Atomicity atomicity, std::vector<Stored>& stored);
+    Task<Result<>> settle_stored(std::vector<Stored>& stored, Result<> result, bool free_after);
+    // cache_links.cpp
+    void recover_if_all_are_accounted_for();
+    void recover();
+    void check_volume(HostId peer, VolumeId volume);
+    Task<> verify_volume(HostId peer, VolumeId volume);
+    Task<> remember_again(HostId host);
+    void step_all(const protocol::Event& event, HostId lost_host);
+
     Task<> read_home_run(std::vector<HomeRead> reads);
+    Task<> read_home_page(HomeRead read);
     void deliver_home_bytes(const HomeRead& read, const std::byte* bytes, bool failed);
-    Task<> record_loss(PageId page);
 
     void frames_freed();
 
     HostId self_;
-    protocol::Incarnation incarnation_;
+    protocol::Process process_;
     std::vector<HostId> hosts_;
     protocol::HostSet host_set_ = 0;
     std::vector<Loop*> shards_;
@@ -225,13 +337,22 @@ class Cache final : public Fabric::Receiver {
     FrameSet dirty_frames_;
     FrameSet home_dirty_frames_;
     Replacement replacement_;
+    protocol::LocalPreference preference_;
+    LastWrites last_writes_;
     std::vector<std::unique_ptr<StripeSlot>> stripes_;
     std::unique_ptr<Flusher> flusher_;
     std::unique_ptr<PageProvider> provider_;
 
+    LossRecorder losses_{*this};
+
     SpinLock links_lock_;
-    std::array<protocol::Incarnation, hosts_max> met_{};  // the last incarnation of each host, 0: never met
+    std::array<protocol::Process, hosts_max> met_{};  // the last process of each host
+    unsigned doubts_ = 0;
+    bool doubts_are_recorded_ = false;
+    size_t adopted_page_count_ = 0;
     protocol::HostSet greeted_ = 0;
+    std::atomic<protocol::HostSet> forgotten_{0};
+    std::atomic<protocol::HostSet> returning_{0};  // forgotten, and back as another process: this is being remembered
     std::atomic<bool> recovering_{true};
     Broadcast hosts_changed_;
     Broadcast stored_;  // some frame stopped being `storing`
@@ -242,6 +363,10 @@ class Cache final : public Fabric::Receiver {
     std::atomic<size_t> waiter_count_{0};
     std::atomic<protocol::HostSet> starved_links_{0};  // their next message has a page, and no frame was free
 
+    VolumesEnd ask_volumes_end_ = nullptr;
+    void* volumes_end_context_ = nullptr;
+    std::atomic<VolumeId> volumes_end_{0};               // above every volume that is known to exist
+    std::atomic<protocol::HostSet> under_suspicion_{0};  // of naming a volume that does not
     CallHandler call_handler_ = nullptr;
     void* call_context_ = nullptr;
     std::atomic<bool> abandoned_{false};

@@ -1,9 +1,12 @@
 // What each action of the protocol means in this host. All of it under the latch of the page's stripe.
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/page_access.hpp"
+#include "utils/clock.hpp"
 
 namespace tarn {
 
@@ -14,13 +17,26 @@ using protocol::Ownership;
 void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) {
     switch (action.kind) {
         case Action::Kind::nothing: break;
-        case Action::Kind::send: send_frame(slot, action.to, action.message, action.frame); break;
+        case Action::Kind::send: {
+            Message message = action.message;
+            if (message.kind == protocol::MessageKind::evict)
+                if (const protocol::Holding* const holding = slot.stripe.holder().find(action.page);
+                    holding && holding->frame != no_frame)
+                    message.hosts = replacement_.age_of(pool_->frame(holding->frame));
+            send_frame(slot, action.to, message, action.frame);
+            break;
+        }
         case Action::Kind::send_home_bytes: send_home_bytes(slot, action, deferred); break;
 
         case Action::Kind::wake: {
             PageAccess& access = *reinterpret_cast<PageAccess*>(action.waiter);
             leave_waiting(access);
-            access.post_woken(action.frame);
+            access.wake(action.frame, action.lost);
+            // Without a detour over the queue of this shard; but not nested in another operation's step.
+            if (deferred.of_message && access.shard == Loop::current())
+                deferred.woken.push_back(&access);
+            else
+                access.shard->post(access);
             break;
         }
         case Action::Kind::fail: {
@@ -31,15 +47,13 @@ void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) 
         }
         case Action::Kind::written: flusher_->on_written(action.waiter, deferred.flush_actions); break;
 
-        case Action::Kind::quiesce: {
-            Frame& frame = pool_->frame(action.frame);
-            if (frame.word.make_busy()) slot.events.push_back(quiesced(frame, action.page));
-            break;
-        }
-        case Action::Kind::set_access: set_access(action.page, action.frame, action.ownership); break;
+        case Action::Kind::quiesce: quiesce(slot, action, deferred); break;
+        case Action::Kind::set_access: set_access(action); break;
         case Action::Kind::begin_writing: {
+            // In this order: a process may end between any two of these, and no sector may be in neither mask.
             Frame& frame = pool_->frame(action.frame);
-            frame.writing.fetch_or(frame.dirty.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
+            frame.writing.fetch_or(frame.dirty.load(std::memory_order_relaxed), std::memory_order_release);
+            frame.dirty.store(0, std::memory_order_release);
             break;
         }
         case Action::Kind::clear_writing: {
@@ -59,9 +73,7 @@ void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) 
         case Action::Kind::release_frame: release(action.frame, use_holder, deferred); break;
 
         case Action::Kind::apply_copy: apply_copy(action, deferred); break;
-        case Action::Kind::keep_copy:  // it may be dropped at any time: home asks for none yet
-            if (!action.borrowed) release(action.frame, use_holder, deferred);
-            break;
+        case Action::Kind::keep_copy: keep_copy(action, deferred); break;
 
         case Action::Kind::holder_added:
         case Action::Kind::holder_removed:
@@ -73,9 +85,53 @@ void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) 
     }
 }
 
-void Cache::set_access(PageId page, FrameId id, Ownership ownership) {
-    Frame& frame = pool_->frame(id);
-    if (ownership == Ownership::none) {
+void Cache::quiesce(StripeSlot& slot, const Action& action, Deferred& deferred) {
+    Frame& frame = pool_->frame(action.frame);
+    const Loop* const loop = Loop::current();
+    if (action.urged && preference_.writes != 0 && loop && !loop->ending() && is_being_written(action.frame)) {
+        frame.word.urge(std::min(preference_.writes, FrameWord::writes_left_max));
+        deferred.urged.push_back(
+            {.page = action.page, .frame = action.frame, .version = FrameWord::version(frame.word.load())});
+        return;
+    }
+    if (frame.word.make_busy()) slot.events.push_back(quiesced(frame, action.page));
+}
+
+// Only then is a turn of the loop, to see whether it goes on, worth the other host's wait.
+bool Cache::is_being_written(FrameId frame) const {
+    return (pool_->frame(frame).word.load() & FrameWord::exclusive) != 0 || last_writes_.has(frame);
+}
+
+// The page goes to the host that waits for it as soon as a turn of this loop passes without a local write to it, or
+// when the LocalPreference is used up.
+Task<> Cache::give_way(Urged urged) {
+    Frame& frame = pool_->frame(urged.frame);
+    const uint64_t end_ns = monotonic_ns() + uint64_t{preference_.time_us} * 1000;
+    co_await Yield(*Loop::current());  // a whole turn lies between one look and the next
+    for (bool goes_on = true; goes_on;) {
+        co_await Yield(*Loop::current());
+        Deferred deferred;
+        {
+            StripeSlot& slot = slot_of(urged.page);
+            const std::lock_guard guard(slot.latch);
+            if (abandoned()) co_return;
+            const FrameWord::Value word = frame.word.load();
+            const uint32_t version = FrameWord::version(word);
+            goes_on = std::exchange(urged.version, version) != version && FrameWord::writers_may_go_on(word) &&
+                      monotonic_ns() < end_ns;
+            if (goes_on)
+                counters_.turns_preferred.fetch_add(1, std::memory_order_relaxed);
+            else if (frame.word.make_busy())
+                step_latched(slot, quiesced(frame, urged.page), deferred);
+        }
+        finish(deferred);
+    }
+}
+
+void Cache::set_access(const Action& action) {
+    const PageId page = action.page;
+    Frame& frame = pool_->frame(action.frame);
+    if (action.ownership == Ownership::none) {
         if (frame.cached.load(std::memory_order_relaxed)) {
             cached_.erase(frame);
             frame.cached.store(false, std::memory_order_relaxed);
@@ -91,7 +147,8 @@ void Cache::set_access(PageId page, FrameId id, Ownership ownership) {
         replacement_.touch(frame);
     }
     TARN_ASSERT(frame.page_id() == page);
-    frame.word.open(ownership == Ownership::exclusive ? FrameWord::writable : FrameWord::shared);
+    frame.lost.store(action.lost, std::memory_order_relaxed);
+    frame.word.open(action.ownership == Ownership::exclusive ? FrameWord::writable : FrameWord::shared);
 }
 
 void Cache::mark_dirty(Frame& frame, DirtyMask mask) {
@@ -120,16 +177,34 @@ void Cache::release(FrameId id, FrameUse use, Deferred& deferred) {
 
 void Cache::send(StripeSlot& slot, HostId to, Message message, std::span<const std::byte> payload) {
     if (!protocol::contains(slot.linked, to) || !fabric_) return;  // nothing is kept for a broken link
+    // The bytes that go with this grant may come from this very step: then they travel together.
+    if (message.kind == protocol::MessageKind::grant && message.host == self_) {
+        send_held_grant(slot);
+        slot.held_grant = message;
+        slot.held_for = to;
+        return;
+    }
+    if (slot.held_for == to && protocol::join(slot.held_grant, message)) {
+        message = slot.held_grant;
+        slot.held_for = no_host;
+    }
     counters_.messages_sent.fetch_add(1, std::memory_order_relaxed);
     stamp(message);
     fabric_->send(to, message, payload);
+}
+
+void Cache::send_held_grant(StripeSlot& slot) {
+    if (slot.held_for == no_host) return;
+    counters_.messages_sent.fetch_add(1, std::memory_order_relaxed);
+    stamp(slot.held_grant);
+    fabric_->send(std::exchange(slot.held_for, no_host), slot.held_grant, {});
 }
 
 void Cache::stamp(Message& message) const {
     message.from = self_;
     message.view_epoch = view_epoch;
     message.map_epoch = ranges_.epoch();
-    message.incarnation = incarnation_;
+    message.incarnation = process_.incarnation;
     message.loss_generation = store_.loss_generation();
 }
 

@@ -1,42 +1,53 @@
 // Links to other hosts, and what comes over them.
+#include <bitset>
 #include <cstring>
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/extents.hpp"
 #include "coherence/cache/flusher.hpp"
+#include "coherence/cache/home_read_batch.hpp"
 #include "coherence/cache/page_provider.hpp"
 #include "coherence/protocol/admission.hpp"
+#include "coherence/volume.hpp"
+#include "utils/log.hpp"
 
 namespace tarn {
 
 using protocol::Incarnation;
 using protocol::Message;
 using protocol::MessageKind;
+using protocol::Process;
 
-void Cache::on_link_up(HostId host, Incarnation incarnation) {
-    Incarnation previous = 0;
+void Cache::on_link_up(HostId host, Process process) {
+    Process previous;
+    bool may_lose = false;
     {
         const std::lock_guard guard(links_lock_);
-        previous = std::exchange(met_[host], incarnation);
+        previous = std::exchange(met_[host], process);
+        may_lose = previous.incarnation != 0 && previous.incarnation != process.incarnation;
         // What it reported over an earlier link is forgotten.
         if (recovering()) greeted_ &= ~protocol::set_of(host);
     }
+    if (may_lose) begin_doubt();
     for (const auto& slot : stripes_) {
-        Deferred deferred;
+        Deferred deferred{.lost_host = host};
         {
             const std::lock_guard guard(slot->latch);
             slot->linked |= protocol::set_of(host);
             ++slot->link_counts[host];
-            step_latched(*slot, protocol::Event::peer_up_of(host, incarnation, previous), deferred);
+            step_latched(*slot, protocol::Event::peer_up_of(host, process, previous), deferred);
         }
         finish(deferred);
     }
-    flusher_->on_peer_up(host, previous != 0 && previous != incarnation);
+    // Not before every stripe has heard of it: until then the next process must hear of it, too.
+    remember_met(host, process);
+    if (may_lose && !recovering()) end_doubt();
+    flusher_->on_peer_up(host, process, previous);
     hosts_changed_.announce();
 }
 
-Incarnation Cache::incarnation_of(HostId host) {
-    if (host == self_) return incarnation_;
+Process Cache::process_of(HostId host) {
+    if (host == self_) return process_;
     const std::lock_guard guard(links_lock_);
     return met_[host];
 }
@@ -52,24 +63,109 @@ void Cache::on_link_down(HostId host) {
 void Cache::on_greeted(HostId host) {
     {
         const std::lock_guard guard(links_lock_);
-        greeted_ |= protocol::set_of(host) | protocol::set_of(self_);
+        greeted_ |= protocol::set_of(host);
+    }
+    recover_if_all_are_accounted_for();
+}
+
+// Every other host has told what it holds of the pages homed here, or was declared dead.
+void Cache::recover_if_all_are_accounted_for() {
+    {
+        const std::lock_guard guard(links_lock_);
+        const protocol::HostSet known = greeted_ | forgotten_ | protocol::set_of(self_);
         for (const HostId each : hosts_)
-            if (!protocol::contains(greeted_, each)) return;
+            if (!protocol::contains(known, each)) return;
         if (!recovering_.load(std::memory_order_relaxed)) return;
+        if (doubts_ > 0) {
+            if (!std::exchange(doubts_are_recorded_, true)) Loop::current()->spawn(recover_in_doubt());
+            return;
+        }
         recovering_.store(false, std::memory_order_relaxed);
     }
+    recover();
+}
+
+void Cache::recover() {
+    protocol::Event recovered;
+    recovered.kind = protocol::Event::Kind::recovered;
+    recovered.has_memory = process_.incarnation != process_.epoch && !doubts_are_recorded_;
+    step_all(recovered, no_host);
+    flusher_->on_recovered();
+    hosts_changed_.announce();
+}
+
+void Cache::step_all(const protocol::Event& event, HostId lost_host) {
     for (const auto& slot : stripes_) {
-        Deferred deferred;
+        Deferred deferred{.lost_host = lost_host};
         {
             const std::lock_guard guard(slot->latch);
-            protocol::Event recovered;
-            recovered.kind = protocol::Event::Kind::recovered;
-            step_latched(*slot, recovered, deferred);
+            step_latched(*slot, event, deferred);
         }
         finish(deferred);
     }
-    flusher_->on_recovered();
+}
+
+Fabric::Receiver::Welcome Cache::welcomes(HostId host, Incarnation incarnation) {
+    if (!is_forgotten(host)) return Welcome::now;
+    if (incarnation <= forgotten_incarnation(host)) return Welcome::never;
+    if (abandoned()) return Welcome::later;
+    // Another process. That it is back must be remembered first: after a restart of ours it is waited for again.
+    if (!protocol::contains(returning_.fetch_or(protocol::set_of(host)), host))
+        Loop::current()->spawn(remember_again(host));
+    return Welcome::later;
+}
+
+Task<> Cache::remember_again(HostId host) {
+    const Result<> remembered = co_await store_.set_forgotten(*Loop::current(), host, 0);
+    if (remembered)
+        forgotten_ &= ~protocol::set_of(host);
+    else
+        log::error("store: that host {} is back could not be recorded: {}", host, log::describe(remembered.error()));
+    returning_ &= ~protocol::set_of(host);
+}
+
+Task<Result<>> Cache::forget_host(HostId host, Incarnation incarnation) {
+    const bool is_news = !is_forgotten(host);
+    if (fabric_->linked(host)) co_return fail(Errc::busy, EBUSY, "host: it is connected");
+    CO_TRY_VOID(co_await store_.set_forgotten(*Loop::current(), host, incarnation + 1));
+    forgotten_ |= protocol::set_of(host);
+    if (fabric_->linked(host)) {  // it came back meanwhile
+        forgotten_ &= ~protocol::set_of(host);
+        CO_TRY_VOID(co_await store_.set_forgotten(*Loop::current(), host, 0));
+        co_return fail(Errc::busy, EBUSY, "host: it is connected");
+    }
+    if (!is_news) co_return Result<>{};
+    log::warning("host {} (incarnation {}) was declared dead: what only it had is lost", host, incarnation);
+    begin_doubt();
+    step_all(protocol::Event::host_forgotten_of(host), host);
+    remember_met(host, {});
+    if (!recovering()) end_doubt();
+    flusher_->on_host_forgotten(host);
+    recover_if_all_are_accounted_for();
     hosts_changed_.announce();
+    co_return Result<>{};
+}
+
+// What this host knows of volumes may be older than the message, so a name that is new is looked up in the catalog,
+// which is coherent. The next id may be in use before the catalog says so: a volume is whole before it has a name.
+void Cache::check_volume(HostId peer, VolumeId volume) {
+    if (volume < volumes_end_.load(std::memory_order_relaxed) || volume == 0 || !ask_volumes_end_) return;
+    if (abandoned()) return;  // the loop takes no new tasks any more
+    if (!protocol::contains(under_suspicion_.fetch_or(protocol::set_of(peer)), peer))
+        Loop::current()->spawn(verify_volume(peer, volume));
+}
+
+Task<> Cache::verify_volume(HostId peer, VolumeId volume) {
+    const Result<VolumeId> next = co_await ask_volumes_end_(volumes_end_context_);
+    under_suspicion_ &= ~protocol::set_of(peer);
+    if (!next || abandoned()) co_return;
+    volumes_end_.store(*next, std::memory_order_relaxed);
+    if (volume <= *next) co_return;
+    log::error("fabric: closed the link with host {}: message.page: no such volume ({})", peer, volume);
+    fabric_->disconnect(peer);
+    // What it may have taken there is nobody's.
+    if (const Result<> dropped = co_await store_.drop_volume(*Loop::current(), volume); !dropped)
+        log::error("store: volume {}: {}", volume, log::describe(dropped.error()));
 }
 
 std::byte* Cache::lend_page(HostId from) {
@@ -86,19 +182,34 @@ void Cache::return_page(std::byte* page) {
     give_frame(pool_->id_of(page));
 }
 
+// What they ask of the store goes to it together: neighbours of a scan in one operation.
+void Cache::on_batch(std::span<const PageId> pages, Batch& batch) {
+    if (pages.size() > 1) prefetch(pages);
+    const HomeReadBatch reads(*this);
+    batch.deliver();
+}
+
 Result<> Cache::on_message(const Message& message, std::byte* page) {
     counters_.messages_received.fetch_add(1, std::memory_order_relaxed);
+    if (is_forgotten(message.from)) {
+        if (page) return_page(page);
+        return fail(Errc::refused, 0, "message.from: declared dead");
+    }
     const HostId home = home_of(message.page);
     const protocol::Link link{.self = self_,
                               .peer = message.from,
-                              .incarnation = incarnation_of(message.from),
+                              .process = process_of(message.from),
                               .hosts = host_set_,
                               .view_epoch = view_epoch,
                               .map_epoch = ranges_.epoch()};
-    if (const Result<> admitted = protocol::admit(message, link, home); !admitted) {
+    const bool is_data = message.page.number() != page_number_mask;
+    const Result<> admitted =
+        protocol::admit(message, link, home, is_data ? volume_size_max / page_size : protocol::any_page);
+    if (!admitted) {
         if (page) return_page(page);
         return admitted;
     }
+    check_volume(message.from, message.page.volume());
     if (protocol::is_from_home(message.kind))
         flusher_->heard(message.from, protocol::verifier_of(message.incarnation, message.loss_generation));
     if (protocol::is_about_flush(message.kind)) {
@@ -115,15 +226,29 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
         pool_->frame(frame).zeroed.store(zeros && !lost, std::memory_order_relaxed);
         pool_->frame(frame).broken.store(lost, std::memory_order_relaxed);
     }
-    protocol::Event event = protocol::Event::message_of(message, frame);
+    static_assert(protocol::run_pages_max == 1 << PageTable::block_bits, "a run is of one stripe");
+    std::bitset<protocol::run_pages_max> no_space;
     if (message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read)
-        event.no_space = !store_.reserve(message.page).has_value();
-    if (message.kind == MessageKind::hello) event.stored_tenure = store_.tenure_of(message.page);
+        for (uint32_t i = 0; i <= message.run; ++i)
+            no_space[i] = !store_.reserve(protocol::part_of(message, i).page).has_value();
     Deferred deferred;
+    deferred.of_message = true;
     {
         StripeSlot& slot = slot_of(message.page);
         const std::lock_guard guard(slot.latch);
-        step_latched(slot, event, deferred);
+        for (uint32_t i = 0; i <= message.run; ++i) {
+            protocol::Event event = protocol::Event::message_of(protocol::part_of(message, i), frame);
+            event.no_space = no_space[i];
+            if (message.kind == MessageKind::hello) {
+                say_what_home_has(event);
+                // What it writes must find room, as it was promised to the process before.
+                if (recovering() && message.has(protocol::flag_exclusive)) (void)store_.reserve(message.page);
+            }
+            event.wants_copy = wants_copy(event.message);
+            if (event.wants_copy && frame != no_frame)
+                replacement_.set_age(pool_->frame(frame), static_cast<uint32_t>(message.hosts));
+            step_latched(slot, event, deferred);
+        }
         if (abandoned() && frame != no_frame) release(frame, use_holder, deferred);
     }
     finish(deferred);
@@ -131,15 +256,23 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     return {};
 }
 
+Task<Result<>> Cache::recovered() {
+    for (uint64_t seen = hosts_changed_.count(); recovering(); seen = hosts_changed_.count()) {
+        if (abandoned()) co_return fail(Errc::unavailable, 0, "cache: stopping");
+        co_await hosts_changed_.next(seen);
+    }
+    co_return Result<>{};
+}
+
 Task<Result<std::string>> Cache::on_call(HostId from, std::string request) {
-    if (!request.empty() && request.front() == stored_runs_call) co_return answer_stored_runs(*this, request);
+    if (!request.empty() && request.front() == stored_runs_call) {
+        CO_TRY_VOID(co_await recovered());
+        co_return answer_stored_runs(*this, request);
+    }
     if (request.size() == 1 && (request.front() == verifier_call || request.front() == present_verifier_call)) {
         if (recovering() && request.front() == present_verifier_call)
             co_return fail(Errc::unavailable, 0, "cache.call: recovering");
-        for (uint64_t seen = hosts_changed_.count(); recovering(); seen = hosts_changed_.count()) {
-            if (abandoned()) co_return fail(Errc::unavailable, 0, "cache.call: stopping");
-            co_await hosts_changed_.next(seen);
-        }
+        CO_TRY_VOID(co_await recovered());
         const protocol::Verifier verifier = flusher_->own_verifier();
         co_return std::string(reinterpret_cast<const char*>(&verifier), sizeof verifier);
     }

@@ -5,6 +5,7 @@
 #include "coherence/cache/attribute_page.hpp"
 #include "coherence/cache/extents.hpp"
 #include "coherence/cache/page_access.hpp"
+#include "coherence/cache/within.hpp"
 
 namespace tarn {
 
@@ -34,8 +35,10 @@ bool for_each_page(VolumeId volume, uint64_t offset_bytes, uint64_t size_bytes, 
 
 }  // namespace
 
-CachedVolume::CachedVolume(Cache& cache, VolumeId id)
-    : cache_(cache), note_{.volume = id}, read_ahead_(cache.pool().frame_count() / read_ahead_fraction * page_size) {
+CachedVolume::CachedVolume(Cache& cache, VolumeId id, OnLoss on_loss)
+    : cache_(cache),
+      note_{.volume = id, .on_loss = on_loss},
+      read_ahead_(cache.pool().frame_count() / read_ahead_fraction * page_size) {
     cache_.flusher().add_note(note_);
 }
 
@@ -58,7 +61,7 @@ void CachedVolume::note_written(uint64_t offset_bytes, uint64_t size_bytes) {
 bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {
     const size_t before = pins.size();
     const bool all = for_each_page(id(), offset_bytes, size_bytes, [&](PageId page, size_t offset, size_t size) {
-        const FrameId frame = cache_.try_pin(page);
+        const FrameId frame = cache_.try_pin(page, note_.losses);
         if (frame == no_frame) return false;
         pins.push_back(
             {.bytes = cache_.bytes(frame) + offset, .size_bytes = static_cast<uint32_t>(size), .frame = frame});
@@ -80,7 +83,7 @@ void CachedVolume::unpin(std::span<const Pin> pins) {
 bool CachedVolume::try_read(uint64_t offset_bytes, std::span<std::byte> into) {
     std::byte* next = into.data();
     const bool all = for_each_page(id(), offset_bytes, into.size(), [&](PageId page, size_t offset, size_t size) {
-        return cache_.try_read(page, offset, {std::exchange(next, next + size), size});
+        return cache_.try_read(page, offset, {std::exchange(next, next + size), size}, note_.losses);
     });
     if (all && read_ahead_.at_marker(offset_bytes, into.size())) read_ahead(offset_bytes, into.size());
     return all;
@@ -103,8 +106,9 @@ Task<> CachedVolume::bring_in(Cache& cache, VolumeId volume, ReadAhead::Range ra
 bool CachedVolume::try_write(uint64_t offset_bytes, std::span<const std::byte> from) {
     if (from.empty()) return true;  // write_growing() may only move the end
     if (offset_bytes % page_size + from.size() <= page_size) {
-        if (!cache_.try_write(PageId::of(id(), offset_bytes / page_size), offset_bytes % page_size, from)) return false;
-    } else if (!cache_.try_write_run(id(), offset_bytes, from)) {
+        const PageId page = PageId::of(id(), offset_bytes / page_size);
+        if (!cache_.try_write(page, offset_bytes % page_size, from, note_.losses)) return false;
+    } else if (!cache_.try_write_run(id(), offset_bytes, from, note_.losses)) {
         return false;
     }
     note_written(offset_bytes, from.size());
@@ -113,15 +117,20 @@ bool CachedVolume::try_write(uint64_t offset_bytes, std::span<const std::byte> f
 
 Task<Result<>> CachedVolume::read(uint64_t offset_bytes, std::span<std::byte> into) {
     if (offset_bytes < volume_size_max) read_ahead(offset_bytes, into.size());
-    PageRequest request(cache_, *Loop::current());
+    PageRequest request(cache_, *Loop::current(), note_.losses);
     request.add(PageAccess::Kind::read, id(), offset_bytes, into.size(), into.data(), nullptr);
-    co_return co_await request;
+    co_return co_await perform(request);
+}
+
+Task<Result<>> CachedVolume::fetch(uint64_t offset_bytes, uint64_t size_bytes) {
+    if (offset_bytes < volume_size_max) read_ahead(offset_bytes, size_bytes);
+    return prefetch(offset_bytes, size_bytes);
 }
 
 Task<Result<>> CachedVolume::write(uint64_t offset_bytes, std::span<const std::byte> from) {
-    PageRequest request(cache_, *Loop::current());
+    PageRequest request(cache_, *Loop::current(), note_.losses);
     request.add(PageAccess::Kind::write, id(), offset_bytes, from.size(), nullptr, from.data());
-    const Result<> written = co_await request;
+    const Result<> written = co_await perform(request);
     note_written(offset_bytes, from.size());
     co_return written;
 }
@@ -131,9 +140,9 @@ Task<Result<>> CachedVolume::zero_pages(uint64_t offset_bytes, uint64_t size_byt
     constexpr uint64_t batch_size = 256 * page_size;
     for (uint64_t done = 0; done < size_bytes;) {
         const uint64_t size = std::min(batch_size - (offset_bytes + done) % batch_size, size_bytes - done);
-        PageRequest request(cache_, *Loop::current());
+        PageRequest request(cache_, *Loop::current(), note_.losses);
         request.add(PageAccess::Kind::zero, id(), offset_bytes + done, size, nullptr, nullptr);
-        CO_TRY_VOID(co_await request);
+        CO_TRY_VOID(co_await perform(request));
         note_written(offset_bytes + done, size);
         done += size;
     }
@@ -155,33 +164,62 @@ Task<Result<>> CachedVolume::zero(uint64_t offset_bytes, uint64_t size_bytes, bo
 }
 
 Task<Result<>> CachedVolume::flush() {
-    CO_TRY(const Attributes now, co_await attributes());
+    // Of this moment, not of the session: a loss of the attributes is no reason to flush fewer homes.
+    CachedVolume present(cache_, id(), OnLoss::revert);
+    present.fail_after_.store(fail_after_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    CO_TRY(const Attributes now, co_await present.attributes());
     const uint64_t pages = std::max(page_after(now.size_bytes), pages_end_.load(std::memory_order_relaxed));
     const protocol::HostSet homes =
         cache_.ranges().homes_of(id(), pages) | protocol::set_of(cache_.home_of(attribute_page_of(id())));
-    co_return co_await cache_.flusher().flush(note_, homes);
+    co_return co_await cache_.flusher().flush(note_, homes, fail_after_.load(std::memory_order_relaxed));
+}
+
+// Alone where this host is home. Elsewhere the volume's flush says the same, and more.
+Task<Result<>> CachedVolume::flush_range(uint64_t offset_bytes, uint64_t size_bytes, bool attributes) {
+    std::vector<PageId> pages;
+    for_each_page(id(), offset_bytes, size_bytes, [&](PageId page, size_t, size_t) {
+        pages.push_back(page);
+        return true;
+    });
+    if (attributes) pages.push_back(attribute_page_of(id()));
+    const auto is_ours = [&](PageId page) { return cache_.home_of(page) == cache_.self(); };
+    if (!std::ranges::all_of(pages, is_ours)) co_return co_await flush();
+    co_return co_await cache_.flusher().flush_pages(note_, std::move(pages), Atomicity::page);
+}
+
+Task<Result<>> CachedVolume::flush_group(std::vector<uint64_t> numbers) {
+    std::vector<PageId> pages;
+    for (const uint64_t number : numbers) {
+        pages.push_back(PageId::of(id(), number));
+        TARN_ASSERT(cache_.home_of(pages.back()) == cache_.self());
+    }
+    return cache_.flusher().flush_pages(note_, std::move(pages), Atomicity::group);
 }
 
 Task<Result<>> CachedVolume::flush_attributes() {
-    return cache_.flusher().flush(note_, protocol::set_of(cache_.home_of(attribute_page_of(id()))));
+    return cache_.flusher().flush(note_, protocol::set_of(cache_.home_of(attribute_page_of(id()))),
+                                  fail_after_.load(std::memory_order_relaxed));
 }
 
 Task<Result<>> CachedVolume::flush_up_to(uint64_t size_bytes) {
-    return cache_.flusher().flush(note_, cache_.ranges().homes_of(id(), page_after(size_bytes)));
+    return cache_.flusher().flush(note_, cache_.ranges().homes_of(id(), page_after(size_bytes)),
+                                  fail_after_.load(std::memory_order_relaxed));
 }
 
 Task<Result<>> CachedVolume::prefetch(uint64_t offset_bytes, uint64_t size_bytes) {
     // More than a fraction of the pool would push out what it brought in.
     const uint64_t size_max = cache_.pool().frame_count() / 4 * page_size;
-    PageRequest request(cache_, *Loop::current());
+    PageRequest request(cache_, *Loop::current(), note_.losses);
     request.add(PageAccess::Kind::fetch, id(), offset_bytes, std::min(size_bytes, size_max), nullptr, nullptr);
-    co_return co_await request;
+    co_return co_await perform(request);
 }
 
 Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, uint64_t size_bytes) {
     const uint64_t first = offset_bytes / page_size;
-    CO_TRY(const StoredRuns stored,
-           co_await stored_runs(cache_, id(), first, page_after(offset_bytes + size_bytes) - first));
+    const std::chrono::milliseconds fail_after = fail_after_.load(std::memory_order_relaxed);
+    auto asking = stored_runs(cache_, id(), first, page_after(offset_bytes + size_bytes) - first);
+    if (fail_after.count() != 0) asking = within(fail_after, std::move(asking));
+    CO_TRY(const StoredRuns stored, co_await std::move(asking));
     std::vector<Extent> extents;
     const uint64_t end = std::min(offset_bytes + size_bytes, stored.end_page * page_size);
     uint64_t at = offset_bytes;
@@ -199,15 +237,28 @@ Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, u
 
 std::optional<Attributes> CachedVolume::try_attributes() {
     std::byte bytes[sizeof(AttributePage)];
-    if (!cache_.try_read(attribute_page_of(id()), 0, bytes)) return std::nullopt;
-    return AttributePage::decode(bytes);
+    if (!cache_.try_read(attribute_page_of(id()), 0, bytes, note_.losses)) return std::nullopt;
+    return heed(AttributePage::decode(bytes));
 }
 
 Task<Result<Attributes>> CachedVolume::attributes() {
     if (const std::optional<Attributes> cached = try_attributes()) co_return *cached;
     std::byte bytes[sizeof(AttributePage)];
     CO_TRY_VOID(co_await read(attribute_page_of(id()).number() * page_size, bytes));
-    co_return AttributePage::decode(bytes);
+    co_return heed(AttributePage::decode(bytes));
+}
+
+// Whoever opens a volume reads its attributes, and with them how long to wait for its hosts.
+Attributes CachedVolume::heed(const Attributes& attributes) {
+    if (fail_after_.load(std::memory_order_relaxed).count() != attributes.fail_after_ms)
+        fail_after_.store(std::chrono::milliseconds(attributes.fail_after_ms), std::memory_order_relaxed);
+    return attributes;
+}
+
+Task<Result<>> CachedVolume::perform(PageRequest& request) {
+    const std::chrono::milliseconds fail_after = fail_after_.load(std::memory_order_relaxed);
+    if (fail_after.count() == 0) co_return co_await request;
+    co_return co_await request.within(fail_after);
 }
 
 Task<Result<Attributes>> CachedVolume::change_attributes(AttributeChange change) {
@@ -221,13 +272,14 @@ Task<Result<Attributes>> CachedVolume::change_attributes(AttributeChange change)
         if (change.mode) attributes.mode = *change.mode;
         if (change.user) attributes.user = *change.user;
         if (change.group) attributes.group = *change.group;
+        if (change.fail_after_ms) attributes.fail_after_ms = *change.fail_after_ms;
         attributes.changed_ns = now;
         return true;
     };
     AttributeUpdate update(apply);
-    PageRequest request(cache_, *Loop::current());
+    PageRequest request(cache_, *Loop::current(), note_.losses);
     request.add_update(attribute_page_of(id()), update);
-    CO_TRY_VOID(co_await request);
+    CO_TRY_VOID(co_await perform(request));
     note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage));
     if (change.size_bytes && *change.size_bytes < size_before)
         CO_TRY_VOID(co_await zero(*change.size_bytes, size_before - *change.size_bytes, false));
@@ -250,9 +302,9 @@ Task<Result<>> CachedVolume::write_growing(uint64_t offset_bytes, std::span<cons
         return true;
     };
     AttributeUpdate update(grow);
-    PageRequest request(cache_, *Loop::current());
+    PageRequest request(cache_, *Loop::current(), note_.losses);
     request.add_update(attribute_page_of(id()), update);
-    CO_TRY_VOID(co_await request);
+    CO_TRY_VOID(co_await perform(request));
     note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage));
     co_return Result<>{};
 }
@@ -269,9 +321,10 @@ Task<Result<uint64_t>> CachedVolume::append(std::span<const std::byte> from) {
         return true;
     };
     AttributeUpdate update(grow);
-    PageRequest request(cache_, *Loop::current());
+    update.tells = true;  // where the end is
+    PageRequest request(cache_, *Loop::current(), note_.losses);
     request.add_update(attribute_page_of(id()), update);
-    CO_TRY_VOID(co_await request);
+    CO_TRY_VOID(co_await perform(request));
     if (!fits) co_return fail(Errc::invalid, EFBIG, "volume.append");
     note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage));
     if (!try_write(offset, from)) CO_TRY_VOID(co_await write(offset, from));

@@ -8,9 +8,11 @@
 
 namespace tarn {
 
+class PageRequest;
+
 class CachedVolume : public Volume {
   public:
-    CachedVolume(Cache& cache, VolumeId id);
+    CachedVolume(Cache& cache, VolumeId id, OnLoss on_loss = OnLoss::fail);
     ~CachedVolume() override;
 
     VolumeId id() const override { return note_.volume; }
@@ -22,9 +24,14 @@ class CachedVolume : public Volume {
     std::optional<Attributes> try_attributes() override;
 
     Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) override;
+    Task<Result<>> fetch(uint64_t offset_bytes, uint64_t size_bytes) override;
     Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) override;
     Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) override;
     Task<Result<>> flush() override;
+    Task<Result<>> flush_range(uint64_t offset_bytes, uint64_t size_bytes, bool attributes) override;
+    // D1 for these pages, all of them homed here; a power cut before it is done leaves all of them as they were, or all
+    // as they are. Of the catalog only: its pages do not get into the store one by one, by their eviction.
+    Task<Result<>> flush_group(std::vector<uint64_t> numbers);
     // D1 for the attributes alone: asks only their home.
     Task<Result<>> flush_attributes();
     // D1 for the first size_bytes: asks only their homes.
@@ -38,6 +45,9 @@ class CachedVolume : public Volume {
     Task<Result<uint64_t>> append(std::span<const std::byte> from) override;
 
   private:
+    Attributes heed(const Attributes& attributes);
+    // To its end, or as far as the volume's fail-after allows.
+    Task<Result<>> perform(PageRequest& request);
     // Before the reply of a write to these pages.
     void note_written(uint64_t offset_bytes, uint64_t size_bytes);
     void read_ahead(uint64_t offset_bytes, uint64_t size_bytes);
@@ -47,6 +57,7 @@ class CachedVolume : public Volume {
     Cache& cache_;
     WriteNote note_;
     ReadAhead read_ahead_;
+    std::atomic<std::chrono::milliseconds> fail_after_{std::chrono::milliseconds(0)};  // 0: no limit
     std::atomic<uint64_t> pages_end_{0};  // above every page this host has written here
 };
 

@@ -83,10 +83,12 @@ Task<Result<StoredRuns>> stored_runs(Cache& cache, VolumeId volume, uint64_t fir
     for (HostId host = 0; host < hosts_max; ++host) {
         if (!protocol::contains(homes, host)) continue;
         Result<std::string> answer;
-        if (host == cache.self())
+        if (host == cache.self()) {
+            CO_TRY_VOID(co_await cache.recovered());
             answer = answer_stored_runs(cache, request);
-        else if (cache.fabric())
+        } else if (cache.fabric()) {
             answer = co_await cache.fabric()->call(host, request);
+        }
         if (!answer) co_return fail(answer.error());
         uint64_t end_page = 0;
         if (answer->size() < sizeof end_page || (answer->size() - sizeof end_page) % sizeof(StoredRun) != 0)

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "coherence/cache/within.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {
@@ -32,16 +33,19 @@ struct Flusher::Wait final : Loop::Posted {
     Loop& shard;
     std::coroutine_handle<> waiter;
     bool ended = false;
+    size_t pages_missing = 0;  // of flush_pages(), until they are home
+    bool awaited = false;      // and whether it waits for them
     Errc code = Errc::io;
     bool failed = false;
 };
 
 Flusher::Flusher(Cache& cache) : cache_(cache), home_(cache.self()), holder_(cache.self()), requester_(cache.self()) {}
 
-Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes) {
+Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes, std::chrono::milliseconds limit) {
     // A flush is counted from the verifiers known when it came: none may be unknown.
-    for (HostId home = 0; home < hosts_max; ++home)
-        if (protocol::contains(homes, home)) CO_TRY_VOID(co_await learn_verifier(home));
+    auto learning = learn_verifiers(homes);
+    if (limit.count() != 0) learning = within(limit, std::move(learning));
+    CO_TRY_VOID(co_await std::move(learning));
     Wait wait(*Loop::current());
     FlushActions actions;
     {
@@ -51,10 +55,72 @@ Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes) {
         note.noted.store(0, std::memory_order_relaxed);  // later writes are noted anew
         waits_.push_back(&wait);
         requester_.start(note.session, homes, reinterpret_cast<protocol::WaiterToken>(&wait), actions);
+        // Nobody can vouch for what the dead had.
+        for (HostId home = 0; home < hosts_max; ++home)
+            if (protocol::contains(homes, home) && cache_.is_forgotten(home)) requester_.give_up_on(home, actions);
     }
     run(std::move(actions));
-    co_await wait;
-    if (wait.failed) co_return fail(wait.code, wait.code == Errc::io ? EIO : 0, "flush");
+    if (limit.count() == 0) {
+        co_await wait;
+    } else {
+        Timer timer(*Loop::current());
+        Gate watching;
+        watching.spawn(watch(*this, wait, timer, limit));
+        co_await wait;
+        timer.cancel();
+        co_await watching.close();
+    }
+    if (wait.failed) co_return fail(wait.code, wait.code == Errc::cancelled ? 0 : EIO, "flush");
+    co_return Result<>{};
+}
+
+Task<Result<>> Flusher::flush_pages(WriteNote& note, std::vector<PageId> pages, Atomicity atomicity) {
+    Loop& loop = *Loop::current();
+    Wait wait(loop);
+    wait.pages_missing = pages.size();
+    {
+        const std::lock_guard guard(lock_);
+        if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
+        waits_.push_back(&wait);
+    }
+    // Home is here: as a rule the answers come at once.
+    for (const PageId page : pages) cache_.write_back(page, reinterpret_cast<protocol::WaiterToken>(&wait));
+    {
+        const std::lock_guard guard(lock_);
+        wait.awaited = wait.pages_missing != 0 || std::erase(waits_, &wait) == 0;
+    }
+    if (wait.awaited) co_await wait;
+    if (wait.failed) co_return fail(wait.code, 0, "flush");
+    Result<> result;
+    if (atomicity == Atomicity::group)
+        result = co_await cache_.store_group(std::move(pages));
+    else
+        result = co_await cache_.store_pages(std::move(pages));
+    if (result) result = co_await cache_.store().flush(loop);
+    if (!result) {
+        log::error("flush of pages of volume {} failed: {}", note.volume, log::describe(result.error()));
+        co_return fail(Errc::io, EIO, "flush");
+    }
+    const std::lock_guard guard(lock_);
+    tell_verifiers(note.volume);
+    if (requester_.lost_a_write(note.session, cache_.self())) co_return fail(Errc::io, EIO, "flush");
+    co_return Result<>{};
+}
+
+Task<> Flusher::watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit) {
+    if (!co_await timer.sleep(limit)) co_return;
+    FlushActions actions;
+    {
+        const std::lock_guard guard(self.lock_);
+        wait.code = Errc::unavailable;  // nothing is lost by that: a later flush may well succeed
+        self.requester_.give_up(reinterpret_cast<protocol::WaiterToken>(&wait), actions);
+    }
+    self.run(std::move(actions));
+}
+
+Task<Result<>> Flusher::learn_verifiers(protocol::HostSet homes) {
+    for (HostId home = 0; home < hosts_max; ++home)
+        if (protocol::contains(homes, home)) CO_TRY_VOID(co_await learn_verifier(home));
     co_return Result<>{};
 }
 
@@ -66,7 +132,7 @@ void Flusher::note_write(WriteNote& note, HostId home) {
 }
 
 protocol::Verifier Flusher::own_verifier() const {
-    return protocol::verifier_of(cache_.store().home_epoch(), cache_.store().loss_generation());
+    return protocol::verifier_of(cache_.incarnation_of(cache_.self()), cache_.store().loss_generation());
 }
 
 void Flusher::tell_verifiers(VolumeId volume) {
@@ -80,6 +146,7 @@ Task<Result<>> Flusher::learn_verifier(HostId home) {
     while (home != cache_.self() && verifiers_[home].load(std::memory_order_relaxed) == 0) {
         const uint64_t seen = cache_.hosts_changed().count();
         if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
+        if (cache_.is_forgotten(home)) co_return fail(Errc::io, EIO, "flush: a home of the volume was declared dead");
         // If it is away; it answers once it has recovered.
         if (!co_await ask_verifier(home, verifier_call)) co_await cache_.hosts_changed().next(seen);
     }
@@ -119,6 +186,17 @@ Task<> Flusher::hear_from_homes() {
     if (hearing->missing > 0) (void)co_await hearing->patience.sleep(hear_within);
 }
 
+void Flusher::on_host_forgotten(HostId host) {
+    FlushActions actions;
+    {
+        const std::lock_guard guard(lock_);
+        holder_.on_peer_up(host);
+        home_.on_peer_up(host, {}, {.incarnation = 1, .epoch = 1}, actions);  // no process any more
+        requester_.give_up_on(host, actions);
+    }
+    run(std::move(actions));
+}
+
 void Flusher::on_recovered() {
     FlushActions actions;
     {
@@ -132,6 +210,12 @@ void Flusher::add_note(WriteNote& note) {
     const std::lock_guard guard(lock_);
     note.session = ++last_session_;
     requester_.open(note.session, note.volume);
+    if (note.on_loss == OnLoss::fail) {
+        tell_verifiers(note.volume);
+        for (HostId home = 0; home < hosts_max; ++home)
+            if (const protocol::Verifier known = verifiers_[home].load(std::memory_order_relaxed); known != 0)
+                note.losses.began_after(home, protocol::loss_generation_of(known));
+    }
     notes_.push_back(&note);
 }
 
@@ -147,6 +231,8 @@ void Flusher::heard(HostId home, protocol::Verifier verifier) {
     verifiers_[home].store(verifier, std::memory_order_relaxed);
     for (WriteNote* const note : notes_) {
         requester_.heard(note->volume, home, verifier);
+        if (note->on_loss == OnLoss::fail && !note->losses.knows(home))
+            note->losses.began_after(home, protocol::loss_generation_of(verifier));
         note->noted.fetch_and(~protocol::set_of(home), std::memory_order_relaxed);
     }
 }
@@ -164,7 +250,13 @@ void Flusher::book(const Action& action, FlushActions& actions) {
 
 void Flusher::on_written(protocol::WaiterToken waiter, FlushActions& actions) {
     const std::lock_guard guard(lock_);
-    holder_.on_written(waiter, actions);
+    Wait* const wait = reinterpret_cast<Wait*>(waiter);
+    if (const auto own = std::ranges::find(waits_, wait); own == waits_.end()) {
+        holder_.on_written(waiter, actions);
+    } else if (--wait->pages_missing == 0 && wait->awaited) {
+        waits_.erase(own);
+        wait->shard.post(*wait);
+    }
 }
 
 void Flusher::run(FlushActions actions) {
@@ -254,12 +346,12 @@ Task<> Flusher::store_flush(VolumeId volume, uint64_t ticket) {
     run(std::move(actions));
 }
 
-void Flusher::on_peer_up(HostId host, bool new_incarnation) {
+void Flusher::on_peer_up(HostId host, protocol::Process process, protocol::Process previous) {
     FlushActions actions;
     {
         const std::lock_guard guard(lock_);
         holder_.on_peer_up(host);
-        home_.on_peer_up(host, new_incarnation, actions);
+        home_.on_peer_up(host, process, previous, actions);
         requester_.on_peer_up(host, actions);
     }
     run(std::move(actions));

@@ -17,9 +17,18 @@ inline constexpr char verifier_call = 'V';
 // The same, answered at once: with an error while it recovers.
 inline constexpr char present_verifier_call = 'v';
 
-// Which homes have the verifier of a volume's writes noted since the last flush: the hot path's only look at it.
+// What a session's reads of a page that lost writes get.
+enum class OnLoss : uint8_t {
+    fail,    // an error, if the session may have seen what was lost
+    revert,  // what the page's home has
+};
+
+// What is kept of a session: which homes have the verifier of its writes noted since its last flush (the hot path's
+// only look at it), and which losses lie before it.
 struct WriteNote {
     VolumeId volume = 0;
+    OnLoss on_loss = OnLoss::fail;
+    LossView losses;
     protocol::SessionId session = 0;  // numbered by add_note()
     std::atomic<protocol::HostSet> noted{0};
 };
@@ -28,8 +37,11 @@ class Flusher {
   public:
     explicit Flusher(Cache& cache);
 
-    // D1 for the volume. homes: every host that is home of a page of it. Errors: io when something may be lost.
-    Task<Result<>> flush(WriteNote& note, protocol::HostSet homes);
+    // D1 for the volume. homes: every host that is home of a page of it. limit: how long a host is waited for, 0: until
+    // it answers. Errors: io when something may be lost, or a host took too long.
+    Task<Result<>> flush(WriteNote& note, protocol::HostSet homes, std::chrono::milliseconds limit);
+    // D1 for these pages alone, all of them homed here: neither messages nor other pages. Errors: as flush().
+    Task<Result<>> flush_pages(WriteNote& note, std::vector<PageId> pages, Atomicity atomicity);
     // After a write, before its reply.
     void wrote(WriteNote& note, HostId home) {
         if (!protocol::contains(note.noted.load(std::memory_order_relaxed), home)) note_write(note, home);
@@ -48,8 +60,9 @@ class Flusher {
     // Of this host, or of another one from which accepts() took it.
     void on_message(const protocol::Message& message);
     bool accepts(const protocol::Message& message);
-    void on_peer_up(HostId host, bool new_incarnation);
+    void on_peer_up(HostId host, protocol::Process process, protocol::Process previous);
     void on_recovered();
+    void on_host_forgotten(HostId host);
     // With each message of a home: under which verifier it serves now.
     void heard(HostId home, protocol::Verifier verifier);
     protocol::Verifier own_verifier() const;
@@ -60,7 +73,9 @@ class Flusher {
     void note_write(WriteNote& note, HostId home);
     // What this host last heard from each home, for the books of one volume.
     void tell_verifiers(VolumeId volume);
+    Task<Result<>> learn_verifiers(protocol::HostSet homes);
     Task<Result<>> learn_verifier(HostId home);
+    static Task<> watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit);
     // Whether it answered.
     Task<bool> ask_verifier(HostId home, char call);
     struct Hearing;

@@ -9,6 +9,7 @@
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/flusher.hpp"
+#include "coherence/cache/page_provider.hpp"
 #include "tiers/nvme/page_buffer.hpp"
 #include "utils/log.hpp"
 
@@ -20,13 +21,25 @@ using protocol::Message;
 namespace {
 
 constexpr size_t run_pages_max = 64;
+// Of the pool, what one flush may have written and not made durable yet: so long none of it can be given up.
+constexpr size_t unsettled_fraction = 4;
 
 }  // namespace
 
 void Cache::apply_copy(const Action& action, Deferred& deferred) {
     Frame& given = pool_->frame(action.frame);
+    const auto label = [&](Frame& frame) {
+        if (!frame.home_dirty)
+            frame.home_mask = action.mask;
+        else if (frame.home_mask != 0)
+            frame.home_mask = action.mask == 0 ? DirtyMask{0} : static_cast<DirtyMask>(frame.home_mask | action.mask);
+        frame.home_dirty = true;
+        frame.home_tenure = action.tenure;
+        frame.home_sequence = action.sequence;
+    };
     Frame* home = homes_.find_exactly(action.page);
-    if (home && home != &given && home->storing) {
+    // What the store lacks stays in its frame: a flush under way has noted that one.
+    if (home && home != &given && (home->storing || home->home_dirty)) {
         std::memcpy(pool_->bytes(pool_->id_of(*home)), pool_->bytes(action.frame), page_size);
         home->zeroed.store(given.zeroed.load(std::memory_order_relaxed), std::memory_order_relaxed);
         if (!action.borrowed) release(action.frame, use_holder, deferred);
@@ -35,15 +48,35 @@ void Cache::apply_copy(const Action& action, Deferred& deferred) {
         // A borrowed frame serves both its holder and home: home is at least as new as it believes to be.
         home = &given;
         home->page.store(action.page.value, std::memory_order_release);
+        label(*home);  // before it counts as home's: the process may end here
         home->uses.fetch_or(use_home, std::memory_order_release);
         homes_.insert(*home);
         if (!action.borrowed) release(action.frame, use_holder, deferred);
     }
-    home->home_dirty = true;
-    home->home_tenure = action.tenure;
-    home->home_sequence = action.sequence;
+    label(*home);
     ++home->home_version;
     home_dirty_frames_.add(pool_->id_of(*home));
+}
+
+// The last copy in any host's memory is about to go: would ours drop something older for it?
+bool Cache::wants_copy(const Message& message) {
+    if (message.kind != protocol::MessageKind::evict || homes_.find_exactly(message.page) ||
+        cached_.find_exactly(message.page))
+        return false;
+    return pool_->free_count() > provider_->low_mark() || message.hosts < replacement_.victim_age();
+}
+
+void Cache::keep_copy(const Action& action, Deferred& deferred) {
+    if (action.borrowed) return;
+    if (!homes_.find_exactly(action.page)) {
+        Frame& frame = pool_->frame(action.frame);
+        frame.page.store(action.page.value, std::memory_order_release);
+        frame.home_tenure = 0;  // as the store has it
+        frame.uses.fetch_or(use_home, std::memory_order_release);
+        homes_.insert(frame);
+        counters_.last_copies_kept.fetch_add(1, std::memory_order_relaxed);
+    }
+    release(action.frame, use_holder, deferred);
 }
 
 void Cache::forget_home_bytes(Frame& frame, Deferred& deferred) {
@@ -123,13 +156,12 @@ void Cache::read_home_bytes(std::vector<HomeRead> reads) {
         while (end != reads.end() && end - first < static_cast<ptrdiff_t>(run_pages_max) &&
                end->message.page.value == (end - 1)->message.page.value + 1)
             ++end;
-        Loop::current()->spawn(read_home_run({first, end}));
+        Loop::current()->spawn(end - first == 1 ? read_home_page(*first) : read_home_run({first, end}));
         first = end;
     }
 }
 
 Task<> Cache::read_home_run(std::vector<HomeRead> reads) {
-    Loop& loop = *Loop::current();
     const size_t bounced = static_cast<size_t>(
         std::count_if(reads.begin(), reads.end(), [](const HomeRead& read) { return read.frame == no_frame; }));
     const PageBuffer bounce = bounced ? make_page_buffer(bounced) : nullptr;
@@ -140,16 +172,21 @@ Task<> Cache::read_home_run(std::vector<HomeRead> reads) {
         into.push_back(read.frame != no_frame ? pool_->bytes(read.frame) : std::exchange(next, next + page_size));
     }
     counters_.store_reads.fetch_add(1, std::memory_order_relaxed);
-    Result<> done = co_await store_.read_run(loop, reads.front().message.page, into);
-    if (!done && reads.size() > 1) {
-        // One bad page must not take its neighbours with it.
-        for (size_t i = 0; i < reads.size(); ++i) {
-            done = co_await store_.read_run(loop, reads[i].message.page, std::span(into).subspan(i, 1));
-            deliver_home_bytes(reads[i], into[i], !done);
-        }
-        co_return;
-    }
-    for (size_t i = 0; i < reads.size(); ++i) deliver_home_bytes(reads[i], into[i], !done);
+    const Result<> done = co_await store_.read_run(*Loop::current(), reads.front().message.page, into);
+    // One bad page must not take its neighbours with it.
+    for (size_t i = 0; i < reads.size(); ++i)
+        if (done)
+            deliver_home_bytes(reads[i], into[i], false);
+        else
+            co_await read_home_page(reads[i]);
+}
+
+Task<> Cache::read_home_page(HomeRead read) {
+    const PageBuffer bounce = read.frame == no_frame ? make_page_buffer(1) : nullptr;
+    std::byte* const into = bounce ? bounce.get() : pool_->bytes(read.frame);
+    counters_.store_reads.fetch_add(1, std::memory_order_relaxed);
+    const Result<> done = co_await store_.read_run(*Loop::current(), read.message.page, std::span(&into, 1));
+    deliver_home_bytes(read, into, !done);
 }
 
 void Cache::deliver_home_bytes(const HomeRead& read, const std::byte* bytes, bool failed) {
@@ -184,6 +221,11 @@ void Cache::deliver_home_bytes(const HomeRead& read, const std::byte* bytes, boo
     finish(deferred);
 }
 
+bool Cache::is_dirty(const Frame& frame) {
+    return frame.home_dirty ||
+           (frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed)) != 0;
+}
+
 bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
     Frame& frame = pool_->frame(id);
     const PageId page = frame.page_id();
@@ -193,6 +235,7 @@ bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
         StripeSlot& slot = slot_of(page);
         const std::lock_guard guard(slot.latch);
         if (abandoned() || frame.page_id() != page) return false;
+        if (page.volume() == catalog_volume && is_dirty(frame)) return false;  // it goes with its group, or not at all
         if (frame.cached.load(std::memory_order_relaxed)) {
             step_latched(slot, protocol::Event::about(protocol::Event::Kind::evict, page), deferred);
             evicted = !frame.cached.load(std::memory_order_relaxed);
@@ -212,116 +255,162 @@ bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
     return evicted;
 }
 
-// The bytes of a home frame as they are at one moment. A local owner may be writing the very frame.
-void Cache::snapshot(Frame& frame, std::byte* into) {
+// The bytes of a home frame as they are at one moment, and which of its sectors may differ from what the store was
+// given. A local owner may be writing the very frame: what it wrote so far and did not write back yet is in the bytes,
+// so it is in the mask, too. Writers change both under the frame's latch.
+DirtyMask Cache::snapshot(Frame& frame, std::byte* into) {
     const std::byte* const bytes = pool_->bytes(pool_->id_of(frame));
+    const auto copy = [&] {
+        std::memcpy(into, bytes, page_size);
+        if (frame.home_mask == 0) return all_sectors;
+        const int of_holder =
+            frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed);
+        return static_cast<DirtyMask>(frame.home_mask | of_holder);
+    };
     for (;;) {
         const FrameWord::Value seen = frame.word.load();
         if ((seen & FrameWord::exclusive) != 0) {
             ::sched_yield();
         } else if (FrameWord::readable(seen)) {
             if (!frame.word.try_pin(seen)) continue;
-            std::memcpy(into, bytes, page_size);
+            const DirtyMask mask = copy();
             // Only the holder of this stripe's latch makes a frame busy, and that is us.
             TARN_ASSERT(!frame.word.unpin());
-            return;
+            return mask;
         } else {
-            std::memcpy(into, bytes, page_size);  // nobody can latch it
-            return;
+            return copy();  // nobody can latch it
         }
     }
 }
 
-Task<Result<>> Cache::store_home_bytes(std::vector<FrameId> ids, bool free_after) {
+Task<Result<>> Cache::write_home_bytes(std::vector<FrameId> ids, Atomicity atomicity, std::vector<Stored>& stored) {
     Loop& loop = *Loop::current();
     const PageBuffer bounce = make_page_buffer(ids.size());
     std::vector<PageWrite> writes;
     std::vector<PageId> zeros;
-    std::vector<uint32_t> versions;
     writes.reserve(ids.size());
-    versions.reserve(ids.size());
     for (const FrameId id : ids) {
         Frame& frame = pool_->frame(id);
         const PageId page = frame.page_id();
         const std::lock_guard guard(slot_of(page).latch);
         TARN_ASSERT(frame.storing && frame.home_dirty);
-        versions.push_back(frame.home_version);
+        stored.push_back({.frame = id, .version = frame.home_version});
         if (frame.zeroed.load(std::memory_order_relaxed)) {
             zeros.push_back(page);
             continue;
         }
         std::byte* const bytes = bounce.get() + writes.size() * page_size;
-        snapshot(frame, bytes);
+        const DirtyMask dirty = snapshot(frame, bytes);
         writes.push_back({.page = page,
                           .tenure = frame.home_tenure,
                           .sequence = frame.home_sequence,
-                          .dirty = all_sectors,
+                          .dirty = dirty,
                           .bytes = bytes});
     }
     counters_.store_writes.fetch_add(writes.size(), std::memory_order_relaxed);
     Result<> result;
-    if (!writes.empty()) result = co_await store_.write(loop, writes);
+    if (!writes.empty()) result = co_await store_.write(loop, writes, atomicity);
     for (const PageId page : zeros)
         if (const Result<> zeroed = co_await store_.zero(loop, page, 1); !zeroed && result) result = zeroed;
+    co_return result;
+}
 
+// Only what is durable may leave the memory: what the store has not flushed yet dies with the process, the frames do
+// not (D2).
+Task<Result<>> Cache::settle_stored(std::vector<Stored>& stored, Result<> result, bool free_after) {
+    if (result) result = co_await store_.flush(*Loop::current());
     Deferred deferred;
-    for (size_t i = 0; i < ids.size(); ++i) {
-        Frame& frame = pool_->frame(ids[i]);
+    for (const auto& [id, version] : stored) {
+        Frame& frame = pool_->frame(id);
         const std::lock_guard guard(slot_of(frame.page_id()).latch);
         frame.storing = false;
-        if (result && frame.home_version == versions[i]) {
+        if (result && frame.home_version == version) {
             frame.home_dirty = false;
-            home_dirty_frames_.remove(ids[i]);
+            home_dirty_frames_.remove(id);
             if (free_after && frame.uses.load(std::memory_order_relaxed) == use_home)
                 forget_home_bytes(frame, deferred);
         }
     }
+    stored.clear();
     finish(deferred);
     stored_.announce();
     co_return result;
 }
 
-Task<Result<>> Cache::store_volume(VolumeId volume) {
-    std::vector<FrameId> missing;
-    home_dirty_frames_.for_each([&](FrameId id) {
-        if (pool_->frame(id).page_id().volume() == volume) missing.push_back(id);
-    });
-    while (!missing.empty()) {
-        const uint64_t stored_before = stored_.count();
-        std::vector<FrameId> batch;
-        std::vector<FrameId> later;
-        for (const FrameId id : missing) {
-            Frame& frame = pool_->frame(id);
-            const PageId page = frame.page_id();
-            const std::lock_guard guard(slot_of(page).latch);
-            const bool is_home = (frame.uses.load(std::memory_order_acquire) & use_home) != 0;
-            if (!is_home || frame.page_id() != page || page.volume() != volume || !frame.home_dirty) continue;
-            if (frame.storing || batch.size() == run_pages_max) {
-                later.push_back(id);
-                continue;
-            }
-            frame.storing = true;
-            batch.push_back(id);
-        }
-        // In the order of their pages, so that neighbours become one write.
-        std::sort(batch.begin(), batch.end(),
-                  [&](FrameId a, FrameId b) { return pool_->frame(a).page_id() < pool_->frame(b).page_id(); });
-        if (!batch.empty()) {
-            CO_TRY_VOID(co_await store_home_bytes(std::move(batch), false));
-        } else if (!later.empty()) {
-            co_await stored_.next(stored_before);  // another task is storing them just now
-        }
-        missing = std::move(later);
-    }
-    co_return Result<>{};
+Task<Result<>> Cache::evict_home_bytes(std::vector<FrameId> ids) {
+    std::vector<Stored> stored;
+    const Result<> written = co_await write_home_bytes(std::move(ids), Atomicity::page, stored);
+    co_return co_await settle_stored(stored, written, true);
 }
 
-Task<> Cache::record_loss(PageId page) {
-    if (const Result<> raised = co_await store_.raise_loss_generation(*Loop::current()); !raised) {
-        log::error("store: a loss could not be recorded: {}", log::describe(raised.error()));
-        co_return;  // the page stays unavailable: it must not be served as if nothing had happened
+Task<Result<>> Cache::store_volume(VolumeId volume) {
+    std::vector<PageId> pages;
+    home_dirty_frames_.for_each([&](FrameId id) {
+        const PageId page = pool_->frame(id).page_id();
+        if (page.volume() == volume) pages.push_back(page);
+    });
+    // In their order, so that neighbours become one write.
+    std::sort(pages.begin(), pages.end());
+    return store_pages(std::move(pages));
+}
+
+Task<Result<>> Cache::store_pages(std::vector<PageId> pages) {
+    std::vector<Stored> stored;
+    while (!pages.empty()) {
+        const uint64_t stored_before = stored_.count();
+        std::vector<FrameId> batch;
+        std::vector<PageId> later;
+        for (const PageId page : pages) {
+            const std::lock_guard guard(slot_of(page).latch);
+            Frame* const frame = homes_.find_exactly(page);
+            if (!frame || !frame->home_dirty) continue;
+            if (frame->storing || (batch.size() == run_pages_max)) {
+                later.push_back(page);
+                continue;
+            }
+            frame->storing = true;
+            batch.push_back(pool_->id_of(*frame));
+        }
+        const bool others_are_storing = batch.empty() && !later.empty();
+        Result<> result;
+        if (!batch.empty()) result = co_await write_home_bytes(std::move(batch), Atomicity::page, stored);
+        // Not while others wait for these: they may be what we wait for.
+        if (!result || stored.size() >= pool_->frame_count() / unsettled_fraction ||
+            (others_are_storing && !stored.empty())) {
+            CO_TRY_VOID(co_await settle_stored(stored, result, false));
+        } else if (others_are_storing) {
+            co_await stored_.next(stored_before);
+        }
+        pages = std::move(later);
     }
-    step(protocol::Event::about(protocol::Event::Kind::loss_recorded, page));
+    co_return co_await settle_stored(stored, {}, false);
+}
+
+Task<Result<>> Cache::store_group(std::vector<PageId> pages) {
+    TARN_ASSERT(pages.size() <= store_.group_pages_max());
+    std::sort(pages.begin(), pages.end());  // two groups never wait for each other
+    std::vector<FrameId> group;
+    for (size_t i = 0; i < pages.size();) {
+        const uint64_t stored_before = stored_.count();
+        {
+            const std::lock_guard guard(slot_of(pages[i]).latch);
+            Frame* const frame = homes_.find_exactly(pages[i]);
+            const bool wanted = frame && frame->home_dirty;
+            if (wanted && !frame->storing) {
+                frame->storing = true;
+                group.push_back(pool_->id_of(*frame));
+            }
+            if (!wanted || (!group.empty() && group.back() == pool_->id_of(*frame))) {
+                ++i;
+                continue;
+            }
+        }
+        co_await stored_.next(stored_before);
+    }
+    if (group.empty()) co_return Result<>{};
+    std::vector<Stored> stored;
+    const Result<> written = co_await write_home_bytes(std::move(group), Atomicity::group, stored);
+    co_return co_await settle_stored(stored, written, false);
 }
 
 }  // namespace tarn

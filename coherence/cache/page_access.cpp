@@ -19,11 +19,11 @@ protocol::Want PageAccess::want() const {
 }
 
 bool PageAccess::try_hot() {
-    Cache& cache = request_.cache();
+    Cache& cache = request_->cache();
     switch (kind_) {
-        case Kind::read: return cache.try_read(page_, offset_, {into_, size_});
-        case Kind::write: return cache.try_write(page_, offset_, {from_, size_});
-        case Kind::update: return cache.try_update(page_, *update_);
+        case Kind::read: return cache.try_read(page_, offset_, {into_, size_}, request_->view());
+        case Kind::write: return cache.try_write(page_, offset_, {from_, size_}, request_->view());
+        case Kind::update: return cache.try_update(page_, *update_, request_->view());
         case Kind::fetch: return cache.holds(page_);
         case Kind::zero: return false;
     }
@@ -31,8 +31,8 @@ bool PageAccess::try_hot() {
 }
 
 void PageAccess::start() {
-    Cache& cache = request_.cache();
-    if (try_hot()) return request_.ended({});
+    Cache& cache = request_->cache();
+    if (try_hot()) return end({});
     const FrameId spare = cache.take_frame();
     if (spare != no_frame) return ask(spare);
     state_ = State::needs_frame;
@@ -41,26 +41,53 @@ void PageAccess::start() {
 
 void PageAccess::ask(FrameId spare) {
     state_ = State::waiting;
-    request_.cache().acquire(page_, want(), *this, spare);
+    asked_ = true;
+    request_->cache().acquire(page_, want(), *this, spare);
+}
+
+bool PageAccess::give_up() {
+    if (ended_) return true;
+    Cache& cache = request_->cache();
+    if (asked_) {
+        const Cache::Cancelled cancelled = cache.cancel(*this);
+        if (cancelled != Cache::Cancelled::yes) return cancelled == Cache::Cancelled::too_late;
+    } else if (!cache.cancel_frame(*this)) {
+        return true;
+    }
+    end({});
+    return true;
+}
+
+void PageAccess::move_to(PageRequest& request) {
+    request_ = &request;
+    if (ended_ || !from_) return;
+    copy_ = make_page_buffer(1);
+    std::memcpy(copy_.get(), from_, size_);
+    from_ = copy_.get();
+}
+
+void PageAccess::end(const Result<>& result) {
+    ended_ = true;
+    request_->ended(result);
 }
 
 void PageAccess::run() {
     switch (state_) {
         case State::needs_frame:
-            if (gave_up) return request_.ended(fail(Errc::cancelled, 0, "cache.frame"));
+            if (gave_up) return end(fail(Errc::cancelled, 0, "cache.frame"));
             return ask(frame);
         case State::woken: return work();
-        case State::failed: return request_.ended(fail(code_, 0, "cache.access"));
+        case State::failed: return end(fail(code_, 0, "cache.access"));
         case State::idle:
         case State::waiting: TARN_ASSERT(false);
     }
 }
 
-void PageAccess::post_woken(FrameId granted) {
+void PageAccess::wake(FrameId granted, uint32_t lost) {
     TARN_ASSERT(state_ == State::waiting);
     state_ = State::woken;
     frame = granted;
-    shard->post(*this);
+    lost_ = lost;
 }
 
 void PageAccess::post_failed(Errc code) {
@@ -70,8 +97,18 @@ void PageAccess::post_failed(Errc code) {
     shard->post(*this);
 }
 
+// Whether the session may see what the page holds.
+bool PageAccess::may_tell() const {
+    const bool tells = kind_ == Kind::read || (kind_ == Kind::update && update_->tells);
+    return !tells || lost_ == 0 || request_->view().may_read(page_, request_->cache().home_of(page_), lost_);
+}
+
 void PageAccess::work() {
-    Cache& cache = request_.cache();
+    Cache& cache = request_->cache();
+    if (!may_tell()) {
+        cache.served(page_);
+        return end(fail(Errc::io, EIO, "cache.access: writes of the page were lost"));
+    }
     bool broken = false;
     cache.with_frame(frame, want() != protocol::Want::shared, [&](Frame& granted, std::byte* bytes) {
         if (want() == protocol::Want::exclusive_no_read) granted.broken.store(false, std::memory_order_relaxed);
@@ -79,23 +116,15 @@ void PageAccess::work() {
         if (broken) return;
         switch (kind_) {
             case Kind::read: std::memcpy(into_, bytes + offset_, size_); break;
-            case Kind::write:
-                std::memcpy(bytes + offset_, from_, size_);
-                cache.mark_written(granted, offset_, size_);
-                break;
-            case Kind::zero:
-                std::memset(bytes + offset_, 0, size_);
-                cache.mark_written(granted, offset_, size_);
-                granted.zeroed.store(size_ == page_size, std::memory_order_relaxed);
-                break;
-            case Kind::update:
-                if (update_->apply(bytes)) cache.mark_written(granted, update_->offset, update_->size);
-                break;
+            case Kind::write: cache.write_frame(granted, offset_, {from_, size_}); break;
+            case Kind::zero: cache.zero_frame(granted, offset_, size_); break;
+            case Kind::update: cache.update_frame(granted, *update_); break;
             case Kind::fetch: break;
         }
     });
+    if (lost_ != 0 && want() == protocol::Want::exclusive_no_read) request_->view().wrote_whole(page_, lost_);
     cache.served(page_);
-    request_.ended(broken ? Result<>(fail(Errc::io, EIO, "cache.access: the page could not be read")) : Result<>());
+    end(broken ? Result<>(fail(Errc::io, EIO, "cache.access: the page could not be read")) : Result<>());
 }
 
 void PageRequest::add(PageAccess::Kind kind, VolumeId volume, uint64_t offset_bytes, uint64_t size_bytes,
@@ -115,19 +144,70 @@ void PageRequest::add_update(PageId page, PageUpdate& update) {
     accesses_.emplace_back(*this, loop_, PageAccess::Kind::update, page, 0, 0, nullptr, nullptr, &update);
 }
 
+void PageRequest::prefetch_from(size_t first) {
+    std::array<PageId, pages_at_once> pages;
+    size_t count = 0;
+    while (count < pages.size() && first + count < accesses_.size()) {
+        pages[count] = accesses_[first + count].page();
+        ++count;
+    }
+    cache_.prefetch({pages.data(), count});
+}
+
 // True: everything ended at once.
 bool PageRequest::start() {
     missing_ = accesses_.size() + 1;  // one for this call, so that nobody resumes a coroutine that is not suspended
     {
         const HomeReadBatch batch(cache_);
-        for (PageAccess& access : accesses_) access.start();
+        for (size_t next = 0; next < accesses_.size(); ++next) {
+            if (next % pages_at_once == 0 && accesses_.size() > 1) prefetch_from(next);
+            accesses_[next].start();
+        }
     }
     return --missing_ == 0;
 }
 
 void PageRequest::ended(const Result<>& result) {
     if (!result && result_) result_ = result;
-    if (--missing_ == 0) waiter_.resume();
+    if (--missing_ != orphan_count_) return;
+    if (view_of_orphans_)
+        delete this;
+    else
+        waiter_.resume();
+}
+
+Task<Result<>> PageRequest::within(std::chrono::milliseconds limit) {
+    Timer timer(loop_);
+    Gate watching;
+    watching.spawn(watch(*this, timer, limit));
+    Result<> result = co_await *this;
+    timer.cancel();
+    co_await watching.close();
+    if (orphan_count_ > 0) leave_orphans();
+    co_return result;
+}
+
+Task<> PageRequest::watch(PageRequest& self, Timer& timer, std::chrono::milliseconds limit) {
+    if (co_await timer.sleep(limit)) self.give_up();
+}
+
+void PageRequest::give_up() {
+    if (missing_ == 0) return;  // it ended in this very turn
+    ++missing_;                 // so that nothing ends before all were asked
+    result_ = fail(Errc::unavailable, EIO, "cache.access: a host did not answer within fail-after");
+    for (PageAccess& access : accesses_)
+        if (!access.give_up()) ++orphan_count_;
+    ended({});
+}
+
+// The accesses stay where they are: the protocol knows them by their addresses.
+void PageRequest::leave_orphans() {
+    auto view = std::make_unique<LossView>();
+    auto* const own = new PageRequest(cache_, loop_, *view);
+    own->view_of_orphans_ = std::move(view);
+    own->missing_ = std::exchange(orphan_count_, 0);
+    own->accesses_ = std::move(accesses_);
+    for (PageAccess& access : own->accesses_) access.move_to(*own);
 }
 
 }  // namespace tarn

@@ -5,10 +5,13 @@
 // requests larger than the pool, or hosts full of each other's pages, end all the same. No coroutine per page.
 #pragma once
 
+#include <chrono>
 #include <coroutine>
+#include <memory>
 #include <vector>
 
 #include "coherence/cache/cache.hpp"
+#include "tiers/nvme/page_buffer.hpp"
 
 namespace tarn {
 
@@ -28,6 +31,7 @@ class FrameWaiter : public Loop::Posted {
 // A change of a page's bytes in place, under its exclusive latch. True: it changed `size` bytes from `offset` on.
 struct PageUpdate {
     virtual bool apply(std::byte* bytes) = 0;
+    bool tells = false;  // what the bytes were is told to the client: it must not be what was lost
     size_t offset = 0;
     size_t size = 0;
 
@@ -44,7 +48,7 @@ class PageAccess final : public FrameWaiter {
     PageAccess(PageRequest& request, Loop& loop, Kind kind, PageId page, size_t offset, size_t size, std::byte* into,
                const std::byte* from, PageUpdate* update = nullptr)
         : FrameWaiter(loop),
-          request_(request),
+          request_(&request),
           page_(page),
           into_(into),
           from_(from),
@@ -56,11 +60,19 @@ class PageAccess final : public FrameWaiter {
     void start();
     void run() override;
 
-    // Under the latch of the page's stripe: the access leaves the list of those that wait, and goes on on its shard.
-    void post_woken(FrameId granted);
+    // Under the latch of the page's stripe, when the access has left the list of those that wait. It then goes on by
+    // run(), on its shard.
+    void wake(FrameId granted, uint32_t lost);
     void post_failed(Errc code);
 
     PageId page() const { return page_; }
+    protocol::Want want() const;
+
+    // On its shard, for a request that waits no longer. True: it has ended, or goes on in a moment; false: it writes a
+    // whole page, and does so when it can.
+    bool give_up();
+    // It goes on for this request, with bytes of its own.
+    void move_to(PageRequest& request);
 
     PageAccess* next = nullptr;  // list of the stripe
     PageAccess** link = nullptr;
@@ -71,23 +83,29 @@ class PageAccess final : public FrameWaiter {
     bool try_hot();
     void ask(FrameId spare);
     void work();
-    protocol::Want want() const;
+    void end(const Result<>& result);
+    bool may_tell() const;
 
-    PageRequest& request_;
+    PageRequest* request_;
     PageId page_;
     std::byte* into_;
     const std::byte* from_;
     PageUpdate* update_;
     Kind kind_;
     State state_ = State::idle;
+    bool asked_ = false;  // the protocol; it was to give a frame before
+    bool ended_ = false;
     Errc code_ = Errc::io;
+    PageBuffer copy_;    // of the bytes to write, once the request that brought them is over
+    uint32_t lost_ = 0;  // the loss generation in which the page last lost writes
     uint16_t offset_;
     uint16_t size_;
 };
 
 class PageRequest {
   public:
-    PageRequest(Cache& cache, Loop& loop) : cache_(cache), loop_(loop) {}
+    // view: of the session whose request it is, which outlives it.
+    PageRequest(Cache& cache, Loop& loop, LossView& view) : cache_(cache), loop_(loop), view_(view) {}
     PageRequest(const PageRequest&) = delete;
 
     // Splits a range of a volume into its pages. into or from, or neither (zero, fetch), as kind needs.
@@ -99,16 +117,28 @@ class PageRequest {
     auto operator co_await();
 
     Cache& cache() { return cache_; }
+    LossView& view() { return view_; }
     void ended(const Result<>& result);
+
+    // As co_await, but for so long only; then the result is an error, and what cannot be undone goes on alone.
+    Task<Result<>> within(std::chrono::milliseconds limit);
 
   private:
     friend class PageRequestAwaiter;
     bool start();
+    static constexpr size_t pages_at_once = 32;
+    void prefetch_from(size_t first);
+    static Task<> watch(PageRequest& self, Timer& timer, std::chrono::milliseconds limit);
+    void give_up();
+    void leave_orphans();
 
     Cache& cache_;
     Loop& loop_;
+    LossView& view_;
     std::vector<PageAccess> accesses_;
     size_t missing_ = 0;
+    size_t orphan_count_ = 0;                    // accesses that will go on alone
+    std::unique_ptr<LossView> view_of_orphans_;  // of the request that is theirs, which deletes itself
     Result<> result_;
     std::coroutine_handle<> waiter_;
 };

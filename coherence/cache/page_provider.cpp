@@ -6,7 +6,9 @@ namespace tarn {
 
 namespace {
 constexpr size_t batch_max = 64;
-}
+constexpr auto pause_min = std::chrono::microseconds(200);
+constexpr auto pause_max = std::chrono::microseconds(12'800);
+}  // namespace
 
 PageProvider::PageProvider(Cache& cache)
     : cache_(cache),
@@ -27,20 +29,31 @@ Task<> PageProvider::provide() {
     Loop& loop = *Loop::current();
     FramePool& pool = cache_.pool();
     co_await Yield(loop);  // whoever kicked may hold a latch
+    unsigned tenths = 1;
+    auto pause = pause_min;
     while (pool.free_count() < high_mark_ && !cache_.abandoned()) {
         const size_t free_before = pool.free_count();
         std::vector<FrameId> to_store;
-        cache_.replacement().pick(batch_max, [&](FrameId id) { return cache_.try_evict(id, to_store); });
+        const size_t picked =
+            cache_.replacement().pick(batch_max, tenths, [&](FrameId id) { return cache_.try_evict(id, to_store); });
         std::sort(to_store.begin(), to_store.end(),
                   [&](FrameId a, FrameId b) { return pool.frame(a).page_id() < pool.frame(b).page_id(); });
         // A failed write keeps its pages dirty; the flush that needs them says so (D6).
-        const bool stored = to_store.empty() || co_await cache_.store_home_bytes(std::move(to_store), true);
-        if (!stored || pool.free_count() <= free_before)
-            // Evictions wait for other hosts, or frames are pinned, or the store fails. What ends that is many things,
-            // some on the hot path, which announces nothing: so look again, soon.
-            co_await loop.sleep(std::chrono::microseconds(200));
-        else
+        const bool stored = to_store.empty() || co_await cache_.evict_home_bytes(std::move(to_store));
+        if (stored && picked > 0) pause = pause_min;
+        if (stored && pool.free_count() > free_before) {
+            tenths = 1;
             co_await Yield(loop);
+        } else if (stored && picked == 0 && tenths < 10) {
+            // The oldest may be those that cannot go, pages of a home that is away: then the others must.
+            tenths = std::min(tenths * 2, 10u);
+            co_await Yield(loop);
+        } else {
+            // Evictions wait for other hosts, or frames are pinned, or the store fails. What ends that is many things,
+            // some on the hot path, which announces nothing: so look again, soon while something is under way.
+            co_await loop.sleep(pause);
+            pause = std::min(pause * 2, pause_max);
+        }
     }
     running_here_ = false;
 }

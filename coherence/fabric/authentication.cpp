@@ -9,8 +9,8 @@
 
 namespace tarn {
 
-Introduction introduce(HostId host, uint32_t incarnation, const std::array<uint8_t, 16>& cluster) {
-    Introduction introduction{.incarnation = incarnation, .host = host, .cluster = cluster};
+Introduction introduce(HostId host, protocol::Process process, const std::array<uint8_t, 16>& cluster) {
+    Introduction introduction{.process = process, .host = host, .cluster = cluster};
     TARN_ASSERT(gnutls_rnd(GNUTLS_RND_NONCE, introduction.nonce.data(), introduction.nonce.size()) == 0);
     return introduction;
 }

@@ -16,20 +16,21 @@
 #include <string>
 #include <string_view>
 
+#include "coherence/protocol/message.hpp"
 #include "tiers/page.hpp"
 #include "utils/result.hpp"
 
 namespace tarn {
 
 struct Introduction {
-    static constexpr std::array<char, 8> magic_expected = {'t', 'a', 'r', 'n', 'f', 'a', 'b', '1'};
+    static constexpr std::array<char, 8> magic_expected = {'t', 'a', 'r', 'n', 'f', 'a', 'b', '2'};
 
     std::array<char, 8> magic = magic_expected;
-    uint32_t incarnation = 0;
+    protocol::Process process;
     HostId host = no_host;
     std::array<uint8_t, 3> reserved{};
     std::array<uint8_t, 16> cluster{};
-    std::array<uint8_t, 32> nonce{};
+    std::array<uint8_t, 28> nonce{};
 };
 static_assert(sizeof(Introduction) == 64);
 
@@ -37,7 +38,7 @@ using Proof = std::array<std::byte, 32>;
 enum class Direction : char { connecting = 'c', accepting = 'a' };
 
 // Fills in a fresh nonce.
-Introduction introduce(HostId host, uint32_t incarnation, const std::array<uint8_t, 16>& cluster);
+Introduction introduce(HostId host, protocol::Process process, const std::array<uint8_t, 16>& cluster);
 Proof prove(std::string_view key, Direction who, const Introduction& connecting, const Introduction& accepting);
 // In constant time.
 bool equal(const Proof& a, const Proof& b);

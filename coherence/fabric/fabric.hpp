@@ -32,11 +32,24 @@ class Fabric {
     class Receiver {
       public:
         virtual ~Receiver() = default;
+        // Whether this process of the host may be linked; asked before anything else of it is heard, and of each new
+        // connection.
+        enum class Welcome : uint8_t { now, later, never };
+        virtual Welcome welcomes(HostId host, protocol::Incarnation incarnation) = 0;
         // A new link; what is sent during the call goes first on it.
-        virtual void on_link_up(HostId host, protocol::Incarnation incarnation) = 0;
+        virtual void on_link_up(HostId host, protocol::Process process) = 0;
         virtual void on_link_down(HostId host) = 0;
         // The peer has said all it had to say first: what follows is new.
         virtual void on_greeted(HostId host) = 0;
+        // Some messages that arrived together: calls batch.deliver() once, which hands over each of them without a wait
+        // in between. pages: what they are about, as far as that is known by now, and unchecked.
+        struct Batch {
+            virtual void deliver() = 0;
+
+          protected:
+            ~Batch() = default;
+        };
+        virtual void on_batch(std::span<const PageId> pages, Batch& batch) = 0;
         // Checked by decode(), from the host it names. page: lent by lend_page() and given back with the call; filled
         // if the message has a payload, null if it has no bytes. An error ends the link: the peer does what no
         // correct host does.
@@ -51,9 +64,12 @@ class Fabric {
 
     virtual ~Fabric() = default;
 
-    // Copies message and payload and returns; discards them when there is no link. Any thread.
+    // Copies message and payload and returns; discards them when there is no link. Any thread. A message that may wait
+    // (protocol::may_wait) goes with the next one to that host, at the latest after a millisecond.
     virtual void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) = 0;
     virtual bool linked(HostId to) const = 0;
+    // Ends the present link; the next one is another. Any thread.
+    virtual void disconnect(HostId from) = 0;
     // The receiver, which had no page to lend to this host's link, may have one now. Any thread.
     virtual void resume(HostId from) = 0;
     // Errors: unavailable without a link or when it breaks before the answer; else the other host's.

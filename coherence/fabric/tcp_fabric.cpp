@@ -34,11 +34,15 @@ void set_up(int fd) {
     ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
 }
 
-// Ends a handshake that takes too long.
+// A handshake under way, in a list of such; ends one that takes too long.
 class Deadline {
   public:
-    Deadline(Loop& loop, int fd) : timer_(loop) { gate_.spawn(watch(*this, fd)); }
+    Deadline(Loop& loop, int fd, std::vector<int>& under_way) : timer_(loop), fd_(fd), under_way_(under_way) {
+        under_way_.push_back(fd);
+        gate_.spawn(watch(*this, fd));
+    }
     Task<> end() {
+        std::erase(under_way_, fd_);
         timer_.cancel();
         co_await gate_.close();
     }
@@ -49,18 +53,22 @@ class Deadline {
     }
     Timer timer_;
     Gate gate_;
+    int fd_;
+    std::vector<int>& under_way_;
 };
 
 // A connection on its way to the shard of its link.
 struct HandOver final : Loop::Posted {
-    HandOver(TcpLink& to, UniqueFd of, uint32_t by) : link(to), fd(std::move(of)), incarnation(by) { link.expect(); }
+    HandOver(TcpLink& to, UniqueFd of, protocol::Process by) : link(to), fd(std::move(of)), process(by) {
+        link.expect();
+    }
     void run() override {
-        link.loop().spawn(link.serve(std::move(fd), incarnation));
+        link.loop().spawn(link.serve(std::move(fd), process));
         delete this;
     }
     TcpLink& link;
     UniqueFd fd;
-    uint32_t incarnation;
+    protocol::Process process;
 };
 
 }  // namespace
@@ -77,7 +85,7 @@ Result<std::unique_ptr<TcpFabric>> TcpFabric::create(TcpFabricConfiguration conf
 }
 
 TcpFabric::TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, UniqueFd listener)
-    : configuration_(std::move(configuration)), listener_(std::move(listener)) {
+    : configuration_(std::move(configuration)), receiver_(receiver), listener_(std::move(listener)) {
     for (const auto& peer : configuration_.peers) {
         Loop& loop = *configuration_.shards[peer.host % configuration_.shards.size()];
         links_[peer.host] = std::make_unique<TcpLink>(loop, peer.host, receiver);
@@ -94,6 +102,13 @@ void TcpFabric::start() {
 void TcpFabric::stop() {
     stopping_ = true;
     for (Timer* const pause : pauses_) pause->cancel();
+    for (const int fd : handshakes_) configuration_.shards.front()->cancel_fd(fd);
+    configuration_.shards.front()->cancel_fd(listener_.get());
+    for (HostId host = 0; host < hosts_max; ++host)
+        if (links_[host]) disconnect(host);
+}
+
+void TcpFabric::disconnect(HostId from) {
     struct Close final : Loop::Posted {
         explicit Close(TcpLink& of) : link(of) {}
         void run() override {
@@ -102,9 +117,7 @@ void TcpFabric::stop() {
         }
         TcpLink& link;
     };
-    configuration_.shards.front()->cancel_fd(listener_.get());
-    for (const auto& link : links_)
-        if (link) link->loop().post(*new Close(*link));
+    links_[from]->loop().post(*new Close(*links_[from]));
 }
 
 void TcpFabric::send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) {
@@ -120,6 +133,19 @@ Task<Result<std::string>> TcpFabric::call(HostId to, std::string request) {
 bool TcpFabric::is_ours(const Introduction& introduction) const {
     return introduction.magic == Introduction::magic_expected && introduction.cluster == configuration_.cluster &&
            introduction.host < hosts_max && links_[introduction.host] != nullptr;
+}
+
+bool TcpFabric::is_welcome(const Introduction& introduction) {
+    const Receiver::Welcome welcome = receiver_.welcomes(introduction.host, introduction.process.incarnation);
+    if (welcome == Receiver::Welcome::now) return true;
+    if (welcome == Receiver::Welcome::never &&
+        std::exchange(turned_away_[introduction.host], introduction.process.incarnation) !=
+            introduction.process.incarnation)
+        log::warning(
+            "fabric: host {} is back as it was when it was declared dead (incarnation {}) and is refused; "
+            "restart its tarnd with --discard-memory",
+            introduction.host, introduction.process.incarnation);
+    return false;
 }
 
 Task<> TcpFabric::pause(std::chrono::nanoseconds duration) {
@@ -143,16 +169,17 @@ Task<> TcpFabric::accept_all() {
 
 Task<> TcpFabric::meet(UniqueFd fd) {
     set_up(fd.get());
-    Deadline deadline(*Loop::current(), fd.get());
+    Deadline deadline(*Loop::current(), fd.get(), handshakes_);
     const Result<Introduction> peer = co_await accept_introduction(fd.get());
     co_await deadline.end();
     if (!peer) {
-        log::warning("fabric: refused a connection from {}: {}", peer_name(fd.get()), log::describe(peer.error()));
+        if (peer.error().code != Errc::unavailable)  // that was said
+            log::warning("fabric: refused a connection from {}: {}", peer_name(fd.get()), log::describe(peer.error()));
         co_return;
     }
     if (stopping_) co_return;
     TcpLink& link = *links_[peer->host];
-    link.loop().post(*new HandOver(link, std::move(fd), peer->incarnation));
+    link.loop().post(*new HandOver(link, std::move(fd), peer->process));
 }
 
 Task<Result<Introduction>> TcpFabric::accept_introduction(int fd) {
@@ -161,7 +188,8 @@ Task<Result<Introduction>> TcpFabric::accept_introduction(int fd) {
     CO_TRY_VOID(co_await receive_exactly(loop, fd, std::as_writable_bytes(std::span(&peer, 1))));
     if (!is_ours(peer)) co_return fail(Errc::refused, 0, "fabric.handshake: not a host of this cluster");
     if (peer.host < configuration_.self) co_return fail(Errc::refused, 0, "fabric.handshake: the wrong way round");
-    const Introduction own = introduce(configuration_.self, configuration_.incarnation, configuration_.cluster);
+    if (!is_welcome(peer)) co_return fail(Errc::unavailable, 0, "fabric.handshake: declared dead");
+    const Introduction own = introduce(configuration_.self, configuration_.process, configuration_.cluster);
     const Proof proof = prove(configuration_.key, Direction::accepting, peer, own);
     CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&own, 1))));
     CO_TRY_VOID(co_await send_exactly(loop, fd, proof));
@@ -184,7 +212,7 @@ Task<> TcpFabric::keep_connected(TcpLink& link, std::string address) {
         } else {
             fd = UniqueFd(::socket(to->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
             set_up(fd.get());
-            Deadline deadline(loop, fd.get());
+            Deadline deadline(loop, fd.get(), handshakes_);
             const Result<size_t> connected = co_await loop.connect(fd.get(), to->get(), to->size());
             if (connected)
                 peer = co_await connect_introduction(fd.get(), link.peer());
@@ -196,7 +224,7 @@ Task<> TcpFabric::keep_connected(TcpLink& link, std::string address) {
         if (peer) {
             retry = retry_min;
             said.clear();
-            link.loop().post(*new HandOver(link, std::move(fd), peer->incarnation));
+            link.loop().post(*new HandOver(link, std::move(fd), peer->process));
             co_await run_on(loop, link.loop(), link.idle());
             continue;
         }
@@ -210,7 +238,7 @@ Task<> TcpFabric::keep_connected(TcpLink& link, std::string address) {
 
 Task<Result<Introduction>> TcpFabric::connect_introduction(int fd, HostId host) {
     Loop& loop = *Loop::current();
-    const Introduction own = introduce(configuration_.self, configuration_.incarnation, configuration_.cluster);
+    const Introduction own = introduce(configuration_.self, configuration_.process, configuration_.cluster);
     CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&own, 1))));
     Introduction peer;
     Proof theirs{};
@@ -220,6 +248,7 @@ Task<Result<Introduction>> TcpFabric::connect_introduction(int fd, HostId host) 
         co_return fail(Errc::refused, 0, "fabric.handshake: another host answers there");
     if (!equal(theirs, prove(configuration_.key, Direction::accepting, own, peer)))
         co_return fail(Errc::refused, 0, "fabric.handshake: wrong key");
+    if (!is_welcome(peer)) co_return fail(Errc::refused, 0, "fabric.handshake: that process was declared dead");
     const Proof proof = prove(configuration_.key, Direction::connecting, own, peer);
     CO_TRY_VOID(co_await send_exactly(loop, fd, proof));
     co_return peer;

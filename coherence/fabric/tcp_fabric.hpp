@@ -22,7 +22,7 @@ struct TcpFabricConfiguration {
         std::string address;  // "192.0.2.1:7420", "[2001:db8::1]:7420", or a name
     };
     HostId self = 0;
-    protocol::Incarnation incarnation = 0;
+    protocol::Process process;
     std::array<uint8_t, 16> cluster{};
     std::string key;
     std::string listen;
@@ -42,6 +42,7 @@ class TcpFabric final : public Fabric {
 
     void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) override;
     bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
+    void disconnect(HostId from) override;
     void resume(HostId from) override { links_[from]->resume(); }
     Task<Result<std::string>> call(HostId to, std::string request) override;
 
@@ -68,12 +69,16 @@ class TcpFabric final : public Fabric {
     Task<Result<>> receive_exactly(Loop& loop, int fd, std::span<std::byte> into);
     Task<Result<>> send_exactly(Loop& loop, int fd, std::span<const std::byte> from);
     bool is_ours(const Introduction& introduction) const;
+    bool is_welcome(const Introduction& introduction);
 
     TcpFabricConfiguration configuration_;
+    Receiver& receiver_;
+    std::array<protocol::Incarnation, hosts_max> turned_away_{};  // said once of each process
     UniqueFd listener_;
     std::array<std::unique_ptr<TcpLink>, hosts_max> links_;
     bool stopping_ = false;
     std::vector<Timer*> pauses_;
+    std::vector<int> handshakes_;  // their sockets
 };
 
 }  // namespace tarn

@@ -1,5 +1,6 @@
 #include "coherence/fabric/tcp_link.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 
@@ -7,12 +8,13 @@
 
 namespace tarn {
 
-using protocol::Incarnation;
 using protocol::Message;
+using protocol::Process;
 
 namespace {
 
-constexpr size_t sending_kept_max = 256 << 10;
+constexpr size_t sending_kept_max = 512 << 10;  // a batch of pages fits twice, so that it seldom grows anew
+constexpr auto waiting_max = std::chrono::milliseconds(1);
 
 enum FrameKind : uint8_t { frame_call = TcpReader::frame_kind_min, frame_answer, frame_greeted };
 
@@ -60,11 +62,15 @@ void TcpLink::resume() {
     if (!wake_reader_.posted.exchange(true, std::memory_order_seq_cst)) loop_.post(wake_reader_);
 }
 
-void TcpLink::append(std::span<const std::byte> header, std::span<const std::byte> payload) {
+void TcpLink::append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait) {
     std::vector<std::byte>& buffer = greeting_ && Loop::current() != &loop_ ? later_ : outgoing_;
+    last_message_ = no_message;
     buffer.insert(buffer.end(), header.begin(), header.end());
     buffer.insert(buffer.end(), payload.begin(), payload.end());
-    schedule_writer();
+    if (may_wait)
+        schedule_later();
+    else
+        schedule_writer();
 }
 
 void TcpLink::schedule_writer() {
@@ -72,9 +78,33 @@ void TcpLink::schedule_writer() {
     loop_.post(wake_writer_);
 }
 
+void TcpLink::schedule_later() {
+    if (writer_busy_ || wake_posted_ || std::exchange(later_posted_, true)) return;
+    loop_.post(wake_later_);
+}
+
+Task<> TcpLink::write_later() {
+    co_await loop_.sleep(waiting_max);
+    const std::lock_guard guard(lock_);
+    later_posted_ = false;
+    if (up() && !outgoing_.empty()) schedule_writer();
+}
+
 void TcpLink::send(const Message& message, std::span<const std::byte> payload) {
     const std::lock_guard guard(lock_);
-    if (up()) append(bytes_of(message), payload);
+    if (!up() || extend_last(message)) return;
+    append(bytes_of(message), payload, protocol::may_wait(message.kind));
+    if (!greeting_ && payload.empty()) last_message_ = outgoing_.size() - sizeof message;
+}
+
+// What was appended last, and has not left, may stand for this one too.
+bool TcpLink::extend_last(const Message& message) {
+    if (last_message_ == no_message) return false;
+    Message last;
+    std::memcpy(&last, outgoing_.data() + last_message_, sizeof last);
+    if (!protocol::extend(last, message)) return false;
+    std::memcpy(outgoing_.data() + last_message_, &last, sizeof last);
+    return true;
 }
 
 void TcpLink::send_frame(uint8_t kind, uint32_t id, Errc code, std::string_view body) {
@@ -122,7 +152,7 @@ Task<> TcpLink::idle() {
     while (connection_count_.load(std::memory_order_relaxed) > 0) co_await closed_.wait();
 }
 
-Task<> TcpLink::serve(UniqueFd fd, Incarnation incarnation) {
+Task<> TcpLink::serve(UniqueFd fd, Process process) {
     while (fd_ >= 0) {
         close();
         if (fd_ >= 0) co_await closed_.wait();  // it may have ended at once
@@ -133,11 +163,12 @@ Task<> TcpLink::serve(UniqueFd fd, Incarnation incarnation) {
         const std::lock_guard guard(lock_);
         outgoing_.clear();
         later_.clear();
+        last_message_ = no_message;
         writer_busy_ = false;
         greeting_ = true;
         up_.store(true, std::memory_order_relaxed);
     }
-    receiver_.on_link_up(peer_, incarnation);
+    receiver_.on_link_up(peer_, process);
     send_frame(frame_greeted, 0, Errc{}, {});
     {
         const std::lock_guard guard(lock_);
@@ -146,13 +177,13 @@ Task<> TcpLink::serve(UniqueFd fd, Incarnation incarnation) {
         later_.clear();
         schedule_writer();
     }
-    log::info("fabric: linked with host {} (incarnation {})", peer_, incarnation);
+    log::info("fabric: linked with host {} (incarnation {})", peer_, process.incarnation);
 
     Gate writer;
     writer.spawn(write_all(fd_));
     Result<> ended;
     {
-        TcpReader reader(loop_, fd_, peer_, incarnation, receiver_, *this);
+        TcpReader reader(loop_, fd_, peer_, process.incarnation, receiver_, *this);
         reader_ = &reader;
         ended = co_await reader.read_all();
         reader_ = nullptr;
@@ -181,13 +212,18 @@ Task<> TcpLink::write_all(int fd) {
             const std::lock_guard guard(lock_);
             sending.clear();
             sending.swap(outgoing_);
+            last_message_ = no_message;
             writer_busy_ = !sending.empty();
         }
         if (sending.empty()) {
             co_await writable_.wait();
             continue;
         }
-        for (std::span<const std::byte> rest = sending; !rest.empty();) {
+        // The socket takes most of what is sent at once; only the rest is worth a turn of the ring.
+        const ssize_t taken = ::send(fd, sending.data(), sending.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        for (std::span rest =
+                 std::span<const std::byte>(sending).subspan(static_cast<size_t>(std::max<ssize_t>(taken, 0)));
+             !rest.empty();) {
             const Result<size_t> sent = co_await loop_.send(fd, rest);
             if (!sent || *sent == 0) {
                 ::shutdown(fd, SHUT_RDWR);
@@ -201,7 +237,9 @@ Task<> TcpLink::write_all(int fd) {
 
 Result<> TcpLink::take_frame(const Message& header, std::string body) {
     switch (static_cast<uint8_t>(header.kind)) {
-        case frame_call: loop_.spawn(answer(header.request_id, std::move(body))); return {};
+        case frame_call:
+            if (!loop_.ending()) loop_.spawn(answer(header.request_id, std::move(body)));  // else the link breaks soon
+            return {};
         case frame_greeted: receiver_.on_greeted(peer_); return {};
         case frame_answer: {
             Call* call = nullptr;

@@ -1,7 +1,8 @@
 // TcpLink: the one connection to one other host, and what becomes of it when it breaks.
 //
 // Lives as long as the fabric, on one shard; connections come and go. Sending appends to a buffer that the link's
-// shard hands to the socket, everything of a turn in one system call. Receiving is TcpReader's.
+// shard hands to the socket, everything of a turn in one system call; what may wait does not cost one of its own.
+// Receiving is TcpReader's.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@ namespace tarn {
 class TcpLink final : TcpReader::FrameTaker {
   public:
     TcpLink(Loop& loop, HostId peer, Fabric::Receiver& receiver)
-        : loop_(loop), peer_(peer), receiver_(receiver), wake_writer_(*this), wake_reader_(*this) {}
+        : loop_(loop), peer_(peer), receiver_(receiver), wake_writer_(*this), wake_later_(*this), wake_reader_(*this) {}
 
     HostId peer() const { return peer_; }
     Loop& loop() { return loop_; }
@@ -37,7 +38,7 @@ class TcpLink final : TcpReader::FrameTaker {
 
     // On the link's shard, after expect(): serves an authenticated connection until it breaks. If there is one already
     // it is closed: the peer would not connect again if it still had it.
-    Task<> serve(UniqueFd fd, protocol::Incarnation incarnation);
+    Task<> serve(UniqueFd fd, protocol::Process process);
     void close();
 
   private:
@@ -48,6 +49,14 @@ class TcpLink final : TcpReader::FrameTaker {
         TcpLink& link;
     };
 
+    struct WakeLater final : Loop::Posted {
+        explicit WakeLater(TcpLink& of) : link(of) {}
+        void run() override {
+            if (!link.loop_.ending()) link.loop_.spawn(link.write_later());  // nobody waits for what is left then
+        }
+        TcpLink& link;
+    };
+
     struct WakeReader final : Loop::Posted {
         explicit WakeReader(TcpLink& of) : link(of) {}
         void run() override;
@@ -55,8 +64,11 @@ class TcpLink final : TcpReader::FrameTaker {
         std::atomic<bool> posted{false};
     };
 
-    void append(std::span<const std::byte> header, std::span<const std::byte> payload);
+    void append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait = false);
+    bool extend_last(const protocol::Message& message);
     void schedule_writer();
+    void schedule_later();
+    Task<> write_later();
     void send_frame(uint8_t kind, uint32_t id, Errc code, std::string_view body);
     Task<> write_all(int fd);
     Result<> take_frame(const protocol::Message& header, std::string body) override;
@@ -75,12 +87,16 @@ class TcpLink final : TcpReader::FrameTaker {
     bool greeting_ = false;
     bool writer_busy_ = false;  // it looks at outgoing_ again before it waits
     bool wake_posted_ = false;
+    bool later_posted_ = false;  // what is in outgoing_ is written soon, unless something takes it along before
+    static constexpr size_t no_message = ~size_t{0};
     std::vector<std::byte> outgoing_;
-    std::vector<std::byte> later_;  // what other shards send while we greet
+    size_t last_message_ = no_message;  // in outgoing_: the last thing there is a message without a page
+    std::vector<std::byte> later_;      // what other shards send while we greet
     std::map<uint32_t, Call*> calls_;
     uint32_t last_call_ = 0;
 
     WakeWriter wake_writer_;
+    WakeLater wake_later_;
     WakeReader wake_reader_;
     Event writable_;
     bool connection_ends_ = false;

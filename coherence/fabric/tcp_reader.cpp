@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -14,6 +15,12 @@ TcpReader::~TcpReader() {
 }
 
 Task<Result<>> TcpReader::read_all() {
+    Result<> ended = co_await read_on();
+    co_await readiness_.close();
+    co_return ended;
+}
+
+Task<Result<>> TcpReader::read_on() {
     while (!ended_) {
         CO_TRY(size_t received, co_await receive());
         if (received == 0) co_return fail(Errc::closed);
@@ -30,46 +37,89 @@ Task<Result<>> TcpReader::read_all() {
     co_return fail(Errc::closed);
 }
 
-// The rest of the page first, if one is on its way; then the buffer.
+// The rest of the page first, if one is on its way; then the buffer. What is there is taken without a turn of the ring.
 Task<Result<size_t>> TcpReader::receive() {
     if (filled_ == buffer_.size()) buffer_.resize(buffer_.size() * 2);  // a frame longer than the buffer
     const std::span free = std::span(buffer_).subspan(filled_);
-    if (!page_) co_return co_await loop_.receive(fd_, free);
-    std::array<iovec, 2> pieces{iovec{.iov_base = page_ + page_filled_, .iov_len = page_size - page_filled_},
+    const size_t page_rest = page_ ? page_size - page_filled_ : 0;
+    std::array<iovec, 2> pieces{iovec{.iov_base = page_ ? page_ + page_filled_ : nullptr, .iov_len = page_rest},
                                 iovec{.iov_base = free.data(), .iov_len = free.size()}};
     msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = pieces.size();
-    co_return co_await loop_.receive_message(fd_, &message);
+    message.msg_iov = page_ ? pieces.data() : pieces.data() + 1;
+    message.msg_iovlen = page_ ? 2 : 1;
+    for (;;) {
+        if (!readable_) {
+            CO_TRY(const unsigned events, co_await readiness_.wait());
+            hung_up_ = hung_up_ || (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+        }
+        const ssize_t received = ::recvmsg(fd_, &message, MSG_DONTWAIT);
+        // Less than there was room for was all there was. Who hung up is read until recvmsg says so.
+        readable_ =
+            hung_up_ || received == static_cast<ssize_t>(page_rest + free.size()) || (received < 0 && errno == EINTR);
+        if (received >= 0) co_return static_cast<size_t>(received);
+        if (errno != EAGAIN && errno != EINTR) co_return fail(Errc::io, errno, "fabric.receive");
+    }
 }
 
 // Takes every whole message off the front of the buffer, and of the last one what there is.
 Task<Result<>> TcpReader::take_buffered() {
-    std::span<const std::byte> rest(buffer_.data(), filled_);
-    while (rest.size() >= sizeof(Message)) {
+    Front front(*this, {buffer_.data(), filled_});
+    for (Next next = Next::turn; next != Next::bytes;) {
+        std::array<PageId, messages_at_once_max> pages;
+        receiver_.on_batch({pages.data(), look_ahead(front.rest, pages)}, front);
+        CO_TRY(next, front.taken);
+        // What they asked for leaves, and what they woke goes on, while the rest is worked on.
+        if (next == Next::turn) co_await Yield(loop_);
+        if (next == Next::page && !ended_) co_await room_.wait();
+        if (ended_) co_return fail(Errc::closed);
+    }
+    std::memmove(buffer_.data(), front.rest.data(), front.rest.size());
+    filled_ = front.rest.size();
+    co_return Result<>{};
+}
+
+// The pages that the messages at the front are about, as far as that can be told.
+size_t TcpReader::look_ahead(std::span<const std::byte> bytes, std::span<PageId> pages) {
+    size_t count = 0;
+    while (count < pages.size() && bytes.size() >= sizeof(Message)) {
+        Message header;
+        std::memcpy(&header, bytes.data(), sizeof header);
+        if (header.version != protocol::message_version || static_cast<uint8_t>(header.kind) >= frame_kind_min) break;
+        for (uint32_t i = 0; i <= header.run && i < protocol::run_pages_max && count < pages.size(); ++i)
+            pages[count++] = protocol::part_of(header, i).page;
+        const size_t size = sizeof(Message) + (header.has(protocol::flag_payload) ? page_size : 0);
+        bytes = bytes.subspan(std::min(size, bytes.size()));
+    }
+    return count;
+}
+
+// Without a wait: some messages, or all there are.
+Result<TcpReader::Next> TcpReader::take_batch(std::span<const std::byte>& rest) {
+    for (unsigned taken = 0; rest.size() >= sizeof(Message);) {
+        if (taken >= messages_at_once_max) return Next::turn;
         Message header;
         std::memcpy(&header, rest.data(), sizeof header);
         if (header.version != protocol::message_version)
-            co_return fail(Errc::protocol, 0, "fabric.receive: another version");
+            return fail(Errc::protocol, 0, "fabric.receive: another version");
         if (static_cast<uint8_t>(header.kind) >= frame_kind_min) {
-            CO_TRY(const bool whole, take_frame(header, rest));
+            TRY(const bool whole, take_frame(header, rest));
             if (!whole) break;
+            ++taken;
             continue;
         }
-        CO_TRY(message_, checked(rest.first<sizeof(Message)>()));
+        TRY(message_, checked(rest.first<sizeof(Message)>()));
+        taken += 1 + message_.run;
+        if (message_.has_bytes() && !(page_ = receiver_.lend_page(peer_))) return Next::page;
         rest = rest.subspan(sizeof(Message));
-        if (message_.has_bytes()) CO_TRY_VOID(co_await borrow_page());
         if (message_.has(protocol::flag_payload)) {
             page_filled_ = std::min(page_size, rest.size());
             std::memcpy(page_, rest.data(), page_filled_);
             rest = rest.subspan(page_filled_);
             if (page_filled_ < page_size) break;
         }
-        CO_TRY_VOID(deliver());
+        TRY_VOID(deliver());
     }
-    std::memmove(buffer_.data(), rest.data(), rest.size());
-    filled_ = rest.size();
-    co_return Result<>{};
+    return Next::bytes;
 }
 
 Result<bool> TcpReader::take_frame(const Message& header, std::span<const std::byte>& bytes) {
@@ -86,14 +136,6 @@ Result<Message> TcpReader::checked(std::span<const std::byte> bytes) const {
     if (message.from != peer_) return fail(Errc::protocol, 0, "fabric.receive: speaks for another host");
     if (message.incarnation != incarnation_) return fail(Errc::protocol, 0, "fabric.receive: another incarnation");
     return message;
-}
-
-Task<Result<>> TcpReader::borrow_page() {
-    while (!(page_ = receiver_.lend_page(peer_))) {
-        if (ended_) co_return fail(Errc::closed);
-        co_await room_.wait();
-    }
-    co_return Result<>{};
 }
 
 Result<> TcpReader::deliver() {

@@ -4,6 +4,8 @@
 // that the receiver lends for it. While the receiver has none to lend, the connection is not read.
 #pragma once
 
+#include <poll.h>
+
 #include <string>
 #include <vector>
 
@@ -27,7 +29,13 @@ class TcpReader {
 
     TcpReader(Loop& loop, int fd, HostId peer, protocol::Incarnation incarnation, Fabric::Receiver& receiver,
               FrameTaker& frames)
-        : loop_(loop), fd_(fd), peer_(peer), incarnation_(incarnation), receiver_(receiver), frames_(frames) {}
+        : loop_(loop),
+          fd_(fd),
+          peer_(peer),
+          incarnation_(incarnation),
+          receiver_(receiver),
+          frames_(frames),
+          readiness_(loop, fd, POLLIN | POLLRDHUP) {}
     TcpReader(const TcpReader&) = delete;
     ~TcpReader();
 
@@ -41,12 +49,23 @@ class TcpReader {
     }
 
   private:
+    Task<Result<>> read_on();
     Task<Result<size_t>> receive();
     Task<Result<>> take_buffered();
+    // What is waited for before the next message can be taken: more of it, a page to lend, or nothing.
+    enum class Next : uint8_t { bytes, page, turn };
+    Result<Next> take_batch(std::span<const std::byte>& rest);
+    struct Front final : Fabric::Receiver::Batch {
+        Front(TcpReader& of, std::span<const std::byte> bytes) : reader(of), rest(bytes) {}
+        void deliver() override { taken = reader.take_batch(rest); }
+        TcpReader& reader;
+        std::span<const std::byte> rest;
+        Result<Next> taken = Next::bytes;
+    };
+    static size_t look_ahead(std::span<const std::byte> bytes, std::span<PageId> pages);
     // Whether a whole frame was there, and was taken off the front.
     Result<bool> take_frame(const protocol::Message& header, std::span<const std::byte>& bytes);
     Result<protocol::Message> checked(std::span<const std::byte> bytes) const;
-    Task<Result<>> borrow_page();
     Result<> deliver();
 
     Loop& loop_;
@@ -55,6 +74,9 @@ class TcpReader {
     protocol::Incarnation incarnation_;
     Fabric::Receiver& receiver_;
     FrameTaker& frames_;
+    Readiness readiness_;
+    bool readable_ = true;  // there may be more than was taken
+    bool hung_up_ = false;
     Event room_;
     bool ended_ = false;
 
@@ -66,6 +88,7 @@ class TcpReader {
     size_t page_filled_ = 0;
 
     static constexpr size_t buffer_size = 256 << 10;
+    static constexpr unsigned messages_at_once_max = 32;
 };
 
 }  // namespace tarn

@@ -17,10 +17,10 @@ namespace tarn::protocol {
 struct Link {
     HostId self = no_host;
     HostId peer = no_host;
-    Incarnation incarnation = 0;  // the peer's, of this link
-    HostSet hosts = 0;            // of the cluster
-    uint32_t view_epoch = 0;      // ours
-    uint32_t map_epoch = 0;       // of our RangeMap
+    Process process;          // the peer's, of this link
+    HostSet hosts = 0;        // of the cluster
+    uint32_t view_epoch = 0;  // ours
+    uint32_t map_epoch = 0;   // of our RangeMap
 };
 
 // A validated message. home: of its page, by our RangeMap; for flush messages unused. page_count: of its volume by our

@@ -39,9 +39,9 @@ void Holder::digest(PageId page, Digest& digest) const {
                holding->done_due, holding->kept_frame == no_frame, holding->report_due);
     digest.tenure(holding->floor);
     if (holding->frame != no_frame) {
-        digest.add(holding->lost, holding->sequence, holding->blank, holding->unconfirmed, holding->evict_wanted,
-                   holding->evict_with_bytes, holding->evicting, holding->evicting ? holding->evict_dirty : 0,
-                   holding->quiescing, holding->writing_back);
+        digest.add(holding->lost, holding->sequence, holding->blank, holding->unconfirmed, holding->adopted,
+                   holding->evict_wanted, holding->evict_with_bytes, holding->evicting,
+                   holding->evicting ? holding->evict_dirty : 0, holding->quiescing, holding->writing_back);
         digest.tenure(holding->tenure);
     }
     if (holding->evicting) digest.request(self_, holding->evict_id);

@@ -22,6 +22,23 @@ enum class Want : uint8_t {
 // The store has bytes of the page, and does not say of which tenure.
 inline constexpr Tenure unknown_tenure = ~Tenure{0};
 
+// What a frame of the process before held, as its arena says; for recovery, and not served until the home confirms it.
+struct FrameHeld {
+    FrameId frame = no_frame;
+    Ownership ownership = Ownership::none;  // none: kept bytes, of the order `order`
+    Tenure order = 0;
+    Tenure tenure = 0;  // with sequence: of the frame, or the position of the kept bytes
+    uint32_t sequence = 0;
+    uint32_t lost = 0;
+    RequestId evict_id = 0;  // 0: its eviction was not under way
+    Tenure anchor_since = 0;
+    DirtyMask dirty = 0;
+};
+struct Adopted {
+    FrameHeld held;
+    FrameHeld kept;
+};
+
 using WaiterToken = uint64_t;  // means something to the executor only
 
 struct Event {
@@ -40,11 +57,12 @@ struct Event {
         message,  // message; frame: where its payload lies (with flag_zero: a cleared frame); no_space, stored_tenure.
                   // A frame of the receiver's own is taken over or released; for grant and data it may instead be
                   // the lent frame, if the bytes were copied into it in this very step (see Stripe::lent_frame)
-        peer_up,  // host, incarnation, previous_incarnation (0: never met): a new link to this host; see Stripe
+        peer_up,  // host, process, previous (the one that was met before): a new link to this host; see Stripe
         host_forgotten,  // host: an operator vouches that it is dead: what only it had is lost, and is waited for no
                          // more. The executor accepts no link of that incarnation any more
-        recovered,       // every peer's hello messages were delivered since this home started without its arena: it may
-                         // serve
+        adopted,    // page, process (of this host), adopted, stored_tenure, stored_sequence: what the process before
+                    // this one held of a page. Before anything else
+        recovered,  // has_memory: every peer's hello messages were delivered since this home started: it may serve
 
         // The store.
         loss_recorded,  // page, loss_generation: the action record_loss is durable. Also, before `recovered`, for each
@@ -59,10 +77,13 @@ struct Event {
     bool borrowed = false;    // the payload is a frame of the Holder of this very stripe: to be copied, not taken over
     bool no_space = false;    // message get_exclusive…: the store cannot reserve room for this page
     bool wants_copy = false;  // message evict: home's memory would rather have this page than its own coldest
-    Incarnation incarnation = 0;
-    Incarnation previous_incarnation = 0;
+    Process process;
+    Process previous;
+    const Adopted* adopted = nullptr;
     uint32_t loss_generation = 0;
-    Tenure stored_tenure = 0;  // message hello: tenure of the page in the store, 0 if it was never written; or unknown
+    Tenure stored_tenure = 0;  // message hello, adopted: of home's bytes, 0 if never written; or unknown
+    uint32_t stored_sequence = 0;
+    bool has_memory = false;  // recovered: of the process before; and no other host has lost its own meanwhile
     PageId page{};
     WaiterToken waiter = 0;
     Message message{};
@@ -111,12 +132,12 @@ struct Event {
         event.host = host;
         return event;
     }
-    static Event peer_up_of(HostId host, Incarnation incarnation, Incarnation previous) {
+    static Event peer_up_of(HostId host, Process process, Process previous) {
         Event event;
         event.kind = Kind::peer_up;
         event.host = host;
-        event.incarnation = incarnation;
-        event.previous_incarnation = previous;
+        event.process = process;
+        event.previous = previous;
         return event;
     }
 };

@@ -26,6 +26,9 @@ using Verifier = uint64_t;  // incarnation of the home (upper half) · loss gene
 constexpr Verifier verifier_of(Incarnation incarnation, uint32_t loss_generation) {
     return Verifier{incarnation} << 32 | loss_generation;
 }
+constexpr uint32_t loss_generation_of(Verifier verifier) {
+    return static_cast<uint32_t>(verifier);
+}
 
 struct FlushAction {
     enum class Kind : uint8_t {
@@ -68,9 +71,9 @@ class FlushHome {
     void on_store_flushed(uint64_t ticket, bool failed, Verifier verifier, FlushActions& actions);
     // A home that started without its arena does not know whom to ask until every stripe has had its event `recovered`.
     void on_recovered(FlushActions& actions);
-    // A new link: unanswered asks are repeated. A new incarnation, or a host that was forgotten, has nothing to write
-    // back, and asks nothing any more.
-    void on_peer_up(HostId host, bool new_incarnation, FlushActions& actions);
+    // A new link: unanswered asks are repeated. Another process asks nothing any more that `previous` asked; a new
+    // incarnation, or a host that was forgotten (no process), has nothing to write back either.
+    void on_peer_up(HostId host, Process process, Process previous, FlushActions& actions);
 
     size_t flush_count() const { return flushes_.size(); }
     size_t outstanding_copy_count() const;
@@ -176,6 +179,9 @@ class FlushRequester {
     // the first request: what a flush covers is counted from the verifier that was known when the flush came.
     bool knows(VolumeId volume, HostId home) const;
 
+    // Whether a flush of the session would fail at this home, by what was heard of it.
+    bool lost_a_write(SessionId session, HostId home) const;
+
     // Every home of the volume, all of them known (RangeMap::homes_of), this host included if it is one.
     void start(SessionId session, HostSet homes, WaiterToken waiter, FlushActions& actions);
     // flushed.
@@ -185,6 +191,8 @@ class FlushRequester {
     // Flushes that wait for this host fail: it was forgotten, or is away for longer than the volume's policy waits.
     // What it has to vouch for is noted still, for the next flush.
     void give_up_on(HostId host, FlushActions& actions);
+    // The same for one flush; without effect if it is over.
+    void give_up(WaiterToken waiter, FlushActions& actions);
 
     size_t flush_count() const { return flushes_.size(); }
     void digest(Digest& digest) const;
@@ -226,6 +234,7 @@ class FlushRequester {
     Session* find_session(SessionId session);
     static Note& note_of(Session& session, HostId home);
     void send(const Flush& flush, const Part& part, FlushActions& actions) const;
+    static void fail(const Flush& flush, FlushActions& actions);
 
     HostId self_;
     RequestId last_request_id_ = 0;

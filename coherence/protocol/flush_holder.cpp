@@ -101,6 +101,14 @@ Verifier FlushRequester::wrote(SessionId id, HostId home) {
     return present;
 }
 
+bool FlushRequester::lost_a_write(SessionId id, HostId home) const {
+    const auto session = std::ranges::find(sessions_, id, &Session::id);
+    if (session == sessions_.end()) return false;
+    const auto note = std::ranges::find(session->notes, home, &Note::home);
+    if (note == session->notes.end()) return false;
+    return note->mixed || (note->noted != 0 && note->noted != known(session->volume, home));
+}
+
 void FlushRequester::start(SessionId id, HostSet homes, WaiterToken waiter, FlushActions& actions) {
     Session* const session = find_session(id);
     TARN_ASSERT(session != nullptr);
@@ -165,13 +173,25 @@ void FlushRequester::on_peer_up(HostId host, FlushActions& actions) {
 void FlushRequester::give_up_on(HostId host, FlushActions& actions) {
     std::erase_if(flushes_, [&](const Flush& flush) {
         if (!contains(flush.unanswered, host)) return false;
-        FlushAction& action = actions.emplace_back();
-        action.kind = FlushAction::Kind::complete;
-        action.volume = flush.volume;
-        action.waiter = flush.waiter;
-        action.lost = true;
+        fail(flush, actions);
         return true;
     });
+}
+
+void FlushRequester::give_up(WaiterToken waiter, FlushActions& actions) {
+    std::erase_if(flushes_, [&](const Flush& flush) {
+        if (flush.waiter != waiter) return false;
+        fail(flush, actions);
+        return true;
+    });
+}
+
+void FlushRequester::fail(const Flush& flush, FlushActions& actions) {
+    FlushAction& action = actions.emplace_back();
+    action.kind = FlushAction::Kind::complete;
+    action.volume = flush.volume;
+    action.waiter = flush.waiter;
+    action.lost = true;
 }
 
 }  // namespace tarn::protocol

@@ -150,9 +150,9 @@ void FlushHome::on_store_flushed(uint64_t ticket, bool failed, Verifier verifier
     flushes_.erase(flush);
 }
 
-void FlushHome::on_peer_up(HostId host, bool new_incarnation, FlushActions& actions) {
-    if (new_incarnation) {
-        std::erase_if(flushes_, [&](const Flush& flush) { return flush.requester == host; });
+void FlushHome::on_peer_up(HostId host, Process process, Process previous, FlushActions& actions) {
+    if (process != previous) std::erase_if(flushes_, [&](const Flush& flush) { return flush.requester == host; });
+    if (process.incarnation != previous.incarnation) {
         // Its pages are being resolved: that counts as an outstanding copy.
         for (size_t index = 0; index < flushes_.size(); ++index) on_answer(host, flushes_[index].ask_id, actions);
         return;

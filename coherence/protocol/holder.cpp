@@ -66,6 +66,7 @@ void Holder::on(const Event& event, Actions& actions) {
             break;
         case Event::Kind::message: on_message(event, actions); break;
         case Event::Kind::peer_up: on_peer_up(event, actions); break;
+        case Event::Kind::adopted: on_adopted(event, actions); break;
         case Event::Kind::recovered:
         case Event::Kind::host_forgotten:
         case Event::Kind::loss_recorded: TARN_ASSERT(false); break;
@@ -203,8 +204,16 @@ void Holder::on_grant(const Event& event, Holding& holding, Actions& actions) {
     }
 }
 
+// Home has said who answers this order, and it is not the sender. Who answers before home has said so is not believed
+// either: only the hosts that the grant names count.
+bool Holder::was_not_asked(const Awaited& awaited, const Message& message) {
+    return awaited.granted == message.tenure && !contains(awaited.ackers, message.from);
+}
+
 void Holder::on_data(const Event& event, Holding& holding, Actions& actions) {
     if (!hear(holding, event.message)) return;
+    if (was_not_asked(holding.awaited, event.message))
+        return actions.refuse_peer(event.page, event.message.from, "data: of a host that was not asked");
     holding.awaited.heard |= set_of(event.message.from);
     take_bytes(event, holding, actions);
 }
@@ -218,8 +227,11 @@ void Holder::take_bytes(const Event& event, Holding& holding, Actions& actions) 
     awaited.has_bytes = true;
 }
 
-void Holder::on_acknowledge(const Event& event, Holding& holding, Actions&) {
-    if (hear(holding, event.message)) holding.awaited.heard |= set_of(event.message.from);
+void Holder::on_acknowledge(const Event& event, Holding& holding, Actions& actions) {
+    if (!hear(holding, event.message)) return;
+    if (was_not_asked(holding.awaited, event.message))
+        return actions.refuse_peer(event.page, event.message.from, "acknowledge: of a host that was not asked");
+    holding.awaited.heard |= set_of(event.message.from);
 }
 
 void Holder::on_no_space(const Event& event, Holding& holding, Actions& actions) {
@@ -257,7 +269,8 @@ void Holder::complete(PageId page, Holding& holding, Actions& actions) {
     holding.tenure = awaited.granted;
     holding.sequence = 0;
     holding.lost = awaited.lost;
-    holding.unconfirmed = false;
+    holding.unconfirmed = holding.adopted = false;
+    if (awaited.needs_bytes || holding.blank) holding.anchor_since = 0;
     holding.done_due = true;
     holding.done_id = awaited.request_id;
     // An owner's bytes are newer than what it kept, and will be kept or sent home in turn. A reader's may be dropped
@@ -318,7 +331,8 @@ void Holder::advance(PageId page, Holding& holding, Actions& actions) {
             }
         }
     }
-    const bool is_open = !holding.quiescing && !holding.evicting && !holding.blank && !holding.report_due;
+    const bool is_open =
+        !holding.quiescing && !holding.evicting && !holding.blank && !holding.report_due && !holding.adopted;
     if (is_open && holding.frame != no_frame && holding.successors.empty()) wake_waiters(page, holding, actions);
     if (is_open && holding.unserved_count == 0 && holding.awaited.request_id == 0 &&
         waiters_.find(holding.waiters, [&](const Waiter& waiter) { return !suffices(holding.ownership, waiter.want); }))
@@ -336,7 +350,7 @@ void Holder::advance(PageId page, Holding& holding, Actions& actions) {
 void Holder::check(const Holding& holding) const {
     TARN_ASSERT((holding.frame == no_frame) == (holding.ownership == Ownership::none));
     TARN_ASSERT(holding.frame == no_frame || holding.tenure > 0);
-    TARN_ASSERT(!holding.evicting || holding.frame != no_frame);
+    TARN_ASSERT(!(holding.evicting || holding.adopted) || holding.frame != no_frame);
     TARN_ASSERT(!holding.quiescing || holding.frame != no_frame);
     TARN_ASSERT(holding.ownership != Ownership::exclusive || holding.kept_frame == no_frame);
     TARN_ASSERT(holding.waiters.empty() || holding.spare != no_frame || holding.awaited.request_id != 0 ||

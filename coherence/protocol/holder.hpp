@@ -33,6 +33,8 @@ class Holder {
 
     // Room for one step. Grows tables when needed: call it outside of on(), under the same latch.
     void reserve();
+    void prefetch(PageId page) const { holdings_.prefetch(page); }
+    void prefetch_record(PageId page) const { holdings_.prefetch_record(page); }
     void on(const Event& event, Actions& actions);
 
     const Holding* find(PageId page) const { return holdings_.find(page); }
@@ -47,6 +49,8 @@ class Holder {
     // digest.cpp
     void digest(PageId page, Digest& digest) const;
     RequestId last_request_id() const { return last_request_id_; }
+    // Of the process before: answers to its requests must not be taken for answers to ours.
+    void adopt_request_ids(RequestId last);
 
   private:
     // holder.cpp
@@ -60,6 +64,7 @@ class Holder {
     void on_acknowledge(const Event& event, Holding& holding, Actions& actions);
     void on_no_space(const Event& event, Holding& holding, Actions& actions);
     static bool hear(Holding& holding, const Message& message);
+    static bool was_not_asked(const Awaited& awaited, const Message& message);
     void complete(PageId page, Holding& holding, Actions& actions);
     void send_done(PageId page, Holding& holding, Actions& actions);
     void wake_waiters(PageId page, Holding& holding, Actions& actions);
@@ -103,7 +108,8 @@ class Holder {
     void on_recall(const Event& event, Actions& actions);
     void on_confirm(const Event& event, Holding& holding, Actions& actions);
     void report(PageId page, Holding& holding, Actions& actions);
-    void home_restarted(PageId page, Holding& holding, Incarnation incarnation, Actions& actions);
+    void on_adopted(const Event& event, Actions& actions);
+    void home_restarted(PageId page, Holding& holding, uint32_t epoch, bool has_memory, Actions& actions);
     void send_hello(PageId page, const Holding& holding, Actions& actions) const;
     void raise_floor(Holding& holding, Tenure floor);
 

@@ -123,7 +123,7 @@ void Holder::serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions
             start_write_back(page, holding, dirty, actions);
         if (std::exchange(holding.evict_wanted, false)) start_eviction(page, holding, dirty, actions);
     }
-    if (!holding.evicting) actions.set_access(page, holding.frame, holding.ownership, holding.lost);
+    if (!holding.evicting && !holding.adopted) actions.set_access(page, holding.frame, holding.ownership, holding.lost);
 }
 
 void Holder::answer_requester(PageId page, const Holding& holding, const Successor& order, FrameId bytes,
@@ -163,10 +163,10 @@ void Holder::serve_move(PageId page, Holding& holding, const Successor& order, D
     actions.about_frame(Action::Kind::clear_dirty, page, holding.frame);
     end_write_backs(page, holding, actions);
     holding.ownership = Ownership::shared;
-    holding.tenure = order.tenure;
+    holding.tenure = holding.anchor_since = order.tenure;
     holding.sequence = 0;
     holding.evicting = false;
-    holding.unconfirmed = false;
+    holding.unconfirmed = holding.adopted = false;
 }
 
 void Holder::serve_drop(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions) {
@@ -193,7 +193,8 @@ void Holder::keep(PageId page, Holding& holding, Tenure order, Position position
     holding.kept_position = position;
     holding.frame = no_frame;
     holding.ownership = Ownership::none;
-    holding.evicting = holding.evict_wanted = false;
+    holding.evicting = holding.evict_wanted = holding.adopted = false;
+    holding.anchor_since = 0;
 }
 
 void Holder::let_go(PageId page, Holding& holding, Actions& actions) {
@@ -202,7 +203,8 @@ void Holder::let_go(PageId page, Holding& holding, Actions& actions) {
     end_write_backs(page, holding, actions);
     holding.frame = no_frame;
     holding.ownership = Ownership::none;
-    holding.evicting = holding.evict_wanted = false;
+    holding.evicting = holding.evict_wanted = holding.adopted = false;
+    holding.anchor_since = 0;
 }
 
 void Holder::forget_kept(PageId page, Holding& holding, Actions& actions) {
@@ -248,7 +250,7 @@ void Holder::on_eviction_answer(const Event& event, Holding& holding, Actions& a
     if (!holding.evicting || holding.evict_id != event.message.request_id) return;
     if (event.message.kind == MessageKind::evicted) return let_go(event.page, holding, actions);
     holding.evicting = false;
-    holding.unconfirmed = false;
+    holding.unconfirmed = holding.adopted = false;
     holding.evict_wanted = holding.evict_with_bytes = event.message.has(flag_bytes);
     actions.set_access(event.page, holding.frame, holding.ownership, holding.lost);
 }
@@ -277,6 +279,7 @@ void Holder::on_written_back(const Event& event, Holding& holding, Actions& acti
 
 void Holder::on_free(const Event& event, Holding& holding, Actions& actions) {
     if (holding.kept_order <= event.message.tenure) forget_kept(event.page, holding, actions);
+    if (holding.anchor_since <= event.message.tenure) holding.anchor_since = 0;
 }
 
 }  // namespace tarn::protocol

@@ -1,10 +1,11 @@
 // Holder: recall, and what is said over a new link.
 //
 // A hello names a page that is held or kept; the request that waits for it, if any, is simply sent again after it, and
-// home ignores what it knows. flag_shared, flag_exclusive: tenure is the frame's. flag_evicting: request_id is the
-// eviction's. flag_bytes: kept bytes are here, beside a frame or alone; hosts is their
-// order.
+// home ignores what it knows. flag_shared, flag_exclusive: tenure is the frame's. flag_anchor: home may lack the
+// bytes of this reader. flag_evicting: request_id is the eviction's. flag_bytes: kept bytes are here, beside a frame or
+// alone; hosts is their order.
 #include <algorithm>
+#include <utility>
 
 #include "coherence/protocol/holder.hpp"
 #include "utils/assert.hpp"
@@ -66,13 +67,15 @@ void Holder::report(PageId page, Holding& holding, Actions& actions) {
 }
 
 void Holder::on_peer_up(const Event& event, Actions& actions) {
-    const bool is_new = event.previous_incarnation != 0 && event.incarnation != event.previous_incarnation;
+    const bool is_new = event.previous.epoch != 0 && event.process.epoch != event.previous.epoch;
     pages_.clear();
     holdings_.for_each([&](PageId page, const Holding&) { pages_.push_back(page); });
     for (const PageId page : pages_) {
         Holding& holding = *holdings_.find(page);
         if (holding.home == event.host) {
-            if (is_new) home_restarted(page, holding, event.incarnation, actions);
+            if (is_new)
+                home_restarted(page, holding, event.process.epoch,
+                               event.process.incarnation == event.previous.incarnation, actions);
             if (holding.frame != no_frame) {
                 holding.unconfirmed = true;
                 repeat_write_back(holding);
@@ -89,11 +92,71 @@ void Holder::on_peer_up(const Event& event, Actions& actions) {
     }
 }
 
-void Holder::home_restarted(PageId page, Holding& holding, Incarnation incarnation, Actions& actions) {
-    raise_floor(holding, first_tenure_of(incarnation));
+// A blank frame has nothing to be adopted for.
+Adopted Holding::recorded() const {
+    Adopted recorded;
+    if (frame != no_frame && !blank)
+        recorded.held = {.frame = frame,
+                         .ownership = ownership,
+                         .tenure = tenure,
+                         .sequence = sequence,
+                         .lost = lost,
+                         .evict_id = evicting ? evict_id : 0,
+                         .anchor_since = anchor_since};
+    if (kept_frame != no_frame)
+        recorded.kept = {.frame = kept_frame,
+                         .order = kept_order,
+                         .tenure = kept_position.tenure,
+                         .sequence = kept_position.sequence};
+    return recorded;
+}
+
+void Holder::adopt_request_ids(RequestId last) {
+    last_request_id_ = last;
+}
+
+// What the process before held, it holds still: as far as its home agrees. Homes elsewhere are told over the link, ours
+// has started with this process, and is told at once.
+void Holder::on_adopted(const Event& event, Actions& actions) {
+    const FrameHeld& held = event.adopted->held;
+    const FrameHeld& kept = event.adopted->kept;
+    TARN_ASSERT(holdings_.find(event.page) == nullptr && (held.frame != no_frame || kept.frame != no_frame));
+    const RangeMap::Placement placement = ranges_->find(event.page);
+    Holding& holding = holdings_.insert(event.page);
+    holding.home = placement.home;
+    holding.map_epoch = placement.epoch;
+    if (held.frame != no_frame) {
+        holding.frame = held.frame;
+        holding.ownership = held.ownership;
+        holding.tenure = held.tenure;
+        holding.sequence = held.sequence;
+        holding.lost = held.lost;
+        holding.evicting = held.evict_id != 0;
+        holding.evict_id = held.evict_id;
+        holding.evict_dirty = held.dirty;
+        holding.anchor_since = held.anchor_since;
+        holding.unconfirmed = holding.adopted = true;
+    }
+    if (kept.frame != no_frame) {
+        holding.kept_frame = kept.frame;
+        holding.kept_order = kept.order;
+        holding.kept_position = {kept.tenure, kept.sequence};
+    }
+    if (holding.home == self_) {
+        home_restarted(event.page, holding, event.process.epoch, true, actions);
+        send_hello(event.page, holding, actions);
+    }
+    advance(event.page, holding, actions);
+}
+
+// A home that has its memory still lacks no more than it lacked before.
+void Holder::home_restarted(PageId page, Holding& holding, uint32_t epoch, bool has_memory, Actions& actions) {
+    raise_floor(holding, first_tenure_of(epoch));
     // Whether the eviction was accepted nobody knows any more. The bytes are as good as kept ones.
     if (holding.evicting) keep(page, holding, holding.tenure + 1, last_before(holding.tenure + 1), actions);
-    if (holding.frame != no_frame) actions.about_frame(Action::Kind::mark_dirty, page, holding.frame);
+    if (!has_memory) holding.anchor_since = holding.tenure;
+    if (holding.frame != no_frame && holding.anchor_since != 0)
+        actions.about_frame(Action::Kind::mark_dirty, page, holding.frame);
     holding.report_due = false;
 }
 
@@ -101,6 +164,7 @@ void Holder::send_hello(PageId page, const Holding& holding, Actions& actions) c
     Message hello = to_home(MessageKind::hello, page, holding);
     if (holding.ownership == Ownership::shared) hello.flags |= flag_shared;
     if (holding.ownership == Ownership::exclusive) hello.flags |= flag_exclusive;
+    if (holding.anchor_since != 0) hello.flags |= flag_anchor;
     if (holding.kept_frame != no_frame) {
         hello.flags |= flag_bytes;
         hello.hosts = holding.kept_order;
@@ -118,13 +182,19 @@ void Holder::on_confirm(const Event& event, Holding& holding, Actions& actions) 
         message.tenure < holding.tenure)
         return;
     holding.unconfirmed = false;
+    const bool opens = std::exchange(holding.adopted, false);
     if (message.tenure > holding.tenure) {
         // A restarted home. Of several readers one is the anchor of the bytes home has lost.
         holding.tenure = message.tenure;
         holding.sequence = 0;
-        if (holding.ownership == Ownership::shared && !message.has(flag_anchor))
-            actions.about_frame(Action::Kind::clear_dirty, event.page, holding.frame);
+        const bool is_anchor = message.has(flag_anchor);
+        holding.anchor_since = is_anchor ? message.tenure : 0;
+        if (is_anchor || holding.ownership == Ownership::shared)
+            actions.about_frame(is_anchor ? Action::Kind::mark_dirty : Action::Kind::clear_dirty, event.page,
+                                holding.frame);
     }
+    if (opens && !holding.evicting && !holding.quiescing)
+        actions.set_access(event.page, holding.frame, holding.ownership, holding.lost);
 }
 
 }  // namespace tarn::protocol

@@ -61,6 +61,10 @@ struct Holding {
     bool blank = false;             // Exclusive without bytes: the first woken operation writes the whole page
     bool unconfirmed = false;       // the home has restarted, or the link to it: not evicted, not written back until it
                                     // has said so
+    bool adopted = false;           // of the process before, and not served until the home has said so, or an order
+                                    // has come for it
+    Tenure anchor_since = 0;        // the bytes of this tenure may not have reached home yet, though no mask says so;
+                                    // 0: they have
     bool evict_wanted = false;      // evict as soon as the frame is quiet
     bool evict_with_bytes = false;  // home asked for them
     bool evicting = false;          // the eviction is sent: not served until its answer
@@ -91,6 +95,9 @@ struct Holding {
     Tenure floor = 0;
     bool report_due = false;
     Position home_position;  // how new home's bytes were at the recall
+
+    // What the arena says of it, for the process that adopts it.
+    Adopted recorded() const;
 
     bool is_empty() const {
         return frame == no_frame && kept_frame == no_frame && awaited.request_id == 0 && waiters.empty() &&

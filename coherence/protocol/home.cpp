@@ -6,7 +6,7 @@
 
 namespace tarn::protocol {
 
-Home::Home(HostId self, Incarnation incarnation) : self_(self), retired_(first_tenure_of(incarnation)) {
+Home::Home(HostId self, uint32_t epoch) : self_(self), retired_(first_tenure_of(epoch)) {
     reserve();
 }
 
@@ -24,13 +24,14 @@ void Home::on(const Event& event, Actions& actions) {
         case Event::Kind::message: on_message(event, actions); break;
         case Event::Kind::peer_up: on_peer_up(event, actions); break;
         case Event::Kind::host_forgotten: on_host_forgotten(event.host, actions); break;
-        case Event::Kind::recovered: on_recovered(actions); break;
+        case Event::Kind::recovered: on_recovered(event, actions); break;
         case Event::Kind::loss_recorded: on_loss_recorded(event, actions); break;
         case Event::Kind::acquire:
         case Event::Kind::served:
         case Event::Kind::cancel:
         case Event::Kind::evict:
         case Event::Kind::write_back:
+        case Event::Kind::adopted:
         case Event::Kind::quiesced: TARN_ASSERT(false); break;
     }
 }
@@ -252,9 +253,11 @@ bool Home::may_evict(const Claim& claim, const Message& message) const {
         named |= contains(open.hosts() & ~set_of(open.requester), message.from);
     });
     if (named) return false;
-    const bool only_it_has =
-        (claim.owner == message.from || claim.anchor == message.from) && claim.applied < last_before(claim.tenure);
-    return !only_it_has || message.has_bytes();
+    return true;
+}
+
+bool Home::only_has(const Claim& claim, HostId host) {
+    return (claim.owner == host || claim.anchor == host) && claim.applied < last_before(claim.tenure);
 }
 
 void Home::take_evicted_bytes(Claim& claim, const Event& event, Actions& actions) {
@@ -293,7 +296,8 @@ void Home::on_evict(const Event& event, Actions& actions) {
         return;
     }
     const bool is_last_copy = claim->holders() == set_of(message.from) && claim->queue.empty();
-    if (event.wants_copy && is_last_copy && !message.has_bytes()) {
+    const bool wants_bytes = only_has(*claim, message.from) || (event.wants_copy && is_last_copy);
+    if (wants_bytes && !message.has_bytes()) {
         answer.flags |= flag_bytes;
         actions.send(message.from, answer);
         return settle(message.page, *claim, actions);

@@ -27,12 +27,14 @@ class Digest;
 
 class Home {
   public:
-    // A home starts without its arena, and serves only after the event `recovered`. Its incarnation is durable and
-    // greater than any before.
-    Home(HostId self, Incarnation incarnation);
+    // A home starts without claims, and serves only after the event `recovered`. Its epoch is durable and greater than
+    // any before.
+    Home(HostId self, uint32_t epoch);
 
     // Room for one step. Grows tables when needed: call it outside of on(), under the same latch.
     void reserve();
+    void prefetch(PageId page) const { claims_.prefetch(page); }
+    void prefetch_record(PageId page) const { claims_.prefetch_record(page); }
     void on(const Event& event, Actions& actions);
 
     const Claim* find(PageId page) const { return claims_.find(page); }
@@ -71,6 +73,7 @@ class Home {
     void on_done(const Event& event, Actions& actions);
     void on_evict(const Event& event, Actions& actions);
     bool may_evict(const Claim& claim, const Message& message) const;
+    static bool only_has(const Claim& claim, HostId host);
     void take_evicted_bytes(Claim& claim, const Event& event, Actions& actions);
     template <class Predicate>
     void close_orders(PageId page, Claim& claim, Actions& actions, Predicate&& closes);
@@ -96,16 +99,17 @@ class Home {
     void on_peer_up(const Event& event, Actions& actions);
     void on_host_forgotten(HostId host, Actions& actions);
     void on_hello(const Event& event, Actions& actions);
-    void on_recovered(Actions& actions);
+    void on_recovered(const Event& event, Actions& actions);
     void on_report(const Event& event, Actions& actions);
     void on_resolve(const Event& event, Actions& actions);
     void on_loss_recorded(const Event& event, Actions& actions);
     void forget_host(PageId page, Claim& claim, HostId host, Actions& actions);
+    void forget_requests(Claim& claim, HostId host);
     void start_resolve(PageId page, Claim& claim, HostSet recalled, Actions& actions);
     void send_recall(PageId page, const Claim& claim, HostId host, Actions& actions) const;
     void finish_resolve(PageId page, Claim& claim, Actions& actions);
     void record_loss(PageId page, Claim& claim, Actions& actions);
-    void confirm_holders(PageId page, Claim& claim, Actions& actions);
+    void confirm_holders(PageId page, Claim& claim, bool has_memory, Actions& actions);
     void serve_queue(PageId page, Claim& claim, Actions& actions);
     HostSet hosts_of_orders(const Claim& claim) const;
     HostSet hosts_of_copies(const Claim& claim) const;

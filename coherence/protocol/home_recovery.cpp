@@ -120,6 +120,7 @@ void Home::forget_host(PageId page, Claim& claim, HostId host, Actions& actions)
     requests_.remove_if(claim.queue, [&](const Request& request) { return request.requester == host; });
     if (recovering_) {
         if (claim.owner == host) claim.owner = no_host;
+        if (claim.anchor == host) claim.anchor = no_host;
         claim.readers &= ~set_of(host);
         claim.keepers &= ~set_of(host);
         return;
@@ -146,13 +147,23 @@ void Home::forget_host(PageId page, Claim& claim, HostId host, Actions& actions)
     finish_resolve(page, claim, actions);
 }
 
+// A process that adopted its memory waits for nothing any more.
+void Home::forget_requests(Claim& claim, HostId host) {
+    const auto is_its = [&](const Request& request) { return request.requester == host; };
+    requests_.remove_if(claim.queue, is_its);
+    // Whoever has reported is not recalled again.
+    if (claim.resolving) requests_.remove_if(claim.orders, is_its);
+}
+
 void Home::on_peer_up(const Event& event, Actions& actions) {
     const HostId host = event.host;
-    const bool is_new = event.incarnation != event.previous_incarnation;
+    const bool is_new = event.process.incarnation != event.previous.incarnation;
+    const bool has_adopted = !is_new && event.process != event.previous;
     pages_.clear();
     claims_.for_each([&](PageId page, const Claim&) { pages_.push_back(page); });
     for (const PageId page : pages_) {
         Claim& claim = *claims_.find(page);
+        if (has_adopted) forget_requests(claim, host);
         if (is_new || recovering_) {
             forget_host(page, claim, host, actions);
         } else if (claim.resolving) {
@@ -182,8 +193,9 @@ void Home::on_hello(const Event& event, Actions& actions) {
         if (event.stored_tenure == unknown_tenure)
             claim.stored_unknown = true;
         else
-            claim.applied = std::max(claim.applied, Position{event.stored_tenure, 0});
+            claim.applied = std::max(claim.applied, Position{event.stored_tenure, event.stored_sequence});
         if (message.has(flag_shared)) claim.readers |= set_of(message.from);
+        if (message.has(flag_shared) && message.has(flag_anchor)) claim.anchor = message.from;
         if (message.has(flag_exclusive)) {
             // Two owners cannot be; if two say so, let the newer bytes win.
             if (claim.owner != no_host) claim.keepers |= set_of(claim.owner);
@@ -221,17 +233,22 @@ void Home::on_hello(const Event& event, Actions& actions) {
     }
 }
 
-void Home::confirm_holders(PageId page, Claim& claim, Actions& actions) {
+// Nothing of the page is on its way. What home does not have of it, the owner has marked as dirty, or the anchor has;
+// without its memory home has nothing but what the store has.
+void Home::confirm_holders(PageId page, Claim& claim, bool has_memory, Actions& actions) {
     ++claim.tenure;
-    if (claim.owner == no_host) claim.anchor = static_cast<HostId>(std::countr_zero(claim.readers));
+    if (claim.owner == no_host && claim.anchor == no_host && has_memory)
+        claim.applied = last_before(claim.tenure);
+    else if (claim.owner == no_host && claim.anchor == no_host)
+        claim.anchor = static_cast<HostId>(std::countr_zero(claim.readers));
     for_each_host(claim.holders(), [&](HostId host) {
         Message confirm = to_holder(MessageKind::confirm, page, claim.tenure);
-        if (host == claim.anchor) confirm.flags |= flag_anchor;
+        if (host == claim.anchor || (host == claim.owner && !has_memory)) confirm.flags |= flag_anchor;
         actions.send(host, confirm);
     });
 }
 
-void Home::on_recovered(Actions& actions) {
+void Home::on_recovered(const Event& event, Actions& actions) {
     recovering_ = false;
     pages_.clear();
     claims_.for_each([&](PageId page, const Claim&) { pages_.push_back(page); });
@@ -249,7 +266,7 @@ void Home::on_recovered(Actions& actions) {
         if (claim.keepers != 0 || contradicts) {
             start_resolve(page, claim, claim.holders() | claim.keepers, actions);
         } else if (claim.holders() != 0) {
-            confirm_holders(page, claim, actions);
+            confirm_holders(page, claim, event.has_memory, actions);
         } else {
             claim.applied = last_before(claim.tenure);
         }

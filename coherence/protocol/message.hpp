@@ -20,10 +20,18 @@
 
 namespace tarn::protocol {
 
-inline constexpr uint8_t message_version = 1;
+inline constexpr uint8_t message_version = 2;
 
 using RequestId = uint32_t;  // counted per stripe of the requester, 0 = none; it only tells apart requests for one page
-using Incarnation = uint32_t;  // of a host: new at each start without its arena; of a home: its boot id and home epoch
+using Incarnation = uint32_t;  // of a host: which memory, new at each start without its arena; of a home: its boot id
+
+// A run of tarnd. One that adopted the arena of the run before it has that run's memory, and nothing else of it: as a
+// home it knows no claims, and begins anew above all tenures of earlier runs.
+struct Process {
+    Incarnation incarnation = 0;
+    uint32_t epoch = 0;  // new at each start, and its home epoch; 0: never met
+    bool operator==(const Process&) const = default;
+};
 
 enum class MessageKind : uint8_t {
     // A host to the home of the page. request_id and frame: the requester's, kept for the answer.
@@ -91,8 +99,8 @@ struct Message {
     PageId page{};
     Tenure tenure = 0;
     HostSet hosts = 0;
-    FrameId frame = no_frame;       // at the requester: where the bytes may be placed
-    FrameId home_frame = no_frame;  // at home: the same for a home copy; filled in once frames are lent
+    FrameId frame = no_frame;  // at the requester: where the bytes may be placed
+    uint32_t run = 0;          // it stands for so many more, see extend()
 
     bool has(MessageFlag flag) const { return (flags & flag) != 0; }
     bool has_bytes() const { return (flags & (flag_payload | flag_zero)) != 0; }
@@ -115,6 +123,25 @@ const char* to_string(MessageKind kind) noexcept;
 bool is_for_home(MessageKind kind) noexcept;
 bool is_from_home(MessageKind kind) noexcept;  // and thus carries home's verifier
 bool is_about_flush(MessageKind kind) noexcept;
+// Nobody waits for it: it may travel with the next message to the same host, if that is soon.
+bool may_wait(MessageKind kind) noexcept;
+
+// Messages without bytes about neighbouring pages travel as one: it says the same of `run` more pages, each with the
+// request id that follows, if it has one. All lie in one block of so many pages, and so in one stripe.
+inline constexpr uint32_t run_pages_max = 16;
+// Makes `next` a part of `message`, which is to be sent just before it; false: it cannot be.
+bool extend(Message& message, const Message& next) noexcept;
+// One of those that it stands for, index <= run.
+Message part_of(const Message& message, uint32_t index) noexcept;
+
+// When the holder beside home has the bytes, its `data` may travel in home's grant: one that names home as the source,
+// and has bytes, is both.
+bool join(Message& grant, const Message& data) noexcept;
+inline bool is_joined(const Message& message) {
+    return message.kind == MessageKind::grant && message.host == message.from && message.has_bytes();
+}
+Message grant_of_joined(const Message& message) noexcept;
+Message data_of_joined(const Message& message) noexcept;
 
 // Refuses what no correct host sends: another version, an unknown kind, hosts and pages that cannot be.
 Result<> validate(const Message& message);

@@ -40,6 +40,19 @@ class PageTable {
     }
     const T* find(PageId page) const { return const_cast<PageTable*>(this)->find(page); }
 
+    // Ahead of find or insert: most pages are asked for long after they were last touched.
+    void prefetch(PageId page) const {
+        if (!slots_.empty()) __builtin_prefetch(&slots_[mix64(page.value) & (slots_.size() - 1)]);
+    }
+    // The record itself, once its slot is at hand.
+    void prefetch_record(PageId page) const {
+        if (slots_.empty()) return;
+        const Slot& slot = slots_[slot_of(page)];
+        if (slot.page != page) return;
+        const auto* const bytes = reinterpret_cast<const std::byte*>(&records_[slot.record]);
+        for (size_t offset = 0; offset < sizeof(T); offset += 64) __builtin_prefetch(bytes + offset);
+    }
+
     T& insert(PageId page) {
         TARN_ASSERT(!free_records_.empty() && page != nobody);
         Slot& slot = slots_[slot_of(page)];

@@ -24,11 +24,11 @@ constexpr Position last_before(Tenure tenure) {
     return {tenure - 1, last_sequence};
 }
 
-// A home without its arena begins anew above all tenures it ever gave: its incarnation is the home epoch.
+// A home that starts without its claims begins anew above all tenures it ever gave.
 inline constexpr unsigned tenure_counter_bits = 40;
 inline constexpr Tenure tenure_end = ~Tenure{0} << tenure_counter_bits;  // the last home epoch is never reached
-constexpr Tenure first_tenure_of(uint32_t incarnation) {
-    return Tenure{incarnation} << tenure_counter_bits;
+constexpr Tenure first_tenure_of(uint32_t epoch) {
+    return Tenure{epoch} << tenure_counter_bits;
 }
 
 }  // namespace tarn::protocol

@@ -9,12 +9,22 @@ void Stripe::reserve() {
 
 void Stripe::on(const Event& event, Actions& actions) {
     size_t next = actions.size();
-    dispatch(event, actions);
+    prefetch(event.page);
+    if (event.kind == Event::Kind::message && is_joined(event.message)) {
+        dispatch(Event::message_of(grant_of_joined(event.message)), actions);
+        Event data = event;
+        data.message = data_of_joined(event.message);
+        dispatch(data, actions);
+    } else {
+        dispatch(event, actions);
+    }
     for (; next < actions.size(); ++next) {
         if (actions[next].kind != Action::Kind::send || actions[next].to != self_) continue;
         Event local = Event::message_of(actions[next].message, actions[next].frame);
         local.borrowed = local.frame != no_frame;
         local.no_space = event.no_space;
+        local.stored_tenure = event.stored_tenure;
+        local.stored_sequence = event.stored_sequence;
         actions[next].kind = Action::Kind::nothing;
         dispatch(local, actions);
     }
@@ -36,6 +46,7 @@ void Stripe::dispatch(const Event& event, Actions& actions) {
         case Event::Kind::cancel:
         case Event::Kind::evict:
         case Event::Kind::write_back:
+        case Event::Kind::adopted:
         case Event::Kind::quiesced: holder_.on(event, actions); break;
         case Event::Kind::message:
             if (is_for_home(event.message.kind))

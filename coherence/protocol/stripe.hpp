@@ -23,11 +23,20 @@ namespace tarn::protocol {
 
 class Stripe {
   public:
-    Stripe(HostId self, Incarnation incarnation, const RangeMap& ranges)
-        : self_(self), home_(self, incarnation), holder_(self, ranges) {}
+    Stripe(HostId self, uint32_t epoch, const RangeMap& ranges)
+        : self_(self), home_(self, epoch), holder_(self, ranges) {}
 
     void reserve();
     void on(const Event& event, Actions& actions);
+    // Events about this page come soon: first where to find what is known of it, then that itself.
+    void prefetch(PageId page) const {
+        holder_.prefetch(page);
+        home_.prefetch(page);
+    }
+    void prefetch_records(PageId page) const {
+        holder_.prefetch_record(page);
+        home_.prefetch_record(page);
+    }
 
     // Where the payload of this message may be copied now, in the step that delivers it; no_frame: use another frame. A
     // frame is lent for one request only: bytes of an earlier one that come late must not overwrite what has come
@@ -36,6 +45,7 @@ class Stripe {
 
     const Home& home() const { return home_; }
     const Holder& holder() const { return holder_; }
+    void adopt_request_ids(RequestId last) { holder_.adopt_request_ids(last); }
 
   private:
     void dispatch(const Event& event, Actions& actions);

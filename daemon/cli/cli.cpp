@@ -1,10 +1,12 @@
 #include "daemon/cli/cli.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
+#include <thread>
 #include <utility>
 
 #include "daemon/cli/client.hpp"
@@ -30,11 +32,15 @@ struct Options {
     std::string name;
     std::string size;
     std::string mode = "0600";
+    std::string fail_after = "wait";
     std::string path;
     bool shared = false;
     bool exclusive = false;
     bool force = false;
     bool read_only = false;
+    bool whole_host = false;
+    bool stop = false;
+    bool it_is_dead = false;
     InitOptions init;
 };
 
@@ -43,6 +49,7 @@ struct Verb {
     std::function<Outcome<Json>(const Client&)> ask;
     std::function<void(std::ostream&, const Json&)> tell;
     std::function<std::string()> object;
+    std::function<Exit(const Json&)> verdict = nullptr;  // none: ok
 };
 
 std::string volume_path(const std::string& name) {
@@ -70,6 +77,14 @@ Outcome<Json> create(const Client& client, const Options& options) {
     const auto size_bytes = rounded_size(options.size);
     if (!size_bytes) return std::unexpected(size_bytes.error());
     Json body{{"name", options.name}, {"size_bytes", *size_bytes}, {"mode", std::stoul(options.mode, nullptr, 8)}};
+    if (options.fail_after != "wait") {
+        const Result<uint64_t> fail_after_ms = parse_duration(options.fail_after);
+        if (!fail_after_ms)
+            return std::unexpected(
+                Failure{Exit::usage,
+                        fmt::format("{}: {}", log::printable(options.fail_after), fail_after_ms.error().where), "30s"});
+        body["fail_after_ms"] = *fail_after_ms;
+    }
     if (options.shared || options.exclusive) body["shared"] = options.shared;
     return client.ask("POST", "/v1/volumes", body);
 }
@@ -78,6 +93,34 @@ Outcome<Json> resize(const Client& client, const Options& options) {
     const auto size_bytes = rounded_size(options.size);
     if (!size_bytes) return std::unexpected(size_bytes.error());
     return client.ask("PATCH", volume_path(options.name), {{"size_bytes", *size_bytes}, {"shrink", options.force}});
+}
+
+// Starts a pass and follows it to its end.
+Outcome<Json> verify(const Client& client, const Options& options) {
+    constexpr auto pause = std::chrono::milliseconds(200);
+    if (options.stop) return client.ask("DELETE", "/v1/verify");
+    if (options.name.empty() && !options.whole_host)
+        return std::unexpected(Failure{Exit::usage, "neither a volume nor --host", "tarn verify --host"});
+    Json body = Json::object();
+    if (!options.whole_host) body["volume"] = options.name;
+    if (!options.size.empty()) {
+        const Result<uint64_t> rate = parse_size(options.size);
+        if (!rate || *rate == 0)
+            return std::unexpected(
+                Failure{Exit::usage, fmt::format("{}: not a rate", log::printable(options.size)), "--rate 100MiB"});
+        body["rate_bytes"] = *rate;
+    }
+    const bool tell = !options.json && ::isatty(STDERR_FILENO) == 1;
+    auto status = client.ask("POST", "/v1/verify", body);
+    while (status && status->value("running", false)) {
+        if (tell)
+            fmt::print(stderr, "\r{} of {} pages", status->value("pages_checked", uint64_t{0}),
+                       status->value("pages_total", uint64_t{0}));
+        std::this_thread::sleep_for(pause);
+        status = client.ask("GET", "/v1/verify");
+    }
+    if (tell) fmt::print(stderr, "\r\033[K");
+    return status;
 }
 
 std::string checked_path(const std::string& path) {
@@ -106,6 +149,8 @@ class Commands {
         add_volume_verbs();
         add_mount_verbs();
         add_status();
+        add_verify();
+        add_host_verbs();
         add_store_verbs();
     }
 
@@ -138,7 +183,7 @@ class Commands {
         } else {
             verb.tell(out, *outcome);
         }
-        return Exit::ok;
+        return verb.verdict ? verb.verdict(*outcome) : Exit::ok;
     }
 
   private:
@@ -210,6 +255,11 @@ class Commands {
                 return octal ? std::string() : std::string("not an octal number");
             })
             ->capture_default_str();
+        create_command
+            ->add_option("--fail-after", options_.fail_after,
+                         "What an access does that needs a host which does not answer: wait, or fail after so long")
+            ->type_name("wait|TIME")
+            ->capture_default_str();
         add("list", "List the volumes", "tarn list",
             {[](const Client& client) { return client.ask("GET", "/v1/volumes"); }, print_list, {}});
         add_for_volume(
@@ -268,6 +318,50 @@ class Commands {
     void add_status() {
         add("status", "Show the daemon, its store and its peers", "tarn status",
             {[](const Client& client) { return client.ask("GET", "/v1/status"); }, print_status, {}});
+    }
+
+    void add_verify() {
+        CLI::App* const command =
+            add("verify", "Read what this host stores of a volume, or of all, and check it", "tarn verify vol1",
+                {[this](const Client& client) { return verify(client, options_); }, print_verified,
+                 [this] { return options_.name; },
+                 [this](const Json& status) {
+                     if (options_.stop) return Exit::ok;
+                     const bool good = status.value("bad_page_count", 0) == 0 && !status.value("cancelled", false);
+                     return good ? Exit::ok : Exit::failed;
+                 }});
+        auto* const name = command->add_option("NAME", options_.name, "The volume")->type_name("");
+        auto* const host = command->add_flag("--host", options_.whole_host, "All volumes")->excludes(name);
+        command->add_option("--rate", options_.size, "Bytes per second, at most; default: scrub_rate of tarn.toml")
+            ->type_name("SIZE");
+        command->add_flag("--stop", options_.stop, "Stop the pass that is under way")->excludes(name)->excludes(host);
+    }
+
+    void add_host_verbs() {
+        CLI::App* const host = app_.add_subcommand("host", "Say what only a person can know of a host");
+        host->require_subcommand(1);
+        host->fallthrough();
+        CLI::App* const forget = host->add_subcommand(
+            "forget", "Stop waiting for a host that is dead; what only it had is lost, and clients are told");
+        forget->footer("Example:\n  tarn host forget c --it-is-dead");
+        forget->add_option("HOST", options_.name, "As tarn status names it")->required()->type_name("");
+        forget->add_flag("--it-is-dead", options_.it_is_dead,
+                         "You vouch for it: powered off, or its tarnd killed. One that is only cut off still serves");
+        verbs_.emplace("host forget", Verb{[this](const Client& client) -> Outcome<Json> {
+                                               if (!options_.it_is_dead)
+                                                   return std::unexpected(Failure{
+                                                       Exit::usage,
+                                                       "only if it is dead for certain: one that is only cut off still "
+                                                       "serves what it has, and clients would see two truths",
+                                                       "tarn host forget HOST --it-is-dead"});
+                                               auto forgotten = client.ask(
+                                                   "POST", "/v1/hosts/" + percent_encode(options_.name) + "/forget",
+                                                   {{"it_is_dead", true}});
+                                               if (!forgotten && forgotten.error().exit == Exit::not_found)
+                                                   forgotten.error().hint = "tarn status, which names the hosts";
+                                               return forgotten;
+                                           },
+                                           print_forgotten, [this] { return options_.name; }});
     }
 
     // On a store that no daemon has open; they ask nobody.

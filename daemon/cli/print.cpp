@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "daemon/text.hpp"
 
@@ -44,6 +45,14 @@ std::string duration_of(uint64_t seconds) {
     return fmt::format("{} days", seconds / 86400);
 }
 
+std::string time_of(uint64_t since_epoch_ns) {
+    const auto seconds = static_cast<time_t>(since_epoch_ns / 1'000'000'000);
+    struct tm parts{};
+    ::gmtime_r(&seconds, &parts);
+    return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+                       parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
 void print_peers(std::ostream& out, const Json& status) {
     const Json& peers = array_of(status, "peers");
     if (peers.size() < 2) {
@@ -56,6 +65,7 @@ void print_peers(std::ostream& out, const Json& status) {
         out << fmt::format("  {:<16} {:<24} {}{}\n", text_of(peer, "name"), text_of(peer, "address"),
                            peer.value("self", false)        ? "this host"
                            : peer.value("connected", false) ? "connected"
+                           : peer.value("forgotten", false) ? "declared dead"
                                                             : "unreachable",
                            peer.value("registrar", false) ? ", keeps the names of the volumes" : "");
 }
@@ -79,6 +89,12 @@ void print_done(std::ostream& out, const char* what, const Json& named) {
     out << fmt::format("{} {}\n", what, name.empty() ? text_of(named, "path") : name);
 }
 
+void print_forgotten(std::ostream& out, const Json& forgotten) {
+    out << fmt::format("forgot {}\n", text_of(forgotten, "name"));
+    for (const Json& host : array_of(forgotten, "not_told"))
+        out << fmt::format("{} is away, and is told when it is back\n", host.get<std::string>());
+}
+
 void print_list(std::ostream& out, const Json& list) {
     const Json& volumes = array_of(list, "volumes");
     size_t width = 4;
@@ -93,6 +109,10 @@ void print_volume(std::ostream& out, const Json& volume) {
     out << fmt::format("name    {}\nsize    {} ({} bytes)\naccess  {}\nmode    {:04o}\n", text_of(volume, "name"),
                        size_of(volume, "size_bytes"), number_of(volume, "size_bytes"), access_of(volume),
                        number_of(volume, "mode"));
+    if (const std::string degraded = text_of(volume, "degraded"); !degraded.empty())
+        out << fmt::format("state   DEGRADED: {}\n", degraded);
+    if (const uint64_t fail_after_ms = number_of(volume, "fail_after_ms"); fail_after_ms != 0)
+        out << fmt::format("fails   after {} ms without an answer of a host\n", fail_after_ms);
     for (const Json& uri : array_of(volume, "uris")) out << fmt::format("uri     {}\n", uri.get<std::string>());
 }
 
@@ -113,6 +133,15 @@ void print_mounts(std::ostream& out, const Json& mounts) {
     for (const Json& mount : array_of(mounts, "mounts")) line(mount);
 }
 
+void print_verified(std::ostream& out, const Json& status) {
+    const uint64_t bad = number_of(status, "bad_page_count");
+    out << fmt::format("{} of {} pages checked, {} bad{}\n", number_of(status, "pages_checked"),
+                       number_of(status, "pages_total"), bad, status.value("cancelled", false) ? "; stopped" : "");
+    for (const Json& page : array_of(status, "bad_pages"))
+        out << fmt::format("bad      volume {} page {}\n", number_of(page, "volume_id"), number_of(page, "page"));
+    if (bad != 0) out << "the log of tarnd says where they lie and what was found\n";
+}
+
 void print_status(std::ostream& out, const Json& status) {
     out << fmt::format("host     {}, tarnd {}, up {}\n", text_of(status, "host"), text_of(status, "version"),
                        duration_of(number_of(status, "uptime_s")));
@@ -126,6 +155,10 @@ void print_status(std::ostream& out, const Json& status) {
         out << fmt::format("store    {} reads met a wrong checksum; the log names the pages\n", bad);
     if (const std::string failure = text_of(status, "store_failure"); !failure.empty())
         out << fmt::format("store    FAILED: {}; flushes fail until tarnd is restarted\n", failure);
+    for (const Json& loss : array_of(status, "losses"))
+        out << fmt::format("LOST     {}: maybe unflushed writes of {} pages from {} to {}, with the memory of {}, {}\n",
+                           text_of(loss, "volume"), number_of(loss, "pages"), number_of(loss, "first_page"),
+                           number_of(loss, "last_page"), text_of(loss, "host"), time_of(number_of(loss, "at_ns")));
     if (const auto space = status.find("space"); space != status.end() && space->is_object())
         out << fmt::format("space    {} in all, {} free\n", size_of(*space, "total_bytes"),
                            size_of(*space, "free_bytes"));

@@ -75,12 +75,12 @@ Outcome<Json> check_stopped_store(const std::string& path) {
     const auto found = look(path, check_store);
     if (!found) return std::unexpected(found.error());
     if (found->bad_page_count > 0) {
-        const StoreInspection::BadPage& first = found->bad_pages.front();
-        return std::unexpected(
-            Failure{Exit::failed,
-                    fmt::format("{} of {} pages are bad; the first is page {} of volume {}: {}", found->bad_page_count,
-                                found->pages_checked, first.page.number(), first.page.volume(), first.why),
-                    {}});
+        const BadPage& first = found->bad_pages.front();
+        return std::unexpected(Failure{
+            Exit::failed,
+            fmt::format("{} of {} pages are bad; the first is page {} of volume {}: {}", found->bad_page_count,
+                        found->pages_checked, first.page.number(), first.page.volume(), log::describe(first.why)),
+            {}});
     }
     Json json = json_of(*found);
     json["pages_checked"] = found->pages_checked;

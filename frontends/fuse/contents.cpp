@@ -113,29 +113,29 @@ Task<> FileSystem::write(fuse_req_t request, RequestBytes, OpenFile* file, uint6
         // The kernel's offset is where the end was for this host.
         const Result<uint64_t> written = co_await volume.append(bytes);
         if (!written) error_number = to_errno(written.error());
+        if (written) offset_bytes = *written;
     } else {
         const Result<> written = co_await volume.write_growing(offset_bytes, bytes);
         if (!written) error_number = to_errno(written.error());
     }
-    if (error_number == 0 && (flags & (O_SYNC | O_DSYNC)) != 0) error_number = co_await flush_file(*file);
+    if (error_number == 0 && (flags & (O_SYNC | O_DSYNC)) != 0)
+        error_number = flushed(*file, co_await volume.flush_range(offset_bytes, bytes.size(), true));
     if (error_number == 0)
         fuse_reply_write(request, bytes.size());
     else
         fuse_reply_err(request, error_number);
 }
 
-Task<int> FileSystem::flush_file(OpenFile& file) {
-    const Result<> flushed = co_await file.volume->flush();
-    if (flushed) co_return file.flush_failed ? EIO : 0;
+int FileSystem::flushed(OpenFile& file, const Result<>& result) {
+    if (result) return file.flush_failed ? EIO : 0;
     // A host that cannot be reached has lost nothing yet; what failed for good stays failed.
-    const Errc code = flushed.error().code;
+    const Errc code = result.error().code;
     if (code != Errc::unavailable && code != Errc::cancelled) file.flush_failed = true;
-    co_return to_errno(flushed.error());
+    return to_errno(result.error());
 }
 
 Task<> FileSystem::flush(fuse_req_t request, OpenFile* file) {
-    const int error_number = co_await flush_file(*file);
-    fuse_reply_err(request, error_number);
+    fuse_reply_err(request, flushed(*file, co_await file->volume->flush()));
 }
 
 Task<> FileSystem::allocate(fuse_req_t request, OpenFile* file, int mode, uint64_t offset_bytes, uint64_t size_bytes) {

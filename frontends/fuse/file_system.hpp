@@ -84,7 +84,7 @@ class FileSystem {
     Task<Result<std::shared_ptr<Volume>>> open_volume(VolumeEntry entry);
     Task<Result<>> fill(OpenDirectory& directory);
     Task<Result<Attributes>> change(NodeId id, AttributeChange change, OpenFile* file);
-    Task<int> flush_file(OpenFile& file);
+    static int flushed(OpenFile& file, const Result<>& result);
     Task<Result<uint64_t>> find_run(Volume& volume, uint64_t offset_bytes, bool hole);
 
     Volumes& volumes_;

@@ -244,7 +244,7 @@ void Connection::on_write(const Request& request, std::span<const std::byte> pay
     bool written = volume_->try_write(request.offset_bytes, payload);
     if (!written && unpinned()) written = volume_->try_write(request.offset_bytes, payload);
     if (written) {
-        if (request.has(request_fua)) return start(flush_later(request));
+        if (request.has(request_fua)) return start(flush_range_later(request));
         return status(request, Errno::none);
     }
     if (owned.empty()) {
@@ -287,7 +287,17 @@ void Connection::start(Task<> task) {
     gate_.spawn(std::move(task));
 }
 
+// Brings the pages in and answers with pins on them, as if they had been here; copies only what is large, or does not
+// stay that long.
 Task<> Connection::read_later(Request request) {
+    if (request.size_bytes > ReplyBatch::read_size_max) co_return co_await read_copied(request);
+    const Result<> fetched = co_await volume_->fetch(request.offset_bytes, request.size_bytes);
+    if (!fetched) co_return finish(request, to_errno(fetched.error()));
+    fetched_.push_back(request);
+    post_send();
+}
+
+Task<> Connection::read_copied(Request request) {
     Buffer data(budget_, request.size_bytes);
     const Result<> read = co_await volume_->read(request.offset_bytes, data.bytes());
     if (!read) co_return finish(request, to_errno(read.error()));
@@ -297,13 +307,16 @@ Task<> Connection::read_later(Request request) {
 Task<> Connection::write_later(Request request, Buffer payload) {
     const Result<> written = co_await volume_->write(request.offset_bytes, payload.bytes());
     Errno error = written ? Errno::none : to_errno(written.error());
-    if (error == Errno::none && request.has(request_fua)) error = co_await flush_volume();
+    if (error == Errno::none && request.has(request_fua)) error = co_await flush_range(request);
     finish(request, error);
 }
 
 Task<> Connection::flush_later(Request request) {
-    const Errno error = co_await flush_volume();
-    finish(request, error);
+    finish(request, flushed(co_await volume_->flush()));
+}
+
+Task<> Connection::flush_range_later(Request request) {
+    finish(request, co_await flush_range(request));
 }
 
 Task<> Connection::zero_later(Request request) {
@@ -311,7 +324,7 @@ Task<> Connection::zero_later(Request request) {
     const bool keep_space = request.has(request_no_hole);
     const Result<> zeroed = co_await volume_->zero(request.offset_bytes, request.size_bytes, keep_space);
     Errno error = zeroed ? Errno::none : to_errno(zeroed.error());
-    if (error == Errno::none && request.has(request_fua)) error = co_await flush_volume();
+    if (error == Errno::none && request.has(request_fua)) error = flushed(co_await volume_->flush());
     finish(request, error);
 }
 
@@ -331,14 +344,17 @@ Task<> Connection::block_status_later(Request request) {
 
 // Once a flush failed for good, writes it covered may be lost: no later flush of this client may succeed (CONTRACT.md
 // §3). A host that cannot be reached has lost nothing yet.
-Task<Errno> Connection::flush_volume() {
-    const Result<> flushed = co_await volume_->flush();
-    if (!flushed) {
-        const Errc code = flushed.error().code;
+Errno Connection::flushed(const Result<>& result) {
+    if (!result) {
+        const Errc code = result.error().code;
         if (code != Errc::unavailable && code != Errc::cancelled) flush_failed_ = true;
-        co_return to_errno(flushed.error());
+        return to_errno(result.error());
     }
-    co_return flush_failed_ ? Errno::io : Errno::none;
+    return flush_failed_ ? Errno::io : Errno::none;
+}
+
+Task<Errno> Connection::flush_range(Request request) {
+    co_return flushed(co_await volume_->flush_range(request.offset_bytes, request.size_bytes, false));
 }
 
 void Connection::finish(const Request& request, Errno error) {
@@ -350,14 +366,34 @@ void Connection::finish(const Request& request, Errno error) {
 void Connection::finish(const ReplyHeader& header, Buffer payload) {
     --tasks_;
     queue_.push(header, std::move(payload));
-    if (!send_posted_) {
-        send_posted_ = true;
-        workspace_.loop.post(*this);
+    post_send();
+}
+
+void Connection::post_send() {
+    if (send_posted_) return;
+    send_posted_ = true;
+    workspace_.loop.post(*this);
+}
+
+void Connection::reply_fetched() {
+    ReplyBatch& batch = workspace_.batch;
+    for (const Request& request : fetched_) {
+        if (batch.full() || !batch.has_room_for(request.size_bytes / page_size + 2)) send();
+        const size_t pins_before = batch.pins().size();
+        if (volume_->try_pin(request.offset_bytes, request.size_bytes, batch.pins())) {
+            batch.add_read(request, pins_before, export_.structured);
+            --tasks_;
+        } else {
+            unpinned();
+            gate_.spawn(read_copied(request));  // still one of tasks_
+        }
     }
+    fetched_.clear();
 }
 
 void Connection::run() {
     send_posted_ = false;
+    reply_fetched();
     send();
     progress_.notify_all();
 }

@@ -100,14 +100,19 @@ class Connection final : Loop::Posted {
 
     void start(Task<> task);
     Task<> read_later(Request request);
+    Task<> read_copied(Request request);
+    void reply_fetched();
     Task<> write_later(Request request, Buffer payload);
     Task<> flush_later(Request request);
+    Task<> flush_range_later(Request request);
     Task<> zero_later(Request request);
     Task<> prefetch_later(Request request);
     Task<> block_status_later(Request request);
-    Task<Errno> flush_volume();
+    Task<Errno> flush_range(Request request);
+    Errno flushed(const Result<>& result);
     void finish(const Request& request, Errno error);
     void finish(const ReplyHeader& header, Buffer payload);
+    void post_send();
 
     // Sending.
     void run() override;  // at the end of a turn in which tasks finished
@@ -134,7 +139,8 @@ class Connection final : Loop::Posted {
 
     Budget budget_;
     OutQueue queue_;
-    bool send_blocked_ = false;  // drain() runs
+    std::vector<Request> fetched_;  // reads whose pages were brought in; answered at the end of the turn
+    bool send_blocked_ = false;     // drain() runs
     bool send_posted_ = false;
     bool leaving_ = false;  // no more requests
     bool broken_ = false;   // no more replies either

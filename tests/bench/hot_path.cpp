@@ -100,7 +100,7 @@ int run(size_t memory_mib) {
         if (!loop->run_until_done(volume.read(i * page_size, page))) return 1;
 
     // The frames lie where they lie: the plain copy takes any.
-    const std::byte* const arena = cache->pool().arena().data();
+    const std::byte* const arena = cache->pool().bytes().data();
     const auto must = [](bool done) {
         if (!done) std::abort();
     };

@@ -10,6 +10,9 @@ if [[ -n $QUICK ]]; then
     SIZE_MIB=16
     OPERATIONS=("read 1" "mixed 32" "sequential-write 8")
 fi
+AS_SET=("read 1" "write 1" "read 32" "write 32")
+[[ -z $QUICK && -n $HALT_POLL_BEFORE && -w $HALT_POLL ]] || AS_SET=()
+TABLE_AS_SET="Cheap load, idle CPUs poll for $((${HALT_POLL_BEFORE:-0} / 1000)) µs, as this machine is set"
 SERVERS=(tarn nbdkit qemu)
 declare -A NAME=([tarn]="tarn" [nbdkit]="nbdkit memory" [qemu]="qemu-storage-daemon")
 declare -A PID SOCKET=([nbdkit]=$WORK/nbdkit.sock [qemu]=$WORK/qemu.sock)
@@ -51,6 +54,17 @@ for ((round = 1; round <= ROUNDS; round++)); do
             record "fio" "$(describe "$kind" "$depth")" "${NAME[$server]}"
         done
     done
+    # What the machine makes of it when its idle CPUs halt as they are set to.
+    idle_as_before
+    for operation in "${AS_SET[@]}"; do
+        read -r kind depth <<< "$operation"
+        for server in tarn nbdkit; do
+            # shellcheck disable=SC2046
+            run_load "${PID[$server]}" --unix "${SOCKET[$server]}" --export disk $(load_options "$kind" "$depth")
+            record "$TABLE_AS_SET" "$(describe "$kind" "$depth")" "${NAME[$server]}"
+        done
+    done
+    idle_polls
 done
 
 for kind in read write; do

@@ -1,7 +1,9 @@
 // nbd_load: loads an NBD server over one connection at the least cost to itself, and prints what it saw as JSON.
 //
 //   nbd_load (--unix PATH | --tcp HOST:PORT) [--export NAME] [--depth 32] [--block 4096] [--read-percent 100]
-//            [--sequential 0|1] [--size BYTES] [--seconds 5] [--server-pid PID]
+//            [--sequential 0|1] [--once 0|1] [--size BYTES] [--seconds 5] [--server-pid PID]
+//
+// once: in sequence from the first block to the last, however long it takes.
 //
 // Requests go out in one send and replies come in by large receives, so that the server and not the client is
 // measured (fio's engine costs 3 us per request). Simple replies only. client_cpu_us_per_op is this process's user and
@@ -44,6 +46,7 @@ struct Settings {
     uint32_t block_bytes = 4096;
     unsigned read_percent = 100;
     bool sequential = false;
+    bool once = false;
     uint64_t size_bytes = 0;  // 0: all of the export
     double seconds = 5;
     int server_pid = 0;
@@ -68,6 +71,8 @@ Settings parse(int count, char** arguments) {
             settings.read_percent = static_cast<unsigned>(std::stoul(value));
         else if (key == "--sequential")
             settings.sequential = value == "1";
+        else if (key == "--once")
+            settings.sequential = settings.once = value == "1";
         else if (key == "--size")
             settings.size_bytes = std::stoull(value);
         else if (key == "--seconds")
@@ -187,12 +192,12 @@ class Load {
         const uint64_t start_ns = monotonic_ns();
         const uint64_t end_ns = start_ns + static_cast<uint64_t>(settings_.seconds * 1e9);
         uint64_t now_ns = start_ns;
-        for (uint32_t slot = 0; slot < settings_.depth; ++slot) ask(slot, now_ns);
+        for (uint32_t slot = 0; slot < settings_.depth && goes_on(); ++slot) ask(slot, now_ns);
         while (in_flight_ > 0) {
             flush();
             receive();
             now_ns = monotonic_ns();
-            take_replies(now_ns, now_ns < end_ns);
+            take_replies(now_ns, settings_.once || now_ns < end_ns);
         }
         seconds_ = static_cast<double>(now_ns - start_ns) / 1e9;
     }
@@ -220,6 +225,7 @@ class Load {
         return random_ ^= random_ << 17;
     }
 
+    bool goes_on() const { return !settings_.once || asked_ < blocks_; }
     uint64_t next_block() { return (settings_.sequential ? asked_++ : random()) % blocks_; }
 
     void ask(uint32_t slot, uint64_t now_ns) {
@@ -259,7 +265,7 @@ class Load {
             --in_flight_;
             latencies_ns_.push_back(
                 static_cast<uint32_t>(std::min<uint64_t>(now_ns - slots_[slot].start_ns, UINT32_MAX)));
-            if (go_on) ask(slot, now_ns);
+            if (go_on && goes_on()) ask(slot, now_ns);
         }
         std::copy(received_.begin() + static_cast<ptrdiff_t>(at), received_.begin() + static_cast<ptrdiff_t>(filled_),
                   received_.begin());

@@ -1,16 +1,21 @@
 // Replacement: hit ratio and cost of tarn's policy beside its competitors, on traces of page accesses. Prints a table.
 //
 // The cost of a hit is what the policy adds to finding the page and reading its frame's header, which every access
-// does: the time of a run of hits, less that of the same run with a policy that does nothing. Costs are medians of
+// does: the time of a run of hits, less that of the same run with a policy that does nothing. By one thread, and by two
+// at once, as the shards of tarnd hit: what changes a list with every hit is then waited for. Costs are medians of
 // interleaved runs.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <ctime>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <random>
+#include <thread>
 
 #include "tests/bench/policies.hpp"
 
@@ -124,17 +129,36 @@ double hit_ratio(Policy& policy, FramePool& pool, const Trace& trace) {
     return static_cast<double>(hits) / static_cast<double>(counted);
 }
 
-// Of a run of accesses that all hit.
-double hit_ns(Policy& policy, FramePool& pool) {
+// CPU time of this thread: other work on the machine does not count.
+double own_cpu_ns() {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
+// Of accesses that all hit, by so many threads at once.
+double hit_ns(Policy& policy, FramePool& pool, unsigned thread_count) {
     Cache cache(policy, pool);
     for (Page page = 0; page < slot_count; ++page) cache.access(page);
-    std::mt19937_64 random(5);
-    Trace trace(2'000'000);
-    for (Page& page : trace) page = static_cast<Page>(random() % slot_count);
-    const std::clock_t start = std::clock();  // CPU time: other work on the machine does not count
-    for (const Page page : trace)
-        if (!cache.access(page)) std::abort();
-    return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC * 1e9 / static_cast<double>(trace.size());
+    std::atomic<unsigned> ready = 0;
+    std::vector<double> took(thread_count);
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < thread_count; ++i) {
+        threads.emplace_back([&, i] {
+            std::mt19937_64 random(5 + i);
+            Trace trace(2'000'000);
+            for (Page& page : trace) page = static_cast<Page>(random() % slot_count);
+            ++ready;
+            while (ready < thread_count) {
+            }
+            const double start = own_cpu_ns();
+            for (const Page page : trace)
+                if (!cache.access(page)) std::abort();
+            took[i] = (own_cpu_ns() - start) / static_cast<double>(trace.size());
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return std::accumulate(took.begin(), took.end(), 0.0) / thread_count;
 }
 
 double median(std::vector<double> values) {
@@ -145,8 +169,9 @@ double median(std::vector<double> values) {
 int run() {
     const std::unique_ptr<FramePool> frames = std::move(*FramePool::create(slot_count));
     FramePool& pool = *frames;
-    // Frames are taken in the order of their numbers, as the slots are.
-    for (size_t i = 0; i < slot_count; ++i) (void)pool.try_take(use_holder, 0);
+    // Frames are taken in the order of their numbers, as the slots are, and all of them may be victims.
+    for (size_t i = 0; i < slot_count; ++i)
+        pool.frame(pool.try_take(use_holder, 0)).cached.store(true, std::memory_order_relaxed);
     using Make = std::function<std::unique_ptr<Policy>()>;
     const std::vector<std::pair<std::string, Make>> policies = {
         {"epoch sampling (tarnd)", [&] { return std::make_unique<EpochSampling>(pool); }},
@@ -156,19 +181,28 @@ int run() {
         {"cooling buckets", [] { return std::make_unique<CoolingBuckets>(slot_count); }},
     };
     const Trace traces[] = {zipf_trace(), scan_trace(), shifting_trace()};
-    std::map<std::string, std::vector<double>> costs;
+    constexpr std::array<unsigned, 2> thread_counts = {1, 2};
+    std::map<std::string, std::vector<double>> costs[thread_counts.size()];
     for (int i = 0; i < runs; ++i) {
-        Nothing nothing;
-        const double baseline = hit_ns(nothing, pool);
-        for (const auto& [name, make] : policies) costs[name].push_back(hit_ns(*make(), pool) - baseline);
+        for (size_t t = 0; t < thread_counts.size(); ++t) {
+            Nothing nothing;
+            const double baseline = hit_ns(nothing, pool, thread_counts[t]);
+            for (const auto& [name, make] : policies)
+                costs[t][name].push_back(hit_ns(*make(), pool, thread_counts[t]) - baseline);
+        }
     }
-    const double lru_cost = median(costs["exact LRU"]);
-    fmt::print("| | Zipf 0.9 | scan and Zipf | shifting | cost of a hit | to exact LRU |\n|---|---|---|---|---|---|\n");
+    fmt::print(
+        "| | Zipf 0.9 | scan and Zipf | shifting | cost of a hit, one thread | to exact LRU | two threads | to exact "
+        "LRU "
+        "|\n|---|---|---|---|---|---|---|---|\n");
     for (const auto& [name, make] : policies) {
         fmt::print("| {} |", name);
         for (const Trace& trace : traces) fmt::print(" {:.1f} % |", hit_ratio(*make(), pool, trace) * 100);
-        const double cost = median(costs[name]);
-        fmt::print(" {:.1f} ns | × {:.2f} |\n", cost, cost / lru_cost);
+        for (auto& cost : costs) {
+            const double ns = median(cost[name]);
+            fmt::print(" {:.1f} ns | × {:.2f} |", ns, ns / median(cost["exact LRU"]));
+        }
+        fmt::print("\n");
     }
     return 0;
 }

@@ -4,6 +4,7 @@
 RESULTS has a line per measurement: table, case, server, IOPS, server's CPU time per operation in us. The n-th line of
 a case and a server is of round n. Each figure is the median over the rounds; a ratio is the median of the rounds'
 ratios, tarn to the peer. GOALS has a line per goal: table, case, peer, least ratio of IOPS, greatest ratio of CPU.
+TIMES has a line per measurement of what is done once: what, seconds, how many are allowed; medians, too.
 With --text, a file has the tables ready made.
 """
 
@@ -14,6 +15,7 @@ import platform
 import re
 import subprocess
 from collections import defaultdict
+from math import isnan, nan
 from pathlib import Path
 from statistics import median
 
@@ -24,19 +26,29 @@ def read_results(path):
     results = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))  # table, case, server: (IOPS, CPU) per round
     for line in path.read_text().splitlines():
         table, case, server, iops, cpu_us = line.split("\t")
-        results[table][case][server].append((float(iops), float(cpu_us)))
+        results[table][case][server].append((float(iops), None if cpu_us == "-" else float(cpu_us)))
     return results
 
 
 def figures(rounds):
-    iops, cpu_us = (median(values) for values in zip(*rounds))
+    iops = median(iops for iops, _ in rounds)
+    if rounds[0][1] is None:
+        return f"{iops / 1000:.3g} k"
+    cpu_us = median(cpu_us for _, cpu_us in rounds)
     return f"{iops / 1000:.3g} k, {cpu_us:.2g} µs" if cpu_us < 10 else f"{iops / 1000:.3g} k, {cpu_us:.0f} µs"
 
 
 def ratios(subject, peer):
-    """Of IOPS and of CPU time per operation; the rounds of one case are neighbours in time."""
+    """Of IOPS and of CPU time per operation; the rounds of one case are neighbours in time.
+
+    Not a number where no round of the peer took as much as a tick of the clock.
+    """
     pairs = list(zip(subject, peer))
-    return tuple(median(s[i] / p[i] for s, p in pairs if p[i]) for i in (0, 1))
+    return tuple(median([s[i] / p[i] for s, p in pairs if p[i]] or [nan]) for i in (0, 1))
+
+
+def times(ratio):
+    return "–" if isnan(ratio) else f"× {ratio:.2f}"
 
 
 def result_table(cases):
@@ -47,7 +59,7 @@ def result_table(cases):
         cells = [case, figures(servers[SUBJECT])]
         for peer in peers:
             iops, cpu = ratios(servers[SUBJECT], servers[peer])
-            cells += [figures(servers[peer]), f"× {iops:.2f}", f"× {cpu:.2f}"]
+            cells += [figures(servers[peer]), times(iops), times(cpu)]
         yield "| " + " | ".join(cells) + " |"
 
 
@@ -57,9 +69,23 @@ def goal_table(results, goals):
     for table, case, peer, least_iops, most_cpu in goals:
         iops, cpu = ratios(results[table][case][SUBJECT], results[table][case][peer])
         holds = (least_iops == "-" or iops >= float(least_iops)) and (most_cpu == "-" or cpu <= float(most_cpu))
-        iops_cell = "" if least_iops == "-" else f"× {iops:.2f}, at least {least_iops}"
-        cpu_cell = "" if most_cpu == "-" else f"× {cpu:.2f}, at most {most_cpu}"
+        iops_cell = "" if least_iops == "-" else f"{times(iops)}, at least {least_iops}"
+        cpu_cell = "" if most_cpu == "-" else f"{times(cpu)}, at most {most_cpu}"
         yield f"| {case}, to {peer} | {table} | {iops_cell} | {cpu_cell} | {'holds' if holds else '**missed**'} |"
+
+
+def time_table(path):
+    taken = defaultdict(list)
+    limits = {}
+    for line in path.read_text().splitlines():
+        what, seconds, limit = line.split("\t")
+        taken[what].append(float(seconds))
+        limits[what] = float(limit)
+    if taken:
+        yield from ["", "| | | goal | |", "|---|---|---|---|"]
+    for what, seconds in taken.items():
+        holds = "holds" if median(seconds) <= limits[what] else "**missed**"
+        yield f"| {what} | {median(seconds):.2g} s | at most {limits[what]:g} s | {holds} |"
 
 
 def machine(directory):
@@ -92,14 +118,14 @@ def put_into(document, bench, text):
 def measured_tables(arguments):
     results = read_results(arguments.results)
     goals = [line.split("\t") for line in arguments.goals.read_text().splitlines()]
-    goals = [goal for goal in goals if goal[1] in results[goal[0]]]  # a quick run leaves cases out
+    goals = [goal for goal in goals if goal[1] in results.get(goal[0], {})]  # a quick run leaves cases out
     rounds = max(len(rounds) for cases in results.values() for servers in cases.values() for rounds in servers.values())
     lines = [f"Medians of {rounds} rounds."]
     for table, cases in results.items():
         lines += ["", f"{table}:", "", *result_table(cases)]
     if goals:
         lines += ["", *goal_table(results, goals)]
-    return lines
+    return lines + list(time_table(arguments.times))
 
 
 def main():
@@ -107,14 +133,17 @@ def main():
     parser.add_argument("bench")
     parser.add_argument("--results", type=Path)
     parser.add_argument("--goals", type=Path)
+    parser.add_argument("--times", type=Path)
     parser.add_argument("--text", type=Path)
     parser.add_argument("--command", required=True)
     parser.add_argument("--directory", required=True, help="where the servers kept their files")
+    parser.add_argument("--note", help="what was set on the machine")
     parser.add_argument("--document", type=Path)
     arguments = parser.parse_args()
 
     today = datetime.date.today().isoformat()
-    lines = [f"`{arguments.command}`, {today}. {machine(arguments.directory)}."]
+    note = f"; {arguments.note}" if arguments.note else ""
+    lines = [f"`{arguments.command}`, {today}. {machine(arguments.directory)}{note}."]
     lines += [arguments.text.read_text().rstrip()] if arguments.text else measured_tables(arguments)
     text = "\n".join(lines)
     print(f"\n{text}")

@@ -2,6 +2,10 @@
 # NVMe tier: 4 KiB requests to a volume many times the memory, beside fio's io_uring engine on a file of the same size
 # in the same file system (O_DIRECT). Three ways down, each longer than the one before: the store alone, a volume in
 # one process (cache, protocol and eviction, no client), and tarnd with an NBD client.
+#
+# Then what it takes to make writes durable, beside fio's threads that write and fdatasync on their own; pg_test_fsync
+# on a file of the mount and on one of the file system beneath; and how long a store takes to open after a crash that
+# left its journal full.
 # shellcheck source=tests/bench/common.bash
 source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 bench_begin store "$@"
@@ -12,6 +16,8 @@ if [[ -n $QUICK ]]; then
     SIZE_MIB=256
     OPERATIONS=("read 32")
 fi
+RECOVERY=$TARN_BUILD/tests/bench/recovery_load
+PG_TEST_FSYNC=$(find /usr/lib/postgresql -name pg_test_fsync | head -n 1)
 TIER=("$TARN_BUILD/tests/bench/store_load" --path "$WORK/tier" --size $((SIZE_MIB << 20)))
 
 # run_tier LAYER OPTIONS...
@@ -21,6 +27,36 @@ run_tier() {
     said=$("${TIER[@]}" --layer "$layer" --seconds "$SECONDS_EACH" "$@")
     IOPS=$(jq .iops <<< "$said")
     CPU_US=$(jq .cpu_us_per_op <<< "$said")
+}
+
+# fio_threads COUNT BLOCK-KIB FDATASYNC-EVERY DIRECT
+fio_threads() {
+    run_fio 0 --ioengine=psync --thread --numjobs="$1" --group_reporting --filename="$WORK/raw" --size=${SIZE_MIB}M \
+        --rw=randwrite --bs="$2k" --fdatasync="$3" --direct="$4"
+}
+
+LAYERS=("the store alone" "a volume in one process")
+declare -A LAYER=(["the store alone"]=store ["a volume in one process"]=cache)
+# durable TABLE WRITERS OPTIONS...
+durable() {
+    local layer
+    for layer in "${LAYERS[@]}"; do
+        run_tier "${LAYER[$layer]}" --depth "$2" --read-percent 0 "${@:3}"
+        record "$1" "$layer" tarn
+    done
+}
+record_peer() { for layer in "${LAYERS[@]}"; do record "$1" "$layer" "$2"; done; }
+
+# One write of 8 KiB and the named way to make it durable; so long for each.
+pg_test_fsync() {
+    CPU_US=-
+    "$PG_TEST_FSYNC" --secs-per-test="$PG_SECONDS" --filename="$1" > "$WORK/pg_test_fsync"
+    local method rate
+    # The first table of its output has one write for each.
+    while read -r method rate; do
+        IOPS=$rate
+        record "pg_test_fsync, 8 KiB, through the mount" "$method" "$2"
+    done < <(awk '/using one/ { on = 1 } /using two/ { exit } on && $3 == "ops/sec" { print $1, $2 }' "$WORK/pg_test_fsync")
 }
 
 start_tarn 64MiB $((SIZE_MIB + SIZE_MIB / 8 + 256))MiB
@@ -53,7 +89,56 @@ for ((round = 1; round <= ROUNDS; round++)); do
     done
 done
 
-for table in "A volume in one process" "tarnd and an NBD client"; do
-    goal "$table" "$(describe read 32)" "raw file" 0.8 -
+ONE="One writer, each write durable by itself (FUA)"
+MANY="32 writers, each write flushed"
+SOME="One writer, a flush after every 64 writes"
+ROUND="128 KiB at once"
+for ((round = 1; round <= ROUNDS; round++)); do
+    durable "$ONE" 1 --fua 1
+    fio_threads 1 4 1 1
+    record_peer "$ONE" "pwrite, fdatasync"
+
+    durable "$MANY" 32 --flush-every 1
+    fio_threads 32 4 1 1
+    record_peer "$MANY" "32 threads"
+    fio_threads 1 128 1 1
+    IOPS=$(jq -n "$IOPS * 32") CPU_US=$(jq -n "$CPU_US / 32")
+    record_peer "$MANY" "$ROUND"
+
+    durable "$SOME" 1 --flush-every 64
+    for direct in 0 1; do
+        fio_threads 1 4 64 $direct
+        name=("ext4, cached" "ext4, O_DIRECT")
+        record_peer "$SOME" "${name[direct]}"
+    done
+done
+
+if [[ -z $QUICK ]]; then
+    PG_SECONDS=1
+    host_mount solo
+    for ((round = 1; round <= ROUNDS && round <= 3; round++)); do
+        pg_test_fsync "$CLUSTER/solo/mnt/synced" tarn
+        pg_test_fsync "$WORK/synced" ext4
+    done
+    for kind in pages sectors; do
+        "$RECOVERY" --path "$WORK/crashed" --fill "$kind"
+        for ((round = 1; round <= ROUNDS && round <= 3; round++)); do
+            said=$("$RECOVERY" --path "$WORK/crashed")
+            time_taken "Opening a store after a crash, its journal of 1 GiB full of $kind" "$(jq .seconds <<< "$said")" 10
+        done
+        rm "$WORK/crashed"
+    done
+fi
+
+goal "A volume in one process" "$(describe read 32)" "raw file" 0.8 -
+goal "The store alone" "$(describe read 32)" "raw file" 0.9 1.5
+for layer in "${LAYERS[@]}"; do
+    goal "$ONE" "$layer" "pwrite, fdatasync" 0.83 -
+    goal "$MANY" "$layer" "32 threads" 1.5 -
+    goal "$MANY" "$layer" "$ROUND" 0.6 -
+    goal "$SOME" "$layer" "ext4, cached" 1.5 -
+done
+for method in open_datasync fdatasync fsync; do
+    goal "pg_test_fsync, 8 KiB, through the mount" "$method" ext4 0.8 -
 done
 bench_report

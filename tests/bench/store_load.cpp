@@ -2,10 +2,11 @@
 //
 //   store_load --path FILE --fill 1 --size BYTES                      makes a store with one volume, every page written
 //   store_load --path FILE --size BYTES [--layer cache|store] [--depth 32] [--read-percent 100] [--block 4096]
-//              [--memory BYTES] [--seconds 5]
+//              [--flush-every N | --fua 1] [--memory BYTES] [--seconds 5]
 //
 // cache: through a volume as front ends have it: page table, protocol, eviction. store: the store alone. One thread;
-// requests of 4 KiB to random pages. cpu_us_per_op is this process's user and system time.
+// requests of 4 KiB to random pages, --depth of them at a time, each of which flushes after its N-th write, or waits
+// until its own is durable. cpu_us_per_op is this process's user and system time.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -44,6 +45,8 @@ struct Settings {
     uint64_t memory_bytes = uint64_t{64} << 20;
     unsigned depth = 32;
     unsigned read_percent = 100;
+    uint64_t flush_every = UINT64_MAX;
+    bool fua = false;
     double seconds = 5;
 };
 
@@ -66,6 +69,10 @@ Settings parse(int count, char** arguments) {
             settings.depth = static_cast<unsigned>(std::stoul(value));
         else if (key == "--read-percent")
             settings.read_percent = static_cast<unsigned>(std::stoul(value));
+        else if (key == "--flush-every")
+            settings.flush_every = std::stoull(value);
+        else if (key == "--fua")
+            settings.fua = value == "1";
         else if (key == "--seconds")
             settings.seconds = std::stod(value);
         else if (key == "--block" && std::stoull(value) == page_size)
@@ -127,11 +134,18 @@ class Load {
 
   private:
     Task<> ask(std::span<std::byte, page_size> bytes) {
+        uint64_t unflushed = 0;
         for (; monotonic_ns() < end_ns_; ++ops_) {
             const uint64_t random = mix64(++asked_);
             const uint64_t page = random % (settings_.size_bytes / page_size);
             const bool reads = (random >> 40) % 100 < settings_.read_percent;
             check(volume_ ? co_await through_cache(page, reads, bytes) : co_await directly(page, reads, bytes), "load");
+            if (reads || (++unflushed < settings_.flush_every && !settings_.fua)) continue;
+            unflushed = 0;
+            if (volume_ && settings_.fua)
+                check(co_await volume_->flush_range(page * page_size, page_size, false), "flush_range");
+            else
+                check(volume_ ? co_await volume_->flush() : co_await store_.flush(loop_), "flush");
         }
     }
 
@@ -167,7 +181,7 @@ void run_through_cache(const Settings& settings, Loop& loop, Store& store) {
     const CacheConfiguration configuration{
         .self = 0, .hosts = {0}, .frame_count = settings.memory_bytes / page_size, .shards = {&loop}};
     const std::unique_ptr<Cache> cache = check(Cache::create(configuration, store), "cache");
-    check(loop.register_memory(cache->pool().arena()), "register_memory");
+    check(loop.register_memory(cache->pool().bytes()), "register_memory");
     {
         CachedVolume volume(*cache, volume_id);
         loop.run_until_done(Load(settings, loop, store, &volume).run());

@@ -27,13 +27,17 @@ constexpr auto links_settle = 300ms;
 struct Fault {
     const char* begin;  // what the hook is told; null: this round has none
     const char* end;
-    bool loses_memory;
+    bool ends_process = false;
+    bool loses_memory = false;
 };
 constexpr Fault faults[] = {
-    {.begin = "pause", .end = "resume", .loses_memory = false},
-    {.begin = "cut", .end = "heal", .loses_memory = false},
-    {.begin = "kill", .end = "start", .loses_memory = true},
-    {.begin = nullptr, .end = nullptr, .loses_memory = false},
+    {.begin = "pause", .end = "resume"},
+    {.begin = "cut", .end = "heal"},
+    {.begin = "mute", .end = "unmute"},
+    {.begin = "slow", .end = "fast"},
+    {.begin = "crash", .end = "start", .ends_process = true},
+    {.begin = "kill", .end = "start", .ends_process = true, .loses_memory = true},
+    {.begin = nullptr, .end = nullptr},
 };
 
 class Checker {
@@ -53,7 +57,7 @@ class Checker {
         std::this_thread::sleep_for(length / 4);
         Loss loss{.begun = Recorder::now()};
         if (fault.begin) {
-            if (fault.loses_memory) clients_.set_up(host, false);
+            if (fault.ends_process) clients_.set_up(host, false);
             if (!call_hook(fault.begin, host)) return fmt::format("the hook failed to {}", fault.begin);
             std::this_thread::sleep_for(length / 4);
             if (!call_hook(fault.end, host)) return fmt::format("the hook failed to {}", fault.end);
@@ -136,12 +140,13 @@ int main(int argc, char** argv) {
     unsigned seconds = 60;
     std::string hook;
     std::vector<std::string> host_arguments;
-    std::vector<std::string> allowed{"pause", "cut", "kill"};
+    std::vector<std::string> allowed{"pause", "cut", "mute", "slow", "crash", "kill"};
     CLI::App app("Checks that a volume is linearizable over all its hosts, whatever breaks.");
     app.add_option("--size", size, "the volume's size, in bytes")->required();
     app.add_option("--time", seconds, "seconds")->capture_default_str();
     app.add_option("--seed", seed, "of what clients do and what breaks; timing is not repeated");
-    app.add_option("--hook", hook, "called as HOOK pause|resume|cut|heal|kill|start HOST")->required();
+    app.add_option("--hook", hook, "called as HOOK pause|resume|cut|heal|mute|unmute|slow|fast|crash|kill|start HOST")
+        ->required();
     app.add_option("--faults", allowed, "those to try")->delimiter(',')->capture_default_str();
     app.add_option("HOST", host_arguments, "NAME=ENDPOINT[,ENDPOINT...]: NBD URIs and files; one client each")
         ->required();

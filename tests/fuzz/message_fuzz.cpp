@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (!message) continue;
         TARN_ASSERT(std::memcmp(&*message, bytes, sizeof bytes) == 0);
         TARN_ASSERT(to_string(message->kind) != nullptr && validate(*message));
-        const Link link{.self = 0, .peer = 1, .incarnation = 1, .hosts = 7, .view_epoch = 1, .map_epoch = 1};
+        const Link link{.self = 0, .peer = 1, .process = {1, 1}, .hosts = 7, .view_epoch = 1, .map_epoch = 1};
         for (HostId home = 0; home < 3; ++home)
             if (const Result<> admitted = admit(*message, link, home, 100))
                 TARN_ASSERT(message->from == 1 && message->page.number() < 100);

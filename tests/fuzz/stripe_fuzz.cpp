@@ -126,12 +126,13 @@ class FuzzHost {
         flush(actions);
     }
     void peer_up(HostId peer, bool is_new) {
-        const Incarnation previous = incarnations_[peer];
-        if (is_new) ++incarnations_[peer];
-        step(Event::peer_up_of(peer, incarnations_[peer], previous));
+        const Process previous = processes_[peer];
+        // Every other one has the memory of the one before.
+        if (is_new && ++processes_[peer].epoch % 2 != 0) processes_[peer].incarnation = processes_[peer].epoch;
+        step(Event::peer_up_of(peer, processes_[peer], previous));
         FlushActions actions;
         flush_holder_.on_peer_up(peer);
-        flush_home_.on_peer_up(peer, is_new, actions);
+        flush_home_.on_peer_up(peer, processes_[peer], previous, actions);
         flush_requester_.on_peer_up(peer, actions);
         flush(actions);
     }
@@ -145,7 +146,7 @@ class FuzzHost {
         message.flags = record.flags;
         message.dirty = record.flags & 1 ? record.set : 0;
         message.view_epoch = message.map_epoch = 1;
-        message.incarnation = incarnations_[peer];
+        message.incarnation = processes_[peer].incarnation;
         message.sequence = record.sequence;
         message.tenure = first_tenure_of(1) + record.tenure;
         message.hosts = record.set & 7;
@@ -161,7 +162,7 @@ class FuzzHost {
             message.hosts = first_tenure_of(1) + record.set;
         if (!validate(message)) return;
         const Link link{
-            .self = 0, .peer = peer, .incarnation = incarnations_[peer], .hosts = 7, .view_epoch = 1, .map_epoch = 1};
+            .self = 0, .peer = peer, .process = processes_[peer], .hosts = 7, .view_epoch = 1, .map_epoch = 1};
         if (!admit(message, link, ranges.find(page).home)) return;
         if (is_about_flush(message.kind)) return receive_flush(message);
         Event event = Event::message_of(message);
@@ -261,7 +262,7 @@ class FuzzHost {
     FlushHolder flush_holder_{0};
     FlushRequester flush_requester_{0};
     std::array<Frame, frames_max> frames_{};
-    std::array<Incarnation, 3> incarnations_{1, 1, 1};
+    std::array<Process, 3> processes_{{{1, 1}, {1, 1}, {1, 1}}};
     std::vector<Message> sent_;
     std::vector<PageId> woken_;
     std::vector<std::pair<PageId, FrameId>> quiescing_;

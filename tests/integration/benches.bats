@@ -30,3 +30,12 @@ bench() {
     assert_line --regexp '^\| 4 KiB read, depth 32 \|'
     assert_equal "$(ls "$BATS_TEST_TMPDIR")" ""
 }
+
+@test "the bench of other hosts' pages" {
+    command -v redis-server || skip "needs redis-server"
+    run bench remote
+    assert_success
+    assert_line --regexp '^\| 4 KiB remote read \| .* \| × [0-9.]+ \|'
+    assert_line --regexp '^\| 128 KiB sequential read, depth 8 \| .* \| × [0-9.]+ \|'
+    assert_equal "$(ls "$BATS_TEST_TMPDIR")" ""
+}

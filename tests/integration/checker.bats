@@ -17,13 +17,13 @@ setup() { cluster_recall; }
 
 @test "clients on three hosts see one volume, whatever breaks" {
     # Twenty times what a host holds in memory.
-    local size=$((1280 << 20)) host hosts=() faults=pause,kill
+    local size=$((1280 << 20)) host hosts=() faults=pause,crash,kill
     on a create checked "$size" --shared
     for host in a b c; do
         host_mount "$host"
         hosts+=("$host=$(uri "$host" checked),$(uri "$host" checked),$CLUSTER/$host/mnt/checked")
     done
-    if [[ $CLUSTER_NETWORK == namespaces ]]; then faults+=,cut; fi
+    if [[ $CLUSTER_NETWORK == namespaces ]]; then faults+=,cut,mute,slow; fi
     export CLUSTER
     timeout $((${CHECKER_SECONDS:-60} + 200)) "$TARN_BUILD/tests/checker/tarn_checker" --size "$size" \
         --time "${CHECKER_SECONDS:-60}" ${CHECKER_SEED:+--seed "$CHECKER_SEED"} --faults "$faults" \

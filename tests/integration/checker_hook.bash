@@ -3,7 +3,11 @@
 #
 #   pause, resume   SIGSTOP, SIGCONT
 #   cut, heal       its network
-#   kill, start     SIGKILL; start returns when it is linked and mounted again
+#   mute, unmute    what it sends is lost, what it is sent arrives
+#   slow, fast      what it sends takes its time
+#   crash           SIGKILL; its memory stays
+#   kill            SIGKILL, and its memory is gone
+#   start           returns when it is linked and mounted again
 set -euo pipefail
 : "${CLUSTER:?}"
 # shellcheck source=tests/integration/cluster.bash
@@ -18,6 +22,10 @@ main() {
         resume) kill -CONT "$(pid_of "$host")" ;;
         cut) ip -n "$(namespace net)" link set dev "$host" down ;;
         heal) ip -n "$(namespace net)" link set dev "$host" up ;;
+        mute) host_mute "$host" ;;
+        slow) host_slow_down "$host" ;;
+        unmute | fast) host_unmute "$host" ;;
+        crash) host_crash "$host" ;;
         kill) host_kill "$host" ;;
         start)
             host_start "$host"

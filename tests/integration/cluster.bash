@@ -114,7 +114,14 @@ host_signal() {
     rm -f "$CLUSTER/$1/pid"
 }
 gone() { ! kill -0 "$1" 2> /dev/null; }
-host_kill() { host_signal "$1" KILL; }
+# Only the process: the next host_start adopts its memory.
+host_crash() { host_signal "$1" KILL; }
+# And with it its memory, as if the machine had lost its power.
+host_kill() {
+    host_signal "$1" KILL
+    forget_memory "$1"
+}
+forget_memory() { pkill -KILL -f "^tarn-keeper $CLUSTER/$1/" || true; }
 host_stop() { host_signal "$1" TERM; }
 
 # on NAME VERB...: tarn on that host.
@@ -127,6 +134,16 @@ on() {
 uri() { echo "nbd+unix:///$2?socket=$CLUSTER/$1/nbd.sock"; }
 
 host_mount() { on "$1" mount "$CLUSTER/$1/mnt" > /dev/null; }
+
+# With namespaces only. What the host sends is lost, while what it is sent arrives; or comes at 1 MB/s, late.
+host_mute() { shape "$1" rate 8bit burst 1 limit 1; }
+host_slow_down() { shape "$1" rate 8mbit burst 16kb latency 500ms; }
+host_unmute() { tc -n "$(namespace "$1")" qdisc del dev eth0 root; }
+shape() {
+    local -r host=$1
+    shift
+    tc -n "$(namespace "$host")" qdisc add dev eth0 root tbf "$@"
+}
 
 cluster_start() {
     local host
@@ -145,6 +162,7 @@ cluster_down() {
             kill -KILL "$(pid_of "$host")" 2> /dev/null || true
             within 10 gone "$(pid_of "$host")" || true
         fi
+        forget_memory "$host"
         umount -l "$CLUSTER/$host/mnt" 2> /dev/null || true
     done
     network_remove

@@ -113,6 +113,201 @@ setup() { cluster_recall; }
     on a delete precious
 }
 
+@test "after a loss, who may have seen lost writes gets I/O errors, and a new client what there is" {
+    # Three ranges, each with another home. The one that c is home of goes with c, which nobody can tell.
+    on a create torn 192MiB --shared
+    nbd_python c torn "[h.pwrite(b'1' * 4096, n << 26) for n in range(3)]; h.flush()"
+    mkfifo "$BATS_TEST_TMPDIR/go"
+    cat > "$BATS_TEST_TMPDIR/old.py" << 'END'
+import sys
+def read(n):
+    try: return h.pread(4096, n << 26)[:1].decode()
+    except nbd.Error as error: return error.errno
+print([read(n) for n in range(3)], flush=True)
+sys.stdin.readline()
+print(sorted(read(n) for n in range(3)), flush=True)
+h.pwrite(b'3' * 4096, 4096)
+for n in range(3): h.pwrite(b'4' * 4096, n << 26)
+print([read(n) for n in range(3)], flush=True)
+END
+    PATH="/usr/bin:$PATH" nbdsh -u "$(uri b torn)" -c "$(cat "$BATS_TEST_TMPDIR/old.py")" \
+        < "$BATS_TEST_TMPDIR/go" > "$BATS_TEST_TMPDIR/old" 2>&1 3>&- &
+    local old=$!
+    exec 4> "$BATS_TEST_TMPDIR/go"
+    within 10 grep -q "'1', '1', '1'" "$BATS_TEST_TMPDIR/old"
+    nbd_python c torn "[h.pwrite(b'2' * 4096, n << 26) for n in range(3)]"
+    host_kill c
+    host_start c
+    within 20 connected c
+    nbd_python b torn "assert [h.pread(1, n << 26) for n in range(3)] == [b'1'] * 3"
+    nbd_python a torn "assert [h.pread(1, n << 26) for n in range(3)] == [b'1'] * 3"
+    echo >&4
+    exec 4>&-
+    wait "$old"
+    run -0 cat "$BATS_TEST_TMPDIR/old"
+    assert_line --index 1 --partial "'EIO', 'EIO']"
+    assert_line --index 2 "['4', '4', '4']"
+    run -0 on a status --json
+    run -0 jq -r '.losses[] | "\(.volume) \(.host)"' <<< "$output"
+    assert_line "torn c"
+    run -0 on a status
+    assert_line --partial "LOST     torn: maybe unflushed writes of"
+    on a delete torn
+}
+
+@test "a host that is declared dead is waited for no more, and is welcome when it is started anew" {
+    on a create waiting 192MiB --shared
+    nbd_python c waiting "[h.pwrite(b'1' * 4096, n << 26) for n in range(3)]; h.flush()"
+    nbd_python c waiting "[h.pwrite(b'2' * 4096, n << 26) for n in range(3)]"
+    run -4 on a host forget c --it-is-dead
+    assert_output --partial "connected"
+    run -2 on a host forget c
+    run -2 on a host forget a --it-is-dead
+    run -3 on a host forget nobody --it-is-dead
+    # Of the three ranges one has c as its home, and waits for its return; so may the attributes, which opening needs.
+    cat > "$BATS_TEST_TMPDIR/writer.py" << 'END'
+import sys
+def written(error):
+    print('written', error.value, flush=True)
+    return 1
+print('open', flush=True)
+sys.stdin.readline()
+for n in range(3): h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b'3' * 4096)), n << 26, completion=written)
+while h.aio_in_flight() > 0: h.poll(-1)
+END
+    mkfifo "$BATS_TEST_TMPDIR/go"
+    PATH="/usr/bin:$PATH" nbdsh -u "$(uri b waiting)" -c "$(cat "$BATS_TEST_TMPDIR/writer.py")" \
+        < "$BATS_TEST_TMPDIR/go" > "$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
+    local writer=$!
+    exec 4> "$BATS_TEST_TMPDIR/go"
+    within 10 grep -q open "$BATS_TEST_TMPDIR/out"
+    host_kill c
+    within 10 not_connected a c
+    within 10 not_connected b c
+    echo >&4
+    exec 4>&-
+    run -0 on b host forget c --it-is-dead --json
+    [ "$(jq -r '.told | join(" ")' <<< "$output")" = a ]
+    within 10 two_are_written
+    run -0 on a status
+    assert_line --regexp "^  c .*declared dead"
+    # A restart remembers it, and waits for nobody.
+    host_kill a
+    host_start a
+    within 20 reads_the_catalog a
+    run -0 on a status
+    assert_line --regexp "^  c .*declared dead"
+    host_start c
+    within 20 connected c
+    wait "$writer"
+    [ "$(grep -c 'written 0' "$BATS_TEST_TMPDIR/out")" -eq 3 ]
+    for host in a b c; do nbd_python "$host" waiting "assert [h.pread(1, n << 26) for n in range(3)] == [b'3'] * 3"; done
+    run -0 on a status
+    refute_output --partial "declared dead"
+    on a delete waiting
+}
+reads_the_catalog() {
+    local status=0
+    on "$1" show nobody || status=$?
+    [ "$status" -eq 3 ]
+}
+two_are_written() { [ "$(grep -c 'written 0' "$BATS_TEST_TMPDIR/out")" -eq 2 ]; }
+
+@test "a host that was declared dead and was not stays out, with one line, until it is restarted" {
+    [[ $CLUSTER_NETWORK == namespaces ]] || skip "needs network namespaces"
+    ip -n "$(namespace net)" link set dev c down
+    within 40 not_connected a c
+    within 40 not_connected b c
+    on a host forget c --it-is-dead
+    ip -n "$(namespace net)" link set dev c up
+    within 10 grep -q "declared dead (incarnation .*) and is refused" "$CLUSTER/a/log"
+    within 10 grep -q "declared dead (incarnation .*) and is refused" "$CLUSTER/b/log"
+    not_connected a c
+    host_kill c
+    host_start c
+    within 20 connected c
+    for host in a b; do [ "$(grep -c "and is refused" "$CLUSTER/$host/log")" -eq 1 ]; done
+}
+
+@test "with --fail-after what needs a host that hangs fails in time, and nothing else" {
+    on a create hasty 192MiB --shared --fail-after 2s
+    run -0 on b show hasty
+    assert_output --partial "after 2000 ms"
+    nbd_python b hasty "[h.pwrite(b'1' * 4096, n << 26) for n in range(3)]; h.flush()"
+    cat > "$BATS_TEST_TMPDIR/client.py" << 'END'
+import sys
+def attempt(what, *arguments):
+    try:
+        what(*arguments)
+        return 'ok'
+    except nbd.Error as error:
+        return error.errno
+def attempts():
+    return (sorted(attempt(h.pread, 4096, (n << 26) + 8192) for n in range(3)),
+            sorted(attempt(h.pwrite, b'2' * 512, (n << 26) + 8192) for n in range(3)),
+            sorted(attempt(h.pwrite, b'3' * 4096, (n << 26) + 16384) for n in range(3)), attempt(h.flush))
+print('open', flush=True)
+sys.stdin.readline()
+print(attempts(), flush=True)
+sys.stdin.readline()
+print(attempts(), flush=True)
+END
+    mkfifo "$BATS_TEST_TMPDIR/go"
+    PATH="/usr/bin:$PATH" nbdsh -u "$(uri b hasty)" -c "$(cat "$BATS_TEST_TMPDIR/client.py")" \
+        < "$BATS_TEST_TMPDIR/go" > "$BATS_TEST_TMPDIR/said" 2>&1 3>&- &
+    local client=$!
+    exec 4> "$BATS_TEST_TMPDIR/go"
+    within 10 grep -q open "$BATS_TEST_TMPDIR/said"
+    kill -STOP "$(pid_of c)"
+    echo >&4
+    within 40 grep -q "'EIO', 'ok', 'ok'.*'EIO', 'ok', 'ok'.*'EIO')" "$BATS_TEST_TMPDIR/said"
+    kill -CONT "$(pid_of c)"
+    within 20 nbd_python c hasty "h.flush()"
+    echo >&4
+    exec 4>&-
+    wait "$client"
+    run -0 tail -n 1 "$BATS_TEST_TMPDIR/said"
+    assert_output "(['ok', 'ok', 'ok'], ['ok', 'ok', 'ok'], ['ok', 'ok', 'ok'], 'ok')"
+    for host in a b c; do nbd_python "$host" hasty "assert [h.pread(1, (n << 26) + 16384) for n in range(3)] == [b'3'] * 3"; done
+    on a delete hasty
+}
+
+@test "a host that hears and is not heard is waited for, and then everything is as it was" {
+    [[ $CLUSTER_NETWORK == namespaces ]] || skip "needs network namespaces"
+    on a create lopsided 192MiB --shared
+    for host in a b c; do nbd_python "$host" lopsided "[h.pwrite(b'$host' * 4096, (n << 26) + $(index_of "$host") * 4096) for n in range(3)]"; done
+    host_mute c
+    # It takes TCP's patience to find out; what needs c waits for as long as it takes.
+    nbd_python c lopsided "[h.pwrite(b'2' * 4096, (n << 26) + 4096) for n in range(3)]; h.flush()" 3>&- &
+    local waiting=$!
+    within 60 not_connected a c
+    within 60 not_connected b c
+    [ -d "/proc/$waiting" ]
+    host_unmute c
+    within 20 connected c
+    wait "$waiting"
+    for host in a b c; do
+        nbd_python "$host" lopsided "assert [h.pread(1, (n << 26) + k * 4096) for n in range(3) for k in (1, 2, 3)] == [b'2', b'b', b'c'] * 3"
+    done
+    run -0 on a status
+    refute_output --partial "LOST"
+    on a delete lopsided
+}
+
+@test "a slow link delays, and nothing else" {
+    [[ $CLUSTER_NETWORK == namespaces ]] || skip "needs network namespaces"
+    on a create late 192MiB --shared
+    random_file "$BATS_TEST_TMPDIR/bytes" 2M
+    host_slow_down b
+    timeout 60 nbdcopy --flush "$BATS_TEST_TMPDIR/bytes" "$(uri b late)"
+    for host in c a b; do
+        timeout 60 qemu-img dd -f raw -O raw bs=1M count=2 "if=$(uri "$host" late)" "of=$BATS_TEST_TMPDIR/seen"
+        cmp "$BATS_TEST_TMPDIR/bytes" "$BATS_TEST_TMPDIR/seen"
+    done
+    host_unmute b
+    on a delete late
+}
+
 @test "a stopped host has flushed" {
     on a create kept 20MiB --shared
     random_file "$BATS_TEST_TMPDIR/bytes" 20M

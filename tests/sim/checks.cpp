@@ -41,14 +41,28 @@ bool Cluster::has_met(const SimHost& host, const SimHost& peer) const {
     if (host.id == peer.id) return true;
     const auto met = host.memory.met.find(peer.id);
     const auto met_by = peer.memory.met.find(host.id);
-    return link_is_up_[host.id][peer.id] && met != host.memory.met.end() && met->second == peer.incarnation &&
-           met_by != peer.memory.met.end() && met_by->second == host.incarnation;
+    return link_is_up_[host.id][peer.id] && met != host.memory.met.end() && met->second == peer.process() &&
+           met_by != peer.memory.met.end() && met_by->second == host.process();
 }
 
 uint64_t Cluster::home_version_of(PageId page) const {
     const SimHost& home = hosts_[ranges_.find(page).home];
     const auto newer = home.memory.home_bytes.find(page);
     return newer != home.memory.home_bytes.end() ? newer->second.content.version : stored_version_of(page);
+}
+
+void Cluster::check_mask(const SimHost& home, const protocol::Action& copy, const Content& content) const {
+    if (copy.mask == 0) return;
+    const auto newer = home.memory.home_bytes.find(copy.page);
+    const auto stored = home.store.find(copy.page);
+    Content present;
+    if (newer != home.memory.home_bytes.end() && newer->second.content.version != 0)
+        present = newer->second.content;
+    else if (stored != home.store.end())
+        present = stored->second.content;
+    for (unsigned sector = 0; sector < sectors_per_page; ++sector)
+        require((copy.mask >> sector & 1) != 0 || content.sectors[sector] == present.sectors[sector],
+                "a sector of home's bytes changes that no mask names");
 }
 
 // Bytes that are newer than home's are marked as dirty somewhere, but while they are on their way home.

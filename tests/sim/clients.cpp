@@ -57,7 +57,7 @@ void Cluster::access_or_wait(SimHost& host, uint32_t client_index) {
     Operation& operation = host.clients[client_index].operation;
     Task task{.kind = Task::Kind::leave_latch,
               .host = host.id,
-              .incarnation = host.incarnation,
+              .epoch = host.epoch,
               .client = client_index,
               .number = operation.number,
               .page = operation.page};
@@ -114,7 +114,7 @@ void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
     const protocol::SessionId session = session_of(host, host.clients[client_index], operation.page.volume());
     const protocol::Verifier noted = host.memory.flush_requester.wrote(session, home);
     // The home that this host has met: a restart it does not know of yet may take the write.
-    const Incarnation met = home == host.id ? host.incarnation : host.memory.met[home];
+    const Incarnation met = home == host.id ? host.incarnation : host.memory.met[home].incarnation;
     truth_.write(operation.page, frame.content, operation.mask, operation.zero,
                  {host.id, host.incarnation, home, met, noted, session});
     require(!finds_loss_ || frame.lost != 0, "D4: a write builds on what went back in time and was not told");
@@ -168,10 +168,8 @@ void Cluster::serve(SimHost& host, const Task& task) {
 void Cluster::finish_operation(SimHost& host, uint32_t client_index) {
     ++operation_count_;
     host.clients[client_index].operation = {};
-    schedule(workload_.between(1, 60), {.kind = Task::Kind::start_operation,
-                                        .host = host.id,
-                                        .incarnation = host.incarnation,
-                                        .client = client_index});
+    schedule(workload_.between(1, 60),
+             {.kind = Task::Kind::start_operation, .host = host.id, .epoch = host.epoch, .client = client_index});
 }
 
 void Cluster::cancel(SimHost& host, const Task& task) {

@@ -54,7 +54,7 @@ Cluster::Cluster(uint64_t seed, const Scenario& scenario, Tracing tracing)
 }
 
 uint32_t Cluster::incarnation_of(HostId host) const {
-    return hosts_[host].is_up ? hosts_[host].incarnation : 0;
+    return hosts_[host].is_up || hosts_[host].keeps_memory ? hosts_[host].incarnation : 0;
 }
 
 uint64_t Cluster::stored_version_of(PageId page) const {
@@ -96,7 +96,7 @@ void Cluster::run() {
 
 // What belonged to a crashed host or a broken link is gone.
 bool Cluster::is_dead(const Task& task) const {
-    if (task.incarnation != 0 && incarnation_of(task.host) != task.incarnation) return true;
+    if (task.epoch != 0 && (!hosts_[task.host].is_up || hosts_[task.host].epoch != task.epoch)) return true;
     const bool is_of_link = task.from != no_host && task.from != task.host && task.kind != Task::Kind::link_up;
     return is_of_link && (task.link_epoch != link_epoch_[task.from][task.host] || !link_is_up_[task.from][task.host]);
 }
@@ -154,6 +154,7 @@ void Cluster::run_task(Task& task) {
         case Task::Kind::store_flushed: finish_store_flush(*host, task); break;
         case Task::Kind::loss_recorded:
             host->lost_pages[task.page] = ++host->loss_generation[task.page.volume()];
+            --host->losses_pending;
             step(*host, Event::loss_recorded_of(task.page, host->lost_pages[task.page]));
             break;
         case Task::Kind::evict_hint:
@@ -202,12 +203,14 @@ void Cluster::run_task(Task& task) {
 void Cluster::recover_if_all_reported(SimHost& host) {
     if (host.memory.recovered || std::popcount(host.memory.reported) + 1u != scenario_.host_count) return;
     host.memory.recovered = true;
+    const bool has_memory = !record_doubtful_losses(host) && host.incarnation != host.epoch;
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
         host.memory.stripes[stripe].home().for_each([&](PageId, const protocol::Claim& claim) {
             if (claim.stored_unknown && (claim.keepers & ~claim.holders()) != 0)
                 coverage_.reached(Sometimes::stored_bytes_win);
         });
         Event event = Event::about(Event::Kind::recovered, PageId{});
+        event.has_memory = has_memory;
         event.waiter = stripe;
         step(host, event);
     }
@@ -234,10 +237,11 @@ void Cluster::forget(SimHost& dead) {
         }
         protocol::FlushActions actions;
         host.memory.flush_holder.on_peer_up(dead.id);
-        host.memory.flush_home.on_peer_up(dead.id, true, actions);
+        host.memory.flush_home.on_peer_up(dead.id, {}, host.memory.met[dead.id], actions);
         host.memory.flush_requester.give_up_on(dead.id, actions);
         perform_flush(host, actions);
         host.memory.reported |= protocol::set_of(dead.id);
+        host.may_lack_losses |= !host.memory.recovered;
         recover_if_all_reported(host);
     }
 }
@@ -251,25 +255,91 @@ bool Cluster::clients_are_busy() const {
 }
 
 void Cluster::boot(SimHost& host) {
-    ++host.incarnation;
+    const bool adopts = std::exchange(host.keeps_memory, false) && !host.is_forgotten;
+    HostMemory arena = std::exchange(host.memory, HostMemory(host.id));
+    ++host.epoch;
+    if (!adopts) host.incarnation = host.epoch;
     host.is_up = true;
     host.is_forgotten = false;
-    host.memory = HostMemory(host.id);
     for (const SimHost& peer : hosts_)
-        if (peer.is_forgotten) host.memory.reported |= protocol::set_of(peer.id);
+        if (peer.is_forgotten) {
+            host.memory.reported |= protocol::set_of(peer.id);
+            host.may_lack_losses = true;
+        }
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe)
-        host.memory.stripes.emplace_back(host.id, host.incarnation, ranges_);
+        host.memory.stripes.emplace_back(host.id, host.epoch, ranges_);
+    if (!adopts) host.may_lack_losses = false;
+    if (adopts) adopt(host, std::move(arena));
     for (const auto& [page, generation] : host.lost_pages) step(host, Event::loss_recorded_of(page, generation));
     for (const SimHost& peer : hosts_)
         if (peer.id < hosts_.size() && peer.id != host.id && peer.is_up)
             schedule(faults_.between(1, 100), {.kind = Task::Kind::link_up, .host = host.id, .from = peer.id});
     for (uint32_t client = 0; client < host.clients.size(); ++client)
-        schedule(
-            workload_.between(1, 50),
-            {.kind = Task::Kind::start_operation, .host = host.id, .incarnation = host.incarnation, .client = client});
+        schedule(workload_.between(1, 50),
+                 {.kind = Task::Kind::start_operation, .host = host.id, .epoch = host.epoch, .client = client});
     if (scenario_.evict_interval != 0)
         schedule(workload_.between(1, 2 * scenario_.evict_interval),
-                 {.kind = Task::Kind::evict_hint, .host = host.id, .incarnation = host.incarnation});
+                 {.kind = Task::Kind::evict_hint, .host = host.id, .epoch = host.epoch});
+}
+
+// What the arena of a real host says: its frames, as they were recorded at the end of the last step. What was
+// requested, ordered, asked or noted is gone.
+void Cluster::adopt(SimHost& host, HostMemory&& arena) {
+    coverage_.reached(Sometimes::memory_adopted);
+    HostMemory& memory = host.memory;
+    memory.home_bytes = std::move(arena.home_bytes);
+    memory.met = std::move(arena.met);
+    memory.frames = std::move(arena.frames);
+    for (Frame& frame : memory.frames) {
+        frame.used = frame.busy = frame.urged = false;
+        frame.latches = 0;
+        frame.access = Ownership::none;
+        frame.dirty |= std::exchange(frame.writing, DirtyMask{0});
+    }
+    for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
+        const protocol::Holder& before = arena.stripes[stripe].holder();
+        memory.stripes[stripe].adopt_request_ids(before.last_request_id());
+        before.for_each([&](PageId page, const protocol::Holding& holding) {
+            protocol::Adopted adopted = holding.recorded();
+            const auto take = [&](FrameId frame) {
+                if (frame == no_frame) return;
+                memory.frames[frame].used = true;
+                memory.frames[frame].page = page;
+                ++memory.used_frames;
+            };
+            take(adopted.held.frame);
+            take(adopted.kept.frame);
+            if (adopted.held.frame == no_frame && adopted.kept.frame == no_frame) return;
+            if (adopted.held.frame != no_frame) adopted.held.dirty = memory.frames[adopted.held.frame].dirty;
+            Event event = Event::about(Event::Kind::adopted, page);
+            event.process = host.process();
+            event.adopted = &adopted;
+            say_what_home_has(host, event);
+            step(host, event);
+        });
+    }
+}
+
+// While a home knew no claims, another host may have lost writes to its pages, and nobody can say which.
+bool Cluster::record_doubtful_losses(SimHost& host) {
+    if (!std::exchange(host.may_lack_losses, false)) return false;
+    coverage_.reached(Sometimes::losses_in_doubt);
+    for (const PageId page : pages_)
+        if (ranges_.find(page).home == host.id) host.lost_in_doubt.insert({page.volume(), 0});
+    for (auto& [volume, generation] : host.lost_in_doubt) generation = ++host.loss_generation[volume];
+    return true;
+}
+
+void Cluster::say_what_home_has(const SimHost& host, Event& event) const {
+    const auto newer = host.memory.home_bytes.find(event.page);
+    const auto stored = host.store.find(event.page);
+    if (newer != host.memory.home_bytes.end()) {
+        event.stored_tenure = newer->second.position.tenure;
+        event.stored_sequence = newer->second.position.sequence;
+    } else if (stored != host.store.end()) {
+        event.stored_tenure =
+            scenario_.store_knows_tenures != 0 ? stored->second.position.tenure : protocol::unknown_tenure;
+    }
 }
 
 void Cluster::crash(SimHost& host) {
@@ -277,6 +347,9 @@ void Cluster::crash(SimHost& host) {
     host.is_up = false;
     for (const SimHost& peer : hosts_)
         if (peer.id != host.id) set_link_down(host.id, peer.id);
+    host.keeps_memory = faults_.chance(scenario_.adopt_percent);
+    host.may_lack_losses |= host.losses_pending != 0;
+    host.losses_pending = 0;
     // The store writes behind: what was not flushed may be there, or not.
     for (const auto& [page, bytes] : host.memory.home_bytes)
         if (faults_.chance(30)) host.store[page] = bytes;
@@ -284,7 +357,7 @@ void Cluster::crash(SimHost& host) {
         client.operation = {};
         client.sessions.clear();
     }
-    const bool will_be_forgotten = faults_.chance(scenario_.forget_percent);
+    const bool will_be_forgotten = !host.keeps_memory && faults_.chance(scenario_.forget_percent);
     if (will_be_forgotten) schedule(faults_.between(1, 300), {.kind = Task::Kind::forget, .host = host.id});
     schedule(faults_.between(1, will_be_forgotten ? 2000 : 500), {.kind = Task::Kind::restart, .host = host.id});
 }
@@ -306,19 +379,20 @@ void Cluster::link_up(HostId a, HostId b) {
 void Cluster::hello(HostId host_id, HostId peer_id) {
     SimHost& host = hosts_[host_id];
     const SimHost& peer = hosts_[peer_id];
-    const Incarnation previous = host.memory.met[peer_id];
-    host.memory.met[peer_id] = peer.incarnation;
+    const Process previous = std::exchange(host.memory.met[peer_id], peer.process());
+    if (!host.memory.recovered && previous.incarnation != 0 && previous.incarnation != peer.incarnation)
+        host.may_lack_losses = true;
     host.memory.reported &= ~protocol::set_of(peer_id);  // it reports again over this link
     saying_hello_to_ = peer_id;
     hello_time_ = now_ + network_.between(1, scenario_.delay_max);
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
-        Event event = Event::peer_up_of(peer_id, peer.incarnation, previous);
+        Event event = Event::peer_up_of(peer_id, peer.process(), previous);
         event.waiter = stripe;
         step(host, event);
     }
     protocol::FlushActions actions;
     host.memory.flush_holder.on_peer_up(peer_id);
-    host.memory.flush_home.on_peer_up(peer_id, previous != peer.incarnation, actions);
+    host.memory.flush_home.on_peer_up(peer_id, peer.process(), previous, actions);
     host.memory.flush_requester.on_peer_up(peer_id, actions);
     perform_flush(host, actions);
     saying_hello_to_ = no_host;
@@ -326,7 +400,7 @@ void Cluster::hello(HostId host_id, HostId peer_id) {
     schedule(hello_time_ - now_, {.kind = Task::Kind::hello_done,
                                   .host = peer_id,
                                   .from = host_id,
-                                  .incarnation = peer.incarnation,
+                                  .epoch = peer.epoch,
                                   .link_epoch = link_epoch_[host_id][peer_id]});
 }
 
@@ -348,7 +422,7 @@ void Cluster::transmit(HostId from, HostId to, protocol::Message message, const 
     Task task{.kind = Task::Kind::message,
               .host = to,
               .from = from,
-              .incarnation = hosts_[to].incarnation,
+              .epoch = hosts_[to].epoch,
               .link_epoch = link_epoch_[from][to],
               .message = message};
     if (content != nullptr) {
@@ -373,7 +447,7 @@ void Cluster::deliver(const Task& task) {
     if (task.from != task.host) {
         const protocol::Link link{.self = host.id,
                                   .peer = task.from,
-                                  .incarnation = host.memory.met[task.from],
+                                  .process = host.memory.met[task.from],
                                   .hosts = (protocol::HostSet{1} << scenario_.host_count) - 1,
                                   .view_epoch = view_epoch,
                                   .map_epoch = ranges_.epoch()};
@@ -402,10 +476,7 @@ void Cluster::deliver(const Task& task) {
         host.memory.frames[event.frame].page = message.page;
     }
     if (message.kind == protocol::MessageKind::hello) {
-        const auto stored = host.store.find(message.page);
-        if (stored != host.store.end())
-            event.stored_tenure =
-                scenario_.store_knows_tenures != 0 ? stored->second.position.tenure : protocol::unknown_tenure;
+        say_what_home_has(host, event);
     }
     event.no_space = (message.kind == protocol::MessageKind::get_exclusive ||
                       message.kind == protocol::MessageKind::get_exclusive_no_read) &&

@@ -52,7 +52,7 @@ class Cluster : public Truth::World {
     uint64_t stored_version_of(PageId page) const override;
     void lost(PageId page, bool home_lives) override {
         history_.forget(page);
-        finds_loss_ |= home_lives;
+        finds_loss_ |= home_lives && !hosts_[ranges_.find(page).home].lost_in_doubt.contains(page.volume());
     }
 
   private:
@@ -81,7 +81,7 @@ class Cluster : public Truth::World {
         Kind kind{};
         HostId host = no_host;
         HostId from = no_host;
-        Incarnation incarnation = 0;  // of `host`: the task dies with it; 0: it does not
+        uint32_t epoch = 0;  // of `host`'s process: the task dies with it; 0: it does not
         uint32_t link_epoch = 0;
         bool has_content = false;
         uint32_t client = 0;
@@ -106,7 +106,10 @@ class Cluster : public Truth::World {
     void run_task(Task& task);
     bool is_dead(const Task& task) const;
     void boot(SimHost& host);
+    void adopt(SimHost& host, HostMemory&& arena);
     void crash(SimHost& host);
+    bool record_doubtful_losses(SimHost& host);
+    void say_what_home_has(const SimHost& host, Event& event) const;
     void forget(SimHost& dead);
     void recover_if_all_reported(SimHost& host);
     void set_link_down(HostId a, HostId b);
@@ -147,6 +150,8 @@ class Cluster : public Truth::World {
     // checks.cpp
     void check_page(PageId page);
     void check_frame(const SimHost& host, PageId page, const Frame& frame) const;
+    // Home's new bytes differ from its present ones in the named sectors only: no others are written to the store.
+    void check_mask(const SimHost& home, const protocol::Action& copy, const Content& content) const;
     void check_request(const SimHost& host, PageId page) const;
     void check_copies(const SimHost& home, PageId page, const protocol::Claim& claim) const;
     bool has_met(const SimHost& host, const SimHost& peer) const;

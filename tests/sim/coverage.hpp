@@ -41,6 +41,8 @@ enum class Sometimes : uint8_t {
     stored_bytes_win,
     host_forgotten,
     forgotten_owner,
+    memory_adopted,
+    losses_in_doubt,
     count,
 };
 
@@ -76,6 +78,8 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "home restarted, stored bytes win",
     "host forgotten",
     "host forgotten, owner of a page",
+    "memory of a process adopted",
+    "home in doubt of what others lost",
 };
 inline constexpr auto first_of_faults = Sometimes::host_crashed;
 

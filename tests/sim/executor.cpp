@@ -40,7 +40,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
             schedule(store_.below(scenario_.store_delay_max), {.kind = Task::Kind::home_read,
                                                                .host = host.id,
                                                                .from = action.to,
-                                                               .incarnation = host.incarnation,
+                                                               .epoch = host.epoch,
                                                                .link_epoch = link_epoch_[host.id][action.to],
                                                                .message = action.message});
             break;
@@ -50,7 +50,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
             frame->lost = action.lost;
             schedule(workload_.below(scenario_.latch_max + 1), {.kind = Task::Kind::serve,
                                                                 .host = host.id,
-                                                                .incarnation = host.incarnation,
+                                                                .epoch = host.epoch,
                                                                 .client = client,
                                                                 .frame = action.frame,
                                                                 .page = action.page});
@@ -70,7 +70,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
                 frame->preferred_writes = scenario_.preferred_writes;
                 schedule(scenario_.preferred_time, {.kind = Task::Kind::preference_over,
                                                     .host = host.id,
-                                                    .incarnation = host.incarnation,
+                                                    .epoch = host.epoch,
                                                     .frame = action.frame,
                                                     .page = action.page});
                 break;
@@ -101,6 +101,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
         case Action::Kind::apply_copy:
             require(memory.home_bytes[action.page].position < protocol::Position{action.tenure, action.sequence},
                     "home's bytes go back");
+            check_mask(host, action, frame->content);
             memory.home_bytes[action.page] = {frame->content, {action.tenure, action.sequence}};
             if (!action.borrowed) memory.release(action.frame);
             break;
@@ -118,10 +119,9 @@ void Cluster::perform(SimHost& host, const Action& action) {
         case Action::Kind::refuse_peer: require(false, action.reason); break;
         case Action::Kind::record_loss:
             coverage_.reached(Sometimes::loss_recorded);
-            schedule(store_.below(scenario_.store_delay_max), {.kind = Task::Kind::loss_recorded,
-                                                               .host = host.id,
-                                                               .incarnation = host.incarnation,
-                                                               .page = action.page});
+            ++host.losses_pending;
+            schedule(store_.below(scenario_.store_delay_max),
+                     {.kind = Task::Kind::loss_recorded, .host = host.id, .epoch = host.epoch, .page = action.page});
             break;
     }
     perform_flush(host, flush_actions);
@@ -168,7 +168,7 @@ void Cluster::answer_flush_ask(SimHost& host, const protocol::Message& ask) {
 void Cluster::start_store_flush(SimHost& host, VolumeId volume, uint64_t ticket) {
     Task task{.kind = Task::Kind::store_flushed,
               .host = host.id,
-              .incarnation = host.incarnation,
+              .epoch = host.epoch,
               .number = ticket,
               .page = PageId::of(volume, 0)};
     for (const auto& [page, bytes] : host.memory.home_bytes)

@@ -3,14 +3,13 @@
 
 usage: mutants.py SOURCE_DIRECTORY OUTPUT_DIRECTORY
 
-Only the simulator is built with these copies, and the real sources know nothing of them. Each entry names a file, a
-passage that must occur in it exactly once, in which «…» marks what is broken, and the mutants of that place: what
-stands there instead. An expression becomes a choice between expressions, a statement one between statements. A name
-that occurs twice is one mutant in two places. A passage that is no longer found is an error: who changes a rule changes
-its mutants, and who adds a rule adds one.
+What an entry of the list means: tests/support/mutate.py.
 """
 import pathlib
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import mutate
 
 MUTANTS = [
     # Requests and orders.
@@ -62,9 +61,9 @@ MUTANTS = [
     ("home.cpp", "if («!claim.copies.empty()») return false;", {
         "the anchor leaves early": "(!claim.copies.empty() && claim.anchor != message.from)",
     }),
-    ("home.cpp", "return «!only_it_has || message.has_bytes()»;", {
-        "the anchor leaves early": "(claim.anchor == message.from || !only_it_has || message.has_bytes())",
-        "a dirty page is evicted silently": "true",
+    ("home.cpp", "wants_bytes = «only_has(*claim, message.from)» ||", {
+        "the anchor leaves early": "(claim->anchor != message.from && only_has(*claim, message.from))",
+        "a dirty page is evicted silently": "false",
     }),
     ("home.cpp", "if («named») return false;", {
         "an eviction is accepted while an order names the host": "false",
@@ -129,6 +128,9 @@ MUTANTS = [
     ("home_copies.cpp", "if («position <= claim.applied») {", {
         "home applies copies as they come": "position.tenure == 0",
     }),
+    ("home_copies.cpp", "action.mask = «overtakes ? all_sectors : event.message.dirty»;", {
+        "a copy that overtakes another names its own sectors only": "event.message.dirty",
+    }),
     ("home_copies.cpp", "if («!first.clean») break;", {
         "a copy counts before it came": "false",
     }),
@@ -174,11 +176,8 @@ MUTANTS = [
     ("home_recovery.cpp", "} else if («contains(hosts_of_orders(claim) | hosts_of_copies(claim), host)») {", {
         "copies lost with a link are not looked for": "contains(hosts_of_orders(claim), host)",
     }),
-    ("home_recovery.cpp", "«confirm_holders(page, claim, actions);»\n        } else", {
-        "a restarted home believes that it has the bytes": """{
-            confirm_holders(page, claim, actions);
-            if (claim.owner == no_host) claim.anchor = no_host, claim.applied = last_before(claim.tenure);
-        }""",
+    ("home_recovery.cpp", "if («claim.owner == no_host && claim.anchor == no_host && has_memory»)\n", {
+        "a restarted home believes that it has the bytes": "(claim.owner == no_host && claim.anchor == no_host)",
     }),
     ("home_recovery.cpp", "if («claim.keepers != 0» || contradicts)", {
         "a restarted home takes no kept bytes": "false",
@@ -198,11 +197,51 @@ MUTANTS = [
     ("holder_recovery.cpp", "                «repeat_write_back(holding);»", {
         "a write-back lost with a link is waited for": "",
     }),
-    ("holder_recovery.cpp", "«if (holding.frame != no_frame) actions.about_frame(Action::Kind::mark_dirty, page, holding.frame);»", {
+    ("holder_recovery.cpp", "«if (!has_memory) holding.anchor_since = holding.tenure;»", {
         "frames are not marked dirty when home restarts": "",
     }),
-    ("holder_recovery.cpp", "if («holding.ownership == Ownership::shared && !message.has(flag_anchor)»)", {
-        "of confirmed readers none is dirty": "(holding.ownership == Ownership::shared)",
+    ("holder_recovery.cpp", "actions.about_frame(«is_anchor ? Action::Kind::mark_dirty : Action::Kind::clear_dirty», event.page", {
+        "of confirmed readers none is dirty": "Action::Kind::clear_dirty",
+    }),
+    # A process that adopts its memory.
+    ("holder_recovery.cpp", "if (frame != no_frame && «!blank»)", {
+        "a blank frame is adopted": "true",
+    }),
+    ("holder_recovery.cpp", "if («kept_frame != no_frame»)\n        recorded", {
+        "kept bytes are not adopted": "false",
+    }),
+    ("holder_recovery.cpp", "«holding.evicting = held.evict_id != 0;»", {
+        "an eviction under way is adopted as if it were not": "holding.evicting = false;",
+    }),
+    ("holder_recovery.cpp", "holding.unconfirmed = «holding.adopted = true»;", {
+        "an adopted frame may be served at once": "true",
+    }),
+    ("holder_recovery.cpp", "«holding.sequence = held.sequence;»", {
+        "an adopted owner numbers its write-backs anew": "holding.sequence = 0;",
+    }),
+    ("holder_recovery.cpp", "        «holding.anchor_since = held.anchor_since;»", {
+        "an adopted anchor does not know that it is one": "",
+    }),
+    ("holder_recovery.cpp", "if («holding.anchor_since != 0») hello.flags |= flag_anchor;", {
+        "a reader does not say that home may lack its bytes": "false",
+    }),
+    ("holder_recovery.cpp", "«send_hello(event.page, holding, actions);»\n    }\n    advance", {
+        "a host that adopts does not report to itself": "",
+    }),
+    ("home_recovery.cpp", "«if (has_adopted) forget_requests(claim, host);»", {
+        "requests of a process that ended are ordered": "",
+    }),
+    ("home_recovery.cpp", "is_new = «event.process.incarnation != event.previous.incarnation»;", {
+        "an adopted memory is taken for lost": "(event.process != event.previous)",
+    }),
+    ("home_recovery.cpp", "Position{event.stored_tenure, «event.stored_sequence»}", {
+        "a home that adopts forgets how new its bytes are": "0",
+    }),
+    ("flush_home.cpp", "if («process != previous») std::erase_if", {
+        "flushes of a process that ended are answered": "(process.incarnation != previous.incarnation)",
+    }),
+    ("holder_recovery.cpp", "«last_request_id_ = last;»", {
+        "requests are numbered anew": "(void)last;",
     }),
     # Flush.
     ("home.cpp", "claim.resolving ? no_host : «claim.owner != no_host ? claim.owner : claim.anchor»;", {
@@ -239,43 +278,4 @@ MUTANTS = [
     }),
 ]
 
-
-def names():
-    return list(dict.fromkeys(name for _, _, mutants in MUTANTS for name in mutants))
-
-
-def choice(broken, mutants, number_of):
-    """The text that stands in the place of `broken`."""
-    chosen = [(f"(tarn::sim::mutant == {number_of[name]})", text) for name, text in mutants.items()]
-    if broken.endswith((";", "}")):
-        return "".join(f"if {test} {{ {text} }} else " for test, text in chosen) + f"{{ {broken} }}"
-    return "(" + "".join(f"{test} ? ({text}) : " for test, text in chosen) + f"({broken}))"
-
-
-def main():
-    source, output = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    number_of = {name: number for number, name in enumerate(names(), 1)}
-    for file in sorted(source.glob("*.cpp")):
-        text = file.read_text()
-        changes = []
-        for file_name, passage, mutants in MUTANTS:
-            if file_name != file.name:
-                continue
-            before, broken, after = passage.replace("»", "«").split("«")
-            plain = before + broken + after
-            if text.count(plain) != 1:
-                sys.exit(f"mutants.py: {text.count(plain)} times in {file_name}: {plain}")
-            at = text.index(plain) + len(before)
-            changes.append((at, broken, choice(broken, mutants, number_of)))
-        for at, broken, instead in sorted(changes, reverse=True):
-            text = text[:at] + instead + text[at + len(broken) :]
-        header = f'#include <bit>\n#include "tests/sim/mutant.hpp"\n#line 1 "{file.name}"\n'
-        (output / f"mutant_{file.name}").write_text(header + text)
-    quoted = "".join(f'    "{name}",\n' for name in names())
-    (output / "mutant_names.cpp").write_text(
-        '#include "tests/sim/mutant.hpp"\n\nnamespace tarn::sim {\n\nunsigned mutant = 0;\n\n'
-        f"const std::vector<const char*> mutant_names = {{\n{quoted}}};\n\n}}  // namespace tarn::sim\n"
-    )
-
-
-main()
+mutate.main(MUTANTS)

@@ -41,6 +41,7 @@ struct Scenario {
     unsigned crash_interval = 0;  // 0: never
     unsigned cut_interval = 0;    // 0: never
     unsigned forget_percent = 0;  // of crashes: the others are told that the host is dead
+    unsigned adopt_percent = 0;   // of crashes: only the process dies, and the next one adopts its memory
 
     // visit(name, field) for each number that a run depends on.
     template <class Visitor>
@@ -69,6 +70,7 @@ struct Scenario {
         visit("crash", crash_interval);
         visit("cut", cut_interval);
         visit("forget", forget_percent);
+        visit("adopt", adopt_percent);
     }
     bool set(std::string_view wanted, unsigned value) {
         bool found = false;
@@ -116,9 +118,13 @@ struct Scenario {
         const unsigned crash_interval = between(300, 4000);
         const unsigned cut_interval = between(200, 3000);
         const unsigned forget_percent = on() ? 30 : 0;
+        const unsigned adopt_percent = on() ? between(20, 100) : 0;
         scenario.crash_interval = with_faults && crashes ? crash_interval : 0;
         scenario.cut_interval = with_faults && cuts ? cut_interval : 0;
         scenario.forget_percent = scenario.crash_interval != 0 ? forget_percent : 0;
+        // Whoever adopts knows how new home's stored bytes are, or takes them for newer than what others have kept.
+        const bool adopts = scenario.crash_interval != 0 && scenario.store_knows_tenures != 0;
+        scenario.adopt_percent = adopts ? adopt_percent : 0;
         return scenario;
     }
 };

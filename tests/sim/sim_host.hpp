@@ -18,6 +18,7 @@ namespace tarn::sim {
 using protocol::Event;
 using protocol::Incarnation;
 using protocol::Ownership;
+using protocol::Process;
 using protocol::Want;
 
 struct Frame {
@@ -71,7 +72,7 @@ struct HostMemory {
     unsigned used_frames = 0;
     std::map<PageId, FrameId> bound;     // what local threads find
     std::map<PageId, Bytes> home_bytes;  // newer than the store
-    std::map<HostId, Incarnation> met;   // incarnation of each peer that was last processed
+    std::map<HostId, Process> met;       // the process of each peer that was last met
     protocol::HostSet reported = 0;
     bool recovered = false;
     std::deque<Event> pending;
@@ -100,7 +101,8 @@ inline constexpr unsigned stripes_per_host = 2;
 
 struct SimHost {
     HostId id = no_host;
-    Incarnation incarnation = 0;  // of the present or last run
+    Incarnation incarnation = 0;  // of the present memory, or the last
+    uint32_t epoch = 0;           // of the present or last process
     bool is_up = false;
     bool is_forgotten = false;  // until it is back
     // On the device:
@@ -109,11 +111,16 @@ struct SimHost {
     std::map<PageId, uint32_t> lost_pages;  // the generation in which each last lost writes
     // Outside:
     std::vector<Client> clients;
-    // Lost in a crash:
+    // Lost in a crash, unless only the process crashes:
     HostMemory memory{0};
+    bool keeps_memory = false;                   // the process is gone, and the next one adopts its memory
+    bool may_lack_losses = false;                // while it was away others lost theirs
+    unsigned losses_pending = 0;                 // not yet on record
+    std::map<VolumeId, uint32_t> lost_in_doubt;  // the generation that says so
 
     protocol::Stripe& stripe_of(PageId page) { return memory.stripes[mix64(page.value >> 4) % stripes_per_host]; }
     const protocol::Stripe& stripe_of(PageId page) const { return const_cast<SimHost*>(this)->stripe_of(page); }
+    Process process() const { return {.incarnation = incarnation, .epoch = epoch}; }
     uint32_t loss_of(VolumeId volume) const {
         const auto found = loss_generation.find(volume);
         return found == loss_generation.end() ? 0 : found->second;

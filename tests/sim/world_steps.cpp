@@ -275,12 +275,14 @@ void World::say_hello() {
 
 void World::hello(HostId id, HostId peer) {
     Host& host = hosts_[id];
-    const protocol::Incarnation previous = std::exchange(host.met[peer], hosts_[peer].incarnation);
+    const protocol::Incarnation before = std::exchange(host.met[peer], hosts_[peer].incarnation);
+    const protocol::Process previous{.incarnation = before, .epoch = before};
+    const protocol::Process present{.incarnation = hosts_[peer].incarnation, .epoch = hosts_[peer].incarnation};
     saying_hello_to_ = peer;
-    step(id, Event::peer_up_of(peer, hosts_[peer].incarnation, previous));
+    step(id, Event::peer_up_of(peer, present, previous));
     FlushActions actions;
     host.flush_holder.on_peer_up(peer);
-    host.flush_home.on_peer_up(peer, previous != hosts_[peer].incarnation, actions);
+    host.flush_home.on_peer_up(peer, present, previous, actions);
     host.flush_requester.on_peer_up(peer, actions);
     perform_flush(id, actions);
     saying_hello_to_ = no_host;

@@ -1,5 +1,5 @@
 // What is checked of an image that a power cut left: recovery finds what the contract promises, and the books agree.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -10,6 +10,7 @@ namespace tarn::store_sim {
 namespace {
 
 constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 1};
+constexpr uint64_t cuts_max = 120;  // of one seed: many seeds find more than many cuts
 
 }  // namespace
 
@@ -20,8 +21,14 @@ void World::on_operation() {
         disk_->die();
         return;
     }
-    if (cuts_.below(cut_every_) != 0) return;
+    if (cuts_.below(200) == 0) earlier_ = disk_->copy();
+    if (cut_count_ == cuts_max) return;
+    // More often when there is more to lose, most of all the order of things.
+    const uint64_t weight = std::min<uint64_t>(disk_->unsettled_count(), 8) +
+                            (disk_->any_unsettled(layout_.table_offsets[0], layout_.data_offset) ? 24 : 0);
+    if (cuts_.below(cut_every_) >= weight) return;
     cutting_ = true;
+    ++cut_count_;
     check_image(disk_->cut(cuts_));
     cutting_ = false;
 }
@@ -68,6 +75,7 @@ void World::check_image(Image image) {
     ++counts_.crash_points;
     const Image spare = cuts_.chance(25) ? Image(image) : Image(0);
     auto disk = std::make_unique<Disk>(std::move(image), cuts_.next(), true);
+    const Disk* const disk_seen = disk.get();
     Result<std::unique_ptr<Store>> store = other_.run_until_done(Store::open(other_, std::move(disk), identity));
     if (!store) return fail(fmt::format("recovery failed: {}", store.error().where));
     bool readable = true;
@@ -75,11 +83,14 @@ void World::check_image(Image image) {
     if (!readable) return;
     if (std::string wrong = model_.check(found); !wrong.empty()) fail("after a power cut: " + wrong);
     check_books(**store, found);
+    if (failure_.empty() && cuts_.chance(40)) go_on(**store, *disk_seen, found);
     other_.run_until_done((*store)->settle(other_));
-    if (spare.size_bytes() == 0 || !failure_.empty()) return;
+    if (spare.size_bytes() != 0 && failure_.empty()) check_recovery_cut(spare);
+}
 
-    // The same, and recovery itself is cut at one of its operations.
-    auto cut_disk = std::make_unique<Disk>(Image(spare), cuts_.next(), true);
+// Recovery itself is cut at one of its operations.
+void World::check_recovery_cut(Image image) {
+    auto cut_disk = std::make_unique<Disk>(std::move(image), cuts_.next(), true);
     Image left(0);
     uint64_t operations_left = cuts_.below(24);
     Disk* const cut_disk_seen = cut_disk.get();
@@ -95,6 +106,7 @@ void World::check_image(Image image) {
     Result<std::unique_ptr<Store>> second =
         other_.run_until_done(Store::open(other_, std::move(second_disk), identity));
     if (!second) return fail(fmt::format("recovery after a cut recovery failed: {}", second.error().where));
+    bool readable = true;
     const auto again = read_all(other_, **second, readable);
     if (!readable) return;
     if (std::string wrong = model_.check(again); !wrong.empty()) fail("after a cut recovery: " + wrong);
@@ -102,12 +114,59 @@ void World::check_image(Image image) {
     other_.run_until_done((*second)->settle(other_));
 }
 
-// A few flipped bits in any structure: data, an error for that page, or a refusal; never a crash or wrong bytes.
-void World::check_spoiled(Image image) {
+void World::go_on(Store& store, const Disk& disk, const std::map<uint64_t, Model::Found>& found) {
+    std::vector<PageId> pages;
+    for (const auto& [page, now] : found) pages.push_back({page});
+    if (pages.empty()) return;
+    Model model = model_;
+    model.restart(found);
+    if (cuts_.chance(50)) check_spoiled(disk.cut(cuts_), model, true);
+    uint64_t value = next_value_ + (uint64_t{1} << 20);  // none that the clients have given
+    for (uint64_t rounds = cuts_.between(1, 4); rounds > 0; --rounds) {
+        // Of many sizes, so that what the crash left in the ring may follow it without a gap.
+        const uint64_t count = std::min<uint64_t>(cuts_.chance(50) ? 1 : cuts_.between(2, 8), pages.size());
+        const uint64_t first = cuts_.below(pages.size() - count + 1);
+        Batch batch(count);
+        for (uint64_t i = 0; i < count; ++i) {
+            const PageId page = pages[first + i];
+            const auto dirty = cuts_.chance(50) ? all_sectors : static_cast<DirtyMask>(cuts_.between(1, 255));
+            Contents contents = model.newest(page).contents;
+            for (unsigned sector = 0; sector < sectors_per_page; ++sector)
+                if ((dirty >> sector & 1) != 0) contents[sector] = value;
+            const Tenure tenure = ++value;
+            batch.add(page, contents, tenure, dirty, model.begin(page, contents, tenure));
+        }
+        const Result<> written = other_.run_until_done(store.write(other_, batch.writes));
+        if (!written && written.error().code == Errc::no_space) return;
+        const uint64_t moment = model.moment() + count;
+        const Result<> flushed = other_.run_until_done(store.flush(other_));
+        if (!written || !flushed) return fail("after a power cut neither a write nor a flush works");
+        for (uint64_t i = 0; i < count; ++i) model.complete(pages[first + i], batch.versions[i]);
+        model.durable(moment);
+        auto cut_disk = std::make_unique<Disk>(disk.cut(cuts_), cuts_.next(), true);
+        Result<std::unique_ptr<Store>> next = other_.run_until_done(Store::open(other_, std::move(cut_disk), identity));
+        if (!next) return fail(fmt::format("the recovery after the next failed: {}", next.error().where));
+        bool readable = true;
+        const auto again = read_all(other_, **next, readable);
+        other_.run_until_done((*next)->settle(other_));
+        if (!readable) return;
+        if (std::string wrong = model.check(again); !wrong.empty()) return fail("after the next power cut: " + wrong);
+    }
+}
+
+void World::check_spoiled(Image image, const Model& model, bool data_only) {
+    // The data have by far the most blocks; each structure is to have its share.
+    const std::array<uint64_t, 5> ends = {StoreLayout::journal_offset, layout_.table_offsets[0],
+                                          layout_.table_offsets[1], layout_.data_offset, image.size_bytes()};
     const std::vector<uint64_t> used = image.used_blocks();
-    const uint64_t flips = cuts_.between(1, 4);
-    for (uint64_t i = 0; i < flips; ++i) {
-        const uint64_t block = used[cuts_.below(used.size())];
+    for (uint64_t flips = cuts_.between(1, data_only ? 40 : 4); flips > 0; --flips) {
+        const size_t part = data_only ? 4 : cuts_.below(5);
+        std::vector<uint64_t> blocks = used;
+        std::erase_if(blocks, [&](uint64_t block) {
+            return block * page_size >= ends[part] || (part > 0 && block * page_size < ends[part - 1]);
+        });
+        if (blocks.empty()) continue;
+        const uint64_t block = blocks[cuts_.below(blocks.size())];
         std::array<std::byte, page_size> bytes;
         image.read(block * page_size, bytes);
         // Headers lie at the beginnings.
@@ -115,6 +174,23 @@ void World::check_spoiled(Image image) {
         bytes[at] ^= static_cast<std::byte>(1u << cuts_.below(8));
         image.write(block * page_size, bytes);
     }
+    check_bad_image(std::move(image), model, false);
+}
+
+void World::check_copied_while_running() {
+    if (!earlier_) return;
+    Image image = disk_->copy();
+    const uint64_t end = cuts_.below(image.size_bytes() / page_size);
+    std::array<std::byte, page_size> bytes;
+    for (uint64_t block = 0; block < end; ++block) {
+        earlier_->read(block * page_size, bytes);
+        image.write(block * page_size, bytes);
+    }
+    // The beginning of the journal may be too old for its end: what lies in place then is what was there before.
+    check_bad_image(std::move(image), model_, true);
+}
+
+void World::check_bad_image(Image image, const Model& model, bool of_any_time) {
     ++counts_.spoiled;
     auto disk = std::make_unique<Disk>(std::move(image), cuts_.next(), true);
     Result<std::unique_ptr<Store>> store = other_.run_until_done(Store::open(other_, std::move(disk), identity));
@@ -124,15 +200,17 @@ void World::check_spoiled(Image image) {
         return;
     }
     const PageBuffer buffer = make_page_buffer(1);
-    for (const auto& [page, versions] : model_.pages()) {
+    for (const auto& [page, versions] : model.pages()) {
         const std::span<std::byte, page_size> into(buffer.get(), page_size);
         const Result<> read = other_.run_until_done((*store)->read(other_, PageId{page}, into));
         Contents contents{};
         if (!read) continue;
         if (!decode(PageId{page}, into.data(), contents) ||
-            std::ranges::none_of(versions, [&](const Version& version) { return version.contents == contents; }))
-            fail(fmt::format("after rot volume {} page {} has bytes it was never given", PageId{page}.volume(),
-                             PageId{page}.number()));
+            (!of_any_time &&
+             std::ranges::none_of(versions, [&](const Version& version) { return version.contents == contents; })))
+            fail(fmt::format("after rot volume {} page {} has bytes it was never given: {}, not {}",
+                             PageId{page}.volume(), PageId{page}.number(), fmt::join(contents, ","),
+                             fmt::join(versions.back().contents, ",")));
     }
     other_.run_until_done((*store)->settle(other_));
 }

@@ -15,17 +15,25 @@ void write_sectors(Image& image, uint64_t offset, std::span<const std::byte> byt
         if (random.chance(percent)) image.write(offset + at, bytes.subspan(at, sector_size));
 }
 
-unsigned draw_percent(Random& random) {
-    constexpr std::array<unsigned, 6> choices = {0, 10, 50, 90, 100, 100};
-    return choices[random.below(choices.size())];
+// What a power cut leaves of a write: nothing, all of it, its beginning, its end, or any of its sectors.
+void write_part(Image& image, uint64_t offset, std::span<const std::byte> bytes, Random& random) {
+    constexpr std::array<unsigned, 3> percents = {10, 50, 90};
+    const size_t middle = random.below(bytes.size() / sector_size + 1) * sector_size;
+    switch (random.below(10)) {
+        case 0:
+        case 1:
+        case 2: return;
+        case 3:
+        case 4:
+        case 5: return image.write(offset, bytes);
+        case 6: return image.write(offset, bytes.first(middle));
+        case 7:
+        case 8: return image.write(offset + middle, bytes.subspan(middle));
+        default: return write_sectors(image, offset, bytes, percents[random.below(percents.size())], random);
+    }
 }
 
 }  // namespace
-
-Image::Image(const Image& other) : blocks_(other.blocks_.size()) {
-    for (size_t i = 0; i < blocks_.size(); ++i)
-        if (other.blocks_[i]) blocks_[i] = std::make_unique<Block>(*other.blocks_[i]);
-}
 
 void Image::read(uint64_t offset, std::span<std::byte> into) const {
     while (!into.empty()) {
@@ -45,7 +53,10 @@ void Image::write(uint64_t offset, std::span<const std::byte> from) {
         const uint64_t in_block = offset % page_size;
         const size_t size = std::min<size_t>(from.size(), page_size - in_block);
         auto& block = blocks_[offset / page_size];
-        if (!block) block = std::make_unique<Block>();
+        if (!block)
+            block = std::make_shared<Block>();
+        else if (block.use_count() > 1)
+            block = std::make_shared<Block>(*block);
         std::memcpy(block->data() + in_block, from.data(), size);
         offset += size;
         from = from.subspan(size);
@@ -76,6 +87,7 @@ class Disk::Operation {
         disk_.waiting_.push_back(this);
     }
     Result<> await_resume() const { return result_; }
+    bool writes() const { return kind_ == 'w' || kind_ == 't'; }
     void complete() {
         result_ = disk_.apply(*this);
         handle_.resume();
@@ -123,7 +135,7 @@ Result<> Disk::apply(Operation& operation) {
             }
             // Of a write that is under way a reader may see any part.
             for (const Operation* const other : waiting_) {
-                if (other->kind_ != 'w' || other->offset_ >= at || operation.offset_ >= other->offset_ + other->size_)
+                if (!other->writes() || other->offset_ >= at || operation.offset_ >= other->offset_ + other->size_)
                     continue;
                 std::vector<std::byte> bytes(other->size_);
                 cache_.read(other->offset_, bytes);
@@ -142,7 +154,8 @@ Result<> Disk::apply(Operation& operation) {
             }
             return {};
         }
-        case 'w': {
+        case 'w':
+        case 't': {
             Write write{.offset = operation.offset_, .bytes = operation.gathered()};
             if (fails(faults.write)) {
                 for (size_t at = 0; !dead_ && at < write.bytes.size(); at += sector_size) {
@@ -154,6 +167,13 @@ Result<> Disk::apply(Operation& operation) {
                 return fail(Errc::io, EIO, "disk.write");
             }
             cache_.write(write.offset, write.bytes);
+            if (operation.kind_ == 't') {
+                // Of older writes of the same sectors a later flush must bring none back.
+                const bool failed = fails(faults.flush);
+                write_sectors(durable_, write.offset, write.bytes, failed ? 50 : 100, random_);
+                unflushed_.push_back(std::move(write));
+                return failed ? Result<>(fail(Errc::io, EIO, "disk.write_through")) : Result<>();
+            }
             unflushed_.push_back(std::move(write));
             return {};
         }
@@ -178,6 +198,11 @@ Task<Result<>> Disk::read(Loop&, std::span<const iovec> into, uint64_t offset_by
 
 Task<Result<>> Disk::write(Loop&, std::span<const iovec> from, uint64_t offset_bytes) {
     Operation operation(*this, 'w', from, offset_bytes);
+    co_return co_await operation;
+}
+
+Task<Result<>> Disk::write_through(Loop&, std::span<const iovec> from, uint64_t offset_bytes) {
+    Operation operation(*this, 't', from, offset_bytes);
     co_return co_await operation;
 }
 
@@ -209,21 +234,48 @@ Result<> Disk::flush_now() {
 bool Disk::complete_one() {
     if (waiting_.empty()) return false;
     if (on_operation) on_operation();
-    const size_t chosen = random_.below(waiting_.size());
+    const size_t chosen = random_.chance(newest_first_percent_) ? waiting_.size() - 1 : random_.below(waiting_.size());
     Operation* const operation = waiting_[chosen];
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(chosen));
     operation->complete();
     return true;
 }
 
-// Also of what is only under way. Later writes of a sector win over earlier ones: the cache holds one version of it.
+bool Disk::any_unsettled(uint64_t first, uint64_t end) const {
+    const auto within = [&](uint64_t offset) { return offset >= first && offset < end; };
+    return std::ranges::any_of(unflushed_, [&](const Write& write) { return within(write.offset); }) ||
+           std::ranges::any_of(
+               waiting_, [&](const Operation* operation) { return operation->writes() && within(operation->offset_); });
+}
+
+// Also of what is only under way. Of two writes of a sector the later may be lost and the earlier one be there: it had
+// left the cache before.
 Image Disk::cut(Random& random) const {
     Image image(durable_);
-    const unsigned percent = draw_percent(random);
-    for (const Write& write : unflushed_) write_sectors(image, write.offset, write.bytes, percent, random);
-    for (const Operation* const operation : waiting_)
-        if (operation->kind_ == 'w')
-            write_sectors(image, operation->offset_, operation->gathered(), draw_percent(random), random);
+    // The cache keeps nothing, everything, anything, or everything but an end of what is only under way.
+    enum class Mood : uint8_t { nothing, everything, anything, torn };
+    constexpr std::array<Mood, 8> moods = {Mood::nothing,  Mood::everything, Mood::anything, Mood::anything,
+                                           Mood::anything, Mood::torn,       Mood::torn,     Mood::torn};
+    const Mood mood = moods[random.below(moods.size())];
+    for (const Write& write : unflushed_) {
+        if (mood == Mood::everything || mood == Mood::torn)
+            image.write(write.offset, write.bytes);
+        else if (mood == Mood::anything)
+            write_part(image, write.offset, write.bytes, random);
+    }
+    for (const Operation* const operation : waiting_) {
+        if (!operation->writes()) continue;
+        const std::vector<std::byte> bytes = operation->gathered();
+        if (mood == Mood::torn) {
+            const size_t middle = random.below(bytes.size() / page_size + 1) * page_size;
+            if (random.chance(50))
+                image.write(operation->offset_, std::span(bytes).first(middle));
+            else
+                image.write(operation->offset_ + middle, std::span(bytes).subspan(middle));
+        } else {
+            write_part(image, operation->offset_, bytes, random);
+        }
+    }
     return image;
 }
 

@@ -23,13 +23,10 @@ namespace tarn::store_sim {
 using sim::Random;
 using Block = std::array<std::byte, page_size>;
 
-// Blocks that were never written are zeros and take no memory.
+// Blocks that were never written are zeros and take no memory; copies share what neither has changed since.
 class Image {
   public:
     explicit Image(uint64_t size_bytes) : blocks_(size_bytes / page_size) {}
-    Image(const Image& other);
-    Image(Image&&) = default;
-    Image& operator=(Image&&) = default;
 
     uint64_t size_bytes() const { return blocks_.size() * page_size; }
     void read(uint64_t offset, std::span<std::byte> into) const;
@@ -38,7 +35,7 @@ class Image {
     std::vector<uint64_t> used_blocks() const;
 
   private:
-    std::vector<std::unique_ptr<Block>> blocks_;
+    std::vector<std::shared_ptr<Block>> blocks_;
 };
 
 // How many of 10,000 operations of a kind fail.
@@ -52,7 +49,11 @@ class Disk final : public BlockDevice {
   public:
     // Immediate: operations complete when they are called.
     Disk(Image image, uint64_t seed, bool immediate)
-        : durable_(image), cache_(std::move(image)), random_(seed), immediate_(immediate) {}
+        : durable_(image),
+          cache_(std::move(image)),
+          random_(seed),
+          newest_first_percent_(random_.chance(30) ? 80 : 0),
+          immediate_(immediate) {}
     ~Disk() override;
 
     uint64_t size_bytes() const override { return durable_.size_bytes(); }
@@ -60,12 +61,18 @@ class Disk final : public BlockDevice {
     Task<Result<>> read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) override;
     Task<Result<>> write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override;
     Task<Result<>> flush(Loop& loop) override;
+    Task<Result<>> write_through(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override;
     Result<> read_now(std::span<std::byte> into, uint64_t offset_bytes) override;
     Result<> write_now(std::span<const std::byte> from, uint64_t offset_bytes) override;
     Result<> flush_now() override;
 
     // Completes one operation that waits; false when there is none.
     bool complete_one();
+    // Writes that a power cut now may lose; those within [first, end).
+    size_t unsettled_count() const { return unflushed_.size() + waiting_.size(); }
+    bool any_unsettled(uint64_t first, uint64_t end) const;
+    // What somebody else reads now who copies it.
+    Image copy() const { return cache_; }
     // What a power cut now would leave; the disk itself goes on.
     Image cut(Random& random) const;
     // Everything fails from here on.
@@ -90,6 +97,7 @@ class Disk final : public BlockDevice {
     Image durable_;
     Image cache_;
     Random random_;
+    unsigned newest_first_percent_;  // of some disks: older operations wait for long
     bool immediate_;
     bool dead_ = false;
     std::vector<Operation*> waiting_;
@@ -111,6 +119,9 @@ class DiskHandle final : public BlockDevice {
         return disk_.write(loop, from, offset_bytes);
     }
     Task<Result<>> flush(Loop& loop) override { return disk_.flush(loop); }
+    Task<Result<>> write_through(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override {
+        return disk_.write_through(loop, from, offset_bytes);
+    }
     Result<> read_now(std::span<std::byte> into, uint64_t offset_bytes) override {
         return disk_.read_now(into, offset_bytes);
     }

@@ -88,10 +88,11 @@ int run(const Options& options) {
     fmt::print(
         "{} seeds, {} crash points ({} in recovery) in {:.1f} s; {} disk operations, {} changes, {} flushes, {} "
         "groups, "
-        "{} checkpoints, {} waits for room, {} full, {} failed disks, {} images with rot ({} refused)\n",
+        "{} checkpoints, {} waits for room, {} full, {} failed disks, {} bad images ({} refused), {} with "
+        "lies ({} refused)\n",
         seed - options.first, counts.crash_points, counts.recovery_cuts, seconds.count(), counts.operations,
         counts.changes, counts.flushes, counts.groups, counts.checkpoints, counts.waits, counts.no_space,
-        counts.failed_disks, counts.spoiled, counts.refused);
+        counts.failed_disks, counts.spoiled, counts.refused, counts.lies, counts.lies_refused);
     return 0;
 }
 

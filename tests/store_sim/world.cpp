@@ -31,21 +31,33 @@ Task<> begin_turns(Loop& loop) {
 
 }  // namespace
 
+Habits::Habits(Random& random)
+    : weights{0, 30, 12, 12, 10, 6, 16},
+      pages(random.chance(50) ? random.between(30, 120) : UINT64_MAX),
+      whole_percent(random.chance(50) ? 5 : 40) {
+    constexpr std::array<unsigned, 6> factors = {0, 1, 1, 1, 1, 5};
+    for (unsigned& weight : weights) weight *= factors[random.below(factors.size())];
+    weights[1] = std::max(weights[1], 2u);
+    // Few flushes make large rounds, and leave much to lose.
+    constexpr std::array<unsigned, 4> flushes = {1, 4, 20, 60};
+    weights[0] = flushes[random.below(flushes.size())];
+}
+
 World::World(uint64_t seed, Loop& loop, Loop& other, Counts& counts)
-    : random_(seed), cuts_(random_.split(1)), loop_(loop), other_(other), counts_(counts) {
-    cut_every_ = random_.chance(25) ? random_.between(3, 20) : random_.between(40, 300);
+    : random_(seed), cuts_(random_.split(1)), habits_(random_), loop_(loop), other_(other), counts_(counts) {
+    cut_every_ = random_.chance(10) ? random_.between(10, 60) : random_.between(150, 1500);
     keeps_space_ = random_.chance(30);
     disk_fails_ = random_.chance(20);
-    flush_percent_ = static_cast<unsigned>(random_.between(3, 40));
 }
 
 std::string World::run() {
     const uint64_t slab_count = random_.between(4, 10);
-    const uint64_t journal_size = journal_size_min * (random_.chance(30) ? 12 : random_.between(1, 4));
+    const uint64_t journal_size = journal_size_min * (random_.chance(35) ? 12 : random_.chance(70) ? 1 : 2);
     const StoreGeometry geometry{.slab_count = slab_count, .journal_size = journal_size};
+    layout_ = StoreLayout::of(geometry);
     const StoreFormat format{.identity = identity,
                              .store = {static_cast<uint8_t>(random_.next()), 7},
-                             .size_bytes = StoreLayout::of(geometry).end,
+                             .size_bytes = layout_.end,
                              .journal_size = journal_size};
     auto disk = std::make_unique<Disk>(Image(format.size_bytes), random_.next(), false);
     if (!Store::format_device(*disk, format)) return "format failed";
@@ -57,6 +69,7 @@ std::string World::run() {
         std::pair<Disk*, uint64_t> driven(disk_, 0);
         loop_.set_idle_hook(complete_one, &driven);
         loop_.run_until_done(begin_turns(loop_));
+        earlier_.reset();
         disk_->on_operation = [this] { on_operation(); };
         Result<std::unique_ptr<Store>> opened =
             loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity));
@@ -71,6 +84,8 @@ std::string World::run() {
         if (std::string wrong = model_.check(found); !wrong.empty()) fail("after a restart: " + wrong);
         if (failure_.empty()) check_books(*store, found);
         model_.restart(found);
+        // What the store found it has told, and must find again.
+        if (failure_.empty()) check_image(disk_->cut(cuts_));
         if (disk_fails_ && random_.chance(60))
             disk_->faults = {.read = static_cast<unsigned>(random_.below(20)),
                              .write = static_cast<unsigned>(random_.below(30)),
@@ -89,12 +104,14 @@ std::string World::run() {
         died_.reset();
         dies_in_ = UINT64_MAX;
         disk_->on_operation = nullptr;
+        if (failure_.empty()) check_copied_while_running();
         if (!only_the_process) disk_->die();
         loop_.run_until_done(store->settle(loop_));
         loop_.set_idle_hook(nullptr, nullptr);
         store.reset();
         hash_ = mix64(hash_ ^ disk_->hash());
-        if (failure_.empty() && random_.chance(50)) check_spoiled(Image(left));
+        if (failure_.empty() && random_.chance(50)) check_spoiled(Image(left), model_, false);
+        if (failure_.empty() && random_.chance(50)) check_lies(Image(left));
         if (only_the_process) continue;
         counts_.operations += disk_->operation_count();
         disk_ = nullptr;
@@ -119,18 +136,32 @@ Task<> World::client(Store& store, VolumeId volume, uint64_t steps) {
 }
 
 Task<> World::step(Store& store, VolumeId volume) {
-    const uint64_t dice = random_.below(100);
-    if (dice < flush_percent_) return flush(store);
-    if (dice < 50) return write_some(store, volume);
-    if (dice < 65) return write_run(store, volume);
-    if (dice < 72) return write_group(store, volume);
-    if (dice < 82) return zero_some(store, volume);
-    return read_some(store, volume);
+    unsigned sum = 0;
+    for (const unsigned weight : habits_.weights) sum += weight;
+    uint64_t dice = random_.below(sum);
+    size_t kind = 0;
+    for (; dice >= habits_.weights[kind]; ++kind) dice -= habits_.weights[kind];
+    switch (kind) {
+        case 0: return flush(store);
+        case 1: return write_some(store, volume);
+        case 2: {
+            const uint64_t count = random_.between(16, 60);
+            return write_run(store, volume, random_.below(pages_per_client - count), count);
+        }
+        case 3: return write_group(store, volume);
+        case 4: return zero_some(store, volume);
+        case 5: return replace_some(store, volume);
+        default: return read_some(store, volume);
+    }
 }
 
 // What changed since the store last took the page, as a cache would know it.
 DirtyMask World::draw_dirty(PageId page) {
-    const auto drawn = random_.chance(40) ? all_sectors : static_cast<DirtyMask>(random_.between(1, 255));
+    auto drawn = static_cast<DirtyMask>(random_.between(1, 255));
+    if (random_.chance(habits_.whole_percent))
+        drawn = all_sectors;
+    else if (random_.chance(60))
+        drawn = static_cast<DirtyMask>(1u << random_.below(sectors_per_page));
     return model_.newest(page).completed_at == UINT64_MAX ? all_sectors : drawn;
 }
 
@@ -141,20 +172,6 @@ Contents World::change(PageId page, DirtyMask dirty) {
         if ((dirty >> sector & 1) != 0) contents[sector] = next_value_++;
     return contents;
 }
-
-// Pages with their bytes, as a client gives them to the store.
-struct World::Batch {
-    explicit Batch(size_t count) : buffer(make_page_buffer(count)) {}
-    void add(PageId page, const Contents& contents, Tenure tenure, DirtyMask dirty, size_t version) {
-        std::byte* const bytes = buffer.get() + writes.size() * page_size;
-        encode(page, contents, bytes);
-        writes.push_back({.page = page, .tenure = tenure, .dirty = dirty, .bytes = bytes});
-        versions.push_back(version);
-    }
-    PageBuffer buffer;
-    std::vector<PageWrite> writes;
-    std::vector<size_t> versions;
-};
 
 Task<> World::write_batch(Store& store, const Batch& batch) {
     const Result<> written = co_await store.write(loop_, batch.writes);
@@ -171,7 +188,7 @@ Task<> World::write_batch(Store& store, const Batch& batch) {
 Task<> World::write_some(Store& store, VolumeId volume) {
     const uint64_t count = random_.between(1, 6);
     Batch batch(count);
-    const uint64_t first = random_.below(pages_per_client - count * 3);
+    const uint64_t first = random_.below(std::min(habits_.pages, pages_per_client - count * 3));
     for (uint64_t i = 0, at = first; i < count; ++i, at += random_.between(1, 3)) {
         const PageId page = PageId::of(volume, at);
         const DirtyMask dirty = draw_dirty(page);
@@ -182,10 +199,8 @@ Task<> World::write_some(Store& store, VolumeId volume) {
     co_await write_batch(store, batch);
 }
 
-Task<> World::write_run(Store& store, VolumeId volume) {
-    const uint64_t count = random_.between(16, 60);
+Task<> World::write_run(Store& store, VolumeId volume, uint64_t first, uint64_t count) {
     Batch batch(count);
-    const uint64_t first = random_.below(pages_per_client - count);
     for (uint64_t i = 0; i < count; ++i) {
         const PageId page = PageId::of(volume, first + i);
         const Tenure tenure = next_value_++;
@@ -196,11 +211,12 @@ Task<> World::write_run(Store& store, VolumeId volume) {
 }
 
 Task<> World::write_group(Store& store, VolumeId volume) {
-    const uint64_t count = random_.between(2, std::min<uint64_t>(8, store.group_pages_max()));
+    const uint64_t count = random_.between(2, std::min<uint64_t>(24, store.group_pages_max()));
+    const uint64_t stride = std::min(habits_.pages, pages_per_client) / count;
     Batch batch(count);
     Model::Group group;
     for (uint64_t i = 0; i < count; ++i) {
-        const PageId page = PageId::of(volume, i * 67 + random_.below(67));
+        const PageId page = PageId::of(volume, i * stride + random_.below(stride));
         const DirtyMask dirty = draw_dirty(page);
         const Tenure tenure = next_value_++;
         const Contents contents = change(page, dirty);
@@ -217,10 +233,22 @@ Task<> World::write_group(Store& store, VolumeId volume) {
 }
 
 Task<> World::zero_some(Store& store, VolumeId volume) {
-    const bool whole = random_.chance(35);
-    const uint64_t first = whole ? 0 : random_.below(pages_per_client);
-    const uint64_t count =
-        whole ? pages_per_client : random_.between(1, std::min<uint64_t>(400, pages_per_client - first));
+    if (random_.chance(35)) return zero(store, volume, 0, pages_per_client);
+    const uint64_t first = random_.below(pages_per_client);
+    return zero(store, volume, first, random_.between(1, std::min<uint64_t>(400, pages_per_client - first)));
+}
+
+// What was there is trimmed, durably or not, and new pages take its place at once.
+Task<> World::replace_some(Store& store, VolumeId volume) {
+    const uint64_t count = random_.between(16, 60);
+    const uint64_t first = random_.below(std::min(habits_.pages, pages_per_client - count));
+    co_await zero(store, volume, first, count);
+    if (random_.chance(80)) co_await flush(store);
+    co_await write_run(store, volume, first, count);
+}
+
+Task<> World::zero(Store& store, VolumeId volume, uint64_t first, uint64_t count) {
+    const bool whole = count == pages_per_client;
     std::vector<std::pair<PageId, size_t>> versions;
     for (uint64_t i = 0; i < count; ++i) {
         const PageId page = PageId::of(volume, first + i);

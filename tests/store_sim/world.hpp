@@ -30,6 +30,31 @@ struct Counts {
     uint64_t no_space = 0;
     uint64_t spoiled = 0;  // images with rot
     uint64_t refused = 0;  // of them
+    uint64_t lies = 0;     // images with wrong contents and right checksums
+    uint64_t lies_refused = 0;
+};
+
+// Pages with their bytes, as a client gives them to the store.
+struct Batch {
+    explicit Batch(size_t count) : buffer(make_page_buffer(count)) {}
+    void add(PageId page, const Contents& contents, Tenure tenure, DirtyMask dirty, size_t version) {
+        std::byte* const bytes = buffer.get() + writes.size() * page_size;
+        encode(page, contents, bytes);
+        writes.push_back({.page = page, .tenure = tenure, .dirty = dirty, .bytes = bytes});
+        versions.push_back(version);
+    }
+    PageBuffer buffer;
+    std::vector<PageWrite> writes;
+    std::vector<size_t> versions;
+};
+
+// What this seed's clients are given to: bugs hide where one thing is done all the time and another never.
+struct Habits {
+    explicit Habits(Random& random);
+    static constexpr size_t kinds = 7;
+    std::array<unsigned, kinds> weights;  // of flushes, writes, runs, groups, zeroes, replacements, reads
+    uint64_t pages;                       // that writes and groups stay within
+    unsigned whole_percent;               // of writes are of all sectors; of the others most are of one
 };
 
 class World {
@@ -46,12 +71,13 @@ class World {
     Task<> life(Store& store);
     Task<> client(Store& store, VolumeId volume, uint64_t steps);
     Task<> step(Store& store, VolumeId volume);
-    struct Batch;
     Task<> write_batch(Store& store, const Batch& batch);
     Task<> write_some(Store& store, VolumeId volume);
-    Task<> write_run(Store& store, VolumeId volume);
+    Task<> write_run(Store& store, VolumeId volume, uint64_t first, uint64_t count);
     Task<> write_group(Store& store, VolumeId volume);
     Task<> zero_some(Store& store, VolumeId volume);
+    Task<> zero(Store& store, VolumeId volume, uint64_t first, uint64_t count);
+    Task<> replace_some(Store& store, VolumeId volume);
     Task<> flush(Store& store);
     Task<> read_some(Store& store, VolumeId volume);
     DirtyMask draw_dirty(PageId page);
@@ -61,7 +87,21 @@ class World {
     void on_operation();
     // Recovers from the image and checks what it finds; the model is as it was when the image was cut.
     void check_image(Image image);
-    void check_spoiled(Image image);
+    void check_recovery_cut(Image image);
+    // Data, errors or a refusal; never other bytes. of_any_time: the page may have had them before this life, too.
+    void check_bad_image(Image image, const Model& model, bool of_any_time);
+    // Bits are flipped in every structure, or in data only.
+    void check_spoiled(Image image, const Model& model, bool data_only);
+    // Whatever structures say, with checksums that are right.
+    void check_lies(Image image);
+    void lie_in_superblocks(Image& image);
+    void lie_in_table(Image& image);
+    void lie_in_journal(Image& image);
+    static Uuid store_of(const Image& image);
+    // A copy made while the store went on: its beginning is older than its end.
+    void check_copied_while_running();
+    // Writes and flushes on what was found, and cuts the disk after each.
+    void go_on(Store& store, const Disk& disk, const std::map<uint64_t, Model::Found>& found);
     std::map<uint64_t, Model::Found> read_all(Loop& loop, Store& store, bool& readable);
     bool check_books(Store& store, const std::map<uint64_t, Model::Found>& found);
     void fail(std::string what) {
@@ -70,19 +110,22 @@ class World {
 
     Random random_;
     Random cuts_;
+    Habits habits_;
     Loop& loop_;
     Loop& other_;  // for recoveries in the middle of the work
     Counts& counts_;
     Model model_;
     Disk* disk_ = nullptr;
+    StoreLayout layout_;
     uint64_t next_value_ = 1;
     uint64_t cut_every_;
     bool keeps_space_;  // this seed's clients keep space when they zero
     bool disk_fails_;   // and its disks
     bool cutting_ = false;
+    uint64_t cut_count_ = 0;
     uint64_t dies_in_ = UINT64_MAX;  // operations until the power goes for good
+    std::optional<Image> earlier_;   // of this life
     std::optional<Image> died_;      // and what it left
-    unsigned flush_percent_;
     std::string failure_;
     uint64_t hash_ = 0;
 };

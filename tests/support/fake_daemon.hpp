@@ -28,6 +28,7 @@ class FakeVolume final : public Volume {
     bool try_write(uint64_t, std::span<const std::byte>) override { return false; }
     std::optional<Attributes> try_attributes() override { return entry_.attributes; }
     Task<Result<>> read(uint64_t, std::span<std::byte>) override { co_return fail(Errc::unsupported); }
+    Task<Result<>> fetch(uint64_t, uint64_t) override { co_return fail(Errc::unsupported); }
     Task<Result<>> write(uint64_t, std::span<const std::byte>) override { co_return fail(Errc::unsupported); }
     Task<Result<>> zero(uint64_t, uint64_t, bool) override { co_return fail(Errc::unsupported); }
     Task<Result<>> flush() override { co_return flush_result_; }
@@ -91,6 +92,33 @@ class FakeDaemon final : public Volumes, public Control {
     std::vector<std::string> export_uris(const std::string& volume) override {
         return {"nbd://127.0.0.1:10809/" + percent_encode(volume)};
     }
+    VerifyStatus verify_status() override {
+        const FakeLock lock(mutex_);
+        return verified;
+    }
+    Result<> start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) override {
+        const FakeLock lock(mutex_);
+        if (verified.running) return fail(Errc::busy, 0, "verify: a pass is under way");
+        verified.volume = volume;
+        verify_rate_bytes = rate_bytes;
+        return {};
+    }
+    void stop_verify() override {
+        const FakeLock lock(mutex_);
+        verified.running = false;
+        verified.cancelled = true;
+    }
+    Task<Result<Forgotten>> forget_host(std::string name) override {
+        const FakeLock lock(mutex_);
+        for (PeerStatus& peer : node.peers) {
+            if (peer.name != name) continue;
+            if (peer.self) co_return fail(Errc::invalid, 0, "that is this host");
+            if (peer.connected) co_return fail(Errc::busy, 0, "it is connected");
+            peer.forgotten = true;
+            co_return Forgotten{.told = {"b"}, .not_told = {"d"}};
+        }
+        co_return fail(Errc::not_found, 0, "no host of this cluster");
+    }
     Task<Result<std::vector<Mount>>> mounts() override { co_return mounted; }
     Task<Result<>> mount(Mount mount) override {
         const FakeLock lock(mutex_);
@@ -115,6 +143,8 @@ class FakeDaemon final : public Volumes, public Control {
     std::map<std::string, VolumeEntry> entries;
     std::vector<Mount> mounted;
     NodeStatus node;
+    VerifyStatus verified;
+    uint64_t verify_rate_bytes = 0;
     Result<> flush_result;
     std::string held_elsewhere;
     uint64_t space_bytes = uint64_t{1} << 40;

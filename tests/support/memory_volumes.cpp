@@ -173,6 +173,12 @@ Task<Result<>> MemoryVolume::read(uint64_t offset_bytes, std::span<std::byte> in
     co_return Result<>{};
 }
 
+Task<Result<>> MemoryVolume::fetch(uint64_t, uint64_t) {
+    co_await delay();
+    if (removed_) co_return fail(Errc::not_found, 0, "memory.fetch");
+    co_return Result<>{};
+}
+
 Task<Result<>> MemoryVolume::write(uint64_t offset_bytes, std::span<const std::byte> from) {
     co_await delay();
     if (removed_) co_return fail(Errc::not_found, 0, "memory.write");

@@ -38,6 +38,7 @@ class MemoryVolume final : public Volume {
     bool try_write(uint64_t offset_bytes, std::span<const std::byte> from) override;
     std::optional<Attributes> try_attributes() override;
     Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) override;
+    Task<Result<>> fetch(uint64_t offset_bytes, uint64_t size_bytes) override;
     Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) override;
     Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) override;
     Task<Result<>> flush() override;

@@ -11,7 +11,7 @@
 namespace tarn::protocol {
 namespace {
 
-constexpr Link link_to_1{.self = 0, .peer = 1, .incarnation = 7, .hosts = 0b111, .view_epoch = 3, .map_epoch = 5};
+constexpr Link link_to_1{.self = 0, .peer = 1, .process = {7, 7}, .hosts = 0b111, .view_epoch = 3, .map_epoch = 5};
 
 Message valid(MessageKind kind) {
     Message message;
@@ -58,6 +58,10 @@ TEST(Admission, an_old_process_view_or_map_is_refused) {
 TEST(Admission, pages_outside_of_any_volume_are_refused) {
     EXPECT_EQ(refusal(valid(MessageKind::get_shared), 0, no_volume), "message.page: no such volume");
     EXPECT_EQ(refusal(valid(MessageKind::get_shared), 0, 2), "message.page: beyond the volume");
+    Message run = valid(MessageKind::get_shared);
+    run.run = 3;
+    EXPECT_EQ(refusal(run, 0, 5), "message.page: beyond the volume") << "its last page";
+    EXPECT_EQ(refusal(run, 0, 6), "");
 }
 
 TEST(Admission, home_is_home) {
@@ -160,6 +164,87 @@ TEST(Refusal, a_grant_of_something_else_than_was_asked_for) {
     holder.on(Event::message_of(grant), actions);
     ASSERT_EQ(actions[0].kind, Action::Kind::refuse_peer);
     EXPECT_EQ(holder.find(page)->awaited.granted, 0u);
+}
+
+// Waits for a page of host 1, which has granted it and named host 2 as the one to answer.
+class AnswerTest : public testing::Test {
+  protected:
+    AnswerTest() : ranges_(1, hosts_), holder_(0, ranges_) {
+        holder_.on(Event::acquire_of(page_, Want::exclusive, 1, 4), actions_);
+        Message grant = answer(MessageKind::grant, 1);
+        grant.flags = flag_exclusive | flag_zero;
+        grant.hosts = set_of(2);
+        receive(grant, 5);
+    }
+    Message answer(MessageKind kind, HostId from) const {
+        Message message = valid(kind);
+        message.page = page_;
+        message.from = from;
+        message.request_id = holder_.find(page_)->awaited.request_id;
+        return message;
+    }
+    void receive(const Message& message, FrameId frame = no_frame) {
+        actions_.clear();
+        holder_.reserve();
+        holder_.on(Event::message_of(message, frame), actions_);
+    }
+    const Action* find(Action::Kind kind) const {
+        for (const Action& action : actions_)
+            if (action.kind == kind) return &action;
+        return nullptr;
+    }
+
+    static constexpr std::array<HostId, 3> hosts_{0, 1, 2};
+    const PageId page_ = PageId::of(1, 0);
+    const RangeMap ranges_;
+    Holder holder_;
+    Actions actions_;
+};
+
+TEST_F(AnswerTest, forged_acknowledgements_do_not_count_and_end_the_link) {
+    receive(answer(MessageKind::acknowledge, 1));
+    ASSERT_TRUE(find(Action::Kind::refuse_peer));
+    EXPECT_EQ(find(Action::Kind::refuse_peer)->to, 1);
+    EXPECT_EQ(std::string_view(find(Action::Kind::refuse_peer)->reason), "acknowledge: of a host that was not asked");
+    EXPECT_EQ(holder_.find(page_)->ownership, Ownership::none);
+    Message data = answer(MessageKind::data, 1);
+    data.flags = flag_payload;
+    receive(data, 6);
+    EXPECT_TRUE(find(Action::Kind::refuse_peer));
+    ASSERT_TRUE(find(Action::Kind::release_frame));
+    EXPECT_EQ(find(Action::Kind::release_frame)->frame, 6);
+    receive(answer(MessageKind::acknowledge, 2));
+    EXPECT_FALSE(find(Action::Kind::refuse_peer));
+    EXPECT_EQ(holder_.find(page_)->ownership, Ownership::exclusive);
+    EXPECT_EQ(holder_.find(page_)->frame, 5);
+}
+
+TEST_F(AnswerTest, an_acknowledgement_counts_once_however_often_it_comes) {
+    const PageId other = PageId::of(1, 3);
+    holder_.reserve();
+    holder_.on(Event::acquire_of(other, Want::exclusive_no_read, 2, 7), actions_);
+    Message early = answer(MessageKind::acknowledge, 2);
+    early.page = other;
+    early.request_id = holder_.find(other)->awaited.request_id;
+    for (int i = 0; i < 3; ++i) receive(early);
+    Message grant = early;
+    grant.kind = MessageKind::grant;
+    grant.from = 1;
+    grant.flags = flag_exclusive;
+    grant.hosts = set_of(2) | set_of(1);
+    receive(grant);
+    EXPECT_EQ(holder_.find(other)->ownership, Ownership::none) << "host 1 has not answered";
+}
+
+TEST_F(AnswerTest, a_drop_of_a_page_never_granted_is_answered_and_changes_nothing) {
+    Message drop = valid(MessageKind::drop);
+    drop.page = PageId::of(1, 3);
+    drop.host = 2;
+    receive(drop);
+    ASSERT_TRUE(find(Action::Kind::send));
+    EXPECT_EQ(find(Action::Kind::send)->message.kind, MessageKind::acknowledge);
+    EXPECT_EQ(find(Action::Kind::send)->to, 2);
+    EXPECT_EQ(holder_.find(drop.page), nullptr);
 }
 
 }  // namespace

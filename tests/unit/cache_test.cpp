@@ -10,6 +10,8 @@
 
 #include "coherence/cache/cached_volume.hpp"
 #include "coherence/cache/page_provider.hpp"
+#include "tiers/nvme/journal_scan.hpp"
+#include "tiers/nvme/store_file.hpp"
 
 namespace tarn {
 namespace {
@@ -138,6 +140,115 @@ TEST_F(Cached, what_was_flushed_is_there_after_a_power_cut) {
     std::vector<std::byte> seen(first.size());
     ASSERT_TRUE(read(4000, seen));
     EXPECT_EQ(seen, first);
+}
+
+TEST_F(Cached, some_bytes_of_a_page_take_their_sectors_of_the_journal) {
+    const auto page = pattern(page_size, 4);
+    ASSERT_TRUE(write(0, page));
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    const uint64_t before = store_->journal_status().used_bytes;
+    ASSERT_TRUE(write(1000, std::span(page).first(30)));  // within two sectors
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    EXPECT_EQ(store_->journal_status().used_bytes - before, 4096u) << "the least there is: a block";
+    close();
+    open();
+    auto expected = page;
+    std::copy_n(page.begin(), 30, expected.begin() + 1000);
+    std::vector<std::byte> seen(page_size);
+    ASSERT_TRUE(read(0, seen));
+    EXPECT_EQ(seen, expected);
+}
+
+TEST_F(Cached, what_an_owner_wrote_since_its_write_back_is_stored_with_its_sectors) {
+    auto page = pattern(page_size, 6);
+    ASSERT_TRUE(write(0, page));
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    const auto change = [&](size_t offset) {
+        page[offset] ^= std::byte{1};
+        ASSERT_TRUE(write(offset, std::span(page).subspan(offset, 1)));
+    };
+    change(0);
+    cache_->write_back(PageId::of(volume_id, 0), 0);
+    change(sector_size);  // in the same frame, which is home's by now
+    ASSERT_TRUE(loop_->run_until_done(cache_->store_volume(volume_id)));
+    ASSERT_TRUE(loop_->run_until_done(store_->flush(*loop_)));
+    close();
+    open();
+    std::vector<std::byte> seen(page_size);
+    ASSERT_TRUE(read(0, seen)) << "its checksum is that of the whole page";
+    EXPECT_EQ(seen, page);
+}
+
+TEST_F(Cached, a_range_is_made_durable_without_the_rest) {
+    const auto bytes = pattern(10'000, 8);
+    const uint64_t far = 100 * page_size;
+    ASSERT_TRUE(write(500, bytes));
+    ASSERT_TRUE(write(far, bytes));
+    const uint64_t rounds_before = store_->journal_status().rounds;
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush_range(500, bytes.size(), false)));
+    EXPECT_EQ(store_->journal_status().rounds - rounds_before, 1u);
+    EXPECT_FALSE(store_->present(PageId::of(volume_id, 100)));
+    close();
+    open();
+    std::vector<std::byte> seen(bytes.size());
+    ASSERT_TRUE(read(500, seen));
+    EXPECT_EQ(seen, bytes);
+    ASSERT_TRUE(read(far, seen));
+    EXPECT_EQ(seen, std::vector<std::byte>(bytes.size())) << "nobody asked for it";
+}
+
+TEST_F(Cached, pages_of_the_catalog_that_change_together_become_one_group) {
+    auto catalog = std::make_unique<CachedVolume>(*cache_, catalog_volume);
+    const auto bytes = pattern(page_size, 2);
+    for (const uint64_t page : {5, 0, 9})
+        ASSERT_TRUE(loop_->run_until_done(catalog->write(page * page_size + 100, std::span(bytes).first(200))));
+    // Others that push everything out that can go.
+    std::vector<std::byte> seen(page_size);
+    for (uint64_t page = 0; page < 4 * frame_count; ++page) ASSERT_TRUE(write(page * page_size, bytes));
+    for (const uint64_t page : {0, 5, 9}) EXPECT_FALSE(store_->present(PageId::of(catalog_volume, page)));
+    ASSERT_TRUE(loop_->run_until_done(catalog->flush_group({9, 0, 5})));
+    catalog.reset();
+    close();
+
+    const std::unique_ptr<Loop> loop = std::move(*Loop::create());
+    auto file = std::make_unique<StoreFile>(std::move(*StoreFile::open_read_only(path_)));
+    std::vector<uint32_t> groups_left;
+    const auto visit = [&](const FoundRecord& found) -> Result<> {
+        if (found.record.page.volume() == catalog_volume) groups_left.push_back(found.record.group_left);
+        return {};
+    };
+    ASSERT_TRUE(scan_journal(*file, *read_superblock(*file), visit));
+    EXPECT_EQ(groups_left, (std::vector<uint32_t>{2, 1, 0}));
+    file.reset();
+    open();
+}
+
+TEST_F(Cached, ranges_and_the_volume_are_flushed_side_by_side) {
+    const auto one = [](CachedVolume& volume, uint64_t page, uint8_t value, Result<>& result) -> Task<> {
+        const std::vector<std::byte> bytes(300, std::byte{value});
+        for (uint64_t i = 0; i < 20 && result; ++i) {
+            result = co_await volume.write(page * page_size + i, bytes);
+            if (!result) break;
+            if (page % 3 == 0)
+                result = co_await volume.flush();
+            else
+                result = co_await volume.flush_range(page * page_size + i, bytes.size(), true);
+        }
+    };
+    std::array<Result<>, 12> results;
+    Gate tasks;
+    for (size_t i = 0; i < results.size(); ++i)
+        tasks.spawn(one(*volume_, i / 2, static_cast<uint8_t>(i), results[i]));  // two on each page
+    loop_->run_until_done(tasks.close());
+    for (const Result<>& result : results) EXPECT_TRUE(result);
+}
+
+TEST_F(Cached, a_flush_of_a_range_fails_when_the_cache_stops) {
+    ASSERT_TRUE(write(0, pattern(page_size, 8)));
+    cache_->abandon();
+    const Result<> flushed = loop_->run_until_done(volume_->flush_range(0, page_size, false));
+    ASSERT_FALSE(flushed);
+    EXPECT_EQ(flushed.error().code, Errc::cancelled);
 }
 
 TEST_F(Cached, zeroed_pages_become_holes_once_flushed) {

@@ -200,6 +200,37 @@ TEST_F(CliTest, mounts_and_status_are_told) {
     EXPECT_NE(out_.find("FAILED"), std::string::npos);
 }
 
+TEST_F(CliTest, a_volume_may_fail_accesses_instead_of_waiting) {
+    EXPECT_EQ(run({"create", "hasty", "1MiB", "--fail-after", "30s"}), Exit::ok);
+    daemon_.with([](FakeDaemon& daemon) { EXPECT_EQ(daemon.entries.at("hasty").attributes.fail_after_ms, 30'000); });
+    EXPECT_EQ(run({"show", "hasty"}), Exit::ok);
+    EXPECT_NE(out_.find("after 30000 ms"), std::string::npos) << out_;
+    EXPECT_EQ(run({"create", "patient", "1MiB", "--fail-after", "wait"}), Exit::ok);
+    daemon_.with([](FakeDaemon& daemon) { EXPECT_EQ(daemon.entries.at("patient").attributes.fail_after_ms, 0); });
+    for (const char* const wrong : {"30", "0s", "-1s", "25000min", "1 s", "s", ""})
+        EXPECT_EQ(run({"create", "wrong", "1MiB", "--fail-after", wrong}), Exit::usage) << wrong;
+}
+
+TEST_F(CliTest, only_who_vouches_for_it_makes_a_host_forgotten) {
+    daemon_.with([](FakeDaemon& daemon) {
+        daemon.node.peers = {{.name = "a", .address = "x:1", .self = true, .connected = true},
+                             {.name = "b", .address = "y:1", .connected = true},
+                             {.name = "c", .address = "z:1"}};
+    });
+    EXPECT_EQ(run({"host", "forget", "c"}), Exit::usage);
+    EXPECT_NE(err_.find("--it-is-dead"), std::string::npos) << err_;
+    EXPECT_EQ(run({"host", "forget", "nobody", "--it-is-dead"}), Exit::not_found);
+    EXPECT_NE(err_.find("tarn status"), std::string::npos) << err_;
+    EXPECT_EQ(run({"host", "forget", "a", "--it-is-dead"}), Exit::usage);
+    EXPECT_EQ(run({"host", "forget", "b", "--it-is-dead"}), Exit::busy);
+    EXPECT_EQ(run({"host", "forget", "c", "--it-is-dead"}), Exit::ok);
+    EXPECT_EQ(out_, "forgot c\nd is away, and is told when it is back\n");
+    EXPECT_EQ(run({"status"}), Exit::ok);
+    EXPECT_NE(out_.find("declared dead"), std::string::npos) << out_;
+    EXPECT_EQ(run({"host", "forget", "--help"}), Exit::ok);
+    EXPECT_NE(out_.find("Example:\n  tarn host forget c --it-is-dead"), std::string::npos) << out_;
+}
+
 TEST_F(CliTest, init_makes_a_host_that_starts) {
     const std::string configuration_path = directory_ + "/etc/tarn.toml";
     const std::vector<std::string> words = {"init",

@@ -17,6 +17,9 @@ constexpr const char* good = R"(host = "a"
 cluster = "11112222-3333-4444-8555-666677778888"
 store = "/var/lib/tarn/store"
 memory = "2GiB"
+keep_memory = false
+scrub_every = "never"
+scrub_rate = "1MiB"
 shards = 2
 listen = "0.0.0.0:7433"
 key_file = "/etc/tarn/key"
@@ -35,6 +38,10 @@ tcp = "127.0.0.1:10809"
 [log]
 level = "debug"
 
+[local_preference]
+writes = 64
+time_us = 100
+
 [volumes]
 shared = true
 )";
@@ -49,6 +56,7 @@ TEST(Configuration, every_key_is_taken) {
     EXPECT_EQ(configuration->store, "/var/lib/tarn/store");
     EXPECT_EQ(configuration->memory_bytes, uint64_t{2} << 30);
     EXPECT_EQ(configuration->shards, 2u);
+    EXPECT_FALSE(configuration->keep_memory);
     EXPECT_EQ(configuration->listen, (Address{"0.0.0.0", 7433}));
     ASSERT_EQ(configuration->peers.size(), 2u);
     EXPECT_EQ(configuration->peers[1].name, "b");
@@ -57,6 +65,10 @@ TEST(Configuration, every_key_is_taken) {
     EXPECT_EQ(configuration->nbd_tcp, (Address{"127.0.0.1", 10809}));
     EXPECT_EQ(configuration->log_level, log::Level::debug);
     EXPECT_TRUE(configuration->volumes_shared);
+    EXPECT_EQ(configuration->local_preference.writes, 64u);
+    EXPECT_EQ(configuration->local_preference.time_us, 100u);
+    EXPECT_EQ(configuration->scrub_every_s, 0u);
+    EXPECT_EQ(configuration->scrub_rate_bytes, uint64_t{1} << 20);
     EXPECT_EQ(configuration->host_id(), 0);
 }
 
@@ -64,6 +76,7 @@ TEST(Configuration, a_host_alone_needs_three_keys) {
     const auto configuration = parse_configuration(minimal, "tarn.toml");
     ASSERT_TRUE(configuration) << configuration.error().front().describe();
     EXPECT_EQ(configuration->memory_bytes, uint64_t{1} << 30);
+    EXPECT_TRUE(configuration->keep_memory);
     EXPECT_EQ(configuration->control, control_path_default);
     EXPECT_EQ(configuration->host_id(), 0);
     EXPECT_TRUE(parse_configuration("\xef\xbb\xbf" + std::string(minimal), "with a byte order mark"));
@@ -95,6 +108,12 @@ TEST(Configuration, mistakes_name_place_key_and_reason) {
     EXPECT_EQ(error_after_minimal("control = \"/" + std::string(120, 'x') + "\"\n"),
               "t:4:11: control: longer than 107 bytes");
     EXPECT_EQ(error_after_minimal("control = \"\"\n"), "t:4:11: control: empty");
+    EXPECT_EQ(error_after_minimal("scrub_every = \"1w\"\n"),
+              "t:4:15: scrub_every: not a time of a second or more such as \"12h\" or \"7d\", nor \"never\"");
+    EXPECT_EQ(error_after_minimal("[local_preference]\nwrites = 2048\n"),
+              "t:5:10: local_preference.writes: not a number from 0 to 2047");
+    EXPECT_EQ(error_after_minimal("[local_preference]\ntime_us = 0\n"),
+              "t:5:11: local_preference.time_us: not a number from 1 to 100000");
     EXPECT_EQ(error_after_minimal("listen = \"10.0.0.1\"\n"), "t:4:10: listen: no port; write HOST:PORT");
     EXPECT_EQ(error_after_minimal("listen = \"::1:7433\"\n"),
               "t:4:10: listen: an IPv6 address needs brackets: [ADDRESS]:PORT");
@@ -248,6 +267,17 @@ TEST(Text, sizes) {
     EXPECT_EQ(format_size_roughly(uint64_t{3} << 29), "1.5 GiB");
     EXPECT_EQ(format_size_roughly(uint64_t{2} << 30), "2 GiB");
     EXPECT_EQ(format_size_roughly(100), "100 B");
+}
+
+TEST(Text, durations) {
+    EXPECT_EQ(parse_duration("500ms").value_or(0), 500u);
+    EXPECT_EQ(parse_duration("90s").value_or(0), 90'000u);
+    EXPECT_EQ(parse_duration("15m").value_or(0), 900'000u);
+    EXPECT_EQ(parse_duration("2min").value_or(0), 120'000u);
+    EXPECT_EQ(parse_duration("12h").value_or(0), 43'200'000u);
+    EXPECT_EQ(parse_duration("7d").value_or(0), 604'800'000u);
+    for (const char* const bad : {"", "d", "7", "7w", "7 d", "-1d", "0d", "1.5h", "36501d", "99999999999999999999d"})
+        EXPECT_FALSE(parse_duration(bad)) << bad;
 }
 
 TEST(Text, nearest_names) {

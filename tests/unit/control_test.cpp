@@ -183,6 +183,29 @@ TEST_F(ControlApiTest, mounts_come_and_go) {
     EXPECT_TRUE(daemon_.mounted.empty());
 }
 
+TEST_F(ControlApiTest, a_pass_is_of_a_volume_or_of_all) {
+    EXPECT_EQ(status_of("POST", "/v1/verify", R"({"volume": "nosuch"})"), 404);
+    EXPECT_EQ(status_of("POST", "/v1/verify", R"({"volume": "a/../b"})"), 400);
+    EXPECT_EQ(status_of("POST", "/v1/verify", R"({"rate_bytes": -1})"), 400);
+    EXPECT_EQ(status_of("PUT", "/v1/verify"), 405);
+    EXPECT_EQ(status_of("POST", "/v1/volumes", R"({"name": "a", "size_bytes": 8192})"), 201);
+    EXPECT_EQ(ask("POST", "/v1/verify", R"({"volume": "a", "rate_bytes": 4096})").json["volume_id"], 1);
+    EXPECT_EQ(daemon_.verify_rate_bytes, 4096u);
+    EXPECT_TRUE(ask("POST", "/v1/verify", "{}").json["volume_id"].is_null());
+    daemon_.verified = {.running = true, .bad_page_count = 1, .bad_pages = {PageId::of(1, 7)}};
+    EXPECT_EQ(status_of("POST", "/v1/verify", "{}"), 409);
+    EXPECT_EQ(ask("GET", "/v1/verify").json["bad_pages"][0]["page"], 7);
+    EXPECT_EQ(ask("DELETE", "/v1/verify").json["cancelled"], true);
+}
+
+TEST_F(ControlApiTest, a_volume_on_a_failed_store_is_degraded) {
+    EXPECT_EQ(status_of("POST", "/v1/volumes", R"({"name": "a", "size_bytes": 8192})"), 201);
+    EXPECT_EQ(ask("GET", "/v1/volumes/a").json["degraded"], "");
+    daemon_.node.host = "a";
+    daemon_.node.store_failure = "no space";
+    EXPECT_EQ(ask("GET", "/v1/volumes/a").json["degraded"], "the store of host a failed: no space");
+}
+
 TEST_F(ControlApiTest, status_says_that_there_is_no_failover) {
     daemon_.node.host = "a";
     daemon_.node.peers = {{.name = "a", .address = "x:1", .self = true, .connected = false},
@@ -194,6 +217,19 @@ TEST_F(ControlApiTest, status_says_that_there_is_no_failover) {
     EXPECT_EQ(status.json["peers"][1]["registrar"], false);
     EXPECT_EQ(status.json["peers"][1]["connected"], false);
     EXPECT_EQ(status.json["space"]["total_bytes"], daemon_.space_bytes);
+}
+
+TEST_F(ControlApiTest, a_host_is_forgotten_only_by_who_says_that_it_is_dead) {
+    daemon_.node.peers = {{.name = "a", .address = "x:1", .self = true}, {.name = "c", .address = "z:1"}};
+    EXPECT_EQ(status_of("POST", "/v1/hosts/c/forget", "{}"), 400);
+    EXPECT_EQ(status_of("POST", "/v1/hosts/c/forget", R"({"it_is_dead": false})"), 400);
+    EXPECT_EQ(status_of("GET", "/v1/hosts/c/forget"), 405);
+    EXPECT_EQ(status_of("POST", "/v1/hosts/x/forget", R"({"it_is_dead": true})"), 404);
+    EXPECT_FALSE(daemon_.node.peers[1].forgotten);
+    const Answer forgotten = ask("POST", "/v1/hosts/c/forget", R"({"it_is_dead": true})");
+    EXPECT_EQ(forgotten.status, 200);
+    EXPECT_EQ(forgotten.json["told"][0], "b");
+    EXPECT_EQ(ask("GET", "/v1/status").json["peers"][1]["forgotten"], true);
 }
 
 // A server on its own thread.

@@ -114,7 +114,7 @@ TEST_F(FlushHomeTest, an_ask_is_repeated_over_a_new_link) {
     home_.holder_added(page, 3);
     flush();
     actions_.clear();
-    home_.on_peer_up(3, false, actions_);
+    home_.on_peer_up(3, {1, 1}, {1, 1}, actions_);
     EXPECT_TRUE(asked(3));
 }
 

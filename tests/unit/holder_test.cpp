@@ -6,6 +6,8 @@
 #include <array>
 #include <vector>
 
+#include "coherence/protocol/stripe.hpp"
+
 namespace tarn::protocol {
 namespace {
 
@@ -116,6 +118,33 @@ TEST_F(HolderTest, grant_bytes_and_acknowledgements_come_in_any_order) {
     grant(tenure, flag_exclusive, set_of(2) | set_of(3), 2);
     EXPECT_EQ(woken(), Waiters{1});
     EXPECT_EQ(holding().ownership, Ownership::exclusive);
+}
+
+// The stripe takes a grant that brings the bytes of the holder beside home for the two messages it is.
+TEST(Stripe, a_joined_grant_is_a_grant_and_its_data) {
+    const RangeMap ranges(1, homes);
+    Stripe stripe(self, 1, ranges);
+    Actions actions;
+    stripe.on(Event::acquire_of(page, Want::shared, 1, 7), actions);
+    Message joined;
+    joined.kind = MessageKind::grant;
+    joined.from = joined.host = home_host;
+    joined.hosts = set_of(home_host);
+    joined.flags = flag_payload;
+    joined.page = page;
+    joined.tenure = tenure;
+    joined.request_id = stripe.holder().find(page)->awaited.request_id;
+    actions.clear();
+    stripe.reserve();
+    stripe.on(Event::message_of(joined, 8), actions);
+    const Holding& holding = *stripe.holder().find(page);
+    EXPECT_EQ(holding.ownership, Ownership::shared);
+    EXPECT_EQ(holding.frame, 8);
+    EXPECT_EQ(holding.tenure, tenure);
+    EXPECT_EQ(holding.awaited.request_id, 0);
+    size_t woken = 0;
+    for (const Action& action : actions) woken += action.kind == Action::Kind::wake;
+    EXPECT_EQ(woken, 1);
 }
 
 TEST_F(HolderTest, acknowledgements_of_another_tenure_do_not_count) {
@@ -363,7 +392,7 @@ TEST_F(HolderTest, after_a_recall_only_a_newer_grant_counts_for_the_same_request
 
 TEST_F(HolderTest, a_restarted_home_is_told_what_is_here_and_confirms_it) {
     own();
-    deliver(Event::peer_up_of(home_host, 2, 1));
+    deliver(Event::peer_up_of(home_host, {2, 2}, {1, 1}));
     ASSERT_TRUE(sent(MessageKind::hello));
     EXPECT_TRUE(sent(MessageKind::hello)->message.has(flag_exclusive));
     EXPECT_TRUE(find(Action::Kind::mark_dirty));

@@ -317,7 +317,7 @@ TEST_F(HomeTest, done_closes_its_own_order_only) {
 TEST_F(HomeTest, a_void_reader_of_a_page_that_home_has_just_leaves) {
     settle(MessageKind::get_shared, 1, 10);
     settle(MessageKind::get_shared, 2, 20);
-    deliver(Event::peer_up_of(1, 2, 1));
+    deliver(Event::peer_up_of(1, {2, 2}, {1, 1}));
     EXPECT_EQ(claim().readers, set_of(2));
     EXPECT_EQ(count(Action::Kind::record_loss), 0u);
 }
@@ -325,7 +325,7 @@ TEST_F(HomeTest, a_void_reader_of_a_page_that_home_has_just_leaves) {
 TEST_F(HomeTest, a_void_owner_is_a_recorded_loss_before_the_page_is_served) {
     settle(MessageKind::get_exclusive, 1, 10);
     receive(MessageKind::get_shared, 2, 20);
-    deliver(Event::peer_up_of(1, 2, 1));
+    deliver(Event::peer_up_of(1, {2, 2}, {1, 1}));
     EXPECT_EQ(count(Action::Kind::record_loss), 1u);
     ASSERT_TRUE(sent(MessageKind::recall, 2));
     receive(MessageKind::report, 2, 20, claim().tenure);
@@ -429,7 +429,7 @@ TEST(HomeRecovery, kept_bytes_never_win_over_stored_ones_of_an_unknown_tenure) {
     EXPECT_EQ(home.find(page)->owner, 2);
     // Should the owner die before it wrote anything back, what is stored stands.
     actions.clear();
-    home.on(Event::peer_up_of(2, 2, 1), actions);
+    home.on(Event::peer_up_of(2, {2, 2}, {1, 1}), actions);
     for (const Action& action : actions) EXPECT_NE(action.message.kind, MessageKind::recall);
 }
 

@@ -93,5 +93,98 @@ TEST(Message, a_payload_comes_only_with_kinds_that_have_one) {
     EXPECT_EQ(refusal(message), Errc::protocol);
 }
 
+// Of pages 2.. of volume 1, with the request ids 1..
+Message nth_request(uint32_t index) {
+    Message message = valid();
+    message.page = PageId::of(1, 2 + index);
+    message.request_id = 1 + index;
+    message.frame = 70 - index;
+    return message;
+}
+
+TEST(Message, neighbours_in_one_block_travel_as_one) {
+    Message run = nth_request(0);
+    for (uint32_t i = 1; i < run_pages_max - 2; ++i) EXPECT_TRUE(extend(run, nth_request(i))) << i;
+    EXPECT_EQ(run.run, run_pages_max - 3);
+    EXPECT_TRUE(validate(run));
+    for (uint32_t i = 0; i <= run.run; ++i) {
+        Message expected = nth_request(i);
+        expected.frame = no_frame;
+        const Message part = part_of(run, i);
+        EXPECT_EQ(encoded(part), encoded(expected)) << i;
+    }
+    EXPECT_FALSE(extend(run, nth_request(run_pages_max - 2))) << "that one lies in the next block";
+}
+
+TEST(Message, what_differs_in_anything_else_travels_alone) {
+    Message run = nth_request(0);
+    EXPECT_FALSE(extend(run, nth_request(0)));
+    EXPECT_FALSE(extend(run, nth_request(2)));
+    for (const auto change :
+         {+[](Message& next) { next.kind = MessageKind::get_exclusive; }, +[](Message& next) { ++next.request_id; },
+          +[](Message& next) { next.tenure = 9; }, +[](Message& next) { next.loss_generation = 1; },
+          +[](Message& next) { next.run = 1; }, +[](Message& next) { next.page = PageId::of(2, 3); }}) {
+        Message next = nth_request(1);
+        change(next);
+        EXPECT_FALSE(extend(run, next));
+    }
+    Message eviction = nth_request(0);
+    eviction.kind = MessageKind::evict;
+    eviction.flags = flag_payload;
+    Message next = part_of(eviction, 0);
+    next.page = PageId::of(1, 3);
+    ++next.request_id;
+    EXPECT_FALSE(extend(eviction, next)) << "each has a page of its own";
+    EXPECT_EQ(run.run, 0);
+}
+
+TEST(Message, runs_that_cannot_be_are_refused) {
+    Message run = nth_request(0);
+    run.run = run_pages_max - 2;
+    EXPECT_EQ(refusal(run), Errc::protocol) << "beyond the block";
+    run.run = ~0u;
+    EXPECT_EQ(refusal(run), Errc::protocol);
+    run.run = run_pages_max - 3;
+    EXPECT_TRUE(validate(run));
+    run.request_id = ~0u - 3;
+    EXPECT_EQ(refusal(run), Errc::protocol) << "request ids";
+    run = nth_request(0);
+    run.run = 1;
+    for (const MessageKind kind : {MessageKind::grant, MessageKind::hello, MessageKind::resolve, MessageKind::recall,
+                                   MessageKind::flush, MessageKind::acknowledge}) {
+        run.kind = kind;
+        EXPECT_EQ(refusal(run), Errc::protocol) << to_string(kind);
+    }
+    run.kind = MessageKind::evict;
+    EXPECT_TRUE(validate(run));
+    run.flags = flag_zero;
+    EXPECT_EQ(refusal(run), Errc::protocol) << "bytes of one page only";
+}
+
+TEST(Message, a_grant_takes_along_the_bytes_of_the_holder_beside_home) {
+    Message grant = valid();
+    grant.kind = MessageKind::grant;
+    grant.host = grant.from;
+    grant.hosts = 1 << grant.from;
+    grant.tenure = 7;
+    grant.sequence = 4;
+    grant.flags = flag_exclusive;
+    EXPECT_FALSE(is_joined(grant));
+    Message data = valid();
+    data.kind = MessageKind::data;
+    data.tenure = 7;
+    data.flags = flag_payload;
+    Message joined = grant;
+    ASSERT_TRUE(join(joined, data));
+    ASSERT_TRUE(is_joined(joined));
+    EXPECT_TRUE(validate(joined));
+    EXPECT_EQ(encoded(grant_of_joined(joined)), encoded(grant));
+    EXPECT_EQ(encoded(data_of_joined(joined)), encoded(data));
+    data.tenure = 8;
+    joined = grant;
+    EXPECT_FALSE(join(joined, data)) << "of another order";
+    EXPECT_FALSE(is_joined(joined));
+}
+
 }  // namespace
 }  // namespace tarn::protocol

@@ -185,6 +185,37 @@ TEST_F(StoreJournal, a_hole_in_the_journal_is_refused_and_its_end_is_not) {
     EXPECT_EQ(refused.error().code, Errc::corrupt);
 }
 
+TEST_F(StoreJournal, what_recovery_believed_is_never_again_taken_for_an_end) {
+    ASSERT_TRUE(fill(1, 1));
+    ASSERT_TRUE(flush());
+    ASSERT_TRUE(open()) << "after a crash";
+    EXPECT_EQ(value_of(1), 1);
+    drop();
+    spoil(StoreLayout::journal_offset + 200);
+    const Result<> refused = open();
+    ASSERT_FALSE(refused) << "it was read once: it cannot be one that was never written";
+    EXPECT_EQ(refused.error().code, Errc::corrupt);
+}
+
+TEST_F(StoreJournal, what_an_earlier_crash_left_in_the_ring_is_not_believed) {
+    // One round of two batches: the first as large as any, and of the second page 500.
+    constexpr uint64_t records_max = ((256 << 10) - sizeof(BatchHeader)) / (sizeof(JournalRecord) + page_size);
+    for (uint64_t i = 0; i < records_max; ++i) ASSERT_TRUE(fill(2 * i, 1));
+    ASSERT_TRUE(fill(500, 1));
+    ASSERT_TRUE(flush());
+    drop();
+    spoil(StoreLayout::journal_offset + 200);  // the crash lost of the round only its beginning
+    ASSERT_TRUE(open());
+    EXPECT_EQ(value_of(500), 0);
+    // Up to where the second batch lies.
+    for (uint64_t i = 0; i < records_max; ++i) ASSERT_TRUE(fill(2 * i, 2));
+    ASSERT_TRUE(flush());
+    ASSERT_TRUE(open());
+    EXPECT_EQ(store_->journal_status().used_bytes, (256u << 10) + page_size) << "what was written, and what proves it";
+    EXPECT_EQ(value_of(0), 2);
+    EXPECT_EQ(value_of(500), 0);
+}
+
 // Batches whose checksum is right and whose records are not.
 TEST_F(StoreJournal, lies_with_a_good_checksum_are_refused) {
     drop();

@@ -28,6 +28,8 @@ struct alignas(64) Frame {
     std::atomic<uint8_t> uses{0};              // of FrameUse
     std::atomic<bool> zeroed{false};           // all zeros by a trim, and nothing written since: takes no space
 
+    std::atomic<uint32_t> lost{0};  // the loss generation in which the page last lost writes, 0: never
+
     std::atomic<bool> broken{false};  // the store could not read it: every access but a whole write fails
 
     std::atomic<bool> cached{false};  // in the table of cached pages; changes under the latch of the page's stripe
@@ -35,6 +37,7 @@ struct alignas(64) Frame {
     // The rest is guarded by the latch of the page's stripe.
     bool home_dirty = false;    // home's bytes that the store lacks
     bool storing = false;       // a write of home's bytes into the store is on its way
+    DirtyMask home_mask = 0;    // when home_dirty: sectors that may differ from what the store was given; 0: any
     uint32_t home_version = 0;  // grows with each change of home's bytes
     uint32_t home_sequence = 0;
     Tenure home_tenure = 0;  // of home's bytes

@@ -1,38 +1,60 @@
 #include "tiers/dram/frame_pool.hpp"
 
-#include <sys/mman.h>
-
-#include <cstring>
 #include <mutex>
 #include <new>
 
 namespace tarn {
 
 Result<std::unique_ptr<FramePool>> FramePool::create(size_t frame_count) {
-    TARN_ASSERT(frame_count > 0 && frame_count < no_frame);
-    std::unique_ptr<FramePool> pool(new FramePool);
-    pool->frame_count_ = frame_count;
-    pool->memfd_ = UniqueFd(::memfd_create("tarn-arena", MFD_CLOEXEC));
-    if (!pool->memfd_) return fail(Errc::io, errno, "dram.arena: memfd_create");
-    const size_t arena_size = frame_count * page_size;
-    if (::ftruncate(pool->memfd_.get(), static_cast<off_t>(arena_size)) != 0)
-        return fail(Errc::io, errno, "dram.arena: ftruncate");
-    TRY(pool->arena_, Mapping::create(arena_size, pool->memfd_.get()));
-    TRY(pool->headers_, Mapping::create(frame_count * sizeof(Frame)));
-    // Huge pages are a gain, not a need: the calls may be refused.
-    ::madvise(pool->arena_.bytes().data(), arena_size, MADV_HUGEPAGE);
-    ::madvise(pool->headers_.bytes().data(), frame_count * sizeof(Frame), MADV_HUGEPAGE);
-    if (::madvise(pool->arena_.bytes().data(), arena_size, MADV_POPULATE_WRITE) != 0)
-        return fail(Errc::io, errno, "dram.arena: memory is short");
+    TRY(std::unique_ptr<Arena> arena, Arena::create(frame_count));
+    return std::make_unique<FramePool>(std::move(arena));
+}
 
-    pool->frames_ = reinterpret_cast<Frame*>(pool->headers_.bytes().data());
-    for (size_t i = frame_count; i-- > 0;) {
-        Frame* const frame = new (&pool->frames_[i]) Frame;
-        frame->next.store(pool->first_free_, std::memory_order_relaxed);
-        pool->first_free_ = static_cast<FrameId>(i);
+FramePool::FramePool(std::unique_ptr<Arena> arena)
+    : arena_(std::move(arena)),
+      bytes_(arena_->bytes()),
+      records_(arena_->records()),
+      frames_(arena_->frames()),
+      frame_count_(arena_->frame_count()) {
+    for (size_t i = frame_count_; i-- > 0;) {
+        const auto id = static_cast<FrameId>(i);
+        if (arena_->adopted()) adopt(id);
+        if (frames_[i].uses.load(std::memory_order_relaxed) == 0) put_free(id);
     }
-    pool->free_count_.store(frame_count, std::memory_order_relaxed);
-    return pool;
+}
+
+// Latches, chains, reads and writes under way died with their process.
+void FramePool::adopt(FrameId id) {
+    Frame& adopted = frames_[id];
+    new (&adopted.word) FrameWord;
+    adopted.next.store(no_frame, std::memory_order_relaxed);
+    adopted.home_next.store(no_frame, std::memory_order_relaxed);
+    adopted.cached.store(false, std::memory_order_relaxed);
+    adopted.storing = false;
+    uint8_t uses = adopted.uses.load(std::memory_order_relaxed) & use_home;
+    const FrameRecord::State& state = records_[id].state();
+    // A frame that is both is both for one page.
+    const bool agrees = uses == 0 || state.page == adopted.page.load(std::memory_order_relaxed);
+    if (state.role != FrameRecord::Role::none && agrees) {
+        uses |= use_holder;
+        adopted.page.store(state.page, std::memory_order_relaxed);
+        adopted.lost.store(state.lost, std::memory_order_relaxed);
+    } else {
+        records_[id].clear();
+    }
+    if ((uses & use_home) == 0) adopted.home_dirty = false;
+    adopted.uses.store(uses, std::memory_order_relaxed);
+}
+
+void FramePool::put_free(FrameId id) {
+    Frame& freed = frames_[id];
+    freed.dirty.store(0, std::memory_order_relaxed);
+    freed.writing.store(0, std::memory_order_relaxed);
+    freed.zeroed.store(false, std::memory_order_relaxed);
+    freed.broken.store(false, std::memory_order_relaxed);
+    freed.next.store(first_free_, std::memory_order_relaxed);
+    first_free_ = id;
+    free_count_.fetch_add(1, std::memory_order_relaxed);
 }
 
 FrameId FramePool::try_take(FrameUse use, size_t leave) {
@@ -50,19 +72,14 @@ FrameId FramePool::try_take(FrameUse use, size_t leave) {
 
 bool FramePool::release(FrameId id, FrameUse use) {
     Frame& released = frame(id);
+    if (use == use_holder) records_[id].clear();
     const uint8_t before = released.uses.fetch_and(static_cast<uint8_t>(~use), std::memory_order_acq_rel);
     TARN_ASSERT((before & use) != 0);
     if (before != use) return false;
     TARN_ASSERT(!released.cached.load(std::memory_order_relaxed) && !released.home_dirty && !released.storing);
     TARN_ASSERT(!FrameWord::latched(released.word.load()));
-    released.dirty.store(0, std::memory_order_relaxed);
-    released.writing.store(0, std::memory_order_relaxed);
-    released.zeroed.store(false, std::memory_order_relaxed);
-    released.broken.store(false, std::memory_order_relaxed);
     const std::lock_guard guard(free_lock_);
-    released.next.store(first_free_, std::memory_order_relaxed);
-    first_free_ = id;
-    free_count_.fetch_add(1, std::memory_order_relaxed);
+    put_free(id);
     return true;
 }
 

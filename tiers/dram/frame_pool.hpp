@@ -1,28 +1,27 @@
-// FramePool: this host's frames. One arena of pages in a memfd, one header each, and the list of the free ones.
-//
-// The arena is a memfd so that it can be registered with the kernel, mapped by others, and outlive the process. Huge
-// pages back it where the system allows. Any thread may take and give frames.
+// FramePool: this host's frames: the pages and headers of an arena, and the list of the free ones. Any thread may take
+// and give frames.
 #pragma once
 
 #include <memory>
 #include <span>
 
-#include "tiers/dram/frame.hpp"
-#include "utils/mapping.hpp"
+#include "tiers/dram/arena.hpp"
 #include "utils/result.hpp"
 #include "utils/spinlock.hpp"
-#include "utils/unique_fd.hpp"
 
 namespace tarn {
 
 class FramePool {
   public:
-    // Reserves and touches the memory at once, so that a shortage shows at start. Errors: io.
-    static Result<std::unique_ptr<FramePool>> create(size_t frame_count);
+    static Result<std::unique_ptr<FramePool>> create(size_t frame_count);  // Errors: of Arena::create
+    // Of an arena that was adopted, what is recorded as held, and home's bytes, are taken; all else is free.
+    explicit FramePool(std::unique_ptr<Arena> arena);
 
     size_t frame_count() const { return frame_count_; }
     size_t free_count() const { return free_count_.load(std::memory_order_relaxed); }
-    std::span<std::byte> arena() const { return arena_.bytes(); }
+    Arena& arena() const { return *arena_; }
+    std::span<std::byte> bytes() const { return bytes_; }
+    FrameRecord& record(FrameId id) { return records_[id]; }
 
     Frame& frame(FrameId id) {
         TARN_ASSERT(id < frame_count_);
@@ -30,13 +29,13 @@ class FramePool {
     }
     FrameId id_of(const Frame& frame) const { return static_cast<FrameId>(&frame - frames_); }
     FrameId id_of(const std::byte* page) const {
-        const auto offset = static_cast<size_t>(page - arena_.bytes().data());
+        const auto offset = static_cast<size_t>(page - bytes_.data());
         TARN_ASSERT(offset % page_size == 0 && offset / page_size < frame_count_);
         return static_cast<FrameId>(offset / page_size);
     }
     std::byte* bytes(FrameId id) {
         TARN_ASSERT(id < frame_count_);
-        return arena_.bytes().data() + size_t{id} * page_size;
+        return bytes_.data() + size_t{id} * page_size;
     }
 
     // Takes a free frame, unless fewer than `leave` would stay: no_frame. The first use is set.
@@ -46,13 +45,14 @@ class FramePool {
     bool release(FrameId id, FrameUse use);
 
   private:
-    FramePool() = default;
+    void adopt(FrameId id);
+    void put_free(FrameId id);
 
-    UniqueFd memfd_;
-    Mapping arena_;
-    Mapping headers_;
-    Frame* frames_ = nullptr;
-    size_t frame_count_ = 0;
+    std::unique_ptr<Arena> arena_;
+    std::span<std::byte> bytes_;
+    FrameRecord* records_;
+    Frame* frames_;
+    size_t frame_count_;
 
     SpinLock free_lock_;
     FrameId first_free_ = no_frame;

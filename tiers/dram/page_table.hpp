@@ -20,9 +20,12 @@ namespace tarn {
 
 class PageTable {
   public:
+    static constexpr unsigned block_bits = 4;  // 16 pages, 64 KiB
+
     // link: the member of Frame that chains this table; a frame may be in two tables at once.
     PageTable(FramePool& pool, unsigned stripe_bits, std::atomic<FrameId> Frame::* link)
-        : pool_(pool), link_(link), stripe_bits_(stripe_bits), bucket_count_(std::bit_ceil(pool.frame_count())) {
+        : pool_(pool), link_(link), stripe_bits_(stripe_bits), bucket_count_(std::bit_ceil(2 * pool.frame_count())) {
+        // Twice as many buckets as frames: who shares a bucket costs the other one a miss of the CPU's caches.
         if (bucket_count_ < (size_t{1} << stripe_bits)) bucket_count_ = size_t{1} << stripe_bits;
         // In huge pages where that is possible: a random access then finds its bucket without a walk of page tables.
         const size_t size_bytes = bucket_count_ * sizeof(Bucket);  // a power of two
@@ -35,6 +38,13 @@ class PageTable {
     // The stripe of a page: pages of one 64 KiB block share it.
     unsigned stripe_of(PageId page) const {
         return static_cast<unsigned>(mix64(page.value >> block_bits) & ((1u << stripe_bits_) - 1));
+    }
+
+    // Ahead of a search: first the bucket, then the header of the frame it names.
+    void prefetch(PageId page) const { __builtin_prefetch(&bucket_of(page)); }
+    void prefetch_frame(PageId page) const {
+        const FrameId id = bucket_of(page).load(std::memory_order_relaxed);
+        if (id != no_frame) __builtin_prefetch(&pool_.frame(id));
     }
 
     // A frame that was bound to the page a moment ago, or nullptr. The caller checks its word.
@@ -80,7 +90,6 @@ class PageTable {
         void operator()(Bucket* buckets) const { std::free(buckets); }
     };
     static constexpr size_t huge_page_size = 2 << 20;
-    static constexpr unsigned block_bits = 4;  // 16 pages, 64 KiB
     static constexpr unsigned hops_max = 32;
 
     Bucket& bucket_of(PageId page) const {

@@ -32,6 +32,11 @@ class BlockDevice {
     virtual Task<Result<>> read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) = 0;
     virtual Task<Result<>> write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) = 0;
     virtual Task<Result<>> flush(Loop& loop) = 0;
+    // As write, and it is durable when it returns; whatever else was written is not, for that.
+    virtual Task<Result<>> write_through(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) {
+        CO_TRY_VOID(co_await write(loop, from, offset_bytes));
+        co_return co_await flush(loop);
+    }
 
     // The same, and the thread waits: for format, start and the tools.
     virtual Result<> read_now(std::span<std::byte> into, uint64_t offset_bytes) = 0;

@@ -64,6 +64,10 @@ class Journal {
     void keep_together(uint64_t size_bytes);
     // Returns the position of its payload; there must be room. The pieces are journal_unit each, or sectors.
     uint64_t append(const JournalRecord& record, std::span<const std::span<const std::byte>> payload);
+    // The next round has a batch, if only an empty one: a successor that proves the batches before it.
+    void append_nothing() {
+        if (!open_) open_batch();
+    }
     // Where a record that was just appended ends.
     uint64_t appended_end() const { return head_; }
 

@@ -20,9 +20,16 @@ void PageLoader::add_piece(const Journal& journal, uint64_t position, size_t pag
         copies_.resize(copies_.size() + size);
         journal.copy_out(position, std::span(copies_).subspan(piece.from));
     } else {
-        const uint64_t first = position / page_size * page_size;
+        uint64_t first = position / page_size * page_size;
         const uint64_t end = (position + size + page_size - 1) / page_size * page_size;
-        piece.from = blocks_size_ + (position - first);
+        // It may begin in the block in which the one before ended.
+        if (blocks_size_ != 0 && first + page_size == blocks_end_) {
+            piece.from = blocks_size_ - page_size + (position - first);
+            first = blocks_end_;
+        } else {
+            piece.from = blocks_size_ + (position - first);
+        }
+        blocks_end_ = end;
         for (uint64_t at = first; at < end;) {
             const size_t length = std::min(end - at, journal.until_wrap(at));
             reads_.push_back({.device_offset = journal.device_offset(at), .size = length, .into = blocks_size_});

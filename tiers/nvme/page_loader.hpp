@@ -63,6 +63,7 @@ class PageLoader {
     std::vector<std::byte> copies_;
     std::vector<BlockRead> reads_;
     size_t blocks_size_ = 0;
+    uint64_t blocks_end_ = 0;  // the position where the last of reads_ ends
 };
 
 }  // namespace tarn

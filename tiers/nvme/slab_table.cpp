@@ -120,6 +120,12 @@ PageEntry SlabTable::entry(SlabIndex index, uint64_t page) const {
     return {.tenure = entries.tenures[page], .checksum = entries.checksums[page]};
 }
 
+void SlabTable::prefetch_entry(SlabIndex index, uint64_t page) const {
+    const Entries& entries = *slabs_[index].entries;
+    __builtin_prefetch(&entries.tenures[page]);
+    __builtin_prefetch(&entries.checksums[page]);
+}
+
 void SlabTable::set_present(SlabIndex index, uint64_t page) {
     Slab& slab = slabs_[index];
     take_up(index);

@@ -80,6 +80,7 @@ class SlabTable {
     bool reserved(SlabIndex slab, uint64_t page) const { return slabs_[slab].reserved.has(page); }
     bool in_place(SlabIndex slab, uint64_t page) const { return slabs_[slab].in_place.has(page); }
     PageEntry entry(SlabIndex slab, uint64_t page) const;
+    void prefetch_entry(SlabIndex slab, uint64_t page) const;
     // Its newest bytes are in the journal; what lies in place stays described.
     void set_present(SlabIndex slab, uint64_t page);
     void set_in_place(SlabIndex slab, uint64_t page, const PageEntry& entry);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tiers/nvme/checksum.hpp"
 #include "utils/assert.hpp"
 #include "utils/log.hpp"
 
@@ -48,8 +49,35 @@ Task<Result<>> Store::read(Loop& loop, PageId page, std::span<std::byte, page_si
     co_return co_await read_run(loop, page, std::span(&bytes, 1));
 }
 
+// What most reads ask for: one page that lies whole in its place. Its slab stays pinned until the read has ended.
+std::optional<std::pair<PageLoader::Source, SlabIndex>> Store::pin_in_place(PageId page) {
+    const std::lock_guard lock(mutex_);
+    const auto slab = state_.table.find(page.volume(), SlabTable::slab_number(page));
+    if (!slab || !state_.table.present(*slab, SlabTable::page_in_slab(page))) return std::nullopt;
+    const PageLoader::Source source = source_of(page, *slab);
+    if (source.in_journal) return std::nullopt;
+    state_.table.pin(*slab);
+    return std::pair(source, *slab);
+}
+
 Task<Result<>> Store::read_run(Loop& loop, PageId first, std::span<std::byte* const> into) {
     TARN_ASSERT(first.number() + into.size() <= page_number_mask + 1);
+    const auto in_place = into.size() == 1 ? pin_in_place(first) : std::nullopt;
+    if (!in_place) co_return co_await load_run(loop, first, into, nullptr);
+    const auto& [source, slab] = *in_place;
+    const iovec piece{.iov_base = into[0], .iov_len = page_size};
+    Result<> result = co_await device_->read(loop, std::span(&piece, 1), source.place);
+    if (result) {
+        const std::span<const std::byte, page_size> bytes(into[0], page_size);
+        const uint32_t found = page_checksum(source.page, source.entry.tenure, bytes);
+        if (found != source.entry.checksum) result = co_await read_again(loop, source, found, into[0]);
+    }
+    const std::lock_guard lock(mutex_);
+    state_.table.unpin(slab);
+    co_return result;
+}
+
+Task<Result<>> Store::load_run(Loop& loop, PageId first, std::span<std::byte* const> into, std::vector<BadPage>* bad) {
     PageLoader loader;
     std::vector<SlabIndex> pinned;
     {
@@ -74,12 +102,31 @@ Task<Result<>> Store::read_run(Loop& loop, PageId first, std::span<std::byte* co
         }
     }
     Result<> result = co_await loader.run(loop, *device_);
-    for (size_t i = 0; result && i < loader.count(); ++i)
+    for (size_t i = 0; result && i < loader.count(); ++i) {
         if (const uint32_t found = loader.checksum(i); found != loader.source(i).entry.checksum)
             result = co_await read_again(loop, loader.source(i), found, loader.bytes(i));
+        if (!result && bad && result.error().code == Errc::corrupt)
+            bad->push_back({.page = loader.source(i).page, .why = std::exchange(result, {}).error()});
+    }
     const std::lock_guard lock(mutex_);
     for (const SlabIndex slab : pinned) state_.table.unpin(slab);
     co_return result;
+}
+
+// What the device cannot read at once it may read one by one.
+Task<std::vector<BadPage>> Store::check_run(Loop& loop, PageId first, std::span<std::byte* const> into) {
+    std::vector<BadPage> bad;
+    if (co_await load_run(loop, first, into, &bad)) co_return bad;
+    bad.clear();
+    for (size_t i = 0; i < into.size(); ++i) {
+        const PageId page{first.value + i};
+        const Result<> read = co_await load_run(loop, page, into.subspan(i, 1), &bad);
+        if (read) continue;
+        log::error("store: volume {} page {} cannot be read: {}", page.volume(), page.number(),
+                   log::describe(read.error()));
+        bad.push_back({.page = page, .why = read.error()});
+    }
+    co_return bad;
 }
 
 // A checkpoint may have moved the page while it was read. If it is where it was, it is bad.
@@ -166,7 +213,9 @@ void Store::unreserve(PageId page) {
 bool Store::present(PageId page) const {
     const std::lock_guard lock(mutex_);
     const auto slab = state_.table.find(page.volume(), SlabTable::slab_number(page));
-    return slab && state_.table.present(*slab, page.number() % pages_per_slab);
+    if (!slab || !state_.table.present(*slab, SlabTable::page_in_slab(page))) return false;
+    state_.table.prefetch_entry(*slab, SlabTable::page_in_slab(page));  // who asks reads the page next
+    return true;
 }
 
 Tenure Store::tenure_of(PageId page) const {

@@ -13,8 +13,8 @@
 // Any shard may call anything, and passes its own loop. The books lie behind one lock, never held across a wait.
 // Calls that name the same page at the same time are the caller's to order; calls on other pages never mind.
 //
-// Buffers are page-sized and aligned to pages (O_DIRECT). What comes back as no_space changed nothing. A failed flush
-// stays failed (D6): nobody knows what the device dropped; only a restart looks again.
+// Buffers are page-sized and aligned to pages (O_DIRECT). What comes back as no_space changed nothing. A write or flush
+// that failed stays failed (D6): nobody knows what the device dropped; only a restart looks again.
 #pragma once
 
 #include <atomic>
@@ -58,6 +58,11 @@ struct PageRun {
     uint64_t count = 0;
     bool present = false;
     bool operator==(const PageRun&) const = default;
+};
+
+struct BadPage {
+    PageId page;
+    Error why;
 };
 
 struct StoreSpace {
@@ -112,6 +117,8 @@ class Store {
     Task<Result<>> read(Loop& loop, PageId page, std::span<std::byte, page_size> into);
     // into[i] gets the page first + i; as few device reads as the slabs allow. After an error they are anything.
     Task<Result<>> read_run(Loop& loop, PageId first, std::span<std::byte* const> into);
+    // Reads as read_run, and says which pages are bad; each has its line in the log.
+    Task<std::vector<BadPage>> check_run(Loop& loop, PageId first, std::span<std::byte* const> into);
     // Whole pages, in any order, none twice. Errors: no_space, io, invalid (a group too large); after an error each
     // page has its old or its new bytes, and after no_space its old ones.
     Task<Result<>> write(Loop& loop, std::span<const PageWrite> pages, Atomicity atomicity = Atomicity::page);
@@ -141,10 +148,15 @@ class Store {
     uint64_t allocated_bytes(VolumeId volume) const;
     StoreSpace space() const;
 
+    const Uuid& uuid() const { return superblock_.store; }
     uint64_t home_epoch() const { return superblock_.home_epoch; }
     uint64_t loss_generation() const { return loss_generation_.load(std::memory_order_relaxed); }
     // Durable when it returns. Errors: io.
     Task<Result<>> raise_loss_generation(Loop& loop);
+    // By host, as the superblock says it.
+    uint32_t forgotten(HostId host) const { return forgotten_[host].load(std::memory_order_relaxed); }
+    // Durable when it returns. Errors: io.
+    Task<Result<>> set_forgotten(Loop& loop, HostId host, uint32_t value);
     // Why flushes fail, once one failed.
     std::optional<Error> failure() const;
     // False when the file system refused O_DIRECT: worth a line in the log.
@@ -165,6 +177,9 @@ class Store {
     unsigned mark_passed();
     void warn_of_space();
     PageLoader::Source source_of(PageId page, SlabIndex slab) const;
+    std::optional<std::pair<PageLoader::Source, SlabIndex>> pin_in_place(PageId page);
+    // bad: takes the pages that do not match, and the others are read all the same.
+    Task<Result<>> load_run(Loop& loop, PageId first, std::span<std::byte* const> into, std::vector<BadPage>* bad);
     Task<Result<>> read_again(Loop& loop, PageLoader::Source bad, uint32_t found, std::byte* into);
     void report_bad(const PageLoader::Source& source, uint32_t found);
     // Each slab of the volume, and its number.
@@ -197,26 +212,30 @@ class Store {
         PageId page;
         JournaledPage journaled;
     };
+    struct Turns;
     bool checkpoint_is_due() const;
     void start_checkpoint(Loop& loop);
     Task<> run_checkpoints(Loop& loop);
     Task<Result<>> checkpoint(Loop& loop);
+    void sort_by_journal(std::vector<PageId>& pages) const;
+    static Task<> run_turn(Store& store, Loop& loop, std::span<const PageId> pages, uint64_t end, Turns& turns);
     Task<Result<>> bring_into_place(Loop& loop, std::span<const PageId> pages, uint64_t end,
                                     std::vector<InPlace>& written);
     Task<Result<>> write_table(Loop& loop, std::span<const SlabIndex> slabs);
 
     // store_open.cpp
     Result<> load_table();
-    Result<> replay(std::vector<PageId>& unsure);
+    Result<bool> replay(std::vector<PageId>& unsure);
     Result<> rewrite_journal(uint64_t from, uint64_t end);
     Task<Result<>> settle_unsure(Loop& loop, std::span<const PageId> unsure, std::vector<PageId>& unwritten);
-    Task<Result<>> drop(Loop& loop, std::span<const PageId> unwritten);
+    Task<Result<>> prove(Loop& loop, std::span<const PageId> unwritten);
     Result<> write_superblock_now();
 
     std::unique_ptr<BlockDevice> device_;
     Superblock superblock_;  // as last written; the leader of a flush round writes it
     StoreLayout layout_;
     std::atomic<uint64_t> loss_generation_;
+    std::array<std::atomic<uint32_t>, hosts_max> forgotten_{};
     std::atomic<uint64_t> bad_pages_{0};
     GroupCommit flushes_;
 
@@ -224,6 +243,7 @@ class Store {
     StoreState state_;
     Journal journal_;
     Journal::Boundary wanted_tail_;
+    bool in_place_unflushed_ = false;  // pages went straight into place since the last round
     uint64_t superblock_wanted_ = 0;   // counts what it was to say
     uint64_t superblock_written_ = 0;  // and what it durably says
     bool checkpointing_ = false;

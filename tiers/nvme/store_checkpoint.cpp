@@ -1,25 +1,54 @@
 // Checkpoints: what the journal holds is brought into place in the background, so that the ring can go round.
 //
 //   1. A flush round: nothing reaches its place before it is durable in the journal.
-//   2. The pages due are put together, from place and journal, and written in place.
+//   2. The pages due are put together, from place and journal, and written in place: in the order of the journal, so
+//      that what is no longer in memory is read in long pieces, and a few turns at a time.
 //   3. Their slabs' blocks of the table are written, first place, flush, second place, flush: never before the records
 //      behind what they say are durable. The first of these flushes is that of the pages, too: until it is done the
 //      journal goes over both.
 //   4. The superblock says that the journal begins later. Only when it is durable is the ring there free.
 #include <algorithm>
+#include <numeric>
 
 #include "tiers/nvme/store.hpp"
 #include "utils/assert.hpp"
+#include "utils/sync.hpp"
 
 namespace tarn {
 
 namespace {
 
-constexpr size_t pages_per_turn = 32;  // more would hold up those who wait for the device meanwhile
+constexpr size_t pages_per_turn = 32;
+constexpr size_t turns_at_once = 3;  // more would hold up those who wait for the device meanwhile
 constexpr size_t slabs_per_turn = 256;
+constexpr SlabIndex slabs_apart_max = 4;  // and what lies between is written too: one long write beats two short ones
 constexpr int read_attempts = 3;
 
+// And those between, where they are few.
+std::vector<SlabIndex> in_long_runs(std::span<const SlabIndex> sorted) {
+    std::vector<SlabIndex> all;
+    for (const SlabIndex slab : sorted) {
+        if (!all.empty() && slab - all.back() <= slabs_apart_max)
+            while (all.back() + 1 < slab) all.push_back(all.back() + 1);
+        all.push_back(slab);
+    }
+    return all;
+}
+
 }  // namespace
+
+struct Store::Turns {
+    Gate gate;
+    Semaphore places{turns_at_once};
+    Result<> result;
+    std::vector<InPlace> written;
+};
+
+Task<> Store::run_turn(Store& store, Loop& loop, std::span<const PageId> pages, uint64_t end, Turns& turns) {
+    const Result<> result = co_await store.bring_into_place(loop, pages, end, turns.written);
+    if (!result && turns.result) turns.result = result;
+    turns.places.release();
+}
 
 // Waits until the checkpoint under way has made progress; not at all when there is none.
 class Store::Progress final : public Loop::Posted {
@@ -118,15 +147,20 @@ Task<Result<>> Store::checkpoint(Loop& loop) {
         end = journal_.boundary_within(journal_.size_bytes() / 4);
         if (end.position == journal_.tail()) co_return Result<>{};
         due = state_.take_due(end.position);
+        sort_by_journal(due.pages);
     }
-    std::vector<InPlace> written;
-    written.reserve(due.pages.size());
-    for (std::span<const PageId> left = due.pages; !left.empty();) {
+    Turns turns;
+    turns.written.reserve(due.pages.size());
+    for (std::span<const PageId> left = due.pages; !left.empty() && turns.result;) {
         const std::span<const PageId> some = left.first(std::min(left.size(), pages_per_turn));
-        CO_TRY_VOID(co_await bring_into_place(loop, some, end.position, written));
+        co_await turns.places.acquire();
+        turns.gate.spawn(run_turn(*this, loop, some, end.position, turns));
         left = left.subspan(some.size());
     }
-    for (std::span<const SlabIndex> left = due.slabs; !left.empty();) {
+    co_await turns.gate.close();
+    CO_TRY_VOID(turns.result);
+    const std::vector<SlabIndex> slabs = in_long_runs(due.slabs);
+    for (std::span<const SlabIndex> left = slabs; !left.empty();) {
         const std::span<const SlabIndex> some = left.first(std::min(left.size(), slabs_per_turn));
         CO_TRY_VOID(co_await write_table(loop, some));
         left = left.subspan(some.size());
@@ -138,10 +172,22 @@ Task<Result<>> Store::checkpoint(Loop& loop) {
     }
     CO_TRY_VOID(co_await flush(loop));
     const std::lock_guard lock(mutex_);
-    for (const InPlace& page : written) state_.is_in_place(page.page, page.journaled, end.position);
+    for (const InPlace& page : turns.written) state_.is_in_place(page.page, page.journaled, end.position);
     journal_.free_up_to(end);
     ++counts_.checkpoints;
     co_return Result<>{};
+}
+
+// Under the lock.
+void Store::sort_by_journal(std::vector<PageId>& pages) const {
+    std::vector<std::pair<uint64_t, PageId>> sorted;
+    sorted.reserve(pages.size());
+    for (const PageId page : pages) {
+        const JournaledPage* const journaled = state_.find(page);
+        sorted.emplace_back(journaled ? journaled->newest : 0, page);
+    }
+    std::ranges::sort(sorted);
+    std::ranges::transform(sorted, pages.begin(), [](const auto& each) { return each.second; });
 }
 
 Task<Result<>> Store::bring_into_place(Loop& loop, std::span<const PageId> pages, uint64_t end,
@@ -186,8 +232,11 @@ Task<Result<>> Store::bring_into_place(Loop& loop, std::span<const PageId> pages
         newest = newest > journal_.durable() ? newest : 0;
     }
     if (newest != 0) result = co_await flush(loop);
+    std::vector<size_t> by_place(loader.count());
+    std::iota(by_place.begin(), by_place.end(), size_t{0});
+    std::ranges::sort(by_place, {}, [&](size_t i) { return loader.source(i).place; });
     Transfer transfer(Transfer::Direction::write);
-    for (size_t i = 0; i < loader.count(); ++i) {
+    for (const size_t i : by_place) {
         // A page whose base rotted is bad from here on, and its checksum, that of what it should be, says so.
         if (const uint32_t found = loader.checksum(i); !readable[i] || found != loader.source(i).entry.checksum)
             report_bad(loader.source(i), found);

@@ -39,6 +39,7 @@ class StoreFile final : public BlockDevice {
     Task<Result<>> read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) override;
     Task<Result<>> write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override;
     Task<Result<>> flush(Loop& loop) override;
+    Task<Result<>> write_through(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override;
 
     Result<> read_now(std::span<std::byte> into, uint64_t offset_bytes) override;
     Result<> write_now(std::span<const std::byte> from, uint64_t offset_bytes) override;
@@ -54,6 +55,7 @@ class StoreFile final : public BlockDevice {
     bool block_device_ = false;
     uint64_t optimal_io_size_ = 0;
     bool made_ = false;
+    bool force_unit_access_ = false;  // the device makes single writes durable
 };
 
 }  // namespace tarn

@@ -27,18 +27,22 @@ Task<Result<>> Store::run_flush_round(Loop& loop) {
     Journal::Round round;
     uint64_t superblock_wanted = 0;
     bool superblock_is_old = false;
+    bool in_place = false;
     {
         const std::lock_guard lock(mutex_);
         round = journal_.close();
+        in_place = std::exchange(in_place_unflushed_, false);
         superblock_wanted = superblock_wanted_;
         superblock_is_old = superblock_written_ != superblock_wanted;
     }
     if (!round.batches.empty()) {
         journal_.complete(round);
-        Transfer transfer(Transfer::Direction::write);
+        // Pages that lie in their places need the device to be flushed; the journal alone is written through.
+        Transfer transfer(in_place ? Transfer::Direction::write : Transfer::Direction::write_through);
         journal_.add_to(transfer, round);
         CO_TRY_VOID(co_await transfer.run(loop, *device_));
-        CO_TRY_VOID(co_await flush_device(loop));
+        if (in_place) CO_TRY_VOID(co_await flush_device(loop));
+        if (const std::optional<Error> failed = failure()) co_return fail(*failed);  // as in flush_device
         const std::lock_guard lock(mutex_);
         journal_.round_is_durable(round);
         state_.table.records_are_durable(journal_.durable());
@@ -68,6 +72,7 @@ Task<Result<>> Store::write_superblock(Loop& loop) {
         superblock_.journal_tail_checksum = wanted_tail_.checksum;
     }
     superblock_.loss_generation = loss_generation();
+    for (HostId host = 0; host < hosts_max; ++host) superblock_.forgotten[host] = forgotten(host);
     ++superblock_.generation;
     const PageBuffer block = make_page_buffer(1);
     encode_superblock(superblock_, BlockBytes(block.get(), page_size));
@@ -82,6 +87,15 @@ Task<Result<>> Store::write_superblock(Loop& loop) {
 
 Task<Result<>> Store::raise_loss_generation(Loop& loop) {
     loss_generation_.fetch_add(1, std::memory_order_relaxed);
+    {
+        const std::lock_guard lock(mutex_);
+        ++superblock_wanted_;
+    }
+    return flush(loop);
+}
+
+Task<Result<>> Store::set_forgotten(Loop& loop, HostId host, uint32_t value) {
+    forgotten_[host].store(value, std::memory_order_relaxed);
     {
         const std::lock_guard lock(mutex_);
         ++superblock_wanted_;

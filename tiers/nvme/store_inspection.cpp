@@ -57,14 +57,10 @@ Task<> check_run(Loop& loop, Store& store, VolumeId volume, PageRun run, StoreIn
             into.push_back(buffer.get() + i * page_size);
         found.pages_checked += into.size();
         done += into.size();
-        if (co_await store.read_run(loop, first, into)) continue;
-        for (size_t i = 0; i < into.size(); ++i) {
-            const PageId page{first.value + i};
-            const Result<> read = co_await store.read_run(loop, page, std::span(into).subspan(i, 1));
-            if (read) continue;
+        const std::vector<BadPage> bad_pages = co_await store.check_run(loop, first, into);
+        for (const BadPage& bad : bad_pages) {
             ++found.bad_page_count;
-            if (found.bad_pages.size() < bad_pages_max)
-                found.bad_pages.push_back({.page = page, .why = log::describe(read.error())});
+            if (found.bad_pages.size() < bad_pages_max) found.bad_pages.push_back(bad);
         }
     }
 }

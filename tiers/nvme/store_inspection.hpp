@@ -14,11 +14,6 @@ struct StoreInspection {
         VolumeId id = 0;
         uint64_t allocated_bytes = 0;
     };
-    struct BadPage {
-        PageId page{};
-        std::string why;
-    };
-
     Superblock superblock;
     StoreLayout layout;
     std::array<std::string, 2> superblock_copies;  // "good", or what is wrong

@@ -90,7 +90,9 @@ Store::Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock)
       state_(superblock.store, superblock.geometry.slab_count),
       journal_(superblock.store, superblock.geometry),
       wanted_tail_{.position = superblock.journal_tail, .checksum = superblock.journal_tail_checksum},
-      journaled_pages_max_(journaled_pages_max_of(superblock.geometry)) {}
+      journaled_pages_max_(journaled_pages_max_of(superblock.geometry)) {
+    for (HostId host = 0; host < hosts_max; ++host) forgotten_[host] = superblock.forgotten[host];
+}
 
 Store::~Store() {
     TARN_ASSERT(!checkpointing_);
@@ -186,17 +188,19 @@ Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<Blo
     CO_TRY_VOID(store->journal_.allocate());
     CO_TRY_VOID(store->load_table());
     std::vector<PageId> unsure;
-    CO_TRY_VOID(store->replay(unsure));
+    CO_TRY(const bool proven, store->replay(unsure));
     ++store->superblock_.home_epoch;
     store->journal_.start(store->wanted_tail_, store->home_epoch());
     std::vector<PageId> unwritten;
     CO_TRY_VOID(co_await store->settle_unsure(loop, unsure, unwritten));
-    // After a process that was killed, the device may hold what it read to us in its cache only.
-    CO_TRY_VOID(store->device_->flush_now());
+    // After a process that was killed, the device may hold what it read to us in its cache only: the flushes of the
+    // superblock are that of what was read and rewritten, too.
     CO_TRY_VOID(store->write_superblock_now());
-    if (const Result<> dropped = co_await store->drop(loop, unwritten); !dropped) {
-        static_cast<void>(co_await store->close(loop));  // fails as this did, once nothing is in flight
-        co_return fail(dropped.error());
+    if (!proven) {
+        if (const Result<> proof = co_await store->prove(loop, unwritten); !proof) {
+            static_cast<void>(co_await store->close(loop));  // fails as this did, once nothing is in flight
+            co_return fail(proof.error());
+        }
     }
     co_return store;
 }
@@ -220,8 +224,9 @@ Result<> Store::load_table() {
     return {};
 }
 
-// unsure: pages whose writes into place may be lost, since nothing proves that a device flush came after them.
-Result<> Store::replay(std::vector<PageId>& unsure) {
+// Whether each batch is followed by one that proves it had been durable. unsure: pages whose writes into place may be
+// lost, since nothing proves that a device flush came after them.
+Result<bool> Store::replay(std::vector<PageId>& unsure) {
     struct WrittenInPlace {
         uint64_t end;
         PageId page;
@@ -260,7 +265,7 @@ Result<> Store::replay(std::vector<PageId>& unsure) {
     for (const WrittenInPlace& run : in_place)
         if (run.end > scan.closed)
             for (uint32_t i = 0; i < run.count; ++i) unsure.push_back({run.page.value + i});
-    return {};
+    return scan.closed >= scan.end;
 }
 
 // A flush that failed before the restart may have left bytes in a cache that reads them to us, and will never write
@@ -299,11 +304,20 @@ Task<Result<>> Store::settle_unsure(Loop& loop, std::span<const PageId> unsure, 
     co_return Result<>{};
 }
 
-// It must be said in the journal, before what follows there proves that they had been durable.
-Task<Result<>> Store::drop(Loop& loop, std::span<const PageId> unwritten) {
+// What was never written must be said in the journal, before what follows there proves that it had been durable. And
+// something must follow: from here on a page that does not match is a fault of the media, not one that was not written,
+// and a batch that is not whole is no end.
+Task<Result<>> Store::prove(Loop& loop, std::span<const PageId> unwritten) {
     for (const PageId page : unwritten)
         if (const auto slab = state_.table.find(page.volume(), SlabTable::slab_number(page)))
             CO_TRY_VOID(co_await clear(loop, *slab, page, 1, false));
+    for (;;) {
+        CO_TRY_VOID(co_await wait_for_room(loop, sizeof(JournalRecord)));
+        const std::lock_guard lock(mutex_);
+        if (!has_room(sizeof(JournalRecord))) continue;
+        journal_.append_nothing();
+        break;
+    }
     co_return co_await flush(loop);
 }
 

@@ -119,7 +119,8 @@ Task<Result<>> Store::write_pinned(Loop& loop, std::span<const PageWrite> pages,
         for (const size_t end = i + fresh; i < end; ++i)
             transfer.add(device_offset(slabs[i], SlabTable::page_in_slab(pages[i].page)), pages[i].bytes, page_size);
     }
-    CO_TRY_VOID(co_await transfer.run(loop, *device_));
+    // D6: one that failed is told of, and stays, as if it had been the flush.
+    CO_TRY_VOID(note_failure(co_await transfer.run(loop, *device_)));
     for (const Run& run : in_place)
         CO_TRY_VOID(co_await append_in_place(loop, pages.subspan(run.first, run.count), slabs[run.first]));
     for (const size_t i : deltas) {
@@ -154,6 +155,7 @@ Task<Result<>> Store::append_in_place(Loop& loop, std::span<const PageWrite> pag
         const std::span<const std::byte> payload = std::as_bytes(std::span(entries));
         journal_.append(record, std::span(&payload, 1));
         state_.on_in_place(record, entries, journal_.head());
+        in_place_unflushed_ = true;
         co_return Result<>{};
     }
 }

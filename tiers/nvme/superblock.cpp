@@ -34,8 +34,9 @@ struct Header {
     uint64_t journal_tail;
     uint32_t journal_tail_checksum;
     uint32_t reserved_too;
+    std::array<uint32_t, hosts_max + 1> forgotten;  // zeros in stores that are older than this field
 };
-static_assert(offsetof(Header, journal_size_bytes) == 104 && sizeof(Header) == 136);
+static_assert(offsetof(Header, journal_size_bytes) == 104 && offsetof(Header, forgotten) == 136);
 constexpr size_t checksum_offset = offsetof(Header, checksum);
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
@@ -88,7 +89,7 @@ StoreGeometry StoreGeometry::of_device(uint64_t size_bytes, uint64_t journal_siz
 
 void encode_superblock(const Superblock& superblock, BlockBytes into) {
     std::ranges::fill(into, std::byte{0});
-    const Header header{
+    Header header{
         .magic = magic,
         .version = store_format_version,
         .page_size_bytes = page_size,
@@ -107,7 +108,9 @@ void encode_superblock(const Superblock& superblock, BlockBytes into) {
         .journal_tail = superblock.journal_tail,
         .journal_tail_checksum = superblock.journal_tail_checksum,
         .reserved_too = 0,
+        .forgotten = {},
     };
+    std::ranges::copy(superblock.forgotten, header.forgotten.begin());
     std::memcpy(into.data(), &header, sizeof header);
     const uint32_t checksum = checksum_of(into);
     std::memcpy(into.data() + checksum_offset, &checksum, sizeof checksum);
@@ -123,7 +126,8 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes) {
         return fail(Errc::unsupported, 0, "store.superblock: of a newer format; a newer tarn reads it");
     if (header.version < store_format_version)
         return fail(Errc::unsupported, 0,
-                    "store.superblock: of format 1, which had no journal; copy its volumes with the tarn that made it");
+                    "store.superblock: of format 1, which no release had: there is no upgrade; copy its volumes with "
+                    "the tarn that made it");
     if (header.page_size_bytes != page_size || header.slab_size_bytes != slab_size)
         return fail(Errc::corrupt, 0, "store.superblock: wrong page or slab size");
     if (header.host >= hosts_max) return fail(Errc::corrupt, 0, "store.superblock: host id out of range");
@@ -136,16 +140,19 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes) {
         return fail(Errc::corrupt, 0, "store.superblock: generation out of range");
     if (header.journal_tail % page_size != 0 || header.journal_tail > journal_position_max)
         return fail(Errc::corrupt, 0, "store.superblock: the journal begins nowhere");
-    return Superblock{
+    Superblock superblock{
         .identity = {.cluster = header.cluster, .host = static_cast<HostId>(header.host)},
         .store = header.store,
         .geometry = geometry,
         .generation = header.generation,
         .home_epoch = header.home_epoch,
         .loss_generation = header.loss_generation,
+        .forgotten = {},
         .journal_tail = header.journal_tail,
         .journal_tail_checksum = header.journal_tail_checksum,
     };
+    std::copy_n(header.forgotten.begin(), hosts_max, superblock.forgotten.begin());
+    return superblock;
 }
 
 Result<Superblock> choose_superblock(const Result<Superblock>& first, const Result<Superblock>& second) {

@@ -68,6 +68,8 @@ struct Superblock {
     uint64_t generation = 0;       // of this superblock: the higher of two copies is current
     uint64_t home_epoch = 0;       // grows at every start
     uint64_t loss_generation = 0;  // grows when accepted bytes were lost (D4)
+    // By host: one more than the last process of it that an operator declared dead; 0: none.
+    std::array<uint32_t, hosts_max> forgotten{};
     // Where the journal begins: everything before it is in the slab table and the slabs, durably.
     uint64_t journal_tail = 0;
     uint32_t journal_tail_checksum = 0;  // of the batch before it

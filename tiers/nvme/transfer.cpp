@@ -26,7 +26,8 @@ void Transfer::add(uint64_t offset_bytes, std::byte* bytes, size_t size_bytes) {
 Task<Result<>> Transfer::run_one(Loop& loop, BlockDevice& device, const Operation& operation) const {
     const std::span pieces = std::span(pieces_).subspan(operation.first_piece, operation.piece_count);
     if (direction_ == Direction::read) return device.read(loop, pieces, operation.offset_bytes);
-    return device.write(loop, pieces, operation.offset_bytes);
+    if (direction_ == Direction::write) return device.write(loop, pieces, operation.offset_bytes);
+    return device.write_through(loop, pieces, operation.offset_bytes);
 }
 
 Task<> Transfer::run_in_batch(const Transfer& transfer, Loop& loop, BlockDevice& device, const Operation& operation,

@@ -22,7 +22,7 @@ class Transfer {
     static constexpr size_t pieces_per_operation_max = 256;
     static constexpr size_t operations_in_flight_max = 16;
 
-    enum class Direction : uint8_t { read, write };
+    enum class Direction : uint8_t { read, write, write_through };
 
     explicit Transfer(Direction direction) : direction_(direction) {}
 

@@ -1,0 +1,313 @@
+// The arena as the process's testament: what is recorded in it while this process lives, and what is taken from it when
+// another has died (D2).
+//
+// An adopted host does not resume, it reports: frames are what their records say, unserved until the page's home has
+// confirmed them; requests, orders and questions under way are gone, and asked anew by whoever still waits. As a home
+// it has its bytes, and learns from everybody's reports who holds what, as after any start.
+#include <algorithm>
+#include <cstring>
+
+#include "coherence/cache/cache.hpp"
+#include "coherence/cache/page_access.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+using protocol::Ownership;
+using protocol::Process;
+
+// A stage of the arena for one write at a time.
+class Cache::Staged {
+  public:
+    explicit Staged(std::span<WriteStage> stages) {
+        // Threads settle on stages of their own.
+        static std::atomic<size_t> last{0};
+        thread_local size_t preferred = last.fetch_add(1, std::memory_order_relaxed);
+        for (;; ++preferred) {
+            stage_ = &stages[preferred % stages.size()];
+            if (!stage_->taken.exchange(true, std::memory_order_acquire)) return;
+        }
+    }
+    Staged(const Staged&) = delete;
+    ~Staged() {
+        stage_->pending.store(WriteStage::Pending::nothing, std::memory_order_release);
+        stage_->taken.store(false, std::memory_order_release);
+    }
+
+    std::byte* bytes() { return stage_->bytes; }
+    void begin(WriteStage::Pending what, FrameId frame, PageId page, size_t offset, size_t size) {
+        stage_->frame = frame;
+        stage_->page = page.value;
+        stage_->offset = static_cast<uint32_t>(offset);
+        stage_->size = static_cast<uint32_t>(size);
+        stage_->pending.store(what, std::memory_order_release);
+        // What follows must not be moved before it.
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
+
+  private:
+    WriteStage* stage_;
+};
+
+void Cache::write_frame(Frame& frame, size_t offset, std::span<const std::byte> from) {
+    const FrameId id = pool_->id_of(frame);
+    Staged staged(pool_->arena().stages());
+    std::memcpy(staged.bytes(), from.data(), from.size());
+    staged.begin(WriteStage::Pending::bytes, id, frame.page_id(), offset, from.size());
+    std::memcpy(pool_->bytes(id) + offset, staged.bytes(), from.size());
+    mark_written(frame, offset, from.size());
+}
+
+void Cache::zero_frame(Frame& frame, size_t offset, size_t size) {
+    const FrameId id = pool_->id_of(frame);
+    Staged staged(pool_->arena().stages());
+    staged.begin(WriteStage::Pending::zeros, id, frame.page_id(), offset, size);
+    std::memset(pool_->bytes(id) + offset, 0, size);
+    mark_written(frame, offset, size);
+    frame.zeroed.store(size == page_size, std::memory_order_relaxed);
+}
+
+void Cache::update_frame(Frame& frame, PageUpdate& update) {
+    const FrameId id = pool_->id_of(frame);
+    Staged staged(pool_->arena().stages());
+    std::memcpy(staged.bytes(), pool_->bytes(id), page_size);
+    if (!update.apply(staged.bytes())) return;
+    std::memmove(staged.bytes(), staged.bytes() + update.offset, update.size);
+    staged.begin(WriteStage::Pending::bytes, id, frame.page_id(), update.offset, update.size);
+    std::memcpy(pool_->bytes(id) + update.offset, staged.bytes(), update.size);
+    mark_written(frame, update.offset, update.size);
+}
+
+// After each step, before anybody is told of it.
+void Cache::record(StripeSlot& slot, const protocol::Event& event) {
+    const protocol::Holder& holder = slot.stripe.holder();
+    slot.last_request_id.store(holder.last_request_id(), std::memory_order_relaxed);
+    const bool is_about_page = event.kind != protocol::Event::Kind::peer_up &&
+                               event.kind != protocol::Event::Kind::host_forgotten &&
+                               event.kind != protocol::Event::Kind::recovered;
+    if (!is_about_page)
+        holder.for_each([&](PageId page, const protocol::Holding& each) { record_holding(page, each); });
+    else if (const protocol::Holding* const holding = holder.find(event.page))
+        record_holding(event.page, *holding);
+}
+
+void Cache::record_holding(PageId page, const protocol::Holding& holding) {
+    const auto state_of = [&](const protocol::FrameHeld& held, FrameRecord::Role role) {
+        return FrameRecord::State{.page = page.value,
+                                  .tenure = held.tenure,
+                                  .order = held.order,
+                                  .anchor_since = held.anchor_since,
+                                  .sequence = held.sequence,
+                                  .lost = held.lost,
+                                  .evict_id = held.evict_id,
+                                  .role = role};
+    };
+    const protocol::Adopted recorded = holding.recorded();
+    if (recorded.held.frame != no_frame)
+        record_frame(recorded.held.frame, state_of(recorded.held, recorded.held.ownership == Ownership::exclusive
+                                                                      ? FrameRecord::Role::exclusive
+                                                                      : FrameRecord::Role::shared));
+    if (recorded.kept.frame != no_frame)
+        record_frame(recorded.kept.frame, state_of(recorded.kept, FrameRecord::Role::kept));
+}
+
+void Cache::record_frame(FrameId id, const FrameRecord::State& state) {
+    FrameRecord& record = pool_->record(id);
+    if (record.state() != state) record.set(state);
+}
+
+void Cache::remember_met(HostId host, Process process) {
+    pool_->arena().header().met[host].store(uint64_t{process.incarnation} << 32 | process.epoch,
+                                            std::memory_order_release);
+}
+
+void Cache::begin_doubt() {
+    const std::lock_guard guard(links_lock_);
+    ++doubts_;
+    pool_->arena().header().losses_in_doubt.store(true, std::memory_order_release);
+}
+
+void Cache::end_doubt() {
+    const std::lock_guard guard(links_lock_);
+    if (doubts_ == 0) return;  // recover_in_doubt() has recorded them all
+    if (--doubts_ == 0) pool_->arena().header().losses_in_doubt.store(false, std::memory_order_release);
+}
+
+Result<> Cache::claim_arena(Arena& arena, const Store& store) {
+    ArenaHeader& header = arena.header();
+    const auto epoch = static_cast<uint32_t>(store.home_epoch());
+    if (header.store != store.uuid()) return fail(Errc::refused, 0, "arena: of another store");
+    if (header.epoch.load(std::memory_order_relaxed) + 1 != epoch)
+        return fail(Errc::refused, 0, "arena: another process has used the store since");
+    header.epoch.store(epoch, std::memory_order_release);
+    return {};
+}
+
+// Nothing is linked yet, and no other thread knows of this cache.
+void Cache::adopt() {
+    ArenaHeader& header = pool_->arena().header();
+    for (HostId host = 0; host < hosts_max; ++host) {
+        const uint64_t met = header.met[host].load(std::memory_order_relaxed);
+        met_[host] = {.incarnation = static_cast<uint32_t>(met >> 32), .epoch = static_cast<uint32_t>(met)};
+        // It was forgotten after the process before had died.
+        if (is_forgotten(host) && met != 0) header.losses_in_doubt.store(true, std::memory_order_relaxed);
+    }
+    if (header.losses_in_doubt.load(std::memory_order_relaxed)) doubts_ = 1;
+    for (size_t i = 0; i < stripe_count; ++i)
+        stripes_[i]->stripe.adopt_request_ids(header.request_ids[i].load(std::memory_order_relaxed));
+    finish_staged_writes();
+    adopt_home_bytes();
+    adopt_holdings();
+}
+
+// Their clients were not answered, but a page must not be half of one write and half of another.
+void Cache::finish_staged_writes() {
+    for (WriteStage& stage : pool_->arena().stages()) {
+        stage.taken.store(false, std::memory_order_relaxed);
+        const WriteStage::Pending pending = stage.pending.load(std::memory_order_relaxed);
+        const bool is_sane =
+            stage.frame < pool_->frame_count() && stage.offset <= page_size && stage.size <= page_size - stage.offset;
+        if (pending == WriteStage::Pending::nothing || !is_sane) continue;
+        Frame& frame = pool_->frame(stage.frame);
+        const FrameRecord::State& state = pool_->record(stage.frame).state();
+        // A whole-page write into a frame that was not recorded yet is not finished, but dropped with it.
+        if (state.role == FrameRecord::Role::exclusive && state.page == stage.page) {
+            std::byte* const bytes = pool_->bytes(stage.frame) + stage.offset;
+            if (pending == WriteStage::Pending::bytes)
+                std::memcpy(bytes, stage.bytes, stage.size);
+            else
+                std::memset(bytes, 0, stage.size);
+            mark_written(frame, stage.offset, stage.size);
+            frame.zeroed.store(pending == WriteStage::Pending::zeros && stage.size == page_size,
+                               std::memory_order_relaxed);
+        }
+        stage.pending.store(WriteStage::Pending::nothing, std::memory_order_release);
+    }
+}
+
+void Cache::adopt_home_bytes() {
+    for (FrameId id = 0; id < pool_->frame_count(); ++id) {
+        Frame& frame = pool_->frame(id);
+        if ((frame.uses.load(std::memory_order_relaxed) & use_home) == 0) continue;
+        const PageId page = frame.page_id();
+        Frame* const other = homes_.find_exactly(page);
+        const auto position_of = [](const Frame& each) {
+            return protocol::Position{each.home_tenure, each.home_sequence};
+        };
+        Deferred deferred;
+        if (home_of(page) != self_ || (other && position_of(*other) >= position_of(frame))) {
+            frame.home_dirty = false;
+            release(id, use_home, deferred);
+            continue;
+        }
+        if (other) forget_home_bytes(*other, deferred);
+        homes_.insert(frame);
+        if (!frame.home_dirty) continue;
+        frame.home_mask = 0;  // whatever the store was given, it may not have
+        home_dirty_frames_.add(id);
+        (void)store_.reserve(page);  // as the process before had
+    }
+}
+
+void Cache::adopt_holdings() {
+    std::vector<FrameId> held;
+    for (FrameId id = 0; id < pool_->frame_count(); ++id)
+        if ((pool_->frame(id).uses.load(std::memory_order_relaxed) & use_holder) != 0) held.push_back(id);
+    const auto page_of = [&](FrameId id) { return pool_->frame(id).page_id(); };
+    std::ranges::sort(held, {}, page_of);
+    for (auto first = held.begin(); first != held.end();) {
+        const PageId page = page_of(*first);
+        const auto end = std::find_if(first, held.end(), [&](FrameId id) { return page_of(id) != page; });
+        adopt_holding(page, {first, end});
+        first = end;
+    }
+}
+
+// Of several frames for one page all but the newest are of records that had not ended yet.
+void Cache::adopt_holding(PageId page, std::span<const FrameId> frames) {
+    FrameId held = no_frame;
+    FrameId kept = no_frame;
+    const auto state_of = [&](FrameId id) -> const FrameRecord::State& { return pool_->record(id).state(); };
+    for (const FrameId id : frames) {
+        if (state_of(id).role != FrameRecord::Role::kept) {
+            if (held == no_frame || state_of(id).tenure > state_of(held).tenure) held = id;
+        } else if (kept == no_frame || state_of(id).order > state_of(kept).order) {
+            kept = id;
+        }
+    }
+    if (held != no_frame && kept != no_frame) {
+        if (state_of(held).tenure < state_of(kept).order)
+            held = no_frame;
+        else if (state_of(held).role == FrameRecord::Role::exclusive)
+            kept = no_frame;
+    }
+    Deferred deferred;
+    for (const FrameId id : frames)
+        if (id != held && id != kept) release(id, use_holder, deferred);
+
+    protocol::Adopted adopted;
+    if (held != no_frame) {
+        Frame& frame = pool_->frame(held);
+        const FrameRecord::State& state = state_of(held);
+        const DirtyMask dirty =
+            frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed);
+        frame.dirty.store(dirty, std::memory_order_relaxed);
+        frame.writing.store(0, std::memory_order_relaxed);
+        if (dirty != 0) dirty_frames_.add(held);
+        adopted.held = {
+            .frame = held,
+            .ownership = state.role == FrameRecord::Role::exclusive ? Ownership::exclusive : Ownership::shared,
+            .tenure = state.tenure,
+            .sequence = state.sequence,
+            .lost = state.lost,
+            .evict_id = state.evict_id,
+            .anchor_since = state.anchor_since,
+            .dirty = dirty};
+    }
+    if (kept != no_frame) {
+        const FrameRecord::State& state = state_of(kept);
+        pool_->frame(kept).dirty.store(0, std::memory_order_relaxed);
+        pool_->frame(kept).writing.store(0, std::memory_order_relaxed);
+        adopted.kept = {.frame = kept, .order = state.order, .tenure = state.tenure, .sequence = state.sequence};
+    }
+    ++adopted_page_count_;
+    protocol::Event event = protocol::Event::about(protocol::Event::Kind::adopted, page);
+    event.process = process_;
+    event.adopted = &adopted;
+    say_what_home_has(event);
+    step_latched(slot_of(page), event, deferred);
+    TARN_ASSERT(deferred.home_reads.empty() && deferred.woken.empty());
+}
+
+// Under the latch of the page's stripe.
+void Cache::say_what_home_has(protocol::Event& event) {
+    const Frame* const home = homes_.find_exactly(event.page);
+    if (home && home->home_tenure != 0) {
+        event.stored_tenure = home->home_tenure;
+        event.stored_sequence = home->home_sequence;
+    } else if (home_of(event.page) == self_) {
+        event.stored_tenure = store_.tenure_of(event.page);
+    }
+}
+
+// While this home knew no claims, another host may have lost writes to its pages, and nobody can say which: whoever
+// flushes is told.
+Task<> Cache::recover_in_doubt() {
+    const Result<> raised = co_await store_.raise_loss_generation(*Loop::current());
+    if (!raised) {
+        log::error("store: that others may have lost writes could not be recorded: {}", log::describe(raised.error()));
+        co_return;  // what must not be served is not served
+    }
+    log::warning(
+        "another host lost its memory while this one was being restarted: flushes of earlier clients fail (loss "
+        "generation {})",
+        store_.loss_generation());
+    {
+        const std::lock_guard guard(links_lock_);
+        doubts_ = 0;
+        pool_->arena().header().losses_in_doubt.store(false, std::memory_order_release);
+    }
+    recover_if_all_are_accounted_for();
+}
+
+}  // namespace tarn

@@ -1,0 +1,44 @@
+// Forgetting: hosts that an operator declares dead, on all hosts of the cluster.
+//
+// A host of a static list that cannot be reached may be alive and serving reads, so nothing is taken from it. Who knows
+// better says so on any host, once. It is refused as long as any host that we reach is connected with it; then every
+// host that we reach is told, and those that come back later when they do. Each remembers it in its store.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "coherence/cache/cache.hpp"
+
+namespace tarn {
+
+class Forgetting {
+  public:
+    // peers: the other hosts. The cache has a fabric, and outlives this.
+    Forgetting(Cache& cache, std::vector<HostId> peers) : cache_(cache), peers_(std::move(peers)) {}
+
+    static bool is_call(const std::string& request);
+    Task<Result<std::string>> on_call(HostId from, std::string request);
+
+    struct Outcome {
+        std::vector<HostId> told;
+        std::vector<HostId> not_told;
+    };
+    // Errors: busy (some host is connected with it; the text says so), io. On the first shard.
+    Task<Result<Outcome>> forget(HostId host);
+
+    // Tells hosts whose links come up what they may not have heard. Until the cache is abandoned.
+    Task<> keep_told();
+
+  private:
+    struct Asking;
+    static Task<> ask(Fabric& fabric, HostId peer, std::string request, std::shared_ptr<Asking> asking);
+    // The answer of each of peers_, or none: it is away, or hangs.
+    Task<std::vector<Result<std::string>>> ask_all(HostId but, std::string request);
+    static Task<> tell(Cache& cache, HostId peer, std::string request);
+
+    Cache& cache_;
+    std::vector<HostId> peers_;
+};
+
+}  // namespace tarn

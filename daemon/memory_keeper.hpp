@@ -1,0 +1,33 @@
+// MemoryKeeper: where tarnd's memory is while no tarnd runs: with the service manager (systemd's descriptor store), or
+// with a tarn-keeper that tarnd starts itself.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "utils/result.hpp"
+#include "utils/unique_fd.hpp"
+
+namespace tarn {
+
+class MemoryKeeper {
+  public:
+    // socket: the path of tarn-keeper's socket, when it is one.
+    explicit MemoryKeeper(std::string socket) : socket_(std::move(socket)) {}
+
+    // What the process before has left; nothing, most of the time. Once per process. Errors: io.
+    Result<std::optional<UniqueFd>> take();
+    // From here on it outlives this process. Errors: io, not_found (no tarn-keeper beside tarnd), and those of
+    // listen_unix.
+    Result<> keep(int fd);
+    // It is worth nothing any more.
+    void drop();
+
+  private:
+    Result<UniqueFd> connect() const;
+    Result<> start() const;
+
+    std::string socket_;
+};
+
+}  // namespace tarn

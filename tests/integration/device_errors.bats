@@ -1,0 +1,172 @@
+# Stores on devices that rot, fill up and vanish: errors, never wrong bytes, and tarnd goes on.
+
+load tarn
+
+setup_file() {
+    HOST_STORE=128MiB
+    HOST_MEMORY=128MiB
+    cluster_make solo
+    cluster_start
+    cluster_remember
+}
+teardown_file() {
+    cluster_recall
+    cluster_down
+}
+setup() {
+    cluster_recall
+    [[ -e $CLUSTER/solo/pid ]] || host_start solo
+}
+teardown() {
+    [[ ! -e $CLUSTER/solo/pid ]] || host_kill solo
+    umount "$BATS_TEST_TMPDIR/small" 2> /dev/null || true
+    [[ -z ${LOOP-} ]] || losetup -d "$LOOP"
+}
+
+# flip FILE TEXT: one bit where the text lies in the file.
+flip() {
+    python3 - "$1" "$2" <<'PYTHON'
+import os, sys
+with open(sys.argv[1], 'r+b') as file:
+    # The last: the ring may still have what it once held.
+    at = file.read().rfind(sys.argv[2].encode())
+    assert at > 0, 'it is not there'
+    file.seek(at)
+    byte = file.read(1)[0]
+    file.seek(at)
+    file.write(bytes([byte ^ 4]))
+    os.fsync(file)
+PYTHON
+}
+
+# What the state must be once the store failed.
+expect_failed_store() {
+    run -0 on solo status
+    assert_output --partial "FAILED"
+    run -0 on solo show "$1"
+    assert_output --partial "DEGRADED: the store of host solo failed"
+    run -1 on solo flush "$1"
+}
+
+@test "verify finds the bit that flipped under a page that is cached and clean" {
+    on solo create rots 4MiB
+    nbd_python solo rots "
+h.pwrite(b'a needle'.ljust(4096, b'.'), 1 << 20)
+h.pwrite(b'hay' * 65536, 2 << 20)
+h.flush()
+"
+    # Once it is in its place, and read from there.
+    host_stop solo
+    host_start solo
+    nbd_python solo rots "assert h.pread(8, 1 << 20) == b'a needle'"
+    run -0 on solo verify rots
+    assert_output --partial "0 bad"
+    flip "$CLUSTER/solo/store" "a needle"
+    nbd_python solo rots "assert h.pread(8, 1 << 20) == b'a needle'"
+    run -1 on solo verify rots --json --rate 1GiB
+    assert_equal "$(jq -c '[.bad_page_count, .bad_pages[0].page, .running]' <<< "$output")" '[1,256,false]'
+    assert_equal "$(grep -c 'page 256 at device offset [0-9]*: checksum [0-9a-f]*, expected [0-9a-f]*' \
+        "$CLUSTER/solo/log")" 1
+    run -1 on solo verify --host
+    assert_output --partial "1 bad"
+    # Written anew it is good.
+    nbd_python solo rots "h.pwrite(b'a needle'.ljust(4096, b'.'), 1 << 20); h.flush()"
+    run -0 on solo verify --host
+    run -2 on solo verify
+    run -3 on solo verify nosuch
+    on solo delete rots
+}
+
+@test "a pass follows its schedule, and a slow one is stopped" {
+    host_stop solo
+    sed -i '1i scrub_every = "1s"' "$CLUSTER/solo/tarn.toml"
+    host_start solo
+    pass_is() { curl -fs --unix-socket "$CLUSTER/solo/control.sock" http://tarn/v1/verify | jq -e "$1"; }
+    within 30 pass_is '.passes >= 2'
+    host_stop solo
+    sed -i 1d "$CLUSTER/solo/tarn.toml"
+    host_start solo
+    on solo create slow 4MiB
+    nbd_python solo slow "h.pwrite(b'x' * (4 << 20), 0); h.flush()"
+    # A page a second would take a quarter of an hour.
+    on solo verify slow --rate 4KiB 3>&- > "$BATS_TEST_TMPDIR/verify" 2>&1 &
+    local verify=$!
+    within 20 pass_is .running
+    run -4 on solo verify --host
+    assert_output --partial "pass is under way"
+    on solo verify --stop
+    local status=0
+    wait "$verify" || status=$?
+    assert_equal "$status" 1
+    run cat "$BATS_TEST_TMPDIR/verify"
+    assert_output --partial "stopped"
+    on solo delete slow
+}
+
+@test "a file system that is full fails flushes, and what was flushed is there on a larger one" {
+    [[ $EUID == 0 ]] || skip "needs root"
+    on solo create fills 64MiB
+    host_stop solo
+    mkdir "$BATS_TEST_TMPDIR/small"
+    truncate -s 24M "$BATS_TEST_TMPDIR/image"
+    mkfs.ext4 -q "$BATS_TEST_TMPDIR/image"
+    mount -o loop "$BATS_TEST_TMPDIR/image" "$BATS_TEST_TMPDIR/small"
+    # A store with holes, where the file system was to have set the space aside.
+    cp --sparse=always "$CLUSTER/solo/store" "$BATS_TEST_TMPDIR/small/store"
+    host_start solo --store "$BATS_TEST_TMPDIR/small/store"
+    nbd_python solo fills "
+import os
+h.pwrite(b'kept' * 1024, 0)
+h.flush()
+def fails(call):
+    try:
+        call()
+    except nbd.Error:
+        return True
+def fill():
+    for i in range(1, 48):
+        h.pwrite(os.urandom(1 << 20), i << 20)
+    h.flush()
+assert fails(fill)
+assert fails(h.flush) and fails(h.flush)
+assert h.pread(4, 0) == b'kept'
+"
+    expect_failed_store fills
+    host_stop solo
+    cp --sparse=always "$BATS_TEST_TMPDIR/small/store" "$CLUSTER/solo/store"
+    host_start solo
+    nbd_python solo fills "
+assert h.pread(4096, 0) == b'kept' * 1024
+h.pwrite(b'more', 1 << 20)
+h.flush()
+"
+    on solo delete fills
+}
+
+@test "a device that vanishes fails flushes, and tarnd can be stopped" {
+    [[ $EUID == 0 && -e /dev/loop-control ]] || skip "needs root and loop devices"
+    on solo create vanishes 16MiB
+    host_stop solo
+    cp --sparse=always "$CLUSTER/solo/store" "$BATS_TEST_TMPDIR/backing"
+    LOOP=$(losetup --find --show "$BATS_TEST_TMPDIR/backing")
+    host_start solo --store "$LOOP"
+    nbd_python solo vanishes "
+import os, subprocess
+h.pwrite(b'kept' * 1024, 0)
+h.flush()
+os.truncate('$BATS_TEST_TMPDIR/backing', 0)
+subprocess.run(['losetup', '--set-capacity', '$LOOP'], check=True)
+h.pwrite(b'lost' * 1024, 4096)
+for _ in range(2):
+    try:
+        h.flush()
+    except nbd.Error as e:
+        assert e.errno == 'EIO', e
+    else:
+        raise AssertionError('a flush succeeded')
+assert h.pread(4096, 4096) == b'lost' * 1024
+"
+    expect_failed_store vanishes
+    host_stop solo
+    run ! grep -i "assert" "$CLUSTER/solo/log"
+}

@@ -1,0 +1,49 @@
+"""Copies of sources in which one broken rule at a time can be chosen at run time.
+
+Only a simulator is built with these copies, and the real sources know nothing of them. Each entry of the list names a
+file, a passage that must occur in it exactly once, in which «…» marks what is broken, and the mutants of that place:
+what stands there instead. An expression becomes a choice between expressions, a statement one between statements. A
+name that occurs twice is one mutant in two places. A passage that is no longer found is an error: who changes a rule
+changes its mutants, and who adds a rule adds one.
+"""
+import pathlib
+import sys
+
+
+def names(mutants):
+    return list(dict.fromkeys(name for _, _, instead in mutants for name in instead))
+
+
+def choice(broken, mutants, number_of):
+    """The text that stands in the place of `broken`."""
+    chosen = [(f"(tarn::sim::mutant == {number_of[name]})", text) for name, text in mutants.items()]
+    if broken.endswith((";", "}")):
+        choices = "".join(f"if {test} {{ {text} }} else " for test, text in chosen)
+        return f"{{ {choices}{{ {broken} }} }}"
+    return "(" + "".join(f"{test} ? ({text}) : " for test, text in chosen) + f"({broken}))"
+
+
+def main(list_of_mutants):
+    source, output = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    number_of = {name: number for number, name in enumerate(names(list_of_mutants), 1)}
+    for file in sorted(source.glob("*.cpp")):
+        text = file.read_text()
+        changes = []
+        for file_name, passage, mutants in list_of_mutants:
+            if file_name != file.name:
+                continue
+            before, broken, after = passage.replace("»", "«").split("«")
+            plain = before + broken + after
+            if text.count(plain) != 1:
+                sys.exit(f"mutants: {text.count(plain)} times in {file_name}: {plain}")
+            at = text.index(plain) + len(before)
+            changes.append((at, broken, choice(broken, mutants, number_of)))
+        for at, broken, instead in sorted(changes, reverse=True):
+            text = text[:at] + instead + text[at + len(broken) :]
+        header = f'#include <bit>\n#include "tests/sim/mutant.hpp"\n#line 1 "{file.name}"\n'
+        (output / f"mutant_{file.name}").write_text(header + text)
+    quoted = "".join(f'    "{name}",\n' for name in names(list_of_mutants))
+    (output / "mutant_names.cpp").write_text(
+        '#include "tests/sim/mutant.hpp"\n\nnamespace tarn::sim {\n\nunsigned mutant = 0;\n\n'
+        f"const std::vector<const char*> mutant_names = {{\n{quoted}}};\n\n}}  // namespace tarn::sim\n"
+    )

@@ -1,0 +1,249 @@
+// A process that is killed leaves its arena; the next one takes it over, whatever was half done.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "coherence/cache/cache.hpp"
+#include "coherence/cache/cached_volume.hpp"
+
+namespace tarn {
+namespace {
+
+constexpr size_t frame_count = 511;  // odd: nothing of the arena is aligned by chance
+constexpr VolumeId volume_id = 7;
+using PageBytes = std::array<std::byte, page_size>;
+
+PageBytes filled(unsigned value) {
+    PageBytes bytes;
+    bytes.fill(static_cast<std::byte>(value));
+    return bytes;
+}
+
+class Adoption : public testing::Test {
+  protected:
+    void SetUp() override {
+        char name[] = "/var/tmp/tarn-adoption-test-XXXXXX";
+        directory_ = ::mkdtemp(name);
+        make_store("store");
+        open("store", nullptr);
+    }
+    void TearDown() override {
+        kill();
+        std::filesystem::remove_all(directory_);
+    }
+
+    void make_store(const std::string& name) {
+        ASSERT_TRUE(Store::format(directory_ + "/" + name, 64 << 20, {.cluster = {}, .host = 0}, false));
+    }
+    void open_store(const std::string& name) {
+        loop_ = std::move(*Loop::create());
+        auto store = loop_->run_until_done(Store::open(*loop_, directory_ + "/" + name, {.cluster = {}, .host = 0}));
+        ASSERT_TRUE(store);
+        store_ = std::move(*store);
+    }
+    void open(const std::string& name, std::unique_ptr<Arena> arena) {
+        if (!store_) open_store(name);
+        auto cache = Cache::create({.self = 0, .hosts = {0}, .frame_count = frame_count, .shards = {loop_.get()}},
+                                   *store_, std::move(arena));
+        ASSERT_TRUE(cache);
+        cache_ = std::move(*cache);
+        volume_ = std::make_unique<CachedVolume>(*cache_, volume_id);
+    }
+    // Without a flush; what is left is the memory.
+    UniqueFd kill() {
+        UniqueFd memory(cache_ ? ::fcntl(cache_->pool().arena().fd(), F_DUPFD_CLOEXEC, 0) : -1);
+        if (cache_) {
+            cache_->abandon();
+            loop_->stop();
+            loop_->run();
+        }
+        volume_.reset();
+        cache_.reset();
+        store_.reset();
+        loop_.reset();
+        return memory;
+    }
+    static std::unique_ptr<Arena> map(const UniqueFd& memory) {
+        return std::move(*Arena::adopt(UniqueFd(::fcntl(memory.get(), F_DUPFD_CLOEXEC, 0))));
+    }
+    void adopt(const UniqueFd& memory) {
+        open_store("store");
+        std::unique_ptr<Arena> arena = map(memory);
+        ASSERT_TRUE(Cache::claim_arena(*arena, *store_));
+        open("store", std::move(arena));
+    }
+
+    void write(uint64_t page, unsigned value) {
+        const PageBytes bytes = filled(value);
+        ASSERT_TRUE(loop_->run_until_done(volume_->write(page * page_size, bytes)));
+    }
+    PageBytes read(uint64_t page) {
+        PageBytes bytes{};
+        EXPECT_TRUE(loop_->run_until_done(volume_->read(page * page_size, bytes)));
+        return bytes;
+    }
+    // The frame that holds the page.
+    static FrameId frame_of(const Arena& arena, uint64_t page) {
+        for (FrameId id = 0; id < arena.frame_count(); ++id) {
+            const FrameRecord::State& state = arena.records()[id].state();
+            if (state.role == FrameRecord::Role::exclusive && state.page == PageId::of(volume_id, page).value)
+                return id;
+        }
+        return no_frame;
+    }
+    static std::byte* bytes_of(const Arena& arena, FrameId id) { return arena.bytes().data() + size_t{id} * page_size; }
+
+    std::string directory_;
+    std::unique_ptr<Loop> loop_;
+    std::unique_ptr<Store> store_;
+    std::unique_ptr<Cache> cache_;
+    std::unique_ptr<CachedVolume> volume_;
+};
+
+TEST_F(Adoption, what_was_written_and_not_flushed_is_there) {
+    for (unsigned page = 0; page < 100; ++page) write(page, page + 1);
+    adopt(kill());
+    EXPECT_GE(cache_->adopted_page_count(), 100u);
+    for (unsigned page = 0; page < 100; ++page) EXPECT_EQ(read(page), filled(page + 1));
+    EXPECT_TRUE(loop_->run_until_done(volume_->flush()));
+}
+
+TEST_F(Adoption, what_was_evicted_and_not_flushed_is_there) {
+    for (unsigned page = 0; page < 3 * frame_count; ++page) write(page, page % 251 + 1);
+    adopt(kill());
+    for (unsigned page = 0; page < 3 * frame_count; ++page) EXPECT_EQ(read(page), filled(page % 251 + 1));
+}
+
+TEST_F(Adoption, it_can_be_adopted_again_and_again) {
+    UniqueFd memory;
+    for (unsigned round = 1; round <= 4; ++round) {
+        write(round, round);
+        write(0, round);
+        memory = kill();
+        adopt(memory);
+        for (unsigned page = 1; page <= round; ++page) EXPECT_EQ(read(page), filled(page));
+        EXPECT_EQ(read(0), filled(round));
+    }
+}
+
+TEST_F(Adoption, a_trim_is_there) {
+    for (unsigned page = 0; page < 8; ++page) write(page, 9);
+    ASSERT_TRUE(loop_->run_until_done(volume_->zero(2 * page_size, 3 * page_size, false)));
+    adopt(kill());
+    for (unsigned page = 0; page < 8; ++page) EXPECT_EQ(read(page), filled(page >= 2 && page < 5 ? 0 : 9));
+}
+
+TEST_F(Adoption, a_write_that_was_cut_short_is_finished) {
+    write(3, 1);
+    const UniqueFd memory = kill();
+    {
+        const std::unique_ptr<Arena> arena = map(memory);
+        const FrameId frame = frame_of(*arena, 3);
+        ASSERT_NE(frame, no_frame);
+        WriteStage& stage = arena->stages()[5];
+        std::memset(stage.bytes, 2, 1000);
+        stage.frame = frame;
+        stage.page = PageId::of(volume_id, 3).value;
+        stage.offset = 100;
+        stage.size = 1000;
+        stage.taken = true;
+        stage.pending = WriteStage::Pending::bytes;
+        std::memset(bytes_of(*arena, frame) + 100, 2, 300);  // so far it came
+        arena->frames()[frame].dirty = 0;
+    }
+    adopt(memory);
+    PageBytes expected = filled(1);
+    std::memset(expected.data() + 100, 2, 1000);
+    EXPECT_EQ(read(3), expected);
+    EXPECT_EQ(cache_->pool().frame(frame_of(cache_->pool().arena(), 3)).dirty.load(), 0b111);
+}
+
+TEST_F(Adoption, a_stage_that_names_nothing_that_is_held_is_ignored) {
+    write(3, 1);
+    const UniqueFd memory = kill();
+    {
+        const std::unique_ptr<Arena> arena = map(memory);
+        const FrameId frame = frame_of(*arena, 3);
+        for (const FrameId named : {frame, FrameId{frame_count + 7}, no_frame}) {
+            WriteStage& stage = arena->stages()[named % Arena::stage_count];
+            stage.frame = named;
+            stage.page = PageId::of(volume_id, 4).value;
+            stage.size = named == frame ? 10 : 5000;
+            stage.pending = WriteStage::Pending::zeros;
+        }
+    }
+    adopt(memory);
+    EXPECT_EQ(read(3), filled(1));
+}
+
+TEST_F(Adoption, of_two_frames_of_one_page_the_newer_counts) {
+    write(3, 1);
+    write(4, 2);
+    const UniqueFd memory = kill();
+    {
+        // As if the frame of page 4 had held page 3 before, and its record had not ended yet.
+        const std::unique_ptr<Arena> arena = map(memory);
+        const FrameId stale = frame_of(*arena, 4);
+        FrameRecord::State state = arena->records()[stale].state();
+        state.page = PageId::of(volume_id, 3).value;
+        state.tenure = arena->records()[frame_of(*arena, 3)].state().tenure - 1;
+        arena->records()[stale].set(state);
+    }
+    adopt(memory);
+    EXPECT_EQ(read(3), filled(1));
+    EXPECT_EQ(read(4), filled(0));
+}
+
+TEST_F(Adoption, only_the_last_process_of_the_store_is_succeeded) {
+    write(1, 1);
+    const UniqueFd memory = kill();
+    open("store", nullptr);  // without the memory
+    (void)kill();
+    open_store("store");
+    const Result<> claimed = Cache::claim_arena(*map(memory), *store_);
+    ASSERT_FALSE(claimed);
+    EXPECT_EQ(claimed.error().where, std::string("arena: another process has used the store since"));
+    store_.reset();
+    loop_.reset();
+    make_store("other");
+    open_store("other");
+    const Result<> other = Cache::claim_arena(*map(memory), *store_);
+    ASSERT_FALSE(other);
+    EXPECT_EQ(other.error().where, std::string("arena: of another store"));
+}
+
+TEST_F(Adoption, what_is_no_arena_is_refused) {
+    const auto refusal = [](off_t size, auto&& fill) {
+        UniqueFd memfd(::memfd_create("test", MFD_CLOEXEC));
+        EXPECT_EQ(::ftruncate(memfd.get(), size), 0);
+        if (size >= static_cast<off_t>(page_size)) {
+            const Mapping mapping = std::move(*Mapping::create(page_size, memfd.get()));
+            fill(*new (mapping.bytes().data()) ArenaHeader);
+        }
+        const auto adopted = Arena::adopt(std::move(memfd));
+        return adopted ? std::string() : std::string(adopted.error().where);
+    };
+    const auto leave = [](ArenaHeader&) {};
+    EXPECT_EQ(refusal(0, leave), "dram.arena: too small for an arena");
+    EXPECT_EQ(refusal(1 << 20, leave), "dram.arena: of another version, or never finished");
+    const auto plausible = [](ArenaHeader& header) {
+        header.magic = ArenaHeader::magic_expected;
+        header.layout = ArenaHeader::layout_expected;
+        header.frame_size = page_size;
+        header.frame_count = 1000;
+    };
+    EXPECT_EQ(refusal(1 << 20, plausible), "dram.arena: its size is not what its header says");
+    EXPECT_EQ(refusal(1 << 20,
+                      [&](ArenaHeader& header) {
+                          plausible(header);
+                          header.frame_count = ~uint64_t{0};
+                      }),
+              "dram.arena: its size is not what its header says");
+}
+
+}  // namespace
+}  // namespace tarn

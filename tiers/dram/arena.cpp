@@ -1,0 +1,94 @@
+#include "tiers/dram/arena.hpp"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <new>
+
+#include "utils/assert.hpp"
+
+namespace tarn {
+
+namespace {
+
+constexpr size_t huge_page_size = 2 << 20;
+
+constexpr size_t aligned(size_t offset, size_t alignment) {
+    return (offset + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace
+
+size_t Arena::frames_offset(size_t frame_count) {
+    return aligned(records_offset + frame_count * sizeof(FrameRecord), alignof(Frame));
+}
+
+size_t Arena::bytes_offset(size_t frame_count) {
+    // A small pool has no use for huge pages.
+    const size_t alignment = frame_count * page_size >= 16 * huge_page_size ? huge_page_size : page_size;
+    return aligned(frames_offset(frame_count) + frame_count * sizeof(Frame), alignment);
+}
+
+Result<> Arena::map(size_t frame_count) {
+    frame_count_ = frame_count;
+    TRY(mapping_, Mapping::create(bytes_offset(frame_count) + frame_count * page_size, memfd_.get()));
+    return {};
+}
+
+Result<std::unique_ptr<Arena>> Arena::create(size_t frame_count) {
+    TARN_ASSERT(frame_count > 0 && frame_count < no_frame);
+    std::unique_ptr<Arena> arena(new Arena);
+    arena->memfd_ = UniqueFd(::memfd_create("tarn-arena", MFD_CLOEXEC));
+    if (!arena->memfd_) return fail(Errc::io, errno, "dram.arena: memfd_create");
+    const size_t size = bytes_offset(frame_count) + frame_count * page_size;
+    if (::ftruncate(arena->memfd_.get(), static_cast<off_t>(size)) != 0)
+        return fail(Errc::io, errno, "dram.arena: ftruncate");
+    TRY_VOID(arena->map(frame_count));
+    const std::span<std::byte> all = arena->mapping_.bytes();
+    ::madvise(all.data(), all.size(), MADV_HUGEPAGE);  // a gain, not a need: it may be refused
+    if (::madvise(all.data(), all.size(), MADV_POPULATE_WRITE) != 0)
+        return fail(Errc::io, errno, "dram.arena: memory is short");
+    auto* const header = new (arena->at(0)) ArenaHeader;
+    header->layout = ArenaHeader::layout_expected;
+    header->frame_size = page_size;
+    header->frame_count = frame_count;
+    for (WriteStage& stage : arena->stages()) new (&stage) WriteStage;
+    for (size_t i = 0; i < frame_count; ++i) {
+        new (&arena->records()[i]) FrameRecord;
+        new (&arena->frames()[i]) Frame;
+    }
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    header->magic = ArenaHeader::magic_expected;
+    return arena;
+}
+
+Result<std::unique_ptr<Arena>> Arena::adopt(UniqueFd memfd) {
+    struct stat status{};
+    if (::fstat(memfd.get(), &status) != 0) return fail(Errc::io, errno, "dram.arena: fstat");
+    const auto size = static_cast<size_t>(status.st_size);
+    if (size < bytes_offset(1)) return fail(Errc::invalid, 0, "dram.arena: too small for an arena");
+    size_t frame_count = 0;
+    {
+        TRY(const Mapping first, Mapping::create(page_size, memfd.get()));
+        const auto& header = *reinterpret_cast<const ArenaHeader*>(first.bytes().data());
+        if (header.magic != ArenaHeader::magic_expected || header.layout != ArenaHeader::layout_expected ||
+            header.frame_size != page_size)
+            return fail(Errc::invalid, 0, "dram.arena: of another version, or never finished");
+        frame_count = header.frame_count;
+    }
+    if (frame_count == 0 || frame_count >= no_frame || size != bytes_offset(frame_count) + frame_count * page_size)
+        return fail(Errc::invalid, 0, "dram.arena: its size is not what its header says");
+    std::unique_ptr<Arena> arena(new Arena);
+    arena->memfd_ = std::move(memfd);
+    arena->adopted_ = true;
+    TRY_VOID(arena->map(frame_count));
+    const std::span<std::byte> all = arena->mapping_.bytes();
+    ::madvise(all.data(), all.size(), MADV_HUGEPAGE);
+    // The pages are there; without this each first access would be a fault of its own.
+    if (::madvise(all.data(), all.size(), MADV_POPULATE_WRITE) != 0)
+        return fail(Errc::io, errno, "dram.arena: memory is short");
+    return arena;
+}
+
+}  // namespace tarn

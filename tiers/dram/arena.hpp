@@ -1,0 +1,89 @@
+// Arena: the memory of one host's frames, in a memfd that may outlive the process: another tarnd adopts it (D2).
+//
+//   header           whose it is, and what of the process must not be forgotten
+//   stages           writes under way (write_stage.hpp)
+//   records          what each frame is held for (frame_record.hpp)
+//   frames           the frames' headers (frame.hpp)
+//   bytes            their pages, from a boundary of huge pages on
+//
+// Whatever lies here is written so that a process which is killed between any two instructions leaves what the next one
+// can take up. Stores of one thread reach the memory in their order (a kill is no power cut); the compiler is kept from
+// moving them by release stores.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "tiers/dram/frame.hpp"
+#include "tiers/dram/frame_record.hpp"
+#include "tiers/dram/write_stage.hpp"
+#include "utils/mapping.hpp"
+#include "utils/result.hpp"
+#include "utils/unique_fd.hpp"
+
+namespace tarn {
+
+struct ArenaHeader {
+    static constexpr uint64_t magic_expected = 0x616e657261746e72;
+    // Grows with each change of what lies in an arena.
+    static constexpr uint32_t layout_expected = 1;
+    static constexpr size_t stripes_max = 128;
+
+    uint64_t magic = 0;  // set last
+    uint32_t layout = 0;
+    uint32_t frame_size = 0;
+    uint64_t frame_count = 0;
+
+    // Whose it is: an arena of another store, or of a process before the last, is worth nothing.
+    std::array<uint8_t, 16> store{};
+    std::atomic<uint32_t> epoch{0};        // of the process that uses it
+    std::atomic<uint32_t> incarnation{0};  // of the memory: the epoch of the process that made it
+
+    // Losses of others that this home may not have on record.
+    std::atomic<bool> losses_in_doubt{false};
+    // The process of each host that was last met, as incarnation << 32 | epoch.
+    std::array<std::atomic<uint64_t>, hosts_max> met{};
+    // By stripe: the last request that was numbered.
+    std::array<std::atomic<uint32_t>, stripes_max> request_ids{};
+};
+static_assert(sizeof(ArenaHeader) <= page_size);
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+
+class Arena {
+  public:
+    static constexpr size_t stage_count = 64;
+
+    // Reserves and touches the memory at once, so that a shortage shows at start. Errors: io.
+    static Result<std::unique_ptr<Arena>> create(size_t frame_count);
+    // One that another process has left. Errors: invalid (not an arena as this program makes them), io.
+    static Result<std::unique_ptr<Arena>> adopt(UniqueFd memfd);
+
+    ArenaHeader& header() const { return *reinterpret_cast<ArenaHeader*>(at(0)); }
+    std::span<WriteStage> stages() const { return {reinterpret_cast<WriteStage*>(at(page_size)), stage_count}; }
+    FrameRecord* records() const { return reinterpret_cast<FrameRecord*>(at(records_offset)); }
+    Frame* frames() const { return reinterpret_cast<Frame*>(at(frames_offset(frame_count_))); }
+    std::span<std::byte> bytes() const { return mapping_.bytes().subspan(bytes_offset(frame_count_)); }
+
+    size_t frame_count() const { return frame_count_; }
+    bool adopted() const { return adopted_; }
+    int fd() const { return memfd_.get(); }
+
+  private:
+    static constexpr size_t records_offset = page_size + stage_count * sizeof(WriteStage);
+    static size_t frames_offset(size_t frame_count);
+    static size_t bytes_offset(size_t frame_count);
+
+    Arena() = default;
+    Result<> map(size_t frame_count);
+    std::byte* at(size_t offset) const { return mapping_.bytes().data() + offset; }
+
+    UniqueFd memfd_;
+    Mapping mapping_;
+    size_t frame_count_ = 0;
+    bool adopted_ = false;
+};
+
+}  // namespace tarn

@@ -1,0 +1,26 @@
+// WriteStage: a write is put here whole before it changes a frame, so that a process which is killed half-way leaves a
+// write that the next one can finish. A frame torn in place would have no good contents to fall back to.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "tiers/page.hpp"
+
+namespace tarn {
+
+struct alignas(64) WriteStage {
+    enum class Pending : uint32_t { nothing, bytes, zeros };
+
+    std::atomic<bool> taken{false};  // by a thread of the present process
+    std::atomic<Pending> pending{Pending::nothing};
+    FrameId frame = no_frame;
+    uint64_t page = 0;
+    uint32_t offset = 0;
+    uint32_t size = 0;
+    alignas(64) std::byte bytes[page_size];
+};
+static_assert(sizeof(WriteStage) % 64 == 0);
+
+}  // namespace tarn
