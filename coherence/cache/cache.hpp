@@ -25,6 +25,7 @@
 #include "coherence/fabric/fabric.hpp"
 #include "coherence/partition/range_map.hpp"
 #include "coherence/protocol/flush.hpp"
+#include "coherence/protocol/joining.hpp"
 #include "coherence/protocol/stripe.hpp"
 #include "tiers/dram/frame_pool.hpp"
 #include "tiers/dram/frame_set.hpp"
@@ -208,8 +209,6 @@ class Cache final : public Fabric::Receiver {
         std::atomic<uint64_t> store_writes{0};
         std::atomic<uint64_t> last_copies_kept{0};
         std::atomic<uint64_t> turns_preferred{0};  // of a loop, that local writes went on for while another host waited
-        std::atomic<uint64_t> messages_sent{0};
-        std::atomic<uint64_t> messages_received{0};
     };
     Counters& counters() { return counters_; }
 
@@ -229,9 +228,8 @@ class Cache final : public Fabric::Receiver {
         std::atomic<uint32_t>& last_request_id;  // in the arena
         protocol::Actions actions;
         std::vector<protocol::Event> events;  // of the step under way
-        protocol::Message held_grant;         // of the step under way, see Cache::send
-        HostId held_for = no_host;
-        PageAccess* waiting = nullptr;  // list of the accesses that wait here
+        protocol::HeldGrant held_grant;       // of the step under way
+        PageAccess* waiting = nullptr;        // list of the accesses that wait here
     };
     // A page that another host waits for, and that this one may go on writing for a while.
     struct Urged {

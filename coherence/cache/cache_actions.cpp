@@ -177,27 +177,21 @@ void Cache::release(FrameId id, FrameUse use, Deferred& deferred) {
 
 void Cache::send(StripeSlot& slot, HostId to, Message message, std::span<const std::byte> payload) {
     if (!protocol::contains(slot.linked, to) || !fabric_) return;  // nothing is kept for a broken link
-    // The bytes that go with this grant may come from this very step: then they travel together.
-    if (message.kind == protocol::MessageKind::grant && message.host == self_) {
+    if (protocol::HeldGrant::is_worth_holding(message, self_)) {
         send_held_grant(slot);
-        slot.held_grant = message;
-        slot.held_for = to;
+        slot.held_grant.hold(to, message);
         return;
     }
-    if (slot.held_for == to && protocol::join(slot.held_grant, message)) {
-        message = slot.held_grant;
-        slot.held_for = no_host;
-    }
-    counters_.messages_sent.fetch_add(1, std::memory_order_relaxed);
+    (void)slot.held_grant.join(to, message);
     stamp(message);
     fabric_->send(to, message, payload);
 }
 
 void Cache::send_held_grant(StripeSlot& slot) {
-    if (slot.held_for == no_host) return;
-    counters_.messages_sent.fetch_add(1, std::memory_order_relaxed);
-    stamp(slot.held_grant);
-    fabric_->send(std::exchange(slot.held_for, no_host), slot.held_grant, {});
+    if (!slot.held_grant.holds()) return;
+    auto [to, message] = slot.held_grant.release();
+    stamp(message);
+    fabric_->send(to, message, {});
 }
 
 void Cache::stamp(Message& message) const {

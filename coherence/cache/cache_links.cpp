@@ -8,6 +8,7 @@
 #include "coherence/cache/home_read_batch.hpp"
 #include "coherence/cache/page_provider.hpp"
 #include "coherence/protocol/admission.hpp"
+#include "coherence/protocol/joining.hpp"
 #include "coherence/volume.hpp"
 #include "utils/log.hpp"
 
@@ -190,7 +191,6 @@ void Cache::on_batch(std::span<const PageId> pages, Batch& batch) {
 }
 
 Result<> Cache::on_message(const Message& message, std::byte* page) {
-    counters_.messages_received.fetch_add(1, std::memory_order_relaxed);
     if (is_forgotten(message.from)) {
         if (page) return_page(page);
         return fail(Errc::refused, 0, "message.from: declared dead");

@@ -159,6 +159,7 @@ bool PageRequest::start() {
     missing_ = accesses_.size() + 1;  // one for this call, so that nobody resumes a coroutine that is not suspended
     {
         const HomeReadBatch batch(cache_);
+        const Fabric::Together together(accesses_.size() > 1 ? cache_.fabric() : nullptr);
         for (size_t next = 0; next < accesses_.size(); ++next) {
             if (next % pages_at_once == 0 && accesses_.size() > 1) prefetch_from(next);
             accesses_[next].start();

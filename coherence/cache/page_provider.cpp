@@ -5,7 +5,7 @@
 namespace tarn {
 
 namespace {
-constexpr size_t batch_max = 64;
+constexpr size_t batch_max = 128;
 constexpr auto pause_min = std::chrono::microseconds(200);
 constexpr auto pause_max = std::chrono::microseconds(12'800);
 }  // namespace
@@ -34,8 +34,12 @@ Task<> PageProvider::provide() {
     while (pool.free_count() < high_mark_ && !cache_.abandoned()) {
         const size_t free_before = pool.free_count();
         std::vector<FrameId> to_store;
-        const size_t picked =
-            cache_.replacement().pick(batch_max, tenths, [&](FrameId id) { return cache_.try_evict(id, to_store); });
+        size_t picked = 0;
+        {
+            const Fabric::Together together(cache_.fabric());  // evictions of a batch are one message for each home
+            picked = cache_.replacement().pick(batch_max, tenths,
+                                               [&](FrameId id) { return cache_.try_evict(id, to_store); });
+        }
         std::sort(to_store.begin(), to_store.end(),
                   [&](FrameId a, FrameId b) { return pool.frame(a).page_id() < pool.frame(b).page_id(); });
         // A failed write keeps its pages dirty; the flush that needs them says so (D6).

@@ -67,6 +67,12 @@ class Fabric {
     // Copies message and payload and returns; discards them when there is no link. Any thread. A message that may wait
     // (protocol::may_wait) goes with the next one to that host, at the latest after a millisecond.
     virtual void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) = 0;
+    // Between the two calls, what this thread sends to one host stays together, so that it becomes few messages. No
+    // wait may lie in between. They nest; see Together.
+    virtual void hold() = 0;
+    virtual void let_go() = 0;
+    // How many messages of this kind came over all links so far; one that stands for many counts once.
+    virtual uint64_t received_count(protocol::MessageKind kind) const = 0;
     virtual bool linked(HostId to) const = 0;
     // Ends the present link; the next one is another. Any thread.
     virtual void disconnect(HostId from) = 0;
@@ -83,6 +89,21 @@ class Fabric {
     // The write is visible at the other host before the message is.
     virtual Task<Result<>> write_then_send(RemoteMemory to, std::span<const std::byte> from,
                                            const protocol::Message& message) = 0;
+
+    // While it lives, what this thread sends to one host stays together. A host alone has no fabric.
+    class Together {
+      public:
+        explicit Together(Fabric* fabric) : fabric_(fabric) {
+            if (fabric_) fabric_->hold();
+        }
+        Together(const Together&) = delete;
+        ~Together() {
+            if (fabric_) fabric_->let_go();
+        }
+
+      private:
+        Fabric* fabric_;
+    };
 };
 
 }  // namespace tarn

@@ -108,6 +108,13 @@ void TcpFabric::stop() {
         if (links_[host]) disconnect(host);
 }
 
+uint64_t TcpFabric::received_count(protocol::MessageKind kind) const {
+    uint64_t count = 0;
+    for (const auto& link : links_)
+        if (link) count += link->received_count(kind);
+    return count;
+}
+
 void TcpFabric::disconnect(HostId from) {
     struct Close final : Loop::Posted {
         explicit Close(TcpLink& of) : link(of) {}

@@ -41,6 +41,9 @@ class TcpFabric final : public Fabric {
     void stop();
 
     void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) override;
+    void hold() override { TcpLink::hold(); }
+    void let_go() override { TcpLink::let_go(); }
+    uint64_t received_count(protocol::MessageKind kind) const override;
     bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
     void disconnect(HostId from) override;
     void resume(HostId from) override { links_[from]->resume(); }

@@ -64,7 +64,7 @@ void TcpLink::resume() {
 
 void TcpLink::append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait) {
     std::vector<std::byte>& buffer = greeting_ && Loop::current() != &loop_ ? later_ : outgoing_;
-    last_message_ = no_message;
+    batch_.end();
     buffer.insert(buffer.end(), header.begin(), header.end());
     buffer.insert(buffer.end(), payload.begin(), payload.end());
     if (may_wait)
@@ -73,8 +73,27 @@ void TcpLink::append(std::span<const std::byte> header, std::span<const std::byt
         schedule_writer();
 }
 
+void TcpLink::hold() {
+    ++held_.depth;
+}
+
+void TcpLink::let_go() {
+    if (--held_.depth > 0) return;
+    for (TcpLink* const link : held_.links) {
+        const std::lock_guard guard(link->lock_);
+        if (--link->hold_count_ == 0 && link->up() && !link->outgoing_.empty()) link->schedule_writer();
+    }
+    held_.links.clear();
+}
+
+void TcpLink::stay_together() {
+    if (held_.depth == 0 || std::ranges::find(held_.links, this) != held_.links.end()) return;
+    held_.links.push_back(this);
+    ++hold_count_;
+}
+
 void TcpLink::schedule_writer() {
-    if (writer_busy_ || std::exchange(wake_posted_, true)) return;
+    if (hold_count_ > 0 || writer_busy_ || std::exchange(wake_posted_, true)) return;
     loop_.post(wake_writer_);
 }
 
@@ -92,18 +111,23 @@ Task<> TcpLink::write_later() {
 
 void TcpLink::send(const Message& message, std::span<const std::byte> payload) {
     const std::lock_guard guard(lock_);
-    if (!up() || extend_last(message)) return;
+    if (!up() || join_last(message)) return;
+    stay_together();
     append(bytes_of(message), payload, protocol::may_wait(message.kind));
-    if (!greeting_ && payload.empty()) last_message_ = outgoing_.size() - sizeof message;
+    if (greeting_ || !payload.empty()) return;
+    batch_.begin(message);
+    batch_at_ = outgoing_.size() - sizeof message;
 }
 
 // What was appended last, and has not left, may stand for this one too.
-bool TcpLink::extend_last(const Message& message) {
-    if (last_message_ == no_message) return false;
-    Message last;
-    std::memcpy(&last, outgoing_.data() + last_message_, sizeof last);
-    if (!protocol::extend(last, message)) return false;
-    std::memcpy(outgoing_.data() + last_message_, &last, sizeof last);
+bool TcpLink::join_last(const Message& message) {
+    const auto joined = batch_.join(message);
+    if (joined == protocol::Batch::Joined::no) return false;
+    std::memcpy(outgoing_.data() + batch_at_, &batch_.message(), sizeof message);
+    if (batch_.message().parts == 0) return true;
+    if (joined == protocol::Batch::Joined::part) outgoing_.resize(outgoing_.size() + sizeof(protocol::Part));
+    const size_t last_part = outgoing_.size() - sizeof(protocol::Part);
+    std::memcpy(outgoing_.data() + last_part, &batch_.last_part(), sizeof(protocol::Part));
     return true;
 }
 
@@ -163,7 +187,7 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
         const std::lock_guard guard(lock_);
         outgoing_.clear();
         later_.clear();
-        last_message_ = no_message;
+        batch_.end();
         writer_busy_ = false;
         greeting_ = true;
         up_.store(true, std::memory_order_relaxed);
@@ -211,8 +235,10 @@ Task<> TcpLink::write_all(int fd) {
         {
             const std::lock_guard guard(lock_);
             sending.clear();
-            sending.swap(outgoing_);
-            last_message_ = no_message;
+            if (hold_count_ == 0) {
+                sending.swap(outgoing_);
+                batch_.end();
+            }
             writer_busy_ = !sending.empty();
         }
         if (sending.empty()) {

@@ -5,6 +5,7 @@
 // Receiving is TcpReader's.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "coherence/fabric/fabric.hpp"
 #include "coherence/fabric/tcp_reader.hpp"
+#include "coherence/protocol/joining.hpp"
 #include "utils/loop.hpp"
 #include "utils/spinlock.hpp"
 #include "utils/unique_fd.hpp"
@@ -35,6 +37,11 @@ class TcpLink final : TcpReader::FrameTaker {
     void resume();
     void send(const protocol::Message& message, std::span<const std::byte> payload);
     Task<Result<std::string>> call(std::string request);
+    static void hold();
+    static void let_go();
+    uint64_t received_count(protocol::MessageKind kind) const {
+        return received_[static_cast<uint8_t>(kind)].load(std::memory_order_relaxed);
+    }
 
     // On the link's shard, after expect(): serves an authenticated connection until it breaks. If there is one already
     // it is closed: the peer would not connect again if it still had it.
@@ -64,14 +71,25 @@ class TcpLink final : TcpReader::FrameTaker {
         std::atomic<bool> posted{false};
     };
 
+    // The links that this thread has sent to since it began to hold, and how often it has begun.
+    struct Held {
+        unsigned depth;
+        std::vector<TcpLink*> links;
+    };
+    inline static thread_local Held held_{};
+
+    void stay_together();
     void append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait = false);
-    bool extend_last(const protocol::Message& message);
+    bool join_last(const protocol::Message& message);
     void schedule_writer();
     void schedule_later();
     Task<> write_later();
     void send_frame(uint8_t kind, uint32_t id, Errc code, std::string_view body);
     Task<> write_all(int fd);
     Result<> take_frame(const protocol::Message& header, std::string body) override;
+    void count_message(protocol::MessageKind kind) override {
+        received_[static_cast<uint8_t>(kind)].fetch_add(1, std::memory_order_relaxed);
+    }
     Task<> answer(uint32_t id, std::string request);
     void fail_calls();
 
@@ -86,14 +104,16 @@ class TcpLink final : TcpReader::FrameTaker {
     std::atomic<bool> up_{false};
     bool greeting_ = false;
     bool writer_busy_ = false;  // it looks at outgoing_ again before it waits
+    unsigned hold_count_ = 0;   // threads that have sent, and will send more: the writer waits for them
     bool wake_posted_ = false;
     bool later_posted_ = false;  // what is in outgoing_ is written soon, unless something takes it along before
-    static constexpr size_t no_message = ~size_t{0};
     std::vector<std::byte> outgoing_;
-    size_t last_message_ = no_message;  // in outgoing_: the last thing there is a message without a page
-    std::vector<std::byte> later_;      // what other shards send while we greet
+    protocol::Batch batch_;         // the last thing in outgoing_, as long as it is open
+    size_t batch_at_ = 0;           // where it begins there
+    std::vector<std::byte> later_;  // what other shards send while we greet
     std::map<uint32_t, Call*> calls_;
     uint32_t last_call_ = 0;
+    std::array<std::atomic<uint64_t>, TcpReader::frame_kind_min> received_{};  // by kind
 
     WakeWriter wake_writer_;
     WakeLater wake_later_;

@@ -79,24 +79,39 @@ Task<Result<>> TcpReader::take_buffered() {
 }
 
 // The pages that the messages at the front are about, as far as that can be told.
-size_t TcpReader::look_ahead(std::span<const std::byte> bytes, std::span<PageId> pages) {
+size_t TcpReader::look_ahead(std::span<const std::byte> bytes, std::span<PageId> pages) const {
     size_t count = 0;
+    const auto add = [&](const Message& run) {
+        for (uint32_t i = 0; i <= run.run && i < protocol::run_pages_max && count < pages.size(); ++i)
+            pages[count++] = protocol::part_of(run, i).page;
+    };
+    for (size_t left = runs_left_; left > 0; --left) add(protocol::run_of(message_, parts_, parts_.size() + 1 - left));
     while (count < pages.size() && bytes.size() >= sizeof(Message)) {
         Message header;
         std::memcpy(&header, bytes.data(), sizeof header);
         if (header.version != protocol::message_version || static_cast<uint8_t>(header.kind) >= frame_kind_min) break;
-        for (uint32_t i = 0; i <= header.run && i < protocol::run_pages_max && count < pages.size(); ++i)
-            pages[count++] = protocol::part_of(header, i).page;
-        const size_t size = sizeof(Message) + (header.has(protocol::flag_payload) ? page_size : 0);
-        bytes = bytes.subspan(std::min(size, bytes.size()));
+        add(header);
+        bytes = bytes.subspan(sizeof header);
+        for (size_t part = 0; part < header.parts && bytes.size() >= sizeof(protocol::Part); ++part) {
+            protocol::Part each;
+            std::memcpy(&each, bytes.data(), sizeof each);
+            add(protocol::run_of(header, {&each, 1}, 1));
+            bytes = bytes.subspan(sizeof each);
+        }
+        bytes = bytes.subspan(std::min(header.has(protocol::flag_payload) ? page_size : 0, bytes.size()));
     }
     return count;
 }
 
 // Without a wait: some messages, or all there are.
 Result<TcpReader::Next> TcpReader::take_batch(std::span<const std::byte>& rest) {
-    for (unsigned taken = 0; rest.size() >= sizeof(Message);) {
+    for (unsigned taken = 0; runs_left_ > 0 || rest.size() >= sizeof(Message);) {
         if (taken >= messages_at_once_max) return Next::turn;
+        if (runs_left_ > 0) {
+            TRY(const unsigned pages, deliver_run());
+            taken += pages;
+            continue;
+        }
         Message header;
         std::memcpy(&header, rest.data(), sizeof header);
         if (header.version != protocol::message_version)
@@ -108,7 +123,12 @@ Result<TcpReader::Next> TcpReader::take_batch(std::span<const std::byte>& rest) 
             continue;
         }
         TRY(message_, checked(rest.first<sizeof(Message)>()));
-        taken += 1 + message_.run;
+        if (protocol::may_be_joined(message_.kind) && !message_.has_bytes()) {
+            TRY(const bool whole, take_parts(rest));
+            if (!whole) break;
+            continue;
+        }
+        ++taken;
         if (message_.has_bytes() && !(page_ = receiver_.lend_page(peer_))) return Next::page;
         rest = rest.subspan(sizeof(Message));
         if (message_.has(protocol::flag_payload)) {
@@ -131,6 +151,25 @@ Result<bool> TcpReader::take_frame(const Message& header, std::span<const std::b
     return true;
 }
 
+Result<bool> TcpReader::take_parts(std::span<const std::byte>& rest) {
+    const size_t size = message_.parts * sizeof(protocol::Part);
+    if (rest.size() < sizeof(Message) + size) return false;
+    parts_.resize(message_.parts);
+    if (size != 0) std::memcpy(parts_.data(), rest.data() + sizeof(Message), size);
+    rest = rest.subspan(sizeof(Message) + size);
+    TRY_VOID(protocol::validate(message_, parts_));
+    runs_left_ = 1 + parts_.size();
+    frames_.count_message(message_.kind);
+    return true;
+}
+
+Result<unsigned> TcpReader::deliver_run() {
+    const Message run = protocol::run_of(message_, parts_, parts_.size() + 1 - runs_left_);
+    --runs_left_;
+    TRY_VOID(receiver_.on_message(run, nullptr));
+    return 1u + run.run;
+}
+
 Result<Message> TcpReader::checked(std::span<const std::byte> bytes) const {
     TRY(const Message message, protocol::decode(bytes.first<sizeof(Message)>()));
     if (message.from != peer_) return fail(Errc::protocol, 0, "fabric.receive: speaks for another host");
@@ -139,6 +178,7 @@ Result<Message> TcpReader::checked(std::span<const std::byte> bytes) const {
 }
 
 Result<> TcpReader::deliver() {
+    frames_.count_message(message_.kind);
     return receiver_.on_message(message_, std::exchange(page_, nullptr));
 }
 

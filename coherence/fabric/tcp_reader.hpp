@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "coherence/fabric/fabric.hpp"
+#include "coherence/protocol/joining.hpp"
 #include "utils/loop.hpp"
 
 namespace tarn {
@@ -22,6 +23,7 @@ class TcpReader {
     class FrameTaker {
       public:
         virtual Result<> take_frame(const protocol::Message& header, std::string body) = 0;
+        virtual void count_message(protocol::MessageKind kind) = 0;
 
       protected:
         ~FrameTaker() = default;
@@ -62,11 +64,15 @@ class TcpReader {
         std::span<const std::byte> rest;
         Result<Next> taken = Next::bytes;
     };
-    static size_t look_ahead(std::span<const std::byte> bytes, std::span<PageId> pages);
+    size_t look_ahead(std::span<const std::byte> bytes, std::span<PageId> pages) const;
     // Whether a whole frame was there, and was taken off the front.
     Result<bool> take_frame(const protocol::Message& header, std::span<const std::byte>& bytes);
     Result<protocol::Message> checked(std::span<const std::byte> bytes) const;
     Result<> deliver();
+    // Whether the parts of the message were there as a whole, and were taken off the front with it.
+    Result<bool> take_parts(std::span<const std::byte>& rest);
+    // The next run of the message; its size in pages.
+    Result<unsigned> deliver_run();
 
     Loop& loop_;
     int fd_;
@@ -86,6 +92,9 @@ class TcpReader {
     protocol::Message message_;
     std::byte* page_ = nullptr;
     size_t page_filled_ = 0;
+    // The parts of the message, and how many of its runs are still to be delivered.
+    std::vector<protocol::Part> parts_;
+    size_t runs_left_ = 0;
 
     static constexpr size_t buffer_size = 256 << 10;
     static constexpr unsigned messages_at_once_max = 32;

@@ -76,13 +76,6 @@ bool always_has_bytes(MessageKind kind) {
     return kind == MessageKind::data || kind == MessageKind::write_back;
 }
 
-bool may_be_run(const Message& message) {
-    const bool is_of_many = is_request(message.kind) || message.kind == MessageKind::done ||
-                            message.kind == MessageKind::evict || message.kind == MessageKind::evicted ||
-                            message.kind == MessageKind::free;
-    return is_of_many && !message.has_bytes();
-}
-
 bool may_have_bytes(MessageKind kind) {
     return always_has_bytes(kind) || kind == MessageKind::evict || kind == MessageKind::home_copy ||
            kind == MessageKind::report || kind == MessageKind::grant;
@@ -90,53 +83,9 @@ bool may_have_bytes(MessageKind kind) {
 
 }  // namespace
 
-// `frame` is left out: who answers a run places nothing at the requester.
-bool extend(Message& message, const Message& next) noexcept {
-    if (!may_be_run(message) || next.run != 0) return false;
-    const uint64_t number = message.page.number() + message.run + 1;
-    if (number % run_pages_max == 0 || next.page != PageId::of(message.page.volume(), number)) return false;
-    Message expected = part_of(message, message.run + 1);
-    expected.frame = next.frame;
-    if (std::memcmp(&expected, &next, sizeof next) != 0) return false;
-    message.frame = no_frame;
-    ++message.run;
-    return true;
-}
-
-Message part_of(const Message& message, uint32_t index) noexcept {
-    Message part = message;
-    part.run = 0;
-    part.page.value += index;
-    if (message.request_id != 0) part.request_id += index;
-    return part;
-}
-
-namespace {
-constexpr uint8_t bytes_flags = flag_payload | flag_zero | flag_lost;
-}
-
-bool join(Message& grant, const Message& data) noexcept {
-    if (data.kind != MessageKind::data || data.page != grant.page || data.request_id != grant.request_id ||
-        data.tenure != grant.tenure)
-        return false;
-    grant.flags |= data.flags & bytes_flags;
-    return true;
-}
-
-Message grant_of_joined(const Message& message) noexcept {
-    Message grant = message;
-    grant.flags &= static_cast<uint8_t>(~bytes_flags);
-    return grant;
-}
-
-Message data_of_joined(const Message& message) noexcept {
-    Message data = message;
-    data.kind = MessageKind::data;
-    data.flags &= bytes_flags;
-    data.host = no_host;
-    data.hosts = 0;
-    data.sequence = 0;
-    return data;
+bool may_be_joined(MessageKind kind) noexcept {
+    return is_request(kind) || kind == MessageKind::done || kind == MessageKind::evict ||
+           kind == MessageKind::evicted || kind == MessageKind::free;
 }
 
 Result<> validate(const Message& message) {
@@ -159,8 +108,11 @@ Result<> validate(const Message& message) {
     if (message.kind == MessageKind::grant && message.hosts >> hosts_max != 0)
         return fail(Errc::protocol, 0, "message.hosts");
     if (message.has(flag_payload) && message.has(flag_zero)) return fail(Errc::protocol, 0, "message.flags");
-    if (message.run != 0) {
-        if (!may_be_run(message)) return fail(Errc::protocol, 0, "message.run: of messages that stand alone");
+    if (message.run != 0 || message.parts != 0) {
+        if (!may_be_joined(message.kind) || message.has_bytes())
+            return fail(Errc::protocol, 0, "message.run: of messages that stand alone");
+        if (message.run + message.parts >= joined_pages_max)
+            return fail(Errc::protocol, 0, "message.parts: more pages than one message may name");
         if (message.run >= run_pages_max - message.page.number() % run_pages_max)
             return fail(Errc::protocol, 0, "message.run: beyond its block of pages");
         if (message.request_id != 0 && message.request_id + message.run < message.request_id)

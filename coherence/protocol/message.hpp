@@ -20,7 +20,7 @@
 
 namespace tarn::protocol {
 
-inline constexpr uint8_t message_version = 2;
+inline constexpr uint8_t message_version = 3;
 
 using RequestId = uint32_t;  // counted per stripe of the requester, 0 = none; it only tells apart requests for one page
 using Incarnation = uint32_t;  // of a host: which memory, new at each start without its arena; of a home: its boot id
@@ -100,7 +100,8 @@ struct Message {
     Tenure tenure = 0;
     HostSet hosts = 0;
     FrameId frame = no_frame;  // at the requester: where the bytes may be placed
-    uint32_t run = 0;          // it stands for so many more, see extend()
+    uint16_t run = 0;          // it says the same of so many pages that follow, see joining.hpp
+    uint16_t parts = 0;        // and of so many further runs, whose Parts follow it on the channel
 
     bool has(MessageFlag flag) const { return (flags & flag) != 0; }
     bool has_bytes() const { return (flags & (flag_payload | flag_zero)) != 0; }
@@ -126,24 +127,16 @@ bool is_about_flush(MessageKind kind) noexcept;
 // Nobody waits for it: it may travel with the next message to the same host, if that is soon.
 bool may_wait(MessageKind kind) noexcept;
 
-// Messages without bytes about neighbouring pages travel as one: it says the same of `run` more pages, each with the
-// request id that follows, if it has one. All lie in one block of so many pages, and so in one stripe.
+// Messages of this kind may stand for others that say the same of other pages, unless they bring bytes.
+bool may_be_joined(MessageKind kind) noexcept;
+
+// A run lies in one block of so many pages, and so in one stripe.
 inline constexpr uint32_t run_pages_max = 16;
-// Makes `next` a part of `message`, which is to be sent just before it; false: it cannot be.
-bool extend(Message& message, const Message& next) noexcept;
-// One of those that it stands for, index <= run.
-Message part_of(const Message& message, uint32_t index) noexcept;
+// A message stands for no more pages than these, its parts' included.
+inline constexpr uint32_t joined_pages_max = 256;
 
-// When the holder beside home has the bytes, its `data` may travel in home's grant: one that names home as the source,
-// and has bytes, is both.
-bool join(Message& grant, const Message& data) noexcept;
-inline bool is_joined(const Message& message) {
-    return message.kind == MessageKind::grant && message.host == message.from && message.has_bytes();
-}
-Message grant_of_joined(const Message& message) noexcept;
-Message data_of_joined(const Message& message) noexcept;
-
-// Refuses what no correct host sends: another version, an unknown kind, hosts and pages that cannot be.
+// Refuses what no correct host sends: another version, an unknown kind, hosts and pages that cannot be. Parts that
+// follow the message are checked with it (joining.hpp).
 Result<> validate(const Message& message);
 Result<Message> decode(std::span<const std::byte, sizeof(Message)> bytes);
 

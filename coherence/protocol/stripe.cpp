@@ -1,5 +1,7 @@
 #include "coherence/protocol/stripe.hpp"
 
+#include "coherence/protocol/joining.hpp"
+
 namespace tarn::protocol {
 
 void Stripe::reserve() {

@@ -1,10 +1,13 @@
-// Fuzzing the door: whatever the 64 bytes are, decode() refuses them or gives a message that says what it said.
+// Fuzzing the door: whatever the 64 bytes are, decode() refuses them or gives a message that says what it said; and
+// whatever the parts are that follow it, they are refused, or each of its runs is valid, and they are not too many.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <vector>
 
 #include "coherence/protocol/admission.hpp"
+#include "coherence/protocol/joining.hpp"
 #include "coherence/protocol/message.hpp"
 #include "utils/assert.hpp"
 
@@ -23,6 +26,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         for (HostId home = 0; home < 3; ++home)
             if (const Result<> admitted = admit(*message, link, home, 100))
                 TARN_ASSERT(message->from == 1 && message->page.number() < 100);
+        if (message->parts * sizeof(Part) > size - sizeof(Message)) continue;
+        std::vector<Part> parts(message->parts);
+        if (!parts.empty()) std::memcpy(parts.data(), data + sizeof(Message), parts.size() * sizeof(Part));
+        if (!validate(*message, parts)) continue;
+        uint32_t page_count = 0;
+        for (size_t index = 0; index <= parts.size(); ++index) {
+            const Message run = run_of(*message, parts, index);
+            TARN_ASSERT(run.parts == 0 && validate(run));
+            page_count += 1u + run.run;
+            for (uint32_t page = 0; page <= run.run; ++page) TARN_ASSERT(validate(part_of(run, page)));
+        }
+        TARN_ASSERT(page_count <= joined_pages_max);
     }
     return 0;
 }

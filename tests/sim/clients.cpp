@@ -1,4 +1,6 @@
 // Cluster: the operations of local threads.
+#include <algorithm>
+
 #include "tests/sim/cluster.hpp"
 #include "tests/sim/failure.hpp"
 
@@ -22,7 +24,8 @@ protocol::SessionId Cluster::session_of(SimHost& host, Client& client, VolumeId 
 
 void Cluster::start_operation(SimHost& host, uint32_t client_index) {
     Client& client = host.clients[client_index];
-    if (client.remaining == 0) return;
+    // It may have begun together with another one.
+    if (client.remaining == 0 || client.operation.kind != Operation::Kind::none) return;
     --client.remaining;
     Operation& operation = client.operation;
     operation = {};
@@ -49,7 +52,23 @@ void Cluster::start_operation(SimHost& host, uint32_t client_index) {
         operation.mask = all_sectors;
         operation.zero = workload_.chance(scenario_.zero_percent);
     }
+    const Operation like = operation;
     access_or_wait(host, client_index);
+    if (scenario_.together_percent != 0 && workload_.chance(scenario_.together_percent)) begin_together(host, like);
+}
+
+// A request over several pages: clients that are idle do the same to those that follow.
+void Cluster::begin_together(SimHost& host, const Operation& like) {
+    auto page = std::ranges::find(pages_, like.page);
+    for (uint32_t index = 0; index < host.clients.size() && page + 1 != pages_.end(); ++index) {
+        Client& client = host.clients[index];
+        if (client.remaining == 0 || client.operation.kind != Operation::Kind::none) continue;
+        --client.remaining;
+        client.operation = like;
+        client.operation.number = ++last_operation_;
+        client.operation.page = *++page;
+        access_or_wait(host, index);
+    }
 }
 
 void Cluster::access_or_wait(SimHost& host, uint32_t client_index) {
@@ -184,7 +203,10 @@ void Cluster::evict_something(SimHost& host) {
     if (host.memory.bound.empty()) return;
     auto victim = host.memory.bound.begin();
     std::advance(victim, static_cast<long>(workload_.below(host.memory.bound.size())));
-    step(host, Event::about(Event::Kind::evict, victim->first));
+    std::vector<PageId> pages{victim->first};
+    if (scenario_.together_percent != 0 && workload_.chance(scenario_.together_percent))
+        for (++victim; victim != host.memory.bound.end(); ++victim) pages.push_back(victim->first);
+    for (const PageId page : pages) step(host, Event::about(Event::Kind::evict, page));
 }
 
 void Cluster::complete_flush(SimHost& host, protocol::WaiterToken waiter, bool lost) {

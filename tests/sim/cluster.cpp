@@ -10,11 +10,19 @@ namespace tarn::sim {
 
 namespace {
 
-constexpr uint64_t pages_per_range = 16;
+constexpr uint64_t pages_per_block = 16;
 constexpr uint32_t view_epoch = 1;
 constexpr uint64_t events_max = 400'000;  // a run beyond this makes no progress
 constexpr unsigned crashes_max = 4;
 constexpr size_t trace_lines_max = 40;  // with the state of three hosts, a page
+
+// Where neighbours are asked for together, some of them lie in two blocks of one home.
+uint64_t pages_per_range_of(const Scenario& scenario) {
+    return scenario.together_percent != 0 ? 2 * pages_per_block : pages_per_block;
+}
+uint64_t first_page_of(const Scenario& scenario) {
+    return scenario.together_percent != 0 ? pages_per_block - 4 : 0;
+}
 
 std::vector<HostId> first_hosts(unsigned count) {
     std::vector<HostId> hosts;
@@ -31,11 +39,11 @@ Cluster::Cluster(uint64_t seed, const Scenario& scenario, Tracing tracing)
       workload_(Random(seed).split(2)),
       faults_(Random(seed).split(3)),
       store_(Random(seed).split(4)),
-      ranges_(1, first_hosts(scenario_.host_count), pages_per_range),
+      ranges_(1, first_hosts(scenario_.host_count), pages_per_range_of(scenario_)),
       truth_(*this, coverage_) {
     for (unsigned index = 0; index < scenario_.page_count; ++index) {
-        // Some pages share a range, some a stripe.
-        const uint64_t number = index * (workload_.chance(50) ? 1 : pages_per_range);
+        // Some pages share a range, some a stripe; some neighbours only a range.
+        const uint64_t number = first_page_of(scenario_) + index * (workload_.chance(50) ? 1 : pages_per_block);
         pages_.push_back(PageId::of(1 + index % scenario_.volume_count, number));
     }
     std::ranges::sort(pages_);
@@ -68,7 +76,7 @@ protocol::Verifier Cluster::verifier_of(PageId page) const {
     return protocol::verifier_of(incarnation_of(home), hosts_[home].loss_of(page.volume()));
 }
 
-void Cluster::schedule(Time delay, Task task) {
+uint32_t Cluster::enter(Time delay, Task task) {
     if (free_slots_.empty()) {
         free_slots_.push_back(static_cast<uint32_t>(slots_.size()));
         slots_.emplace_back();
@@ -77,6 +85,7 @@ void Cluster::schedule(Time delay, Task task) {
     free_slots_.pop_back();
     slots_[slot] = std::move(task);
     due_.push({now_ + delay, ++sequence_, slot});
+    return slot;
 }
 
 void Cluster::run() {
@@ -87,7 +96,10 @@ void Cluster::run() {
         Task task = std::move(slots_[due.slot]);
         free_slots_.push_back(due.slot);
         require(++event_count_ < events_max, "C4: no progress");
-        if (is_dead(task)) continue;
+        if (is_dead(task)) {
+            if (task.message.run != 0 || task.message.parts != 0) coverage_.reached(Sometimes::run_lost_with_link);
+            continue;
+        }
         trace(task);
         run_task(task);
     }
@@ -118,12 +130,13 @@ void Cluster::trace(const Task& task) {
         const protocol::Message& message = task.message;
         size = std::snprintf(
             rest, room,
-            " %-12s from %d page %x.%llx tenure %llx request %u flags %02x host %d hosts %llx sequence %u%s%lld",
+            " %-12s from %d page %x.%llx tenure %llx request %u flags %02x host %d hosts %llx sequence %u run %u parts "
+            "%u%s%lld",
             protocol::to_string(message.kind), message.from, message.page.volume(),
             static_cast<unsigned long long>(message.page.number()), static_cast<unsigned long long>(message.tenure),
             message.request_id, message.flags, message.host == no_host ? -1 : message.host,
-            static_cast<unsigned long long>(message.hosts), message.sequence, task.has_content ? " version " : " -",
-            static_cast<long long>(task.has_content ? task.content.version : 0));
+            static_cast<unsigned long long>(message.hosts), message.sequence, message.run, message.parts,
+            task.has_content ? " version " : " -", static_cast<long long>(task.has_content ? task.content.version : 0));
     } else {
         static constexpr const char* kinds[] = {"", "read", "write", "write whole", "flush"};
         const Operation* operation = nullptr;
@@ -433,27 +446,60 @@ void Cluster::transmit(HostId from, HostId to, protocol::Message message, const 
             task.message.flags = static_cast<uint8_t>((message.flags & ~protocol::flag_payload) | protocol::flag_zero);
         }
     }
+    if (protocol::is_joined(task.message)) coverage_.reached(Sometimes::joined_grant_sent);
+    const bool gathers = scenario_.gather_max != 0 && from != to && saying_hello_to_ == no_host;
+    if (gathers && join_last(task)) return;
     Time delay = from == to ? 0 : network_.between(1, scenario_.delay_max);
     if (from != to && network_.chance(scenario_.slow_percent)) delay *= 20;
-    Time arrival = std::max(now_ + delay, not_before_[from][to]);
+    const Time waits = gathers ? network_.below(scenario_.gather_max) : 0;
+    Time arrival = std::max(now_ + waits + delay, not_before_[from][to]);
     if (saying_hello_to_ == to) arrival = hello_time_;
-    schedule(arrival - now_, std::move(task));
+    const protocol::Message sent = task.message;
+    const uint32_t slot = enter(arrival - now_, std::move(task));
+    if (!gathers) return;
+    Gathering& gathering = gathering_[from][to];
+    gathering = {.slot = slot, .link_epoch = link_epoch_[from][to], .until = now_ + waits};
+    gathering.batch.begin(sent);
+}
+
+// As the link of a real host does: what has not left yet may stand for more.
+bool Cluster::join_last(const Task& task) {
+    Gathering& gathering = gathering_[task.from][task.host];
+    const bool is_there = now_ <= gathering.until && gathering.link_epoch == task.link_epoch;
+    if (!is_there) gathering.batch.end();
+    const auto joined = gathering.batch.join(task.message);
+    if (joined == protocol::Batch::Joined::no) return false;
+    Task& last = slots_[gathering.slot];
+    last.message = gathering.batch.message();
+    if (joined == protocol::Batch::Joined::part)
+        last.parts.push_back(gathering.batch.last_part());
+    else if (!last.parts.empty())
+        last.parts.back() = gathering.batch.last_part();
+    return true;
 }
 
 void Cluster::deliver(const Task& task) {
     SimHost& host = hosts_[task.host];
-    const protocol::Message& message = task.message;
-    require(protocol::validate(message).has_value(), "an invalid message was sent");
-    if (task.from != task.host) {
-        const protocol::Link link{.self = host.id,
-                                  .peer = task.from,
-                                  .process = host.memory.met[task.from],
-                                  .hosts = (protocol::HostSet{1} << scenario_.host_count) - 1,
-                                  .view_epoch = view_epoch,
-                                  .map_epoch = ranges_.epoch()};
-        const Result<> admitted = protocol::admit(message, link, ranges_.find(message.page).home, last_page_number);
-        require(admitted.has_value(), "a correct host's message is not admitted");
+    require(protocol::validate(task.message).has_value(), "an invalid message was sent");
+    require(protocol::validate(task.message, task.parts).has_value(), "a message with invalid parts was sent");
+    for (size_t index = 0; index <= task.parts.size(); ++index) {
+        const protocol::Message run = protocol::run_of(task.message, task.parts, index);
+        if (task.from != task.host) {
+            const protocol::Link link{.self = host.id,
+                                      .peer = task.from,
+                                      .process = host.memory.met[task.from],
+                                      .hosts = (protocol::HostSet{1} << scenario_.host_count) - 1,
+                                      .view_epoch = view_epoch,
+                                      .map_epoch = ranges_.epoch()};
+            const Result<> admitted = protocol::admit(run, link, ranges_.find(run.page).home, last_page_number);
+            require(admitted.has_value(), "a correct host's message is not admitted");
+        }
+        for (uint32_t page = 0; page <= run.run; ++page) deliver_page(host, task, protocol::part_of(run, page));
     }
+    if (task.message.run != 0 || !task.parts.empty()) observe_batch(host, task);
+}
+
+void Cluster::deliver_page(SimHost& host, const Task& task, const protocol::Message& message) {
     if (protocol::is_from_home(message.kind))
         host.memory.flush_requester.heard(message.page.volume(), task.from,
                                           protocol::verifier_of(message.incarnation, message.loss_generation));

@@ -89,8 +89,16 @@ class Cluster : public Truth::World {
         uint64_t number = 0;
         PageId page{};
         protocol::Message message{};
+        std::vector<protocol::Part> parts{};  // of message
         Content content{};
         std::vector<std::pair<PageId, Bytes>> bytes{};  // store_flushed
+    };
+    // What was sent last on a link, as long as more may join it.
+    struct Gathering {
+        protocol::Batch batch;
+        uint32_t slot = 0;  // of its task
+        uint32_t link_epoch = 0;
+        Time until = 0;
     };
     struct Due {
         Time time;
@@ -102,7 +110,8 @@ class Cluster : public Truth::World {
     };
 
     // cluster.cpp
-    void schedule(Time delay, Task task);
+    void schedule(Time delay, Task task) { (void)enter(delay, std::move(task)); }
+    uint32_t enter(Time delay, Task task);  // its slot
     void run_task(Task& task);
     bool is_dead(const Task& task) const;
     void boot(SimHost& host);
@@ -117,7 +126,9 @@ class Cluster : public Truth::World {
     void hello(HostId host, HostId peer);
     void open_volumes(SimHost& host, const SimHost& home) const;
     void transmit(HostId from, HostId to, protocol::Message message, const Content* content);
+    bool join_last(const Task& task);
     void deliver(const Task& task);
+    void deliver_page(SimHost& host, const Task& task, const protocol::Message& message);
     bool clients_are_busy() const;
     void trace(const Task& task);
 
@@ -129,7 +140,10 @@ class Cluster : public Truth::World {
     void answer_flush_ask(SimHost& host, const protocol::Message& ask);
     void start_store_flush(SimHost& host, VolumeId volume, uint64_t ticket);
     void finish_store_flush(SimHost& host, const Task& task);
+    void send(SimHost& host, HostId to, protocol::Message message, const Content* content);
+    void send_held_grant(SimHost& host);
     void observe(const SimHost& host, const Event& event);
+    void observe_batch(const SimHost& host, const Task& task);
 
     // clients.cpp
     protocol::SessionId session_of(SimHost& host, Client& client, VolumeId volume);
@@ -145,6 +159,7 @@ class Cluster : public Truth::World {
     void finish_operation(SimHost& host, uint32_t client);
     void cancel(SimHost& host, const Task& task);
     void evict_something(SimHost& host);
+    void begin_together(SimHost& host, const Operation& like);
     void complete_flush(SimHost& host, protocol::WaiterToken waiter, bool lost);
 
     // checks.cpp
@@ -176,6 +191,7 @@ class Cluster : public Truth::World {
     std::array<std::array<uint32_t, 8>, 8> link_epoch_{};
     std::array<std::array<bool, 8>, 8> link_is_up_{};
     std::array<std::array<Time, 8>, 8> not_before_{};  // messages of a link come after its hello
+    std::array<std::array<Gathering, 8>, 8> gathering_{};
     HostId saying_hello_to_ = no_host;
     Time hello_time_ = 0;
 

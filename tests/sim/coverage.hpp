@@ -26,6 +26,14 @@ enum class Sometimes : uint8_t {
     local_preference_used,
     local_preference_spent,
     last_copy_kept,
+    run_sent,
+    batch_sent,
+    run_partly_granted,
+    run_met_an_owner,
+    evictions_partly_refused,
+    joined_grant_sent,
+    joined_grant_met_an_order,
+    held_grant_sent_alone,
     // With faults.
     host_crashed,
     flush_asked_an_anchor,
@@ -43,6 +51,9 @@ enum class Sometimes : uint8_t {
     forgotten_owner,
     memory_adopted,
     losses_in_doubt,
+    run_lost_with_link,
+    run_granted_while_resolving,
+    joined_grant_of_an_undone_request,
     count,
 };
 
@@ -64,6 +75,14 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "local preference used",
     "local preference spent",
     "last copy kept by home",
+    "run of pages sent",
+    "batch of runs sent",
+    "run granted in part",
+    "run met another's page",
+    "evictions of a batch refused in part",
+    "joined grant sent",
+    "joined grant met an order",
+    "grant sent, its bytes later",
     "host crashed",
     "flush asked an anchor",
     "link cut",
@@ -80,6 +99,9 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "host forgotten, owner of a page",
     "memory of a process adopted",
     "home in doubt of what others lost",
+    "run or batch lost with its link",
+    "run granted in part by a resolve",
+    "joined grant nobody waits for",
 };
 inline constexpr auto first_of_faults = Sometimes::host_crashed;
 

@@ -25,6 +25,26 @@ void Cluster::step(SimHost& host, const Event& first) {
         for (const Action& action : actions_) perform(host, action);
         if (is_about_page) check_page(event.page);
     }
+    send_held_grant(host);
+}
+
+// As the cache of a real host does: a grant waits for the bytes that come from the same step.
+void Cluster::send(SimHost& host, HostId to, protocol::Message message, const Content* content) {
+    protocol::HeldGrant& held = host.memory.held_grant;
+    if (protocol::HeldGrant::is_worth_holding(message, host.id)) {
+        send_held_grant(host);
+        held.hold(to, message);
+        return;
+    }
+    (void)held.join(to, message);
+    transmit(host.id, to, message, content);
+}
+
+void Cluster::send_held_grant(SimHost& host) {
+    if (!host.memory.held_grant.holds()) return;
+    coverage_.reached(Sometimes::held_grant_sent_alone);
+    const auto [to, message] = host.memory.held_grant.release();
+    transmit(host.id, to, message, nullptr);
 }
 
 void Cluster::perform(SimHost& host, const Action& action) {
@@ -34,7 +54,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
     protocol::FlushActions flush_actions;
     switch (action.kind) {
         case Action::Kind::nothing: break;
-        case Action::Kind::send: transmit(host.id, action.to, action.message, frame ? &frame->content : nullptr); break;
+        case Action::Kind::send: send(host, action.to, action.message, frame ? &frame->content : nullptr); break;
         case Action::Kind::send_home_bytes:
             // Never to another link or incarnation than that for which it was ordered.
             schedule(store_.below(scenario_.store_delay_max), {.kind = Task::Kind::home_read,
@@ -215,12 +235,58 @@ void Cluster::observe(const SimHost& host, const Event& event) {
             coverage_.reached(holding->ownership == Ownership::exclusive ? Sometimes::home_restarted_with_owner
                                                                          : Sometimes::home_restarted_with_readers);
     }
+    if (protocol::is_joined(message)) {
+        if (holding != nullptr && !holding->successors.empty()) coverage_.reached(Sometimes::joined_grant_met_an_order);
+        if (holding == nullptr || holding->awaited.request_id != message.request_id)
+            coverage_.reached(Sometimes::joined_grant_of_an_undone_request);
+    }
     if (message.kind == MessageKind::refused) coverage_.reached(Sometimes::eviction_refused);
     if (message.kind == MessageKind::recall) coverage_.reached(Sometimes::page_recalled);
     if (message.kind == MessageKind::report && message.has_bytes()) coverage_.reached(Sometimes::kept_bytes_reported);
     if (message.kind == MessageKind::home_copy && claim != nullptr && !claim->copies.empty() &&
         message.tenure > claim->applied.tenure + 1)
         coverage_.reached(Sometimes::home_copy_out_of_order);
+}
+
+// What became of the pages of one message.
+void Cluster::observe_batch(const SimHost& host, const Task& task) {
+    coverage_.reached(task.parts.empty() ? Sometimes::run_sent : Sometimes::batch_sent);
+    unsigned granted = 0;
+    unsigned owned = 0;
+    unsigned held = 0;
+    unsigned count = 0;
+    bool resolves = false;
+    for (size_t index = 0; index <= task.parts.size(); ++index) {
+        const protocol::Message run = protocol::run_of(task.message, task.parts, index);
+        for (uint32_t i = 0; i <= run.run; ++i, ++count) {
+            const protocol::Message part = protocol::part_of(run, i);
+            const protocol::Home& home = host.stripe_of(part.page).home();
+            const protocol::Claim* const claim = home.find(part.page);
+            if (claim == nullptr) continue;
+            held += protocol::contains(claim->holders(), task.from);
+            resolves |= claim->resolving || !host.memory.recovered;
+            home.for_each_order(*claim, [&](const protocol::Request& order) {
+                if (order.requester != task.from || order.request_id != part.request_id) return;
+                ++granted;
+                owned += order.keeper != no_host && order.keeper != host.id;
+            });
+        }
+    }
+    switch (task.message.kind) {
+        case MessageKind::get_shared:
+        case MessageKind::get_exclusive:
+        case MessageKind::get_exclusive_no_read:
+            if (granted > 0 && granted < count) {
+                coverage_.reached(Sometimes::run_partly_granted);
+                if (resolves) coverage_.reached(Sometimes::run_granted_while_resolving);
+            }
+            if (owned > 0 && owned < granted) coverage_.reached(Sometimes::run_met_an_owner);
+            break;
+        case MessageKind::evict:
+            if (held > 0 && held < count) coverage_.reached(Sometimes::evictions_partly_refused);
+            break;
+        default: break;
+    }
 }
 
 }  // namespace tarn::sim

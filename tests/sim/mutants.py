@@ -276,6 +276,76 @@ MUTANTS = [
     ("flush_holder.cpp", "«if (note.noted == 0) note.noted = present;»", {
         "writes are noted under the newest verifier": "note.noted = present;",
     }),
+    # What travels as one.
+    ("joining.cpp", "Message expected = «part_of(run, run.run + 1u)»;", {
+        "neighbours of other request ids make a run": """[&] {
+            Message as_if = part_of(run, run.run + 1u);
+            as_if.request_id = next.request_id;
+            return as_if;
+        }()""",
+        "neighbours of other tenures make a run": """[&] {
+            Message as_if = part_of(run, run.run + 1u);
+            as_if.tenure = next.tenure;
+            return as_if;
+        }()""",
+    }),
+    ("joining.cpp", "if («(run.page.number() + run.run + 1) % run_pages_max == 0») return false;", {
+        "a run goes beyond its block": "false",
+    }),
+    ("joining.cpp", "if («!are_equal(common_of(message_), common_of(next))» || next.hosts", {
+        "messages of other kinds make a batch": "(next.has_bytes() || !may_be_joined(next.kind))",
+    }),
+    ("joining.cpp", "last_part_ = {.page = next.page,\n                  .tenure = «next.tenure»,", {
+        "a part has the tenure of the first": "message_.tenure",
+    }),
+    ("joining.cpp", ".request_id = «next.request_id»,", {
+        "a part has the request id of the first": "message_.request_id",
+    }),
+    ("joining.cpp", "    «last_run_ = next;»\n", {
+        "a run goes on where another ended": "",
+    }),
+    ("joining.cpp", "        else\n            «last_part_.run = last_run_.run;»", {
+        "a part forgets its neighbours": "",
+    }),
+    ("joining.cpp", "message_.run = «last_run_.run»;", {
+        "a run forgets its last page": "static_cast<uint16_t>(last_run_.run - 1)",
+    }),
+    ("joining.cpp", "const Part& part = «parts[index - 1]»;", {
+        "of the parts the first is taken each time": "parts[0]",
+    }),
+    ("joining.cpp", "«run.tenure = part.tenure;»", {
+        "a part is of the first one's tenure": "",
+    }),
+    ("joining.cpp", "«run.request_id = part.request_id;»", {
+        "a part is of the first one's request id": "",
+    }),
+    ("joining.cpp", "    «run.run = static_cast<uint16_t>(part.run);»", {
+        "a part is as long as the first run": "",
+    }),
+    ("joining.cpp", "data.page == grant_.page &&\n                      «data.request_id == grant_.request_id» &&", {
+        "bytes of another request join a grant": "true",
+    }),
+    ("joining.cpp", "data.request_id == grant_.request_id && «data.tenure == grant_.tenure»;", {
+        "bytes of another tenure join a grant": "true",
+    }),
+    ("joining.cpp", "fits = «to_ == to» && data.kind", {
+        "bytes for another host join a grant": "true",
+    }),
+    ("joining.cpp", "&& «data.page == grant_.page» &&", {
+        "bytes of another page join a grant": "true",
+    }),
+    ("joining.cpp", "    «grant_.flags |= data.flags & bytes_flags;»", {
+        "a joined grant does not say that it has bytes": "",
+    }),
+    ("joining.cpp", "    «data = grant_;»\n", {
+        "the bytes go without their grant": "",
+    }),
+    ("stripe.cpp", "«dispatch(Event::message_of(grant_of_joined(event.message)), actions);»", {
+        "of a joined grant only the bytes are taken": "",
+    }),
+    ("stripe.cpp", "        «dispatch(data, actions);»", {
+        "of a joined grant the bytes are left": "",
+    }),
 ]
 
 mutate.main(MUTANTS)

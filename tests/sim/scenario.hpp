@@ -43,6 +43,9 @@ struct Scenario {
     unsigned forget_percent = 0;  // of crashes: the others are told that the host is dead
     unsigned adopt_percent = 0;   // of crashes: only the process dies, and the next one adopts its memory
 
+    unsigned together_percent = 0;  // of operations: idle clients of the host begin the same on the pages that follow
+    unsigned gather_max = 0;        // how long a message may wait for others to join it; 0: it leaves at once, alone
+
     // visit(name, field) for each number that a run depends on.
     template <class Visitor>
     void for_each_field(Visitor&& visit) {
@@ -71,6 +74,8 @@ struct Scenario {
         visit("cut", cut_interval);
         visit("forget", forget_percent);
         visit("adopt", adopt_percent);
+        visit("together", together_percent);
+        visit("gather", gather_max);
     }
     bool set(std::string_view wanted, unsigned value) {
         bool found = false;
@@ -125,6 +130,13 @@ struct Scenario {
         // Whoever adopts knows how new home's stored bytes are, or takes them for newer than what others have kept.
         const bool adopts = scenario.crash_interval != 0 && scenario.store_knows_tenures != 0;
         scenario.adopt_percent = adopts ? adopt_percent : 0;
+        if (on()) {
+            scenario.together_percent = between(10, 80);
+            scenario.gather_max = on() ? 1 : between(2, 30);
+            scenario.page_count = std::max(scenario.page_count, between(2, 8));
+            scenario.volume_count = std::min(scenario.volume_count, between(1, 3));
+            scenario.clients_per_host = std::max(scenario.clients_per_host, between(2, 6));
+        }
         return scenario;
     }
 };

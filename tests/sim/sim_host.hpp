@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "coherence/protocol/flush.hpp"
+#include "coherence/protocol/joining.hpp"
 #include "coherence/protocol/stripe.hpp"
 #include "tests/sim/failure.hpp"
 #include "tests/sim/truth.hpp"
@@ -65,6 +66,7 @@ struct Bytes {
 
 struct HostMemory {
     std::vector<protocol::Stripe> stripes;
+    protocol::HeldGrant held_grant;  // of the step under way
     protocol::FlushHome flush_home;
     protocol::FlushHolder flush_holder;
     protocol::FlushRequester flush_requester;

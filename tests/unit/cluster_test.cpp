@@ -303,11 +303,14 @@ Task<Result<>> evict_all(Cache& cache) {
     for (bool again = true; again;) {
         again = false;
         std::vector<FrameId> to_store;
-        for (FrameId id = 0; id < cache.pool().frame_count(); ++id) {
-            const Frame& frame = cache.pool().frame(id);
-            if (frame.uses.load() == 0 || frame.page_id().volume() != volume_id) continue;
-            again = true;  // until its home has answered
-            (void)cache.try_evict(id, to_store);
+        {
+            const Fabric::Together together(cache.fabric());
+            for (FrameId id = 0; id < cache.pool().frame_count(); ++id) {
+                const Frame& frame = cache.pool().frame(id);
+                if (frame.uses.load() == 0 || frame.page_id().volume() != volume_id) continue;
+                again = true;  // until its home has answered
+                (void)cache.try_evict(id, to_store);
+            }
         }
         if (!to_store.empty()) CO_TRY_VOID(co_await cache.evict_home_bytes(std::move(to_store)));
         co_await Yield(*Loop::current());
@@ -496,20 +499,40 @@ TEST_F(Cluster, a_large_read_costs_few_messages_and_few_reads_of_the_store) {
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 / 7);
     ASSERT_TRUE(on(0, write(*hosts_[0]->cache, at, bytes)));
     ASSERT_TRUE(on(0, flush(*hosts_[0]->cache)));
+    const auto requests = [&] { return hosts_[0]->fabric->received_count(protocol::MessageKind::get_shared); };
     const auto read_all = [&](HostId reader) {
         std::vector<std::byte> seen(bytes.size());
-        const uint64_t before = hosts_[0]->cache->counters().messages_received;
+        const uint64_t before = requests();
         EXPECT_TRUE(on(reader, read(*hosts_[reader]->cache, at, seen)));
         EXPECT_EQ(seen, bytes);
-        return hosts_[0]->cache->counters().messages_received - before;
+        return requests() - before;
     };
     // As its home has them: in its memory as owner, as one of two readers, and only in the store.
-    EXPECT_LE(read_all(1), page_count / 4);
-    EXPECT_LE(read_all(2), page_count / 4);
+    EXPECT_EQ(read_all(1), 1);
+    EXPECT_EQ(read_all(2), 1);
     for (const HostId host : {1, 2, 0}) ASSERT_TRUE(on(host, evict_all(*hosts_[host]->cache)));
     const uint64_t reads_before = hosts_[0]->cache->counters().store_reads;
-    EXPECT_LE(read_all(1), page_count / 4);
+    EXPECT_EQ(read_all(1), 1);
     EXPECT_LE(hosts_[0]->cache->counters().store_reads - reads_before, page_count / 4);
+}
+
+// Also of pages that are no neighbours.
+TEST_F(Cluster, evictions_are_few_messages_for_each_home) {
+    constexpr size_t page_count = 200;
+    uint64_t at = 0;
+    while (hosts_[0]->cache->home_of(PageId::of(volume_id, at / page_size)) != 0) at += uint64_t{64} << 20;
+    std::vector<std::byte> seen(512);
+    for (uint64_t i = 0; i < page_count; ++i)
+        for (const HostId host : {0, 1})  // home has them in its memory, and asks for no copy
+            ASSERT_TRUE(on(host, read(*hosts_[host]->cache, at + i * 3 * page_size, seen)));
+    const auto evictions = [&] { return hosts_[0]->fabric->received_count(protocol::MessageKind::evict); };
+    const auto answers = [&] { return hosts_[1]->fabric->received_count(protocol::MessageKind::evicted); };
+    const uint64_t evictions_before = evictions();
+    const uint64_t answers_before = answers();
+    ASSERT_TRUE(on(1, evict_all(*hosts_[1]->cache)));
+    EXPECT_GT(evictions() - evictions_before, 0);
+    EXPECT_LE(evictions() - evictions_before, page_count / 20);
+    EXPECT_LE(answers() - answers_before, page_count / 20);
 }
 
 // That takes a look into the catalog.

@@ -200,7 +200,12 @@ class TcpFabricTest : public testing::Test {
         TcpFabricTest& test;
     };
 
+    struct Nothing final : Loop::Posted {
+        void run() override {}
+    };
+
     uint16_t port_ = 0;
+    Nothing nothing_;
     bool stopping_ = false;
     Recorder recorder_;
     Start start_{*this};
@@ -277,35 +282,69 @@ TEST_F(TcpFabricTest, what_may_wait_goes_with_the_next_message_or_alone) {
     }
 }
 
-TEST_F(TcpFabricTest, neighbours_that_have_not_left_yet_become_one_message) {
+TEST_F(TcpFabricTest, what_is_held_together_becomes_one_message) {
     const UniqueFd fd = link();
     ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
     Message seen;
     ASSERT_TRUE(receive(fd, &seen, sizeof seen));  // greeted
-    // On the loop's own thread nothing leaves before the end of the turn.
-    struct Burst final : Loop::Posted {
-        Fabric* fabric = nullptr;
-        void run() override {
-            Message each = message(MessageKind::get_shared);
-            for (uint32_t i = 0; i < 40; ++i) {
-                each.page = PageId::of(5, 8 + i);
-                each.request_id = 1 + i;
-                fabric->send(1, each, {});
-            }
-        }
-    } burst;
-    burst.fabric = fabric_.get();
-    loop_->post(burst);
-    uint32_t next = 0;
-    unsigned messages = 0;
-    for (; next < 40; ++messages) {
-        ASSERT_TRUE(receive(fd, &seen, sizeof seen));
-        ASSERT_EQ(seen.page, PageId::of(5, 8 + next));
-        ASSERT_EQ(seen.request_id, 1 + next);
-        next += 1 + seen.run;
+    // From this thread, while the loop's would send.
+    fabric_->hold();
+    Message each = message(MessageKind::get_shared);
+    for (uint32_t i = 0; i < 40; ++i) {
+        each.page = PageId::of(5, 8 + i);
+        each.request_id = 1 + i;
+        fabric_->send(1, each, {});
+        if (i == 20) loop_->post(nothing_);
     }
-    EXPECT_EQ(next, 40);
-    EXPECT_EQ(messages, 3) << "pages 8 to 15, 16 to 31, 32 to 47";
+    each.page = PageId::of(5, 1000);
+    each.request_id = 7;
+    fabric_->send(1, each, {});
+    fabric_->let_go();
+    ASSERT_TRUE(receive(fd, &seen, sizeof seen));
+    EXPECT_EQ(seen.run, 7) << "pages 8 to 15";
+    EXPECT_EQ(seen.page, PageId::of(5, 8));
+    ASSERT_EQ(seen.parts, 3) << "pages 16 to 31, 32 to 47, and 1000";
+    std::array<protocol::Part, 3> parts;
+    ASSERT_TRUE(receive(fd, parts.data(), sizeof parts));
+    EXPECT_TRUE(protocol::validate(seen, parts));
+    EXPECT_EQ(parts[0].page, PageId::of(5, 16));
+    EXPECT_EQ(parts[0].request_id, 9);
+    EXPECT_EQ(parts[1].run, 15);
+    EXPECT_EQ(parts[2].page, each.page);
+    EXPECT_EQ(parts[2].request_id, 7);
+}
+
+// Pages 0 to 15 and 100 to 107, as a host asks for them.
+std::string a_batch(Message head) {
+    head.kind = MessageKind::get_shared;
+    head.page = PageId::of(5, 0);
+    head.run = 15;
+    head.parts = 2;
+    const std::array<protocol::Part, 2> parts{protocol::Part{.page = PageId::of(5, 100), .request_id = 50, .run = 3},
+                                              protocol::Part{.page = PageId::of(5, 104), .request_id = 80, .run = 3}};
+    return std::string(reinterpret_cast<const char*>(&head), sizeof head) +
+           std::string(reinterpret_cast<const char*>(parts.data()), sizeof parts);
+}
+
+TEST_F(TcpFabricTest, a_batch_arrives_as_its_runs_however_it_is_cut) {
+    const UniqueFd fd = link();
+    std::string bytes;
+    for (int i = 0; i < 20; ++i) bytes += a_batch(message(MessageKind::get_shared)) + with_page('b');
+    for (size_t done = 0, size = 1; done < bytes.size(); done += size, size = size * 3 % 1009 + 1)
+        send(fd, bytes.data() + done, std::min(size, bytes.size() - done));
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.messages.size() == 80; }));
+    for (size_t i = 0; i < 80; i += 4) {
+        for (size_t run = 0; run < 3; ++run) {
+            const Message& seen = recorder_.messages[i + run];
+            EXPECT_EQ(seen.page, PageId::of(5, std::array{0, 100, 104}[run]));
+            EXPECT_EQ(seen.request_id, (std::array{1u, 50u, 80u}[run]));
+            EXPECT_EQ(seen.run, (std::array{15, 3, 3}[run]));
+            EXPECT_EQ(seen.parts, 0);
+        }
+        EXPECT_EQ(recorder_.pages[i + 3], std::string(page_size, 'b'));
+    }
+    EXPECT_EQ(fabric_->received_count(MessageKind::get_shared), 20);
+    EXPECT_EQ(fabric_->received_count(MessageKind::data), 20);
 }
 
 TEST_F(TcpFabricTest, without_a_page_to_lend_the_link_waits_and_then_goes_on) {
@@ -356,15 +395,27 @@ TEST_F(TcpFabricTest, what_no_host_says_ends_the_link_and_nothing_else) {
     stale.incarnation = peer_incarnation - 1;
     Message long_call = message(static_cast<MessageKind>(TcpReader::frame_kind_min));
     long_call.sequence = TcpReader::body_size_max + 1;
+    Message endless = message(MessageKind::evict);
+    endless.parts = 0xffff;
+    Message grants = message(MessageKind::grant);
+    grants.parts = 1;
     Message unknown_frame = message(static_cast<MessageKind>(250));
     unknown_frame.sequence = 0;
     unsigned links = 0;
-    for (const Message& bad : {unknown, old, impostor, stale, long_call, unknown_frame}) {
+    for (const Message& bad : {unknown, old, impostor, stale, long_call, endless, grants, unknown_frame}) {
         const UniqueFd fd = link();
         send(fd, &bad, sizeof bad);
         EXPECT_TRUE(hung_up(fd));
         ++links;
         ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_down == links; }));
+    }
+    {
+        std::string lie = a_batch(message(MessageKind::get_shared));
+        lie[sizeof(Message) + offsetof(protocol::Part, run)] = 16;
+        const UniqueFd fd = link();
+        send(fd, lie.data(), lie.size());
+        EXPECT_TRUE(hung_up(fd));
+        EXPECT_TRUE(recorder_.messages.empty()) << "not even the part of it that could be";
     }
     const UniqueFd fd = link();
     const Message good = message(MessageKind::acknowledge);
