@@ -13,7 +13,18 @@ namespace tarn {
 
 namespace {
 constexpr std::string_view space_call = "S";
-}
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// How long a host is waited for that may be gone: by who needs the catalog, by who opens a volume whose own patience is
+// not known, and by who lists them all. Once that is over, a list waits a moment only for each of the others.
+constexpr milliseconds catalog_patience{5000};
+constexpr milliseconds open_patience{10'000};
+constexpr milliseconds list_patience{2000};
+constexpr milliseconds list_patience_max = 2 * list_patience;
+constexpr milliseconds moment{100};
+}  // namespace
 
 // A handle that may write; the hold of an exclusive volume lasts as long as any of them.
 class Catalog::OpenVolume final : public CachedVolume {
@@ -35,7 +46,10 @@ Catalog::Catalog(Cache& cache, std::vector<Loop*> shards, std::vector<std::strin
       host_names_(std::move(host_names)),
       records_(cache, catalog_volume, OnLoss::revert),  // nobody was told of a change that was not flushed
       table_(records_),
-      registrar_(cache, table_) {}
+      registrar_(cache, table_) {
+    records_.wait_at_most(catalog_patience);
+    for (const std::string& name : host_names_) silences_.push_back("host " + name + " does not answer");
+}
 
 Catalog::~Catalog() = default;
 
@@ -61,7 +75,7 @@ Task<Result<std::string>> Catalog::on_call(HostId from, std::string request) {
 Task<Result<std::optional<CatalogRecord>>> Catalog::look_up(std::string name) {
     CO_TRY(std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
     if (record) {
-        const std::lock_guard guard(names_mutex_);
+        const std::lock_guard guard(seen_mutex_);
         names_[record->id] = record->name;
     }
     co_return record;
@@ -74,35 +88,107 @@ Task<Result<VolumeId>> Catalog::volumes_end() {
 
 std::string Catalog::name_of(VolumeId id) const {
     if (id == catalog_volume) return "the catalog";
-    const std::lock_guard guard(names_mutex_);
+    const std::lock_guard guard(seen_mutex_);
     const auto found = names_.find(id);
     return found != names_.end() ? found->second : fmt::format("#{}", id);
 }
 
-Task<Result<VolumeEntry>> Catalog::entry_of(CatalogRecord record) {
-    CachedVolume volume(cache_, record.id);
-    CO_TRY(const Attributes attributes, co_await volume.attributes());
-    VolumeEntry entry{.name = std::move(record.name),
-                      .id = record.id,
-                      .shared = record.shared,
-                      .holder = {},
-                      .attributes = attributes};
+HostId Catalog::silent_host(PageId page) const {
+    const auto is_silent = [&](HostId host) {
+        return host != cache_.self() && cache_.fabric() && !cache_.fabric()->linked(host);
+    };
+    const HostId home = cache_.home_of(page);
+    if (is_silent(home)) return home;
+    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)
+        if (is_silent(host)) return host;
+    return home;
+}
+
+VolumeEntry Catalog::entry_without_attributes(CatalogRecord record) const {
+    VolumeEntry entry{.name = std::move(record.name), .id = record.id, .shared = record.shared};
     if (record.holder < host_names_.size() && !record.shared) entry.holder = host_names_[record.holder];
+    return entry;
+}
+
+std::optional<Attributes> Catalog::last_seen(VolumeId id) const {
+    const std::lock_guard guard(seen_mutex_);
+    const auto found = attributes_.find(id);
+    return found == attributes_.end() ? std::nullopt : std::optional(found->second);
+}
+
+Task<Result<Attributes>> Catalog::attributes_of(VolumeId id, milliseconds patience) {
+    CachedVolume volume(cache_, id);
+    volume.wait_at_most(patience);
+    const Result<Attributes> attributes = co_await volume.attributes();
+    if (attributes) {
+        const std::lock_guard guard(seen_mutex_);
+        attributes_[id] = *attributes;
+    } else if (attributes.error().code == Errc::unavailable && !silences_.empty()) {
+        co_return fail(Errc::unavailable, EIO, silences_[silent_host(attribute_page_of(id))].c_str());
+    }
+    co_return attributes;
+}
+
+Task<Result<VolumeEntry>> Catalog::entry_of(CatalogRecord record) {
+    VolumeEntry entry = entry_without_attributes(std::move(record));
+    const std::optional<Attributes> before = last_seen(entry.id);
+    const bool says_how_long = before && before->fail_after_ms != 0;
+    CO_TRY(entry.attributes,
+           co_await attributes_of(entry.id, says_how_long ? milliseconds(before->fail_after_ms) : open_patience));
     co_return entry;
 }
 
-Task<Result<std::vector<VolumeEntry>>> Catalog::list() {
+Task<Result<std::vector<CatalogRecord>>> Catalog::records() {
     CO_TRY(std::vector<CatalogRecord> records, co_await table_.list());
     std::sort(records.begin(), records.end(),
               [](const CatalogRecord& a, const CatalogRecord& b) { return a.name < b.name; });
-    {
-        const std::lock_guard guard(names_mutex_);
-        for (const CatalogRecord& record : records) names_[record.id] = record.name;
-    }
+    const std::lock_guard guard(seen_mutex_);
+    for (const CatalogRecord& record : records) names_[record.id] = record.name;
+    records_seen_ = records;
+    co_return records;
+}
+
+Task<Result<std::vector<VolumeEntry>>> Catalog::names() {
+    CO_TRY(const std::vector<CatalogRecord> records, co_await this->records());
     std::vector<VolumeEntry> entries;
-    for (CatalogRecord& record : records) {
-        CO_TRY(VolumeEntry entry, co_await entry_of(std::move(record)));
-        entries.push_back(std::move(entry));
+    for (const CatalogRecord& record : records) entries.push_back(entry_without_attributes(record));
+    co_return entries;
+}
+
+Task<Result<std::vector<VolumeEntry>>> Catalog::list() {
+    Result<std::vector<CatalogRecord>> records = co_await this->records();
+    std::string silent_catalog;
+    if (!records && records.error().code == Errc::unavailable) {
+        const std::lock_guard guard(seen_mutex_);
+        if (!records_seen_.empty()) {
+            records = records_seen_;
+            silent_catalog = host_names_[silent_host(PageId::of(catalog_volume, 0))];
+        }
+    }
+    if (!records) co_return fail(records.error());
+    std::vector<VolumeEntry> entries;
+    const auto began = steady_clock::now();
+    protocol::HostSet silent = 0;
+    for (CatalogRecord& record : *records) {
+        VolumeEntry& entry = entries.emplace_back(entry_without_attributes(std::move(record)));
+        const PageId page = attribute_page_of(entry.id);
+        const auto passed = std::chrono::duration_cast<milliseconds>(steady_clock::now() - began);
+        // The pages that this host has need nobody.
+        const bool waits = passed < list_patience_max && !protocol::contains(silent, cache_.home_of(page));
+        const Result<Attributes> attributes =
+            co_await attributes_of(entry.id, waits ? std::max(list_patience - passed, moment) : milliseconds(1));
+        entry.silent_host = silent_catalog;
+        if (attributes) {
+            entry.attributes = *attributes;
+            continue;
+        }
+        if (attributes.error().code != Errc::unavailable) co_return fail(attributes.error());
+        const HostId host = silent_host(page);
+        if (host == cache_.home_of(page)) silent |= protocol::set_of(host);
+        const std::optional<Attributes> before = last_seen(entry.id);
+        entry.silent_host = host_names_[host];
+        entry.attributes_seen = before.has_value();
+        entry.attributes = before.value_or(Attributes{});
     }
     co_return entries;
 }
@@ -116,6 +202,8 @@ Task<Result<VolumeEntry>> Catalog::find(std::string name) {
 Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access) {
     CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
     if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
+    // Who could not even say how large the volume is must not hold it.
+    CO_TRY_VOID(co_await entry_of(*record));
     const bool holds = access == Access::write && !record->shared;
     if (holds) CO_TRY_VOID(co_await hold(*record));
     co_await cache_.flusher().hear_from_homes();

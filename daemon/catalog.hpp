@@ -7,9 +7,11 @@
 //   registrar.cpp  what the registrar does
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,7 @@ class Catalog final : public Volumes {
     ~Catalog() override;
 
     Task<Result<std::vector<VolumeEntry>>> list() override;
+    Task<Result<std::vector<VolumeEntry>>> names() override;
     Task<Result<VolumeEntry>> find(std::string name) override;
     Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) override;
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
@@ -57,7 +60,13 @@ class Catalog final : public Volumes {
 
     Task<Result<std::string>> ask_registrar(std::string request);
     Task<Result<std::optional<CatalogRecord>>> look_up(std::string name);
+    Task<Result<std::vector<CatalogRecord>>> records();
+    VolumeEntry entry_without_attributes(CatalogRecord record) const;
     Task<Result<VolumeEntry>> entry_of(CatalogRecord record);
+    Task<Result<Attributes>> attributes_of(VolumeId id, std::chrono::milliseconds patience);
+    std::optional<Attributes> last_seen(VolumeId id) const;
+    // Who keeps an access to the page from ending, as far as can be told from here.
+    HostId silent_host(PageId page) const;
     Task<Result<>> hold(const CatalogRecord& record);
     void release_hold(VolumeId id);
     Task<> tell_released(VolumeId id);
@@ -70,8 +79,11 @@ class Catalog final : public Volumes {
     Registrar registrar_;
     std::mutex holds_mutex_;  // never held across a wait
     std::map<VolumeId, Hold> holds_;
-    mutable std::mutex names_mutex_;  // the same
+    mutable std::mutex seen_mutex_;  // the same
     std::map<VolumeId, std::string> names_;
+    std::map<VolumeId, Attributes> attributes_;
+    std::vector<CatalogRecord> records_seen_;  // by the last list
+    std::vector<std::string> silences_;        // what an error says of each host
 };
 
 }  // namespace tarn

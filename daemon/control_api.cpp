@@ -136,6 +136,9 @@ class Body {
 };
 
 Json json_of(const VolumeEntry& volume) {
+    if (!volume.attributes_seen)
+        return {{"name", volume.name},     {"id", volume.id},         {"size_bytes", Json()},
+                {"shared", volume.shared}, {"holder", volume.holder}, {"silent_host", volume.silent_host}};
     return {{"name", volume.name},
             {"id", volume.id},
             {"size_bytes", volume.attributes.size_bytes},
@@ -145,7 +148,8 @@ Json json_of(const VolumeEntry& volume) {
             {"user", volume.attributes.user},
             {"group", volume.attributes.group},
             {"fail_after_ms", volume.attributes.fail_after_ms},
-            {"modified_ns", volume.attributes.modified_ns}};
+            {"modified_ns", volume.attributes.modified_ns},
+            {"silent_host", volume.silent_host}};
 }
 
 Json json_of(const VerifyStatus& status) {
@@ -381,7 +385,7 @@ Task<HttpReply> ControlApi::forget_host(std::string name, const HttpRequest& req
 }
 
 Task<HttpReply> ControlApi::exports() {
-    const Result<std::vector<VolumeEntry>> volumes = co_await volumes_.list();
+    const Result<std::vector<VolumeEntry>> volumes = co_await volumes_.names();
     if (!volumes) co_return refuse_with(volumes.error());
     Json json = Json::array();
     for (const VolumeEntry& volume : *volumes)

@@ -24,6 +24,10 @@ struct VolumeEntry {
     bool shared = false;  // any number of hosts may write; else one at a time
     std::string holder;   // of an exclusive volume: the host that holds it, where that is known
     Attributes attributes{};
+    // A host that did not answer when it was asked for the attributes: they are as they were last seen here, if they
+    // were. Empty: they are as they are.
+    std::string silent_host{};
+    bool attributes_seen = true;
 };
 
 enum class Access : uint8_t { read, write };
@@ -38,12 +42,14 @@ class Volumes {
   public:
     virtual ~Volumes() = default;
 
-    // In the order of their names.
+    // In the order of their names. Waits for no host longer than some seconds: what it should have said is marked.
     virtual Task<Result<std::vector<VolumeEntry>>> list() = 0;
-    // Errors: not_found.
+    // The same without the attributes, which other hosts may have to be asked for.
+    virtual Task<Result<std::vector<VolumeEntry>>> names() { return list(); }
+    // Errors: not_found; unavailable, after some seconds, when a host that has to be asked does not answer.
     virtual Task<Result<VolumeEntry>> find(std::string name) = 0;
-    // Errors: not_found; busy when it is exclusive, access is write and another host holds it.
-    // The volume stays open, and the access held, while anybody keeps the pointer.
+    // Errors: not_found; unavailable as for find(); busy when it is exclusive, access is write and another host holds
+    // it. The volume stays open, and the access held, while anybody keeps the pointer.
     virtual Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) = 0;
     // Errors: exists, invalid (see valid_volume_name; size 0 is valid only for shared volumes), no_space.
     virtual Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) = 0;

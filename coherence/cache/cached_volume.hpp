@@ -15,6 +15,8 @@ class CachedVolume : public Volume {
     CachedVolume(Cache& cache, VolumeId id, OnLoss on_loss = OnLoss::fail);
     ~CachedVolume() override;
 
+    // Until the volume's attributes are read, and say how long.
+    void wait_at_most(std::chrono::milliseconds limit) { fail_after_.store(limit, std::memory_order_relaxed); }
     VolumeId id() const override { return note_.volume; }
 
     bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;

@@ -100,9 +100,14 @@ void print_list(std::ostream& out, const Json& list) {
     size_t width = 4;
     for (const Json& volume : volumes) width = std::max(width, text_of(volume, "name").size());
     out << fmt::format("{:<{}}  {:>10}  ACCESS\n", "NAME", width, "SIZE");
-    for (const Json& volume : volumes)
-        out << fmt::format("{:<{}}  {:>10}  {}\n", text_of(volume, "name"), width, size_of(volume, "size_bytes"),
-                           access_of(volume));
+    for (const Json& volume : volumes) {
+        const bool is_sized = volume.contains("size_bytes") && !volume["size_bytes"].is_null();
+        const std::string silent = text_of(volume, "silent_host");
+        const char* const what = is_sized ? "as last seen" : "size unknown";
+        out << fmt::format("{:<{}}  {:>10}  {}{}\n", text_of(volume, "name"), width,
+                           is_sized ? size_of(volume, "size_bytes") : "?", access_of(volume),
+                           silent.empty() ? "" : fmt::format("  ({}: host {} does not answer)", what, silent));
+    }
 }
 
 void print_volume(std::ostream& out, const Json& volume) {

@@ -42,7 +42,7 @@ Task<Result<fuse_entry_param>> FileSystem::entry_at(std::string path) {
     const Result<VolumeEntry> entry = co_await volumes_.find(path);
     if (entry) co_return remember_file(*entry);
     if (entry.error().code != Errc::not_found) co_return fail(entry.error());
-    CO_TRY(const std::vector<VolumeEntry> list, co_await volumes_.list());
+    CO_TRY(const std::vector<VolumeEntry> list, co_await volumes_.names());
     if (!is_directory(list, path)) co_return fail(Errc::not_found, 0, "fuse.lookup");
     fuse_entry_param known{};
     known.ino = node_of_directory(path);
@@ -114,7 +114,7 @@ Task<> FileSystem::unlink(fuse_req_t request, NodeId parent, std::string name) {
 }
 
 Task<Result<>> FileSystem::fill(OpenDirectory& directory) {
-    CO_TRY(const std::vector<VolumeEntry> list, co_await volumes_.list());
+    CO_TRY(const std::vector<VolumeEntry> list, co_await volumes_.names());
     directory.entries = {{".", node_of_directory(directory.path), S_IFDIR}, {"..", root_node, S_IFDIR}};
     for (Child& child : children(list, directory.path)) {
         const NodeId id =
@@ -168,7 +168,7 @@ Task<> FileSystem::release_directory(fuse_req_t request, fuse_file_info info) {
 
 // fsync of a directory. The kernel sends no syncfs to us, so this is how "flush everything" is said (peers do not).
 Task<> FileSystem::flush_everything(fuse_req_t request) {
-    const Result<std::vector<VolumeEntry>> list = co_await volumes_.list();
+    const Result<std::vector<VolumeEntry>> list = co_await volumes_.names();
     int error_number = list ? 0 : to_errno(list.error());
     for (size_t i = 0; list && i < list->size(); ++i) {
         const Result<std::shared_ptr<Volume>> volume = co_await volumes_.open((*list)[i].name, Access::read);

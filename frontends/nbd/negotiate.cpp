@@ -71,7 +71,7 @@ Task<> Connection::answer(Handshake& handshake) {
 }
 
 Task<> Connection::answer_names(Handshake& handshake) {
-    const Result<std::vector<VolumeEntry>> entries = co_await volumes_.list();
+    const Result<std::vector<VolumeEntry>> entries = co_await volumes_.names();
     if (!entries) co_return co_await refuse(handshake, entries.error());
     std::vector<std::string> names;
     for (const VolumeEntry& entry : *entries) names.push_back(entry.name);
@@ -81,9 +81,9 @@ Task<> Connection::answer_names(Handshake& handshake) {
 // No name stands for the only volume there is.
 Task<Result<VolumeEntry>> Connection::find(const std::string& name) {
     if (!name.empty()) co_return co_await volumes_.find(name);
-    CO_TRY(std::vector<VolumeEntry> entries, co_await volumes_.list());
+    CO_TRY(const std::vector<VolumeEntry> entries, co_await volumes_.names());
     if (entries.size() != 1) co_return fail(Errc::not_found, 0, "nbd.handshake: no default export");
-    co_return std::move(entries.front());
+    co_return co_await volumes_.find(entries.front().name);
 }
 
 Task<> Connection::refuse(Handshake& handshake, Error error) {

@@ -374,6 +374,43 @@ not_connected() {
     on "$1" status --json | jq -e --arg peer "$2" '.peers[] | select(.name == $peer) | .connected | not'
 }
 
+@test "while a host is dead a list says what is known, and what needs that host fails in time" {
+    # Of three volumes in a row each has its attributes on another host. What b has seen of the first three is old.
+    local name
+    for name in seen-1 seen-2 seen-3; do on a create "$name" 1MiB --shared; done
+    on b list
+    for name in seen-1 seen-2 seen-3; do on a resize "$name" 2MiB; done
+    for name in new-1 new-2 new-3; do on a create "$name" 1MiB --shared; done
+    host_kill c
+    within 10 not_connected b c
+    SECONDS=0
+    run -0 on b list
+    [ "$SECONDS" -le 10 ]
+    [ "$(grep -c '(as last seen: host c does not answer)$' <<< "$output")" -eq 1 ]
+    [ "$(grep -c '(size unknown: host c does not answer)$' <<< "$output")" -eq 1 ]
+    assert_line --regexp '^seen-. +1\.0 MiB  shared  \(as last seen'
+    assert_line --regexp '^new-. +\?  shared  \(size unknown'
+    local hidden
+    hidden=$(on b list --json | jq -r '.volumes[] | select(.silent_host == "c" and .size_bytes == null).name')
+    SECONDS=0
+    run on b show "$hidden"
+    assert_failure 5
+    assert_output --partial "host c does not answer"
+    run nbd_python b "$hidden" "h.pread(512, 0)"
+    assert_failure
+    assert_output --partial "a host it needs is away"
+    [ "$SECONDS" -le 40 ]
+    for name in $(on b list --json | jq -r '.volumes[] | select(.silent_host == "").name' | grep -E '^(seen|new)-'); do
+        on b show "$name"
+        nbd_python b "$name" "h.pwrite(b'x' * 512, 0); h.flush()"
+    done
+    host_start c
+    within 20 connected b
+    run -0 on b list
+    refute_output --partial "does not answer"
+    for name in seen-1 seen-2 seen-3 new-1 new-2 new-3; do on b delete "$name"; done
+}
+
 @test "a host with the wrong key is refused, and says so" {
     host_stop c
     cp "$CLUSTER/key" "$CLUSTER/key.good"

@@ -274,7 +274,11 @@ Task<Result<uint64_t>> MemoryVolume::append(std::span<const std::byte> from) {
 
 VolumeEntry MemoryVolumes::describe(const std::string& name, const Entry& entry, Attributes attributes) const {
     const bool held = held_elsewhere_.contains(name);
-    return {name, entry.volume->id(), entry.shared, held ? "elsewhere" : "", attributes};
+    return {.name = name,
+            .id = entry.volume->id(),
+            .shared = entry.shared,
+            .holder = held ? "elsewhere" : "",
+            .attributes = attributes};
 }
 
 Task<Result<std::vector<VolumeEntry>>> MemoryVolumes::list() {
