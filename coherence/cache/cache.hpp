@@ -116,6 +116,9 @@ class Cache final : public Fabric::Receiver {
     // Numbers of the pages in [first, end) homed here whose newest bytes are not in the store, in any order.
     std::vector<uint64_t> pages_in_memory(VolumeId volume, uint64_t first, uint64_t end);
 
+    // Pages of a volume homed here that some host holds or waits for.
+    size_t claim_count(VolumeId volume);
+
     // Shutdown: every access that waits, or will, fails with cancelled; nothing is stepped any more.
     void abandon();
     bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }

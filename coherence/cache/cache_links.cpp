@@ -164,7 +164,8 @@ Task<> Cache::verify_volume(HostId peer, VolumeId volume) {
     if (volume <= *next) co_return;
     log::error("fabric: closed the link with host {}: message.page: no such volume ({})", peer, volume);
     fabric_->disconnect(peer);
-    // What it may have taken there is nobody's.
+    // What it may have taken there is nobody's: neither pages nor space.
+    step_all(protocol::Event::volume_unknown_of(volume), no_host);
     if (const Result<> dropped = co_await store_.drop_volume(*Loop::current(), volume); !dropped)
         log::error("store: volume {}: {}", volume, log::describe(dropped.error()));
 }

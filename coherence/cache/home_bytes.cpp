@@ -110,6 +110,15 @@ std::vector<uint64_t> Cache::pages_in_memory(VolumeId volume, uint64_t first, ui
     return numbers;
 }
 
+size_t Cache::claim_count(VolumeId volume) {
+    size_t count = 0;
+    for (const auto& slot : stripes_) {
+        const std::lock_guard guard(slot->latch);
+        slot->stripe.home().for_each([&](PageId page, const protocol::Claim&) { count += page.volume() == volume; });
+    }
+    return count;
+}
+
 void Cache::send_home_bytes(StripeSlot& slot, const Action& action, Deferred& deferred) {
     Message message = action.message;
     Frame* source = homes_.find_exactly(action.page);

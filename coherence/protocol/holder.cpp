@@ -69,6 +69,7 @@ void Holder::on(const Event& event, Actions& actions) {
         case Event::Kind::adopted: on_adopted(event, actions); break;
         case Event::Kind::recovered:
         case Event::Kind::host_forgotten:
+        case Event::Kind::volume_unknown:
         case Event::Kind::loss_recorded: TARN_ASSERT(false); break;
     }
 }

@@ -24,6 +24,7 @@ void Home::on(const Event& event, Actions& actions) {
         case Event::Kind::message: on_message(event, actions); break;
         case Event::Kind::peer_up: on_peer_up(event, actions); break;
         case Event::Kind::host_forgotten: on_host_forgotten(event.host, actions); break;
+        case Event::Kind::volume_unknown: on_volume_unknown(event.page.volume(), actions); break;
         case Event::Kind::recovered: on_recovered(event, actions); break;
         case Event::Kind::loss_recorded: on_loss_recorded(event, actions); break;
         case Event::Kind::acquire:

@@ -98,6 +98,7 @@ class Home {
     // home_recovery.cpp
     void on_peer_up(const Event& event, Actions& actions);
     void on_host_forgotten(HostId host, Actions& actions);
+    void on_volume_unknown(VolumeId volume, Actions& actions);
     void on_hello(const Event& event, Actions& actions);
     void on_recovered(const Event& event, Actions& actions);
     void on_report(const Event& event, Actions& actions);

@@ -116,6 +116,28 @@ void Home::on_loss_recorded(const Event& event, Actions& actions) {
 }
 
 // A host's memory is gone, and with it what only it had.
+// Nobody is told: only who lied could wait for an answer.
+void Home::on_volume_unknown(VolumeId volume, Actions& actions) {
+    pages_.clear();
+    claims_.for_each([&](PageId page, const Claim&) {
+        if (page.volume() == volume) pages_.push_back(page);
+    });
+    const auto all = [](const auto&) { return true; };
+    for (const PageId page : pages_) {
+        Claim& claim = *claims_.find(page);
+        requests_.remove_if(claim.orders, all);
+        requests_.remove_if(claim.queue, all);
+        while (!claim.copies.empty())
+            actions.about_copy(Action::Kind::copy_arrived, page, copies_.take_first(claim.copies).tenure);
+        if (std::exchange(claim.resolving, false)) actions.about_copy(Action::Kind::copy_arrived, page, claim.tenure);
+        claim.owner = claim.anchor = no_host;
+        claim.readers = claim.keepers = claim.missing = claim.recalled = 0;
+        claim.loss_pending = false;
+        claim.applied = std::max(claim.applied, last_before(claim.tenure));
+        settle(page, claim, actions);
+    }
+}
+
 void Home::forget_host(PageId page, Claim& claim, HostId host, Actions& actions) {
     requests_.remove_if(claim.queue, [&](const Request& request) { return request.requester == host; });
     if (recovering_) {

@@ -62,6 +62,7 @@ void Stripe::dispatch(const Event& event, Actions& actions) {
             break;
         case Event::Kind::recovered:
         case Event::Kind::host_forgotten:
+        case Event::Kind::volume_unknown:
         case Event::Kind::loss_recorded: home_.on(event, actions); break;
     }
 }

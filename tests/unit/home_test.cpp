@@ -223,6 +223,37 @@ TEST_F(HomeTest, a_forgotten_owner_is_a_loss_and_waited_for_no_more) {
     EXPECT_TRUE(sent(MessageKind::grant, 2));
 }
 
+// As after each of these: a page that is read, owned and asked for, resolved, and one of a volume that there is.
+TEST_F(HomeTest, of_a_volume_that_never_was_no_claim_is_left) {
+    const auto forget_volume = [&] {
+        deliver(Event::volume_unknown_of(page.volume()));
+        EXPECT_EQ(home_.find(page), nullptr);
+        EXPECT_EQ(sent(MessageKind::free, 1), nullptr);
+    };
+    settle(MessageKind::get_shared, 1, 10);
+    deliver(Event::volume_unknown_of(page.volume() + 1));
+    EXPECT_NE(home_.find(page), nullptr);
+    forget_volume();
+    settle(MessageKind::get_exclusive, 1, 11);
+    receive(MessageKind::get_shared, 2, 20);
+    const Tenure before = claim().tenure;
+    forget_volume();
+    EXPECT_EQ(count(Action::Kind::copy_arrived), 1u) << "no flush waits for it";
+    EXPECT_EQ(count(Action::Kind::holder_removed), 1u);
+    receive(MessageKind::get_exclusive, 1, 12);
+    EXPECT_GT(claim().tenure, before);
+    receive(MessageKind::get_shared, 2, 21);
+    receive(MessageKind::resolve, 2, 21);
+    ASSERT_TRUE(claim().resolving);
+    forget_volume();
+    // What comes late is no offence.
+    receive(MessageKind::report, 1, 12, before);
+    receive(MessageKind::done, 2, 21, before);
+    receive(MessageKind::home_copy, 1, 0, before + 1);
+    EXPECT_EQ(count(Action::Kind::refuse_peer), 0u);
+    EXPECT_EQ(home_.find(page), nullptr);
+}
+
 TEST_F(HomeTest, a_tenure_grows_across_the_end_of_a_claim) {
     settle(MessageKind::get_exclusive, 1, 10);
     const Tenure before = claim().tenure;
