@@ -13,6 +13,8 @@ namespace tarn {
 
 namespace {
 constexpr std::string_view space_call = "S";
+constexpr std::string_view records_call = "R";
+constexpr size_t answer_size_max = size_t{1} << 20;
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
@@ -53,13 +55,43 @@ Catalog::Catalog(Cache& cache, std::vector<Loop*> shards, std::vector<std::strin
 
 Catalog::~Catalog() = default;
 
+// The error of an access to the catalog, or of a change, with the name of the host that keeps it from ending.
+Error Catalog::silence_at_catalog(const Error& error) const {
+    if (error.code != Errc::unavailable || silences_.empty() || !cache_.fabric()) return error;
+    const HostId host = silent_host(PageId::of(catalog_volume, 0));
+    if (host == registrar_host && cache_.self() != registrar_host)
+        return {Errc::unavailable, 0, "the registrar (the first host of the configuration) is away"};
+    return host == cache_.self() ? error : Error{Errc::unavailable, 0, silences_[host].c_str()};
+}
+
 Task<Result<std::string>> Catalog::ask_registrar(std::string request) {
+    Result<std::string> answer;
     if (cache_.self() == registrar_host)
-        co_return co_await run_on(*shards_.front(), registrar_.change(cache_.self(), std::move(request)));
-    Result<std::string> answer = co_await cache_.fabric()->call(registrar_host, std::move(request));
-    if (!answer && answer.error().code == Errc::unavailable)
-        co_return fail(Errc::unavailable, 0, "the registrar (the first host of the configuration) is away");
+        answer = co_await run_on(*shards_.front(), registrar_.change(cache_.self(), std::move(request)));
+    else
+        answer = co_await cache_.fabric()->call(registrar_host, std::move(request));
+    if (!answer) co_return fail(silence_at_catalog(answer.error()));
     co_return answer;
+}
+
+Task<Result<std::string>> Catalog::answer_records() {
+    CO_TRY(const std::vector<CatalogRecord> records, co_await this->records());
+    std::string answer;
+    for (const CatalogRecord& record : records) answer += print_record(record) + "\n";
+    if (answer.size() > answer_size_max) co_return fail(Errc::unsupported, 0, "catalog: too many volumes");
+    co_return answer;
+}
+
+Task<Result<std::vector<CatalogRecord>>> Catalog::records_of_registrar() {
+    CO_TRY(const std::string answer, co_await cache_.fabric()->call(registrar_host, std::string(records_call)));
+    std::vector<CatalogRecord> records;
+    for (size_t at = 0; at < answer.size();) {
+        const size_t end = std::min(answer.find('\n', at), answer.size());
+        CO_TRY(CatalogRecord record, parse_record(answer.substr(at, end - at)));
+        records.push_back(std::move(record));
+        at = end + 1;
+    }
+    co_return records;
 }
 
 Task<Result<std::string>> Catalog::on_call(HostId from, std::string request) {
@@ -69,14 +101,20 @@ Task<Result<std::string>> Catalog::on_call(HostId from, std::string request) {
         co_return std::string(reinterpret_cast<const char*>(numbers), sizeof numbers);
     }
     if (cache_.self() != registrar_host) co_return fail(Errc::protocol, 0, "catalog: not the registrar");
+    if (request == records_call) co_return co_await answer_records();
     co_return co_await run_on(*shards_.front(), registrar_.change(from, std::move(request)));
 }
 
 Task<Result<std::optional<CatalogRecord>>> Catalog::look_up(std::string name) {
-    CO_TRY(std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
-    if (record) {
+    Result<std::optional<CatalogRecord>> record = co_await table_.find(name);
+    if (!record && record.error().code == Errc::unavailable) {
+        CO_TRY(const std::vector<CatalogRecord> records, co_await this->records());
+        const auto found = std::ranges::find(records, name, &CatalogRecord::name);
+        record = found == records.end() ? std::nullopt : std::optional(*found);
+    }
+    if (record && *record) {
         const std::lock_guard guard(seen_mutex_);
-        names_[record->id] = record->name;
+        names_[(*record)->id] = (*record)->name;
     }
     co_return record;
 }
@@ -139,12 +177,20 @@ Task<Result<VolumeEntry>> Catalog::entry_of(CatalogRecord record) {
 }
 
 Task<Result<std::vector<CatalogRecord>>> Catalog::records() {
-    CO_TRY(std::vector<CatalogRecord> records, co_await table_.list());
-    std::sort(records.begin(), records.end(),
-              [](const CatalogRecord& a, const CatalogRecord& b) { return a.name < b.name; });
+    Result<std::vector<CatalogRecord>> records = co_await table_.list();
+    // Once they were waited for in vain, the next do not wait so long, until they can be had again.
+    const bool may_ask = cache_.self() != registrar_host;
+    records_.wait_at_most(records || !may_ask ? catalog_patience : moment);
+    if (!records && records.error().code == Errc::unavailable) {
+        const Error error = silence_at_catalog(records.error());
+        if (may_ask) records = co_await records_of_registrar();
+        if (!records) co_return fail(error);
+    }
+    if (!records) co_return records;
+    std::ranges::sort(*records, {}, &CatalogRecord::name);
     const std::lock_guard guard(seen_mutex_);
-    for (const CatalogRecord& record : records) names_[record.id] = record.name;
-    records_seen_ = records;
+    for (const CatalogRecord& record : *records) names_[record.id] = record.name;
+    records_seen_ = *records;
     co_return records;
 }
 

@@ -61,6 +61,11 @@ class Catalog final : public Volumes {
     Task<Result<std::string>> ask_registrar(std::string request);
     Task<Result<std::optional<CatalogRecord>>> look_up(std::string name);
     Task<Result<std::vector<CatalogRecord>>> records();
+    // When the catalog's pages cannot be had, since a host that has read them does not answer: as the registrar has
+    // them.
+    Task<Result<std::vector<CatalogRecord>>> records_of_registrar();
+    Task<Result<std::string>> answer_records();
+    Error silence_at_catalog(const Error& error) const;
     VolumeEntry entry_without_attributes(CatalogRecord record) const;
     Task<Result<VolumeEntry>> entry_of(CatalogRecord record);
     Task<Result<Attributes>> attributes_of(VolumeId id, std::chrono::milliseconds patience);

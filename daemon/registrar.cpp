@@ -27,11 +27,11 @@ std::string release_request(VolumeId id) {
     return json{{"change", "release"}, {"id", id}}.dump();
 }
 
-namespace {
-
 std::string print_record(const CatalogRecord& record) {
     return json{{"name", record.name}, {"id", record.id}, {"shared", record.shared}, {"holder", record.holder}}.dump();
 }
+
+namespace {
 
 // A member of the type asked for, or nothing.
 template <class T>

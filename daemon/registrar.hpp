@@ -37,6 +37,7 @@ std::string create_request(const std::string& name, bool shared, const Attribute
 std::string remove_request(const std::string& name);
 std::string hold_request(const std::string& name);
 std::string release_request(VolumeId id);
+std::string print_record(const CatalogRecord& record);
 Result<CatalogRecord> parse_record(const std::string& answer);
 
 }  // namespace tarn

@@ -398,7 +398,7 @@ not_connected() {
     assert_output --partial "host c does not answer"
     run nbd_python b "$hidden" "h.pread(512, 0)"
     assert_failure
-    assert_output --partial "a host it needs is away"
+    assert_output --partial "NBD_OPT_GO"
     [ "$SECONDS" -le 40 ]
     for name in $(on b list --json | jq -r '.volumes[] | select(.silent_host == "").name' | grep -E '^(seen|new)-'); do
         on b show "$name"
@@ -409,6 +409,30 @@ not_connected() {
     run -0 on b list
     refute_output --partial "does not answer"
     for name in seen-1 seen-2 seen-3 new-1 new-2 new-3; do on b delete "$name"; done
+}
+
+@test "a dead host that has read the catalog keeps it from being changed, in time, and not from being read" {
+    local name
+    for name in own-1 own-2; do on a create "$name" 1MiB; done
+    on c list
+    host_kill c
+    within 10 not_connected a c
+    # To be changed the page must be taken from c, which may be alive; b, which had it too, asks the registrar.
+    for host in a b; do
+        SECONDS=0
+        run on "$host" create own-3 1MiB
+        assert_failure 5
+        assert_output --partial "host c does not answer"
+        [ "$SECONDS" -le 20 ]
+        run -0 on "$host" list
+        assert_line --regexp '^own-1 .*exclusive$'
+        assert_line --regexp '^own-2 .*exclusive$'
+        run -0 on "$host" show own-1
+    done
+    host_start c
+    within 20 connected b
+    on b create own-3 1MiB
+    for name in own-1 own-2 own-3; do on a delete "$name"; done
 }
 
 @test "a host with the wrong key is refused, and says so" {
