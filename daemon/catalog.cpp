@@ -23,7 +23,7 @@ using std::chrono::steady_clock;
 // not known, and by who lists them all. Once that is over, a list waits a moment only for each of the others.
 constexpr milliseconds catalog_patience{5000};
 constexpr milliseconds open_patience{10'000};
-constexpr milliseconds list_patience{2000};
+constexpr milliseconds list_patience{1500};
 constexpr milliseconds list_patience_max = 2 * list_patience;
 constexpr milliseconds moment{100};
 }  // namespace

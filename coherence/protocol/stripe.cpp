@@ -28,6 +28,7 @@ void Stripe::on(const Event& event, Actions& actions) {
         local.stored_tenure = event.stored_tenure;
         local.stored_sequence = event.stored_sequence;
         actions[next].kind = Action::Kind::nothing;
+        reserve();  // a home that has recovered is asked at once for all that its own host waits for
         dispatch(local, actions);
     }
 }

@@ -130,7 +130,7 @@ struct Scenario {
         // Whoever adopts knows how new home's stored bytes are, or takes them for newer than what others have kept.
         const bool adopts = scenario.crash_interval != 0 && scenario.store_knows_tenures != 0;
         scenario.adopt_percent = adopts ? adopt_percent : 0;
-        if (on()) {
+        if (!random.chance(65)) {
             scenario.together_percent = between(10, 80);
             scenario.gather_max = on() ? 1 : between(2, 30);
             scenario.page_count = std::max(scenario.page_count, between(2, 8));
