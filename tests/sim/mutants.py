@@ -343,6 +343,9 @@ MUTANTS = [
     ("stripe.cpp", "«dispatch(Event::message_of(grant_of_joined(event.message)), actions);»", {
         "of a joined grant only the bytes are taken": "",
     }),
+    ("stripe.cpp", "        «reserve();»  // a home that has recovered", {
+        "room is made for one message of a host to itself": "",
+    }),
     ("stripe.cpp", "        «dispatch(data, actions);»", {
         "of a joined grant the bytes are left": "",
     }),
