@@ -39,10 +39,10 @@ constexpr unsigned statx_write_atomic = 0x10000;
 uint64_t atomic_write_max_of(int fd) {
     constexpr unsigned mask = STATX_BASIC_STATS | statx_write_atomic;
     struct Fields {
-        std::byte others[176];
+        std::byte others[168];
         uint32_t unit_min_bytes;
         uint32_t unit_max_bytes;
-        uint64_t reserved[9];
+        uint64_t reserved[10];
     } fields{};
     static_assert(sizeof(Fields) == 256 && sizeof(struct statx) == 256);
     struct statx status{};
