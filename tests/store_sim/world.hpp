@@ -120,8 +120,9 @@ class World {
     StoreLayout layout_;
     uint64_t next_value_ = 1;
     uint64_t cut_every_;
-    bool keeps_space_;  // this seed's clients keep space when they zero
-    bool disk_fails_;   // and its disks
+    bool keeps_space_;     // this seed's clients keep space when they zero
+    bool disk_fails_;      // and its disks
+    uint64_t atomic_max_;  // how much they write whole or not at all
     bool cutting_ = false;
     uint64_t cut_count_ = 0;
     uint64_t dies_in_ = UINT64_MAX;  // operations until the power goes for good
