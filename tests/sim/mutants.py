@@ -322,18 +322,6 @@ MUTANTS = [
     ("joining.cpp", "    «run.run = static_cast<uint16_t>(part.run);»", {
         "a part is as long as the first run": "",
     }),
-    ("joining.cpp", "data.page == grant_.page &&\n                      «data.request_id == grant_.request_id» &&", {
-        "bytes of another request join a grant": "true",
-    }),
-    ("joining.cpp", "data.request_id == grant_.request_id && «data.tenure == grant_.tenure»;", {
-        "bytes of another tenure join a grant": "true",
-    }),
-    ("joining.cpp", "fits = «to_ == to» && data.kind", {
-        "bytes for another host join a grant": "true",
-    }),
-    ("joining.cpp", "&& «data.page == grant_.page» &&", {
-        "bytes of another page join a grant": "true",
-    }),
     ("joining.cpp", "    «grant_.flags |= data.flags & bytes_flags;»", {
         "a joined grant does not say that it has bytes": "",
     }),
