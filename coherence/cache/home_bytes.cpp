@@ -354,6 +354,17 @@ Task<Result<>> Cache::store_volume(VolumeId volume) {
     return store_pages(std::move(pages));
 }
 
+Task<Result<>> Cache::store_rest() {
+    TARN_ASSERT(abandoned());
+    bool holds_more = false;
+    dirty_frames_.for_each([&](FrameId id) { holds_more |= home_of(pool_->frame(id).page_id()) == self_; });
+    if (holds_more) co_return fail(Errc::busy, 0, "cache: pages are written to while it stops");
+    std::vector<PageId> pages;
+    home_dirty_frames_.for_each([&](FrameId id) { pages.push_back(pool_->frame(id).page_id()); });
+    std::sort(pages.begin(), pages.end());
+    co_return co_await store_pages(std::move(pages));
+}
+
 Task<Result<>> Cache::store_pages(std::vector<PageId> pages) {
     std::vector<Stored> stored;
     while (!pages.empty()) {

@@ -43,6 +43,7 @@ enum class Sometimes : uint8_t {
     forgotten_owner,
     memory_adopted,
     losses_in_doubt,
+    read_refused,
     count,
 };
 
@@ -80,6 +81,7 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "host forgotten, owner of a page",
     "memory of a process adopted",
     "home in doubt of what others lost",
+    "read of lost writes refused",
 };
 inline constexpr auto first_of_faults = Sometimes::host_crashed;
 

@@ -51,6 +51,23 @@ MUTANTS = [
         "both places of the table are torn":
             "if (place == 1) CO_TRY_VOID(co_await flush_device(loop));",
     }),
+    # Losses, and the upgrade to format 3.
+    ("store_flush.cpp", "for (const uint64_t offset : «offsets») {\n        Transfer transfer", {
+        "of two copies only the first is written": "(std::array<uint64_t, 2>{offsets[0], offsets[0]})",
+    }),
+    ("store_flush.cpp", "losses_are_old = «losses_written_ != losses_.sequence»;", {
+        "a loss is answered before it is on record": "false",
+    }),
+    ("store_open.cpp", "first = copies[0] && (!copies[1] || «copies[0]->sequence > copies[1]->sequence»);", {
+        "of two lists of losses the older counts": "copies[0]->sequence < copies[1]->sequence",
+    }),
+    ("store_upgrade.cpp", "encode_losses(superblock.store, {}, scratch.bytes()), offset));\n    "
+     "«TRY_VOID(device.flush_now());»", {
+        "an upgrade says so before the list of losses is there": "",
+    }),
+    ("store_upgrade.cpp", "        TRY_VOID(device.write_now(block, offset));\n        «TRY_VOID(device.flush_now());»", {
+        "an upgrade tears both superblocks": "",
+    }),
     # Space.
     ("slab_table.cpp", "if («!slab.recorded») {", {
         "a slab is reused before its release is durable": "true",
