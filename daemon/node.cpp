@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <tuple>
 
 #include "daemon/http_request.hpp"
+#include "daemon/loss_statuses.hpp"
 #include "daemon/memory_budget.hpp"
 #include "daemon/notify.hpp"
 #include "daemon/text.hpp"
@@ -400,7 +400,12 @@ Task<Result<NodeStatus>> Node::status() {
                       .losses = {},
                       .fabric = fabric_ ? "tcp" : "none",
                       .peers = {}};
-    status.losses = loss_statuses();
+    const auto name_of_host = [&](HostId host) {
+        if (host == configuration_.host_id()) return configuration_.host;
+        return host < configuration_.peers.size() ? configuration_.peers[host].name : std::string();
+    };
+    status.losses =
+        loss_statuses(store_->losses(), [&](VolumeId volume) { return catalog_->name_of(volume); }, name_of_host);
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];
         const bool self = i == configuration_.host_id();
@@ -411,37 +416,6 @@ Task<Result<NodeStatus>> Node::status() {
                                 .forgotten = cache_->is_forgotten(static_cast<HostId>(i))});
     }
     co_return status;
-}
-
-// What one loss took of one volume is one line, as is what it may have taken of any.
-std::vector<LossStatus> Node::loss_statuses() const {
-    const auto name_of = [&](HostId host) {
-        if (host == configuration_.host_id()) return configuration_.host;
-        return host < configuration_.peers.size() ? configuration_.peers[host].name : std::string();
-    };
-    std::vector<LossStatus> statuses;
-    for (const Loss& loss : store_->losses()) {
-        const bool of_any_volume = loss.page_count == 0;
-        LossStatus status{.volume = of_any_volume ? "" : catalog_->name_of(loss.first.volume()),
-                          .host = name_of(loss.host),
-                          .generation = loss.generation,
-                          .page_count = loss.page_count,
-                          .first_page = of_any_volume ? 0 : loss.first.number(),
-                          .last_page = of_any_volume ? 0 : loss.last.number(),
-                          .at_ns = loss.at_ns};
-        const auto same = std::ranges::find_if(statuses, [&](const LossStatus& each) {
-            return each.generation == status.generation && each.host == status.host && each.volume == status.volume;
-        });
-        if (same == statuses.end()) {
-            statuses.push_back(std::move(status));
-            continue;
-        }
-        same->page_count += status.page_count;
-        same->last_page = std::max(same->last_page, status.last_page);
-        same->at_ns = std::max(same->at_ns, status.at_ns);
-    }
-    std::ranges::sort(statuses, {}, [](const LossStatus& each) { return std::tuple(each.generation, each.volume); });
-    return statuses;
 }
 
 std::vector<std::string> Node::export_uris(const std::string& volume) {

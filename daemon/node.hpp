@@ -49,7 +49,6 @@ class Node final : public Control {
   private:
     Result<> make_shards();
     Task<Result<>> start();
-    std::vector<LossStatus> loss_statuses() const;
     std::unique_ptr<Arena> memory_left_behind();
     Task<> stop();
     Task<> serve(Signals& signals);

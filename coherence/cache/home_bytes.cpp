@@ -236,7 +236,10 @@ bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
         const std::lock_guard guard(slot.latch);
         if (abandoned() || frame.page_id() != page) return false;
         if (page.volume() == catalog_volume && is_dirty(frame)) return false;  // it goes with its group, or not at all
-        if (frame.cached.load(std::memory_order_relaxed)) {
+        // A home that is away cannot answer, and what was seen here meanwhile must be held when it is back (add_note).
+        const HostId home = home_of(page);
+        const bool is_away = home != self_ && !(protocol::contains(slot.linked, home) && fabric_->linked(home));
+        if (frame.cached.load(std::memory_order_relaxed) && !is_away) {
             step_latched(slot, protocol::Event::about(protocol::Event::Kind::evict, page), deferred);
             evicted = !frame.cached.load(std::memory_order_relaxed);
         }

@@ -95,21 +95,19 @@ SOME="One writer, a flush after every 64 writes"
 ROUND="128 KiB at once"
 for ((round = 1; round <= ROUNDS; round++)); do
     durable "$ONE" 1 --fua 1
-    fio_threads 1 4 1 1
-    record_peer "$ONE" "pwrite, fdatasync"
-
     durable "$MANY" 32 --flush-every 1
-    fio_threads 32 4 1 1
-    record_peer "$MANY" "32 threads"
-    fio_threads 1 128 1 1
-    IOPS=$(jq -n "$IOPS * 32") CPU_US=$(jq -n "$CPU_US / 32")
-    record_peer "$MANY" "$ROUND"
-
     durable "$SOME" 1 --flush-every 64
     for direct in 0 1; do
+        how=("" ", O_DIRECT")
+        fio_threads 1 4 1 $direct
+        record_peer "$ONE" "pwrite, fdatasync${how[direct]}"
+        fio_threads 32 4 1 $direct
+        record_peer "$MANY" "32 threads${how[direct]}"
+        fio_threads 1 128 1 $direct
+        IOPS=$(jq -n "$IOPS * 32") CPU_US=$(jq -n "$CPU_US / 32")
+        record_peer "$MANY" "$ROUND${how[direct]}"
         fio_threads 1 4 64 $direct
-        name=("ext4, cached" "ext4, O_DIRECT")
-        record_peer "$SOME" "${name[direct]}"
+        record_peer "$SOME" "ext4${how[direct]}"
     done
 done
 
@@ -136,7 +134,7 @@ for layer in "${LAYERS[@]}"; do
     goal "$ONE" "$layer" "pwrite, fdatasync" 0.83 -
     goal "$MANY" "$layer" "32 threads" 1.5 -
     goal "$MANY" "$layer" "$ROUND" 0.6 -
-    goal "$SOME" "$layer" "ext4, cached" 1.5 -
+    goal "$SOME" "$layer" "ext4" 1.5 -
 done
 for method in open_datasync fdatasync fsync; do
     goal "pg_test_fsync, 8 KiB, through the mount" "$method" ext4 0.8 -

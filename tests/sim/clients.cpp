@@ -213,6 +213,8 @@ void Cluster::evict_something(SimHost& host) {
     if (host.memory.bound.empty()) return;
     auto victim = host.memory.bound.begin();
     std::advance(victim, static_cast<long>(workload_.below(host.memory.bound.size())));
+    // Not while its home is away: what sessions that open then have seen must be held when it is back.
+    if (!has_met(host, hosts_[ranges_.find(victim->first).home])) return;
     step(host, Event::about(Event::Kind::evict, victim->first));
 }
 

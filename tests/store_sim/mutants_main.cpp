@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdio>
@@ -63,15 +64,24 @@ struct Running {
     int output;
 };
 
-// What its process says; empty when nothing was noticed.
-std::string wait_for(const Running& running) {
+// What its process has said when it ended; empty when nothing was noticed.
+std::string said_by(const Running& ended) {
     std::string said;
     std::array<char, 512> buffer;
-    for (ssize_t size = 0; (size = ::read(running.output, buffer.data(), buffer.size())) > 0;)
+    for (ssize_t size = 0; (size = ::read(ended.output, buffer.data(), buffer.size())) > 0;)
         said.append(buffer.data(), static_cast<size_t>(size));
-    ::close(running.output);
-    ::waitpid(running.process, nullptr, 0);
+    ::close(ended.output);
     return said;
+}
+
+// The first to end: some take a hundred times as long as others.
+Running wait_for_one(std::vector<Running>& running) {
+    const pid_t process = ::wait(nullptr);
+    const auto found = std::ranges::find(running, process, &Running::process);
+    if (found == running.end()) std::abort();
+    const Running ended = *found;
+    running.erase(found);
+    return ended;
 }
 
 Running start(unsigned number, uint64_t points) {
@@ -105,16 +115,16 @@ int run(int argc, char** argv) {
     for (size_t next = 0; next < chosen.size() || !running.empty();) {
         for (; next < chosen.size() && running.size() < std::max(jobs, 1u); ++next)
             running.push_back(start(chosen[next], points));
-        const std::string said = wait_for(running.front());
+        const Running ended = wait_for_one(running);
+        const std::string said = said_by(ended);
         caught += said.empty() ? 0 : 1;
-        const char* const name = sim::mutant_names[running.front().number - 1];
+        const char* const name = sim::mutant_names[ended.number - 1];
         const size_t seed_ends = std::min<size_t>(said.size(), 8);
         if (said.empty())
             std::printf("  MISS  %s\n", name);
         else
             std::printf("%s%s: %s\n", said.substr(0, seed_ends).c_str(), name, said.substr(seed_ends).c_str());
         std::fflush(stdout);
-        running.erase(running.begin());
     }
     std::printf("%u of %zu caught\n", caught, chosen.size());
     return caught == chosen.size() && caught > 0 ? 0 : 1;

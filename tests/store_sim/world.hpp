@@ -18,6 +18,7 @@
 namespace tarn::store_sim {
 
 struct Counts {
+    uint64_t seeds = 0;
     uint64_t crash_points = 0;
     uint64_t recovery_cuts = 0;
     uint64_t operations = 0;  // of the disk

@@ -1,12 +1,10 @@
 #include "tiers/nvme/store_file.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <linux/fs.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,17 +26,6 @@ std::unexpected<Error> fail_open(int error) {
         case ENXIO: return fail(Errc::invalid, error, "store.open: neither a file nor a block device");
         default: return fail(Errc::io, error, "store.open");
     }
-}
-
-// Of a disk, or of a partition, whose disk lies above it.
-bool has_force_unit_access(dev_t device) {
-    const std::string directory = fmt::format("/sys/dev/block/{}:{}/", major(device), minor(device));
-    for (const char* const queue : {"queue/fua", "../queue/fua"}) {
-        const UniqueFd fd(::open((directory + queue).c_str(), O_RDONLY | O_CLOEXEC));
-        char answer = '0';
-        if (fd && ::read(fd.get(), &answer, 1) == 1) return answer == '1';
-    }
-    return false;
 }
 
 }  // namespace
@@ -64,7 +51,6 @@ Result<> StoreFile::open_and_lock(const std::string& path, int flags) {
         if (errno == EWOULDBLOCK) return fail(Errc::busy, 0, "store.open: in use by another process");
         return fail(Errc::io, errno, "store.open: flock");
     }
-    force_unit_access_ = has_force_unit_access(block_device_ ? status.st_rdev : status.st_dev);
     return take_size();
 }
 
@@ -161,10 +147,9 @@ Task<Result<>> StoreFile::flush(Loop& loop) {
     co_return Result<>{};
 }
 
-// One operation where write and fdatasync are two, and no flush of the device. But where the device has no FUA the
-// kernel flushes it all the same, by a worker that is bound to a CPU and waits when that is busy.
+// One operation where write and fdatasync are two, and no thread of io_uring's own that waits for the device. The
+// kernel flushes the device only if that has no writes that are durable by themselves (FUA).
 Task<Result<>> StoreFile::write_through(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) {
-    if (!force_unit_access_) co_return co_await BlockDevice::write_through(loop, from, offset_bytes);
     CO_TRY(const size_t moved_bytes, co_await loop.writev(fd_.get(), from, offset_bytes, RWF_DSYNC));
     if (moved_bytes != size_of(from)) co_return fail(Errc::io, ENOSPC, "store.write: short");
     co_return Result<>{};

@@ -55,7 +55,6 @@ class StoreFile final : public BlockDevice {
     bool block_device_ = false;
     uint64_t optimal_io_size_ = 0;
     bool made_ = false;
-    bool force_unit_access_ = false;  // the device makes single writes durable
 };
 
 }  // namespace tarn
