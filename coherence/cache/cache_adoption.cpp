@@ -329,7 +329,7 @@ Task<> Cache::recover_in_doubt() {
         log::error(
             "{}: writes that were not flushed may be lost, of any page of this home that no host holds; clients from "
             "before get I/O errors (loss generation {})",
-            is_own ? "the memory of the process before is gone"
+            is_own ? "what the process before had not made durable is gone"
                    : "another host lost its memory while this one was being restarted",
             *recorded);
         const std::lock_guard guard(links_lock_);

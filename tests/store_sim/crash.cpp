@@ -21,7 +21,8 @@ void World::on_operation() {
         disk_->die();
         return;
     }
-    if (cuts_.below(200) == 0) earlier_ = disk_->copy();
+    // Of two formats no copy is made.
+    if (cuts_.below(200) == 0 && !upgrading_) earlier_ = disk_->copy();
     if (cut_count_ == cuts_max) return;
     // More often when there is more to lose, most of all the order of things.
     const uint64_t weight = std::min<uint64_t>(disk_->unsettled_count(), 8) +

@@ -58,15 +58,12 @@ MUTANTS = [
     ("store_flush.cpp", "losses_are_old = «losses_written_ != losses_.sequence»;", {
         "a loss is answered before it is on record": "false",
     }),
-    ("store_open.cpp", "first = copies[0] && (!copies[1] || «copies[0]->sequence > copies[1]->sequence»);", {
-        "of two lists of losses the older counts": "copies[0]->sequence < copies[1]->sequence",
+    ("store_upgrade.cpp", "device.write_now(«encode_losses(superblock.store, {}, scratch.bytes())», offset)", {
+        "an upgrade writes no list of losses": "scratch.bytes()",
     }),
-    ("store_upgrade.cpp", "encode_losses(superblock.store, {}, scratch.bytes()), offset));\n    "
-     "«TRY_VOID(device.flush_now());»", {
-        "an upgrade says so before the list of losses is there": "",
-    }),
-    ("store_upgrade.cpp", "        TRY_VOID(device.write_now(block, offset));\n        «TRY_VOID(device.flush_now());»", {
-        "an upgrade tears both superblocks": "",
+    ("store_upgrade.cpp", "for (const uint64_t offset : «StoreLayout::superblock_offsets») {", {
+        "an upgrade leaves a superblock of the old format":
+            "(std::array<uint64_t, 2>{StoreLayout::superblock_offsets[0], StoreLayout::superblock_offsets[0]})",
     }),
     # Space.
     ("slab_table.cpp", "if («!slab.recorded») {", {
