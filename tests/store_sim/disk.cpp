@@ -1,6 +1,7 @@
 #include "tests/store_sim/disk.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "utils/assert.hpp"
@@ -87,7 +88,7 @@ class Disk::Operation {
         disk_.waiting_.push_back(this);
     }
     Result<> await_resume() const { return result_; }
-    bool writes() const { return kind_ == 'w' || kind_ == 't'; }
+    bool writes() const { return kind_ != 'r' && kind_ != 'f'; }
     void complete() {
         result_ = disk_.apply(*this);
         handle_.resume();
@@ -155,8 +156,9 @@ Result<> Disk::apply(Operation& operation) {
             return {};
         }
         case 'w':
+        case 'a':
         case 't': {
-            Write write{.offset = operation.offset_, .bytes = operation.gathered()};
+            Write write{.offset = operation.offset_, .bytes = operation.gathered(), .atomic = operation.kind_ == 'a'};
             if (fails(faults.write)) {
                 for (size_t at = 0; !dead_ && at < write.bytes.size(); at += sector_size) {
                     if (random_.chance(50)) continue;
@@ -182,8 +184,12 @@ Result<> Disk::apply(Operation& operation) {
             // Another flush may have finished meanwhile and taken some of them along.
             const size_t covered = std::min(operation.covered_, unflushed_.size());
             if (dead_) return fail(Errc::io, EIO, "disk.flush");
-            for (size_t i = 0; i < covered; ++i)
-                write_sectors(durable_, unflushed_[i].offset, unflushed_[i].bytes, failed ? 50 : 100, random_);
+            for (const Write& write : std::span(unflushed_).first(covered)) {
+                if (!failed || (write.atomic && random_.chance(50)))
+                    durable_.write(write.offset, write.bytes);
+                else if (!write.atomic)
+                    write_sectors(durable_, write.offset, write.bytes, 50, random_);
+            }
             unflushed_.erase(unflushed_.begin(), unflushed_.begin() + static_cast<ptrdiff_t>(covered));
             for (Operation* const other : waiting_) other->covered_ -= std::min(other->covered_, covered);
             return failed ? Result<>(fail(Errc::io, EIO, "disk.flush")) : Result<>();
@@ -203,6 +209,13 @@ Task<Result<>> Disk::write(Loop&, std::span<const iovec> from, uint64_t offset_b
 
 Task<Result<>> Disk::write_through(Loop&, std::span<const iovec> from, uint64_t offset_bytes) {
     Operation operation(*this, 't', from, offset_bytes);
+    co_return co_await operation;
+}
+
+Task<Result<>> Disk::write_atomic(Loop&, std::span<const iovec> from, uint64_t offset_bytes) {
+    TARN_ASSERT(from.size() == 1 && std::has_single_bit(from[0].iov_len) && from[0].iov_len <= atomic_max &&
+                offset_bytes % from[0].iov_len == 0);
+    Operation operation(*this, 'a', from, offset_bytes);
     co_return co_await operation;
 }
 
@@ -260,13 +273,17 @@ Image Disk::cut(Random& random) const {
     for (const Write& write : unflushed_) {
         if (mood == Mood::everything || mood == Mood::torn)
             image.write(write.offset, write.bytes);
-        else if (mood == Mood::anything)
+        else if (mood == Mood::anything && write.atomic && random.chance(50))
+            image.write(write.offset, write.bytes);
+        else if (mood == Mood::anything && !write.atomic)
             write_part(image, write.offset, write.bytes, random);
     }
     for (const Operation* const operation : waiting_) {
         if (!operation->writes()) continue;
         const std::vector<std::byte> bytes = operation->gathered();
-        if (mood == Mood::torn) {
+        if (operation->kind_ == 'a') {
+            if (random.chance(50)) image.write(operation->offset_, bytes);
+        } else if (mood == Mood::torn) {
             const size_t middle = random.below(bytes.size() / page_size + 1) * page_size;
             if (random.chance(50))
                 image.write(operation->offset_, std::span(bytes).first(middle));

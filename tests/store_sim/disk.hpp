@@ -2,8 +2,8 @@
 //
 // Operations complete in an order that the seed draws. A write is in the cache when it completes; a flush makes durable
 // what had completed when it was called. cut() is what a power cut at this instant leaves: of every write since, each
-// sector of 512 bytes is there or not. On command operations fail: then a write may be there in part, and of what a
-// failed flush should have made durable some never will be, whatever a later flush says.
+// sector of 512 bytes is there or not; an atomic one as a whole. On command operations fail: then a write may be there
+// in part, and of what a failed flush should have made durable some never will be, whatever a later flush says.
 #pragma once
 
 #include <array>
@@ -62,6 +62,8 @@ class Disk final : public BlockDevice {
     Task<Result<>> write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override;
     Task<Result<>> flush(Loop& loop) override;
     Task<Result<>> write_through(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override;
+    uint64_t atomic_write_max() const override { return atomic_max; }
+    Task<Result<>> write_atomic(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override;
     Result<> read_now(std::span<std::byte> into, uint64_t offset_bytes) override;
     Result<> write_now(std::span<const std::byte> from, uint64_t offset_bytes) override;
     Result<> flush_now() override;
@@ -78,6 +80,7 @@ class Disk final : public BlockDevice {
     // Everything fails from here on.
     void die() { dead_ = true; }
     DiskFaults faults;
+    uint64_t atomic_max = 0;
     // Called before each operation takes effect.
     std::function<void()> on_operation;
     uint64_t hash() const { return hash_; }
@@ -87,6 +90,7 @@ class Disk final : public BlockDevice {
     struct Write {
         uint64_t offset;
         std::vector<std::byte> bytes;
+        bool atomic = false;
     };
     class Operation;
 
@@ -121,6 +125,10 @@ class DiskHandle final : public BlockDevice {
     Task<Result<>> flush(Loop& loop) override { return disk_.flush(loop); }
     Task<Result<>> write_through(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override {
         return disk_.write_through(loop, from, offset_bytes);
+    }
+    uint64_t atomic_write_max() const override { return disk_.atomic_write_max(); }
+    Task<Result<>> write_atomic(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override {
+        return disk_.write_atomic(loop, from, offset_bytes);
     }
     Result<> read_now(std::span<std::byte> into, uint64_t offset_bytes) override {
         return disk_.read_now(into, offset_bytes);

@@ -46,10 +46,8 @@ MUTANTS = [
     ("store_checkpoint.cpp", "«if (said_until != 0) CO_TRY_VOID(co_await flush(loop));»", {
         "the table tells what the journal may lose": "",
     }),
-    ("store_checkpoint.cpp", "        CO_TRY_VOID(co_await transfer.run(loop, *device_));\n"
-     "        «CO_TRY_VOID(co_await flush_device(loop));»\n    }", {
-        "both places of the table are torn":
-            "if (place == 1) CO_TRY_VOID(co_await flush_device(loop));",
+    ("store_checkpoint.cpp", "const size_t places_at_once = «device_->atomic_write_max() > 0 ? 2 : 1»;", {
+        "both places of the table are torn": "2",
     }),
     # Losses, and the upgrade to format 3.
     ("store_flush.cpp", "for (const uint64_t offset : «offsets») {\n        Transfer transfer", {

@@ -48,6 +48,8 @@ World::World(uint64_t seed, Loop& loop, Loop& other, Counts& counts)
     cut_every_ = random_.chance(10) ? random_.between(10, 60) : random_.between(150, 1500);
     keeps_space_ = random_.chance(30);
     disk_fails_ = random_.chance(20);
+    constexpr std::array<uint64_t, 4> sizes = {0, page_size, 4 * page_size, 0};
+    atomic_max_ = sizes[seed % sizes.size()];
 }
 
 std::string World::run() {
@@ -60,6 +62,7 @@ std::string World::run() {
                              .size_bytes = layout_.end,
                              .journal_size = journal_size};
     auto disk = std::make_unique<Disk>(Image(format.size_bytes), random_.next(), false);
+    disk->atomic_max = atomic_max_;
     if (!Store::format_device(*disk, format)) return "format failed";
 
     const uint64_t lives = random_.between(2, 5);
@@ -119,6 +122,7 @@ std::string World::run() {
         counts_.operations += disk_->operation_count();
         disk_ = nullptr;
         disk = std::make_unique<Disk>(std::move(left), random_.next(), false);
+        disk->atomic_max = atomic_max_;
     }
     return failure_;
 }

@@ -129,8 +129,9 @@ class World {
     StoreLayout layout_;
     uint64_t next_value_ = 1;
     uint64_t cut_every_;
-    bool keeps_space_;  // this seed's clients keep space when they zero
-    bool disk_fails_;   // and its disks
+    bool keeps_space_;     // this seed's clients keep space when they zero
+    bool disk_fails_;      // and its disks
+    uint64_t atomic_max_;  // how much they write whole or not at all
     std::vector<Loss> losses_begun_;
     std::vector<Loss> losses_recorded_;
     bool upgrading_ = false;

@@ -50,6 +50,22 @@ TEST(StoreLayout, never_passes_the_end_and_wastes_little) {
     EXPECT_EQ(StoreGeometry::of_device(uint64_t{16} << 20).journal_size, uint64_t{2} << 20);
 }
 
+TEST(StoreLayout, slabs_begin_where_the_device_likes_to_be_written) {
+    constexpr uint64_t stripe = uint64_t{4} << 20;
+    EXPECT_EQ(data_alignment_for(stripe), stripe);
+    EXPECT_EQ(data_alignment_for(0), slab_size);
+    EXPECT_EQ(data_alignment_for(uint64_t{128} << 10), slab_size);
+    EXPECT_EQ(data_alignment_for(5 * slab_size), slab_size);
+    EXPECT_EQ(data_alignment_for(2 * data_alignment_max), slab_size);
+    for (uint64_t slabs = 100; slabs < 140; ++slabs) {
+        const uint64_t size = slabs * slab_size + 12345;
+        const StoreGeometry geometry = StoreGeometry::of_device(size, 0, stripe);
+        const StoreLayout layout = StoreLayout::of(geometry);
+        EXPECT_EQ(layout.data_offset % stripe, 0u);
+        EXPECT_LE(layout.end, size);
+    }
+}
+
 Superblock example_superblock() {
     return {.identity = {.cluster = {7}, .host = 3},
             .store = store_id,

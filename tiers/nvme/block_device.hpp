@@ -38,6 +38,14 @@ class BlockDevice {
         co_return co_await flush(loop);
     }
 
+    // How long a write may be that no power cut tears; a power of two of at least a page, or 0: any may be torn.
+    virtual uint64_t atomic_write_max() const { return 0; }
+    // As write, and of each power cut all of it is left or nothing. A power of two long, at most that long, in one
+    // piece, and at a multiple of its length.
+    virtual Task<Result<>> write_atomic(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) {
+        return write(loop, from, offset_bytes);
+    }
+
     // The same, and the thread waits: for format, start and the tools.
     virtual Result<> read_now(std::span<std::byte> into, uint64_t offset_bytes) = 0;
     virtual Result<> write_now(std::span<const std::byte> from, uint64_t offset_bytes) = 0;

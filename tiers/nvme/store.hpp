@@ -238,6 +238,9 @@ class Store {
     Task<Result<>> bring_into_place(Loop& loop, std::span<const PageId> pages, uint64_t end,
                                     std::vector<InPlace>& written);
     Task<Result<>> write_table(Loop& loop, std::span<const SlabIndex> slabs);
+    // Their blocks, encoded, into these places of the table; durable when it returns.
+    Task<Result<>> write_blocks(Loop& loop, std::span<const SlabIndex> slabs, const std::byte* blocks,
+                                std::span<const uint64_t> table_offsets);
 
     // store_open.cpp
     Result<> load_losses();

@@ -3,7 +3,8 @@
 //   1. A flush round: nothing reaches its place before it is durable in the journal.
 //   2. The pages due are put together, from place and journal, and written in place: in the order of the journal, so
 //      that what is no longer in memory is read in long pieces, and a few turns at a time.
-//   3. Their slabs' blocks of the table are written, first place, flush, second place, flush: never before the records
+//   3. Their slabs' blocks of the table are written, first place, flush, second place, flush (both places at once on a
+//      device that tears no block): never before the records
 //      behind what they say are durable. The first of these flushes is that of the pages, too: until it is done the
 //      journal goes over both.
 //   4. The superblock says that the journal begins later. Only when it is durable is the ring there free.
@@ -269,14 +270,22 @@ Task<Result<>> Store::write_table(Loop& loop, std::span<const SlabIndex> slabs) 
         if (said_until == journal_.durable()) said_until = 0;
     }
     if (said_until != 0) CO_TRY_VOID(co_await flush(loop));
-    for (size_t place = 0; place < 2; ++place) {
-        Transfer transfer(Transfer::Direction::write);
-        for (size_t i = 0; i < slabs.size(); ++i)
-            transfer.add(layout_.table_offsets[place] + slabs[i] * page_size, blocks.get() + i * page_size, page_size);
-        CO_TRY_VOID(co_await transfer.run(loop, *device_));
-        CO_TRY_VOID(co_await flush_device(loop));
-    }
+    // At any instant one of a block's places is whole.
+    const size_t places_at_once = device_->atomic_write_max() > 0 ? 2 : 1;
+    for (std::span<const uint64_t> left = layout_.table_offsets; !left.empty(); left = left.subspan(places_at_once))
+        CO_TRY_VOID(co_await write_blocks(loop, slabs, blocks.get(), left.first(places_at_once)));
     co_return Result<>{};
+}
+
+Task<Result<>> Store::write_blocks(Loop& loop, std::span<const SlabIndex> slabs, const std::byte* blocks,
+                                   std::span<const uint64_t> table_offsets) {
+    const uint64_t atomic_max = device_->atomic_write_max();
+    Transfer transfer(atomic_max > 0 ? Transfer::Direction::write_atomic : Transfer::Direction::write, atomic_max);
+    for (const uint64_t offset : table_offsets)
+        for (size_t i = 0; i < slabs.size(); ++i)
+            transfer.add(offset + slabs[i] * page_size, blocks + i * page_size, page_size);
+    CO_TRY_VOID(co_await transfer.run(loop, *device_));
+    co_return co_await flush_device(loop);
 }
 
 Task<> Store::settle(Loop& loop) {

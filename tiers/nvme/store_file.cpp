@@ -7,7 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <cstring>
 
 #include "tiers/page.hpp"
 
@@ -26,6 +29,29 @@ std::unexpected<Error> fail_open(int error) {
         case ENXIO: return fail(Errc::invalid, error, "store.open: neither a file nor a block device");
         default: return fail(Errc::io, error, "store.open");
     }
+}
+
+// Of Linux 6.11, newer than the headers that this may be built with.
+constexpr int rwf_atomic = 0x40;
+constexpr unsigned statx_write_atomic = 0x10000;
+
+// What the device and the file system above it promise together; kernels before 6.11 say nothing.
+uint64_t atomic_write_max_of(int fd) {
+    constexpr unsigned mask = STATX_BASIC_STATS | statx_write_atomic;
+    struct Fields {
+        std::byte others[168];
+        uint32_t unit_min_bytes;
+        uint32_t unit_max_bytes;
+        uint64_t reserved[10];
+    } fields{};
+    static_assert(sizeof(Fields) == 256 && sizeof(struct statx) == 256);
+    struct statx status{};
+    if (::statx(fd, "", AT_EMPTY_PATH, mask, &status) != 0 || (status.stx_mask & statx_write_atomic) == 0) return 0;
+    std::memcpy(&fields, &status, sizeof fields);
+    // Between blocks of a file its extents may end.
+    const uint32_t most =
+        S_ISREG(status.stx_mode) ? std::min(fields.unit_max_bytes, status.stx_blksize) : fields.unit_max_bytes;
+    return fields.unit_min_bytes <= page_size && most >= page_size ? std::bit_floor(most) : 0;
 }
 
 }  // namespace
@@ -47,6 +73,7 @@ Result<> StoreFile::open_and_lock(const std::string& path, int flags) {
     if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode))
         return fail(Errc::invalid, 0, "store.open: neither a file nor a block device");
     block_device_ = S_ISBLK(status.st_mode);
+    if (direct_) atomic_write_max_ = atomic_write_max_of(fd_.get());
     if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) return fail(Errc::busy, 0, "store.open: in use by another process");
         return fail(Errc::io, errno, "store.open: flock");
@@ -151,6 +178,12 @@ Task<Result<>> StoreFile::flush(Loop& loop) {
 // kernel flushes the device only if that has no writes that are durable by themselves (FUA).
 Task<Result<>> StoreFile::write_through(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) {
     CO_TRY(const size_t moved_bytes, co_await loop.writev(fd_.get(), from, offset_bytes, RWF_DSYNC));
+    if (moved_bytes != size_of(from)) co_return fail(Errc::io, ENOSPC, "store.write: short");
+    co_return Result<>{};
+}
+
+Task<Result<>> StoreFile::write_atomic(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) {
+    CO_TRY(const size_t moved_bytes, co_await loop.writev(fd_.get(), from, offset_bytes, rwf_atomic));
     if (moved_bytes != size_of(from)) co_return fail(Errc::io, ENOSPC, "store.write: short");
     co_return Result<>{};
 }

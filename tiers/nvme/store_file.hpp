@@ -33,6 +33,7 @@ class StoreFile final : public BlockDevice {
     uint64_t size_bytes() const override { return size_bytes_; }
     bool direct() const override { return direct_; }
     bool made() const { return made_; }  // create() made a new file
+    uint64_t atomic_write_max() const override { return atomic_write_max_; }
     // What the device prefers to be given at a time, bytes; 0: it does not say.
     uint64_t optimal_io_size() const { return optimal_io_size_; }
 
@@ -40,6 +41,7 @@ class StoreFile final : public BlockDevice {
     Task<Result<>> write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override;
     Task<Result<>> flush(Loop& loop) override;
     Task<Result<>> write_through(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override;
+    Task<Result<>> write_atomic(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override;
 
     Result<> read_now(std::span<std::byte> into, uint64_t offset_bytes) override;
     Result<> write_now(std::span<const std::byte> from, uint64_t offset_bytes) override;
@@ -54,6 +56,7 @@ class StoreFile final : public BlockDevice {
     bool direct_ = true;
     bool block_device_ = false;
     uint64_t optimal_io_size_ = 0;
+    uint64_t atomic_write_max_ = 0;
     bool made_ = false;
 };
 

@@ -7,7 +7,6 @@
 #include <sys/random.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -50,9 +49,7 @@ Result<> sync_directory_of(const std::string& path) {
 
 Result<> format_file(StoreFile& file, uint64_t size_bytes, const StoreIdentity& identity, bool force) {
     StoreFormat format{.identity = identity, .size_bytes = size_bytes ? size_bytes : file.size_bytes()};
-    const uint64_t optimal = file.optimal_io_size();
-    if (std::has_single_bit(optimal) && optimal > slab_size && optimal <= data_alignment_max)
-        format.data_alignment = optimal;
+    format.data_alignment = data_alignment_for(file.optimal_io_size());
     if (StoreGeometry::of_device(format.size_bytes, 0, format.data_alignment).slab_count == 0)
         return fail(Errc::invalid, 0, "store.format: too small for a store");
     if (!force) {

@@ -13,7 +13,9 @@
 // says the same or is one generation older. Decoding treats the bytes as hostile.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -53,6 +55,13 @@ struct StoreGeometry {
     // The largest store on so many bytes; no slabs when they are too few. journal_size 0: by the store's size.
     static StoreGeometry of_device(uint64_t size_bytes, uint64_t journal_size = 0, uint64_t data_alignment = slab_size);
 };
+
+// optimal_io_size: what the device prefers to be given at a time, bytes; 0: it does not say. Sizes that are no power of
+// two (a stripe over five disks), or out of all proportion, align nothing.
+constexpr uint64_t data_alignment_for(uint64_t optimal_io_size) {
+    const bool counts = std::has_single_bit(optimal_io_size) && optimal_io_size <= data_alignment_max;
+    return counts ? std::max(optimal_io_size, slab_size) : slab_size;
+}
 
 struct StoreLayout {
     static constexpr std::array<uint64_t, 2> superblock_offsets = {0, uint64_t{512} << 10};

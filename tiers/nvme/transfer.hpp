@@ -22,9 +22,11 @@ class Transfer {
     static constexpr size_t pieces_per_operation_max = 256;
     static constexpr size_t operations_in_flight_max = 16;
 
-    enum class Direction : uint8_t { read, write, write_through };
+    enum class Direction : uint8_t { read, write, write_through, write_atomic };
 
-    explicit Transfer(Direction direction) : direction_(direction) {}
+    // atomic_write_max: the device's; what is added is page-sized and torn nowhere.
+    explicit Transfer(Direction direction, uint64_t atomic_write_max = 0)
+        : direction_(direction), atomic_write_max_(atomic_write_max) {}
 
     void add(uint64_t offset_bytes, std::byte* bytes, size_t size_bytes);
     void add(uint64_t offset_bytes, const std::byte* bytes, size_t size_bytes) {
@@ -44,11 +46,13 @@ class Transfer {
         size_t piece_count;
     };
     struct Batch;
+    void join_whole();
     Task<Result<>> run_one(Loop& loop, BlockDevice& device, const Operation& operation) const;
     static Task<> run_in_batch(const Transfer& transfer, Loop& loop, BlockDevice& device, const Operation& operation,
                                Batch& batch);
 
     Direction direction_;
+    uint64_t atomic_write_max_;
     std::vector<iovec> pieces_;
     std::vector<Operation> operations_;
 };
