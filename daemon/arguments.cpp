@@ -29,7 +29,9 @@ void declare(CLI::App& app, Arguments& arguments, Flags& flags) {
         ->type_name("FILE")
         ->capture_default_str();
     app.add_flag("--check-config", arguments.check_only, "Check the configuration, do nothing else");
-    app.add_flag("--discard-memory", arguments.discard_memory,
+    app.add_flag("--upgrade", arguments.start.upgrade,
+                 "Bring a store of an older format to the present one, in place; no older tarn reads it then");
+    app.add_flag("--discard-memory", arguments.start.discard_memory,
                  "Begin without the memory that a crashed tarnd has left; says what is lost with it");
     app.add_option("--host", flags.host, "This host's name")->type_name("NAME");
     app.add_option("--store", flags.store, "The store: a file or block device")->type_name("PATH");

@@ -12,8 +12,8 @@ namespace tarn {
 struct Arguments {
     Configuration configuration;
     std::string configuration_path;
-    bool check_only = false;      // --check-config: say whether it is good, and leave
-    bool discard_memory = false;  // --discard-memory: begin without what a crashed process has left
+    bool check_only = false;  // --check-config: say whether it is good, and leave
+    StartOptions start;
 };
 
 // The process ends with this: text belongs on stdout when the code is 0, else on stderr.

@@ -55,6 +55,12 @@ struct Configuration {
     HostId host_id() const;
 };
 
+// Of one start, not of the host.
+struct StartOptions {
+    bool discard_memory = false;  // --discard-memory: begin without what a crashed process has left
+    bool upgrade = false;         // --upgrade: a store of an older format becomes one of the present
+};
+
 struct ConfigurationError {
     std::string file;
     unsigned line = 0;  // 0: of the file as a whole

@@ -46,7 +46,7 @@ struct NodeStatus {
     uint64_t store_bad_pages = 0;        // reads that met a wrong checksum, since the start
     std::string store_failure;           // empty: none
     uint64_t lost_pages = 0;             // homed here, that may have lost writes since the start
-    std::vector<LossStatus> losses;      // the newest last
+    std::vector<LossStatus> losses;      // the newest last, those of earlier processes included
     std::string fabric;                  // "none", "tcp"
     std::vector<PeerStatus> peers;       // in the order of their host ids, this host included; empty when it is alone
 };

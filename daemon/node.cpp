@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "daemon/http_request.hpp"
+#include "daemon/loss_statuses.hpp"
 #include "daemon/memory_budget.hpp"
 #include "daemon/notify.hpp"
 #include "daemon/text.hpp"
@@ -33,9 +34,9 @@ void explain(const char* what, const Error& error) {
 
 }  // namespace
 
-Node::Node(Configuration configuration, bool discard_memory)
+Node::Node(Configuration configuration, const StartOptions& options)
     : configuration_(std::move(configuration)),
-      discard_memory_(discard_memory),
+      options_(options),
       keeper_(configuration_.control + ".keeper"),
       started_ns_(monotonic_ns()) {}
 
@@ -77,16 +78,19 @@ int Node::run(Signals& signals) {
     cache_.reset();
     scrubber_.reset();
     store_.reset();
-    return started                                                                          ? 0
-           : started.error().code == Errc::corrupt || started.error().code == Errc::refused ? 3
-           : started.error().code == Errc::busy                                             ? 4
-                                                                                            : 1;
+    return started ? 0
+           : started.error().code == Errc::corrupt || started.error().code == Errc::refused ||
+                   started.error().code == Errc::unsupported
+               ? 3
+           : started.error().code == Errc::busy ? 4
+                                                : 1;
 }
 
 Task<Result<>> Node::start() {
     Loop& loop = *shards_.front();
     Result<std::unique_ptr<Store>> store = co_await Store::open(
-        loop, configuration_.store, {.cluster = configuration_.cluster, .host = configuration_.host_id()});
+        loop, configuration_.store, {.cluster = configuration_.cluster, .host = configuration_.host_id()},
+        options_.upgrade ? Upgrade::perform : Upgrade::refuse);
     if (!store) {
         explain(("store " + configuration_.store).c_str(), store.error());
         co_return fail(store.error());
@@ -178,7 +182,7 @@ std::unique_ptr<Arena> Node::memory_left_behind() {
     if (!*taken) return nullptr;
     Result<std::unique_ptr<Arena>> arena = Arena::adopt(std::move(**taken));
     const Result<> claimed = arena ? Cache::claim_arena(**arena, *store_) : Result<>(fail(arena.error()));
-    if (claimed && configuration_.keep_memory && !discard_memory_) return std::move(*arena);
+    if (claimed && configuration_.keep_memory && !options_.discard_memory) return std::move(*arena);
     if (!claimed)
         log::warning("memory of a process before is not used: {}", log::describe(claimed.error()));
     else
@@ -358,9 +362,19 @@ Task<> Node::stop() {
     if (fabric_) fabric_->stop();
     if (cache_) cache_->abandon();
     co_await telling_.close();
+    // A home that did not come to serve leaves the store as it found it; to another one hosts may have sent bytes
+    // since.
+    const bool has_served = cache_ && !cache_->recovering();
+    bool is_complete = has_served ? all_is_durable : store_ && store_->was_complete();
+    if (has_served && is_complete) {
+        if (const Result<> stored = co_await cache_->store_rest(); !stored) {
+            log::error("not everything is durable: {}", log::describe(stored.error()));
+            all_is_durable = is_complete = false;
+        }
+    }
     // The next start finds an empty journal. What is durable stays so if this fails.
     if (store_) {
-        if (const Result<> closed = co_await store_->close(loop); !closed) {
+        if (const Result<> closed = co_await store_->close(loop, is_complete); !closed) {
             log::warning("store {}: not closed: {}", configuration_.store, log::describe(closed.error()));
             all_is_durable = false;
         }
@@ -386,14 +400,12 @@ Task<Result<NodeStatus>> Node::status() {
                       .losses = {},
                       .fabric = fabric_ ? "tcp" : "none",
                       .peers = {}};
-    for (const LossRecord& loss : cache_->losses().records())
-        status.losses.push_back({.volume = catalog_->name_of(loss.volume),
-                                 .host = configuration_.peers[loss.host].name,
-                                 .generation = loss.generation,
-                                 .page_count = loss.page_count,
-                                 .first_page = loss.first_page,
-                                 .last_page = loss.last_page,
-                                 .at_ns = loss.at_ns});
+    const auto name_of_host = [&](HostId host) {
+        if (host == configuration_.host_id()) return configuration_.host;
+        return host < configuration_.peers.size() ? configuration_.peers[host].name : std::string();
+    };
+    status.losses =
+        loss_statuses(store_->losses(), [&](VolumeId volume) { return catalog_->name_of(volume); }, name_of_host);
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];
         const bool self = i == configuration_.host_id();

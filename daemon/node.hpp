@@ -29,8 +29,7 @@ namespace tarn {
 
 class Node final : public Control {
   public:
-    // discard_memory: of a process that crashed before; else it is adopted.
-    Node(Configuration configuration, bool discard_memory);
+    Node(Configuration configuration, const StartOptions& options);
     ~Node() override;
 
     // Runs until SIGTERM or SIGINT, and then flushes. Returns the process's exit code.
@@ -63,7 +62,7 @@ class Node final : public Control {
     Task<> serve_mount(fuse::Mount& mount);
 
     Configuration configuration_;
-    bool discard_memory_;
+    StartOptions options_;
     MemoryKeeper keeper_;
     bool memory_is_kept_ = false;
     uint64_t started_ns_;

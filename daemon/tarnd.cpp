@@ -27,6 +27,6 @@ int main(int argc, char** argv) {
         tarn::log::error("signals: {}", tarn::log::describe(signals.error()));
         return 1;
     }
-    tarn::Node node(arguments->configuration, arguments->discard_memory);
+    tarn::Node node(arguments->configuration, arguments->start);
     return node.run(*signals);
 }

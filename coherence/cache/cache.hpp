@@ -110,7 +110,10 @@ class Cache final : public Fabric::Receiver {
     // Makes durable what the store lacks of these pages, homed here; of all of a volume.
     Task<Result<>> store_pages(std::vector<PageId> pages);
     Task<Result<>> store_volume(VolumeId volume);
-    // The same, and after a power cut all of it is there or none; no more pages than the store takes at once.
+    // After abandon(): whatever only this home's memory has. Errors: io; busy (a holder here has what its home lacks).
+    Task<Result<>> store_rest();
+    // The same as store_pages(), and after a power cut all of it is there or none; no more pages than the store takes
+    // at once.
     Task<Result<>> store_group(std::vector<PageId> pages);
 
     // Numbers of the pages in [first, end) homed here whose newest bytes are not in the store, in any order.
@@ -282,6 +285,7 @@ class Cache final : public Fabric::Receiver {
     void adopt_holding(PageId page, std::span<const FrameId> frames);
     void say_what_home_has(protocol::Event& event);
     Task<> recover_in_doubt();
+    std::vector<PageId> held_pages();
 
     // cache_actions.cpp
     void perform(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
@@ -349,7 +353,11 @@ class Cache final : public Fabric::Receiver {
     SpinLock links_lock_;
     std::array<protocol::Process, hosts_max> met_{};  // the last process of each host
     unsigned doubts_ = 0;
+    uint64_t reports_ = 0;           // counts what changes who holds what, while this home recovers
+    uint64_t recorded_reports_ = 0;  // and of what these were when doubts were recorded
+    bool recording_doubts_ = false;
     bool doubts_are_recorded_ = false;
+    protocol::LossRanges losses_before_;  // on record when this home began to serve
     size_t adopted_page_count_ = 0;
     protocol::HostSet greeted_ = 0;
     std::atomic<protocol::HostSet> forgotten_{0};

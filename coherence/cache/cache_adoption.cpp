@@ -9,6 +9,7 @@
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/page_access.hpp"
+#include "utils/clock.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {
@@ -124,6 +125,7 @@ void Cache::remember_met(HostId host, Process process) {
 void Cache::begin_doubt() {
     const std::lock_guard guard(links_lock_);
     ++doubts_;
+    ++reports_;
     pool_->arena().header().losses_in_doubt.store(true, std::memory_order_release);
 }
 
@@ -290,22 +292,55 @@ void Cache::say_what_home_has(protocol::Event& event) {
     }
 }
 
-// While this home knew no claims, another host may have lost writes to its pages, and nobody can say which: whoever
-// flushes is told.
-Task<> Cache::recover_in_doubt() {
-    const Result<> raised = co_await store_.raise_loss_generation(*Loop::current());
-    if (!raised) {
-        log::error("store: that others may have lost writes could not be recorded: {}", log::describe(raised.error()));
-        co_return;  // what must not be served is not served
+// Of the pages homed here, as far as hosts have reported. Who holds a page has the newest there is of it.
+std::vector<PageId> Cache::held_pages() {
+    std::vector<PageId> held;
+    for (const auto& slot : stripes_) {
+        const std::lock_guard guard(slot->latch);
+        slot->stripe.home().for_each([&](PageId page, const protocol::Claim& claim) {
+            if (claim.holders() != 0) held.push_back(page);
+        });
     }
-    log::warning(
-        "another host lost its memory while this one was being restarted: flushes of earlier clients fail (loss "
-        "generation {})",
-        store_.loss_generation());
-    {
+    return held;
+}
+
+// What only the memory of the process before had is gone; or, while this home knew no claims, another host may have
+// lost writes to its pages. Nobody can say which pages that are, but for those that are held somewhere: all others
+// count as lost.
+Task<> Cache::recover_in_doubt() {
+    ArenaHeader& header = pool_->arena().header();
+    co_await Yield(*Loop::current());  // who spawned us has the lock
+    for (;;) {
+        uint64_t reports = 0;
+        {
+            const std::lock_guard guard(links_lock_);
+            reports = reports_;
+        }
+        const bool is_own = header.memory_was_lost.load(std::memory_order_relaxed);
+        std::vector<Loss> losses;
+        for (const protocol::LossRange& range : protocol::all_but(held_pages()))
+            losses.push_back(
+                {.first = range.first, .last = range.last, .at_ns = realtime_ns(), .host = is_own ? self_ : no_host});
+        const Result<uint32_t> recorded = co_await store_.record_losses(*Loop::current(), std::move(losses));
+        if (!recorded) {
+            log::error("store: that writes may be lost could not be recorded: {}", log::describe(recorded.error()));
+            co_return;  // what must not be served is not served
+        }
+        log::error(
+            "{}: writes that were not flushed may be lost, of any page of this home that no host holds; clients from "
+            "before get I/O errors (loss generation {})",
+            is_own ? "what the process before had not made durable is gone"
+                   : "another host lost its memory while this one was being restarted",
+            *recorded);
         const std::lock_guard guard(links_lock_);
+        if (reports != reports_) continue;
         doubts_ = 0;
-        pool_->arena().header().losses_in_doubt.store(false, std::memory_order_release);
+        doubts_are_recorded_ = true;
+        recorded_reports_ = reports;
+        recording_doubts_ = false;
+        header.losses_in_doubt.store(false, std::memory_order_release);
+        header.memory_was_lost.store(false, std::memory_order_release);
+        break;
     }
     recover_if_all_are_accounted_for();
 }

@@ -28,6 +28,7 @@ void Cache::on_link_up(HostId host, Process process) {
         may_lose = previous.incarnation != 0 && previous.incarnation != process.incarnation;
         // What it reported over an earlier link is forgotten.
         if (recovering()) greeted_ &= ~protocol::set_of(host);
+        ++reports_;
     }
     if (may_lose) begin_doubt();
     for (const auto& slot : stripes_) {
@@ -77,8 +78,10 @@ void Cache::recover_if_all_are_accounted_for() {
         for (const HostId each : hosts_)
             if (!protocol::contains(known, each)) return;
         if (!recovering_.load(std::memory_order_relaxed)) return;
-        if (doubts_ > 0) {
-            if (!std::exchange(doubts_are_recorded_, true)) Loop::current()->spawn(recover_in_doubt());
+        const bool in_doubt = doubts_ > 0 || (doubts_are_recorded_ && recorded_reports_ != reports_) ||
+                              pool_->arena().header().memory_was_lost.load(std::memory_order_relaxed);
+        if (in_doubt) {
+            if (!std::exchange(recording_doubts_, true)) Loop::current()->spawn(recover_in_doubt());
             return;
         }
         recovering_.store(false, std::memory_order_relaxed);
@@ -90,6 +93,11 @@ void Cache::recover() {
     protocol::Event recovered;
     recovered.kind = protocol::Event::Kind::recovered;
     recovered.has_memory = process_.incarnation != process_.epoch && !doubts_are_recorded_;
+    std::vector<protocol::LossRange> on_record;
+    for (const Loss& loss : store_.losses())
+        on_record.push_back({.first = loss.first, .last = loss.last, .generation = loss.generation});
+    losses_before_ = protocol::LossRanges(on_record);
+    recovered.losses = &losses_before_;
     step_all(recovered, no_host);
     flusher_->on_recovered();
     hosts_changed_.announce();

@@ -55,7 +55,8 @@ void CachedVolume::note_written(uint64_t offset_bytes, uint64_t size_bytes) {
     }
     const uint64_t step = cache_.ranges().pages_per_range();
     for (uint64_t page = offset_bytes / page_size; page < end; page = (page / step + 1) * step)
-        cache_.flusher().wrote(note_, cache_.home_of(PageId::of(id(), page)));
+        cache_.flusher().wrote(note_, cache_.home_of(PageId::of(id(), page)), PageId::of(id(), page),
+                               PageId::of(id(), std::min(end, (page / step + 1) * step) - 1));
 }
 
 bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {

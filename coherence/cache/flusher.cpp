@@ -78,8 +78,10 @@ Task<Result<>> Flusher::flush_pages(WriteNote& note, std::vector<PageId> pages, 
     Loop& loop = *Loop::current();
     Wait wait(loop);
     wait.pages_missing = pages.size();
+    uint64_t writes = 0;
     {
         const std::lock_guard guard(lock_);
+        writes = requester_.write_count(note.session, cache_.self());
         if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
         waits_.push_back(&wait);
     }
@@ -93,9 +95,9 @@ Task<Result<>> Flusher::flush_pages(WriteNote& note, std::vector<PageId> pages, 
     if (wait.failed) co_return fail(wait.code, 0, "flush");
     Result<> result;
     if (atomicity == Atomicity::group)
-        result = co_await cache_.store_group(std::move(pages));
+        result = co_await cache_.store_group(pages);
     else
-        result = co_await cache_.store_pages(std::move(pages));
+        result = co_await cache_.store_pages(pages);
     if (result) result = co_await cache_.store().flush(loop);
     if (!result) {
         log::error("flush of pages of volume {} failed: {}", note.volume, log::describe(result.error()));
@@ -104,6 +106,8 @@ Task<Result<>> Flusher::flush_pages(WriteNote& note, std::vector<PageId> pages, 
     const std::lock_guard guard(lock_);
     tell_verifiers(note.volume);
     if (requester_.lost_a_write(note.session, cache_.self())) co_return fail(Errc::io, EIO, "flush");
+    std::ranges::sort(pages);
+    requester_.flushed_pages(note.session, cache_.self(), pages, writes);
     co_return Result<>{};
 }
 
@@ -124,11 +128,13 @@ Task<Result<>> Flusher::learn_verifiers(protocol::HostSet homes) {
     co_return Result<>{};
 }
 
-void Flusher::note_write(WriteNote& note, HostId home) {
+void Flusher::note_write(WriteNote& note, HostId home, PageId first, PageId last) {
     const std::lock_guard guard(lock_);
     tell_verifiers(note.volume);
-    requester_.wrote(note.session, home);
-    note.noted.fetch_or(protocol::set_of(home), std::memory_order_relaxed);
+    requester_.wrote(note.session, home, first, last);
+    // At home here a flush may be of single pages (flush_pages), and which ones are left counts.
+    if (home != cache_.self() || !requester_.knows_pages(note.session, home))
+        note.noted.fetch_or(protocol::set_of(home), std::memory_order_relaxed);
 }
 
 protocol::Verifier Flusher::own_verifier() const {
@@ -202,8 +208,22 @@ void Flusher::on_recovered() {
     {
         const std::lock_guard guard(lock_);
         home_.on_recovered(actions);
+        // Sessions that opened since this process began.
+        for (WriteNote* const note : notes_)
+            if (note->on_loss == OnLoss::fail && !note->losses.knows(cache_.self()))
+                note->losses.began_after(cache_.self(), protocol::loss_generation_of(own_verifier()));
     }
     run(std::move(actions));
+}
+
+// Whether what was last heard of this home is of the process that it is now. Of one that is away, or knows not yet what
+// it has lost, a session that opens now sees what this host holds and no more, and is told of no loss from before it
+// hears of it.
+bool Flusher::is_heard(HostId home) const {
+    const protocol::Verifier heard = verifiers_[home].load(std::memory_order_relaxed);
+    if (home == cache_.self()) return !cache_.recovering();
+    if (heard == 0) return false;
+    return cache_.fabric() && cache_.fabric()->linked(home) && heard >> 32 == cache_.incarnation_of(home);
 }
 
 void Flusher::add_note(WriteNote& note) {
@@ -213,8 +233,9 @@ void Flusher::add_note(WriteNote& note) {
     if (note.on_loss == OnLoss::fail) {
         tell_verifiers(note.volume);
         for (HostId home = 0; home < hosts_max; ++home)
-            if (const protocol::Verifier known = verifiers_[home].load(std::memory_order_relaxed); known != 0)
-                note.losses.began_after(home, protocol::loss_generation_of(known));
+            if (is_heard(home))
+                note.losses.began_after(home,
+                                        protocol::loss_generation_of(verifiers_[home].load(std::memory_order_relaxed)));
     }
     notes_.push_back(&note);
 }

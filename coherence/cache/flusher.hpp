@@ -42,9 +42,9 @@ class Flusher {
     Task<Result<>> flush(WriteNote& note, protocol::HostSet homes, std::chrono::milliseconds limit);
     // D1 for these pages alone, all of them homed here: neither messages nor other pages. Errors: as flush().
     Task<Result<>> flush_pages(WriteNote& note, std::vector<PageId> pages, Atomicity atomicity);
-    // After a write, before its reply.
-    void wrote(WriteNote& note, HostId home) {
-        if (!protocol::contains(note.noted.load(std::memory_order_relaxed), home)) note_write(note, home);
+    // After a write to these pages of one home, before its reply.
+    void wrote(WriteNote& note, HostId home, PageId first, PageId last) {
+        if (!protocol::contains(note.noted.load(std::memory_order_relaxed), home)) note_write(note, home, first, last);
     }
     // Before a session opens, so that no loss from before is held against it. Homes that are away or recovering are
     // not waited for, and one that hangs for a moment only.
@@ -70,10 +70,11 @@ class Flusher {
 
   private:
     struct Wait;
-    void note_write(WriteNote& note, HostId home);
+    void note_write(WriteNote& note, HostId home, PageId first, PageId last);
     // What this host last heard from each home, for the books of one volume.
     void tell_verifiers(VolumeId volume);
     Task<Result<>> learn_verifiers(protocol::HostSet homes);
+    bool is_heard(HostId home) const;
     Task<Result<>> learn_verifier(HostId home);
     static Task<> watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit);
     // Whether it answered.

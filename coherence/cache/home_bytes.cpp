@@ -245,7 +245,10 @@ bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
         const std::lock_guard guard(slot.latch);
         if (abandoned() || frame.page_id() != page) return false;
         if (page.volume() == catalog_volume && is_dirty(frame)) return false;  // it goes with its group, or not at all
-        if (frame.cached.load(std::memory_order_relaxed)) {
+        // A home that is away cannot answer, and what was seen here meanwhile must be held when it is back (add_note).
+        const HostId home = home_of(page);
+        const bool is_away = home != self_ && !(protocol::contains(slot.linked, home) && fabric_->linked(home));
+        if (frame.cached.load(std::memory_order_relaxed) && !is_away) {
             step_latched(slot, protocol::Event::about(protocol::Event::Kind::evict, page), deferred);
             evicted = !frame.cached.load(std::memory_order_relaxed);
         }
@@ -361,6 +364,17 @@ Task<Result<>> Cache::store_volume(VolumeId volume) {
     // In their order, so that neighbours become one write.
     std::sort(pages.begin(), pages.end());
     return store_pages(std::move(pages));
+}
+
+Task<Result<>> Cache::store_rest() {
+    TARN_ASSERT(abandoned());
+    bool holds_more = false;
+    dirty_frames_.for_each([&](FrameId id) { holds_more |= home_of(pool_->frame(id).page_id()) == self_; });
+    if (holds_more) co_return fail(Errc::busy, 0, "cache: pages are written to while it stops");
+    std::vector<PageId> pages;
+    home_dirty_frames_.for_each([&](FrameId id) { pages.push_back(pool_->frame(id).page_id()); });
+    std::sort(pages.begin(), pages.end());
+    co_return co_await store_pages(std::move(pages));
 }
 
 Task<Result<>> Cache::store_pages(std::vector<PageId> pages) {

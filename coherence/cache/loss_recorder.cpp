@@ -29,49 +29,46 @@ Task<> LossRecorder::record() {
             if (!running_) cache_.end_doubt();
         }
         if (lost.empty()) co_return;
-        const Result<> raised = co_await cache_.store().raise_loss_generation(*Loop::current());
-        if (!raised) {
+        const Result<uint32_t> recorded = co_await cache_.store().record_losses(*Loop::current(), runs_of(lost));
+        if (!recorded) {
             // They stay unavailable: they must not be served as if nothing had happened.
             log::error("store: a loss of {} pages could not be recorded: {}", lost.size(),
-                       log::describe(raised.error()));
+                       log::describe(recorded.error()));
             continue;
         }
-        const auto generation = static_cast<uint32_t>(cache_.store().loss_generation());
-        for (const Lost& each : lost) cache_.loss_recorded(each.page, generation);
-        note(std::move(lost), generation);
+        for (const Lost& each : lost) cache_.loss_recorded(each.page, *recorded);
+        say(lost, *recorded);
     }
 }
 
-void LossRecorder::note(std::vector<Lost> lost, uint32_t generation) {
+std::vector<Loss> LossRecorder::runs_of(std::vector<Lost>& lost) {
     std::ranges::sort(
         lost, [](const Lost& a, const Lost& b) { return std::pair(a.host, a.page) < std::pair(b.host, b.page); });
-    const int64_t now = realtime_ns();
-    const std::lock_guard guard(mutex_);
-    page_count_ += lost.size();
+    std::vector<Loss> runs;
+    for (const Lost& each : lost) {
+        const bool goes_on = !runs.empty() && runs.back().host == each.host &&
+                             runs.back().last.value + 1 == each.page.value &&
+                             runs.back().last.volume() == each.page.volume();
+        if (!goes_on) runs.push_back({.first = each.page, .at_ns = realtime_ns(), .host = each.host});
+        runs.back().last = each.page;
+        ++runs.back().page_count;
+    }
+    return runs;
+}
+
+void LossRecorder::say(std::span<const Lost> lost, uint32_t generation) {
     for (auto first = lost.begin(); first != lost.end();) {
         const auto end = std::find_if(first, lost.end(), [&](const Lost& each) {
             return each.host != first->host || each.page.volume() != first->page.volume();
         });
-        const LossRecord record{.volume = first->page.volume(),
-                                .host = first->host,
-                                .generation = generation,
-                                .page_count = static_cast<uint64_t>(end - first),
-                                .first_page = first->page.number(),
-                                .last_page = (end - 1)->page.number(),
-                                .at_ns = now};
         log::error(
             "volume {}: host {} lost its memory, and maybe unflushed writes of {} pages from page {} to {}; they "
             "are as they last reached this home, and clients from before get I/O errors (loss generation {})",
-            record.volume, record.host, record.page_count, record.first_page, record.last_page, generation);
-        if (records_.size() == records_max) records_.erase(records_.begin());
-        records_.push_back(record);
+            first->page.volume(), first->host, end - first, first->page.number(), (end - 1)->page.number(), generation);
         first = end;
     }
-}
-
-std::vector<LossRecord> LossRecorder::records() const {
     const std::lock_guard guard(mutex_);
-    return records_;
+    page_count_ += lost.size();
 }
 
 uint64_t LossRecorder::page_count() const {

@@ -5,25 +5,16 @@
 
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <vector>
 
+#include "tiers/nvme/loss_list.hpp"
 #include "tiers/page.hpp"
 #include "utils/task.hpp"
 
 namespace tarn {
 
 class Cache;
-
-// One volume's part of one loss, as the home of these pages has it.
-struct LossRecord {
-    VolumeId volume = 0;
-    HostId host = no_host;    // whose memory is gone
-    uint32_t generation = 0;  // of this home's losses
-    uint64_t page_count = 0;
-    uint64_t first_page = 0;  // all of them lie from here
-    uint64_t last_page = 0;   // to here
-    int64_t at_ns = 0;        // since the Unix epoch
-};
 
 class LossRecorder {
   public:
@@ -32,25 +23,23 @@ class LossRecorder {
     // These pages may have lost writes with the memory of `host`. Outside of any latch, on a shard.
     void add(std::vector<PageId> pages, HostId host);
 
-    // Since this process started, the newest last; the oldest are forgotten first.
-    std::vector<LossRecord> records() const;
+    // Since this process started.
     uint64_t page_count() const;
 
   private:
-    static constexpr size_t records_max = 256;
-
     struct Lost {
         PageId page;
         HostId host;
     };
     Task<> record();
-    void note(std::vector<Lost> lost, uint32_t generation);
+    // Runs of neighbours that went with one host's memory. The pages are sorted by it.
+    static std::vector<Loss> runs_of(std::vector<Lost>& lost);
+    void say(std::span<const Lost> lost, uint32_t generation);
 
     Cache& cache_;
     mutable std::mutex mutex_;  // never held across a wait
     std::vector<Lost> pending_;
     bool running_ = false;
-    std::vector<LossRecord> records_;
     uint64_t page_count_ = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "coherence/protocol/loss_ranges.hpp"
 #include "coherence/protocol/message.hpp"
 #include "tiers/page.hpp"
 
@@ -63,11 +64,11 @@ struct Event {
         volume_unknown,  // page: no such volume was ever made: what peers have claimed of its pages is nobody's
         adopted,    // page, process (of this host), adopted, stored_tenure, stored_sequence: what the process before
                     // this one held of a page. Before anything else
-        recovered,  // has_memory: every peer's hello messages were delivered since this home started: it may serve
+        recovered,  // has_memory, losses: every peer's hello messages were delivered since this home started: it may
+                    // serve
 
         // The store.
-        loss_recorded,  // page, loss_generation: the action record_loss is durable. Also, before `recovered`, for each
-                        // page whose loss is on record; generation 0: it is taken off the record
+        loss_recorded,  // page, loss_generation: the action record_loss is durable
     };
 
     Kind kind{};
@@ -85,6 +86,7 @@ struct Event {
     Tenure stored_tenure = 0;  // message hello, adopted: of home's bytes, 0 if never written; or unknown
     uint32_t stored_sequence = 0;
     bool has_memory = false;  // recovered: of the process before; and no other host has lost its own meanwhile
+    const LossRanges* losses = nullptr;  // recovered: those on record by then; they outlive the home
     PageId page{};
     WaiterToken waiter = 0;
     Message message{};

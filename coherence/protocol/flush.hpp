@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "coherence/protocol/event.hpp"
@@ -173,7 +174,15 @@ class FlushRequester {
     // start().
     void heard(VolumeId volume, HostId home, Verifier verifier);
     // A write to a page of this home is done, and its reply follows. Returns the verifier it was noted under.
-    Verifier wrote(SessionId session, HostId home);
+    // first, last: the pages of it.
+    Verifier wrote(SessionId session, HostId home, PageId first, PageId last);
+    // Whether the pages of all writes since the last success are known: they are few.
+    bool knows_pages(SessionId session, HostId home) const;
+    // Counts wrote().
+    uint64_t write_count(SessionId session, HostId home) const;
+    // These pages (sorted) were made durable at this home by themselves, with the first `writes` writes. True: nothing
+    // is noted any more.
+    bool flushed_pages(SessionId session, HostId home, std::span<const PageId> pages, uint64_t writes);
 
     // Whether this home was heard from at all. A host that opens a volume hears from each home of it before it takes
     // the first request: what a flush covers is counted from the verifier that was known when the flush came.
@@ -203,11 +212,19 @@ class FlushRequester {
         HostId home = no_host;
         Verifier verifier = 0;
     };
+    struct Written {
+        PageId first;
+        PageId last;
+        uint64_t write = 0;  // which of them
+    };
+    static constexpr size_t written_max = 64;
     struct Note {
         HostId home = no_host;
-        Verifier noted = 0;   // of the writes since the last success; 0: none
-        bool mixed = false;   // they had several
-        uint64_t writes = 0;  // counts wrote(), so that a flush clears only what it covered
+        Verifier noted = 0;            // of the writes since the last success; 0: none
+        bool mixed = false;            // they had several
+        uint64_t writes = 0;           // counts wrote(), so that a flush clears only what it covered
+        std::vector<Written> written;  // since the last success, if they are few
+        bool many = false;
     };
     struct Session {
         SessionId id = 0;
@@ -233,6 +250,7 @@ class FlushRequester {
     Verifier known(VolumeId volume, HostId home) const;
     Session* find_session(SessionId session);
     static Note& note_of(Session& session, HostId home);
+    const Note* find_note(SessionId session, HostId home) const;
     void send(const Flush& flush, const Part& part, FlushActions& actions) const;
     static void fail(const Flush& flush, FlushActions& actions);
 

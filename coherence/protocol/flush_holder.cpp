@@ -90,7 +90,14 @@ void FlushRequester::heard(VolumeId volume, HostId home, Verifier verifier) {
         known_.push_back({.volume = volume, .home = home, .verifier = verifier});
 }
 
-Verifier FlushRequester::wrote(SessionId id, HostId home) {
+const FlushRequester::Note* FlushRequester::find_note(SessionId id, HostId home) const {
+    const auto session = std::ranges::find(sessions_, id, &Session::id);
+    if (session == sessions_.end()) return nullptr;
+    const auto note = std::ranges::find(session->notes, home, &Note::home);
+    return note == session->notes.end() ? nullptr : &*note;
+}
+
+Verifier FlushRequester::wrote(SessionId id, HostId home, PageId first, PageId last) {
     Session* const session = find_session(id);
     TARN_ASSERT(session != nullptr);
     const Verifier present = known(session->volume, home);
@@ -98,14 +105,42 @@ Verifier FlushRequester::wrote(SessionId id, HostId home) {
     ++note.writes;
     if (note.noted == 0) note.noted = present;
     note.mixed |= note.noted != present;
+    note.many |= note.written.size() == written_max;
+    if (note.many)
+        note.written.clear();
+    else
+        note.written.push_back({.first = first, .last = last, .write = note.writes});
     return present;
+}
+
+bool FlushRequester::knows_pages(SessionId id, HostId home) const {
+    const Note* const note = find_note(id, home);
+    return note == nullptr || !note->many;
+}
+
+uint64_t FlushRequester::write_count(SessionId id, HostId home) const {
+    const Note* const note = find_note(id, home);
+    return note == nullptr ? 0 : note->writes;
+}
+
+bool FlushRequester::flushed_pages(SessionId id, HostId home, std::span<const PageId> pages, uint64_t writes) {
+    Session* const session = find_session(id);
+    if (session == nullptr) return false;
+    Note& note = note_of(*session, home);
+    std::erase_if(note.written, [&](const Written& each) {
+        const auto first = std::ranges::lower_bound(pages, each.first);
+        const auto end = std::ranges::upper_bound(pages, each.last);
+        return each.write <= writes && static_cast<uint64_t>(end - first) == each.last.value - each.first.value + 1;
+    });
+    if (note.many || note.mixed || !note.written.empty()) return false;
+    note.noted = 0;
+    return true;
 }
 
 bool FlushRequester::lost_a_write(SessionId id, HostId home) const {
     const auto session = std::ranges::find(sessions_, id, &Session::id);
-    if (session == sessions_.end()) return false;
-    const auto note = std::ranges::find(session->notes, home, &Note::home);
-    if (note == session->notes.end()) return false;
+    const Note* const note = find_note(id, home);
+    if (note == nullptr) return false;
     return note->mixed || (note->noted != 0 && note->noted != known(session->volume, home));
 }
 
@@ -152,7 +187,11 @@ void FlushRequester::on_message(const Message& message, FlushActions& actions) {
         Note& note = note_of(*session, message.from);
         // Later writes are noted for the next flush; they were made under the verifier that has just been confirmed,
         // or under one that wrote() will find mixed.
-        if (note.writes == part->writes && !note.mixed) note.noted = 0;
+        std::erase_if(note.written, [&](const Written& each) { return each.write <= part->writes; });
+        if (note.writes == part->writes && !note.mixed) {
+            note.noted = 0;
+            note.many = false;
+        }
     }
     if (flush->unanswered != 0) return;
     FlushAction& action = actions.emplace_back();

@@ -101,8 +101,13 @@ Message Home::grant_of(PageId page, const Request& request) const {
     Message grant = to_holder(MessageKind::grant, page, request);
     grant.host = request.source;
     grant.hosts = request.ackers;
-    if (const uint32_t* loss = losses_.find(page)) grant.sequence = *loss;
+    grant.sequence = lost_in(page);
     return grant;
+}
+
+uint32_t Home::lost_in(PageId page) const {
+    if (const uint32_t* const loss = losses_.find(page)) return *loss;
+    return losses_before_ == nullptr ? 0 : losses_before_->generation_of(page);
 }
 
 template <class Predicate>

@@ -80,6 +80,7 @@ class Home {
     Message to_holder(MessageKind kind, PageId page, Tenure tenure) const;
     Message to_holder(MessageKind kind, PageId page, const Request& request) const;
     Message grant_of(PageId page, const Request& request) const;
+    uint32_t lost_in(PageId page) const;
     Claim& claim_of(PageId page);
     void settle(PageId page, Claim& claim, Actions& actions);
     void check(const Claim& claim) const;
@@ -121,8 +122,9 @@ class Home {
     PageTable<Claim> claims_;
     NodePool<Request> requests_;
     NodePool<HomeCopy> copies_;
-    PageTable<uint32_t> losses_;  // the loss generation of each page that ever lost writes
-    std::vector<PageId> pages_;   // scratch of the walks of recovery
+    PageTable<uint32_t> losses_;  // the loss generation of each page that has lost writes since this home serves
+    const LossRanges* losses_before_ = nullptr;  // and of those before
+    std::vector<PageId> pages_;                  // scratch of the walks of recovery
 };
 
 }  // namespace tarn::protocol

@@ -104,10 +104,8 @@ void Home::record_loss(PageId page, Claim& claim, Actions& actions) {
 }
 
 void Home::on_loss_recorded(const Event& event, Actions& actions) {
-    uint32_t* loss = losses_.find(event.page);
-    if (loss == nullptr && event.loss_generation != 0) loss = &losses_.insert(event.page);
-    if (loss != nullptr) *loss = event.loss_generation;
-    if (event.loss_generation == 0 && loss != nullptr) losses_.erase(event.page);
+    uint32_t* const loss = losses_.find(event.page);
+    (loss != nullptr ? *loss : losses_.insert(event.page)) = event.loss_generation;
     Claim* claim = claims_.find(event.page);
     if (claim == nullptr) return;
     claim->loss_pending = false;
@@ -272,6 +270,7 @@ void Home::confirm_holders(PageId page, Claim& claim, bool has_memory, Actions& 
 
 void Home::on_recovered(const Event& event, Actions& actions) {
     recovering_ = false;
+    losses_before_ = event.losses;
     pages_.clear();
     claims_.for_each([&](PageId page, const Claim&) { pages_.push_back(page); });
     for (const PageId page : pages_) {

@@ -231,3 +231,22 @@ TEXT
     rm "$CLUSTER/solo/mnt/pg.img"
 }
 logged() { compgen -G "$1.*" > /dev/null && [[ -n $(cat "$1".*) ]]; }
+
+@test "a store of format 2 is refused without --upgrade, and with it has all that was durable" {
+    on solo create old 64MiB
+    nbd_python solo old "h.pwrite(b'in the journal' * 1000, 4096); h.flush()"
+    host_kill solo
+    "$BATS_TEST_DIRNAME/../support/make_format_2.py" "$CLUSTER/solo/store"
+    local before
+    before=$(sum "$CLUSTER/solo/store")
+    run -3 timeout 20 tarnd --config "$CLUSTER/solo/tarn.toml" --control "$CLUSTER/solo/control.sock"
+    assert_output --partial "of format 2"
+    assert_output --partial "start tarnd with --upgrade"
+    assert_equal "$(sum "$CLUSTER/solo/store")" "$before"
+    host_start solo --upgrade
+    nbd_python solo old "assert h.pread(14000, 4096) == b'in the journal' * 1000"
+    host_stop solo
+    start_and_mount
+    nbd_python solo old "assert h.pread(14000, 4096) == b'in the journal' * 1000"
+    on solo delete old
+}

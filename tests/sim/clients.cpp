@@ -14,12 +14,27 @@ protocol::WaiterToken token_of(uint32_t client, uint64_t operation) {
 
 }  // namespace
 
-protocol::SessionId Cluster::session_of(SimHost& host, Client& client, VolumeId volume) {
-    protocol::SessionId& session = client.sessions[volume];
-    if (session != 0) return session;
-    session = ++last_session_;
-    host.memory.flush_requester.open(session, volume);
+// Who opens a session hears from each home that answers, so that no loss from before is held against it.
+Session& Cluster::session_of(SimHost& host, Client& client, VolumeId volume) {
+    Session& session = client.sessions[volume];
+    if (session.id != 0) return session;
+    session.id = ++last_session_;
+    host.memory.flush_requester.open(session.id, volume);
+    for (const SimHost& home : hosts_)
+        if (has_met(host, home) && home.memory.recovered) session.losses->began_after(home.id, home.loss_generation);
     return session;
+}
+
+void Cluster::end_session(SimHost& host, Client& client, VolumeId volume) {
+    const auto session = client.sessions.find(volume);
+    host.memory.flush_requester.close(session->second.id);
+    client.sessions.erase(session);
+}
+
+bool Cluster::may_see(Session& session, const Frame& frame, PageId page) {
+    if (frame.lost == 0 || session.losses->may_read(page, ranges_.find(page).home, frame.lost)) return true;
+    coverage_.reached(Sometimes::read_refused);
+    return false;
 }
 
 void Cluster::start_operation(SimHost& host, uint32_t client_index) {
@@ -34,15 +49,15 @@ void Cluster::start_operation(SimHost& host, uint32_t client_index) {
     operation.page = pages_[workload_.below(pages_.size())];
     const VolumeId volume = operation.page.volume();
     hear_own_home(host, volume);
+    const protocol::SessionId session = session_of(host, client, volume).id;
     const protocol::HostSet homes = ranges_.homes_of(volume, last_page_number);
     bool knows_all = true;
     protocol::for_each_host(homes, [&](HostId home) { knows_all &= host.memory.flush_requester.knows(volume, home); });
     if (workload_.chance(scenario_.flush_percent) && knows_all) {
         operation.kind = Operation::Kind::flush;
-        operation.cover = truth_.cover_of(volume, session_of(host, client, volume));
+        operation.cover = truth_.cover_of(volume, session);
         protocol::FlushActions actions;
-        host.memory.flush_requester.start(session_of(host, client, volume), homes,
-                                          token_of(client_index, operation.number), actions);
+        host.memory.flush_requester.start(session, homes, token_of(client_index, operation.number), actions);
         return perform_flush(host, actions);
     }
     operation.kind = workload_.chance(scenario_.read_percent) ? Operation::Kind::read : Operation::Kind::write;
@@ -119,7 +134,16 @@ void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
     const HostId home = ranges_.find(operation.page).home;
     finds_loss_ = false;
     History::Operation seen{.invoked = operation.invoked, .answered = event_count_};
+    Session& session = session_of(host, host.clients[client_index], operation.page.volume());
+    uint64_t& newest_seen = session.seen[operation.page];
     if (operation.kind == Operation::Kind::read) {
+        if (!may_see(session, frame, operation.page)) {
+            // Some clients go on with what is left to them, others begin anew.
+            if (workload_.chance(30)) end_session(host, host.clients[client_index], operation.page.volume());
+            return;
+        }
+        require(frame.content.version >= newest_seen, "D4: a session reads back in time, and no error tells it");
+        newest_seen = frame.content.version;
         truth_.check_read(operation.page, frame.content);
         require(!finds_loss_ || frame.lost != 0, "D4: a read goes back in time and was not told");
         seen.found = frame.content.sectors;
@@ -130,13 +154,15 @@ void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
                              {host.id, host.incarnation, home, incarnation_of(home), verifier_of(operation.page), 0});
     }
     hear_own_home(host, operation.page.volume());
-    const protocol::SessionId session = session_of(host, host.clients[client_index], operation.page.volume());
-    const protocol::Verifier noted = host.memory.flush_requester.wrote(session, home);
+    const protocol::Verifier noted =
+        host.memory.flush_requester.wrote(session.id, home, operation.page, operation.page);
     // The home that this host has met: a restart it does not know of yet may take the write.
     const Incarnation met = home == host.id ? host.incarnation : host.memory.met[home].incarnation;
     truth_.write(operation.page, frame.content, operation.mask, operation.zero,
-                 {host.id, host.incarnation, home, met, noted, session});
+                 {host.id, host.incarnation, home, met, noted, session.id});
     require(!finds_loss_ || frame.lost != 0, "D4: a write builds on what went back in time and was not told");
+    if (operation.mask == all_sectors && frame.lost != 0) session.losses->wrote_whole(operation.page, frame.lost);
+    newest_seen = frame.content.version;
     seen.written = operation.mask;
     seen.value = frame.content.version;
     history_.add(operation.page, seen);
@@ -155,7 +181,10 @@ bool Cluster::is_secure(const SimHost& host, PageId page) const {
 }
 
 void Cluster::hear_own_home(SimHost& host, VolumeId volume) {
-    host.memory.flush_requester.heard(volume, host.id, protocol::verifier_of(host.incarnation, host.loss_of(volume)));
+    if (host.memory.recovered)
+        hear(host, host.id, volume, host.verifier());
+    else
+        host.memory.flush_requester.heard(volume, host.id, host.verifier());
 }
 
 void Cluster::leave_latch(SimHost& host, const Task& task) {
@@ -206,7 +235,10 @@ void Cluster::evict_something(SimHost& host) {
     std::vector<PageId> pages{victim->first};
     if (scenario_.together_percent != 0 && workload_.chance(scenario_.together_percent))
         for (++victim; victim != host.memory.bound.end(); ++victim) pages.push_back(victim->first);
-    for (const PageId page : pages) step(host, Event::about(Event::Kind::evict, page));
+    for (const PageId page : pages) {
+        // Not while its home is away: what sessions that open then have seen must be held when it is back.
+        if (has_met(host, hosts_[ranges_.find(page).home])) step(host, Event::about(Event::Kind::evict, page));
+    }
 }
 
 void Cluster::complete_flush(SimHost& host, protocol::WaiterToken waiter, bool lost) {
@@ -215,9 +247,7 @@ void Cluster::complete_flush(SimHost& host, protocol::WaiterToken waiter, bool l
     if (lost) {
         coverage_.reached(Sometimes::flush_failed);
         // The client gives up, and begins anew with what it finds.
-        protocol::SessionId& session = host.clients[client].sessions[operation.page.volume()];
-        host.memory.flush_requester.close(session);
-        session = 0;
+        end_session(host, host.clients[client], operation.page.volume());
     } else {
         truth_.flushed(operation.cover);
     }

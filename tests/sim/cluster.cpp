@@ -73,7 +73,7 @@ uint64_t Cluster::stored_version_of(PageId page) const {
 
 protocol::Verifier Cluster::verifier_of(PageId page) const {
     const HostId home = ranges_.find(page).home;
-    return protocol::verifier_of(incarnation_of(home), hosts_[home].loss_of(page.volume()));
+    return protocol::verifier_of(incarnation_of(home), hosts_[home].loss_generation);
 }
 
 uint32_t Cluster::enter(Time delay, Task task) {
@@ -166,9 +166,10 @@ void Cluster::run_task(Task& task) {
         case Task::Kind::home_read: read_home_bytes(*host, task); break;
         case Task::Kind::store_flushed: finish_store_flush(*host, task); break;
         case Task::Kind::loss_recorded:
-            host->lost_pages[task.page] = ++host->loss_generation[task.page.volume()];
+            ++host->loss_generation;
+            host->losses.push_back({.first = task.page, .last = task.page, .generation = host->loss_generation});
             --host->losses_pending;
-            step(*host, Event::loss_recorded_of(task.page, host->lost_pages[task.page]));
+            step(*host, Event::loss_recorded_of(task.page, host->loss_generation));
             break;
         case Task::Kind::evict_hint:
             evict_something(*host);
@@ -217,6 +218,7 @@ void Cluster::recover_if_all_reported(SimHost& host) {
     if (host.memory.recovered || std::popcount(host.memory.reported) + 1u != scenario_.host_count) return;
     host.memory.recovered = true;
     const bool has_memory = !record_doubtful_losses(host) && host.incarnation != host.epoch;
+    host.memory.losses_before = protocol::LossRanges(host.losses);
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
         host.memory.stripes[stripe].home().for_each([&](PageId, const protocol::Claim& claim) {
             if (claim.stored_unknown && (claim.keepers & ~claim.holders()) != 0)
@@ -224,6 +226,7 @@ void Cluster::recover_if_all_reported(SimHost& host) {
         });
         Event event = Event::about(Event::Kind::recovered, PageId{});
         event.has_memory = has_memory;
+        event.losses = &host.memory.losses_before;
         event.waiter = stripe;
         step(host, event);
     }
@@ -231,7 +234,7 @@ void Cluster::recover_if_all_reported(SimHost& host) {
     host.memory.flush_home.on_recovered(actions);
     perform_flush(host, actions);
     for (SimHost& peer : hosts_)
-        if (peer.id != host.id && link_is_up_[host.id][peer.id]) open_volumes(peer, host);
+        if (link_is_up_[host.id][peer.id] || peer.id == host.id) open_volumes(peer, host);
 }
 
 // An operator tells everyone who is up.
@@ -282,8 +285,8 @@ void Cluster::boot(SimHost& host) {
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe)
         host.memory.stripes.emplace_back(host.id, host.epoch, ranges_);
     if (!adopts) host.may_lack_losses = false;
+    host.memory_was_lost |= !adopts && host.epoch > 1;
     if (adopts) adopt(host, std::move(arena));
-    for (const auto& [page, generation] : host.lost_pages) step(host, Event::loss_recorded_of(page, generation));
     for (const SimHost& peer : hosts_)
         if (peer.id < hosts_.size() && peer.id != host.id && peer.is_up)
             schedule(faults_.between(1, 100), {.kind = Task::Kind::link_up, .host = host.id, .from = peer.id});
@@ -333,13 +336,22 @@ void Cluster::adopt(SimHost& host, HostMemory&& arena) {
     }
 }
 
-// While a home knew no claims, another host may have lost writes to its pages, and nobody can say which.
+// While a home knew no claims, another host may have lost writes to its pages; or it lost its own memory. Nobody can
+// say which pages that is about, but for those that are held.
 bool Cluster::record_doubtful_losses(SimHost& host) {
-    if (!std::exchange(host.may_lack_losses, false)) return false;
-    coverage_.reached(Sometimes::losses_in_doubt);
-    for (const PageId page : pages_)
-        if (ranges_.find(page).home == host.id) host.lost_in_doubt.insert({page.volume(), 0});
-    for (auto& [volume, generation] : host.lost_in_doubt) generation = ++host.loss_generation[volume];
+    const bool lacks_losses = std::exchange(host.may_lack_losses, false);
+    if (lacks_losses) coverage_.reached(Sometimes::losses_in_doubt);
+    if (!std::exchange(host.memory_was_lost, false) && !lacks_losses) return false;
+    std::vector<PageId> held;
+    for (const protocol::Stripe& stripe : host.memory.stripes)
+        stripe.home().for_each([&](PageId page, const protocol::Claim& claim) {
+            if (claim.holders() != 0) held.push_back(page);
+        });
+    ++host.loss_generation;
+    for (protocol::LossRange range : protocol::all_but(std::move(held))) {
+        range.generation = host.loss_generation;
+        host.losses.push_back(range);
+    }
     return true;
 }
 
@@ -420,9 +432,15 @@ void Cluster::hello(HostId host_id, HostId peer_id) {
 // Whoever opens a volume learns the verifier of each home, as soon as that home knows what it has lost.
 void Cluster::open_volumes(SimHost& host, const SimHost& home) const {
     if (!home.memory.recovered) return;
-    for (const PageId page : pages_)
-        host.memory.flush_requester.heard(page.volume(), home.id,
-                                          protocol::verifier_of(home.incarnation, home.loss_of(page.volume())));
+    for (const PageId page : pages_) hear(host, home.id, page.volume(), home.verifier());
+}
+
+// A session that has not heard of this home has seen nothing that it could have lost.
+void Cluster::hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier) {
+    host.memory.flush_requester.heard(volume, home, verifier);
+    for (Client& client : host.clients)
+        for (auto& [of, session] : client.sessions)
+            if (!session.losses->knows(home)) session.losses->began_after(home, protocol::loss_generation_of(verifier));
 }
 
 void Cluster::transmit(HostId from, HostId to, protocol::Message message, const Content* content) {
@@ -431,7 +449,7 @@ void Cluster::transmit(HostId from, HostId to, protocol::Message message, const 
     message.view_epoch = view_epoch;
     message.map_epoch = ranges_.epoch();
     message.incarnation = hosts_[from].incarnation;
-    message.loss_generation = hosts_[from].loss_of(message.page.volume());
+    message.loss_generation = hosts_[from].loss_generation;
     Task task{.kind = Task::Kind::message,
               .host = to,
               .from = from,
@@ -501,8 +519,8 @@ void Cluster::deliver(const Task& task) {
 
 void Cluster::deliver_page(SimHost& host, const Task& task, const protocol::Message& message) {
     if (protocol::is_from_home(message.kind))
-        host.memory.flush_requester.heard(message.page.volume(), task.from,
-                                          protocol::verifier_of(message.incarnation, message.loss_generation));
+        hear(host, task.from, message.page.volume(),
+             protocol::verifier_of(message.incarnation, message.loss_generation));
     if (protocol::is_about_flush(message.kind)) {
         protocol::FlushActions actions;
         if (message.kind == protocol::MessageKind::flush_ask) return answer_flush_ask(host, message);

@@ -50,9 +50,9 @@ class Cluster : public Truth::World {
     uint32_t incarnation_of(HostId host) const override;
     protocol::Verifier verifier_of(PageId page) const override;
     uint64_t stored_version_of(PageId page) const override;
-    void lost(PageId page, bool home_lives) override {
+    void lost(PageId page) override {
         history_.forget(page);
-        finds_loss_ |= home_lives && !hosts_[ranges_.find(page).home].lost_in_doubt.contains(page.volume());
+        finds_loss_ = true;
     }
 
   private:
@@ -118,6 +118,7 @@ class Cluster : public Truth::World {
     void adopt(SimHost& host, HostMemory&& arena);
     void crash(SimHost& host);
     bool record_doubtful_losses(SimHost& host);
+    static void hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier);
     void say_what_home_has(const SimHost& host, Event& event) const;
     void forget(SimHost& dead);
     void recover_if_all_reported(SimHost& host);
@@ -146,11 +147,13 @@ class Cluster : public Truth::World {
     void observe_batch(const SimHost& host, const Task& task);
 
     // clients.cpp
-    protocol::SessionId session_of(SimHost& host, Client& client, VolumeId volume);
+    Session& session_of(SimHost& host, Client& client, VolumeId volume);
     void start_operation(SimHost& host, uint32_t client);
     void access_or_wait(SimHost& host, uint32_t client);
     void access(SimHost& host, uint32_t client, FrameId frame);
     bool is_secure(const SimHost& host, PageId page) const;
+    static void end_session(SimHost& host, Client& client, VolumeId volume);
+    bool may_see(Session& session, const Frame& frame, PageId page);
     static void hear_own_home(SimHost& host, VolumeId volume);
     void leave_latch(SimHost& host, const Task& task);
     void become_quiet(SimHost& host, PageId page, Frame& frame);

@@ -54,6 +54,7 @@ enum class Sometimes : uint8_t {
     run_lost_with_link,
     run_granted_while_resolving,
     joined_grant_of_an_undone_request,
+    read_refused,
     count,
 };
 
@@ -102,6 +103,7 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "run or batch lost with its link",
     "run granted in part by a resolve",
     "joined grant nobody waits for",
+    "read of lost writes refused",
 };
 inline constexpr auto first_of_faults = Sometimes::host_crashed;
 

@@ -202,9 +202,7 @@ void Cluster::finish_store_flush(SimHost& host, const Task& task) {
         if (stored.position < bytes.position) stored = bytes;
     }
     protocol::FlushActions actions;
-    const VolumeId volume = task.page.volume();
-    host.memory.flush_home.on_store_flushed(task.number, false,
-                                            protocol::verifier_of(host.incarnation, host.loss_of(volume)), actions);
+    host.memory.flush_home.on_store_flushed(task.number, false, host.verifier(), actions);
     perform_flush(host, actions);
 }
 

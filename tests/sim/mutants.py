@@ -121,8 +121,24 @@ MUTANTS = [
     ("holder.cpp", "«if (awaited.grants_exclusive) forget_kept(page, holding, actions);»", {
         "a reader forgets what it kept": "forget_kept(page, holding, actions);",
     }),
-    ("home.cpp", "«if (const uint32_t* loss = losses_.find(page)) grant.sequence = *loss;»", {
-        "a grant does not say that writes were lost": "",
+    ("home.cpp", "grant.sequence = «lost_in(page)»;", {
+        "a grant does not say that writes were lost": "0",
+    }),
+    ("home.cpp", "return «losses_before_ == nullptr ? 0 : losses_before_->generation_of(page)»;", {
+        "a restarted home forgets which pages lost writes": "0",
+    }),
+    ("home.cpp", "if (const uint32_t* const loss = losses_.find(page)) return «*loss»;", {
+        "a page that was lost again counts as of the first time": "std::max(1u, *loss - 1)",
+    }),
+    ("loss_ranges.cpp", "generation = «std::max(generation, range.generation)»;", {
+        "of several losses of a page the oldest counts":
+            "(generation == 0 ? range.generation : std::min(generation, range.generation))",
+    }),
+    ("loss_ranges.cpp", "«ranges.push_back({.first = {next}, .last = {UINT64_MAX}});»", {
+        "a home that lost its memory takes only pages before held ones for lost": "",
+    }),
+    ("loss_ranges.cpp", "if («page.value > next») ranges", {
+        "a home that lost its memory takes only pages behind held ones for lost": "false",
     }),
     # Bytes on their way home.
     ("home_copies.cpp", "if («position <= claim.applied») {", {

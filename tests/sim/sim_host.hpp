@@ -6,8 +6,10 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <vector>
 
+#include "coherence/cache/loss_view.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/joining.hpp"
 #include "coherence/protocol/stripe.hpp"
@@ -53,8 +55,15 @@ struct Operation {
     }
 };
 
+// Of one client and volume. What it saw of a page, it must not see older.
+struct Session {
+    protocol::SessionId id = 0;
+    std::shared_ptr<LossView> losses = std::make_shared<LossView>();
+    std::map<PageId, uint64_t> seen;  // the newest version
+};
+
 struct Client {
-    std::map<VolumeId, protocol::SessionId> sessions;
+    std::map<VolumeId, Session> sessions;
     unsigned remaining = 0;
     Operation operation;
 };
@@ -77,6 +86,7 @@ struct HostMemory {
     std::map<HostId, Process> met;       // the process of each peer that was last met
     protocol::HostSet reported = 0;
     bool recovered = false;
+    protocol::LossRanges losses_before;  // on record by then
     std::deque<Event> pending;
 
     explicit HostMemory(HostId id) : flush_home(id), flush_holder(id), flush_requester(id) {}
@@ -109,24 +119,21 @@ struct SimHost {
     bool is_forgotten = false;  // until it is back
     // On the device:
     std::map<PageId, Bytes> store;
-    std::map<VolumeId, uint32_t> loss_generation;
-    std::map<PageId, uint32_t> lost_pages;  // the generation in which each last lost writes
+    uint32_t loss_generation = 0;
+    std::vector<protocol::LossRange> losses;
     // Outside:
     std::vector<Client> clients;
     // Lost in a crash, unless only the process crashes:
     HostMemory memory{0};
-    bool keeps_memory = false;                   // the process is gone, and the next one adopts its memory
-    bool may_lack_losses = false;                // while it was away others lost theirs
-    unsigned losses_pending = 0;                 // not yet on record
-    std::map<VolumeId, uint32_t> lost_in_doubt;  // the generation that says so
+    bool keeps_memory = false;     // the process is gone, and the next one adopts its memory
+    bool may_lack_losses = false;  // while it was away others lost theirs
+    bool memory_was_lost = false;  // its own, and that is not on record yet
+    unsigned losses_pending = 0;   // not yet on record
 
     protocol::Stripe& stripe_of(PageId page) { return memory.stripes[mix64(page.value >> 4) % stripes_per_host]; }
     const protocol::Stripe& stripe_of(PageId page) const { return const_cast<SimHost*>(this)->stripe_of(page); }
     Process process() const { return {.incarnation = incarnation, .epoch = epoch}; }
-    uint32_t loss_of(VolumeId volume) const {
-        const auto found = loss_generation.find(volume);
-        return found == loss_generation.end() ? 0 : found->second;
-    }
+    protocol::Verifier verifier() const { return protocol::verifier_of(incarnation, loss_generation); }
 };
 
 }  // namespace tarn::sim

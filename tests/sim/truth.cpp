@@ -40,8 +40,7 @@ void Truth::check_read(PageId page_id, const Content& content) {
             require_here(lost.origin.noted != world_.verifier_of(page_id),
                          "D4: a write is lost and the verifier did not change");
             coverage_.reached(Sometimes::write_lost);
-            // A write under the verifier of an earlier home may be one that the present one never knew of.
-            world_.lost(page_id, world_.incarnation_of(lost.origin.home) == lost.origin.noted >> 32);
+            world_.lost(page_id);
             page.log.pop_back();
         }
         require_here(page.log.back().content.version == content.version, "I2: a lost write came back");

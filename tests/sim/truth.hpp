@@ -44,8 +44,8 @@ class Truth {
         virtual uint32_t incarnation_of(HostId host) const = 0;
         virtual protocol::Verifier verifier_of(PageId page) const = 0;
         virtual uint64_t stored_version_of(PageId page) const = 0;  // durable at its home
-        // A read found writes gone that a crash may take; of a home that lives, or of one that crashed itself.
-        virtual void lost(PageId page, bool home_lives) = 0;
+        // An access found writes gone that a crash may take.
+        virtual void lost(PageId page) = 0;
     };
     Truth(World& world, Coverage& coverage) : world_(world), coverage_(coverage) {}
 

@@ -21,11 +21,13 @@ void World::on_operation() {
         disk_->die();
         return;
     }
-    if (cuts_.below(200) == 0) earlier_ = disk_->copy();
+    // Of two formats no copy is made.
+    if (cuts_.below(200) == 0 && !upgrading_) earlier_ = disk_->copy();
     if (cut_count_ == cuts_max) return;
     // More often when there is more to lose, most of all the order of things.
     const uint64_t weight = std::min<uint64_t>(disk_->unsettled_count(), 8) +
-                            (disk_->any_unsettled(layout_.table_offsets[0], layout_.data_offset) ? 24 : 0);
+                            (disk_->any_unsettled(layout_.table_offsets[0], layout_.data_offset) ? 24 : 0) +
+                            (upgrading_ || disk_->any_unsettled(0, StoreLayout::journal_offset) ? 24 : 0);
     if (cuts_.below(cut_every_) >= weight) return;
     cutting_ = true;
     ++cut_count_;
@@ -71,18 +73,44 @@ bool World::check_books(Store& store, const std::map<uint64_t, Model::Found>& fo
     return failure_.empty();
 }
 
+void World::check_losses(const Store& store) {
+    const std::vector<Loss> found = store.losses();
+    const auto same_pages = [](const Loss& a) {
+        return [&a](const Loss& b) { return a.first == b.first && a.last == b.last; };
+    };
+    for (const Loss& loss : losses_recorded_) {
+        const auto known = std::ranges::find_if(found, same_pages(loss));
+        if (known == found.end() || known->generation != loss.generation) return fail("a loss on record is forgotten");
+    }
+    for (const Loss& loss : found) {
+        if (std::ranges::none_of(losses_begun_, same_pages(loss))) fail("a loss is on record that never was");
+        if (loss.generation > store.loss_generation()) fail("a loss is of a generation to come");
+    }
+}
+
+Result<std::unique_ptr<Store>> World::open_image(std::unique_ptr<Disk> disk) {
+    if (upgrading_) {
+        auto copy = std::make_unique<Disk>(disk->copy(), 1, true);
+        Result<std::unique_ptr<Store>> store = other_.run_until_done(Store::open(other_, std::move(copy), identity));
+        if (!store && store.error().code != Errc::unsupported) return store;
+        if (store) other_.run_until_done((*store)->settle(other_));
+    }
+    return other_.run_until_done(Store::open(other_, std::move(disk), identity, Upgrade::perform));
+}
+
 void World::check_image(Image image) {
     ++counts_.crash_points;
     const Image spare = cuts_.chance(25) ? Image(image) : Image(0);
     auto disk = std::make_unique<Disk>(std::move(image), cuts_.next(), true);
     const Disk* const disk_seen = disk.get();
-    Result<std::unique_ptr<Store>> store = other_.run_until_done(Store::open(other_, std::move(disk), identity));
+    Result<std::unique_ptr<Store>> store = open_image(std::move(disk));
     if (!store) return fail(fmt::format("recovery failed: {}", store.error().where));
     bool readable = true;
     const auto found = read_all(other_, **store, readable);
     if (!readable) return;
     if (std::string wrong = model_.check(found); !wrong.empty()) fail("after a power cut: " + wrong);
     check_books(**store, found);
+    check_losses(**store);
     if (failure_.empty() && cuts_.chance(40)) go_on(**store, *disk_seen, found);
     other_.run_until_done((*store)->settle(other_));
     if (spare.size_bytes() != 0 && failure_.empty()) check_recovery_cut(spare);
@@ -97,20 +125,20 @@ void World::check_recovery_cut(Image image) {
     cut_disk->on_operation = [&, this] {
         if (operations_left-- == 0) left = cut_disk_seen->cut(cuts_);
     };
-    Result<std::unique_ptr<Store>> first = other_.run_until_done(Store::open(other_, std::move(cut_disk), identity));
+    Result<std::unique_ptr<Store>> first = open_image(std::move(cut_disk));
     if (!first) return fail(fmt::format("recovery failed: {}", first.error().where));
     other_.run_until_done((*first)->settle(other_));
     if (left.size_bytes() == 0) return;
     ++counts_.recovery_cuts;
     auto second_disk = std::make_unique<Disk>(std::move(left), cuts_.next(), true);
-    Result<std::unique_ptr<Store>> second =
-        other_.run_until_done(Store::open(other_, std::move(second_disk), identity));
+    Result<std::unique_ptr<Store>> second = open_image(std::move(second_disk));
     if (!second) return fail(fmt::format("recovery after a cut recovery failed: {}", second.error().where));
     bool readable = true;
     const auto again = read_all(other_, **second, readable);
     if (!readable) return;
     if (std::string wrong = model_.check(again); !wrong.empty()) fail("after a cut recovery: " + wrong);
     check_books(**second, again);
+    check_losses(**second);
     other_.run_until_done((*second)->settle(other_));
 }
 

@@ -49,6 +49,20 @@ MUTANTS = [
     ("store_checkpoint.cpp", "const size_t places_at_once = «device_->atomic_write_max() > 0 ? 2 : 1»;", {
         "both places of the table are torn": "2",
     }),
+    # Losses, and the upgrade to format 3.
+    ("store_flush.cpp", "for (const uint64_t offset : «offsets») {\n        Transfer transfer", {
+        "of two copies only the first is written": "(std::array<uint64_t, 2>{offsets[0], offsets[0]})",
+    }),
+    ("store_flush.cpp", "losses_are_old = «losses_written_ != losses_.sequence»;", {
+        "a loss is answered before it is on record": "false",
+    }),
+    ("store_upgrade.cpp", "device.write_now(«encode_losses(superblock.store, {}, scratch.bytes())», offset)", {
+        "an upgrade writes no list of losses": "scratch.bytes()",
+    }),
+    ("store_upgrade.cpp", "for (const uint64_t offset : «StoreLayout::superblock_offsets») {", {
+        "an upgrade leaves a superblock of the old format":
+            "(std::array<uint64_t, 2>{StoreLayout::superblock_offsets[0], StoreLayout::superblock_offsets[0]})",
+    }),
     # Space.
     ("slab_table.cpp", "if («!slab.recorded») {", {
         "a slab is reused before its release is durable": "true",

@@ -73,9 +73,11 @@ std::string World::run() {
         loop_.set_idle_hook(complete_one, &driven);
         loop_.run_until_done(begin_turns(loop_));
         earlier_.reset();
+        if (life_number > 0 && random_.chance(30)) make_format_2();
         disk_->on_operation = [this] { on_operation(); };
         Result<std::unique_ptr<Store>> opened =
-            loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity));
+            loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity, Upgrade::perform));
+        upgrading_ = false;
         if (!opened) {
             loop_.set_idle_hook(nullptr, nullptr);
             return fmt::format("open failed: {}", opened.error().where);
@@ -86,6 +88,7 @@ std::string World::run() {
         if (!readable && failure_.empty()) fail("a page cannot be read after a restart");
         if (std::string wrong = model_.check(found); !wrong.empty()) fail("after a restart: " + wrong);
         if (failure_.empty()) check_books(*store, found);
+        if (failure_.empty()) check_losses(*store);
         model_.restart(found);
         // What the store found it has told, and must find again.
         if (failure_.empty()) check_image(disk_->cut(cuts_));
@@ -146,7 +149,7 @@ Task<> World::step(Store& store, VolumeId volume) {
     size_t kind = 0;
     for (; dice >= habits_.weights[kind]; ++kind) dice -= habits_.weights[kind];
     switch (kind) {
-        case 0: return flush(store);
+        case 0: return random_.chance(15) ? record_loss(store) : flush(store);
         case 1: return write_some(store, volume);
         case 2: {
             const uint64_t count = random_.between(16, 60);
@@ -275,6 +278,45 @@ Task<> World::flush(Store& store) {
     ++counts_.flushes;
     if (flushed) model_.durable(moment);
     if (!flushed && !may_fail()) fail(fmt::format("flush failed: {}", flushed.error().where));
+}
+
+// No page twice, so that it is known which loss is which.
+Task<> World::record_loss(Store& store) {
+    std::vector<Loss> losses;
+    for (uint64_t left = random_.between(1, 3); left > 0; --left) {
+        const PageId page = PageId::of(9, losses_begun_.size() * 2);
+        losses.push_back({.first = page, .last = page, .page_count = 1, .at_ns = 1, .host = 2});
+        losses_begun_.push_back(losses.back());
+    }
+    const Result<uint32_t> recorded = co_await store.record_losses(loop_, losses);
+    ++counts_.losses;
+    if (!recorded) {
+        if (!may_fail()) fail(fmt::format("a loss was not recorded: {}", recorded.error().where));
+        co_return;
+    }
+    for (Loss& loss : losses) {
+        loss.generation = *recorded;
+        losses_recorded_.push_back(loss);
+    }
+}
+
+void World::make_format_2() {
+    const PageBuffer buffer = make_page_buffer(loss_list_size_max / page_size);
+    const std::span<std::byte> list(buffer.get(), loss_list_size_max);
+    const BlockBytes block(list.first(page_size));
+    const Result<Superblock> superblock = read_superblock(*disk_);
+    if (!superblock) return fail(fmt::format("no superblock: {}", superblock.error().where));
+    std::memset(list.data(), 0xee, list.size());
+    bool written = true;
+    for (const uint64_t offset : loss_list_offsets) written &= disk_->write_now(list, offset).has_value();
+    encode_superblock(*superblock, block, store_format_upgradable);
+    for (const uint64_t offset : StoreLayout::superblock_offsets)
+        written &= disk_->write_now(block, offset).has_value();
+    if (!written || !disk_->flush_now()) fail("the disk fails before its time");
+    losses_begun_.clear();
+    losses_recorded_.clear();
+    upgrading_ = true;
+    ++counts_.upgrades;
 }
 
 Task<> World::read_some(Store& store, VolumeId volume) {

@@ -31,7 +31,9 @@ struct Counts {
     uint64_t no_space = 0;
     uint64_t spoiled = 0;  // images with rot
     uint64_t refused = 0;  // of them
-    uint64_t lies = 0;     // images with wrong contents and right checksums
+    uint64_t losses = 0;   // put on record
+    uint64_t upgrades = 0;
+    uint64_t lies = 0;  // images with wrong contents and right checksums
     uint64_t lies_refused = 0;
 };
 
@@ -80,9 +82,16 @@ class World {
     Task<> zero(Store& store, VolumeId volume, uint64_t first, uint64_t count);
     Task<> replace_some(Store& store, VolumeId volume);
     Task<> flush(Store& store);
+    Task<> record_loss(Store& store);
     Task<> read_some(Store& store, VolumeId volume);
     DirtyMask draw_dirty(PageId page);
     Contents change(PageId page, DirtyMask dirty);
+    // The disk between two lives becomes one of format 2, in which what is new in format 3 is garbage.
+    void make_format_2();
+    // What is on record is all that must be, and nothing that was never said.
+    void check_losses(const Store& store);
+    // As a start with --upgrade. While an upgrade is under way: without it such a store is refused, and never for rot.
+    Result<std::unique_ptr<Store>> open_image(std::unique_ptr<Disk> disk);
     bool may_fail() const { return disk_fails_ || died_.has_value(); }
 
     void on_operation();
@@ -123,6 +132,9 @@ class World {
     bool keeps_space_;     // this seed's clients keep space when they zero
     bool disk_fails_;      // and its disks
     uint64_t atomic_max_;  // how much they write whole or not at all
+    std::vector<Loss> losses_begun_;
+    std::vector<Loss> losses_recorded_;
+    bool upgrading_ = false;
     bool cutting_ = false;
     uint64_t cut_count_ = 0;
     uint64_t dies_in_ = UINT64_MAX;  // operations until the power goes for good

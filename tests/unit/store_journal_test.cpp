@@ -258,7 +258,7 @@ TEST_F(StoreJournal, lies_with_a_good_checksum_are_refused) {
 
 TEST_F(StoreJournal, other_formats_are_refused_with_the_reason) {
     alignas(page_size) std::array<std::byte, page_size> block;
-    for (const uint32_t format : {1u, 3u}) {
+    for (const uint32_t format : {1u, 2u, 4u}) {
         encode_superblock({.identity = identity,
                            .store = {1},
                            .geometry = StoreGeometry::of_device(uint64_t{8} << 20),
@@ -271,7 +271,11 @@ TEST_F(StoreJournal, other_formats_are_refused_with_the_reason) {
         const Result<Superblock> decoded = decode_superblock(block);
         ASSERT_FALSE(decoded);
         EXPECT_EQ(decoded.error().code, Errc::unsupported);
-        EXPECT_NE(std::string(decoded.error().where).find(format == 1 ? "format 1" : "newer"), std::string::npos);
+        EXPECT_NE(std::string(decoded.error().where)
+                      .find(format == 1   ? "format 1"
+                            : format == 2 ? "--upgrade"
+                                          : "newer"),
+                  std::string::npos);
     }
 }
 

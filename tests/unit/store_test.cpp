@@ -164,7 +164,7 @@ TEST_F(StoreTest, every_start_has_a_new_home_epoch) {
     ASSERT_TRUE(opens());
     EXPECT_EQ(store_->home_epoch(), 2u);
     EXPECT_EQ(store_->loss_generation(), 0u);
-    ASSERT_TRUE(loop_->run_until_done(store_->raise_loss_generation(*loop_)));
+    ASSERT_TRUE(loop_->run_until_done(store_->record_losses(*loop_, {})));
     ASSERT_TRUE(opens());
     EXPECT_EQ(store_->home_epoch(), 3u);
     EXPECT_EQ(store_->loss_generation(), 1u);

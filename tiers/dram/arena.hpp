@@ -48,6 +48,9 @@ struct ArenaHeader {
     std::array<std::atomic<uint64_t>, hosts_max> met{};
     // By stripe: the last request that was numbered.
     std::array<std::atomic<uint32_t>, stripes_max> request_ids{};
+    // What a process before had in memory alone is gone, and not on record yet. Arenas of older programs have zeros
+    // here.
+    std::atomic<bool> memory_was_lost{false};
 };
 static_assert(sizeof(ArenaHeader) <= page_size);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);

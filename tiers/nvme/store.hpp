@@ -9,6 +9,7 @@
 //   store_flush.cpp       flush rounds: one write and one device flush for all who wait
 //   store_checkpoint.cpp  from the journal into place, in the background
 //   store_open.cpp        format, open, replay, close
+//   store_upgrade.cpp     from an older format
 //
 // Any shard may call anything, and passes its own loop. The books lie behind one lock, never held across a wait.
 // Calls that name the same page at the same time are the caller's to order; calls on other pages never mind.
@@ -31,6 +32,7 @@
 #include "tiers/nvme/block_device.hpp"
 #include "tiers/nvme/group_commit.hpp"
 #include "tiers/nvme/journal.hpp"
+#include "tiers/nvme/loss_list.hpp"
 #include "tiers/nvme/page_loader.hpp"
 #include "tiers/nvme/store_state.hpp"
 #include "tiers/nvme/superblock.hpp"
@@ -72,6 +74,11 @@ struct StoreSpace {
     uint64_t free_bytes = 0;
 };
 
+enum class Upgrade : uint8_t {
+    refuse,   // a store of an older format is not opened
+    perform,  // it is brought to the present one first, in place
+};
+
 struct StoreFormat {
     StoreIdentity identity;
     Uuid store{};
@@ -102,16 +109,21 @@ class Store {
     // Opens, checks and recovers it, and raises the home epoch durably. Waits 2 s for another process to let go.
     // Errors: not_found, busy, refused (another cluster's or host's, permissions), corrupt, unsupported (another
     // format), invalid, io.
-    static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::string path, StoreIdentity expected);
+    static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::string path, StoreIdentity expected,
+                                                     Upgrade upgrade = Upgrade::refuse);
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                     StoreIdentity expected);
+                                                     StoreIdentity expected, Upgrade upgrade = Upgrade::refuse);
     Store(const Store&) = delete;
     // Nothing may be in flight: after close() or settle(), or after the loops that called have ended.
     ~Store();
     // Waits until no checkpoint runs.
     Task<> settle(Loop& loop);
     // Makes everything durable and in place, and ends the work in the background. Errors: io.
-    Task<Result<>> close(Loop& loop);
+    // complete: all that anybody was told is in the store, and nothing was in memory alone; the next start may rely on
+    // it.
+    Task<Result<>> close(Loop& loop, bool complete = false);
+    // Whether the process before closed it so. Of an upgraded store: whether its journal was empty.
+    bool was_complete() const { return was_complete_; }
 
     // Errors: io, corrupt (a checksum is wrong).
     Task<Result<>> read(Loop& loop, PageId page, std::span<std::byte, page_size> into);
@@ -151,8 +163,10 @@ class Store {
     const Uuid& uuid() const { return superblock_.store; }
     uint64_t home_epoch() const { return superblock_.home_epoch; }
     uint64_t loss_generation() const { return loss_generation_.load(std::memory_order_relaxed); }
-    // Durable when it returns. Errors: io.
-    Task<Result<>> raise_loss_generation(Loop& loop);
+    // A new loss generation, of which these losses are. Durable when it returns, losses first. Errors: io.
+    Task<Result<uint32_t>> record_losses(Loop& loop, std::vector<Loss> losses);
+    // By their first pages.
+    std::vector<Loss> losses() const;
     // By host, as the superblock says it.
     uint32_t forgotten(HostId host) const { return forgotten_[host].load(std::memory_order_relaxed); }
     // Durable when it returns. Errors: io.
@@ -204,6 +218,8 @@ class Store {
     // store_flush.cpp
     Task<Result<>> run_flush_round(Loop& loop);
     Task<Result<>> write_superblock(Loop& loop);
+    Task<Result<>> write_losses(Loop& loop, const LossList& list);
+    Task<Result<>> write_copies(Loop& loop, const std::array<uint64_t, 2>& offsets, std::span<const std::byte> bytes);
     Task<Result<>> flush_device(Loop& loop);
     Result<> note_failure(const Result<>& result);
 
@@ -227,6 +243,7 @@ class Store {
                                 std::span<const uint64_t> table_offsets);
 
     // store_open.cpp
+    Result<> load_losses();
     Result<> load_table();
     Result<bool> replay(std::vector<PageId>& unsure);
     Result<> rewrite_journal(uint64_t from, uint64_t end);
@@ -237,6 +254,7 @@ class Store {
     std::unique_ptr<BlockDevice> device_;
     Superblock superblock_;  // as last written; the leader of a flush round writes it
     StoreLayout layout_;
+    bool was_complete_ = false;
     std::atomic<uint64_t> loss_generation_;
     std::array<std::atomic<uint32_t>, hosts_max> forgotten_{};
     std::atomic<uint64_t> bad_pages_{0};
@@ -249,6 +267,10 @@ class Store {
     bool in_place_unflushed_ = false;  // pages went straight into place since the last round
     uint64_t superblock_wanted_ = 0;   // counts what it was to say
     uint64_t superblock_written_ = 0;  // and what it durably says
+    LossList losses_;
+    uint64_t loss_generation_wanted_ = 0;
+    uint64_t losses_written_ = 0;  // the sequence of the list that is durable
+    bool is_complete_ = false;     // as the next superblock says
     bool checkpointing_ = false;
     bool closing_ = false;
     Progress* waiting_ = nullptr;  // for the checkpoint under way

@@ -298,7 +298,7 @@ Task<> Store::settle(Loop& loop) {
     }
 }
 
-Task<Result<>> Store::close(Loop& loop) {
+Task<Result<>> Store::close(Loop& loop, bool complete) {
     {
         const std::lock_guard lock(mutex_);
         closing_ = true;
@@ -311,8 +311,12 @@ Task<Result<>> Store::close(Loop& loop) {
             busy = checkpointing_;
             failed = failure_;
             if (!busy && !failed && journal_.used_bytes() == 0 && superblock_written_ == superblock_wanted_) {
-                closing_ = false;
-                co_return Result<>{};
+                if (is_complete_ == complete) {
+                    closing_ = false;
+                    co_return Result<>{};
+                }
+                is_complete_ = complete;
+                ++superblock_wanted_;
             }
         }
         if (!busy && failed) co_return fail(*failed);

@@ -64,34 +64,74 @@ Task<Result<>> Store::flush_device(Loop& loop) {
     co_return Result<>{};
 }
 
-// One copy after the other: at any instant one of them is whole. By the leader of a round.
-Task<Result<>> Store::write_superblock(Loop& loop) {
-    {
-        const std::lock_guard lock(mutex_);
-        superblock_.journal_tail = wanted_tail_.position;
-        superblock_.journal_tail_checksum = wanted_tail_.checksum;
-    }
-    superblock_.loss_generation = loss_generation();
-    for (HostId host = 0; host < hosts_max; ++host) superblock_.forgotten[host] = forgotten(host);
-    ++superblock_.generation;
-    const PageBuffer block = make_page_buffer(1);
-    encode_superblock(superblock_, BlockBytes(block.get(), page_size));
-    for (const uint64_t offset : StoreLayout::superblock_offsets) {
+// One copy after the other: at any instant one of them is whole.
+Task<Result<>> Store::write_copies(Loop& loop, const std::array<uint64_t, 2>& offsets,
+                                   std::span<const std::byte> bytes) {
+    for (const uint64_t offset : offsets) {
         Transfer transfer(Transfer::Direction::write);
-        transfer.add(offset, block.get(), page_size);
+        transfer.add(offset, bytes.data(), bytes.size());
         CO_TRY_VOID(co_await transfer.run(loop, *device_));
         CO_TRY_VOID(co_await flush_device(loop));
     }
     co_return Result<>{};
 }
 
-Task<Result<>> Store::raise_loss_generation(Loop& loop) {
-    loss_generation_.fetch_add(1, std::memory_order_relaxed);
+Task<Result<>> Store::write_losses(Loop& loop, const LossList& list) {
+    const PageBuffer buffer = make_page_buffer(loss_list_size_max / page_size);
+    co_return co_await write_copies(loop, loss_list_offsets,
+                                    encode_losses(superblock_.store, list, {buffer.get(), loss_list_size_max}));
+}
+
+// By the leader of a round. The losses come first: their generation must mean something once it is told.
+Task<Result<>> Store::write_superblock(Loop& loop) {
+    LossList losses;
+    bool losses_are_old = false;
     {
         const std::lock_guard lock(mutex_);
+        superblock_.loss_generation = loss_generation_wanted_;
+        losses_are_old = losses_written_ != losses_.sequence;
+        if (losses_are_old) losses = losses_;
+    }
+    if (losses_are_old) {
+        CO_TRY_VOID(co_await write_losses(loop, losses));
+        const std::lock_guard lock(mutex_);
+        losses_written_ = losses.sequence;
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        superblock_.is_complete = is_complete_;
+        superblock_.journal_tail = wanted_tail_.position;
+        superblock_.journal_tail_checksum = wanted_tail_.checksum;
+    }
+    for (HostId host = 0; host < hosts_max; ++host) superblock_.forgotten[host] = forgotten(host);
+    ++superblock_.generation;
+    const PageBuffer block = make_page_buffer(1);
+    encode_superblock(superblock_, BlockBytes(block.get(), page_size));
+    co_return co_await write_copies(loop, StoreLayout::superblock_offsets, {block.get(), page_size});
+}
+
+Task<Result<uint32_t>> Store::record_losses(Loop& loop, std::vector<Loss> losses) {
+    uint32_t generation = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        generation = static_cast<uint32_t>(++loss_generation_wanted_);
+        for (Loss& loss : losses) loss.generation = generation;
+        losses_.losses.insert(losses_.losses.end(), losses.begin(), losses.end());
+        bound_losses(losses_.losses);
+        ++losses_.sequence;
         ++superblock_wanted_;
     }
-    return flush(loop);
+    CO_TRY_VOID(co_await flush(loop));
+    // Told to nobody before: a generation that did not last would be given to another loss.
+    uint64_t told = loss_generation_.load(std::memory_order_relaxed);
+    while (told < generation && !loss_generation_.compare_exchange_weak(told, generation)) {
+    }
+    co_return generation;
+}
+
+std::vector<Loss> Store::losses() const {
+    const std::lock_guard lock(mutex_);
+    return losses_.losses;
 }
 
 Task<Result<>> Store::set_forgotten(Loop& loop, HostId host, uint32_t value) {

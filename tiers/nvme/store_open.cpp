@@ -14,7 +14,10 @@
 #include "tiers/nvme/journal_scan.hpp"
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_file.hpp"
+#include "tiers/nvme/store_upgrade.hpp"
 #include "utils/assert.hpp"
+#include "utils/clock.hpp"
+#include "utils/log.hpp"
 
 namespace tarn {
 
@@ -83,11 +86,14 @@ Store::Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock)
     : device_(std::move(device)),
       superblock_(superblock),
       layout_(StoreLayout::of(superblock.geometry)),
+      was_complete_(superblock.is_complete),
       loss_generation_(superblock.loss_generation),
       state_(superblock.store, superblock.geometry.slab_count),
       journal_(superblock.store, superblock.geometry),
       wanted_tail_{.position = superblock.journal_tail, .checksum = superblock.journal_tail_checksum},
+      loss_generation_wanted_(superblock.loss_generation),
       journaled_pages_max_(journaled_pages_max_of(superblock.geometry)) {
+    superblock_.is_complete = false;
     for (HostId host = 0; host < hosts_max; ++host) forgotten_[host] = superblock.forgotten[host];
 }
 
@@ -122,7 +128,8 @@ Result<> Store::format_device(BlockDevice& device, const StoreFormat& format) {
         .identity = format.identity,
         .store = format.store,
         .geometry = StoreGeometry::of_device(format.size_bytes, format.journal_size, format.data_alignment),
-        .generation = 1};
+        .generation = 1,
+        .is_complete = true};
     if (superblock.geometry.slab_count == 0 || StoreLayout::of(superblock.geometry).end > device.size_bytes())
         return fail(Errc::invalid, 0, "store.format: too small for a store");
     TRY(const Mapping scratch, Mapping::create(scratch_block_count * page_size));
@@ -141,6 +148,9 @@ Result<> Store::format_device(BlockDevice& device, const StoreFormat& format) {
         for (const uint64_t offset : layout.table_offsets)
             TRY_VOID(device.write_now(bytes.first(count * page_size), offset + slab * page_size));
     }
+    const std::span<std::byte> list = bytes.first(loss_list_size_max);
+    for (const uint64_t offset : loss_list_offsets)
+        TRY_VOID(device.write_now(encode_losses(superblock.store, {}, list), offset));
     TRY_VOID(device.flush_now());
     encode_superblock(superblock, block_at(bytes, 0));
     for (const uint64_t offset : StoreLayout::superblock_offsets)
@@ -148,9 +158,10 @@ Result<> Store::format_device(BlockDevice& device, const StoreFormat& format) {
     return device.flush_now();
 }
 
-Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::string path, StoreIdentity expected) {
+Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::string path, StoreIdentity expected,
+                                                 Upgrade upgrade) {
     CO_TRY(StoreFile file, co_await open_patiently(loop, path));
-    co_return co_await open(loop, std::make_unique<StoreFile>(std::move(file)), expected);
+    co_return co_await open(loop, std::make_unique<StoreFile>(std::move(file)), expected, upgrade);
 }
 
 Result<Superblock> read_superblock(BlockDevice& device) {
@@ -173,7 +184,11 @@ Result<Superblock> read_superblock(BlockDevice& device) {
 }
 
 Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                 StoreIdentity expected) {
+                                                 StoreIdentity expected, Upgrade upgrade) {
+    bool was_upgraded = false;
+    if (upgrade == Upgrade::perform) {
+        CO_TRY(was_upgraded, upgrade_store(*device, expected));
+    }
     CO_TRY(Superblock superblock, read_superblock(*device));
     if (superblock.identity.cluster != expected.cluster)
         co_return fail(Errc::refused, 0, "store.open: the store of another cluster");
@@ -183,11 +198,14 @@ Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<Blo
 
     std::unique_ptr<Store> store(new Store(std::move(device), superblock));
     CO_TRY_VOID(store->journal_.allocate());
+    CO_TRY_VOID(store->load_losses());
     CO_TRY_VOID(store->load_table());
     std::vector<PageId> unsure;
     CO_TRY(const bool proven, store->replay(unsure));
     ++store->superblock_.home_epoch;
     store->journal_.start(store->wanted_tail_, store->home_epoch());
+    // Format 2 did not say it; who stopped in order left an empty journal.
+    if (was_upgraded) store->was_complete_ = store->journal_.used_bytes() == 0;
     std::vector<PageId> unwritten;
     CO_TRY_VOID(co_await store->settle_unsure(loop, unsure, unwritten));
     // After a process that was killed, the device may hold what it read to us in its cache only: the flushes of the
@@ -200,6 +218,43 @@ Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<Blo
         }
     }
     co_return store;
+}
+
+// A bad copy is repaired by the other one. Without either everything that this home has counts as lost.
+Result<> Store::load_losses() {
+    TRY(const Mapping scratch, Mapping::create(loss_list_size_max));
+    std::array<Result<LossList>, loss_list_offsets.size()> copies;
+    for (size_t i = 0; i < copies.size(); ++i) {
+        const Result<> read = device_->read_now(scratch.bytes(), loss_list_offsets[i]);
+        copies[i] = read ? decode_losses(superblock_.store, scratch.bytes()) : fail(read.error());
+    }
+    if (copies[0] && copies[1] && copies[0]->sequence == copies[1]->sequence) {
+        losses_ = std::move(*copies[0]);
+    } else {
+        if (!copies[0] && !copies[1]) {
+            log::error("store: both copies of its list of losses are bad: all its pages count as lost");
+            losses_ = {.sequence = superblock_.generation,
+                       .losses = {{.first = {0},
+                                   .last = last_page_id,
+                                   .at_ns = realtime_ns(),
+                                   .generation = static_cast<uint32_t>(superblock_.loss_generation) + 1}}};
+        } else {
+            const bool first = copies[0] && (!copies[1] || copies[0]->sequence > copies[1]->sequence);
+            losses_ = std::move(*copies[first ? 0 : 1]);
+        }
+        ++losses_.sequence;
+        const std::span<const std::byte> list = encode_losses(superblock_.store, losses_, scratch.bytes());
+        for (const uint64_t offset : loss_list_offsets) {
+            TRY_VOID(device_->write_now(list, offset));
+            TRY_VOID(device_->flush_now());
+        }
+    }
+    losses_written_ = losses_.sequence;
+    // They were durable, and the superblock not yet.
+    for (const Loss& loss : losses_.losses)
+        superblock_.loss_generation = std::max<uint64_t>(superblock_.loss_generation, loss.generation);
+    loss_generation_ = loss_generation_wanted_ = superblock_.loss_generation;
+    return {};
 }
 
 Result<> Store::load_table() {

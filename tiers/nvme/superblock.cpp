@@ -27,7 +27,7 @@ struct Header {
     uint64_t generation;
     uint64_t home_epoch;
     uint64_t loss_generation;
-    uint32_t reserved;
+    uint32_t flags;     // zero in stores of format 2
     uint32_t checksum;  // of the whole block with this field zero
     uint64_t journal_size_bytes;
     uint64_t data_alignment_bytes;
@@ -38,6 +38,7 @@ struct Header {
 };
 static_assert(offsetof(Header, journal_size_bytes) == 104 && offsetof(Header, forgotten) == 136);
 constexpr size_t checksum_offset = offsetof(Header, checksum);
+constexpr uint32_t flag_complete = 1;
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -87,11 +88,11 @@ StoreGeometry StoreGeometry::of_device(uint64_t size_bytes, uint64_t journal_siz
     return geometry;
 }
 
-void encode_superblock(const Superblock& superblock, BlockBytes into) {
+void encode_superblock(const Superblock& superblock, BlockBytes into, uint32_t version) {
     std::ranges::fill(into, std::byte{0});
     Header header{
         .magic = magic,
-        .version = store_format_version,
+        .version = version,
         .page_size_bytes = page_size,
         .slab_size_bytes = slab_size,
         .cluster = superblock.identity.cluster,
@@ -101,7 +102,7 @@ void encode_superblock(const Superblock& superblock, BlockBytes into) {
         .generation = superblock.generation,
         .home_epoch = superblock.home_epoch,
         .loss_generation = superblock.loss_generation,
-        .reserved = 0,
+        .flags = superblock.is_complete ? flag_complete : 0,
         .checksum = 0,
         .journal_size_bytes = superblock.geometry.journal_size,
         .data_alignment_bytes = superblock.geometry.data_alignment,
@@ -116,7 +117,7 @@ void encode_superblock(const Superblock& superblock, BlockBytes into) {
     std::memcpy(into.data() + checksum_offset, &checksum, sizeof checksum);
 }
 
-Result<Superblock> decode_superblock(ConstBlockBytes bytes) {
+Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
     Header header;
     std::memcpy(&header, bytes.data(), sizeof header);
     if (header.magic != magic) return fail(Errc::not_found, 0, "store.superblock: not a tarn store");
@@ -124,10 +125,16 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes) {
     if (header.checksum != checksum_of(bytes)) return fail(Errc::corrupt, 0, "store.superblock: wrong checksum");
     if (header.version > store_format_version)
         return fail(Errc::unsupported, 0, "store.superblock: of a newer format; a newer tarn reads it");
-    if (header.version < store_format_version)
+    if (header.version < store_format_upgradable)
         return fail(Errc::unsupported, 0,
                     "store.superblock: of format 1, which no release had: there is no upgrade; copy its volumes with "
                     "the tarn that made it");
+    if (header.version < version)
+        return fail(
+            Errc::unsupported, 0,
+            "store.superblock: of format 2, which this tarn writes no more; start tarnd with --upgrade to bring "
+            "it to format 3 in place, after which no older tarn reads it");
+    if (header.version > version) return fail(Errc::unsupported, 0, "store.superblock: of a newer format");
     if (header.page_size_bytes != page_size || header.slab_size_bytes != slab_size)
         return fail(Errc::corrupt, 0, "store.superblock: wrong page or slab size");
     if (header.host >= hosts_max) return fail(Errc::corrupt, 0, "store.superblock: host id out of range");
@@ -147,6 +154,7 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes) {
         .generation = header.generation,
         .home_epoch = header.home_epoch,
         .loss_generation = header.loss_generation,
+        .is_complete = (header.flags & flag_complete) != 0,
         .forgotten = {},
         .journal_tail = header.journal_tail,
         .journal_tail_checksum = header.journal_tail_checksum,

@@ -1,7 +1,9 @@
 // Superblock: what a store says about itself, and where its parts lie on the device.
 //
 //   0        superblock, first copy        all offsets and sizes are multiples of 4 KiB
+//   64 KiB   losses, first copy            loss_list.hpp
 //   512 KiB  superblock, second copy
+//   576 KiB  losses, second copy
 //   1 MiB    journal, a ring
 //            slab table, first place       one block of 4 KiB per slab
 //            slab table, second place
@@ -31,7 +33,8 @@ inline constexpr uint64_t journal_size_min = uint64_t{64} << 10;
 inline constexpr uint64_t journal_size_max = uint64_t{1} << 30;
 inline constexpr uint64_t data_alignment_max = uint64_t{64} << 20;
 inline constexpr uint64_t journal_position_max = uint64_t{1} << 62;  // far from its end in any device's life
-inline constexpr uint32_t store_format_version = 2;
+inline constexpr uint32_t store_format_version = 3;
+inline constexpr uint32_t store_format_upgradable = 2;  // and no older one
 
 using Uuid = std::array<uint8_t, 16>;
 
@@ -77,6 +80,7 @@ struct Superblock {
     uint64_t generation = 0;       // of this superblock: the higher of two copies is current
     uint64_t home_epoch = 0;       // grows at every start
     uint64_t loss_generation = 0;  // grows when accepted bytes were lost (D4)
+    bool is_complete = false;      // whoever had it open last left nothing that only memory had
     // By host: one more than the last process of it that an operator declared dead; 0: none.
     std::array<uint32_t, hosts_max> forgotten{};
     // Where the journal begins: everything before it is in the slab table and the slabs, durably.
@@ -87,10 +91,10 @@ struct Superblock {
 using BlockBytes = std::span<std::byte, page_size>;
 using ConstBlockBytes = std::span<const std::byte, page_size>;
 
-void encode_superblock(const Superblock& superblock, BlockBytes into);
+void encode_superblock(const Superblock& superblock, BlockBytes into, uint32_t version = store_format_version);
 // Errors: not_found (no store at all), corrupt (a store's magic, and a wrong checksum or contents), unsupported
-// (a version this program does not know).
-Result<Superblock> decode_superblock(ConstBlockBytes bytes);
+// (another version).
+Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version = store_format_version);
 // The current one of two copies as decoded; the first error when neither is good.
 Result<Superblock> choose_superblock(const Result<Superblock>& first, const Result<Superblock>& second);
 
