@@ -26,7 +26,7 @@ struct VolumeEntry {
     Attributes attributes{};
     // A host that did not answer when it was asked for the attributes: they are as they were last seen here, if they
     // were. Empty: they are as they are.
-    std::string silent_host{};
+    std::string silent_host;
     bool attributes_seen = true;
 };
 
