@@ -25,9 +25,10 @@ void World::on_operation() {
     if (cuts_.below(200) == 0 && !upgrading_) earlier_ = disk_->copy();
     if (cut_count_ == cuts_max) return;
     // More often when there is more to lose, most of all the order of things.
-    const uint64_t weight = std::min<uint64_t>(disk_->unsettled_count(), 8) +
-                            (disk_->any_unsettled(layout_.table_offsets[0], layout_.data_offset) ? 24 : 0) +
-                            (upgrading_ || disk_->any_unsettled(0, StoreLayout::journal_offset) ? 24 : 0);
+    const uint64_t weight =
+        std::min<uint64_t>(disk_->unsettled_count(), 8) +
+        (disk_->any_unsettled(layout_.table_offsets[0], layout_.data_offset) ? 24 : 0) +
+        (upgrading_ || (records_losses_ && disk_->any_unsettled(0, StoreLayout::journal_offset)) ? 24 : 0);
     if (cuts_.below(cut_every_) >= weight) return;
     cutting_ = true;
     ++cut_count_;

@@ -83,9 +83,6 @@ MUTANTS = [
     ("journal.cpp", "return end_after(size_bytes) <= «tail_ + size_»;", {
         "the ring overtakes its own tail": "tail_ + size_ + 4 * page_size",
     }),
-    ("store_write.cpp", "«journal_.keep_together(size);»", {
-        "an atomic group is split over batches": "",
-    }),
     # Pages that go straight into place.
     ("store_write.cpp", "«state_.table.in_checkpoint(slab)» || state_.table.cleared_at(slab)", {
         "fresh pages are written while a checkpoint writes old ones": "false",

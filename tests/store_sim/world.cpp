@@ -50,6 +50,7 @@ World::World(uint64_t seed, Loop& loop, Loop& other, Counts& counts)
     disk_fails_ = random_.chance(20);
     constexpr std::array<uint64_t, 4> sizes = {0, page_size, 4 * page_size, 0};
     atomic_max_ = sizes[seed % sizes.size()];
+    records_losses_ = seed % 5 == 0;
 }
 
 std::string World::run() {
@@ -73,7 +74,7 @@ std::string World::run() {
         loop_.set_idle_hook(complete_one, &driven);
         loop_.run_until_done(begin_turns(loop_));
         earlier_.reset();
-        if (life_number > 0 && random_.chance(30)) make_format_2();
+        if (life_number > 0 && records_losses_ && random_.chance(50)) make_format_2();
         disk_->on_operation = [this] { on_operation(); };
         Result<std::unique_ptr<Store>> opened =
             loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity, Upgrade::perform));
@@ -149,7 +150,7 @@ Task<> World::step(Store& store, VolumeId volume) {
     size_t kind = 0;
     for (; dice >= habits_.weights[kind]; ++kind) dice -= habits_.weights[kind];
     switch (kind) {
-        case 0: return random_.chance(15) ? record_loss(store) : flush(store);
+        case 0: return records_losses_ && random_.chance(15) ? record_loss(store) : flush(store);
         case 1: return write_some(store, volume);
         case 2: {
             const uint64_t count = random_.between(16, 60);

@@ -132,6 +132,7 @@ class World {
     bool keeps_space_;     // this seed's clients keep space when they zero
     bool disk_fails_;      // and its disks
     uint64_t atomic_max_;  // how much they write whole or not at all
+    bool records_losses_;  // this seed's clients put losses on record, and its disks were of an older format
     std::vector<Loss> losses_begun_;
     std::vector<Loss> losses_recorded_;
     bool upgrading_ = false;

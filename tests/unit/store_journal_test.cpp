@@ -131,6 +131,20 @@ TEST_F(StoreJournal, a_group_has_its_limit_and_is_there_as_a_whole) {
     EXPECT_EQ(value_of(store_->group_pages_max() - 1), 2);
 }
 
+TEST_F(StoreJournal, a_group_lies_in_one_batch) {
+    // So many that the batch they begin has no room for all of the group, but for a part of it.
+    for (uint64_t page = 0; page < 40; ++page) ASSERT_TRUE(fill(page * 3, 1));
+    ASSERT_TRUE(write_many(300, 30, 2, Atomicity::group));
+    ASSERT_TRUE(flush());
+    const uint64_t end = store_->journal_status().used_bytes;
+    drop();
+    // As after a power cut that tore the last batch.
+    spoil(StoreLayout::journal_offset + end - 4 * page_size);
+    ASSERT_TRUE(open());
+    EXPECT_EQ(value_of(39 * 3), 1) << "the batch before it is whole";
+    for (uint64_t page = 300; page < 330; ++page) EXPECT_EQ(value_of(page), 0) << page;
+}
+
 TEST_F(StoreJournal, a_rotten_page_fails_alone) {
     ASSERT_TRUE(write_many(0, 20, 9));
     ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_)));
