@@ -115,6 +115,7 @@ Result<> validate(const Message& message) {
             return fail(Errc::protocol, 0, "message.parts: more pages than one message may name");
         if (message.run >= run_pages_max - message.page.number() % run_pages_max)
             return fail(Errc::protocol, 0, "message.run: beyond its block of pages");
+        if (message.page.value + message.run == ~uint64_t{0}) return fail(Errc::protocol, 0, "message.page");
         if (message.request_id != 0 && message.request_id + message.run < message.request_id)
             return fail(Errc::protocol, 0, "message.run: no such request ids");
     }

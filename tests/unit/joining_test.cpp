@@ -168,6 +168,11 @@ TEST(Joining, runs_that_cannot_be_are_refused) {
     EXPECT_EQ(refusal(run), Errc{});
     run.request_id = ~0u - 3;
     EXPECT_EQ(refusal(run), Errc::protocol) << "request ids";
+    run = nth_request(0);
+    run.page = {~uint64_t{0} - 1};
+    EXPECT_EQ(refusal(run), Errc{});
+    run.run = 1;
+    EXPECT_EQ(refusal(run), Errc::protocol) << "the last is no page";
     for (const auto change :
          {+[](Message& message) { message.run = 1; }, +[](Message& message) { message.parts = 1; }}) {
         run = nth_request(0);
