@@ -6,6 +6,7 @@ namespace tarn {
 
 namespace {
 constexpr size_t batch_max = 128;
+constexpr size_t piece_max = 16;  // more would keep requests waiting whose device meanwhile runs dry
 constexpr auto pause_min = std::chrono::microseconds(200);
 constexpr auto pause_max = std::chrono::microseconds(12'800);
 }  // namespace
@@ -35,10 +36,13 @@ Task<> PageProvider::provide() {
         const size_t free_before = pool.free_count();
         std::vector<FrameId> to_store;
         size_t picked = 0;
-        {
-            const Fabric::Together together(cache_.fabric());  // evictions of a batch are one message for each home
-            picked = cache_.replacement().pick(batch_max, tenths,
-                                               [&](FrameId id) { return cache_.try_evict(id, to_store); });
+        const Replacement::Threshold threshold = cache_.replacement().threshold_of(tenths);
+        for (size_t more = piece_max; more == piece_max && picked < batch_max;) {
+            if (picked > 0) co_await Yield(loop);
+            const Fabric::Together together(cache_.fabric());  // evictions of a piece are one message for each home
+            more = cache_.replacement().pick(piece_max, threshold,
+                                             [&](FrameId id) { return cache_.try_evict(id, to_store); });
+            picked += more;
         }
         std::sort(to_store.begin(), to_store.end(),
                   [&](FrameId a, FrameId b) { return pool.frame(a).page_id() < pool.frame(b).page_id(); });

@@ -13,20 +13,18 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "frontends/nbd/wire.hpp"
+#include "tests/bench/cpu_time.hpp"
 #include "utils/clock.hpp"
 #include "utils/unique_fd.hpp"
 
@@ -49,7 +47,7 @@ struct Settings {
     bool once = false;
     uint64_t size_bytes = 0;  // 0: all of the export
     double seconds = 5;
-    int server_pid = 0;
+    uint64_t server_pid = 0;
 };
 
 Settings parse(int count, char** arguments) {
@@ -78,7 +76,7 @@ Settings parse(int count, char** arguments) {
         else if (key == "--seconds")
             settings.seconds = std::stod(value);
         else if (key == "--server-pid")
-            settings.server_pid = std::stoi(value);
+            settings.server_pid = std::stoull(value);
         else
             give_up("unknown option " + key);
     }
@@ -152,29 +150,11 @@ uint64_t negotiate(int socket, const std::string& name) {
     return load_big<uint64_t>(bytes);
 }
 
-// The server's CPU time so far.
-double server_cpu_us(int pid) {
-    if (pid == 0) return 0;
-    std::ifstream file(fmt::format("/proc/{}/stat", pid));
-    std::string text((std::istreambuf_iterator<char>(file)), {});
-    const size_t name_end = text.rfind(')');
-    if (name_end == std::string::npos) give_up("no such server process");
-    std::istringstream fields(text.substr(name_end + 1));
-    std::string skipped;
-    for (int i = 0; i < 11; ++i) fields >> skipped;
-    double user_ticks = 0;
-    double system_ticks = 0;
-    fields >> user_ticks >> system_ticks;
-    return (user_ticks + system_ticks) * 1e6 / static_cast<double>(::sysconf(_SC_CLK_TCK));
-}
-
-double own_cpu_us() {
-    rusage usage{};
-    ::getrusage(RUSAGE_SELF, &usage);
-    const auto us = [](const timeval& time) {
-        return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
-    };
-    return us(usage.ru_utime) + us(usage.ru_stime);
+double server_cpu_us(const Settings& settings) {
+    if (settings.server_pid == 0) return 0;
+    const std::optional<double> used_us = bench::cpu_us_of(settings.server_pid);
+    if (!used_us) give_up("no such server process");
+    return *used_us;
 }
 
 class Load {
@@ -297,10 +277,10 @@ int run(int count, char** arguments) {
     const UniqueFd socket = connect_to(settings);
     const uint64_t export_bytes = negotiate(socket.get(), settings.export_name);
     Load load(settings, socket.get(), export_bytes);
-    const double client_us = own_cpu_us();
-    const double server_us = server_cpu_us(settings.server_pid);
+    const double client_us = bench::own_cpu_us();
+    const double server_us = server_cpu_us(settings);
     load.run();
-    load.print(own_cpu_us() - client_us, server_cpu_us(settings.server_pid) - server_us);
+    load.print(bench::own_cpu_us() - client_us, server_cpu_us(settings) - server_us);
     return 0;
 }
 

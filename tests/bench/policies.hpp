@@ -43,7 +43,7 @@ class EpochSampling final : public Policy {
     }
     void pick(std::vector<Slot>& victims) override {
         while (victims.empty())
-            replacement_.pick(batch, 1, [&](FrameId id) {
+            replacement_.pick(batch, replacement_.threshold_of(1), [&](FrameId id) {
                 victims.push_back(id);
                 return true;
             });

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,13 +19,13 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "coherence/cache/cached_volume.hpp"
 #include "coherence/fabric/tcp_fabric.hpp"
 #include "daemon/configuration.hpp"
+#include "tests/bench/cpu_time.hpp"
 #include "utils/clock.hpp"
 #include "utils/mapping.hpp"
 
@@ -66,28 +65,10 @@ class Settings {
     std::map<std::string, std::string> values_;
 };
 
-// CPU time of all threads of a process so far.
-double cpu_us_of(uint64_t pid) {
-    std::ifstream file(fmt::format("/proc/{}/stat", pid));
-    std::string text((std::istreambuf_iterator<char>(file)), {});
-    const size_t name_end = text.rfind(')');
-    if (name_end == std::string::npos) give_up("no such process");
-    std::istringstream fields(text.substr(name_end + 1));
-    std::string skipped;
-    for (int i = 0; i < 11; ++i) fields >> skipped;
-    double user_ticks = 0;
-    double system_ticks = 0;
-    fields >> user_ticks >> system_ticks;
-    return (user_ticks + system_ticks) * 1e6 / static_cast<double>(::sysconf(_SC_CLK_TCK));
-}
-
-double own_cpu_us() {
-    rusage usage{};
-    ::getrusage(RUSAGE_SELF, &usage);
-    const auto us = [](const timeval& time) {
-        return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
-    };
-    return us(usage.ru_utime) + us(usage.ru_stime);
+double server_cpu_us(uint64_t pid) {
+    const std::optional<double> used_us = bench::cpu_us_of(pid);
+    if (!used_us) give_up("no such process");
+    return *used_us;
 }
 
 // A connection to redis, on the loop's ring or by blocking calls.
@@ -259,8 +240,8 @@ class Contest {
     Task<> measure(const char* name, std::span<const uint64_t> pages, uint64_t server_pid, Operation operation) {
         std::vector<uint32_t> latencies_ns;
         latencies_ns.reserve(pages.size());
-        const double cpu_before = cpu_us_of(server_pid);
-        const double own_before = own_cpu_us();
+        const double cpu_before = server_cpu_us(server_pid);
+        const double own_before = bench::own_cpu_us();
         const uint64_t start_ns = monotonic_ns();
         uint64_t now_ns = start_ns;
         for (const uint64_t page : pages) {
@@ -273,11 +254,11 @@ class Contest {
         std::ranges::sort(latencies_ns);
         fmt::print("Synchronous, in one process\t{}\t{}\t{:.0f}\t{:.2f}\n", settings_.text("--case"), name,
                    count / (static_cast<double>(now_ns - start_ns) * 1e-9),
-                   (cpu_us_of(server_pid) - cpu_before) / count);
+                   (server_cpu_us(server_pid) - cpu_before) / count);
         std::fflush(stdout);
         fmt::print(stderr, "   {:<22} p50 {:.1f} us, p99 {:.1f} us; own CPU {:.1f} us\n", name,
                    latencies_ns[latencies_ns.size() / 2] / 1e3, latencies_ns[latencies_ns.size() * 99 / 100] / 1e3,
-                   (own_cpu_us() - own_before) / count);
+                   (bench::own_cpu_us() - own_before) / count);
     }
 
     const Settings& settings_;

@@ -8,7 +8,6 @@
 // requests of 4 KiB to random pages, --depth of them at a time, each of which flushes after its N-th write, or waits
 // until its own is durable. cpu_us_per_op is this process's user and system time.
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <cstdlib>
 #include <map>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "coherence/cache/cached_volume.hpp"
+#include "tests/bench/cpu_time.hpp"
 #include "tiers/nvme/store.hpp"
 #include "utils/clock.hpp"
 #include "utils/mapping.hpp"
@@ -84,15 +84,6 @@ Settings parse(int count, char** arguments) {
     return settings;
 }
 
-uint64_t cpu_ns() {
-    rusage usage{};
-    ::getrusage(RUSAGE_SELF, &usage);
-    const auto ns = [](const timeval& time) {
-        return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_usec) * 1000;
-    };
-    return ns(usage.ru_utime) + ns(usage.ru_stime);
-}
-
 Task<> fill(Loop& loop, Store& store, uint64_t size_bytes) {
     constexpr size_t batch_pages = 256;
     const Mapping bytes = check(Mapping::create(batch_pages * page_size), "memory");
@@ -120,7 +111,7 @@ class Load {
 
     Task<> run() {
         const uint64_t start_ns = monotonic_ns();
-        const uint64_t cpu_start_ns = cpu_ns();
+        const double cpu_start_us = bench::own_cpu_us();
         end_ns_ = start_ns + static_cast<uint64_t>(settings_.seconds * 1e9);
         Gate gate;
         for (unsigned i = 0; i < settings_.depth; ++i)
@@ -129,7 +120,7 @@ class Load {
         const double seconds = static_cast<double>(monotonic_ns() - start_ns) / 1e9;
         const auto ops = static_cast<double>(ops_);
         fmt::print("{{\"ops\": {}, \"iops\": {:.0f}, \"cpu_us_per_op\": {:.2f}}}\n", ops_, ops / seconds,
-                   static_cast<double>(cpu_ns() - cpu_start_ns) / 1e3 / ops);
+                   (bench::own_cpu_us() - cpu_start_us) / ops);
     }
 
   private:

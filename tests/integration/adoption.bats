@@ -13,11 +13,6 @@ setup_file() {
     on a create shared 600MiB --shared
     cluster_remember
 }
-teardown_file() {
-    cluster_recall
-    cluster_down
-}
-setup() { cluster_recall; }
 
 # Once the process is gone, every host but this one waits for it.
 restart() {

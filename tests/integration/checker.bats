@@ -4,16 +4,7 @@
 
 load tarn
 
-setup_file() {
-    cluster_make a b c
-    cluster_start
-    cluster_remember
-}
-teardown_file() {
-    cluster_recall
-    cluster_down
-}
-setup() { cluster_recall; }
+setup_file() { cluster_for_all_tests a b c; }
 
 @test "clients on three hosts see one volume, whatever breaks" {
     # Twenty times what a host holds in memory.

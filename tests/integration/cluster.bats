@@ -2,16 +2,7 @@
 
 load tarn
 
-setup_file() {
-    cluster_make a b c
-    cluster_start
-    cluster_remember
-}
-teardown_file() {
-    cluster_recall
-    cluster_down
-}
-setup() { cluster_recall; }
+setup_file() { cluster_for_all_tests a b c; }
 
 @test "what one host writes over NBD every other reads at once" {
     on a create shared 200MiB --shared
@@ -173,7 +164,7 @@ END
     run -2 on a host forget a --it-is-dead
     run -3 on a host forget nobody --it-is-dead
     # Of the three ranges one has c as its home, and waits for its return; so may the attributes, which opening needs.
-    cat > "$BATS_TEST_TMPDIR/writer.py" << 'END'
+    client_start b waiting << 'END'
 import sys
 def written(error):
     print('written', error.value, flush=True)
@@ -183,17 +174,10 @@ sys.stdin.readline()
 for n in range(3): h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b'3' * 4096)), n << 26, completion=written)
 while h.aio_in_flight() > 0: h.poll(-1)
 END
-    mkfifo "$BATS_TEST_TMPDIR/go"
-    PATH="/usr/bin:$PATH" nbdsh -u "$(uri b waiting)" -c "$(cat "$BATS_TEST_TMPDIR/writer.py")" \
-        < "$BATS_TEST_TMPDIR/go" > "$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
-    local writer=$!
-    exec 4> "$BATS_TEST_TMPDIR/go"
-    within 10 grep -q open "$BATS_TEST_TMPDIR/out"
     host_kill c
     within 10 not_connected a c
     within 10 not_connected b c
-    echo >&4
-    exec 4>&-
+    client_go
     run -0 on b host forget c --it-is-dead --json
     [ "$(jq -r '.told | join(" ")' <<< "$output")" = a ]
     within 10 two_are_written
@@ -207,8 +191,8 @@ END
     assert_line --regexp "^  c .*declared dead"
     host_start c
     within 20 connected c
-    wait "$writer"
-    [ "$(grep -c 'written 0' "$BATS_TEST_TMPDIR/out")" -eq 3 ]
+    client_end
+    [ "$(grep -c 'written 0' "$CLIENT_SAID")" -eq 3 ]
     for host in a b c; do nbd_python "$host" waiting "assert [h.pread(1, n << 26) for n in range(3)] == [b'3'] * 3"; done
     run -0 on a status
     refute_output --partial "declared dead"
@@ -219,7 +203,7 @@ reads_the_catalog() {
     on "$1" show nobody || status=$?
     [ "$status" -eq 3 ]
 }
-two_are_written() { [ "$(grep -c 'written 0' "$BATS_TEST_TMPDIR/out")" -eq 2 ]; }
+two_are_written() { [ "$(grep -c 'written 0' "$CLIENT_SAID")" -eq 2 ]; }
 
 @test "a host that was declared dead and was not stays out, with one line, until it is restarted" {
     [[ $CLUSTER_NETWORK == namespaces ]] || skip "needs network namespaces"
@@ -242,7 +226,7 @@ two_are_written() { [ "$(grep -c 'written 0' "$BATS_TEST_TMPDIR/out")" -eq 2 ]; 
     run -0 on b show hasty
     assert_output --partial "after 2000 ms"
     nbd_python b hasty "[h.pwrite(b'1' * 4096, n << 26) for n in range(3)]; h.flush()"
-    cat > "$BATS_TEST_TMPDIR/client.py" << 'END'
+    client_start b hasty << 'END'
 import sys
 def attempt(what, *arguments):
     try:
@@ -260,21 +244,14 @@ print(attempts(), flush=True)
 sys.stdin.readline()
 print(attempts(), flush=True)
 END
-    mkfifo "$BATS_TEST_TMPDIR/go"
-    PATH="/usr/bin:$PATH" nbdsh -u "$(uri b hasty)" -c "$(cat "$BATS_TEST_TMPDIR/client.py")" \
-        < "$BATS_TEST_TMPDIR/go" > "$BATS_TEST_TMPDIR/said" 2>&1 3>&- &
-    local client=$!
-    exec 4> "$BATS_TEST_TMPDIR/go"
-    within 10 grep -q open "$BATS_TEST_TMPDIR/said"
     kill -STOP "$(pid_of c)"
-    echo >&4
-    within 40 grep -q "'EIO', 'ok', 'ok'.*'EIO', 'ok', 'ok'.*'EIO')" "$BATS_TEST_TMPDIR/said"
+    client_go
+    within 40 grep -q "'EIO', 'ok', 'ok'.*'EIO', 'ok', 'ok'.*'EIO')" "$CLIENT_SAID"
     kill -CONT "$(pid_of c)"
     within 20 nbd_python c hasty "h.flush()"
-    echo >&4
-    exec 4>&-
-    wait "$client"
-    run -0 tail -n 1 "$BATS_TEST_TMPDIR/said"
+    client_go
+    client_end
+    run -0 tail -n 1 "$CLIENT_SAID"
     assert_output "(['ok', 'ok', 'ok'], ['ok', 'ok', 'ok'], ['ok', 'ok', 'ok'], 'ok')"
     for host in a b c; do nbd_python "$host" hasty "assert [h.pread(1, (n << 26) + 16384) for n in range(3)] == [b'3'] * 3"; done
     on a delete hasty

@@ -6,15 +6,8 @@ setup_file() {
     HOST_STORE=10GiB
     # Frames of somewhat less than 64 MiB, and the books of that store.
     HOST_MEMORY=128MiB
-    cluster_make solo
-    cluster_start
-    cluster_remember
+    cluster_for_all_tests solo
 }
-teardown_file() {
-    cluster_recall
-    cluster_down
-}
-setup() { cluster_recall; }
 
 @test "the verbs work, as text and as JSON" {
     run -0 on solo create vol1 10MiB

@@ -5,13 +5,7 @@ load tarn
 setup_file() {
     HOST_STORE=128MiB
     HOST_MEMORY=128MiB
-    cluster_make solo
-    cluster_start
-    cluster_remember
-}
-teardown_file() {
-    cluster_recall
-    cluster_down
+    cluster_for_all_tests solo
 }
 setup() {
     cluster_recall

@@ -13,10 +13,6 @@ setup_file() {
     start_and_mount
     cluster_remember
 }
-teardown_file() {
-    cluster_recall
-    cluster_down
-}
 setup() {
     cluster_recall
     RANDOM=$DURABILITY_SEED

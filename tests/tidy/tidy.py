@@ -82,7 +82,7 @@ def listed_in_meson(path, meson_texts):
 def check_dead(path, meson_texts, all_includes):
     if path.suffix == ".cpp" and not listed_in_meson(path, meson_texts):
         yield 1, "in no meson.build: nothing builds it"
-    if path.suffix == ".hpp" and str(path) not in all_includes:
+    if path.suffix == ".hpp" and str(path) not in all_includes and not listed_in_meson(path, meson_texts):
         yield 1, "nothing includes it"
 
 

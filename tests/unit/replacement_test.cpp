@@ -24,7 +24,7 @@ class ReplacementTest : public testing::Test {
     }
     std::set<FrameId> visited(size_t count, unsigned tenths) {
         std::set<FrameId> seen;
-        replacement_->pick(count, tenths, [&](FrameId id) {
+        replacement_->pick(count, replacement_->threshold_of(tenths), [&](FrameId id) {
             seen.insert(id);
             return true;
         });

@@ -37,18 +37,27 @@ class Replacement {
             epoch_.fetch_add(1, std::memory_order_relaxed);
     }
 
-    // Calls visit(FrameId) -> bool for up to `count` victims; false says that this one was none, and does not count.
-    // Victims are of the oldest `tenths` of the frames that may be one. Gives up after one round of the hand.
-    template <class Visitor>
-    size_t pick(size_t count, unsigned tenths, Visitor&& visit) {
+    // The youngest epoch among the oldest tenths of the frames that may be victims.
+    struct Threshold {
+        uint32_t epoch;
+    };
+    // By a sample of the frames.
+    Threshold threshold_of(unsigned tenths) {
         const uint32_t threshold = oldest(tenths);
         victim_age_.store(epoch_.load(std::memory_order_relaxed) - threshold, std::memory_order_relaxed);
+        return {threshold};
+    }
+    // Calls visit(FrameId) -> bool for up to `count` victims, last used in the threshold's epoch or before; false says
+    // that this one was none, and does not count. Gives up after one round of the hand.
+    template <class Visitor>
+    size_t pick(size_t count, Threshold threshold, Visitor&& visit) {
         size_t picked = 0;
         for (size_t i = 0; i < pool_.frame_count() && picked < count; ++i) {
             const auto id = static_cast<FrameId>(hand_.fetch_add(1, std::memory_order_relaxed) % pool_.frame_count());
             Frame& frame = pool_.frame(id);
             if (!may_be_victim(frame)) continue;
-            if (static_cast<int32_t>(frame.access_epoch.load(std::memory_order_relaxed) - threshold) > 0) continue;
+            if (static_cast<int32_t>(frame.access_epoch.load(std::memory_order_relaxed) - threshold.epoch) > 0)
+                continue;
             if (visit(id)) ++picked;
         }
         return picked;

@@ -1,0 +1,130 @@
+#include "tests/unit/cluster.hpp"
+
+namespace tarn::three_hosts {
+
+Host::Host(HostId id, const std::string& directory, std::vector<std::string> addresses, std::string key)
+    : id_(id),
+      path_(directory + "/store-" + std::to_string(id)),
+      addresses_(std::move(addresses)),
+      key_(std::move(key)) {
+    EXPECT_TRUE(Store::format(path_, 192 << 20, identity(), false));
+}
+
+void Host::start() {
+    loop = std::move(*Loop::create());
+    other = std::move(*Loop::create());
+    threads_.emplace_back([this] { loop->run(); });
+    threads_.emplace_back([this] { other->run(); });
+    struct Begin final : Loop::Posted {
+        Host* host = nullptr;
+        std::atomic<bool> done{false};
+        static Task<> begin(Begin& self) {
+            Host& host = *self.host;
+            auto opened = co_await Store::open(*host.loop, host.path_, host.identity());
+            EXPECT_TRUE(opened);
+            host.store = std::move(*opened);
+            host.cache = std::move(*Cache::create({.self = host.id_,
+                                                   .hosts = {0, 1, 2},
+                                                   .frame_count = frame_count,
+                                                   .shards = {host.loop.get(), host.other.get()}},
+                                                  *host.store));
+            TcpFabricConfiguration fabric{.self = host.id_,
+                                          .process = host.cache->process_of(host.id_),
+                                          .key = host.key_,
+                                          .listen = host.addresses_[host.id_],
+                                          .shards = {host.loop.get(), host.other.get()}};
+            for (HostId peer = 0; peer < host_count; ++peer)
+                if (peer != host.id_) fabric.peers.push_back({.host = peer, .address = host.addresses_[peer]});
+            auto made = TcpFabric::create(fabric, *host.cache);
+            EXPECT_TRUE(made);
+            host.fabric = std::move(*made);
+            host.cache->set_fabric(*host.fabric);
+            host.cache->set_volumes_end([](void*) -> Task<Result<VolumeId>> { co_return volume_id; }, nullptr);
+            host.fabric->start();
+            self.done = true;
+            self.done.notify_all();
+        }
+        void run() override { host->loop->spawn(begin(*this)); }
+    } begin;
+    begin.host = this;
+    loop->post(begin);
+    begin.done.wait(false);
+}
+
+void Host::stop() {
+    struct End final : Loop::Posted {
+        Host* host = nullptr;
+        void run() override {
+            host->fabric->stop();
+            host->cache->abandon();
+            host->loop->stop();
+        }
+    } end;
+    end.host = this;
+    loop->post(end);
+    threads_[0].join();
+    other->stop();
+    threads_[1].join();
+    threads_.clear();
+    fabric.reset();
+    cache.reset();
+    store.reset();
+    loop.reset();
+    other.reset();
+}
+
+void Cluster::SetUp() {
+    char name[] = "/var/tmp/tarn-cluster-test-XXXXXX";
+    directory_ = ::mkdtemp(name);
+    driver_ = std::move(*Loop::create());
+    const unsigned base = 20000 + static_cast<unsigned>(::getpid()) % 20000;
+    for (unsigned i = 0; i < host_count; ++i) addresses_.push_back("127.0.0.1:" + std::to_string(base + i));
+    for (HostId id = 0; id < host_count; ++id)
+        hosts_.push_back(std::make_unique<Host>(id, directory_, addresses_, "a key of the cluster"));
+    for (const auto& host : hosts_) host->start();
+}
+
+uint64_t Cluster::homed_at(HostId home) const {
+    const Cache& cache = *hosts_[0]->cache;
+    uint64_t at = 0;
+    while (cache.home_of(PageId::of(volume_id, at / page_size)) != home)
+        at += cache.ranges().pages_per_range() * page_size;
+    return at;
+}
+
+Task<Result<>> write(Cache& cache, uint64_t offset, std::span<const std::byte> from) {
+    CachedVolume volume(cache, volume_id);
+    if (volume.try_write(offset, from)) co_return Result<>{};
+    co_return co_await volume.write(offset, from);
+}
+Task<Result<>> read(Cache& cache, uint64_t offset, std::span<std::byte> into) {
+    CachedVolume volume(cache, volume_id, OnLoss::revert);
+    if (volume.try_read(offset, into)) co_return Result<>{};
+    co_return co_await volume.read(offset, into);
+}
+Task<Result<>> flush(Cache& cache) {
+    CachedVolume volume(cache, volume_id);
+    CO_TRY_VOID(co_await volume.write_growing(0, std::span<const std::byte>()));
+    co_return co_await volume.flush_up_to(volume_bytes);
+}
+
+Task<Result<>> evict_all(Cache& cache) {
+    for (bool again = true; again;) {
+        again = false;
+        std::vector<FrameId> to_store;
+        {
+            const Fabric::Together together(cache.fabric());
+            for (FrameId id = 0; id < cache.pool().frame_count(); ++id) {
+                const Frame& frame = cache.pool().frame(id);
+                if (frame.uses.load() == 0 || frame.page_id().volume() != volume_id) continue;
+                again = true;  // until its home has answered
+                (void)cache.try_evict(id, to_store);
+            }
+        }
+        if (!to_store.empty()) CO_TRY_VOID(co_await cache.evict_home_bytes(std::move(to_store)));
+        co_await Yield(*Loop::current());
+    }
+    co_return Result<>{};
+}
+
+}  // namespace tarn::three_hosts
