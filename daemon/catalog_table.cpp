@@ -28,6 +28,8 @@ struct StoredRecord {
 static_assert(sizeof(StoredRecord) == 512);
 static_assert(volume_name_size_max < sizeof(StoredRecord::name));
 
+constexpr int commit_attempts_max = 3;
+
 constexpr uint32_t records_per_page = page_size / sizeof(StoredRecord);
 
 uint64_t offset_of(uint32_t slot) {
@@ -123,10 +125,29 @@ Task<Result<>> CatalogTable::put(CatalogRecord record) {
 Task<Result<>> CatalogTable::commit(uint32_t slot, bool with_header) {
     std::vector<uint64_t> pages = {offset_of(slot) / page_size};
     if (with_header) pages.push_back(0);
+    Result<> result = co_await flush_pages(pages);
+    // With each page that a host had read and lost, losses are recorded: for all that a session knows it was changed
+    // there. But only the registrar changes these, and here they are: so they are written again as they are, by a
+    // session that begins after the loss.
+    for (int attempt = 1; !result && result.error().code == Errc::io && attempt < commit_attempts_max; ++attempt) {
+        volume_.begin_anew();
+        for (const uint64_t page : pages) CO_TRY_VOID(co_await write_anew(page));
+        result = co_await flush_pages(pages);
+    }
+    co_return result;
+}
+
+Task<Result<>> CatalogTable::flush_pages(std::vector<uint64_t> pages) {
     CO_TRY_VOID(co_await volume_.flush_group(std::move(pages)));
     // It is all in the store by now. But only a flush of the volume vouches for the session's writes: without it, what
     // others lose later would count against these.
     co_return co_await flush();
+}
+
+Task<Result<>> CatalogTable::write_anew(uint64_t page) {
+    const auto bytes = std::make_unique<std::array<std::byte, page_size>>();
+    CO_TRY_VOID(co_await read_page(page, *bytes));
+    co_return co_await write_bytes(page * page_size, *bytes);
 }
 
 Task<Result<>> CatalogTable::clear(uint32_t slot) {

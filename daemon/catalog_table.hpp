@@ -51,12 +51,15 @@ class CatalogTable {
     Task<Result<>> clear(uint32_t slot);
     // The lowest slot without a record.
     Task<Result<uint32_t>> free_slot();
-    // This record, and the header if it was put, too: after a power cut both are there or none.
+    // This record, and the header if it was put, too: after a power cut both are there or none. Hosts that had read
+    // them and are back without their memory do not make it fail.
     Task<Result<>> commit(uint32_t slot, bool with_header);
     Task<Result<>> flush() { return volume_.flush_up_to(page_size); }
 
   private:
     Task<Result<>> read_page(uint64_t page, std::span<std::byte> into);
+    Task<Result<>> write_anew(uint64_t page);
+    Task<Result<>> flush_pages(std::vector<uint64_t> pages);
     Task<Result<>> write_bytes(uint64_t offset_bytes, std::span<const std::byte> from);
 
     CachedVolume& volume_;

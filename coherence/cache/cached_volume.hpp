@@ -18,6 +18,8 @@ class CachedVolume : public Volume {
     // Until the volume's attributes are read, and say how long.
     void wait_at_most(std::chrono::milliseconds limit) { fail_after_.store(limit, std::memory_order_relaxed); }
     VolumeId id() const override { return note_.volume; }
+    // As if the session began now (OnLoss::revert).
+    void begin_anew() { cache_.flusher().renew_note(note_); }
 
     bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;
     void unpin(std::span<const Pin> pins) override;

@@ -228,8 +228,7 @@ bool Flusher::is_heard(HostId home) const {
 
 void Flusher::add_note(WriteNote& note) {
     const std::lock_guard guard(lock_);
-    note.session = ++last_session_;
-    requester_.open(note.session, note.volume);
+    open_session(note);
     if (note.on_loss == OnLoss::fail) {
         tell_verifiers(note.volume);
         for (HostId home = 0; home < hosts_max; ++home)
@@ -238,6 +237,19 @@ void Flusher::add_note(WriteNote& note) {
                                         protocol::loss_generation_of(verifiers_[home].load(std::memory_order_relaxed)));
     }
     notes_.push_back(&note);
+}
+
+void Flusher::open_session(WriteNote& note) {
+    note.session = ++last_session_;
+    requester_.open(note.session, note.volume);
+}
+
+void Flusher::renew_note(WriteNote& note) {
+    const std::lock_guard guard(lock_);
+    TARN_ASSERT(note.on_loss == OnLoss::revert);
+    requester_.close(note.session);
+    open_session(note);
+    note.noted.store(0, std::memory_order_relaxed);
 }
 
 void Flusher::remove_note(WriteNote& note) {

@@ -51,6 +51,8 @@ class Flusher {
     Task<> hear_from_homes();
     void add_note(WriteNote& note);
     void remove_note(WriteNote& note);
+    // As if the session began now: no loss from before is held against it. Only of one whose reads heed no losses.
+    void renew_note(WriteNote& note);
 
     // Under a stripe's latch.
     void book(const protocol::Action& action, protocol::FlushActions& actions);
@@ -70,6 +72,7 @@ class Flusher {
 
   private:
     struct Wait;
+    void open_session(WriteNote& note);
     void note_write(WriteNote& note, HostId home, PageId first, PageId last);
     // What this host last heard from each home, for the books of one volume.
     void tell_verifiers(VolumeId volume);

@@ -153,6 +153,10 @@ cluster_start() {
 
 # Whether the host has links to all others.
 connected() { ! on "$1" status --json | jq -e '.peers[]? | select(.connected | not)' > /dev/null; }
+# not_connected HOST PEER
+not_connected() {
+    on "$1" status --json | jq -e --arg peer "$2" '.peers[] | select(.name == $peer) | .connected | not' > /dev/null
+}
 
 cluster_down() {
     local host

@@ -1,0 +1,292 @@
+# Hosts that die, hang or cannot be reached: what waits for them, what fails, and what goes on.
+
+load tarn
+
+setup_file() { cluster_for_all_tests a b c; }
+# One that hangs when its test fails would take all later ones with it.
+teardown() { for host in a b c; do kill -CONT "$(pid_of "$host")" 2> /dev/null || true; done; }
+
+@test "every flushed byte survives the SIGKILL of any host" {
+    on a create precious 200MiB --shared
+    random_file "$BATS_TEST_TMPDIR/bytes" 200M
+    timeout 60 nbdcopy --flush "$BATS_TEST_TMPDIR/bytes" "$(uri c precious)"
+    for killed in a b c; do
+        host_kill "$killed"
+        host_start "$killed"
+        within 20 connected "$killed"
+        for reader in a b c; do
+            timeout 60 nbdcopy "$(uri "$reader" precious)" "$BATS_TEST_TMPDIR/seen"
+            cmp "$BATS_TEST_TMPDIR/bytes" "$BATS_TEST_TMPDIR/seen"
+        done
+    done
+    on a delete precious
+}
+
+@test "after a loss, who may have seen lost writes gets I/O errors, and a new client what there is" {
+    # Three ranges, each with another home. The one that c is home of goes with c, which it tells from its store.
+    on a create torn 192MiB --shared
+    nbd_python c torn "[h.pwrite(b'1' * 4096, n << 26) for n in range(3)]; h.flush()"
+    mkfifo "$BATS_TEST_TMPDIR/go"
+    cat > "$BATS_TEST_TMPDIR/old.py" << 'END'
+import sys
+def read(n):
+    try: return h.pread(4096, n << 26)[:1].decode()
+    except nbd.Error as error: return error.errno
+print([read(n) for n in range(3)], flush=True)
+sys.stdin.readline()
+print(sorted(read(n) for n in range(3)), flush=True)
+h.pwrite(b'3' * 4096, 4096)
+for n in range(3): h.pwrite(b'4' * 4096, n << 26)
+print([read(n) for n in range(3)], flush=True)
+END
+    PATH="/usr/bin:$PATH" nbdsh -u "$(uri b torn)" -c "$(cat "$BATS_TEST_TMPDIR/old.py")" \
+        < "$BATS_TEST_TMPDIR/go" > "$BATS_TEST_TMPDIR/old" 2>&1 3>&- &
+    local old=$!
+    exec 4> "$BATS_TEST_TMPDIR/go"
+    within 10 grep -q "'1', '1', '1'" "$BATS_TEST_TMPDIR/old"
+    nbd_python c torn "[h.pwrite(b'2' * 4096, n << 26) for n in range(3)]"
+    host_kill c
+    host_start c
+    within 20 connected c
+    nbd_python b torn "assert [h.pread(1, n << 26) for n in range(3)] == [b'1'] * 3"
+    nbd_python a torn "assert [h.pread(1, n << 26) for n in range(3)] == [b'1'] * 3"
+    echo >&4
+    exec 4>&-
+    wait "$old"
+    run -0 cat "$BATS_TEST_TMPDIR/old"
+    assert_line --index 1 "['EIO', 'EIO', 'EIO']"
+    assert_line --index 2 "['4', '4', '4']"
+    run -0 on a status --json
+    run -0 jq -r '.losses[] | "\(.volume) \(.host)"' <<< "$output"
+    assert_line "torn c"
+    run -0 on a status
+    assert_line --partial "LOST     torn: maybe unflushed writes of"
+    run -0 on c status
+    assert_line --partial "LOST     any volume: maybe unflushed writes of pages that no host held, with the memory of c"
+    local lost
+    lost=$(on c status | grep LOST)
+    host_stop c
+    host_start c
+    within 20 connected c
+    assert_equal "$(on c status | grep LOST)" "$lost"
+    on a delete torn
+}
+
+@test "a host that is declared dead is waited for no more, and is welcome when it is started anew" {
+    on a create waiting 192MiB --shared
+    nbd_python c waiting "[h.pwrite(b'1' * 4096, n << 26) for n in range(3)]; h.flush()"
+    nbd_python c waiting "[h.pwrite(b'2' * 4096, n << 26) for n in range(3)]"
+    run -4 on a host forget c --it-is-dead
+    assert_output --partial "connected"
+    run -2 on a host forget c
+    run -2 on a host forget a --it-is-dead
+    run -3 on a host forget nobody --it-is-dead
+    # Of the three ranges one has c as its home, and waits for its return; so may the attributes, which opening needs.
+    client_start b waiting << 'END'
+import sys
+def written(error):
+    print('written', error.value, flush=True)
+    return 1
+print('open', flush=True)
+sys.stdin.readline()
+for n in range(3): h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b'3' * 4096)), n << 26, completion=written)
+while h.aio_in_flight() > 0: h.poll(-1)
+END
+    host_kill c
+    within 10 not_connected a c
+    within 10 not_connected b c
+    client_go
+    run -0 on b host forget c --it-is-dead --json
+    [ "$(jq -r '.told | join(" ")' <<< "$output")" = a ]
+    within 10 two_are_written
+    run -0 on a status
+    assert_line --regexp "^  c .*declared dead"
+    # A restart remembers it, and waits for nobody.
+    host_kill a
+    host_start a
+    within 20 reads_the_catalog a
+    run -0 on a status
+    assert_line --regexp "^  c .*declared dead"
+    host_start c
+    within 20 connected c
+    client_end
+    [ "$(grep -c 'written 0' "$CLIENT_SAID")" -eq 3 ]
+    for host in a b c; do nbd_python "$host" waiting "assert [h.pread(1, n << 26) for n in range(3)] == [b'3'] * 3"; done
+    run -0 on a status
+    refute_output --partial "declared dead"
+    on a delete waiting
+}
+reads_the_catalog() {
+    local status=0
+    on "$1" show nobody || status=$?
+    [ "$status" -eq 3 ]
+}
+two_are_written() { [ "$(grep -c 'written 0' "$CLIENT_SAID")" -eq 2 ]; }
+
+@test "a host that was declared dead and was not stays out, with one line, until it is restarted" {
+    [[ $CLUSTER_NETWORK == namespaces ]] || skip "needs network namespaces"
+    ip -n "$(namespace net)" link set dev c down
+    within 40 not_connected a c
+    within 40 not_connected b c
+    on a host forget c --it-is-dead
+    ip -n "$(namespace net)" link set dev c up
+    within 10 grep -q "declared dead (incarnation .*) and is refused" "$CLUSTER/a/log"
+    within 10 grep -q "declared dead (incarnation .*) and is refused" "$CLUSTER/b/log"
+    not_connected a c
+    host_kill c
+    host_start c
+    within 20 connected c
+    for host in a b; do [ "$(grep -c "and is refused" "$CLUSTER/$host/log")" -eq 1 ]; done
+}
+
+@test "with --fail-after what needs a host that hangs fails in time, and nothing else" {
+    on a create hasty 192MiB --shared --fail-after 2s
+    run -0 on b show hasty
+    assert_output --partial "after 2000 ms"
+    nbd_python b hasty "[h.pwrite(b'1' * 4096, n << 26) for n in range(3)]; h.flush()"
+    client_start b hasty << 'END'
+import sys
+def attempt(what, *arguments):
+    try:
+        what(*arguments)
+        return 'ok'
+    except nbd.Error as error:
+        return error.errno
+def attempts():
+    return (sorted(attempt(h.pread, 4096, (n << 26) + 8192) for n in range(3)),
+            sorted(attempt(h.pwrite, b'2' * 512, (n << 26) + 8192) for n in range(3)),
+            sorted(attempt(h.pwrite, b'3' * 4096, (n << 26) + 16384) for n in range(3)), attempt(h.flush))
+print('open', flush=True)
+sys.stdin.readline()
+print(attempts(), flush=True)
+sys.stdin.readline()
+print(attempts(), flush=True)
+END
+    kill -STOP "$(pid_of c)"
+    client_go
+    within 40 grep -q "'EIO', 'ok', 'ok'.*'EIO', 'ok', 'ok'.*'EIO')" "$CLIENT_SAID"
+    kill -CONT "$(pid_of c)"
+    within 20 nbd_python c hasty "h.flush()"
+    client_go
+    client_end
+    run -0 tail -n 1 "$CLIENT_SAID"
+    assert_output "(['ok', 'ok', 'ok'], ['ok', 'ok', 'ok'], ['ok', 'ok', 'ok'], 'ok')"
+    for host in a b c; do nbd_python "$host" hasty "assert [h.pread(1, (n << 26) + 16384) for n in range(3)] == [b'3'] * 3"; done
+    on a delete hasty
+}
+
+@test "a host that hears and is not heard is waited for, and then everything is as it was" {
+    [[ $CLUSTER_NETWORK == namespaces ]] || skip "needs network namespaces"
+    on a create lopsided 192MiB --shared
+    for host in a b c; do nbd_python "$host" lopsided "[h.pwrite(b'$host' * 4096, (n << 26) + $(index_of "$host") * 4096) for n in range(3)]"; done
+    local lost
+    lost=$(on a status | grep LOST || true)
+    host_mute c
+    # It takes TCP's patience to find out; what needs c waits for as long as it takes.
+    nbd_python c lopsided "[h.pwrite(b'2' * 4096, (n << 26) + 4096) for n in range(3)]; h.flush()" 3>&- &
+    local waiting=$!
+    within 60 not_connected a c
+    within 60 not_connected b c
+    [ -d "/proc/$waiting" ]
+    host_unmute c
+    within 20 connected c
+    wait "$waiting"
+    for host in a b c; do
+        nbd_python "$host" lopsided "assert [h.pread(1, (n << 26) + k * 4096) for n in range(3) for k in (1, 2, 3)] == [b'2', b'b', b'c'] * 3"
+    done
+    assert_equal "$(on a status | grep LOST || true)" "$lost"
+    on a delete lopsided
+}
+
+@test "a host that hangs keeps no other from opening volumes, nor from stopping" {
+    # Volumes in a row have their attributes on different hosts; a, where they were made, has seen them all.
+    local name
+    for name in small-1 small-2 small-3; do on a create "$name" 1MiB --shared; done
+    kill -STOP "$(pid_of b)"
+    for name in small-1 small-2 small-3; do nbd_python a "$name" "assert h.get_size() == 1 << 20"; done
+    # What it is home of, or owns, is waited for; that this host stops all the same is the point.
+    local pid
+    pid=$(pid_of c)
+    kill -TERM "$pid"
+    within 20 gone "$pid"
+    kill -CONT "$(pid_of b)"
+    host_start c
+    within 20 connected c
+    for name in small-1 small-2 small-3; do on a delete "$name"; done
+}
+
+@test "while the registrar is away changes are refused with its name, and volumes in use go on" {
+    on b create going 1MiB --shared
+    # A range whose home is alive: volume ids are spread, one of three lies on b or c.
+    host_kill a
+    within 10 not_connected b a
+    run on b create later 1MiB
+    assert_failure 5
+    assert_output --partial "registrar"
+    host_start a
+    within 20 connected b
+    on b create later 1MiB
+}
+
+@test "while a host is dead a list says what is known, and what needs that host fails in time" {
+    # Of three volumes in a row each has its attributes on another host. What b has seen of the first three is old.
+    local name
+    for name in seen-1 seen-2 seen-3; do on a create "$name" 1MiB --shared; done
+    on b list
+    for name in seen-1 seen-2 seen-3; do on a resize "$name" 2MiB; done
+    for name in new-1 new-2 new-3; do on a create "$name" 1MiB --shared; done
+    host_kill c
+    within 10 not_connected b c
+    SECONDS=0
+    run -0 on b list
+    [ "$SECONDS" -le 10 ]
+    [ "$(grep -c '(as last seen: host c does not answer)$' <<< "$output")" -eq 1 ]
+    [ "$(grep -c '(size unknown: host c does not answer)$' <<< "$output")" -eq 1 ]
+    assert_line --regexp '^seen-. +1 MiB  shared  \(as last seen'
+    assert_line --regexp '^new-. +\?  shared  \(size unknown'
+    local hidden
+    hidden=$(on b list --json | jq -r '.volumes[] | select(.silent_host == "c" and .size_bytes == null).name')
+    SECONDS=0
+    run on b show "$hidden"
+    assert_failure 5
+    assert_output --partial "host c does not answer"
+    run nbd_python b "$hidden" "h.pread(512, 0)"
+    assert_failure
+    assert_output --partial "NBD_OPT_GO"
+    [ "$SECONDS" -le 40 ]
+    for name in $(on b list --json | jq -r '.volumes[] | select(.silent_host == "").name' | grep -E '^(seen|new)-'); do
+        on b show "$name"
+        nbd_python b "$name" "h.pwrite(b'x' * 512, 0); h.flush()"
+    done
+    host_start c
+    within 20 connected b
+    run -0 on b list
+    refute_output --partial "does not answer"
+    for name in seen-1 seen-2 seen-3 new-1 new-2 new-3; do on b delete "$name"; done
+}
+
+@test "a dead host that has read the catalog keeps it from being changed, in time, and not from being read" {
+    local name
+    for name in own-1 own-2; do on a create "$name" 1MiB; done
+    on c list
+    host_kill c
+    within 10 not_connected a c
+    # To be changed the page must be taken from c, which may be alive; b, which had it too, asks the registrar.
+    for host in a b; do
+        SECONDS=0
+        run on "$host" create own-3 1MiB
+        assert_failure 5
+        assert_output --partial "host c does not answer"
+        [ "$SECONDS" -le 20 ]
+        run -0 on "$host" list
+        assert_line --regexp '^own-1 .*exclusive'
+        assert_line --regexp '^own-2 .*exclusive'
+        refute_output --partial own-3
+        name=$(on "$host" list --json | jq -r '.volumes[] | select(.silent_host == "").name' | grep -m 1 '^own-')
+        run -0 on "$host" show "$name"
+    done
+    host_start c
+    within 20 connected b
+    on b create own-3 1MiB
+    for name in own-1 own-2 own-3; do on a delete "$name"; done
+}
