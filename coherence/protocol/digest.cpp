@@ -13,12 +13,15 @@ void Home::digest(PageId page, Digest& digest) const {
     digest.add(recovering_, loss == nullptr ? 0 : *loss);
     const Claim* const claim = claims_.find(page);
     if (claim == nullptr) return digest.tenure(retired_);
-    digest.add(claim->owner, claim->anchor, claim->readers, claim->resolving, claim->loss_pending, claim->missing,
-               claim->recalled, claim->keepers, claim->stored_unknown, claim->booked);
+    digest.add(claim->resolving, claim->loss_pending, claim->stored_unknown);
+    for (const HostId host : {claim->owner, claim->anchor, claim->booked}) digest.host(host);
+    for (const HostSet hosts : {claim->readers, claim->missing, claim->recalled, claim->keepers}) digest.hosts(hosts);
     digest.tenure(claim->tenure);
     digest.position(claim->applied);
     const auto add_request = [&](const Request& request) {
-        digest.add(request.kind, request.requester, request.source, request.keeper, request.ackers);
+        digest.add(request.kind);
+        for (const HostId host : {request.requester, request.source, request.keeper}) digest.host(host);
+        digest.hosts(request.ackers);
         digest.request(request.requester, request.request_id);
         digest.tenure(request.tenure);
     };
@@ -27,7 +30,8 @@ void Home::digest(PageId page, Digest& digest) const {
     requests_.for_each(claim->queue, add_request);
     digest.add('|');
     copies_.for_each(claim->copies, [&](const HomeCopy& copy) {
-        digest.add(copy.host, copy.clean);
+        digest.add(copy.clean);
+        digest.host(copy.host);
         digest.tenure(copy.tenure);
     });
 }
@@ -54,12 +58,16 @@ void Holder::digest(PageId page, Digest& digest) const {
     const Awaited& awaited = holding->awaited;
     digest.request(self_, awaited.request_id);
     if (awaited.request_id != 0) {
-        digest.add(awaited.lost, awaited.want, awaited.grants_exclusive, awaited.needs_bytes, awaited.ackers,
-                   awaited.heard, awaited.has_bytes);
+        digest.add(awaited.lost, awaited.want, awaited.grants_exclusive, awaited.needs_bytes, awaited.has_bytes);
+        digest.hosts(awaited.ackers);
+        digest.hosts(awaited.heard);
         digest.tenure(awaited.granted);
         digest.tenure(awaited.heard_tenure);
     }
-    const auto add_waiter = [&](const Waiter& waiter) { digest.add(waiter.token, waiter.want); };
+    const auto add_waiter = [&](const Waiter& waiter) {
+        digest.add(waiter.want);
+        digest.waiter(self_, waiter.token);
+    };
     waiters_.for_each(holding->waiters, add_waiter);
     digest.add('|');
     waiters_.for_each(holding->writing_waiters, add_waiter);
@@ -67,7 +75,8 @@ void Holder::digest(PageId page, Digest& digest) const {
     waiters_.for_each(holding->write_waiters, add_waiter);
     digest.add('|');
     successors_.for_each(holding->successors, [&](const Successor& order) {
-        digest.add(order.kind, order.requester, order.flags);
+        digest.add(order.kind, order.flags);
+        digest.host(order.requester);
         digest.request(order.requester, order.request_id);
         digest.tenure(order.tenure);
     });
@@ -76,32 +85,54 @@ void Holder::digest(PageId page, Digest& digest) const {
 void FlushHome::digest(Digest& digest) const {
     digest.add(recovering_);
     for (const Volume& volume : volumes_) {
-        for (HostId host = 0; host < hosts_max; ++host)
-            if (volume.holder_counts[host] != 0) digest.add(host, volume.holder_counts[host]);
+        for (HostId host = 0; host < hosts_max; ++host) {
+            if (volume.holder_counts[host] == 0) continue;
+            digest.host(host);
+            digest.add(volume.holder_counts[host]);
+        }
         digest.add('|');
         for (const OutstandingCopy& copy : volume.copies) {
             digest.tenure(copy.tenure);
             for (const Flush& flush : flushes_) digest.add(copy.ticket <= flush.copies_until);
         }
     }
-    for (const Flush& flush : flushes_)
-        digest.add(flush.requester, flush.request_id, flush.noted, flush.known, flush.ask_id, flush.unanswered,
-                   flush.in_store);
+    for (const Flush& flush : flushes_) {
+        digest.host(flush.requester);
+        digest.flush(flush.requester, flush.request_id);
+        digest.ask(self_, flush.ask_id);
+        digest.ticket(self_, flush.ticket);
+        digest.hosts(flush.unanswered);
+        digest.add(flush.noted, flush.known, flush.in_store);
+    }
 }
 
 void FlushHolder::digest(Digest& digest) const {
-    for (const Ask& ask : asks_) digest.add(ask.waiter, ask.home, ask.ask_id, ask.missing, ask.has_begun);
+    for (const Ask& ask : asks_) {
+        digest.waiter(self_, ask.waiter);
+        digest.host(ask.home);
+        digest.ask(ask.home, ask.ask_id);
+        digest.add(ask.missing + 1, ask.has_begun);  // it may be one below zero
+    }
 }
 
 void FlushRequester::digest(Digest& digest) const {
-    for (const Known& known : known_) digest.add(known.home, known.verifier);
+    for (const Known& known : known_) {
+        digest.host(known.home);
+        digest.add(known.verifier);
+    }
     for (const Session& session : sessions_)
-        for (const Note& note : session.notes) digest.add(note.home, note.noted, note.mixed);
+        for (const Note& note : session.notes) {
+            digest.host(note.home);
+            digest.add(note.noted, note.mixed);
+        }
     digest.add('|');
     for (const Flush& flush : flushes_) {
-        digest.add(flush.request_id, flush.unanswered, flush.lost);
+        digest.flush(self_, flush.request_id);
+        digest.hosts(flush.unanswered);
+        digest.add(flush.lost);
         for (const Part& part : flush.parts) {
-            digest.add(part.home, part.noted, part.known);
+            digest.host(part.home);
+            digest.add(part.noted, part.known);
             for (const Session& session : sessions_)
                 for (const Note& note : session.notes)
                     if (session.id == flush.session && note.home == part.home) digest.add(note.writes == part.writes);

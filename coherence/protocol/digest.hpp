@@ -1,47 +1,76 @@
-// Digest: a hash of all state that decides what happens next, for a search through all states (tests/sim).
+// Digest: all state that decides what happens next, word by word, for a search through all states (tests/sim).
 //
-// Only what matters counts: tenures by how far they lie below the page's present one, request ids by how old they are,
-// and lists by what is in them. States that differ in nothing else behave equally, and have equal digests.
+// Only what matters is said. Plain words are hashed at once; the others are kept with their sort, so that the reader
+// can leave out what does not matter of their values: of tenures only their order counts, and which are neighbours; of
+// ids, which are equal; of hosts, who is who.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "coherence/protocol/message.hpp"
 #include "coherence/protocol/position.hpp"
 #include "tiers/page.hpp"
+#include "utils/assert.hpp"
 
 namespace tarn::protocol {
 
 class Digest {
   public:
-    // base: the greatest tenure there is. last_ids: the last request id of each host.
-    Digest(Tenure base, const std::array<RequestId, hosts_max>& last_ids) : base_(base), last_ids_(last_ids) {}
+    // From `tenure` on their values are counted up as time goes on; ids are counted by each host.
+    enum class Sort : uint8_t { host, hosts, tenure, version, request, flush, ask, waiter, ticket };
+    struct Word {
+        uint64_t value : 48;
+        uint64_t sort : 8;
+        uint64_t counter : 8;  // the host that counts the ids
 
-    template <class... Words>
-    void add(Words... words) {
-        (add_word(static_cast<uint64_t>(words)), ...);
+        Sort sort_of() const { return static_cast<Sort>(sort); }
+    };
+
+    void clear() {
+        words_.clear();
+        hash_ = 0;
     }
-    void tenure(Tenure tenure) { add_word(tenure == 0 ? ~uint64_t{0} : base_ - tenure); }
+    std::span<const Word> words() const { return words_; }
+    uint64_t hash() const { return hash_; }  // of the plain words, and of the sorts of the others
+
+    // As wyhash: one multiplication to 128 bits, whose halves are folded.
+    static uint64_t mix(uint64_t hash, uint64_t word) {
+        const auto product =
+            static_cast<unsigned __int128>(hash ^ word ^ 0xa0761d6478bd642fULL) * 0xe7037ed1a0b428dbULL;
+        return (static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64)) + 0x9e3779b97f4a7c15ULL;
+    }
+
+    template <class... Values>
+    void add(Values... values) {
+        ((hash_ = mix(hash_, static_cast<uint64_t>(values))), ...);
+    }
+    void host(HostId host) { host == no_host ? add('-') : put(Sort::host, host); }
+    void hosts(HostSet hosts) { put(Sort::hosts, hosts); }
+    void tenure(Tenure tenure) { tenure == 0 ? add('-') : put(Sort::tenure, tenure); }
     void position(Position position) {
         tenure(position.tenure);
-        add_word(position.sequence);
+        add(position.sequence);
     }
-    void request(HostId requester, RequestId id) {
-        add_word(id == 0 || requester == no_host ? ~uint64_t{0} : uint64_t{last_ids_[requester] - id});
-    }
-    uint64_t value() const { return mix64(hash_); }
+    void version(uint64_t version) { put(Sort::version, version); }
+    void request(HostId requester, RequestId id) { put_id(Sort::request, requester, id); }
+    void flush(HostId requester, RequestId id) { put_id(Sort::flush, requester, id); }
+    void ask(HostId home, RequestId id) { put_id(Sort::ask, home, id); }
+    void waiter(HostId host, uint64_t token) { put_id(Sort::waiter, host, token); }
+    void ticket(HostId home, uint64_t ticket) { put_id(Sort::ticket, home, ticket); }
 
   private:
-    // As wyhash: one multiplication to 128 bits, whose halves are folded.
-    void add_word(uint64_t word) {
-        const auto product =
-            static_cast<unsigned __int128>(hash_ ^ word ^ 0xa0761d6478bd642fULL) * 0xe7037ed1a0b428dbULL;
-        hash_ = (static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64)) + 0x9e3779b97f4a7c15ULL;
+    void put_id(Sort sort, HostId counter, uint64_t id) {
+        id == 0 || counter == no_host ? add('-') : put(sort, id, counter);
+    }
+    void put(Sort sort, uint64_t value, HostId counter = 0) {
+        TARN_ASSERT(value >> 48 == 0);
+        hash_ = mix(hash_, ~static_cast<uint64_t>(sort));
+        words_.push_back({.value = value, .sort = static_cast<uint64_t>(sort), .counter = counter});
     }
 
-    Tenure base_;
-    std::array<RequestId, hosts_max> last_ids_;
+    std::vector<Word> words_;
     uint64_t hash_ = 0;
 };
 

@@ -187,6 +187,7 @@ class FlushRequester {
     // Whether this home was heard from at all. A host that opens a volume hears from each home of it before it takes
     // the first request: what a flush covers is counted from the verifier that was known when the flush came.
     bool knows(VolumeId volume, HostId home) const;
+    Verifier known(VolumeId volume, HostId home) const;  // 0: it was not
 
     // Whether a flush of the session would fail at this home, by what was heard of it.
     bool lost_a_write(SessionId session, HostId home) const;
@@ -247,7 +248,6 @@ class FlushRequester {
         std::vector<Part> parts;
     };
 
-    Verifier known(VolumeId volume, HostId home) const;
     Session* find_session(SessionId session);
     static Note& note_of(Session& session, HostId home);
     const Note* find_note(SessionId session, HostId home) const;

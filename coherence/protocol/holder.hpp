@@ -45,6 +45,11 @@ class Holder {
     void for_each(Visitor&& visit) const {
         holdings_.for_each(visit);
     }
+    // visit(const Successor&), in the order in which they came.
+    template <class Visitor>
+    void for_each_successor(const Holding& holding, Visitor&& visit) const {
+        successors_.for_each(holding.successors, visit);
+    }
 
     // digest.cpp
     void digest(PageId page, Digest& digest) const;

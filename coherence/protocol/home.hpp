@@ -47,7 +47,12 @@ class Home {
     void for_each_order(const Claim& claim, Visitor&& visit) const {
         requests_.for_each(claim.orders, visit);
     }
-    // visit(const HomeCopy&), the same.
+    // visit(const Request&), in the order in which they came.
+    template <class Visitor>
+    void for_each_queued(const Claim& claim, Visitor&& visit) const {
+        requests_.for_each(claim.queue, visit);
+    }
+    // visit(const HomeCopy&), in the order of their tenures.
     template <class Visitor>
     void for_each_copy(const Claim& claim, Visitor&& visit) const {
         copies_.for_each(claim.copies, visit);

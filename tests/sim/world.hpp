@@ -1,8 +1,13 @@
 // World: three hosts, one page, and whatever may happen next: the state of the exhaustive search.
 //
 // The hosts run the same Stripe and flush objects as tarnd. The network is a set: any message may come next, but for
-// those that a new link's hello messages must precede. A world is a plain value: copied, changed by one step, and told
-// from others by its digest.
+// those that a new link's hello messages must precede. A world is a plain value: copied, as far as it differs, changed
+// by one step, and told from others by its digest.
+//
+//   world_steps.cpp     what may happen, and what must hold after it
+//   world_executor.cpp  the actions of stripes and flush parts
+//   world_spent.cpp     messages that have nothing to say any more
+//   world_digest.cpp    what makes two worlds differ
 //
 // One client per host has one operation at a time. What a host does by itself takes no time: an access that finds the
 // page, home's bytes read, frames quiet at once. The accesses of woken operations, the store's flushes and the records
@@ -20,6 +25,8 @@
 #include "coherence/protocol/stripe.hpp"
 
 namespace tarn::sim {
+
+class Canonical;
 
 inline constexpr HostId world_hosts = 3;
 
@@ -54,18 +61,27 @@ class World {
     struct Step {
         What what{};
         HostId host = 0;
-        uint8_t index = 0;  // of the message, woken operation or store flush
+        uint8_t index = 0;     // of the message, woken operation or store flush
+        uint32_t message = 0;  // that is delivered: its number
+        bool is_idle = false;  // the message is spent: nothing may change
     };
     void steps(const Bounds& bounds, std::vector<Step>& into) const;
     void take(const Bounds& bounds, const Step& step);
     std::string describe(const Step& step) const;
+    // Whether it is all the same which of two comes first, now and later: what a message does to a host, and what
+    // another host does meanwhile.
+    bool commutes(const Bounds& bounds, const Step& delivery, const Step& other) const;
 
     // The checks of states in which nothing moves any more; the others are made in take(). Both throw Failure.
     void check_end() const;
     bool is_quiet() const;
+    // Equal for worlds that behave alike, but for how many operations have begun.
     uint64_t digest() const;
+    unsigned started() const { return started_; }
 
   private:
+    static constexpr PageId page = PageId::of(3, 0);  // homed at host 0
+
     using Version = uint8_t;
     static constexpr Version garbage = 0xff;
 
@@ -117,6 +133,32 @@ class World {
 
         explicit Host(HostId id);
     };
+    // The hosts of a world, copied only as far as they differ: a change gives a host a stamp that no other one has.
+    class Hosts {
+      public:
+        Hosts();
+        const Host& operator[](HostId id) const { return slots_[id].host; }
+        Host& change(HostId id) {
+            slots_[id].stamp = ++last_stamp_;
+            return slots_[id].host;
+        }
+        // What is said of it in the digest.
+        const protocol::Digest& digest(HostId id) const;
+
+      private:
+        struct Slot {
+            Host host;
+            uint64_t stamp = 0;
+            mutable protocol::Digest digest{};
+            mutable uint64_t digest_stamp = 0;
+
+            explicit Slot(HostId id) : host(id), stamp(++last_stamp_) {}
+            Slot(const Slot&) = default;
+            Slot& operator=(const Slot& other);
+        };
+        std::vector<Slot> slots_;
+        static inline uint64_t last_stamp_ = 0;
+    };
     struct InFlight {
         protocol::Message message;
         HostId from;
@@ -124,6 +166,7 @@ class World {
         Version version = garbage;
         bool of_hello = false;
         bool ends_hello = false;
+        uint32_t number = 0;
     };
     struct Write {
         Version version = 0;
@@ -136,11 +179,14 @@ class World {
     // world_steps.cpp
     void start(HostId id, What operation);
     void access(HostId id, What operation, FrameId frame);
-    void end_operation(HostId id) { hosts_[id].is_busy = false; }
+    void end_operation(HostId id) { hosts_.change(id).is_busy = false; }
     void deliver(size_t index);
     void crash(HostId id, bool writes_behind);
     void restart(HostId id);
     void say_hello();
+    bool may_come(const InFlight& each) const;
+    bool is_idle_end(const InFlight& each) const;
+    void end_idle_hellos();
     void hello(HostId id, HostId peer);
     void hello_ended(HostId from, HostId to);
     void hear_own_home(HostId id);
@@ -148,6 +194,13 @@ class World {
     bool write_home_lives(const Write& write) const;
     void check_read(Version found, uint32_t mark);
     void check_state() const;
+
+    // world_spent.cpp
+    bool is_spent(const InFlight& each) const;
+    bool is_old_news(HostId to) const;
+    bool is_over(HostId requester, protocol::RequestId id) const;
+    bool is_spent_free(const InFlight& each) const;
+    size_t under_way() const;
 
     // world_executor.cpp
     void step(HostId id, const protocol::Event& first);
@@ -157,18 +210,23 @@ class World {
     void deliver_flush(HostId to, const protocol::Message& message);
     void send(HostId from, HostId to, protocol::Message message, Version version = garbage);
     FrameId allocate(HostId id);
+
+    // world_digest.cpp
+    static void record_host(HostId id, const Host& host, protocol::Digest& digest);
+    static void record_message(const InFlight& each, protocol::Digest& digest);
+    void record_log(const Canonical& known, protocol::Digest& digest) const;
+
     protocol::Verifier verifier() const;
 
-    std::vector<Host> hosts_;
+    Hosts hosts_;
     std::vector<InFlight> network_;
     std::vector<Write> log_{Write{}};
     Version last_version_ = 0;
     Version flushed_ = 0;
-    Tenure greatest_ = 0;
+    uint32_t last_message_ = 0;
     uint8_t started_ = 0;
     uint8_t crashed_ = 0;
-    bool can_crash_;
-    bool host_1_began_ = false;
+    uint8_t crashes_left_;
     HostId saying_hello_to_ = no_host;
 };
 

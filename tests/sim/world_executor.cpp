@@ -15,7 +15,7 @@ using protocol::MessageKind;
 using protocol::Ownership;
 
 FrameId World::allocate(HostId id) {
-    auto& frames = hosts_[id].frames;
+    auto& frames = hosts_.change(id).frames;
     const auto free = std::ranges::find(frames, false, &Frame::used);
     require(free != frames.end(), "frames leak");
     *free = {.used = true};
@@ -27,12 +27,16 @@ void World::send(HostId from, HostId to, Message message, Version version) {
     message.from = from;
     message.incarnation = hosts_[from].incarnation;
     message.loss_generation = hosts_[from].loss_generation;
-    network_.push_back(
-        {.message = message, .from = from, .to = to, .version = version, .of_hello = saying_hello_to_ == to});
+    network_.push_back({.message = message,
+                        .from = from,
+                        .to = to,
+                        .version = version,
+                        .of_hello = saying_hello_to_ == to,
+                        .number = ++last_message_});
 }
 
 void World::step(HostId id, const Event& first) {
-    Host& host = hosts_[id];
+    Host& host = hosts_.change(id);
     // Memory that is allocated once: a step may begin another one, but only so deep.
     struct Scratch {
         std::vector<Event> events;
@@ -56,7 +60,7 @@ void World::step(HostId id, const Event& first) {
 }
 
 void World::perform(HostId id, const Action& action, std::vector<Event>& events) {
-    Host& host = hosts_[id];
+    Host& host = hosts_.change(id);
     Frame* const frame = action.frame == no_frame ? nullptr : &host.frames[action.frame];
     require(frame == nullptr || frame->used, "an action names a free frame");
     FlushActions flush_actions;
@@ -130,10 +134,10 @@ void World::perform_flush(HostId id, const FlushActions& actions) {
                 deliver_flush(id, action.message);
                 break;
             case FlushAction::Kind::store_flush:
-                hosts_[id].store_flushes.push_back({action.ticket, hosts_[id].home_bytes});
+                hosts_.change(id).store_flushes.push_back({action.ticket, hosts_[id].home_bytes});
                 break;
             case FlushAction::Kind::complete: {
-                Host& host = hosts_[id];
+                Host& host = hosts_.change(id);
                 if (action.lost) {
                     // The client gives up, and begins anew with what it finds.
                     host.flush_requester.close(host.session);
@@ -154,7 +158,7 @@ void World::perform_flush(HostId id, const FlushActions& actions) {
 }
 
 void World::deliver_flush(HostId to, const Message& message) {
-    Host& host = hosts_[to];
+    Host& host = hosts_.change(to);
     FlushActions actions;
     if (message.kind == MessageKind::flush_ask) return answer_flush_ask(to, message);
     if (message.kind == MessageKind::flushed)
@@ -165,7 +169,7 @@ void World::deliver_flush(HostId to, const Message& message) {
 }
 
 void World::answer_flush_ask(HostId id, const Message& ask) {
-    Host& host = hosts_[id];
+    Host& host = hosts_.change(id);
     const protocol::WaiterToken waiter = host.flush_holder.on_ask(ask);
     const bool is_dirty = std::ranges::any_of(
         host.frames, [](const Frame& frame) { return frame.used && (frame.dirty || frame.writing); });

@@ -14,7 +14,6 @@ using protocol::Want;
 
 namespace {
 
-constexpr PageId page = PageId::of(3, 0);  // homed at host 0
 constexpr std::array<HostId, world_hosts> all_hosts{0, 1, 2};
 const RangeMap ranges(1, all_hosts, 16);
 
@@ -29,13 +28,16 @@ World::Host::Host(HostId id) : stripe(id, 1, ranges), flush_home(id), flush_hold
     flush_requester.open(session, page.volume());
 }
 
-World::World(const Bounds& bounds) : can_crash_(bounds.crashes > 0) {
-    for (const HostId id : all_hosts) hosts_.emplace_back(id);
+World::Hosts::Hosts() {
+    for (const HostId id : all_hosts) slots_.emplace_back(id);
+}
+
+World::World(const Bounds& bounds) : crashes_left_(static_cast<uint8_t>(bounds.crashes)) {
     for (const HostId id : all_hosts) {
         step(id, Event::about(Event::Kind::recovered, PageId{}));
         FlushActions actions;
-        hosts_[id].flush_home.on_recovered(actions);
-        hosts_[id].flush_requester.heard(page.volume(), 0, verifier());
+        hosts_.change(id).flush_home.on_recovered(actions);
+        hosts_.change(id).flush_requester.heard(page.volume(), 0, verifier());
     }
 }
 
@@ -58,21 +60,13 @@ void World::steps(const Bounds& bounds, std::vector<Step>& into) const {
     }
     for (uint8_t index = 0; index < network_.size(); ++index) {
         const InFlight& each = network_[index];
-        const auto precedes = [&](const InFlight& other) {
-            return other.of_hello && other.from == each.from && other.to == each.to && !other.ends_hello;
-        };
-        if ((!each.of_hello || each.ends_hello) && std::ranges::any_of(network_, precedes)) continue;
-        const auto ends = [&](const InFlight& other) {
-            return other.ends_hello && other.from == each.from && other.to == each.to;
-        };
-        if (!each.of_hello && std::ranges::any_of(network_, ends)) continue;
-        into.push_back({What::deliver, each.to, index});
+        if (!may_come(each)) continue;
+        into.push_back({What::deliver, each.to, index, each.number, is_spent(each)});
     }
-    const bool may_begin = started_ < bounds.operations && network_.size() <= bounds.under_way;
+    const bool may_begin = started_ < bounds.operations && under_way() <= bounds.under_way;
     for (HostId id = 0; id < world_hosts && may_begin; ++id) {
         const Host& host = hosts_[id];
-        // Hosts 1 and 2 are alike: without loss of generality the first to begin is host 1.
-        if (!host.is_up || (id == 2 && !host_1_began_)) continue;
+        if (!host.is_up) continue;
         if (bounds.evictions && host.bound != no_frame) into.push_back({What::evict, id});
         if (host.is_busy) continue;
         if (bounds.reads) into.push_back({What::read, id});
@@ -80,16 +74,63 @@ void World::steps(const Bounds& bounds, std::vector<Step>& into) const {
         if (bounds.whole_writes) into.push_back({What::write_whole, id});
         if (bounds.flushes) into.push_back({What::flush, id});
     }
-    for (HostId id = 0; id < world_hosts && crashed_ < bounds.crashes; ++id) {
-        if (id == 2 && !host_1_began_) continue;
+    for (HostId id = 0; id < world_hosts && crashes_left_ > 0; ++id) {
         into.push_back({What::crash, id, 0});
         // The store may have been written behind.
         if (id == 0 && hosts_[0].stored.version != hosts_[0].home_bytes.version) into.push_back({What::crash, id, 1});
     }
 }
 
+// Hello messages come first, then their end, then everything else of that link.
+bool World::may_come(const InFlight& each) const {
+    if (each.of_hello && !each.ends_hello) return true;
+    return std::ranges::none_of(network_, [&](const InFlight& other) {
+        return other.of_hello && other.from == each.from && other.to == each.to &&
+               !(each.ends_hello && other.ends_hello);
+    });
+}
+
+// Nobody learns anything from the end of most hellos: it only lets other messages come. Whether that is at once or
+// later makes no difference, unless a host crashes meanwhile.
+bool World::is_idle_end(const InFlight& each) const {
+    if (!each.ends_hello || each.from == 0 || crashes_left_ > 0 || !may_come(each)) return false;
+    if (each.to != 0 || hosts_[0].recovered) return true;
+    // Home waits for more.
+    return std::popcount(hosts_[0].reported | protocol::set_of(each.from)) != world_hosts;
+}
+
+void World::end_idle_hellos() {
+    for (;;) {
+        const auto idle = std::ranges::find_if(network_, [&](const InFlight& each) { return is_idle_end(each); });
+        if (idle == network_.end()) return;
+        deliver(static_cast<size_t>(idle - network_.begin()));
+    }
+}
+
+bool World::commutes(const Bounds& bounds, const Step& delivery, const Step& other) const {
+    // Of what is not the receiver's own, a message may touch what it sends only; but for the end of a flush, which
+    // looks at the store and the log, and for the end of a hello, with which home may recover and everyone hear of it.
+    const auto sent = std::ranges::find(network_, delivery.message, &InFlight::number);
+    if (other.host == delivery.host || sent->ends_hello || sent->message.kind == protocol::MessageKind::flushed)
+        return false;
+    switch (other.what) {
+        case What::read:
+        case What::write:
+        case What::write_whole:
+        case What::evict:
+        case What::flush: return bounds.under_way == Bounds{}.under_way;  // else it asks how many messages there are
+        case What::deliver: return !network_[other.index].ends_hello;
+        case What::serve:
+        case What::store_flushed:
+        case What::lost: return true;
+        case What::crash:
+        case What::restart: return false;
+    }
+    return false;
+}
+
 void World::take(const Bounds& bounds, const Step& what) {
-    Host& host = hosts_[what.host];
+    Host& host = hosts_.change(what.host);
     switch (what.what) {
         case What::read:
         case What::write:
@@ -128,17 +169,17 @@ void World::take(const Bounds& bounds, const Step& what) {
             if (bounds.hello_at_once) say_hello();
             break;
     }
+    end_idle_hellos();
     check_state();
 }
 
 void World::hear_own_home(HostId id) {
-    if (id == 0) hosts_[0].flush_requester.heard(page.volume(), 0, verifier());
+    if (id == 0) hosts_.change(0).flush_requester.heard(page.volume(), 0, verifier());
 }
 
 void World::start(HostId id, What operation) {
-    Host& host = hosts_[id];
+    Host& host = hosts_.change(id);
     ++started_;
-    host_1_began_ |= id == 1;
     host.is_busy = true;
     host.operation = operation;
     if (operation == What::flush) {
@@ -161,7 +202,7 @@ void World::start(HostId id, What operation) {
 }
 
 void World::access(HostId id, What operation, FrameId frame_id) {
-    Host& host = hosts_[id];
+    Host& host = hosts_.change(id);
     Frame& frame = host.frames[frame_id];
     require(frame.used, "the frame of an operation was taken away");
     if (operation == What::read) return check_read(frame.version, frame.lost);
@@ -212,7 +253,7 @@ void World::deliver(size_t index) {
     network_[index] = network_.back();
     network_.pop_back();
     if (arrived.ends_hello) return hello_ended(arrived.from, arrived.to);
-    Host& host = hosts_[arrived.to];
+    Host& host = hosts_.change(arrived.to);
     const protocol::Message& message = arrived.message;
     require(protocol::validate(message).has_value(), "an invalid message was sent");
     if (protocol::is_from_home(message.kind))
@@ -229,8 +270,9 @@ void World::deliver(size_t index) {
 }
 
 void World::crash(HostId id, bool writes_behind) {
-    Host& host = hosts_[id];
+    Host& host = hosts_.change(id);
     ++crashed_;
+    --crashes_left_;
     if (writes_behind && host.stored.position < host.home_bytes.position) host.stored = host.home_bytes;
     Host empty(id);
     empty.is_up = false;
@@ -244,7 +286,7 @@ void World::crash(HostId id, bool writes_behind) {
 }
 
 void World::restart(HostId id) {
-    Host& host = hosts_[id];
+    Host& host = hosts_.change(id);
     host.is_up = true;
     ++host.incarnation;
     host.stripe = protocol::Stripe(id, host.incarnation, ranges);
@@ -274,7 +316,7 @@ void World::say_hello() {
 }
 
 void World::hello(HostId id, HostId peer) {
-    Host& host = hosts_[id];
+    Host& host = hosts_.change(id);
     const protocol::Incarnation before = std::exchange(host.met[peer], hosts_[peer].incarnation);
     const protocol::Process previous{.incarnation = before, .epoch = before};
     const protocol::Process present{.incarnation = hosts_[peer].incarnation, .epoch = hosts_[peer].incarnation};
@@ -286,11 +328,12 @@ void World::hello(HostId id, HostId peer) {
     host.flush_requester.on_peer_up(peer, actions);
     perform_flush(id, actions);
     saying_hello_to_ = no_host;
-    network_.push_back({.message = {}, .from = id, .to = peer, .of_hello = true, .ends_hello = true});
+    network_.push_back(
+        {.message = {}, .from = id, .to = peer, .of_hello = true, .ends_hello = true, .number = ++last_message_});
 }
 
 void World::hello_ended(HostId from, HostId to) {
-    Host& host = hosts_[to];
+    Host& host = hosts_.change(to);
     if (from == 0 && hosts_[0].recovered) host.flush_requester.heard(page.volume(), 0, verifier());
     host.reported |= protocol::set_of(from);
     if (host.recovered || std::popcount(host.reported) != world_hosts) return;
@@ -301,13 +344,14 @@ void World::hello_ended(HostId from, HostId to) {
     perform_flush(to, actions);
     if (to == 0)
         for (HostId peer = 1; peer < world_hosts; ++peer)
-            if (hosts_[peer].is_up) hosts_[peer].flush_requester.heard(page.volume(), 0, verifier());
+            if (hosts_[peer].is_up) hosts_.change(peer).flush_requester.heard(page.volume(), 0, verifier());
 }
 
 void World::check_state() const {
     unsigned owners = 0;
     unsigned readers = 0;
-    for (const Host& host : hosts_) {
+    for (const HostId id : all_hosts) {
+        const Host& host = hosts_[id];
         if (!host.is_up || host.bound == no_frame) continue;
         owners += host.frames[host.bound].access == Ownership::exclusive;
         readers += host.frames[host.bound].access == Ownership::shared;
@@ -316,7 +360,8 @@ void World::check_state() const {
 }
 
 bool World::is_quiet() const {
-    return network_.empty() && std::ranges::all_of(hosts_, [](const Host& host) {
+    return under_way() == 0 && std::ranges::all_of(all_hosts, [&](HostId id) {
+               const Host& host = hosts_[id];
                return host.is_up && host.woken.empty() && host.store_flushes.empty() && !host.loss_due;
            });
 }
@@ -336,97 +381,6 @@ void World::check_end() const {
         const bool is_named = claim != nullptr && protocol::contains(claim->holders(), id);
         require(is_named == (host.bound != no_frame), "home is wrong about a frame");
     }
-}
-
-uint64_t World::digest() const {
-    const protocol::Home& home = hosts_[0].stripe.home();
-    Tenure base = home.retired();
-    if (const protocol::Claim* claim = home.find(page)) base = std::max(base, claim->tenure);
-    std::array<protocol::RequestId, hosts_max> last_ids{};
-    for (HostId id = 0; id < world_hosts; ++id) last_ids[id] = hosts_[id].stripe.holder().last_request_id();
-    protocol::Digest digest(base, last_ids);
-    const auto add_version = [&](Version version) {
-        digest.add(version == garbage ? garbage : last_version_ - version);
-    };
-    digest.add(started_, crashed_, host_1_began_);
-    for (const Host& host : hosts_) {
-        digest.add(host.is_up, host.recovered, host.loss_due, host.is_busy, host.operation, host.incarnation,
-                   host.met[0], host.met[1], host.met[2], host.reported, host.loss_generation);
-        add_version(host.cover);
-        // Which frame is which, but not where they lie.
-        if (host.bound != no_frame) digest.add(host.frames[host.bound].access);
-        const protocol::Holding* holding = host.stripe.holder().find(page);
-        const auto add_frame = [&](FrameId id) {
-            if (id == no_frame) return digest.add('-');
-            const Frame& frame = host.frames[id];
-            add_version(frame.version);
-            digest.add(frame.dirty, frame.writing, frame.access);
-        };
-        add_frame(host.bound);
-        if (holding != nullptr) {
-            add_frame(holding->frame);
-            add_frame(holding->kept_frame);
-            if (holding->awaited.request_id != 0) add_frame(holding->awaited.landing);
-        }
-        for (const Woken& woken : host.woken) digest.add(woken.operation);
-        for (const StoreFlush& each : host.store_flushes) {
-            digest.add(each.ticket);
-            add_version(each.bytes.version);
-        }
-        add_version(host.home_bytes.version);
-        digest.position(host.home_bytes.position);
-        add_version(host.stored.version);
-        digest.position(host.stored.position);
-        host.stripe.home().digest(page, digest);
-        host.stripe.holder().digest(page, digest);
-        host.flush_home.digest(digest);
-        host.flush_holder.digest(digest);
-        host.flush_requester.digest(digest);
-    }
-    // The network is a set: its messages are added up.
-    uint64_t messages = 0;
-    for (const InFlight& each : network_) {
-        protocol::Digest one(base, last_ids);
-        const protocol::Message& message = each.message;
-        const bool of_flush = protocol::is_about_flush(message.kind);
-        one.add(each.from, each.to, each.of_hello, each.ends_hello, message.kind, message.host, message.flags,
-                message.dirty, message.sequence, message.incarnation, message.loss_generation);
-        one.add(each.version == garbage ? garbage : last_version_ - each.version);
-        const bool has_tenures = message.kind == protocol::MessageKind::report ||
-                                 message.kind == protocol::MessageKind::recall ||
-                                 message.kind == protocol::MessageKind::hello;
-        if (has_tenures)
-            one.tenure(message.hosts);
-        else
-            one.add(message.hosts);
-        if (of_flush) {
-            one.add(message.request_id, message.tenure);
-        } else {
-            // Requests are not about a tenure, and `done` is known by its request.
-            const bool has_no_tenure = message.kind == protocol::MessageKind::get_shared ||
-                                       message.kind == protocol::MessageKind::get_exclusive ||
-                                       message.kind == protocol::MessageKind::get_exclusive_no_read ||
-                                       message.kind == protocol::MessageKind::done;
-            if (!has_no_tenure) one.tenure(message.tenure);
-            // Orders carry their requester's ids; answers those of who gets them; requests those of who sends them.
-            const HostId requester = message.host != no_host && !protocol::is_for_home(message.kind) &&
-                                             message.kind != protocol::MessageKind::grant
-                                         ? message.host
-                                     : protocol::is_for_home(message.kind) ? each.from
-                                                                           : each.to;
-            one.request(requester, message.request_id);
-        }
-        messages += one.value();
-    }
-    digest.add(messages);
-    for (const Write& write : log_) {
-        // Only a crash can bring back what is older.
-        if (crashed_ == 0 && !can_crash_ && write.version != log_.back().version) continue;
-        add_version(write.version);
-        digest.add(write.writer, write.writer_incarnation, write.home_incarnation, write.noted);
-    }
-    add_version(flushed_);
-    return digest.value();
 }
 
 std::string World::describe(const Step& what) const {
