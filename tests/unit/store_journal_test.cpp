@@ -178,6 +178,17 @@ TEST_F(StoreJournal, a_page_in_the_place_of_another_is_found_out) {
     EXPECT_FALSE(read(1));
 }
 
+TEST_F(StoreJournal, a_bad_place_of_the_table_is_made_good_at_the_next_start) {
+    ASSERT_TRUE(write_many(0, 16, 1));
+    ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_)));
+    for (const uint64_t place : {1, 0, 1}) {
+        drop();
+        spoil(layout().table_offsets[place] + 100);
+        ASSERT_TRUE(open()) << "the other place is good";
+        EXPECT_EQ(value_of(3), 1);
+    }
+}
+
 TEST_F(StoreJournal, a_hole_in_the_journal_is_refused_and_its_end_is_not) {
     for (uint8_t i = 1; i <= 5; ++i) {
         ASSERT_TRUE(fill(i, i));

@@ -126,6 +126,7 @@ class SlabTable {
     // At open: each slab's block as read from both places. Errors: corrupt.
     struct Loaded {
         uint64_t sequence;
+        size_t place;   // the one that counts
         bool complete;  // both places are good
     };
     Result<Loaded> load(SlabIndex slab, ConstBlockBytes first_place, ConstBlockBytes second_place);

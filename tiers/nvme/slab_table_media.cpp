@@ -92,7 +92,7 @@ Result<SlabTable::Loaded> SlabTable::load(SlabIndex index, ConstBlockBytes first
     const BlockHeader& header = *headers[place];
     if (header.sequence > journal_position_max)
         return fail(Errc::corrupt, 0, "store.slab_table: sequence out of range");
-    const Loaded loaded{.sequence = header.sequence, .complete = headers[0] && headers[1]};
+    const Loaded loaded{.sequence = header.sequence, .place = place, .complete = headers[0] && headers[1]};
     if (header.state == BlockState::free) return loaded;
     if (header.state != BlockState::used || header.volume > volume_id_max)
         return fail(Errc::corrupt, 0, "store.slab_table: an entry makes no sense");

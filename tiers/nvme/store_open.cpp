@@ -1,8 +1,8 @@
 // Format, open and recovery.
 //
 // Open takes the slab table as the last checkpoint left it and replays the journal's records on it: in memory only,
-// nothing is written but the superblock. So a recovery that is cut short changes nothing, and what was recovered is
-// what the next one finds.
+// nothing is written but the superblock, and the second place of what is bad in one of two. So a recovery that is cut
+// short changes nothing, and what was recovered is what the next one finds.
 #include <fcntl.h>
 #include <sys/random.h>
 
@@ -270,7 +270,11 @@ Result<> Store::load_table() {
             TRY(const SlabTable::Loaded loaded,
                 state_.table.load(index, block_at(scratch.bytes(), i), block_at(scratch.bytes(), count + i)));
             table_sequence_ = std::max(table_sequence_, loaded.sequence);
-            if (!loaded.complete) state_.rewrite(index);
+            if (loaded.complete) continue;
+            // At once: the next checkpoint writes the first place first, and that may be the only good one.
+            const size_t bad = 1 - loaded.place;
+            TRY_VOID(device_->write_now(block_at(scratch.bytes(), loaded.place * count + i),
+                                        layout_.table_offsets[bad] + index * page_size));
         }
     }
     return {};

@@ -54,8 +54,6 @@ class StoreState {
         std::vector<SlabIndex> slabs;  // sorted, each once: with those of the pages
     };
     Due take_due(uint64_t end);
-    // The slab's block on the device is to be written by the next checkpoint, whatever the journal says.
-    void rewrite(SlabIndex slab) { due_.push_front({.end = 0, .page = no_page, .slab = slab}); }
     // The page's bytes as of `page` are in place and durable, and the records before tail are about to be freed.
     void is_in_place(PageId id, const JournaledPage& page, uint64_t tail);
 
