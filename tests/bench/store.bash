@@ -20,11 +20,14 @@ RECOVERY=$TARN_BUILD/tests/bench/recovery_load
 PG_TEST_FSYNC=$(find /usr/lib/postgresql -name pg_test_fsync | head -n 1)
 TIER=("$TARN_BUILD/tests/bench/store_load" --path "$WORK/tier" --size $((SIZE_MIB << 20)))
 
+# The store is measured on one thread, a volume on as many as tarnd has: one for each CPU.
+declare -A THREADS=([store]=1 [cache]=$(nproc))
+
 # run_tier LAYER OPTIONS...
 run_tier() {
     local layer=$1 said
     shift
-    said=$("${TIER[@]}" --layer "$layer" --seconds "$SECONDS_EACH" "$@")
+    said=$("${TIER[@]}" --layer "$layer" --threads "${THREADS[$layer]}" --seconds "$SECONDS_EACH" "$@")
     IOPS=$(jq .iops <<< "$said")
     CPU_US=$(jq .cpu_us_per_op <<< "$said")
 }

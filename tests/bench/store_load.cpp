@@ -2,17 +2,21 @@
 //
 //   store_load --path FILE --fill 1 --size BYTES                      makes a store with one volume, every page written
 //   store_load --path FILE --size BYTES [--layer cache|store] [--depth 32] [--read-percent 100] [--block 4096]
-//              [--flush-every N | --fua 1] [--memory BYTES] [--seconds 5]
+//              [--flush-every N | --fua 1] [--memory BYTES] [--threads 1] [--seconds 5]
 //
-// cache: through a volume as front ends have it: page table, protocol, eviction. store: the store alone. One thread;
-// requests of 4 KiB to random pages, --depth of them at a time, each of which flushes after its N-th write, or waits
-// until its own is durable. cpu_us_per_op is this process's user and system time.
+// cache: through a volume as front ends have it: page table, protocol, eviction. store: the store alone. Requests
+// of 4 KiB to random pages, --depth of them at a time on so many threads, each of which flushes after its N-th write,
+// or waits until its own is durable. cpu_us_per_op is this process's user and system time.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "coherence/cache/cached_volume.hpp"
@@ -20,6 +24,7 @@
 #include "tiers/nvme/store.hpp"
 #include "utils/clock.hpp"
 #include "utils/mapping.hpp"
+#include "utils/run_on.hpp"
 
 namespace tarn {
 namespace {
@@ -44,6 +49,7 @@ struct Settings {
     uint64_t size_bytes = 0;
     uint64_t memory_bytes = uint64_t{64} << 20;
     unsigned depth = 32;
+    unsigned threads = 1;
     unsigned read_percent = 100;
     uint64_t flush_every = UINT64_MAX;
     bool fua = false;
@@ -67,6 +73,8 @@ Settings parse(int count, char** arguments) {
             settings.memory_bytes = std::stoull(value);
         else if (key == "--depth")
             settings.depth = static_cast<unsigned>(std::stoul(value));
+        else if (key == "--threads")
+            settings.threads = std::max(1u, static_cast<unsigned>(std::stoul(value)));
         else if (key == "--read-percent")
             settings.read_percent = static_cast<unsigned>(std::stoul(value));
         else if (key == "--flush-every")
@@ -102,9 +110,9 @@ Task<> fill(Loop& loop, Store& store, uint64_t size_bytes) {
 
 class Load {
   public:
-    Load(const Settings& settings, Loop& loop, Store& store, Volume* volume)
+    Load(const Settings& settings, std::span<Loop* const> shards, Store& store, Volume* volume)
         : settings_(settings),
-          loop_(loop),
+          shards_(shards),
           store_(store),
           volume_(volume),
           buffers_(check(Mapping::create(settings.depth * page_size), "memory")) {}
@@ -114,20 +122,22 @@ class Load {
         const double cpu_start_us = bench::own_cpu_us();
         end_ns_ = start_ns + static_cast<uint64_t>(settings_.seconds * 1e9);
         Gate gate;
-        for (unsigned i = 0; i < settings_.depth; ++i)
-            gate.spawn(ask(buffers_.bytes().subspan(i * page_size).first<page_size>()));
+        for (unsigned i = 0; i < settings_.depth; ++i) gate.spawn(run_on(*shards_[i % shards_.size()], ask(i)));
         co_await gate.close();
         const double seconds = static_cast<double>(monotonic_ns() - start_ns) / 1e9;
-        const auto ops = static_cast<double>(ops_);
-        fmt::print("{{\"ops\": {}, \"iops\": {:.0f}, \"cpu_us_per_op\": {:.2f}}}\n", ops_, ops / seconds,
+        const auto ops = static_cast<double>(ops_.load());
+        fmt::print("{{\"ops\": {}, \"iops\": {:.0f}, \"cpu_us_per_op\": {:.2f}}}\n", ops_.load(), ops / seconds,
                    (bench::own_cpu_us() - cpu_start_us) / ops);
     }
 
   private:
-    Task<> ask(std::span<std::byte, page_size> bytes) {
+    // One of so many at a time, on the shard it runs on.
+    Task<> ask(unsigned slot) {
+        const std::span<std::byte, page_size> bytes = buffers_.bytes().subspan(slot * page_size).first<page_size>();
         uint64_t unflushed = 0;
-        for (; monotonic_ns() < end_ns_; ++ops_) {
-            const uint64_t random = mix64(++asked_);
+        uint64_t asked = uint64_t{slot} << 48;
+        for (; monotonic_ns() < end_ns_; ops_.fetch_add(1, std::memory_order_relaxed)) {
+            const uint64_t random = mix64(++asked);
             const uint64_t page = random % (settings_.size_bytes / page_size);
             const bool reads = (random >> 40) % 100 < settings_.read_percent;
             check(volume_ ? co_await through_cache(page, reads, bytes) : co_await directly(page, reads, bytes), "load");
@@ -136,7 +146,7 @@ class Load {
             if (volume_ && settings_.fua)
                 check(co_await volume_->flush_range(page * page_size, page_size, false), "flush_range");
             else
-                check(volume_ ? co_await volume_->flush() : co_await store_.flush(loop_), "flush");
+                check(volume_ ? co_await volume_->flush() : co_await store_.flush(*Loop::current()), "flush");
         }
     }
 
@@ -152,34 +162,65 @@ class Load {
         const auto slot = static_cast<uint64_t>(bytes.data() - buffers_.bytes().data()) / page_size;
         const PageId id = PageId::of(volume_id, page / settings_.depth * settings_.depth + slot);
         if (id.number() >= settings_.size_bytes / page_size) co_return Result<>{};
-        if (reads) co_return co_await store_.read(loop_, id, bytes);
+        if (reads) co_return co_await store_.read(*Loop::current(), id, bytes);
         const PageWrite write{.page = id, .bytes = bytes.data()};
-        co_return co_await store_.write(loop_, std::span(&write, 1));
+        co_return co_await store_.write(*Loop::current(), std::span(&write, 1));
     }
 
     const Settings& settings_;
-    Loop& loop_;
+    std::span<Loop* const> shards_;
     Store& store_;
     Volume* volume_;  // nullptr: the store alone
     Mapping buffers_;
     uint64_t end_ns_ = 0;
-    uint64_t asked_ = 0;
-    uint64_t ops_ = 0;
+    std::atomic<uint64_t> ops_ = 0;
 };
 
-// Ends the cache's own tasks before it goes.
+// The loop of this thread, and those of others.
+class Shards {
+  public:
+    Shards(Loop& loop, unsigned count) : loops_{&loop} {
+        for (unsigned i = 1; i < count; ++i) {
+            others_.push_back(check(Loop::create(), "loop"));
+            loops_.push_back(others_.back().get());
+            threads_.emplace_back([&other = *others_.back()] { other.run(); });
+        }
+    }
+    // This thread's ends first: what it still does may need the others.
+    ~Shards() {
+        loops_.front()->stop();
+        loops_.front()->run();
+        for (const auto& other : others_) other->stop();
+        for (std::thread& thread : threads_) thread.join();
+    }
+    const std::vector<Loop*>& loops() const { return loops_; }
+
+  private:
+    std::vector<Loop*> loops_;
+    std::vector<std::unique_ptr<Loop>> others_;
+    std::vector<std::thread> threads_;
+};
+
+Task<> register_memory(std::span<std::byte> memory) {
+    check(Loop::current()->register_memory(memory), "register_memory");
+    co_return;
+}
+
 void run_through_cache(const Settings& settings, Loop& loop, Store& store) {
-    const CacheConfiguration configuration{
-        .self = 0, .hosts = {0}, .frame_count = settings.memory_bytes / page_size, .shards = {&loop}};
-    const std::unique_ptr<Cache> cache = check(Cache::create(configuration, store), "cache");
-    check(loop.register_memory(cache->pool().bytes()), "register_memory");
+    std::unique_ptr<Cache> cache;
+    const Shards shards(loop, settings.threads);
+    cache =
+        check(Cache::create(
+                  {.self = 0, .hosts = {0}, .frame_count = settings.memory_bytes / page_size, .shards = shards.loops()},
+                  store),
+              "cache");
+    for (Loop* const shard : shards.loops())
+        loop.run_until_done(run_on(*shard, register_memory(cache->pool().bytes())));
     {
         CachedVolume volume(*cache, volume_id);
-        loop.run_until_done(Load(settings, loop, store, &volume).run());
+        loop.run_until_done(Load(settings, shards.loops(), store, &volume).run());
     }
-    cache->abandon();
-    loop.stop();
-    loop.run();
+    cache->abandon();  // its own tasks end before it goes
 }
 
 int run(int count, char** arguments) {
@@ -200,7 +241,7 @@ int run(int count, char** arguments) {
     if (settings.fill)
         loop->run_until_done(fill(*loop, *store, settings.size_bytes));
     else
-        loop->run_until_done(Load(settings, *loop, *store, nullptr).run());
+        loop->run_until_done(Load(settings, std::array{loop.get()}, *store, nullptr).run());
     check(loop->run_until_done(store->close(*loop)), "close");
     return 0;
 }
