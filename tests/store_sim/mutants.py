@@ -49,10 +49,7 @@ MUTANTS = [
     ("store_checkpoint.cpp", "const size_t places_at_once = «device_->atomic_write_max() > 0 ? 2 : 1»;", {
         "both places of the table are torn": "2",
     }),
-    # Losses, and the upgrade to format 3.
-    ("store_flush.cpp", "for (const uint64_t offset : «offsets») {\n        Transfer transfer", {
-        "of two copies only the first is written": "(std::array<uint64_t, 2>{offsets[0], offsets[0]})",
-    }),
+    # Losses, and the upgrade to format 3. That both copies are written is a unit test: few seeds spoil a copy.
     ("store_flush.cpp", "losses_are_old = «losses_written_ != losses_.sequence»;", {
         "a loss is answered before it is on record": "false",
     }),
