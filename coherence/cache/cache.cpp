@@ -79,13 +79,19 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
 Cache::~Cache() = default;
 
 // What the store could not read is nobody's, and what was lost not everybody's.
-bool Cache::may_use(const Frame& frame, PageId page, const LossView& view) const {
+bool Cache::may_use(const Frame& frame, PageId page, LossView& view) const {
     if (frame.broken.load(std::memory_order_relaxed)) return false;
+    count_losses(page, view);
     const uint32_t lost = frame.lost.load(std::memory_order_relaxed);
     return lost == 0 || view.may_read(page, home_of(page), lost);
 }
 
-bool Cache::try_read(PageId page, size_t offset, std::span<std::byte> into, const LossView& view) {
+void Cache::count_losses_slowly(PageId page, LossView& view) const {
+    if (const HostId home = home_of(page); protocol::contains(view.unheard(), home))
+        flusher_->count_from_now(view, home);
+}
+
+bool Cache::try_read(PageId page, size_t offset, std::span<std::byte> into, LossView& view) {
     Frame* const frame = cached_.find(page);
     if (!frame) return false;
     const FrameWord::Value seen = frame->word.load();
@@ -108,7 +114,7 @@ bool Cache::holds(PageId page) {
     return frame && frame->page_id() == page && FrameWord::readable(frame->word.load());
 }
 
-FrameId Cache::try_pin(PageId page, const LossView& view) {
+FrameId Cache::try_pin(PageId page, LossView& view) {
     Frame* const frame = cached_.find(page);
     if (!frame) return no_frame;
     const FrameWord::Value seen = frame->word.load();
@@ -123,16 +129,16 @@ void Cache::unpin(FrameId id) {
     if (frame.word.unpin()) report_quiet(frame, page);
 }
 
-bool Cache::try_write(PageId page, size_t offset, std::span<const std::byte> from, const LossView& view) {
+bool Cache::try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view) {
     return try_change(page, view, [&](Frame& frame) { write_frame(frame, offset, from); });
 }
 
-bool Cache::try_update(PageId page, PageUpdate& update, const LossView& view) {
+bool Cache::try_update(PageId page, PageUpdate& update, LossView& view) {
     return try_change(page, view, [&](Frame& frame) { update_frame(frame, update); });
 }
 
 template <class Function>
-bool Cache::try_change(PageId page, const LossView& view, Function&& change) {
+bool Cache::try_change(PageId page, LossView& view, Function&& change) {
     Frame* const frame = cached_.find(page);
     if (!frame) return false;
     const FrameWord::Value seen = frame->word.load();
@@ -144,8 +150,7 @@ bool Cache::try_change(PageId page, const LossView& view, Function&& change) {
     return true;
 }
 
-bool Cache::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from,
-                          const LossView& view) {
+bool Cache::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view) {
     constexpr size_t pages_max = 257;  // 1 MiB at any offset
     const uint64_t first = offset_bytes / page_size;
     const size_t count = (offset_bytes + from.size() + page_size - 1) / page_size - first;

@@ -66,18 +66,23 @@ class Cache final : public Fabric::Receiver {
 
     // Hot path. `offset` and the span lie within one page; view: of the session that asks. False: nothing was done,
     // take the cold path.
-    bool try_read(PageId page, size_t offset, std::span<std::byte> into, const LossView& view);
-    bool try_write(PageId page, size_t offset, std::span<const std::byte> from, const LossView& view);
-    bool try_update(PageId page, PageUpdate& update, const LossView& view);
+    bool try_read(PageId page, size_t offset, std::span<std::byte> into, LossView& view);
+    bool try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view);
+    bool try_update(PageId page, PageUpdate& update, LossView& view);
     // Over several pages: all of them are latched before the first byte changes.
-    bool try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, const LossView& view);
+    bool try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view);
     // These are about to be asked for, or heard of: brings what the tables know of them into the CPU's caches.
     void prefetch(std::span<const PageId> pages);
     // Whether a read would find the page just now.
     bool holds(PageId page);
     // The frame's bytes stay as they are until unpin().
-    FrameId try_pin(PageId page, const LossView& view);
+    FrameId try_pin(PageId page, LossView& view);
     void unpin(FrameId id);
+    // Before the bytes of a page are used: from when on losses of it count for the session.
+    void count_losses(PageId page, LossView& view) const {
+        if (view.unheard() != 0) [[unlikely]]
+            count_losses_slowly(page, view);
+    }
     const std::byte* bytes(FrameId id) { return pool_->bytes(id); }
 
     // Cold path, for PageAccess: asks for the page; woken by PageAccess::run.
@@ -157,6 +162,7 @@ class Cache final : public Fabric::Receiver {
 
     const RangeMap& ranges() const { return ranges_; }
     HostId self() const { return self_; }
+    protocol::HostSet hosts() const { return host_set_; }
     HostId home_of(PageId page) const { return ranges_.find(page).home; }
     FramePool& pool() { return *pool_; }
     Store& store() { return store_; }
@@ -259,7 +265,8 @@ class Cache final : public Fabric::Receiver {
     Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<Arena> arena);
 
     StripeSlot& slot_of(PageId page) { return *stripes_[cached_.stripe_of(page)]; }
-    bool may_use(const Frame& frame, PageId page, const LossView& view) const;
+    bool may_use(const Frame& frame, PageId page, LossView& view) const;
+    void count_losses_slowly(PageId page, LossView& view) const;
     void step(const protocol::Event& event);
     // Under the latch of slot: the event and all that follows from it here.
     void step_latched(StripeSlot& slot, const protocol::Event& event, Deferred& deferred);
@@ -267,7 +274,7 @@ class Cache final : public Fabric::Receiver {
     void report_quiet(Frame& frame, PageId page);
     static protocol::Event quiesced(Frame& frame, PageId page);
     template <class Function>
-    bool try_change(PageId page, const LossView& view, Function&& change);
+    bool try_change(PageId page, LossView& view, Function&& change);
     static void leave_waiting(PageAccess& access);
     size_t reserve_count() const;
     void mark_written(Frame& frame, size_t offset, size_t size);

@@ -210,15 +210,14 @@ void Flusher::on_recovered() {
         home_.on_recovered(actions);
         // Sessions that opened since this process began.
         for (WriteNote* const note : notes_)
-            if (note->on_loss == OnLoss::fail && !note->losses.knows(cache_.self()))
+            if (protocol::contains(note->losses.unheard(), cache_.self()))
                 note->losses.began_after(cache_.self(), protocol::loss_generation_of(own_verifier()));
     }
     run(std::move(actions));
 }
 
 // Whether what was last heard of this home is of the process that it is now. Of one that is away, or knows not yet what
-// it has lost, a session that opens now sees what this host holds and no more, and is told of no loss from before it
-// hears of it.
+// it has lost, a session that opens now is told of no loss from before it hears of it or uses a page of it.
 bool Flusher::is_heard(HostId home) const {
     const protocol::Verifier heard = verifiers_[home].load(std::memory_order_relaxed);
     if (home == cache_.self()) return !cache_.recovering();
@@ -231,12 +230,19 @@ void Flusher::add_note(WriteNote& note) {
     open_session(note);
     if (note.on_loss == OnLoss::fail) {
         tell_verifiers(note.volume);
+        note.losses.await(cache_.hosts());
         for (HostId home = 0; home < hosts_max; ++home)
             if (is_heard(home))
                 note.losses.began_after(home,
                                         protocol::loss_generation_of(verifiers_[home].load(std::memory_order_relaxed)));
     }
     notes_.push_back(&note);
+}
+
+void Flusher::count_from_now(LossView& losses, HostId home) const {
+    const protocol::Verifier heard =
+        home == cache_.self() ? own_verifier() : verifiers_[home].load(std::memory_order_relaxed);
+    losses.began_after(home, protocol::loss_generation_of(heard));
 }
 
 void Flusher::open_session(WriteNote& note) {
@@ -264,7 +270,7 @@ void Flusher::heard(HostId home, protocol::Verifier verifier) {
     verifiers_[home].store(verifier, std::memory_order_relaxed);
     for (WriteNote* const note : notes_) {
         requester_.heard(note->volume, home, verifier);
-        if (note->on_loss == OnLoss::fail && !note->losses.knows(home))
+        if (protocol::contains(note->losses.unheard(), home))
             note->losses.began_after(home, protocol::loss_generation_of(verifier));
         note->noted.fetch_and(~protocol::set_of(home), std::memory_order_relaxed);
     }

@@ -50,6 +50,8 @@ class Flusher {
     // not waited for, and one that hangs for a moment only.
     Task<> hear_from_homes();
     void add_note(WriteNote& note);
+    // A session that has not heard of this home uses a page of it now: it counts from what this host last heard.
+    void count_from_now(LossView& losses, HostId home) const;
     void remove_note(WriteNote& note);
     // As if the session began now: no loss from before is held against it. Only of one whose reads heed no losses.
     void renew_note(WriteNote& note);

@@ -2,6 +2,10 @@
 //
 // Each home counts its losses. A session that began before a loss may have seen what was lost: its reads of the page
 // fail until it has written the whole page itself. One that began later sees what home has, and no error.
+//
+// A session may open while a home is away, or does not know yet what it has lost. It then counts from what it hears of
+// that home first, unless it uses a page of it before: a host goes on serving what it holds, and that may be what the
+// home has lost.
 #pragma once
 
 #include <array>
@@ -16,13 +20,20 @@ namespace tarn {
 
 class LossView {
   public:
+    // Until it is told of losses, all lie before the session.
     LossView() {
         for (auto& each : known_) each.store(everything, std::memory_order_relaxed);
     }
-    // The losses of this home that lie before the session. Until it is told, everything does: a home that this host
-    // has never heard of has served nothing that could be lost.
-    void began_after(HostId home, uint32_t generation) { known_[home].store(generation, std::memory_order_relaxed); }
-    bool knows(HostId home) const { return known_[home].load(std::memory_order_relaxed) != everything; }
+    // The homes whose losses it has to be told of, before it is used.
+    void await(protocol::HostSet homes) { unheard_.store(homes, std::memory_order_relaxed); }
+    // Those it has not been told of: before a page of one is used, it must be, if only of what this host heard last.
+    protocol::HostSet unheard() const { return unheard_.load(std::memory_order_relaxed); }
+    // The losses of this home that lie before the session; what it was told first counts. Of an awaited one.
+    void began_after(HostId home, uint32_t generation) {
+        uint32_t untold = everything;
+        known_[home].compare_exchange_strong(untold, generation, std::memory_order_relaxed);
+        unheard_.fetch_and(~protocol::set_of(home), std::memory_order_release);
+    }
 
     // lost: the generation of its home in which the page last lost writes.
     bool may_read(PageId page, HostId home, uint32_t lost) const {
@@ -42,6 +53,7 @@ class LossView {
         return found != rewritten_.end() && found->second >= lost;
     }
 
+    std::atomic<protocol::HostSet> unheard_{0};
     std::array<std::atomic<uint32_t>, hosts_max> known_;
     mutable std::mutex mutex_;  // never held across a wait; lost pages only
     std::map<PageId, uint32_t> rewritten_;

@@ -105,6 +105,7 @@ bool PageAccess::may_tell() const {
 
 void PageAccess::work() {
     Cache& cache = request_->cache();
+    cache.count_losses(page_, request_->view());
     if (!may_tell()) {
         cache.served(page_);
         return end(fail(Errc::io, EIO, "cache.access: writes of the page were lost"));

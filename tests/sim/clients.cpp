@@ -20,6 +20,7 @@ Session& Cluster::session_of(SimHost& host, Client& client, VolumeId volume) {
     if (session.id != 0) return session;
     session.id = ++last_session_;
     host.memory.flush_requester.open(session.id, volume);
+    session.losses->await((protocol::HostSet{1} << hosts_.size()) - 1);
     for (const SimHost& home : hosts_)
         if (has_met(host, home) && home.memory.recovered) session.losses->began_after(home.id, home.loss_generation);
     return session;
@@ -135,6 +136,10 @@ void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
     finds_loss_ = false;
     History::Operation seen{.invoked = operation.invoked, .answered = event_count_};
     Session& session = session_of(host, host.clients[client_index], operation.page.volume());
+    if (protocol::contains(session.losses->unheard(), home)) {
+        coverage_.reached(Sometimes::session_counts_from_use);
+        session.losses->began_after(home, home == host.id ? host.loss_generation : host.memory.heard[home]);
+    }
     uint64_t& newest_seen = session.seen[operation.page];
     if (operation.kind == Operation::Kind::read) {
         if (!may_see(session, frame, operation.page)) {

@@ -435,12 +435,13 @@ void Cluster::open_volumes(SimHost& host, const SimHost& home) const {
     for (const PageId page : pages_) hear(host, home.id, page.volume(), home.verifier());
 }
 
-// A session that has not heard of this home has seen nothing that it could have lost.
 void Cluster::hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier) {
     host.memory.flush_requester.heard(volume, home, verifier);
+    host.memory.heard[home] = protocol::loss_generation_of(verifier);
     for (Client& client : host.clients)
         for (auto& [of, session] : client.sessions)
-            if (!session.losses->knows(home)) session.losses->began_after(home, protocol::loss_generation_of(verifier));
+            if (protocol::contains(session.losses->unheard(), home))
+                session.losses->began_after(home, protocol::loss_generation_of(verifier));
 }
 
 void Cluster::transmit(HostId from, HostId to, protocol::Message message, const Content* content) {

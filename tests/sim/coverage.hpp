@@ -55,6 +55,7 @@ enum class Sometimes : uint8_t {
     run_granted_while_resolving,
     joined_grant_of_an_undone_request,
     read_refused,
+    session_counts_from_use,
     count,
 };
 
@@ -104,6 +105,7 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "run granted in part by a resolve",
     "joined grant nobody waits for",
     "read of lost writes refused",
+    "session used a page of a silent home",
 };
 inline constexpr auto first_of_faults = Sometimes::host_crashed;
 

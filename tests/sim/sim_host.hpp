@@ -84,6 +84,7 @@ struct HostMemory {
     std::map<PageId, FrameId> bound;     // what local threads find
     std::map<PageId, Bytes> home_bytes;  // newer than the store
     std::map<HostId, Process> met;       // the process of each peer that was last met
+    std::map<HostId, uint32_t> heard;    // the loss generation of each home, as it was last told
     protocol::HostSet reported = 0;
     bool recovered = false;
     protocol::LossRanges losses_before;  // on record by then

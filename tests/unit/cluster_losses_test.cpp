@@ -120,6 +120,8 @@ TEST_F(ClusterLosses, what_only_its_home_had_in_memory_is_not_shown_as_it_was_be
     ASSERT_TRUE(on(2, Session::write(*old, held, after)));
     hosts_[0]->stop();
     auto meanwhile = on(2, Session::open(*hosts_[2]->cache));
+    auto reader = on(2, Session::open(*hosts_[2]->cache));
+    ASSERT_TRUE(on(2, Session::read(*reader, held, seen))) << "its host has it";
     hosts_[0]->start();
 
     ASSERT_TRUE(on(1, read(*hosts_[1]->cache, lost, seen)));
@@ -133,6 +135,7 @@ TEST_F(ClusterLosses, what_only_its_home_had_in_memory_is_not_shown_as_it_was_be
         if (start == 1) break;
         ASSERT_TRUE(on(1, Session::read(*young, lost, seen))) << "it began later";
         ASSERT_TRUE(on(2, Session::read(*meanwhile, lost, seen))) << "it began when the memory was gone";
+        EXPECT_FALSE(on(2, Session::read(*reader, lost, seen))) << "it used what its host had from before";
         hosts_[0]->stop();
         hosts_[0]->start();
     }
