@@ -37,11 +37,33 @@ MUTANTS = [
     ("store_checkpoint.cpp", "«CO_TRY_VOID(co_await write_table(loop, some));»", {
         "a record is freed before its entry is durable": "",
     }),
-    ("store_checkpoint.cpp", "«if (result) result = co_await transfer.run(loop, *device_);»", {
+    ("store_move.cpp", "«if (result) result = co_await transfer.run(loop, *device_);»", {
         "a record is freed before its page is in place": "",
     }),
-    ("store_checkpoint.cpp", "«if (newest != 0) result = co_await flush(loop);»", {
+    ("store_move.cpp", "«if (newest != 0) result = co_await flush(loop);»", {
         "pages go into place before the journal has them": "",
+    }),
+    ("store_move.cpp", "«CO_TRY_VOID(co_await flush_device(loop));»", {
+        "a page is called moved before the device was flushed": "",
+    }),
+    ("store_move.cpp", "|| «now->newest != page.journaled.newest»", {
+        "a page that was written to meanwhile is called moved": "false",
+    }),
+    ("store_move.cpp", "    const std::lock_guard lock(mutex_);\n    «state_.leave(pages);»", {
+        "a page that could not be called moved is forgotten": "",
+    }),
+    ("store_move.cpp", "if («journal_.proven() >= moved_until_») co_return Result<>{};", {
+        "the ring is freed before it says what was moved": "true",
+        "the ring is freed before what was moved is proven": "journal_.durable() >= moved_until_",
+    }),
+    ("store_checkpoint.cpp", "«for (const InPlace& page : unrecorded) due.push_back(page.slab);»", {
+        "a page that has no record of its move is not in the table": "",
+    }),
+    ("store_state.cpp", "if («unsaid_since_[due_slabs_.front().slab] == due_slabs_.front().end»)", {
+        "a block of the table is not written when its records go": "false",
+    }),
+    ("store_open.cpp", "if («(record.flags & JournalRecord::moved) == 0»)", {
+        "a page that was moved counts as never written": "true",
     }),
     ("store_checkpoint.cpp", "«if (said_until != 0) CO_TRY_VOID(co_await flush(loop));»", {
         "the table tells what the journal may lose": "",
@@ -77,7 +99,7 @@ MUTANTS = [
     ("store_state.cpp", "if («page.sectors[sector] == written.sectors[sector]»)", {
         "a newer write is forgotten when the older one is in place": "true",
     }),
-    ("journal.cpp", "return end_after(size_bytes) <= «tail_ + size_»;", {
+    ("journal.cpp", "return end_after(size_bytes) + page_size <= «tail_ + size_»;", {
         "the ring overtakes its own tail": "tail_ + size_ + 4 * page_size",
     }),
     # Pages that go straight into place.

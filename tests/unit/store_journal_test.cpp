@@ -343,9 +343,9 @@ TEST_F(StoreJournal, the_books_are_small) {
         const StoreGeometry geometry = StoreGeometry::of_device(size);
         const uint64_t records_max = geometry.journal_size / (sizeof(JournalRecord) + sector_size);
         const uint64_t pages_max_in_journal = std::min(geometry.slab_count * 8 + 1024, records_max);
-        const uint64_t books = geometry.slab_count * SlabTable::bytes_per_slab() +
+        const uint64_t books = geometry.slab_count * (SlabTable::bytes_per_slab() + StoreState::bytes_per_slab) +
                                pages_max_in_journal * StoreState::bytes_per_journaled_page +
-                               records_max * StoreState::bytes_per_record;
+                               records_max * StoreState::bytes_per_delta;
         EXPECT_LE(books * 200, size) << size;
     }
 }

@@ -49,7 +49,7 @@ uint64_t Journal::end_after(uint64_t size_bytes) const {
 }
 
 bool Journal::ring_has_room(uint64_t size_bytes) const {
-    return end_after(size_bytes) <= tail_ + size_;
+    return end_after(size_bytes) + page_size <= tail_ + size_;
 }
 
 bool Journal::staging_has_room(uint64_t size_bytes) const {
@@ -118,6 +118,12 @@ uint64_t Journal::append(const JournalRecord& record, std::span<const std::span<
     return position;
 }
 
+void Journal::append_nothing() {
+    if (open_) return;
+    TARN_ASSERT(end_after(0) <= tail_ + size_);
+    open_batch();
+}
+
 Journal::Round Journal::close() {
     if (open_) close_batch();
     Round round{.batches = std::exchange(closed_, {}), .start = durable_, .end = head_};
@@ -156,6 +162,7 @@ void Journal::add_to(Transfer& transfer, const Round& round) const {
 void Journal::round_is_durable(const Round& round) {
     TARN_ASSERT(round.start == durable_);
     durable_ = round.end;
+    proven_ = round.start;
     for (const Round::Batch& batch : round.batches) {
         BatchHeader header;
         copy_out(batch.position, std::as_writable_bytes(std::span(&header, 1)));

@@ -51,12 +51,15 @@ class Journal {
 
     uint64_t tail() const { return tail_; }
     uint64_t durable() const { return durable_; }
+    // A durable batch says that all before this position were: rot there is found out, never taken for the end.
+    uint64_t proven() const { return proven_; }
     uint64_t head() const { return head_; }
     uint64_t used_bytes() const { return head_ - tail_; }
     uint64_t size_bytes() const { return size_; }
     bool has_unwritten() const { return open_ || !closed_.empty(); }
 
-    // Whether records of that size together, payloads included, fit on the ring; and in the staging buffer.
+    // Whether records of that size together, payloads included, fit on the ring, but for the page of append_nothing();
+    // and in the staging buffer.
     bool ring_has_room(uint64_t size_bytes) const;
     bool staging_has_room(uint64_t size_bytes) const;
     uint64_t group_size_max() const { return batch_max_ - sizeof(BatchHeader); }
@@ -64,10 +67,9 @@ class Journal {
     void keep_together(uint64_t size_bytes);
     // Returns the position of its payload; there must be room. The pieces are journal_unit each, or sectors.
     uint64_t append(const JournalRecord& record, std::span<const std::span<const std::byte>> payload);
-    // The next round has a batch, if only an empty one: a successor that proves the batches before it.
-    void append_nothing() {
-        if (!open_) open_batch();
-    }
+    // The next round has a batch, if only an empty one: a successor that proves the batches before it. There is room
+    // for one, before the tail moves on again.
+    void append_nothing();
     // Where a record that was just appended ends.
     uint64_t appended_end() const { return head_; }
 
@@ -107,6 +109,7 @@ class Journal {
 
     uint64_t tail_ = 0;
     uint64_t durable_ = 0;
+    uint64_t proven_ = 0;
     uint64_t head_ = 0;
     uint64_t window_start_ = 0;  // nothing before it was ever in the window
     bool open_ = false;          // a batch that records are appended to

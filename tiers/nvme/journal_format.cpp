@@ -24,7 +24,7 @@ bool JournalRecord::makes_sense() const {
         case RecordKind::delta:
             // With nothing beneath, or with something: never both, and never nothing at all.
             return count == 1 && dirty != 0 && (flags & ~base_is_zeros) == 0;
-        case RecordKind::in_place: return dirty == 0 && flags == 0;
+        case RecordKind::in_place: return dirty == 0 && (flags & ~moved) == 0;
         case RecordKind::clear:
             return dirty == 0 && (flags & ~(keeps_space | releases)) == 0 && flags != (keeps_space | releases);
     }

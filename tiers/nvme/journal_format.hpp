@@ -43,6 +43,7 @@ struct JournalRecord {
     static constexpr uint8_t base_is_zeros = 1;  // delta: sectors that are not dirty are zeros, not what is in place
     static constexpr uint8_t keeps_space = 2;    // clear: the pages stay reserved
     static constexpr uint8_t releases = 4;       // clear: the slab is free from here on
+    static constexpr uint8_t moved = 8;          // in place: the pages came from the journal, and were durable before
 
     RecordKind kind = RecordKind::delta;
     DirtyMask dirty = 0;

@@ -7,7 +7,8 @@
 //   store.cpp             reading, space, extents
 //   store_write.cpp       writing and zeroing: into the journal, or straight into place
 //   store_flush.cpp       flush rounds: one write and one device flush for all who wait
-//   store_checkpoint.cpp  from the journal into place, in the background
+//   store_checkpoint.cpp  so that the ring can go round, in the background
+//   store_move.cpp        from the journal into place
 //   store_open.cpp        format, open, replay, close
 //   store_upgrade.cpp     from an older format
 //
@@ -224,23 +225,35 @@ class Store {
     Result<> note_failure(const Result<>& result);
 
     // store_checkpoint.cpp
-    struct InPlace {
-        PageId page;
-        JournaledPage journaled;
-    };
-    struct Turns;
     bool checkpoint_is_due() const;
+    bool tail_is_due() const;
     void start_checkpoint(Loop& loop);
     Task<> run_checkpoints(Loop& loop);
-    Task<Result<>> checkpoint(Loop& loop);
-    void sort_by_journal(std::vector<PageId>& pages) const;
-    static Task<> run_turn(Store& store, Loop& loop, std::span<const PageId> pages, uint64_t end, Turns& turns);
-    Task<Result<>> bring_into_place(Loop& loop, std::span<const PageId> pages, uint64_t end,
-                                    std::vector<InPlace>& written);
+    Task<Result<>> move_tail(Loop& loop);
     Task<Result<>> write_table(Loop& loop, std::span<const SlabIndex> slabs);
     // Their blocks, encoded, into these places of the table; durable when it returns.
     Task<Result<>> write_blocks(Loop& loop, std::span<const SlabIndex> slabs, const std::byte* blocks,
                                 std::span<const uint64_t> table_offsets);
+
+    // store_move.cpp
+    struct InPlace {
+        PageId page;
+        JournaledPage journaled;
+        SlabIndex slab;
+    };
+    struct Turns;
+    bool moves_are_due() const;
+    Task<Result<>> move_pages_ahead(Loop& loop);
+    Task<Result<>> move_pages(Loop& loop, std::vector<PageId> pages, uint64_t end, bool record,
+                              std::vector<InPlace>& unrecorded);
+    static Task<> run_turn(Store& store, Loop& loop, std::span<const PageId> pages, uint64_t end, Turns& turns);
+    void sort_by_journal(std::vector<PageId>& pages) const;
+    Task<Result<>> bring_into_place(Loop& loop, std::span<const PageId> pages, uint64_t end,
+                                    std::vector<InPlace>& written);
+    Task<Result<>> record_moves(Loop& loop, std::span<const InPlace> moved, std::vector<InPlace>& unrecorded);
+    size_t unchanged_run(std::span<const InPlace> moved) const;
+    void append_move(const JournalRecord& move, std::span<const InPlace> moved);
+    Task<Result<>> prove_moves(Loop& loop);
 
     // store_open.cpp
     Result<> load_losses();
@@ -276,6 +289,7 @@ class Store {
     Progress* waiting_ = nullptr;  // for the checkpoint under way
     bool room_is_wanted_ = false;  // by one of them
     uint64_t table_sequence_ = 0;
+    uint64_t moved_until_ = 0;  // where the last record of a move ends
     size_t journaled_pages_max_;
     JournalStatus counts_;
     unsigned marked_percent_ = 0;  // the highest mark that use has passed

@@ -1,15 +1,16 @@
-// Checkpoints: what the journal holds is brought into place in the background, so that the ring can go round.
+// Checkpoints: work in the background, so that the ring can go round.
 //
-//   1. A flush round: nothing reaches its place before it is durable in the journal.
-//   2. The pages due are put together, from place and journal, and written in place: in the order of the journal, so
-//      that what is no longer in memory is read in long pieces, and a few turns at a time.
-//   3. Their slabs' blocks of the table are written, first place, flush, second place, flush (both places at once on a
-//      device that tears no block): never before the records
-//      behind what they say are durable. The first of these flushes is that of the pages, too: until it is done the
-//      journal goes over both.
-//   4. The superblock says that the journal begins later. Only when it is durable is the ring there free.
+// Pages are moved from the journal into place while their bytes are still in memory (store_move.cpp), and a record says
+// that they were. When the ring fills up, its tail moves on, over durable batches of a quarter of the ring at most:
+//
+//   1. What was not moved yet is moved now.
+//   2. Slabs that the part has records of, and whose blocks of the table do not say what these do, get their blocks
+//      written: first place, flush, second place, flush (both places at once on a device that tears no block); never
+//      before the records behind what they say are durable.
+//   3. The superblock says that the journal begins later. Only when it is durable is the ring there free.
+//
+// So a block is written about once while the ring goes round, however many pages of its slab were.
 #include <algorithm>
-#include <numeric>
 
 #include "tiers/nvme/store.hpp"
 #include "utils/assert.hpp"
@@ -19,16 +20,15 @@ namespace tarn {
 
 namespace {
 
-constexpr size_t pages_per_turn = 32;
-constexpr size_t turns_at_once = 3;  // more would hold up those who wait for the device meanwhile
 constexpr size_t slabs_per_turn = 256;
 constexpr SlabIndex slabs_apart_max = 4;  // and what lies between is written too: one long write beats two short ones
-constexpr int read_attempts = 3;
 
-// And those between, where they are few.
-std::vector<SlabIndex> in_long_runs(std::span<const SlabIndex> sorted) {
+// Sorted, each once, and those between, where they are few.
+std::vector<SlabIndex> in_long_runs(std::vector<SlabIndex> slabs) {
+    std::ranges::sort(slabs);
+    slabs.erase(std::ranges::unique(slabs).begin(), slabs.end());
     std::vector<SlabIndex> all;
-    for (const SlabIndex slab : sorted) {
+    for (const SlabIndex slab : slabs) {
         if (!all.empty() && slab - all.back() <= slabs_apart_max)
             while (all.back() + 1 < slab) all.push_back(all.back() + 1);
         all.push_back(slab);
@@ -37,19 +37,6 @@ std::vector<SlabIndex> in_long_runs(std::span<const SlabIndex> sorted) {
 }
 
 }  // namespace
-
-struct Store::Turns {
-    Gate gate;
-    Semaphore places{turns_at_once};
-    Result<> result;
-    std::vector<InPlace> written;
-};
-
-Task<> Store::run_turn(Store& store, Loop& loop, std::span<const PageId> pages, uint64_t end, Turns& turns) {
-    const Result<> result = co_await store.bring_into_place(loop, pages, end, turns.written);
-    if (!result && turns.result) turns.result = result;
-    turns.places.release();
-}
 
 // Waits until the checkpoint under way has made progress; not at all when there is none.
 class Store::Progress final : public Loop::Posted {
@@ -107,9 +94,14 @@ Task<Result<>> Store::wait_for_room(Loop& loop, uint64_t size_bytes) {
     }
 }
 
+// Under the lock.
 bool Store::checkpoint_is_due() const {
-    return !checkpointing_ &&
-           (journal_.used_bytes() > journal_.size_bytes() / 4 || state_.journaled_count() > journaled_pages_max_ / 2);
+    return !checkpointing_ && (tail_is_due() || moves_are_due());
+}
+
+bool Store::tail_is_due() const {
+    return room_is_wanted_ || (closing_ && journal_.used_bytes() > 0) ||
+           journal_.used_bytes() > journal_.size_bytes() / 2;
 }
 
 void Store::start_checkpoint(Loop& loop) {
@@ -123,14 +115,19 @@ void Store::start_checkpoint(Loop& loop) {
 
 Task<> Store::run_checkpoints(Loop& loop) {
     for (;;) {
-        const Result<> done = note_failure(co_await checkpoint(loop));
+        bool tail = false;
+        {
+            const std::lock_guard lock(mutex_);
+            tail = tail_is_due() || !moves_are_due();
+            room_is_wanted_ = false;
+        }
+        const Result<> done = note_failure(tail ? co_await move_tail(loop) : co_await move_pages_ahead(loop));
         Progress* waiting = nullptr;
         bool again = false;
         {
             const std::lock_guard lock(mutex_);
             waiting = std::exchange(waiting_, nullptr);
-            again = done && (std::exchange(room_is_wanted_, false) || (closing_ && journal_.used_bytes() > 0) ||
-                             journal_.used_bytes() > journal_.size_bytes() / 8);
+            again = done && (tail_is_due() || moves_are_due());
             checkpointing_ = again;
         }
         Progress::wake_all(waiting);
@@ -139,28 +136,35 @@ Task<> Store::run_checkpoints(Loop& loop) {
     }
 }
 
-Task<Result<>> Store::checkpoint(Loop& loop) {
-    CO_TRY_VOID(co_await flush(loop));
+Task<Result<>> Store::move_tail(Loop& loop) {
+    bool nothing_is_durable = false;
+    {
+        const std::lock_guard lock(mutex_);
+        nothing_is_durable = journal_.durable() == journal_.tail();
+    }
+    if (nothing_is_durable) CO_TRY_VOID(co_await flush(loop));
     Journal::Boundary end;
-    StoreState::Due due;
+    std::vector<PageId> pages;
+    bool record = false;
     {
         const std::lock_guard lock(mutex_);
         end = journal_.boundary_within(journal_.size_bytes() / 4);
         if (end.position == journal_.tail()) co_return Result<>{};
-        due = state_.take_due(end.position);
-        sort_by_journal(due.pages);
+        pages = state_.take_due_pages(end.position);
+        const std::vector<PageId> left = state_.take_left(end.position);
+        pages.insert(pages.end(), left.begin(), left.end());
+        record = !closing_;  // nothing stays in the journal then
     }
-    Turns turns;
-    turns.written.reserve(due.pages.size());
-    for (std::span<const PageId> left = due.pages; !left.empty() && turns.result;) {
-        const std::span<const PageId> some = left.first(std::min(left.size(), pages_per_turn));
-        co_await turns.places.acquire();
-        turns.gate.spawn(run_turn(*this, loop, some, end.position, turns));
-        left = left.subspan(some.size());
+    std::vector<InPlace> unrecorded;
+    CO_TRY_VOID(co_await move_pages(loop, std::move(pages), end.position, record, unrecorded));
+    CO_TRY_VOID(co_await prove_moves(loop));
+    std::vector<SlabIndex> due;
+    {
+        const std::lock_guard lock(mutex_);
+        due = state_.take_due_slabs(end.position);
     }
-    co_await turns.gate.close();
-    CO_TRY_VOID(turns.result);
-    const std::vector<SlabIndex> slabs = in_long_runs(due.slabs);
+    for (const InPlace& page : unrecorded) due.push_back(page.slab);
+    const std::vector<SlabIndex> slabs = in_long_runs(std::move(due));
     for (std::span<const SlabIndex> left = slabs; !left.empty();) {
         const std::span<const SlabIndex> some = left.first(std::min(left.size(), slabs_per_turn));
         CO_TRY_VOID(co_await write_table(loop, some));
@@ -173,89 +177,10 @@ Task<Result<>> Store::checkpoint(Loop& loop) {
     }
     CO_TRY_VOID(co_await flush(loop));
     const std::lock_guard lock(mutex_);
-    for (const InPlace& page : turns.written) state_.is_in_place(page.page, page.journaled, end.position);
+    for (const InPlace& page : unrecorded) state_.is_in_place(page.page, page.journaled, end.position);
     journal_.free_up_to(end);
     ++counts_.checkpoints;
     co_return Result<>{};
-}
-
-// Under the lock.
-void Store::sort_by_journal(std::vector<PageId>& pages) const {
-    std::vector<std::pair<uint64_t, PageId>> sorted;
-    sorted.reserve(pages.size());
-    for (const PageId page : pages) {
-        const JournaledPage* const journaled = state_.find(page);
-        sorted.emplace_back(journaled ? journaled->newest : 0, page);
-    }
-    std::ranges::sort(sorted);
-    std::ranges::transform(sorted, pages.begin(), [](const auto& each) { return each.second; });
-}
-
-Task<Result<>> Store::bring_into_place(Loop& loop, std::span<const PageId> pages, uint64_t end,
-                                       std::vector<InPlace>& written) {
-    PageLoader loader;
-    std::vector<SlabIndex> slabs;
-    const PageBuffer buffer = make_page_buffer(pages.size());
-    uint64_t newest = 0;
-    {
-        const std::lock_guard lock(mutex_);
-        for (const PageId page : pages) {
-            const JournaledPage* const journaled = state_.find(page);
-            const auto slab = state_.table.find(page.volume(), SlabTable::slab_number(page));
-            // Cleared meanwhile; what came after that is due later.
-            if (!journaled || !slab || journaled->oldest > end) continue;
-            state_.table.pin(*slab);
-            state_.table.begin_checkpoint(*slab);
-            slabs.push_back(*slab);
-            newest = std::max(newest, journaled->newest);
-            loader.add(source_of(page, *slab), journal_, buffer.get() + loader.count() * page_size);
-        }
-    }
-    Result<> result = co_await loader.run(loop, *device_);
-    std::vector<bool> readable(loader.count(), true);
-    if (!result && loader.count() > 0) {
-        // One page by one: what cannot be read must not keep the others from their places.
-        result = {};
-        for (size_t i = 0; i < loader.count(); ++i) {
-            readable[i] = false;
-            for (int attempt = 0; attempt < read_attempts && !readable[i]; ++attempt) {
-                PageLoader one;
-                {
-                    const std::lock_guard lock(mutex_);
-                    one.add(loader.source(i), journal_, loader.bytes(i));
-                }
-                readable[i] = (co_await one.run(loop, *device_)).has_value();
-            }
-        }
-    }
-    {
-        const std::lock_guard lock(mutex_);
-        newest = newest > journal_.durable() ? newest : 0;
-    }
-    if (newest != 0) result = co_await flush(loop);
-    std::vector<size_t> by_place(loader.count());
-    std::iota(by_place.begin(), by_place.end(), size_t{0});
-    std::ranges::sort(by_place, {}, [&](size_t i) { return loader.source(i).place; });
-    Transfer transfer(Transfer::Direction::write);
-    for (const size_t i : by_place) {
-        // A page whose base rotted is bad from here on, and its checksum, that of what it should be, says so.
-        if (const uint32_t found = loader.checksum(i); !readable[i] || found != loader.source(i).entry.checksum)
-            report_bad(loader.source(i), found);
-        if (readable[i]) transfer.add(loader.source(i).place, loader.bytes(i), page_size);
-    }
-    if (result) result = co_await transfer.run(loop, *device_);
-    const std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < loader.count(); ++i) {
-        const PageLoader::Source& source = loader.source(i);
-        const JournaledPage* const now = state_.find(source.page);
-        if (result && now && now->oldest <= end) {
-            state_.table.set_in_place(slabs[i], SlabTable::page_in_slab(source.page), source.entry);
-            written.push_back({.page = source.page, .journaled = source.journaled});
-        }
-        state_.table.end_checkpoint(slabs[i]);
-        state_.table.unpin(slabs[i]);
-    }
-    co_return result;
 }
 
 Task<Result<>> Store::write_table(Loop& loop, std::span<const SlabIndex> slabs) {
@@ -264,8 +189,10 @@ Task<Result<>> Store::write_table(Loop& loop, std::span<const SlabIndex> slabs) 
     {
         const std::lock_guard lock(mutex_);
         ++table_sequence_;
-        for (size_t i = 0; i < slabs.size(); ++i)
+        for (size_t i = 0; i < slabs.size(); ++i) {
             state_.table.encode(slabs[i], table_sequence_, BlockBytes(blocks.get() + i * page_size, page_size));
+            state_.is_said(slabs[i]);
+        }
         said_until = journal_.head();
         if (said_until == journal_.durable()) said_until = 0;
     }

@@ -103,9 +103,10 @@ Store::~Store() {
 
 uint64_t Store::books_bytes_max(const StoreGeometry& geometry) {
     const uint64_t records_max = geometry.journal_size / (sizeof(JournalRecord) + sector_size);
-    return Journal::staging_size(geometry.journal_size) + geometry.slab_count * SlabTable::bytes_per_slab() +
+    return Journal::staging_size(geometry.journal_size) +
+           geometry.slab_count * (SlabTable::bytes_per_slab() + StoreState::bytes_per_slab) +
            std::min<uint64_t>(journaled_pages_max_of(geometry), records_max) * StoreState::bytes_per_journaled_page +
-           records_max * StoreState::bytes_per_record;
+           records_max * StoreState::bytes_per_delta;
 }
 
 Result<> Store::format(const std::string& path, uint64_t size_bytes, const StoreIdentity& identity, bool force) {
@@ -307,7 +308,8 @@ Result<bool> Store::replay(std::vector<PageId>& unsure) {
                 std::array<InPlaceEntry, pages_per_slab> entries;
                 std::memcpy(entries.data(), found.bytes.data(), record.count * sizeof(InPlaceEntry));
                 state_.on_in_place(record, entries, found.end);
-                in_place.push_back({.end = found.end, .page = record.page, .count = record.count});
+                if ((record.flags & JournalRecord::moved) == 0)
+                    in_place.push_back({.end = found.end, .page = record.page, .count = record.count});
                 break;
             }
             case RecordKind::clear: state_.on_clear(record, found.end); break;

@@ -6,6 +6,15 @@
 
 namespace tarn {
 
+namespace {
+
+void sort_once(auto& list) {
+    std::ranges::sort(list);
+    list.erase(std::ranges::unique(list).begin(), list.end());
+}
+
+}  // namespace
+
 void StoreState::on_delta(const JournalRecord& record, uint64_t payload, uint64_t end) {
     const uint64_t in_slab = SlabTable::page_in_slab(record.page);
     JournaledPage& page = pages_[record.page.value];
@@ -24,7 +33,7 @@ void StoreState::on_delta(const JournalRecord& record, uint64_t payload, uint64_
     page.tenure = record.tenure;
     page.newest = end;
     table.set_present(record.slab, in_slab);
-    due_.push_back({.end = end, .page = record.page.value, .slab = record.slab});
+    due_pages_.push_back({.end = end, .page = record.page});
 }
 
 void StoreState::on_in_place(const JournalRecord& record, std::span<const InPlaceEntry> entries, uint64_t end) {
@@ -33,7 +42,7 @@ void StoreState::on_in_place(const JournalRecord& record, std::span<const InPlac
         table.set_in_place(record.slab, SlabTable::page_in_slab(record.page) + i,
                            {.tenure = entries[i].tenure, .checksum = entries[i].checksum});
     }
-    due_.push_back({.end = end, .page = no_page, .slab = record.slab});
+    note_unsaid(record.slab, end);
 }
 
 void StoreState::on_clear(const JournalRecord& record, uint64_t end) {
@@ -43,7 +52,7 @@ void StoreState::on_clear(const JournalRecord& record, uint64_t end) {
         if (table.present(record.slab, first + i)) pages_.erase(record.page.value + i);
     if ((record.flags & JournalRecord::releases) != 0) table.forget_reservations(record.slab);
     table.clear(record.slab, first, record.count, keep, end);
-    due_.push_back({.end = end, .page = no_page, .slab = record.slab});
+    note_unsaid(record.slab, end);
 }
 
 const JournaledPage* StoreState::find(PageId page) const {
@@ -56,21 +65,41 @@ uint64_t StoreState::full_position(uint32_t low, uint64_t tail) {
     return (tail_units + static_cast<uint32_t>(low - static_cast<uint32_t>(tail_units))) * journal_unit;
 }
 
-StoreState::Due StoreState::take_due(uint64_t end) {
-    Due due;
-    while (!due_.empty() && due_.front().end <= end) {
-        const Recorded& recorded = due_.front();
-        if (recorded.page != no_page) due.pages.push_back({recorded.page});
-        due.slabs.push_back(recorded.slab);
-        due_.pop_front();
-    }
-    const auto sort_once = [](auto& list) {
-        std::ranges::sort(list);
-        list.erase(std::ranges::unique(list).begin(), list.end());
-    };
-    sort_once(due.pages);
-    sort_once(due.slabs);
-    return due;
+void StoreState::note_unsaid(SlabIndex slab, uint64_t end) {
+    if (unsaid_since_[slab] != 0) return;
+    unsaid_since_[slab] = end;
+    due_slabs_.push_back({.end = end, .slab = slab});
+}
+
+std::vector<PageId> StoreState::take_due_pages(uint64_t end) {
+    std::vector<PageId> pages;
+    for (; first_due() <= end; due_pages_.pop_front()) pages.push_back(due_pages_.front().page);
+    sort_once(pages);
+    return pages;
+}
+
+void StoreState::leave(std::span<const PageId> pages) {
+    left_.insert(left_.end(), pages.begin(), pages.end());
+    sort_once(left_);
+}
+
+std::vector<PageId> StoreState::take_left(uint64_t end) {
+    std::vector<PageId> pages;
+    std::erase_if(left_, [&](PageId page) {
+        const JournaledPage* const journaled = find(page);
+        if (journaled && journaled->oldest > end) return false;
+        if (journaled) pages.push_back(page);
+        return true;
+    });
+    return pages;
+}
+
+std::vector<SlabIndex> StoreState::take_due_slabs(uint64_t end) {
+    std::vector<SlabIndex> slabs;
+    for (; !due_slabs_.empty() && due_slabs_.front().end <= end; due_slabs_.pop_front())
+        if (unsaid_since_[due_slabs_.front().slab] == due_slabs_.front().end) slabs.push_back(due_slabs_.front().slab);
+    sort_once(slabs);
+    return slabs;
 }
 
 void StoreState::is_in_place(PageId id, const JournaledPage& written, uint64_t tail) {

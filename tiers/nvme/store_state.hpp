@@ -1,5 +1,6 @@
 // StoreState: what the journal's records say, page by page: the slab table, where in the journal the newest bytes of a
-// page lie, and what the next checkpoint must bring into place.
+// page lie, which pages are to be brought into place, and which blocks of the table must be written before the journal
+// can begin later.
 //
 // The same calls are made when a record is appended and when it is replayed, so that what a restart finds is what was
 // there before. Pure: no I/O and no lock; Store guards it.
@@ -33,7 +34,7 @@ struct JournaledPage {
 
 class StoreState {
   public:
-    StoreState(const Uuid& store, uint64_t slab_count) : table(store, slab_count) {}
+    StoreState(const Uuid& store, uint64_t slab_count) : table(store, slab_count), unsaid_since_(slab_count) {}
 
     // A record that ends at `end` was appended, or replayed; payload is where its payload lies.
     void on_delta(const JournalRecord& record, uint64_t payload, uint64_t end);
@@ -44,31 +45,44 @@ class StoreState {
     size_t journaled_count() const { return pages_.size(); }
     // Bytes of memory for a journaled page with the table's overhead, about.
     static constexpr uint64_t bytes_per_journaled_page = sizeof(JournaledPage) + 56;
-    static constexpr uint64_t bytes_per_record = 24;
+    static constexpr uint64_t bytes_per_delta = sizeof(uint64_t) * 2;
+    // A slab is on the list once, and once more for each time its block was written while the ring went round.
+    static constexpr uint64_t bytes_per_slab = sizeof(uint64_t) * 2 * 5 + sizeof(uint64_t);
     // The full position of a sector, given any position within one ring's length before or after.
     static uint64_t full_position(uint32_t low, uint64_t tail);
 
-    // Takes what was recorded up to `end` off the list of what a checkpoint must bring into place.
-    struct Due {
-        std::vector<PageId> pages;     // sorted, each once
-        std::vector<SlabIndex> slabs;  // sorted, each once: with those of the pages
-    };
-    Due take_due(uint64_t end);
+    // The pages of the deltas up to `end`, sorted, each once; they are off the list.
+    std::vector<PageId> take_due_pages(uint64_t end);
+    // Where the first delta on the list ends; UINT64_MAX: there is none.
+    uint64_t first_due() const { return due_pages_.empty() ? UINT64_MAX : due_pages_.front().end; }
+    // These stay in the journal after all, until it has to begin later: then take_left() has them.
+    void leave(std::span<const PageId> pages);
+    std::vector<PageId> take_left(uint64_t end);
+    // The slabs that have records up to `end` which their blocks do not say yet, sorted; they are off the list.
+    std::vector<SlabIndex> take_due_slabs(uint64_t end);
+    // The block that is about to be written says all that was recorded of the slab so far.
+    void is_said(SlabIndex slab) { unsaid_since_[slab] = 0; }
     // The page's bytes as of `page` are in place and durable, and the records before tail are about to be freed.
     void is_in_place(PageId id, const JournaledPage& page, uint64_t tail);
 
     SlabTable table;
 
   private:
-    struct Recorded {
+    struct DuePage {
         uint64_t end;
-        uint64_t page;  // of a delta; no_page otherwise
+        PageId page;
+    };
+    struct DueSlab {
+        uint64_t end;
         SlabIndex slab;
     };
-    static constexpr uint64_t no_page = UINT64_MAX;
+    void note_unsaid(SlabIndex slab, uint64_t end);
 
     std::unordered_map<uint64_t, JournaledPage> pages_;  // never iterated: the order would be anybody's guess
-    std::deque<Recorded> due_;
+    std::deque<DuePage> due_pages_;
+    std::vector<PageId> left_;            // sorted
+    std::deque<DueSlab> due_slabs_;       // those count whose end is the slab's unsaid_since_
+    std::vector<uint64_t> unsaid_since_;  // by slab: end of the first record that its block does not say; 0: none
 };
 
 }  // namespace tarn
