@@ -1,7 +1,7 @@
 // StoreState: which pages and blocks of the table are due, and how often.
-#include <gtest/gtest.h>
-
 #include "tiers/nvme/store_state.hpp"
+
+#include <gtest/gtest.h>
 
 namespace tarn {
 namespace {
