@@ -65,9 +65,13 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
       preference_(configuration.preference),
       flusher_(std::make_unique<Flusher>(*this)),
       provider_(std::make_unique<PageProvider>(*this)) {
-    for (size_t i = 0; i < stripe_count; ++i)
+    // The stripes' shares of the frames differ a little.
+    const size_t pages_per_stripe = pool_->frame_count() / stripe_count * 9 / 8;
+    for (size_t i = 0; i < stripe_count; ++i) {
         stripes_.push_back(
             std::make_unique<StripeSlot>(self_, process_.epoch, ranges_, pool_->arena().header().request_ids[i]));
+        stripes_.back()->stripe.expect(pages_per_stripe);
+    }
     for (const HostId host : hosts_) {
         host_set_ |= protocol::set_of(host);
         if (store_.forgotten(host) != 0) forgotten_ |= protocol::set_of(host);

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "coherence/fabric/address.hpp"
@@ -18,6 +19,10 @@ namespace {
 constexpr auto retry_min = 50ms;
 constexpr auto retry_max = 1000ms;
 constexpr unsigned handshake_seconds_max = 5;
+// What the links' buffers keep: all of them, where there are not too many; and one, at least and at most.
+constexpr size_t buffers_bytes_max = 4 << 20;
+constexpr size_t buffer_bytes_min = 64 << 10;
+constexpr size_t buffer_bytes_max = 2 << 20;
 
 void set_up(int fd) {
     const int on = 1;
@@ -86,9 +91,11 @@ Result<std::unique_ptr<TcpFabric>> TcpFabric::create(TcpFabricConfiguration conf
 
 TcpFabric::TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, UniqueFd listener)
     : configuration_(std::move(configuration)), receiver_(receiver), listener_(std::move(listener)) {
+    const size_t buffer_bytes = std::clamp(buffers_bytes_max / (2 * std::max<size_t>(configuration_.peers.size(), 1)),
+                                           buffer_bytes_min, buffer_bytes_max);
     for (const auto& peer : configuration_.peers) {
         Loop& loop = *configuration_.shards[peer.host % configuration_.shards.size()];
-        links_[peer.host] = std::make_unique<TcpLink>(loop, peer.host, receiver);
+        links_[peer.host] = std::make_unique<TcpLink>(loop, peer.host, receiver, buffer_bytes);
     }
 }
 

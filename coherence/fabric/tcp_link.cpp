@@ -13,7 +13,6 @@ using protocol::Process;
 
 namespace {
 
-constexpr size_t sending_kept_max = 512 << 10;  // a batch of pages fits twice, so that it seldom grows anew
 constexpr auto waiting_max = std::chrono::milliseconds(1);
 
 enum FrameKind : uint8_t { frame_call = TcpReader::frame_kind_min, frame_answer, frame_greeted };
@@ -65,6 +64,8 @@ void TcpLink::resume() {
 void TcpLink::append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait) {
     std::vector<std::byte>& buffer = greeting_ && Loop::current() != &loop_ ? later_ : outgoing_;
     batch_.end();
+    // The first page makes it as large as it may stay: growing copies, and touches new memory each time.
+    if (!payload.empty() && buffer.capacity() < buffer_bytes_) buffer.reserve(buffer_bytes_);
     buffer.insert(buffer.end(), header.begin(), header.end());
     buffer.insert(buffer.end(), payload.begin(), payload.end());
     if (may_wait)
@@ -257,7 +258,7 @@ Task<> TcpLink::write_all(int fd) {
             }
             rest = rest.subspan(*sent);
         }
-        if (sending.capacity() > sending_kept_max) sending = {};
+        if (sending.capacity() > buffer_bytes_) sending = {};
     }
 }
 

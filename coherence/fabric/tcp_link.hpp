@@ -22,8 +22,15 @@ namespace tarn {
 
 class TcpLink final : TcpReader::FrameTaker {
   public:
-    TcpLink(Loop& loop, HostId peer, Fabric::Receiver& receiver)
-        : loop_(loop), peer_(peer), receiver_(receiver), wake_writer_(*this), wake_later_(*this), wake_reader_(*this) {}
+    // buffer_bytes: each of its two buffers keeps at most so much while it has nothing to send.
+    TcpLink(Loop& loop, HostId peer, Fabric::Receiver& receiver, size_t buffer_bytes)
+        : loop_(loop),
+          peer_(peer),
+          receiver_(receiver),
+          buffer_bytes_(buffer_bytes),
+          wake_writer_(*this),
+          wake_later_(*this),
+          wake_reader_(*this) {}
 
     HostId peer() const { return peer_; }
     Loop& loop() { return loop_; }
@@ -88,7 +95,8 @@ class TcpLink final : TcpReader::FrameTaker {
     Task<> write_all(int fd);
     Result<> take_frame(const protocol::Message& header, std::string body) override;
     void count_message(protocol::MessageKind kind) override {
-        received_[static_cast<uint8_t>(kind)].fetch_add(1, std::memory_order_relaxed);
+        std::atomic<uint64_t>& count = received_[static_cast<uint8_t>(kind)];
+        count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // the link's shard alone
     }
     Task<> answer(uint32_t id, std::string request);
     void fail_calls();
@@ -96,6 +104,7 @@ class TcpLink final : TcpReader::FrameTaker {
     Loop& loop_;
     HostId peer_;
     Fabric::Receiver& receiver_;
+    const size_t buffer_bytes_;
     int fd_ = -1;  // of the present connection, on the link's shard
     TcpReader* reader_ = nullptr;
     Event closed_;

@@ -33,6 +33,8 @@ class Holder {
 
     // Room for one step. Grows tables when needed: call it outside of on(), under the same latch.
     void reserve();
+    // Before the first step, so that later ones move nothing as the tables grow.
+    void expect(size_t page_count) { holdings_.expect(page_count); }
     void prefetch(PageId page) const { holdings_.prefetch(page); }
     void prefetch_record(PageId page) const { holdings_.prefetch_record(page); }
     void on(const Event& event, Actions& actions);

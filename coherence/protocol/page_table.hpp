@@ -5,6 +5,7 @@
 // history of the table, so that equal runs walk equally.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,14 @@ class PageTable {
         old.swap(slots_);
         for (const Slot& slot : old)
             if (slot.page != nobody) slots_[slot_of(slot.page)] = slot;
+    }
+    // At the start: room for so many records in all, so that no step has to move what there is to make room for more.
+    void expect(size_t count) {
+        TARN_ASSERT(used_ == 0);
+        records_.reserve(count);
+        free_records_.reserve(count);
+        slots_.assign(std::max(slots_.size(), std::bit_ceil(count * 2)), Slot{});
+        reserve(count);
     }
     size_t size() const { return used_; }
 

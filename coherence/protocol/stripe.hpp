@@ -26,6 +26,11 @@ class Stripe {
     Stripe(HostId self, uint32_t epoch, const RangeMap& ranges)
         : self_(self), home_(self, epoch), holder_(self, ranges) {}
 
+    // Before the first step: how many pages this host holds at a time, or is home of, about.
+    void expect(size_t page_count) {
+        home_.expect(page_count);
+        holder_.expect(page_count);
+    }
     void reserve();
     void on(const Event& event, Actions& actions);
     // Events about this page come soon: first where to find what is known of it, then that itself.
