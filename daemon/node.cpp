@@ -77,6 +77,7 @@ int Node::run(Signals& signals) {
     fabric_.reset();
     cache_.reset();
     scrubber_.reset();
+    tidier_.reset();
     store_.reset();
     return started ? 0
            : started.error().code == Errc::corrupt || started.error().code == Errc::refused ||
@@ -152,6 +153,7 @@ Task<Result<>> Node::start() {
         },
         this);
     scrubber_ = std::make_unique<Scrubber>(*store_, loop);
+    tidier_ = std::make_unique<Tidier>(*store_, loop);
     cache_->set_volumes_end([](void* context) { return static_cast<Node*>(context)->catalog_->volumes_end(); }, this);
     CO_TRY_VOID(start_fabric());
     CO_TRY_VOID(start_front_ends());
@@ -343,6 +345,7 @@ Task<> Node::stop() {
     watching.spawn(Watch::give_up(patience, cache_.get()));
     if (scrub_schedule_) scrub_schedule_->cancel();
     if (scrubber_) co_await scrubber_->close();
+    if (tidier_) co_await tidier_->close();
     if (control_) control_->stop();
     if (nbd_) co_await nbd_->stop();
     for (const auto& mount : mounts_) co_await mount->stop();

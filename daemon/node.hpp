@@ -23,6 +23,7 @@
 #include "frontends/nbd/server.hpp"
 #include "tiers/nvme/scrubber.hpp"
 #include "tiers/nvme/store.hpp"
+#include "tiers/nvme/tidier.hpp"
 #include "utils/loop.hpp"
 
 namespace tarn {
@@ -70,6 +71,7 @@ class Node final : public Control {
     std::vector<Loop*> shards_;
     std::vector<std::thread> threads_;  // of every shard but the first, which is the main thread's
     std::unique_ptr<Store> store_;
+    std::unique_ptr<Tidier> tidier_;
     std::unique_ptr<Scrubber> scrubber_;
     std::unique_ptr<Timer> scrub_schedule_;
     std::unique_ptr<Cache> cache_;

@@ -150,7 +150,9 @@ Task<> World::step(Store& store, VolumeId volume) {
     size_t kind = 0;
     for (; dice >= habits_.weights[kind]; ++kind) dice -= habits_.weights[kind];
     switch (kind) {
-        case 0: return records_losses_ && random_.chance(15) ? record_loss(store) : flush(store);
+        case 0:
+            if (random_.chance(10)) store.catch_up(loop_);
+            return records_losses_ && random_.chance(15) ? record_loss(store) : flush(store);
         case 1: return write_some(store, volume);
         case 2: {
             const uint64_t count = random_.between(16, 60);

@@ -13,14 +13,22 @@ constexpr SlabIndex slab = 3;
 class StoreStateTest : public testing::Test {
   protected:
     static PageId page(uint64_t number) { return PageId::of(1, number); }
-    void delta(uint64_t number, uint64_t end) {
+    void delta(uint64_t number, uint64_t end, bool over_zeros = true) {
         take();
         state_.on_delta({.kind = RecordKind::delta,
                          .dirty = all_sectors,
-                         .flags = JournalRecord::base_is_zeros,
+                         .flags = over_zeros ? JournalRecord::base_is_zeros : uint8_t{0},
                          .slab = slab,
                          .page = page(number)},
                         end - page_size, end);
+    }
+    void clear(uint64_t number, uint64_t end) {
+        state_.on_clear({.kind = RecordKind::clear,
+                         .flags = JournalRecord::keeps_space,
+                         .slab = slab,
+                         .page = page(number),
+                         .count = 1},
+                        end);
     }
     void in_place(uint64_t number, uint64_t end) {
         take();
@@ -54,27 +62,42 @@ TEST_F(StoreStateTest, a_block_that_was_written_early_is_not_due) {
 }
 
 TEST_F(StoreStateTest, a_page_is_due_once_however_often_it_was_written) {
-    delta(5, 10'000);
-    delta(6, 20'000);
-    delta(5, 30'000);
-    EXPECT_EQ(state_.first_due(), 10'000);
-    EXPECT_EQ(state_.take_due_pages(30'000), (std::vector{page(5), page(6)}));
-    EXPECT_EQ(state_.first_due(), UINT64_MAX);
+    delta(6, 10'000);
+    delta(5, 20'000);
+    delta(6, 30'000, false);
+    EXPECT_TRUE(state_.take_due_pages(9'999).empty());
+    EXPECT_EQ(state_.take_due_pages(20'000), (std::vector{page(6), page(5)}));
+    EXPECT_TRUE(state_.take_due_pages(30'000).empty());
     EXPECT_TRUE(state_.take_due_slabs(30'000).empty()) << "a delta says nothing of places";
 }
 
-TEST_F(StoreStateTest, what_was_left_comes_with_the_tail_unless_it_was_moved_by_then) {
+TEST_F(StoreStateTest, a_page_that_began_anew_is_due_where_it_did) {
+    delta(5, 10'000);
+    clear(5, 20'000);
+    delta(5, 30'000);
+    EXPECT_TRUE(state_.take_due_pages(29'999).empty());
+    EXPECT_EQ(state_.take_due_pages(30'000), std::vector{page(5)});
+}
+
+TEST_F(StoreStateTest, a_page_that_was_written_to_while_it_was_moved_is_due_first) {
     delta(5, 10'000);
     delta(6, 20'000);
-    delta(7, 30'000);
-    const std::vector<PageId> taken = state_.take_due_pages(30'000);
-    state_.leave(taken);
-    state_.leave(taken);
-    in_place(6, 40'000);
-    EXPECT_TRUE(state_.take_left(9'999).empty());
-    EXPECT_EQ(state_.take_left(20'000), std::vector{page(5)});
-    EXPECT_EQ(state_.take_left(30'000), std::vector{page(7)});
-    EXPECT_TRUE(state_.take_left(30'000).empty());
+    EXPECT_EQ(state_.take_due_pages(10'000), std::vector{page(5)});
+    const JournaledPage moved = *state_.find(page(5));
+    delta(5, 30'000, false);
+    state_.is_in_place(page(5), moved, 10'000);
+    EXPECT_TRUE(state_.take_due_pages(10'000).empty());
+    EXPECT_EQ(state_.take_due_pages(20'000), (std::vector{page(5), page(6)}));
+}
+
+TEST_F(StoreStateTest, what_was_cleared_stays_on_no_list_for_long) {
+    delta(0, 1'000);
+    for (uint64_t i = 1; i < 10'000; ++i) {
+        delta(5, i * 10'000);
+        clear(5, i * 10'000 + 5'000);
+    }
+    EXPECT_LT(state_.due_count(), 2000u);
+    EXPECT_EQ(state_.take_due_pages(UINT64_MAX), std::vector{page(0)});
 }
 
 }  // namespace

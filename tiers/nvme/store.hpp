@@ -91,7 +91,8 @@ struct StoreFormat {
 struct JournalStatus {
     uint64_t size_bytes = 0;
     uint64_t used_bytes = 0;
-    uint64_t rounds = 0;  // device flushes that made writes durable
+    uint64_t rounds = 0;   // device flushes that made writes durable
+    uint64_t changes = 0;  // records of writes and zeroes since the start
     uint64_t checkpoints = 0;
     uint64_t waits = 0;  // writes that waited for room on the ring
 };
@@ -117,6 +118,9 @@ class Store {
     Store(const Store&) = delete;
     // Nothing may be in flight: after close() or settle(), or after the loops that called have ended.
     ~Store();
+    // Nobody writes at the moment: brings pages into place, beyond what is due, until a write comes or most of the ring
+    // is free. Returns at once.
+    void catch_up(Loop& loop);
     // Waits until no checkpoint runs.
     Task<> settle(Loop& loop);
     // Makes everything durable and in place, and ends the work in the background. Errors: io.
@@ -209,6 +213,7 @@ class Store {
     Task<Result<>> write_group(Loop& loop, std::span<const PageWrite> pages, std::span<const SlabIndex> slabs);
     size_t fresh_run(std::span<const PageWrite> pages, std::span<const SlabIndex> slabs) const;
     Task<Result<>> append_in_place(Loop& loop, std::span<const PageWrite> pages, SlabIndex slab);
+    uint64_t append_change(const JournalRecord& record, std::span<const std::span<const std::byte>> payload);
     void append_delta(const PageWrite& write, SlabIndex slab, uint32_t checksum, uint32_t group_left);
     Task<Result<>> clear(Loop& loop, SlabIndex slab, PageId first, uint64_t count, bool keep_space);
     // Waits until records of that size fit, and until then makes room. Another caller may take it first: has_room()
@@ -226,7 +231,6 @@ class Store {
 
     // store_checkpoint.cpp
     bool checkpoint_is_due() const;
-    bool tail_is_due() const;
     void start_checkpoint(Loop& loop);
     Task<> run_checkpoints(Loop& loop);
     Task<Result<>> move_tail(Loop& loop);
@@ -242,8 +246,6 @@ class Store {
         SlabIndex slab;
     };
     struct Turns;
-    bool moves_are_due() const;
-    Task<Result<>> move_pages_ahead(Loop& loop);
     Task<Result<>> move_pages(Loop& loop, std::vector<PageId> pages, uint64_t end, bool record,
                               std::vector<InPlace>& unrecorded);
     static Task<> run_turn(Store& store, Loop& loop, std::span<const PageId> pages, uint64_t end, Turns& turns);
@@ -286,6 +288,7 @@ class Store {
     bool is_complete_ = false;     // as the next superblock says
     bool checkpointing_ = false;
     bool closing_ = false;
+    bool catching_up_ = false;
     Progress* waiting_ = nullptr;  // for the checkpoint under way
     bool room_is_wanted_ = false;  // by one of them
     uint64_t table_sequence_ = 0;

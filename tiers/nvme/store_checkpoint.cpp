@@ -1,9 +1,10 @@
 // Checkpoints: work in the background, so that the ring can go round.
 //
-// Pages are moved from the journal into place while their bytes are still in memory (store_move.cpp), and a record says
-// that they were. When the ring fills up, its tail moves on, over durable batches of a quarter of the ring at most:
+// They are put off until the ring is nearly full, or nobody writes: a page that is written time and again is brought
+// into place once, and a burst of writes has the device to itself. Then the ring's tail moves on, over some durable
+// batches at a time:
 //
-//   1. What was not moved yet is moved now.
+//   1. Pages with records there are moved into place (store_move.cpp), and records say that they were.
 //   2. Slabs that the part has records of, and whose blocks of the table do not say what these do, get their blocks
 //      written: first place, flush, second place, flush (both places at once on a device that tears no block); never
 //      before the records behind what they say are durable.
@@ -21,7 +22,13 @@ namespace tarn {
 namespace {
 
 constexpr size_t slabs_per_turn = 256;
+constexpr uint64_t step_min = uint64_t{1} << 20;
 constexpr SlabIndex slabs_apart_max = 4;  // and what lies between is written too: one long write beats two short ones
+
+// How far the tail moves at a time: short steps keep those who wait for room from waiting long.
+uint64_t step_of(uint64_t journal_size) {
+    return std::max(journal_size / 16, std::min(journal_size / 4, step_min));
+}
 
 // Sorted, each once, and those between, where they are few.
 std::vector<SlabIndex> in_long_runs(std::vector<SlabIndex> slabs) {
@@ -78,7 +85,7 @@ Task<Result<>> Store::wait_for_room(Loop& loop, uint64_t size_bytes) {
         {
             const std::lock_guard lock(mutex_);
             if (failure_) co_return fail(*failure_);
-            checkpoint = checkpoint_is_due();
+            checkpoint = !checkpointing_ && checkpoint_is_due();
             ring_is_full = !journal_.ring_has_room(size_bytes) || state_.journaled_count() >= journaled_pages_max_;
             if (ring_is_full && !waited) ++counts_.waits;
             if (has_room(size_bytes) && !checkpoint) co_return Result<>{};
@@ -96,12 +103,19 @@ Task<Result<>> Store::wait_for_room(Loop& loop, uint64_t size_bytes) {
 
 // Under the lock.
 bool Store::checkpoint_is_due() const {
-    return !checkpointing_ && (tail_is_due() || moves_are_due());
+    const uint64_t used = journal_.used_bytes();
+    const uint64_t size = journal_.size_bytes();
+    return room_is_wanted_ || (closing_ && used > 0) || (catching_up_ && used > size / 8) || used > size / 4 * 3 ||
+           state_.journaled_count() > journaled_pages_max_ / 4 * 3;
 }
 
-bool Store::tail_is_due() const {
-    return room_is_wanted_ || (closing_ && journal_.used_bytes() > 0) ||
-           journal_.used_bytes() > journal_.size_bytes() / 2;
+void Store::catch_up(Loop& loop) {
+    {
+        const std::lock_guard lock(mutex_);
+        catching_up_ = true;
+        if (!checkpoint_is_due()) return;
+    }
+    start_checkpoint(loop);
 }
 
 void Store::start_checkpoint(Loop& loop) {
@@ -115,19 +129,17 @@ void Store::start_checkpoint(Loop& loop) {
 
 Task<> Store::run_checkpoints(Loop& loop) {
     for (;;) {
-        bool tail = false;
         {
             const std::lock_guard lock(mutex_);
-            tail = tail_is_due() || !moves_are_due();
             room_is_wanted_ = false;
         }
-        const Result<> done = note_failure(tail ? co_await move_tail(loop) : co_await move_pages_ahead(loop));
+        const Result<> done = note_failure(co_await move_tail(loop));
         Progress* waiting = nullptr;
         bool again = false;
         {
             const std::lock_guard lock(mutex_);
             waiting = std::exchange(waiting_, nullptr);
-            again = done && (tail_is_due() || moves_are_due());
+            again = done && checkpoint_is_due();
             checkpointing_ = again;
         }
         Progress::wake_all(waiting);
@@ -148,11 +160,9 @@ Task<Result<>> Store::move_tail(Loop& loop) {
     bool record = false;
     {
         const std::lock_guard lock(mutex_);
-        end = journal_.boundary_within(journal_.size_bytes() / 4);
+        end = journal_.boundary_within(step_of(journal_.size_bytes()));
         if (end.position == journal_.tail()) co_return Result<>{};
         pages = state_.take_due_pages(end.position);
-        const std::vector<PageId> left = state_.take_left(end.position);
-        pages.insert(pages.end(), left.begin(), left.end());
         record = !closing_;  // nothing stays in the journal then
     }
     std::vector<InPlace> unrecorded;

@@ -3,8 +3,7 @@
 //
 // Moved are the newest bytes of a page, in the order of the journal, so that what is no longer in memory is read in
 // long pieces. The record is written once the device was flushed: whoever finds it may rely on the place. A page that
-// was written to while it was moved gets none; it is moved again, at the latest when the tail comes by, and then its
-// slab's block says what lies in its place.
+// was written to while it was moved gets none: its slab's block says what lies in its place.
 #include <algorithm>
 #include <numeric>
 
@@ -33,31 +32,6 @@ Task<> Store::run_turn(Store& store, Loop& loop, std::span<const PageId> pages, 
     const Result<> result = co_await store.bring_into_place(loop, pages, end, turns.written);
     if (!result && turns.result) turns.result = result;
     turns.places.release();
-}
-
-// Under the lock. They are moved while the staging buffer still has them.
-bool Store::moves_are_due() const {
-    const uint64_t first = state_.first_due();
-    if (first > journal_.durable()) return false;
-    return journal_.durable() - first > Journal::staging_size(journal_.size_bytes()) / 2 ||
-           state_.journaled_count() > journaled_pages_max_ / 2;
-}
-
-Task<Result<>> Store::move_pages_ahead(Loop& loop) {
-    uint64_t end = 0;
-    std::vector<PageId> pages;
-    {
-        const std::lock_guard lock(mutex_);
-        end = std::min(journal_.durable(), state_.first_due() + Journal::staging_size(journal_.size_bytes()) / 4);
-        pages = state_.take_due_pages(end);
-    }
-    std::vector<InPlace> unrecorded;
-    CO_TRY_VOID(co_await move_pages(loop, std::move(pages), end, true, unrecorded));
-    pages.clear();
-    for (const InPlace& page : unrecorded) pages.push_back(page.page);
-    const std::lock_guard lock(mutex_);
-    state_.leave(pages);
-    co_return Result<>{};
 }
 
 // The pages' newest bytes, of those that have records up to `end`. unrecorded: what lies in place, but has no record

@@ -105,8 +105,7 @@ uint64_t Store::books_bytes_max(const StoreGeometry& geometry) {
     const uint64_t records_max = geometry.journal_size / (sizeof(JournalRecord) + sector_size);
     return Journal::staging_size(geometry.journal_size) +
            geometry.slab_count * (SlabTable::bytes_per_slab() + StoreState::bytes_per_slab) +
-           std::min<uint64_t>(journaled_pages_max_of(geometry), records_max) * StoreState::bytes_per_journaled_page +
-           records_max * StoreState::bytes_per_delta;
+           std::min<uint64_t>(journaled_pages_max_of(geometry), records_max) * StoreState::bytes_per_journaled_page;
 }
 
 Result<> Store::format(const std::string& path, uint64_t size_bytes, const StoreIdentity& identity, bool force) {

@@ -1,17 +1,12 @@
 #include "tiers/nvme/store_state.hpp"
 
-#include <algorithm>
-
 #include "utils/assert.hpp"
 
 namespace tarn {
 
 namespace {
 
-void sort_once(auto& list) {
-    std::ranges::sort(list);
-    list.erase(std::ranges::unique(list).begin(), list.end());
-}
+constexpr size_t stale_max = 1024;
 
 }  // namespace
 
@@ -21,7 +16,11 @@ void StoreState::on_delta(const JournalRecord& record, uint64_t payload, uint64_
     const bool over_zeros = (record.flags & JournalRecord::base_is_zeros) != 0;
     // What an earlier life of the page left behind is void.
     if (over_zeros || !table.present(record.slab, in_slab)) page = JournaledPage{};
-    if (page.oldest == 0) page.oldest = end;
+    if (page.oldest == 0) {
+        page.oldest = end;
+        due_pages_.push_back({.end = end, .page = record.page});
+        forget_stale();
+    }
     if (over_zeros || record.dirty == all_sectors) page.over_zeros = true;
     for (unsigned sector = 0; sector < sectors_per_page; ++sector) {
         if ((record.dirty >> sector & 1) == 0) continue;
@@ -33,7 +32,6 @@ void StoreState::on_delta(const JournalRecord& record, uint64_t payload, uint64_
     page.tenure = record.tenure;
     page.newest = end;
     table.set_present(record.slab, in_slab);
-    due_pages_.push_back({.end = end, .page = record.page});
 }
 
 void StoreState::on_in_place(const JournalRecord& record, std::span<const InPlaceEntry> entries, uint64_t end) {
@@ -73,32 +71,27 @@ void StoreState::note_unsaid(SlabIndex slab, uint64_t end) {
 
 std::vector<PageId> StoreState::take_due_pages(uint64_t end) {
     std::vector<PageId> pages;
-    for (; first_due() <= end; due_pages_.pop_front()) pages.push_back(due_pages_.front().page);
-    sort_once(pages);
+    for (; !due_pages_.empty() && due_pages_.front().end <= end; due_pages_.pop_front()) {
+        if (is_due(due_pages_.front())) pages.push_back(due_pages_.front().page);
+    }
     return pages;
 }
 
-void StoreState::leave(std::span<const PageId> pages) {
-    left_.insert(left_.end(), pages.begin(), pages.end());
-    sort_once(left_);
+bool StoreState::is_due(const DuePage& due) const {
+    const JournaledPage* const page = find(due.page);
+    return page && page->oldest == due.end;
 }
 
-std::vector<PageId> StoreState::take_left(uint64_t end) {
-    std::vector<PageId> pages;
-    std::erase_if(left_, [&](PageId page) {
-        const JournaledPage* const journaled = find(page);
-        if (journaled && journaled->oldest > end) return false;
-        if (journaled) pages.push_back(page);
-        return true;
-    });
-    return pages;
+// So that the list is never much longer than there are pages.
+void StoreState::forget_stale() {
+    if (due_pages_.size() > 2 * pages_.size() + stale_max)
+        std::erase_if(due_pages_, [&](const DuePage& due) { return !is_due(due); });
 }
 
 std::vector<SlabIndex> StoreState::take_due_slabs(uint64_t end) {
     std::vector<SlabIndex> slabs;
     for (; !due_slabs_.empty() && due_slabs_.front().end <= end; due_slabs_.pop_front())
         if (unsaid_since_[due_slabs_.front().slab] == due_slabs_.front().end) slabs.push_back(due_slabs_.front().slab);
-    sort_once(slabs);
     return slabs;
 }
 
@@ -117,6 +110,7 @@ void StoreState::is_in_place(PageId id, const JournaledPage& written, uint64_t t
             page.in_journal &= static_cast<DirtyMask>(~(written.in_journal & 1u << sector));
     page.over_zeros = false;
     page.oldest = tail + 1;
+    due_pages_.push_front({.end = page.oldest, .page = id});  // all others lie behind the tail, too
 }
 
 }  // namespace tarn

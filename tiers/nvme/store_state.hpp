@@ -44,21 +44,16 @@ class StoreState {
     const JournaledPage* find(PageId page) const;
     size_t journaled_count() const { return pages_.size(); }
     // Bytes of memory for a journaled page with the table's overhead, about.
-    static constexpr uint64_t bytes_per_journaled_page = sizeof(JournaledPage) + 56;
-    static constexpr uint64_t bytes_per_delta = sizeof(uint64_t) * 2;
+    static constexpr uint64_t bytes_per_journaled_page = sizeof(JournaledPage) + 56 + 4 * sizeof(uint64_t);
     // A slab is on the list once, and once more for each time its block was written while the ring went round.
     static constexpr uint64_t bytes_per_slab = sizeof(uint64_t) * 2 * 5 + sizeof(uint64_t);
     // The full position of a sector, given any position within one ring's length before or after.
     static uint64_t full_position(uint32_t low, uint64_t tail);
 
-    // The pages of the deltas up to `end`, sorted, each once; they are off the list.
+    // The pages with deltas up to `end`, by the first of them; they are off the list, however often they were written.
     std::vector<PageId> take_due_pages(uint64_t end);
-    // Where the first delta on the list ends; UINT64_MAX: there is none.
-    uint64_t first_due() const { return due_pages_.empty() ? UINT64_MAX : due_pages_.front().end; }
-    // These stay in the journal after all, until it has to begin later: then take_left() has them.
-    void leave(std::span<const PageId> pages);
-    std::vector<PageId> take_left(uint64_t end);
-    // The slabs that have records up to `end` which their blocks do not say yet, sorted; they are off the list.
+    size_t due_count() const { return due_pages_.size(); }
+    // The slabs that have records up to `end` which their blocks do not say yet; they are off the list.
     std::vector<SlabIndex> take_due_slabs(uint64_t end);
     // The block that is about to be written says all that was recorded of the slab so far.
     void is_said(SlabIndex slab) { unsaid_since_[slab] = 0; }
@@ -69,19 +64,20 @@ class StoreState {
 
   private:
     struct DuePage {
-        uint64_t end;
+        uint64_t end;  // the page's `oldest`; or it is stale: the page was cleared
         PageId page;
     };
     struct DueSlab {
         uint64_t end;
         SlabIndex slab;
     };
+    bool is_due(const DuePage& due) const;
+    void forget_stale();
     void note_unsaid(SlabIndex slab, uint64_t end);
 
     std::unordered_map<uint64_t, JournaledPage> pages_;  // never iterated: the order would be anybody's guess
-    std::deque<DuePage> due_pages_;
-    std::vector<PageId> left_;            // sorted
-    std::deque<DueSlab> due_slabs_;       // those count whose end is the slab's unsaid_since_
+    std::deque<DuePage> due_pages_;                      // by their ends
+    std::deque<DueSlab> due_slabs_;                      // those count whose end is the slab's unsaid_since_
     std::vector<uint64_t> unsaid_since_;  // by slab: end of the first record that its block does not say; 0: none
 };
 

@@ -153,11 +153,18 @@ Task<Result<>> Store::append_in_place(Loop& loop, std::span<const PageWrite> pag
         const std::lock_guard lock(mutex_);
         if (!has_room(size)) continue;
         const std::span<const std::byte> payload = std::as_bytes(std::span(entries));
-        journal_.append(record, std::span(&payload, 1));
+        append_change(record, std::span(&payload, 1));
         state_.on_in_place(record, entries, journal_.head());
         in_place_unflushed_ = true;
         co_return Result<>{};
     }
+}
+
+// Under the lock, when there is room. What somebody changed, and not what a checkpoint has to say.
+uint64_t Store::append_change(const JournalRecord& record, std::span<const std::span<const std::byte>> payload) {
+    catching_up_ = false;
+    ++counts_.changes;
+    return journal_.append(record, payload);
 }
 
 // Under the lock, when there is room.
@@ -183,7 +190,7 @@ void Store::append_delta(const PageWrite& write, SlabIndex slab, uint32_t checks
     for (unsigned sector = 0; sector < sectors_per_page; ++sector)
         if ((record.dirty >> sector & 1) != 0)
             payload[count++] = bytes_of(write).subspan(sector * sector_size, sector_size);
-    const uint64_t position = journal_.append(record, std::span(payload).first(count));
+    const uint64_t position = append_change(record, std::span(payload).first(count));
     state_.on_delta(record, position, journal_.head());
 }
 
@@ -247,7 +254,7 @@ Task<Result<>> Store::clear(Loop& loop, SlabIndex slab, PageId first, uint64_t c
                                    .slab = slab,
                                    .page = first,
                                    .count = static_cast<uint32_t>(count)};
-        journal_.append(record, {});
+        append_change(record, {});
         state_.on_clear(record, journal_.head());
         break;
     }

@@ -57,10 +57,11 @@ bool makes_sense(const StoreGeometry& geometry) {
            geometry.data_alignment >= slab_size && geometry.data_alignment <= data_alignment_max;
 }
 
-// A 64th of the store; an eighth of a small one, so that bursts fit.
+// A 32nd of the store, so that bursts fit, and no more than the books have room for (journaled_pages_max_of); an eighth
+// of a small one.
 uint64_t default_journal_size(uint64_t size_bytes) {
     const uint64_t floor = std::min(uint64_t{8} << 20, size_bytes / 8);
-    const uint64_t size = std::clamp(size_bytes / 64, floor, std::max(floor, journal_size_max));
+    const uint64_t size = std::clamp(size_bytes / 32, floor, std::max(floor, journal_size_max));
     return std::max(size / journal_size_min * journal_size_min, journal_size_min);
 }
 
