@@ -11,10 +11,13 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 bench_begin store "$@"
 
 SIZE_MIB=4096
+STORE_MIB=$((4 * SIZE_MIB))
+SUSTAINED_SECONDS=$(jq -n "5 * $SECONDS_EACH")
 OPERATIONS=("read 1" "read 32" "write 32" "mixed 32")
 if [[ -n $QUICK ]]; then
     SIZE_MIB=256
     OPERATIONS=("read 32")
+    SUSTAINED_SECONDS=$SECONDS_EACH
 fi
 RECOVERY=$TARN_BUILD/tests/bench/recovery_load
 PG_TEST_FSYNC=$(find /usr/lib/postgresql -name pg_test_fsync | head -n 1)
@@ -46,9 +49,17 @@ durable() {
     for layer in "${LAYERS[@]}"; do
         run_tier "${LAYER[$layer]}" --depth "$2" --read-percent 0 "${@:3}"
         record "$1" "$layer" tarn
+        SECONDS_EACH=$SUSTAINED_SECONDS run_tier "${LAYER[$layer]}" --depth "$2" --read-percent 0 --sustained 1 "${@:3}"
+        record "$1" "$layer, sustained" tarn
     done
 }
-record_peer() { for layer in "${LAYERS[@]}"; do record "$1" "$layer" "$2"; done; }
+record_peer() {
+    local layer
+    for layer in "${LAYERS[@]}"; do
+        record "$1" "$layer" "$2"
+        record "$1" "$layer, sustained" "$2"
+    done
+}
 
 # One write of 8 KiB and the named way to make it durable; so long for each.
 pg_test_fsync() {
@@ -69,7 +80,7 @@ on solo create disk ${SIZE_MIB}MiB > /dev/null
 fio --name=fill --filename="$WORK/raw" --size=${SIZE_MIB}M --rw=write --bs=1M --direct=1 --ioengine=io_uring \
     --iodepth=4 --output=/dev/null
 nbdcopy --flush "$WORK/raw" "$(uri solo disk)"
-"${TIER[@]}" --fill 1
+"${TIER[@]}" --fill 1 --store-size $((STORE_MIB << 20))
 
 for ((round = 1; round <= ROUNDS; round++)); do
     echo "round $round of $ROUNDS"

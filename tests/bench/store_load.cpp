@@ -1,9 +1,10 @@
 // store_load: loads the NVMe tier inside one process, without a front end, and prints what it saw as JSON.
 //
-//   store_load --path FILE --fill 1 --size BYTES                      makes a store with one volume, every page written
+//   store_load --path FILE --fill 1 --size BYTES [--store-size BYTES] makes a store with one volume, every page written
 //   store_load --path FILE --size BYTES [--layer cache|store] [--depth 32] [--read-percent 100] [--block 4096]
-//              [--flush-every N | --fua 1] [--memory BYTES] [--threads 1] [--seconds 5]
+//              [--flush-every N | --fua 1] [--sustained 1] [--memory BYTES] [--threads 1] [--seconds 5]
 //
+// sustained: begins with a journal so full that pages must be brought into place; otherwise it is empty.
 // cache: through a volume as front ends have it: page table, protocol, eviction. store: the store alone. Requests
 // of 4 KiB to random pages, --depth of them at a time on so many threads, each of which flushes after its N-th write,
 // or waits until its own is durable. cpu_us_per_op is this process's user and system time.
@@ -47,6 +48,8 @@ struct Settings {
     bool fill = false;
     bool through_cache = true;
     uint64_t size_bytes = 0;
+    uint64_t store_size_bytes = 0;
+    bool sustained = false;
     uint64_t memory_bytes = uint64_t{64} << 20;
     unsigned depth = 32;
     unsigned threads = 1;
@@ -69,6 +72,10 @@ Settings parse(int count, char** arguments) {
             settings.through_cache = value == "cache";
         else if (key == "--size")
             settings.size_bytes = std::stoull(value);
+        else if (key == "--store-size")
+            settings.store_size_bytes = std::stoull(value);
+        else if (key == "--sustained")
+            settings.sustained = value == "1";
         else if (key == "--memory")
             settings.memory_bytes = std::stoull(value);
         else if (key == "--depth")
@@ -106,6 +113,21 @@ Task<> fill(Loop& loop, Store& store, uint64_t size_bytes) {
         check(co_await store.write(loop, writes), "write");
     }
     check(co_await store.flush(loop), "flush");
+}
+
+// Random pages, one round after the other, until the store has begun to bring them into place.
+Task<> fill_journal(Loop& loop, Store& store, uint64_t size_bytes) {
+    constexpr size_t round_pages = 64;
+    const Mapping bytes = check(Mapping::create(page_size), "memory");
+    const uint64_t stride = size_bytes / page_size / round_pages;
+    for (uint64_t round = 0; store.journal_status().checkpoints == 0; ++round) {
+        std::vector<PageWrite> writes;
+        for (uint64_t i = 0; i < round_pages; ++i)
+            writes.push_back({.page = PageId::of(volume_id, i * stride + mix64(round * round_pages + i) % stride),
+                              .bytes = bytes.bytes().data()});
+        check(co_await store.write(loop, writes), "write");
+        check(co_await store.flush(loop), "flush");
+    }
 }
 
 class Load {
@@ -229,11 +251,13 @@ int run(int count, char** arguments) {
     if (settings.fill) {
         // The volume, and with room to spare the store's journal and tables.
         const uint64_t size_bytes = settings.size_bytes + settings.size_bytes / 8 + (uint64_t{256} << 20);
-        check(Store::format(settings.path, size_bytes, identity, false), "format");
+        check(Store::format(settings.path, std::max(size_bytes, settings.store_size_bytes), identity, false), "format");
     }
     const std::unique_ptr<Loop> loop = check(Loop::create(), "loop");
     const std::unique_ptr<Store> store =
         check(loop->run_until_done(Store::open(*loop, settings.path, identity)), "open");
+    check(loop->run_until_done(store->close(*loop)), "close");  // empties the journal
+    if (settings.sustained) loop->run_until_done(fill_journal(*loop, *store, settings.size_bytes));
     if (settings.through_cache && !settings.fill) {
         run_through_cache(settings, *loop, *store);
         return 0;

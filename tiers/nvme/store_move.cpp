@@ -15,7 +15,7 @@ namespace tarn {
 namespace {
 
 constexpr size_t pages_per_turn = 32;
-constexpr size_t turns_at_once = 3;  // more would hold up those who wait for the device meanwhile
+constexpr size_t turns_at_once = 6;  // fewer leave the device idle, more hold up those who wait for it
 constexpr size_t records_at_once = 64;
 constexpr int read_attempts = 3;
 
