@@ -319,6 +319,7 @@ class Cache final : public Fabric::Receiver {
         FrameId frame;
         uint32_t version;  // of its bytes, as they were written
     };
+    std::vector<FrameId> take_home_dirty(std::span<const PageId>& pages, std::vector<PageId>& others);
     Task<Result<>> write_home_bytes(std::vector<FrameId> ids, Atomicity atomicity, std::vector<Stored>& stored);
     Task<Result<>> settle_stored(std::vector<Stored>& stored, Result<> result, bool free_after);
     // cache_links.cpp

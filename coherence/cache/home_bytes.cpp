@@ -381,32 +381,45 @@ Task<Result<>> Cache::store_pages(std::vector<PageId> pages) {
     std::vector<Stored> stored;
     while (!pages.empty()) {
         const uint64_t stored_before = stored_.count();
-        std::vector<FrameId> batch;
-        std::vector<PageId> later;
-        for (const PageId page : pages) {
-            const std::lock_guard guard(slot_of(page).latch);
-            Frame* const frame = homes_.find_exactly(page);
-            if (!frame || !frame->home_dirty) continue;
-            if (frame->storing || (batch.size() == run_pages_max)) {
-                later.push_back(page);
-                continue;
+        std::vector<PageId> others;  // pages that somebody else is storing
+        bool wrote = false;
+        for (std::span<const PageId> left = pages; !left.empty();) {
+            std::vector<FrameId> batch = take_home_dirty(left, others);
+            if (batch.empty()) continue;
+            wrote = true;
+            const Result<> result = co_await write_home_bytes(std::move(batch), Atomicity::page, stored);
+            if (!result || stored.size() >= pool_->frame_count() / unsettled_fraction)
+                CO_TRY_VOID(co_await settle_stored(stored, result, false));
+        }
+        if (!wrote && !others.empty()) {
+            // Not while others wait for ours: they may be what we wait for.
+            if (stored.empty()) {
+                co_await stored_.next(stored_before);
+            } else {
+                CO_TRY_VOID(co_await settle_stored(stored, {}, false));
             }
-            frame->storing = true;
-            batch.push_back(pool_->id_of(*frame));
         }
-        const bool others_are_storing = batch.empty() && !later.empty();
-        Result<> result;
-        if (!batch.empty()) result = co_await write_home_bytes(std::move(batch), Atomicity::page, stored);
-        // Not while others wait for these: they may be what we wait for.
-        if (!result || stored.size() >= pool_->frame_count() / unsettled_fraction ||
-            (others_are_storing && !stored.empty())) {
-            CO_TRY_VOID(co_await settle_stored(stored, result, false));
-        } else if (others_are_storing) {
-            co_await stored_.next(stored_before);
-        }
-        pages = std::move(later);
+        pages = std::move(others);
     }
     co_return co_await settle_stored(stored, {}, false);
+}
+
+// Up to one run of the first pages' frames that are to be stored, by the caller from here on.
+std::vector<FrameId> Cache::take_home_dirty(std::span<const PageId>& pages, std::vector<PageId>& others) {
+    std::vector<FrameId> taken;
+    for (; !pages.empty() && taken.size() < run_pages_max; pages = pages.subspan(1)) {
+        const PageId page = pages.front();
+        const std::lock_guard guard(slot_of(page).latch);
+        Frame* const frame = homes_.find_exactly(page);
+        if (!frame || !frame->home_dirty) continue;
+        if (frame->storing) {
+            others.push_back(page);
+        } else {
+            frame->storing = true;
+            taken.push_back(pool_->id_of(*frame));
+        }
+    }
+    return taken;
 }
 
 Task<Result<>> Cache::store_group(std::vector<PageId> pages) {
