@@ -1,5 +1,5 @@
-// Tidier: tells a store when nobody has written to it for a while, so that it brings pages into place then, and the next
-// burst of writes finds the journal empty.
+// Tidier: tells a store when nobody has written to it for a while, so that it brings pages into place then, and the
+// next burst of writes finds the journal empty.
 //
 // Belongs to one loop.
 #pragma once
