@@ -14,7 +14,7 @@ namespace {
 thread_local Loop* current_loop = nullptr;
 constexpr size_t registered_buffer_size = size_t{1} << 30;  // the kernel's limit for one
 // Fewer would cost more system calls; with more, a device runs dry while a turn works through its completions.
-constexpr unsigned submissions_gathered_max = 8;
+constexpr unsigned submissions_gathered_max = 2;
 }  // namespace
 
 Loop* Loop::current() noexcept {
