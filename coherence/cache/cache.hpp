@@ -372,7 +372,7 @@ class Cache final : public Fabric::Receiver {
     std::atomic<protocol::HostSet> returning_{0};  // forgotten, and back as another process: this is being remembered
     std::atomic<bool> recovering_{true};
     Broadcast hosts_changed_;
-    Broadcast stored_;  // some frame stopped being `storing`
+    Broadcast stored_;  // of some frame `storing` has ended
 
     SpinLock waiters_lock_;
     FrameWaiter* first_waiter_ = nullptr;

@@ -39,7 +39,7 @@ void Cache::apply_copy(const Action& action, Deferred& deferred) {
     };
     Frame* home = homes_.find_exactly(action.page);
     // What the store lacks stays in its frame: a flush under way has noted that one.
-    if (home && home != &given && (home->storing || home->home_dirty)) {
+    if (home && home != &given && (home->storing != Storing::no || home->home_dirty)) {
         std::memcpy(pool_->bytes(pool_->id_of(*home)), pool_->bytes(action.frame), page_size);
         home->zeroed.store(given.zeroed.load(std::memory_order_relaxed), std::memory_order_relaxed);
         if (!action.borrowed) release(action.frame, use_holder, deferred);
@@ -55,6 +55,7 @@ void Cache::apply_copy(const Action& action, Deferred& deferred) {
     }
     label(*home);
     ++home->home_version;
+    if (home->storing == Storing::taken) home->storing = Storing::begun;
     home_dirty_frames_.add(pool_->id_of(*home));
 }
 
@@ -80,7 +81,7 @@ void Cache::keep_copy(const Action& action, Deferred& deferred) {
 }
 
 void Cache::forget_home_bytes(Frame& frame, Deferred& deferred) {
-    TARN_ASSERT(!frame.storing);
+    TARN_ASSERT(frame.storing == Storing::no);
     homes_.erase(frame);
     frame.home_dirty = false;
     home_dirty_frames_.remove(pool_->id_of(frame));
@@ -253,10 +254,10 @@ bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
             evicted = !frame.cached.load(std::memory_order_relaxed);
         }
         const uint8_t uses = frame.uses.load(std::memory_order_acquire);
-        if (uses == use_home && frame.page_id() == page && !frame.storing) {
+        if (uses == use_home && frame.page_id() == page && frame.storing == Storing::no) {
             evicted = true;
             if (frame.home_dirty) {
-                frame.storing = true;
+                frame.storing = Storing::begun;
                 to_store.push_back(id);
             } else {
                 forget_home_bytes(frame, deferred);
@@ -305,7 +306,7 @@ Task<Result<>> Cache::write_home_bytes(std::vector<FrameId> ids, Atomicity atomi
         Frame& frame = pool_->frame(id);
         const PageId page = frame.page_id();
         const std::lock_guard guard(slot_of(page).latch);
-        TARN_ASSERT(frame.storing && frame.home_dirty);
+        TARN_ASSERT(frame.storing == Storing::begun && frame.home_dirty);
         stored.push_back({.frame = id, .version = frame.home_version});
         if (frame.zeroed.load(std::memory_order_relaxed)) {
             zeros.push_back(page);
@@ -320,10 +321,17 @@ Task<Result<>> Cache::write_home_bytes(std::vector<FrameId> ids, Atomicity atomi
                           .bytes = bytes});
     }
     counters_.store_writes.fetch_add(writes.size(), std::memory_order_relaxed);
+    const size_t before = stored.size() - ids.size();
     Result<> result;
     if (!writes.empty()) result = co_await store_.write(loop, writes, atomicity);
     for (const PageId page : zeros)
         if (const Result<> zeroed = co_await store_.zero(loop, page, 1); !zeroed && result) result = zeroed;
+    if (!result) co_return result;
+    for (const auto& [id, version] : std::span(stored).subspan(before)) {
+        Frame& frame = pool_->frame(id);
+        const std::lock_guard guard(slot_of(frame.page_id()).latch);
+        if (frame.home_version == version) frame.storing = Storing::taken;
+    }
     co_return result;
 }
 
@@ -335,7 +343,7 @@ Task<Result<>> Cache::settle_stored(std::vector<Stored>& stored, Result<> result
     for (const auto& [id, version] : stored) {
         Frame& frame = pool_->frame(id);
         const std::lock_guard guard(slot_of(frame.page_id()).latch);
-        frame.storing = false;
+        frame.storing = Storing::no;
         if (result && frame.home_version == version) {
             frame.home_dirty = false;
             home_dirty_frames_.remove(id);
@@ -404,18 +412,19 @@ Task<Result<>> Cache::store_pages(std::vector<PageId> pages) {
     co_return co_await settle_stored(stored, {}, false);
 }
 
-// Up to one run of the first pages' frames that are to be stored, by the caller from here on.
+// Up to one run of the first pages' frames that are to be stored, by the caller from here on. What the store has taken
+// is as good as durable to whoever flushes it next.
 std::vector<FrameId> Cache::take_home_dirty(std::span<const PageId>& pages, std::vector<PageId>& others) {
     std::vector<FrameId> taken;
     for (; !pages.empty() && taken.size() < run_pages_max; pages = pages.subspan(1)) {
         const PageId page = pages.front();
         const std::lock_guard guard(slot_of(page).latch);
         Frame* const frame = homes_.find_exactly(page);
-        if (!frame || !frame->home_dirty) continue;
-        if (frame->storing) {
+        if (!frame || !frame->home_dirty || frame->storing == Storing::taken) continue;
+        if (frame->storing == Storing::begun) {
             others.push_back(page);
         } else {
-            frame->storing = true;
+            frame->storing = Storing::begun;
             taken.push_back(pool_->id_of(*frame));
         }
     }
@@ -432,8 +441,8 @@ Task<Result<>> Cache::store_group(std::vector<PageId> pages) {
             const std::lock_guard guard(slot_of(pages[i]).latch);
             Frame* const frame = homes_.find_exactly(pages[i]);
             const bool wanted = frame && frame->home_dirty;
-            if (wanted && !frame->storing) {
-                frame->storing = true;
+            if (wanted && frame->storing == Storing::no) {
+                frame->storing = Storing::begun;
                 group.push_back(pool_->id_of(*frame));
             }
             if (!wanted || (!group.empty() && group.back() == pool_->id_of(*frame))) {

@@ -11,6 +11,7 @@
 #include "coherence/cache/cached_volume.hpp"
 #include "coherence/cache/page_provider.hpp"
 #include "tiers/nvme/journal_scan.hpp"
+#include "tiers/nvme/page_buffer.hpp"
 #include "tiers/nvme/store_file.hpp"
 
 namespace tarn {
@@ -241,6 +242,30 @@ TEST_F(Cached, ranges_and_the_volume_are_flushed_side_by_side) {
         tasks.spawn(one(*volume_, i / 2, static_cast<uint8_t>(i), results[i]));  // two on each page
     loop_->run_until_done(tasks.close());
     for (const Result<>& result : results) EXPECT_TRUE(result);
+}
+
+TEST_F(Cached, what_changed_before_a_flush_is_in_the_store_after_it) {
+    // Each has a sector of one of two pages to itself: what it flushes is on its way for others all the time.
+    const auto one = [](CachedVolume& volume, Store& store, uint64_t sector, uint64_t& wrong) -> Task<> {
+        const PageBuffer page = make_page_buffer(1);
+        const std::span<std::byte, page_size> bytes(page.get(), page_size);
+        const uint64_t offset = sector % sectors_per_page * sector_size;
+        const uint64_t number = sector / sectors_per_page;
+        for (uint8_t value = 1; value < 60; ++value) {
+            const std::vector<std::byte> written(sector_size, std::byte{value});
+            for (uint64_t i = (sector + value) % 4; i > 0; --i) co_await Yield(*Loop::current());
+            if (!co_await volume.write(number * page_size + offset, written) || !co_await volume.flush() ||
+                !co_await store.read(*Loop::current(), PageId::of(volume_id, number), bytes) ||
+                bytes[offset] != std::byte{value} || bytes[offset + sector_size - 1] != std::byte{value})
+                ++wrong;
+        }
+    };
+    uint64_t wrong = 0;
+    Gate tasks;
+    for (uint64_t sector = 0; sector < 2 * sectors_per_page; ++sector)
+        tasks.spawn(one(*volume_, *store_, sector, wrong));
+    loop_->run_until_done(tasks.close());
+    EXPECT_EQ(wrong, 0u);
 }
 
 TEST_F(Cached, a_flush_of_a_range_fails_when_the_cache_stops) {

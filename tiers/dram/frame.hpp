@@ -17,6 +17,13 @@ enum FrameUse : uint8_t {
     use_reading = 1 << 2,  // the store reads into it
 };
 
+// Home's bytes on their way into the store.
+enum class Storing : uint8_t {
+    no,
+    begun,
+    taken,  // the store has them as they are now: its next flush makes them durable
+};
+
 struct alignas(64) Frame {
     FrameWord word;
     std::atomic<uint64_t> page{0};             // PageId; changes only while the word is unreadable
@@ -35,8 +42,8 @@ struct alignas(64) Frame {
     std::atomic<bool> cached{false};  // in the table of cached pages; changes under the latch of the page's stripe
 
     // The rest is guarded by the latch of the page's stripe.
-    bool home_dirty = false;    // home's bytes that the store lacks
-    bool storing = false;       // a write of home's bytes into the store is on its way
+    bool home_dirty = false;  // home's bytes that the store may not have durably
+    Storing storing = Storing::no;
     DirtyMask home_mask = 0;    // when home_dirty: sectors that may differ from what the store was given; 0: any
     uint32_t home_version = 0;  // grows with each change of home's bytes
     uint32_t home_sequence = 0;

@@ -30,7 +30,7 @@ void FramePool::adopt(FrameId id) {
     adopted.next.store(no_frame, std::memory_order_relaxed);
     adopted.home_next.store(no_frame, std::memory_order_relaxed);
     adopted.cached.store(false, std::memory_order_relaxed);
-    adopted.storing = false;
+    adopted.storing = Storing::no;
     uint8_t uses = adopted.uses.load(std::memory_order_relaxed) & use_home;
     const FrameRecord::State& state = records_[id].state();
     // A frame that is both is both for one page.
@@ -76,7 +76,8 @@ bool FramePool::release(FrameId id, FrameUse use) {
     const uint8_t before = released.uses.fetch_and(static_cast<uint8_t>(~use), std::memory_order_acq_rel);
     TARN_ASSERT((before & use) != 0);
     if (before != use) return false;
-    TARN_ASSERT(!released.cached.load(std::memory_order_relaxed) && !released.home_dirty && !released.storing);
+    TARN_ASSERT(!released.cached.load(std::memory_order_relaxed) && !released.home_dirty &&
+                released.storing == Storing::no);
     TARN_ASSERT(!FrameWord::latched(released.word.load()));
     const std::lock_guard guard(free_lock_);
     put_free(id);
