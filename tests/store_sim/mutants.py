@@ -53,7 +53,7 @@ MUTANTS = [
         "a page that was written to while it was moved is forgotten": "",
     }),
     ("store_state.cpp", "«due_pages_.push_back({.end = end, .page = record.page});»", {
-        "pages are due by their newest bytes": "due_pages_.push_back({.end = end + 1, .page = record.page});",
+        "a page in the journal is never due": "due_pages_.push_back({.end = end + 1, .page = record.page});",
     }),
     # That a later batch proves it, too, and that what was moved is not taken for never written, are unit tests: few
     # seeds spoil just the last batch.
