@@ -63,7 +63,7 @@ address_of() {
     if [[ $CLUSTER_NETWORK == namespaces ]]; then
         echo "10.77.0.$(index_of "$1"):7420"
     else
-        echo "127.77.$((CLUSTER_ID % 250)).$(index_of "$1"):7420"
+        echo "127.77.$((10#$CLUSTER_ID % 250)).$(index_of "$1"):7420"
     fi
 }
 
