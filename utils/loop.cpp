@@ -26,7 +26,7 @@ Result<std::unique_ptr<Loop>> Loop::create(unsigned entries) {
     io_uring_params params{};
     // The loop's thread runs completions only when it asks for them: no interrupts of the service of a request.
     params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED |
-                   IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
+                   IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP | IORING_SETUP_SQE128;
     params.cq_entries = entries * 8;
     if (const int made = io_uring_queue_init_params(entries, &loop->ring_, &params); made < 0)
         return fail(Errc::io, -made, "loop.create: io_uring_setup");

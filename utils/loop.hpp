@@ -97,6 +97,14 @@ class Loop {
     auto accept(int fd, int flags = SOCK_CLOEXEC);
     auto connect(int fd, const sockaddr* address, socklen_t size_bytes);
     auto poll(int fd, unsigned events);
+    // Submits what prepare(io_uring_sqe&) writes, for operations that are none of those above; 128 bytes may be
+    // written.
+    template <class Prepare>
+    void start(Completion& completion, Prepare prepare) {
+        io_uring_sqe& sqe = submission();
+        prepare(sqe);
+        io_uring_sqe_set_data(&sqe, &completion);
+    }
     // Awaits to false when cancelled (see Timer).
     auto sleep(std::chrono::nanoseconds duration);
 

@@ -1,9 +1,11 @@
 #include "frontends/fuse/channel.hpp"
 
+#include <linux/fuse.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 namespace tarn::fuse {
 
@@ -31,10 +33,13 @@ Task<> Channel::serve() {
             while (!acquire_buffer()) co_await loop_.sleep(buffer_pause);
             if (!read_one()) break;
             ++requests;
+            if (std::exchange(agreeing_, false)) co_await agreed_();
         }
         crowded = requests > 1;
+        if (ring_) current_.reset();  // see keep_bytes
     }
     current_.reset();
+    if (ring_) ring_->refuse();
     co_await gate_.close();
 }
 
@@ -43,11 +48,51 @@ void Channel::stop() {
     loop_.cancel_fd(fuse_session_fd(session_));
 }
 
+void Channel::open_ring() {
+    if (!stopping_) ring_->open();
+}
+
+Task<> Channel::close_ring() {
+    if (ring_) co_await ring_->closed();
+}
+
 bool Channel::read_one() {
     const int size = fuse_session_receive_buf(session_, &current_->buffer);
     if (size <= 0) return false;  // none there, or the mount ended, which the session then knows
+    if (ring_) note_offer();
     fuse_session_process_buf(session_, &current_->buffer);
+    offers_rings_ = false;
     return true;
+}
+
+void Channel::note_offer() {
+    struct {
+        fuse_in_header header;
+        fuse_init_in arguments;
+    } request{};
+    const fuse_buf& buffer = current_->buffer;
+    std::memcpy(&request, buffer.mem, std::min(buffer.size, sizeof request));
+    if (request.header.opcode == FUSE_INIT && (request.arguments.flags & FUSE_INIT_EXT) != 0 &&
+        (request.arguments.flags2 & init_flag2_rings) != 0)
+        offers_rings_ = true;
+}
+
+ssize_t Channel::reply(int device, std::span<const iovec> message) {
+    if (ring_ && ring_->reply(message)) return static_cast<const fuse_out_header*>(message.front().iov_base)->len;
+    if (offers_rings_ && message.size() == 2 && message.back().iov_len == sizeof(fuse_init_out))
+        return agree(device, message);
+    return ::writev(device, message.data(), static_cast<int>(message.size()));
+}
+
+// Says of the library's answer to the kernel's first request what this library cannot say.
+ssize_t Channel::agree(int device, std::span<const iovec> message) {
+    fuse_init_out answer{};
+    std::memcpy(&answer, message.back().iov_base, sizeof answer);
+    answer.flags |= FUSE_INIT_EXT;
+    answer.flags2 |= init_flag2_rings;
+    const std::array<iovec, 2> changed{message.front(), {&answer, sizeof answer}};
+    agreeing_ = true;
+    return ::writev(device, changed.data(), changed.size());
 }
 
 // Makes current_ a buffer that no task uses.

@@ -1,15 +1,19 @@
-// Channel: how one shard reads the requests of a mount, and the tasks they become.
+// Channel: how one shard gets the requests of a mount, and the tasks they become: from the device, or, where the kernel
+// agreed to it, over io_uring (ring.hpp).
 //
-// A request's bytes stay in the buffer they were read into as long as its task needs them (a write that waits); the
-// next request then gets another buffer. When all are taken the shard reads no more until one is free again.
+// Of the device: a request's bytes stay in the buffer they were read into as long as its task needs them (a write that
+// waits); the next request then gets another buffer. When all are taken the shard reads no more until one is free
+// again.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "frontends/fuse/file_system.hpp"
 #include "frontends/fuse/library.hpp"
+#include "frontends/fuse/ring.hpp"
 #include "utils/loop.hpp"
 #include "utils/sync.hpp"
 
@@ -24,27 +28,43 @@ class Channel {
     // wake-ups look for a second one.
     static constexpr unsigned wake_ups_per_look = 8;
 
-    Channel(Loop& loop, fuse_session* session) : loop_(loop), session_(session) {}
+    // agreed: called when the kernel and we agreed on rings, and to return when every shard's is open.
+    Channel(Loop& loop, fuse_session* session, std::function<Task<>()> agreed)
+        : loop_(loop), session_(session), agreed_(std::move(agreed)) {}
 
-    // On the shard: reads requests until stop() or the end of the mount, then waits for what they started.
+    // Before serve(): with a ring, we agree to rings if the kernel offers them.
+    void set_ring(std::unique_ptr<Ring> ring) { ring_ = std::move(ring); }
+
+    // The rest on the shard. Serves requests until stop() or the end of the mount, then waits for what they started.
     Task<> serve();
-    // On the shard.
     void stop();
+    void open_ring();
+    // After serve() of all channels, when the connection ended.
+    Task<> close_ring();
+    // Sends the library's answer the way its request came; as writev().
+    ssize_t reply(int device, std::span<const iovec> message);
 
     Loop& loop() { return loop_; }
     // Between a request's reading and its task's start: the request that is being dispatched.
     void start(Task<> task) { gate_.spawn(std::move(task)); }
+    // Null for a request of the ring: its bytes stay until its reply anyway.
     RequestBytes keep_bytes() const { return current_; }
 
   private:
     class Buffer;
     bool read_one();
     bool acquire_buffer();
+    void note_offer();
+    ssize_t agree(int device, std::span<const iovec> message);
 
     Loop& loop_;
     fuse_session* const session_;
     std::vector<std::shared_ptr<Buffer>> buffers_;
     std::shared_ptr<Buffer> current_;
+    std::unique_ptr<Ring> ring_;
+    std::function<Task<>()> agreed_;
+    bool offers_rings_ = false;  // the request that is being dispatched, the kernel's first
+    bool agreeing_ = false;
     bool stopping_ = false;
     Gate gate_;
 };

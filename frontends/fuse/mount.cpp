@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <fstream>
+#include <thread>
 
 #include "utils/assert.hpp"
 #include "utils/log.hpp"
@@ -34,6 +36,40 @@ Result<> prepare(const std::string& path) {
     if (!S_ISDIR(status.st_mode)) return fail(Errc::invalid, ENOTDIR, "fuse.mount");
     return {};
 }
+
+// The kernel offers rings only when this says so; before Linux 6.14 there is no such file. And who is not root cannot
+// end the connection, which a ring must before it can be taken down.
+bool rings_possible() {
+    if (::geteuid() != 0) return false;
+    std::ifstream parameter("/sys/module/fuse/parameters/enable_uring");
+    return parameter.get() == 'Y';
+}
+
+// Ends the connection also for files that are still open, and unmounts. The kernel then waits until requests of rings
+// that it was just handing out were taken back, by the loops: so it waits on a thread of its own.
+class [[nodiscard]] ForcedUnmount final : public Loop::Posted {
+  public:
+    ForcedUnmount(Loop& loop, const std::string& path) : loop_(loop), path_(path) {}
+    bool await_ready() noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> handle) {
+        handle_ = handle;
+        thread_ = std::thread([this] {
+            ::umount2(path_.c_str(), MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW);
+            loop_.post(*this);
+        });
+    }
+    void await_resume() noexcept {}
+    void run() override {
+        thread_.join();
+        handle_.resume();
+    }
+
+  private:
+    Loop& loop_;
+    const std::string& path_;
+    std::thread thread_;
+    std::coroutine_handle<> handle_;
+};
 
 }  // namespace
 
@@ -69,7 +105,33 @@ Result<> Mount::attach(const std::vector<Loop*>& shards) {
     const int device = fuse_session_fd(session_);
     if (::fcntl(device, F_SETFL, ::fcntl(device, F_GETFL) | O_NONBLOCK) != 0)
         return fail(Errc::io, errno, "fuse.mount: fcntl");
-    for (Loop* const shard : shards) channels_.push_back(std::make_unique<Channel>(*shard, session_));
+    for (Loop* const shard : shards)
+        channels_.push_back(std::make_unique<Channel>(*shard, session_, [this] { return open_rings(); }));
+    if (!rings_possible()) return {};
+    if (const Result<> made = make_rings(); !made)
+        log::warning("fuse: {}: requests come over the device, not over io_uring: {}", log::printable(options_.path),
+                     log::describe(made.error()));
+    return {};
+}
+
+// Replies are then ours to send, each the way its request came.
+Result<> Mount::make_rings() {
+    std::vector<std::unique_ptr<Ring>> rings;
+    for (size_t i = 0; i < channels_.size(); ++i) {
+        TRY(const std::vector<RingQueue> queues, ring_queues(i, channels_.size()));
+        TRY(std::unique_ptr<Ring> ring, Ring::create(channels_[i]->loop(), session_, queues));
+        rings.push_back(std::move(ring));
+    }
+    const fuse_custom_io io{
+        .writev =
+            [](int device, iovec* parts, int count, void* mount) {
+                Channel& channel = static_cast<Mount*>(mount)->channel_here();
+                return channel.reply(device, {parts, static_cast<size_t>(count)});
+            },
+        .read = [](int device, void* into, size_t size_bytes, void*) { return ::read(device, into, size_bytes); }};
+    if (fuse_session_custom_io(session_, &io, fuse_session_fd(session_)) != 0)
+        return fail(Errc::io, ENOMEM, "fuse.mount");
+    for (size_t i = 0; i < rings.size(); ++i) channels_[i]->set_ring(std::move(rings[i]));
     return {};
 }
 
@@ -83,6 +145,7 @@ Task<> Mount::serve() {
     Gate gate;
     for (const std::unique_ptr<Channel>& channel : channels_) gate.spawn(serve_channel(*channel));
     co_await gate.close();
+    if (rings_open_) co_await end_connection();
     // Detaches lazily and closes the device, which ends what still waits in the kernel.
     fuse_session_unmount(session_);
     mounted_ = false;
@@ -94,6 +157,25 @@ Task<> Mount::serve() {
 
 Task<> Mount::serve_channel(Channel& channel) {
     co_await run_on(channels_.front()->loop(), channel.loop(), channel.serve());
+}
+
+// Until every queue has an entry, the kernel lets all other requests wait.
+Task<> Mount::open_rings() {
+    rings_open_ = true;
+    log::info("fuse: {}: requests come over io_uring", log::printable(options_.path));
+    for (const std::unique_ptr<Channel>& channel : channels_) co_await run_on(channel->loop(), open_ring(*channel));
+}
+
+Task<> Mount::open_ring(Channel& channel) {
+    channel.open_ring();
+    co_return;
+}
+
+// What the rings hold, they hold until the connection ended; from outside it may have.
+Task<> Mount::end_connection() {
+    if (!fuse_session_exited(session_)) co_await ForcedUnmount(channels_.front()->loop(), options_.path);
+    for (const std::unique_ptr<Channel>& channel : channels_)
+        co_await run_on(channels_.front()->loop(), channel->loop(), channel->close_ring());
 }
 
 Task<> Mount::stop() {

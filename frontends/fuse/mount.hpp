@@ -45,13 +45,18 @@ class Mount {
   private:
     Mount(Volumes& volumes, MountOptions options);
     Result<> attach(const std::vector<Loop*>& shards);
+    Result<> make_rings();
+    Task<> open_rings();
+    Task<> end_connection();
     static Task<> stop_channel(Channel& channel);
+    static Task<> open_ring(Channel& channel);
     Task<> serve_channel(Channel& channel);
 
     MountOptions options_;
     FileSystem file_system_;
     fuse_session* session_ = nullptr;
     bool mounted_ = false;
+    bool rings_open_ = false;
     std::vector<std::unique_ptr<Channel>> channels_;
 };
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# FUSE, direct I/O: tarn's mount, pages in DRAM, beside libfuse's example passthrough_ll over a tmpfs: memory beside
-# memory. (Over a disk's file system the example cannot write: it hands on O_DIRECT and a buffer that is not aligned.)
+# FUSE, direct I/O: tarn's mount, pages in DRAM, beside the same over io_uring where the kernel has it, and libfuse's
+# example passthrough_ll over a tmpfs: memory beside memory. (Over a disk's file system the example cannot write: it hands on O_DIRECT and a buffer that is not aligned.)
 # shellcheck source=tests/bench/common.bash
 source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 bench_begin fuse "$@"
@@ -12,7 +12,7 @@ if [[ -n $QUICK ]]; then
     OPERATIONS=("read 1" "mixed 32" "sequential-write 8")
 fi
 SERVERS=(tarn passthrough)
-declare -A NAME=([tarn]="tarn" [passthrough]="passthrough_ll")
+declare -A NAME=([tarn]="tarn" [ring]="tarn over io_uring" [passthrough]="passthrough_ll")
 declare -A PID FILE=([passthrough]=$WORK/mnt/file)
 
 start_tarn $((SIZE_MIB * 2 + 64))MiB $((SIZE_MIB * 2 + 64))MiB
@@ -20,6 +20,22 @@ on solo create disk ${SIZE_MIB}MiB > /dev/null
 host_mount solo
 PID[tarn]=$TARN_PID
 FILE[tarn]=$CLUSTER/solo/mnt/disk
+
+# The kernel's switch counts when a mount begins; it is put back at once.
+RINGS=/sys/module/fuse/parameters/enable_uring
+if [[ -w $RINGS ]]; then
+    rings_before=$(< "$RINGS")
+    mkdir "$WORK/ring"
+    MOUNTS+=("$WORK/ring")
+    echo Y > "$RINGS"
+    on solo mount "$WORK/ring" > /dev/null || mounted=failed
+    stat "$WORK/ring/disk" > /dev/null || mounted=failed
+    echo "$rings_before" > "$RINGS"
+    [[ ${mounted-} != failed ]]
+    SERVERS=(tarn ring passthrough)
+    PID[ring]=$TARN_PID
+    FILE[ring]=$WORK/ring/disk
+fi
 
 # The example, as Debian ships it.
 examples=$(dirname "$(dpkg -L libfuse3-dev | grep '/passthrough_ll\.c$')")

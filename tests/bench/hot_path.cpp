@@ -2,6 +2,7 @@
 // run. Prints a table. Time is the threads' CPU time, so that other work on the machine does not count.
 //
 //   random     each thread reads or writes pages drawn at random from the whole arena
+//   array      beside it, the least that any table can cost: memcpy of the page whose number a bare array says
 //   one page   all threads read the same page: optimistic readers write no shared cache line
 #include <fmt/format.h>
 
@@ -108,6 +109,15 @@ int run(size_t memory_mib) {
     cases.push_back({.name = "memcpy, random", .access = [&](uint64_t random, std::byte* scratch) {
                          std::memcpy(scratch, arena + random % page_count * page_size, page_size);
                      }});
+    std::vector<FrameId> numbers(page_count);
+    std::iota(numbers.begin(), numbers.end(), FrameId{0});
+    for (size_t i = page_count - 1; i > 0; --i) std::swap(numbers[i], numbers[mix64(i) % (i + 1)]);
+    const Case plain = cases.back();
+    cases.push_back({.name = "array, random", .access = [&](uint64_t random, std::byte* scratch) {
+                         const size_t number = numbers[random % page_count];
+                         std::memcpy(scratch, arena + number * page_size, page_size);
+                     }});
+    cases.push_back(plain);
     cases.push_back({.name = "read, random", .access = [&](uint64_t random, std::byte* scratch) {
                          must(volume.try_read(random % page_count * page_size, {scratch, page_size}));
                      }});
