@@ -81,6 +81,21 @@ start_tarn() {
     TARN_PID=$(pid_of solo)
 }
 
+# mount_with_rings DIRECTORY: mounts solo's volumes there over io_uring; false where the kernel cannot. Its switch counts
+# when a mount begins, and is put back at once.
+RINGS=/sys/module/fuse/parameters/enable_uring
+mount_with_rings() {
+    [[ -w $RINGS ]] || return 1
+    local before failed=
+    before=$(< "$RINGS")
+    mkdir "$1"
+    MOUNTS+=("$1")
+    echo Y > "$RINGS"
+    { on solo mount "$1" && stat "$1"; } > /dev/null || failed=1
+    echo "$before" > "$RINGS"
+    [[ -z $failed ]]
+}
+
 # start_peer COMMAND...: runs until bench_end; leaves its process in PEER_PID. What it mounts belongs into MOUNTS.
 start_peer() {
     "$@" > "$WORK/$(basename "$1").log" 2>&1 &

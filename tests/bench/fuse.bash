@@ -21,17 +21,7 @@ host_mount solo
 PID[tarn]=$TARN_PID
 FILE[tarn]=$CLUSTER/solo/mnt/disk
 
-# The kernel's switch counts when a mount begins; it is put back at once.
-RINGS=/sys/module/fuse/parameters/enable_uring
-if [[ -w $RINGS ]]; then
-    rings_before=$(< "$RINGS")
-    mkdir "$WORK/ring"
-    MOUNTS+=("$WORK/ring")
-    echo Y > "$RINGS"
-    on solo mount "$WORK/ring" > /dev/null || mounted=failed
-    stat "$WORK/ring/disk" > /dev/null || mounted=failed
-    echo "$rings_before" > "$RINGS"
-    [[ ${mounted-} != failed ]]
+if mount_with_rings "$WORK/ring"; then
     SERVERS=(tarn ring passthrough)
     PID[ring]=$TARN_PID
     FILE[ring]=$WORK/ring/disk

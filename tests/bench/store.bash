@@ -62,15 +62,18 @@ record_peer() {
     done
 }
 
-# One write of 8 KiB and the named way to make it durable; so long for each.
+# pg_test_fsync FILE SERVER TABLE...: one write of 8 KiB and the named way to make it durable; so long for each.
+SYNCS="pg_test_fsync, 8 KiB, through the mount"
+RING_SYNCS="$SYNCS over io_uring"
+sync_tables=("$SYNCS")
 pg_test_fsync() {
     CPU_US=-
     "$PG_TEST_FSYNC" --secs-per-test="$PG_SECONDS" --filename="$1" > "$WORK/pg_test_fsync"
-    local method rate
+    local method rate table
     # The first table of its output has one write for each.
     while read -r method rate; do
         IOPS=$rate
-        record "pg_test_fsync, 8 KiB, through the mount" "$method" "$2"
+        for table in "${@:3}"; do record "$table" "$method" "$2"; done
     done < <(awk '/using one/ { on = 1 } /using two/ { exit } on && $3 == "ops/sec" { print $1, $2 }' "$WORK/pg_test_fsync")
 }
 
@@ -129,9 +132,11 @@ done
 if [[ -z $QUICK ]]; then
     PG_SECONDS=1
     host_mount solo
+    if mount_with_rings "$WORK/ring"; then sync_tables+=("$RING_SYNCS"); fi
     for ((round = 1; round <= ROUNDS && round <= 3; round++)); do
-        pg_test_fsync "$CLUSTER/solo/mnt/synced" tarn
-        pg_test_fsync "$WORK/synced" ext4
+        pg_test_fsync "$CLUSTER/solo/mnt/synced" tarn "$SYNCS"
+        if ((${#sync_tables[@]} > 1)); then pg_test_fsync "$WORK/ring/synced" tarn "$RING_SYNCS"; fi
+        pg_test_fsync "$WORK/synced" ext4 "${sync_tables[@]}"
     done
     for kind in pages sectors; do
         "$RECOVERY" --path "$WORK/crashed" --fill "$kind"
@@ -152,6 +157,6 @@ for layer in "${LAYERS[@]}"; do
     goal "$SOME" "$layer" "ext4" 1.5 -
 done
 for method in open_datasync fdatasync fsync; do
-    goal "pg_test_fsync, 8 KiB, through the mount" "$method" ext4 0.8 -
+    for table in "${sync_tables[@]}"; do goal "$table" "$method" ext4 0.8 -; done
 done
 bench_report
