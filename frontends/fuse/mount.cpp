@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -46,7 +47,7 @@ bool rings_possible() {
 }
 
 // Ends the connection also for files that are still open, and unmounts. The kernel then waits until requests of rings
-// that it was just handing out were taken back, by the loops: so it waits on a thread of its own.
+// that it was just handing out were taken back, by the loops: so it waits on a thread of its own. Awaits to 0 or errno.
 class [[nodiscard]] ForcedUnmount final : public Loop::Posted {
   public:
     ForcedUnmount(Loop& loop, const std::string& path) : loop_(loop), path_(path) {}
@@ -54,11 +55,11 @@ class [[nodiscard]] ForcedUnmount final : public Loop::Posted {
     void await_suspend(std::coroutine_handle<> handle) {
         handle_ = handle;
         thread_ = std::thread([this] {
-            ::umount2(path_.c_str(), MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW);
+            if (::umount2(path_.c_str(), MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW) != 0) error_number_ = errno;
             loop_.post(*this);
         });
     }
-    void await_resume() noexcept {}
+    int await_resume() const noexcept { return error_number_; }
     void run() override {
         thread_.join();
         handle_.resume();
@@ -67,6 +68,7 @@ class [[nodiscard]] ForcedUnmount final : public Loop::Posted {
   private:
     Loop& loop_;
     const std::string& path_;
+    int error_number_ = 0;
     std::thread thread_;
     std::coroutine_handle<> handle_;
 };
@@ -173,7 +175,11 @@ Task<> Mount::open_ring(Channel& channel) {
 
 // What the rings hold, they hold until the connection ended; from outside it may have.
 Task<> Mount::end_connection() {
-    if (!fuse_session_exited(session_)) co_await ForcedUnmount(channels_.front()->loop(), options_.path);
+    if (!fuse_session_exited(session_))
+        if (const int error_number = co_await ForcedUnmount(channels_.front()->loop(), options_.path);
+            error_number != 0)
+            log::warning("fuse: {}: cannot unmount: {}; waits until its connection ends: unmount it where it is now",
+                         log::printable(options_.path), std::strerror(error_number));
     for (const std::unique_ptr<Channel>& channel : channels_)
         co_await run_on(channels_.front()->loop(), channel->loop(), channel->close_ring());
 }

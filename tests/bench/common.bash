@@ -93,7 +93,9 @@ mount_with_rings() {
     echo Y > "$RINGS"
     { on solo mount "$1" && stat "$1"; } > /dev/null || failed=1
     echo "$before" > "$RINGS"
-    [[ -z $failed ]]
+    [[ -z $failed ]] && grep -qF "$1: requests come over io_uring" "$CLUSTER/solo/log" && return
+    echo "$BENCH: $1 is not mounted over io_uring" >&2
+    exit 1
 }
 
 # start_peer COMMAND...: runs until bench_end; leaves its process in PEER_PID. What it mounts belongs into MOUNTS.

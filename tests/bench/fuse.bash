@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # FUSE, direct I/O: tarn's mount, pages in DRAM, beside the same over io_uring where the kernel has it, and libfuse's
-# example passthrough_ll over a tmpfs: memory beside memory. (Over a disk's file system the example cannot write: it hands on O_DIRECT and a buffer that is not aligned.)
+# example passthrough_ll over a tmpfs: memory beside memory. (Over a disk's file system the example cannot write: it
+# hands on O_DIRECT and a buffer that is not aligned.)
 # shellcheck source=tests/bench/common.bash
 source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 bench_begin fuse "$@"

@@ -36,7 +36,7 @@ start_load() {
     fio --name=load --filename="$MOUNT_POINT/disk" --size=32M --rw=randrw --bsrange=4k-256k --direct=1 --time_based \
         --runtime=60 --ioengine=io_uring --iodepth=64 --numjobs=2 --output=/dev/null 2>/dev/null 3>&- &
     LOAD_PID=$!
-    while cmp -sn 32M "$MOUNT_POINT/disk" /dev/zero; do :; done
+    while cmp -sn 32M "$MOUNT_POINT/disk" /dev/zero; do kill -0 "$LOAD_PID"; done
 }
 
 # By itself it ends when its file is gone.
