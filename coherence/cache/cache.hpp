@@ -177,6 +177,7 @@ class Cache final : public Fabric::Receiver {
     // The process that this host last met there; its own for itself.
     protocol::Process process_of(HostId host);
     protocol::Incarnation incarnation_of(HostId host) { return process_of(host).incarnation; }
+    protocol::Incarnation own_incarnation() const { return process_.incarnation; }
     // What was taken over from the process before.
     size_t adopted_page_count() const { return adopted_page_count_; }
     bool recovering() const { return recovering_.load(std::memory_order_relaxed); }
