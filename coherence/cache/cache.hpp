@@ -209,7 +209,7 @@ class Cache final : public Fabric::Receiver {
 
     struct HomeRead {
         HostId to = no_host;
-        FrameId frame = no_frame;  // to this host itself: where the bytes go
+        FrameId frame = no_frame;  // to this host itself: a frame of their own, if there was one
         uint32_t link = 0;         // to another: the link it was asked over, and no later one
         protocol::Message message;
     };
