@@ -199,6 +199,15 @@ void Flusher::on_host_forgotten(HostId host) {
     run(std::move(actions));
 }
 
+void Flusher::on_store_failed() {
+    FlushActions actions;
+    {
+        const std::lock_guard guard(lock_);
+        home_.on_store_failed(own_verifier(), actions);
+    }
+    run(std::move(actions));
+}
+
 void Flusher::on_recovered() {
     FlushActions actions;
     {
@@ -339,6 +348,7 @@ void Flusher::on_message(const Message& message) {
         default: {
             const std::lock_guard guard(lock_);
             home_.on_message(message, actions);
+            if (cache_.store().failure()) home_.on_store_failed(own_verifier(), actions);
             break;
         }
     }

@@ -72,6 +72,8 @@ class Flusher {
     void on_peer_up(HostId host, protocol::Process process, protocol::Process previous);
     void on_recovered();
     void on_host_forgotten(HostId host);
+    // The store of this home takes nothing any more.
+    void on_store_failed();
     // With each message of a home: under which verifier it serves now.
     void heard(HostId home, protocol::Verifier verifier);
     protocol::Verifier own_verifier() const {

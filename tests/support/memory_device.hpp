@@ -1,6 +1,7 @@
 // MemoryDevice: a store's device in memory, whose reads can be held back.
 #pragma once
 
+#include <cerrno>
 #include <cstring>
 #include <vector>
 
@@ -18,6 +19,8 @@ class MemoryDevice final : public BlockDevice {
     // The next read is answered when it is let go, with what the device has then.
     void hold_next_read() { holds_next_ = true; }
     bool holds_a_read() const { return held_ > 0; }
+    // Each write fails, from now on or no more.
+    void fail_writes(bool fails) { writes_fail_ = fails; }
     void let_go() {
         let_go_all_ = true;
         released_.notify_all();
@@ -50,6 +53,7 @@ class MemoryDevice final : public BlockDevice {
         return {};
     }
     Result<> write_now(std::span<const std::byte> from, uint64_t offset) override {
+        if (writes_fail_) return fail(Errc::io, EIO, "device.write");
         std::memcpy(bytes_.data() + offset, from.data(), from.size());
         return {};
     }
@@ -59,6 +63,7 @@ class MemoryDevice final : public BlockDevice {
     std::vector<std::byte> bytes_;
     bool holds_next_ = false;
     bool let_go_all_ = false;
+    bool writes_fail_ = false;
     unsigned held_ = 0;
     Event released_;
 };

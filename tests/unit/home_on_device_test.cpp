@@ -1,4 +1,5 @@
-// Reads of the store by a home, on a device that answers late: what an order asked for that was undone meanwhile.
+// A home on a device that answers late, or takes nothing any more; the test plays the other host of the cluster.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include "coherence/cache/cached_volume.hpp"
@@ -15,33 +16,19 @@ using protocol::MessageKind;
 constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 0};
 constexpr VolumeId volume_id = 7;
 constexpr HostId peer = 1;
-constexpr protocol::Process peer_process{.incarnation = 1, .epoch = 1};
 
 // This host is 0, with a real cache and store; the test is host 1.
-class HomeReads : public testing::Test {
+class HomeOnDevice : public testing::Test {
   protected:
-    HomeReads() : loop_(std::move(*Loop::create())) {
+    HomeOnDevice() : loop_(std::move(*Loop::create())) {
         auto device = std::make_unique<MemoryDevice>(uint64_t{16} << 20);
         const StoreFormat format{.identity = identity, .store = {7}, .size_bytes = device->size_bytes()};
         EXPECT_TRUE(Store::format_device(*device, format));
         device = store_page(std::move(device), std::byte{1});
         device_ = device.get();
-        store_ = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(device), identity)));
-        cache_ = std::move(
-            *Cache::create({.self = 0, .hosts = {0, peer}, .frame_count = 512, .shards = {loop_.get()}}, *store_));
-        cache_->set_fabric(fabric_);
-        link();
-        EXPECT_TRUE(loop_->run_until_done(cache_->recovered()));
-        volume_ = std::make_unique<CachedVolume>(*cache_, volume_id);
+        begin(std::move(device), {});
     }
-    ~HomeReads() override {
-        cache_->abandon();
-        loop_->stop();
-        loop_->run();
-        volume_.reset();
-        cache_.reset();
-        store_.reset();
-    }
+    ~HomeOnDevice() override { end(); }
 
     // A device on which the page is stored, and in place.
     std::unique_ptr<MemoryDevice> store_page(std::unique_ptr<MemoryDevice> on, std::byte value) {
@@ -54,10 +41,36 @@ class HomeReads : public testing::Test {
         EXPECT_TRUE(loop_->run_until_done(store->close(*loop_)));
         return std::make_unique<MemoryDevice>(device);
     }
+    // A process on this device, with what another one has left in memory, if it has.
+    void begin(std::unique_ptr<MemoryDevice> device, UniqueFd memory) {
+        store_ = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(device), identity)));
+        std::unique_ptr<Arena> arena;
+        if (memory) {
+            arena = std::move(*Arena::adopt(std::move(memory)));
+            EXPECT_TRUE(Cache::claim_arena(*arena, *store_));
+        }
+        cache_ = std::move(*Cache::create({.self = 0, .hosts = {0, peer}, .frame_count = 512, .shards = {loop_.get()}},
+                                          *store_, std::move(arena)));
+        cache_->set_fabric(fabric_);
+        link();
+        EXPECT_TRUE(loop_->run_until_done(cache_->recovered()));
+        volume_ = std::make_unique<CachedVolume>(*cache_, volume_id);
+    }
+    // As SIGKILL. Returns its memory.
+    UniqueFd end() {
+        UniqueFd memory(::fcntl(cache_->pool().arena().fd(), F_DUPFD_CLOEXEC, 0));
+        cache_->abandon();
+        loop_->stop();
+        loop_->run();
+        volume_.reset();
+        cache_.reset();
+        store_.reset();
+        return memory;
+    }
     PageId page() const { return PageId::of(volume_id, page_); }
     void link() {
         fabric_.up = protocol::set_of(peer);
-        cache_->on_link_up(peer, peer_process);
+        cache_->on_link_up(peer, peer_process_);
         cache_->on_greeted(peer);
     }
     void cut() {
@@ -70,7 +83,7 @@ class HomeReads : public testing::Test {
         message.from = peer;
         message.view_epoch = 1;
         message.map_epoch = cache_->ranges().epoch();
-        message.incarnation = peer_process.incarnation;
+        message.incarnation = peer_process_.incarnation;
         message.page = page();
         message.request_id = request;
         message.tenure = tenure;
@@ -101,6 +114,7 @@ class HomeReads : public testing::Test {
     std::unique_ptr<Store> store_;
     std::unique_ptr<Cache> cache_;
     std::unique_ptr<CachedVolume> volume_;
+    protocol::Process peer_process_{.incarnation = 1, .epoch = 1};
     LossView view_;
     // The first that lies on this host.
     const uint64_t page_ = [] {
@@ -112,7 +126,7 @@ class HomeReads : public testing::Test {
     }();
 };
 
-TEST_F(HomeReads, a_late_read_of_an_undone_order_overwrites_nothing) {
+TEST_F(HomeOnDevice, a_late_read_of_an_undone_order_overwrites_nothing) {
     device_->hold_next_read();
     Gate reads;
     std::optional<std::byte> seen;
@@ -137,6 +151,37 @@ TEST_F(HomeReads, a_late_read_of_an_undone_order_overwrites_nothing) {
     loop_->run_until_done(turns(*loop_));
     EXPECT_FALSE(device_->holds_a_read());
     EXPECT_EQ(value_in_frame(), std::byte{2});
+}
+
+TEST_F(HomeOnDevice, a_loss_that_could_not_be_recorded_is_recorded_by_the_next_process) {
+    ASSERT_TRUE(hear(MessageKind::get_exclusive, 5));
+    loop_->run_until_done(turns(*loop_));
+    const Message* const grant = fabric_.last(MessageKind::grant);
+    ASSERT_NE(grant, nullptr);
+    ASSERT_TRUE(hear(MessageKind::done, 5, grant->tenure));
+    auto device = std::make_unique<MemoryDevice>(*device_);
+    const uint64_t generation = store_->loss_generation();
+
+    // The owner comes back without its memory, and that cannot be written down.
+    device_->fail_writes(true);
+    cut();
+    peer_process_ = {.incarnation = 2, .epoch = 2};
+    link();
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_TRUE(store_->failure());
+    EXPECT_EQ(store_->loss_generation(), generation);
+    EXPECT_TRUE(cache_->pool().arena().header().losses_in_doubt);
+    WriteNote& note = std::static_pointer_cast<Session>(volume_->session())->note;
+    EXPECT_FALSE(loop_->run_until_done(cache_->flusher().flush(note, protocol::set_of(0), {})))
+        << "and nobody waits for it";
+
+    UniqueFd memory = end();
+    loop_ = std::move(*Loop::create());
+    fabric_.up = 0;
+    begin(std::move(device), std::move(memory));
+    EXPECT_GT(store_->loss_generation(), generation) << "flushes of who wrote before fail";
+    EXPECT_FALSE(store_->losses().empty());
+    EXPECT_FALSE(cache_->pool().arena().header().losses_in_doubt);
 }
 
 }  // namespace
