@@ -8,7 +8,8 @@
 // and then hears of it, sees no later write past the new end.
 //
 // Bounded: tasks, and bytes held for requests and replies. At a bound, and while the socket takes no replies, the
-// connection stops reading; it never grows and holds up nobody else. A write takes effect only when all of it came.
+// connection stops reading; it never grows and holds up nobody else. A write takes effect only when all of it came, and
+// is answered only then, also when it is refused: clients take an answer to what they are still sending for a lie.
 #pragma once
 
 #include <memory>
@@ -66,6 +67,11 @@ class Connection final : Loop::Posted {
         Buffer payload;
         size_t received_bytes;
     };
+    struct Refused {  // a write that is not served, and whose payload is still on its way
+        Request request;
+        Errno error;
+        uint64_t skip_bytes;
+    };
 
     // Negotiation (negotiate.cpp).
     Task<Result<>> negotiate();
@@ -92,6 +98,7 @@ class Connection final : Loop::Posted {
     size_t begin_write(const Request& request, std::span<const std::byte> bytes);
     bool congested() const;
 
+    size_t skip(std::span<const std::byte> bytes);
     void on_read(const Request& request);
     void on_write(const Request& request, std::span<const std::byte> payload, Buffer owned);
     bool unpinned();
@@ -135,7 +142,7 @@ class Connection final : Loop::Posted {
     bool carry_may_serve_ = false;    // it may hold whole requests, or complete what is incoming
     Errno size_error_ = Errno::none;  // why it is not known, which then is the answer to each request
     std::optional<Incoming> incoming_;
-    uint64_t skip_bytes_ = 0;  // payload of a refused write
+    std::optional<Refused> refused_;
 
     Budget budget_;
     OutQueue queue_;
