@@ -11,7 +11,9 @@
 
 #include "coherence/fabric/authentication.hpp"
 #include "coherence/fabric/fabric.hpp"
+#include "coherence/fabric/strangers.hpp"
 #include "coherence/fabric/tcp_link.hpp"
+#include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 
 namespace tarn {
@@ -82,6 +84,8 @@ class TcpFabric final : public Fabric {
     bool stopping_ = false;
     std::vector<Timer*> pauses_;
     std::vector<int> handshakes_;  // their sockets
+    Strangers strangers_;
+    LogLimit refusals_{5, std::chrono::seconds(10)};  // lines about them
 };
 
 }  // namespace tarn

@@ -28,7 +28,7 @@ Task<> Connection::serve() {
     if (negotiated)
         co_await transmit();
     else if (negotiated.error().code != Errc::closed)
-        log::warning("nbd: {} refused: {}", peer_, log::describe(negotiated.error()));
+        log_refusal("refused", negotiated.error());
     if (!negotiated) broken_ = true;
     co_await say_farewell();
     socket_.reset();
@@ -61,6 +61,11 @@ void Connection::break_off() {
     broken_ = true;
     ::shutdown(socket_.get(), SHUT_RDWR);
     progress_.notify_all();
+}
+
+void Connection::log_refusal(const char* what, const Error& error) {
+    if (const std::optional<std::string> left_out = workspace_.refusals.admit())
+        log::warning("nbd: {} {}: {}{}", peer_, what, log::describe(error), *left_out);
 }
 
 Task<> Connection::limit_time(Timer& timer, std::chrono::nanoseconds time) {
@@ -189,7 +194,7 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
         if (refused_ || rest.size() < request_size) break;
         const Result<Request> request = decode_request(rest.first<request_size>());
         if (!request) {
-            log::warning("nbd: {} closed: {}", peer_, log::describe(request.error()));
+            log_refusal("closed", request.error());
             leaving_ = true;
             break;
         }

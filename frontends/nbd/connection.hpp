@@ -23,6 +23,7 @@
 #include "frontends/nbd/reply.hpp"
 #include "frontends/nbd/request.hpp"
 #include "frontends/volumes.hpp"
+#include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 #include "utils/sync.hpp"
 #include "utils/unique_fd.hpp"
@@ -42,6 +43,7 @@ struct Workspace {
     ReplyBatch batch;
     std::vector<iovec> vectors;
     Budget budget;
+    LogLimit refusals{20, std::chrono::seconds(10)};  // lines about clients that do what no client does
 };
 
 class Connection final : Loop::Posted {
@@ -128,6 +130,7 @@ class Connection final : Loop::Posted {
     bool send_gathered(std::span<const iovec> vectors, size_t& sent_bytes);
     Task<> drain();
     void break_off();
+    void log_refusal(const char* what, const Error& error);
 
     Workspace& workspace_;
     Volumes& volumes_;

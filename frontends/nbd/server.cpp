@@ -162,14 +162,17 @@ Task<> Server::accept_from(Listener& listener) {
         if (!accepted) {
             if (stopping_ || accepted.error().code == Errc::cancelled) co_return;
             // Out of descriptors or memory, or a client that left at once.
-            log::warning("nbd: cannot accept a connection: {}", log::describe(accepted.error()));
+            if (const std::optional<std::string> left_out = refusals_.admit())
+                log::warning("nbd: cannot accept a connection: {}{}", log::describe(accepted.error()), *left_out);
             co_await loop_.sleep(accept_pause);
             continue;
         }
         UniqueFd socket(static_cast<int>(*accepted));
         if (stopping_) co_return;
         if (connection_count() >= connections_max) {
-            log::warning("nbd: {} refused: {} connections are the limit", describe_peer(socket.get()), connections_max);
+            if (const std::optional<std::string> left_out = refusals_.admit())
+                log::warning("nbd: {} refused: {} connections are the limit{}", describe_peer(socket.get()),
+                             connections_max, *left_out);
             continue;
         }
         tune(socket.get());

@@ -13,6 +13,7 @@
 
 #include "frontends/nbd/connection.hpp"
 #include "frontends/volumes.hpp"
+#include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 #include "utils/unique_fd.hpp"
 
@@ -60,6 +61,7 @@ class Server {
     std::vector<Listener> listeners_;
     std::atomic<size_t> connection_count_{0};
     bool stopping_ = false;
+    LogLimit refusals_{5, std::chrono::seconds(10)};
     Gate gate_;
 };
 

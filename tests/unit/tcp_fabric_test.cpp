@@ -126,8 +126,13 @@ class TcpFabricTest : public testing::Test {
         loop_->post(stop_);
     }
 
-    UniqueFd connect() const {
+    // from: the last byte of the loopback address to come from.
+    UniqueFd connect(uint8_t from = 1) const {
         UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        sockaddr_in source{};
+        source.sin_family = AF_INET;
+        source.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + from);
+        EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&source), sizeof source), 0);
         sockaddr_in to{};
         to.sin_family = AF_INET;
         to.sin_port = htons(port_);
@@ -136,6 +141,19 @@ class TcpFabricTest : public testing::Test {
         const timeval limit{.tv_sec = 10, .tv_usec = 0};
         ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
         return fd;
+    }
+    // How many of these connections have been hung up on, once that are so many; long before a handshake may take too
+    // long.
+    size_t hung_up_count(const std::vector<UniqueFd>& connections, size_t awaited) const {
+        const auto deadline = std::chrono::steady_clock::now() + 3s;
+        for (;;) {
+            size_t count = 0;
+            char byte;
+            for (const UniqueFd& fd : connections)
+                count += ::recv(fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0 || errno == ECONNRESET;
+            if (count >= awaited || std::chrono::steady_clock::now() > deadline) return count;
+            std::this_thread::yield();
+        }
     }
     // The whole handshake; what the fabric then says first is left to be read.
     UniqueFd link(std::string_view with_key = key) {
@@ -458,6 +476,22 @@ TEST_F(TcpFabricTest, strangers_are_refused_before_anything_is_told) {
         EXPECT_TRUE(hung_up(fd)) << "of another cluster";
     }
     EXPECT_EQ(recorder_.links_up, 0);
+}
+
+TEST_F(TcpFabricTest, few_strangers_are_kept_at_a_time_and_a_host_gets_through) {
+    std::vector<UniqueFd> silent;
+    for (size_t i = 0; i < 4 * Strangers::count_of_address_max; ++i) silent.push_back(connect());
+    EXPECT_EQ(hung_up_count(silent, 3 * Strangers::count_of_address_max), 3 * Strangers::count_of_address_max);
+    EXPECT_TRUE(hung_up(silent.front())) << "who came first leaves first";
+    const UniqueFd fd = link();
+    EXPECT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
+    // The others are not of that address; one of the silent ones made room for the host, and left a place.
+    for (uint8_t from = 2; silent.size() < 4 * Strangers::count_of_address_max + Strangers::count_max; ++from)
+        for (size_t i = 0; i < Strangers::count_of_address_max; ++i) silent.push_back(connect(from));
+    constexpr size_t gone = 4 * Strangers::count_of_address_max;
+    EXPECT_EQ(hung_up_count(silent, gone), gone) << "of all of them, as many are kept as there are places";
+    const UniqueFd again = link();
+    EXPECT_TRUE(recorder_.comes([&] { return recorder_.links_up == 2; }));
 }
 
 TEST_F(TcpFabricTest, a_process_that_was_declared_dead_is_refused_and_a_younger_one_is_not) {
