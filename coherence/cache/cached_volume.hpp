@@ -50,7 +50,7 @@ class CachedVolume : public Volume {
 
   private:
     Attributes heed(const Attributes& attributes);
-    // To its end, or as far as the volume's fail-after allows.
+    // To its end, or as far as the volume's fail-after and the interrupt of the task allow.
     Task<Result<>> perform(PageRequest& request);
     // Before the reply of a write to these pages.
     void note_written(uint64_t offset_bytes, uint64_t size_bytes);

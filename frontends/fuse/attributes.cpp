@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include "coherence/cache/within.hpp"
 #include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/file_system.hpp"
 #include "utils/clock.hpp"
@@ -50,7 +51,7 @@ struct stat FileSystem::file_stat(NodeId id, const Attributes& attributes) const
 Task<Result<VolumeEntry>> FileSystem::entry_of(NodeId id) const {
     const std::optional<Node> node = nodes_.find(id);
     if (!node || node->directory) co_return fail(Errc::not_found, 0, "fuse.node");
-    CO_TRY(VolumeEntry entry, co_await volumes_.find(node->path));
+    CO_TRY(VolumeEntry entry, co_await within(no_limit, volumes_.find(node->path)));
     if (node_of_volume(entry.id) != id) co_return fail(Errc::not_found, 0, "fuse.node: another volume has the name");
     co_return entry;
 }

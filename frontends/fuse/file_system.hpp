@@ -24,6 +24,7 @@ inline constexpr size_t transfer_size_max = 1024 * 1024;  // of one read or writ
 // One open file; the kernel has its address.
 struct OpenFile {
     std::shared_ptr<Volume> volume;
+    pid_t opener = 0;
     // Once a flush failed, no later one of this file may succeed: what it covered may be lost (CONTRACT.md §3).
     bool flush_failed = false;
 };
@@ -48,6 +49,7 @@ class FileSystem {
 
     // When the mount is over and no operation in flight: lets go of the volumes that are still open.
     void close_all();
+    std::vector<pid_t> openers();
 
     // Names (names.cpp).
     Task<> lookup(fuse_req_t request, NodeId parent, std::string name);

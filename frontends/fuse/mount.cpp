@@ -46,16 +46,17 @@ bool rings_possible() {
     return parameter.get() == 'Y';
 }
 
-// Ends the connection also for files that are still open, and unmounts. The kernel then waits until requests of rings
-// that it was just handing out were taken back, by the loops: so it waits on a thread of its own. Awaits to 0 or errno.
-class [[nodiscard]] ForcedUnmount final : public Loop::Posted {
+// Unmounts. With MNT_FORCE the connection ends also for files that are still open; the kernel then waits until requests
+// of rings that it was just handing out were taken back, by the loops: so it waits on a thread of its own. Awaits to 0
+// or errno.
+class [[nodiscard]] Unmount final : public Loop::Posted {
   public:
-    ForcedUnmount(Loop& loop, const std::string& path) : loop_(loop), path_(path) {}
+    Unmount(Loop& loop, const std::string& path, int flags) : loop_(loop), path_(path), flags_(flags) {}
     bool await_ready() noexcept { return false; }
     void await_suspend(std::coroutine_handle<> handle) {
         handle_ = handle;
         thread_ = std::thread([this] {
-            if (::umount2(path_.c_str(), MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW) != 0) error_number_ = errno;
+            if (::umount2(path_.c_str(), flags_ | UMOUNT_NOFOLLOW) != 0) error_number_ = errno;
             loop_.post(*this);
         });
     }
@@ -68,6 +69,7 @@ class [[nodiscard]] ForcedUnmount final : public Loop::Posted {
   private:
     Loop& loop_;
     const std::string& path_;
+    const int flags_;
     int error_number_ = 0;
     std::thread thread_;
     std::coroutine_handle<> handle_;
@@ -107,8 +109,8 @@ Result<> Mount::attach(const std::vector<Loop*>& shards) {
     const int device = fuse_session_fd(session_);
     if (::fcntl(device, F_SETFL, ::fcntl(device, F_GETFL) | O_NONBLOCK) != 0)
         return fail(Errc::io, errno, "fuse.mount: fcntl");
-    for (Loop* const shard : shards)
-        channels_.push_back(std::make_unique<Channel>(*shard, session_, [this] { return open_rings(); }));
+    for (unsigned i = 0; i < shards.size(); ++i)
+        channels_.push_back(std::make_unique<Channel>(*shards[i], i, session_, [this] { return open_rings(); }));
     if (!rings_possible()) return {};
     if (const Result<> made = make_rings(); !made)
         log::warning("fuse: {}: requests come over the device, not over io_uring: {}", log::printable(options_.path),
@@ -147,6 +149,8 @@ Task<> Mount::serve() {
     Gate gate;
     for (const std::unique_ptr<Channel>& channel : channels_) gate.spawn(serve_channel(*channel));
     co_await gate.close();
+    for (const std::unique_ptr<Channel>& channel : channels_)
+        co_await run_on(channels_.front()->loop(), channel->loop(), channel->close_interrupts());
     if (rings_open_) co_await end_connection();
     // Detaches lazily and closes the device, which ends what still waits in the kernel.
     fuse_session_unmount(session_);
@@ -176,7 +180,7 @@ Task<> Mount::open_ring(Channel& channel) {
 // What the rings hold, they hold until the connection ended; from outside it may have.
 Task<> Mount::end_connection() {
     if (!fuse_session_exited(session_))
-        if (const int error_number = co_await ForcedUnmount(channels_.front()->loop(), options_.path);
+        if (const int error_number = co_await Unmount(channels_.front()->loop(), options_.path, MNT_FORCE | MNT_DETACH);
             error_number != 0)
             log::warning("fuse: {}: cannot unmount: {}; waits until its connection ends: unmount it where it is now",
                          log::printable(options_.path), std::strerror(error_number));
@@ -187,6 +191,13 @@ Task<> Mount::end_connection() {
 Task<> Mount::stop() {
     for (const std::unique_ptr<Channel>& channel : channels_)
         co_await run_on(channels_.front()->loop(), channel->loop(), stop_channel(*channel));
+}
+
+Task<Result<>> Mount::unmount(std::string path) {
+    const int error_number = co_await Unmount(*Loop::current(), path, 0);
+    if (error_number == EBUSY) co_return fail(Errc::busy, EBUSY, "fuse.umount");
+    if (error_number != 0) co_return fail(Errc::io, error_number, "fuse.umount");
+    co_return Result<>{};
 }
 
 Task<> Mount::stop_channel(Channel& channel) {

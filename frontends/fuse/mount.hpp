@@ -35,11 +35,18 @@ class Mount {
 
     // Spawn it on the first shard. Returns when the mount ended, by stop() or from outside, and nothing is in flight.
     Task<> serve();
-    // From the first shard. Files that are still open get ENOTCONN from then on.
+    // From the first shard. Files that are still open get ENOTCONN from then on, and requests that wait EINTR.
     Task<> stop();
+    // Of a mount at this path, if nobody uses it; serve() then returns. On a loop. Errors: busy (files are open, or it
+    // is somebody's working directory), io.
+    static Task<Result<>> unmount(std::string path);
+    // Threads that have opened files which are still open; they may have ended.
+    std::vector<pid_t> openers() { return file_system_.openers(); }
 
     // For the callbacks: where the request in hand was read.
     Channel& channel_here();
+    // Any thread. id: see Interrupts.
+    void interrupted(uint64_t id) { channels_[Interrupts::index_of(id)]->interrupts().interrupted(id); }
     FileSystem& file_system() { return file_system_; }
 
   private:
