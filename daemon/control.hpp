@@ -68,6 +68,12 @@ struct Mount {
     bool read_only = false;
 };
 
+// What became of the wish to unmount.
+struct Unmounting {
+    bool busy = false;               // it is still mounted
+    std::vector<std::string> users;  // who uses it, where that is known: "cat (process 1234)"
+};
+
 // Who knows by now that a host was declared dead, by name.
 struct Forgotten {
     std::vector<std::string> told;
@@ -101,8 +107,8 @@ class Control {
     // Mounts the volumes as files of a directory. Errors: not_found (no such directory), busy (something is mounted
     // there), refused (permissions), unsupported.
     virtual Task<Result<>> mount(Mount mount) = 0;
-    // Errors: not_found, busy (files are open; force detaches it all the same).
-    virtual Task<Result<>> unmount(std::string path, bool force) = 0;
+    // With force whoever uses it gets errors from then on. Errors: not_found, io.
+    virtual Task<Result<Unmounting>> unmount(std::string path, bool force) = 0;
 };
 
 }  // namespace tarn

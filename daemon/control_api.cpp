@@ -1,5 +1,6 @@
 #include "daemon/control_api.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -150,6 +151,16 @@ Json json_of(const VolumeEntry& volume) {
             {"fail_after_ms", volume.attributes.fail_after_ms},
             {"modified_ns", volume.attributes.modified_ns},
             {"silent_host", volume.silent_host}};
+}
+
+std::string describe_users(const std::vector<std::string>& users) {
+    constexpr size_t named_max = 10;
+    if (users.empty())
+        return "it is in use: files are open, or something is mounted below it; --force unmounts it all the same";
+    std::string text = "it is in use by ";
+    for (size_t i = 0; i < std::min(users.size(), named_max); ++i) text += (i == 0 ? "" : ", ") + users[i];
+    if (users.size() > named_max) text += " and " + std::to_string(users.size() - named_max) + " more";
+    return text + "; --force unmounts it all the same";
 }
 
 Json json_of(const VerifyStatus& status) {
@@ -419,8 +430,9 @@ Task<HttpReply> ControlApi::unmount(const HttpRequest& request) {
     const auto path = body.required<std::string>("path");
     const bool force = body.optional<bool>("force").value_or(false);
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
-    const Result<> unmounted = co_await control_.unmount(path, force);
+    const Result<Unmounting> unmounted = co_await control_.unmount(path, force);
     if (!unmounted) co_return refuse_with(unmounted.error());
+    if (unmounted->busy) co_return refuse_as(409, "busy", describe_users(unmounted->users));
     co_return reply({{"path", path}});
 }
 

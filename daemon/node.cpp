@@ -6,6 +6,7 @@
 #include "daemon/http_request.hpp"
 #include "daemon/loss_statuses.hpp"
 #include "daemon/memory_budget.hpp"
+#include "daemon/mount_users.hpp"
 #include "daemon/notify.hpp"
 #include "daemon/text.hpp"
 #include "daemon/unix_socket.hpp"
@@ -466,16 +467,22 @@ Task<> Node::serve_mount(fuse::Mount& mount) {
     mount_ended_.notify_all();
 }
 
-Task<Result<>> Node::unmount(std::string path, bool /*force: open files get ENOTCONN either way*/) {
-    for (;;) {
-        const auto found =
-            std::find_if(mounts_.begin(), mounts_.end(), [&](const auto& each) { return each->path() == path; });
-        if (found == mounts_.end()) co_return fail(Errc::not_found, 0, "mount");
-        co_await (*found)->stop();
-        while (std::any_of(mounts_.begin(), mounts_.end(), [&](const auto& each) { return each->path() == path; }))
-            co_await mount_ended_.wait();
-        co_return Result<>{};
+// It may end at any time, by somebody else.
+Task<Result<Unmounting>> Node::unmount(std::string path, bool force) {
+    const auto find = [&] {
+        return std::ranges::find_if(mounts_, [&](const auto& each) { return each->path() == path; });
+    };
+    if (find() == mounts_.end()) co_return fail(Errc::not_found, 0, "mount");
+    if (force) {
+        co_await (*find())->stop();
+    } else if (const Result<> unmounted = co_await fuse::Mount::unmount(path); !unmounted) {
+        if (unmounted.error().code != Errc::busy) co_return fail(unmounted.error());
+        std::vector<pid_t> openers;
+        if (const auto mount = find(); mount != mounts_.end()) openers = (*mount)->openers();
+        co_return Unmounting{.busy = true, .users = co_await find_mount_users(path, std::move(openers))};
     }
+    while (find() != mounts_.end()) co_await mount_ended_.wait();
+    co_return Unmounting{};
 }
 
 }  // namespace tarn

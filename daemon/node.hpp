@@ -45,7 +45,7 @@ class Node final : public Control {
     Task<Result<Forgotten>> forget_host(std::string name) override;
     Task<Result<std::vector<Mount>>> mounts() override;
     Task<Result<>> mount(Mount mount) override;
-    Task<Result<>> unmount(std::string path, bool force) override;
+    Task<Result<Unmounting>> unmount(std::string path, bool force) override;
 
   private:
     Result<> make_shards();

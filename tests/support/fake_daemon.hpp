@@ -127,11 +127,12 @@ class FakeDaemon final : public Volumes, public Control {
         mounted.push_back(mount);
         co_return Result<>{};
     }
-    Task<Result<>> unmount(std::string path, bool) override {
+    Task<Result<Unmounting>> unmount(std::string path, bool force) override {
         const FakeLock lock(mutex_);
+        if (!force && !mount_users.empty()) co_return Unmounting{.busy = true, .users = mount_users};
         if (std::erase_if(mounted, [&](const Mount& mount) { return mount.path == path; }) == 0)
             co_return fail(Errc::not_found, 0, "unmount");
-        co_return Result<>{};
+        co_return Unmounting{};
     }
 
     // While a server runs, tests change and look at what follows inside this.
@@ -142,6 +143,7 @@ class FakeDaemon final : public Volumes, public Control {
 
     std::map<std::string, VolumeEntry> entries;
     std::vector<Mount> mounted;
+    std::vector<std::string> mount_users;
     NodeStatus node;
     VerifyStatus verified;
     uint64_t verify_rate_bytes = 0;
