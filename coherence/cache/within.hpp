@@ -51,4 +51,44 @@ Task<Result<T>> within(std::chrono::milliseconds limit, Task<Result<T>> task) {
     co_return fail(Errc::unavailable, EIO, "a host did not answer within fail-after");
 }
 
+namespace detail {
+
+class OwnInterrupt final : public Interrupt {};
+
+template <class T>
+Task<Result<T>> carrying(Interrupt& interrupt, Task<Result<T>> task) {
+    co_await CarryInterrupt(interrupt);
+    co_return co_await std::move(task);
+}
+
+template <class Condition>
+Task<> raise_unless(Condition& condition, Timer& timer, bool& over, Interrupt& interrupt) {
+    constexpr std::chrono::milliseconds step{50};
+    while (!over && condition()) (void)co_await timer.sleep(step);
+    if (!over) interrupt.raise();
+}
+
+}  // namespace detail
+
+// The result of a task, which is interrupted when the condition holds no more, or who waits is interrupted: errors as
+// its own, cancelled among them. What the task awaits must listen (see Interrupt). The condition is looked at time and
+// again.
+template <class T, class Condition>
+Task<Result<T>> as_long_as(Condition condition, Task<Result<T>> task) {
+    Interrupt* const outer = co_await this_interrupt;
+    detail::OwnInterrupt own;
+    Timer timer(*Loop::current());
+    Gate watching;
+    bool over = false;
+    const Interrupt::Listener listener(outer, [&] { own.raise(); });
+    if (outer && outer->raised()) own.raise();
+    auto running = detail::carrying(own, std::move(task));
+    watching.spawn(detail::raise_unless(condition, timer, over, own));
+    Result<T> result = co_await std::move(running);
+    over = true;
+    timer.cancel();
+    co_await watching.close();
+    co_return result;
+}
+
 }  // namespace tarn

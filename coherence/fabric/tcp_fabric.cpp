@@ -95,7 +95,8 @@ TcpFabric::TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, U
                                            buffer_bytes_min, buffer_bytes_max);
     for (const auto& peer : configuration_.peers) {
         Loop& loop = *configuration_.shards[peer.host % configuration_.shards.size()];
-        links_[peer.host] = std::make_unique<TcpLink>(loop, peer.host, receiver, buffer_bytes);
+        links_[peer.host] =
+            std::make_unique<TcpLink>(loop, peer.host, receiver, buffer_bytes, configuration_.listen_for);
     }
 }
 

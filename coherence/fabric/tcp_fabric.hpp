@@ -30,6 +30,8 @@ struct TcpFabricConfiguration {
     std::string listen;
     std::vector<Peer> peers;  // without this host
     std::vector<Loop*> shards;
+    // See TcpLink; 0: nobody is asked whether he is there.
+    std::chrono::milliseconds listen_for = TcpLink::listen_for_default;
 };
 
 class TcpFabric final : public Fabric {
@@ -47,6 +49,7 @@ class TcpFabric final : public Fabric {
     void let_go() override { TcpLink::let_go(); }
     uint64_t received_count(protocol::MessageKind kind) const override;
     bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
+    bool answers(HostId to) const override { return links_[to] && links_[to]->answers(); }
     void disconnect(HostId from) override;
     void resume(HostId from) override { links_[from]->resume(); }
     Task<Result<std::string>> call(HostId to, std::string request) override;
