@@ -19,6 +19,7 @@ struct PeerStatus {
     std::string address;
     bool self = false;
     bool connected = false;
+    bool answers = false;    // it was heard lately
     bool forgotten = false;  // declared dead, and not back since
 };
 

@@ -189,6 +189,7 @@ Json json_of(const NodeStatus& status) {
                          {"self", peer.self},
                          {"registrar", peers.empty()},
                          {"connected", peer.self || peer.connected},
+                         {"answers", peer.self || peer.answers},
                          {"forgotten", peer.forgotten}});
     Json losses = Json::array();
     for (const LossStatus& loss : status.losses)
@@ -296,9 +297,10 @@ Task<HttpReply> ControlApi::status() {
     const Result<NodeStatus> status = co_await control_.status();
     if (!status) co_return refuse_with(status.error());
     Json json = json_of(*status);
-    // The cluster's space needs the other hosts; without them the rest of the status is worth having all the same.
+    // The other hosts are asked for theirs; the rest of the status is worth having without it.
     const Result<Space> space = co_await volumes_.space();
     json["space"] = space ? json_of(*space) : Json();
+    if (space) json["space"]["silent_hosts"] = space->silent_hosts;
     co_return reply(json);
 }
 

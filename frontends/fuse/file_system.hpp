@@ -83,6 +83,8 @@ class FileSystem {
     Task<Result<fuse_entry_param>> entry_at(std::string path);
     fuse_entry_param remember_file(const VolumeEntry& entry);
     Task<Result<VolumeEntry>> entry_of(NodeId id) const;
+    Task<Result<VolumeEntry>> glance(NodeId id) const;
+    Task<Result<Attributes>> glance_at(OpenFile& file) const;
     Task<Result<std::shared_ptr<Volume>>> open_volume(VolumeEntry entry);
     Task<Result<>> fill(OpenDirectory& directory);
     Task<Result<Attributes>> change(NodeId id, AttributeChange change, OpenFile* file);

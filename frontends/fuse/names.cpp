@@ -46,7 +46,7 @@ fuse_entry_param FileSystem::remember_file(const VolumeEntry& entry) {
 
 Task<Result<fuse_entry_param>> FileSystem::entry_at(std::string path) {
     if (path.size() > volume_name_size_max) co_return fail(Errc::not_found, 0, "fuse.lookup");
-    const Result<VolumeEntry> entry = co_await within(no_limit, volumes_.find(path));
+    const Result<VolumeEntry> entry = co_await within(no_limit, volumes_.glance(path));
     if (entry) co_return remember_file(*entry);
     if (entry.error().code != Errc::not_found) co_return fail(entry.error());
     CO_TRY(const std::vector<VolumeEntry> list, co_await within(no_limit, volumes_.names()));
