@@ -84,12 +84,14 @@ int Node::run(Signals& signals) {
            : started.error().code == Errc::corrupt || started.error().code == Errc::refused ||
                    started.error().code == Errc::unsupported
                ? 3
-           : started.error().code == Errc::busy ? 4
-                                                : 1;
+           : started.error().code == Errc::busy    ? 4
+           : started.error().code == Errc::invalid ? 2
+                                                   : 1;
 }
 
 Task<Result<>> Node::start() {
     Loop& loop = *shards_.front();
+    CO_TRY_VOID(check_places());
     Result<std::unique_ptr<Store>> store = co_await Store::open(
         loop, configuration_.store, {.cluster = configuration_.cluster, .host = configuration_.host_id()},
         options_.upgrade ? Upgrade::perform : Upgrade::refuse);
@@ -168,6 +170,20 @@ Task<Result<>> Node::start() {
               cache_->pool().frame_count() * page_size >> 20, shards_.size());
     notify_ready("serving");
     co_return Result<>{};
+}
+
+// Where others could put a socket of their own in place of ours, they could be taken for us, or for our keeper.
+Result<> Node::check_places() const {
+    for (const auto& [key, path] :
+         {std::pair("control", &configuration_.control), {"nbd.unix", &configuration_.nbd_unix}}) {
+        if (path->empty()) continue;
+        const std::string reason = unsafe_place(*path);
+        if (reason.empty()) continue;
+        log::error("{} = {}: {}; whoever can put a socket there would be taken for this daemon", key,
+                   log::printable(*path), reason);
+        return fail(Errc::invalid, 0, "a socket's directory");
+    }
+    return {};
 }
 
 // Of a process that crashed: not before the store is ours, since until then its I/O may still arrive there.
@@ -442,48 +458,6 @@ Task<Result<Forgotten>> Node::forget_host(std::string name) {
     for (const HostId told : outcome.told) forgotten.told.push_back(configuration_.peers[told].name);
     for (const HostId other : outcome.not_told) forgotten.not_told.push_back(configuration_.peers[other].name);
     co_return forgotten;
-}
-
-Task<Result<std::vector<Mount>>> Node::mounts() {
-    std::vector<Mount> mounts;
-    for (const auto& mount : mounts_) mounts.push_back({.path = mount->path(), .read_only = mount->read_only()});
-    co_return mounts;
-}
-
-Task<Result<>> Node::mount(Mount mount) {
-    for (const auto& existing : mounts_)
-        if (existing->path() == mount.path) co_return fail(Errc::busy, EBUSY, "mount: mounted there already");
-    CO_TRY(std::unique_ptr<fuse::Mount> made,
-           fuse::Mount::create(shards_, *catalog_, {.path = mount.path, .read_only = mount.read_only}));
-    mounts_.push_back(std::move(made));
-    shards_.front()->spawn(serve_mount(*mounts_.back()));
-    log::info("mounted the volumes at {}", log::printable(mount.path));
-    co_return Result<>{};
-}
-
-Task<> Node::serve_mount(fuse::Mount& mount) {
-    co_await mount.serve();
-    log::info("unmounted {}", log::printable(mount.path()));
-    std::erase_if(mounts_, [&](const auto& each) { return each.get() == &mount; });
-    mount_ended_.notify_all();
-}
-
-// It may end at any time, by somebody else.
-Task<Result<Unmounting>> Node::unmount(std::string path, bool force) {
-    const auto find = [&] {
-        return std::ranges::find_if(mounts_, [&](const auto& each) { return each->path() == path; });
-    };
-    if (find() == mounts_.end()) co_return fail(Errc::not_found, 0, "mount");
-    if (force) {
-        co_await (*find())->stop();
-    } else if (const Result<> unmounted = co_await fuse::Mount::unmount(path); !unmounted) {
-        if (unmounted.error().code != Errc::busy) co_return fail(unmounted.error());
-        std::vector<pid_t> openers;
-        if (const auto mount = find(); mount != mounts_.end()) openers = (*mount)->openers();
-        co_return Unmounting{.busy = true, .users = co_await find_mount_users(path, std::move(openers))};
-    }
-    while (find() != mounts_.end()) co_await mount_ended_.wait();
-    co_return Unmounting{};
 }
 
 }  // namespace tarn

@@ -53,6 +53,7 @@ class Node final : public Control {
     std::unique_ptr<Arena> memory_left_behind();
     Task<> stop();
     Task<> serve(Signals& signals);
+    Result<> check_places() const;
     Task<> drop_orphans();
     Task<> scrub_on_schedule();
     Task<> register_arena();
