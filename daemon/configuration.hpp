@@ -45,6 +45,7 @@ struct Configuration {
     std::string control = control_path_default;
     std::string nbd_unix;  // empty: none
     std::optional<Address> nbd_tcp;
+    std::vector<std::string> mount_points;  // where whoever may use the control socket may mount
     log::Level log_level = log::Level::info;
     uint64_t scrub_every_s = 7 * 86400;              // 0: never
     uint64_t scrub_rate_bytes = uint64_t{50} << 20;  // per second

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/caller.hpp"
 #include "frontends/volumes.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"
@@ -104,10 +105,10 @@ class Control {
     // some host), io.
     virtual Task<Result<Forgotten>> forget_host(std::string name) = 0;
 
-    virtual Task<Result<std::vector<Mount>>> mounts() = 0;
-    // Mounts the volumes as files of a directory. Errors: not_found (no such directory), busy (something is mounted
-    // there), refused (permissions), unsupported.
-    virtual Task<Result<>> mount(Mount mount) = 0;
+    virtual std::vector<Mount> mounts() = 0;
+    // Mounts the volumes as files of a directory where the caller may do so (mount_point.hpp). Errors: not_found (no
+    // such directory), busy (something is mounted there), refused (permissions), unsupported.
+    virtual Task<Result<>> mount(Mount mount, Caller caller) = 0;
     // With force whoever uses it gets errors from then on. Errors: not_found, io.
     virtual Task<Result<Unmounting>> unmount(std::string path, bool force) = 0;
 };

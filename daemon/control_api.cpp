@@ -226,7 +226,7 @@ HttpReply ControlApi::refuse(int status, std::string_view reason) {
     return refuse_as(status, status == 413 || status == 431 ? "too_large" : "invalid", reason);
 }
 
-Task<HttpReply> ControlApi::handle(HttpRequest request) {
+Task<HttpReply> ControlApi::handle(HttpRequest request, Caller caller) {
     const std::vector<std::string>& path = request.path;
     if (path.size() < 2 || path[0] != "v1") co_return no_such_thing();
     if (path[1] == "volumes") co_return co_await handle_volume(request);
@@ -235,7 +235,7 @@ Task<HttpReply> ControlApi::handle(HttpRequest request) {
         co_return co_await forget_host(path[2], request);
     }
     if (path.size() != 2) co_return no_such_thing();
-    if (path[1] == "mounts") co_return co_await handle_mounts(request);
+    if (path[1] == "mounts") co_return co_await handle_mounts(request, std::move(caller));
     if (path[1] == "verify") co_return co_await handle_verify(request);
     if (path[1] != "status" && path[1] != "exports") co_return no_such_thing();
     if (request.method != "GET") co_return wrong_method();
@@ -262,9 +262,9 @@ Task<HttpReply> ControlApi::handle_volume(const HttpRequest& request) {
     co_return wrong_method();
 }
 
-Task<HttpReply> ControlApi::handle_mounts(const HttpRequest& request) {
-    if (request.method == "GET") co_return co_await mounts();
-    if (request.method == "POST") co_return co_await mount(request);
+Task<HttpReply> ControlApi::handle_mounts(const HttpRequest& request, Caller caller) {
+    if (request.method == "GET") co_return mounts();
+    if (request.method == "POST") co_return co_await mount(request, std::move(caller));
     if (request.method == "DELETE") co_return co_await unmount(request);
     co_return wrong_method();
 }
@@ -406,15 +406,13 @@ Task<HttpReply> ControlApi::exports() {
     co_return reply({{"exports", json}});
 }
 
-Task<HttpReply> ControlApi::mounts() {
-    const Result<std::vector<Mount>> mounts = co_await control_.mounts();
-    if (!mounts) co_return refuse_with(mounts.error());
+HttpReply ControlApi::mounts() {
     Json json = Json::array();
-    for (const Mount& mount : *mounts) json.push_back({{"path", mount.path}, {"read_only", mount.read_only}});
-    co_return reply({{"mounts", json}});
+    for (const Mount& mount : control_.mounts()) json.push_back({{"path", mount.path}, {"read_only", mount.read_only}});
+    return reply({{"mounts", json}});
 }
 
-Task<HttpReply> ControlApi::mount(const HttpRequest& request) {
+Task<HttpReply> ControlApi::mount(const HttpRequest& request, Caller caller) {
     Body body(request.body);
     Mount mount;
     mount.path = body.required<std::string>("path");
@@ -422,7 +420,7 @@ Task<HttpReply> ControlApi::mount(const HttpRequest& request) {
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
     if (!mount.path.starts_with('/') || mount.path.contains('\0'))
         co_return refuse_as(400, "invalid", "path is not an absolute path");
-    const Result<> mounted = co_await control_.mount(mount);
+    const Result<> mounted = co_await control_.mount(mount, std::move(caller));
     if (!mounted) co_return refuse_with(mounted.error());
     co_return reply({{"path", mount.path}, {"read_only", mount.read_only}}, 201);
 }

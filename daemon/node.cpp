@@ -6,7 +6,6 @@
 #include "daemon/http_request.hpp"
 #include "daemon/loss_statuses.hpp"
 #include "daemon/memory_budget.hpp"
-#include "daemon/mount_users.hpp"
 #include "daemon/notify.hpp"
 #include "daemon/text.hpp"
 #include "daemon/unix_socket.hpp"
@@ -71,6 +70,7 @@ int Node::run(Signals& signals) {
     for (size_t i = 1; i < shards_.size(); ++i) shards_[i]->stop();
     for (std::thread& thread : threads_) thread.join();
     control_.reset();
+    mounts_.reset();
     nbd_.reset();
     catalog_.reset();
     farewell_.reset();
@@ -287,6 +287,7 @@ Result<> Node::start_front_ends() {
     }
     loop.spawn(nbd_->serve());
 
+    mounts_ = std::make_unique<Mounts>(shards_, *catalog_, configuration_.mount_points);
     api_ = std::make_unique<ControlApi>(*catalog_, *this, configuration_.volumes_shared);
     Result<std::unique_ptr<ControlServer>> control = ControlServer::create(loop, configuration_.control, *api_);
     if (!control) {
@@ -365,8 +366,7 @@ Task<> Node::stop() {
     if (tidier_) co_await tidier_->close();
     if (control_) control_->stop();
     if (nbd_) co_await nbd_->stop();
-    for (const auto& mount : mounts_) co_await mount->stop();
-    while (!mounts_.empty()) co_await mount_ended_.wait();
+    if (mounts_) co_await mounts_->stop();
     if (farewell_) farewell_->say_stopping();
     bool all_is_durable = catalog_ != nullptr;
     if (catalog_) {
@@ -433,6 +433,7 @@ Task<Result<NodeStatus>> Node::status() {
                                 .address = format_address(peer.address),
                                 .self = self,
                                 .connected = self || (fabric_ && fabric_->linked(static_cast<HostId>(i))),
+                                .answers = self || (fabric_ && fabric_->answers(static_cast<HostId>(i))),
                                 .forgotten = cache_->is_forgotten(static_cast<HostId>(i))});
     }
     co_return status;
@@ -449,7 +450,6 @@ std::vector<std::string> Node::export_uris(const std::string& volume) {
 
 Task<Result<Forgotten>> Node::forget_host(std::string name) {
     const auto named = std::ranges::find(configuration_.peers, name, &Peer::name);
-                                .answers = self || (fabric_ && fabric_->answers(static_cast<HostId>(i))),
     if (named == configuration_.peers.end()) co_return fail(Errc::not_found, 0, "no host of this cluster");
     if (name == configuration_.host) co_return fail(Errc::invalid, 0, "that is this host, and it is alive");
     const auto host = static_cast<HostId>(named - configuration_.peers.begin());

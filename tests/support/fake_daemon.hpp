@@ -119,8 +119,9 @@ class FakeDaemon final : public Volumes, public Control {
         }
         co_return fail(Errc::not_found, 0, "no host of this cluster");
     }
-    Task<Result<std::vector<Mount>>> mounts() override { co_return mounted; }
-    Task<Result<>> mount(Mount mount) override {
+    std::vector<Mount> mounts() override { return mounted; }
+    Task<Result<>> mount(Mount mount, Caller caller) override {
+        mounted_for = std::move(caller);
         const FakeLock lock(mutex_);
         for (const Mount& other : mounted)
             if (other.path == mount.path) co_return fail(Errc::busy, 0, "mount");
@@ -144,6 +145,7 @@ class FakeDaemon final : public Volumes, public Control {
     std::map<std::string, VolumeEntry> entries;
     std::vector<Mount> mounted;
     std::vector<std::string> mount_users;
+    Caller mounted_for;
     NodeStatus node;
     VerifyStatus verified;
     uint64_t verify_rate_bytes = 0;
