@@ -132,6 +132,8 @@ std::vector<ConfigurationError> check_configuration(const Configuration& configu
     if (configuration.cluster == Uuid{}) findings.add("cluster", "missing; tarn init draws one");
     if (configuration.memory_bytes < memory_size_min)
         findings.add("memory", fmt::format("less than {}", format_size(memory_size_min)));
+    if (configuration.memory_bytes > memory_size_max)
+        findings.add("memory", fmt::format("more than {}", format_size(memory_size_max)));
     if (configuration.shards > shards_max) findings.add("shards", fmt::format("more than {}", shards_max));
     check_peers(findings, configuration);
     return findings.errors;

@@ -22,6 +22,7 @@ namespace tarn {
 inline constexpr const char* configuration_path_default = "/etc/tarn/tarn.toml";
 inline constexpr const char* control_path_default = "/run/tarn/control.sock";
 inline constexpr uint64_t memory_size_min = uint64_t{64} << 20;
+inline constexpr uint64_t memory_size_max = uint64_t{16} << 40;  // frames have numbers of 32 bits
 inline constexpr unsigned shards_max = 256;
 // No host keeps a page from another one for longer, whatever it is told (C3).
 inline constexpr unsigned preferred_writes_max = 2047;

@@ -6,6 +6,7 @@
 #include "daemon/http_request.hpp"
 #include "daemon/loss_statuses.hpp"
 #include "daemon/memory_budget.hpp"
+#include "daemon/memory_limit.hpp"
 #include "daemon/notify.hpp"
 #include "daemon/text.hpp"
 #include "daemon/unix_socket.hpp"
@@ -129,6 +130,10 @@ Task<Result<>> Node::start() {
             "memory: the frames of the process before are used as they are; memory = {} counts from the next "
             "start after a clean stop on",
             format_size(configuration_.memory_bytes));
+    if (const uint64_t free_bytes = available_memory(); !adopts && free_bytes < configuration_.memory_bytes)
+        log::warning(
+            "memory = {}: only {} of this host's memory are available just now; the kernel may end this process",
+            format_size(configuration_.memory_bytes), format_size_roughly(free_bytes));
     const uint64_t began_ns = monotonic_ns();
     Result<std::unique_ptr<Cache>> made = Cache::create(cache, *store_, std::move(left_behind));
     if (!made) {

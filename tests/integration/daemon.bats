@@ -69,6 +69,15 @@ h.pwrite(b'x', (4 << 20) - 1)
     run -0 tarnd --config "$CLUSTER/solo/tarn.toml" --check-config
 }
 
+@test "more memory than there is is refused with the arithmetic" {
+    run -2 tarnd --config "$CLUSTER/solo/tarn.toml" --memory 15TiB --check-config
+    assert_output --regexp 'memory: 15 TiB is too much: .* (has|allows) .*, of which .* stay .*; write [0-9]+MiB or less'
+    local -r most=$(sed 's/.*write \([0-9]*MiB\).*/\1/' <<< "$output")
+    run -0 tarnd --config "$CLUSTER/solo/tarn.toml" --memory "$most" --check-config
+    run -2 tarnd --config "$CLUSTER/solo/tarn.toml" --memory "$((${most%MiB} + 1))MiB"
+    run -2 tarnd --config "$CLUSTER/solo/tarn.toml" --memory 900TiB
+}
+
 @test "a store that is in use, not ours or too small is refused" {
     local other=(tarnd --config "$CLUSTER/solo/tarn.toml" --control "$BATS_TEST_TMPDIR/c.sock")
     run -4 "${other[@]}" --nbd-unix "$BATS_TEST_TMPDIR/n.sock"
