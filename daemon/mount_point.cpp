@@ -97,10 +97,9 @@ bool is_tarns(int directory) {
     return false;
 }
 
-// With our own rights: who may write a directory need not be allowed to list it.
 Result<bool> is_empty(int directory) {
     const int fd = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return fail(Errc::io, errno, "mount: directory");
+    if (fd < 0) return cannot_open(errno);
     const std::unique_ptr<DIR, int (*)(DIR*)> entries(::fdopendir(fd), ::closedir);
     while (const dirent* const entry = ::readdir(entries.get()))
         if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) return false;
@@ -112,32 +111,34 @@ bool may_write(int directory) {
     return ::syscall(SYS_faccessat2, directory, "", W_OK | X_OK, AT_EMPTY_PATH | AT_EACCESS) == 0;
 }
 
-Result<fuse::MountPoint> look(const std::string& path, const Caller& caller, bool named) {
-    fuse::MountPoint point;
-    for (bool again = true; again;) {
-        again = false;
-        TRY(std::unique_ptr<Rights> rights, named ? std::unique_ptr<Rights>() : Rights::of(caller));
-        TRY_VOID(open_point(point, path));
-        if (is_dead(point)) {
-            rights.reset();
-            if (!is_tarns(point.directory.get())) return fail(Errc::busy, ENOTCONN, "mount: a dead mount is there");
-            point.directory.reset();
-            if (::umount2(path_of(point).c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
-                return fail(Errc::io, errno, "mount: cannot remove the mount of a daemon that died");
-            again = true;
-        } else if (!named && !may_write(point.directory.get())) {
-            return fail(Errc::refused, 0,
-                        "mount: its caller may not write the directory, nor does [fuse] mount_points "
-                        "of the configuration name it");
-        }
-    }
-    if (named) return point;
-    TRY(const bool empty, is_empty(point.directory.get()));
+// With the rights of the caller.
+Result<> check_rights(int directory) {
+    if (!may_write(directory))
+        return fail(Errc::refused, 0,
+                    "mount: its caller may not write the directory, nor does [fuse] mount_points of the configuration "
+                    "name it");
+    TRY(const bool empty, is_empty(directory));
     if (!empty)
         return fail(Errc::refused, ENOTEMPTY,
-                    "mount: the directory, which [fuse] mount_points of the configuration does "
-                    "not name");
-    return point;
+                    "mount: the directory, which [fuse] mount_points of the configuration does not name");
+    return {};
+}
+
+Result<fuse::MountPoint> look(const std::string& path, const Caller& caller, bool named) {
+    for (;;) {
+        fuse::MountPoint point;
+        TRY(std::unique_ptr<Rights> rights, named ? std::unique_ptr<Rights>() : Rights::of(caller));
+        TRY_VOID(open_point(point, path));
+        if (!is_dead(point)) {
+            if (!named) TRY_VOID(check_rights(point.directory.get()));
+            return point;
+        }
+        rights.reset();
+        if (!is_tarns(point.directory.get())) return fail(Errc::busy, ENOTCONN, "mount: a dead mount is there");
+        point.directory.reset();
+        if (::umount2(path_of(point).c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
+            return fail(Errc::io, errno, "mount: cannot remove the mount of a daemon that died");
+    }
 }
 
 class [[nodiscard]] Look final : public Loop::Posted {

@@ -49,7 +49,6 @@ END
 }
 
 @test "a directory where others could put a socket in place of ours is refused" {
-    local key
     mkdir -m 0777 "$CLUSTER/open"
     run -2 tarnd --config "$CLUSTER/solo/tarn.toml" --control "$CLUSTER/open/control.sock"
     assert_output --partial "others may write $CLUSTER/open (mode 0777)"
