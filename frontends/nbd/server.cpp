@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
@@ -55,6 +56,13 @@ std::string describe_peer(int socket) {
     return fmt::format("client {} port {}", host, port);
 }
 
+size_t connections_allowed() {
+    rlimit descriptors{};
+    if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return Server::connections_max;
+    const size_t left = std::min<size_t>(Server::descriptors_left_min, descriptors.rlim_cur / 2);
+    return std::min<size_t>(Server::connections_max, descriptors.rlim_cur - left);
+}
+
 // A socket file that nobody listens on was left by a process that died.
 Result<> remove_stale(const sockaddr_un& address) {
     const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -97,7 +105,8 @@ class Server::Handover final : public Loop::Posted {
     UniqueFd socket_;
 };
 
-Server::Server(std::vector<Loop*> shards, Volumes& volumes) : loop_(*shards.front()), volumes_(volumes) {
+Server::Server(std::vector<Loop*> shards, Volumes& volumes)
+    : loop_(*shards.front()), volumes_(volumes), connections_max_(connections_allowed()) {
     for (Loop* const shard : shards) shards_.push_back(std::make_unique<Shard>(*shard));
 }
 
@@ -169,10 +178,10 @@ Task<> Server::accept_from(Listener& listener) {
         }
         UniqueFd socket(static_cast<int>(*accepted));
         if (stopping_) co_return;
-        if (connection_count() >= connections_max) {
+        if (connection_count() >= connections_max_) {
             if (const std::optional<std::string> left_out = refusals_.admit())
                 log::warning("nbd: {} refused: {} connections are the limit{}", describe_peer(socket.get()),
-                             connections_max, *left_out);
+                             connections_max_, *left_out);
             continue;
         }
         tune(socket.get());

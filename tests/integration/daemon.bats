@@ -126,6 +126,39 @@ END
     on solo delete idle
 }
 
+@test "clients that take all connections take no descriptor that something else needs" {
+    on solo create crowd 1MiB --shared
+    host_stop solo
+    (ulimit -n 300 && host_start solo)
+    cat > "$BATS_TEST_TMPDIR/crowd.py" << 'END'
+import socket, sys
+clients = []
+def connect():
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(10)
+    client.connect(sys.argv[1])
+    clients.append(client)
+    return client.recv(18)
+while len(connect()) == 18: pass
+print("full after", len(clients), flush=True)
+sys.stdin.read()
+END
+    mkfifo "$BATS_TEST_TMPDIR/end"
+    python3 "$BATS_TEST_TMPDIR/crowd.py" "$CLUSTER/solo/nbd.sock" < "$BATS_TEST_TMPDIR/end" \
+        > "$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
+    local -r crowd=$!
+    exec 4> "$BATS_TEST_TMPDIR/end"
+    within 20 grep -q "full after" "$BATS_TEST_TMPDIR/out"
+    timeout 10 tarn --control "$CLUSTER/solo/control.sock" status
+    timeout 10 tarn --control "$CLUSTER/solo/control.sock" delete crowd
+    # The line about it is one of few, however often it happens.
+    grep -q "connections are the limit" "$CLUSTER/solo/log"
+    exec 4>&-
+    wait "$crowd"
+    host_stop solo
+    host_start solo
+}
+
 @test "SIGTERM flushes and ends at once" {
     on solo create last 4MiB
     nbd_python solo last "h.pwrite(b'last words', 1000)"
