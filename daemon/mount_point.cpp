@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -34,6 +35,7 @@ class Rights {
         }
         auto rights = std::make_unique<Rights>();
         rights->before_ = Caller::self();
+        rights->dumpable_ = ::prctl(PR_GET_DUMPABLE);
         if (!take(caller)) return fail(Errc::refused, errno, "mount: cannot look with the caller's rights");
         return rights;
     }
@@ -43,6 +45,8 @@ class Rights {
         // Back to root first, whom the rest is allowed.
         (void)::syscall(SYS_setresuid, -1, before_.user, -1);
         (void)take(before_);
+        // A change of users keeps the whole process from leaving a core behind.
+        if (dumpable_ == 1) ::prctl(PR_SET_DUMPABLE, 1);
     }
 
   private:
@@ -51,6 +55,7 @@ class Rights {
                ::syscall(SYS_setresgid, -1, who.group, -1) == 0 && ::syscall(SYS_setresuid, -1, who.user, -1) == 0;
     }
     Caller before_;
+    int dumpable_ = 0;
 };
 
 std::string path_of(const fuse::MountPoint& point) {

@@ -56,7 +56,8 @@ Task<Result<Unmounting>> Mounts::unmount(std::string path, bool force) {
 }
 
 Task<> Mounts::stop() {
-    for (const auto& mount : mounts_) co_await mount->stop();
+    for (const Mount& mount : list())
+        if (fuse::Mount* const still = find(mount.path)) co_await still->stop();
     while (!mounts_.empty()) co_await ended_.wait();
 }
 

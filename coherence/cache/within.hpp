@@ -53,20 +53,24 @@ Task<Result<T>> within(std::chrono::milliseconds limit, Task<Result<T>> task) {
 
 namespace detail {
 
-class OwnInterrupt final : public Interrupt {};
-
 template <class T>
-Task<Result<T>> carrying(Interrupt& interrupt, Task<Result<T>> task) {
-    co_await CarryInterrupt(interrupt);
-    co_return co_await std::move(task);
-}
+struct AsLongAs final : Interrupt {
+    explicit AsLongAs(Loop& loop) : timer(loop) {}
+    Timer timer;
+    std::optional<Result<T>> result;
 
-template <class Condition>
-Task<> raise_unless(Condition& condition, Timer& timer, bool& over, Interrupt& interrupt) {
-    constexpr std::chrono::milliseconds step{50};
-    while (!over && condition()) (void)co_await timer.sleep(step);
-    if (!over) interrupt.raise();
-}
+    static Task<> run(AsLongAs& self, Task<Result<T>> task) {
+        co_await CarryInterrupt(self);
+        self.result = co_await std::move(task);
+        self.timer.cancel();
+    }
+    template <class Condition>
+    static Task<> watch(AsLongAs& self, Condition& condition) {
+        constexpr std::chrono::milliseconds step{50};
+        while (!self.result && condition()) (void)co_await self.timer.sleep(step);
+        if (!self.result) self.raise();
+    }
+};
 
 }  // namespace detail
 
@@ -75,20 +79,16 @@ Task<> raise_unless(Condition& condition, Timer& timer, bool& over, Interrupt& i
 // again.
 template <class T, class Condition>
 Task<Result<T>> as_long_as(Condition condition, Task<Result<T>> task) {
+    using State = detail::AsLongAs<T>;
     Interrupt* const outer = co_await this_interrupt;
-    detail::OwnInterrupt own;
-    Timer timer(*Loop::current());
-    Gate watching;
-    bool over = false;
-    const Interrupt::Listener listener(outer, [&] { own.raise(); });
-    if (outer && outer->raised()) own.raise();
-    auto running = detail::carrying(own, std::move(task));
-    watching.spawn(detail::raise_unless(condition, timer, over, own));
-    Result<T> result = co_await std::move(running);
-    over = true;
-    timer.cancel();
-    co_await watching.close();
-    co_return result;
+    State state(*Loop::current());
+    const Interrupt::Listener listener(outer, [&] { state.raise(); });
+    if (outer && outer->raised()) state.raise();
+    Gate gate;
+    gate.spawn(State::run(state, std::move(task)));
+    if (!state.result) gate.spawn(State::watch(state, condition));  // as a rule it has ended at once
+    co_await gate.close();
+    co_return std::move(*state.result);
 }
 
 }  // namespace tarn

@@ -95,5 +95,50 @@ TEST(Interrupt, ends_the_wait_for_a_task_that_goes_on_alone) {
     loop->run_until_done(Run::with(*loop, interrupt, event));
 }
 
+// As an access to a page does.
+Task<Result<int>> until_interrupted(Event& event) {
+    Interrupt* const interrupt = co_await this_interrupt;
+    EXPECT_NE(interrupt, nullptr);
+    const Interrupt::Listener listener(interrupt, [&] { event.notify_all(); });
+    if (!interrupt->raised()) co_await event.wait();
+    co_return fail(Errc::cancelled, EINTR, "test");
+}
+Task<Result<int>> at_once() {
+    co_return 7;
+}
+
+TEST(Interrupt, is_raised_when_a_condition_ends_and_not_for_what_is_done_by_then) {
+    const auto loop = std::move(*Loop::create());
+    Event event;
+    struct Run {
+        static Task<> with(Event& event) {
+            EXPECT_EQ(co_await as_long_as([] { return false; }, at_once()), 7);
+            unsigned looks = 0;
+            const Result<int> result = co_await as_long_as([&] { return ++looks < 3; }, until_interrupted(event));
+            EXPECT_FALSE(result);
+            if (!result) EXPECT_EQ(result.error().code, Errc::cancelled);
+            EXPECT_EQ(looks, 3u);
+        }
+        static Task<> interrupted(Loop& loop, Interrupt& interrupt, Event& event) {
+            Gate gate;
+            struct Raise {
+                static Task<> soon(Loop& loop, Interrupt& interrupt) {
+                    co_await Yield(loop);
+                    interrupt.raise();
+                }
+            };
+            gate.spawn(Raise::soon(loop, interrupt));
+            co_await CarryInterrupt(interrupt);
+            EXPECT_FALSE(co_await as_long_as([] { return true; }, until_interrupted(event)));
+            EXPECT_FALSE(co_await as_long_as([] { return true; }, until_interrupted(event))) << "raised before";
+            co_await gate.close();
+        }
+    };
+    loop->run_until_done(Run::with(event));
+    unsigned awaited = 0;
+    OwnInterrupt interrupt(awaited);
+    loop->run_until_done(Run::interrupted(*loop, interrupt, event));
+}
+
 }  // namespace
 }  // namespace tarn
