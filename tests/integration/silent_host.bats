@@ -39,6 +39,19 @@ at_once() { timeout 8 env TARN_CONTROL="$CLUSTER/b/control.sock" "$@"; }
     refute_output --partial "as last told"
 }
 
+@test "a host that cannot be reached any more is noticed long before its connections break" {
+    [[ $CLUSTER_NETWORK == namespaces ]] || skip "needs network namespaces"
+    host_mute c
+    within 5 does_not_answer b c
+    run -0 at_once tarn status
+    assert_output --partial "; as last told by c"
+    run -5 at_once tarn create unheard 1MiB --shared
+    assert_output --partial "host c does not answer"
+    host_unmute c
+    within 20 answers b c
+    within 20 answers a c
+}
+
 @test "df and ls -la of a mount answer while a host hangs, with what was seen last" {
     [[ -w /dev/fuse && $EUID == 0 ]] || skip "needs /dev/fuse, and to be root"
     host_mount b

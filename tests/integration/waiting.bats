@@ -114,7 +114,7 @@ waits_on_fuse() {
     run ! mountpoint -q "$CLUSTER/b/mnt"
 }
 
-@test "over io_uring a process that waits can be killed, and the mount taken down by force" {
+mount_with_rings() {
     local -r switch=/sys/module/fuse/parameters/enable_uring
     [ -w "$switch" ] || skip "needs a kernel with FUSE over io_uring"
     on b umount "$CLUSTER/b/mnt"
@@ -125,6 +125,10 @@ waits_on_fuse() {
     timeout 20 ls "$CLUSTER/b/mnt" > "$BATS_TEST_TMPDIR/list" || true
     echo "$before" > "$switch"
     grep -q "requests come over io_uring" "$CLUSTER/b/log"
+}
+
+@test "over io_uring a process that waits can be killed, and the mount taken down by force" {
+    mount_with_rings
     start_waiting read
     kill -KILL "$WAITING"
     within 5 gone "$WAITING"
@@ -132,4 +136,15 @@ waits_on_fuse() {
     start_waiting fsync
     run -0 timeout 10 tarn --control "$CLUSTER/b/control.sock" umount --force "$CLUSTER/b/mnt"
     within 5 gone "$WAITING"
+}
+
+@test "over io_uring, too, a mount in use stays and one that nobody uses goes" {
+    mount_with_rings
+    exec 6< "$CLUSTER/b/mnt/file"
+    run -4 on b umount "$CLUSTER/b/mnt"
+    assert_output --partial "(process $$)"
+    exec 6<&-
+    within 5 timeout 10 tarn --control "$CLUSTER/b/control.sock" umount "$CLUSTER/b/mnt"
+    run ! mountpoint -q "$CLUSTER/b/mnt"
+    timeout 10 tarn --control "$CLUSTER/b/control.sock" status
 }
