@@ -284,12 +284,21 @@ void Catalog::release_hold(VolumeId id) {
         if (--found->second.count > 0) return;
         holds_.erase(found);
     }
-    if (Loop::current() && !cache_.abandoned()) Loop::current()->spawn(tell_released(id));
+    if (!Loop::current() || cache_.abandoned()) return;
+    releases_.fetch_add(1, std::memory_order_relaxed);
+    Loop::current()->spawn(tell_released(id));
 }
 
 Task<> Catalog::tell_released(VolumeId id) {
     if (const auto answer = co_await ask_registrar(release_request(id)); !answer && !cache_.abandoned())
         log::warning("catalog: volume {} stays held by this host: {}", id, log::describe(answer.error()));
+    releases_.fetch_sub(1, std::memory_order_seq_cst);
+    released_.announce();
+}
+
+Task<> Catalog::settle() {
+    for (uint64_t seen = released_.count(); releases_.load(std::memory_order_seq_cst) > 0; seen = released_.count())
+        co_await released_.next(seen);
 }
 
 Task<Result<VolumeEntry>> Catalog::create(std::string name, bool shared, Attributes attributes) {
@@ -333,9 +342,13 @@ Task<Result<>> Catalog::drop_orphans(std::vector<VolumeId> stored) {
 
 Task<Result<>> Catalog::flush_all() {
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
+    std::vector<VolumeId> volumes = cache_.dirty_volumes();
+    for (const CatalogRecord& record : records)
+        if (std::ranges::find(volumes, record.id) == volumes.end()) volumes.push_back(record.id);
     Result<> result = co_await table_.flush();
-    for (const CatalogRecord& record : records) {
-        CachedVolume volume(cache_, record.id);
+    for (const VolumeId id : volumes) {
+        if (id == catalog_volume) continue;
+        CachedVolume volume(cache_, id);
         if (const Result<> flushed = co_await volume.flush(); !flushed && result) result = flushed;
     }
     co_return result;

@@ -79,7 +79,7 @@ int Node::run(Signals& signals) {
     scrubber_.reset();
     tidier_.reset();
     store_.reset();
-    return started ? 0
+    return started ? (stopped_clean_ ? 0 : 1)
            : started.error().code == Errc::corrupt || started.error().code == Errc::refused ||
                    started.error().code == Errc::unsupported
                ? 3
@@ -350,6 +350,7 @@ Task<> Node::stop() {
     if (nbd_) co_await nbd_->stop();
     for (const auto& mount : mounts_) co_await mount->stop();
     while (!mounts_.empty()) co_await mount_ended_.wait();
+    if (catalog_) co_await catalog_->settle();
     if (farewell_) farewell_->say_stopping();
     bool all_is_durable = catalog_ != nullptr;
     if (catalog_) {
@@ -383,6 +384,7 @@ Task<> Node::stop() {
         }
     }
     if (memory_is_kept_ && all_is_durable) keeper_.drop();
+    stopped_clean_ = all_is_durable;
 }
 
 Task<Result<NodeStatus>> Node::status() {

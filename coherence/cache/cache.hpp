@@ -115,8 +115,11 @@ class Cache final : public Fabric::Receiver {
     // Makes durable what the store lacks of these pages, homed here; of all of a volume.
     Task<Result<>> store_pages(std::vector<PageId> pages);
     Task<Result<>> store_volume(VolumeId volume);
-    // After abandon(): whatever only this home's memory has. Errors: io; busy (a holder here has what its home lacks).
+    // After abandon(): whatever only this home's memory has, what was written here since the last flush included.
+    // Errors: io.
     Task<Result<>> store_rest();
+    // Volumes with pages here that are not in the store, or not at home; also such as have no name any more.
+    std::vector<VolumeId> dirty_volumes();
     // The same as store_pages(), and after a power cut all of it is there or none; no more pages than the store takes
     // at once.
     Task<Result<>> store_group(std::vector<PageId> pages);
@@ -312,6 +315,7 @@ class Cache final : public Fabric::Receiver {
     // home_bytes.cpp
     void apply_copy(const protocol::Action& action, Deferred& deferred);
     void keep_copy(const protocol::Action& action, Deferred& deferred);
+    void bring_own_writes_home();
     bool wants_copy(const protocol::Message& message);
     void send_home_bytes(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
     DirtyMask snapshot(Frame& frame, std::byte* into);

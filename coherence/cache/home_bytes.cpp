@@ -371,11 +371,51 @@ Task<Result<>> Cache::store_volume(VolumeId volume) {
     return store_pages(std::move(pages));
 }
 
+// Of pages homed here. The protocol is not stepped any more, so that they come home by hand.
+void Cache::bring_own_writes_home() {
+    std::vector<FrameId> written;
+    dirty_frames_.for_each([&](FrameId id) {
+        if (home_of(pool_->frame(id).page_id()) == self_) written.push_back(id);
+    });
+    for (const FrameId id : written) {
+        Frame& frame = pool_->frame(id);
+        Deferred deferred;
+        {
+            StripeSlot& slot = slot_of(frame.page_id());
+            const std::lock_guard guard(slot.latch);
+            const protocol::Holding* const holding = slot.stripe.holder().find(frame.page_id());
+            if (holding == nullptr || holding->frame != id) continue;
+            Action copy;
+            copy.kind = Action::Kind::apply_copy;
+            copy.page = frame.page_id();
+            copy.tenure = holding->tenure;
+            copy.sequence = holding->sequence + 1;
+            copy.mask = frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed);
+            copy.frame = id;
+            copy.borrowed = true;
+            apply_copy(copy, deferred);
+            frame.dirty.store(0, std::memory_order_relaxed);
+            frame.writing.store(0, std::memory_order_relaxed);
+            dirty_frames_.remove(id);
+        }
+        finish(deferred);
+    }
+}
+
+std::vector<VolumeId> Cache::dirty_volumes() {
+    std::vector<VolumeId> volumes;
+    const auto add = [&](FrameId id) {
+        const VolumeId volume = pool_->frame(id).page_id().volume();
+        if (std::ranges::find(volumes, volume) == volumes.end()) volumes.push_back(volume);
+    };
+    dirty_frames_.for_each(add);
+    home_dirty_frames_.for_each(add);
+    return volumes;
+}
+
 Task<Result<>> Cache::store_rest() {
     TARN_ASSERT(abandoned());
-    bool holds_more = false;
-    dirty_frames_.for_each([&](FrameId id) { holds_more |= home_of(pool_->frame(id).page_id()) == self_; });
-    if (holds_more) co_return fail(Errc::busy, 0, "cache: pages are written to while it stops");
+    bring_own_writes_home();
     std::vector<PageId> pages;
     home_dirty_frames_.for_each([&](FrameId id) { pages.push_back(pool_->frame(id).page_id()); });
     std::sort(pages.begin(), pages.end());
