@@ -37,8 +37,8 @@ constexpr milliseconds space_patience{300};
 // A handle that may write; the hold of an exclusive volume lasts as long as any of them.
 class Catalog::OpenVolume final : public CachedVolume {
   public:
-    OpenVolume(Catalog& catalog, VolumeId volume, bool holds)
-        : CachedVolume(catalog.cache_, volume), catalog_(catalog), holds_(holds) {}
+    OpenVolume(Catalog& catalog, std::shared_ptr<Session> session, bool holds)
+        : CachedVolume(catalog.cache_, std::move(session)), catalog_(catalog), holds_(holds) {}
     ~OpenVolume() override {
         if (holds_) catalog_.release_hold(id());
     }
@@ -329,15 +329,20 @@ Task<Result<VolumeEntry>> Catalog::entry_seen(std::string name) const {
     co_return entry;
 }
 
-Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access) {
+Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access,
+                                                    std::shared_ptr<VolumeSession> session) {
     CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
     if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
     // Who could not even say how large the volume is must not hold it.
     CO_TRY_VOID(co_await entry_of(*record));
     const bool holds = access == Access::write && !record->shared;
     if (holds) CO_TRY_VOID(co_await hold(*record));
-    co_await cache_.flusher().hear_from_homes();
-    co_return std::shared_ptr<Volume>(std::make_shared<OpenVolume>(*this, record->id, holds));
+    auto own = std::static_pointer_cast<Session>(session);  // who makes sessions is this catalog alone
+    if (!own || own->note.volume != record->id) {
+        co_await cache_.flusher().hear_from_homes();
+        own = std::make_shared<Session>(cache_, record->id, OnLoss::fail);
+    }
+    co_return std::shared_ptr<Volume>(std::make_shared<OpenVolume>(*this, std::move(own), holds));
 }
 
 Task<Result<>> Catalog::hold(const CatalogRecord& record) {
@@ -363,12 +368,21 @@ void Catalog::release_hold(VolumeId id) {
         if (--found->second.count > 0) return;
         holds_.erase(found);
     }
-    if (Loop::current() && !cache_.abandoned()) Loop::current()->spawn(tell_released(id));
+    if (!Loop::current() || cache_.abandoned()) return;
+    releases_.fetch_add(1, std::memory_order_relaxed);
+    Loop::current()->spawn(tell_released(id));
 }
 
 Task<> Catalog::tell_released(VolumeId id) {
     if (const auto answer = co_await ask_registrar(release_request(id)); !answer && !cache_.abandoned())
         log::warning("catalog: volume {} stays held by this host: {}", id, log::describe(answer.error()));
+    releases_.fetch_sub(1, std::memory_order_seq_cst);
+    released_.announce();
+}
+
+Task<> Catalog::settle() {
+    for (uint64_t seen = released_.count(); releases_.load(std::memory_order_seq_cst) > 0; seen = released_.count())
+        co_await released_.next(seen);
 }
 
 Task<Result<VolumeEntry>> Catalog::create(std::string name, bool shared, Attributes attributes) {
@@ -423,9 +437,13 @@ Task<Result<>> Catalog::drop_orphans(std::vector<VolumeId> stored) {
 
 Task<Result<>> Catalog::flush_all() {
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
+    std::vector<VolumeId> volumes = cache_.dirty_volumes();
+    for (const CatalogRecord& record : records)
+        if (std::ranges::find(volumes, record.id) == volumes.end()) volumes.push_back(record.id);
     Result<> result = co_await table_.flush();
-    for (const CatalogRecord& record : records) {
-        CachedVolume volume(cache_, record.id);
+    for (const VolumeId id : volumes) {
+        if (id == catalog_volume) continue;
+        CachedVolume volume(cache_, id);
         if (const Result<> flushed = co_await volume.flush(); !flushed && result) result = flushed;
     }
     co_return result;

@@ -7,6 +7,7 @@
 //   registrar.cpp  what the registrar does
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 #include "daemon/catalog_table.hpp"
 #include "daemon/registrar.hpp"
 #include "frontends/volumes.hpp"
+#include "utils/broadcast.hpp"
 
 namespace tarn {
 
@@ -35,7 +37,9 @@ class Catalog final : public Volumes {
     Task<Result<VolumeEntry>> find(std::string name) override;
     Task<Result<VolumeEntry>> glance(std::string name) override;
     Task<Result<Attributes>> glance_at(VolumeId volume, Task<Result<Attributes>> task) override;
-    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) override;
+    using Volumes::open;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
+                                               std::shared_ptr<VolumeSession> session) override;
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
     Task<Result<>> remove(std::string name) override;
     Task<Result<Space>> space() override;
@@ -52,7 +56,9 @@ class Catalog final : public Volumes {
     Task<Result<std::string>> on_call(HostId from, std::string request);
     // Gives back what volumes left behind here that are not in the catalog any more: removed while we were away.
     Task<Result<>> drop_orphans(std::vector<VolumeId> stored);
-    // Every volume, as at shutdown. The first error.
+    // At shutdown, when all that were open have been closed: until whoever has to know has been told.
+    Task<> settle();
+    // Every volume, and what there is of such as have no name any more. The first error.
     Task<Result<>> flush_all();
 
   private:
@@ -94,6 +100,8 @@ class Catalog final : public Volumes {
     CachedVolume records_;
     CatalogTable table_;
     Registrar registrar_;
+    std::atomic<unsigned> releases_{0};  // on their way to the registrar
+    Broadcast released_;
     std::mutex holds_mutex_;  // never held across a wait
     std::map<VolumeId, Hold> holds_;
     mutable std::mutex seen_mutex_;  // the same

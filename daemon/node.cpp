@@ -81,7 +81,7 @@ int Node::run(Signals& signals) {
     scrubber_.reset();
     tidier_.reset();
     store_.reset();
-    return started ? 0
+    return started ? (stopped_clean_ ? 0 : 1)
            : started.error().code == Errc::corrupt || started.error().code == Errc::refused ||
                    started.error().code == Errc::unsupported
                ? 3
@@ -372,6 +372,7 @@ Task<> Node::stop() {
     if (control_) control_->stop();
     if (nbd_) co_await nbd_->stop();
     if (mounts_) co_await mounts_->stop();
+    if (catalog_) co_await catalog_->settle();
     if (farewell_) farewell_->say_stopping();
     bool all_is_durable = catalog_ != nullptr;
     if (catalog_) {
@@ -405,6 +406,7 @@ Task<> Node::stop() {
         }
     }
     if (memory_is_kept_ && all_is_durable) keeper_.drop();
+    stopped_clean_ = all_is_durable;
 }
 
 Task<Result<NodeStatus>> Node::status() {

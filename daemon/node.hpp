@@ -70,6 +70,7 @@ class Node final : public Control {
     StartOptions options_;
     MemoryKeeper keeper_;
     bool memory_is_kept_ = false;
+    bool stopped_clean_ = false;
     uint64_t started_ns_;
     std::vector<std::unique_ptr<Loop>> loops_;
     std::vector<Loop*> shards_;

@@ -25,8 +25,6 @@ inline constexpr size_t transfer_size_max = 1024 * 1024;  // of one read or writ
 struct OpenFile {
     std::shared_ptr<Volume> volume;
     pid_t opener = 0;
-    // Once a flush failed, no later one of this file may succeed: what it covered may be lost (CONTRACT.md §3).
-    bool flush_failed = false;
 };
 
 // One open directory: what it showed when it was opened or rewound, so that a cursor stays right under changes.
@@ -88,7 +86,6 @@ class FileSystem {
     Task<Result<std::shared_ptr<Volume>>> open_volume(VolumeEntry entry);
     Task<Result<>> fill(OpenDirectory& directory);
     Task<Result<Attributes>> change(NodeId id, AttributeChange change, OpenFile* file);
-    static int flushed(OpenFile& file, const Result<>& result);
     Task<Result<uint64_t>> find_run(Volume& volume, uint64_t offset_bytes, bool hole);
 
     Volumes& volumes_;

@@ -1,7 +1,6 @@
 #include "frontends/nbd/server.hpp"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -36,24 +35,6 @@ void tune(int socket) {
     // Unprivileged, the first is refused and the second cut to the system's limit.
     set_option(socket, SOL_SOCKET, SO_SNDBUF, send_buffer_size);
     set_option(socket, SOL_SOCKET, SO_SNDBUFFORCE, send_buffer_size);
-}
-
-std::string describe_peer(int socket) {
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    char host[NI_MAXHOST];
-    char port[NI_MAXSERV];
-    if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "unknown client";
-    if (address.ss_family == AF_UNIX) {
-        ucred credentials{};
-        socklen_t credentials_size = sizeof credentials;
-        ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &credentials_size);
-        return fmt::format("local client of process {}, user {}", credentials.pid, credentials.uid);
-    }
-    if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
-                      NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-        return "unknown client";
-    return fmt::format("client {} port {}", host, port);
 }
 
 size_t connections_allowed() {
@@ -95,8 +76,8 @@ class Server::Handover final : public Loop::Posted {
         : server_(server), shard_(shard), socket_(std::move(socket)) {}
     void run() override {
         const std::unique_ptr<Handover> self(this);
-        std::string peer = describe_peer(socket_.get());
-        if (!shard_.stopping) shard_.gate.spawn(server_.run_connection(shard_, std::move(socket_), std::move(peer)));
+        Client client = Client::of(socket_.get());
+        if (!shard_.stopping) shard_.gate.spawn(server_.run_connection(shard_, std::move(socket_), std::move(client)));
     }
 
   private:
@@ -180,7 +161,7 @@ Task<> Server::accept_from(Listener& listener) {
         if (stopping_) co_return;
         if (connection_count() >= connections_max_) {
             if (const std::optional<std::string> left_out = refusals_.admit())
-                log::warning("nbd: {} refused: {} connections are the limit{}", describe_peer(socket.get()),
+                log::warning("nbd: {} refused: {} connections are the limit{}", Client::of(socket.get()).text,
                              connections_max_, *left_out);
             continue;
         }
@@ -197,8 +178,8 @@ Server::Shard& Server::least_loaded() {
                                       [](const auto& shard) { return shard->load.load(std::memory_order_relaxed); });
 }
 
-Task<> Server::run_connection(Shard& shard, UniqueFd socket, std::string peer) {
-    Connection connection(shard.workspace, volumes_, std::move(socket), std::move(peer));
+Task<> Server::run_connection(Shard& shard, UniqueFd socket, Client client) {
+    Connection connection(shard.workspace, volumes_, sessions_, std::move(socket), std::move(client));
     shard.connections.insert(&connection);
     co_await connection.serve();
     shard.connections.erase(&connection);
