@@ -35,12 +35,16 @@ class Catalog final : public Volumes {
     Task<Result<std::vector<VolumeEntry>>> list() override;
     Task<Result<std::vector<VolumeEntry>>> names() override;
     Task<Result<VolumeEntry>> find(std::string name) override;
+    Task<Result<VolumeEntry>> glance(std::string name) override;
+    Task<Result<Attributes>> glance_at(VolumeId volume, Task<Result<Attributes>> task) override;
     using Volumes::open;
     Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
                                                std::shared_ptr<VolumeSession> session) override;
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
     Task<Result<>> remove(std::string name) override;
     Task<Result<Space>> space() override;
+    // Whether a host is waited for that is away, or does not answer.
+    bool is_silent(HostId host) const;
 
     // As it was last seen in the catalog; "#ID" for one that never was. Asks nobody, so that it never waits.
     std::string name_of(VolumeId id) const;
@@ -64,7 +68,15 @@ class Catalog final : public Volumes {
         std::string name;
     };
 
+    // Runs a task that may have to wait for hosts; not much longer than the grace when one of them is silent.
+    template <class T>
+    Task<Result<T>> unless_silent(std::chrono::milliseconds grace, Task<Result<T>> task);
+    bool somebody_is_silent() const;
     Task<Result<std::string>> ask_registrar(std::string request);
+    Task<Result<std::string>> change(HostId from, std::string request);
+    Task<Result<Space>> space_of(HostId host);
+    std::chrono::milliseconds glance_patience_at(VolumeId volume) const;
+    Task<Result<VolumeEntry>> entry_seen(std::string name) const;
     Task<Result<std::optional<CatalogRecord>>> look_up(std::string name);
     Task<Result<std::vector<CatalogRecord>>> records();
     // When the catalog's pages cannot be had, since a host that has read them does not answer: as the registrar has
@@ -96,6 +108,7 @@ class Catalog final : public Volumes {
     std::map<VolumeId, std::string> names_;
     std::map<VolumeId, Attributes> attributes_;
     std::vector<CatalogRecord> records_seen_;  // by the last list
+    std::map<HostId, Space> spaces_;           // as they were last told
     std::vector<std::string> silences_;        // what an error says of each host
 };
 

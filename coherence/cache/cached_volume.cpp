@@ -231,7 +231,8 @@ Task<Result<>> CachedVolume::prefetch(uint64_t offset_bytes, uint64_t size_bytes
 Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, uint64_t size_bytes) {
     const uint64_t first = offset_bytes / page_size;
     auto asking = stored_runs(cache_, id(), first, page_after(offset_bytes + size_bytes) - first);
-    if (fail_after().count() != 0) asking = within(fail_after(), std::move(asking));
+    if (fail_after().count() != 0 || co_await this_interrupt != nullptr)
+        asking = within(fail_after(), std::move(asking));
     CO_TRY(const StoredRuns stored, co_await std::move(asking));
     std::vector<Extent> extents;
     const uint64_t end = std::min(offset_bytes + size_bytes, stored.end_page * page_size);
@@ -269,7 +270,8 @@ Attributes CachedVolume::heed(const Attributes& attributes) {
 }
 
 Task<Result<>> CachedVolume::perform(PageRequest& request) {
-    if (fail_after().count() == 0) co_return co_await request;
+    const bool may_end_early = fail_after().count() != 0 || co_await this_interrupt != nullptr;
+    if (!may_end_early) co_return co_await request;
     co_return co_await request.within(fail_after());
 }
 

@@ -55,7 +55,7 @@ class CachedVolume : public Volume {
 
   private:
     Attributes heed(const Attributes& attributes);
-    // To its end, or as far as the volume's fail-after allows.
+    // To its end, or as far as the volume's fail-after and the interrupt of the task allow.
     Task<Result<>> perform(PageRequest& request);
     std::chrono::milliseconds fail_after() const { return session_->fail_after.load(std::memory_order_relaxed); }
     // A change of the attribute page.

@@ -44,7 +44,8 @@ Flusher::Flusher(Cache& cache) : cache_(cache), home_(cache.self()), holder_(cac
 Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes, std::chrono::milliseconds limit) {
     // A flush is counted from the verifiers known when it came: none may be unknown.
     auto learning = learn_verifiers(homes);
-    if (limit.count() != 0) learning = within(limit, std::move(learning));
+    Interrupt* const interrupt = co_await this_interrupt;
+    if (limit.count() != 0 || interrupt) learning = within(limit, std::move(learning));
     CO_TRY_VOID(co_await std::move(learning));
     Wait wait(*Loop::current());
     FlushActions actions;
@@ -60,6 +61,8 @@ Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes, std::chr
             if (protocol::contains(homes, home) && cache_.is_forgotten(home)) requester_.give_up_on(home, actions);
     }
     run(std::move(actions));
+    // Nothing is lost by giving up: a later flush may well succeed.
+    const Interrupt::Listener listener(interrupt, [&] { give_up(wait, Errc::cancelled); });
     if (limit.count() == 0) {
         co_await wait;
     } else {
@@ -112,14 +115,18 @@ Task<Result<>> Flusher::flush_pages(WriteNote& note, std::vector<PageId> pages, 
 }
 
 Task<> Flusher::watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit) {
-    if (!co_await timer.sleep(limit)) co_return;
+    if (co_await timer.sleep(limit)) self.give_up(wait, Errc::unavailable);
+}
+
+void Flusher::give_up(Wait& wait, Errc code) {
     FlushActions actions;
     {
-        const std::lock_guard guard(self.lock_);
-        wait.code = Errc::unavailable;  // nothing is lost by that: a later flush may well succeed
-        self.requester_.give_up(reinterpret_cast<protocol::WaiterToken>(&wait), actions);
+        const std::lock_guard guard(lock_);
+        if (std::ranges::find(waits_, &wait) == waits_.end()) return;  // it has ended by now
+        wait.code = code;
+        requester_.give_up(reinterpret_cast<protocol::WaiterToken>(&wait), actions);
     }
-    self.run(std::move(actions));
+    run(std::move(actions));
 }
 
 Task<Result<>> Flusher::learn_verifiers(protocol::HostSet homes) {

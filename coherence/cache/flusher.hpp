@@ -91,6 +91,7 @@ class Flusher {
     bool is_heard(HostId home) const;
     Task<Result<>> learn_verifier(HostId home);
     static Task<> watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit);
+    void give_up(Wait& wait, Errc code);
     // Whether it answered.
     Task<bool> ask_verifier(HostId home, char call);
     struct Hearing;

@@ -5,8 +5,13 @@
 
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/home_read_batch.hpp"
+#include "utils/interrupt.hpp"
 
 namespace tarn {
+
+namespace {
+constexpr Error interrupted{Errc::cancelled, EINTR, "cache.access: interrupted"};
+}
 
 protocol::Want PageAccess::want() const {
     switch (kind_) {
@@ -195,9 +200,12 @@ void PageRequest::ended(const Result<>& result) {
 }
 
 Task<Result<>> PageRequest::within(std::chrono::milliseconds limit) {
+    Interrupt* const interrupt = co_await this_interrupt;
+    if (interrupt && interrupt->raised()) co_return std::unexpected(interrupted);
     Timer timer(loop_);
     Gate watching;
-    watching.spawn(watch(*this, timer, limit));
+    const Interrupt::Listener listener(interrupt, [this] { give_up(interrupted); });
+    if (limit.count() != 0) watching.spawn(watch(*this, timer, limit));
     Result<> result = co_await *this;
     timer.cancel();
     co_await watching.close();
@@ -206,13 +214,16 @@ Task<Result<>> PageRequest::within(std::chrono::milliseconds limit) {
 }
 
 Task<> PageRequest::watch(PageRequest& self, Timer& timer, std::chrono::milliseconds limit) {
-    if (co_await timer.sleep(limit)) self.give_up();
+    if (co_await timer.sleep(limit))
+        self.give_up({Errc::unavailable, EIO, "cache.access: a host did not answer within fail-after"});
 }
 
-void PageRequest::give_up() {
-    if (missing_ == 0) return;  // it ended in this very turn
-    ++missing_;                 // so that nothing ends before all were asked
-    result_ = fail(Errc::unavailable, EIO, "cache.access: a host did not answer within fail-after");
+// Once: later ones come too late.
+void PageRequest::give_up(Error why) {
+    if (missing_ == orphan_count_) return;  // it ended in this very turn
+    if (std::exchange(gave_up_, true)) return;
+    ++missing_;  // so that nothing ends before all were asked
+    result_ = std::unexpected(why);
     for (PageAccess& access : accesses_)
         if (!access.give_up()) ++orphan_count_;
     ended({});

@@ -126,7 +126,8 @@ class PageRequest {
     // The verifier of this home before the first of its pages changed; 0: none of them did.
     protocol::Verifier began(HostId home) const;
 
-    // As co_await, but for so long only; then the result is an error, and what cannot be undone goes on alone.
+    // As co_await, but for so long only (0: no limit), and until the task that waits is interrupted; then the result is
+    // an error, and what cannot be undone goes on alone.
     Task<Result<>> within(std::chrono::milliseconds limit);
 
   private:
@@ -135,7 +136,7 @@ class PageRequest {
     static constexpr size_t pages_at_once = 32;
     void prefetch_from(size_t first);
     static Task<> watch(PageRequest& self, Timer& timer, std::chrono::milliseconds limit);
-    void give_up();
+    void give_up(Error why);
     void leave_orphans();
 
     Cache& cache_;
@@ -148,6 +149,7 @@ class PageRequest {
     };
     std::vector<Began> began_;  // of each home whose pages it has changed
     size_t missing_ = 0;
+    bool gave_up_ = false;
     size_t orphan_count_ = 0;                    // accesses that will go on alone
     std::unique_ptr<LossView> view_of_orphans_;  // of the request that is theirs, which deletes itself
     Result<> result_;

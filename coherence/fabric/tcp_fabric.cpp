@@ -95,7 +95,8 @@ TcpFabric::TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, U
                                            buffer_bytes_min, buffer_bytes_max);
     for (const auto& peer : configuration_.peers) {
         Loop& loop = *configuration_.shards[peer.host % configuration_.shards.size()];
-        links_[peer.host] = std::make_unique<TcpLink>(loop, peer.host, receiver, buffer_bytes);
+        links_[peer.host] =
+            std::make_unique<TcpLink>(loop, peer.host, receiver, buffer_bytes, configuration_.listen_for);
     }
 }
 
@@ -189,11 +190,16 @@ Task<> TcpFabric::accept_all() {
 Task<> TcpFabric::meet(UniqueFd fd) {
     set_up(fd.get());
     Deadline deadline(*Loop::current(), fd.get(), handshakes_);
-    const Result<Introduction> peer = co_await accept_introduction(fd.get());
+    const std::string name = peer_name(fd.get());  // he may have left when it is asked for
+    Strangers::Visit visit(strangers_, fd.get());
+    Result<Introduction> peer = co_await accept_introduction(fd.get());
+    if (!visit.has_place()) peer = fail(Errc::refused, 0, "fabric.handshake: it made room for others");
+    visit.leave();
     co_await deadline.end();
     if (!peer) {
-        if (peer.error().code != Errc::unavailable)  // that was said
-            log::warning("fabric: refused a connection from {}: {}", peer_name(fd.get()), log::describe(peer.error()));
+        if (peer.error().code == Errc::unavailable) co_return;  // that was said
+        if (const std::optional<std::string> left_out = refusals_.admit())
+            log::warning("fabric: refused a connection from {}: {}{}", name, log::describe(peer.error()), *left_out);
         co_return;
     }
     if (stopping_) co_return;

@@ -29,7 +29,7 @@ Task<> Connection::serve() {
     if (negotiated)
         co_await transmit();
     else if (negotiated.error().code != Errc::closed)
-        log::warning("nbd: {} refused: {}", client_.text, log::describe(negotiated.error()));
+        log_refusal("refused", negotiated.error());
     if (!negotiated) broken_ = true;
     co_await say_farewell();
     socket_.reset();
@@ -67,6 +67,11 @@ void Connection::break_off() {
     broken_ = true;
     ::shutdown(socket_.get(), SHUT_RDWR);
     progress_.notify_all();
+}
+
+void Connection::log_refusal(const char* what, const Error& error) {
+    if (const std::optional<std::string> left_out = workspace_.refusals.admit())
+        log::warning("nbd: {} {}: {}{}", client_.text, what, log::describe(error), *left_out);
 }
 
 Task<> Connection::limit_time(Timer& timer, std::chrono::nanoseconds time) {
@@ -167,7 +172,7 @@ size_t Connection::serve(std::span<const std::byte> bytes) {
 }
 
 void Connection::settle_carry() {
-    carry_may_serve_ = carry_.size() >= request_size;
+    carry_may_serve_ = carry_.size() >= request_size || (refused_ && !carry_.empty());
     if (carry_.empty()) carry_.shrink_to_fit();
 }
 
@@ -190,25 +195,22 @@ Errno Connection::judge(const Request& request) const {
 size_t Connection::serve_received(std::span<const std::byte> bytes) {
     size_t taken = 0;
     while (!leaving_ && !congested()) {
+        taken += skip(bytes.subspan(taken));
         std::span<const std::byte> rest = bytes.subspan(taken);
-        if (skip_bytes_ > 0) {
-            const size_t skipped = static_cast<size_t>(std::min<uint64_t>(skip_bytes_, rest.size()));
-            skip_bytes_ -= skipped;
-            taken += skipped;
-            rest = rest.subspan(skipped);
-        }
-        if (rest.size() < request_size) break;
+        if (refused_ || rest.size() < request_size) break;
         const Result<Request> request = decode_request(rest.first<request_size>());
         if (!request) {
-            log::warning("nbd: {} closed: {}", client_.text, log::describe(request.error()));
+            log_refusal("closed", request.error());
             leaving_ = true;
             break;
         }
         taken += request_size;
         rest = rest.subspan(request_size);
         const Errno error = judge(*request);
-        if (error != Errno::none) {
-            if (request->command == Command::write) skip_bytes_ = request->size_bytes;
+        if (error != Errno::none && request->command == Command::write) {
+            refused_ = Refused{*request, error, request->size_bytes};
+            taken += skip(rest);
+        } else if (error != Errno::none) {
             status(*request, error);
         } else if (request->command == Command::read) {
             on_read(*request);
@@ -220,6 +222,17 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
         if (workspace_.batch.full()) send();
     }
     return taken;
+}
+
+// Throws away what came of a refused write's payload, and answers the write once that was all. Returns its size.
+size_t Connection::skip(std::span<const std::byte> bytes) {
+    if (!refused_) return 0;
+    const size_t skipped = static_cast<size_t>(std::min<uint64_t>(refused_->skip_bytes, bytes.size()));
+    refused_->skip_bytes -= skipped;
+    if (refused_->skip_bytes > 0) return skipped;
+    const Refused complete = *std::exchange(refused_, std::nullopt);
+    status(complete.request, complete.error);
+    return skipped;
 }
 
 // Returns how many bytes of the payload were there.

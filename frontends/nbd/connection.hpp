@@ -8,7 +8,8 @@
 // and then hears of it, sees no later write past the new end.
 //
 // Bounded: tasks, and bytes held for requests and replies. At a bound, and while the socket takes no replies, the
-// connection stops reading; it never grows and holds up nobody else. A write takes effect only when all of it came.
+// connection stops reading; it never grows and holds up nobody else. A write takes effect only when all of it came, and
+// is answered only then, also when it is refused: clients take an answer to what they are still sending for a lie.
 #pragma once
 
 #include <memory>
@@ -23,6 +24,7 @@
 #include "frontends/nbd/request.hpp"
 #include "frontends/nbd/sessions.hpp"
 #include "frontends/volumes.hpp"
+#include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 #include "utils/sync.hpp"
 #include "utils/unique_fd.hpp"
@@ -42,6 +44,7 @@ struct Workspace {
     ReplyBatch batch;
     std::vector<iovec> vectors;
     Budget budget;
+    LogLimit refusals{20, std::chrono::seconds(10)};  // lines about clients that do what no client does
 };
 
 class Connection final : Loop::Posted {
@@ -66,6 +69,11 @@ class Connection final : Loop::Posted {
         Request request;
         Buffer payload;
         size_t received_bytes;
+    };
+    struct Refused {  // a write that is not served, and whose payload is still on its way
+        Request request;
+        Errno error;
+        uint64_t skip_bytes;
     };
 
     // Negotiation (negotiate.cpp).
@@ -95,6 +103,7 @@ class Connection final : Loop::Posted {
     size_t begin_write(const Request& request, std::span<const std::byte> bytes);
     bool congested() const;
 
+    size_t skip(std::span<const std::byte> bytes);
     void on_read(const Request& request);
     void on_write(const Request& request, std::span<const std::byte> payload, Buffer owned);
     bool unpinned();
@@ -123,6 +132,7 @@ class Connection final : Loop::Posted {
     bool send_gathered(std::span<const iovec> vectors, size_t& sent_bytes);
     Task<> drain();
     void break_off();
+    void log_refusal(const char* what, const Error& error);
 
     Workspace& workspace_;
     Volumes& volumes_;
@@ -138,7 +148,7 @@ class Connection final : Loop::Posted {
     bool carry_may_serve_ = false;    // it may hold whole requests, or complete what is incoming
     Errno size_error_ = Errno::none;  // why it is not known, which then is the answer to each request
     std::optional<Incoming> incoming_;
-    uint64_t skip_bytes_ = 0;  // payload of a refused write
+    std::optional<Refused> refused_;
 
     Budget budget_;
     OutQueue queue_;

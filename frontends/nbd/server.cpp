@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
@@ -34,6 +35,13 @@ void tune(int socket) {
     // Unprivileged, the first is refused and the second cut to the system's limit.
     set_option(socket, SOL_SOCKET, SO_SNDBUF, send_buffer_size);
     set_option(socket, SOL_SOCKET, SO_SNDBUFFORCE, send_buffer_size);
+}
+
+size_t connections_allowed() {
+    rlimit descriptors{};
+    if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return Server::connections_max;
+    const size_t left = std::min<size_t>(Server::descriptors_left_min, descriptors.rlim_cur / 2);
+    return std::min<size_t>(Server::connections_max, descriptors.rlim_cur - left);
 }
 
 // A socket file that nobody listens on was left by a process that died.
@@ -78,7 +86,8 @@ class Server::Handover final : public Loop::Posted {
     UniqueFd socket_;
 };
 
-Server::Server(std::vector<Loop*> shards, Volumes& volumes) : loop_(*shards.front()), volumes_(volumes) {
+Server::Server(std::vector<Loop*> shards, Volumes& volumes)
+    : loop_(*shards.front()), volumes_(volumes), connections_max_(connections_allowed()) {
     for (Loop* const shard : shards) shards_.push_back(std::make_unique<Shard>(*shard));
 }
 
@@ -143,15 +152,17 @@ Task<> Server::accept_from(Listener& listener) {
         if (!accepted) {
             if (stopping_ || accepted.error().code == Errc::cancelled) co_return;
             // Out of descriptors or memory, or a client that left at once.
-            log::warning("nbd: cannot accept a connection: {}", log::describe(accepted.error()));
+            if (const std::optional<std::string> left_out = refusals_.admit())
+                log::warning("nbd: cannot accept a connection: {}{}", log::describe(accepted.error()), *left_out);
             co_await loop_.sleep(accept_pause);
             continue;
         }
         UniqueFd socket(static_cast<int>(*accepted));
         if (stopping_) co_return;
-        if (connection_count() >= connections_max) {
-            log::warning("nbd: {} refused: {} connections are the limit", Client::of(socket.get()).text,
-                         connections_max);
+        if (connection_count() >= connections_max_) {
+            if (const std::optional<std::string> left_out = refusals_.admit())
+                log::warning("nbd: {} refused: {} connections are the limit{}", Client::of(socket.get()).text,
+                             connections_max_, *left_out);
             continue;
         }
         tune(socket.get());

@@ -123,19 +123,21 @@ class FakeDaemon final : public Volumes, public Control {
         }
         co_return fail(Errc::not_found, 0, "no host of this cluster");
     }
-    Task<Result<std::vector<Mount>>> mounts() override { co_return mounted; }
-    Task<Result<>> mount(Mount mount) override {
+    std::vector<Mount> mounts() override { return mounted; }
+    Task<Result<>> mount(Mount mount, Caller caller) override {
+        mounted_for = std::move(caller);
         const FakeLock lock(mutex_);
         for (const Mount& other : mounted)
             if (other.path == mount.path) co_return fail(Errc::busy, 0, "mount");
         mounted.push_back(mount);
         co_return Result<>{};
     }
-    Task<Result<>> unmount(std::string path, bool) override {
+    Task<Result<Unmounting>> unmount(std::string path, bool force) override {
         const FakeLock lock(mutex_);
+        if (!force && !mount_users.empty()) co_return Unmounting{.busy = true, .users = mount_users};
         if (std::erase_if(mounted, [&](const Mount& mount) { return mount.path == path; }) == 0)
             co_return fail(Errc::not_found, 0, "unmount");
-        co_return Result<>{};
+        co_return Unmounting{};
     }
 
     // While a server runs, tests change and look at what follows inside this.
@@ -146,6 +148,8 @@ class FakeDaemon final : public Volumes, public Control {
 
     std::map<std::string, VolumeEntry> entries;
     std::vector<Mount> mounted;
+    std::vector<std::string> mount_users;
+    Caller mounted_for;
     NodeStatus node;
     VerifyStatus verified;
     uint64_t verify_rate_bytes = 0;

@@ -328,7 +328,9 @@ Task<Result<>> MemoryVolumes::remove(std::string name) {
 }
 
 Task<Result<Space>> MemoryVolumes::space() {
-    co_return Space{MemoryVolume::stored_size_max, MemoryVolume::stored_size_max / 2};
+    co_return Space{.total_bytes = MemoryVolume::stored_size_max,
+                    .free_bytes = MemoryVolume::stored_size_max / 2,
+                    .silent_hosts = {}};
 }
 
 std::shared_ptr<MemoryVolume> MemoryVolumes::add(const std::string& name, uint64_t size_bytes, bool shared) {
