@@ -13,6 +13,7 @@
 #include "daemon/configuration.hpp"
 #include "daemon/memory_budget.hpp"
 #include "tiers/nvme/store.hpp"
+#include "tiers/nvme/store_file.hpp"
 #include "tiers/nvme/store_inspection.hpp"
 
 namespace tarn {
@@ -162,20 +163,31 @@ Exit exit_of(Errc code) {
     }
 }
 
-Outcome<> format_store(const Configuration& configuration, const InitOptions& options) {
-    uint64_t size_bytes = 0;
+// How large the store is going to be: a device is taken whole unless told otherwise.
+Outcome<uint64_t> store_size(const Configuration& configuration, const InitOptions& options) {
+    std::error_code ignored;
     if (!options.size.empty()) {
         const Result<uint64_t> size = parse_size(options.size);
         if (!size) return refuse(Exit::usage, fmt::format("--size {}: {}", options.size, size.error().where));
-        size_bytes = *size;
-    } else if (!std::filesystem::is_block_file(configuration.store)) {
-        return refuse(Exit::usage, "a file needs --size", "--size 64GiB");
+        return *size;
     }
+    if (!std::filesystem::is_block_file(configuration.store, ignored))
+        return refuse(Exit::usage, "a file needs --size", "--size 64GiB");
+    const Result<StoreFile> device = StoreFile::open_read_only(configuration.store);
+    if (device) return device->size_bytes();
+    return refuse(exit_of(device.error().code),
+                  fmt::format("{}: {}", configuration.store, log::describe(device.error())));
+}
+
+Outcome<> format_store(const Configuration& configuration, const InitOptions& options) {
+    const auto size = store_size(configuration, options);
+    if (!size) return std::unexpected(size.error());
+    const uint64_t size_bytes = *size;
     const uint64_t books = Store::books_bytes_max(StoreGeometry::of_device(size_bytes));
     if (const uint64_t least = memory_min(usable_cpu_count(), books); configuration.memory_bytes < least)
         return refuse(Exit::usage,
                       fmt::format("--memory {} is too small for a store of {}, whose books alone may take {} MiB",
-                                  options.memory, options.size, books >> 20),
+                                  options.memory, format_size_roughly(size_bytes), books >> 20),
                       fmt::format("--memory {}MiB", (least >> 20) + 1));
     if (!options.force) {
         const Result<std::string> signature = known_signature(configuration.store);
