@@ -51,7 +51,8 @@ class Volumes {
     // Errors: not_found; unavailable as for find(); busy when it is exclusive, access is write and another host holds
     // it. The volume stays open, and the access held, while anybody keeps the pointer.
     virtual Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) = 0;
-    // Errors: exists, invalid (see valid_volume_name; size 0 is valid only for shared volumes), no_space.
+    // Errors: exists (or a name that collides does), invalid (see valid_volume_name; size 0 is valid only for shared
+    // volumes), no_space.
     virtual Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) = 0;
     // Errors: not_found, busy while an exclusive volume is open somewhere. Open shared volumes lose their name at
     // once; their bytes go with it, and later accesses fail with not_found.
@@ -61,5 +62,7 @@ class Volumes {
 
 // 1 to 255 bytes of UTF-8 without NUL and control characters; parts between slashes are neither empty, "." nor "..".
 bool valid_volume_name(std::string_view name);
+// Whether one is a directory on the way to the other, as a/b is to a/b/c: a file system cannot show both.
+bool names_collide(std::string_view a, std::string_view b);
 
 }  // namespace tarn

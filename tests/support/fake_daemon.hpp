@@ -71,6 +71,8 @@ class FakeDaemon final : public Volumes, public Control {
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override {
         const FakeLock lock(mutex_);
         if (entries.contains(name)) co_return fail(Errc::exists, 0, "catalog.create");
+        for (const auto& [other, entry] : entries)
+            if (names_collide(other, name)) co_return fail(Errc::exists, 0, "catalog.create: names collide");
         if (attributes.size_bytes > space_bytes) co_return fail(Errc::no_space, 0, "catalog.create");
         const VolumeEntry entry{
             .name = name, .id = static_cast<VolumeId>(entries.size() + 1), .shared = shared, .attributes = attributes};
