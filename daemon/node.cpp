@@ -94,6 +94,9 @@ Task<Result<>> Node::start() {
         options_.upgrade ? Upgrade::perform : Upgrade::refuse);
     if (!store) {
         explain(("store " + configuration_.store).c_str(), store.error());
+        if (store.error().code == Errc::not_found)
+            log::error("make it: tarn init --store {} --size SIZE; or say in the configuration where it is",
+                       log::printable(configuration_.store));
         co_return fail(store.error());
     }
     store_ = std::move(*store);

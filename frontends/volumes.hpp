@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,6 +39,16 @@ struct Space {
     uint64_t free_bytes = 0;
 };
 
+// What the hosts' stores have set aside for each volume.
+struct Usage {
+    std::map<VolumeId, uint64_t> bytes;
+    std::vector<std::string> silent_hosts;  // their part is not in it
+    uint64_t of(VolumeId id) const {
+        const auto found = bytes.find(id);
+        return found == bytes.end() ? 0 : found->second;
+    }
+};
+
 class Volumes {
   public:
     virtual ~Volumes() = default;
@@ -58,6 +69,8 @@ class Volumes {
     // once; their bytes go with it, and later accesses fail with not_found.
     virtual Task<Result<>> remove(std::string name) = 0;
     virtual Task<Result<Space>> space() = 0;
+    // Of all volumes; waits for no host longer than a moment.
+    virtual Task<Usage> usage() { co_return Usage{}; }
 };
 
 // 1 to 255 bytes of UTF-8 without NUL and control characters; parts between slashes are neither empty, "." nor "..".

@@ -15,6 +15,7 @@
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_file.hpp"
 #include "tiers/nvme/store_inspection.hpp"
+#include "utils/printable.hpp"
 
 namespace tarn {
 
@@ -147,20 +148,12 @@ Outcome<Configuration> configuration_of(const InitOptions& options) {
         if (!uuid) return refuse(Exit::usage, "--cluster is not a UUID");
         configuration.cluster = *uuid;
     }
+    for (const std::string* text : {&configuration.host, &configuration.store, &configuration.control,
+                                    &configuration.key_file, &configuration.nbd_unix})
+        if (!is_utf8(*text)) return refuse(Exit::usage, *text + ": not valid UTF-8, which a configuration has to be");
     const auto errors = check_configuration(configuration, "options");
     if (!errors.empty()) return refuse(Exit::usage, errors.front().describe());
     return configuration;
-}
-
-Exit exit_of(Errc code) {
-    switch (code) {
-        case Errc::not_found: return Exit::not_found;
-        case Errc::busy:
-        case Errc::exists: return Exit::busy;
-        case Errc::refused: return Exit::permission;
-        case Errc::invalid: return Exit::usage;
-        default: return Exit::failed;
-    }
 }
 
 // How large the store is going to be: a device is taken whole unless told otherwise.

@@ -91,7 +91,12 @@ class FakeDaemon final : public Volumes, public Control {
         const FakeLock lock(mutex_);
         co_return node;
     }
+    Task<Usage> usage() override {
+        const FakeLock lock(mutex_);
+        co_return used;
+    }
     std::vector<std::string> export_uris(const std::string& volume) override {
+        if (!nbd) return {};
         return {"nbd://127.0.0.1:10809/" + percent_encode(volume)};
     }
     VerifyStatus verify_status() override {
@@ -145,6 +150,8 @@ class FakeDaemon final : public Volumes, public Control {
     std::map<std::string, VolumeEntry> entries;
     std::vector<Mount> mounted;
     NodeStatus node;
+    Usage used;
+    bool nbd = true;
     VerifyStatus verified;
     uint64_t verify_rate_bytes = 0;
     Result<> flush_result;
