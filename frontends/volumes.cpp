@@ -27,9 +27,4 @@ bool valid_volume_name(std::string_view name) {
     }
 }
 
-bool names_collide(std::string_view a, std::string_view b) {
-    if (a.size() > b.size()) std::swap(a, b);
-    return a.size() < b.size() && b.starts_with(a) && b[a.size()] == '/';
-}
-
 }  // namespace tarn

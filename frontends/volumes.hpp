@@ -76,6 +76,10 @@ class Volumes {
 // 1 to 255 bytes of UTF-8 without NUL and control characters; parts between slashes are neither empty, "." nor "..".
 bool valid_volume_name(std::string_view name);
 // Whether one is a directory on the way to the other, as a/b is to a/b/c: a file system cannot show both.
-bool names_collide(std::string_view a, std::string_view b);
+constexpr bool names_collide(std::string_view a, std::string_view b) {
+    const std::string_view shorter = a.size() < b.size() ? a : b;
+    const std::string_view longer = a.size() < b.size() ? b : a;
+    return shorter.size() < longer.size() && longer.starts_with(shorter) && longer[shorter.size()] == '/';
+}
 
 }  // namespace tarn
