@@ -89,6 +89,8 @@ int Node::run(Signals& signals) {
 
 Task<Result<>> Node::start() {
     Loop& loop = *shards_.front();
+    std::error_code ignored;  // listening there says what is wrong, if anything is
+    std::filesystem::create_directory(std::filesystem::path(configuration_.control).parent_path(), ignored);
     Result<std::unique_ptr<Store>> store = co_await Store::open(
         loop, configuration_.store, {.cluster = configuration_.cluster, .host = configuration_.host_id()},
         options_.upgrade ? Upgrade::perform : Upgrade::refuse);

@@ -188,6 +188,11 @@ Outcome<> format_store(const Configuration& configuration, const InitOptions& op
             return refuse(Exit::busy, fmt::format("{}: there is {} on it", configuration.store, *signature),
                           "--force destroys it");
     }
+    // One directory, such as /var/lib/tarn; more that are missing are a mistake, or something is not mounted.
+    std::error_code problem;
+    if (std::filesystem::create_directory(std::filesystem::path(configuration.store).parent_path(), problem))
+        std::filesystem::permissions(std::filesystem::path(configuration.store).parent_path(),
+                                     std::filesystem::perms(0750), problem);
     const StoreIdentity identity{.cluster = configuration.cluster, .host = configuration.host_id()};
     const Result<> formatted = Store::format(configuration.store, size_bytes, identity, options.force);
     if (formatted) return {};
@@ -219,7 +224,12 @@ Json next_steps(const Configuration& configuration, const InitOptions& options) 
         next.push_back(fmt::format(
             "on the other hosts: copy {} there, then run tarn init with the same --peer options and --cluster {}",
             configuration.key_file, format_uuid(configuration.cluster)));
-    next.push_back(fmt::format("tarnd --config {}", absolute(options.configuration_path)));
+    const bool is_default = absolute(options.configuration_path) == configuration_path_default;
+    std::error_code ignored;
+    if (is_default && std::filesystem::exists("/run/systemd/system", ignored))
+        next.push_back("systemctl enable --now tarnd");
+    else
+        next.push_back(is_default ? "tarnd &" : fmt::format("tarnd --config {}", absolute(options.configuration_path)));
     next.push_back("tarn create vol1 10GiB");
     return next;
 }
