@@ -230,6 +230,9 @@ Result<> Node::start_fabric() {
         explain(("key file " + configuration_.key_file).c_str(), key.error());
         return fail(key.error());
     }
+    std::vector<std::string> names;
+    for (const Peer& peer : configuration_.peers) names.push_back(peer.name);
+    fabric.peers_digest = digest_of(names);
     fabric.key.assign(reinterpret_cast<const char*>(key->data()), key->size());
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];

@@ -27,6 +27,8 @@ struct TcpFabricConfiguration {
     std::string key;
     std::string listen;
     std::vector<Peer> peers;  // without this host
+    // digest_of() the names of all hosts, to tell who was given another list; zeros: not told.
+    std::array<uint8_t, 3> peers_digest{};
     std::vector<Loop*> shards;
 };
 
@@ -68,6 +70,10 @@ class TcpFabric final : public Fabric {
     Task<Result<Introduction>> accept_introduction(int fd);
     Task<> pause(std::chrono::nanoseconds duration);
     Task<> keep_connected(TcpLink& link, std::string address);
+    Task<> ask_the_absent(TcpLink& link, std::string address);
+    Task<Result<>> compare_lists(std::string address);
+    Introduction introduce_self() const;
+    bool has_other_list(const Introduction& introduction) const;
     Task<Result<Introduction>> connect_introduction(int fd, HostId peer);
     Task<Result<>> receive_exactly(Loop& loop, int fd, std::span<std::byte> into);
     Task<Result<>> send_exactly(Loop& loop, int fd, std::span<const std::byte> from);
