@@ -102,8 +102,9 @@ std::expected<Arguments, Leave> parse_arguments(std::span<const char* const> wor
     } catch (const CLI::CallForVersion& call) {
         return std::unexpected(Leave{.exit_code = 0, .text = std::string(call.what()) + "\n"});
     } catch (const CLI::ParseError& error) {
-        return std::unexpected(Leave{.exit_code = exit_configuration,
-                                     .text = fmt::format("tarnd: {}; try: tarnd --help\n", error.what())});
+        return std::unexpected(
+            Leave{.exit_code = exit_configuration,
+                  .text = fmt::format("tarnd: {}; try: tarnd --help\n", log::printable(error.what()))});
     }
     auto configuration = load_configuration(arguments.configuration_path);
     if (!configuration)

@@ -146,6 +146,7 @@ Task<Result<std::string>> Catalog::on_call(HostId from, std::string request) {
         const uint64_t numbers[] = {space.total_bytes, space.free_bytes};
         co_return std::string(reinterpret_cast<const char*>(numbers), sizeof numbers);
     }
+    if (request == usage_call) co_return answer_usage();
     if (cache_.self() != registrar_host) co_return fail(Errc::protocol, 0, "catalog: not the registrar");
     if (request == records_call) co_return co_await answer_records();
     co_return co_await run_on(*shards_.front(), change(from, std::move(request)));

@@ -4,6 +4,7 @@
 // first of the static peers, one at a time; the other hosts call it, and are told unavailable while it is away.
 //
 //   catalog.cpp    what every host does
+//   catalog_usage.cpp  what the volumes take in the stores
 //   registrar.cpp  what the registrar does
 #pragma once
 
@@ -43,6 +44,7 @@ class Catalog final : public Volumes {
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
     Task<Result<>> remove(std::string name) override;
     Task<Result<Space>> space() override;
+    Task<Usage> usage() override;
     // Whether a host is waited for that is away, or does not answer.
     bool is_silent(HostId host) const;
 
@@ -52,6 +54,7 @@ class Catalog final : public Volumes {
     // One above the greatest id that a volume has had.
     Task<Result<VolumeId>> volumes_end();
 
+    static constexpr std::string_view usage_call = "U";
     // A call of another host, if it is one for the catalog.
     Task<Result<std::string>> on_call(HostId from, std::string request);
     // Gives back what volumes left behind here that are not in the catalog any more: removed while we were away.
@@ -83,6 +86,7 @@ class Catalog final : public Volumes {
     // them.
     Task<Result<std::vector<CatalogRecord>>> records_of_registrar();
     Task<Result<std::string>> answer_records();
+    std::string answer_usage() const;
     Error silence_at_catalog(const Error& error) const;
     VolumeEntry entry_without_attributes(CatalogRecord record) const;
     Task<Result<VolumeEntry>> entry_of(CatalogRecord record);

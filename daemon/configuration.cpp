@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <set>
 
+#include "utils/printable.hpp"
 #include "utils/unique_fd.hpp"
 
 namespace tarn {
@@ -108,8 +109,8 @@ HostId Configuration::host_id() const {
 std::string ConfigurationError::describe() const {
     std::string text = file;
     if (line > 0) text += fmt::format(":{}:{}", line, column);
-    if (!key.empty()) text += fmt::format(": {}", log::printable(key));
-    return text + ": " + reason;
+    if (!key.empty()) text += fmt::format(": {}", key);
+    return printable(text + ": " + reason);
 }
 
 std::vector<ConfigurationError> check_configuration(const Configuration& configuration, const std::string& file) {
@@ -145,6 +146,8 @@ ConfigurationResult<Configuration> load_configuration(const std::string& file) {
     };
     struct stat status{};
     const Result<std::string> text = read_file(file, file_size_max, status);
+    if (!text && text.error().code == Errc::not_found)
+        return refuse("", "no such file; tarn init makes it and the store");
     if (!text) return refuse("", text.error().where);
     ConfigurationResult<Configuration> configuration = parse_configuration(*text, file);
     if (!configuration || configuration->key_file.empty()) return configuration;

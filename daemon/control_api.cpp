@@ -1,5 +1,7 @@
 #include "daemon/control_api.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -220,6 +222,12 @@ Json json_of(const NodeStatus& status) {
             {"peers", peers}};
 }
 
+// Who is in another one may not see what is mounted here. 0: not known.
+uint64_t mount_namespace() {
+    struct stat status{};
+    return ::stat("/proc/self/ns/mnt", &status) == 0 ? status.st_ino : 0;
+}
+
 }  // namespace
 
 HttpReply ControlApi::refuse(int status, std::string_view reason) {
@@ -307,9 +315,13 @@ Task<HttpReply> ControlApi::status() {
 Task<HttpReply> ControlApi::list() {
     const Result<std::vector<VolumeEntry>> volumes = co_await volumes_.list();
     if (!volumes) co_return refuse_with(volumes.error());
+    const Usage usage = co_await volumes_.usage();
     Json json = Json::array();
-    for (const VolumeEntry& volume : *volumes) json.push_back(json_of(volume));
-    co_return reply({{"volumes", json}});
+    for (const VolumeEntry& volume : *volumes) {
+        json.push_back(json_of(volume));
+        json.back()["used_bytes"] = usage.of(volume.id);
+    }
+    co_return reply({{"volumes", json}, {"used_without", usage.silent_hosts}});
 }
 
 Task<HttpReply> ControlApi::create(const HttpRequest& request) {
@@ -339,6 +351,7 @@ Task<HttpReply> ControlApi::show(std::string name) {
     const Result<VolumeEntry> volume = co_await volumes_.find(name);
     if (!volume) co_return refuse_with(volume.error());
     Json json = json_of(*volume);
+    json["used_bytes"] = (co_await volumes_.usage()).of(volume->id);
     json["uris"] = control_.export_uris(name);
     // What this host cannot promise of any volume at present, and why.
     const Result<NodeStatus> status = co_await control_.status();
@@ -403,13 +416,13 @@ Task<HttpReply> ControlApi::exports() {
     Json json = Json::array();
     for (const VolumeEntry& volume : *volumes)
         json.push_back({{"volume", volume.name}, {"uris", control_.export_uris(volume.name)}});
-    co_return reply({{"exports", json}});
+    co_return reply({{"nbd", !control_.export_uris("").empty()}, {"exports", json}});
 }
 
 HttpReply ControlApi::mounts() {
     Json json = Json::array();
     for (const Mount& mount : control_.mounts()) json.push_back({{"path", mount.path}, {"read_only", mount.read_only}});
-    return reply({{"mounts", json}});
+    return reply({{"mounts", json}, {"namespace", mount_namespace()}});
 }
 
 Task<HttpReply> ControlApi::mount(const HttpRequest& request, Caller caller) {
@@ -422,7 +435,7 @@ Task<HttpReply> ControlApi::mount(const HttpRequest& request, Caller caller) {
         co_return refuse_as(400, "invalid", "path is not an absolute path");
     const Result<> mounted = co_await control_.mount(mount, std::move(caller));
     if (!mounted) co_return refuse_with(mounted.error());
-    co_return reply({{"path", mount.path}, {"read_only", mount.read_only}}, 201);
+    co_return reply({{"path", mount.path}, {"read_only", mount.read_only}, {"namespace", mount_namespace()}}, 201);
 }
 
 Task<HttpReply> ControlApi::unmount(const HttpRequest& request) {

@@ -92,12 +92,17 @@ int Node::run(Signals& signals) {
 
 Task<Result<>> Node::start() {
     Loop& loop = *shards_.front();
+    std::error_code ignored;  // listening there says what is wrong, if anything is
+    std::filesystem::create_directory(std::filesystem::path(configuration_.control).parent_path(), ignored);
     CO_TRY_VOID(check_places());
     Result<std::unique_ptr<Store>> store = co_await Store::open(
         loop, configuration_.store, {.cluster = configuration_.cluster, .host = configuration_.host_id()},
         options_.upgrade ? Upgrade::perform : Upgrade::refuse);
     if (!store) {
         explain(("store " + configuration_.store).c_str(), store.error());
+        if (store.error().code == Errc::not_found)
+            log::error("make it: tarn init --store {} --size SIZE; or say in the configuration where it is",
+                       log::printable(configuration_.store));
         co_return fail(store.error());
     }
     store_ = std::move(*store);
@@ -247,6 +252,9 @@ Result<> Node::start_fabric() {
         explain(("key file " + configuration_.key_file).c_str(), key.error());
         return fail(key.error());
     }
+    std::vector<std::string> names;
+    for (const Peer& peer : configuration_.peers) names.push_back(peer.name);
+    fabric.peers_digest = digest_of(names);
     fabric.key.assign(reinterpret_cast<const char*>(key->data()), key->size());
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];

@@ -95,8 +95,14 @@ Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Att
     if (!valid_volume_name(name)) co_return fail(Errc::invalid, 0, "volume name");
     if (attributes.size_bytes > volume_size_max) co_return fail(Errc::invalid, EFBIG, "volume size");
     if (attributes.size_bytes == 0 && !shared) co_return fail(Errc::invalid, 0, "volume size 0");
-    CO_TRY(const std::optional<CatalogRecord> existing, co_await table_.find(name));
-    if (existing) co_return fail(Errc::exists, EEXIST, "volume");
+    CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
+    for (const CatalogRecord& record : records) {
+        if (record.name == name) co_return fail(Errc::exists, EEXIST, "volume");
+        if (names_collide(record.name, name))
+            co_return fail(Errc::exists, 0,
+                           record.name.size() < name.size() ? "volume: a part of its name is a volume, not a directory"
+                                                            : "volume: a directory of others has that name");
+    }
     CO_TRY(CatalogHeader header, co_await table_.header());
     if (header.next_id > volume_id_max) co_return fail(Errc::no_space, 0, "volume ids");
     CO_TRY(const uint32_t slot, co_await table_.free_slot());

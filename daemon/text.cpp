@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <limits>
+#include <optional>
 #include <vector>
 
 namespace tarn {
@@ -22,6 +23,25 @@ constexpr std::array<Unit, 6> units = {{{"PiB", uint64_t{1} << 50},
                                         {"MiB", uint64_t{1} << 20},
                                         {"KiB", uint64_t{1} << 10},
                                         {"B", 1}}};
+
+constexpr size_t decimals_max = 9;
+
+// "GiB" and "G" are 2^30 bytes, "GB" is 10^9: as disks are sold, and as most tools take the letter alone.
+std::optional<uint64_t> unit_size(std::string_view name) {
+    constexpr std::string_view letters = "KMGTP";
+    if (name == "B" || name == "b") return 1;
+    if (name.empty()) return std::nullopt;
+    const auto upper = [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; };
+    const size_t power = letters.find(upper(name[0]));
+    if (power == std::string_view::npos) return std::nullopt;
+    const std::string_view rest = name.substr(1);
+    const bool decimal = rest.size() == 1 && upper(rest[0]) == 'B';
+    if (!rest.empty() && !decimal && !(rest.size() == 2 && upper(rest[0]) == 'I' && upper(rest[1]) == 'B'))
+        return std::nullopt;
+    uint64_t size_bytes = 1;
+    for (size_t i = 0; i <= power; ++i) size_bytes *= decimal ? 1000 : 1024;
+    return size_bytes;
+}
 
 size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<size_t> row(b.size() + 1);
@@ -41,18 +61,34 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 Result<uint64_t> parse_size(std::string_view text) {
+    constexpr const char* not_a_size = "not a size such as \"64GiB\", \"1.5G\" or \"500MB\"";
+    constexpr const char* too_large = "larger than 2^64 bytes";
     uint64_t count = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-    if (error == std::errc::result_out_of_range) return fail(Errc::invalid, 0, "larger than 2^64 bytes");
-    if (error != std::errc{}) return fail(Errc::invalid, 0, "not a size such as \"64GiB\"");
-    std::string_view name = text.substr(static_cast<size_t>(end - text.data()));
-    if (name.empty()) return count;
-    if (name.starts_with(' ')) name.remove_prefix(1);
-    const auto unit = std::ranges::find(units, name, &Unit::name);
-    if (unit == units.end()) return fail(Errc::invalid, 0, "unknown unit; use KiB, MiB, GiB or TiB");
-    if (count > std::numeric_limits<uint64_t>::max() / unit->size_bytes)
-        return fail(Errc::invalid, 0, "larger than 2^64 bytes");
-    return count * unit->size_bytes;
+    if (error == std::errc::result_out_of_range) return fail(Errc::invalid, 0, too_large);
+    if (error != std::errc{}) return fail(Errc::invalid, 0, not_a_size);
+    std::string_view rest = text.substr(static_cast<size_t>(end - text.data()));
+    std::string_view decimals;
+    if (rest.starts_with('.')) {
+        rest.remove_prefix(1);
+        decimals = rest.substr(0, std::min(rest.find_first_not_of("0123456789"), rest.size()));
+        rest.remove_prefix(decimals.size());
+        if (decimals.empty() || decimals.size() > decimals_max) return fail(Errc::invalid, 0, not_a_size);
+    }
+    if (rest.starts_with(' ')) rest.remove_prefix(1);
+    const std::optional<uint64_t> unit = rest.empty() && text.back() != ' ' ? 1 : unit_size(rest);
+    if (!unit)
+        return fail(Errc::invalid, 0, "unknown unit; use KiB, MiB, GiB or TiB (1024), or kB, MB, GB or TB (1000)");
+    unsigned __int128 size_bytes = static_cast<unsigned __int128>(count) * *unit;
+    if (!decimals.empty()) {
+        uint64_t parts = 0;
+        std::from_chars(decimals.data(), decimals.data() + decimals.size(), parts);
+        uint64_t scale = 1;
+        for (size_t i = 0; i < decimals.size(); ++i) scale *= 10;
+        size_bytes += (static_cast<unsigned __int128>(parts) * *unit + scale - 1) / scale;
+    }
+    if (size_bytes > std::numeric_limits<uint64_t>::max()) return fail(Errc::invalid, 0, too_large);
+    return static_cast<uint64_t>(size_bytes);
 }
 
 Result<uint64_t> parse_duration(std::string_view text) {

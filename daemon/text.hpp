@@ -11,8 +11,9 @@
 
 namespace tarn {
 
-// "4096", "64KiB", "1.5GiB" is refused: whole numbers with B, KiB, MiB, GiB, TiB or PiB, or bytes without a unit.
-// Errors: invalid; the text says what is wrong with it.
+// "4096", "64KiB", "1.5GiB", "1G" (as GiB), "500MB" (10^6): bytes without a unit, otherwise B, KiB to PiB or their
+// first letter, or kB to PB; in any case, with at most nine decimals, rounded up to a byte. Errors: invalid; the text
+// says what is wrong with it.
 Result<uint64_t> parse_size(std::string_view text);
 // The shortest exact form: "2GiB", "1536MiB", "4097B".
 std::string format_size(uint64_t size_bytes);
@@ -27,7 +28,7 @@ struct Address {
     uint16_t port = 0;
     bool operator==(const Address&) const = default;
 };
-// "10.0.0.1:7433", "node-a:7433", "[::1]:7433". Errors: invalid.
+// "10.0.0.1:7420", "node-a:7420", "[::1]:7420". Errors: invalid.
 Result<Address> parse_address(std::string_view text);
 std::string format_address(const Address& address);
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -39,6 +40,16 @@ struct Space {
     std::vector<std::string> silent_hosts;  // theirs is as this host was last told, if it was
 };
 
+// What the hosts' stores have set aside for each volume.
+struct Usage {
+    std::map<VolumeId, uint64_t> bytes;
+    std::vector<std::string> silent_hosts;  // their part is not in it
+    uint64_t of(VolumeId id) const {
+        const auto found = bytes.find(id);
+        return found == bytes.end() ? 0 : found->second;
+    }
+};
+
 class Volumes {
   public:
     virtual ~Volumes() = default;
@@ -66,16 +77,25 @@ class Volumes {
     Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) {
         return open(std::move(name), access, nullptr);
     }
-    // Errors: exists, invalid (see valid_volume_name; size 0 is valid only for shared volumes), no_space.
+    // Errors: exists (or a name that collides does), invalid (see valid_volume_name; size 0 is valid only for shared
+    // volumes), no_space.
     virtual Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) = 0;
     // Errors: not_found, busy while an exclusive volume is open somewhere. Open shared volumes lose their name at
     // once; their bytes go with it, and later accesses fail with not_found.
     virtual Task<Result<>> remove(std::string name) = 0;
     // At once, whoever is away.
     virtual Task<Result<Space>> space() = 0;
+    // Of all volumes; waits for no host longer than a moment.
+    virtual Task<Usage> usage() { co_return Usage{}; }
 };
 
 // 1 to 255 bytes of UTF-8 without NUL and control characters; parts between slashes are neither empty, "." nor "..".
 bool valid_volume_name(std::string_view name);
+// Whether one is a directory on the way to the other, as a/b is to a/b/c: a file system cannot show both.
+constexpr bool names_collide(std::string_view a, std::string_view b) {
+    const std::string_view shorter = a.size() < b.size() ? a : b;
+    const std::string_view longer = a.size() < b.size() ? b : a;
+    return shorter.size() < longer.size() && longer.starts_with(shorter) && longer[shorter.size()] == '/';
+}
 
 }  // namespace tarn

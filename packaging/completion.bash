@@ -1,21 +1,77 @@
 # Bash completion for tarn and tarnd; installed once under each name.
+#
+# Names of volumes are data that anybody may have chosen: nothing here may expand them (so no compgen -W), and what is
+# offered is quoted for the command line that it becomes a part of.
 
-_tarn_volumes() {
-    local json
-    json=$(tarn list --json --timeout 2 2>/dev/null) || return 0
-    sed -n 's/^ *"name": "\(.*\)",$/\1/p' <<<"$json"
+# _tarn_offer CURRENT WORD...: those words that CURRENT begins, as they are. For words of our own.
+_tarn_offer() {
+    local -r current=$1
+    local word
+    shift
+    for word in "$@"; do
+        if [[ $word == "$current"* ]]; then COMPREPLY+=("$word"); fi
+    done
 }
 
-_tarn_reply() {
-    local IFS=$'\n'
-    # shellcheck disable=SC2207 # names are split at line ends only
-    COMPREPLY+=($(compgen -W "$1" -- "$2"))
+# _tarn_quoted NAME: into REPLY, as the shell reads it back, and harmless to show.
+_tarn_quoted() {
+    local bytes=$1
+    # What changes the direction of text, or hides: in the C locale printf spells such bytes out.
+    local LC_ALL=C
+    if [[ $bytes == *$'\xe2\x80'* || $bytes == *$'\xe2\x81'* || $bytes == *$'\xd8\x9c'* || $bytes == *$'\xef\xbb\xbf'* ]]; then
+        printf -v REPLY '%q' "$bytes"
+        return
+    fi
+    unset LC_ALL
+    printf -v REPLY '%q' "$bytes"
+}
+
+# _tarn_typed: into REPLY, the word before the cursor as the shell sees it. Readline's own ends at a colon and such.
+_tarn_typed() {
+    local -r line=${COMP_LINE:0:COMP_POINT}
+    local -i at=${#line}
+    while ((at > 0)); do
+        if [[ ${line:at-1:1} == [[:space:]] && ${line:at-2:1} != \\ ]]; then break; fi
+        at+=-1
+    done
+    REPLY=${line:at}
+}
+
+# _tarn_offer_volumes CURRENT: the names that begin with what was typed, however it was quoted.
+_tarn_offer_volumes() {
+    local -r current=$1
+    local name REPLY typed=$1 before=""
+    if [[ $current != [\'\"]* ]]; then
+        _tarn_typed
+        typed=$REPLY
+        before=${typed%"$current"}
+        # A word that is nothing but the character which begins it.
+        if [[ $COMP_WORDBREAKS == *"$current"* && ${#current} -eq 1 ]]; then before=$typed; fi
+    fi
+    while IFS= read -r name; do
+        case $typed in
+            \'*)
+                if [[ $name == "${typed:1}"* && $name != *\'* ]]; then COMPREPLY+=("$name"); fi
+                ;;
+            \"*)
+                REPLY=${name//\\/\\\\}
+                REPLY=${REPLY//\"/\\\"}
+                REPLY=${REPLY//\$/\\\$}
+                REPLY=${REPLY//\`/\\\`}
+                if [[ $REPLY == "${typed:1}"* ]]; then COMPREPLY+=("$REPLY"); fi
+                ;;
+            *)
+                _tarn_quoted "$name"
+                if [[ $REPLY == "$typed"* || $name == "$typed"* ]]; then COMPREPLY+=("${REPLY#"$before"}"); fi
+                ;;
+        esac
+    done < <(command tarn list --quiet --timeout 2 2> /dev/null)
 }
 
 _tarn() {
-    local -r current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-    local -r verbs=$'init\ncreate\nlist\nshow\nresize\ndelete\nexport\nmount\numount\nflush\nstatus\nverify\nhost\nstore'
-    local verb="" word
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+    local -r verbs=(init create list show resize delete export mount umount flush status verify host store)
+    local verb="" word known
     COMPREPLY=()
     case $previous in
         --control | --config | --store | --device | --key-file | --nbd-unix)
@@ -25,41 +81,40 @@ _tarn() {
         --memory | --size | --rate | --timeout | --host | --peer | --cluster | --nbd-tcp | --mode | --fail-after) return ;;
     esac
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-        if [[ $'\n'$verbs$'\n' == *$'\n'$word$'\n'* ]]; then
-            verb=$word
-            break
-        fi
+        for known in "${verbs[@]}"; do
+            if [[ $word == "$known" ]]; then verb=$word && break 2; fi
+        done
     done
-    local options=$'--control\n--timeout\n--json\n--help'
+    local options=(--control --timeout --json --help)
     case $verb in
         "")
-            _tarn_reply "$verbs"$'\n'"$options"$'\n--version' "$current"
+            _tarn_offer "$current" "${verbs[@]}" "${options[@]}" --version
             return
             ;;
         init)
-            options+=$'\n--store\n--device\n--size\n--memory\n--config\n--host\n--peer\n--cluster\n--key-file'
-            options+=$'\n--nbd-unix\n--nbd-tcp\n--force'
+            options+=(--store --device --size --memory --config --host --peer --cluster --key-file --nbd-unix --nbd-tcp
+                --force)
             ;;
-        create) options+=$'\n--shared\n--exclusive\n--mode\n--fail-after' ;;
-        resize) options+=$'\n--force' ;;
-        mount) options+=$'\n--read-only' ;;
-        umount) options+=$'\n--force' ;;
-        verify) options+=$'\n--host\n--rate\n--stop' ;;
-        host) options+=$'\n--it-is-dead' ;;
+        create) options+=(--shared --exclusive --mode --fail-after) ;;
+        list) options+=(--quiet) ;;
+        resize | umount) options+=(--force) ;;
+        mount) options+=(--read-only) ;;
+        verify) options+=(--host --rate --stop) ;;
+        host) options+=(--it-is-dead) ;;
     esac
     if [[ $current == -* ]]; then
-        _tarn_reply "$options" "$current"
-    else
-        case $verb in
-            show | resize | delete | export | flush | verify) _tarn_reply "$(_tarn_volumes)" "$current" ;;
-            host) _tarn_reply $'forget' "$current" ;;
-            mount | umount) compopt -o dirnames ;;
-            store)
-                _tarn_reply $'inspect\ncheck' "$current"
-                compopt -o default
-                ;;
-        esac
+        _tarn_offer "$current" "${options[@]}"
+        return
     fi
+    case $verb in
+        show | resize | delete | export | flush | verify) _tarn_offer_volumes "$current" ;;
+        host) _tarn_offer "$current" forget ;;
+        mount | umount) compopt -o dirnames ;;
+        store)
+            _tarn_offer "$current" inspect check
+            compopt -o default
+            ;;
+    esac
 }
 
 _tarnd() {
@@ -67,12 +122,11 @@ _tarnd() {
     COMPREPLY=()
     case $previous in
         -c | --config | --store | --control | --nbd-unix) compopt -o default ;;
-        --log-level) _tarn_reply $'error\nwarning\ninfo\ndebug' "$current" ;;
+        --log-level) _tarn_offer "$current" error warning info debug ;;
         --host | --memory | --shards | --listen | --nbd-tcp) ;;
         *)
-            local options=$'--config\n--check-config\n--upgrade\n--discard-memory\n--host\n--store\n--memory\n--shards\n--listen\n--control'
-            options+=$'\n--nbd-unix\n--nbd-tcp\n--log-level\n--help\n--version'
-            _tarn_reply "$options" "$current"
+            _tarn_offer "$current" --config --check-config --upgrade --discard-memory --host --store --memory --shards \
+                --listen --control --nbd-unix --nbd-tcp --log-level --help --version
             ;;
     esac
 }

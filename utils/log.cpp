@@ -76,15 +76,4 @@ std::string describe(const Error& error) {
     return text;
 }
 
-std::string printable(std::string_view text) {
-    std::string safe;
-    for (const char byte : text) {
-        if (byte >= 0x20 && byte < 0x7f)
-            safe += byte;
-        else
-            safe += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
-    }
-    return safe;
-}
-
 }  // namespace tarn::log

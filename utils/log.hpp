@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "utils/printable.hpp"
 #include "utils/result.hpp"
 
 namespace tarn::log {
@@ -41,7 +42,6 @@ void debug(fmt::format_string<Args...> format, Args&&... args) {
 
 // "input/output error at nvme.read: No space left on device"
 std::string describe(const Error& error);
-// Text that others chose, safe to print: control characters and bytes that are not UTF-8 become \xNN.
-std::string printable(std::string_view text);
+using tarn::printable;
 
 }  // namespace tarn::log

@@ -9,8 +9,17 @@
 
 namespace tarn {
 
-Introduction introduce(HostId host, protocol::Process process, const std::array<uint8_t, 16>& cluster) {
-    Introduction introduction{.process = process, .host = host, .cluster = cluster};
+std::array<uint8_t, 3> digest_of(std::span<const std::string> names) {
+    std::string text;
+    for (const std::string& name : names) text += name + '\n';
+    std::array<uint8_t, 32> whole{};
+    TARN_ASSERT(gnutls_hash_fast(GNUTLS_DIG_SHA256, text.data(), text.size(), whole.data()) == 0);
+    return {whole[0], whole[1], static_cast<uint8_t>(whole[2] | 1)};
+}
+
+Introduction introduce(HostId host, protocol::Process process, const std::array<uint8_t, 16>& cluster,
+                       const std::array<uint8_t, 3>& peers) {
+    Introduction introduction{.process = process, .host = host, .peers = peers, .cluster = cluster};
     TARN_ASSERT(gnutls_rnd(GNUTLS_RND_NONCE, introduction.nonce.data(), introduction.nonce.size()) == 0);
     return introduction;
 }

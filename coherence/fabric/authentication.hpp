@@ -28,7 +28,7 @@ struct Introduction {
     std::array<char, 8> magic = magic_expected;
     protocol::Process process;
     HostId host = no_host;
-    std::array<uint8_t, 3> reserved{};
+    std::array<uint8_t, 3> peers{};  // digest_of() the list that the host was given; zeros: it does not say
     std::array<uint8_t, 16> cluster{};
     std::array<uint8_t, 28> nonce{};
 };
@@ -37,8 +37,12 @@ static_assert(sizeof(Introduction) == 64);
 using Proof = std::array<std::byte, 32>;
 enum class Direction : char { connecting = 'c', accepting = 'a' };
 
+// Hosts are numbers, places in a list that all of them must have been given alike. Never zeros.
+std::array<uint8_t, 3> digest_of(std::span<const std::string> names);
+
 // Fills in a fresh nonce.
-Introduction introduce(HostId host, protocol::Process process, const std::array<uint8_t, 16>& cluster);
+Introduction introduce(HostId host, protocol::Process process, const std::array<uint8_t, 16>& cluster,
+                       const std::array<uint8_t, 3>& peers = {});
 Proof prove(std::string_view key, Direction who, const Introduction& connecting, const Introduction& accepting);
 // In constant time.
 bool equal(const Proof& a, const Proof& b);

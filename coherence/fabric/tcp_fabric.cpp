@@ -19,6 +19,11 @@ namespace {
 constexpr auto retry_min = 50ms;
 constexpr auto retry_max = 1000ms;
 constexpr unsigned handshake_seconds_max = 5;
+// How long a peer that should connect is waited for before it is asked why it does not.
+constexpr auto absent_wait_min = 2000ms;
+constexpr auto absent_wait_max = 60'000ms;
+constexpr const char* other_list =
+    "fabric.handshake: its list of peers is not ours; all hosts must be given the same hosts in the same order";
 // What the links' buffers keep: all of them, where there are not too many; and one, at least and at most.
 constexpr size_t buffers_bytes_max = 4 << 20;
 constexpr size_t buffer_bytes_min = 64 << 10;
@@ -104,7 +109,8 @@ void TcpFabric::start() {
     Loop& here = *configuration_.shards.front();
     here.spawn(accept_all());
     for (const auto& peer : configuration_.peers)
-        if (peer.host < configuration_.self) here.spawn(keep_connected(*links_[peer.host], peer.address));
+        here.spawn(peer.host < configuration_.self ? keep_connected(*links_[peer.host], peer.address)
+                                                   : ask_the_absent(*links_[peer.host], peer.address));
 }
 
 void TcpFabric::stop() {
@@ -147,6 +153,18 @@ void TcpFabric::send(HostId to, const protocol::Message& message, std::span<cons
 Task<Result<std::string>> TcpFabric::call(HostId to, std::string request) {
     if (to >= hosts_max || !links_[to]) co_return fail(Errc::unavailable, 0, "fabric.call: no such host");
     co_return co_await links_[to]->call(std::move(request));
+}
+
+Introduction TcpFabric::introduce_self() const {
+    return introduce(configuration_.self, configuration_.process, configuration_.cluster, configuration_.peers_digest);
+}
+
+// Then it takes its number, and ours, for somebody else's.
+bool TcpFabric::has_other_list(const Introduction& introduction) const {
+    constexpr std::array<uint8_t, 3> not_told{};
+    return introduction.magic == Introduction::magic_expected && introduction.cluster == configuration_.cluster &&
+           introduction.peers != not_told && configuration_.peers_digest != not_told &&
+           introduction.peers != configuration_.peers_digest;
 }
 
 bool TcpFabric::is_ours(const Introduction& introduction) const {
@@ -211,10 +229,15 @@ Task<Result<Introduction>> TcpFabric::accept_introduction(int fd) {
     Loop& loop = *Loop::current();
     Introduction peer;
     CO_TRY_VOID(co_await receive_exactly(loop, fd, std::as_writable_bytes(std::span(&peer, 1))));
+    const Introduction own = introduce_self();
+    if (has_other_list(peer)) {
+        CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&own, 1))));  // so that it can say so, too
+        co_return fail(Errc::refused, 0, other_list);
+    }
     if (!is_ours(peer)) co_return fail(Errc::refused, 0, "fabric.handshake: not a host of this cluster");
-    if (peer.host < configuration_.self) co_return fail(Errc::refused, 0, "fabric.handshake: the wrong way round");
+    // It only wondered why we do not connect.
+    if (peer.host < configuration_.self) co_return fail(Errc::unavailable, 0, "fabric.handshake: the wrong way round");
     if (!is_welcome(peer)) co_return fail(Errc::unavailable, 0, "fabric.handshake: declared dead");
-    const Introduction own = introduce(configuration_.self, configuration_.process, configuration_.cluster);
     const Proof proof = prove(configuration_.key, Direction::accepting, peer, own);
     CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&own, 1))));
     CO_TRY_VOID(co_await send_exactly(loop, fd, proof));
@@ -261,13 +284,48 @@ Task<> TcpFabric::keep_connected(TcpLink& link, std::string address) {
     }
 }
 
+// Of two hosts that both take themselves for the first none connects. So who waits for a peer asks, now and then.
+Task<> TcpFabric::ask_the_absent(TcpLink& link, std::string address) {
+    std::chrono::nanoseconds wait = absent_wait_min;
+    bool said = false;
+    while (!stopping_) {
+        co_await pause(wait);
+        wait = std::min<std::chrono::nanoseconds>(wait * 2, absent_wait_max);
+        if (stopping_ || link.up()) continue;
+        const Result<> compared = co_await compare_lists(address);
+        if (!compared && compared.error().code == Errc::refused && !std::exchange(said, true))
+            log::warning("fabric: no link with host {} at {}: {}", link.peer(), address,
+                         log::describe(compared.error()));
+    }
+}
+
+// Refused: the host that answers there was given another list.
+Task<Result<>> TcpFabric::compare_lists(std::string address) {
+    Loop& loop = *Loop::current();
+    CO_TRY(const SocketAddress to, resolve(address));
+    const UniqueFd fd(::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    set_up(fd.get());
+    Deadline deadline(loop, fd.get(), handshakes_);
+    Introduction peer;
+    const Introduction own = introduce_self();
+    Result<> done;
+    if (const Result<size_t> connected = co_await loop.connect(fd.get(), to.get(), to.size()); !connected)
+        done = fail(connected.error());
+    if (done) done = co_await send_exactly(loop, fd.get(), std::as_bytes(std::span(&own, 1)));
+    if (done) done = co_await receive_exactly(loop, fd.get(), std::as_writable_bytes(std::span(&peer, 1)));
+    co_await deadline.end();
+    if (done && has_other_list(peer)) done = fail(Errc::refused, 0, other_list);
+    co_return done;
+}
+
 Task<Result<Introduction>> TcpFabric::connect_introduction(int fd, HostId host) {
     Loop& loop = *Loop::current();
-    const Introduction own = introduce(configuration_.self, configuration_.process, configuration_.cluster);
+    const Introduction own = introduce_self();
     CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&own, 1))));
     Introduction peer;
     Proof theirs{};
     CO_TRY_VOID(co_await receive_exactly(loop, fd, std::as_writable_bytes(std::span(&peer, 1))));
+    if (has_other_list(peer)) co_return fail(Errc::refused, 0, other_list);
     CO_TRY_VOID(co_await receive_exactly(loop, fd, theirs));
     if (!is_ours(peer) || peer.host != host)
         co_return fail(Errc::refused, 0, "fabric.handshake: another host answers there");

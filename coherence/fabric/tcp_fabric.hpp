@@ -29,6 +29,8 @@ struct TcpFabricConfiguration {
     std::string key;
     std::string listen;
     std::vector<Peer> peers;  // without this host
+    // digest_of() the names of all hosts, to tell who was given another list; zeros: not told.
+    std::array<uint8_t, 3> peers_digest{};
     std::vector<Loop*> shards;
     // See TcpLink; 0: nobody is asked whether he is there.
     std::chrono::milliseconds listen_for = TcpLink::listen_for_default;
@@ -73,6 +75,10 @@ class TcpFabric final : public Fabric {
     Task<Result<Introduction>> accept_introduction(int fd);
     Task<> pause(std::chrono::nanoseconds duration);
     Task<> keep_connected(TcpLink& link, std::string address);
+    Task<> ask_the_absent(TcpLink& link, std::string address);
+    Task<Result<>> compare_lists(std::string address);
+    Introduction introduce_self() const;
+    bool has_other_list(const Introduction& introduction) const;
     Task<Result<Introduction>> connect_introduction(int fd, HostId peer);
     Task<Result<>> receive_exactly(Loop& loop, int fd, std::span<std::byte> into);
     Task<Result<>> send_exactly(Loop& loop, int fd, std::span<const std::byte> from);

@@ -1,130 +1,39 @@
 #include "daemon/cli/cli.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
-#include <thread>
+#include <map>
 #include <utility>
 
 #include "daemon/cli/client.hpp"
 #include "daemon/cli/init.hpp"
 #include "daemon/cli/print.hpp"
 #include "daemon/cli/stopped_store.hpp"
-#include "daemon/configuration.hpp"
-#include "daemon/http_request.hpp"
+#include "daemon/cli/verbs.hpp"
+#include "daemon/text.hpp"
 #include "daemon/version.hpp"
-#include "frontends/volumes.hpp"
-#include "tiers/page.hpp"
-#include "utils/log.hpp"
+#include "utils/printable.hpp"
 
 namespace tarn {
 
 namespace {
 
-// What the command line said; each verb reads its own part.
-struct Options {
-    std::string control = control_path_default;
-    unsigned timeout_s = 60;
-    bool json = false;
-    std::string name;
-    std::string size;
-    std::string mode = "0600";
-    std::string fail_after = "wait";
-    std::string path;
-    bool shared = false;
-    bool exclusive = false;
-    bool force = false;
-    bool read_only = false;
-    bool whole_host = false;
-    bool stop = false;
-    bool it_is_dead = false;
-    InitOptions init;
-};
+constexpr int json_schema = 2;
+constexpr int names_max = 65536;
 
 // A verb asks, and tells a person what came of it. object: what it was about, for the error line.
 struct Verb {
-    std::function<Outcome<Json>(const Client&)> ask;
+    std::function<Answer(const Client&)> ask;
     std::function<void(std::ostream&, const Json&)> tell;
     std::function<std::string()> object;
     std::function<Exit(const Json&)> verdict = nullptr;  // none: ok
 };
 
-std::string volume_path(const std::string& name) {
-    return "/v1/volumes/" + percent_encode(name);
-}
-
-// Sizes are whole pages; who asked for something else is told.
-Outcome<uint64_t> rounded_size(const std::string& text) {
-    const Result<uint64_t> size = parse_size(text);
-    if (!size)
-        return std::unexpected(
-            Failure{Exit::usage, fmt::format("{}: {}", log::printable(text), size.error().where), "10GiB"});
-    if (*size > volume_size_max) return std::unexpected(Failure{Exit::usage, "a volume has at most 2 PiB", {}});
-    return (*size + page_size - 1) / page_size * page_size;
-}
-
-std::string rounding_note(const std::string& text, const Json& volume) {
-    const Result<uint64_t> asked = parse_size(text);
-    const uint64_t given = volume.value("size_bytes", uint64_t{0});
-    if (!asked || *asked == given) return "";
-    return fmt::format(" (rounded up from {} bytes to whole pages of 4 KiB)", *asked);
-}
-
-Outcome<Json> create(const Client& client, const Options& options) {
-    const auto size_bytes = rounded_size(options.size);
-    if (!size_bytes) return std::unexpected(size_bytes.error());
-    Json body{{"name", options.name}, {"size_bytes", *size_bytes}, {"mode", std::stoul(options.mode, nullptr, 8)}};
-    if (options.fail_after != "wait") {
-        const Result<uint64_t> fail_after_ms = parse_duration(options.fail_after);
-        if (!fail_after_ms)
-            return std::unexpected(
-                Failure{Exit::usage,
-                        fmt::format("{}: {}", log::printable(options.fail_after), fail_after_ms.error().where), "30s"});
-        body["fail_after_ms"] = *fail_after_ms;
-    }
-    if (options.shared || options.exclusive) body["shared"] = options.shared;
-    return client.ask("POST", "/v1/volumes", body);
-}
-
-Outcome<Json> resize(const Client& client, const Options& options) {
-    const auto size_bytes = rounded_size(options.size);
-    if (!size_bytes) return std::unexpected(size_bytes.error());
-    return client.ask("PATCH", volume_path(options.name), {{"size_bytes", *size_bytes}, {"shrink", options.force}});
-}
-
-// Starts a pass and follows it to its end.
-Outcome<Json> verify(const Client& client, const Options& options) {
-    constexpr auto pause = std::chrono::milliseconds(200);
-    if (options.stop) return client.ask("DELETE", "/v1/verify");
-    if (options.name.empty() && !options.whole_host)
-        return std::unexpected(Failure{Exit::usage, "neither a volume nor --host", "tarn verify --host"});
-    Json body = Json::object();
-    if (!options.whole_host) body["volume"] = options.name;
-    if (!options.size.empty()) {
-        const Result<uint64_t> rate = parse_size(options.size);
-        if (!rate || *rate == 0)
-            return std::unexpected(
-                Failure{Exit::usage, fmt::format("{}: not a rate", log::printable(options.size)), "--rate 100MiB"});
-        body["rate_bytes"] = *rate;
-    }
-    const bool tell = !options.json && ::isatty(STDERR_FILENO) == 1;
-    auto status = client.ask("POST", "/v1/verify", body);
-    while (status && status->value("running", false)) {
-        if (tell)
-            fmt::print(stderr, "\r{} of {} pages", status->value("pages_checked", uint64_t{0}),
-                       status->value("pages_total", uint64_t{0}));
-        std::this_thread::sleep_for(pause);
-        status = client.ask("GET", "/v1/verify");
-    }
-    if (tell) fmt::print(stderr, "\r\033[K");
-    return status;
-}
-
-std::string checked_path(const std::string& path) {
-    return std::filesystem::absolute(path).lexically_normal().string();
+bool has_word(std::span<const char* const> words, std::string_view wanted) {
+    return std::ranges::any_of(words, [&](const char* word) { return word == wanted; });
 }
 
 class Commands {
@@ -154,7 +63,7 @@ class Commands {
         add_store_verbs();
     }
 
-    Exit run(std::span<const char* const> words, std::ostream& out, std::ostream& err) {
+    Exit run(std::span<const char* const> words, std::ostream& out, std::ostream& err, Terminals terminals) {
         try {
             app_.parse(static_cast<int>(words.size()), words.data());
         } catch (const CLI::CallForHelp&) {
@@ -165,35 +74,86 @@ class Commands {
             out << call.what() << "\n";
             return Exit::ok;
         } catch (const CLI::ParseError& error) {
-            err << fmt::format("tarn: {}; try: tarn --help\n", log::printable(error.what()));
-            return Exit::usage;
+            options_.json = has_word(words, "--json");
+            return report(out, err, terminals, "", {}, Answer(usage_failure(error)));
         }
-        const CLI::App* const chosen = app_.get_subcommands().front();
-        std::string name = chosen->get_name();
-        for (const CLI::App* const part : chosen->get_subcommands()) name += " " + part->get_name();
+        // A person who waits is told how far it is, unless a program reads along.
+        out_is_terminal_ = terminals.out;
+        progress_ = terminals.err && !options_.json ? &err : nullptr;
+        const std::string name = chosen_name();
         const Verb& verb = verbs_.at(name);
         options_.init.control = options_.control;
         const Client client(options_.control, std::chrono::seconds(options_.timeout_s));
-        auto outcome = verb.ask(client);
-        if (!outcome) return report(err, name, verb, outcome.error());
-        if (options_.json) {
-            // The version of what scripts parse; it grows when a key changes its meaning or goes away.
-            outcome->emplace("schema", 1);
-            out << outcome->dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
-        } else {
-            verb.tell(out, *outcome);
-        }
-        return verb.verdict ? verb.verdict(*outcome) : Exit::ok;
+        Answer answer = verb.ask(client);
+        const std::string object = verb.object ? verb.object() : "";
+        for (Failure& failure : answer.failures) explain(failure, name, object);
+        const bool has_answer = answer.failures.empty() || options_.names.size() > 1;
+        if (!options_.json && has_answer) verb.tell(out, answer.json);
+        const Exit verdict = verb.verdict && answer.failures.empty() ? verb.verdict(answer.json) : Exit::ok;
+        const Exit reported = report(out, err, terminals, name, object, std::move(answer));
+        return reported == Exit::ok ? verdict : reported;
     }
 
   private:
-    static Exit report(std::ostream& err, const std::string& name, const Verb& verb, const Failure& failure) {
-        const std::string object = verb.object ? verb.object() : "";
-        err << fmt::format("tarn: {}{}{}: {}", name, object.empty() ? "" : " ", log::printable(object),
-                           log::printable(failure.cause));
-        if (!failure.hint.empty()) err << "; try: " << failure.hint;
-        err << "\n";
-        return failure.exit;
+    std::string chosen_name() const {
+        const CLI::App* const chosen = app_.get_subcommands().front();
+        std::string name = chosen->get_name();
+        for (const CLI::App* const part : chosen->get_subcommands()) name += " " + part->get_name();
+        return name;
+    }
+
+    // With --json all of it is one object on the standard output, errors too.
+    Exit report(std::ostream& out, std::ostream& err, Terminals terminals, const std::string& name,
+                const std::string& object, Answer answer) const {
+        if (options_.json) {
+            // The version of what scripts parse; it grows when a key changes its meaning or goes away.
+            answer.json["schema"] = json_schema;
+            Json& errors = answer.json["errors"] = Json::array();
+            for (const Failure& failure : answer.failures) errors.push_back(json_of(failure, object));
+            // On a terminal in ASCII: what is not would act on it.
+            out << answer.json.dump(2, ' ', terminals.out, Json::error_handler_t::replace) << "\n";
+        } else {
+            for (const Failure& failure : answer.failures) {
+                std::string line = "tarn: " + name;
+                const std::string& what = failure.object.empty() ? object : failure.object;
+                if (!what.empty()) line += " " + what;
+                if (!name.empty()) line += ": ";
+                line += failure.cause;
+                if (!failure.hint.empty()) line += "; try: " + failure.hint;
+                err << printable(line) << "\n";
+            }
+        }
+        return answer.failures.empty() ? Exit::ok : answer.failures.front().exit;
+    }
+
+    // The verb as far as it is known, and what was meant instead of a word that is none.
+    Failure usage_failure(const CLI::ParseError& error) const {
+        const CLI::App* app = &app_;
+        std::string place = "tarn";
+        while (!app->get_subcommands().empty()) {
+            app = app->get_subcommands().front();
+            place += " " + app->get_name();
+        }
+        Failure failure{.exit = Exit::usage, .cause = error.what(), .hint = place + " --help"};
+        const std::vector<std::string> rest = app_.remaining(true);
+        const auto verbs = app->get_subcommands([](const CLI::App*) { return true; });
+        const auto stranger = std::ranges::find_if(
+            rest, [&](const std::string& word) { return word.starts_with('-') || !verbs.empty(); });
+        if (stranger == rest.end()) return failure;
+        const bool is_option = stranger->starts_with('-');
+        std::vector<std::string> known;
+        if (is_option) {
+            for (const CLI::App* at = app; at != nullptr; at = at->get_parent())
+                for (const CLI::Option* option : at->get_options())
+                    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+        } else {
+            for (const CLI::App* each : verbs) known.push_back(each->get_name());
+        }
+        failure.cause = fmt::format("unknown {} {}", is_option ? "option" : "verb", *stranger);
+        const std::vector<std::string_view> views(known.begin(), known.end());
+        if (const auto nearest = nearest_name(*stranger, views))
+            failure.cause += fmt::format("; did you mean {}?", *nearest);
+        return failure;
     }
 
     CLI::App* add(const char* name, const char* description, const char* example, Verb verb) {
@@ -202,20 +162,27 @@ class Commands {
         verbs_.emplace(name, std::move(verb));
         return command;
     }
+    // Of several each failure names its own.
+    std::string only_name() const { return options_.names.size() == 1 ? options_.names.front() : options_.name; }
     CLI::App* add_for_volume(const char* name, const char* description, const char* example,
-                             std::function<Outcome<Json>(const Client&)> ask,
+                             std::function<Answer(const Client&)> ask,
                              std::function<void(std::ostream&, const Json&)> tell) {
         CLI::App* const command =
-            add(name, description, example, {std::move(ask), std::move(tell), [this] { return options_.name; }});
-        command->add_option("NAME", options_.name, "The volume")->required()->type_name("");
+            add(name, description, example, {std::move(ask), std::move(tell), [this] { return only_name(); }});
         return command;
+    }
+    void add_name(CLI::App* command) {
+        command->add_option("NAME", options_.name, "The volume")->required()->type_name("");
+    }
+    CLI::Option* add_names(CLI::App* command, const char* description) {
+        return command->add_option("NAME", options_.names, description)->type_name("")->expected(1, names_max);
     }
 
     void add_init() {
         InitOptions& init = options_.init;
         CLI::App* const command = add("init", "Make this host's store and configuration",
                                       "tarn init --store /var/lib/tarn/store --size 64GiB --memory 4GiB",
-                                      {[this](const Client&) { return initialise(options_.init); }, print_init,
+                                      {[this](const Client&) { return Answer(initialise(options_.init)); }, print_init,
                                        [this] { return options_.init.store; }});
         command->add_option("--store,--device", init.store, "A file or block device")->required()->type_name("PATH");
         command->add_option("--size", init.size, "Of the file; default: the whole device")->type_name("SIZE");
@@ -236,101 +203,110 @@ class Commands {
         command->add_flag("--force", init.force, "Overwrite what is there");
     }
 
-    void add_volume_verbs() {
-        CLI::App* const create_command = add_for_volume(
+    void add_create() {
+        CLI::App* const command = add_for_volume(
             "create", "Make a volume", "tarn create vol1 10GiB",
-            [this](const Client& client) { return create(client, options_); },
-            [this](std::ostream& out, const Json& volume) {
-                print_made(out, "created", volume, rounding_note(options_.size, volume));
+            [this](const Client& client) { return create_volume(client, options_); },
+            [this](std::ostream& out, const Json& made) {
+                print_made(out, "created", made, rounding_note(options_.size, made));
             });
-        create_command->add_option("SIZE", options_.size, "Rounded up to whole pages of 4 KiB")
-            ->required()
-            ->type_name("");
-        auto* const shared = create_command->add_flag("--shared", options_.shared, "Any number of hosts may write");
-        create_command->add_flag("--exclusive", options_.exclusive, "One host at a time may write")->excludes(shared);
-        create_command->add_option("--mode", options_.mode, "Permission bits, octal")
+        add_name(command);
+        command->add_option("SIZE", options_.size, "Rounded up to whole pages of 4 KiB")->required()->type_name("");
+        auto* const shared = command->add_flag("--shared", options_.shared, "Any number of hosts may write");
+        command->add_flag("--exclusive", options_.exclusive, "One host at a time may write")->excludes(shared);
+        command->add_option("--mode", options_.mode, "Permission bits, octal")
             ->check([](const std::string& text) {
                 const bool octal =
                     !text.empty() && text.size() <= 5 && text.find_first_not_of("01234567") == std::string::npos;
                 return octal ? std::string() : std::string("not an octal number");
             })
             ->capture_default_str();
-        create_command
+        command
             ->add_option("--fail-after", options_.fail_after,
                          "What an access does that needs a host which does not answer: wait, or fail after so long")
             ->type_name("wait|TIME")
             ->capture_default_str();
-        add("list", "List the volumes", "tarn list",
-            {[](const Client& client) { return client.ask("GET", "/v1/volumes"); }, print_list, {}});
-        add_for_volume(
-            "show", "Show a volume", "tarn show vol1",
-            [this](const Client& client) { return client.ask("GET", volume_path(options_.name)); }, print_volume);
-        CLI::App* const resize_command = add_for_volume(
+    }
+
+    void add_volume_verbs() {
+        add_create();
+        CLI::App* const list = add("list", "List the volumes", "tarn list",
+                                   {[](const Client& client) { return Answer(client.ask("GET", "/v1/volumes")); },
+                                    [this](std::ostream& out, const Json& volumes) {
+                                        if (options_.quiet)
+                                            print_names(out, volumes, out_is_terminal_);
+                                        else
+                                            print_list(out, volumes);
+                                    },
+                                    {}});
+        list->add_flag("-q,--quiet", options_.quiet, "Names only, one a line");
+        add_names(add_for_volume(
+                      "show", "Show volumes", "tarn show vol1",
+                      [this](const Client& client) { return show_volumes(client, options_); }, print_volumes),
+                  "The volumes")
+            ->required();
+        CLI::App* const resize = add_for_volume(
             "resize", "Change a volume's size", "tarn resize vol1 20GiB",
-            [this](const Client& client) { return resize(client, options_); },
-            [this](std::ostream& out, const Json& volume) {
-                print_made(out, "resized", volume, rounding_note(options_.size, volume));
+            [this](const Client& client) { return resize_volume(client, options_); },
+            [this](std::ostream& out, const Json& volumes) {
+                print_made(out, "resized", volumes, rounding_note(options_.size, volumes));
             });
-        resize_command->add_option("SIZE", options_.size, "Rounded up to whole pages of 4 KiB")
-            ->required()
-            ->type_name("");
-        resize_command->add_flag("--force", options_.force, "Shrink it, and lose what lies past the new end");
-        add_for_volume(
-            "delete", "Delete a volume and what it stores", "tarn delete vol1",
-            [this](const Client& client) { return client.ask("DELETE", volume_path(options_.name)); },
-            [](std::ostream& out, const Json& volume) { print_done(out, "deleted", volume); });
-        add_for_volume(
-            "flush", "Make everything written to a volume durable", "tarn flush vol1",
-            [this](const Client& client) { return client.ask("POST", volume_path(options_.name) + "/flush"); },
-            [](std::ostream& out, const Json& volume) { print_done(out, "flushed", volume); });
-        CLI::App* const export_command =
-            add("export", "Print where NBD clients find a volume, or all", "nbdinfo $(tarn export vol1 | head -1)",
-                {[this](const Client& client) {
-                     return client.ask("GET", options_.name.empty() ? "/v1/exports" : volume_path(options_.name));
-                 },
-                 print_exports, [this] { return options_.name; }});
-        export_command->add_option("NAME", options_.name, "The volume; default: all")->type_name("");
+        add_name(resize);
+        resize->add_option("SIZE", options_.size, "Rounded up to whole pages of 4 KiB")->required()->type_name("");
+        resize->add_flag("--force", options_.force, "Shrink it, and lose what lies past the new end");
+        add_names(add_for_volume(
+                      "delete", "Delete volumes and what they store", "tarn delete vol1",
+                      [this](const Client& client) { return delete_volumes(client, options_, progress_); },
+                      [](std::ostream& out, const Json& volumes) { print_done(out, "deleted", volumes, "volumes"); }),
+                  "The volumes")
+            ->required();
+        add_names(add_for_volume(
+                      "flush", "Make everything written to volumes durable", "tarn flush vol1",
+                      [this](const Client& client) { return flush_volumes(client, options_, progress_); },
+                      [](std::ostream& out, const Json& volumes) { print_done(out, "flushed", volumes, "volumes"); }),
+                  "The volumes")
+            ->required();
+        add_names(add_for_volume(
+                      "export", "Print where NBD clients find volumes", "nbdinfo $(tarn export vol1 | head -1)",
+                      [this](const Client& client) { return export_volumes(client, options_); }, print_exports),
+                  "The volumes; default: all");
     }
 
     void add_mount_verbs() {
         const auto object = [this] { return options_.path; };
         CLI::App* const mount =
             add("mount", "Mount the volumes as files of a directory, or list the mounts", "tarn mount /mnt/tarn",
-                {[this](const Client& client) {
-                     if (options_.path.empty()) return client.ask("GET", "/v1/mounts");
-                     return client.ask("POST", "/v1/mounts",
-                                       {{"path", checked_path(options_.path)}, {"read_only", options_.read_only}});
+                {[this](const Client& client) { return mount_volumes(client, options_); },
+                 [this](std::ostream& out, const Json& mounts) {
+                     print_mounts(out, options_.path.empty() ? "" : "mounted ", mounts);
                  },
-                 print_mounts, object});
+                 object});
         mount->add_option("DIRECTORY", options_.path, "Where; default: list the mounts")->type_name("");
         mount->add_flag("--read-only", options_.read_only, "Refuse writes through this mount");
-        CLI::App* const umount =
-            add("umount", "Unmount", "tarn umount /mnt/tarn",
-                {[this](const Client& client) {
-                     return client.ask("DELETE", "/v1/mounts",
-                                       {{"path", checked_path(options_.path)}, {"force", options_.force}});
-                 },
-                 [](std::ostream& out, const Json& mount) { print_done(out, "unmounted", mount); }, object});
+        CLI::App* const umount = add(
+            "umount", "Unmount", "tarn umount /mnt/tarn",
+            {[this](const Client& client) { return unmount_volumes(client, options_); },
+             [](std::ostream& out, const Json& mounts) { print_done(out, "unmounted", mounts, "mounts"); }, object});
         umount->add_option("DIRECTORY", options_.path, "What to unmount")->required()->type_name("");
         umount->add_flag("--force", options_.force, "Even while files are open");
     }
 
     void add_status() {
         add("status", "Show the daemon, its store and its peers", "tarn status",
-            {[](const Client& client) { return client.ask("GET", "/v1/status"); }, print_status, {}});
+            {[](const Client& client) { return Answer(client.ask("GET", "/v1/status")); }, print_status, {}});
     }
 
     void add_verify() {
         CLI::App* const command =
-            add("verify", "Read what this host stores of a volume, or of all, and check it", "tarn verify vol1",
-                {[this](const Client& client) { return verify(client, options_); }, print_verified,
-                 [this] { return options_.name; },
+            add("verify", "Read what this host stores of volumes, or of all, and check it", "tarn verify vol1",
+                {[this](const Client& client) { return verify_volumes(client, options_, progress_); }, print_verified,
+                 [this] { return only_name(); },
                  [this](const Json& status) {
                      if (options_.stop) return Exit::ok;
                      const bool good = status.value("bad_page_count", 0) == 0 && !status.value("cancelled", false);
                      return good ? Exit::ok : Exit::failed;
                  }});
-        auto* const name = command->add_option("NAME", options_.name, "The volume")->type_name("");
+        auto* const name = add_names(command, "The volumes");
         auto* const host = command->add_flag("--host", options_.whole_host, "All volumes")->excludes(name);
         command->add_option("--rate", options_.size, "Bytes per second, at most; default: scrub_rate of tarn.toml")
             ->type_name("SIZE");
@@ -344,24 +320,11 @@ class Commands {
         CLI::App* const forget = host->add_subcommand(
             "forget", "Stop waiting for a host that is dead; what only it had is lost, and clients are told");
         forget->footer("Example:\n  tarn host forget c --it-is-dead");
-        forget->add_option("HOST", options_.name, "As tarn status names it")->required()->type_name("");
+        forget->add_option("HOST", options_.host, "As tarn status names it")->required()->type_name("");
         forget->add_flag("--it-is-dead", options_.it_is_dead,
                          "You vouch for it: powered off, or its tarnd killed. One that is only cut off still serves");
-        verbs_.emplace("host forget", Verb{[this](const Client& client) -> Outcome<Json> {
-                                               if (!options_.it_is_dead)
-                                                   return std::unexpected(Failure{
-                                                       Exit::usage,
-                                                       "only if it is dead for certain: one that is only cut off still "
-                                                       "serves what it has, and clients would see two truths",
-                                                       "tarn host forget HOST --it-is-dead"});
-                                               auto forgotten = client.ask(
-                                                   "POST", "/v1/hosts/" + percent_encode(options_.name) + "/forget",
-                                                   {{"it_is_dead", true}});
-                                               if (!forgotten && forgotten.error().exit == Exit::not_found)
-                                                   forgotten.error().hint = "tarn status, which names the hosts";
-                                               return forgotten;
-                                           },
-                                           print_forgotten, [this] { return options_.name; }});
+        verbs_.emplace("host forget", Verb{[this](const Client& client) { return forget_host(client, options_); },
+                                           print_forgotten, [this] { return options_.host; }});
     }
 
     // On a store that no daemon has open; they ask nobody.
@@ -375,7 +338,7 @@ class Commands {
             command->footer(fmt::format("Example:\n  tarn store {} /var/lib/tarn/store", name));
             command->add_option("PATH", options_.path, "The file or block device")->required()->type_name("");
             verbs_.emplace(fmt::format("store {}", name),
-                           Verb{[this, ask](const Client&) { return ask(options_.path); }, tell,
+                           Verb{[this, ask](const Client&) { return Answer(ask(options_.path)); }, tell,
                                 [this] { return options_.path; }});
         };
         add_verb("inspect", "Say what a store says about itself", inspect_stopped_store, print_store);
@@ -385,13 +348,15 @@ class Commands {
     CLI::App app_{"tarn talks to this host's tarnd: one coherent store of pages, as block devices and files.", "tarn"};
     Options options_;
     std::map<std::string, Verb> verbs_;
+    bool out_is_terminal_ = false;
+    std::ostream* progress_ = nullptr;
 };
 
 }  // namespace
 
-Exit run_cli(std::span<const char* const> words, std::ostream& out, std::ostream& err) {
+Exit run_cli(std::span<const char* const> words, std::ostream& out, std::ostream& err, Terminals terminals) {
     Commands commands;
-    return commands.run(words, out, err);
+    return commands.run(words, out, err, terminals);
 }
 
 }  // namespace tarn

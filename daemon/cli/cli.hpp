@@ -18,6 +18,12 @@ enum class Exit : int {
     permission = 7,
 };
 
-Exit run_cli(std::span<const char* const> words, std::ostream& out, std::ostream& err);
+// Which of the two streams a person reads: what is shown there is made safe for a terminal, and tells how far it is.
+struct Terminals {
+    bool out = false;
+    bool err = false;
+};
+
+Exit run_cli(std::span<const char* const> words, std::ostream& out, std::ostream& err, Terminals terminals = {});
 
 }  // namespace tarn

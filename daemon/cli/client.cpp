@@ -4,39 +4,22 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <thread>
+
+#include "daemon/cli/starting_daemon.hpp"
 
 namespace tarn {
 
 namespace {
 
-Exit exit_of(const std::string& code) {
-    if (code == "not_found") return Exit::not_found;
-    if (code == "busy" || code == "exists") return Exit::busy;
-    if (code == "invalid") return Exit::usage;
-    if (code == "unavailable") return Exit::unreachable;
-    if (code == "refused") return Exit::permission;
-    return Exit::failed;
-}
-
-std::string hint_for(const std::string& code) {
-    if (code == "not_found") return "tarn list";
-    if (code == "would_shrink") return "--force, if that is what you want";
-    if (code == "no_space") return "tarn status; delete or trim something";
-    if (code == "unavailable") return "tarn status, to see which host is away";
-    return {};
-}
-
-Failure failure_of(const Json& reply, int status) {
-    const auto error = reply.is_object() ? reply.find("error") : reply.end();
-    if (error == reply.end() || !error->is_object())
-        return {.exit = Exit::failed, .cause = fmt::format("the daemon answered {}", status), .hint = {}};
-    const std::string code = error->value("code", "");
-    return {.exit = exit_of(code), .cause = error->value("message", "unknown error"), .hint = hint_for(code)};
-}
+// A daemon that was only just forked is not there to be found yet.
+constexpr auto fork_max = std::chrono::milliseconds(300);
+constexpr auto retry_pause = std::chrono::milliseconds(50);
 
 Failure failure_of(int error, std::chrono::seconds timeout) {
     if (error == EAGAIN || error == EWOULDBLOCK)
@@ -53,7 +36,7 @@ Outcome<UniqueFd> Client::connect() const {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (socket_.empty() || socket_.size() >= sizeof address.sun_path)
-        return std::unexpected(Failure{Exit::usage, "the path of the control socket is too long", {}});
+        return std::unexpected(Failure{Exit::usage, "the path of the control socket is empty or too long", {}});
     std::memcpy(address.sun_path, socket_.data(), socket_.size());
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const timeval patience{.tv_sec = timeout_.count(), .tv_usec = 0};
@@ -69,9 +52,20 @@ Outcome<UniqueFd> Client::connect() const {
                                    "systemctl start tarnd, or --control PATH"});
 }
 
+Outcome<UniqueFd> Client::connect_patiently() const {
+    const auto began = std::chrono::steady_clock::now();
+    for (;;) {
+        auto fd = connect();
+        if (fd || fd.error().exit != Exit::unreachable) return fd;
+        const auto passed = std::chrono::steady_clock::now() - began;
+        if (passed > std::min(start_max, timeout_) || (passed > fork_max && !is_daemon_starting(socket_))) return fd;
+        std::this_thread::sleep_for(retry_pause);
+    }
+}
+
 // The daemon closes the connection after its answer: what came until then is all of it.
 Outcome<std::string> Client::exchange(const std::string& request) const {
-    auto fd = connect();
+    const auto fd = connect_patiently();
     if (!fd) return std::unexpected(fd.error());
     for (std::string_view rest = request; !rest.empty();) {
         const ssize_t sent = ::send(fd->get(), rest.data(), rest.size(), MSG_NOSIGNAL);
@@ -90,7 +84,12 @@ Outcome<std::string> Client::exchange(const std::string& request) const {
 }
 
 Outcome<Json> Client::ask(const std::string& method, const std::string& path, const Json& body) const {
-    const std::string text = body.is_null() ? "" : body.dump(-1, ' ', false, Json::error_handler_t::replace);
+    std::string text;
+    try {
+        if (!body.is_null()) text = body.dump();
+    } catch (const Json::type_error&) {
+        return std::unexpected(Failure{Exit::usage, "not valid UTF-8", {}});
+    }
     const auto reply =
         exchange(fmt::format("{} {} HTTP/1.1\r\nHost: tarn\r\nConnection: close\r\nContent-Type: "
                              "application/json\r\nContent-Length: {}\r\n\r\n{}",

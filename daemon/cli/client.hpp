@@ -1,37 +1,27 @@
-// Client: asks the daemon over its control socket, one connection per question, and waits for the answer.
+// Client: asks the daemon over its control socket, one connection per question, and waits for the answer; for a daemon
+// that is just starting, some seconds until it listens.
 #pragma once
 
 #include <chrono>
-#include <expected>
-#include <nlohmann/json.hpp>
 #include <string>
 
-#include "daemon/cli/cli.hpp"
+#include "daemon/cli/failure.hpp"
 #include "utils/unique_fd.hpp"
 
 namespace tarn {
-
-using Json = nlohmann::ordered_json;
-
-// Why a verb failed, as the user is told: "cause; try: hint".
-struct Failure {
-    Exit exit = Exit::failed;
-    std::string cause;
-    std::string hint;  // may be empty
-};
-
-template <class T = void>
-using Outcome = std::expected<T, Failure>;
 
 class Client {
   public:
     Client(std::string socket, std::chrono::seconds timeout) : socket_(std::move(socket)), timeout_(timeout) {}
 
-    // path is percent-encoded where it needs to be. body: null for none.
+    static constexpr std::chrono::seconds start_max{10};
+
+    // path is percent-encoded where it needs to be. body: null for none; what is not UTF-8 is a mistake of who asks.
     Outcome<Json> ask(const std::string& method, const std::string& path, const Json& body = nullptr) const;
 
   private:
     Outcome<UniqueFd> connect() const;
+    Outcome<UniqueFd> connect_patiently() const;
     Outcome<std::string> exchange(const std::string& request) const;
 
     std::string socket_;

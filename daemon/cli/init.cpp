@@ -13,7 +13,9 @@
 #include "daemon/configuration.hpp"
 #include "daemon/memory_budget.hpp"
 #include "tiers/nvme/store.hpp"
+#include "tiers/nvme/store_file.hpp"
 #include "tiers/nvme/store_inspection.hpp"
+#include "utils/printable.hpp"
 
 namespace tarn {
 
@@ -146,36 +148,39 @@ Outcome<Configuration> configuration_of(const InitOptions& options) {
         if (!uuid) return refuse(Exit::usage, "--cluster is not a UUID");
         configuration.cluster = *uuid;
     }
+    for (const std::string* text : {&configuration.host, &configuration.store, &configuration.control,
+                                    &configuration.key_file, &configuration.nbd_unix})
+        if (!is_utf8(*text)) return refuse(Exit::usage, *text + ": not valid UTF-8, which a configuration has to be");
     const auto errors = check_configuration(configuration, "options");
     if (!errors.empty()) return refuse(Exit::usage, errors.front().describe());
     return configuration;
 }
 
-Exit exit_of(Errc code) {
-    switch (code) {
-        case Errc::not_found: return Exit::not_found;
-        case Errc::busy:
-        case Errc::exists: return Exit::busy;
-        case Errc::refused: return Exit::permission;
-        case Errc::invalid: return Exit::usage;
-        default: return Exit::failed;
-    }
-}
-
-Outcome<> format_store(const Configuration& configuration, const InitOptions& options) {
-    uint64_t size_bytes = 0;
+// How large the store is going to be: a device is taken whole unless told otherwise.
+Outcome<uint64_t> store_size(const Configuration& configuration, const InitOptions& options) {
+    std::error_code ignored;
     if (!options.size.empty()) {
         const Result<uint64_t> size = parse_size(options.size);
         if (!size) return refuse(Exit::usage, fmt::format("--size {}: {}", options.size, size.error().where));
-        size_bytes = *size;
-    } else if (!std::filesystem::is_block_file(configuration.store)) {
-        return refuse(Exit::usage, "a file needs --size", "--size 64GiB");
+        return *size;
     }
+    if (!std::filesystem::is_block_file(configuration.store, ignored))
+        return refuse(Exit::usage, "a file needs --size", "--size 64GiB");
+    const Result<StoreFile> device = StoreFile::open_read_only(configuration.store);
+    if (device) return device->size_bytes();
+    return refuse(exit_of(device.error().code),
+                  fmt::format("{}: {}", configuration.store, log::describe(device.error())));
+}
+
+Outcome<> format_store(const Configuration& configuration, const InitOptions& options) {
+    const auto size = store_size(configuration, options);
+    if (!size) return std::unexpected(size.error());
+    const uint64_t size_bytes = *size;
     const uint64_t books = Store::books_bytes_max(StoreGeometry::of_device(size_bytes));
     if (const uint64_t least = memory_min(usable_cpu_count(), books); configuration.memory_bytes < least)
         return refuse(Exit::usage,
                       fmt::format("--memory {} is too small for a store of {}, whose books alone may take {} MiB",
-                                  options.memory, options.size, books >> 20),
+                                  options.memory, format_size_roughly(size_bytes), books >> 20),
                       fmt::format("--memory {}MiB", (least >> 20) + 1));
     if (!options.force) {
         const Result<std::string> signature = known_signature(configuration.store);
@@ -183,6 +188,11 @@ Outcome<> format_store(const Configuration& configuration, const InitOptions& op
             return refuse(Exit::busy, fmt::format("{}: there is {} on it", configuration.store, *signature),
                           "--force destroys it");
     }
+    // One directory, such as /var/lib/tarn; more that are missing are a mistake, or something is not mounted.
+    std::error_code problem;
+    if (std::filesystem::create_directory(std::filesystem::path(configuration.store).parent_path(), problem))
+        std::filesystem::permissions(std::filesystem::path(configuration.store).parent_path(),
+                                     std::filesystem::perms(0750), problem);
     const StoreIdentity identity{.cluster = configuration.cluster, .host = configuration.host_id()};
     const Result<> formatted = Store::format(configuration.store, size_bytes, identity, options.force);
     if (formatted) return {};
@@ -214,7 +224,12 @@ Json next_steps(const Configuration& configuration, const InitOptions& options) 
         next.push_back(fmt::format(
             "on the other hosts: copy {} there, then run tarn init with the same --peer options and --cluster {}",
             configuration.key_file, format_uuid(configuration.cluster)));
-    next.push_back(fmt::format("tarnd --config {}", absolute(options.configuration_path)));
+    const bool is_default = absolute(options.configuration_path) == configuration_path_default;
+    std::error_code ignored;
+    if (is_default && std::filesystem::exists("/run/systemd/system", ignored))
+        next.push_back("systemctl enable --now tarnd");
+    else
+        next.push_back(is_default ? "tarnd &" : fmt::format("tarnd --config {}", absolute(options.configuration_path)));
     next.push_back("tarn create vol1 10GiB");
     return next;
 }

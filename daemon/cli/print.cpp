@@ -7,16 +7,20 @@
 #include <utility>
 
 #include "daemon/text.hpp"
+#include "utils/printable.hpp"
 
 namespace tarn {
 
 namespace {
 
-// Names are UTF-8 without control characters by the daemon's word; this is for an older or stranger daemon.
+constexpr size_t name_width_max = 32;
+
+std::string text_of(const Json& json) {
+    return json.is_string() ? printable(json.get_ref<const std::string&>()) : "";
+}
 std::string text_of(const Json& json, const char* key) {
-    std::string text = json.value(key, "");
-    std::ranges::replace_if(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-    return text;
+    const auto found = json.find(key);
+    return found != json.end() ? text_of(*found) : "";
 }
 
 uint64_t number_of(const Json& json, const char* key) {
@@ -31,6 +35,12 @@ const Json& array_of(const Json& json, const char* key) {
     static const Json none = Json::array();
     const auto found = json.find(key);
     return found != json.end() && found->is_array() ? *found : none;
+}
+
+// What the hosts that answered have set aside for it.
+std::string used_of(const Json& volume) {
+    const auto used = volume.find("used_bytes");
+    return used != volume.end() && used->is_number() ? size_of(volume, "used_bytes") : "?";
 }
 
 std::string access_of(const Json& volume) {
@@ -78,66 +88,83 @@ void print_init(std::ostream& out, const Json& made) {
     out << fmt::format("wrote {}\nmade  {}\n", text_of(made, "configuration"), text_of(made, "store"));
     if (!text_of(made, "key_file").empty()) out << fmt::format("key   {}\n", text_of(made, "key_file"));
     out << "next:\n";
-    for (const Json& line : array_of(made, "next")) out << "  " << line.get<std::string>() << "\n";
+    for (const Json& line : array_of(made, "next")) out << "  " << text_of(line) << "\n";
 }
 
-void print_made(std::ostream& out, const char* what, const Json& volume, const std::string& note) {
-    out << fmt::format("{} {}, {}, {}{}\n", what, text_of(volume, "name"), size_of(volume, "size_bytes"),
-                       access_of(volume), note);
+void print_made(std::ostream& out, const char* what, const Json& volumes, const std::string& note) {
+    for (const Json& volume : array_of(volumes, "volumes"))
+        out << fmt::format("{} {}, {}, {}{}\n", what, text_of(volume, "name"), size_of(volume, "size_bytes"),
+                           access_of(volume), note);
 }
 
-void print_done(std::ostream& out, const char* what, const Json& named) {
-    const std::string name = text_of(named, "name");
-    out << fmt::format("{} {}\n", what, name.empty() ? text_of(named, "path") : name);
+void print_done(std::ostream& out, const char* what, const Json& all, const char* key) {
+    for (const Json& named : array_of(all, key)) {
+        const std::string name = text_of(named, "name");
+        out << fmt::format("{} {}\n", what, name.empty() ? text_of(named, "path") : name);
+    }
 }
 
 void print_forgotten(std::ostream& out, const Json& forgotten) {
     out << fmt::format("forgot {}\n", text_of(forgotten, "name"));
     for (const Json& host : array_of(forgotten, "not_told"))
-        out << fmt::format("{} is away, and is told when it is back\n", host.get<std::string>());
+        out << fmt::format("{} is away, and is told when it is back\n", text_of(host));
 }
 
+void print_names(std::ostream& out, const Json& list, bool terminal) {
+    for (const Json& volume : array_of(list, "volumes")) {
+        const std::string name = volume.value("name", "");
+        out << (terminal ? printable(name) : name) << "\n";
+    }
+}
+
+// A name that is too long for its column has a line of its own.
 void print_list(std::ostream& out, const Json& list) {
     const Json& volumes = array_of(list, "volumes");
     size_t width = 4;
-    for (const Json& volume : volumes) width = std::max(width, text_of(volume, "name").size());
-    out << fmt::format("{:<{}}  {:>10}  ACCESS\n", "NAME", width, "SIZE");
+    for (const Json& volume : volumes)
+        if (const size_t own = width_of(text_of(volume, "name")); own <= name_width_max) width = std::max(width, own);
+    const auto blanks = [](size_t count) { return std::string(count, ' '); };
+    out << fmt::format("NAME{}  {:>10}  {:>10}  ACCESS\n", blanks(width - 4), "SIZE", "USED");
     for (const Json& volume : volumes) {
+        const std::string name = text_of(volume, "name");
+        const size_t own = width_of(name);
+        out << name << (own <= width ? blanks(width - own) : "\n" + blanks(width));
         const bool is_sized = volume.contains("size_bytes") && !volume["size_bytes"].is_null();
         const std::string silent = text_of(volume, "silent_host");
         const char* const what = is_sized ? "as last seen" : "size unknown";
-        out << fmt::format("{:<{}}  {:>10}  {}{}\n", text_of(volume, "name"), width,
-                           is_sized ? size_of(volume, "size_bytes") : "?", access_of(volume),
+        out << fmt::format("  {:>10}  {:>10}  {}{}\n", is_sized ? size_of(volume, "size_bytes") : "?", used_of(volume),
+                           access_of(volume),
                            silent.empty() ? "" : fmt::format("  ({}: host {} does not answer)", what, silent));
     }
+    for (const Json& host : array_of(list, "used_without"))
+        out << fmt::format("USED is without what {} stores, which does not answer\n", text_of(host));
 }
 
-void print_volume(std::ostream& out, const Json& volume) {
-    out << fmt::format("name    {}\nsize    {} ({} bytes)\naccess  {}\nmode    {:04o}\n", text_of(volume, "name"),
-                       size_of(volume, "size_bytes"), number_of(volume, "size_bytes"), access_of(volume),
-                       number_of(volume, "mode"));
-    if (const std::string degraded = text_of(volume, "degraded"); !degraded.empty())
-        out << fmt::format("state   DEGRADED: {}\n", degraded);
-    if (const uint64_t fail_after_ms = number_of(volume, "fail_after_ms"); fail_after_ms != 0)
-        out << fmt::format("fails   after {} ms without an answer of a host\n", fail_after_ms);
-    for (const Json& uri : array_of(volume, "uris")) out << fmt::format("uri     {}\n", uri.get<std::string>());
+void print_volumes(std::ostream& out, const Json& volumes) {
+    const char* between = "";
+    for (const Json& volume : array_of(volumes, "volumes")) {
+        out << std::exchange(between, "\n");
+        out << fmt::format("name    {}\nsize    {} ({} bytes)\nused    {}\naccess  {}\nmode    {:04o}\n",
+                           text_of(volume, "name"), size_of(volume, "size_bytes"), number_of(volume, "size_bytes"),
+                           used_of(volume), access_of(volume), number_of(volume, "mode"));
+        if (const std::string degraded = text_of(volume, "degraded"); !degraded.empty())
+            out << fmt::format("state   DEGRADED: {}\n", degraded);
+        if (const uint64_t fail_after_ms = number_of(volume, "fail_after_ms"); fail_after_ms != 0)
+            out << fmt::format("fails   after {} ms without an answer of a host\n", fail_after_ms);
+        for (const Json& uri : array_of(volume, "uris")) out << fmt::format("uri     {}\n", text_of(uri));
+    }
 }
 
 void print_exports(std::ostream& out, const Json& exports) {
-    for (const Json& uri : array_of(exports, "uris")) out << uri.get<std::string>() << "\n";
     for (const Json& one : array_of(exports, "exports"))
-        for (const Json& uri : array_of(one, "uris")) out << uri.get<std::string>() << "\n";
+        for (const Json& uri : array_of(one, "uris")) out << text_of(uri) << "\n";
 }
 
-void print_mounts(std::ostream& out, const Json& mounts) {
-    const auto line = [&](const Json& mount) {
-        out << fmt::format("{}{}\n", text_of(mount, "path"), mount.value("read_only", false) ? " (read-only)" : "");
-    };
-    if (mounts.contains("path")) {
-        out << "mounted ";
-        line(mounts);
-    }
-    for (const Json& mount : array_of(mounts, "mounts")) line(mount);
+void print_mounts(std::ostream& out, const char* what, const Json& mounts) {
+    for (const Json& mount : array_of(mounts, "mounts"))
+        out << fmt::format("{}{}{}{}\n", what, text_of(mount, "path"),
+                           mount.value("read_only", false) ? " (read-only)" : "",
+                           mount.value("seen_here", true) ? "" : " (in another mount namespace: not seen here)");
 }
 
 void print_verified(std::ostream& out, const Json& status) {

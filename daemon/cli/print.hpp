@@ -1,4 +1,4 @@
-// What people read: the daemon's answers as lines and tables.
+// What people read: the daemon's answers as lines and tables. What others chose is made safe to show.
 #pragma once
 
 #include <ostream>
@@ -10,14 +10,17 @@ namespace tarn {
 
 void print_init(std::ostream& out, const Json& made);
 // "created vol1, 10 GiB, exclusive" and the note.
-void print_made(std::ostream& out, const char* what, const Json& volume, const std::string& note);
-void print_done(std::ostream& out, const char* what, const Json& named);
+void print_made(std::ostream& out, const char* what, const Json& volumes, const std::string& note);
+// What each of the list under the key was done to.
+void print_done(std::ostream& out, const char* what, const Json& all, const char* key);
 void print_forgotten(std::ostream& out, const Json& forgotten);
 void print_list(std::ostream& out, const Json& list);
-void print_volume(std::ostream& out, const Json& volume);
-// Of one volume or of all: one URI per line.
+// One a line; as they are unless a terminal shows them.
+void print_names(std::ostream& out, const Json& list, bool terminal);
+void print_volumes(std::ostream& out, const Json& volumes);
+// Of some volumes or of all: one URI per line.
 void print_exports(std::ostream& out, const Json& exports);
-void print_mounts(std::ostream& out, const Json& mounts);
+void print_mounts(std::ostream& out, const char* what, const Json& mounts);
 void print_verified(std::ostream& out, const Json& status);
 void print_status(std::ostream& out, const Json& status);
 

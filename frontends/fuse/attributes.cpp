@@ -1,5 +1,7 @@
 #include <unistd.h>
 
+#include <limits>
+
 #include "coherence/cache/within.hpp"
 #include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/file_system.hpp"
@@ -11,11 +13,20 @@ namespace {
 
 constexpr blksize_t preferred_transfer_size = 1 << 20;
 
+constexpr int64_t ns_per_s = 1'000'000'000;
+
+// The nanoseconds of a time before 1970 count forward, too.
 timespec to_timespec(int64_t ns) {
-    return {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+    const int64_t fraction_ns = (ns % ns_per_s + ns_per_s) % ns_per_s;
+    return {.tv_sec = ns / ns_per_s - (ns % ns_per_s < 0 ? 1 : 0), .tv_nsec = fraction_ns};
 }
+// What lies before 1677 or after 2262 becomes the first or the last time there is.
 int64_t to_ns(const timespec& time) {
-    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+    int64_t ns = 0;
+    if (__builtin_mul_overflow(int64_t{time.tv_sec}, ns_per_s, &ns) ||
+        __builtin_add_overflow(ns, int64_t{time.tv_nsec}, &ns))
+        return time.tv_sec < 0 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
+    return ns;
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ if [[ -n $QUICK ]]; then VOLUMES=1 VOLUME_MIB=8 DISK_MIB=128; fi
 
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 port_answers() { (: < "/dev/tcp/127.0.0.1/$1") 2> /dev/null; }
-volume_id() { on home show "$1" --json | jq .id; }
+volume_id() { on home show "$1" --json | jq '.volumes[0].id'; }
 
 # The first host is the home; the second one, the reader, is a tarnd or remote_load.
 HOST_MEMORY=$((DISK_MIB + VOLUMES * VOLUME_MIB * 2 + 256))MiB

@@ -25,6 +25,14 @@ setup_file() {
     run -3 on solo show vol1
 }
 
+@test "list and show tell what is used" {
+    on solo create used 64MiB
+    nbd_python solo used "h.pwrite(b'x' * (8 << 20), 0); h.flush()"
+    [ "$(on solo list --json | jq '.volumes[0].used_bytes >= 8388608 and .volumes[0].used_bytes <= 12582912')" = true ]
+    [ "$(on solo show used --json | jq '.volumes[0].used_bytes >= 8388608')" = true ]
+    on solo delete used
+}
+
 @test "a volume that shrinks while it is exported takes no write past its new end" {
     on solo create shrinks 8MiB
     nbd_python solo shrinks "
@@ -60,6 +68,34 @@ h.pwrite(b'x', (4 << 20) - 1)
     run -3 on solo delete twice
     run -3 on solo flush nothing
     TARN_CONTROL=$BATS_TEST_TMPDIR/nobody run -5 tarn status
+}
+
+@test "a name that is not UTF-8 is refused, not renamed, and stays readable in messages" {
+    run -2 on solo create $'v\xff' 1MiB
+    assert_output "tarn: create v\\xff: not a volume's name: not valid UTF-8"
+    run -0 on solo list --quiet
+    assert_output ""
+    run -2 on solo mount "$CLUSTER/solo/"$'\xff'
+}
+
+@test "a volume and a directory cannot have one name, whichever was first" {
+    on solo create x/y 1MiB --shared
+    run -4 on solo create x/y/z 1MiB
+    assert_output --partial "a part of its name is a volume"
+    run -4 on solo create x 1MiB
+    assert_output --partial "a directory of others has that name"
+    on solo mount "$CLUSTER/solo/mnt"
+    run ! touch "$CLUSTER/solo/mnt/x/y/z"
+    run ! touch "$CLUSTER/solo/mnt/x"
+    [ "$(on solo list --quiet)" = x/y ]
+    on solo umount "$CLUSTER/solo/mnt"
+    on solo delete x/y
+    on solo create x/y/z 1MiB
+    run -4 on solo create x/y 1MiB
+    on solo create x/yz 1MiB
+    on solo delete x/y/z x/yz
+    on solo create x 1MiB
+    on solo delete x
 }
 
 @test "an unknown key in the configuration is named with its line and the nearest name" {

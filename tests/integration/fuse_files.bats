@@ -73,6 +73,19 @@ teardown() {
     assert_equal "$(TZ=UTC stat -c '%a %u %g %y' test-a)" "640 5 6 2001-02-03 04:05:06.123456789 +0000"
 }
 
+@test "times before 1970 are kept, and those that cannot be are clamped, not wrapped" {
+    echo x >test-a
+    local when
+    for when in '1969-12-31 23:59:59.250000000' '1700-01-01 00:00:00.000000000' '2262-04-11 23:47:16.854775807'; do
+        touch -d "$when UTC" test-a
+        assert_equal "$(TZ=UTC stat -c %y test-a)" "$when +0000"
+    done
+    touch -d '9999-01-01 UTC' test-a
+    assert_equal "$(TZ=UTC stat -c %y test-a)" "2262-04-11 23:47:16.854775807 +0000"
+    touch -d '0001-01-01 UTC' test-a
+    assert_equal "$(TZ=UTC stat -c %y test-a)" "1677-09-21 00:12:43.145224192 +0000"
+}
+
 @test "only one creator wins" {
     echo x >test-a
     run -1 bash -o noclobber -c 'echo y >test-a'

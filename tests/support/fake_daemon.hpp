@@ -75,6 +75,8 @@ class FakeDaemon final : public Volumes, public Control {
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override {
         const FakeLock lock(mutex_);
         if (entries.contains(name)) co_return fail(Errc::exists, 0, "catalog.create");
+        for (const auto& [other, entry] : entries)
+            if (names_collide(other, name)) co_return fail(Errc::exists, 0, "catalog.create: names collide");
         if (attributes.size_bytes > space_bytes) co_return fail(Errc::no_space, 0, "catalog.create");
         const VolumeEntry entry{
             .name = name, .id = static_cast<VolumeId>(entries.size() + 1), .shared = shared, .attributes = attributes};
@@ -93,7 +95,12 @@ class FakeDaemon final : public Volumes, public Control {
         const FakeLock lock(mutex_);
         co_return node;
     }
+    Task<Usage> usage() override {
+        const FakeLock lock(mutex_);
+        co_return used;
+    }
     std::vector<std::string> export_uris(const std::string& volume) override {
+        if (!nbd) return {};
         return {"nbd://127.0.0.1:10809/" + percent_encode(volume)};
     }
     VerifyStatus verify_status() override {
@@ -151,6 +158,8 @@ class FakeDaemon final : public Volumes, public Control {
     std::vector<std::string> mount_users;
     Caller mounted_for;
     NodeStatus node;
+    Usage used;
+    bool nbd = true;
     VerifyStatus verified;
     uint64_t verify_rate_bytes = 0;
     Result<> flush_result;

@@ -311,6 +311,8 @@ Task<Result<std::shared_ptr<Volume>>> MemoryVolumes::open(std::string name, Acce
 Task<Result<VolumeEntry>> MemoryVolumes::create(std::string name, bool shared, Attributes attributes) {
     const std::lock_guard lock(mutex_);
     if (entries_.contains(name)) co_return fail(Errc::exists, 0, "memory.create");
+    for (const auto& [other, entry] : entries_)
+        if (names_collide(other, name)) co_return fail(Errc::exists, 0, "memory.create: names collide");
     attributes.modified_ns = attributes.changed_ns = realtime_ns();
     Entry& entry = entries_[name];
     entry = {shared, std::make_shared<MemoryVolume>(++last_id_, attributes, faults)};

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include <sstream>
 #include <thread>
 
+#include "daemon/cli/progress.hpp"
 #include "daemon/configuration.hpp"
 #include "daemon/control_server.hpp"
 #include "tests/support/fake_daemon.hpp"
@@ -48,14 +50,14 @@ class CliTest : public testing::Test {
     }
 
     Exit run(const std::vector<std::string>& words) { return run_at(path_, words); }
-    Exit run_at(const std::string& socket, const std::vector<std::string>& words) {
+    Exit run_at(const std::string& socket, const std::vector<std::string>& words, Terminals terminals = {}) {
         std::vector<const char*> all = {"tarn"};
         for (const std::string& word : words) all.push_back(word.c_str());
         all.push_back("--control");
         all.push_back(socket.c_str());
         std::ostringstream out;
         std::ostringstream err;
-        const Exit exit = run_cli(all, out, err);
+        const Exit exit = run_cli(all, out, err, terminals);
         out_ = out.str();
         err_ = err.str();
         return exit;
@@ -84,7 +86,10 @@ TEST_F(CliTest, a_volume_lives_and_dies) {
     EXPECT_EQ(run({"create", "odd", "5000", "--shared", "--mode", "0644"}), Exit::ok);
     EXPECT_EQ(out_, "created odd, 8 KiB, shared (rounded up from 5000 bytes to whole pages of 4 KiB)\n");
     EXPECT_EQ(run({"list"}), Exit::ok);
-    EXPECT_EQ(out_, "NAME        SIZE  ACCESS\nodd        8 KiB  shared\nvol1      10 GiB  exclusive\n");
+    EXPECT_EQ(out_,
+              "NAME        SIZE        USED  ACCESS\n"
+              "odd        8 KiB         0 B  shared\n"
+              "vol1      10 GiB         0 B  exclusive\n");
     EXPECT_EQ(run({"show", "odd"}), Exit::ok);
     EXPECT_NE(out_.find("mode    0644\n"), std::string::npos);
     EXPECT_EQ(run({"resize", "vol1", "20GiB"}), Exit::ok);
@@ -108,16 +113,17 @@ TEST_F(CliTest, json_has_a_schema_number) {
         EXPECT_EQ(run(with_json), Exit::ok) << words[0];
         const auto json = nlohmann::json::parse(out_, nullptr, false);
         ASSERT_TRUE(json.is_object()) << words[0] << out_;
-        EXPECT_EQ(json["schema"], 1);
+        EXPECT_EQ(json["schema"], 2);
+        EXPECT_EQ(json["errors"], nlohmann::json::array());
     }
     EXPECT_EQ(run({"--json", "show", "vol1"}), Exit::ok);
-    EXPECT_EQ(nlohmann::json::parse(out_)["size_bytes"], uint64_t{1} << 30);
+    EXPECT_EQ(nlohmann::json::parse(out_)["volumes"][0]["size_bytes"], uint64_t{1} << 30);
 }
 
 TEST_F(CliTest, exit_codes_say_what_went_wrong) {
     run({"create", "vol1", "1GiB"});
     EXPECT_EQ(run({"show", "none"}), Exit::not_found);
-    EXPECT_EQ(err_, "tarn: show none: not found at catalog.find; try: tarn list\n");
+    EXPECT_EQ(err_, "tarn: show none: no such volume; try: tarn list\n");
     EXPECT_EQ(run({"create", "vol1", "1GiB"}), Exit::busy);
     daemon_.with([](FakeDaemon& daemon) { daemon.held_elsewhere = "vol1"; });
     EXPECT_EQ(run({"delete", "vol1"}), Exit::busy);
@@ -137,7 +143,7 @@ TEST_F(CliTest, usage_errors_are_2_and_change_nothing) {
                                                {"frobnicate"},
                                                {"create"},
                                                {"create", "v"},
-                                               {"create", "v", "1GB"},
+                                               {"create", "v", "1XB"},
                                                {"create", "v", "3PiB"},
                                                {"create", "v", "1GiB", "x"},
                                                {"create", "..", "1GiB"},
@@ -153,6 +159,166 @@ TEST_F(CliTest, usage_errors_are_2_and_change_nothing) {
         EXPECT_EQ(err_.find('\n'), err_.size() - 1) << "one line, whatever the name holds";
     }
     daemon_.with([](const FakeDaemon& daemon) { EXPECT_TRUE(daemon.entries.empty()); });
+}
+
+TEST_F(CliTest, json_has_one_shape_for_each_verb_and_tells_errors) {
+    const auto json_of = [this](std::vector<std::string> words, Exit expected) {
+        words.emplace_back("--json");
+        EXPECT_EQ(run(words), expected) << words[0];
+        EXPECT_EQ(err_, "");
+        return nlohmann::json::parse(out_);
+    };
+    json_of({"create", "a", "1GiB"}, Exit::ok);
+    EXPECT_EQ(json_of({"create", "b", "1GiB"}, Exit::ok)["volumes"][0]["name"], "b");
+    const auto part = json_of({"show", "a", "none", "b"}, Exit::not_found);
+    EXPECT_EQ(part["volumes"].size(), 2u);
+    EXPECT_EQ(part["errors"][0]["object"], "none");
+    EXPECT_EQ(part["errors"][0]["code"], "not_found");
+    EXPECT_EQ(part["errors"][0]["exit"], 3);
+    EXPECT_EQ(part["errors"][0]["hint"], "tarn list");
+    EXPECT_EQ(json_of({"frobnicate"}, Exit::usage)["errors"][0]["code"], "usage");
+    EXPECT_EQ(json_of({"create", "a", "1GiB"}, Exit::busy)["errors"][0]["code"], "exists");
+    EXPECT_EQ(json_of({"flush", "a", "b"}, Exit::ok)["volumes"].size(), 2u);
+    EXPECT_EQ(json_of({"export"}, Exit::ok)["exports"].size(), 2u);
+    EXPECT_EQ(json_of({"export", "b"}, Exit::ok)["exports"][0]["volume"], "b");
+    EXPECT_EQ(json_of({"mount", "/mnt/x"}, Exit::ok)["mounts"][0]["path"], "/mnt/x");
+    EXPECT_EQ(json_of({"mount"}, Exit::ok)["mounts"][0]["path"], "/mnt/x");
+    EXPECT_EQ(json_of({"umount", "/mnt/x"}, Exit::ok)["mounts"][0]["path"], "/mnt/x");
+    EXPECT_EQ(run_at(directory_ + "/none", {"status", "--json"}), Exit::unreachable);
+    EXPECT_EQ(nlohmann::json::parse(out_)["errors"][0]["code"], "unreachable");
+}
+
+TEST_F(CliTest, verbs_take_several_names) {
+    for (const char* const name : {"a", "b", "c"}) run({"create", name, "1GiB"});
+    EXPECT_EQ(run({"show", "a", "b"}), Exit::ok);
+    EXPECT_NE(out_.find("\n\nname    b\n"), std::string::npos) << out_;
+    EXPECT_EQ(run({"export", "c", "a"}), Exit::ok);
+    EXPECT_EQ(out_, "nbd://127.0.0.1:10809/c\nnbd://127.0.0.1:10809/a\n");
+    EXPECT_EQ(run({"verify", "a", "b"}), Exit::ok);
+    EXPECT_EQ(run({"flush", "a", "none", "b"}), Exit::not_found);
+    EXPECT_EQ(out_, "flushed a\nflushed b\n");
+    EXPECT_EQ(err_, "tarn: flush none: no such volume; try: tarn list\n");
+    EXPECT_EQ(run({"delete", "a", "..", "b"}), Exit::usage) << "none of them";
+    EXPECT_EQ(run({"delete", "a", "b", "--timeout", "5"}), Exit::ok);
+    EXPECT_EQ(out_, "deleted a\ndeleted b\n");
+    EXPECT_EQ(run({"list", "--quiet"}), Exit::ok);
+    EXPECT_EQ(out_, "c\n");
+}
+
+TEST_F(CliTest, what_is_not_utf8_is_refused_and_not_renamed) {
+    EXPECT_EQ(run({"create", "a\xff", "1GiB"}), Exit::usage);
+    EXPECT_NE(err_.find("create a\\xff: not a volume's name: not valid UTF-8"), std::string::npos) << err_;
+    daemon_.with([](const FakeDaemon& daemon) { EXPECT_TRUE(daemon.entries.empty()); });
+    for (const char* const verb : {"show", "delete", "flush", "export", "verify"})
+        EXPECT_EQ(run({verb, "a\xff"}), Exit::usage) << verb;
+    EXPECT_EQ(run({"mount", "/mnt/\xff"}), Exit::usage);
+    EXPECT_EQ(run({"umount", "/mnt/\xff"}), Exit::usage);
+    EXPECT_TRUE(daemon_.mounted.empty());
+    EXPECT_EQ(run({"init", "--store", directory_ + "/\xff", "--size", "16MiB", "--host", "a", "--config",
+                   directory_ + "/x.toml"}),
+              Exit::usage);
+    EXPECT_FALSE(std::filesystem::exists(directory_ + "/x.toml"));
+}
+
+TEST_F(CliTest, what_others_chose_does_nothing_to_a_terminal) {
+    const std::string evil = "a\u202egpj\u200b.x";
+    ASSERT_EQ(run({"create", evil, "1MiB", "--shared"}), Exit::ok);
+    EXPECT_EQ(out_, "created a\\u{202e}gpj\\u{200b}.x, 1 MiB, shared\n");
+    daemon_.with([&](FakeDaemon& daemon) {
+        daemon.entries[evil].holder = "\x1b[2J";
+        daemon.node.host = "\x1b]0;x\x07";
+        daemon.node.store_failure = "\xc2\x9b";
+        daemon.mounted = {{.path = "/mnt/\x1b[0m"}};
+    });
+    for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"list"},
+                                                                                       {"show", evil},
+                                                                                       {"export"},
+                                                                                       {"status"},
+                                                                                       {"mount"},
+                                                                                       {"flush", evil},
+                                                                                       {"delete", evil, evil + "x"},
+                                                                                       {"create", evil, "1x"},
+                                                                                       {"frobnicate\u202e"},
+                                                                                       {"list", "--quiet"}})
+        for (const char* const json : {"", "--json"}) {
+            std::vector<std::string> all = words;
+            if (*json) all.emplace_back(json);
+            run_at(path_, all, {.out = true, .err = true});
+            for (const char* const bad : {"\x1b", "\u202e", "\u200b", "\xc2\x9b", "\x07"})
+                EXPECT_EQ((out_ + err_).find(bad), std::string::npos) << words[0] << json;
+        }
+    ASSERT_EQ(run({"create", evil, "1MiB", "--shared"}), Exit::ok);
+    EXPECT_EQ(run({"list", "--quiet"}), Exit::ok);
+    EXPECT_EQ(out_, evil + "\n") << "a program reads it";
+}
+
+TEST_F(CliTest, words_that_were_not_meant_are_named_with_the_nearest) {
+    const auto error_of = [this](const std::vector<std::string>& words) {
+        EXPECT_EQ(run(words), Exit::usage);
+        return err_;
+    };
+    EXPECT_EQ(error_of({"crate", "v", "1GiB"}), "tarn: unknown verb crate; did you mean create?; try: tarn --help\n");
+    EXPECT_EQ(error_of({"frobnicate"}), "tarn: unknown verb frobnicate; try: tarn --help\n");
+    EXPECT_EQ(error_of({"store", "inspekt", "x"}),
+              "tarn: unknown verb inspekt; did you mean inspect?; try: tarn store --help\n");
+    EXPECT_EQ(error_of({"create", "v", "1GiB", "--share"}),
+              "tarn: unknown option --share; did you mean --shared?; try: tarn create --help\n");
+    EXPECT_EQ(error_of({"list", "--jsn"}), "tarn: unknown option --jsn; did you mean --json?; try: tarn list --help\n");
+    EXPECT_NE(error_of({"create", "v"}).find("try: tarn create --help\n"), std::string::npos) << err_;
+}
+
+TEST_F(CliTest, hints_fit_the_error) {
+    run({"create", "a", "1GiB"});
+    run({"create", "x/y", "1GiB"});
+    const auto error_of = [this](const std::vector<std::string>& words) {
+        EXPECT_NE(run(words), Exit::ok);
+        return err_;
+    };
+    EXPECT_NE(error_of({"umount", "/nowhere"}).find("; try: tarn mount, which"), std::string::npos) << err_;
+    EXPECT_NE(error_of({"create", "a", "1GiB"}).find("; try: tarn list"), std::string::npos) << err_;
+    EXPECT_EQ(run({"create", "x/y/z", "1GiB"}), Exit::busy);
+    EXPECT_EQ(run({"create", "x", "1GiB"}), Exit::busy);
+    daemon_.with([](FakeDaemon& daemon) {
+        daemon.held_elsewhere = "a";
+        daemon.verified.running = true;
+    });
+    EXPECT_NE(error_of({"delete", "a"}).find("; try: tarn show a, which names"), std::string::npos) << err_;
+    daemon_.with([](FakeDaemon& daemon) {
+        daemon.held_elsewhere = "";
+        daemon.nbd = false;
+    });
+    EXPECT_NE(error_of({"export"}).find("serves no NBD"), std::string::npos) << err_;
+    EXPECT_NE(error_of({"export", "a"}).find("serves no NBD"), std::string::npos) << err_;
+}
+
+TEST_F(CliTest, a_list_survives_long_names_and_shows_what_is_used) {
+    const std::string name(200, 'x');
+    run({"create", name, "1GiB"});
+    run({"create", "資料", "2GiB"});
+    daemon_.with([&](FakeDaemon& daemon) {
+        daemon.used.bytes[daemon.entries.at(name).id] = 3 << 20;
+        daemon.used.silent_hosts = {"c"};
+    });
+    EXPECT_EQ(run({"list"}), Exit::ok);
+    EXPECT_EQ(out_, "NAME        SIZE        USED  ACCESS\n" + name + "\n" +
+                        "           1 GiB       3 MiB  exclusive\n"
+                        "資料       2 GiB         0 B  exclusive\n"
+                        "USED is without what c stores, which does not answer\n");
+    EXPECT_EQ(run({"show", name}), Exit::ok);
+    EXPECT_NE(out_.find("used    3 MiB\n"), std::string::npos) << out_;
+}
+
+TEST(Progress, is_shown_while_it_lasts_and_is_gone_after) {
+    std::ostringstream out;
+    std::atomic<int> asked = 0;
+    {
+        const Progress progress(
+            &out, "flushing v\x1b", [&] { return ++asked == 1 ? ", 1 MiB to go" : ""; }, std::chrono::milliseconds(1));
+        while (asked < 2) std::this_thread::yield();
+    }
+    EXPECT_TRUE(out.str().starts_with("\r\033[Kflushing v\\x1b, 0 s, 1 MiB to go")) << out.str();
+    EXPECT_TRUE(out.str().ends_with("\r\033[K"));
+    const Progress none(nullptr, "x", nullptr);
 }
 
 TEST_F(CliTest, help_has_examples) {
@@ -292,7 +458,7 @@ TEST_F(CliTest, init_refuses_before_it_writes) {
     };
     const std::string store = directory_ + "/new-store";
     EXPECT_EQ(init({"--store", store}), Exit::usage) << "no size";
-    EXPECT_EQ(init({"--store", store, "--size", "1GB"}), Exit::usage);
+    EXPECT_EQ(init({"--store", store, "--size", "1XB"}), Exit::usage);
     EXPECT_EQ(init({"--store", store, "--size", "1MiB"}), Exit::usage) << "too small";
     EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--memory", "1MiB"}), Exit::usage);
     EXPECT_EQ(init({"--store", store, "--size", "1TiB", "--memory", "256MiB"}), Exit::usage) << "for its books";

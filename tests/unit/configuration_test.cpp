@@ -21,15 +21,15 @@ keep_memory = false
 scrub_every = "never"
 scrub_rate = "1MiB"
 shards = 2
-listen = "0.0.0.0:7433"
+listen = "0.0.0.0:7420"
 key_file = "/etc/tarn/key"
 
 [[peer]]
 name = "a"
-address = "10.0.0.1:7433"
+address = "10.0.0.1:7420"
 [[peer]]
 name = "b"
-address = "[fd00::2]:7433"
+address = "[fd00::2]:7420"
 
 [nbd]
 unix = "/run/tarn/nbd.sock"
@@ -57,10 +57,10 @@ TEST(Configuration, every_key_is_taken) {
     EXPECT_EQ(configuration->memory_bytes, uint64_t{2} << 30);
     EXPECT_EQ(configuration->shards, 2u);
     EXPECT_FALSE(configuration->keep_memory);
-    EXPECT_EQ(configuration->listen, (Address{"0.0.0.0", 7433}));
+    EXPECT_EQ(configuration->listen, (Address{"0.0.0.0", 7420}));
     ASSERT_EQ(configuration->peers.size(), 2u);
     EXPECT_EQ(configuration->peers[1].name, "b");
-    EXPECT_EQ(configuration->peers[1].address, (Address{"fd00::2", 7433}));
+    EXPECT_EQ(configuration->peers[1].address, (Address{"fd00::2", 7420}));
     EXPECT_EQ(configuration->nbd_unix, "/run/tarn/nbd.sock");
     EXPECT_EQ(configuration->nbd_tcp, (Address{"127.0.0.1", 10809}));
     EXPECT_EQ(configuration->log_level, log::Level::debug);
@@ -98,7 +98,8 @@ TEST(Configuration, mistakes_name_place_key_and_reason) {
     EXPECT_EQ(error_after_minimal("memroy = \"2GiB\"\n"), "t:4:1: memroy: unknown key; did you mean memory?");
     EXPECT_EQ(error_after_minimal("[nbd]\n  unlx = \"/x\"\n"), "t:5:3: nbd.unlx: unknown key; did you mean nbd.unix?");
     EXPECT_EQ(error_after_minimal("completely_different = 1\n"), "t:4:1: completely_different: unknown key");
-    EXPECT_EQ(error_after_minimal("memory = \"2GB\"\n"), "t:4:10: memory: unknown unit; use KiB, MiB, GiB or TiB");
+    EXPECT_EQ(error_after_minimal("memory = \"2XB\"\n"),
+              "t:4:10: memory: unknown unit; use KiB, MiB, GiB or TiB (1024), or kB, MB, GB or TB (1000)");
     EXPECT_EQ(error_after_minimal("memory = 5\n"), "t:4:10: memory: not a size such as \"64GiB\"");
     EXPECT_EQ(error_after_minimal("memory = \"1MiB\"\n"), "t:4:10: memory: less than 64MiB");
     EXPECT_EQ(error_after_minimal("memory = \"900TiB\"\n"), "t:4:10: memory: more than 16TiB");
@@ -122,7 +123,7 @@ TEST(Configuration, mistakes_name_place_key_and_reason) {
     EXPECT_EQ(error_after_minimal("[local_preference]\ntime_us = 0\n"),
               "t:5:11: local_preference.time_us: not a number from 1 to 100000");
     EXPECT_EQ(error_after_minimal("listen = \"10.0.0.1\"\n"), "t:4:10: listen: no port; write HOST:PORT");
-    EXPECT_EQ(error_after_minimal("listen = \"::1:7433\"\n"),
+    EXPECT_EQ(error_after_minimal("listen = \"::1:7420\"\n"),
               "t:4:10: listen: an IPv6 address needs brackets: [ADDRESS]:PORT");
     EXPECT_EQ(error_after_minimal("listen = \"a:65536\"\n"),
               "t:4:10: listen: the port is not a number from 1 to 65535");
@@ -196,7 +197,7 @@ class ConfigurationFile : public testing::Test {
 };
 
 TEST_F(ConfigurationFile, files_that_are_none_are_refused) {
-    EXPECT_EQ(load_error(), path_ + ": no such file");
+    EXPECT_EQ(load_error(), path_ + ": no such file; tarn init makes it and the store");
     ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
     EXPECT_EQ(load_error(), path_ + ": not a regular file");
     std::filesystem::remove(path_);
@@ -241,7 +242,7 @@ TEST_F(ConfigurationFile, flags_win_over_keys) {
 
 TEST_F(ConfigurationFile, wrong_flags_leave_with_2) {
     write(path_, minimal);
-    for (const std::vector<const char*>& words : std::vector<std::vector<const char*>>{{"--memory", "3GB"},
+    for (const std::vector<const char*>& words : std::vector<std::vector<const char*>>{{"--memory", "3XB"},
                                                                                        {"--memory", "1MiB"},
                                                                                        {"--shards", "0"},
                                                                                        {"--nope"},
@@ -252,7 +253,8 @@ TEST_F(ConfigurationFile, wrong_flags_leave_with_2) {
         EXPECT_EQ(arguments.error().exit_code, 2);
         EXPECT_TRUE(arguments.error().text.starts_with("tarnd: ")) << arguments.error().text;
     }
-    EXPECT_EQ(parse({"--memory", "3GB"}).error().text, "tarnd: --memory 3GB: unknown unit; use KiB, MiB, GiB or TiB\n");
+    EXPECT_EQ(parse({"--memory", "3XB"}).error().text,
+              "tarnd: --memory 3XB: unknown unit; use KiB, MiB, GiB or TiB (1024), or kB, MB, GB or TB (1000)\n");
     EXPECT_EQ(parse({"--help"}).error().exit_code, 0);
     EXPECT_EQ(parse({"--version"}).error().text, "tarnd 0.1.0\n");
     std::filesystem::remove(path_);
@@ -265,8 +267,35 @@ TEST(Text, sizes) {
     EXPECT_EQ(parse_size("2 GiB"), uint64_t{2} << 30);
     EXPECT_EQ(parse_size("1PiB"), uint64_t{1} << 50);
     EXPECT_EQ(parse_size("0"), 0u);
-    for (const char* const bad : {"", "GiB", "-1", "+1", "1.5GiB", "1GB", "1gib", "1G", "1 ", "1GiBx", "16384PiB",
-                                  "18446744073709551616", "0x10", " 1"})
+    EXPECT_EQ(parse_size("1G"), uint64_t{1} << 30);
+    EXPECT_EQ(parse_size("1.5GiB"), uint64_t{3} << 29);
+    EXPECT_EQ(parse_size("10GB"), 10'000'000'000u);
+    EXPECT_EQ(parse_size("500M"), uint64_t{500} << 20);
+    EXPECT_EQ(parse_size("500MB"), 500'000'000u);
+    EXPECT_EQ(parse_size("1gib"), uint64_t{1} << 30);
+    EXPECT_EQ(parse_size("0.1k"), 103u) << "rounded up to a byte";
+    EXPECT_EQ(parse_size("16383.999999999PiB"), 18446744073708425717u);
+    EXPECT_EQ(parse_size("18446744073709551615"), UINT64_MAX);
+    for (const char* const bad : {"",
+                                  "GiB",
+                                  "-1",
+                                  "+1",
+                                  "1 ",
+                                  "1GiBx",
+                                  "1Gi",
+                                  "1XB",
+                                  "1.GiB",
+                                  ".5GiB",
+                                  "1.5.5GiB",
+                                  "1e3",
+                                  "1,5GiB",
+                                  "1 .5G",
+                                  "1.0123456789GiB",
+                                  "16384PiB",
+                                  "18446744073709551616",
+                                  "18447PB",
+                                  "0x10",
+                                  " 1"})
         EXPECT_FALSE(parse_size(bad)) << bad;
     EXPECT_EQ(format_size(uint64_t{3} << 29), "1536MiB");
     EXPECT_EQ(format_size(4097), "4097B");

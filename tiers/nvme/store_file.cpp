@@ -57,11 +57,12 @@ uint64_t atomic_write_max_of(int fd) {
 }  // namespace
 
 Result<> StoreFile::open_and_lock(const std::string& path, int flags) {
-    // O_NONBLOCK: a FIFO must not make us wait for its other end. O_EXCL on a device: not while it is mounted.
+    // O_NONBLOCK: a FIFO must not make us wait for its other end. O_EXCL on a device: not while it is mounted; beside
+    // O_CREAT it would mean that the device must not exist.
     struct stat status{};
     const bool exists = ::stat(path.c_str(), &status) == 0;
     const bool device = exists && S_ISBLK(status.st_mode);
-    const int all_flags = flags | O_CLOEXEC | O_NONBLOCK | (device ? O_EXCL : 0);
+    const int all_flags = (device ? (flags & ~O_CREAT) | O_EXCL : flags) | O_CLOEXEC | O_NONBLOCK;
     fd_ = UniqueFd(::open(path.c_str(), all_flags | O_DIRECT, 0600));
     if (!fd_ && errno == EINVAL) {
         direct_ = false;

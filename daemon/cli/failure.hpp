@@ -1,0 +1,40 @@
+// Failure: why a verb failed, in the words of who asked: "cause; try: hint".
+#pragma once
+
+#include <expected>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "daemon/cli/cli.hpp"
+#include "utils/result.hpp"
+
+namespace tarn {
+
+using Json = nlohmann::ordered_json;
+
+struct Failure {
+    Exit exit = Exit::failed;
+    std::string cause;
+    std::string hint;         // may be empty
+    std::string code = {};    // the daemon's word for it; empty: as the exit code says
+    std::string object = {};  // what it was about, if that is not all that the verb was about
+};
+
+template <class T = void>
+using Outcome = std::expected<T, Failure>;
+
+// The word that the JSON of an error has for an exit code.
+std::string_view code_of(Exit exit);
+Exit exit_of(Errc code);
+
+// The daemon's answer to a request that failed.
+Failure failure_of(const Json& reply, int status);
+
+// Says it in the words of the verb: what was not found, and what to try, depend on what was wanted.
+void explain(Failure& failure, std::string_view verb, const std::string& object);
+
+// {"object", "code", "message", "hint", "exit"}
+Json json_of(const Failure& failure, const std::string& object);
+
+}  // namespace tarn

@@ -1,0 +1,69 @@
+// What the verbs ask of the daemon, and the JSON that each answers with: one shape per verb, however many names it got.
+#pragma once
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "daemon/cli/client.hpp"
+#include "daemon/cli/init.hpp"
+#include "daemon/configuration.hpp"
+
+namespace tarn {
+
+// What the command line said; each verb reads its own part.
+struct Options {
+    std::string control = control_path_default;
+    unsigned timeout_s = 60;
+    bool json = false;
+    bool quiet = false;
+    std::string name;                // of the verbs for one
+    std::vector<std::string> names;  // of those for several
+    std::string host;
+    std::string size;
+    std::string mode = "0600";
+    std::string fail_after = "wait";
+    std::string path;
+    bool shared = false;
+    bool exclusive = false;
+    bool force = false;
+    bool read_only = false;
+    bool whole_host = false;
+    bool stop = false;
+    bool it_is_dead = false;
+    InitOptions init;
+};
+
+// Some of the names may have failed, and others not.
+struct Answer {
+    Json json = Json::object();
+    std::vector<Failure> failures;
+
+    Answer() = default;
+    Answer(Json answered) : json(std::move(answered)) {}
+    Answer(Failure failure) { failures.push_back(std::move(failure)); }
+    Answer(Outcome<Json> outcome) {
+        if (outcome)
+            json = *std::move(outcome);
+        else
+            failures.push_back(std::move(outcome).error());
+    }
+};
+
+// progress: where a person sees how far it is; none: nowhere.
+Answer create_volume(const Client& client, const Options& options);
+Answer show_volumes(const Client& client, const Options& options);
+Answer resize_volume(const Client& client, const Options& options);
+Answer delete_volumes(const Client& client, const Options& options, std::ostream* progress);
+Answer flush_volumes(const Client& client, const Options& options, std::ostream* progress);
+Answer export_volumes(const Client& client, const Options& options);
+Answer verify_volumes(const Client& client, const Options& options, std::ostream* progress);
+Answer mount_volumes(const Client& client, const Options& options);
+Answer unmount_volumes(const Client& client, const Options& options);
+Answer forget_host(const Client& client, const Options& options);
+
+// " (rounded up from 5000 bytes to whole pages of 4 KiB)", if it was.
+std::string rounding_note(const std::string& size, const Json& volumes);
+
+}  // namespace tarn

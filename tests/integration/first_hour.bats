@@ -1,0 +1,73 @@
+# What somebody meets who has just installed it: waiting for a start, and being told what is missing.
+
+load tarn
+
+setup_file() { cluster_for_all_tests solo; }
+
+@test "tarn waits for a tarnd that is just starting" {
+    host_stop solo
+    local round
+    for round in 1 2 3; do
+        tarnd --config "$CLUSTER/solo/tarn.toml" --control "$CLUSTER/solo/control.sock" >> "$CLUSTER/solo/log" 2>&1 3>&- &
+        echo $! > "$CLUSTER/solo/pid"
+        run -0 on solo status
+        host_stop solo
+    done
+    # Nobody waits for one that listens elsewhere, nor for none.
+    tarnd --config "$CLUSTER/solo/tarn.toml" --control "$CLUSTER/solo/control.sock" >> "$CLUSTER/solo/log" 2>&1 3>&- &
+    echo $! > "$CLUSTER/solo/pid"
+    TARN_CONTROL=$CLUSTER/solo/elsewhere.sock run -5 tarn status
+    run -0 on solo status
+}
+
+@test "a missing configuration and a missing store say tarn init" {
+    run -2 tarnd --config "$BATS_TEST_TMPDIR/none.toml"
+    assert_output --partial "tarn init"
+    run -1 tarnd --config "$CLUSTER/solo/tarn.toml" --control "$BATS_TEST_TMPDIR/c" --nbd-unix "$BATS_TEST_TMPDIR/n" \
+        --store "$BATS_TEST_TMPDIR/none"
+    assert_output --partial "tarn init --store $BATS_TEST_TMPDIR/none"
+    run -2 tarnd $'--\e[2J'
+    assert_output --partial '\x1b[2J'
+}
+
+@test "an export that nobody serves says so and fails" {
+    on solo create vol1 1MiB
+    run -0 on solo export
+    sed '/^unix/d' "$CLUSTER/solo/tarn.toml" > "$BATS_TEST_TMPDIR/tarn.toml"
+    host_stop solo
+    cp "$CLUSTER/solo/tarn.toml" "$CLUSTER/solo/before.toml"
+    cp "$BATS_TEST_TMPDIR/tarn.toml" "$CLUSTER/solo/tarn.toml"
+    host_start solo
+    run -1 on solo export
+    assert_output --partial "serves no NBD"
+    run -1 on solo export vol1
+    assert_output --partial "nbd.unix"
+    host_stop solo
+    mv "$CLUSTER/solo/before.toml" "$CLUSTER/solo/tarn.toml"
+    host_start solo
+    on solo delete vol1
+}
+
+@test "a mount that is not seen where it was asked for is refused, and listed as such" {
+    [[ $EUID == 0 && -w /dev/fuse ]] || skip "needs root and /dev/fuse"
+    export TARN_CONTROL=$CLUSTER/solo/control.sock
+    run -1 unshare --mount tarn mount "$CLUSTER/solo/mnt"
+    assert_output --partial "another mount namespace"
+    run ! mountpoint -q "$CLUSTER/solo/mnt"
+    run -0 tarn mount "$CLUSTER/solo/mnt"
+    run -0 tarn mount
+    assert_output "$CLUSTER/solo/mnt"
+    run -0 unshare --mount bash -c "umount -l '$CLUSTER/solo/mnt'; tarn mount"
+    assert_output "$CLUSTER/solo/mnt (in another mount namespace: not seen here)"
+    tarn umount "$CLUSTER/solo/mnt"
+}
+
+@test "what takes long tells a terminal how far it is" {
+    on solo create vol1 64MiB
+    nbd_python solo vol1 "h.pwrite(b'x' * (16 << 20), 0); h.flush()"
+    run -0 script --quiet --return --command "tarn --control '$CLUSTER/solo/control.sock' verify vol1 --rate 8MiB" /dev/null
+    assert_output --regexp 'verifying vol1: [0-9]+ of [0-9]+ pages, 0 bad'
+    run -0 on solo verify vol1
+    refute_output --partial verifying
+    on solo delete vol1
+}
