@@ -100,6 +100,20 @@ class Cache final : public Fabric::Receiver {
     void zero_frame(Frame& frame, size_t offset, size_t size);
     void update_frame(Frame& frame, PageUpdate& update);
 
+    // Whether this home can store nothing any more: then what is dirty stays where it is, and no new page of it becomes
+    // writable, so that memory is left for reads. Ends with the process there. The catalog's few pages stay writable:
+    // who opens a volume needs them.
+    bool store_failed_at(HostId home) const {
+        return home == self_ ? store_.failed()
+                             : protocol::contains(failed_stores_.load(std::memory_order_relaxed), home);
+    }
+    bool refuses_writes_of(PageId page) const {
+        return page.volume() != catalog_volume && store_failed_at(home_of(page));
+    }
+    // Once this host's store has failed: flushes that wait for other hosts' bytes fail.
+    void heed_store_failure();
+    bool any_store_failed() const { return store_.failed() || failed_stores_.load(std::memory_order_relaxed) != 0; }
+
     // Frames. take_frame: no_frame when only the reserve for bytes of others is left.
     FrameId take_frame();
     void give_frame(FrameId id);
@@ -107,6 +121,9 @@ class Cache final : public Fabric::Receiver {
     void wait_for_frame(FrameWaiter& waiter);
     // False: it has got one, or will not get any, and was posted.
     bool cancel_frame(FrameWaiter& waiter);
+    // Who waits for frames gets those that are free, or may be used now.
+    void frames_freed();
+    bool anyone_waits_for_frames() const { return waiter_count_.load(std::memory_order_seq_cst) != 0; }
 
     // Replacement found this frame cold. True: it is on its way out (or out).
     bool try_evict(FrameId id, std::vector<FrameId>& to_store);
@@ -334,8 +351,6 @@ class Cache final : public Fabric::Receiver {
     Task<> read_home_page(HomeRead read);
     void deliver_home_bytes(const HomeRead& read, const std::byte* bytes, bool failed);
 
-    void frames_freed();
-
     HostId self_;
     protocol::Process process_;
     std::vector<HostId> hosts_;
@@ -370,6 +385,8 @@ class Cache final : public Fabric::Receiver {
     protocol::HostSet greeted_ = 0;
     std::atomic<protocol::HostSet> forgotten_{0};
     std::atomic<protocol::HostSet> returning_{0};  // forgotten, and back as another process: this is being remembered
+    std::atomic<protocol::HostSet> failed_stores_{0};  // of other hosts
+    std::atomic<bool> store_failure_told_{false};
     std::atomic<bool> recovering_{true};
     Broadcast hosts_changed_;
     Broadcast stored_;  // of some frame `storing` has ended

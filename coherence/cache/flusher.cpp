@@ -203,6 +203,15 @@ void Flusher::on_host_forgotten(HostId host) {
     run(std::move(actions));
 }
 
+void Flusher::on_store_failed() {
+    FlushActions actions;
+    {
+        const std::lock_guard guard(lock_);
+        home_.on_store_failed(own_verifier(), actions);
+    }
+    run(std::move(actions));
+}
+
 void Flusher::on_recovered() {
     FlushActions actions;
     {
@@ -344,7 +353,10 @@ void Flusher::on_message(const Message& message) {
         }
         default: {
             const std::lock_guard guard(lock_);
-            home_.on_message(message, actions);
+            if (message.kind == MessageKind::flush && cache_.store().failed())
+                home_.refuse(message, own_verifier(), actions);
+            else
+                home_.on_message(message, actions);
             break;
         }
     }

@@ -239,6 +239,9 @@ bool Cache::is_dirty(const Frame& frame) {
 bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
     Frame& frame = pool_->frame(id);
     const PageId page = frame.page_id();
+    // Without the latch: nearly all frames may be such.
+    if (any_store_failed() && (home_dirty_frames_.has(id) || dirty_frames_.has(id)) && store_failed_at(home_of(page)))
+        return false;
     Deferred deferred;
     bool evicted = false;
     {
@@ -354,6 +357,7 @@ Task<Result<>> Cache::settle_stored(std::vector<Stored>& stored, Result<> result
     stored.clear();
     finish(deferred);
     stored_.announce();
+    heed_store_failure();
     co_return result;
 }
 

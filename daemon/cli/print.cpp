@@ -159,7 +159,10 @@ void print_status(std::ostream& out, const Json& status) {
     if (const uint64_t bad = number_of(status, "store_bad_pages"); bad != 0)
         out << fmt::format("store    {} reads met a wrong checksum; the log names the pages\n", bad);
     if (const std::string failure = text_of(status, "store_failure"); !failure.empty())
-        out << fmt::format("store    FAILED: {}; flushes fail until tarnd is restarted\n", failure);
+        out << fmt::format(
+            "store    FAILED: {}; flushes fail, and writes that need new memory. Mend the device or give it space, "
+            "then restart tarnd, which takes the memory over\n",
+            failure);
     for (const Json& loss : array_of(status, "losses")) {
         if (number_of(loss, "pages") == 0) {
             const std::string host = text_of(loss, "host");

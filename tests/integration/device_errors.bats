@@ -137,6 +137,74 @@ h.flush()
     on solo delete fills
 }
 
+@test "a file system that stays full fails writers and hangs nobody, and with space again nothing is lost" {
+    [[ $EUID == 0 ]] || skip "needs root"
+    on solo create stays 96MiB
+    host_stop solo
+    local -r small=$BATS_TEST_TMPDIR/small
+    mkdir "$small"
+    truncate -s 160M "$BATS_TEST_TMPDIR/image"
+    mkfs.ext4 -q "$BATS_TEST_TMPDIR/image"
+    mount -o loop "$BATS_TEST_TMPDIR/image" "$small"
+    cp --sparse=always "$CLUSTER/solo/store" "$small/store"
+    fallocate -l $(($(df --output=avail -B1M "$small" | tail -n 1) - 24))M "$small/ballast"
+    # Far fewer frames than the volume has pages.
+    sed -i.large 's/^memory = .*/memory = "64MiB"/' "$CLUSTER/solo/tarn.toml"
+    host_start solo --store "$small/store"
+    cat > "$BATS_TEST_TMPDIR/common.py" << 'PYTHON'
+import random
+def piece(i):
+    return random.Random(i).randbytes(1 << 20)
+def fails(call):
+    try:
+        call()
+    except nbd.Error as e:
+        assert e.errno in ('EIO', 'ENOSPC'), e
+        return True
+PYTHON
+    local -r common="exec(open('$BATS_TEST_TMPDIR/common.py').read())"
+    nbd_python solo stays "
+$common
+written = []
+for i in range(96):
+    if not fails(lambda: h.pwrite(piece(i), i << 20)):
+        written.append(i)
+assert 0 < len(written) < 96, len(written)
+assert fails(h.flush) and fails(h.flush)
+for i in written:
+    assert h.pread(1 << 20, i << 20) == piece(i), i
+open('$BATS_TEST_TMPDIR/written', 'w').write(' '.join(map(str, written)))
+"
+    # Nobody is refused: neither another session nor a volume that is opened for the first time since.
+    nbd_python solo stays "
+$common
+written = [int(i) for i in open('$BATS_TEST_TMPDIR/written').read().split()]
+for i in written:
+    assert h.pread(1 << 20, i << 20) == piece(i), i
+for i in range(95, 85, -1):
+    fails(lambda: h.pwrite(piece(i), i << 20))
+assert fails(h.flush)
+"
+    run -0 on solo list
+    expect_failed_store stays
+    run -0 on solo status
+    assert_output --partial "then restart tarnd"
+    # As the status says.
+    rm "$small/ballast"
+    host_stop solo
+    host_start solo --store "$small/store"
+    nbd_python solo stays "
+$common
+h.flush()
+for i in open('$BATS_TEST_TMPDIR/written').read().split():
+    assert h.pread(1 << 20, int(i) << 20) == piece(int(i)), i
+h.pwrite(piece(95), 95 << 20)
+h.flush()
+"
+    host_stop solo
+    mv "$CLUSTER/solo/tarn.toml.large" "$CLUSTER/solo/tarn.toml"
+}
+
 @test "a device that vanishes fails flushes, and tarnd can be stopped" {
     [[ $EUID == 0 && -e /dev/loop-control ]] || skip "needs root and loop devices"
     on solo create vanishes 16MiB

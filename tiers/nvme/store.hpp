@@ -178,6 +178,7 @@ class Store {
     Task<Result<>> set_forgotten(Loop& loop, HostId host, uint32_t value);
     // Why flushes fail, once one failed.
     std::optional<Error> failure() const;
+    bool failed() const { return failed_.load(std::memory_order_relaxed); }
     // False when the file system refused O_DIRECT: worth a line in the log.
     bool direct() const { return device_->direct(); }
     JournalStatus journal_status() const;
@@ -273,6 +274,7 @@ class Store {
     std::atomic<uint64_t> loss_generation_;
     std::array<std::atomic<uint32_t>, hosts_max> forgotten_{};
     std::atomic<uint64_t> bad_pages_{0};
+    std::atomic<bool> failed_{false};
     GroupCommit flushes_;
 
     mutable std::mutex mutex_;  // guards what follows

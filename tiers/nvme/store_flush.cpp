@@ -148,6 +148,7 @@ Result<> Store::note_failure(const Result<>& result) {
     if (result) return result;
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = result.error();
+    failed_.store(true, std::memory_order_relaxed);
     return result;
 }
 
