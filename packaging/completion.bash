@@ -46,6 +46,7 @@ _tarn() {
         umount) options+=$'\n--force' ;;
         verify) options+=$'\n--host\n--rate\n--stop' ;;
         host) options+=$'\n--it-is-dead' ;;
+        store) options+=$'\n--salvage-journal\n--yes' ;;
     esac
     if [[ $current == -* ]]; then
         _tarn_reply "$options" "$current"
@@ -55,7 +56,7 @@ _tarn() {
             host) _tarn_reply $'forget' "$current" ;;
             mount | umount) compopt -o dirnames ;;
             store)
-                _tarn_reply $'inspect\ncheck' "$current"
+                _tarn_reply $'inspect\ncheck\nrepair' "$current"
                 compopt -o default
                 ;;
         esac

@@ -166,14 +166,18 @@ void print_status(std::ostream& out, const Json& status) {
     for (const Json& loss : array_of(status, "losses")) {
         if (number_of(loss, "pages") == 0) {
             const std::string host = text_of(loss, "host");
-            out << fmt::format("LOST     any volume: maybe unflushed writes of pages that no host held, with {}, {}\n",
-                               host.empty() ? "the memory of another host" : "the memory of " + host,
-                               time_of(number_of(loss, "at_ns")));
+            out << fmt::format(
+                "LOST     any volume: maybe unflushed writes of pages that no host held, with {}, {}\n",
+                host.empty() ? "the memory of another host, or a part of the journal" : "the memory of " + host,
+                time_of(number_of(loss, "at_ns")));
             continue;
         }
-        out << fmt::format("LOST     {}: maybe unflushed writes of {} pages from {} to {}, with the memory of {}, {}\n",
-                           text_of(loss, "volume"), number_of(loss, "pages"), number_of(loss, "first_page"),
-                           number_of(loss, "last_page"), text_of(loss, "host"), time_of(number_of(loss, "at_ns")));
+        const std::string host = text_of(loss, "host");
+        out << fmt::format("LOST     {}: maybe {} of {} pages from {} to {}, with {}, {}\n", text_of(loss, "volume"),
+                           host.empty() ? "writes" : "unflushed writes", number_of(loss, "pages"),
+                           number_of(loss, "first_page"), number_of(loss, "last_page"),
+                           host.empty() ? "a part of the journal" : "the memory of " + host,
+                           time_of(number_of(loss, "at_ns")));
     }
     if (const auto space = status.find("space"); space != status.end() && space->is_object())
         out << fmt::format("space    {} in all, {} free\n", size_of(*space, "total_bytes"),

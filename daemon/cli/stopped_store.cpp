@@ -13,21 +13,13 @@ namespace {
 
 using Look = Task<Result<StoreInspection>> (*)(Loop&, BlockDevice&);
 
-std::unexpected<Failure> refuse(const Error& error) {
-    const Exit exit = error.code == Errc::not_found ? Exit::not_found
-                      : error.code == Errc::busy    ? Exit::busy
-                      : error.code == Errc::refused ? Exit::permission
-                                                    : Exit::failed;
-    return std::unexpected(Failure{exit, log::describe(error), error.code == Errc::busy ? "systemctl stop tarnd" : ""});
-}
-
 Outcome<StoreInspection> look(const std::string& path, Look look_at) {
     Result<StoreFile> file = StoreFile::open_read_only(path);
-    if (!file) return refuse(file.error());
+    if (!file) return refuse_store(file.error());
     const Result<std::unique_ptr<Loop>> loop = Loop::create();
-    if (!loop) return refuse(loop.error());
+    if (!loop) return refuse_store(loop.error());
     Result<StoreInspection> found = (*loop)->run_until_done(look_at(**loop, *file));
-    if (!found) return refuse(found.error());
+    if (!found) return refuse_store(found.error());
     return *std::move(found);
 }
 
@@ -64,6 +56,14 @@ Json json_of(const StoreInspection& found) {
 }
 
 }  // namespace
+
+std::unexpected<Failure> refuse_store(const Error& error) {
+    const Exit exit = error.code == Errc::not_found ? Exit::not_found
+                      : error.code == Errc::busy    ? Exit::busy
+                      : error.code == Errc::refused ? Exit::permission
+                                                    : Exit::failed;
+    return std::unexpected(Failure{exit, log::describe(error), error.code == Errc::busy ? "systemctl stop tarnd" : ""});
+}
 
 Outcome<Json> inspect_stopped_store(const std::string& path) {
     const auto found = look(path, inspect_store);

@@ -139,18 +139,21 @@ h.flush()
 
 @test "a file system that stays full fails writers and hangs nobody, and with space again nothing is lost" {
     [[ $EUID == 0 ]] || skip "needs root"
-    on solo create stays 96MiB
     host_stop solo
     local -r small=$BATS_TEST_TMPDIR/small
     mkdir "$small"
     truncate -s 160M "$BATS_TEST_TMPDIR/image"
     mkfs.ext4 -q "$BATS_TEST_TMPDIR/image"
     mount -o loop "$BATS_TEST_TMPDIR/image" "$small"
-    cp --sparse=always "$CLUSTER/solo/store" "$small/store"
+    tarn init --store "$small/store" --size 128MiB --memory 64MiB --config "$BATS_TEST_TMPDIR/tarn.toml" --host solo \
+        --cluster "$CLUSTER_UUID" --nbd-unix "$CLUSTER/solo/nbd.sock"
+    # What the file system had set aside for it goes to somebody else.
+    fallocate --dig-holes "$small/store"
     fallocate -l $(($(df --output=avail -B1M "$small" | tail -n 1) - 24))M "$small/ballast"
     # Far fewer frames than the volume has pages.
-    sed -i.large 's/^memory = .*/memory = "64MiB"/' "$CLUSTER/solo/tarn.toml"
-    host_start solo --store "$small/store"
+    start() { host_start solo --store "$small/store" --memory 64MiB; }
+    start
+    on solo create stays 96MiB
     cat > "$BATS_TEST_TMPDIR/common.py" << 'PYTHON'
 import random
 def piece(i):
@@ -192,7 +195,7 @@ assert fails(h.flush)
     # As the status says.
     rm "$small/ballast"
     host_stop solo
-    host_start solo --store "$small/store"
+    start
     nbd_python solo stays "
 $common
 h.flush()
@@ -202,7 +205,73 @@ h.pwrite(piece(95), 95 << 20)
 h.flush()
 "
     host_stop solo
-    mv "$CLUSTER/solo/tarn.toml.large" "$CLUSTER/solo/tarn.toml"
+}
+
+# spoil_journal FILE TEXT SIZE: so many bytes, from the last place of the text on, are others.
+spoil_journal() {
+    python3 - "$@" << 'PYTHON'
+import os, sys
+with open(sys.argv[1], 'r+b') as file:
+    at = file.read().rfind(sys.argv[2].encode())
+    assert at > 0, 'it is not there'
+    file.seek(at)
+    file.write(os.urandom(int(sys.argv[3])))
+    os.fsync(file)
+PYTHON
+}
+
+@test "a journal that rots is refused with the way on, and what is lost by it is on the list" {
+    on solo create rotten 16MiB
+    # Volume pages 0, 300 and 600: three places of 1 MiB. All is in the journal, and more than once durable.
+    local -r writes="
+for number, text in enumerate((b'first', b'second needle', b'third')):
+    h.pwrite(text.ljust(4096, b'.'), number * 300 * 4096)
+    h.flush()
+h.pwrite(b'last', 4 << 20)
+h.flush()
+h.pwrite(b'more', 5 << 20)
+h.flush()
+"
+    nbd_python solo rotten "$writes"
+    host_kill solo
+    flip "$CLUSTER/solo/store" "second needle"
+    local status=0
+    tarnd --config "$CLUSTER/solo/tarn.toml" --control "$CLUSTER/solo/control.sock" > "$BATS_TEST_TMPDIR/refused" 2>&1 ||
+        status=$?
+    assert_equal "$status" 3
+    run cat "$BATS_TEST_TMPDIR/refused"
+    assert_output --partial "tarn store repair --salvage-journal"
+    # One bit costs nothing; nobody is asked nothing.
+    run -2 tarn store repair "$CLUSTER/solo/store"
+    run -2 tarn store repair --salvage-journal "$CLUSTER/solo/store" < /dev/null
+    run -2 tarn store repair --salvage-journal --yes "$CLUSTER/solo/store" < /dev/null
+    run -0 tarn store repair --salvage-journal --yes --yes "$CLUSTER/solo/store"
+    assert_output --partial "mended   1 flipped bits"
+    run -0 tarn store repair --salvage-journal "$CLUSTER/solo/store"
+    assert_output --partial "nothing to salvage"
+    host_start solo
+    nbd_python solo rotten "
+assert h.pread(13, 300 * 4096) == b'second needle'
+assert h.pread(5, 0) == b'first' and h.pread(5, 600 * 4096) == b'third'
+"
+    # More than a bit of the same page, written anew.
+    nbd_python solo rotten "${writes//needle/haystack}"
+    host_kill solo
+    spoil_journal "$CLUSTER/solo/store" "second haystack" 1000
+    run -0 tarn store repair --salvage-journal --yes --yes --json "$CLUSTER/solo/store"
+    assert_equal "$(jq -c '[.any_page, [.losses[] | [.first_page, .last_page]]]' <<< "$output")" '[false,[[256,511]]]'
+    host_start solo
+    on solo list
+    run -0 on solo status
+    assert_output --partial "LOST     rotten: maybe writes of 256 pages from 256 to 511, with a part of the journal"
+    nbd_python solo rotten "
+assert h.pread(13, 300 * 4096) == b'second needle'
+assert h.pread(5, 0) == b'first' and h.pread(5, 600 * 4096) == b'third'
+assert h.pread(4, 4 << 20) == b'last' and h.pread(4, 5 << 20) == b'more'
+h.pwrite(b'go on', 300 * 4096)
+h.flush()
+"
+    on solo delete rotten
 }
 
 @test "a device that vanishes fails flushes, and tarnd can be stopped" {

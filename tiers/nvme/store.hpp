@@ -10,6 +10,7 @@
 //   store_checkpoint.cpp  so that the ring can go round, in the background
 //   store_move.cpp        from the journal into place
 //   store_open.cpp        format, open, replay, close
+//   store_salvage.cpp     what a damaged journal still tells
 //   store_upgrade.cpp     from an older format
 //
 // Any shard may call anything, and passes its own loop. The books lie behind one lock, never held across a wait.
@@ -100,6 +101,17 @@ struct JournalStatus {
 // The current superblock of a device that is large enough for what it says. Errors: as of open.
 Result<Superblock> read_superblock(BlockDevice& device);
 
+// What a salvaged journal had lost.
+struct SalvageReport {
+    uint64_t bits_mended = 0;    // flipped ones, turned back: nothing is lost by them
+    uint64_t bytes_damaged = 0;  // of the journal, beyond that
+    uint64_t records_kept = 0;   // of what is damaged
+    bool any_page = false;       // nothing tells which pages the rest was about: any that later records say nothing of
+    std::vector<Loss> losses;    // pages that may have had newer bytes there
+
+    bool found_damage() const { return bits_mended > 0 || bytes_damaged > 0; }
+};
+
 class Store {
   public:
     // Makes a store and sets aside its space. size_bytes 0 takes a whole device. Without force only where there is
@@ -115,6 +127,12 @@ class Store {
                                                      Upgrade upgrade = Upgrade::refuse);
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::unique_ptr<BlockDevice> device,
                                                      StoreIdentity expected, Upgrade upgrade = Upgrade::refuse);
+    // What salvage() would do; nothing is written.
+    static Task<Result<SalvageReport>> plan_salvage(Loop& loop, BlockDevice& device);
+    // Opens a store whose journal is damaged as far as it can be proved, has what may be lost on the list of losses,
+    // and closes it; the home epoch stays, so that a memory that outlived the process before is still its. Changes
+    // nothing when nothing is damaged. A salvage that is cut short begins anew. Errors: as open.
+    static Task<Result<SalvageReport>> salvage(Loop& loop, std::unique_ptr<BlockDevice> device);
     Store(const Store&) = delete;
     // Nothing may be in flight: after close() or settle(), or after the loops that called have ended.
     ~Store();
@@ -261,7 +279,11 @@ class Store {
     // store_open.cpp
     Result<> load_losses();
     Result<> load_table();
-    Result<bool> replay(std::vector<PageId>& unsure);
+    class Salvage;
+    static Task<Result<std::unique_ptr<Store>>> open_with(Loop& loop, std::unique_ptr<BlockDevice> device,
+                                                          StoreIdentity expected, Upgrade upgrade,
+                                                          SalvageReport* report);
+    Result<bool> replay(std::vector<PageId>& unsure, Salvage* salvage);
     Result<> rewrite_journal(uint64_t from, uint64_t end);
     Task<Result<>> settle_unsure(Loop& loop, std::span<const PageId> unsure, std::vector<PageId>& unwritten);
     Task<Result<>> prove(Loop& loop, std::span<const PageId> unwritten);

@@ -14,6 +14,7 @@
 #include "tiers/nvme/journal_scan.hpp"
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_file.hpp"
+#include "tiers/nvme/store_salvage.hpp"
 #include "tiers/nvme/store_upgrade.hpp"
 #include "utils/assert.hpp"
 #include "utils/clock.hpp"
@@ -185,6 +186,11 @@ Result<Superblock> read_superblock(BlockDevice& device) {
 
 Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<BlockDevice> device,
                                                  StoreIdentity expected, Upgrade upgrade) {
+    return open_with(loop, std::move(device), expected, upgrade, nullptr);
+}
+
+Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_ptr<BlockDevice> device,
+                                                      StoreIdentity expected, Upgrade upgrade, SalvageReport* report) {
     bool was_upgraded = false;
     if (upgrade == Upgrade::perform) {
         CO_TRY(was_upgraded, upgrade_store(*device, expected));
@@ -201,8 +207,10 @@ Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<Blo
     CO_TRY_VOID(store->load_losses());
     CO_TRY_VOID(store->load_table());
     std::vector<PageId> unsure;
-    CO_TRY(const bool proven, store->replay(unsure));
-    ++store->superblock_.home_epoch;
+    std::unique_ptr<Salvage> salvage = report ? std::make_unique<Salvage>(*store) : nullptr;
+    CO_TRY(const bool proven, store->replay(unsure, salvage.get()));
+    if (report) *report = salvage->report();
+    if (!report) ++store->superblock_.home_epoch;
     store->journal_.start(store->wanted_tail_, store->home_epoch());
     // Format 2 did not say it; who stopped in order left an empty journal.
     if (was_upgraded) store->was_complete_ = store->journal_.used_bytes() == 0;
@@ -282,7 +290,7 @@ Result<> Store::load_table() {
 
 // Whether each batch is followed by one that proves it had been durable. unsure: pages whose writes into place may be
 // lost, since nothing proves that a device flush came after them.
-Result<bool> Store::replay(std::vector<PageId>& unsure) {
+Result<bool> Store::replay(std::vector<PageId>& unsure, Salvage* salvage) {
     struct WrittenInPlace {
         uint64_t end;
         PageId page;
@@ -292,12 +300,15 @@ Result<bool> Store::replay(std::vector<PageId>& unsure) {
     const auto visit = [&](const FoundRecord& found) -> Result<> {
         const JournalRecord& record = found.record;
         TRY_VOID(state_.table.replay_take(record.slab, record.page));
+        if (salvage && !salvage->admits(found)) return {};
         switch (record.kind) {
             case RecordKind::delta: {
                 const JournaledPage* const base =
                     state_.table.present(record.slab, SlabTable::page_in_slab(record.page)) ? state_.find(record.page)
                                                                                             : nullptr;
-                if (base && (record.flags & JournalRecord::base_is_zeros) == 0 &&
+                // After a hole a record that changes all sectors may follow one that is not there.
+                const bool follows_all = salvage && salvage->is_after_hole();
+                if (base && !follows_all && (record.flags & JournalRecord::base_is_zeros) == 0 &&
                     (base->checksum != record.base_checksum || base->tenure != record.base_tenure))
                     return fail(Errc::corrupt, 0, "store.journal: a record does not follow the one before");
                 state_.on_delta(record, found.payload, found.end);
@@ -315,7 +326,7 @@ Result<bool> Store::replay(std::vector<PageId>& unsure) {
         }
         return {};
     };
-    TRY(const JournalScan scan, scan_journal(*device_, superblock_, visit));
+    TRY(const JournalScan scan, scan_journal(*device_, superblock_, visit, salvage));
     for (const Journal::Boundary& boundary : scan.boundaries) journal_.found(boundary);
     state_.table.finish_load();
     TRY_VOID(rewrite_journal(scan.closed, scan.end));
