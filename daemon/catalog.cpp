@@ -31,8 +31,8 @@ constexpr milliseconds moment{100};
 // A handle that may write; the hold of an exclusive volume lasts as long as any of them.
 class Catalog::OpenVolume final : public CachedVolume {
   public:
-    OpenVolume(Catalog& catalog, VolumeId volume, bool holds)
-        : CachedVolume(catalog.cache_, volume), catalog_(catalog), holds_(holds) {}
+    OpenVolume(Catalog& catalog, std::shared_ptr<Session> session, bool holds)
+        : CachedVolume(catalog.cache_, std::move(session)), catalog_(catalog), holds_(holds) {}
     ~OpenVolume() override {
         if (holds_) catalog_.release_hold(id());
     }
@@ -245,15 +245,20 @@ Task<Result<VolumeEntry>> Catalog::find(std::string name) {
     co_return co_await entry_of(std::move(*record));
 }
 
-Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access) {
+Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access,
+                                                    std::shared_ptr<VolumeSession> session) {
     CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
     if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
     // Who could not even say how large the volume is must not hold it.
     CO_TRY_VOID(co_await entry_of(*record));
     const bool holds = access == Access::write && !record->shared;
     if (holds) CO_TRY_VOID(co_await hold(*record));
-    co_await cache_.flusher().hear_from_homes();
-    co_return std::shared_ptr<Volume>(std::make_shared<OpenVolume>(*this, record->id, holds));
+    auto own = std::static_pointer_cast<Session>(session);  // who makes sessions is this catalog alone
+    if (!own || own->note.volume != record->id) {
+        co_await cache_.flusher().hear_from_homes();
+        own = std::make_shared<Session>(cache_, record->id, OnLoss::fail);
+    }
+    co_return std::shared_ptr<Volume>(std::make_shared<OpenVolume>(*this, std::move(own), holds));
 }
 
 Task<Result<>> Catalog::hold(const CatalogRecord& record) {

@@ -33,7 +33,9 @@ class Catalog final : public Volumes {
     Task<Result<std::vector<VolumeEntry>>> list() override;
     Task<Result<std::vector<VolumeEntry>>> names() override;
     Task<Result<VolumeEntry>> find(std::string name) override;
-    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) override;
+    using Volumes::open;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
+                                               std::shared_ptr<VolumeSession> session) override;
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
     Task<Result<>> remove(std::string name) override;
     Task<Result<Space>> space() override;

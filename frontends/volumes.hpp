@@ -50,7 +50,13 @@ class Volumes {
     virtual Task<Result<VolumeEntry>> find(std::string name) = 0;
     // Errors: not_found; unavailable as for find(); busy when it is exclusive, access is write and another host holds
     // it. The volume stays open, and the access held, while anybody keeps the pointer.
-    virtual Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) = 0;
+    // session: of an earlier handle of the same client, which goes on; null: one begins. One of another volume (of the
+    // same name, made since) is none.
+    virtual Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
+                                                       std::shared_ptr<VolumeSession> session) = 0;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) {
+        return open(std::move(name), access, nullptr);
+    }
     // Errors: exists, invalid (see valid_volume_name; size 0 is valid only for shared volumes), no_space.
     virtual Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) = 0;
     // Errors: not_found, busy while an exclusive volume is open somewhere. Open shared volumes lose their name at

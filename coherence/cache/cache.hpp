@@ -194,6 +194,7 @@ class Cache final : public Fabric::Receiver {
     // The process that this host last met there; its own for itself.
     protocol::Process process_of(HostId host);
     protocol::Incarnation incarnation_of(HostId host) { return process_of(host).incarnation; }
+    protocol::Incarnation own_incarnation() const { return process_.incarnation; }
     // What was taken over from the process before.
     size_t adopted_page_count() const { return adopted_page_count_; }
     bool recovering() const { return recovering_.load(std::memory_order_relaxed); }
@@ -225,7 +226,7 @@ class Cache final : public Fabric::Receiver {
 
     struct HomeRead {
         HostId to = no_host;
-        FrameId frame = no_frame;  // to this host itself: where the bytes go
+        FrameId frame = no_frame;  // to this host itself: a frame of their own, if there was one
         uint32_t link = 0;         // to another: the link it was asked over, and no later one
         protocol::Message message;
     };

@@ -128,17 +128,13 @@ Task<Result<>> Flusher::learn_verifiers(protocol::HostSet homes) {
     co_return Result<>{};
 }
 
-void Flusher::note_write(WriteNote& note, HostId home, PageId first, PageId last) {
+void Flusher::note_write(WriteNote& note, HostId home, PageId first, PageId last, protocol::Verifier began) {
     const std::lock_guard guard(lock_);
     tell_verifiers(note.volume);
-    requester_.wrote(note.session, home, first, last);
+    requester_.wrote(note.session, home, first, last, began);
     // At home here a flush may be of single pages (flush_pages), and which ones are left counts.
     if (home != cache_.self() || !requester_.knows_pages(note.session, home))
         note.noted.fetch_or(protocol::set_of(home), std::memory_order_relaxed);
-}
-
-protocol::Verifier Flusher::own_verifier() const {
-    return protocol::verifier_of(cache_.incarnation_of(cache_.self()), cache_.store().loss_generation());
 }
 
 void Flusher::tell_verifiers(VolumeId volume) {
@@ -249,9 +245,7 @@ void Flusher::add_note(WriteNote& note) {
 }
 
 void Flusher::count_from_now(LossView& losses, HostId home) const {
-    const protocol::Verifier heard =
-        home == cache_.self() ? own_verifier() : verifiers_[home].load(std::memory_order_relaxed);
-    losses.began_after(home, protocol::loss_generation_of(heard));
+    losses.began_after(home, protocol::loss_generation_of(present_verifier(home)));
 }
 
 void Flusher::open_session(WriteNote& note) {

@@ -149,12 +149,9 @@ void Cache::send_home_bytes(StripeSlot& slot, const Action& action, Deferred& de
         return;
     }
     HomeRead read{.to = action.to, .link = slot.link_counts[action.to], .message = message};
-    if (to_us) {
-        // A landing frame that an undone order still reads into is not read into twice.
-        Frame& landing = pool_->frame(message.frame);
-        if ((landing.uses.fetch_or(use_reading, std::memory_order_relaxed) & use_reading) == 0)
-            read.frame = message.frame;
-    }
+    // Never into the frame that the Holder has lent: an order that is undone while the store reads is given again, and
+    // what the store reads for the first one must not land in a page that is in use by then.
+    if (to_us) read.frame = pool_->try_take(use_holder, reserve_count());
     deferred.home_reads.push_back(read);
 }
 
@@ -216,16 +213,16 @@ void Cache::deliver_home_bytes(const HomeRead& read, const std::byte* bytes, boo
             if (read.link == slot.link_counts[read.to]) send(slot, read.to, message, payload);
         } else {
             message.flags |= protocol::flag_payload;
-            const protocol::Holding* const holding = slot.stripe.holder().find(message.page);
-            const bool awaited = holding && holding->awaited.request_id == message.request_id &&
-                                 holding->awaited.landing == message.frame;
-            if (awaited) {
-                Frame& landing = pool_->frame(message.frame);
-                if (read.frame == no_frame) std::memcpy(pool_->bytes(message.frame), bytes, page_size);
-                landing.broken.store(failed, std::memory_order_relaxed);
-                step_latched(slot, protocol::Event::message_of(message, message.frame), deferred);
+            FrameId frame = read.frame;
+            if (frame == no_frame) {
+                // None was free: into the Holder's, if it still waits for these very bytes.
+                frame = slot.stripe.lent_frame(message);
+                if (frame == no_frame) return;
+                std::memcpy(pool_->bytes(frame), bytes, page_size);
             }
-            if (read.frame != no_frame) release(read.frame, use_reading, deferred);
+            pool_->frame(frame).zeroed.store(false, std::memory_order_relaxed);
+            pool_->frame(frame).broken.store(failed, std::memory_order_relaxed);
+            step_latched(slot, protocol::Event::message_of(message, frame), deferred);
         }
     }
     finish(deferred);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "coherence/cache/flusher.hpp"
 #include "coherence/cache/home_read_batch.hpp"
 
 namespace tarn {
@@ -32,7 +33,11 @@ bool PageAccess::try_hot() {
 
 void PageAccess::start() {
     Cache& cache = request_->cache();
-    if (try_hot()) return end({});
+    const protocol::Verifier began = cache.flusher().present_verifier(cache.home_of(page_));
+    if (try_hot()) {
+        if (changes()) request_->changed(page_, began);
+        return end({});
+    }
     const FrameId spare = cache.take_frame();
     if (spare != no_frame) return ask(spare);
     // It would wait for a frame only to be refused, maybe for ever.
@@ -113,6 +118,7 @@ void PageAccess::work() {
         cache.served(page_);
         return end(fail(Errc::io, EIO, "cache.access: writes of the page were lost"));
     }
+    if (changes()) request_->changed(page_, cache.flusher().present_verifier(cache.home_of(page_)));
     bool broken = false;
     cache.with_frame(frame, want() != protocol::Want::shared, [&](Frame& granted, std::byte* bytes) {
         if (want() == protocol::Want::exclusive_no_read) granted.broken.store(false, std::memory_order_relaxed);
@@ -146,6 +152,16 @@ void PageRequest::add(PageAccess::Kind kind, VolumeId volume, uint64_t offset_by
 
 void PageRequest::add_update(PageId page, PageUpdate& update) {
     accesses_.emplace_back(*this, loop_, PageAccess::Kind::update, page, 0, 0, nullptr, nullptr, &update);
+}
+
+void PageRequest::changed(PageId page, protocol::Verifier began) {
+    const HostId home = cache_.home_of(page);
+    if (std::ranges::find(began_, home, &Began::home) == began_.end()) began_.push_back({home, began});
+}
+
+protocol::Verifier PageRequest::began(HostId home) const {
+    const auto found = std::ranges::find(began_, home, &Began::home);
+    return found == began_.end() ? 0 : found->verifier;
 }
 
 void PageRequest::prefetch_from(size_t first) {

@@ -109,7 +109,11 @@ void TcpFabric::start() {
 void TcpFabric::stop() {
     stopping_ = true;
     for (Timer* const pause : pauses_) pause->cancel();
-    for (const int fd : handshakes_) configuration_.shards.front()->cancel_fd(fd);
+    // Shut down as well: a step of theirs that has just ended must not be followed by another that waits.
+    for (const int fd : handshakes_) {
+        ::shutdown(fd, SHUT_RDWR);
+        configuration_.shards.front()->cancel_fd(fd);
+    }
     configuration_.shards.front()->cancel_fd(listener_.get());
     for (HostId host = 0; host < hosts_max; ++host)
         if (links_[host]) disconnect(host);
@@ -174,7 +178,8 @@ Task<> TcpFabric::accept_all() {
     while (!stopping_) {
         const Result<size_t> accepted = co_await loop.accept(listener_.get());
         if (accepted) {
-            loop.spawn(meet(UniqueFd(static_cast<int>(*accepted))));
+            UniqueFd fd(static_cast<int>(*accepted));
+            if (!stopping_) loop.spawn(meet(std::move(fd)));
         } else if (accepted.error().code != Errc::cancelled) {
             co_await pause(100ms);  // out of descriptors, most likely
         }

@@ -178,9 +178,10 @@ class FlushRequester {
     // made under the old verifier must not be noted as the new one's. For this host's own home, before wrote() and
     // start().
     void heard(VolumeId volume, HostId home, Verifier verifier);
-    // A write to a page of this home is done, and its reply follows. Returns the verifier it was noted under.
-    // first, last: the pages of it.
-    Verifier wrote(SessionId session, HostId home, PageId first, PageId last);
+    // A write to these pages of this home is done, and its reply follows. began: the home's verifier as it was known
+    // before the first of its bytes changed. What a home has lost since then may be of this write, so that is the
+    // verifier under which it is noted, and not the one that is known by now.
+    void wrote(SessionId session, HostId home, PageId first, PageId last, Verifier began);
     // Whether the pages of all writes since the last success are known: they are few.
     bool knows_pages(SessionId session, HostId home) const;
     // Counts wrote().

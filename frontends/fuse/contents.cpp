@@ -119,23 +119,15 @@ Task<> FileSystem::write(fuse_req_t request, RequestBytes, OpenFile* file, uint6
         if (!written) error_number = to_errno(written.error());
     }
     if (error_number == 0 && (flags & (O_SYNC | O_DSYNC)) != 0)
-        error_number = flushed(*file, co_await volume.flush_range(offset_bytes, bytes.size(), true));
+        error_number = to_errno(co_await volume.flush_range(offset_bytes, bytes.size(), true));
     if (error_number == 0)
         fuse_reply_write(request, bytes.size());
     else
         fuse_reply_err(request, error_number);
 }
 
-int FileSystem::flushed(OpenFile& file, const Result<>& result) {
-    if (result) return file.flush_failed ? EIO : 0;
-    // A host that cannot be reached has lost nothing yet; what failed for good stays failed.
-    const Errc code = result.error().code;
-    if (code != Errc::unavailable && code != Errc::cancelled) file.flush_failed = true;
-    return to_errno(result.error());
-}
-
 Task<> FileSystem::flush(fuse_req_t request, OpenFile* file) {
-    fuse_reply_err(request, flushed(*file, co_await file->volume->flush()));
+    fuse_reply_err(request, to_errno(co_await file->volume->flush()));
 }
 
 Task<> FileSystem::allocate(fuse_req_t request, OpenFile* file, int mode, uint64_t offset_bytes, uint64_t size_bytes) {

@@ -24,8 +24,6 @@ inline constexpr size_t transfer_size_max = 1024 * 1024;  // of one read or writ
 // One open file; the kernel has its address.
 struct OpenFile {
     std::shared_ptr<Volume> volume;
-    // Once a flush failed, no later one of this file may succeed: what it covered may be lost (CONTRACT.md §3).
-    bool flush_failed = false;
 };
 
 // One open directory: what it showed when it was opened or rewound, so that a cursor stays right under changes.
@@ -84,7 +82,6 @@ class FileSystem {
     Task<Result<std::shared_ptr<Volume>>> open_volume(VolumeEntry entry);
     Task<Result<>> fill(OpenDirectory& directory);
     Task<Result<Attributes>> change(NodeId id, AttributeChange change, OpenFile* file);
-    static int flushed(OpenFile& file, const Result<>& result);
     Task<Result<uint64_t>> find_run(Volume& volume, uint64_t offset_bytes, bool hole);
 
     Volumes& volumes_;

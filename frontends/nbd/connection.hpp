@@ -21,6 +21,7 @@
 #include "frontends/nbd/out_queue.hpp"
 #include "frontends/nbd/reply.hpp"
 #include "frontends/nbd/request.hpp"
+#include "frontends/nbd/sessions.hpp"
 #include "frontends/volumes.hpp"
 #include "utils/loop.hpp"
 #include "utils/sync.hpp"
@@ -51,7 +52,7 @@ class Connection final : Loop::Posted {
     static constexpr size_t held_bytes_max = 64 * 1024 * 1024;
     static_assert(held_bytes_max >= payload_size_max, "the largest request fits");
 
-    Connection(Workspace& workspace, Volumes& volumes, UniqueFd socket, std::string peer);
+    Connection(Workspace& workspace, Volumes& volumes, Sessions& sessions, UniqueFd socket, Client client);
     Connection(const Connection&) = delete;
     ~Connection();
 
@@ -73,6 +74,7 @@ class Connection final : Loop::Posted {
     Task<> answer(Handshake& handshake);
     Task<> answer_names(Handshake& handshake);
     Task<Result<VolumeEntry>> find(const std::string& name);
+    Task<Result<std::shared_ptr<Volume>>> open(const VolumeEntry& entry);
     Task<> refuse(Handshake& handshake, Error error);
     Task<Result<>> send_all(std::span<const std::byte> bytes);
     Task<> limit_time(Timer& timer, std::chrono::nanoseconds time);
@@ -80,6 +82,7 @@ class Connection final : Loop::Posted {
     // Transmission.
     Task<> transmit();
     Task<> say_farewell();
+    void leave();
     void receive_and_serve();
     void serve_carried();
     bool learn_size();
@@ -109,7 +112,6 @@ class Connection final : Loop::Posted {
     Task<> prefetch_later(Request request);
     Task<> block_status_later(Request request);
     Task<Errno> flush_range(Request request);
-    Errno flushed(const Result<>& result);
     void finish(const Request& request, Errno error);
     void finish(const ReplyHeader& header, Buffer payload);
     void post_send();
@@ -124,8 +126,9 @@ class Connection final : Loop::Posted {
 
     Workspace& workspace_;
     Volumes& volumes_;
+    Sessions& sessions_;
     UniqueFd socket_;
-    std::string peer_;
+    const Client client_;
 
     Export export_;
     std::shared_ptr<Volume> volume_;
@@ -142,9 +145,9 @@ class Connection final : Loop::Posted {
     std::vector<Request> fetched_;  // reads whose pages were brought in; answered at the end of the turn
     bool send_blocked_ = false;     // drain() runs
     bool send_posted_ = false;
+    bool said_disconnect_ = false;
     bool leaving_ = false;  // no more requests
     bool broken_ = false;   // no more replies either
-    bool flush_failed_ = false;
     size_t tasks_ = 0;
     Event progress_;
     Gate gate_;

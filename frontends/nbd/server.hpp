@@ -50,12 +50,13 @@ class Server {
     class Handover;
 
     Task<> accept_from(Listener& listener);
-    Task<> run_connection(Shard& shard, UniqueFd socket, std::string peer);
+    Task<> run_connection(Shard& shard, UniqueFd socket, Client client);
     Task<> stop_shard(Shard& shard);
     Shard& least_loaded();
 
     Loop& loop_;
     Volumes& volumes_;
+    Sessions sessions_;
     std::vector<std::unique_ptr<Shard>> shards_;
     std::vector<Listener> listeners_;
     std::atomic<size_t> connection_count_{0};

@@ -21,6 +21,7 @@ using FakeLock = std::lock_guard<std::mutex>;
 class FakeVolume final : public Volume {
   public:
     FakeVolume(VolumeEntry& entry, Result<> flush_result) : entry_(entry), flush_result_(flush_result) {}
+    std::shared_ptr<VolumeSession> session() const override { return session_; }
     VolumeId id() const override { return entry_.id; }
     bool try_pin(uint64_t, uint32_t, std::vector<Pin>&) override { return false; }
     void unpin(std::span<const Pin>) override {}
@@ -45,6 +46,7 @@ class FakeVolume final : public Volume {
   private:
     VolumeEntry& entry_;
     Result<> flush_result_;
+    const std::shared_ptr<VolumeSession> session_ = std::make_shared<VolumeSession>();
 };
 
 class FakeDaemon final : public Volumes, public Control {
@@ -61,7 +63,9 @@ class FakeDaemon final : public Volumes, public Control {
         if (found == entries.end()) co_return fail(Errc::not_found, 0, "catalog.find");
         co_return found->second;
     }
-    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) override {
+    using Volumes::open;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
+                                               std::shared_ptr<VolumeSession>) override {
         const FakeLock lock(mutex_);
         const auto found = entries.find(name);
         if (found == entries.end()) co_return fail(Errc::not_found, 0, "catalog.open");

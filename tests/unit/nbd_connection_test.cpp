@@ -23,7 +23,8 @@ class NbdConnection : public testing::Test {
         int pair[2];
         EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
         client_ = UniqueFd(pair[0]);
-        connection_ = std::make_unique<Connection>(workspace_, volumes_, UniqueFd(pair[1]), "test");
+        connection_ =
+            std::make_unique<Connection>(workspace_, volumes_, sessions_, UniqueFd(pair[1]), Client{.address = "test"});
     }
 
     // Sends bytes in pieces, closes our sending side, and collects everything the server says until it closes.
@@ -102,6 +103,7 @@ class NbdConnection : public testing::Test {
     std::unique_ptr<Loop> loop_;
     Workspace workspace_;
     MemoryVolumes volumes_;
+    Sessions sessions_;
     std::shared_ptr<MemoryVolume> disk_;
     UniqueFd client_;
     std::unique_ptr<Connection> connection_;
@@ -223,6 +225,16 @@ TEST_F(NbdConnection, a_failed_flush_stays_failed) {
         errors[load_big<uint64_t>(answers().data() + at + 8)] = error_at(at);
     const auto io = static_cast<uint32_t>(Errno::io);
     EXPECT_EQ(errors, (std::map<uint64_t, uint32_t>{{1, io}, {2, io}, {3, 0}}));
+}
+
+TEST_F(NbdConnection, a_client_that_says_that_it_disconnects_is_not_remembered) {
+    run(Bytes().request(Command::disconnect, 1, 0, 0));
+    EXPECT_EQ(sessions_.size(), 0u);
+}
+
+TEST_F(NbdConnection, a_client_that_breaks_off_is_remembered) {
+    run(Bytes().request(Command::read, 1, 0, 16));
+    EXPECT_EQ(sessions_.size(), 1u);
 }
 
 TEST_F(NbdConnection, garbage_instead_of_a_request_ends_it) {
