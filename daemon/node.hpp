@@ -19,6 +19,7 @@
 #include "daemon/forgetting.hpp"
 #include "daemon/memory_keeper.hpp"
 #include "daemon/signals.hpp"
+#include "daemon/standings.hpp"
 #include "frontends/fuse/mount.hpp"
 #include "frontends/nbd/server.hpp"
 #include "tiers/nvme/scrubber.hpp"
@@ -66,6 +67,7 @@ class Node final : public Control {
     StartOptions options_;
     MemoryKeeper keeper_;
     bool memory_is_kept_ = false;
+    std::atomic<bool> store_is_older_{false};  // than what another host remembers: nothing of it may be served
     uint64_t started_ns_;
     std::vector<std::unique_ptr<Loop>> loops_;
     std::vector<Loop*> shards_;
@@ -78,6 +80,7 @@ class Node final : public Control {
     std::unique_ptr<TcpFabric> fabric_;
     std::unique_ptr<Farewell> farewell_;
     std::unique_ptr<Forgetting> forgetting_;
+    std::unique_ptr<Standings> standings_;
     Gate telling_;
     std::unique_ptr<Catalog> catalog_;
     std::unique_ptr<nbd::Server> nbd_;

@@ -71,7 +71,7 @@ _tarnd() {
         --log-level) _tarn_reply $'error\nwarning\ninfo\ndebug' "$current" ;;
         --host | --memory | --shards | --listen | --nbd-tcp) ;;
         *)
-            local options=$'--config\n--check-config\n--upgrade\n--discard-memory\n--host\n--store\n--memory\n--shards\n--listen\n--control'
+            local options=$'--config\n--check-config\n--upgrade\n--accept-older-store\n--discard-memory\n--host\n--store\n--memory\n--shards\n--listen\n--control'
             options+=$'\n--nbd-unix\n--nbd-tcp\n--log-level\n--help\n--version'
             _tarn_reply "$options" "$current"
             ;;

@@ -163,6 +163,16 @@ class Cache final : public Fabric::Receiver {
 
     // Fabric::Receiver
     Welcome welcomes(HostId host, protocol::Incarnation incarnation) override;
+    StoreStanding own_standing() override { return store_.standing(); }
+    StoreStanding remembered_of(HostId host) override { return store_.heard(host); }
+    Result<> accepts_memory(HostId of, const StoreStanding& of_us) override;
+    void on_standing(HostId host, const StoreStanding& standing) override;
+    // Called once another host remembers a newer state of this host's store: it must end.
+    using OlderHandler = void (*)(void* context);
+    void set_older_handler(OlderHandler handler, void* context) {
+        older_handler_ = handler;
+        older_context_ = context;
+    }
     void on_link_up(HostId host, protocol::Process process) override;
     void on_link_down(HostId host) override;
     void on_batch(std::span<const PageId> pages, Batch& batch) override;
@@ -346,6 +356,8 @@ class Cache final : public Fabric::Receiver {
     void check_volume(HostId peer, VolumeId volume);
     Task<> verify_volume(HostId peer, VolumeId volume);
     Task<> remember_again(HostId host);
+    Task<> remember_standing(HostId host, StoreStanding standing);
+    Task<> end_as_older(StoreStanding remembered);
     void step_all(const protocol::Event& event, HostId lost_host);
 
     Task<> read_home_run(std::vector<HomeRead> reads);
@@ -402,6 +414,8 @@ class Cache final : public Fabric::Receiver {
     void* volumes_end_context_ = nullptr;
     std::atomic<VolumeId> volumes_end_{0};               // above every volume that is known to exist
     std::atomic<protocol::HostSet> under_suspicion_{0};  // of naming a volume that does not
+    OlderHandler older_handler_ = nullptr;
+    void* older_context_ = nullptr;
     CallHandler call_handler_ = nullptr;
     void* call_context_ = nullptr;
     std::atomic<bool> abandoned_{false};

@@ -125,6 +125,36 @@ Fabric::Receiver::Welcome Cache::welcomes(HostId host, Incarnation incarnation) 
     return Welcome::later;
 }
 
+Result<> Cache::accepts_memory(HostId of, const StoreStanding& of_us) {
+    const Result<> good = store_.has_come_as_far_as(of_us);
+    if (good) return good;
+    const StoreStanding now = store_.standing();
+    log::error(
+        "store: host {} remembers home epoch {} with the journal at {}; here it is {} at {}: {}. It was copied back or "
+        "made anew, and serves nothing",
+        of, of_us.epoch, of_us.position, now.epoch, now.position, good.error().where);
+    if (!abandoned()) Loop::current()->spawn(end_as_older(of_us));
+    return good;
+}
+
+// The next start is refused at once, whether or not that host can be reached then.
+Task<> Cache::end_as_older(StoreStanding remembered) {
+    if (const Result<> noted = co_await store_.set_outdone(*Loop::current(), remembered); !noted)
+        log::error("store: that it is older could not be recorded: {}", log::describe(noted.error()));
+    if (older_handler_) older_handler_(older_context_);
+}
+
+void Cache::on_standing(HostId host, const StoreStanding& standing) {
+    if (!abandoned()) Loop::current()->spawn(remember_standing(host, standing));
+}
+
+Task<> Cache::remember_standing(HostId host, StoreStanding standing) {
+    if (const Result<> remembered = co_await store_.set_heard(*Loop::current(), host, standing);
+        !remembered && !abandoned() && !store_.failed())
+        log::warning("store: how far the store of host {} has come could not be recorded: {}", host,
+                     log::describe(remembered.error()));
+}
+
 Task<> Cache::remember_again(HostId host) {
     const Result<> remembered = co_await store_.set_forgotten(*Loop::current(), host, 0);
     if (remembered)

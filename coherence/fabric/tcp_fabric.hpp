@@ -69,6 +69,7 @@ class TcpFabric final : public Fabric {
     Task<> pause(std::chrono::nanoseconds duration);
     Task<> keep_connected(TcpLink& link, std::string address);
     Task<Result<Introduction>> connect_introduction(int fd, HostId peer);
+    Task<Result<>> compare_stores(int fd, HostId host);
     Task<Result<>> receive_exactly(Loop& loop, int fd, std::span<std::byte> into);
     Task<Result<>> send_exactly(Loop& loop, int fd, std::span<const std::byte> from);
     bool is_ours(const Introduction& introduction) const;

@@ -28,6 +28,10 @@ Json json_of(const StoreInspection& found) {
     for (const StoreInspection::Volume& volume : found.volumes)
         volumes.push_back({{"id", volume.id}, {"allocated_bytes", volume.allocated_bytes}});
     const Superblock& superblock = found.superblock;
+    Json heard = Json::array();
+    for (HostId host = 0; host < hosts_max; ++host)
+        if (const StoreStanding& of = superblock.heard[host]; of.epoch != 0)
+            heard.push_back({{"host_id", host}, {"home_epoch", of.epoch}, {"position", of.position}});
     return {
         {"format", store_format_version},
         {"store", format_uuid(superblock.store)},
@@ -52,6 +56,7 @@ Json json_of(const StoreInspection& found) {
         {"table_offsets_bytes", found.layout.table_offsets},
         {"data_offset_bytes", found.layout.data_offset},
         {"volumes", volumes},
+        {"heard", heard},
     };
 }
 

@@ -11,6 +11,7 @@
 //   store_move.cpp        from the journal into place
 //   store_open.cpp        format, open, replay, close
 //   store_salvage.cpp     what a damaged journal still tells
+//   store_standing.cpp    how far it has come, and what others remember of that
 //   store_upgrade.cpp     from an older format
 //
 // Any shard may call anything, and passes its own loop. The books lie behind one lock, never held across a wait.
@@ -81,6 +82,12 @@ enum class Upgrade : uint8_t {
     perform,  // it is brought to the present one first, in place
 };
 
+// Of a store that is older than what another host remembers of it.
+enum class Older : uint8_t {
+    refuse,
+    accept,  // all its pages are lost, and it goes on in an epoch that nobody knows
+};
+
 struct StoreFormat {
     StoreIdentity identity;
     Uuid store{};
@@ -124,9 +131,10 @@ class Store {
     // Errors: not_found, busy, refused (another cluster's or host's, permissions), corrupt, unsupported (another
     // format), invalid, io.
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::string path, StoreIdentity expected,
-                                                     Upgrade upgrade = Upgrade::refuse);
+                                                     Upgrade upgrade = Upgrade::refuse, Older older = Older::refuse);
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                     StoreIdentity expected, Upgrade upgrade = Upgrade::refuse);
+                                                     StoreIdentity expected, Upgrade upgrade = Upgrade::refuse,
+                                                     Older older = Older::refuse);
     // What salvage() would do; nothing is written.
     static Task<Result<SalvageReport>> plan_salvage(Loop& loop, BlockDevice& device);
     // Opens a store whose journal is damaged as far as it can be proved, has what may be lost on the list of losses,
@@ -194,6 +202,17 @@ class Store {
     uint32_t forgotten(HostId host) const { return forgotten_[host].load(std::memory_order_relaxed); }
     // Durable when it returns. Errors: io.
     Task<Result<>> set_forgotten(Loop& loop, HostId host, uint32_t value);
+    // How far this store has come.
+    StoreStanding standing() const;
+    // Whether this store has all that another host remembers of it. Errors: refused (it is older, or another line of
+    // starts; the text says which).
+    Result<> has_come_as_far_as(const StoreStanding& remembered) const;
+    // After that: the next start is refused, unless told otherwise. Durable when it returns. Errors: io.
+    Task<Result<>> set_outdone(Loop& loop, const StoreStanding& remembered);
+    // What this host remembers of others' stores; the newest counts. Durable when it returns. Errors: io.
+    StoreStanding heard(HostId host) const;
+    Task<Result<>> set_heard(Loop& loop, HostId host, const StoreStanding& standing);
+
     // Why flushes fail, once one failed.
     std::optional<Error> failure() const;
     bool failed() const { return failed_.load(std::memory_order_relaxed); }
@@ -278,10 +297,13 @@ class Store {
 
     // store_open.cpp
     Result<> load_losses();
+    Result<> write_losses_now();
+    Result<> accept_as_older();
+    void begin_epoch();
     Result<> load_table();
     class Salvage;
     static Task<Result<std::unique_ptr<Store>>> open_with(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                          StoreIdentity expected, Upgrade upgrade,
+                                                          StoreIdentity expected, Upgrade upgrade, Older older,
                                                           SalvageReport* report);
     Result<bool> replay(std::vector<PageId>& unsure, Salvage* salvage);
     Result<> rewrite_journal(uint64_t from, uint64_t end);
@@ -295,6 +317,8 @@ class Store {
     bool was_complete_ = false;
     std::atomic<uint64_t> loss_generation_;
     std::array<std::atomic<uint32_t>, hosts_max> forgotten_{};
+    std::array<StoreStanding, hosts_max> heard_{};  // under the lock
+    uint32_t outdone_by_epoch_ = 0;
     std::atomic<uint64_t> bad_pages_{0};
     std::atomic<bool> failed_{false};
     GroupCommit flushes_;
