@@ -1,4 +1,4 @@
-// LossView: which lost pages a session may read (CONTRACT: no live session silently reads back in time).
+// LossView: which lost pages a session may read (D4: no session silently reads back in time).
 //
 // Each home counts its losses. A session that began before a loss may have seen what was lost: its reads of the page
 // fail until it has written the whole page itself. One that began later sees what home has, and no error.

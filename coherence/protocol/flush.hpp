@@ -1,5 +1,6 @@
-// Flush: the pure parts of PROTOCOL.md §4. They span stripes, so each is one per host, under a lock of its own that is
-// taken last (under a stripe's latch for the books) and never held while a stripe is stepped.
+// Flush: its pure parts (docs/coherence.md, "Flush and the write verifier"). They span stripes, so each is one a host,
+// under a lock of its own that is taken last (under a stripe's latch for the books) and never held while a stripe is
+// stepped.
 //
 // A flush of a volume passes three of them:
 //   FlushRequester  on the host that received it: asks every home of the volume, answers when all have.
@@ -161,7 +162,7 @@ class FlushHolder {
     std::vector<Ask> asks_;
 };
 
-// A client of one volume across its reconnects (CONTRACT.md §3). The executor numbers them, and no number twice.
+// A client of one volume across its reconnects (docs/contract.md). The executor numbers them, and no number twice.
 using SessionId = uint64_t;
 
 class FlushRequester {

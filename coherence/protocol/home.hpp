@@ -2,7 +2,7 @@
 //
 // A pure state machine: no socket, file, clock or thread, and no allocation inside on() as long as the caller called
 // reserve() before. Home changes the claim the moment it orders a request, and sends each order to the host that will
-// hold the page by then; no handler waits for anything. PROTOCOL.md §2, §3 and §6 are the recipe.
+// hold the page by then; no handler waits for anything. docs/coherence.md tells the orders and why.
 //
 //   home.cpp           requests and the orders they become, evictions, done
 //   home_copies.cpp    bytes that come home: copies, write-backs, what may be freed

@@ -339,7 +339,7 @@ Task<> Connection::flush_range_later(Request request) {
 }
 
 Task<> Connection::zero_later(Request request) {
-    // A trim's contents are undefined by the text; here they read as zeros (CONTRACT.md §1).
+    // A trim's contents are undefined by the text; here they read as zeros (docs/contract.md).
     const bool keep_space = request.has(request_no_hole);
     const Result<> zeroed = co_await volume_->zero(request.offset_bytes, request.size_bytes, keep_space);
     Errno error = zeroed ? Errno::none : to_errno(zeroed.error());

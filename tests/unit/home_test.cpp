@@ -1,4 +1,4 @@
-// Home, order by order: each row of the table of PROTOCOL.md §2.
+// Home, order by order: each row of the table in docs/coherence.md, "Orders".
 #include "coherence/protocol/home.hpp"
 
 #include <gtest/gtest.h>
