@@ -232,6 +232,25 @@ bool Cache::is_dirty(const Frame& frame) {
            (frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed)) != 0;
 }
 
+bool Cache::drop_clean(FrameId id) {
+    Frame& frame = pool_->frame(id);
+    const PageId page = frame.page_id();
+    if ((frame.uses.load(std::memory_order_relaxed) & use_holder) == 0 || is_dirty(frame)) return false;
+    if (page.volume() == catalog_volume || page.number() == page_number_mask || home_of(page) == self_) return false;
+    Deferred deferred;
+    bool dropped = false;
+    {
+        StripeSlot& slot = slot_of(page);
+        const std::lock_guard guard(slot.latch);
+        const protocol::Holding* const holding = slot.stripe.holder().find(page);
+        if (abandoned() || holding == nullptr || holding->frame != id) return false;
+        step_latched(slot, protocol::Event::evict_at_once(page), deferred);
+        dropped = deferred.frames_freed;
+    }
+    finish(deferred);
+    return dropped;
+}
+
 bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
     Frame& frame = pool_->frame(id);
     const PageId page = frame.page_id();

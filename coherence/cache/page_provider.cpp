@@ -26,6 +26,16 @@ void PageProvider::kick() {
     loop->spawn(provide());
 }
 
+// Whatever their age: those that are old and could go have gone.
+void PageProvider::drop_clean(size_t count) {
+    FramePool& pool = cache_.pool();
+    const Fabric::Together together(cache_.fabric());
+    for (size_t i = 0; i < pool.frame_count() && count > 0; ++i) {
+        hand_ = (hand_ + 1) % pool.frame_count();
+        if (cache_.drop_clean(static_cast<FrameId>(hand_))) --count;
+    }
+}
+
 Task<> PageProvider::provide() {
     Loop& loop = *Loop::current();
     FramePool& pool = cache_.pool();
@@ -63,6 +73,8 @@ Task<> PageProvider::provide() {
                 cache_.frames_freed();
                 if (picked == 0 && !cache_.anyone_waits_for_frames()) break;
             }
+            // What waits for a home that does not answer must not stop who needs none of it (C4).
+            if (pause == pause_max && cache_.anyone_waits_for_frames()) drop_clean(batch_max);
             // Evictions wait for other hosts, or frames are pinned, or the store fails. What ends that is many things,
             // some on the hot path, which announces nothing: so look again, soon while something is under way.
             co_await loop.sleep(pause);

@@ -26,12 +26,14 @@ class PageProvider {
 
   private:
     Task<> provide();
+    void drop_clean(size_t count);
 
     Cache& cache_;
     size_t reserve_count_;
     size_t low_mark_;
     size_t high_mark_;
     std::atomic<unsigned> running_{0};
+    inline static thread_local size_t hand_ = 0;  // where drop_clean() looked last
     inline static thread_local bool running_here_ = false;
 };
 

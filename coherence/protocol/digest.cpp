@@ -44,11 +44,12 @@ void Holder::digest(PageId page, Digest& digest) const {
     digest.tenure(holding->floor);
     if (holding->frame != no_frame) {
         digest.add(holding->lost, holding->sequence, holding->blank, holding->unconfirmed, holding->adopted,
-                   holding->evict_wanted, holding->evict_with_bytes, holding->evicting,
+                   holding->evict_wanted, holding->evict_with_bytes, holding->evict_at_once, holding->evicting,
                    holding->evicting ? holding->evict_dirty : 0, holding->quiescing, holding->writing_back);
         digest.tenure(holding->tenure);
     }
-    if (holding->evicting) digest.request(self_, holding->evict_id);
+    digest.add(holding->bare, holding->bare && holding->bare_is_told);
+    if (holding->evicting || holding->bare) digest.request(self_, holding->evict_id);
     if (holding->done_due) digest.request(self_, holding->done_id);
     if (holding->kept_frame != no_frame) {
         digest.tenure(holding->kept_order);

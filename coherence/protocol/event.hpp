@@ -48,7 +48,8 @@ struct Event {
         acquire,  // page, want, waiter, frame (free, now ours; comes back by release_frame if it is not needed)
         served,   // page: one woken operation has had its access; once per wake that did not fail
         cancel,   // page, waiter: nobody waits any more; ignored for waiters already woken, and for exclusive_no_read
-        evict,    // page: a hint from replacement; without effect on a page that is busy, waited for or written back
+        evict,  // page, at_once: a hint from replacement; without effect on a page that is busy, waited for or written
+                // back
         write_back,  // page, waiter: answered by one `written` action with that waiter, when home has (or counts) the
                      // bytes
         quiesced,    // page, dirty: answers the action quiesce: no local latch is on the frame and none can be taken;
@@ -81,6 +82,7 @@ struct Event {
     bool no_space = false;  // message get_exclusive…: the store cannot reserve room for this page
     bool store_failed = false;  // message get_exclusive…, evict: the store takes nothing any more
     bool wants_copy = false;    // message evict: home's memory would rather have this page than its own coldest
+    bool at_once = false;       // evict: a clean page that home has goes before home has answered, if it ever does
     Process process;
     Process previous;
     const Adopted* adopted = nullptr;
@@ -107,6 +109,11 @@ struct Event {
         Event event;
         event.kind = kind;
         event.page = page;
+        return event;
+    }
+    static Event evict_at_once(PageId page) {
+        Event event = about(Kind::evict, page);
+        event.at_once = true;
         return event;
     }
     // cancel, write_back

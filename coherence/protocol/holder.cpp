@@ -49,7 +49,11 @@ void Holder::on(const Event& event, Actions& actions) {
             break;
         case Event::Kind::evict:
             if (holding == nullptr) break;
+            if (event.at_once && holding->evicting && !holding->unconfirmed && holding->evict_dirty == 0 &&
+                holding->anchor_since == 0)
+                leave_bare(event.page, *holding, actions);
             holding->evict_wanted = holding->frame != no_frame;
+            holding->evict_at_once = event.at_once;
             advance(event.page, *holding, actions);
             break;
         case Event::Kind::write_back:
@@ -332,8 +336,8 @@ void Holder::advance(PageId page, Holding& holding, Actions& actions) {
             }
         }
     }
-    const bool is_open =
-        !holding.quiescing && !holding.evicting && !holding.blank && !holding.report_due && !holding.adopted;
+    const bool is_open = !holding.quiescing && !holding.evicting && !holding.bare && !holding.blank &&
+                         !holding.report_due && !holding.adopted;
     if (is_open && holding.frame != no_frame && holding.successors.empty()) wake_waiters(page, holding, actions);
     if (is_open && holding.unserved_count == 0 && holding.awaited.request_id == 0 &&
         waiters_.find(holding.waiters, [&](const Waiter& waiter) { return !suffices(holding.ownership, waiter.want); }))
@@ -354,6 +358,7 @@ void Holder::check(const Holding& holding) const {
     TARN_ASSERT(!(holding.evicting || holding.adopted) || holding.frame != no_frame);
     TARN_ASSERT(!holding.quiescing || holding.frame != no_frame);
     TARN_ASSERT(holding.ownership != Ownership::exclusive || holding.kept_frame == no_frame);
+    TARN_ASSERT(!holding.bare || (holding.frame == no_frame && holding.awaited.request_id == 0));
     TARN_ASSERT(holding.waiters.empty() || holding.spare != no_frame || holding.awaited.request_id != 0 ||
                 holding.blank);
 }

@@ -27,6 +27,9 @@ void Holder::on_successor(const Event& event, Actions& actions) {
         return;
     }
     if (message.tenure < holding->floor) return;
+    // What has left bare cannot serve an order. A reader's drop is answered like one that holds nothing; of all others
+    // home hears by the eviction, and finds out who has the bytes.
+    if (holding->bare && (message.kind != MessageKind::drop || message.has(flag_anchor))) return;
     size_t waiting = 0;
     successors_.for_each(holding->successors, [&](const Successor&) { ++waiting; });
     if (waiting >= successors_max) return actions.refuse_peer(event.page, message.from, "orders: too many of one page");
@@ -123,6 +126,7 @@ void Holder::serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions
             start_write_back(page, holding, dirty, actions);
         if (std::exchange(holding.evict_wanted, false)) start_eviction(page, holding, dirty, actions);
     }
+    if (holding.bare) return;
     if (!holding.evicting && !holding.adopted) actions.set_access(page, holding.frame, holding.ownership, holding.lost);
 }
 
@@ -234,19 +238,42 @@ void Holder::start_eviction(PageId page, Holding& holding, DirtyMask dirty, Acti
     if (!holding.waiters.empty() || holding.awaited.request_id != 0 || !holding.successors.empty() ||
         holding.writing_back || holding.unconfirmed)
         return;
+    const bool at_once = holding.evict_at_once && !with_bytes && holding.anchor_since == 0;
+    actions.set_access(page, holding.frame, Ownership::none);
+    holding.bare = at_once;
+    send_eviction(page, holding, dirty, with_bytes ? holding.frame : no_frame, actions);
+    if (at_once) return leave_bare(page, holding, actions);
     holding.evicting = true;
     holding.evict_dirty = dirty;
+}
+
+void Holder::send_eviction(PageId page, Holding& holding, DirtyMask dirty, FrameId bytes, Actions& actions) {
     holding.evict_id = next_request_id();
-    actions.set_access(page, holding.frame, Ownership::none);
     Message message = to_home(MessageKind::evict, page, holding);
     message.request_id = holding.evict_id;
     message.sequence = ++holding.sequence;
     message.dirty = dirty;
-    if (with_bytes) message.flags |= flag_payload;
-    actions.send(holding.home, message, with_bytes ? holding.frame : no_frame);
+    if (bytes != no_frame) message.flags |= flag_payload;
+    holding.bare_is_told = holding.bare;
+    if (holding.bare) message.flags |= flag_evicting;
+    actions.send(holding.home, message, bytes);
+}
+
+// The frame of a clean page goes while its home has not answered, and may not for long: no other page need wait for
+// that. Home has the bytes.
+void Holder::leave_bare(PageId page, Holding& holding, Actions& actions) {
+    TARN_ASSERT(holding.anchor_since == 0);
+    let_go(page, holding, actions);
+    holding.bare = true;
 }
 
 void Holder::on_eviction_answer(const Event& event, Holding& holding, Actions& actions) {
+    if (holding.bare && holding.evict_id == event.message.request_id) {
+        // One eviction at a time: a late one must not be taken for one of what is held by then.
+        if (event.message.kind == MessageKind::refused && !holding.bare_is_told)
+            return send_eviction(event.page, holding, 0, no_frame, actions);
+        holding.bare = false;
+    }
     if (!holding.evicting || holding.evict_id != event.message.request_id) return;
     if (event.message.kind == MessageKind::evicted) return let_go(event.page, holding, actions);
     holding.evicting = false;

@@ -76,6 +76,7 @@ void Holder::on_peer_up(const Event& event, Actions& actions) {
             if (is_new)
                 home_restarted(page, holding, event.process.epoch,
                                event.process.incarnation == event.previous.incarnation, actions);
+            if (holding.bare) send_eviction(page, holding, 0, no_frame, actions);
             if (holding.frame != no_frame) {
                 holding.unconfirmed = true;
                 repeat_write_back(holding);
@@ -154,6 +155,7 @@ void Holder::home_restarted(PageId page, Holding& holding, uint32_t epoch, bool 
     raise_floor(holding, first_tenure_of(epoch));
     // Whether the eviction was accepted nobody knows any more. The bytes are as good as kept ones.
     if (holding.evicting) keep(page, holding, holding.tenure + 1, last_before(holding.tenure + 1), actions);
+    holding.bare = false;  // a home without claims counts on nobody
     if (!has_memory) holding.anchor_since = holding.tenure;
     if (holding.frame != no_frame && holding.anchor_since != 0)
         actions.about_frame(Action::Kind::mark_dirty, page, holding.frame);

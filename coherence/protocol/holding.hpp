@@ -68,7 +68,11 @@ struct Holding {
     bool evict_wanted = false;      // evict as soon as the frame is quiet
     bool evict_with_bytes = false;  // home asked for them
     bool evicting = false;          // the eviction is sent: not served until its answer
+    bool evict_at_once = false;     // without waiting for the answer, if the page is clean
     DirtyMask evict_dirty = 0;      // the dirty mask of then
+    bool bare = false;              // the eviction is sent, and the frame is gone: the next request waits for its
+                                    // answer
+    bool bare_is_told = false;      // the eviction said so
     RequestId evict_id = 0;         // of the eviction, while evicting
     bool quiescing = false;         // the executor was asked to bring the frame to rest
     uint32_t unserved_count = 0;    // woken operations that did not have their access yet
@@ -101,7 +105,7 @@ struct Holding {
 
     bool is_empty() const {
         return frame == no_frame && kept_frame == no_frame && awaited.request_id == 0 && waiters.empty() &&
-               unserved_count == 0 && !quiescing && !report_due;
+               unserved_count == 0 && !quiescing && !report_due && !bare;
     }
 };
 

@@ -263,6 +263,13 @@ bool Home::may_evict(const Claim& claim, const Message& message) const {
     return true;
 }
 
+// As a holder, or for bytes that an order asks it for. It has nothing any more.
+bool Home::counts_on(const Claim& claim, HostId host) const {
+    bool asked = false;
+    requests_.for_each(claim.orders, [&](const Request& open) { asked |= open.source == host || open.keeper == host; });
+    return !claim.resolving && (asked || contains(claim.holders(), host));
+}
+
 bool Home::only_has(const Claim& claim, HostId host) {
     return (claim.owner == host || claim.anchor == host) && claim.applied < last_before(claim.tenure);
 }
@@ -299,15 +306,23 @@ void Home::on_evict(const Event& event, Actions& actions) {
         close_orders(message.page, *claim, actions, [&](const Request& open) {
             return open.requester == message.from && open.tenure <= message.tenure;
         });
-    if (claim == nullptr || !may_evict(*claim, message)) {
+    // No correct host lets go of bytes that only it has.
+    const bool is_anchor = claim != nullptr && claim->anchor == message.from && !claim->home_has_bytes();
+    const bool left_what_it_must_keep = message.has(flag_evicting) && is_anchor;
+    if (claim == nullptr || !may_evict(*claim, message) || left_what_it_must_keep) {
         discard_payload(event, actions);
         actions.send(message.from, answer);
+        if (claim != nullptr && message.has(flag_evicting) && counts_on(*claim, message.from))
+            start_resolve(message.page, *claim, claim->holders(), actions);
         if (claim != nullptr) settle(message.page, *claim, actions);
         return;
     }
     const bool is_last_copy = claim->holders() == set_of(message.from) && claim->queue.empty();
     const bool wants_bytes = only_has(*claim, message.from) || (event.wants_copy && is_last_copy);
-    if (wants_bytes && !message.has_bytes()) {
+    // It was clean: what home has is as new.
+    if (message.has(flag_evicting) && claim->owner == message.from)
+        claim->applied = std::max(claim->applied, last_before(claim->tenure));
+    if (!message.has(flag_evicting) && wants_bytes && !message.has_bytes()) {
         answer.flags |= flag_bytes;
         actions.send(message.from, answer);
         return settle(message.page, *claim, actions);

@@ -80,6 +80,7 @@ class Home {
     void on_done(const Event& event, Actions& actions);
     void on_evict(const Event& event, Actions& actions);
     bool may_evict(const Claim& claim, const Message& message) const;
+    bool counts_on(const Claim& claim, HostId host) const;
     static bool only_has(const Claim& claim, HostId host);
     static bool brings_news(const Claim& claim, const Message& message);
     void take_evicted_bytes(Claim& claim, const Event& event, Actions& actions);

@@ -79,7 +79,7 @@ enum MessageFlag : uint8_t {
     flag_bytes = 1 << 3,    // drop, move: the requester wants the bytes, not only an acknowledgement; hello: kept ones
     flag_exclusive = 1 << 4,  // grant, hello: Exclusive, not Shared
     flag_shared = 1 << 5,     // hello: the sender holds the page Shared
-    flag_evicting = 1 << 6,   // hello: an eviction of it is unanswered
+    flag_evicting = 1 << 6,   // hello: an eviction of it is unanswered; evict: the frame is gone already
     flag_lost = 1 << 7,       // flushed; with flag_zero: nobody can read the page, and accesses to it fail
 };
 

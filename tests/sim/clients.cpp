@@ -233,7 +233,17 @@ void Cluster::cancel(SimHost& host, const Task& task) {
     finish_operation(host, task.client);
 }
 
+// As the page provider does when nothing else goes: any page that is held, also while it is being evicted.
+void Cluster::drop_something(SimHost& host) {
+    const PageId page = pages_[workload_.below(pages_.size())];
+    if (ranges_.find(page).home == host.id) return;
+    step(host, Event::evict_at_once(page));
+    const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
+    if (holding != nullptr && holding->bare) coverage_.reached(Sometimes::left_bare);
+}
+
 void Cluster::evict_something(SimHost& host) {
+    if (scenario_.at_once_percent != 0 && workload_.chance(scenario_.at_once_percent)) drop_something(host);
     if (host.memory.bound.empty()) return;
     auto victim = host.memory.bound.begin();
     std::advance(victim, static_cast<long>(workload_.below(host.memory.bound.size())));

@@ -161,6 +161,7 @@ class Cluster : public Truth::World {
     void serve(SimHost& host, const Task& task);
     void finish_operation(SimHost& host, uint32_t client);
     void cancel(SimHost& host, const Task& task);
+    void drop_something(SimHost& host);
     void evict_something(SimHost& host);
     void begin_together(SimHost& host, const Operation& like);
     void complete_flush(SimHost& host, protocol::WaiterToken waiter, bool lost);

@@ -56,6 +56,7 @@ enum class Sometimes : uint8_t {
     joined_grant_of_an_undone_request,
     read_refused,
     session_counts_from_use,
+    left_bare,
     count,
 };
 
@@ -106,6 +107,7 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "joined grant nobody waits for",
     "read of lost writes refused",
     "session used a page of a silent home",
+    "a frame left before home had answered its eviction",
 };
 inline constexpr auto first_of_faults = Sometimes::host_crashed;
 

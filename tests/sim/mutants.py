@@ -77,7 +77,28 @@ MUTANTS = [
     ("home.cpp", "    «claim->readers &= ~set_of(message.from);»\n    answer.kind", {
         "who has evicted the page stays in the books": "",
     }),
-    ("holder_orders.cpp", "«actions.set_access(page, holding.frame, Ownership::none);»\n    Message message", {
+    ("holder.cpp", "!holding.evicting && «!holding.bare» && !holding.blank", {
+        "a page that has left bare is asked for before its eviction is answered": "true",
+    }),
+    ("holder_orders.cpp", "at_once = holding.evict_at_once && !with_bytes && «holding.anchor_since == 0»;", {
+        "an anchor leaves bare": "true",
+    }),
+    ("holder_orders.cpp", "«if (holding->bare && (message.kind != MessageKind::drop || message.has(flag_anchor))) return;»", {
+        "who has left bare answers orders for bytes": "",
+    }),
+    ("holder_orders.cpp", "MessageKind::refused && «!holding.bare_is_told»)\n", {
+        "who has left bare does not say so when its eviction is refused": "false",
+    }),
+    ("holder_recovery.cpp", "«if (holding.bare) send_eviction(page, holding, 0, no_frame, actions);»", {
+        "a bare eviction is lost with its link": "",
+    }),
+    ("home.cpp", "message.has(flag_evicting) && «counts_on(*claim, message.from)»)\n", {
+        "home goes on counting on who has left bare": "false",
+    }),
+    ("home.cpp", "if (message.has(flag_evicting) && «claim->owner == message.from»)\n", {
+        "a reader's bare eviction makes home's bytes current": "true",
+    }),
+    ("holder_orders.cpp", "«actions.set_access(page, holding.frame, Ownership::none);»\n    holding.bare = at_once", {
         "the page is served while its eviction is unanswered": "",
     }),
     ("holder_orders.cpp", "const bool with_bytes = «std::exchange(holding.evict_with_bytes, false) || dirty != 0»;", {

@@ -44,6 +44,7 @@ struct Scenario {
     unsigned adopt_percent = 0;   // of crashes: only the process dies, and the next one adopts its memory
 
     unsigned together_percent = 0;  // of operations: idle clients of the host begin the same on the pages that follow
+    unsigned at_once_percent = 0;   // of evictions: clean frames go before home has answered, or while it is away
     unsigned gather_max = 0;        // how long a message may wait for others to join it; 0: it leaves at once, alone
 
     // visit(name, field) for each number that a run depends on.
@@ -76,6 +77,7 @@ struct Scenario {
         visit("adopt", adopt_percent);
         visit("together", together_percent);
         visit("gather", gather_max);
+        visit("at_once", at_once_percent);
     }
     bool set(std::string_view wanted, unsigned value) {
         bool found = false;
@@ -137,6 +139,7 @@ struct Scenario {
             scenario.volume_count = std::min(scenario.volume_count, between(1, 3));
             scenario.clients_per_host = std::max(scenario.clients_per_host, between(2, 6));
         }
+        scenario.at_once_percent = on() ? between(5, 100) : 0;
         return scenario;
     }
 };

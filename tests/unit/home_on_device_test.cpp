@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "coherence/cache/cached_volume.hpp"
+#include "coherence/cache/page_provider.hpp"
 #include "tests/support/memory_device.hpp"
 #include "tests/support/recording_fabric.hpp"
 #include "tiers/nvme/page_buffer.hpp"
@@ -182,6 +183,73 @@ TEST_F(HomeOnDevice, a_loss_that_could_not_be_recorded_is_recorded_by_the_next_p
     EXPECT_GT(store_->loss_generation(), generation) << "flushes of who wrote before fail";
     EXPECT_FALSE(store_->losses().empty());
     EXPECT_FALSE(cache_->pool().arena().header().losses_in_doubt);
+}
+
+// The other host as a home that grants what it was asked for, with a page of ones.
+void grant_all(RecordingFabric& fabric, Cache& cache, size_t& answered, Tenure& tenure) {
+    for (; answered < fabric.sent.size(); ++answered) {
+        const Message asked = fabric.sent[answered].message;
+        if (asked.kind != MessageKind::get_shared) continue;
+        Message grant;
+        grant.kind = MessageKind::grant;
+        grant.from = peer;
+        grant.view_epoch = 1;
+        grant.map_epoch = cache.ranges().epoch();
+        grant.incarnation = 1;
+        grant.page = asked.page;
+        grant.request_id = asked.request_id;
+        grant.frame = asked.frame;
+        grant.tenure = ++tenure;
+        grant.flags = protocol::flag_payload;
+        std::byte* const page = cache.lend_page(peer);
+        ASSERT_NE(page, nullptr);
+        std::memset(page, 1, page_size);
+        ASSERT_TRUE(cache.on_message(grant, page));
+    }
+}
+
+Task<> write_pages(CachedVolume& volume, uint64_t first, size_t count, size_t& written) {
+    const std::vector<std::byte> bytes(page_size, std::byte{3});
+    for (size_t i = 0; i < count; ++i) {
+        const Result<> done = co_await volume.write((first + i) * page_size, bytes);
+        EXPECT_TRUE(done);
+        ++written;
+    }
+}
+
+TEST_F(HomeOnDevice, clean_pages_of_a_home_that_does_not_answer_make_room) {
+    uint64_t theirs = page_ + cache_->ranges().pages_per_range();
+    ASSERT_EQ(cache_->home_of(PageId::of(volume_id, theirs)), peer);
+    size_t answered = fabric_.sent.size();
+    Tenure tenure = protocol::first_tenure_of(1);
+    // As many as there is room for, and the last one stays in use.
+    for (; cache_->pool().free_count() > cache_->provider().reserve_count(); ++theirs) {
+        Gate reads;
+        std::optional<std::byte> seen;
+        reads.spawn([](CachedVolume& volume, uint64_t page, std::optional<std::byte>& into) -> Task<> {
+            std::vector<std::byte> bytes(page_size);
+            if (co_await volume.read(page * page_size, bytes)) into = bytes[0];
+        }(*volume_, theirs, seen));
+        grant_all(fabric_, *cache_, answered, tenure);
+        loop_->run_until_done(reads.close());
+        ASSERT_EQ(seen, std::byte{1});
+    }
+    const PageId in_use = PageId::of(volume_id, theirs - 1);
+    const FrameId pinned = cache_->try_pin(in_use, view_);
+    ASSERT_NE(pinned, no_frame);
+
+    // From here on it says nothing.
+    Gate writes;
+    size_t written = 0;
+    constexpr size_t count = 400;
+    writes.spawn(write_pages(*volume_, page_, count, written));
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (written < count && std::chrono::steady_clock::now() < patience) loop_->run_until_done(turns(*loop_));
+    EXPECT_EQ(written, count);
+    EXPECT_EQ(cache_->bytes(pinned)[0], std::byte{1}) << "it is in use";
+    cache_->unpin(pinned);
+    if (written < count) cache_->abandon();
+    loop_->run_until_done(writes.close());
 }
 
 }  // namespace
