@@ -346,7 +346,15 @@ bool Flusher::accepts(const Message& message) {
 void Flusher::on_message(const Message& message) {
     FlushActions actions;
     switch (message.kind) {
-        case MessageKind::flush_ask: return answer_ask(message);
+        case MessageKind::flush_ask: {
+            protocol::WaiterToken waiter = 0;
+            {
+                const std::lock_guard guard(lock_);
+                waiter = holder_.on_ask(message);
+            }
+            Loop::current()->spawn(answer_ask(message, waiter));
+            return;
+        }
         case MessageKind::flushed: {
             const std::lock_guard guard(lock_);
             requester_.on_message(message, actions);
@@ -364,20 +372,23 @@ void Flusher::on_message(const Message& message) {
     run(std::move(actions));
 }
 
-// Every page of the volume that we changed and the asker lacks goes home now.
-void Flusher::answer_ask(const Message& ask) {
+// Every page of the volume that we changed and the asker lacks goes home now, as fast as it takes them.
+Task<> Flusher::answer_ask(Message ask, protocol::WaiterToken waiter) {
     const VolumeId volume = ask.page.volume();
-    protocol::WaiterToken waiter = 0;
-    {
-        const std::lock_guard guard(lock_);
-        waiter = holder_.on_ask(ask);
-    }
     std::vector<PageId> pages;
     cache_.dirty_frames().for_each([&](FrameId id) {
         const PageId page = cache_.pool().frame(id).page_id();
         if (page.volume() == volume && cache_.home_of(page) == ask.from) pages.push_back(page);
     });
-    for (const PageId page : pages) cache_.write_back(page, waiter);
+    Fabric* const fabric = ask.from == cache_.self() ? nullptr : cache_.fabric();
+    for (const PageId page : pages) {
+        if (fabric)
+            for (uint64_t seen = fabric->drained().count(); fabric->congested(ask.from) && !cache_.abandoned();
+                 seen = fabric->drained().count())
+                co_await fabric->drained().next(seen);
+        if (cache_.abandoned()) co_return;
+        cache_.write_back(page, waiter);
+    }
     FlushActions actions;
     {
         const std::lock_guard guard(lock_);

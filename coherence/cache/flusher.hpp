@@ -96,7 +96,7 @@ class Flusher {
     Task<bool> ask_verifier(HostId home, char call);
     struct Hearing;
     static Task<> hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> hearing);
-    void answer_ask(const protocol::Message& ask);
+    Task<> answer_ask(protocol::Message ask, protocol::WaiterToken waiter);
     Task<> store_flush(VolumeId volume, uint64_t ticket);
 
     Cache& cache_;

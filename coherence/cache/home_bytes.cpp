@@ -267,7 +267,9 @@ bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
         // A home that is away cannot answer, and what was seen here meanwhile must be held when it is back (add_note).
         const HostId home = home_of(page);
         const bool is_away = home != self_ && !(protocol::contains(slot.linked, home) && fabric_->linked(home));
-        if (frame.cached.load(std::memory_order_relaxed) && !is_away) {
+        // What is dirty goes with its bytes, and would only wait elsewhere.
+        const bool would_wait = home != self_ && !is_away && is_dirty(frame) && fabric_->congested(home);
+        if (frame.cached.load(std::memory_order_relaxed) && !is_away && !would_wait) {
             step_latched(slot, protocol::Event::about(protocol::Event::Kind::evict, page), deferred);
             evicted = !frame.cached.load(std::memory_order_relaxed);
         }

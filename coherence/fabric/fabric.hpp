@@ -15,6 +15,7 @@
 
 #include "coherence/protocol/message.hpp"
 #include "tiers/nvme/superblock.hpp"
+#include "utils/broadcast.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"
 
@@ -81,6 +82,10 @@ class Fabric {
     // How many messages of this kind came over all links so far; one that stands for many counts once.
     virtual uint64_t received_count(protocol::MessageKind kind) const = 0;
     virtual bool linked(HostId to) const = 0;
+    // More waits to be sent to this host than its link has room for: who has pages to send, and need not do it now,
+    // waits until drained() announces. What must be sent is taken all the same.
+    virtual bool congested(HostId to) const = 0;
+    Broadcast& drained() { return drained_; }
     // Linked, and heard lately: the process there runs. A guess that may be wrong for a moment either way: good for
     // what is told to people and for what may fail, never for what must be right.
     virtual bool answers(HostId to) const { return linked(to); }
@@ -100,6 +105,10 @@ class Fabric {
     virtual Task<Result<>> write_then_send(RemoteMemory to, std::span<const std::byte> from,
                                            const protocol::Message& message) = 0;
 
+  protected:
+    Broadcast drained_;
+
+  public:
     // While it lives, what this thread sends to one host stays together. A host alone has no fabric.
     class Together {
       public:

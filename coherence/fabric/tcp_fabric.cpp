@@ -101,7 +101,7 @@ TcpFabric::TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, U
     for (const auto& peer : configuration_.peers) {
         Loop& loop = *configuration_.shards[peer.host % configuration_.shards.size()];
         links_[peer.host] =
-            std::make_unique<TcpLink>(loop, peer.host, receiver, buffer_bytes, configuration_.listen_for);
+            std::make_unique<TcpLink>(loop, peer.host, receiver, buffer_bytes, configuration_.listen_for, drained_);
     }
 }
 

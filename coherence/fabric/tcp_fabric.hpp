@@ -51,6 +51,7 @@ class TcpFabric final : public Fabric {
     void let_go() override { TcpLink::let_go(); }
     uint64_t received_count(protocol::MessageKind kind) const override;
     bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
+    bool congested(HostId to) const override { return links_[to] && links_[to]->congested(); }
     bool answers(HostId to) const override { return links_[to] && links_[to]->answers(); }
     void disconnect(HostId from) override;
     void resume(HostId from) override { links_[from]->resume(); }

@@ -69,10 +69,19 @@ void TcpLink::append(std::span<const std::byte> header, std::span<const std::byt
     if (!payload.empty() && buffer.capacity() < buffer_bytes_) buffer.reserve(buffer_bytes_);
     buffer.insert(buffer.end(), header.begin(), header.end());
     buffer.insert(buffer.end(), payload.begin(), payload.end());
+    note_waiting(sending_bytes_);
     if (may_wait)
         schedule_later();
     else
         schedule_writer();
+}
+
+// Under the lock.
+void TcpLink::note_waiting(size_t sending_bytes) {
+    const bool was_congested = congested();
+    sending_bytes_ = sending_bytes;
+    waiting_bytes_.store(sending_bytes + outgoing_.size(), std::memory_order_relaxed);
+    if (was_congested && !congested()) drained_.announce();
 }
 
 void TcpLink::hold() {
@@ -187,9 +196,10 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
     connection_ends_ = false;
     {
         const std::lock_guard guard(lock_);
-        outgoing_.clear();
+        outgoing_ = {};
         later_.clear();
         batch_.end();
+        note_waiting(0);
         writer_busy_ = false;
         greeting_ = true;
         answers_.store(true, std::memory_order_relaxed);
@@ -225,6 +235,9 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
     {
         const std::lock_guard guard(lock_);
         up_.store(false, std::memory_order_relaxed);
+        outgoing_ = {};
+        batch_.end();
+        note_waiting(0);
     }
     co_await writer.close();
     receiver_.on_link_down(peer_);
@@ -279,6 +292,7 @@ Task<> TcpLink::write_all(int fd) {
                 sending.swap(outgoing_);
                 batch_.end();
             }
+            note_waiting(sending.size());
             writer_busy_ = !sending.empty();
         }
         if (sending.empty()) {
@@ -296,6 +310,8 @@ Task<> TcpLink::write_all(int fd) {
                 co_return;
             }
             rest = rest.subspan(*sent);
+            const std::lock_guard guard(lock_);
+            note_waiting(rest.size());
         }
         if (sending.capacity() > buffer_bytes_) sending = {};
     }

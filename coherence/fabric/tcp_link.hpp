@@ -28,13 +28,15 @@ class TcpLink final : TcpReader::FrameTaker {
     static constexpr std::chrono::milliseconds listen_for_default{200};
 
     // buffer_bytes: each of its two buffers keeps at most so much while it has nothing to send.
+    // drained: told when it is congested no more.
     TcpLink(Loop& loop, HostId peer, Fabric::Receiver& receiver, size_t buffer_bytes,
-            std::chrono::milliseconds listen_for)
+            std::chrono::milliseconds listen_for, Broadcast& drained)
         : loop_(loop),
           peer_(peer),
           receiver_(receiver),
           buffer_bytes_(buffer_bytes),
           listen_for_(listen_for),
+          drained_(drained),
           wake_writer_(*this),
           wake_later_(*this),
           wake_reader_(*this) {}
@@ -42,6 +44,8 @@ class TcpLink final : TcpReader::FrameTaker {
     HostId peer() const { return peer_; }
     Loop& loop() { return loop_; }
     bool up() const { return up_.load(std::memory_order_relaxed); }
+    // As many bytes wait as a buffer may keep.
+    bool congested() const { return waiting_bytes_.load(std::memory_order_relaxed) >= buffer_bytes_; }
     bool answers() const { return up() && answers_.load(std::memory_order_relaxed); }
     // Counts a connection that is on its way to serve(), so that idle() waits for its end. Any thread.
     void expect() { connection_count_.fetch_add(1, std::memory_order_relaxed); }
@@ -96,6 +100,7 @@ class TcpLink final : TcpReader::FrameTaker {
     void stay_together();
     void append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait = false);
     bool join_last(const protocol::Message& message);
+    void note_waiting(size_t sending_bytes);
     void schedule_writer();
     void schedule_later();
     Task<> write_later();
@@ -116,6 +121,7 @@ class TcpLink final : TcpReader::FrameTaker {
     Fabric::Receiver& receiver_;
     const size_t buffer_bytes_;
     const std::chrono::milliseconds listen_for_;
+    Broadcast& drained_;
     int fd_ = -1;  // of the present connection, on the link's shard
     TcpReader* reader_ = nullptr;
     Event closed_;
@@ -129,9 +135,11 @@ class TcpLink final : TcpReader::FrameTaker {
     bool wake_posted_ = false;
     bool later_posted_ = false;  // what is in outgoing_ is written soon, unless something takes it along before
     std::vector<std::byte> outgoing_;
-    protocol::Batch batch_;         // the last thing in outgoing_, as long as it is open
-    size_t batch_at_ = 0;           // where it begins there
-    std::vector<std::byte> later_;  // what other shards send while we greet
+    size_t sending_bytes_ = 0;              // taken from it, and not by the socket yet
+    std::atomic<size_t> waiting_bytes_{0};  // of both
+    protocol::Batch batch_;                 // the last thing in outgoing_, as long as it is open
+    size_t batch_at_ = 0;                   // where it begins there
+    std::vector<std::byte> later_;          // what other shards send while we greet
     std::map<uint32_t, Call*> calls_;
     uint32_t last_call_ = 0;
     std::array<std::atomic<uint64_t>, TcpReader::frame_kind_min> received_{};  // by kind

@@ -17,6 +17,7 @@ class RecordingFabric final : public Fabric {
     };
     std::vector<Sent> sent;
     protocol::HostSet up = 0;
+    protocol::HostSet full = 0;  // whose links are congested
 
     // The last message of the kind; null: there is none.
     const protocol::Message* last(protocol::MessageKind kind) const {
@@ -32,6 +33,7 @@ class RecordingFabric final : public Fabric {
     void let_go() override {}
     uint64_t received_count(protocol::MessageKind) const override { return 0; }
     bool linked(HostId to) const override { return protocol::contains(up, to); }
+    bool congested(HostId to) const override { return protocol::contains(full, to); }
     void disconnect(HostId) override {}
     void resume(HostId) override {}
     Task<Result<std::string>> call(HostId, std::string) override { co_return fail(Errc::unavailable); }
