@@ -45,7 +45,7 @@ void Connection::leave() {
 Task<> Connection::say_farewell() {
     leaving_ = true;
     incoming_.reset();  // half a write has no effect
-    while (tasks_ > 0) co_await progress_.wait();
+    co_await end_tasks();
     Timer timer(workspace_.loop);
     Gate timers;
     timers.spawn(limit_time(timer, farewell_time_max));
@@ -55,8 +55,29 @@ Task<> Connection::say_farewell() {
     co_await gate_.close();
 }
 
+// A client that has left waits for nothing: what it holds, an exclusive volume say, must not wait for a host that is
+// away.
+Task<> Connection::end_tasks() {
+    Timer timer(workspace_.loop);
+    Gate timers;
+    if (tasks_ > 0 && !stopped_) timers.spawn(interrupt_after(timer, farewell_time_max));
+    while (tasks_ > 0) co_await progress_.wait();
+    timer.cancel();
+    co_await timers.close();
+}
+
+Task<> Connection::interrupt_after(Timer& timer, std::chrono::nanoseconds time) {
+    if (co_await timer.sleep(time)) client_left_.raise();
+}
+
+Task<> Connection::carry_out(Task<> task) {
+    co_await CarryInterrupt(client_left_);
+    co_await std::move(task);
+}
+
 void Connection::stop() {
     leaving_ = true;
+    stopped_ = true;
     ::shutdown(socket_.get(), SHUT_RD);  // wakes who waits for bytes
     progress_.notify_all();
 }
@@ -303,7 +324,7 @@ void Connection::status(const Request& request, Errno error) {
 void Connection::start(Task<> task) {
     unpinned();
     ++tasks_;
-    gate_.spawn(std::move(task));
+    gate_.spawn(carry_out(std::move(task)));
 }
 
 // Brings the pages in and answers with pins on them, as if they had been here; copies only what is large, or does not
@@ -393,7 +414,7 @@ void Connection::reply_fetched() {
             --tasks_;
         } else {
             unpinned();
-            gate_.spawn(read_copied(request));  // still one of tasks_
+            gate_.spawn(carry_out(read_copied(request)));  // still one of tasks_
         }
     }
     fetched_.clear();

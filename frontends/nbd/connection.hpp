@@ -24,6 +24,7 @@
 #include "frontends/nbd/request.hpp"
 #include "frontends/nbd/sessions.hpp"
 #include "frontends/volumes.hpp"
+#include "utils/interrupt.hpp"
 #include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 #include "utils/sync.hpp"
@@ -50,7 +51,9 @@ struct Workspace {
 class Connection final : Loop::Posted {
   public:
     static constexpr std::chrono::seconds handshake_time_max{30};
-    static constexpr std::chrono::seconds farewell_time_max{5};  // for the client to take its last replies
+    // For the client to take its last replies; and for what a client that has left still waits for. Then nobody waits
+    // for it any more, a host that is away, say.
+    static constexpr std::chrono::seconds farewell_time_max{5};
     static constexpr size_t tasks_max = 256;
     static constexpr size_t held_bytes_max = 64 * 1024 * 1024;
     static_assert(held_bytes_max >= payload_size_max, "the largest request fits");
@@ -70,6 +73,7 @@ class Connection final : Loop::Posted {
         Buffer payload;
         size_t received_bytes;
     };
+    class ClientLeft final : public Interrupt {};
     struct Refused {  // a write that is not served, and whose payload is still on its way
         Request request;
         Errno error;
@@ -86,6 +90,9 @@ class Connection final : Loop::Posted {
     Task<> refuse(Handshake& handshake, Error error);
     Task<Result<>> send_all(std::span<const std::byte> bytes);
     Task<> limit_time(Timer& timer, std::chrono::nanoseconds time);
+    Task<> end_tasks();
+    Task<> interrupt_after(Timer& timer, std::chrono::nanoseconds time);
+    Task<> carry_out(Task<> task);
 
     // Transmission.
     Task<> transmit();
@@ -159,6 +166,8 @@ class Connection final : Loop::Posted {
     bool leaving_ = false;  // no more requests
     bool broken_ = false;   // no more replies either
     size_t tasks_ = 0;
+    ClientLeft client_left_;  // what the tasks carry
+    bool stopped_ = false;
     Event progress_;
     Gate gate_;
 };

@@ -89,6 +89,57 @@ waits_on_fuse() {
     within 5 gone "$WAITING"
 }
 
+# Each read fetches its page from c. Programs do not expect EINTR of a file.
+@test "signals and killed readers disturb nobody while pages come from other hosts" {
+    cat > "$BATS_TEST_TMPDIR/writer.py" << 'END'
+print("open", flush=True)
+number = 0
+while True:
+    number += 1
+    for n in range(3):
+        for page in range(16): h.pwrite(bytes([number % 256]) * 4096, (n << 26) + page * 4096)
+END
+    PATH="/usr/bin:$PATH" nbdsh -u "$(uri c file)" -c "$(cat "$BATS_TEST_TMPDIR/writer.py")" \
+        > "$BATS_TEST_TMPDIR/writer" 2>&1 3>&- &
+    local -r writer=$!
+    within 10 grep -q open "$BATS_TEST_TMPDIR/writer"
+    cat > "$BATS_TEST_TMPDIR/reader.py" << 'END'
+import ctypes, os, signal, sys
+signals = 0
+def on_alarm(number, frame):
+    global signals
+    signals += 1
+signal.signal(signal.SIGALRM, on_alarm)
+signal.siginterrupt(signal.SIGALRM, True)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+file = os.open(sys.argv[1], os.O_RDWR)
+libc = ctypes.CDLL(None, use_errno=True)
+buffer = ctypes.create_string_buffer(4096)
+libc.pread.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long]
+libc.pread.restype = ctypes.c_ssize_t
+for i in range(3000):
+    count = libc.pread(file, buffer, 4096, ((i % 3) << 26) + i % 16 * 4096)
+    assert count == 4096, (i, count, os.strerror(ctypes.get_errno()))
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert signals > 50, signals
+END
+    local pids=() i
+    run -0 timeout 60 python3 "$BATS_TEST_TMPDIR/reader.py" "$CLUSTER/b/mnt/file"
+    # Killed at whatever moment.
+    for i in {1..30}; do
+        python3 "$BATS_TEST_TMPDIR/reader.py" "$CLUSTER/b/mnt/file" > /dev/null 2>&1 3>&- &
+        pids+=($!)
+        ((i % 3 != 0)) || pause
+        ((i < 4)) || kill -KILL "${pids[i - 4]}"
+    done
+    for i in "${pids[@]}"; do
+        kill -KILL "$i" 2> /dev/null || true
+        within 10 gone "$i"
+    done
+    kill -KILL "$writer"
+    timeout 20 cmp --bytes=65536 "$CLUSTER/b/mnt/file" <(nbd_python a file "import sys; sys.stdout.buffer.write(h.pread(65536, 0))")
+}
+
 @test "a mount in use is not taken down without force, and it is said who uses it" {
     start_waiting read
     run -4 on b umount "$CLUSTER/b/mnt"
@@ -147,4 +198,38 @@ mount_with_rings() {
     within 5 timeout 10 tarn --control "$CLUSTER/b/control.sock" umount "$CLUSTER/b/mnt"
     run ! mountpoint -q "$CLUSTER/b/mnt"
     timeout 10 tarn --control "$CLUSTER/b/control.sock" status
+}
+
+# The server's ends of the connections with its NBD socket.
+nbd_connection_count() { ss -xH state connected src "$CLUSTER/b/nbd.sock" | wc -l; }
+no_nbd_connection() { [ "$(nbd_connection_count)" -eq 0 ]; }
+
+@test "what an NBD client that was killed waited for, nobody waits for" {
+    command -v ss > /dev/null || skip "needs ss"
+    within 10 no_nbd_connection
+    cat > "$BATS_TEST_TMPDIR/client.py" << 'END'
+import sys
+print("open", flush=True)
+sys.stdin.readline()
+buffers = [nbd.Buffer(4096) for n in range(3)]
+for n in range(3): h.aio_pread(buffers[n], n << 26)
+h.aio_flush()
+while True: h.poll(-1)
+END
+    mkfifo "$BATS_TEST_TMPDIR/client.go"
+    PATH="/usr/bin:$PATH" nbdsh -u "$(uri b file)" -c "$(cat "$BATS_TEST_TMPDIR/client.py")" \
+        < "$BATS_TEST_TMPDIR/client.go" > "$BATS_TEST_TMPDIR/said" 2>&1 3>&- &
+    WAITING=$!
+    exec 4> "$BATS_TEST_TMPDIR/client.go"
+    within 10 grep -q open "$BATS_TEST_TMPDIR/said"
+    nbd_python c file "[h.pwrite(b'd' * 4096, n << 26) for n in range(3)]"
+    kill -STOP "$(pid_of a)"
+    echo >&4
+    exec 4>&-
+    [ "$(nbd_connection_count)" -eq 1 ]
+    # Where its requests are by then makes no difference.
+    kill -KILL "$WAITING"
+    within 20 no_nbd_connection
+    kill -CONT "$(pid_of a)"
+    within 20 nbd_python b file "assert h.pread(1, 0) == b'd'; h.flush()"
 }
