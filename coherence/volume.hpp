@@ -10,8 +10,11 @@
 // files grow). Each page of a request is atomic, the request as a whole is not (C2).
 #pragma once
 
+#include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -59,11 +62,34 @@ struct AttributeChange {
     std::optional<uint32_t> fail_after_ms;
 };
 
+// What is remembered of one client of a volume, for as long as it believes that it has the same device or file: over
+// all its handles, and between them while it has none. Opaque but for this: once a flush failed for good, writes that
+// it covered may be lost, and no later one of the client may succeed.
+class VolumeSession {
+  public:
+    VolumeSession() = default;
+    virtual ~VolumeSession() = default;
+
+    // What the client is told of a flush that ended so. A host that cannot be reached has lost nothing yet.
+    Result<> flushed(const Result<>& result) {
+        if (!result && result.error().code != Errc::unavailable && result.error().code != Errc::cancelled)
+            flush_failed_.store(true, std::memory_order_relaxed);
+        if (result && flush_failed_.load(std::memory_order_relaxed))
+            return fail(Errc::io, EIO, "flush: an earlier one of this client failed");
+        return result;
+    }
+
+  private:
+    std::atomic<bool> flush_failed_{false};
+};
+
 class Volume {
   public:
     virtual ~Volume() = default;
 
     virtual VolumeId id() const = 0;
+    // Of the client that this handle was opened for.
+    virtual std::shared_ptr<VolumeSession> session() const = 0;
 
     // Appends the pins that make up the range, in order; all of it or nothing.
     virtual bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) = 0;

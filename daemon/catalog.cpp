@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "coherence/cache/attribute_page.hpp"
+#include "coherence/cache/within.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
 
@@ -26,13 +27,18 @@ constexpr milliseconds open_patience{10'000};
 constexpr milliseconds list_patience{1500};
 constexpr milliseconds list_patience_max = 2 * list_patience;
 constexpr milliseconds moment{100};
+// The same when one of the hosts is known to be silent: by who only wants to know, by who changes the catalog, and in
+// all by who asks for the space of each.
+constexpr milliseconds glance_patience{200};
+constexpr milliseconds change_patience{800};
+constexpr milliseconds space_patience{300};
 }  // namespace
 
 // A handle that may write; the hold of an exclusive volume lasts as long as any of them.
 class Catalog::OpenVolume final : public CachedVolume {
   public:
-    OpenVolume(Catalog& catalog, VolumeId volume, bool holds)
-        : CachedVolume(catalog.cache_, volume), catalog_(catalog), holds_(holds) {}
+    OpenVolume(Catalog& catalog, std::shared_ptr<Session> session, bool holds)
+        : CachedVolume(catalog.cache_, std::move(session)), catalog_(catalog), holds_(holds) {}
     ~OpenVolume() override {
         if (holds_) catalog_.release_hold(id());
     }
@@ -55,6 +61,28 @@ Catalog::Catalog(Cache& cache, std::vector<Loop*> shards, std::vector<std::strin
 
 Catalog::~Catalog() = default;
 
+bool Catalog::is_silent(HostId host) const {
+    return host != cache_.self() && cache_.fabric() && !cache_.fabric()->answers(host) && !cache_.is_forgotten(host);
+}
+
+bool Catalog::somebody_is_silent() const {
+    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)
+        if (is_silent(host)) return true;
+    return false;
+}
+
+template <class T>
+Task<Result<T>> Catalog::unless_silent(milliseconds grace, Task<Result<T>> task) {
+    const auto began = steady_clock::now();
+    const auto goes_on = [this, began, grace] { return steady_clock::now() - began < grace || !somebody_is_silent(); };
+    Result<T> result = co_await as_long_as(goes_on, std::move(task));
+    Interrupt* const interrupt = co_await this_interrupt;
+    const bool by_us = !(interrupt && interrupt->raised()) && !cache_.abandoned();
+    if (!result && result.error().code == Errc::cancelled && by_us)
+        co_return fail(Errc::unavailable, 0, "catalog: a host does not answer");
+    co_return result;
+}
+
 // The error of an access to the catalog, or of a change, with the name of the host that keeps it from ending.
 Error Catalog::silence_at_catalog(const Error& error) const {
     if (error.code != Errc::unavailable || silences_.empty() || !cache_.fabric()) return error;
@@ -65,11 +93,25 @@ Error Catalog::silence_at_catalog(const Error& error) const {
 }
 
 Task<Result<std::string>> Catalog::ask_registrar(std::string request) {
-    Result<std::string> answer;
-    if (cache_.self() == registrar_host)
-        answer = co_await run_on(*shards_.front(), registrar_.change(cache_.self(), std::move(request)));
-    else
-        answer = co_await cache_.fabric()->call(registrar_host, std::move(request));
+    Result<std::string> answer = fail(Errc::unavailable);
+    if (cache_.self() == registrar_host) {
+        answer = co_await run_on(*shards_.front(), change(cache_.self(), std::move(request)));
+    } else if (!is_silent(registrar_host)) {
+        const auto is_there = [this] { return !is_silent(registrar_host); };
+        answer =
+            co_await as_long_as(is_there, within(no_limit, cache_.fabric()->call(registrar_host, std::move(request))));
+        if (!answer && answer.error().code == Errc::cancelled && is_silent(registrar_host))
+            co_return fail(Errc::unavailable, 0,
+                           "the registrar (the first host of the configuration) does not answer any "
+                           "more; it may still do what it was told");
+    }
+    if (!answer) co_return fail(silence_at_catalog(answer.error()));
+    co_return answer;
+}
+
+// As the registrar, on its first shard.
+Task<Result<std::string>> Catalog::change(HostId from, std::string request) {
+    Result<std::string> answer = co_await unless_silent(change_patience, registrar_.change(from, std::move(request)));
     if (!answer) co_return fail(silence_at_catalog(answer.error()));
     co_return answer;
 }
@@ -83,7 +125,11 @@ Task<Result<std::string>> Catalog::answer_records() {
 }
 
 Task<Result<std::vector<CatalogRecord>>> Catalog::records_of_registrar() {
-    CO_TRY(const std::string answer, co_await cache_.fabric()->call(registrar_host, std::string(records_call)));
+    if (is_silent(registrar_host)) co_return fail(Errc::unavailable);
+    const auto is_there = [this] { return !is_silent(registrar_host); };
+    CO_TRY(const std::string answer,
+           co_await as_long_as(is_there,
+                               within(no_limit, cache_.fabric()->call(registrar_host, std::string(records_call)))));
     std::vector<CatalogRecord> records;
     for (size_t at = 0; at < answer.size();) {
         const size_t end = std::min(answer.find('\n', at), answer.size());
@@ -103,7 +149,7 @@ Task<Result<std::string>> Catalog::on_call(HostId from, std::string request) {
     if (request == usage_call) co_return answer_usage();
     if (cache_.self() != registrar_host) co_return fail(Errc::protocol, 0, "catalog: not the registrar");
     if (request == records_call) co_return co_await answer_records();
-    co_return co_await run_on(*shards_.front(), registrar_.change(from, std::move(request)));
+    co_return co_await run_on(*shards_.front(), change(from, std::move(request)));
 }
 
 Task<Result<std::optional<CatalogRecord>>> Catalog::look_up(std::string name) {
@@ -133,9 +179,6 @@ std::string Catalog::name_of(VolumeId id) const {
 }
 
 HostId Catalog::silent_host(PageId page) const {
-    const auto is_silent = [&](HostId host) {
-        return host != cache_.self() && cache_.fabric() && !cache_.fabric()->linked(host);
-    };
     const HostId home = cache_.home_of(page);
     if (is_silent(home)) return home;
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)
@@ -196,9 +239,14 @@ Task<Result<std::vector<CatalogRecord>>> Catalog::records() {
 }
 
 Task<Result<std::vector<VolumeEntry>>> Catalog::names() {
-    CO_TRY(const std::vector<CatalogRecord> records, co_await this->records());
+    Result<std::vector<CatalogRecord>> records = co_await unless_silent(glance_patience, this->records());
+    if (!records && records.error().code == Errc::unavailable) {
+        const std::lock_guard guard(seen_mutex_);
+        if (!records_seen_.empty()) records = records_seen_;
+    }
+    if (!records) co_return fail(records.error());
     std::vector<VolumeEntry> entries;
-    for (const CatalogRecord& record : records) entries.push_back(entry_without_attributes(record));
+    for (const CatalogRecord& record : *records) entries.push_back(entry_without_attributes(record));
     co_return entries;
 }
 
@@ -246,15 +294,56 @@ Task<Result<VolumeEntry>> Catalog::find(std::string name) {
     co_return co_await entry_of(std::move(*record));
 }
 
-Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access) {
+Task<Result<VolumeEntry>> Catalog::glance(std::string name) {
+    const auto record = co_await unless_silent(glance_patience, look_up(name));
+    Result<VolumeEntry> entry = fail(record ? Error{Errc::not_found, ENOENT, "volume"} : record.error());
+    if (record && *record) entry = co_await unless_silent(glance_patience_at((*record)->id), entry_of(**record));
+    if (!entry && entry.error().code == Errc::unavailable) entry = co_await entry_seen(std::move(name));
+    co_return entry;
+}
+
+// For what is not at hand, none, if it is known who would have to be waited for.
+milliseconds Catalog::glance_patience_at(VolumeId volume) const {
+    return is_silent(cache_.home_of(attribute_page_of(volume))) ? milliseconds(0) : glance_patience;
+}
+
+Task<Result<Attributes>> Catalog::glance_at(VolumeId volume, Task<Result<Attributes>> task) {
+    Result<Attributes> attributes = co_await unless_silent(glance_patience_at(volume), std::move(task));
+    if (attributes || attributes.error().code != Errc::unavailable) co_return attributes;
+    const std::optional<Attributes> before = last_seen(volume);
+    if (before) co_return *before;
+    co_return fail(Errc::unavailable, EIO, silences_[silent_host(attribute_page_of(volume))].c_str());
+}
+
+// As it was when this host last saw it.
+Task<Result<VolumeEntry>> Catalog::entry_seen(std::string name) const {
+    Result<VolumeEntry> entry = fail(Errc::unavailable, EIO, "catalog: a host does not answer");
+    const std::lock_guard guard(seen_mutex_);
+    const auto record = std::ranges::find(records_seen_, name, &CatalogRecord::name);
+    if (record == records_seen_.end()) co_return entry;
+    const auto attributes = attributes_.find(record->id);
+    const HostId silent = silent_host(attribute_page_of(record->id));
+    if (attributes == attributes_.end()) co_return fail(Errc::unavailable, EIO, silences_[silent].c_str());
+    entry = entry_without_attributes(*record);
+    entry->attributes = attributes->second;
+    entry->silent_host = host_names_[silent];
+    co_return entry;
+}
+
+Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access,
+                                                    std::shared_ptr<VolumeSession> session) {
     CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
     if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
     // Who could not even say how large the volume is must not hold it.
     CO_TRY_VOID(co_await entry_of(*record));
     const bool holds = access == Access::write && !record->shared;
     if (holds) CO_TRY_VOID(co_await hold(*record));
-    co_await cache_.flusher().hear_from_homes();
-    co_return std::shared_ptr<Volume>(std::make_shared<OpenVolume>(*this, record->id, holds));
+    auto own = std::static_pointer_cast<Session>(session);  // who makes sessions is this catalog alone
+    if (!own || own->note.volume != record->id) {
+        co_await cache_.flusher().hear_from_homes();
+        own = std::make_shared<Session>(cache_, record->id, OnLoss::fail);
+    }
+    co_return std::shared_ptr<Volume>(std::make_shared<OpenVolume>(*this, std::move(own), holds));
 }
 
 Task<Result<>> Catalog::hold(const CatalogRecord& record) {
@@ -280,12 +369,21 @@ void Catalog::release_hold(VolumeId id) {
         if (--found->second.count > 0) return;
         holds_.erase(found);
     }
-    if (Loop::current() && !cache_.abandoned()) Loop::current()->spawn(tell_released(id));
+    if (!Loop::current() || cache_.abandoned()) return;
+    releases_.fetch_add(1, std::memory_order_relaxed);
+    Loop::current()->spawn(tell_released(id));
 }
 
 Task<> Catalog::tell_released(VolumeId id) {
     if (const auto answer = co_await ask_registrar(release_request(id)); !answer && !cache_.abandoned())
         log::warning("catalog: volume {} stays held by this host: {}", id, log::describe(answer.error()));
+    releases_.fetch_sub(1, std::memory_order_seq_cst);
+    released_.announce();
+}
+
+Task<> Catalog::settle() {
+    for (uint64_t seen = released_.count(); releases_.load(std::memory_order_seq_cst) > 0; seen = released_.count())
+        co_await released_.next(seen);
 }
 
 Task<Result<VolumeEntry>> Catalog::create(std::string name, bool shared, Attributes attributes) {
@@ -300,17 +398,28 @@ Task<Result<>> Catalog::remove(std::string name) {
     co_return Result<>{};
 }
 
+Task<Result<Space>> Catalog::space_of(HostId host) {
+    CO_TRY(const std::string answer, co_await cache_.fabric()->call(host, std::string(space_call)));
+    uint64_t numbers[2] = {};
+    if (answer.size() != sizeof numbers) co_return fail(Errc::protocol, 0, "catalog.space");
+    std::memcpy(numbers, answer.data(), sizeof numbers);
+    co_return Space{.total_bytes = numbers[0], .free_bytes = numbers[1], .silent_hosts = {}};
+}
+
 Task<Result<Space>> Catalog::space() {
     const StoreSpace own = cache_.store().space();
-    Space space{.total_bytes = own.total_bytes, .free_bytes = own.free_bytes};
+    Space space{.total_bytes = own.total_bytes, .free_bytes = own.free_bytes, .silent_hosts = {}};
+    const auto began = steady_clock::now();
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
         if (host == cache_.self() || !cache_.fabric()) continue;
-        const Result<std::string> answer = co_await cache_.fabric()->call(host, std::string(space_call));
-        uint64_t numbers[2] = {};
-        if (!answer || answer->size() != sizeof numbers) continue;  // a host that is away offers no space now
-        std::memcpy(numbers, answer->data(), sizeof numbers);
-        space.total_bytes += numbers[0];
-        space.free_bytes += numbers[1];
+        const auto left = space_patience - std::chrono::duration_cast<milliseconds>(steady_clock::now() - began);
+        Result<Space> answer = fail(Errc::unavailable);
+        if (cache_.fabric()->answers(host)) answer = co_await within(std::max(left, milliseconds(1)), space_of(host));
+        const std::lock_guard guard(seen_mutex_);
+        if (answer) spaces_[host] = *answer;
+        if (!answer) space.silent_hosts.push_back(host_names_[host]);
+        space.total_bytes += spaces_[host].total_bytes;
+        space.free_bytes += spaces_[host].free_bytes;
     }
     co_return space;
 }
@@ -329,9 +438,13 @@ Task<Result<>> Catalog::drop_orphans(std::vector<VolumeId> stored) {
 
 Task<Result<>> Catalog::flush_all() {
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
+    std::vector<VolumeId> volumes = cache_.dirty_volumes();
+    for (const CatalogRecord& record : records)
+        if (std::ranges::find(volumes, record.id) == volumes.end()) volumes.push_back(record.id);
     Result<> result = co_await table_.flush();
-    for (const CatalogRecord& record : records) {
-        CachedVolume volume(cache_, record.id);
+    for (const VolumeId id : volumes) {
+        if (id == catalog_volume) continue;
+        CachedVolume volume(cache_, id);
         if (const Result<> flushed = co_await volume.flush(); !flushed && result) result = flushed;
     }
     co_return result;

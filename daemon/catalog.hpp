@@ -8,6 +8,7 @@
 //   registrar.cpp  what the registrar does
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "daemon/catalog_table.hpp"
 #include "daemon/registrar.hpp"
 #include "frontends/volumes.hpp"
+#include "utils/broadcast.hpp"
 
 namespace tarn {
 
@@ -34,11 +36,17 @@ class Catalog final : public Volumes {
     Task<Result<std::vector<VolumeEntry>>> list() override;
     Task<Result<std::vector<VolumeEntry>>> names() override;
     Task<Result<VolumeEntry>> find(std::string name) override;
-    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) override;
+    Task<Result<VolumeEntry>> glance(std::string name) override;
+    Task<Result<Attributes>> glance_at(VolumeId volume, Task<Result<Attributes>> task) override;
+    using Volumes::open;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
+                                               std::shared_ptr<VolumeSession> session) override;
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
     Task<Result<>> remove(std::string name) override;
     Task<Result<Space>> space() override;
     Task<Usage> usage() override;
+    // Whether a host is waited for that is away, or does not answer.
+    bool is_silent(HostId host) const;
 
     // As it was last seen in the catalog; "#ID" for one that never was. Asks nobody, so that it never waits.
     std::string name_of(VolumeId id) const;
@@ -51,7 +59,9 @@ class Catalog final : public Volumes {
     Task<Result<std::string>> on_call(HostId from, std::string request);
     // Gives back what volumes left behind here that are not in the catalog any more: removed while we were away.
     Task<Result<>> drop_orphans(std::vector<VolumeId> stored);
-    // Every volume, as at shutdown. The first error.
+    // At shutdown, when all that were open have been closed: until whoever has to know has been told.
+    Task<> settle();
+    // Every volume, and what there is of such as have no name any more. The first error.
     Task<Result<>> flush_all();
 
   private:
@@ -61,7 +71,15 @@ class Catalog final : public Volumes {
         std::string name;
     };
 
+    // Runs a task that may have to wait for hosts; not much longer than the grace when one of them is silent.
+    template <class T>
+    Task<Result<T>> unless_silent(std::chrono::milliseconds grace, Task<Result<T>> task);
+    bool somebody_is_silent() const;
     Task<Result<std::string>> ask_registrar(std::string request);
+    Task<Result<std::string>> change(HostId from, std::string request);
+    Task<Result<Space>> space_of(HostId host);
+    std::chrono::milliseconds glance_patience_at(VolumeId volume) const;
+    Task<Result<VolumeEntry>> entry_seen(std::string name) const;
     Task<Result<std::optional<CatalogRecord>>> look_up(std::string name);
     Task<Result<std::vector<CatalogRecord>>> records();
     // When the catalog's pages cannot be had, since a host that has read them does not answer: as the registrar has
@@ -86,12 +104,15 @@ class Catalog final : public Volumes {
     CachedVolume records_;
     CatalogTable table_;
     Registrar registrar_;
+    std::atomic<unsigned> releases_{0};  // on their way to the registrar
+    Broadcast released_;
     std::mutex holds_mutex_;  // never held across a wait
     std::map<VolumeId, Hold> holds_;
     mutable std::mutex seen_mutex_;  // the same
     std::map<VolumeId, std::string> names_;
     std::map<VolumeId, Attributes> attributes_;
     std::vector<CatalogRecord> records_seen_;  // by the last list
+    std::map<HostId, Space> spaces_;           // as they were last told
     std::vector<std::string> silences_;        // what an error says of each host
 };
 

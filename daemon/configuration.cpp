@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <set>
 
 #include "utils/printable.hpp"
@@ -121,12 +122,19 @@ std::vector<ConfigurationError> check_configuration(const Configuration& configu
     check_path(findings, "key_file", configuration.key_file, path_size_max);
     check_path(findings, "control", configuration.control, socket_path_size_max);
     check_path(findings, "nbd.unix", configuration.nbd_unix, socket_path_size_max);
+    for (const std::string& path : configuration.mount_points) {
+        check_path(findings, "fuse.mount_points", path, path_size_max);
+        if (path != std::filesystem::path(path).lexically_normal() || path.ends_with('/'))
+            findings.add("fuse.mount_points", "write paths without \"//\", \".\", \"..\" and a slash at the end");
+    }
     if (configuration.control.empty()) findings.add("control", "empty; tarn could not reach the daemon");
     if (!configuration.nbd_unix.empty() && configuration.nbd_unix == configuration.control)
         findings.add("nbd.unix", "the same path as control");
     if (configuration.cluster == Uuid{}) findings.add("cluster", "missing; tarn init draws one");
     if (configuration.memory_bytes < memory_size_min)
         findings.add("memory", fmt::format("less than {}", format_size(memory_size_min)));
+    if (configuration.memory_bytes > memory_size_max)
+        findings.add("memory", fmt::format("more than {}", format_size(memory_size_max)));
     if (configuration.shards > shards_max) findings.add("shards", fmt::format("more than {}", shards_max));
     check_peers(findings, configuration);
     return findings.errors;

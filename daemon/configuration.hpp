@@ -22,6 +22,7 @@ namespace tarn {
 inline constexpr const char* configuration_path_default = "/etc/tarn/tarn.toml";
 inline constexpr const char* control_path_default = "/run/tarn/control.sock";
 inline constexpr uint64_t memory_size_min = uint64_t{64} << 20;
+inline constexpr uint64_t memory_size_max = uint64_t{16} << 40;  // frames have numbers of 32 bits
 inline constexpr unsigned shards_max = 256;
 // No host keeps a page from another one for longer, whatever it is told (C3).
 inline constexpr unsigned preferred_writes_max = 2047;
@@ -45,6 +46,7 @@ struct Configuration {
     std::string control = control_path_default;
     std::string nbd_unix;  // empty: none
     std::optional<Address> nbd_tcp;
+    std::vector<std::string> mount_points;  // where whoever may use the control socket may mount
     log::Level log_level = log::Level::info;
     uint64_t scrub_every_s = 7 * 86400;              // 0: never
     uint64_t scrub_rate_bytes = uint64_t{50} << 20;  // per second

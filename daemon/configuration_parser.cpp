@@ -82,6 +82,19 @@ auto string_into(std::string& target) {
     };
 }
 
+auto strings_into(std::vector<std::string>& target) {
+    return [&target](const toml::node& node) -> std::string {
+        const auto* const array = node.as_array();
+        if (!array) return "not a list of strings";
+        for (const toml::node& element : *array) {
+            const auto* const text = element.as_string();
+            if (!text) return "not a list of strings";
+            target.push_back(text->get());
+        }
+        return {};
+    };
+}
+
 auto bool_into(bool& target) {
     return [&target](const toml::node& node) -> std::string {
         const auto* const value = node.as_boolean();
@@ -193,6 +206,7 @@ ConfigurationResult<Configuration> parse_configuration(std::string_view text, co
         {"nbd", table_into(parser, "nbd.",
                            {{"unix", string_into(configuration.nbd_unix)},
                             {"tcp", parsed_into(configuration.nbd_tcp, parse_address)}})},
+        {"fuse", table_into(parser, "fuse.", {{"mount_points", strings_into(configuration.mount_points)}})},
         {"log", table_into(parser, "log.", {{"level", parsed_into(configuration.log_level, level_of)}})},
         {"local_preference",
          table_into(parser, "local_preference.",

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/caller.hpp"
 #include "frontends/volumes.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"
@@ -19,6 +20,7 @@ struct PeerStatus {
     std::string address;
     bool self = false;
     bool connected = false;
+    bool answers = false;    // it was heard lately
     bool forgotten = false;  // declared dead, and not back since
 };
 
@@ -68,6 +70,12 @@ struct Mount {
     bool read_only = false;
 };
 
+// What became of the wish to unmount.
+struct Unmounting {
+    bool busy = false;               // it is still mounted
+    std::vector<std::string> users;  // who uses it, where that is known: "cat (process 1234)"
+};
+
 // Who knows by now that a host was declared dead, by name.
 struct Forgotten {
     std::vector<std::string> told;
@@ -97,12 +105,12 @@ class Control {
     // some host), io.
     virtual Task<Result<Forgotten>> forget_host(std::string name) = 0;
 
-    virtual Task<Result<std::vector<Mount>>> mounts() = 0;
-    // Mounts the volumes as files of a directory. Errors: not_found (no such directory), busy (something is mounted
-    // there), refused (permissions), unsupported.
-    virtual Task<Result<>> mount(Mount mount) = 0;
-    // Errors: not_found, busy (files are open; force detaches it all the same).
-    virtual Task<Result<>> unmount(std::string path, bool force) = 0;
+    virtual std::vector<Mount> mounts() = 0;
+    // Mounts the volumes as files of a directory where the caller may do so (mount_point.hpp). Errors: not_found (no
+    // such directory), busy (something is mounted there), refused (permissions), unsupported.
+    virtual Task<Result<>> mount(Mount mount, Caller caller) = 0;
+    // With force whoever uses it gets errors from then on. Errors: not_found, io.
+    virtual Task<Result<Unmounting>> unmount(std::string path, bool force) = 0;
 };
 
 }  // namespace tarn

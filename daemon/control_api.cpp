@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -154,6 +155,16 @@ Json json_of(const VolumeEntry& volume) {
             {"silent_host", volume.silent_host}};
 }
 
+std::string describe_users(const std::vector<std::string>& users) {
+    constexpr size_t named_max = 10;
+    if (users.empty())
+        return "it is in use: files are open, or something is mounted below it; --force unmounts it all the same";
+    std::string text = "it is in use by ";
+    for (size_t i = 0; i < std::min(users.size(), named_max); ++i) text += (i == 0 ? "" : ", ") + users[i];
+    if (users.size() > named_max) text += " and " + std::to_string(users.size() - named_max) + " more";
+    return text + "; --force unmounts it all the same";
+}
+
 Json json_of(const VerifyStatus& status) {
     Json bad_pages = Json::array();
     for (const PageId page : status.bad_pages)
@@ -180,6 +191,7 @@ Json json_of(const NodeStatus& status) {
                          {"self", peer.self},
                          {"registrar", peers.empty()},
                          {"connected", peer.self || peer.connected},
+                         {"answers", peer.self || peer.answers},
                          {"forgotten", peer.forgotten}});
     Json losses = Json::array();
     for (const LossStatus& loss : status.losses)
@@ -222,7 +234,7 @@ HttpReply ControlApi::refuse(int status, std::string_view reason) {
     return refuse_as(status, status == 413 || status == 431 ? "too_large" : "invalid", reason);
 }
 
-Task<HttpReply> ControlApi::handle(HttpRequest request) {
+Task<HttpReply> ControlApi::handle(HttpRequest request, Caller caller) {
     const std::vector<std::string>& path = request.path;
     if (path.size() < 2 || path[0] != "v1") co_return no_such_thing();
     if (path[1] == "volumes") co_return co_await handle_volume(request);
@@ -231,7 +243,7 @@ Task<HttpReply> ControlApi::handle(HttpRequest request) {
         co_return co_await forget_host(path[2], request);
     }
     if (path.size() != 2) co_return no_such_thing();
-    if (path[1] == "mounts") co_return co_await handle_mounts(request);
+    if (path[1] == "mounts") co_return co_await handle_mounts(request, std::move(caller));
     if (path[1] == "verify") co_return co_await handle_verify(request);
     if (path[1] != "status" && path[1] != "exports") co_return no_such_thing();
     if (request.method != "GET") co_return wrong_method();
@@ -258,9 +270,9 @@ Task<HttpReply> ControlApi::handle_volume(const HttpRequest& request) {
     co_return wrong_method();
 }
 
-Task<HttpReply> ControlApi::handle_mounts(const HttpRequest& request) {
-    if (request.method == "GET") co_return co_await mounts();
-    if (request.method == "POST") co_return co_await mount(request);
+Task<HttpReply> ControlApi::handle_mounts(const HttpRequest& request, Caller caller) {
+    if (request.method == "GET") co_return mounts();
+    if (request.method == "POST") co_return co_await mount(request, std::move(caller));
     if (request.method == "DELETE") co_return co_await unmount(request);
     co_return wrong_method();
 }
@@ -293,9 +305,10 @@ Task<HttpReply> ControlApi::status() {
     const Result<NodeStatus> status = co_await control_.status();
     if (!status) co_return refuse_with(status.error());
     Json json = json_of(*status);
-    // The cluster's space needs the other hosts; without them the rest of the status is worth having all the same.
+    // The other hosts are asked for theirs; the rest of the status is worth having without it.
     const Result<Space> space = co_await volumes_.space();
     json["space"] = space ? json_of(*space) : Json();
+    if (space) json["space"]["silent_hosts"] = space->silent_hosts;
     co_return reply(json);
 }
 
@@ -406,15 +419,13 @@ Task<HttpReply> ControlApi::exports() {
     co_return reply({{"nbd", !control_.export_uris("").empty()}, {"exports", json}});
 }
 
-Task<HttpReply> ControlApi::mounts() {
-    const Result<std::vector<Mount>> mounts = co_await control_.mounts();
-    if (!mounts) co_return refuse_with(mounts.error());
+HttpReply ControlApi::mounts() {
     Json json = Json::array();
-    for (const Mount& mount : *mounts) json.push_back({{"path", mount.path}, {"read_only", mount.read_only}});
-    co_return reply({{"mounts", json}, {"namespace", mount_namespace()}});
+    for (const Mount& mount : control_.mounts()) json.push_back({{"path", mount.path}, {"read_only", mount.read_only}});
+    return reply({{"mounts", json}, {"namespace", mount_namespace()}});
 }
 
-Task<HttpReply> ControlApi::mount(const HttpRequest& request) {
+Task<HttpReply> ControlApi::mount(const HttpRequest& request, Caller caller) {
     Body body(request.body);
     Mount mount;
     mount.path = body.required<std::string>("path");
@@ -422,7 +433,7 @@ Task<HttpReply> ControlApi::mount(const HttpRequest& request) {
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
     if (!mount.path.starts_with('/') || mount.path.contains('\0'))
         co_return refuse_as(400, "invalid", "path is not an absolute path");
-    const Result<> mounted = co_await control_.mount(mount);
+    const Result<> mounted = co_await control_.mount(mount, std::move(caller));
     if (!mounted) co_return refuse_with(mounted.error());
     co_return reply({{"path", mount.path}, {"read_only", mount.read_only}, {"namespace", mount_namespace()}}, 201);
 }
@@ -432,8 +443,9 @@ Task<HttpReply> ControlApi::unmount(const HttpRequest& request) {
     const auto path = body.required<std::string>("path");
     const bool force = body.optional<bool>("force").value_or(false);
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
-    const Result<> unmounted = co_await control_.unmount(path, force);
+    const Result<Unmounting> unmounted = co_await control_.unmount(path, force);
     if (!unmounted) co_return refuse_with(unmounted.error());
+    if (unmounted->busy) co_return refuse_as(409, "busy", describe_users(unmounted->users));
     co_return reply({{"path", path}});
 }
 

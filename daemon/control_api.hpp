@@ -30,7 +30,8 @@ class ControlApi {
     ControlApi(Volumes& volumes, Control& control, bool shared_by_default)
         : volumes_(volumes), control_(control), shared_by_default_(shared_by_default) {}
 
-    Task<HttpReply> handle(HttpRequest request);
+    // caller: who asks.
+    Task<HttpReply> handle(HttpRequest request, Caller caller);
     static HttpReply refuse(int status, std::string_view reason);
 
   private:
@@ -44,11 +45,11 @@ class ControlApi {
     Task<HttpReply> forget_host(std::string name, const HttpRequest& request);
     Task<HttpReply> exports();
     Task<HttpReply> handle_verify(const HttpRequest& request);
-    Task<HttpReply> mounts();
-    Task<HttpReply> mount(const HttpRequest& request);
+    HttpReply mounts();
+    Task<HttpReply> mount(const HttpRequest& request, Caller caller);
     Task<HttpReply> unmount(const HttpRequest& request);
     Task<HttpReply> handle_volume(const HttpRequest& request);
-    Task<HttpReply> handle_mounts(const HttpRequest& request);
+    Task<HttpReply> handle_mounts(const HttpRequest& request, Caller caller);
 
     Volumes& volumes_;
     Control& control_;

@@ -114,7 +114,9 @@ Task<bool> ControlServer::serve_request(Connection& connection) {
         co_return false;
     }
     const bool keep_alive = request->keep_alive;
-    const HttpReply reply = co_await api_.handle(std::move(*request));
+    Result<Caller> caller = Caller::of(connection.fd.get());
+    if (!caller) co_return false;  // he has left
+    const HttpReply reply = co_await api_.handle(std::move(*request), std::move(*caller));
     const Result<> sent = co_await send(connection, format_http_response(reply.status, reply.body, keep_alive));
     co_return sent&& keep_alive;
 }

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "daemon/keeper_protocol.hpp"
+#include "daemon/unix_socket.hpp"
 
 namespace {
 
@@ -20,9 +21,8 @@ using tarn::keeper::Word;
 
 // Only the user whose memory it is.
 bool may_ask(int socket) {
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
+    const tarn::Result<uid_t> user = tarn::peer_user(socket);
+    return user && *user == ::geteuid();
 }
 
 void remove_socket() {

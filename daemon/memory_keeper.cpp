@@ -49,7 +49,12 @@ Result<UniqueFd> MemoryKeeper::connect() const {
     std::memcpy(address.sun_path, socket_.data(), socket_.size());
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd) return fail(Errc::io, errno, "keeper: socket");
-    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+        // Whoever listens gets all that the cluster's clients have written, or gives us what to take for it.
+        TRY(const uid_t user, peer_user(fd.get()));
+        if (user != ::geteuid()) return fail(Errc::refused, 0, "keeper: another user's process listens on its socket");
+        return fd;
+    }
     if (errno == ENOENT || errno == ECONNREFUSED) return fail(Errc::not_found, errno, "keeper: connect");
     return fail(Errc::io, errno, "keeper: connect");
 }

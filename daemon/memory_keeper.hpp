@@ -15,9 +15,10 @@ class MemoryKeeper {
     // socket: the path of tarn-keeper's socket, when it is one.
     explicit MemoryKeeper(std::string socket) : socket_(std::move(socket)) {}
 
-    // What the process before has left; nothing, most of the time. Once per process. Errors: io.
+    // What the process before has left; nothing, most of the time. Once per process. Errors: io, refused (whoever
+    // listens there is not of our user).
     Result<std::optional<UniqueFd>> take();
-    // From here on it outlives this process. Errors: io, not_found (no tarn-keeper beside tarnd), and those of
+    // From here on it outlives this process. Errors: io, refused, not_found (no tarn-keeper beside tarnd), and those of
     // listen_unix.
     Result<> keep(int fd);
     // It is worth nothing any more.

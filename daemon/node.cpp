@@ -6,6 +6,7 @@
 #include "daemon/http_request.hpp"
 #include "daemon/loss_statuses.hpp"
 #include "daemon/memory_budget.hpp"
+#include "daemon/memory_limit.hpp"
 #include "daemon/notify.hpp"
 #include "daemon/text.hpp"
 #include "daemon/unix_socket.hpp"
@@ -70,6 +71,7 @@ int Node::run(Signals& signals) {
     for (size_t i = 1; i < shards_.size(); ++i) shards_[i]->stop();
     for (std::thread& thread : threads_) thread.join();
     control_.reset();
+    mounts_.reset();
     nbd_.reset();
     catalog_.reset();
     farewell_.reset();
@@ -79,18 +81,20 @@ int Node::run(Signals& signals) {
     scrubber_.reset();
     tidier_.reset();
     store_.reset();
-    return started ? 0
+    return started ? (stopped_clean_ ? 0 : 1)
            : started.error().code == Errc::corrupt || started.error().code == Errc::refused ||
                    started.error().code == Errc::unsupported
                ? 3
-           : started.error().code == Errc::busy ? 4
-                                                : 1;
+           : started.error().code == Errc::busy    ? 4
+           : started.error().code == Errc::invalid ? 2
+                                                   : 1;
 }
 
 Task<Result<>> Node::start() {
     Loop& loop = *shards_.front();
     std::error_code ignored;  // listening there says what is wrong, if anything is
     std::filesystem::create_directory(std::filesystem::path(configuration_.control).parent_path(), ignored);
+    CO_TRY_VOID(check_places());
     Result<std::unique_ptr<Store>> store = co_await Store::open(
         loop, configuration_.store, {.cluster = configuration_.cluster, .host = configuration_.host_id()},
         options_.upgrade ? Upgrade::perform : Upgrade::refuse);
@@ -131,6 +135,10 @@ Task<Result<>> Node::start() {
             "memory: the frames of the process before are used as they are; memory = {} counts from the next "
             "start after a clean stop on",
             format_size(configuration_.memory_bytes));
+    if (const uint64_t free_bytes = available_memory(); !adopts && free_bytes < configuration_.memory_bytes)
+        log::warning(
+            "memory = {}: only {} of this host's memory are available just now; the kernel may end this process",
+            format_size(configuration_.memory_bytes), format_size_roughly(free_bytes));
     const uint64_t began_ns = monotonic_ns();
     Result<std::unique_ptr<Cache>> made = Cache::create(cache, *store_, std::move(left_behind));
     if (!made) {
@@ -172,6 +180,20 @@ Task<Result<>> Node::start() {
               cache_->pool().frame_count() * page_size >> 20, shards_.size());
     notify_ready("serving");
     co_return Result<>{};
+}
+
+// Where others could put a socket of their own in place of ours, they could be taken for us, or for our keeper.
+Result<> Node::check_places() const {
+    for (const auto& [key, path] :
+         {std::pair("control", &configuration_.control), {"nbd.unix", &configuration_.nbd_unix}}) {
+        if (path->empty()) continue;
+        const std::string reason = unsafe_place(*path);
+        if (reason.empty()) continue;
+        log::error("{} = {}: {}; whoever can put a socket there would be taken for this daemon", key,
+                   log::printable(*path), reason);
+        return fail(Errc::invalid, 0, "a socket's directory");
+    }
+    return {};
 }
 
 // Of a process that crashed: not before the store is ours, since until then its I/O may still arrive there.
@@ -278,6 +300,7 @@ Result<> Node::start_front_ends() {
     }
     loop.spawn(nbd_->serve());
 
+    mounts_ = std::make_unique<Mounts>(shards_, *catalog_, configuration_.mount_points);
     api_ = std::make_unique<ControlApi>(*catalog_, *this, configuration_.volumes_shared);
     Result<std::unique_ptr<ControlServer>> control = ControlServer::create(loop, configuration_.control, *api_);
     if (!control) {
@@ -356,8 +379,8 @@ Task<> Node::stop() {
     if (tidier_) co_await tidier_->close();
     if (control_) control_->stop();
     if (nbd_) co_await nbd_->stop();
-    for (const auto& mount : mounts_) co_await mount->stop();
-    while (!mounts_.empty()) co_await mount_ended_.wait();
+    if (mounts_) co_await mounts_->stop();
+    if (catalog_) co_await catalog_->settle();
     if (farewell_) farewell_->say_stopping();
     bool all_is_durable = catalog_ != nullptr;
     if (catalog_) {
@@ -391,6 +414,7 @@ Task<> Node::stop() {
         }
     }
     if (memory_is_kept_ && all_is_durable) keeper_.drop();
+    stopped_clean_ = all_is_durable;
 }
 
 Task<Result<NodeStatus>> Node::status() {
@@ -424,6 +448,7 @@ Task<Result<NodeStatus>> Node::status() {
                                 .address = format_address(peer.address),
                                 .self = self,
                                 .connected = self || (fabric_ && fabric_->linked(static_cast<HostId>(i))),
+                                .answers = self || (fabric_ && fabric_->answers(static_cast<HostId>(i))),
                                 .forgotten = cache_->is_forgotten(static_cast<HostId>(i))});
     }
     co_return status;
@@ -448,42 +473,6 @@ Task<Result<Forgotten>> Node::forget_host(std::string name) {
     for (const HostId told : outcome.told) forgotten.told.push_back(configuration_.peers[told].name);
     for (const HostId other : outcome.not_told) forgotten.not_told.push_back(configuration_.peers[other].name);
     co_return forgotten;
-}
-
-Task<Result<std::vector<Mount>>> Node::mounts() {
-    std::vector<Mount> mounts;
-    for (const auto& mount : mounts_) mounts.push_back({.path = mount->path(), .read_only = mount->read_only()});
-    co_return mounts;
-}
-
-Task<Result<>> Node::mount(Mount mount) {
-    for (const auto& existing : mounts_)
-        if (existing->path() == mount.path) co_return fail(Errc::busy, EBUSY, "mount: mounted there already");
-    CO_TRY(std::unique_ptr<fuse::Mount> made,
-           fuse::Mount::create(shards_, *catalog_, {.path = mount.path, .read_only = mount.read_only}));
-    mounts_.push_back(std::move(made));
-    shards_.front()->spawn(serve_mount(*mounts_.back()));
-    log::info("mounted the volumes at {}", log::printable(mount.path));
-    co_return Result<>{};
-}
-
-Task<> Node::serve_mount(fuse::Mount& mount) {
-    co_await mount.serve();
-    log::info("unmounted {}", log::printable(mount.path()));
-    std::erase_if(mounts_, [&](const auto& each) { return each.get() == &mount; });
-    mount_ended_.notify_all();
-}
-
-Task<Result<>> Node::unmount(std::string path, bool /*force: open files get ENOTCONN either way*/) {
-    for (;;) {
-        const auto found =
-            std::find_if(mounts_.begin(), mounts_.end(), [&](const auto& each) { return each->path() == path; });
-        if (found == mounts_.end()) co_return fail(Errc::not_found, 0, "mount");
-        co_await (*found)->stop();
-        while (std::any_of(mounts_.begin(), mounts_.end(), [&](const auto& each) { return each->path() == path; }))
-            co_await mount_ended_.wait();
-        co_return Result<>{};
-    }
 }
 
 }  // namespace tarn

@@ -18,8 +18,8 @@
 #include "daemon/farewell.hpp"
 #include "daemon/forgetting.hpp"
 #include "daemon/memory_keeper.hpp"
+#include "daemon/mounts.hpp"
 #include "daemon/signals.hpp"
-#include "frontends/fuse/mount.hpp"
 #include "frontends/nbd/server.hpp"
 #include "tiers/nvme/scrubber.hpp"
 #include "tiers/nvme/store.hpp"
@@ -43,12 +43,17 @@ class Node final : public Control {
     Result<> start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) override;
     void stop_verify() override { scrubber_->cancel(); }
     Task<Result<Forgotten>> forget_host(std::string name) override;
-    Task<Result<std::vector<Mount>>> mounts() override;
-    Task<Result<>> mount(Mount mount) override;
-    Task<Result<>> unmount(std::string path, bool force) override;
+    std::vector<Mount> mounts() override { return mounts_->list(); }
+    Task<Result<>> mount(Mount mount, Caller caller) override {
+        return mounts_->mount(std::move(mount), std::move(caller));
+    }
+    Task<Result<Unmounting>> unmount(std::string path, bool force) override {
+        return mounts_->unmount(std::move(path), force);
+    }
 
   private:
     Result<> make_shards();
+    Result<> check_places() const;
     Task<Result<>> start();
     std::unique_ptr<Arena> memory_left_behind();
     Task<> stop();
@@ -60,12 +65,12 @@ class Node final : public Control {
     // Of another host, on whichever shard its link lives.
     Task<Result<std::string>> on_call(HostId from, std::string request);
     Result<> start_front_ends();
-    Task<> serve_mount(fuse::Mount& mount);
 
     Configuration configuration_;
     StartOptions options_;
     MemoryKeeper keeper_;
     bool memory_is_kept_ = false;
+    bool stopped_clean_ = false;
     uint64_t started_ns_;
     std::vector<std::unique_ptr<Loop>> loops_;
     std::vector<Loop*> shards_;
@@ -81,8 +86,7 @@ class Node final : public Control {
     Gate telling_;
     std::unique_ptr<Catalog> catalog_;
     std::unique_ptr<nbd::Server> nbd_;
-    std::vector<std::unique_ptr<fuse::Mount>> mounts_;
-    Event mount_ended_;
+    std::unique_ptr<Mounts> mounts_;
     std::unique_ptr<ControlApi> api_;
     std::unique_ptr<ControlServer> control_;
 };

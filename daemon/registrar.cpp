@@ -110,7 +110,7 @@ Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Att
     CatalogRecord record{.name = std::move(name), .id = header.next_id, .shared = shared, .slot = slot};
     // A name never appears before its volume is whole.
     const HostId home = cache_.home_of(attribute_page_of(record.id));
-    if (home != cache_.self() && !(cache_.fabric() && cache_.fabric()->linked(home)))
+    if (home != cache_.self() && !(cache_.fabric() && cache_.fabric()->answers(home)))
         co_return fail(Errc::unavailable, 0, "volume.create: a host is away");
     {
         CachedVolume volume(cache_, record.id);

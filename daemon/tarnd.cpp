@@ -1,5 +1,6 @@
 // tarnd: the daemon. Reads what it is told to be, and is it until told to stop.
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <cstdio>
 
@@ -21,6 +22,11 @@ int main(int argc, char** argv) {
     // What is freed goes back to the system: `memory` bounds the process, not only what it uses.
     ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
     ::mallopt(M_TRIM_THRESHOLD, 2 << 20);
+    // As many descriptors as it may have: the shell's usual limit is for programs that use few.
+    if (rlimit descriptors{}; ::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+        descriptors.rlim_cur = descriptors.rlim_max;
+        ::setrlimit(RLIMIT_NOFILE, &descriptors);
+    }
     tarn::log::set_level(arguments->configuration.log_level);
     auto signals = tarn::Signals::create();
     if (!signals) {

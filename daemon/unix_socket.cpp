@@ -1,5 +1,6 @@
 #include "daemon/unix_socket.hpp"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -8,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+
+#include "utils/log.hpp"
 
 namespace tarn {
 
@@ -49,6 +52,35 @@ Result<> remove_stale(const std::string& path, const sockaddr_un& address) {
 bool is_listened_to(const std::string& path) {
     const Result<sockaddr_un> address = address_of(path);
     return address && answers(*address).value_or(false);
+}
+
+std::string unsafe_place(const std::string& path) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    // Symbolic links count as what they lead to.
+    for (fs::path place = fs::weakly_canonical(fs::path(path).parent_path(), error);; place = place.parent_path()) {
+        struct stat status{};
+        if (error) return log::printable(path) + ": " + error.message();
+        if (::stat(place.c_str(), &status) != 0) {
+            if (errno != ENOENT) return log::printable(place.string()) + ": " + std::strerror(errno);
+        } else if (status.st_uid != 0 && status.st_uid != ::geteuid()) {
+            return fmt::format("{} belongs to another user ({})", log::printable(place.string()), status.st_uid);
+        } else if ((status.st_mode & S_ISVTX) == 0 &&
+                   ((status.st_mode & S_IWOTH) != 0 ||
+                    ((status.st_mode & S_IWGRP) != 0 && status.st_gid != ::getegid() && status.st_gid != 0))) {
+            return fmt::format("others may write {} (mode {:04o})", log::printable(place.string()),
+                               status.st_mode & 07777);
+        }
+        if (place == place.parent_path()) return "";
+    }
+}
+
+Result<uid_t> peer_user(int socket) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+        return fail(Errc::io, errno, "socket: SO_PEERCRED");
+    return peer.uid;
 }
 
 Result<UniqueFd> listen_unix(const std::string& path, mode_t mode) {

@@ -37,6 +37,7 @@ enum class Access : uint8_t { read, write };
 struct Space {
     uint64_t total_bytes = 0;
     uint64_t free_bytes = 0;
+    std::vector<std::string> silent_hosts;  // theirs is as this host was last told, if it was
 };
 
 // What the hosts' stores have set aside for each volume.
@@ -59,15 +60,30 @@ class Volumes {
     virtual Task<Result<std::vector<VolumeEntry>>> names() { return list(); }
     // Errors: not_found; unavailable, after some seconds, when a host that has to be asked does not answer.
     virtual Task<Result<VolumeEntry>> find(std::string name) = 0;
+    // As find(), for who only wants to know: at once. When a host that has to be asked does not answer, attributes are
+    // as this host saw them last. Errors: not_found; unavailable when they never were seen.
+    virtual Task<Result<VolumeEntry>> glance(std::string name) { return find(std::move(name)); }
+    // The same of the attributes of a volume that is open. task: what asks for them.
+    virtual Task<Result<Attributes>> glance_at(VolumeId volume, Task<Result<Attributes>> task) {
+        static_cast<void>(volume);
+        return task;
+    }
     // Errors: not_found; unavailable as for find(); busy when it is exclusive, access is write and another host holds
     // it. The volume stays open, and the access held, while anybody keeps the pointer.
-    virtual Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) = 0;
+    // session: of an earlier handle of the same client, which goes on; null: one begins. One of another volume (of the
+    // same name, made since) is none.
+    virtual Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
+                                                       std::shared_ptr<VolumeSession> session) = 0;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) {
+        return open(std::move(name), access, nullptr);
+    }
     // Errors: exists (or a name that collides does), invalid (see valid_volume_name; size 0 is valid only for shared
     // volumes), no_space.
     virtual Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) = 0;
     // Errors: not_found, busy while an exclusive volume is open somewhere. Open shared volumes lose their name at
     // once; their bytes go with it, and later accesses fail with not_found.
     virtual Task<Result<>> remove(std::string name) = 0;
+    // At once, whoever is away.
     virtual Task<Result<Space>> space() = 0;
     // Of all volumes; waits for no host longer than a moment.
     virtual Task<Usage> usage() { co_return Usage{}; }

@@ -269,26 +269,31 @@ inline auto Loop::sleep(std::chrono::nanoseconds duration) {
     return Sleep(*this, duration);
 }
 
-// A timer that another coroutine of the same loop can end early.
+// A timer that another coroutine of the same loop can end for good.
 class Timer {
   public:
     explicit Timer(Loop& loop) : loop_(loop) {}
-    // False when cancel() came first. One sleeper at a time.
+    // False once cancel() was called, also if the time had passed by then. One sleeper at a time.
     Task<bool> sleep(std::chrono::nanoseconds duration) {
         TARN_ASSERT(!sleeping_);
+        if (cancelled_) co_return false;
         Sleep sleep(loop_, duration);
         sleeping_ = &sleep;
         const bool expired = co_await sleep;
         sleeping_ = nullptr;
-        co_return expired;
+        co_return expired && !cancelled_;
     }
+    // The sleep under way ends, and so does every later one: who sleeps time and again may be awake just now, or its
+    // time may be over already, and the kernel has nothing left to cancel.
     void cancel() {
+        cancelled_ = true;
         if (sleeping_) loop_.cancel(*sleeping_);
     }
 
   private:
     Loop& loop_;
     Loop::Completion* sleeping_ = nullptr;
+    bool cancelled_ = false;
 };
 
 // Tells when a descriptor becomes ready, time and again for one submission. By the edge: what wait() told is told once,

@@ -2,7 +2,8 @@
 //
 // Awaiting resumes the child on the spot; a child that finishes at once never suspends its parent, so a loop over
 // cache hits does not grow the stack, whatever the compiler makes of tail calls (debug and sanitizer builds make
-// none). A task that was started must finish before it is destroyed: whoever cancels it awaits it.
+// none). A task that was started must finish before it is destroyed: whoever cancels it awaits it. A task that carries
+// an Interrupt hands it on to those that it awaits (interrupt.hpp).
 #pragma once
 
 #include <coroutine>
@@ -14,6 +15,7 @@
 
 namespace tarn {
 
+class Interrupt;
 template <class T = void>
 class Task;
 
@@ -21,6 +23,7 @@ namespace detail {
 
 struct TaskPromiseBase {
     std::coroutine_handle<> continuation;
+    Interrupt* interrupt = nullptr;
 
     struct FinalAwaiter {
         bool await_ready() noexcept { return false; }
@@ -79,7 +82,10 @@ class [[nodiscard]] Task {
       public:
         explicit Awaiter(Handle child) : child_(child) {}
         bool await_ready() noexcept { return false; }
-        bool await_suspend(std::coroutine_handle<> parent) {
+        template <class Promise>
+        bool await_suspend(std::coroutine_handle<Promise> parent) {
+            if constexpr (requires { parent.promise().interrupt; })
+                child_.promise().interrupt = parent.promise().interrupt;
             child_.resume();
             if (child_.done()) return false;
             child_.promise().continuation = parent;

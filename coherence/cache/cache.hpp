@@ -115,8 +115,11 @@ class Cache final : public Fabric::Receiver {
     // Makes durable what the store lacks of these pages, homed here; of all of a volume.
     Task<Result<>> store_pages(std::vector<PageId> pages);
     Task<Result<>> store_volume(VolumeId volume);
-    // After abandon(): whatever only this home's memory has. Errors: io; busy (a holder here has what its home lacks).
+    // After abandon(): whatever only this home's memory has, what was written here since the last flush included.
+    // Errors: io.
     Task<Result<>> store_rest();
+    // Volumes with pages here that are not in the store, or not at home; also such as have no name any more.
+    std::vector<VolumeId> dirty_volumes();
     // The same as store_pages(), and after a power cut all of it is there or none; no more pages than the store takes
     // at once.
     Task<Result<>> store_group(std::vector<PageId> pages);
@@ -177,6 +180,7 @@ class Cache final : public Fabric::Receiver {
     // The process that this host last met there; its own for itself.
     protocol::Process process_of(HostId host);
     protocol::Incarnation incarnation_of(HostId host) { return process_of(host).incarnation; }
+    protocol::Incarnation own_incarnation() const { return process_.incarnation; }
     // What was taken over from the process before.
     size_t adopted_page_count() const { return adopted_page_count_; }
     bool recovering() const { return recovering_.load(std::memory_order_relaxed); }
@@ -208,7 +212,7 @@ class Cache final : public Fabric::Receiver {
 
     struct HomeRead {
         HostId to = no_host;
-        FrameId frame = no_frame;  // to this host itself: where the bytes go
+        FrameId frame = no_frame;  // to this host itself: a frame of their own, if there was one
         uint32_t link = 0;         // to another: the link it was asked over, and no later one
         protocol::Message message;
     };
@@ -311,6 +315,7 @@ class Cache final : public Fabric::Receiver {
     // home_bytes.cpp
     void apply_copy(const protocol::Action& action, Deferred& deferred);
     void keep_copy(const protocol::Action& action, Deferred& deferred);
+    void bring_own_writes_home();
     bool wants_copy(const protocol::Message& message);
     void send_home_bytes(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
     DirtyMask snapshot(Frame& frame, std::byte* into);

@@ -17,6 +17,10 @@ namespace tarn {
 using protocol::Ownership;
 using protocol::Process;
 
+namespace {
+constexpr std::chrono::milliseconds record_again_after{500};
+}
+
 // A stage of the arena for one write at a time.
 class Cache::Staged {
   public:
@@ -310,7 +314,7 @@ std::vector<PageId> Cache::held_pages() {
 Task<> Cache::recover_in_doubt() {
     ArenaHeader& header = pool_->arena().header();
     co_await Yield(*Loop::current());  // who spawned us has the lock
-    for (;;) {
+    for (bool said = false;;) {
         uint64_t reports = 0;
         {
             const std::lock_guard guard(links_lock_);
@@ -323,8 +327,13 @@ Task<> Cache::recover_in_doubt() {
                 {.first = range.first, .last = range.last, .at_ns = realtime_ns(), .host = is_own ? self_ : no_host});
         const Result<uint32_t> recorded = co_await store_.record_losses(*Loop::current(), std::move(losses));
         if (!recorded) {
-            log::error("store: that writes may be lost could not be recorded: {}", log::describe(recorded.error()));
-            co_return;  // what must not be served is not served
+            // What must not be served is not served.
+            if (!std::exchange(said, true))
+                log::error("store: that writes may be lost could not be recorded: {}; this home waits until it is",
+                           log::describe(recorded.error()));
+            co_await Loop::current()->sleep(record_again_after);
+            if (abandoned()) co_return;
+            continue;
         }
         log::error(
             "{}: writes that were not flushed may be lost, of any page of this home that no host holds; clients from "

@@ -35,28 +35,29 @@ bool for_each_page(VolumeId volume, uint64_t offset_bytes, uint64_t size_bytes, 
 
 }  // namespace
 
-CachedVolume::CachedVolume(Cache& cache, VolumeId id, OnLoss on_loss)
+CachedVolume::CachedVolume(Cache& cache, std::shared_ptr<Session> session)
     : cache_(cache),
-      note_{.volume = id, .on_loss = on_loss},
-      read_ahead_(cache.pool().frame_count() / read_ahead_fraction * page_size) {
-    cache_.flusher().add_note(note_);
-}
+      session_(std::move(session)),
+      note_(session_->note),
+      read_ahead_(cache.pool().frame_count() / read_ahead_fraction * page_size) {}
 
-CachedVolume::~CachedVolume() {
-    cache_.flusher().remove_note(note_);
-}
-
-void CachedVolume::note_written(uint64_t offset_bytes, uint64_t size_bytes) {
+template <class Began>
+void CachedVolume::note_written(uint64_t offset_bytes, uint64_t size_bytes, Began&& began) {
     const uint64_t end = page_after(offset_bytes + size_bytes);
-    if (offset_bytes < volume_size_max && end > pages_end_.load(std::memory_order_relaxed)) {
-        uint64_t seen = pages_end_.load(std::memory_order_relaxed);
-        while (seen < end && !pages_end_.compare_exchange_weak(seen, end, std::memory_order_relaxed)) {
+    if (std::atomic<uint64_t>& pages_end = session_->pages_end;
+        offset_bytes < volume_size_max && end > pages_end.load(std::memory_order_relaxed)) {
+        uint64_t seen = pages_end.load(std::memory_order_relaxed);
+        while (seen < end && !pages_end.compare_exchange_weak(seen, end, std::memory_order_relaxed)) {
         }
     }
     const uint64_t step = cache_.ranges().pages_per_range();
-    for (uint64_t page = offset_bytes / page_size; page < end; page = (page / step + 1) * step)
-        cache_.flusher().wrote(note_, cache_.home_of(PageId::of(id(), page)), PageId::of(id(), page),
-                               PageId::of(id(), std::min(end, (page / step + 1) * step) - 1));
+    for (uint64_t page = offset_bytes / page_size; page < end; page = (page / step + 1) * step) {
+        const HostId home = cache_.home_of(PageId::of(id(), page));
+        const protocol::Verifier verifier = began(home);
+        if (verifier == 0) continue;  // none of its pages changed
+        cache_.flusher().wrote(note_, home, PageId::of(id(), page),
+                               PageId::of(id(), std::min(end, (page / step + 1) * step) - 1), verifier);
+    }
 }
 
 bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {
@@ -106,13 +107,18 @@ Task<> CachedVolume::bring_in(Cache& cache, VolumeId volume, ReadAhead::Range ra
 
 bool CachedVolume::try_write(uint64_t offset_bytes, std::span<const std::byte> from) {
     if (from.empty()) return true;  // write_growing() may only move the end
+    // A range is larger than what is written here at once: two homes at most.
+    const HostId first_home = cache_.home_of(PageId::of(id(), offset_bytes / page_size));
+    const HostId last_home = cache_.home_of(PageId::of(id(), (offset_bytes + from.size() - 1) / page_size));
+    const protocol::Verifier first_began = cache_.flusher().present_verifier(first_home);
+    const protocol::Verifier last_began = cache_.flusher().present_verifier(last_home);
     if (offset_bytes % page_size + from.size() <= page_size) {
         const PageId page = PageId::of(id(), offset_bytes / page_size);
         if (!cache_.try_write(page, offset_bytes % page_size, from, note_.losses)) return false;
     } else if (!cache_.try_write_run(id(), offset_bytes, from, note_.losses)) {
         return false;
     }
-    note_written(offset_bytes, from.size());
+    note_written(offset_bytes, from.size(), [&](HostId home) { return home == first_home ? first_began : last_began; });
     return true;
 }
 
@@ -132,7 +138,7 @@ Task<Result<>> CachedVolume::write(uint64_t offset_bytes, std::span<const std::b
     PageRequest request(cache_, *Loop::current(), note_.losses);
     request.add(PageAccess::Kind::write, id(), offset_bytes, from.size(), nullptr, from.data());
     const Result<> written = co_await perform(request);
-    note_written(offset_bytes, from.size());
+    note_written(offset_bytes, from.size(), [&](HostId home) { return request.began(home); });
     co_return written;
 }
 
@@ -143,8 +149,9 @@ Task<Result<>> CachedVolume::zero_pages(uint64_t offset_bytes, uint64_t size_byt
         const uint64_t size = std::min(batch_size - (offset_bytes + done) % batch_size, size_bytes - done);
         PageRequest request(cache_, *Loop::current(), note_.losses);
         request.add(PageAccess::Kind::zero, id(), offset_bytes + done, size, nullptr, nullptr);
-        CO_TRY_VOID(co_await perform(request));
-        note_written(offset_bytes + done, size);
+        const Result<> zeroed = co_await perform(request);
+        note_written(offset_bytes + done, size, [&](HostId home) { return request.began(home); });
+        if (!zeroed) co_return zeroed;
         done += size;
     }
     co_return Result<>{};
@@ -165,18 +172,26 @@ Task<Result<>> CachedVolume::zero(uint64_t offset_bytes, uint64_t size_bytes, bo
 }
 
 Task<Result<>> CachedVolume::flush() {
+    co_return session_->flushed(co_await flush_volume());
+}
+
+Task<Result<>> CachedVolume::flush_range(uint64_t offset_bytes, uint64_t size_bytes, bool attributes) {
+    co_return session_->flushed(co_await flush_pages(offset_bytes, size_bytes, attributes));
+}
+
+Task<Result<>> CachedVolume::flush_volume() {
     // Of this moment, not of the session: a loss of the attributes is no reason to flush fewer homes.
     CachedVolume present(cache_, id(), OnLoss::revert);
-    present.fail_after_.store(fail_after_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    present.wait_at_most(fail_after());
     CO_TRY(const Attributes now, co_await present.attributes());
-    const uint64_t pages = std::max(page_after(now.size_bytes), pages_end_.load(std::memory_order_relaxed));
+    const uint64_t pages = std::max(page_after(now.size_bytes), session_->pages_end.load(std::memory_order_relaxed));
     const protocol::HostSet homes =
         cache_.ranges().homes_of(id(), pages) | protocol::set_of(cache_.home_of(attribute_page_of(id())));
-    co_return co_await cache_.flusher().flush(note_, homes, fail_after_.load(std::memory_order_relaxed));
+    co_return co_await cache_.flusher().flush(note_, homes, fail_after());
 }
 
 // Alone where this host is home. Elsewhere the volume's flush says the same, and more.
-Task<Result<>> CachedVolume::flush_range(uint64_t offset_bytes, uint64_t size_bytes, bool attributes) {
+Task<Result<>> CachedVolume::flush_pages(uint64_t offset_bytes, uint64_t size_bytes, bool attributes) {
     std::vector<PageId> pages;
     for_each_page(id(), offset_bytes, size_bytes, [&](PageId page, size_t, size_t) {
         pages.push_back(page);
@@ -184,7 +199,7 @@ Task<Result<>> CachedVolume::flush_range(uint64_t offset_bytes, uint64_t size_by
     });
     if (attributes) pages.push_back(attribute_page_of(id()));
     const auto is_ours = [&](PageId page) { return cache_.home_of(page) == cache_.self(); };
-    if (!std::ranges::all_of(pages, is_ours)) co_return co_await flush();
+    if (!std::ranges::all_of(pages, is_ours)) co_return co_await flush_volume();
     co_return co_await cache_.flusher().flush_pages(note_, std::move(pages), Atomicity::page);
 }
 
@@ -198,13 +213,11 @@ Task<Result<>> CachedVolume::flush_group(std::vector<uint64_t> numbers) {
 }
 
 Task<Result<>> CachedVolume::flush_attributes() {
-    return cache_.flusher().flush(note_, protocol::set_of(cache_.home_of(attribute_page_of(id()))),
-                                  fail_after_.load(std::memory_order_relaxed));
+    return cache_.flusher().flush(note_, protocol::set_of(cache_.home_of(attribute_page_of(id()))), fail_after());
 }
 
 Task<Result<>> CachedVolume::flush_up_to(uint64_t size_bytes) {
-    return cache_.flusher().flush(note_, cache_.ranges().homes_of(id(), page_after(size_bytes)),
-                                  fail_after_.load(std::memory_order_relaxed));
+    return cache_.flusher().flush(note_, cache_.ranges().homes_of(id(), page_after(size_bytes)), fail_after());
 }
 
 Task<Result<>> CachedVolume::prefetch(uint64_t offset_bytes, uint64_t size_bytes) {
@@ -217,9 +230,9 @@ Task<Result<>> CachedVolume::prefetch(uint64_t offset_bytes, uint64_t size_bytes
 
 Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, uint64_t size_bytes) {
     const uint64_t first = offset_bytes / page_size;
-    const std::chrono::milliseconds fail_after = fail_after_.load(std::memory_order_relaxed);
     auto asking = stored_runs(cache_, id(), first, page_after(offset_bytes + size_bytes) - first);
-    if (fail_after.count() != 0) asking = within(fail_after, std::move(asking));
+    if (fail_after().count() != 0 || co_await this_interrupt != nullptr)
+        asking = within(fail_after(), std::move(asking));
     CO_TRY(const StoredRuns stored, co_await std::move(asking));
     std::vector<Extent> extents;
     const uint64_t end = std::min(offset_bytes + size_bytes, stored.end_page * page_size);
@@ -251,15 +264,24 @@ Task<Result<Attributes>> CachedVolume::attributes() {
 
 // Whoever opens a volume reads its attributes, and with them how long to wait for its hosts.
 Attributes CachedVolume::heed(const Attributes& attributes) {
-    if (fail_after_.load(std::memory_order_relaxed).count() != attributes.fail_after_ms)
-        fail_after_.store(std::chrono::milliseconds(attributes.fail_after_ms), std::memory_order_relaxed);
+    if (fail_after().count() != attributes.fail_after_ms)
+        wait_at_most(std::chrono::milliseconds(attributes.fail_after_ms));
     return attributes;
 }
 
 Task<Result<>> CachedVolume::perform(PageRequest& request) {
-    const std::chrono::milliseconds fail_after = fail_after_.load(std::memory_order_relaxed);
-    if (fail_after.count() == 0) co_return co_await request;
-    co_return co_await request.within(fail_after);
+    const bool may_end_early = fail_after().count() != 0 || co_await this_interrupt != nullptr;
+    if (!may_end_early) co_return co_await request;
+    co_return co_await request.within(fail_after());
+}
+
+Task<Result<>> CachedVolume::update(PageUpdate& update) {
+    PageRequest request(cache_, *Loop::current(), note_.losses);
+    request.add_update(attribute_page_of(id()), update);
+    const Result<> updated = co_await perform(request);
+    note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage),
+                 [&](HostId home) { return request.began(home); });
+    co_return updated;
 }
 
 Task<Result<Attributes>> CachedVolume::change_attributes(AttributeChange change) {
@@ -277,14 +299,11 @@ Task<Result<Attributes>> CachedVolume::change_attributes(AttributeChange change)
         attributes.changed_ns = now;
         return true;
     };
-    AttributeUpdate update(apply);
-    PageRequest request(cache_, *Loop::current(), note_.losses);
-    request.add_update(attribute_page_of(id()), update);
-    CO_TRY_VOID(co_await perform(request));
-    note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage));
+    AttributeUpdate change_of(apply);
+    CO_TRY_VOID(co_await update(change_of));
     if (change.size_bytes && *change.size_bytes < size_before)
         CO_TRY_VOID(co_await zero(*change.size_bytes, size_before - *change.size_bytes, false));
-    co_return update.after;
+    co_return change_of.after;
 }
 
 Task<Result<>> CachedVolume::write_growing(uint64_t offset_bytes, std::span<const std::byte> from) {
@@ -302,12 +321,8 @@ Task<Result<>> CachedVolume::write_growing(uint64_t offset_bytes, std::span<cons
         attributes.changed_ns = std::max(attributes.changed_ns, now);
         return true;
     };
-    AttributeUpdate update(grow);
-    PageRequest request(cache_, *Loop::current(), note_.losses);
-    request.add_update(attribute_page_of(id()), update);
-    CO_TRY_VOID(co_await perform(request));
-    note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage));
-    co_return Result<>{};
+    AttributeUpdate growth(grow);
+    co_return co_await update(growth);
 }
 
 Task<Result<uint64_t>> CachedVolume::append(std::span<const std::byte> from) {
@@ -321,13 +336,10 @@ Task<Result<uint64_t>> CachedVolume::append(std::span<const std::byte> from) {
         attributes.modified_ns = attributes.changed_ns = realtime_ns();
         return true;
     };
-    AttributeUpdate update(grow);
-    update.tells = true;  // where the end is
-    PageRequest request(cache_, *Loop::current(), note_.losses);
-    request.add_update(attribute_page_of(id()), update);
-    CO_TRY_VOID(co_await perform(request));
+    AttributeUpdate growth(grow);
+    growth.tells = true;  // where the end is
+    CO_TRY_VOID(co_await update(growth));
     if (!fits) co_return fail(Errc::invalid, EFBIG, "volume.append");
-    note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage));
     if (!try_write(offset, from)) CO_TRY_VOID(co_await write(offset, from));
     co_return offset;
 }

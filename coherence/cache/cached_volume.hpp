@@ -1,23 +1,28 @@
-// CachedVolume: a Volume whose pages are those of the Cache. One for each session: its read-ahead follows one reader.
+// CachedVolume: a Volume whose pages are those of the Cache. One for each handle: its read-ahead follows one reader.
 #pragma once
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/read_ahead.hpp"
+#include "coherence/cache/session.hpp"
 #include "coherence/volume.hpp"
 
 namespace tarn {
 
 class PageRequest;
+struct PageUpdate;
 
 class CachedVolume : public Volume {
   public:
-    CachedVolume(Cache& cache, VolumeId id, OnLoss on_loss = OnLoss::fail);
-    ~CachedVolume() override;
+    // For a session that begins now, or for one that goes on.
+    CachedVolume(Cache& cache, VolumeId id, OnLoss on_loss = OnLoss::fail)
+        : CachedVolume(cache, std::make_shared<Session>(cache, id, on_loss)) {}
+    CachedVolume(Cache& cache, std::shared_ptr<Session> session);
 
     // Until the volume's attributes are read, and say how long.
-    void wait_at_most(std::chrono::milliseconds limit) { fail_after_.store(limit, std::memory_order_relaxed); }
+    void wait_at_most(std::chrono::milliseconds limit) { session_->fail_after.store(limit, std::memory_order_relaxed); }
     VolumeId id() const override { return note_.volume; }
+    std::shared_ptr<VolumeSession> session() const override { return session_; }
     // As if the session began now (OnLoss::revert).
     void begin_anew() { cache_.flusher().renew_note(note_); }
 
@@ -50,19 +55,25 @@ class CachedVolume : public Volume {
 
   private:
     Attributes heed(const Attributes& attributes);
-    // To its end, or as far as the volume's fail-after allows.
+    // To its end, or as far as the volume's fail-after and the interrupt of the task allow.
     Task<Result<>> perform(PageRequest& request);
-    // Before the reply of a write to these pages.
-    void note_written(uint64_t offset_bytes, uint64_t size_bytes);
+    std::chrono::milliseconds fail_after() const { return session_->fail_after.load(std::memory_order_relaxed); }
+    // A change of the attribute page.
+    Task<Result<>> update(PageUpdate& update);
+    // Before the reply of a write to these pages. began(home): the home's verifier of before it; 0: no page of it
+    // changed.
+    template <class Began>
+    void note_written(uint64_t offset_bytes, uint64_t size_bytes, Began&& began);
     void read_ahead(uint64_t offset_bytes, uint64_t size_bytes);
     static Task<> bring_in(Cache& cache, VolumeId volume, ReadAhead::Range range);
     Task<Result<>> zero_pages(uint64_t offset_bytes, uint64_t size_bytes);
+    Task<Result<>> flush_volume();
+    Task<Result<>> flush_pages(uint64_t offset_bytes, uint64_t size_bytes, bool attributes);
 
     Cache& cache_;
-    WriteNote note_;
+    const std::shared_ptr<Session> session_;
+    WriteNote& note_;  // of the session
     ReadAhead read_ahead_;
-    std::atomic<std::chrono::milliseconds> fail_after_{std::chrono::milliseconds(0)};  // 0: no limit
-    std::atomic<uint64_t> pages_end_{0};  // above every page this host has written here
 };
 
 }  // namespace tarn

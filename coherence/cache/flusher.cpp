@@ -44,7 +44,8 @@ Flusher::Flusher(Cache& cache) : cache_(cache), home_(cache.self()), holder_(cac
 Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes, std::chrono::milliseconds limit) {
     // A flush is counted from the verifiers known when it came: none may be unknown.
     auto learning = learn_verifiers(homes);
-    if (limit.count() != 0) learning = within(limit, std::move(learning));
+    Interrupt* const interrupt = co_await this_interrupt;
+    if (limit.count() != 0 || interrupt) learning = within(limit, std::move(learning));
     CO_TRY_VOID(co_await std::move(learning));
     Wait wait(*Loop::current());
     FlushActions actions;
@@ -60,6 +61,8 @@ Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes, std::chr
             if (protocol::contains(homes, home) && cache_.is_forgotten(home)) requester_.give_up_on(home, actions);
     }
     run(std::move(actions));
+    // Nothing is lost by giving up: a later flush may well succeed.
+    const Interrupt::Listener listener(interrupt, [&] { give_up(wait, Errc::cancelled); });
     if (limit.count() == 0) {
         co_await wait;
     } else {
@@ -112,14 +115,18 @@ Task<Result<>> Flusher::flush_pages(WriteNote& note, std::vector<PageId> pages, 
 }
 
 Task<> Flusher::watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit) {
-    if (!co_await timer.sleep(limit)) co_return;
+    if (co_await timer.sleep(limit)) self.give_up(wait, Errc::unavailable);
+}
+
+void Flusher::give_up(Wait& wait, Errc code) {
     FlushActions actions;
     {
-        const std::lock_guard guard(self.lock_);
-        wait.code = Errc::unavailable;  // nothing is lost by that: a later flush may well succeed
-        self.requester_.give_up(reinterpret_cast<protocol::WaiterToken>(&wait), actions);
+        const std::lock_guard guard(lock_);
+        if (std::ranges::find(waits_, &wait) == waits_.end()) return;  // it has ended by now
+        wait.code = code;
+        requester_.give_up(reinterpret_cast<protocol::WaiterToken>(&wait), actions);
     }
-    self.run(std::move(actions));
+    run(std::move(actions));
 }
 
 Task<Result<>> Flusher::learn_verifiers(protocol::HostSet homes) {
@@ -128,17 +135,13 @@ Task<Result<>> Flusher::learn_verifiers(protocol::HostSet homes) {
     co_return Result<>{};
 }
 
-void Flusher::note_write(WriteNote& note, HostId home, PageId first, PageId last) {
+void Flusher::note_write(WriteNote& note, HostId home, PageId first, PageId last, protocol::Verifier began) {
     const std::lock_guard guard(lock_);
     tell_verifiers(note.volume);
-    requester_.wrote(note.session, home, first, last);
+    requester_.wrote(note.session, home, first, last, began);
     // At home here a flush may be of single pages (flush_pages), and which ones are left counts.
     if (home != cache_.self() || !requester_.knows_pages(note.session, home))
         note.noted.fetch_or(protocol::set_of(home), std::memory_order_relaxed);
-}
-
-protocol::Verifier Flusher::own_verifier() const {
-    return protocol::verifier_of(cache_.incarnation_of(cache_.self()), cache_.store().loss_generation());
 }
 
 void Flusher::tell_verifiers(VolumeId volume) {
@@ -203,6 +206,15 @@ void Flusher::on_host_forgotten(HostId host) {
     run(std::move(actions));
 }
 
+void Flusher::on_store_failed() {
+    FlushActions actions;
+    {
+        const std::lock_guard guard(lock_);
+        home_.on_store_failed(own_verifier(), actions);
+    }
+    run(std::move(actions));
+}
+
 void Flusher::on_recovered() {
     FlushActions actions;
     {
@@ -240,9 +252,7 @@ void Flusher::add_note(WriteNote& note) {
 }
 
 void Flusher::count_from_now(LossView& losses, HostId home) const {
-    const protocol::Verifier heard =
-        home == cache_.self() ? own_verifier() : verifiers_[home].load(std::memory_order_relaxed);
-    losses.began_after(home, protocol::loss_generation_of(heard));
+    losses.began_after(home, protocol::loss_generation_of(present_verifier(home)));
 }
 
 void Flusher::open_session(WriteNote& note) {
@@ -345,6 +355,7 @@ void Flusher::on_message(const Message& message) {
         default: {
             const std::lock_guard guard(lock_);
             home_.on_message(message, actions);
+            if (cache_.store().failure()) home_.on_store_failed(own_verifier(), actions);
             break;
         }
     }

@@ -42,9 +42,14 @@ class Flusher {
     Task<Result<>> flush(WriteNote& note, protocol::HostSet homes, std::chrono::milliseconds limit);
     // D1 for these pages alone, all of them homed here: neither messages nor other pages. Errors: as flush().
     Task<Result<>> flush_pages(WriteNote& note, std::vector<PageId> pages, Atomicity atomicity);
-    // After a write to these pages of one home, before its reply.
-    void wrote(WriteNote& note, HostId home, PageId first, PageId last) {
-        if (!protocol::contains(note.noted.load(std::memory_order_relaxed), home)) note_write(note, home, first, last);
+    // After a write to these pages of one home, before its reply. began: its present_verifier() before the write.
+    void wrote(WriteNote& note, HostId home, PageId first, PageId last, protocol::Verifier began) {
+        const bool is_noted = protocol::contains(note.noted.load(std::memory_order_relaxed), home);
+        if (!is_noted || began != present_verifier(home)) note_write(note, home, first, last, began);
+    }
+    // As this host last heard it; 0: never, and it has not got any page of that home then.
+    protocol::Verifier present_verifier(HostId home) const {
+        return home == cache_.self() ? own_verifier() : verifiers_[home].load(std::memory_order_relaxed);
     }
     // Before a session opens, so that no loss from before is held against it. Homes that are away or recovering are
     // not waited for, and one that hangs for a moment only.
@@ -67,21 +72,26 @@ class Flusher {
     void on_peer_up(HostId host, protocol::Process process, protocol::Process previous);
     void on_recovered();
     void on_host_forgotten(HostId host);
+    // The store of this home takes nothing any more.
+    void on_store_failed();
     // With each message of a home: under which verifier it serves now.
     void heard(HostId home, protocol::Verifier verifier);
-    protocol::Verifier own_verifier() const;
+    protocol::Verifier own_verifier() const {
+        return protocol::verifier_of(cache_.own_incarnation(), static_cast<uint32_t>(cache_.store().loss_generation()));
+    }
     void abandon();
 
   private:
     struct Wait;
     void open_session(WriteNote& note);
-    void note_write(WriteNote& note, HostId home, PageId first, PageId last);
+    void note_write(WriteNote& note, HostId home, PageId first, PageId last, protocol::Verifier began);
     // What this host last heard from each home, for the books of one volume.
     void tell_verifiers(VolumeId volume);
     Task<Result<>> learn_verifiers(protocol::HostSet homes);
     bool is_heard(HostId home) const;
     Task<Result<>> learn_verifier(HostId home);
     static Task<> watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit);
+    void give_up(Wait& wait, Errc code);
     // Whether it answered.
     Task<bool> ask_verifier(HostId home, char call);
     struct Hearing;

@@ -149,12 +149,9 @@ void Cache::send_home_bytes(StripeSlot& slot, const Action& action, Deferred& de
         return;
     }
     HomeRead read{.to = action.to, .link = slot.link_counts[action.to], .message = message};
-    if (to_us) {
-        // A landing frame that an undone order still reads into is not read into twice.
-        Frame& landing = pool_->frame(message.frame);
-        if ((landing.uses.fetch_or(use_reading, std::memory_order_relaxed) & use_reading) == 0)
-            read.frame = message.frame;
-    }
+    // Never into the frame that the Holder has lent: an order that is undone while the store reads is given again, and
+    // what the store reads for the first one must not land in a page that is in use by then.
+    if (to_us) read.frame = pool_->try_take(use_holder, reserve_count());
     deferred.home_reads.push_back(read);
 }
 
@@ -216,16 +213,16 @@ void Cache::deliver_home_bytes(const HomeRead& read, const std::byte* bytes, boo
             if (read.link == slot.link_counts[read.to]) send(slot, read.to, message, payload);
         } else {
             message.flags |= protocol::flag_payload;
-            const protocol::Holding* const holding = slot.stripe.holder().find(message.page);
-            const bool awaited = holding && holding->awaited.request_id == message.request_id &&
-                                 holding->awaited.landing == message.frame;
-            if (awaited) {
-                Frame& landing = pool_->frame(message.frame);
-                if (read.frame == no_frame) std::memcpy(pool_->bytes(message.frame), bytes, page_size);
-                landing.broken.store(failed, std::memory_order_relaxed);
-                step_latched(slot, protocol::Event::message_of(message, message.frame), deferred);
+            FrameId frame = read.frame;
+            if (frame == no_frame) {
+                // None was free: into the Holder's, if it still waits for these very bytes.
+                frame = slot.stripe.lent_frame(message);
+                if (frame == no_frame) return;
+                std::memcpy(pool_->bytes(frame), bytes, page_size);
             }
-            if (read.frame != no_frame) release(read.frame, use_reading, deferred);
+            pool_->frame(frame).zeroed.store(false, std::memory_order_relaxed);
+            pool_->frame(frame).broken.store(failed, std::memory_order_relaxed);
+            step_latched(slot, protocol::Event::message_of(message, frame), deferred);
         }
     }
     finish(deferred);
@@ -374,11 +371,51 @@ Task<Result<>> Cache::store_volume(VolumeId volume) {
     return store_pages(std::move(pages));
 }
 
+// Of pages homed here. The protocol is not stepped any more, so that they come home by hand.
+void Cache::bring_own_writes_home() {
+    std::vector<FrameId> written;
+    dirty_frames_.for_each([&](FrameId id) {
+        if (home_of(pool_->frame(id).page_id()) == self_) written.push_back(id);
+    });
+    for (const FrameId id : written) {
+        Frame& frame = pool_->frame(id);
+        Deferred deferred;
+        {
+            StripeSlot& slot = slot_of(frame.page_id());
+            const std::lock_guard guard(slot.latch);
+            const protocol::Holding* const holding = slot.stripe.holder().find(frame.page_id());
+            if (holding == nullptr || holding->frame != id) continue;
+            Action copy;
+            copy.kind = Action::Kind::apply_copy;
+            copy.page = frame.page_id();
+            copy.tenure = holding->tenure;
+            copy.sequence = holding->sequence + 1;
+            copy.mask = frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed);
+            copy.frame = id;
+            copy.borrowed = true;
+            apply_copy(copy, deferred);
+            frame.dirty.store(0, std::memory_order_relaxed);
+            frame.writing.store(0, std::memory_order_relaxed);
+            dirty_frames_.remove(id);
+        }
+        finish(deferred);
+    }
+}
+
+std::vector<VolumeId> Cache::dirty_volumes() {
+    std::vector<VolumeId> volumes;
+    const auto add = [&](FrameId id) {
+        const VolumeId volume = pool_->frame(id).page_id().volume();
+        if (std::ranges::find(volumes, volume) == volumes.end()) volumes.push_back(volume);
+    };
+    dirty_frames_.for_each(add);
+    home_dirty_frames_.for_each(add);
+    return volumes;
+}
+
 Task<Result<>> Cache::store_rest() {
     TARN_ASSERT(abandoned());
-    bool holds_more = false;
-    dirty_frames_.for_each([&](FrameId id) { holds_more |= home_of(pool_->frame(id).page_id()) == self_; });
-    if (holds_more) co_return fail(Errc::busy, 0, "cache: pages are written to while it stops");
+    bring_own_writes_home();
     std::vector<PageId> pages;
     home_dirty_frames_.for_each([&](FrameId id) { pages.push_back(pool_->frame(id).page_id()); });
     std::sort(pages.begin(), pages.end());

@@ -1,13 +1,19 @@
 #include "coherence/cache/loss_recorder.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "coherence/cache/cache.hpp"
+#include "coherence/cache/flusher.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {
+
+namespace {
+constexpr std::chrono::milliseconds retry_after{500};
+}
 
 void LossRecorder::add(std::vector<PageId> pages, HostId host) {
     {
@@ -31,11 +37,21 @@ Task<> LossRecorder::record() {
         if (lost.empty()) co_return;
         const Result<uint32_t> recorded = co_await cache_.store().record_losses(*Loop::current(), runs_of(lost));
         if (!recorded) {
-            // They stay unavailable: they must not be served as if nothing had happened.
-            log::error("store: a loss of {} pages could not be recorded: {}", lost.size(),
-                       log::describe(recorded.error()));
+            // They stay unavailable: they must not be served as if nothing had happened. And they stay in doubt, so
+            // that the next process records them if this one cannot.
+            if (!std::exchange(failed_, true))
+                log::error("store: a loss of {} pages could not be recorded: {}; they are unavailable until it is",
+                           lost.size(), log::describe(recorded.error()));
+            {
+                const std::lock_guard guard(mutex_);
+                pending_.insert(pending_.end(), lost.begin(), lost.end());
+            }
+            cache_.flusher().on_store_failed();
+            co_await Loop::current()->sleep(retry_after);
+            if (cache_.abandoned()) co_return;
             continue;
         }
+        failed_ = false;
         for (const Lost& each : lost) cache_.loss_recorded(each.page, *recorded);
         say(lost, *recorded);
     }

@@ -1,6 +1,8 @@
 // LossRecorder: what the protocol found lost is on record, durably, before the page is served again; and it is said.
 //
-// A host that dies with many dirty pages loses them all at once: one write of the store is for all of them.
+// A host that dies with many dirty pages loses them all at once: one write of the store is for all of them. What the
+// store does not take is tried again, and stays in doubt until it is on record (Cache::begin_doubt): the process may
+// end before, and the next one must assume the worst.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +42,7 @@ class LossRecorder {
     mutable std::mutex mutex_;  // never held across a wait
     std::vector<Lost> pending_;
     bool running_ = false;
+    bool failed_ = false;  // the last attempt
     uint64_t page_count_ = 0;
 };
 

@@ -3,9 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "coherence/cache/flusher.hpp"
 #include "coherence/cache/home_read_batch.hpp"
+#include "utils/interrupt.hpp"
 
 namespace tarn {
+
+namespace {
+constexpr Error interrupted{Errc::cancelled, EINTR, "cache.access: interrupted"};
+}
 
 protocol::Want PageAccess::want() const {
     switch (kind_) {
@@ -32,7 +38,11 @@ bool PageAccess::try_hot() {
 
 void PageAccess::start() {
     Cache& cache = request_->cache();
-    if (try_hot()) return end({});
+    const protocol::Verifier began = cache.flusher().present_verifier(cache.home_of(page_));
+    if (try_hot()) {
+        if (changes()) request_->changed(page_, began);
+        return end({});
+    }
     const FrameId spare = cache.take_frame();
     if (spare != no_frame) return ask(spare);
     state_ = State::needs_frame;
@@ -110,6 +120,7 @@ void PageAccess::work() {
         cache.served(page_);
         return end(fail(Errc::io, EIO, "cache.access: writes of the page were lost"));
     }
+    if (changes()) request_->changed(page_, cache.flusher().present_verifier(cache.home_of(page_)));
     bool broken = false;
     cache.with_frame(frame, want() != protocol::Want::shared, [&](Frame& granted, std::byte* bytes) {
         if (want() == protocol::Want::exclusive_no_read) granted.broken.store(false, std::memory_order_relaxed);
@@ -143,6 +154,16 @@ void PageRequest::add(PageAccess::Kind kind, VolumeId volume, uint64_t offset_by
 
 void PageRequest::add_update(PageId page, PageUpdate& update) {
     accesses_.emplace_back(*this, loop_, PageAccess::Kind::update, page, 0, 0, nullptr, nullptr, &update);
+}
+
+void PageRequest::changed(PageId page, protocol::Verifier began) {
+    const HostId home = cache_.home_of(page);
+    if (std::ranges::find(began_, home, &Began::home) == began_.end()) began_.push_back({home, began});
+}
+
+protocol::Verifier PageRequest::began(HostId home) const {
+    const auto found = std::ranges::find(began_, home, &Began::home);
+    return found == began_.end() ? 0 : found->verifier;
 }
 
 void PageRequest::prefetch_from(size_t first) {
@@ -179,9 +200,12 @@ void PageRequest::ended(const Result<>& result) {
 }
 
 Task<Result<>> PageRequest::within(std::chrono::milliseconds limit) {
+    Interrupt* const interrupt = co_await this_interrupt;
+    if (interrupt && interrupt->raised()) co_return std::unexpected(interrupted);
     Timer timer(loop_);
     Gate watching;
-    watching.spawn(watch(*this, timer, limit));
+    const Interrupt::Listener listener(interrupt, [this] { give_up(interrupted); });
+    if (limit.count() != 0) watching.spawn(watch(*this, timer, limit));
     Result<> result = co_await *this;
     timer.cancel();
     co_await watching.close();
@@ -190,13 +214,16 @@ Task<Result<>> PageRequest::within(std::chrono::milliseconds limit) {
 }
 
 Task<> PageRequest::watch(PageRequest& self, Timer& timer, std::chrono::milliseconds limit) {
-    if (co_await timer.sleep(limit)) self.give_up();
+    if (co_await timer.sleep(limit))
+        self.give_up({Errc::unavailable, EIO, "cache.access: a host did not answer within fail-after"});
 }
 
-void PageRequest::give_up() {
-    if (missing_ == 0) return;  // it ended in this very turn
-    ++missing_;                 // so that nothing ends before all were asked
-    result_ = fail(Errc::unavailable, EIO, "cache.access: a host did not answer within fail-after");
+// Once: later ones come too late.
+void PageRequest::give_up(Error why) {
+    if (missing_ == orphan_count_) return;  // it ended in this very turn
+    if (std::exchange(gave_up_, true)) return;
+    ++missing_;  // so that nothing ends before all were asked
+    result_ = std::unexpected(why);
     for (PageAccess& access : accesses_)
         if (!access.give_up()) ++orphan_count_;
     ended({});

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "coherence/cache/cache.hpp"
+#include "coherence/protocol/flush.hpp"
 #include "tiers/nvme/page_buffer.hpp"
 
 namespace tarn {
@@ -81,6 +82,7 @@ class PageAccess final : public FrameWaiter {
     enum class State : uint8_t { idle, needs_frame, waiting, woken, failed };
 
     bool try_hot();
+    bool changes() const { return kind_ != Kind::read && kind_ != Kind::fetch; }
     void ask(FrameId spare);
     void work();
     void end(const Result<>& result);
@@ -119,8 +121,13 @@ class PageRequest {
     Cache& cache() { return cache_; }
     LossView& view() { return view_; }
     void ended(const Result<>& result);
+    // A page of it is changed. began: the verifier of the page's home as it was known before.
+    void changed(PageId page, protocol::Verifier began);
+    // The verifier of this home before the first of its pages changed; 0: none of them did.
+    protocol::Verifier began(HostId home) const;
 
-    // As co_await, but for so long only; then the result is an error, and what cannot be undone goes on alone.
+    // As co_await, but for so long only (0: no limit), and until the task that waits is interrupted; then the result is
+    // an error, and what cannot be undone goes on alone.
     Task<Result<>> within(std::chrono::milliseconds limit);
 
   private:
@@ -129,14 +136,20 @@ class PageRequest {
     static constexpr size_t pages_at_once = 32;
     void prefetch_from(size_t first);
     static Task<> watch(PageRequest& self, Timer& timer, std::chrono::milliseconds limit);
-    void give_up();
+    void give_up(Error why);
     void leave_orphans();
 
     Cache& cache_;
     Loop& loop_;
     LossView& view_;
     std::vector<PageAccess> accesses_;
+    struct Began {
+        HostId home;
+        protocol::Verifier verifier;
+    };
+    std::vector<Began> began_;  // of each home whose pages it has changed
     size_t missing_ = 0;
+    bool gave_up_ = false;
     size_t orphan_count_ = 0;                    // accesses that will go on alone
     std::unique_ptr<LossView> view_of_orphans_;  // of the request that is theirs, which deletes itself
     Result<> result_;

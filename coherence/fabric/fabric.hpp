@@ -74,6 +74,9 @@ class Fabric {
     // How many messages of this kind came over all links so far; one that stands for many counts once.
     virtual uint64_t received_count(protocol::MessageKind kind) const = 0;
     virtual bool linked(HostId to) const = 0;
+    // Linked, and heard lately: the process there runs. A guess that may be wrong for a moment either way: good for
+    // what is told to people and for what may fail, never for what must be right.
+    virtual bool answers(HostId to) const { return linked(to); }
     // Ends the present link; the next one is another. Any thread.
     virtual void disconnect(HostId from) = 0;
     // The receiver, which had no page to lend to this host's link, may have one now. Any thread.

@@ -100,7 +100,8 @@ TcpFabric::TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, U
                                            buffer_bytes_min, buffer_bytes_max);
     for (const auto& peer : configuration_.peers) {
         Loop& loop = *configuration_.shards[peer.host % configuration_.shards.size()];
-        links_[peer.host] = std::make_unique<TcpLink>(loop, peer.host, receiver, buffer_bytes);
+        links_[peer.host] =
+            std::make_unique<TcpLink>(loop, peer.host, receiver, buffer_bytes, configuration_.listen_for);
     }
 }
 
@@ -115,7 +116,11 @@ void TcpFabric::start() {
 void TcpFabric::stop() {
     stopping_ = true;
     for (Timer* const pause : pauses_) pause->cancel();
-    for (const int fd : handshakes_) configuration_.shards.front()->cancel_fd(fd);
+    // Shut down as well: a step of theirs that has just ended must not be followed by another that waits.
+    for (const int fd : handshakes_) {
+        ::shutdown(fd, SHUT_RDWR);
+        configuration_.shards.front()->cancel_fd(fd);
+    }
     configuration_.shards.front()->cancel_fd(listener_.get());
     for (HostId host = 0; host < hosts_max; ++host)
         if (links_[host]) disconnect(host);
@@ -192,7 +197,8 @@ Task<> TcpFabric::accept_all() {
     while (!stopping_) {
         const Result<size_t> accepted = co_await loop.accept(listener_.get());
         if (accepted) {
-            loop.spawn(meet(UniqueFd(static_cast<int>(*accepted))));
+            UniqueFd fd(static_cast<int>(*accepted));
+            if (!stopping_) loop.spawn(meet(std::move(fd)));
         } else if (accepted.error().code != Errc::cancelled) {
             co_await pause(100ms);  // out of descriptors, most likely
         }
@@ -202,11 +208,16 @@ Task<> TcpFabric::accept_all() {
 Task<> TcpFabric::meet(UniqueFd fd) {
     set_up(fd.get());
     Deadline deadline(*Loop::current(), fd.get(), handshakes_);
-    const Result<Introduction> peer = co_await accept_introduction(fd.get());
+    const std::string name = peer_name(fd.get());  // he may have left when it is asked for
+    Strangers::Visit visit(strangers_, fd.get());
+    Result<Introduction> peer = co_await accept_introduction(fd.get());
+    if (!visit.has_place()) peer = fail(Errc::refused, 0, "fabric.handshake: it made room for others");
+    visit.leave();
     co_await deadline.end();
     if (!peer) {
-        if (peer.error().code != Errc::unavailable)  // that was said
-            log::warning("fabric: refused a connection from {}: {}", peer_name(fd.get()), log::describe(peer.error()));
+        if (peer.error().code == Errc::unavailable) co_return;  // that was said
+        if (const std::optional<std::string> left_out = refusals_.admit())
+            log::warning("fabric: refused a connection from {}: {}{}", name, log::describe(peer.error()), *left_out);
         co_return;
     }
     if (stopping_) co_return;

@@ -11,7 +11,9 @@
 
 #include "coherence/fabric/authentication.hpp"
 #include "coherence/fabric/fabric.hpp"
+#include "coherence/fabric/strangers.hpp"
 #include "coherence/fabric/tcp_link.hpp"
+#include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 
 namespace tarn {
@@ -30,6 +32,8 @@ struct TcpFabricConfiguration {
     // digest_of() the names of all hosts, to tell who was given another list; zeros: not told.
     std::array<uint8_t, 3> peers_digest{};
     std::vector<Loop*> shards;
+    // See TcpLink; 0: nobody is asked whether he is there.
+    std::chrono::milliseconds listen_for = TcpLink::listen_for_default;
 };
 
 class TcpFabric final : public Fabric {
@@ -47,6 +51,7 @@ class TcpFabric final : public Fabric {
     void let_go() override { TcpLink::let_go(); }
     uint64_t received_count(protocol::MessageKind kind) const override;
     bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
+    bool answers(HostId to) const override { return links_[to] && links_[to]->answers(); }
     void disconnect(HostId from) override;
     void resume(HostId from) override { links_[from]->resume(); }
     Task<Result<std::string>> call(HostId to, std::string request) override;
@@ -88,6 +93,8 @@ class TcpFabric final : public Fabric {
     bool stopping_ = false;
     std::vector<Timer*> pauses_;
     std::vector<int> handshakes_;  // their sockets
+    Strangers strangers_;
+    LogLimit refusals_{5, std::chrono::seconds(10)};  // lines about them
 };
 
 }  // namespace tarn

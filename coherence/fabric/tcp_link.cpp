@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "utils/clock.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {
@@ -15,7 +16,7 @@ namespace {
 
 constexpr auto waiting_max = std::chrono::milliseconds(1);
 
-enum FrameKind : uint8_t { frame_call = TcpReader::frame_kind_min, frame_answer, frame_greeted };
+enum FrameKind : uint8_t { frame_call = TcpReader::frame_kind_min, frame_answer, frame_greeted, frame_ask, frame_here };
 
 std::span<const std::byte> bytes_of(const Message& message) {
     return std::as_bytes(std::span(&message, 1));
@@ -191,6 +192,7 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
         batch_.end();
         writer_busy_ = false;
         greeting_ = true;
+        answers_.store(true, std::memory_order_relaxed);
         up_.store(true, std::memory_order_relaxed);
     }
     receiver_.on_link_up(peer_, process);
@@ -210,7 +212,13 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
     {
         TcpReader reader(loop_, fd_, peer_, process.incarnation, receiver_, *this);
         reader_ = &reader;
+        Timer timer(loop_);
+        Gate listening;
+        if (listen_for_.count() != 0) listening.spawn(listen_to_peer(timer));
         ended = co_await reader.read_all();
+        close();
+        timer.cancel();
+        co_await listening.close();
         reader_ = nullptr;
     }
     close();
@@ -228,6 +236,37 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
     fd_ = -1;
     connection_count_.fetch_sub(1, std::memory_order_relaxed);
     closed_.notify_all();
+}
+
+// Whatever comes is a sign. While we do not read, for lack of pages to read into, there is none to be had; and when we
+// were stopped ourselves, what came meanwhile has not been read yet.
+Task<> TcpLink::listen_to_peer(Timer& timer) {
+    const auto listen_for_ns = static_cast<uint64_t>(std::chrono::nanoseconds(listen_for_).count());
+    uint64_t heard = reader_->receive_count();
+    unsigned silent_times = 0;
+    for (uint64_t began_ns = monotonic_ns(); !connection_ends_ && co_await timer.sleep(listen_for_);) {
+        const uint64_t now_ns = monotonic_ns();
+        const bool we_were_late = now_ns - began_ns > listen_for_ns * 3 / 2;
+        began_ns = now_ns;
+        if (const uint64_t count = reader_->receive_count(); count != heard) {
+            heard = count;
+            silent_times = 0;
+            set_answers(true);
+            continue;
+        }
+        if (reader_->waits_for_room() || we_were_late) continue;
+        if (silent_times++ == 0) send_frame(frame_ask, 0, Errc{}, {});
+        if (silent_times > 2) set_answers(false);
+    }
+}
+
+void TcpLink::set_answers(bool answers) {
+    if (answers_.exchange(answers, std::memory_order_relaxed) == answers) return;
+    const std::optional<std::string> left_out = silences_.admit();
+    if (left_out && answers) log::info("fabric: host {} answers again{}", peer_, *left_out);
+    if (left_out && !answers)
+        log::warning("fabric: host {} does not answer, though its connection is up; what needs it waits{}", peer_,
+                     *left_out);
 }
 
 Task<> TcpLink::write_all(int fd) {
@@ -268,6 +307,8 @@ Result<> TcpLink::take_frame(const Message& header, std::string body) {
             if (!loop_.ending()) loop_.spawn(answer(header.request_id, std::move(body)));  // else the link breaks soon
             return {};
         case frame_greeted: receiver_.on_greeted(peer_); return {};
+        case frame_ask: send_frame(frame_here, 0, Errc{}, {}); return {};
+        case frame_here: return {};  // that it came is all it says
         case frame_answer: {
             Call* call = nullptr;
             {

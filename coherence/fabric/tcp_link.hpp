@@ -2,7 +2,8 @@
 //
 // Lives as long as the fabric, on one shard; connections come and go. Sending appends to a buffer that the link's
 // shard hands to the socket, everything of a turn in one system call; what may wait does not cost one of its own.
-// Receiving is TcpReader's.
+// Receiving is TcpReader's. A peer of which nothing was heard for a while is asked whether it is there: a process that
+// is stopped keeps its connections.
 #pragma once
 
 #include <array>
@@ -14,6 +15,7 @@
 #include "coherence/fabric/fabric.hpp"
 #include "coherence/fabric/tcp_reader.hpp"
 #include "coherence/protocol/joining.hpp"
+#include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 #include "utils/spinlock.hpp"
 #include "utils/unique_fd.hpp"
@@ -22,12 +24,17 @@ namespace tarn {
 
 class TcpLink final : TcpReader::FrameTaker {
   public:
+    // A peer is asked when nothing came from it for one such time, and does not answer when nothing came for two more.
+    static constexpr std::chrono::milliseconds listen_for_default{200};
+
     // buffer_bytes: each of its two buffers keeps at most so much while it has nothing to send.
-    TcpLink(Loop& loop, HostId peer, Fabric::Receiver& receiver, size_t buffer_bytes)
+    TcpLink(Loop& loop, HostId peer, Fabric::Receiver& receiver, size_t buffer_bytes,
+            std::chrono::milliseconds listen_for)
         : loop_(loop),
           peer_(peer),
           receiver_(receiver),
           buffer_bytes_(buffer_bytes),
+          listen_for_(listen_for),
           wake_writer_(*this),
           wake_later_(*this),
           wake_reader_(*this) {}
@@ -35,6 +42,7 @@ class TcpLink final : TcpReader::FrameTaker {
     HostId peer() const { return peer_; }
     Loop& loop() { return loop_; }
     bool up() const { return up_.load(std::memory_order_relaxed); }
+    bool answers() const { return up() && answers_.load(std::memory_order_relaxed); }
     // Counts a connection that is on its way to serve(), so that idle() waits for its end. Any thread.
     void expect() { connection_count_.fetch_add(1, std::memory_order_relaxed); }
     // On the link's shard: until no connection is served or expected.
@@ -100,17 +108,21 @@ class TcpLink final : TcpReader::FrameTaker {
     }
     Task<> answer(uint32_t id, std::string request);
     void fail_calls();
+    Task<> listen_to_peer(Timer& timer);
+    void set_answers(bool answers);
 
     Loop& loop_;
     HostId peer_;
     Fabric::Receiver& receiver_;
     const size_t buffer_bytes_;
+    const std::chrono::milliseconds listen_for_;
     int fd_ = -1;  // of the present connection, on the link's shard
     TcpReader* reader_ = nullptr;
     Event closed_;
 
     SpinLock lock_;
     std::atomic<bool> up_{false};
+    std::atomic<bool> answers_{true};
     bool greeting_ = false;
     bool writer_busy_ = false;  // it looks at outgoing_ again before it waits
     unsigned hold_count_ = 0;   // threads that have sent, and will send more: the writer waits for them
@@ -129,6 +141,7 @@ class TcpLink final : TcpReader::FrameTaker {
     WakeReader wake_reader_;
     Event writable_;
     bool connection_ends_ = false;
+    LogLimit silences_{4, std::chrono::seconds(60)};  // lines about them
     std::atomic<unsigned> connection_count_{0};
 };
 

@@ -56,6 +56,7 @@ Task<Result<size_t>> TcpReader::receive() {
         // Less than there was room for was all there was. Who hung up is read until recvmsg says so.
         readable_ =
             hung_up_ || received == static_cast<ssize_t>(page_rest + free.size()) || (received < 0 && errno == EINTR);
+        if (received >= 0) ++receive_count_;
         if (received >= 0) co_return static_cast<size_t>(received);
         if (errno != EAGAIN && errno != EINTR) co_return fail(Errc::io, errno, "fabric.receive");
     }
@@ -70,7 +71,11 @@ Task<Result<>> TcpReader::take_buffered() {
         CO_TRY(next, front.taken);
         // What they asked for leaves, and what they woke goes on, while the rest is worked on.
         if (next == Next::turn) co_await Yield(loop_);
-        if (next == Next::page && !ended_) co_await room_.wait();
+        if (next == Next::page && !ended_) {
+            waits_for_room_ = true;
+            co_await room_.wait();
+            waits_for_room_ = false;
+        }
         if (ended_) co_return fail(Errc::closed);
     }
     std::memmove(buffer_.data(), front.rest.data(), front.rest.size());

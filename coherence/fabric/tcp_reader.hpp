@@ -49,6 +49,9 @@ class TcpReader {
         ended_ = true;
         room_.notify_all();
     }
+    // How often something came.
+    uint64_t receive_count() const { return receive_count_; }
+    bool waits_for_room() const { return waits_for_room_; }
 
   private:
     Task<Result<>> read_on();
@@ -83,7 +86,9 @@ class TcpReader {
     Readiness readiness_;
     bool readable_ = true;  // there may be more than was taken
     bool hung_up_ = false;
+    uint64_t receive_count_ = 0;
     Event room_;
+    bool waits_for_room_ = false;
     bool ended_ = false;
 
     std::vector<std::byte> buffer_ = std::vector<std::byte>(buffer_size);

@@ -70,6 +70,8 @@ class FlushHome {
     void on_message(const Message& message, FlushActions& actions);
     // verifier: of the volume now, as it would be sent with any message.
     void on_store_flushed(uint64_t ticket, bool failed, Verifier verifier, FlushActions& actions);
+    // The store takes nothing any more: what waits for answers and copies fails now, since nothing will be durable.
+    void on_store_failed(Verifier verifier, FlushActions& actions);
     // A home that started without its arena does not know whom to ask until every stripe has had its event `recovered`.
     void on_recovered(FlushActions& actions);
     // A new link: unanswered asks are repeated. Another process asks nothing any more that `previous` asked; a new
@@ -112,6 +114,7 @@ class FlushHome {
     void start(Flush& flush, FlushActions& actions);
     void on_answer(HostId host, RequestId ask_id, FlushActions& actions);
     void ask(const Flush& flush, HostId host, FlushActions& actions) const;
+    void answer(const Flush& flush, bool lost, Verifier verifier, FlushActions& actions) const;
     void start_store_flush_if_ready(Flush& flush, FlushActions& actions);
 
     HostId self_;
@@ -173,9 +176,10 @@ class FlushRequester {
     // made under the old verifier must not be noted as the new one's. For this host's own home, before wrote() and
     // start().
     void heard(VolumeId volume, HostId home, Verifier verifier);
-    // A write to a page of this home is done, and its reply follows. Returns the verifier it was noted under.
-    // first, last: the pages of it.
-    Verifier wrote(SessionId session, HostId home, PageId first, PageId last);
+    // A write to these pages of this home is done, and its reply follows. began: the home's verifier as it was known
+    // before the first of its bytes changed. What a home has lost since then may be of this write, so that is the
+    // verifier under which it is noted, and not the one that is known by now.
+    void wrote(SessionId session, HostId home, PageId first, PageId last, Verifier began);
     // Whether the pages of all writes since the last success are known: they are few.
     bool knows_pages(SessionId session, HostId home) const;
     // Counts wrote().

@@ -97,20 +97,18 @@ const FlushRequester::Note* FlushRequester::find_note(SessionId id, HostId home)
     return note == session->notes.end() ? nullptr : &*note;
 }
 
-Verifier FlushRequester::wrote(SessionId id, HostId home, PageId first, PageId last) {
+void FlushRequester::wrote(SessionId id, HostId home, PageId first, PageId last, Verifier began) {
     Session* const session = find_session(id);
     TARN_ASSERT(session != nullptr);
-    const Verifier present = known(session->volume, home);
     Note& note = note_of(*session, home);
     ++note.writes;
-    if (note.noted == 0) note.noted = present;
-    note.mixed |= note.noted != present;
+    if (note.noted == 0) note.noted = began;
+    note.mixed |= note.noted != began;
     note.many |= note.written.size() == written_max;
     if (note.many)
         note.written.clear();
     else
         note.written.push_back({.first = first, .last = last, .write = note.writes});
-    return present;
 }
 
 bool FlushRequester::knows_pages(SessionId id, HostId home) const {

@@ -138,16 +138,28 @@ void FlushHome::on_store_flushed(uint64_t ticket, bool failed, Verifier verifier
     if (flush == flushes_.end()) return;
     // Compared only now: a loss while the flush ran is a loss too.
     const bool lost = flush->known != verifier || (flush->noted != 0 && flush->noted != verifier);
+    answer(*flush, failed || lost, verifier, actions);
+    flushes_.erase(flush);
+}
+
+void FlushHome::on_store_failed(Verifier verifier, FlushActions& actions) {
+    std::erase_if(flushes_, [&](const Flush& flush) {
+        if (flush.in_store) return false;  // its end comes
+        answer(flush, true, verifier, actions);
+        return true;
+    });
+}
+
+void FlushHome::answer(const Flush& flush, bool lost, Verifier verifier, FlushActions& actions) const {
     FlushAction& action = actions.emplace_back();
     action.kind = FlushAction::Kind::send;
-    action.to = flush->requester;
+    action.to = flush.requester;
     action.message.kind = MessageKind::flushed;
     action.message.from = self_;
-    action.message.page = PageId::of(flush->volume, 0);
-    action.message.request_id = flush->request_id;
+    action.message.page = PageId::of(flush.volume, 0);
+    action.message.request_id = flush.request_id;
     action.message.hosts = verifier;
-    if (failed || lost) action.message.flags |= flag_lost;
-    flushes_.erase(flush);
+    if (lost) action.message.flags |= flag_lost;
 }
 
 void FlushHome::on_peer_up(HostId host, Process process, Process previous, FlushActions& actions) {

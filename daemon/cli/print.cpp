@@ -74,8 +74,9 @@ void print_peers(std::ostream& out, const Json& status) {
                        peers.size());
     for (const Json& peer : peers)
         out << fmt::format("  {:<16} {:<24} {}{}\n", text_of(peer, "name"), text_of(peer, "address"),
-                           peer.value("self", false)        ? "this host"
-                           : peer.value("connected", false) ? "connected"
+                           peer.value("self", false) ? "this host"
+                           : peer.value("connected", false)
+                               ? (peer.value("answers", true) ? "connected" : "connected, does not answer")
                            : peer.value("forgotten", false) ? "declared dead"
                                                             : "unreachable",
                            peer.value("registrar", false) ? ", keeps the names of the volumes" : "");
@@ -200,9 +201,14 @@ void print_status(std::ostream& out, const Json& status) {
                            text_of(loss, "volume"), number_of(loss, "pages"), number_of(loss, "first_page"),
                            number_of(loss, "last_page"), text_of(loss, "host"), time_of(number_of(loss, "at_ns")));
     }
-    if (const auto space = status.find("space"); space != status.end() && space->is_object())
-        out << fmt::format("space    {} in all, {} free\n", size_of(*space, "total_bytes"),
+    if (const auto space = status.find("space"); space != status.end() && space->is_object()) {
+        out << fmt::format("space    {} in all, {} free", size_of(*space, "total_bytes"),
                            size_of(*space, "free_bytes"));
+        const char* separator = "; as last told by ";
+        for (const Json& host : array_of(*space, "silent_hosts"))
+            out << std::exchange(separator, ", ") << host.get<std::string>();
+        out << "\n";
+    }
     print_peers(out, status);
 }
 

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "coherence/cache/within.hpp"
 #include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/file_system.hpp"
 #include "utils/clock.hpp"
@@ -61,9 +62,23 @@ struct stat FileSystem::file_stat(NodeId id, const Attributes& attributes) const
 Task<Result<VolumeEntry>> FileSystem::entry_of(NodeId id) const {
     const std::optional<Node> node = nodes_.find(id);
     if (!node || node->directory) co_return fail(Errc::not_found, 0, "fuse.node");
-    CO_TRY(VolumeEntry entry, co_await volumes_.find(node->path));
+    CO_TRY(VolumeEntry entry, co_await within(no_limit, volumes_.find(node->path)));
     if (node_of_volume(entry.id) != id) co_return fail(Errc::not_found, 0, "fuse.node: another volume has the name");
     co_return entry;
+}
+
+// For who only wants to know: as it was seen last, when a host that would have to be asked does not answer.
+Task<Result<VolumeEntry>> FileSystem::glance(NodeId id) const {
+    const std::optional<Node> node = nodes_.find(id);
+    if (!node || node->directory) co_return fail(Errc::not_found, 0, "fuse.node");
+    CO_TRY(VolumeEntry entry, co_await within(no_limit, volumes_.glance(node->path)));
+    if (node_of_volume(entry.id) != id) co_return fail(Errc::not_found, 0, "fuse.node: another volume has the name");
+    co_return entry;
+}
+
+Task<Result<Attributes>> FileSystem::glance_at(OpenFile& file) const {
+    if (const std::optional<Attributes> attributes = file.volume->try_attributes()) co_return *attributes;
+    co_return co_await volumes_.glance_at(file.volume->id(), file.volume->attributes());
 }
 
 Task<> FileSystem::get_attributes(fuse_req_t request, NodeId id, OpenFile* file) {
@@ -75,14 +90,14 @@ Task<> FileSystem::get_attributes(fuse_req_t request, NodeId id, OpenFile* file)
     }
     Attributes attributes;
     if (file) {
-        const Result<Attributes> found = co_await file->volume->attributes();
+        const Result<Attributes> found = co_await glance_at(*file);
         if (!found) {
             fuse_reply_err(request, to_errno(found.error()));
             co_return;
         }
         attributes = *found;
     } else {
-        const Result<VolumeEntry> found = co_await entry_of(id);
+        const Result<VolumeEntry> found = co_await glance(id);
         if (!found) {
             fuse_reply_err(request, to_errno(found.error()));
             co_return;

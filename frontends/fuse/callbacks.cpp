@@ -16,7 +16,7 @@ FileSystem& files_of(fuse_req_t request) {
     return mount_of(request).file_system();
 }
 void start(fuse_req_t request, Task<> task) {
-    mount_of(request).channel_here().start(std::move(task));
+    mount_of(request).channel_here().start(request, std::move(task));
 }
 OpenFile* file_of(const fuse_file_info* info) {
     return info ? reinterpret_cast<OpenFile*>(info->fh) : nullptr;
@@ -66,8 +66,8 @@ void on_read(fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_fil
 void on_write(fuse_req_t request, fuse_ino_t, const char* data, size_t size, off_t offset, fuse_file_info* info) {
     Channel& channel = mount_of(request).channel_here();
     const auto bytes = std::as_bytes(std::span(data, size));
-    channel.start(files_of(request).write(request, channel.keep_bytes(), file_of(info), static_cast<uint64_t>(offset),
-                                          bytes, info->flags));
+    channel.start(request, files_of(request).write(request, channel.keep_bytes(), file_of(info),
+                                                   static_cast<uint64_t>(offset), bytes, info->flags));
 }
 void on_fsync(fuse_req_t request, fuse_ino_t, int, fuse_file_info* info) {
     start(request, files_of(request).flush(request, file_of(info)));

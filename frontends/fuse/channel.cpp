@@ -40,7 +40,26 @@ Task<> Channel::serve() {
     }
     current_.reset();
     if (ring_) ring_->refuse();
+    co_await end_requests();
+}
+
+Task<> Channel::run(fuse_req_t request, Task<> task) {
+    Interrupts::Operation operation(interrupts_, request);
+    co_await CarryInterrupt(operation);
+    co_await std::move(task);
+}
+
+Task<> Channel::end_requests() {
+    Timer timer(loop_);
+    Gate watching;
+    watching.spawn(interrupt_after(timer));
     co_await gate_.close();
+    timer.cancel();
+    co_await watching.close();
+}
+
+Task<> Channel::interrupt_after(Timer& timer) {
+    if (co_await timer.sleep(farewell_max)) interrupts_.raise_all();
 }
 
 void Channel::stop() {

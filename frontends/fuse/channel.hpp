@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "frontends/fuse/file_system.hpp"
+#include "frontends/fuse/interrupts.hpp"
 #include "frontends/fuse/library.hpp"
 #include "frontends/fuse/ring.hpp"
 #include "utils/loop.hpp"
@@ -23,14 +24,17 @@ class Channel {
   public:
     static constexpr size_t buffers_max = 256;
     static constexpr std::chrono::milliseconds buffer_pause{1};
+    // For what is under way when the mount ends; who then still waits, for a host that is away, is interrupted.
+    static constexpr std::chrono::milliseconds farewell_max{1000};
     static constexpr unsigned requests_per_turn_max = 64;
     // A read that finds no request costs as much as one that does: while requests come one by one, only every so many
     // wake-ups look for a second one.
     static constexpr unsigned wake_ups_per_look = 8;
 
-    // agreed: called when the kernel and we agreed on rings, and to return when every shard's is open.
-    Channel(Loop& loop, fuse_session* session, std::function<Task<>()> agreed)
-        : loop_(loop), session_(session), agreed_(std::move(agreed)) {}
+    // index: among the shards of the mount. agreed: called when the kernel and we agreed on rings, and to return when
+    // every shard's is open.
+    Channel(Loop& loop, unsigned index, fuse_session* session, std::function<Task<>()> agreed)
+        : loop_(loop), session_(session), interrupts_(loop, index), agreed_(std::move(agreed)) {}
 
     // Before serve(): with a ring, we agree to rings if the kernel offers them.
     void set_ring(std::unique_ptr<Ring> ring) { ring_ = std::move(ring); }
@@ -39,19 +43,25 @@ class Channel {
     Task<> serve();
     void stop();
     void open_ring();
-    // After serve() of all channels, when the connection ended.
+    // After serve() of all channels: nothing more is to come.
+    Task<> close_interrupts() { return interrupts_.close(); }
+    // The same, and when the connection ended.
     Task<> close_ring();
     // Sends the library's answer the way its request came; as writev().
     ssize_t reply(int device, std::span<const iovec> message);
 
     Loop& loop() { return loop_; }
+    Interrupts& interrupts() { return interrupts_; }
     // Between a request's reading and its task's start: the request that is being dispatched.
-    void start(Task<> task) { gate_.spawn(std::move(task)); }
+    void start(fuse_req_t request, Task<> task) { gate_.spawn(run(request, std::move(task))); }
     // Null for a request of the ring: its bytes stay until its reply anyway.
     RequestBytes keep_bytes() const { return current_; }
 
   private:
     class Buffer;
+    Task<> run(fuse_req_t request, Task<> task);
+    Task<> end_requests();
+    Task<> interrupt_after(Timer& timer);
     bool read_one();
     bool acquire_buffer();
     void note_offer();
@@ -59,6 +69,7 @@ class Channel {
 
     Loop& loop_;
     fuse_session* const session_;
+    Interrupts interrupts_;
     std::vector<std::shared_ptr<Buffer>> buffers_;
     std::shared_ptr<Buffer> current_;
     std::unique_ptr<Ring> ring_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "coherence/cache/within.hpp"
 #include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/file_system.hpp"
 
@@ -47,7 +48,7 @@ bool reply_pinned(fuse_req_t request, Volume& volume, uint64_t offset_bytes, siz
 
 // An exclusive volume is opened as its one host's, even to read: nobody else could tell us what its writer changes.
 Task<Result<std::shared_ptr<Volume>>> FileSystem::open_volume(VolumeEntry entry) {
-    CO_TRY(std::shared_ptr<Volume> volume, co_await volumes_.open(entry.name, Access::write));
+    CO_TRY(std::shared_ptr<Volume> volume, co_await within(no_limit, volumes_.open(entry.name, Access::write)));
     if (volume->id() != entry.id) co_return fail(Errc::not_found, 0, "fuse.open: another volume has the name");
     co_return volume;
 }
@@ -63,7 +64,7 @@ Task<> FileSystem::open(fuse_req_t request, NodeId id, fuse_file_info) {
         fuse_reply_err(request, to_errno(volume.error()));
         co_return;
     }
-    OpenFile* const file = files_.add({.volume = std::move(*volume)});
+    OpenFile* const file = files_.add({.volume = std::move(*volume), .opener = fuse_req_ctx(request)->pid});
     if (reply_open(request, reinterpret_cast<uint64_t>(file)) != 0) files_.remove(file);
 }
 
@@ -119,23 +120,15 @@ Task<> FileSystem::write(fuse_req_t request, RequestBytes, OpenFile* file, uint6
         if (!written) error_number = to_errno(written.error());
     }
     if (error_number == 0 && (flags & (O_SYNC | O_DSYNC)) != 0)
-        error_number = flushed(*file, co_await volume.flush_range(offset_bytes, bytes.size(), true));
+        error_number = to_errno(co_await volume.flush_range(offset_bytes, bytes.size(), true));
     if (error_number == 0)
         fuse_reply_write(request, bytes.size());
     else
         fuse_reply_err(request, error_number);
 }
 
-int FileSystem::flushed(OpenFile& file, const Result<>& result) {
-    if (result) return file.flush_failed ? EIO : 0;
-    // A host that cannot be reached has lost nothing yet; what failed for good stays failed.
-    const Errc code = result.error().code;
-    if (code != Errc::unavailable && code != Errc::cancelled) file.flush_failed = true;
-    return to_errno(result.error());
-}
-
 Task<> FileSystem::flush(fuse_req_t request, OpenFile* file) {
-    fuse_reply_err(request, flushed(*file, co_await file->volume->flush()));
+    fuse_reply_err(request, to_errno(co_await file->volume->flush()));
 }
 
 Task<> FileSystem::allocate(fuse_req_t request, OpenFile* file, int mode, uint64_t offset_bytes, uint64_t size_bytes) {

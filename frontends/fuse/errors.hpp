@@ -26,4 +26,9 @@ inline int to_errno(const Error& error) {
     return EIO;
 }
 
+// 0 for success.
+inline int to_errno(const Result<>& result) {
+    return result ? 0 : to_errno(result.error());
+}
+
 }  // namespace tarn::fuse

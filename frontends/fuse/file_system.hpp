@@ -24,8 +24,7 @@ inline constexpr size_t transfer_size_max = 1024 * 1024;  // of one read or writ
 // One open file; the kernel has its address.
 struct OpenFile {
     std::shared_ptr<Volume> volume;
-    // Once a flush failed, no later one of this file may succeed: what it covered may be lost (CONTRACT.md §3).
-    bool flush_failed = false;
+    pid_t opener = 0;
 };
 
 // One open directory: what it showed when it was opened or rewound, so that a cursor stays right under changes.
@@ -48,6 +47,7 @@ class FileSystem {
 
     // When the mount is over and no operation in flight: lets go of the volumes that are still open.
     void close_all();
+    std::vector<pid_t> openers();
 
     // Names (names.cpp).
     Task<> lookup(fuse_req_t request, NodeId parent, std::string name);
@@ -81,10 +81,11 @@ class FileSystem {
     Task<Result<fuse_entry_param>> entry_at(std::string path);
     fuse_entry_param remember_file(const VolumeEntry& entry);
     Task<Result<VolumeEntry>> entry_of(NodeId id) const;
+    Task<Result<VolumeEntry>> glance(NodeId id) const;
+    Task<Result<Attributes>> glance_at(OpenFile& file) const;
     Task<Result<std::shared_ptr<Volume>>> open_volume(VolumeEntry entry);
     Task<Result<>> fill(OpenDirectory& directory);
     Task<Result<Attributes>> change(NodeId id, AttributeChange change, OpenFile* file);
-    static int flushed(OpenFile& file, const Result<>& result);
     Task<Result<uint64_t>> find_run(Volume& volume, uint64_t offset_bytes, bool hole);
 
     Volumes& volumes_;

@@ -23,6 +23,11 @@ class Handles {
         const std::lock_guard lock(mutex_);
         open_.erase(handle);
     }
+    template <class Visitor>
+    void for_each(Visitor&& visit) {
+        const std::lock_guard lock(mutex_);
+        for (const auto& [handle, owned] : open_) visit(*handle);
+    }
     // When no operation is in flight any more.
     void close_all() {
         const std::lock_guard lock(mutex_);

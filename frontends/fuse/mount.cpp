@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -46,16 +47,17 @@ bool rings_possible() {
     return parameter.get() == 'Y';
 }
 
-// Ends the connection also for files that are still open, and unmounts. The kernel then waits until requests of rings
-// that it was just handing out were taken back, by the loops: so it waits on a thread of its own. Awaits to 0 or errno.
-class [[nodiscard]] ForcedUnmount final : public Loop::Posted {
+// Unmounts. With MNT_FORCE the connection ends also for files that are still open; the kernel then waits until requests
+// of rings that it was just handing out were taken back, by the loops: so it waits on a thread of its own. Awaits to 0
+// or errno.
+class [[nodiscard]] Unmount final : public Loop::Posted {
   public:
-    ForcedUnmount(Loop& loop, const std::string& path) : loop_(loop), path_(path) {}
+    Unmount(Loop& loop, std::string path, int flags) : loop_(loop), path_(std::move(path)), flags_(flags) {}
     bool await_ready() noexcept { return false; }
     void await_suspend(std::coroutine_handle<> handle) {
         handle_ = handle;
         thread_ = std::thread([this] {
-            if (::umount2(path_.c_str(), MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW) != 0) error_number_ = errno;
+            if (::umount2(path_.c_str(), flags_ | UMOUNT_NOFOLLOW) != 0) error_number_ = errno;
             loop_.post(*this);
         });
     }
@@ -67,7 +69,8 @@ class [[nodiscard]] ForcedUnmount final : public Loop::Posted {
 
   private:
     Loop& loop_;
-    const std::string& path_;
+    const std::string path_;
+    const int flags_;
     int error_number_ = 0;
     std::thread thread_;
     std::coroutine_handle<> handle_;
@@ -76,7 +79,7 @@ class [[nodiscard]] ForcedUnmount final : public Loop::Posted {
 }  // namespace
 
 Result<std::unique_ptr<Mount>> Mount::create(std::vector<Loop*> shards, Volumes& volumes, MountOptions options) {
-    TRY_VOID(prepare(options.path));
+    if (!options.point) TRY_VOID(prepare(options.path));
     std::unique_ptr<Mount> mount(new Mount(volumes, std::move(options)));
     TRY_VOID(mount->attach(shards));
     return mount;
@@ -86,8 +89,43 @@ Mount::Mount(Volumes& volumes, MountOptions options)
     : options_(std::move(options)), file_system_(volumes, options_.directory_mode) {}
 
 Mount::~Mount() {
-    if (mounted_) fuse_session_unmount(session_);
+    if (mounted_) detach();
     if (session_) fuse_session_destroy(session_);
+}
+
+std::string Mount::target() const {
+    if (!options_.point) return options_.path;
+    return fmt::format("/proc/self/fd/{}/{}", options_.point->parent.get(), options_.point->name);
+}
+
+// As the library mounts, but on what the descriptor is of.
+Result<> Mount::mount_on(const MountPoint& point) {
+    UniqueFd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+    if (!device) return fail(Errc::io, errno, "fuse.mount: /dev/fuse");
+    const std::string on = fmt::format("/proc/self/fd/{}", point.directory.get());
+    const std::string settings =
+        fmt::format("fd={},rootmode=40000,user_id={},group_id={},default_permissions,max_read={}{}", device.get(),
+                    ::geteuid(), ::getegid(), transfer_size_max, options_.allow_other ? ",allow_other" : "");
+    const unsigned long flags = MS_NOSUID | MS_NODEV | (options_.read_only ? MS_RDONLY : 0);
+    if (::mount("tarn", on.c_str(), "fuse.tarn", flags, settings.c_str()) != 0)
+        return fail(errno == EPERM ? Errc::refused : Errc::io, errno, "fuse.mount");
+    mounted_ = true;
+    // From here on the device is the library's. It takes no part in the end of a mount that it has not made.
+    if (fuse_session_mount(session_, fmt::format("/dev/fd/{}", device.get()).c_str()) != 0)
+        return fail(Errc::io, errno, "fuse.mount: session");
+    (void)device.release();
+    return {};
+}
+
+// The kernel ends what still waits, and the mount goes lazily; unless it has ended by now, and another one may be
+// there.
+void Mount::detach() {
+    mounted_ = false;
+    if (!options_.point) return fuse_session_unmount(session_);
+    pollfd device{.fd = fuse_session_fd(session_), .events = 0, .revents = 0};
+    if (::poll(&device, 1, 0) > 0 && (device.revents & POLLERR) != 0) return;
+    if (::umount2(target().c_str(), MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
+        log::warning("fuse: {}: cannot unmount: {}", log::printable(options_.path), std::strerror(errno));
 }
 
 Result<> Mount::attach(const std::vector<Loop*>& shards) {
@@ -102,13 +140,18 @@ Result<> Mount::attach(const std::vector<Loop*>& shards) {
     fuse_opt_free_args(&arguments);
     if (!session_) return fail(Errc::invalid, 0, "fuse.mount: options");
     errno = 0;
-    if (fuse_session_mount(session_, options_.path.c_str()) != 0) return fail(Errc::io, errno, "fuse.mount");
-    mounted_ = true;
+    if (options_.point && ::geteuid() == 0) {
+        TRY_VOID(mount_on(*options_.point));
+    } else {
+        options_.point.reset();  // it takes a helper, which knows paths only
+        if (fuse_session_mount(session_, options_.path.c_str()) != 0) return fail(Errc::io, errno, "fuse.mount");
+        mounted_ = true;
+    }
     const int device = fuse_session_fd(session_);
     if (::fcntl(device, F_SETFL, ::fcntl(device, F_GETFL) | O_NONBLOCK) != 0)
         return fail(Errc::io, errno, "fuse.mount: fcntl");
-    for (Loop* const shard : shards)
-        channels_.push_back(std::make_unique<Channel>(*shard, session_, [this] { return open_rings(); }));
+    for (unsigned i = 0; i < shards.size(); ++i)
+        channels_.push_back(std::make_unique<Channel>(*shards[i], i, session_, [this] { return open_rings(); }));
     if (!rings_possible()) return {};
     if (const Result<> made = make_rings(); !made)
         log::warning("fuse: {}: requests come over the device, not over io_uring: {}", log::printable(options_.path),
@@ -147,12 +190,14 @@ Task<> Mount::serve() {
     Gate gate;
     for (const std::unique_ptr<Channel>& channel : channels_) gate.spawn(serve_channel(*channel));
     co_await gate.close();
+    for (const std::unique_ptr<Channel>& channel : channels_)
+        co_await run_on(channels_.front()->loop(), channel->loop(), channel->close_interrupts());
     if (rings_open_) co_await end_connection();
-    // Detaches lazily and closes the device, which ends what still waits in the kernel.
-    fuse_session_unmount(session_);
-    mounted_ = false;
+    detach();
     // Under load the library has been seen to leave it; the device is closed, so it is dead by now.
-    if (const Result<> removed = remove_dead_mounts(options_.path); !removed)
+    if (options_.point) {
+        options_.point.reset();
+    } else if (const Result<> removed = remove_dead_mounts(options_.path); !removed)
         log::warning("fuse: {}: {}", log::printable(options_.path), log::describe(removed.error()));
     file_system_.close_all();
 }
@@ -176,7 +221,7 @@ Task<> Mount::open_ring(Channel& channel) {
 // What the rings hold, they hold until the connection ended; from outside it may have.
 Task<> Mount::end_connection() {
     if (!fuse_session_exited(session_))
-        if (const int error_number = co_await ForcedUnmount(channels_.front()->loop(), options_.path);
+        if (const int error_number = co_await Unmount(channels_.front()->loop(), options_.path, MNT_FORCE | MNT_DETACH);
             error_number != 0)
             log::warning("fuse: {}: cannot unmount: {}; waits until its connection ends: unmount it where it is now",
                          log::printable(options_.path), std::strerror(error_number));
@@ -187,6 +232,17 @@ Task<> Mount::end_connection() {
 Task<> Mount::stop() {
     for (const std::unique_ptr<Channel>& channel : channels_)
         co_await run_on(channels_.front()->loop(), channel->loop(), stop_channel(*channel));
+}
+
+Task<Result<>> Mount::unmount() {
+    // The descriptor of the directory above is to stay until it was used.
+    const UniqueFd above(options_.point ? ::fcntl(options_.point->parent.get(), F_DUPFD_CLOEXEC, 0) : -1);
+    const std::string path =
+        options_.point ? fmt::format("/proc/self/fd/{}/{}", above.get(), options_.point->name) : options_.path;
+    const int error_number = co_await Unmount(*Loop::current(), path, 0);
+    if (error_number == EBUSY) co_return fail(Errc::busy, EBUSY, "fuse.umount");
+    if (error_number != 0) co_return fail(Errc::io, error_number, "fuse.umount");
+    co_return Result<>{};
 }
 
 Task<> Mount::stop_channel(Channel& channel) {

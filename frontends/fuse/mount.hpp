@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,21 @@
 #include "frontends/fuse/file_system.hpp"
 #include "frontends/volumes.hpp"
 #include "utils/loop.hpp"
+#include "utils/unique_fd.hpp"
 
 namespace tarn::fuse {
 
+// A directory to mount on, whatever its name leads to by now: itself, and its name in the one above it.
+struct MountPoint {
+    UniqueFd parent;
+    std::string name;
+    UniqueFd directory;
+};
+
 struct MountOptions {
     std::string path;
+    // Checked by the caller. Without one it is the path that is mounted on.
+    std::optional<MountPoint> point;
     bool read_only = false;
     bool allow_other = true;       // every user of the host; else only the daemon's
     mode_t directory_mode = 0755;  // of all directories, which belong to the daemon's user
@@ -35,16 +46,27 @@ class Mount {
 
     // Spawn it on the first shard. Returns when the mount ended, by stop() or from outside, and nothing is in flight.
     Task<> serve();
-    // From the first shard. Files that are still open get ENOTCONN from then on.
+    // From the first shard. Files that are still open get ENOTCONN from then on, and requests that wait EINTR.
     Task<> stop();
+    // If nobody uses it; serve() then returns, and the mount may be gone when this does. Errors: busy (files are open,
+    // or it is somebody's working directory), io.
+    Task<Result<>> unmount();
+    // Threads that have opened files which are still open; they may have ended.
+    std::vector<pid_t> openers() { return file_system_.openers(); }
 
     // For the callbacks: where the request in hand was read.
     Channel& channel_here();
+    // Any thread. id: see Interrupts.
+    void interrupted(uint64_t id) { channels_[Interrupts::index_of(id)]->interrupts().interrupted(id); }
     FileSystem& file_system() { return file_system_; }
 
   private:
     Mount(Volumes& volumes, MountOptions options);
     Result<> attach(const std::vector<Loop*>& shards);
+    Result<> mount_on(const MountPoint& point);
+    // By which the kernel finds the mount.
+    std::string target() const;
+    void detach();
     Result<> make_rings();
     Task<> open_rings();
     Task<> end_connection();

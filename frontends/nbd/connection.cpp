@@ -12,11 +12,12 @@
 
 namespace tarn::nbd {
 
-Connection::Connection(Workspace& workspace, Volumes& volumes, UniqueFd socket, std::string peer)
+Connection::Connection(Workspace& workspace, Volumes& volumes, Sessions& sessions, UniqueFd socket, Client client)
     : workspace_(workspace),
       volumes_(volumes),
+      sessions_(sessions),
       socket_(std::move(socket)),
-      peer_(std::move(peer)),
+      client_(std::move(client)),
       budget_{.parent = &workspace.budget} {}
 
 Connection::~Connection() {
@@ -28,10 +29,15 @@ Task<> Connection::serve() {
     if (negotiated)
         co_await transmit();
     else if (negotiated.error().code != Errc::closed)
-        log::warning("nbd: {} refused: {}", peer_, log::describe(negotiated.error()));
+        log_refusal("refused", negotiated.error());
     if (!negotiated) broken_ = true;
     co_await say_farewell();
     socket_.reset();
+    leave();
+}
+
+void Connection::leave() {
+    if (volume_) sessions_.left(client_, volume_->id(), said_disconnect_, Sessions::Clock::now());
     volume_.reset();
 }
 
@@ -61,6 +67,11 @@ void Connection::break_off() {
     broken_ = true;
     ::shutdown(socket_.get(), SHUT_RDWR);
     progress_.notify_all();
+}
+
+void Connection::log_refusal(const char* what, const Error& error) {
+    if (const std::optional<std::string> left_out = workspace_.refusals.admit())
+        log::warning("nbd: {} {}: {}{}", client_.text, what, log::describe(error), *left_out);
 }
 
 Task<> Connection::limit_time(Timer& timer, std::chrono::nanoseconds time) {
@@ -161,7 +172,7 @@ size_t Connection::serve(std::span<const std::byte> bytes) {
 }
 
 void Connection::settle_carry() {
-    carry_may_serve_ = carry_.size() >= request_size;
+    carry_may_serve_ = carry_.size() >= request_size || (refused_ && !carry_.empty());
     if (carry_.empty()) carry_.shrink_to_fit();
 }
 
@@ -184,25 +195,22 @@ Errno Connection::judge(const Request& request) const {
 size_t Connection::serve_received(std::span<const std::byte> bytes) {
     size_t taken = 0;
     while (!leaving_ && !congested()) {
+        taken += skip(bytes.subspan(taken));
         std::span<const std::byte> rest = bytes.subspan(taken);
-        if (skip_bytes_ > 0) {
-            const size_t skipped = static_cast<size_t>(std::min<uint64_t>(skip_bytes_, rest.size()));
-            skip_bytes_ -= skipped;
-            taken += skipped;
-            rest = rest.subspan(skipped);
-        }
-        if (rest.size() < request_size) break;
+        if (refused_ || rest.size() < request_size) break;
         const Result<Request> request = decode_request(rest.first<request_size>());
         if (!request) {
-            log::warning("nbd: {} closed: {}", peer_, log::describe(request.error()));
+            log_refusal("closed", request.error());
             leaving_ = true;
             break;
         }
         taken += request_size;
         rest = rest.subspan(request_size);
         const Errno error = judge(*request);
-        if (error != Errno::none) {
-            if (request->command == Command::write) skip_bytes_ = request->size_bytes;
+        if (error != Errno::none && request->command == Command::write) {
+            refused_ = Refused{*request, error, request->size_bytes};
+            taken += skip(rest);
+        } else if (error != Errno::none) {
             status(*request, error);
         } else if (request->command == Command::read) {
             on_read(*request);
@@ -214,6 +222,17 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
         if (workspace_.batch.full()) send();
     }
     return taken;
+}
+
+// Throws away what came of a refused write's payload, and answers the write once that was all. Returns its size.
+size_t Connection::skip(std::span<const std::byte> bytes) {
+    if (!refused_) return 0;
+    const size_t skipped = static_cast<size_t>(std::min<uint64_t>(refused_->skip_bytes, bytes.size()));
+    refused_->skip_bytes -= skipped;
+    if (refused_->skip_bytes > 0) return skipped;
+    const Refused complete = *std::exchange(refused_, std::nullopt);
+    status(complete.request, complete.error);
+    return skipped;
 }
 
 // Returns how many bytes of the payload were there.
@@ -263,7 +282,7 @@ bool Connection::unpinned() {
 
 void Connection::on_other(const Request& request) {
     switch (request.command) {
-        case Command::disconnect: leaving_ = true; return;
+        case Command::disconnect: leaving_ = said_disconnect_ = true; return;
         case Command::flush: return start(flush_later(request));
         case Command::trim:
         case Command::write_zeroes: return start(zero_later(request));
@@ -312,7 +331,7 @@ Task<> Connection::write_later(Request request, Buffer payload) {
 }
 
 Task<> Connection::flush_later(Request request) {
-    finish(request, flushed(co_await volume_->flush()));
+    finish(request, to_errno(co_await volume_->flush()));
 }
 
 Task<> Connection::flush_range_later(Request request) {
@@ -324,7 +343,7 @@ Task<> Connection::zero_later(Request request) {
     const bool keep_space = request.has(request_no_hole);
     const Result<> zeroed = co_await volume_->zero(request.offset_bytes, request.size_bytes, keep_space);
     Errno error = zeroed ? Errno::none : to_errno(zeroed.error());
-    if (error == Errno::none && request.has(request_fua)) error = flushed(co_await volume_->flush());
+    if (error == Errno::none && request.has(request_fua)) error = to_errno(co_await volume_->flush());
     finish(request, error);
 }
 
@@ -342,19 +361,8 @@ Task<> Connection::block_status_later(Request request) {
     finish(encode_block_status(request, static_cast<uint32_t>(encoded.size())), std::move(payload));
 }
 
-// Once a flush failed for good, writes it covered may be lost: no later flush of this client may succeed (CONTRACT.md
-// §3). A host that cannot be reached has lost nothing yet.
-Errno Connection::flushed(const Result<>& result) {
-    if (!result) {
-        const Errc code = result.error().code;
-        if (code != Errc::unavailable && code != Errc::cancelled) flush_failed_ = true;
-        return to_errno(result.error());
-    }
-    return flush_failed_ ? Errno::io : Errno::none;
-}
-
 Task<Errno> Connection::flush_range(Request request) {
-    co_return flushed(co_await volume_->flush_range(request.offset_bytes, request.size_bytes, false));
+    co_return to_errno(co_await volume_->flush_range(request.offset_bytes, request.size_bytes, false));
 }
 
 void Connection::finish(const Request& request, Errno error) {

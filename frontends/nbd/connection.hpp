@@ -8,7 +8,8 @@
 // and then hears of it, sees no later write past the new end.
 //
 // Bounded: tasks, and bytes held for requests and replies. At a bound, and while the socket takes no replies, the
-// connection stops reading; it never grows and holds up nobody else. A write takes effect only when all of it came.
+// connection stops reading; it never grows and holds up nobody else. A write takes effect only when all of it came, and
+// is answered only then, also when it is refused: clients take an answer to what they are still sending for a lie.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,9 @@
 #include "frontends/nbd/out_queue.hpp"
 #include "frontends/nbd/reply.hpp"
 #include "frontends/nbd/request.hpp"
+#include "frontends/nbd/sessions.hpp"
 #include "frontends/volumes.hpp"
+#include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 #include "utils/sync.hpp"
 #include "utils/unique_fd.hpp"
@@ -41,6 +44,7 @@ struct Workspace {
     ReplyBatch batch;
     std::vector<iovec> vectors;
     Budget budget;
+    LogLimit refusals{20, std::chrono::seconds(10)};  // lines about clients that do what no client does
 };
 
 class Connection final : Loop::Posted {
@@ -51,7 +55,7 @@ class Connection final : Loop::Posted {
     static constexpr size_t held_bytes_max = 64 * 1024 * 1024;
     static_assert(held_bytes_max >= payload_size_max, "the largest request fits");
 
-    Connection(Workspace& workspace, Volumes& volumes, UniqueFd socket, std::string peer);
+    Connection(Workspace& workspace, Volumes& volumes, Sessions& sessions, UniqueFd socket, Client client);
     Connection(const Connection&) = delete;
     ~Connection();
 
@@ -66,6 +70,11 @@ class Connection final : Loop::Posted {
         Buffer payload;
         size_t received_bytes;
     };
+    struct Refused {  // a write that is not served, and whose payload is still on its way
+        Request request;
+        Errno error;
+        uint64_t skip_bytes;
+    };
 
     // Negotiation (negotiate.cpp).
     Task<Result<>> negotiate();
@@ -73,6 +82,7 @@ class Connection final : Loop::Posted {
     Task<> answer(Handshake& handshake);
     Task<> answer_names(Handshake& handshake);
     Task<Result<VolumeEntry>> find(const std::string& name);
+    Task<Result<std::shared_ptr<Volume>>> open(const VolumeEntry& entry);
     Task<> refuse(Handshake& handshake, Error error);
     Task<Result<>> send_all(std::span<const std::byte> bytes);
     Task<> limit_time(Timer& timer, std::chrono::nanoseconds time);
@@ -80,6 +90,7 @@ class Connection final : Loop::Posted {
     // Transmission.
     Task<> transmit();
     Task<> say_farewell();
+    void leave();
     void receive_and_serve();
     void serve_carried();
     bool learn_size();
@@ -92,6 +103,7 @@ class Connection final : Loop::Posted {
     size_t begin_write(const Request& request, std::span<const std::byte> bytes);
     bool congested() const;
 
+    size_t skip(std::span<const std::byte> bytes);
     void on_read(const Request& request);
     void on_write(const Request& request, std::span<const std::byte> payload, Buffer owned);
     bool unpinned();
@@ -109,7 +121,6 @@ class Connection final : Loop::Posted {
     Task<> prefetch_later(Request request);
     Task<> block_status_later(Request request);
     Task<Errno> flush_range(Request request);
-    Errno flushed(const Result<>& result);
     void finish(const Request& request, Errno error);
     void finish(const ReplyHeader& header, Buffer payload);
     void post_send();
@@ -121,11 +132,13 @@ class Connection final : Loop::Posted {
     bool send_gathered(std::span<const iovec> vectors, size_t& sent_bytes);
     Task<> drain();
     void break_off();
+    void log_refusal(const char* what, const Error& error);
 
     Workspace& workspace_;
     Volumes& volumes_;
+    Sessions& sessions_;
     UniqueFd socket_;
-    std::string peer_;
+    const Client client_;
 
     Export export_;
     std::shared_ptr<Volume> volume_;
@@ -135,16 +148,16 @@ class Connection final : Loop::Posted {
     bool carry_may_serve_ = false;    // it may hold whole requests, or complete what is incoming
     Errno size_error_ = Errno::none;  // why it is not known, which then is the answer to each request
     std::optional<Incoming> incoming_;
-    uint64_t skip_bytes_ = 0;  // payload of a refused write
+    std::optional<Refused> refused_;
 
     Budget budget_;
     OutQueue queue_;
     std::vector<Request> fetched_;  // reads whose pages were brought in; answered at the end of the turn
     bool send_blocked_ = false;     // drain() runs
     bool send_posted_ = false;
+    bool said_disconnect_ = false;
     bool leaving_ = false;  // no more requests
     bool broken_ = false;   // no more replies either
-    bool flush_failed_ = false;
     size_t tasks_ = 0;
     Event progress_;
     Gate gate_;

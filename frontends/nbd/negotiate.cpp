@@ -62,12 +62,26 @@ Task<> Connection::answer(Handshake& handshake) {
     if (handshake.question() == Handshake::Question::find)
         co_return handshake.answer_found(entry->name, entry->attributes.size_bytes);
 
-    Result<std::shared_ptr<Volume>> opened = co_await volumes_.open(entry->name, Access::write);
+    const Result<std::shared_ptr<Volume>> opened = co_await open(*entry);
     if (!opened) co_return co_await refuse(handshake, opened.error());
     const Result<Attributes> attributes = co_await (*opened)->attributes();
-    if (!attributes) co_return co_await refuse(handshake, attributes.error());
-    volume_ = std::move(*opened);
+    if (!attributes) {
+        leave();
+        co_return co_await refuse(handshake, attributes.error());
+    }
     handshake.answer_found(entry->name, attributes->size_bytes);
+}
+
+// As one more connection of its client. Of several that come together one is the first.
+Task<Result<std::shared_ptr<Volume>>> Connection::open(const VolumeEntry& entry) {
+    std::shared_ptr<VolumeSession> session = sessions_.find(client_, entry.id, Sessions::Clock::now());
+    for (;;) {
+        CO_TRY(std::shared_ptr<Volume> volume, co_await volumes_.open(entry.name, Access::write, session));
+        session = sessions_.joined(client_, volume->id(), volume->session());
+        if (session != volume->session()) continue;
+        volume_ = volume;
+        co_return volume;
+    }
 }
 
 Task<> Connection::answer_names(Handshake& handshake) {

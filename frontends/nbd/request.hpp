@@ -37,5 +37,8 @@ Errno check(const Request& request, const Export& exported);
 
 // The one place where our errors become the client's.
 Errno to_errno(const Error& error);
+inline Errno to_errno(const Result<>& result) {
+    return result ? Errno::none : to_errno(result.error());
+}
 
 }  // namespace tarn::nbd

@@ -1,10 +1,10 @@
 #include "frontends/nbd/server.hpp"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
@@ -37,22 +37,11 @@ void tune(int socket) {
     set_option(socket, SOL_SOCKET, SO_SNDBUFFORCE, send_buffer_size);
 }
 
-std::string describe_peer(int socket) {
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    char host[NI_MAXHOST];
-    char port[NI_MAXSERV];
-    if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "unknown client";
-    if (address.ss_family == AF_UNIX) {
-        ucred credentials{};
-        socklen_t credentials_size = sizeof credentials;
-        ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &credentials_size);
-        return fmt::format("local client of process {}, user {}", credentials.pid, credentials.uid);
-    }
-    if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
-                      NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-        return "unknown client";
-    return fmt::format("client {} port {}", host, port);
+size_t connections_allowed() {
+    rlimit descriptors{};
+    if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return Server::connections_max;
+    const size_t left = std::min<size_t>(Server::descriptors_left_min, descriptors.rlim_cur / 2);
+    return std::min<size_t>(Server::connections_max, descriptors.rlim_cur - left);
 }
 
 // A socket file that nobody listens on was left by a process that died.
@@ -87,8 +76,8 @@ class Server::Handover final : public Loop::Posted {
         : server_(server), shard_(shard), socket_(std::move(socket)) {}
     void run() override {
         const std::unique_ptr<Handover> self(this);
-        std::string peer = describe_peer(socket_.get());
-        if (!shard_.stopping) shard_.gate.spawn(server_.run_connection(shard_, std::move(socket_), std::move(peer)));
+        Client client = Client::of(socket_.get());
+        if (!shard_.stopping) shard_.gate.spawn(server_.run_connection(shard_, std::move(socket_), std::move(client)));
     }
 
   private:
@@ -97,7 +86,8 @@ class Server::Handover final : public Loop::Posted {
     UniqueFd socket_;
 };
 
-Server::Server(std::vector<Loop*> shards, Volumes& volumes) : loop_(*shards.front()), volumes_(volumes) {
+Server::Server(std::vector<Loop*> shards, Volumes& volumes)
+    : loop_(*shards.front()), volumes_(volumes), connections_max_(connections_allowed()) {
     for (Loop* const shard : shards) shards_.push_back(std::make_unique<Shard>(*shard));
 }
 
@@ -162,14 +152,17 @@ Task<> Server::accept_from(Listener& listener) {
         if (!accepted) {
             if (stopping_ || accepted.error().code == Errc::cancelled) co_return;
             // Out of descriptors or memory, or a client that left at once.
-            log::warning("nbd: cannot accept a connection: {}", log::describe(accepted.error()));
+            if (const std::optional<std::string> left_out = refusals_.admit())
+                log::warning("nbd: cannot accept a connection: {}{}", log::describe(accepted.error()), *left_out);
             co_await loop_.sleep(accept_pause);
             continue;
         }
         UniqueFd socket(static_cast<int>(*accepted));
         if (stopping_) co_return;
-        if (connection_count() >= connections_max) {
-            log::warning("nbd: {} refused: {} connections are the limit", describe_peer(socket.get()), connections_max);
+        if (connection_count() >= connections_max_) {
+            if (const std::optional<std::string> left_out = refusals_.admit())
+                log::warning("nbd: {} refused: {} connections are the limit{}", Client::of(socket.get()).text,
+                             connections_max_, *left_out);
             continue;
         }
         tune(socket.get());
@@ -185,8 +178,8 @@ Server::Shard& Server::least_loaded() {
                                       [](const auto& shard) { return shard->load.load(std::memory_order_relaxed); });
 }
 
-Task<> Server::run_connection(Shard& shard, UniqueFd socket, std::string peer) {
-    Connection connection(shard.workspace, volumes_, std::move(socket), std::move(peer));
+Task<> Server::run_connection(Shard& shard, UniqueFd socket, Client client) {
+    Connection connection(shard.workspace, volumes_, sessions_, std::move(socket), std::move(client));
     shard.connections.insert(&connection);
     co_await connection.serve();
     shard.connections.erase(&connection);

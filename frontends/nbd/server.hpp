@@ -13,6 +13,7 @@
 
 #include "frontends/nbd/connection.hpp"
 #include "frontends/volumes.hpp"
+#include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 #include "utils/unique_fd.hpp"
 
@@ -21,6 +22,9 @@ namespace tarn::nbd {
 class Server {
   public:
     static constexpr size_t connections_max = 16 * 1024;
+    // Of the descriptors that the process may have, connections leave so many, or half of them, to everything else: to
+    // links with other hosts above all.
+    static constexpr size_t descriptors_left_min = 512;
 
     // The loops outlive the server and run until stop() returned.
     Server(std::vector<Loop*> shards, Volumes& volumes);
@@ -50,16 +54,19 @@ class Server {
     class Handover;
 
     Task<> accept_from(Listener& listener);
-    Task<> run_connection(Shard& shard, UniqueFd socket, std::string peer);
+    Task<> run_connection(Shard& shard, UniqueFd socket, Client client);
     Task<> stop_shard(Shard& shard);
     Shard& least_loaded();
 
     Loop& loop_;
     Volumes& volumes_;
+    Sessions sessions_;
     std::vector<std::unique_ptr<Shard>> shards_;
     std::vector<Listener> listeners_;
+    const size_t connections_max_;
     std::atomic<size_t> connection_count_{0};
     bool stopping_ = false;
+    LogLimit refusals_{5, std::chrono::seconds(10)};
     Gate gate_;
 };
 

@@ -121,7 +121,7 @@ class FuzzHost {
     }
     void lost() {
         FlushActions actions;
-        flush_requester_.wrote(1, 0, pages[0], pages[0]);
+        flush_requester_.wrote(1, 0, pages[0], pages[0], flush_requester_.known(pages[0].volume(), 0));
         flush_requester_.start(1, 3, 7, actions);
         flush(actions);
     }

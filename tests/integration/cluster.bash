@@ -93,15 +93,24 @@ network_remove() {
 
 # host_start NAME [FLAGS...]: returns when its control socket answers.
 host_start() {
+    tarnd_of "$@"
+    disown
+    host_answers "$1"
+}
+# host_run NAME [FLAGS...]: the same, but a child that can be waited for, for its exit code.
+host_run() {
+    tarnd_of "$@"
+    host_answers "$1"
+}
+tarnd_of() {
     local host=$1 enter=()
     shift
     [[ $CLUSTER_NETWORK == namespaces ]] && enter=(nsenter "--net=/run/netns/$(namespace "$host")")
     "${enter[@]}" tarnd --config "$CLUSTER/$host/tarn.toml" --control "$CLUSTER/$host/control.sock" "$@" \
         >> "$CLUSTER/$host/log" 2>&1 3>&- &
     echo $! > "$CLUSTER/$host/pid"
-    disown
-    within 20 test -S "$CLUSTER/$host/control.sock" && within 20 on "$host" status
 }
+host_answers() { within 20 test -S "$CLUSTER/$1/control.sock" && within 20 on "$1" status; }
 
 pid_of() { cat "$CLUSTER/$1/pid"; }
 

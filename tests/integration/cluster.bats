@@ -150,3 +150,42 @@ setup_file() { cluster_for_all_tests a b c; }
     host_start c
     within 20 connected c
 }
+
+@test "a stop of all hosts under load is clean, and the next start finds nothing left" {
+    on a create big 1GiB --shared
+    on a create held 600MiB
+    local round host volume load
+    # All at once: who stops after the others cannot flush to them any more.
+    for host in a b c; do kill -TERM "$(pid_of "$host")"; done
+    for host in a b c; do within 20 gone "$(pid_of "$host")"; done
+    for round in 1 2; do
+        for host in a b c; do : > "$CLUSTER/$host/log"; done
+        for host in a b c; do host_run "$host"; done
+        for host in a b c; do within 20 connected "$host"; done
+        on a create gone 64MiB --shared
+        nbd_python b gone "h.pwrite(b'x' * (8 << 20), 0); h.flush(); h.pwrite(b'y' * (8 << 20), 0)"
+        on b delete gone
+        host_mount c
+        load=()
+        for volume in "b big" "a held"; do
+            # shellcheck disable=SC2086 # a host and a volume
+            fio --name=load --ioengine=nbd --uri="$(uri $volume)" --rw=randwrite --bs=4k --iodepth=32 --size=500m \
+                --time_based --runtime=60 > "$BATS_TEST_TMPDIR/fio" 2>&1 3>&- &
+            load+=($!)
+        done
+        dd if=/dev/zero "of=$CLUSTER/c/mnt/file" bs=64k count=500 conv=notrunc 2> /dev/null
+        # So much that pages are evicted, and pushed out again and again.
+        within 30 dirty_beyond a $((24 << 20))
+        within 30 dirty_beyond b $((24 << 20))
+        for host in b a c; do kill -TERM "$(pid_of "$host")"; done
+        for host in b a c; do wait "$(pid_of "$host")"; done
+        kill "${load[@]}" 2> /dev/null || true
+        for host in a b c; do
+            refute [ -e "$CLUSTER/$host/control.sock.keeper" ]
+            run grep -E "not everything|adopted" "$CLUSTER/$host/log"
+            assert_output ""
+        done
+    done
+    cluster_start
+}
+dirty_beyond() { on "$1" status --json | jq -e --argjson bytes "$2" '.dirty_bytes > $bytes' > /dev/null; }

@@ -72,6 +72,46 @@ END
     on a delete torn
 }
 
+@test "a flush over any connection of a client tells what was lost of its writes, also after it has come back" {
+    on a create several 192MiB --shared
+    client_start b several << 'END'
+import sys
+uri = h.get_uri()
+def connect():
+    other = nbd.NBD()
+    other.connect_uri(uri)
+    return other
+def flushed(over):
+    try:
+        over.flush()
+        return 'flushed'
+    except nbd.Error as error: return error.errno
+h.shutdown()
+first, second = connect(), connect()
+for n in range(3): first.pwrite(b'1' * 4096, n << 26)
+print('open', flush=True)
+sys.stdin.readline()
+print(flushed(second), flush=True)
+# Both connections break without a word, and the client comes back.
+del first, second
+third = connect()
+print(flushed(third), flush=True)
+third.shutdown()
+fourth = connect()
+print(flushed(fourth), flush=True)
+END
+    host_kill a
+    host_start a
+    within 20 connected a
+    client_go
+    client_end
+    run -0 cat "$CLIENT_SAID"
+    assert_line --index 1 EIO
+    assert_line --index 2 EIO
+    assert_line --index 3 flushed
+    on a delete several
+}
+
 @test "a host that is declared dead is waited for no more, and is welcome when it is started anew" {
     on a create waiting 192MiB --shared
     nbd_python c waiting "[h.pwrite(b'1' * 4096, n << 26) for n in range(3)]; h.flush()"

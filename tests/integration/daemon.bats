@@ -105,6 +105,15 @@ h.pwrite(b'x', (4 << 20) - 1)
     run -0 tarnd --config "$CLUSTER/solo/tarn.toml" --check-config
 }
 
+@test "more memory than there is is refused with the arithmetic" {
+    run -2 tarnd --config "$CLUSTER/solo/tarn.toml" --memory 15TiB --check-config
+    assert_output --regexp 'memory: 15 TiB is too much: .* (has|allows) .*, of which .* stay .*; write [0-9]+MiB or less'
+    local -r most=$(sed 's/.*write \([0-9]*MiB\).*/\1/' <<< "$output")
+    run -0 tarnd --config "$CLUSTER/solo/tarn.toml" --memory "$most" --check-config
+    run -2 tarnd --config "$CLUSTER/solo/tarn.toml" --memory "$((${most%MiB} + 1))MiB"
+    run -2 tarnd --config "$CLUSTER/solo/tarn.toml" --memory 900TiB
+}
+
 @test "a store that is in use, not ours or too small is refused" {
     local other=(tarnd --config "$CLUSTER/solo/tarn.toml" --control "$BATS_TEST_TMPDIR/c.sock")
     run -4 "${other[@]}" --nbd-unix "$BATS_TEST_TMPDIR/n.sock"
@@ -151,6 +160,39 @@ END
     nbd_python solo idle "h.pwrite(b'hello', 0); assert h.pread(5, 0) == b'hello'"
     exec 4>&-
     on solo delete idle
+}
+
+@test "clients that take all connections take no descriptor that something else needs" {
+    on solo create crowd 1MiB --shared
+    host_stop solo
+    (ulimit -n 300 && host_start solo)
+    cat > "$BATS_TEST_TMPDIR/crowd.py" << 'END'
+import socket, sys
+clients = []
+def connect():
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(10)
+    client.connect(sys.argv[1])
+    clients.append(client)
+    return client.recv(18)
+while len(connect()) == 18: pass
+print("full after", len(clients), flush=True)
+sys.stdin.read()
+END
+    mkfifo "$BATS_TEST_TMPDIR/end"
+    python3 "$BATS_TEST_TMPDIR/crowd.py" "$CLUSTER/solo/nbd.sock" < "$BATS_TEST_TMPDIR/end" \
+        > "$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
+    local -r crowd=$!
+    exec 4> "$BATS_TEST_TMPDIR/end"
+    within 20 grep -q "full after" "$BATS_TEST_TMPDIR/out"
+    timeout 10 tarn --control "$CLUSTER/solo/control.sock" status
+    timeout 10 tarn --control "$CLUSTER/solo/control.sock" delete crowd
+    # The line about it is one of few, however often it happens.
+    grep -q "connections are the limit" "$CLUSTER/solo/log"
+    exec 4>&-
+    wait "$crowd"
+    host_stop solo
+    host_start solo
 }
 
 @test "SIGTERM flushes and ends at once" {

@@ -143,7 +143,7 @@ h.flush()
     host_stop solo
     cp --sparse=always "$CLUSTER/solo/store" "$BATS_TEST_TMPDIR/backing"
     LOOP=$(losetup --find --show "$BATS_TEST_TMPDIR/backing")
-    host_start solo --store "$LOOP"
+    host_run solo --store "$LOOP"
     nbd_python solo vanishes "
 import os, subprocess
 h.pwrite(b'kept' * 1024, 0)
@@ -161,6 +161,11 @@ for _ in range(2):
 assert h.pread(4096, 4096) == b'lost' * 1024
 "
     expect_failed_store vanishes
-    host_stop solo
+    local code=0
+    kill -TERM "$(pid_of solo)"
+    wait "$(pid_of solo)" || code=$?
+    assert_equal "$code" 1
+    rm -f "$CLUSTER/solo/pid"
+    forget_memory solo
     run ! grep -i "assert" "$CLUSTER/solo/log"
 }

@@ -87,6 +87,33 @@ assert h.pread(1, size - 1) == b"x"
 '
 }
 
+# libnbd ends the connection of a server that answers what is still being sent.
+@test "a refused write is answered after its payload, and requests behind it are served" {
+    nbd_python '
+for i in range(50):
+    for length in (2, 100000, 8 << 20, 32 << 20):
+        assert fails(lambda: h.pwrite(bytes(length), size - 1)) == "ENOSPC"
+    assert h.aio_is_ready()
+assert fails(lambda: h.pwrite(bytes(1 << 20), 0, 0x8000)) == "EINVAL"
+errors = []
+def done(i):
+    def ended(error):
+        errors.append((i, error.value))
+        return 1
+    return ended
+for i in range(50):
+    h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray([i]) * 300000), i * 300000, done(3 * i))
+    h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(1 << 20)), size - 4096, done(3 * i + 1))
+    h.aio_pread(nbd.Buffer(4096), 60 << 20, done(3 * i + 2))
+while len(errors) < 150:
+    assert h.aio_is_ready() or h.aio_is_processing()
+    h.poll(-1)
+assert sorted(errors) == [(i, 28 if i % 3 == 1 else 0) for i in range(150)], errors
+for i in range(50):
+    assert h.pread(300000, i * 300000) == bytes([i]) * 300000
+'
+}
+
 @test "garbage and lies end their own connection only" {
     nbd_python '
 for sent in (b"GET / HTTP/1.1\r\n\r\n" * 10, struct.pack(">I", 3) + b"\xff" * 64, option(7, 0xffffffff)):

@@ -159,8 +159,8 @@ void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
                              {host.id, host.incarnation, home, incarnation_of(home), verifier_of(operation.page), 0});
     }
     hear_own_home(host, operation.page.volume());
-    const protocol::Verifier noted =
-        host.memory.flush_requester.wrote(session.id, home, operation.page, operation.page);
+    const protocol::Verifier noted = host.memory.flush_requester.known(operation.page.volume(), home);
+    host.memory.flush_requester.wrote(session.id, home, operation.page, operation.page, noted);
     // The home that this host has met: a restart it does not know of yet may take the write.
     const Incarnation met = home == host.id ? host.incarnation : host.memory.met[home].incarnation;
     truth_.write(operation.page, frame.content, operation.mask, operation.zero,

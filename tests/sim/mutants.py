@@ -287,8 +287,8 @@ MUTANTS = [
     ("flush_holder.cpp", "if (!ask->has_begun || «ask->missing != 0») return;", {
         "an asked host answers at once": "false",
     }),
-    ("flush_holder.cpp", "«if (note.noted == 0) note.noted = present;»", {
-        "writes are noted under the newest verifier": "note.noted = present;",
+    ("flush_holder.cpp", "«if (note.noted == 0) note.noted = began;»", {
+        "writes are noted under the newest verifier": "note.noted = began;",
     }),
     # What travels as one.
     ("joining.cpp", "Message expected = «part_of(run, run.run + 1u)»;", {

@@ -208,7 +208,8 @@ void World::access(HostId id, What operation, FrameId frame_id) {
     if (operation == What::read) return check_read(frame.version, frame.lost);
     if (operation == What::write) check_read(frame.version, frame.lost);
     hear_own_home(id);
-    const protocol::Verifier noted = host.flush_requester.wrote(host.session, 0, page, page);
+    const protocol::Verifier noted = host.flush_requester.known(page.volume(), 0);
+    host.flush_requester.wrote(host.session, 0, page, page, noted);
     frame.version = ++last_version_;
     frame.dirty = true;
     log_.push_back({.version = last_version_,

@@ -21,6 +21,7 @@ using FakeLock = std::lock_guard<std::mutex>;
 class FakeVolume final : public Volume {
   public:
     FakeVolume(VolumeEntry& entry, Result<> flush_result) : entry_(entry), flush_result_(flush_result) {}
+    std::shared_ptr<VolumeSession> session() const override { return session_; }
     VolumeId id() const override { return entry_.id; }
     bool try_pin(uint64_t, uint32_t, std::vector<Pin>&) override { return false; }
     void unpin(std::span<const Pin>) override {}
@@ -45,6 +46,7 @@ class FakeVolume final : public Volume {
   private:
     VolumeEntry& entry_;
     Result<> flush_result_;
+    const std::shared_ptr<VolumeSession> session_ = std::make_shared<VolumeSession>();
 };
 
 class FakeDaemon final : public Volumes, public Control {
@@ -61,7 +63,9 @@ class FakeDaemon final : public Volumes, public Control {
         if (found == entries.end()) co_return fail(Errc::not_found, 0, "catalog.find");
         co_return found->second;
     }
-    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) override {
+    using Volumes::open;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
+                                               std::shared_ptr<VolumeSession>) override {
         const FakeLock lock(mutex_);
         const auto found = entries.find(name);
         if (found == entries.end()) co_return fail(Errc::not_found, 0, "catalog.open");
@@ -126,19 +130,21 @@ class FakeDaemon final : public Volumes, public Control {
         }
         co_return fail(Errc::not_found, 0, "no host of this cluster");
     }
-    Task<Result<std::vector<Mount>>> mounts() override { co_return mounted; }
-    Task<Result<>> mount(Mount mount) override {
+    std::vector<Mount> mounts() override { return mounted; }
+    Task<Result<>> mount(Mount mount, Caller caller) override {
+        mounted_for = std::move(caller);
         const FakeLock lock(mutex_);
         for (const Mount& other : mounted)
             if (other.path == mount.path) co_return fail(Errc::busy, 0, "mount");
         mounted.push_back(mount);
         co_return Result<>{};
     }
-    Task<Result<>> unmount(std::string path, bool) override {
+    Task<Result<Unmounting>> unmount(std::string path, bool force) override {
         const FakeLock lock(mutex_);
+        if (!force && !mount_users.empty()) co_return Unmounting{.busy = true, .users = mount_users};
         if (std::erase_if(mounted, [&](const Mount& mount) { return mount.path == path; }) == 0)
             co_return fail(Errc::not_found, 0, "unmount");
-        co_return Result<>{};
+        co_return Unmounting{};
     }
 
     // While a server runs, tests change and look at what follows inside this.
@@ -149,6 +155,8 @@ class FakeDaemon final : public Volumes, public Control {
 
     std::map<std::string, VolumeEntry> entries;
     std::vector<Mount> mounted;
+    std::vector<std::string> mount_users;
+    Caller mounted_for;
     NodeStatus node;
     Usage used;
     bool nbd = true;

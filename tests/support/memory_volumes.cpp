@@ -199,9 +199,9 @@ Task<Result<>> MemoryVolume::flush() {
     ++faults_.flush_count;
     if (faults_.failing_flushes > 0) {
         --faults_.failing_flushes;
-        co_return fail(Errc::io, 0, "memory.flush");
+        co_return session_->flushed(fail(Errc::io, 0, "memory.flush"));
     }
-    co_return Result<>{};
+    co_return session_->flushed({});
 }
 
 Task<Result<>> MemoryVolume::prefetch(uint64_t, uint64_t) {
@@ -299,7 +299,8 @@ Task<Result<VolumeEntry>> MemoryVolumes::find(std::string name) {
     co_return describe(name, found->second, attributes);
 }
 
-Task<Result<std::shared_ptr<Volume>>> MemoryVolumes::open(std::string name, Access access) {
+Task<Result<std::shared_ptr<Volume>>> MemoryVolumes::open(std::string name, Access access,
+                                                          std::shared_ptr<VolumeSession>) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(name);
     if (found == entries_.end()) co_return fail(Errc::not_found, 0, "memory.open");
@@ -329,7 +330,9 @@ Task<Result<>> MemoryVolumes::remove(std::string name) {
 }
 
 Task<Result<Space>> MemoryVolumes::space() {
-    co_return Space{MemoryVolume::stored_size_max, MemoryVolume::stored_size_max / 2};
+    co_return Space{.total_bytes = MemoryVolume::stored_size_max,
+                    .free_bytes = MemoryVolume::stored_size_max / 2,
+                    .silent_hosts = {}};
 }
 
 std::shared_ptr<MemoryVolume> MemoryVolumes::add(const std::string& name, uint64_t size_bytes, bool shared) {

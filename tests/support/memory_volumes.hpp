@@ -32,6 +32,8 @@ class MemoryVolume final : public Volume {
     MemoryVolume(VolumeId id, Attributes attributes, MemoryFaults& faults);
 
     VolumeId id() const override { return id_; }
+    // All its clients are one.
+    std::shared_ptr<VolumeSession> session() const override { return session_; }
     bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;
     void unpin(std::span<const Pin> pins) override;
     bool try_read(uint64_t offset_bytes, std::span<std::byte> into) override;
@@ -60,6 +62,7 @@ class MemoryVolume final : public Volume {
     void grow_to(uint64_t size_bytes);
 
     const VolumeId id_;
+    const std::shared_ptr<VolumeSession> session_ = std::make_shared<VolumeSession>();
     MemoryFaults& faults_;
     Mapping data_;
     Mapping words_;  // of each page: how many pins, whether somebody writes, whether it is stored
@@ -74,7 +77,9 @@ class MemoryVolumes final : public Volumes {
 
     Task<Result<std::vector<VolumeEntry>>> list() override;
     Task<Result<VolumeEntry>> find(std::string name) override;
-    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) override;
+    using Volumes::open;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
+                                               std::shared_ptr<VolumeSession> session) override;
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
     Task<Result<>> remove(std::string name) override;
     Task<Result<Space>> space() override;

@@ -351,7 +351,10 @@ TEST_F(CliTest, mounts_and_status_are_told) {
     EXPECT_EQ(out_, "mounted /mnt/tarn (read-only)\n");
     EXPECT_EQ(run({"mount"}), Exit::ok);
     EXPECT_EQ(out_, "/mnt/tarn (read-only)\n");
-    EXPECT_EQ(run({"umount", "/mnt/tarn"}), Exit::ok);
+    daemon_.with([](FakeDaemon& daemon) { daemon.mount_users = {"cat (process 7)", "bash (process 9)"}; });
+    EXPECT_EQ(run({"umount", "/mnt/tarn"}), Exit::busy);
+    EXPECT_NE(err_.find("in use by cat (process 7), bash (process 9); --force"), std::string::npos) << err_;
+    EXPECT_EQ(run({"umount", "/mnt/tarn", "--force"}), Exit::ok);
     daemon_.with([](FakeDaemon& daemon) { daemon.node.host = "a"; });
     EXPECT_EQ(run({"status"}), Exit::ok);
     EXPECT_NE(out_.find("this host alone"), std::string::npos);

@@ -102,6 +102,13 @@ TEST(Configuration, mistakes_name_place_key_and_reason) {
               "t:4:10: memory: unknown unit; use KiB, MiB, GiB or TiB (1024), or kB, MB, GB or TB (1000)");
     EXPECT_EQ(error_after_minimal("memory = 5\n"), "t:4:10: memory: not a size such as \"64GiB\"");
     EXPECT_EQ(error_after_minimal("memory = \"1MiB\"\n"), "t:4:10: memory: less than 64MiB");
+    EXPECT_EQ(error_after_minimal("memory = \"900TiB\"\n"), "t:4:10: memory: more than 16TiB");
+    EXPECT_EQ(error_after_minimal("[fuse]\nmount_points = \"/mnt\"\n"),
+              "t:5:16: fuse.mount_points: not a list of strings");
+    EXPECT_EQ(error_after_minimal("[fuse]\nmount_points = [\"mnt\"]\n"),
+              "t:5:16: fuse.mount_points: not an absolute path");
+    EXPECT_EQ(error_after_minimal("[fuse]\nmount_points = [\"/mnt/../etc\"]\n"),
+              "t:5:16: fuse.mount_points: write paths without \"//\", \".\", \"..\" and a slash at the end");
     EXPECT_EQ(error_after_minimal("shards = 0\n"), "t:4:10: shards: not a number from 1 to 256");
     EXPECT_EQ(error_after_minimal("shards = 257\n"), "t:4:10: shards: not a number from 1 to 256");
     EXPECT_EQ(error_after_minimal("shards = \"2\"\n"), "t:4:10: shards: not a number from 1 to 256");

@@ -79,7 +79,7 @@ class ControlApiTest : public testing::Test {
         request.body = body;
         Answer answer;
         const auto run = [](ControlApi& api, HttpRequest asked, Answer& into) -> detail::Detached {
-            const HttpReply reply = co_await api.handle(std::move(asked));
+            const HttpReply reply = co_await api.handle(std::move(asked), {.user = 4711, .group = 1, .groups = {}});
             into = {.status = reply.status, .json = Json::parse(reply.body)};
         };
         run(api_, std::move(request), answer);

@@ -157,7 +157,7 @@ TEST(FlushRequester, completes_when_every_home_has_answered) {
     requester.open(7, volume);
     requester.heard(volume, 0, verifier);
     requester.heard(volume, 1, verifier);
-    requester.wrote(7, 0, page, page);
+    requester.wrote(7, 0, page, page, requester.known(volume, 0));
     requester.start(7, set_of(0) | set_of(1), 42, actions);
     ASSERT_EQ(actions.size(), 2u);
     EXPECT_EQ(actions[0].message.hosts, verifier);
@@ -180,9 +180,9 @@ TEST(FlushRequester, a_loss_stays_until_the_session_ends) {
     FlushActions actions;
     requester.open(7, volume);
     requester.heard(volume, 0, verifier);
-    requester.wrote(7, 0, page, page);
+    requester.wrote(7, 0, page, page, requester.known(volume, 0));
     requester.heard(volume, 0, verifier_of(2, 0));
-    requester.wrote(7, 0, page, page);
+    requester.wrote(7, 0, page, page, requester.known(volume, 0));
     const auto flush_is_lost = [&](SessionId session) {
         actions.clear();
         requester.start(session, set_of(0), 1, actions);
@@ -202,6 +202,22 @@ TEST(FlushRequester, a_loss_stays_until_the_session_ends) {
     EXPECT_FALSE(flush_is_lost(9));
 }
 
+// The home may have lost what a request wrote first by the time that its last page is written.
+TEST(FlushRequester, a_write_is_noted_under_the_verifier_of_before_it) {
+    FlushRequester requester(2);
+    FlushActions actions;
+    requester.open(7, volume);
+    requester.heard(volume, 0, verifier);
+    const Verifier began = requester.known(volume, 0);
+    requester.heard(volume, 0, verifier_of(2, 0));
+    requester.wrote(7, 0, page, page, began);
+    EXPECT_TRUE(requester.lost_a_write(7, 0));
+    requester.start(7, set_of(0), 1, actions);
+    EXPECT_EQ(actions.at(0).message.hosts, verifier);
+    requester.wrote(7, 0, page, page, requester.known(volume, 0));
+    EXPECT_TRUE(requester.lost_a_write(7, 0)) << "what came later does not make it good";
+}
+
 // Writes that were made durable by themselves are not held against the session.
 TEST(FlushRequester, pages_that_were_flushed_alone_are_not_noted_any_more) {
     FlushRequester requester(0);
@@ -211,15 +227,15 @@ TEST(FlushRequester, pages_that_were_flushed_alone_are_not_noted_any_more) {
     };
     requester.open(7, volume);
     requester.heard(volume, 0, verifier);
-    requester.wrote(7, 0, at(4), at(5));
+    requester.wrote(7, 0, at(4), at(5), requester.known(volume, 0));
     EXPECT_FALSE(flushed({at(4)}, 1)) << "half of it";
     EXPECT_FALSE(flushed({at(3), at(4), at(5)}, 0)) << "it was written later";
     EXPECT_TRUE(flushed({at(3), at(4), at(5)}, 1));
     requester.heard(volume, 0, verifier_of(1, 9));
     EXPECT_FALSE(requester.lost_a_write(7, 0)) << "all it wrote was durable";
 
-    requester.wrote(7, 0, at(1), at(1));
-    requester.wrote(7, 0, at(2), at(2));
+    requester.wrote(7, 0, at(1), at(1), requester.known(volume, 0));
+    requester.wrote(7, 0, at(2), at(2), requester.known(volume, 0));
     EXPECT_FALSE(flushed({at(1)}, requester.write_count(7, 0)));
     requester.heard(volume, 0, verifier_of(1, 10));
     EXPECT_TRUE(requester.lost_a_write(7, 0)) << "page 2 may be lost";
@@ -230,7 +246,7 @@ TEST(FlushRequester, of_many_writes_the_pages_are_not_kept) {
     requester.open(7, volume);
     requester.heard(volume, 0, verifier);
     for (uint64_t number = 0; number < 1000; ++number)
-        requester.wrote(7, 0, PageId::of(volume, number), PageId::of(volume, number));
+        requester.wrote(7, 0, PageId::of(volume, number), PageId::of(volume, number), requester.known(volume, 0));
     EXPECT_FALSE(requester.knows_pages(7, 0));
     const std::vector<PageId> pages = {page};
     EXPECT_FALSE(requester.flushed_pages(7, 0, pages, requester.write_count(7, 0)));
@@ -243,7 +259,7 @@ TEST(FlushRequester, a_home_that_is_given_up_fails_the_flush_and_not_the_next) {
     FlushActions actions;
     requester.open(7, volume);
     requester.heard(volume, 0, verifier);
-    requester.wrote(7, 0, page, page);
+    requester.wrote(7, 0, page, page, requester.known(volume, 0));
     requester.start(7, set_of(0), 1, actions);
     actions.clear();
     requester.give_up_on(0, actions);

@@ -133,6 +133,35 @@ TEST(Loop, a_cancelled_timer_says_so) {
     EXPECT_FALSE(loop->run_until_done(sleep_an_hour(*loop)));
 }
 
+Task<unsigned> sleep_thrice(Timer& timer) {
+    unsigned slept = 0;
+    while (slept < 3 && co_await timer.sleep(1us)) ++slept;
+    co_return slept;
+}
+
+Task<> sleep_thrice_into(Timer& timer, unsigned& slept) {
+    slept = co_await sleep_thrice(timer);
+}
+
+// The time of the first sleep is over when it is cancelled, and nobody has been told.
+Task<unsigned> cancel_too_late(Loop& loop) {
+    Timer timer(loop);
+    Gate gate;
+    unsigned slept = 0;
+    gate.spawn(sleep_thrice_into(timer, slept));
+    co_await Yield(loop);
+    std::this_thread::sleep_for(1ms);
+    timer.cancel();
+    co_await gate.close();
+    EXPECT_FALSE(co_await timer.sleep(1h)) << "it was cancelled before";
+    co_return slept;
+}
+
+TEST(Loop, who_sleeps_time_and_again_hears_of_a_cancel_that_came_as_the_time_was_over) {
+    const auto loop = make_loop();
+    EXPECT_LT(loop->run_until_done(cancel_too_late(*loop)), 3u);
+}
+
 Task<int> count_calls(Loop& here, Loop& there, int calls) {
     int count = 0;
     for (int i = 0; i < calls; ++i) {

@@ -20,10 +20,15 @@ class NbdConnection : public testing::Test {
   protected:
     NbdConnection() : loop_(std::move(*Loop::create())), workspace_(*loop_) {
         disk_ = volumes_.add("disk", 1 << 20, false);
+    }
+    // A new client.
+    void SetUp() override {
+        said_.clear();
         int pair[2];
         EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
         client_ = UniqueFd(pair[0]);
-        connection_ = std::make_unique<Connection>(workspace_, volumes_, UniqueFd(pair[1]), "test");
+        connection_ =
+            std::make_unique<Connection>(workspace_, volumes_, sessions_, UniqueFd(pair[1]), Client{.address = "test"});
     }
 
     // Sends bytes in pieces, closes our sending side, and collects everything the server says until it closes.
@@ -67,6 +72,19 @@ class NbdConnection : public testing::Test {
         EXPECT_TRUE(sent_after);
         co_await gate.close();
     }
+    // Sends before, waits until the server has said so many bytes, and that these are all; then sends after.
+    Task<> says_only(Bytes before, size_t said_bytes, Bytes after) {
+        Gate gate;
+        gate.spawn(connection_->serve());
+        gate.spawn(collect());
+        const Result<size_t> sent_before = co_await loop_->send(client_.get(), before.bytes());
+        EXPECT_TRUE(sent_before);
+        while (said_.size() < said_bytes) co_await loop_->sleep(1ms);
+        EXPECT_EQ(said_.size(), said_bytes);
+        const Result<size_t> sent_after = co_await loop_->send(client_.get(), after.bytes());
+        EXPECT_TRUE(sent_after);
+        co_await gate.close();
+    }
     // Asks for 2 GiB, as far as the server takes the requests, and reads nothing.
     Task<> flood() {
         Gate gate;
@@ -102,6 +120,7 @@ class NbdConnection : public testing::Test {
     std::unique_ptr<Loop> loop_;
     Workspace workspace_;
     MemoryVolumes volumes_;
+    Sessions sessions_;
     std::shared_ptr<MemoryVolume> disk_;
     UniqueFd client_;
     std::unique_ptr<Connection> connection_;
@@ -160,6 +179,58 @@ TEST_F(NbdConnection, a_refused_write_is_skipped_and_the_next_request_served) {
     ASSERT_EQ(answers().size(), 2 * simple_reply_size + 16);
     EXPECT_EQ(error_at(0), static_cast<uint32_t>(Errno::no_space));
     EXPECT_EQ(error_at(simple_reply_size), 0u);
+}
+
+// The read's answer and the refused write's would leave in one send.
+TEST_F(NbdConnection, a_refused_write_is_answered_only_when_its_payload_came) {
+    const Bytes before = Bytes()
+                             .client_flags()
+                             .option(Option::go, info_payload("disk"))
+                             .request(Command::read, 1, 0, 1)
+                             .request(Command::write, 2, (1 << 20) - 1, 8192)
+                             .fill(8191, std::byte{1});
+    const Bytes after = Bytes().fill(1, std::byte{1}).request(Command::disconnect, 3, 0, 0);
+    loop_->run_until_done(says_only(before, greeting_size + go_replies_size + simple_reply_size + 1, after));
+    ASSERT_EQ(answers().size(), simple_reply_size + 1 + simple_reply_size);
+    EXPECT_EQ(error_at(simple_reply_size + 1), static_cast<uint32_t>(Errno::no_space));
+}
+
+// The volume's size takes a while to learn, so that pieces of the payload wait before they are thrown away.
+TEST_F(NbdConnection, refused_writes_of_every_kind_are_answered_whatever_the_pieces_they_come_in) {
+    volumes_.faults.miss_every = 1;
+    for (const size_t piece_size : {1u, 27u, 29u, 4000u}) {
+        SetUp();
+        run(Bytes()
+                .request(Command::write, 1, 1 << 20, 0)  // at the end, and nothing: allowed
+                .request(Command::write, 2, (1 << 20) + 1, 0)
+                .request(Command::write, 3, 1 << 20, 10)
+                .fill(10)
+                .request(Command::write, 4, 0, 100, request_no_hole)
+                .fill(100)
+                .request(Command::write, 5, 0, 1)
+                .fill(1)
+                .request(Command::disconnect, 6, 0, 0),
+            piece_size);
+        std::map<uint64_t, uint32_t> errors;
+        for (size_t at = 0; at < answers().size(); at += simple_reply_size)
+            errors[load_big<uint64_t>(answers().data() + at + 8)] = error_at(at);
+        const auto no_space = static_cast<uint32_t>(Errno::no_space);
+        const auto invalid = static_cast<uint32_t>(Errno::invalid);
+        EXPECT_EQ(errors, (std::map<uint64_t, uint32_t>{{1, 0}, {2, no_space}, {3, no_space}, {4, invalid}, {5, 0}}))
+            << piece_size;
+    }
+}
+
+TEST_F(NbdConnection, a_refused_write_of_more_than_a_payload_may_have_is_read_and_held_nowhere) {
+    constexpr uint32_t size = payload_size_max + 1;
+    run(Bytes()
+            .request(Command::write, 1, 0, size)
+            .fill(size, std::byte{1})
+            .request(Command::read, 2, 0, 16)
+            .request(Command::disconnect, 3, 0, 0));
+    ASSERT_EQ(answers().size(), 2 * simple_reply_size + 16);
+    EXPECT_EQ(error_at(0), static_cast<uint32_t>(Errno::invalid));
+    EXPECT_EQ(workspace_.budget.held_bytes, 0u);
 }
 
 TEST_F(NbdConnection, requests_past_the_end_of_a_volume_that_shrank_are_refused) {
@@ -223,6 +294,16 @@ TEST_F(NbdConnection, a_failed_flush_stays_failed) {
         errors[load_big<uint64_t>(answers().data() + at + 8)] = error_at(at);
     const auto io = static_cast<uint32_t>(Errno::io);
     EXPECT_EQ(errors, (std::map<uint64_t, uint32_t>{{1, io}, {2, io}, {3, 0}}));
+}
+
+TEST_F(NbdConnection, a_client_that_says_that_it_disconnects_is_not_remembered) {
+    run(Bytes().request(Command::disconnect, 1, 0, 0));
+    EXPECT_EQ(sessions_.size(), 0u);
+}
+
+TEST_F(NbdConnection, a_client_that_breaks_off_is_remembered) {
+    run(Bytes().request(Command::read, 1, 0, 16));
+    EXPECT_EQ(sessions_.size(), 1u);
 }
 
 TEST_F(NbdConnection, garbage_instead_of_a_request_ends_it) {

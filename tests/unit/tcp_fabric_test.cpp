@@ -108,7 +108,8 @@ class TcpFabricTest : public testing::Test {
                                                  .key = std::string(key),
                                                  .listen = "127.0.0.1:" + std::to_string(port_),
                                                  .peers = {{.host = 1, .address = "127.0.0.1:9"}},
-                                                 .shards = {loop_.get()}};
+                                                 .shards = {loop_.get()},
+                                                 .listen_for = listen_for()};
             if (auto made = TcpFabric::create(std::move(configuration), recorder_)) {
                 fabric_ = std::move(*made);
                 break;
@@ -126,8 +127,13 @@ class TcpFabricTest : public testing::Test {
         loop_->post(stop_);
     }
 
-    UniqueFd connect() const {
+    // from: the last byte of the loopback address to come from.
+    UniqueFd connect(uint8_t from = 1) const {
         UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        sockaddr_in source{};
+        source.sin_family = AF_INET;
+        source.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + from);
+        EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&source), sizeof source), 0);
         sockaddr_in to{};
         to.sin_family = AF_INET;
         to.sin_port = htons(port_);
@@ -136,6 +142,19 @@ class TcpFabricTest : public testing::Test {
         const timeval limit{.tv_sec = 10, .tv_usec = 0};
         ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
         return fd;
+    }
+    // How many of these connections have been hung up on, once that are so many; long before a handshake may take too
+    // long.
+    size_t hung_up_count(const std::vector<UniqueFd>& connections, size_t awaited) const {
+        const auto deadline = std::chrono::steady_clock::now() + 3s;
+        for (;;) {
+            size_t count = 0;
+            char byte;
+            for (const UniqueFd& fd : connections)
+                count += ::recv(fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0 || errno == ECONNRESET;
+            if (count >= awaited || std::chrono::steady_clock::now() > deadline) return count;
+            std::this_thread::yield();
+        }
     }
     // The whole handshake; what the fabric then says first is left to be read.
     UniqueFd link(std::string_view with_key = key) {
@@ -185,6 +204,9 @@ class TcpFabricTest : public testing::Test {
         const Message header = message(MessageKind::data, protocol::flag_payload);
         return std::string(reinterpret_cast<const char*>(&header), sizeof header) + std::string(page_size, letter);
     }
+
+    // The peer of most tests says nothing by itself.
+    virtual std::chrono::milliseconds listen_for() const { return 0ms; }
 
     struct Start final : Loop::Posted {
         explicit Start(TcpFabricTest& of) : test(of) {}
@@ -460,6 +482,22 @@ TEST_F(TcpFabricTest, strangers_are_refused_before_anything_is_told) {
     EXPECT_EQ(recorder_.links_up, 0);
 }
 
+TEST_F(TcpFabricTest, few_strangers_are_kept_at_a_time_and_a_host_gets_through) {
+    std::vector<UniqueFd> silent;
+    for (size_t i = 0; i < 4 * Strangers::count_of_address_max; ++i) silent.push_back(connect());
+    EXPECT_EQ(hung_up_count(silent, 3 * Strangers::count_of_address_max), 3 * Strangers::count_of_address_max);
+    EXPECT_TRUE(hung_up(silent.front())) << "who came first leaves first";
+    const UniqueFd fd = link();
+    EXPECT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
+    // The others are not of that address; one of the silent ones made room for the host, and left a place.
+    for (uint8_t from = 2; silent.size() < 4 * Strangers::count_of_address_max + Strangers::count_max; ++from)
+        for (size_t i = 0; i < Strangers::count_of_address_max; ++i) silent.push_back(connect(from));
+    constexpr size_t gone = 4 * Strangers::count_of_address_max;
+    EXPECT_EQ(hung_up_count(silent, gone), gone) << "of all of them, as many are kept as there are places";
+    const UniqueFd again = link();
+    EXPECT_TRUE(recorder_.comes([&] { return recorder_.links_up == 2; }));
+}
+
 TEST_F(TcpFabricTest, a_process_that_was_declared_dead_is_refused_and_a_younger_one_is_not) {
     recorder_.dead_incarnation = peer_incarnation;
     {
@@ -472,6 +510,60 @@ TEST_F(TcpFabricTest, a_process_that_was_declared_dead_is_refused_and_a_younger_
     recorder_.dead_incarnation = peer_incarnation - 1;
     const UniqueFd fd = link(key);
     EXPECT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
+}
+
+class TcpFabricListens : public TcpFabricTest {
+  protected:
+    std::chrono::milliseconds listen_for() const override { return 20ms; }
+    // Whether it comes true soon.
+    bool soon(bool answers) const {
+        const auto deadline = std::chrono::steady_clock::now() + patience;
+        while (fabric_->answers(1) != answers && std::chrono::steady_clock::now() < deadline)
+            std::this_thread::sleep_for(1ms);
+        return fabric_->answers(1) == answers;
+    }
+    static constexpr uint8_t ask_kind = TcpReader::frame_kind_min + 3;
+    static constexpr uint8_t here_kind = TcpReader::frame_kind_min + 4;
+};
+
+TEST_F(TcpFabricListens, a_peer_that_says_nothing_is_asked_and_then_does_not_answer_until_it_does) {
+    const UniqueFd fd = link();
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
+    Message seen;
+    ASSERT_TRUE(receive(fd, &seen, sizeof seen));  // greeted
+    ASSERT_TRUE(receive(fd, &seen, sizeof seen));
+    EXPECT_EQ(static_cast<uint8_t>(seen.kind), ask_kind);
+    EXPECT_TRUE(soon(false));
+    EXPECT_TRUE(fabric_->linked(1)) << "it is waited for";
+    Message here = message(static_cast<MessageKind>(here_kind));
+    here.sequence = 0;
+    send(fd, &here, sizeof here);
+    EXPECT_TRUE(soon(true));
+    EXPECT_TRUE(soon(false));
+    const Message any = message(MessageKind::acknowledge);
+    send(fd, &any, sizeof any);
+    EXPECT_TRUE(soon(true));
+}
+
+TEST_F(TcpFabricListens, who_is_asked_says_that_he_is_there) {
+    const UniqueFd fd = link();
+    Message ask = message(static_cast<MessageKind>(ask_kind));
+    ask.sequence = 0;
+    send(fd, &ask, sizeof ask);
+    Message seen;
+    do {
+        ASSERT_TRUE(receive(fd, &seen, sizeof seen));
+    } while (static_cast<uint8_t>(seen.kind) != here_kind);
+}
+
+TEST_F(TcpFabricListens, while_it_is_not_read_for_lack_of_room_a_peer_is_not_taken_for_silent) {
+    recorder_.change([&] { recorder_.to_lend = 0; });
+    const UniqueFd fd = link();
+    const std::string bytes = with_page('x');
+    send(fd, bytes.data(), bytes.size());
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.refused == 1; }));
+    std::this_thread::sleep_for(10 * listen_for());  // nothing is to happen
+    EXPECT_TRUE(fabric_->answers(1));
 }
 
 TEST_F(TcpFabricTest, calls_are_answered_and_an_answer_nobody_waits_for_is_ignored) {

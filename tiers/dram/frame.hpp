@@ -12,9 +12,8 @@ namespace tarn {
 // What a frame is taken for; a frame with no use is free. Changed under the latch of the page's stripe, and a frame
 // gets its page before its use: who holds the latch of P, sees use_home and then finds P, has P's home frame.
 enum FrameUse : uint8_t {
-    use_holder = 1 << 0,   // named by a Holder: what this host caches, waits for, or keeps
-    use_home = 1 << 1,     // home's bytes of a page homed here
-    use_reading = 1 << 2,  // the store reads into it
+    use_holder = 1 << 0,  // named by a Holder, or a message's payload: what this host caches, waits for, or keeps
+    use_home = 1 << 1,    // home's bytes of a page homed here
 };
 
 // Home's bytes on their way into the store.

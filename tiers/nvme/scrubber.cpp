@@ -20,6 +20,7 @@ Result<> Scrubber::start(std::optional<VolumeId> volume, uint64_t rate_bytes) {
     if (progress_.running) return fail(Errc::busy, 0, "verify: a pass is under way");
     progress_ = {.volume = volume, .running = true, .bad_pages = {}, .passes = progress_.passes};
     began_ns_ = monotonic_ns();
+    pause_.emplace(loop_);
     gate_.spawn(run(volume, rate_bytes));
     return {};
 }
@@ -27,7 +28,7 @@ Result<> Scrubber::start(std::optional<VolumeId> volume, uint64_t rate_bytes) {
 void Scrubber::cancel() {
     if (!progress_.running) return;
     progress_.cancelled = true;
-    pause_.cancel();
+    pause_->cancel();
 }
 
 Task<> Scrubber::close() {
@@ -81,7 +82,7 @@ Task<> Scrubber::check(VolumeId volume, PageRun run, uint64_t rate_bytes) {
         const auto due = std::chrono::nanoseconds(static_cast<uint64_t>(
             static_cast<double>(progress_.pages_checked * page_size) * 1e9 / static_cast<double>(rate_bytes)));
         const auto passed = std::chrono::nanoseconds(monotonic_ns() - began_ns_);
-        if (due > passed && !progress_.cancelled) static_cast<void>(co_await pause_.sleep(due - passed));
+        if (due > passed) static_cast<void>(co_await pause_->sleep(due - passed));
     }
 }
 

@@ -26,7 +26,7 @@ class Scrubber {
         uint64_t passes = 0;            // that came to their end, since the start
     };
 
-    Scrubber(Store& store, Loop& loop) : store_(store), loop_(loop), pause_(loop) {}
+    Scrubber(Store& store, Loop& loop) : store_(store), loop_(loop) {}
 
     // Bytes per second; 0: as fast as the device reads. Errors: busy (a pass is under way).
     Result<> start(std::optional<VolumeId> volume, uint64_t rate_bytes);
@@ -41,7 +41,7 @@ class Scrubber {
 
     Store& store_;
     Loop& loop_;
-    Timer pause_;
+    std::optional<Timer> pause_;  // of the pass under way
     Gate gate_;
     Progress progress_;
     uint64_t began_ns_ = 0;

@@ -1,0 +1,29 @@
+// Session: what this host remembers of one client of a volume, over all its handles and connections.
+//
+// Which homes have a verifier of its writes noted, which losses lie before it, and whether a flush of it failed for
+// good (VolumeSession). All handles of a client share one, so that a flush over one of its connections vouches for
+// what it wrote over the others. Any thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+#include "coherence/cache/flusher.hpp"
+#include "coherence/volume.hpp"
+
+namespace tarn {
+
+struct Session final : VolumeSession {
+    Session(Cache& of, VolumeId volume, OnLoss on_loss) : cache(of), note{.volume = volume, .on_loss = on_loss} {
+        cache.flusher().add_note(note);
+    }
+    Session(const Session&) = delete;
+    ~Session() override { cache.flusher().remove_note(note); }
+
+    Cache& cache;
+    WriteNote note;
+    std::atomic<std::chrono::milliseconds> fail_after{std::chrono::milliseconds(0)};  // 0: no limit
+    std::atomic<uint64_t> pages_end{0};  // above every page that the client has written here
+};
+
+}  // namespace tarn

@@ -1,0 +1,46 @@
+// Strangers: connections that have not proved yet to be of a host of this cluster. Whoever reaches the port can make as
+// many as he likes, so few are kept at a time: so many in all, and fewer of one address. Who comes when there is no
+// place takes that of the one who has been here longest: a host needs its place for two round trips, and gets through a
+// flood.
+//
+// On one shard. Owns no socket: a stranger who must go is shut down, and who serves him then closes his socket.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <list>
+
+namespace tarn {
+
+class Strangers {
+  public:
+    static constexpr size_t count_max = 128;
+    static constexpr size_t count_of_address_max = 16;
+
+    // One of them, as long as it lives; the socket lives longer.
+    class Visit {
+      public:
+        Visit(Strangers& strangers, int fd);
+        Visit(const Visit&) = delete;
+        ~Visit() { leave(); }
+        // He is known now, or gone.
+        void leave();
+        // False: he had to make room.
+        bool has_place() const { return has_place_; }
+
+      private:
+        friend class Strangers;
+        Strangers& strangers_;
+        const int fd_;
+        const in6_addr address_;
+        std::list<Visit*>::iterator place_;
+        bool has_place_ = true;
+    };
+
+  private:
+    void make_room(const Visit& newcomer);
+
+    std::list<Visit*> visits_;  // who came first stands first
+};
+
+}  // namespace tarn

@@ -1,0 +1,22 @@
+// Caller: who is at the other end of the control socket, as the kernel says, for what is done in his name.
+#pragma once
+
+#include <sys/types.h>
+
+#include <vector>
+
+#include "utils/result.hpp"
+
+namespace tarn {
+
+struct Caller {
+    uid_t user = 0;
+    gid_t group = 0;
+    std::vector<gid_t> groups;  // supplementary
+
+    static Result<Caller> of(int socket);
+    // Of this process.
+    static Caller self();
+};
+
+}  // namespace tarn

@@ -1,0 +1,31 @@
+// What `memory` may be on this machine: of the host's memory, and of what its cgroup and all above it allow, some must
+// stay for the kernel and for others. Who takes more is killed without a word, at the start or days later.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace tarn {
+
+struct MemoryLimit {
+    uint64_t bytes = 0;
+    std::string what;  // "this host has", "the cgroup /system.slice allows"
+};
+
+// All there are. root: where /proc and /sys are. Version 1 and 2 of cgroups.
+std::vector<MemoryLimit> memory_limits(const std::filesystem::path& root = "/");
+
+// What must stay of so much: a sixteenth, and 64 MiB.
+inline uint64_t memory_kept_of(uint64_t limit_bytes) {
+    return limit_bytes / 16 + (uint64_t{64} << 20);
+}
+
+// Why so much is too much, with the arithmetic; empty: it is not.
+std::string too_much_memory(uint64_t memory_bytes, const std::vector<MemoryLimit>& limits);
+
+// What programs may take now without anybody's losing it; 0: unknown.
+uint64_t available_memory(const std::filesystem::path& root = "/");
+
+}  // namespace tarn

@@ -1,0 +1,109 @@
+#include "frontends/nbd/sessions.hpp"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace tarn::nbd {
+
+namespace {
+
+// When a process was started, in ticks since the boot: with its id it names the process for good. 0: there is none.
+uint64_t start_of(pid_t process) {
+    std::ifstream file(fmt::format("/proc/{}/stat", process));
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    // The second field is the program's name in parentheses, and may contain anything.
+    const size_t name_end = text.rfind(')');
+    if (name_end == std::string::npos) return 0;
+    std::istringstream fields(text.substr(name_end + 1));
+    constexpr int fields_before = 19;  // from the third to the 21st
+    std::string skipped;
+    for (int i = 0; i < fields_before; ++i) fields >> skipped;
+    uint64_t started = 0;
+    fields >> started;
+    return started;
+}
+
+}  // namespace
+
+Client Client::of(int socket) {
+    Client client{.address = {}, .text = "unknown client"};
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return client;
+    if (address.ss_family == AF_UNIX) {
+        ucred credentials{};
+        socklen_t credentials_size = sizeof credentials;
+        ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &credentials_size);
+        client.process = credentials.pid;
+        client.started = start_of(credentials.pid);
+        client.user = credentials.uid;
+        client.text = fmt::format("local client of process {}, user {}", credentials.pid, credentials.uid);
+        return client;
+    }
+    char host[NI_MAXHOST];
+    char port[NI_MAXSERV];
+    if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
+                      NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        return client;
+    client.address = host;
+    client.text = fmt::format("client {} port {}", host, port);
+    return client;
+}
+
+bool Client::lives() const {
+    return process == 0 || start_of(process) == started;
+}
+
+std::shared_ptr<VolumeSession> Sessions::find(const Client& client, VolumeId volume, Clock::time_point now) {
+    const std::lock_guard guard(mutex_);
+    forget_old(now);
+    const auto found = known_.find({client, volume});
+    return found == known_.end() ? nullptr : found->second.session;
+}
+
+std::shared_ptr<VolumeSession> Sessions::joined(const Client& client, VolumeId volume,
+                                                const std::shared_ptr<VolumeSession>& session) {
+    const std::lock_guard guard(mutex_);
+    Known& known = known_[{client, volume}];
+    if (!known.session) known.session = session;
+    if (known.session == session) ++known.connections;
+    return known.session;
+}
+
+void Sessions::left(const Client& client, VolumeId volume, bool said, Clock::time_point now) {
+    const std::lock_guard guard(mutex_);
+    const auto found = known_.find({client, volume});
+    if (found == known_.end()) return;
+    found->second.left_at = now;
+    if (--found->second.connections == 0 && said) known_.erase(found);
+    forget_old(now);
+}
+
+void Sessions::forget_old(Clock::time_point now) {
+    std::erase_if(known_, [&](const auto& each) {
+        const auto& [key, known] = each;
+        return known.connections == 0 && (now - known.left_at >= remembered_for || !key.first.lives());
+    });
+    const auto is_idle = [](const auto& each) { return each.second.connections == 0; };
+    auto idle = static_cast<size_t>(std::ranges::count_if(known_, is_idle));
+    for (; idle > remembered_max; --idle) {
+        auto first = known_.end();
+        for (auto each = known_.begin(); each != known_.end(); ++each)
+            if (is_idle(*each) && (first == known_.end() || each->second.left_at < first->second.left_at)) first = each;
+        known_.erase(first);
+    }
+}
+
+size_t Sessions::size() const {
+    const std::lock_guard guard(mutex_);
+    return known_.size();
+}
+
+}  // namespace tarn::nbd

@@ -1,0 +1,72 @@
+// Sessions: which connections are one client's, and what is remembered of a client that has none just now.
+//
+// A client of an export is one session over all its connections (docs/contract.md, D4): a write that it made over one
+// may be lost, and then a flush over any other must not succeed. Who it is: on a Unix socket the process that
+// connected, by its id and the time it started; over TCP the address without its port. A session ends when its last
+// connection says that it disconnects. One that merely breaks is remembered, since its client may come back and go on:
+// for ten minutes, or until the process is gone.
+//
+// Any thread. Nothing here waits.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "coherence/volume.hpp"
+
+namespace tarn::nbd {
+
+// Who is at the other end of a socket.
+struct Client {
+    std::string address;   // over TCP
+    pid_t process = 0;     // on a Unix socket; 0: of another PID namespace
+    uint64_t started = 0;  // when that process was, in the kernel's ticks
+    uid_t user = 0;
+    std::string text;  // for the log
+
+    static Client of(int socket);
+    // Whether it may come back.
+    bool lives() const;
+    bool operator<(const Client& other) const {
+        return std::tie(address, process, started, user) <
+               std::tie(other.address, other.process, other.started, other.user);
+    }
+};
+
+class Sessions {
+  public:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::chrono::minutes remembered_for{10};
+    // Of clients without a connection; beyond that the one that left first is forgotten.
+    static constexpr size_t remembered_max = 4096;
+
+    // What is known of the client at this volume; null: nothing.
+    std::shared_ptr<VolumeSession> find(const Client& client, VolumeId volume, Clock::time_point now);
+    // One more connection of the session, or one less. said: it ended as a client that will not come back ends it.
+    // Returns the client's session: if it is not this one, another connection was first, and nothing is changed.
+    std::shared_ptr<VolumeSession> joined(const Client& client, VolumeId volume,
+                                          const std::shared_ptr<VolumeSession>& session);
+    void left(const Client& client, VolumeId volume, bool said, Clock::time_point now);
+
+    size_t size() const;
+
+  private:
+    struct Known {
+        std::shared_ptr<VolumeSession> session;
+        unsigned connections = 0;
+        Clock::time_point left_at;  // the last of them
+    };
+    void forget_old(Clock::time_point now);
+
+    mutable std::mutex mutex_;
+    std::map<std::pair<Client, VolumeId>, Known> known_;
+};
+
+}  // namespace tarn::nbd

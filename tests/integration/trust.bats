@@ -1,0 +1,134 @@
+# Other users of the machine: who is trusted with the memory, with the sockets, and with what root may mount on.
+
+load tarn
+
+# Where other users can get to.
+CLUSTER=/tmp/tarn-trust-${BATS_RUN_TMPDIR##*-}
+
+setup_file() {
+    [ "$EUID" = 0 ] || skip "needs to be root"
+    cluster_for_all_tests solo
+    chmod 755 "$CLUSTER" "$CLUSTER/solo"
+    cluster_remember
+}
+
+# The user nobody, who may use the control socket.
+as_nobody() {
+    chown root:nogroup "$CLUSTER/solo/control.sock"
+    TARN_CONTROL="$CLUSTER/solo/control.sock" setpriv --reuid nobody --regid nogroup --clear-groups "$@"
+}
+of_nobody() { mkdir -p "$1" && chown nobody:nogroup "$1"; }
+
+@test "memory is not handed to another user's process that listens in place of the keeper" {
+    host_stop solo
+    cat > "$BATS_TEST_TMPDIR/stranger.py" << 'END'
+import array, os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o777)
+os.setuid(65534)
+server.listen()
+print("listens", flush=True)
+while True:
+    client, _ = server.accept()
+    print("got", *socket.recv_fds(client, 100, 4)[:2], flush=True)
+    client.close()
+END
+    python3 "$BATS_TEST_TMPDIR/stranger.py" "$CLUSTER/solo/control.sock.keeper" > "$BATS_TEST_TMPDIR/said" 3>&- &
+    local -r stranger=$!
+    within 10 grep -q listens "$BATS_TEST_TMPDIR/said"
+    : > "$CLUSTER/solo/log"
+    host_start solo
+    grep -q "another user's process listens" "$CLUSTER/solo/log"
+    host_stop solo
+    kill "$stranger"
+    rm "$CLUSTER/solo/control.sock.keeper"
+    run -0 grep -v "b'' \[\]" "$BATS_TEST_TMPDIR/said"
+    assert_output "listens"
+    host_start solo
+}
+
+@test "a directory where others could put a socket in place of ours is refused" {
+    mkdir -m 0777 "$CLUSTER/open"
+    run -2 tarnd --config "$CLUSTER/solo/tarn.toml" --control "$CLUSTER/open/control.sock"
+    assert_output --partial "others may write $CLUSTER/open (mode 0777)"
+    run -2 tarnd --config "$CLUSTER/solo/tarn.toml" --control "$CLUSTER/solo/other.sock" \
+        --nbd-unix "$CLUSTER/open/below/nbd.sock"
+    assert_output --partial "others may write $CLUSTER/open (mode 0777)"
+    of_nobody "$CLUSTER/theirs"
+    run -2 tarnd --config "$CLUSTER/solo/tarn.toml" --control "$CLUSTER/theirs/control.sock"
+    assert_output --partial "another user"
+}
+
+@test "a caller mounts on empty directories that are his to write, and on no other" {
+    [ -w /dev/fuse ] || skip "needs /dev/fuse"
+    local -r home=$CLUSTER/home
+    of_nobody "$home"
+    of_nobody "$home/empty"
+    of_nobody "$home/full"
+    touch "$home/full/file"
+    of_nobody "$home/secret/inner"
+    chown root "$home/secret"
+    chmod 700 "$home/secret"
+    mkdir -p "$CLUSTER/etc/cron.d"
+    ln -s "$CLUSTER/etc/cron.d" "$home/link"
+    ln -s "$CLUSTER/etc" "$home/above"
+    local path
+    for path in "$CLUSTER/etc/cron.d" "$home/above/cron.d" "$home/full" "$home/secret/inner"; do
+        run -7 as_nobody tarn mount "$path"
+        run ! mountpoint -q "$path"
+    done
+    run as_nobody tarn mount "$home/link"
+    assert_failure
+    run -3 as_nobody tarn mount "$home/none"
+    run ! mountpoint -q "$CLUSTER/etc/cron.d"
+    run -0 as_nobody tarn mount "$home/empty"
+    mountpoint -q "$home/empty"
+    run -0 as_nobody ls "$home/empty"
+    run -0 as_nobody tarn umount "$home/empty"
+    run ! mountpoint -q "$home/empty"
+    # Root has the right to write anywhere, and mounts over nothing that is there all the same.
+    run -7 on solo mount "$home/full"
+    assert_output --partial "not empty"
+    run -0 on solo mount "$CLUSTER/etc/cron.d"
+    run -0 on solo umount "$CLUSTER/etc/cron.d"
+}
+
+@test "what is unmounted is what was mounted, wherever its path leads by now" {
+    [ -w /dev/fuse ] || skip "needs /dev/fuse"
+    of_nobody "$CLUSTER/tricks"
+    of_nobody "$CLUSTER/tricks/a"
+    of_nobody "$CLUSTER/tricks/a/victim"
+    mkdir -p "$CLUSTER/real/victim"
+    mount -t tmpfs tmpfs "$CLUSTER/real/victim"
+    run -0 as_nobody tarn mount "$CLUSTER/tricks/a/victim"
+    as_nobody mv "$CLUSTER/tricks/a" "$CLUSTER/tricks/b"
+    as_nobody ln -s "$CLUSTER/real" "$CLUSTER/tricks/a"
+    run -0 as_nobody tarn umount --force "$CLUSTER/tricks/a/victim"
+    mountpoint -q "$CLUSTER/real/victim"
+    run ! mountpoint -q "$CLUSTER/tricks/b/victim"
+    umount "$CLUSTER/real/victim"
+}
+
+@test "a directory that the configuration names may be mounted on by whoever may use the socket" {
+    [ -w /dev/fuse ] || skip "needs /dev/fuse"
+    host_stop solo
+    mkdir -p "$CLUSTER/named"
+    touch "$CLUSTER/named/something"
+    printf '\n[fuse]\nmount_points = ["%s"]\n' "$CLUSTER/named" >> "$CLUSTER/solo/tarn.toml"
+    host_start solo
+    run -0 as_nobody tarn mount "$CLUSTER/named"
+    # A dead one is replaced.
+    host_kill solo
+    host_start solo
+    run -0 as_nobody tarn mount "$CLUSTER/named"
+    run -0 timeout 10 ls "$CLUSTER/named"
+    run -0 as_nobody tarn umount "$CLUSTER/named"
+    of_nobody "$CLUSTER/mine"
+    run -0 as_nobody tarn mount "$CLUSTER/mine"
+    host_kill solo
+    host_start solo
+    run -0 as_nobody tarn mount "$CLUSTER/mine"
+    run -0 timeout 10 ls "$CLUSTER/mine"
+    run -0 as_nobody tarn umount "$CLUSTER/mine"
+}

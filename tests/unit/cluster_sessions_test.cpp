@@ -1,0 +1,133 @@
+// What a session of three real hosts is told when the home of its writes loses its memory: whichever of its handles
+// wrote, and whenever in a request that was.
+#include "tests/unit/cluster.hpp"
+
+namespace tarn::three_hosts {
+namespace {
+
+class ClusterSessions : public Cluster {
+  protected:
+    // The volume and host 0's part of it.
+    void SetUp() override {
+        Cluster::SetUp();
+        at_ = homed_at(0);
+        ASSERT_TRUE(on(1, write(*hosts_[1]->cache, at_, bytes_)));
+        ASSERT_TRUE(on(1, flush(*hosts_[1]->cache)));
+    }
+    // Host 0 is its home, and only there it still is.
+    void bring_home(uint64_t offset) {
+        std::vector<std::byte> seen(page_size);
+        ASSERT_TRUE(on(0, read(*hosts_[0]->cache, offset, seen)));
+        ASSERT_TRUE(on(1, evict_all(*hosts_[1]->cache)));
+    }
+    void lose_home() {
+        hosts_[0]->stop();
+        hosts_[0]->start();
+        ASSERT_TRUE(on(0, hosts_[0]->cache->recovered()));
+    }
+
+    uint64_t at_ = 0;
+    const std::vector<std::byte> bytes_ = std::vector<std::byte>(page_size, std::byte{7});
+};
+
+TEST_F(ClusterSessions, a_flush_over_another_handle_of_the_client_tells_of_the_loss) {
+    auto first = on(1, Session::open(*hosts_[1]->cache));
+    CachedVolume second(*hosts_[1]->cache, std::static_pointer_cast<tarn::Session>(first->session()));
+    auto stranger = on(1, Session::open(*hosts_[1]->cache));
+    ASSERT_TRUE(on(1, Session::write(*first, at_, bytes_)));
+    bring_home(at_);
+    lose_home();
+    std::vector<std::byte> seen(page_size);
+    EXPECT_FALSE(on(1, second.flush_up_to(volume_bytes))) << "its client wrote what is lost";
+    EXPECT_TRUE(on(1, stranger->flush_up_to(volume_bytes))) << "it wrote nothing";
+    EXPECT_FALSE(on(1, Session::read(second, at_, seen)));
+    first.reset();
+    EXPECT_FALSE(on(1, second.flush_up_to(volume_bytes))) << "the handle is gone, its client is not";
+}
+
+// Brings one page home that is held, or soon will be, by this host.
+Task<bool> hand_back(Cache& cache, PageId page) {
+    while (!cache.holds(page)) co_await Yield(*Loop::current());
+    for (bool held = true; held; co_await Yield(*Loop::current())) {
+        held = false;
+        for (FrameId id = 0; id < cache.pool().frame_count(); ++id) {
+            const Frame& frame = cache.pool().frame(id);
+            if ((frame.uses.load() & use_holder) == 0 || frame.page_id() != page) continue;
+            held = true;
+            std::vector<FrameId> to_store;
+            (void)cache.try_evict(id, to_store);
+        }
+    }
+    co_return true;
+}
+
+// A write that goes on while the test does something else.
+class Background final : Loop::Posted {
+  public:
+    Background(Host& host, CachedVolume& volume, uint64_t offset, std::span<const std::byte> bytes)
+        : host_(host), volume_(volume), offset_(offset), bytes_(bytes) {
+        host_.loop->post(*this);
+    }
+    Result<> await() {
+        done_.wait(false);
+        return result_;
+    }
+
+  private:
+    void run() override { host_.loop->spawn(write()); }
+    Task<> write() {
+        result_ = co_await Session::write(volume_, offset_, bytes_);
+        done_ = true;
+        done_.notify_all();
+    }
+    Host& host_;
+    CachedVolume& volume_;
+    uint64_t offset_;
+    std::span<const std::byte> bytes_;
+    Result<> result_;
+    std::atomic<bool> done_{false};
+};
+
+// Keeps a page of this host where it is, until it is let go.
+Task<Result<std::vector<Pin>>> pin(CachedVolume& volume, uint64_t offset) {
+    std::vector<Pin> pins;
+    while (!volume.try_pin(offset, page_size, pins)) CO_TRY_VOID(co_await volume.fetch(offset, page_size));
+    co_return pins;
+}
+Task<bool> let_go(CachedVolume& volume, std::vector<Pin> pins) {
+    volume.unpin(pins);
+    co_return true;
+}
+
+TEST_F(ClusterSessions, a_request_whose_first_page_is_lost_before_its_last_is_written_is_not_flushed) {
+    const uint64_t border = at_ + hosts_[0]->cache->ranges().pages_per_range() * page_size;
+    const HostId reading = hosts_[0]->cache->home_of(PageId::of(volume_id, border / page_size));
+    ASSERT_NE(reading, 0);
+    const HostId own = static_cast<HostId>(3 - reading);  // neither home
+    Cache& cache = *hosts_[own]->cache;
+    auto session = on(own, Session::open(cache));
+    auto reader = on(reading, Session::open(*hosts_[reading]->cache));
+    Result<std::vector<Pin>> pins = on(reading, pin(*reader, border));
+    ASSERT_TRUE(pins);
+    const std::vector<std::byte> bytes(2 * page_size, std::byte{9});
+    Background write(*hosts_[own], *session, border - page_size, bytes);
+    ASSERT_TRUE(on(own, hand_back(cache, PageId::of(volume_id, border / page_size - 1))));
+    lose_home();
+    std::vector<std::byte> seen(page_size);
+    ASSERT_TRUE(on(own, read(cache, at_, seen))) << "its host hears of the new process";
+    ASSERT_TRUE(on(reading, let_go(*reader, *pins)));
+    ASSERT_TRUE(write.await());
+    EXPECT_FALSE(on(own, session->flush_up_to(volume_bytes))) << "its first page was at home alone";
+}
+
+TEST_F(ClusterSessions, once_a_flush_failed_no_later_one_succeeds_over_any_handle) {
+    auto first = on(1, Session::open(*hosts_[1]->cache));
+    CachedVolume second(*hosts_[1]->cache, std::static_pointer_cast<tarn::Session>(first->session()));
+    EXPECT_FALSE(first->session()->flushed(fail(Errc::unavailable))) << "that is no loss";
+    EXPECT_TRUE(on(1, second.flush()));
+    EXPECT_FALSE(first->session()->flushed(fail(Errc::io)));
+    EXPECT_FALSE(on(1, second.flush()));
+}
+
+}  // namespace
+}  // namespace tarn::three_hosts

@@ -1,0 +1,76 @@
+#include "daemon/unix_socket.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace tarn {
+namespace {
+
+class UnixSocketTest : public testing::Test {
+  protected:
+    void SetUp() override {
+        std::string pattern = testing::TempDir() + "tarn-socket-XXXXXX";
+        root_ = ::mkdtemp(pattern.data());
+        std::filesystem::create_directory(root_ / "inner");
+        mode(root_, 0755);
+        mode(root_ / "inner", 0755);
+    }
+    void TearDown() override { std::filesystem::remove_all(root_); }
+    static void mode(const std::filesystem::path& path, mode_t mode) { ASSERT_EQ(::chmod(path.c_str(), mode), 0); }
+    std::string reason() const { return unsafe_place(root_ / "inner" / "socket"); }
+    std::filesystem::path root_;
+};
+
+TEST_F(UnixSocketTest, a_directory_that_only_its_owner_writes_is_a_good_place) {
+    EXPECT_EQ(reason(), "");
+    EXPECT_EQ(unsafe_place(root_ / "inner" / "not there yet" / "socket"), "");
+}
+
+TEST_F(UnixSocketTest, one_that_others_write_is_not_nor_one_below_such) {
+    mode(root_ / "inner", 0777);
+    EXPECT_NE(reason().find("inner (mode 0777)"), std::string::npos) << reason();
+    mode(root_ / "inner", 0755);
+    mode(root_, 0757);
+    EXPECT_NE(reason().find("(mode 0757)"), std::string::npos) << reason();
+    EXPECT_NE(unsafe_place(root_ / "not there yet" / "socket"), "");
+}
+
+TEST_F(UnixSocketTest, where_only_the_owner_of_a_file_removes_it_others_may_write) {
+    mode(root_, 01777);
+    EXPECT_EQ(reason(), "");
+}
+
+TEST_F(UnixSocketTest, our_own_group_may_write_and_others_may_not) {
+    mode(root_, 0775);
+    EXPECT_EQ(reason(), "");
+    if (::geteuid() != 0) GTEST_SKIP() << "needs to be root";
+    ASSERT_EQ(::chown(root_.c_str(), 0, 54321), 0);
+    EXPECT_NE(reason().find("(mode 0775)"), std::string::npos) << reason();
+    mode(root_, 0755);
+    EXPECT_EQ(reason(), "");
+    ASSERT_EQ(::chown(root_.c_str(), 54321, 0), 0);
+    EXPECT_NE(reason().find("another user (54321)"), std::string::npos) << reason();
+}
+
+TEST_F(UnixSocketTest, a_symbolic_link_counts_as_what_it_leads_to) {
+    mode(root_ / "inner", 0777);
+    std::filesystem::create_directory(root_ / "good");
+    std::filesystem::create_symlink(root_ / "inner", root_ / "good" / "link");
+    EXPECT_NE(unsafe_place(root_ / "good" / "link" / "socket").find("inner"), std::string::npos);
+}
+
+TEST_F(UnixSocketTest, the_user_at_the_other_end_is_known) {
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    EXPECT_EQ(*peer_user(pair[0]), ::geteuid());
+    ::close(pair[0]);
+    ::close(pair[1]);
+    EXPECT_FALSE(peer_user(-1));
+}
+
+}  // namespace
+}  // namespace tarn
