@@ -32,6 +32,8 @@ void declare(CLI::App& app, Arguments& arguments, Flags& flags) {
     app.add_flag("--check-config", arguments.check_only, "Check the configuration, do nothing else");
     app.add_flag("--upgrade", arguments.start.upgrade,
                  "Bring a store of an older format to the present one, in place; no older tarn reads it then");
+    app.add_flag("--accept-older-store", arguments.start.accept_older_store,
+                 "Use a store that another host remembers as newer, and count all of its pages as lost");
     app.add_flag("--discard-memory", arguments.start.discard_memory,
                  "Begin without the memory that a crashed tarnd has left; says what is lost with it");
     app.add_option("--host", flags.host, "This host's name")->type_name("NAME");

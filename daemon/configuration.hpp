@@ -59,8 +59,9 @@ struct Configuration {
 
 // Of one start, not of the host.
 struct StartOptions {
-    bool discard_memory = false;  // --discard-memory: begin without what a crashed process has left
-    bool upgrade = false;         // --upgrade: a store of an older format becomes one of the present
+    bool accept_older_store = false;  // --accept-older-store: of what others remember as newer, all counts as lost
+    bool discard_memory = false;      // --discard-memory: begin without what a crashed process has left
+    bool upgrade = false;             // --upgrade: a store of an older format becomes one of the present
 };
 
 struct ConfigurationError {

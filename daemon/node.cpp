@@ -1,5 +1,8 @@
 #include "daemon/node.hpp"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -76,11 +79,13 @@ int Node::run(Signals& signals) {
     catalog_.reset();
     farewell_.reset();
     forgetting_.reset();
+    standings_.reset();
     fabric_.reset();
     cache_.reset();
     scrubber_.reset();
     tidier_.reset();
     store_.reset();
+    if (store_is_older_) return 3;
     return started ? (stopped_clean_ ? 0 : 1)
            : started.error().code == Errc::corrupt || started.error().code == Errc::refused ||
                    started.error().code == Errc::unsupported
@@ -97,7 +102,8 @@ Task<Result<>> Node::start() {
     CO_TRY_VOID(check_places());
     Result<std::unique_ptr<Store>> store = co_await Store::open(
         loop, configuration_.store, {.cluster = configuration_.cluster, .host = configuration_.host_id()},
-        options_.upgrade ? Upgrade::perform : Upgrade::refuse);
+        options_.upgrade ? Upgrade::perform : Upgrade::refuse,
+        options_.accept_older_store ? Older::accept : Older::refuse);
     if (!store) {
         explain(("store " + configuration_.store).c_str(), store.error());
         if (store.error().code == Errc::not_found)
@@ -167,6 +173,12 @@ Task<Result<>> Node::start() {
         this);
     scrubber_ = std::make_unique<Scrubber>(*store_, loop);
     tidier_ = std::make_unique<Tidier>(*store_, loop);
+    cache_->set_older_handler(
+        [](void* context) {
+            static_cast<Node*>(context)->store_is_older_ = true;
+            ::kill(::getpid(), SIGTERM);  // as if somebody had asked: serve() ends everything in its order
+        },
+        this);
     cache_->set_volumes_end([](void* context) { return static_cast<Node*>(context)->catalog_->volumes_end(); }, this);
     CO_TRY_VOID(start_fabric());
     CO_TRY_VOID(start_front_ends());
@@ -210,6 +222,7 @@ std::unique_ptr<Arena> Node::memory_left_behind() {
     }
     if (!*taken) return nullptr;
     Result<std::unique_ptr<Arena>> arena = Arena::adopt(std::move(**taken));
+    if (arena && options_.accept_older_store) options_.discard_memory = true;  // it may be of the store as it was
     const Result<> claimed = arena ? Cache::claim_arena(**arena, *store_) : Result<>(fail(arena.error()));
     if (claimed && configuration_.keep_memory && !options_.discard_memory) return std::move(*arena);
     if (!claimed)
@@ -236,6 +249,7 @@ Task<> Node::register_arena() {
 
 Task<Result<std::string>> Node::on_call(HostId from, std::string request) {
     if (Farewell::is_call(request)) co_return farewell_->on_call(from, request);
+    if (Standings::is_call(request)) co_return standings_->on_call(from, request);
     if (Forgetting::is_call(request))
         co_return co_await run_on(*shards_.front(), forgetting_->on_call(from, std::move(request)));
     co_return co_await catalog_->on_call(from, std::move(request));
@@ -274,9 +288,11 @@ Result<> Node::start_fabric() {
     std::vector<HostId> others;
     for (const TcpFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
     forgetting_ = std::make_unique<Forgetting>(*cache_, others);
+    standings_ = std::make_unique<Standings>(*cache_, *shards_.front(), others);
     farewell_ = std::make_unique<Farewell>(*cache_, std::move(others));
     fabric_->start();
     telling_.spawn(forgetting_->keep_told());
+    telling_.spawn(standings_->keep_told());
     return {};
 }
 
@@ -355,6 +371,7 @@ Task<> Node::serve(Signals& signals) {
         const Result<int> signal = co_await signals.next(*shards_.front());
         if (!signal || *signal == SIGTERM || *signal == SIGINT) break;
     }
+    if (store_is_older_) cache_->abandon();  // nothing of it may become durable, or be waited for
     co_await stop();
     shards_.front()->stop();
 }
@@ -383,18 +400,20 @@ Task<> Node::stop() {
     if (catalog_) co_await catalog_->settle();
     if (farewell_) farewell_->say_stopping();
     bool all_is_durable = catalog_ != nullptr;
-    if (catalog_) {
+    if (catalog_ && !store_is_older_) {
         if (const Result<> flushed = co_await catalog_->flush_all(); !flushed) {
             log::error("not everything is durable{}: {}", memory_is_kept_ ? ", and is kept in memory" : "",
                        log::describe(flushed.error()));
             all_is_durable = false;
         }
     }
+    if (standings_) standings_->tell();
     if (farewell_) co_await farewell_->say_flushed_and_wait();
     patience.cancel();
     co_await watching.close();
     if (fabric_) fabric_->stop();
     if (cache_) cache_->abandon();
+    if (standings_) standings_->stop();
     co_await telling_.close();
     // A home that did not come to serve leaves the store as it found it; to another one hosts may have sent bytes
     // since.

@@ -20,6 +20,7 @@
 #include "daemon/memory_keeper.hpp"
 #include "daemon/mounts.hpp"
 #include "daemon/signals.hpp"
+#include "daemon/standings.hpp"
 #include "frontends/nbd/server.hpp"
 #include "tiers/nvme/scrubber.hpp"
 #include "tiers/nvme/store.hpp"
@@ -71,6 +72,7 @@ class Node final : public Control {
     MemoryKeeper keeper_;
     bool memory_is_kept_ = false;
     bool stopped_clean_ = false;
+    std::atomic<bool> store_is_older_{false};  // than what another host remembers: nothing of it may be served
     uint64_t started_ns_;
     std::vector<std::unique_ptr<Loop>> loops_;
     std::vector<Loop*> shards_;
@@ -83,6 +85,7 @@ class Node final : public Control {
     std::unique_ptr<TcpFabric> fabric_;
     std::unique_ptr<Farewell> farewell_;
     std::unique_ptr<Forgetting> forgetting_;
+    std::unique_ptr<Standings> standings_;
     Gate telling_;
     std::unique_ptr<Catalog> catalog_;
     std::unique_ptr<nbd::Server> nbd_;

@@ -163,7 +163,10 @@ Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host) {
     record->holder = host;
     record->holder_epoch = cache_.process_of(host).epoch;
     CO_TRY_VOID(co_await table_.put(*record));
-    CO_TRY_VOID(co_await table_.commit(record->slot, false));
+    const Result<> committed = co_await table_.commit(record->slot, false);
+    // With a store that takes nothing any more it is in the memory of this host alone, as all that is written now is.
+    // A hold is worth no more than that: it ends with the holder's process.
+    if (!committed && !cache_.store().failed()) co_return fail(committed.error());
     co_return *record;
 }
 

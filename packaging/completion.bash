@@ -101,6 +101,7 @@ _tarn() {
         mount) options+=(--read-only) ;;
         verify) options+=(--host --rate --stop) ;;
         host) options+=(--it-is-dead) ;;
+        store) options+=(--salvage-journal --yes) ;;
     esac
     if [[ $current == -* ]]; then
         _tarn_offer "$current" "${options[@]}"
@@ -111,7 +112,7 @@ _tarn() {
         host) _tarn_offer "$current" forget ;;
         mount | umount) compopt -o dirnames ;;
         store)
-            _tarn_offer "$current" inspect check
+            _tarn_offer "$current" inspect check repair
             compopt -o default
             ;;
     esac
@@ -125,7 +126,7 @@ _tarnd() {
         --log-level) _tarn_offer "$current" error warning info debug ;;
         --host | --memory | --shards | --listen | --nbd-tcp) ;;
         *)
-            _tarn_offer "$current" --config --check-config --upgrade --discard-memory --host --store --memory --shards \
+            _tarn_offer "$current" --config --check-config --upgrade --accept-older-store --discard-memory --host --store --memory --shards \
                 --listen --control --nbd-unix --nbd-tcp --log-level --help --version
             ;;
     esac

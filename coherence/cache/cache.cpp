@@ -228,7 +228,10 @@ void Cache::acquire(PageId page, Want want, PageAccess& access, FrameId spare) {
     counters_.misses.fetch_add(1, std::memory_order_relaxed);
     protocol::Event event =
         protocol::Event::acquire_of(page, want, reinterpret_cast<protocol::WaiterToken>(&access), spare);
-    event.no_space = want != Want::shared && home_of(page) == self_ && !store_.reserve(page).has_value();
+    if (want != Want::shared && home_of(page) == self_) {
+        event.store_failed = refuses_writes_of(page);
+        event.no_space = !event.store_failed && !store_.reserve(page).has_value();
+    }
     Deferred deferred;
     {
         StripeSlot& slot = slot_of(page);
@@ -324,8 +327,9 @@ void Cache::finish(Deferred& deferred) {
     for (PageAccess* const access : deferred.woken) access->run();
 }
 
+// With pages that can go nowhere, the reserve is what reads have to live on; others' bytes keep half of it.
 size_t Cache::reserve_count() const {
-    return provider_->reserve_count();
+    return any_store_failed() ? provider_->reserve_count() / 2 : provider_->reserve_count();
 }
 
 FrameId Cache::take_frame() {

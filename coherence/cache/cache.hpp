@@ -6,7 +6,8 @@
 //
 //   cache.cpp          hot path, stepping, the page's way in and out of the tables
 //   cache_actions.cpp  what each action of the protocol means here
-//   home_bytes.cpp     home's bytes: from the frames, from the store, into the store
+//   home_bytes.cpp     home's bytes: from the frames, from the store
+//   home_storing.cpp   into the store
 //   cache_links.cpp    links to other hosts, and what comes over them
 //   cache_adoption.cpp what the next process needs to know, and what this one takes from the one before
 //
@@ -100,6 +101,20 @@ class Cache final : public Fabric::Receiver {
     void zero_frame(Frame& frame, size_t offset, size_t size);
     void update_frame(Frame& frame, PageUpdate& update);
 
+    // Whether this home can store nothing any more: then what is dirty stays where it is, and no new page of it becomes
+    // writable, so that memory is left for reads. Ends with the process there. The catalog's few pages stay writable:
+    // who opens a volume needs them.
+    bool store_failed_at(HostId home) const {
+        return home == self_ ? store_.failed()
+                             : protocol::contains(failed_stores_.load(std::memory_order_relaxed), home);
+    }
+    bool refuses_writes_of(PageId page) const {
+        return page.volume() != catalog_volume && store_failed_at(home_of(page));
+    }
+    // Once this host's store has failed: flushes that wait for other hosts' bytes fail.
+    void heed_store_failure();
+    bool any_store_failed() const { return store_.failed() || failed_stores_.load(std::memory_order_relaxed) != 0; }
+
     // Frames. take_frame: no_frame when only the reserve for bytes of others is left.
     FrameId take_frame();
     void give_frame(FrameId id);
@@ -107,6 +122,9 @@ class Cache final : public Fabric::Receiver {
     void wait_for_frame(FrameWaiter& waiter);
     // False: it has got one, or will not get any, and was posted.
     bool cancel_frame(FrameWaiter& waiter);
+    // Who waits for frames gets those that are free, or may be used now.
+    void frames_freed();
+    bool anyone_waits_for_frames() const { return waiter_count_.load(std::memory_order_seq_cst) != 0; }
 
     // Replacement found this frame cold. True: it is on its way out (or out).
     bool try_evict(FrameId id, std::vector<FrameId>& to_store);
@@ -149,6 +167,16 @@ class Cache final : public Fabric::Receiver {
 
     // Fabric::Receiver
     Welcome welcomes(HostId host, protocol::Incarnation incarnation) override;
+    StoreStanding own_standing() override { return store_.standing(); }
+    StoreStanding remembered_of(HostId host) override { return store_.heard(host); }
+    Result<> accepts_memory(HostId of, const StoreStanding& of_us) override;
+    void on_standing(HostId host, const StoreStanding& standing) override;
+    // Called once another host remembers a newer state of this host's store: it must end.
+    using OlderHandler = void (*)(void* context);
+    void set_older_handler(OlderHandler handler, void* context) {
+        older_handler_ = handler;
+        older_context_ = context;
+    }
     void on_link_up(HostId host, protocol::Process process) override;
     void on_link_down(HostId host) override;
     void on_batch(std::span<const PageId> pages, Batch& batch) override;
@@ -315,11 +343,13 @@ class Cache final : public Fabric::Receiver {
     // home_bytes.cpp
     void apply_copy(const protocol::Action& action, Deferred& deferred);
     void keep_copy(const protocol::Action& action, Deferred& deferred);
-    void bring_own_writes_home();
     bool wants_copy(const protocol::Message& message);
     void send_home_bytes(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
-    DirtyMask snapshot(Frame& frame, std::byte* into);
     void forget_home_bytes(Frame& frame, Deferred& deferred);
+
+    // home_storing.cpp
+    void bring_own_writes_home();
+    DirtyMask snapshot(Frame& frame, std::byte* into);
     struct Stored {
         FrameId frame;
         uint32_t version;  // of its bytes, as they were written
@@ -327,19 +357,20 @@ class Cache final : public Fabric::Receiver {
     std::vector<FrameId> take_home_dirty(std::span<const PageId>& pages, std::vector<PageId>& others);
     Task<Result<>> write_home_bytes(std::vector<FrameId> ids, Atomicity atomicity, std::vector<Stored>& stored);
     Task<Result<>> settle_stored(std::vector<Stored>& stored, Result<> result, bool free_after);
+
     // cache_links.cpp
     void recover_if_all_are_accounted_for();
     void recover();
     void check_volume(HostId peer, VolumeId volume);
     Task<> verify_volume(HostId peer, VolumeId volume);
     Task<> remember_again(HostId host);
+    Task<> remember_standing(HostId host, StoreStanding standing);
+    Task<> end_as_older(StoreStanding remembered);
     void step_all(const protocol::Event& event, HostId lost_host);
 
     Task<> read_home_run(std::vector<HomeRead> reads);
     Task<> read_home_page(HomeRead read);
     void deliver_home_bytes(const HomeRead& read, const std::byte* bytes, bool failed);
-
-    void frames_freed();
 
     HostId self_;
     protocol::Process process_;
@@ -375,6 +406,8 @@ class Cache final : public Fabric::Receiver {
     protocol::HostSet greeted_ = 0;
     std::atomic<protocol::HostSet> forgotten_{0};
     std::atomic<protocol::HostSet> returning_{0};  // forgotten, and back as another process: this is being remembered
+    std::atomic<protocol::HostSet> failed_stores_{0};  // of other hosts
+    std::atomic<bool> store_failure_told_{false};
     std::atomic<bool> recovering_{true};
     Broadcast hosts_changed_;
     Broadcast stored_;  // of some frame `storing` has ended
@@ -389,6 +422,8 @@ class Cache final : public Fabric::Receiver {
     void* volumes_end_context_ = nullptr;
     std::atomic<VolumeId> volumes_end_{0};               // above every volume that is known to exist
     std::atomic<protocol::HostSet> under_suspicion_{0};  // of naming a volume that does not
+    OlderHandler older_handler_ = nullptr;
+    void* older_context_ = nullptr;
     CallHandler call_handler_ = nullptr;
     void* call_context_ = nullptr;
     std::atomic<bool> abandoned_{false};

@@ -42,7 +42,7 @@ void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) 
         case Action::Kind::fail: {
             PageAccess& access = *reinterpret_cast<PageAccess*>(action.waiter);
             leave_waiting(access);
-            access.post_failed(Errc::no_space);
+            access.post_failed(refuses_writes_of(action.page) ? Errc::io : Errc::no_space);
             break;
         }
         case Action::Kind::written: flusher_->on_written(action.waiter, deferred.flush_actions); break;

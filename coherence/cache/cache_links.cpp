@@ -41,6 +41,7 @@ void Cache::on_link_up(HostId host, Process process) {
         }
         finish(deferred);
     }
+    if (process.epoch != previous.epoch) failed_stores_ &= ~protocol::set_of(host);  // another process, another try
     // Not before every stripe has heard of it: until then the next process must hear of it, too.
     remember_met(host, process);
     if (may_lose && !recovering()) end_doubt();
@@ -122,6 +123,36 @@ Fabric::Receiver::Welcome Cache::welcomes(HostId host, Incarnation incarnation) 
     if (!protocol::contains(returning_.fetch_or(protocol::set_of(host)), host))
         Loop::current()->spawn(remember_again(host));
     return Welcome::later;
+}
+
+Result<> Cache::accepts_memory(HostId of, const StoreStanding& of_us) {
+    const Result<> good = store_.has_come_as_far_as(of_us);
+    if (good) return good;
+    const StoreStanding now = store_.standing();
+    log::error(
+        "store: host {} remembers home epoch {} with the journal at {}; here it is {} at {}: {}. It was copied back or "
+        "made anew, and serves nothing",
+        of, of_us.epoch, of_us.position, now.epoch, now.position, good.error().where);
+    if (!abandoned()) Loop::current()->spawn(end_as_older(of_us));
+    return good;
+}
+
+// The next start is refused at once, whether or not that host can be reached then.
+Task<> Cache::end_as_older(StoreStanding remembered) {
+    if (const Result<> noted = co_await store_.set_outdone(*Loop::current(), remembered); !noted)
+        log::error("store: that it is older could not be recorded: {}", log::describe(noted.error()));
+    if (older_handler_) older_handler_(older_context_);
+}
+
+void Cache::on_standing(HostId host, const StoreStanding& standing) {
+    if (!abandoned()) Loop::current()->spawn(remember_standing(host, standing));
+}
+
+Task<> Cache::remember_standing(HostId host, StoreStanding standing) {
+    if (const Result<> remembered = co_await store_.set_heard(*Loop::current(), host, standing);
+        !remembered && !abandoned() && !store_.failed())
+        log::warning("store: how far the store of host {} has come could not be recorded: {}", host,
+                     log::describe(remembered.error()));
 }
 
 Task<> Cache::remember_again(HostId host) {
@@ -237,7 +268,14 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     }
     static_assert(protocol::run_pages_max == 1 << PageTable::block_bits, "a run is of one stripe");
     std::bitset<protocol::run_pages_max> no_space;
-    if (message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read)
+    const bool asks_to_write =
+        message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read;
+    const bool store_failed = (asks_to_write || message.kind == MessageKind::evict) && refuses_writes_of(message.page);
+    // Of no use to the protocol, which keeps the page: only how long to keep it.
+    if ((message.kind == MessageKind::no_space || message.kind == MessageKind::refused) &&
+        message.has(protocol::flag_lost))
+        failed_stores_ |= protocol::set_of(message.from);
+    if (asks_to_write && !store_failed)
         for (uint32_t i = 0; i <= message.run; ++i)
             no_space[i] = !store_.reserve(protocol::part_of(message, i).page).has_value();
     Deferred deferred;
@@ -248,6 +286,7 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
         for (uint32_t i = 0; i <= message.run; ++i) {
             protocol::Event event = protocol::Event::message_of(protocol::part_of(message, i), frame);
             event.no_space = no_space[i];
+            event.store_failed = store_failed;
             if (message.kind == MessageKind::hello) {
                 say_what_home_has(event);
                 // What it writes must find room, as it was promised to the process before.
@@ -263,6 +302,10 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     finish(deferred);
     if (deferred.refused) return fail(Errc::protocol, 0, deferred.refused);
     return {};
+}
+
+void Cache::heed_store_failure() {
+    if (store_.failed() && !store_failure_told_.exchange(true)) flusher_->on_store_failed();
 }
 
 Task<Result<>> Cache::recovered() {

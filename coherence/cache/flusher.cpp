@@ -354,8 +354,10 @@ void Flusher::on_message(const Message& message) {
         }
         default: {
             const std::lock_guard guard(lock_);
-            home_.on_message(message, actions);
-            if (cache_.store().failure()) home_.on_store_failed(own_verifier(), actions);
+            if (message.kind == MessageKind::flush && cache_.store().failed())
+                home_.refuse(message, own_verifier(), actions);
+            else
+                home_.on_message(message, actions);
             break;
         }
     }

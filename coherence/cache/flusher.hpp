@@ -71,9 +71,9 @@ class Flusher {
     bool accepts(const protocol::Message& message);
     void on_peer_up(HostId host, protocol::Process process, protocol::Process previous);
     void on_recovered();
-    void on_host_forgotten(HostId host);
-    // The store of this home takes nothing any more.
+    // This host's own: what waits for bytes of others fails now.
     void on_store_failed();
+    void on_host_forgotten(HostId host);
     // With each message of a home: under which verifier it serves now.
     void heard(HostId home, protocol::Verifier verifier);
     protocol::Verifier own_verifier() const {

@@ -45,6 +45,9 @@ void PageAccess::start() {
     }
     const FrameId spare = cache.take_frame();
     if (spare != no_frame) return ask(spare);
+    // It would wait for a frame only to be refused, maybe for ever.
+    if (want() != protocol::Want::shared && cache.refuses_writes_of(page_))
+        return end(fail(Errc::io, EIO, "cache.access: the store of the page's home failed"));
     state_ = State::needs_frame;
     cache.wait_for_frame(*this);
 }

@@ -57,6 +57,12 @@ Task<> PageProvider::provide() {
             tenths = std::min(tenths * 2, 10u);
             co_await Yield(loop);
         } else {
+            if (cache_.any_store_failed()) {
+                // The rest is dirty, and stays so: it is looked at again when somebody needs a frame.
+                cache_.heed_store_failure();
+                cache_.frames_freed();
+                if (picked == 0 && !cache_.anyone_waits_for_frames()) break;
+            }
             // Evictions wait for other hosts, or frames are pinned, or the store fails. What ends that is many things,
             // some on the hot path, which announces nothing: so look again, soon while something is under way.
             co_await loop.sleep(pause);

@@ -3,6 +3,8 @@
 //   connecting host → Introduction
 //   accepting host  → Introduction, proof over both
 //   connecting host → proof over both
+//   both            → Account: of its own store, and what it remembers of the other's
+//   both            → one byte: Verdict
 //
 // A proof is HMAC-SHA-256 with the key over its direction and both introductions, whose nonces are drawn anew: a
 // recorded conversation proves nothing. The key itself never travels. What follows on the connection is neither
@@ -23,7 +25,7 @@
 namespace tarn {
 
 struct Introduction {
-    static constexpr std::array<char, 8> magic_expected = {'t', 'a', 'r', 'n', 'f', 'a', 'b', '2'};
+    static constexpr std::array<char, 8> magic_expected = {'t', 'a', 'r', 'n', 'f', 'a', 'b', '3'};
 
     std::array<char, 8> magic = magic_expected;
     protocol::Process process;
@@ -33,6 +35,20 @@ struct Introduction {
     std::array<uint8_t, 28> nonce{};
 };
 static_assert(sizeof(Introduction) == 64);
+
+// What two hosts tell each other of their stores before they are linked (Fabric::Receiver).
+struct Account {
+    struct Standing {
+        uint64_t nonce = 0;
+        uint64_t position = 0;
+        uint32_t epoch = 0;
+        uint32_t reserved = 0;
+    };
+    Standing own;
+    Standing of_you;
+};
+static_assert(sizeof(Account) == 48);
+enum class Verdict : uint8_t { agreed = 1, mine_is_older = 2 };
 
 using Proof = std::array<std::byte, 32>;
 enum class Direction : char { connecting = 'c', accepting = 'a' };

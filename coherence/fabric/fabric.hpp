@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "coherence/protocol/message.hpp"
+#include "tiers/nvme/superblock.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"
 
@@ -36,6 +37,12 @@ class Fabric {
         // connection.
         enum class Welcome : uint8_t { now, later, never };
         virtual Welcome welcomes(HostId host, protocol::Incarnation incarnation) = 0;
+        // Before there is a link: what each host says of its own store, and what it remembers of the other's. A store
+        // that lacks what another host remembers must not serve: its host ends, and there is no link.
+        virtual StoreStanding own_standing() { return {}; }
+        virtual StoreStanding remembered_of(HostId /*host*/) { return {}; }
+        virtual Result<> accepts_memory(HostId /*of*/, const StoreStanding& /*of_us*/) { return {}; }
+        virtual void on_standing(HostId /*host*/, const StoreStanding& /*standing*/) {}
         // A new link; what is sent during the call goes first on it.
         virtual void on_link_up(HostId host, protocol::Process process) = 0;
         virtual void on_link_down(HostId host) = 0;

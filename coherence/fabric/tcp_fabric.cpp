@@ -245,6 +245,7 @@ Task<Result<Introduction>> TcpFabric::accept_introduction(int fd) {
     CO_TRY_VOID(co_await receive_exactly(loop, fd, theirs));
     if (!equal(theirs, prove(configuration_.key, Direction::connecting, peer, own)))
         co_return fail(Errc::refused, 0, "fabric.handshake: wrong key");
+    CO_TRY_VOID(co_await compare_stores(fd, peer.host));
     co_return peer;
 }
 
@@ -334,7 +335,33 @@ Task<Result<Introduction>> TcpFabric::connect_introduction(int fd, HostId host) 
     if (!is_welcome(peer)) co_return fail(Errc::refused, 0, "fabric.handshake: that process was declared dead");
     const Proof proof = prove(configuration_.key, Direction::connecting, own, peer);
     CO_TRY_VOID(co_await send_exactly(loop, fd, proof));
+    CO_TRY_VOID(co_await compare_stores(fd, host));
     co_return peer;
+}
+
+// Both must agree before there is a link: with the link each gives up what it holds of an earlier process of the other.
+Task<Result<>> TcpFabric::compare_stores(int fd, HostId host) {
+    Loop& loop = *Loop::current();
+    const auto wire = [](const StoreStanding& standing) {
+        return Account::Standing{.nonce = standing.nonce, .position = standing.position, .epoch = standing.epoch};
+    };
+    const auto standing_of = [](const Account::Standing& on_wire) {
+        return StoreStanding{.epoch = on_wire.epoch, .nonce = on_wire.nonce, .position = on_wire.position};
+    };
+    const Account ours{.own = wire(receiver_.own_standing()), .of_you = wire(receiver_.remembered_of(host))};
+    CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&ours, 1))));
+    Account theirs;
+    CO_TRY_VOID(co_await receive_exactly(loop, fd, std::as_writable_bytes(std::span(&theirs, 1))));
+    const Result<> accepted = receiver_.accepts_memory(host, standing_of(theirs.of_you));
+    const Verdict verdict = accepted ? Verdict::agreed : Verdict::mine_is_older;
+    CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&verdict, 1))));
+    Verdict answer{};
+    CO_TRY_VOID(co_await receive_exactly(loop, fd, std::as_writable_bytes(std::span(&answer, 1))));
+    CO_TRY_VOID(accepted);
+    if (answer != Verdict::agreed)
+        co_return fail(Errc::refused, 0, "fabric.handshake: its store is older than this host remembers it");
+    receiver_.on_standing(host, standing_of(theirs.own));
+    co_return Result<>{};
 }
 
 Task<Result<>> TcpFabric::receive_exactly(Loop& loop, int fd, std::span<std::byte> into) {

@@ -80,6 +80,7 @@ class TcpFabric final : public Fabric {
     Introduction introduce_self() const;
     bool has_other_list(const Introduction& introduction) const;
     Task<Result<Introduction>> connect_introduction(int fd, HostId peer);
+    Task<Result<>> compare_stores(int fd, HostId host);
     Task<Result<>> receive_exactly(Loop& loop, int fd, std::span<std::byte> into);
     Task<Result<>> send_exactly(Loop& loop, int fd, std::span<const std::byte> from);
     bool is_ours(const Introduction& introduction) const;

@@ -55,7 +55,8 @@ struct Event {
                      // dirty is the union of its dirty and writing masks
 
         // The network.
-        message,  // message; frame: where its payload lies (with flag_zero: a cleared frame); no_space, stored_tenure.
+        message,  // message; frame: where its payload lies (with flag_zero: a cleared frame); no_space, store_failed,
+                  // stored_tenure.
                   // A frame of the receiver's own is taken over or released; for grant and data it may instead be
                   // the lent frame, if the bytes were copied into it in this very step (see Stripe::lent_frame)
         peer_up,  // host, process, previous (the one that was met before): a new link to this host; see Stripe
@@ -76,9 +77,10 @@ struct Event {
     DirtyMask dirty = 0;
     HostId host = no_host;
     FrameId frame = no_frame;
-    bool borrowed = false;    // the payload is a frame of the Holder of this very stripe: to be copied, not taken over
-    bool no_space = false;    // message get_exclusive…: the store cannot reserve room for this page
-    bool wants_copy = false;  // message evict: home's memory would rather have this page than its own coldest
+    bool borrowed = false;  // the payload is a frame of the Holder of this very stripe: to be copied, not taken over
+    bool no_space = false;  // message get_exclusive…: the store cannot reserve room for this page
+    bool store_failed = false;  // message get_exclusive…, evict: the store takes nothing any more
+    bool wants_copy = false;    // message evict: home's memory would rather have this page than its own coldest
     Process process;
     Process previous;
     const Adopted* adopted = nullptr;

@@ -70,8 +70,10 @@ class FlushHome {
     void on_message(const Message& message, FlushActions& actions);
     // verifier: of the volume now, as it would be sent with any message.
     void on_store_flushed(uint64_t ticket, bool failed, Verifier verifier, FlushActions& actions);
-    // The store takes nothing any more: what waits for answers and copies fails now, since nothing will be durable.
+    // The store failed, for good: every flush under way fails now, rather than wait for bytes that nothing could store.
     void on_store_failed(Verifier verifier, FlushActions& actions);
+    // The same for one that comes later, instead of on_message().
+    void refuse(const Message& flush, Verifier verifier, FlushActions& actions) const;
     // A home that started without its arena does not know whom to ask until every stripe has had its event `recovered`.
     void on_recovered(FlushActions& actions);
     // A new link: unanswered asks are repeated. Another process asks nothing any more that `previous` asked; a new
@@ -113,8 +115,8 @@ class FlushHome {
     void on_flush(const Message& message, FlushActions& actions);
     void start(Flush& flush, FlushActions& actions);
     void on_answer(HostId host, RequestId ask_id, FlushActions& actions);
-    void ask(const Flush& flush, HostId host, FlushActions& actions) const;
     void answer(const Flush& flush, bool lost, Verifier verifier, FlushActions& actions) const;
+    void ask(const Flush& flush, HostId host, FlushActions& actions) const;
     void start_store_flush_if_ready(Flush& flush, FlushActions& actions);
 
     HostId self_;

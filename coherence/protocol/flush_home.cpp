@@ -142,14 +142,6 @@ void FlushHome::on_store_flushed(uint64_t ticket, bool failed, Verifier verifier
     flushes_.erase(flush);
 }
 
-void FlushHome::on_store_failed(Verifier verifier, FlushActions& actions) {
-    std::erase_if(flushes_, [&](const Flush& flush) {
-        if (flush.in_store) return false;  // its end comes
-        answer(flush, true, verifier, actions);
-        return true;
-    });
-}
-
 void FlushHome::answer(const Flush& flush, bool lost, Verifier verifier, FlushActions& actions) const {
     FlushAction& action = actions.emplace_back();
     action.kind = FlushAction::Kind::send;
@@ -160,6 +152,16 @@ void FlushHome::answer(const Flush& flush, bool lost, Verifier verifier, FlushAc
     action.message.request_id = flush.request_id;
     action.message.hosts = verifier;
     if (lost) action.message.flags |= flag_lost;
+}
+
+void FlushHome::on_store_failed(Verifier verifier, FlushActions& actions) {
+    for (const Flush& flush : flushes_) answer(flush, true, verifier, actions);
+    flushes_.clear();
+}
+
+void FlushHome::refuse(const Message& flush, Verifier verifier, FlushActions& actions) const {
+    answer({.volume = flush.page.volume(), .requester = flush.from, .request_id = flush.request_id}, true, verifier,
+           actions);
 }
 
 void FlushHome::on_peer_up(HostId host, Process process, Process previous, FlushActions& actions) {

@@ -138,9 +138,10 @@ void Home::on_get(const Event& event, Actions& actions) {
     close_orders(message.page, claim, actions, [&](const Request& open) { return open.requester == message.from; });
     requests_.remove_if(claim.queue, [&](const Request& older) { return older.requester == message.from; });
 
-    if (!recovering_ && event.no_space && message.kind != MessageKind::get_shared) {
+    if (!recovering_ && (event.no_space || event.store_failed) && message.kind != MessageKind::get_shared) {
         Message answer = to_holder(MessageKind::no_space, message.page, claim.tenure);
         answer.request_id = message.request_id;
+        if (event.store_failed) answer.flags |= flag_lost;
         actions.send(message.from, answer);
     } else if (recovering_ || claim.resolving) {
         requests_.add(claim.queue, request);
@@ -266,11 +267,14 @@ bool Home::only_has(const Claim& claim, HostId host) {
     return (claim.owner == host || claim.anchor == host) && claim.applied < last_before(claim.tenure);
 }
 
+bool Home::brings_news(const Claim& claim, const Message& message) {
+    return message.has_bytes() && (message.dirty != 0 || claim.applied < last_before(claim.tenure));
+}
+
 void Home::take_evicted_bytes(Claim& claim, const Event& event, Actions& actions) {
     const Message& message = event.message;
     if (!message.has_bytes()) return;
-    const bool is_new = message.dirty != 0 || claim.applied < last_before(claim.tenure);
-    if (is_new) {
+    if (brings_news(claim, message)) {
         apply(message.page, claim, {message.tenure, message.sequence}, event, actions);
     } else if (event.wants_copy) {
         Action& action = actions.add(Action::Kind::keep_copy, message.page);
@@ -305,6 +309,13 @@ void Home::on_evict(const Event& event, Actions& actions) {
     const bool wants_bytes = only_has(*claim, message.from) || (event.wants_copy && is_last_copy);
     if (wants_bytes && !message.has_bytes()) {
         answer.flags |= flag_bytes;
+        actions.send(message.from, answer);
+        return settle(message.page, *claim, actions);
+    }
+    if (event.store_failed && brings_news(*claim, message)) {
+        // They could only fill home's memory, for good; where they are they can still be read.
+        discard_payload(event, actions);
+        answer.flags |= flag_lost;
         actions.send(message.from, answer);
         return settle(message.page, *claim, actions);
     }

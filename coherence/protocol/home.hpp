@@ -81,6 +81,7 @@ class Home {
     void on_evict(const Event& event, Actions& actions);
     bool may_evict(const Claim& claim, const Message& message) const;
     static bool only_has(const Claim& claim, HostId host);
+    static bool brings_news(const Claim& claim, const Message& message);
     void take_evicted_bytes(Claim& claim, const Event& event, Actions& actions);
     template <class Predicate>
     void close_orders(PageId page, Claim& claim, Actions& actions, Predicate&& closes);

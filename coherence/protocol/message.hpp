@@ -57,12 +57,13 @@ enum class MessageKind : uint8_t {
     copy,          // the same, to the anchor, who stays what it is
     drop,          // the same, to a reader; flag_anchor: answer home too; flag_bytes: send the page as well
     evicted,       // request_id of the eviction
-    refused,       // request_id of the eviction: keep the page; flag_bytes: evict it again, with its bytes
+    refused,       // request_id of the eviction: keep the page; flag_bytes: evict it again, with its bytes; flag_lost:
+                   // home's store failed, and takes none
     free,          // tenure: bytes kept for orders up to this one are no longer needed
     recall,        // tenure; hosts, sequence: the position of home's own bytes
     confirm,       // tenure: the frame stays valid under this one
     written_back,  // tenure, sequence
-    no_space,      // request_id: the volume's home cannot take this page
+    no_space,      // request_id: the volume's home cannot take this page; flag_lost: its store failed
     flush_ask,     // page: the volume; request_id of the ask
     flushed,       // request_id; flag_lost: a write the flush should cover may be lost
 

@@ -25,6 +25,7 @@ void Stripe::on(const Event& event, Actions& actions) {
         Event local = Event::message_of(actions[next].message, actions[next].frame);
         local.borrowed = local.frame != no_frame;
         local.no_space = event.no_space;
+        local.store_failed = event.store_failed;
         local.stored_tenure = event.stored_tenure;
         local.stored_sequence = event.stored_sequence;
         actions[next].kind = Action::Kind::nothing;

@@ -329,7 +329,7 @@ class Commands {
 
     // On a store that no daemon has open; they ask nobody.
     void add_store_verbs() {
-        CLI::App* const store = app_.add_subcommand("store", "Look at a store that is not in use");
+        CLI::App* const store = app_.add_subcommand("store", "Look at a store that is not in use, or repair it");
         store->require_subcommand(1);
         store->fallthrough();
         const auto add_verb = [&](const char* name, const char* description, Outcome<Json> (*ask)(const std::string&),
@@ -343,6 +343,21 @@ class Commands {
         };
         add_verb("inspect", "Say what a store says about itself", inspect_stopped_store, print_store);
         add_verb("check", "Read every page of a store and check it", check_stopped_store, print_store);
+        add_repair(*store);
+    }
+
+    void add_repair(CLI::App& store) {
+        CLI::App* const command = store.add_subcommand(
+            "repair", "Make a store that is refused one that can be opened, and list what is lost");
+        command->footer("Example:\n  tarn store repair --salvage-journal /var/lib/tarn/store");
+        command->add_option("PATH", options_.path, "The file or block device")->required()->type_name("");
+        command->add_flag("--salvage-journal", options_.repair.salvage_journal,
+                          "Keep of a damaged journal what can be proved");
+        command->add_flag("--yes", options_.repair.yes, "Answers one of two questions; give it twice for both");
+        verbs_.emplace("store repair", Verb{[this](const Client&) {
+                                                return Answer(repair_stopped_store(options_.path, options_.repair));
+                                            },
+                                            print_repaired, [this] { return options_.path; }});
     }
 
     CLI::App app_{"tarn talks to this host's tarnd: one coherent store of pages, as block devices and files.", "tarn"};

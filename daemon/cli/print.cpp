@@ -188,18 +188,25 @@ void print_status(std::ostream& out, const Json& status) {
     if (const uint64_t bad = number_of(status, "store_bad_pages"); bad != 0)
         out << fmt::format("store    {} reads met a wrong checksum; the log names the pages\n", bad);
     if (const std::string failure = text_of(status, "store_failure"); !failure.empty())
-        out << fmt::format("store    FAILED: {}; flushes fail until tarnd is restarted\n", failure);
+        out << fmt::format(
+            "store    FAILED: {}; flushes fail, and writes that need new memory. Mend the device or give it space, "
+            "then restart tarnd, which takes the memory over\n",
+            failure);
     for (const Json& loss : array_of(status, "losses")) {
         if (number_of(loss, "pages") == 0) {
             const std::string host = text_of(loss, "host");
-            out << fmt::format("LOST     any volume: maybe unflushed writes of pages that no host held, with {}, {}\n",
-                               host.empty() ? "the memory of another host" : "the memory of " + host,
-                               time_of(number_of(loss, "at_ns")));
+            out << fmt::format(
+                "LOST     any volume: maybe unflushed writes of pages that no host held, with {}, {}\n",
+                host.empty() ? "the memory of another host, or a part of the journal" : "the memory of " + host,
+                time_of(number_of(loss, "at_ns")));
             continue;
         }
-        out << fmt::format("LOST     {}: maybe unflushed writes of {} pages from {} to {}, with the memory of {}, {}\n",
-                           text_of(loss, "volume"), number_of(loss, "pages"), number_of(loss, "first_page"),
-                           number_of(loss, "last_page"), text_of(loss, "host"), time_of(number_of(loss, "at_ns")));
+        const std::string host = text_of(loss, "host");
+        out << fmt::format("LOST     {}: maybe {} of {} pages from {} to {}, with {}, {}\n", text_of(loss, "volume"),
+                           host.empty() ? "writes" : "unflushed writes", number_of(loss, "pages"),
+                           number_of(loss, "first_page"), number_of(loss, "last_page"),
+                           host.empty() ? "a part of the journal" : "the memory of " + host,
+                           time_of(number_of(loss, "at_ns")));
     }
     if (const auto space = status.find("space"); space != status.end() && space->is_object()) {
         out << fmt::format("space    {} in all, {} free", size_of(*space, "total_bytes"),

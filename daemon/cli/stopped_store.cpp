@@ -13,21 +13,13 @@ namespace {
 
 using Look = Task<Result<StoreInspection>> (*)(Loop&, BlockDevice&);
 
-std::unexpected<Failure> refuse(const Error& error) {
-    const Exit exit = error.code == Errc::not_found ? Exit::not_found
-                      : error.code == Errc::busy    ? Exit::busy
-                      : error.code == Errc::refused ? Exit::permission
-                                                    : Exit::failed;
-    return std::unexpected(Failure{exit, log::describe(error), error.code == Errc::busy ? "systemctl stop tarnd" : ""});
-}
-
 Outcome<StoreInspection> look(const std::string& path, Look look_at) {
     Result<StoreFile> file = StoreFile::open_read_only(path);
-    if (!file) return refuse(file.error());
+    if (!file) return refuse_store(file.error());
     const Result<std::unique_ptr<Loop>> loop = Loop::create();
-    if (!loop) return refuse(loop.error());
+    if (!loop) return refuse_store(loop.error());
     Result<StoreInspection> found = (*loop)->run_until_done(look_at(**loop, *file));
-    if (!found) return refuse(found.error());
+    if (!found) return refuse_store(found.error());
     return *std::move(found);
 }
 
@@ -36,6 +28,10 @@ Json json_of(const StoreInspection& found) {
     for (const StoreInspection::Volume& volume : found.volumes)
         volumes.push_back({{"id", volume.id}, {"allocated_bytes", volume.allocated_bytes}});
     const Superblock& superblock = found.superblock;
+    Json heard = Json::array();
+    for (HostId host = 0; host < hosts_max; ++host)
+        if (const StoreStanding& of = superblock.heard[host]; of.epoch != 0)
+            heard.push_back({{"host_id", host}, {"home_epoch", of.epoch}, {"position", of.position}});
     return {
         {"format", store_format_version},
         {"store", format_uuid(superblock.store)},
@@ -60,10 +56,19 @@ Json json_of(const StoreInspection& found) {
         {"table_offsets_bytes", found.layout.table_offsets},
         {"data_offset_bytes", found.layout.data_offset},
         {"volumes", volumes},
+        {"heard", heard},
     };
 }
 
 }  // namespace
+
+std::unexpected<Failure> refuse_store(const Error& error) {
+    const Exit exit = error.code == Errc::not_found ? Exit::not_found
+                      : error.code == Errc::busy    ? Exit::busy
+                      : error.code == Errc::refused ? Exit::permission
+                                                    : Exit::failed;
+    return std::unexpected(Failure{exit, log::describe(error), error.code == Errc::busy ? "systemctl stop tarnd" : ""});
+}
 
 Outcome<Json> inspect_stopped_store(const std::string& path) {
     const auto found = look(path, inspect_store);

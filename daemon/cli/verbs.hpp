@@ -8,6 +8,7 @@
 
 #include "daemon/cli/client.hpp"
 #include "daemon/cli/init.hpp"
+#include "daemon/cli/repair_store.hpp"
 #include "daemon/configuration.hpp"
 
 namespace tarn {
@@ -33,6 +34,7 @@ struct Options {
     bool stop = false;
     bool it_is_dead = false;
     InitOptions init;
+    RepairOptions repair;
 };
 
 // Some of the names may have failed, and others not.

@@ -4,7 +4,10 @@ load tarn
 
 setup_file() { cluster_for_all_tests a b c; }
 # One that hangs when its test fails would take all later ones with it.
-teardown() { for host in a b c; do kill -CONT "$(pid_of "$host")" 2> /dev/null || true; done; }
+teardown() {
+    for host in a b c; do kill -CONT "$(pid_of "$host")" 2> /dev/null || true; done
+    umount -l "$BATS_TEST_TMPDIR/small" 2> /dev/null || true
+}
 
 @test "every flushed byte survives the SIGKILL of any host" {
     on a create precious 200MiB --shared
@@ -329,4 +332,51 @@ END
     within 20 connected b
     on b create own-3 1MiB
     for name in own-1 own-2 own-3; do on a delete "$name"; done
+}
+
+@test "a home whose file system is full fails what is for it, and keeps nobody from the rest" {
+    [[ $EUID == 0 ]] || skip "needs root"
+    on a create stuffed 576MiB --shared
+    on a create alone 4MiB
+    nbd_python b alone "h.pwrite(b'alone', 0); h.flush()"
+    host_stop a
+    local -r small=$BATS_TEST_TMPDIR/small
+    mkdir "$small"
+    truncate -s 160M "$BATS_TEST_TMPDIR/image"
+    mkfs.ext4 -q "$BATS_TEST_TMPDIR/image"
+    mount -o loop "$BATS_TEST_TMPDIR/image" "$small"
+    cp --sparse=always "$CLUSTER/a/store" "$small/store"
+    fallocate -l $(($(df --output=avail -B1M "$small" | tail -n 1) - 24))M "$small/ballast"
+    host_start a --store "$small/store"
+    within 20 connected a
+    within 20 connected b
+    # More for each of the three homes than all memories together have room for, nine ranges by turns.
+    cat > "$BATS_TEST_TMPDIR/stuff.py" << 'PYTHON'
+import random
+def piece(i):
+    return random.Random(i).randbytes(1 << 20)
+def fails(call):
+    try:
+        call()
+    except nbd.Error as e:
+        assert e.errno in ('EIO', 'ENOSPC'), e
+        return True
+failed = set()
+for i in range(576):
+    if fails(lambda: h.pwrite(piece(i), i << 20)):
+        failed.add(i)
+homes = {i // 64 % 3 for i in failed}
+assert len(homes) == 1, homes
+assert fails(h.flush) and fails(h.flush)
+for i in set(range(576)) - failed:
+    assert h.pread(1 << 20, i << 20) == piece(i), i
+PYTHON
+    nbd_python b stuffed "exec(open('$BATS_TEST_TMPDIR/stuff.py').read())"
+    # Whoever comes now is served: the others' pages and those of the full home, and exclusive volumes.
+    nbd_python c stuffed "assert len([h.pread(4096, i << 20) for i in range(576)]) == 576"
+    nbd_python c alone "assert h.pread(5, 0) == b'alone'"
+    run -0 on a status
+    assert_output --partial "FAILED"
+    host_kill a
+    umount "$small"
 }

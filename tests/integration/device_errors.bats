@@ -137,6 +137,143 @@ h.flush()
     on solo delete fills
 }
 
+@test "a file system that stays full fails writers and hangs nobody, and with space again nothing is lost" {
+    [[ $EUID == 0 ]] || skip "needs root"
+    host_stop solo
+    local -r small=$BATS_TEST_TMPDIR/small
+    mkdir "$small"
+    truncate -s 160M "$BATS_TEST_TMPDIR/image"
+    mkfs.ext4 -q "$BATS_TEST_TMPDIR/image"
+    mount -o loop "$BATS_TEST_TMPDIR/image" "$small"
+    tarn init --store "$small/store" --size 128MiB --memory 64MiB --config "$BATS_TEST_TMPDIR/tarn.toml" --host solo \
+        --cluster "$CLUSTER_UUID" --nbd-unix "$CLUSTER/solo/nbd.sock"
+    # What the file system had set aside for it goes to somebody else.
+    fallocate --dig-holes "$small/store"
+    fallocate -l $(($(df --output=avail -B1M "$small" | tail -n 1) - 24))M "$small/ballast"
+    # Far fewer frames than the volume has pages.
+    start() { host_start solo --store "$small/store" --memory 64MiB; }
+    start
+    on solo create stays 96MiB
+    cat > "$BATS_TEST_TMPDIR/common.py" << 'PYTHON'
+import random
+def piece(i):
+    return random.Random(i).randbytes(1 << 20)
+def fails(call):
+    try:
+        call()
+    except nbd.Error as e:
+        assert e.errno in ('EIO', 'ENOSPC'), e
+        return True
+PYTHON
+    local -r common="exec(open('$BATS_TEST_TMPDIR/common.py').read())"
+    nbd_python solo stays "
+$common
+written = []
+for i in range(96):
+    if not fails(lambda: h.pwrite(piece(i), i << 20)):
+        written.append(i)
+assert 0 < len(written) < 96, len(written)
+assert fails(h.flush) and fails(h.flush)
+for i in written:
+    assert h.pread(1 << 20, i << 20) == piece(i), i
+open('$BATS_TEST_TMPDIR/written', 'w').write(' '.join(map(str, written)))
+"
+    # Nobody is refused: neither another session nor a volume that is opened for the first time since.
+    nbd_python solo stays "
+$common
+written = [int(i) for i in open('$BATS_TEST_TMPDIR/written').read().split()]
+for i in written:
+    assert h.pread(1 << 20, i << 20) == piece(i), i
+for i in range(95, 85, -1):
+    fails(lambda: h.pwrite(piece(i), i << 20))
+assert fails(h.flush)
+"
+    run -0 on solo list
+    expect_failed_store stays
+    run -0 on solo status
+    assert_output --partial "then restart tarnd"
+    # As the status says.
+    rm "$small/ballast"
+    host_stop solo
+    start
+    nbd_python solo stays "
+$common
+h.flush()
+for i in open('$BATS_TEST_TMPDIR/written').read().split():
+    assert h.pread(1 << 20, int(i) << 20) == piece(int(i)), i
+h.pwrite(piece(95), 95 << 20)
+h.flush()
+"
+    host_stop solo
+}
+
+# spoil_journal FILE TEXT SIZE: so many bytes, from the last place of the text on, are others.
+spoil_journal() {
+    python3 - "$@" << 'PYTHON'
+import os, sys
+with open(sys.argv[1], 'r+b') as file:
+    at = file.read().rfind(sys.argv[2].encode())
+    assert at > 0, 'it is not there'
+    file.seek(at)
+    file.write(os.urandom(int(sys.argv[3])))
+    os.fsync(file)
+PYTHON
+}
+
+@test "a journal that rots is refused with the way on, and what is lost by it is on the list" {
+    on solo create rotten 16MiB
+    # Volume pages 0, 300 and 600: three places of 1 MiB. All is in the journal, and more than once durable.
+    local -r writes="
+for number, text in enumerate((b'first', b'second needle', b'third')):
+    h.pwrite(text.ljust(4096, b'.'), number * 300 * 4096)
+    h.flush()
+h.pwrite(b'last', 4 << 20)
+h.flush()
+h.pwrite(b'more', 5 << 20)
+h.flush()
+"
+    nbd_python solo rotten "$writes"
+    host_kill solo
+    flip "$CLUSTER/solo/store" "second needle"
+    local status=0
+    tarnd --config "$CLUSTER/solo/tarn.toml" --control "$CLUSTER/solo/control.sock" > "$BATS_TEST_TMPDIR/refused" 2>&1 ||
+        status=$?
+    assert_equal "$status" 3
+    run cat "$BATS_TEST_TMPDIR/refused"
+    assert_output --partial "tarn store repair --salvage-journal"
+    # One bit costs nothing; nobody is asked nothing.
+    run -2 tarn store repair "$CLUSTER/solo/store"
+    run -2 tarn store repair --salvage-journal "$CLUSTER/solo/store" < /dev/null
+    run -2 tarn store repair --salvage-journal --yes "$CLUSTER/solo/store" < /dev/null
+    run -0 tarn store repair --salvage-journal --yes --yes "$CLUSTER/solo/store"
+    assert_output --partial "mended   1 flipped bits"
+    run -0 tarn store repair --salvage-journal "$CLUSTER/solo/store"
+    assert_output --partial "nothing to salvage"
+    host_start solo
+    nbd_python solo rotten "
+assert h.pread(13, 300 * 4096) == b'second needle'
+assert h.pread(5, 0) == b'first' and h.pread(5, 600 * 4096) == b'third'
+"
+    # More than a bit of the same page, written anew.
+    nbd_python solo rotten "${writes//needle/haystack}"
+    host_kill solo
+    spoil_journal "$CLUSTER/solo/store" "second haystack" 1000
+    run -0 tarn store repair --salvage-journal --yes --yes --json "$CLUSTER/solo/store"
+    assert_equal "$(jq -c '[.any_page, [.losses[] | [.first_page, .last_page]]]' <<< "$output")" '[false,[[256,511]]]'
+    host_start solo
+    on solo list
+    run -0 on solo status
+    assert_output --partial "LOST     rotten: maybe writes of 256 pages from 256 to 511, with a part of the journal"
+    nbd_python solo rotten "
+assert h.pread(13, 300 * 4096) == b'second needle'
+assert h.pread(5, 0) == b'first' and h.pread(5, 600 * 4096) == b'third'
+assert h.pread(4, 4 << 20) == b'last' and h.pread(4, 5 << 20) == b'more'
+h.pwrite(b'go on', 300 * 4096)
+h.flush()
+"
+    on solo delete rotten
+}
+
 @test "a device that vanishes fails flushes, and tarnd can be stopped" {
     [[ $EUID == 0 && -e /dev/loop-control ]] || skip "needs root and loop devices"
     on solo create vanishes 16MiB

@@ -546,6 +546,7 @@ void Cluster::deliver_page(SimHost& host, const Task& task, const protocol::Mess
     event.no_space = (message.kind == protocol::MessageKind::get_exclusive ||
                       message.kind == protocol::MessageKind::get_exclusive_no_read) &&
                      store_is_full();
+    event.store_failed = message.kind == protocol::MessageKind::evict && store_is_full();
     event.wants_copy = message.kind == protocol::MessageKind::evict && store_.chance(scenario_.wants_copy_percent);
     step(host, event);
 }

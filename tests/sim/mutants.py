@@ -71,7 +71,7 @@ MUTANTS = [
     ("home.cpp", "is_last_copy = «claim->holders() == set_of(message.from) && claim->queue.empty()»;", {
         "an anchor's bytes are kept as if the store had them": "true",
     }),
-    ("home.cpp", "is_new = «message.dirty != 0 || claim.applied < last_before(claim.tenure)»;", {
+    ("home.cpp", "message.has_bytes() && («message.dirty != 0 || claim.applied < last_before(claim.tenure)»);", {
         "an anchor's bytes are kept as if the store had them": "false",
     }),
     ("home.cpp", "    «claim->readers &= ~set_of(message.from);»\n    answer.kind", {

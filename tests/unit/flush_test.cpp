@@ -96,6 +96,31 @@ TEST_F(FlushHomeTest, writes_made_under_another_verifier_are_lost) {
     EXPECT_TRUE(is_lost(verifier));
 }
 
+TEST_F(FlushHomeTest, when_the_store_fails_nobody_is_waited_for) {
+    home_.holder_added(page, 1);
+    flush();
+    ASSERT_TRUE(asked(1));
+    actions_.clear();
+    home_.on_store_failed(verifier, actions_);
+    ASSERT_EQ(actions_.size(), 1u);
+    EXPECT_EQ(actions_[0].to, 2);
+    EXPECT_EQ(actions_[0].message.kind, MessageKind::flushed);
+    EXPECT_EQ(actions_[0].message.request_id, 5u);
+    EXPECT_TRUE(actions_[0].message.has(flag_lost));
+    EXPECT_EQ(home_.flush_count(), 0u);
+    answer(1);  // late
+    EXPECT_TRUE(actions_.empty());
+    Message later;
+    later.kind = MessageKind::flush;
+    later.from = 1;
+    later.page = page;
+    later.request_id = 9;
+    home_.refuse(later, verifier, actions_);
+    ASSERT_EQ(actions_.size(), 1u);
+    EXPECT_EQ(actions_[0].to, 1);
+    EXPECT_TRUE(actions_[0].message.has(flag_lost));
+}
+
 TEST_F(FlushHomeTest, a_recovering_home_begins_nothing) {
     FlushHome recovering(0);
     Message message;

@@ -331,6 +331,34 @@ TEST_F(HomeTest, no_space_is_said_instead_of_a_grant_to_write) {
     EXPECT_EQ(home_.find(page), nullptr);
 }
 
+TEST_F(HomeTest, a_home_whose_store_failed_takes_no_dirty_page_and_makes_none) {
+    receive(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::done, 1, 10, claim().tenure);
+    const auto receive_failed = [&](MessageKind kind, HostId from, uint8_t flags, DirtyMask dirty) {
+        Message message;
+        message.kind = kind;
+        message.from = from;
+        message.page = page;
+        message.request_id = 11;
+        message.tenure = claim().tenure;
+        message.flags = flags;
+        message.dirty = dirty;
+        Event event = Event::message_of(message, flags != 0 ? FrameId{7} : no_frame);
+        event.store_failed = true;
+        deliver(event);
+    };
+    receive_failed(MessageKind::evict, 1, flag_payload, 1);
+    ASSERT_TRUE(sent(MessageKind::refused, 1));
+    EXPECT_TRUE(sent(MessageKind::refused, 1)->has(flag_lost));
+    EXPECT_EQ(count(Action::Kind::apply_copy), 0u);
+    EXPECT_EQ(count(Action::Kind::release_frame), 1u);
+    EXPECT_EQ(claim().owner, 1);
+    receive_failed(MessageKind::get_exclusive, 2, 0, 0);
+    ASSERT_TRUE(sent(MessageKind::no_space, 2));
+    EXPECT_TRUE(sent(MessageKind::no_space, 2)->has(flag_lost));
+    EXPECT_EQ(claim().owner, 1);
+}
+
 TEST_F(HomeTest, a_repeated_request_is_ordered_once) {
     receive(MessageKind::get_shared, 1, 10);
     receive(MessageKind::get_shared, 1, 10);

@@ -29,6 +29,16 @@ class Recorder final : public Fabric::Receiver {
     Welcome welcomes(HostId, protocol::Incarnation incarnation) override {
         return incarnation > dead_incarnation ? Welcome::now : Welcome::never;
     }
+    static constexpr StoreStanding own{.epoch = 3, .nonce = 30, .position = 300};
+    static constexpr StoreStanding remembered{.epoch = 6, .nonce = 60, .position = 600};
+    StoreStanding own_standing() override { return own; }
+    StoreStanding remembered_of(HostId) override { return remembered; }
+    Result<> accepts_memory(HostId, const StoreStanding& of_us) override {
+        return of_us.epoch > own.epoch ? Result<>(fail(Errc::refused, 0, "older")) : Result<>();
+    }
+    void on_standing(HostId host, const StoreStanding& standing) override {
+        change([&] { standings.emplace_back(host, standing); });
+    }
     void on_link_up(HostId, protocol::Process) override {
         change([&] { ++links_up; });
     }
@@ -85,6 +95,7 @@ class Recorder final : public Fabric::Receiver {
     std::mutex mutex;
     std::condition_variable changed;
     std::atomic<protocol::Incarnation> dead_incarnation{0};
+    std::vector<std::pair<HostId, StoreStanding>> standings;
     unsigned links_up = 0;
     unsigned links_down = 0;
     unsigned greetings = 0;
@@ -157,7 +168,7 @@ class TcpFabricTest : public testing::Test {
         }
     }
     // The whole handshake; what the fabric then says first is left to be read.
-    UniqueFd link(std::string_view with_key = key) {
+    UniqueFd link(std::string_view with_key = key, const Account::Standing& of_fabric = {}) {
         UniqueFd fd = connect();
         const Introduction own = introduce(1, peer_process, {});
         send(fd, &own, sizeof own);
@@ -167,7 +178,21 @@ class TcpFabricTest : public testing::Test {
         EXPECT_TRUE(receive(fd, &proof, sizeof proof));
         const Proof ours = prove(with_key, Direction::connecting, own, theirs);
         send(fd, ours.data(), ours.size());
+        if (with_key == key) compare_stores(fd, of_fabric, Verdict::agreed);
         return fd;
+    }
+    // What each side says of its store, and of the other's. Returns what the fabric thought of our memory of it.
+    static Verdict compare_stores(const UniqueFd& fd, const Account::Standing& of_fabric, Verdict of_us) {
+        const Account ours{.own = {.nonce = 5, .position = 4096, .epoch = peer_incarnation}, .of_you = of_fabric};
+        send(fd, &ours, sizeof ours);
+        send(fd, &of_us, sizeof of_us);
+        Account theirs;
+        EXPECT_TRUE(receive(fd, &theirs, sizeof theirs));
+        EXPECT_EQ(theirs.own.epoch, Recorder::own.epoch);
+        EXPECT_EQ(theirs.of_you.position, Recorder::remembered.position);
+        Verdict verdict{};
+        EXPECT_TRUE(receive(fd, &verdict, sizeof verdict));
+        return verdict;
     }
     static void send(const UniqueFd& fd, const void* bytes, size_t size) {
         ASSERT_EQ(::send(fd.get(), bytes, size, MSG_NOSIGNAL), static_cast<ssize_t>(size));
@@ -457,6 +482,38 @@ TEST_F(TcpFabricTest, stopping_waits_for_no_handshake) {
     ASSERT_TRUE(receive(fd, &proof, sizeof proof));
     stop();
     EXPECT_TRUE(hung_up(fd));
+}
+
+TEST_F(TcpFabricTest, there_is_no_link_with_a_store_that_is_older_than_the_other_host_remembers_it) {
+    const auto prove_us = [&](const UniqueFd& fd) {
+        const Introduction own = introduce(1, peer_process, {});
+        send(fd, &own, sizeof own);
+        Introduction theirs;
+        Proof proof{};
+        ASSERT_TRUE(receive(fd, &theirs, sizeof theirs));
+        ASSERT_TRUE(receive(fd, &proof, sizeof proof));
+        const Proof ours = prove(key, Direction::connecting, own, theirs);
+        send(fd, ours.data(), ours.size());
+    };
+    {
+        const UniqueFd fd = connect();
+        prove_us(fd);
+        const Account::Standing newer{.nonce = 1, .position = 1, .epoch = Recorder::own.epoch + 1};
+        EXPECT_EQ(compare_stores(fd, newer, Verdict::agreed), Verdict::mine_is_older);
+        EXPECT_TRUE(hung_up(fd));
+    }
+    {
+        const UniqueFd fd = connect();
+        prove_us(fd);
+        EXPECT_EQ(compare_stores(fd, {}, Verdict::mine_is_older), Verdict::agreed);
+        EXPECT_TRUE(hung_up(fd));
+    }
+    EXPECT_EQ(recorder_.links_up, 0);
+    EXPECT_TRUE(recorder_.standings.empty());
+    const UniqueFd fd = link(key, {.nonce = 30, .position = 1, .epoch = Recorder::own.epoch});
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
+    const StoreStanding ours{.epoch = peer_incarnation, .nonce = 5, .position = 4096};
+    EXPECT_EQ(recorder_.standings, (std::vector<std::pair<HostId, StoreStanding>>{{1, ours}}));
 }
 
 TEST_F(TcpFabricTest, strangers_are_refused_before_anything_is_told) {

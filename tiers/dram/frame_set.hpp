@@ -28,6 +28,8 @@ class FrameSet {
     }
     void remove(FrameId id) { words_[id / 64].fetch_and(~(uint64_t{1} << (id % 64)), std::memory_order_seq_cst); }
 
+    bool has(FrameId id) const { return (words_[id / 64].load(std::memory_order_relaxed) >> (id % 64) & 1) != 0; }
+
     // Visits every frame that was in the set before the call and is not removed meanwhile.
     template <class Visitor>
     void for_each(Visitor&& visit) {

@@ -90,4 +90,8 @@ constexpr uint64_t batch_size_max(uint64_t journal_size) {
 // bytes: the whole batch, with its header; the checksum field in it counts as zero. Continues in rest.
 uint32_t batch_checksum(const Uuid& store, std::span<const std::byte> bytes, std::span<const std::byte> rest = {});
 
+// Turns back the one bit of a damaged batch that explains why it does not have this checksum, which then is in its
+// header, too. Returns where that was; nothing when no single bit does, and then the bytes are as they were.
+std::optional<size_t> mend_batch(const Uuid& store, std::span<std::byte> bytes, uint32_t checksum);
+
 }  // namespace tarn

@@ -10,6 +10,8 @@
 //   store_checkpoint.cpp  so that the ring can go round, in the background
 //   store_move.cpp        from the journal into place
 //   store_open.cpp        format, open, replay, close
+//   store_salvage.cpp     what a damaged journal still tells
+//   store_standing.cpp    how far it has come, and what others remember of that
 //   store_upgrade.cpp     from an older format
 //
 // Any shard may call anything, and passes its own loop. The books lie behind one lock, never held across a wait.
@@ -80,6 +82,12 @@ enum class Upgrade : uint8_t {
     perform,  // it is brought to the present one first, in place
 };
 
+// Of a store that is older than what another host remembers of it.
+enum class Older : uint8_t {
+    refuse,
+    accept,  // all its pages are lost, and it goes on in an epoch that nobody knows
+};
+
 struct StoreFormat {
     StoreIdentity identity;
     Uuid store{};
@@ -100,6 +108,17 @@ struct JournalStatus {
 // The current superblock of a device that is large enough for what it says. Errors: as of open.
 Result<Superblock> read_superblock(BlockDevice& device);
 
+// What a salvaged journal had lost.
+struct SalvageReport {
+    uint64_t bits_mended = 0;    // flipped ones, turned back: nothing is lost by them
+    uint64_t bytes_damaged = 0;  // of the journal, beyond that
+    uint64_t records_kept = 0;   // of what is damaged
+    bool any_page = false;       // nothing tells which pages the rest was about: any that later records say nothing of
+    std::vector<Loss> losses;    // pages that may have had newer bytes there
+
+    bool found_damage() const { return bits_mended > 0 || bytes_damaged > 0; }
+};
+
 class Store {
   public:
     // Makes a store and sets aside its space. size_bytes 0 takes a whole device. Without force only where there is
@@ -112,9 +131,16 @@ class Store {
     // Errors: not_found, busy, refused (another cluster's or host's, permissions), corrupt, unsupported (another
     // format), invalid, io.
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::string path, StoreIdentity expected,
-                                                     Upgrade upgrade = Upgrade::refuse);
+                                                     Upgrade upgrade = Upgrade::refuse, Older older = Older::refuse);
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                     StoreIdentity expected, Upgrade upgrade = Upgrade::refuse);
+                                                     StoreIdentity expected, Upgrade upgrade = Upgrade::refuse,
+                                                     Older older = Older::refuse);
+    // What salvage() would do; nothing is written.
+    static Task<Result<SalvageReport>> plan_salvage(Loop& loop, BlockDevice& device);
+    // Opens a store whose journal is damaged as far as it can be proved, has what may be lost on the list of losses,
+    // and closes it; the home epoch stays, so that a memory that outlived the process before is still its. Changes
+    // nothing when nothing is damaged. A salvage that is cut short begins anew. Errors: as open.
+    static Task<Result<SalvageReport>> salvage(Loop& loop, std::unique_ptr<BlockDevice> device);
     Store(const Store&) = delete;
     // Nothing may be in flight: after close() or settle(), or after the loops that called have ended.
     ~Store();
@@ -176,8 +202,20 @@ class Store {
     uint32_t forgotten(HostId host) const { return forgotten_[host].load(std::memory_order_relaxed); }
     // Durable when it returns. Errors: io.
     Task<Result<>> set_forgotten(Loop& loop, HostId host, uint32_t value);
+    // How far this store has come.
+    StoreStanding standing() const;
+    // Whether this store has all that another host remembers of it. Errors: refused (it is older, or another line of
+    // starts; the text says which).
+    Result<> has_come_as_far_as(const StoreStanding& remembered) const;
+    // After that: the next start is refused, unless told otherwise. Durable when it returns. Errors: io.
+    Task<Result<>> set_outdone(Loop& loop, const StoreStanding& remembered);
+    // What this host remembers of others' stores; the newest counts. Durable when it returns. Errors: io.
+    StoreStanding heard(HostId host) const;
+    Task<Result<>> set_heard(Loop& loop, HostId host, const StoreStanding& standing);
+
     // Why flushes fail, once one failed.
     std::optional<Error> failure() const;
+    bool failed() const { return failed_.load(std::memory_order_relaxed); }
     // False when the file system refused O_DIRECT: worth a line in the log.
     bool direct() const { return device_->direct(); }
     JournalStatus journal_status() const;
@@ -259,8 +297,15 @@ class Store {
 
     // store_open.cpp
     Result<> load_losses();
+    Result<> write_losses_now();
+    Result<> accept_as_older();
+    void begin_epoch();
     Result<> load_table();
-    Result<bool> replay(std::vector<PageId>& unsure);
+    class Salvage;
+    static Task<Result<std::unique_ptr<Store>>> open_with(Loop& loop, std::unique_ptr<BlockDevice> device,
+                                                          StoreIdentity expected, Upgrade upgrade, Older older,
+                                                          SalvageReport* report);
+    Result<bool> replay(std::vector<PageId>& unsure, Salvage* salvage);
     Result<> rewrite_journal(uint64_t from, uint64_t end);
     Task<Result<>> settle_unsure(Loop& loop, std::span<const PageId> unsure, std::vector<PageId>& unwritten);
     Task<Result<>> prove(Loop& loop, std::span<const PageId> unwritten);
@@ -272,7 +317,10 @@ class Store {
     bool was_complete_ = false;
     std::atomic<uint64_t> loss_generation_;
     std::array<std::atomic<uint32_t>, hosts_max> forgotten_{};
+    std::array<StoreStanding, hosts_max> heard_{};  // under the lock
+    uint32_t outdone_by_epoch_ = 0;
     std::atomic<uint64_t> bad_pages_{0};
+    std::atomic<bool> failed_{false};
     GroupCommit flushes_;
 
     mutable std::mutex mutex_;  // guards what follows

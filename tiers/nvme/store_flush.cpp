@@ -102,6 +102,8 @@ Task<Result<>> Store::write_superblock(Loop& loop) {
         superblock_.is_complete = is_complete_;
         superblock_.journal_tail = wanted_tail_.position;
         superblock_.journal_tail_checksum = wanted_tail_.checksum;
+        superblock_.heard = heard_;
+        superblock_.outdone_by_epoch = outdone_by_epoch_;
     }
     for (HostId host = 0; host < hosts_max; ++host) superblock_.forgotten[host] = forgotten(host);
     ++superblock_.generation;
@@ -148,6 +150,7 @@ Result<> Store::note_failure(const Result<>& result) {
     if (result) return result;
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = result.error();
+    failed_.store(true, std::memory_order_relaxed);
     return result;
 }
 

@@ -150,8 +150,11 @@ Task<Result<>> Store::bring_into_place(Loop& loop, std::span<const PageId> pages
         for (const PageId page : pages) {
             const JournaledPage* const journaled = state_.find(page);
             const auto slab = state_.table.find(page.volume(), SlabTable::slab_number(page));
-            // Cleared meanwhile; what came after that is due later.
-            if (!journaled || !slab || journaled->oldest > end) continue;
+            // Cleared meanwhile; what came after that is due later. (What was cleared in a hole of a journal that is
+            // salvaged may still look as if it were in the journal.)
+            if (!journaled || !slab || journaled->oldest > end ||
+                !state_.table.present(*slab, SlabTable::page_in_slab(page)))
+                continue;
             state_.table.pin(*slab);
             state_.table.begin_checkpoint(*slab);
             slabs.push_back(*slab);

@@ -14,6 +14,7 @@
 #include "tiers/nvme/journal_scan.hpp"
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_file.hpp"
+#include "tiers/nvme/store_salvage.hpp"
 #include "tiers/nvme/store_upgrade.hpp"
 #include "utils/assert.hpp"
 #include "utils/clock.hpp"
@@ -94,6 +95,8 @@ Store::Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock)
       loss_generation_wanted_(superblock.loss_generation),
       journaled_pages_max_(journaled_pages_max_of(superblock.geometry)) {
     superblock_.is_complete = false;
+    heard_ = superblock.heard;
+    outdone_by_epoch_ = superblock.outdone_by_epoch;
     for (HostId host = 0; host < hosts_max; ++host) forgotten_[host] = superblock.forgotten[host];
 }
 
@@ -158,10 +161,10 @@ Result<> Store::format_device(BlockDevice& device, const StoreFormat& format) {
     return device.flush_now();
 }
 
-Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::string path, StoreIdentity expected,
-                                                 Upgrade upgrade) {
+Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::string path, StoreIdentity expected, Upgrade upgrade,
+                                                 Older older) {
     CO_TRY(StoreFile file, co_await open_patiently(loop, path));
-    co_return co_await open(loop, std::make_unique<StoreFile>(std::move(file)), expected, upgrade);
+    co_return co_await open(loop, std::make_unique<StoreFile>(std::move(file)), expected, upgrade, older);
 }
 
 Result<Superblock> read_superblock(BlockDevice& device) {
@@ -184,7 +187,13 @@ Result<Superblock> read_superblock(BlockDevice& device) {
 }
 
 Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                 StoreIdentity expected, Upgrade upgrade) {
+                                                 StoreIdentity expected, Upgrade upgrade, Older older) {
+    return open_with(loop, std::move(device), expected, upgrade, older, nullptr);
+}
+
+Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_ptr<BlockDevice> device,
+                                                      StoreIdentity expected, Upgrade upgrade, Older older,
+                                                      SalvageReport* report) {
     bool was_upgraded = false;
     if (upgrade == Upgrade::perform) {
         CO_TRY(was_upgraded, upgrade_store(*device, expected));
@@ -194,16 +203,26 @@ Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<Blo
         co_return fail(Errc::refused, 0, "store.open: the store of another cluster");
     if (superblock.identity.host != expected.host)
         co_return fail(Errc::refused, 0, "store.open: the store of another host");
-    if (superblock.home_epoch == home_epoch_max) co_return fail(Errc::corrupt, 0, "store.open: home epoch at its end");
+    if (superblock.outdone_by_epoch != 0 && older == Older::refuse && !report)
+        co_return fail(Errc::refused, 0,
+                       "store.open: another host remembers a newer state of this store, so it was copied back or made "
+                       "anew; put the newest one back, or start tarnd once with --accept-older-store, which counts all "
+                       "of its pages as lost");
+    if (std::max<uint64_t>(superblock.home_epoch, superblock.outdone_by_epoch) == home_epoch_max)
+        co_return fail(Errc::corrupt, 0, "store.open: home epoch at its end");
 
     std::unique_ptr<Store> store(new Store(std::move(device), superblock));
     CO_TRY_VOID(store->journal_.allocate());
     CO_TRY_VOID(store->load_losses());
+    if (superblock.outdone_by_epoch != 0 && older == Older::accept) CO_TRY_VOID(store->accept_as_older());
     CO_TRY_VOID(store->load_table());
     std::vector<PageId> unsure;
-    CO_TRY(const bool proven, store->replay(unsure));
-    ++store->superblock_.home_epoch;
+    std::unique_ptr<Salvage> salvage = report ? std::make_unique<Salvage>(*store) : nullptr;
+    CO_TRY(const bool proven, store->replay(unsure, salvage.get()));
+    if (report) *report = salvage->report();
+    if (!report) ++store->superblock_.home_epoch;
     store->journal_.start(store->wanted_tail_, store->home_epoch());
+    if (!report) store->begin_epoch();
     // Format 2 did not say it; who stopped in order left an empty journal.
     if (was_upgraded) store->was_complete_ = store->journal_.used_bytes() == 0;
     std::vector<PageId> unwritten;
@@ -243,17 +262,24 @@ Result<> Store::load_losses() {
             losses_ = std::move(*copies[first ? 0 : 1]);
         }
         ++losses_.sequence;
-        const std::span<const std::byte> list = encode_losses(superblock_.store, losses_, scratch.bytes());
-        for (const uint64_t offset : loss_list_offsets) {
-            TRY_VOID(device_->write_now(list, offset));
-            TRY_VOID(device_->flush_now());
-        }
+        TRY_VOID(write_losses_now());
     }
     losses_written_ = losses_.sequence;
     // They were durable, and the superblock not yet.
     for (const Loss& loss : losses_.losses)
         superblock_.loss_generation = std::max<uint64_t>(superblock_.loss_generation, loss.generation);
     loss_generation_ = loss_generation_wanted_ = superblock_.loss_generation;
+    return {};
+}
+
+// One copy after the other, as later (write_copies).
+Result<> Store::write_losses_now() {
+    TRY(const Mapping scratch, Mapping::create(loss_list_size_max));
+    const std::span<const std::byte> list = encode_losses(superblock_.store, losses_, scratch.bytes());
+    for (const uint64_t offset : loss_list_offsets) {
+        TRY_VOID(device_->write_now(list, offset));
+        TRY_VOID(device_->flush_now());
+    }
     return {};
 }
 
@@ -282,7 +308,7 @@ Result<> Store::load_table() {
 
 // Whether each batch is followed by one that proves it had been durable. unsure: pages whose writes into place may be
 // lost, since nothing proves that a device flush came after them.
-Result<bool> Store::replay(std::vector<PageId>& unsure) {
+Result<bool> Store::replay(std::vector<PageId>& unsure, Salvage* salvage) {
     struct WrittenInPlace {
         uint64_t end;
         PageId page;
@@ -292,12 +318,15 @@ Result<bool> Store::replay(std::vector<PageId>& unsure) {
     const auto visit = [&](const FoundRecord& found) -> Result<> {
         const JournalRecord& record = found.record;
         TRY_VOID(state_.table.replay_take(record.slab, record.page));
+        if (salvage && !salvage->admits(found)) return {};
         switch (record.kind) {
             case RecordKind::delta: {
                 const JournaledPage* const base =
                     state_.table.present(record.slab, SlabTable::page_in_slab(record.page)) ? state_.find(record.page)
                                                                                             : nullptr;
-                if (base && (record.flags & JournalRecord::base_is_zeros) == 0 &&
+                // After a hole a record that changes all sectors may follow one that is not there.
+                const bool follows_all = salvage && salvage->is_after_hole();
+                if (base && !follows_all && (record.flags & JournalRecord::base_is_zeros) == 0 &&
                     (base->checksum != record.base_checksum || base->tenure != record.base_tenure))
                     return fail(Errc::corrupt, 0, "store.journal: a record does not follow the one before");
                 state_.on_delta(record, found.payload, found.end);
@@ -315,7 +344,7 @@ Result<bool> Store::replay(std::vector<PageId>& unsure) {
         }
         return {};
     };
-    TRY(const JournalScan scan, scan_journal(*device_, superblock_, visit));
+    TRY(const JournalScan scan, scan_journal(*device_, superblock_, visit, salvage));
     for (const Journal::Boundary& boundary : scan.boundaries) journal_.found(boundary);
     state_.table.finish_load();
     TRY_VOID(rewrite_journal(scan.closed, scan.end));

@@ -34,9 +34,16 @@ struct Header {
     uint64_t journal_tail;
     uint32_t journal_tail_checksum;
     uint32_t reserved_too;
-    std::array<uint32_t, hosts_max + 1> forgotten;  // zeros in stores that are older than this field
+    std::array<uint32_t, hosts_max + 1> forgotten;  // zeros in stores that are older than this field, and what follows
+    uint32_t outdone_by_epoch;
+    uint32_t accepted_epoch;
+    std::array<StoreStart, starts_max> starts;
+    std::array<uint64_t, hosts_max + 1> heard_nonces;
+    std::array<uint64_t, hosts_max + 1> heard_positions;
+    std::array<uint32_t, hosts_max + 1> heard_epochs;
 };
 static_assert(offsetof(Header, journal_size_bytes) == 104 && offsetof(Header, forgotten) == 136);
+static_assert(offsetof(Header, starts) == 400 && offsetof(Header, heard_epochs) == 3472 && sizeof(Header) <= page_size);
 constexpr size_t checksum_offset = offsetof(Header, checksum);
 constexpr uint32_t flag_complete = 1;
 
@@ -111,8 +118,19 @@ void encode_superblock(const Superblock& superblock, BlockBytes into, uint32_t v
         .journal_tail_checksum = superblock.journal_tail_checksum,
         .reserved_too = 0,
         .forgotten = {},
+        .outdone_by_epoch = superblock.outdone_by_epoch,
+        .accepted_epoch = superblock.accepted_epoch,
+        .starts = superblock.starts,
+        .heard_nonces = {},
+        .heard_positions = {},
+        .heard_epochs = {},
     };
     std::ranges::copy(superblock.forgotten, header.forgotten.begin());
+    for (HostId host = 0; host < hosts_max; ++host) {
+        header.heard_nonces[host] = superblock.heard[host].nonce;
+        header.heard_positions[host] = superblock.heard[host].position;
+        header.heard_epochs[host] = superblock.heard[host].epoch;
+    }
     std::memcpy(into.data(), &header, sizeof header);
     const uint32_t checksum = checksum_of(into);
     std::memcpy(into.data() + checksum_offset, &checksum, sizeof checksum);
@@ -144,6 +162,8 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
                                  .data_alignment = header.data_alignment_bytes};
     if (!makes_sense(geometry)) return fail(Errc::corrupt, 0, "store.superblock: sizes out of range");
     if (header.home_epoch > home_epoch_max) return fail(Errc::corrupt, 0, "store.superblock: home epoch out of range");
+    if (header.outdone_by_epoch > home_epoch_max || header.accepted_epoch > header.home_epoch)
+        return fail(Errc::corrupt, 0, "store.superblock: another home epoch out of range");
     if (header.generation == UINT64_MAX || header.loss_generation == UINT64_MAX)
         return fail(Errc::corrupt, 0, "store.superblock: generation out of range");
     if (header.journal_tail % page_size != 0 || header.journal_tail > journal_position_max)
@@ -159,8 +179,16 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
         .forgotten = {},
         .journal_tail = header.journal_tail,
         .journal_tail_checksum = header.journal_tail_checksum,
+        .starts = header.starts,
+        .heard = {},
+        .outdone_by_epoch = header.outdone_by_epoch,
+        .accepted_epoch = header.accepted_epoch,
     };
     std::copy_n(header.forgotten.begin(), hosts_max, superblock.forgotten.begin());
+    for (HostId host = 0; host < hosts_max; ++host)
+        superblock.heard[host] = {.epoch = header.heard_epochs[host],
+                                  .nonce = header.heard_nonces[host],
+                                  .position = header.heard_positions[host]};
     return superblock;
 }
 

@@ -73,6 +73,23 @@ struct StoreLayout {
     static StoreLayout of(const StoreGeometry& geometry);
 };
 
+// How far a store has come, as its host tells the others, and as they remember it: a store that was copied back, or
+// copied and started twice, is told from the one that they know.
+struct StoreStanding {
+    uint32_t epoch = 0;     // the home epoch; 0: nothing is known
+    uint64_t nonce = 0;     // drawn when the process of that epoch opened the store
+    uint64_t position = 0;  // the journal was durable up to there
+    bool operator==(const StoreStanding&) const = default;
+};
+
+// What is kept of the last starts: their nonces, and where the journal that each had found ended.
+struct StoreStart {
+    uint64_t nonce = 0;
+    uint64_t position = 0;
+    bool operator==(const StoreStart&) const = default;
+};
+inline constexpr size_t starts_max = 128;
+
 struct Superblock {
     StoreIdentity identity;
     Uuid store{};  // drawn at format; all other checksums of the store start from it
@@ -86,6 +103,15 @@ struct Superblock {
     // Where the journal begins: everything before it is in the slab table and the slabs, durably.
     uint64_t journal_tail = 0;
     uint32_t journal_tail_checksum = 0;  // of the batch before it
+    // By home epoch, modulo starts_max.
+    std::array<StoreStart, starts_max> starts{};
+    // What this host remembers of the others' stores.
+    std::array<StoreStanding, hosts_max> heard{};
+    // Another host remembers this store as of that home epoch, which this is not: 0: none does.
+    uint32_t outdone_by_epoch = 0;
+    // An operator took an older store for good in that home epoch, and all of it is on the list of losses; what others
+    // remember from before counts no more. 0: never.
+    uint32_t accepted_epoch = 0;
 };
 
 using BlockBytes = std::span<std::byte, page_size>;
