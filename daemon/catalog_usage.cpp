@@ -41,8 +41,9 @@ Task<Usage> Catalog::usage() {
     if (!cache_.fabric()) co_return usage;
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
         if (host == cache_.self()) continue;
-        const Result<std::string> answer =
-            co_await within(usage_patience, cache_.fabric()->call(host, std::string(usage_call)));
+        Result<std::string> answer = fail(Errc::unavailable);
+        if (!is_silent(host))
+            answer = co_await within(usage_patience, cache_.fabric()->call(host, std::string(usage_call)));
         if (answer)
             add(*answer);
         else

@@ -16,9 +16,12 @@ using Json = nlohmann::ordered_json;
 struct Failure {
     Exit exit = Exit::failed;
     std::string cause;
-    std::string hint;         // may be empty
+    std::string hint;  // may be empty
+    // Most failures are told by the three above alone, for which these need initializers.
+    // NOLINTBEGIN(readability-redundant-member-init)
     std::string code = {};    // the daemon's word for it; empty: as the exit code says
     std::string object = {};  // what it was about, if that is not all that the verb was about
+    // NOLINTEND(readability-redundant-member-init)
 };
 
 template <class T = void>

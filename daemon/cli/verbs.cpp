@@ -259,8 +259,10 @@ Answer mount_volumes(const Client& client, const Options& options) {
     auto mounted = client.ask("POST", "/v1/mounts", {{"path", path}, {"read_only", options.read_only}});
     if (!mounted) return mounted;
     if (is_elsewhere(*mounted, path)) {
-        static_cast<void>(client.ask("DELETE", "/v1/mounts", {{"path", path}, {"force", true}}));
-        return Failure{Exit::failed, "tarnd is in another mount namespace, and what it mounts there is not seen here",
+        const auto undone = client.ask("DELETE", "/v1/mounts", {{"path", path}, {"force", true}});
+        return Failure{Exit::failed,
+                       fmt::format("tarnd is in another mount namespace, and what it mounts there is not seen here{}",
+                                   undone ? "" : "; it is mounted there now"),
                        "nsenter --mount --target PID-OF-TARND tarn mount " + path};
     }
     return Json{{"mounts", Json::array({{{"path", path}, {"read_only", options.read_only}, {"seen_here", true}}})},

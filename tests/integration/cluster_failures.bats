@@ -285,8 +285,9 @@ END
     [ "$SECONDS" -le 10 ]
     [ "$(grep -c '(as last seen: host c does not answer)$' <<< "$output")" -eq 1 ]
     [ "$(grep -c '(size unknown: host c does not answer)$' <<< "$output")" -eq 1 ]
-    assert_line --regexp '^seen-. +1 MiB  shared  \(as last seen'
-    assert_line --regexp '^new-. +\?  shared  \(size unknown'
+    assert_line 'USED is without what c stores, which does not answer'
+    assert_line --regexp '^seen-. +1 MiB +0 B  shared  \(as last seen'
+    assert_line --regexp '^new-. +\? +0 B  shared  \(size unknown'
     local hidden
     hidden=$(on b list --json | jq -r '.volumes[] | select(.silent_host == "c" and .size_bytes == null).name')
     SECONDS=0
