@@ -32,6 +32,7 @@ void World::on_operation() {
     const uint64_t weight =
         std::min<uint64_t>(disk_->unsettled_count(), 8) +
         (disk_->any_unsettled(layout_.table_offsets[0], layout_.data_offset) ? 24 : 0) +
+        (disk_->any_unsettled(loss_list_offsets[0], StoreLayout::superblock_offsets[1]) ? 200 : 0) +
         (upgrading_ || (records_losses_ && disk_->any_unsettled(0, StoreLayout::journal_offset)) ? 24 : 0);
     if (cuts_.below(cut_every_) >= weight) return;
     cutting_ = true;

@@ -84,7 +84,7 @@ MUTANTS = [
      "        CO_TRY_VOID(co_await transfer.run(loop, *device_));\n"
      "        «CO_TRY_VOID(co_await flush_device(loop));»", {
         "the copies of a long loss list are torn together":
-            "if (bytes.size() == page_size || offset == offsets.back()) CO_TRY_VOID(co_await flush_device(loop));",
+            "if (offsets != loss_list_offsets || offset == offsets.back()) CO_TRY_VOID(co_await flush_device(loop));",
     }),
     ("store_upgrade.cpp", "device.write_now(«encode_losses(superblock.store, {}, scratch.bytes())», offset)", {
         "an upgrade writes no list of losses": "scratch.bytes()",

@@ -41,7 +41,19 @@ void World::check_journal_reaches(const Image& image, uint64_t position) {
         fail(fmt::format("the journal ends at {}, and had been durable up to {}", scan->end, position));
 }
 
+// A slab that nothing but kept space is in, as its block says, and then nothing.
+Task<> World::keep_and_give_back(Store& store) {
+    constexpr VolumeId volume = client_count + 1;
+    constexpr uint64_t count = 4;
+    const uint64_t first = random_.below(pages_per_slab - count);
+    co_await write_run(store, volume, first, count);
+    co_await zero(store, volume, first, count, true);
+    if (!co_await store.close(loop_) && !may_fail()) fail("close failed");
+    co_await zero(store, volume, first, count, false);
+}
+
 void World::check_at_rest(Store& store) {
+    if (keeps_space_ && random_.chance(50)) loop_.run_until_done(keep_and_give_back(store));
     loop_.run_until_done(flush(store));
     loop_.run_until_done(store.settle(loop_));
     if (store.failure() || !failure_.empty()) return;

@@ -267,6 +267,10 @@ Task<> World::replace_some(Store& store, VolumeId volume) {
 }
 
 Task<> World::zero(Store& store, VolumeId volume, uint64_t first, uint64_t count) {
+    return zero(store, volume, first, count, keeps_space_ && random_.chance(30));
+}
+
+Task<> World::zero(Store& store, VolumeId volume, uint64_t first, uint64_t count, bool keep_space) {
     const bool whole = count == pages_per_client;
     std::vector<std::pair<PageId, size_t>> versions;
     for (uint64_t i = 0; i < count; ++i) {
@@ -277,7 +281,7 @@ Task<> World::zero(Store& store, VolumeId volume, uint64_t first, uint64_t count
     if (whole)
         zeroed = co_await store.drop_volume(loop_, volume);
     else
-        zeroed = co_await store.zero(loop_, PageId::of(volume, first), count, keeps_space_ && random_.chance(30));
+        zeroed = co_await store.zero(loop_, PageId::of(volume, first), count, keep_space);
     ++counts_.changes;
     if (!zeroed && !may_fail()) fail(fmt::format("zero failed: {}", zeroed.error().where));
     if (!zeroed) co_return;
@@ -298,7 +302,10 @@ Task<> World::record_loss(Store& store) {
     // Sometimes more than a sector has room for, and never more than are kept apart.
     const bool many = random_.chance(40) && losses_begun_.size() < losses_max / 2;
     for (uint64_t left = many ? random_.between(10, 200) : random_.between(1, 3); left > 0; --left) {
-        const PageId page = PageId::of(9, losses_begun_.size() * 2);
+        // Among those that are there, so that the list changes in the middle.
+        uint64_t scattered = 0;
+        for (unsigned bit = 0; bit < 16; ++bit) scattered |= (losses_begun_.size() >> bit & 1) << (16 - bit);
+        const PageId page = PageId::of(9, scattered);
         losses.push_back({.first = page, .last = page, .page_count = 1, .at_ns = 1, .host = 2});
         losses_begun_.push_back(losses.back());
     }

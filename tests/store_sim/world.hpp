@@ -83,6 +83,7 @@ class World {
     Task<> write_group(Store& store, VolumeId volume);
     Task<> zero_some(Store& store, VolumeId volume);
     Task<> zero(Store& store, VolumeId volume, uint64_t first, uint64_t count);
+    Task<> zero(Store& store, VolumeId volume, uint64_t first, uint64_t count, bool keep_space);
     Task<> replace_some(Store& store, VolumeId volume);
     Task<> flush(Store& store);
     Task<> record_loss(Store& store);
@@ -121,6 +122,7 @@ class World {
     void check_copied_while_running();
     // rest.cpp
     void check_at_rest(Store& store);
+    Task<> keep_and_give_back(Store& store);
     void check_exactly(Image image, const StoreSpace& space, const char* what);
     void check_journal_reaches(const Image& image, uint64_t position);
     void check_bad_place(Image image, const StoreSpace& space);
