@@ -339,7 +339,7 @@ END
     [[ $EUID == 0 ]] || skip "needs root"
     on a create stuffed 576MiB --shared
     on a create alone 4MiB
-    nbd_python b alone "h.pwrite(b'alone', 0); h.flush()"
+    nbd_python c alone "h.pwrite(b'alone', 0); h.flush()"
     host_stop a
     local -r small=$BATS_TEST_TMPDIR/small
     mkdir "$small"

@@ -21,6 +21,10 @@ void World::on_operation() {
         disk_->die();
         return;
     }
+    if (store_ && fills_in_ != UINT64_MAX && fills_in_-- == 0) {
+        disk_->fill();
+        ++counts_.full_disks;
+    }
     // Of two formats no copy is made.
     if (cuts_.below(200) == 0 && !upgrading_) earlier_ = disk_->copy();
     if (cut_count_ == cuts_max) return;
@@ -28,11 +32,16 @@ void World::on_operation() {
     const uint64_t weight =
         std::min<uint64_t>(disk_->unsettled_count(), 8) +
         (disk_->any_unsettled(layout_.table_offsets[0], layout_.data_offset) ? 24 : 0) +
+        (disk_->any_unsettled(loss_list_offsets[0], StoreLayout::superblock_offsets[1]) ? 200 : 0) +
         (upgrading_ || (records_losses_ && disk_->any_unsettled(0, StoreLayout::journal_offset)) ? 24 : 0);
     if (cuts_.below(cut_every_) >= weight) return;
     cutting_ = true;
     ++cut_count_;
-    check_image(disk_->cut(cuts_));
+    Before before;
+    if (store_) before.position = store_->standing().position;
+    const bool only_durable = store_ && !disk_fails_ && !fills_ && cuts_.chance(25);
+    if (only_durable) before.free_bytes = store_->space().free_bytes;
+    check_image(only_durable ? disk_->durable() : disk_->cut(cuts_), before);
     cutting_ = false;
 }
 
@@ -99,8 +108,9 @@ Result<std::unique_ptr<Store>> World::open_image(std::unique_ptr<Disk> disk) {
     return other_.run_until_done(Store::open(other_, std::move(disk), identity, Upgrade::perform));
 }
 
-void World::check_image(Image image) {
+void World::check_image(Image image, const Before& before) {
     ++counts_.crash_points;
+    if (before.position != 0 && cuts_.chance(40)) check_journal_reaches(image, before.position);
     const Image spare = cuts_.chance(25) ? Image(image) : Image(0);
     auto disk = std::make_unique<Disk>(std::move(image), cuts_.next(), true);
     const Disk* const disk_seen = disk.get();
@@ -112,6 +122,8 @@ void World::check_image(Image image) {
     if (std::string wrong = model_.check(found); !wrong.empty()) fail("after a power cut: " + wrong);
     check_books(**store, found);
     check_losses(**store);
+    if (before.free_bytes && (*store)->space().free_bytes < *before.free_bytes)
+        fail("a slab is given away that is not free, durably");
     if (failure_.empty() && cuts_.chance(40)) go_on(**store, *disk_seen, found);
     other_.run_until_done((*store)->settle(other_));
     if (spare.size_bytes() != 0 && failure_.empty()) check_recovery_cut(spare);

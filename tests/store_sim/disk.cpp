@@ -159,6 +159,7 @@ Result<> Disk::apply(Operation& operation) {
         case 'a':
         case 't': {
             Write write{.offset = operation.offset_, .bytes = operation.gathered(), .atomic = operation.kind_ == 'a'};
+            if (full_ && !dead_) return fail(Errc::io, ENOSPC, "disk.write: full");
             if (fails(faults.write)) {
                 for (size_t at = 0; !dead_ && at < write.bytes.size(); at += sector_size) {
                     if (random_.chance(50)) continue;

@@ -75,10 +75,16 @@ class Disk final : public BlockDevice {
     bool any_unsettled(uint64_t first, uint64_t end) const;
     // What somebody else reads now who copies it.
     Image copy() const { return cache_; }
+    // What is there whatever happens.
+    Image durable() const { return durable_; }
     // What a power cut now would leave; the disk itself goes on.
     Image cut(Random& random) const;
     // Everything fails from here on.
     void die() { dead_ = true; }
+    // No write takes effect from here on, and the power stays on; read and flushed is what there was.
+    void fill() { full_ = true; }
+    bool full() const { return full_; }
+    void give_space() { full_ = false; }
     DiskFaults faults;
     uint64_t atomic_max = 0;
     // Called before each operation takes effect.
@@ -104,6 +110,7 @@ class Disk final : public BlockDevice {
     unsigned newest_first_percent_;  // of some disks: older operations wait for long
     bool immediate_;
     bool dead_ = false;
+    bool full_ = false;
     std::vector<Operation*> waiting_;
     std::vector<Write> unflushed_;  // completed since, in order
     uint64_t hash_ = 14695981039346656037u;

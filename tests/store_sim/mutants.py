@@ -72,9 +72,19 @@ MUTANTS = [
     ("store_checkpoint.cpp", "const size_t places_at_once = «device_->atomic_write_max() > 0 ? 2 : 1»;", {
         "both places of the table are torn": "2",
     }),
+    ("store_state.cpp", "return «(tail_units + static_cast<uint32_t>(low - static_cast<uint32_t>(tail_units))) * "
+     "journal_unit»;", {
+        "sector positions lose their high bits": "(tail_units * 0 + low) * journal_unit",
+    }),
     # Losses, and the upgrade to format 3. That both copies are written is a unit test: few seeds spoil a copy.
     ("store_flush.cpp", "losses_are_old = «losses_written_ != losses_.sequence»;", {
         "a loss is answered before it is on record": "false",
+    }),
+    ("store_flush.cpp", "        transfer.add(offset, bytes.data(), bytes.size());\n"
+     "        CO_TRY_VOID(co_await transfer.run(loop, *device_));\n"
+     "        «CO_TRY_VOID(co_await flush_device(loop));»", {
+        "the copies of a long loss list are torn together":
+            "if (offsets != loss_list_offsets || offset == offsets.back()) CO_TRY_VOID(co_await flush_device(loop));",
     }),
     ("store_upgrade.cpp", "device.write_now(«encode_losses(superblock.store, {}, scratch.bytes())», offset)", {
         "an upgrade writes no list of losses": "scratch.bytes()",
@@ -89,6 +99,12 @@ MUTANTS = [
     }),
     ("slab_table.cpp", "        slab.state = State::released;\n        if («slab.pins == 0») make_free(release.slab);", {
         "a pinned slab is given away": "true",
+    }),
+    ("slab_table.cpp", "if (slab.state != State::releasing || «slab.cleared_at != release.position») continue;", {
+        "an old release frees a slab that was cleared again": "false",
+    }),
+    ("store_write.cpp", ": releases ? «JournalRecord::releases»", {
+        "a clear that releases its slab does not say so": "uint8_t{0}",
     }),
     # What records and entries say.
     ("store_state.cpp", "if («over_zeros» || record.dirty == all_sectors) page.over_zeros = true;", {
@@ -130,6 +146,12 @@ MUTANTS = [
     }),
     ("journal_scan.cpp", "|| «batch_checksum(superblock.store, bytes) != header.checksum»)", {
         "a torn batch is believed": "false",
+    }),
+    ("store_open.cpp", "«table_sequence_ = std::max(table_sequence_, loaded.sequence);»", {
+        "the sequence of the table begins anew": "",
+    }),
+    ("journal_scan.cpp", "while («scan.end < limit») {", {
+        "a full ring's last page is not read": "scan.end + page_size < limit",
     }),
     ("store_open.cpp", "«TRY_VOID(rewrite_journal(scan.closed, scan.end));»", {
         "recovery believes what a failed flush left in the cache": "",

@@ -51,6 +51,7 @@ World::World(uint64_t seed, Loop& loop, Loop& other, Counts& counts)
     constexpr std::array<uint64_t, 4> sizes = {0, page_size, 4 * page_size, 0};
     atomic_max_ = sizes[seed % sizes.size()];
     records_losses_ = seed % 5 == 0;
+    fills_ = random_.chance(10);
 }
 
 std::string World::run() {
@@ -65,6 +66,7 @@ std::string World::run() {
     auto disk = std::make_unique<Disk>(Image(format.size_bytes), random_.next(), false);
     disk->atomic_max = atomic_max_;
     if (!Store::format_device(*disk, format)) return "format failed";
+    if (random_.chance(50)) start_journal_late(*disk, journal_size);
 
     const uint64_t lives = random_.between(2, 5);
     for (uint64_t life_number = 0; life_number < lives && failure_.empty(); ++life_number) {
@@ -92,13 +94,19 @@ std::string World::run() {
         if (failure_.empty()) check_losses(*store);
         model_.restart(found);
         // What the store found it has told, and must find again.
-        if (failure_.empty()) check_image(disk_->cut(cuts_));
+        if (failure_.empty()) check_image(disk_->cut(cuts_), {});
+        begun_ = disk_->copy();
         if (disk_fails_ && random_.chance(60))
             disk_->faults = {.read = static_cast<unsigned>(random_.below(20)),
                              .write = static_cast<unsigned>(random_.below(30)),
                              .flush = static_cast<unsigned>(random_.below(400))};
         if (random_.chance(70)) dies_in_ = random_.below(1000);
+        fills_in_ = fills_ && random_.chance(60) ? random_.below(400) : UINT64_MAX;
+        store_ = store.get();
         if (failure_.empty()) loop_.run_until_done(life(*store));
+        if (failure_.empty() && disk_->full()) check_full(*store);
+        if (failure_.empty() && !died_ && !disk_->full() && random_.chance(60)) check_at_rest(*store);
+        store_ = nullptr;
         const JournalStatus status = store->journal_status();
         counts_.checkpoints += status.checkpoints;
         counts_.waits += status.waits;
@@ -111,6 +119,7 @@ std::string World::run() {
         died_.reset();
         dies_in_ = UINT64_MAX;
         disk_->on_operation = nullptr;
+        disk_->give_space();
         if (failure_.empty()) check_copied_while_running();
         if (!only_the_process) disk_->die();
         loop_.run_until_done(store->settle(loop_));
@@ -258,6 +267,10 @@ Task<> World::replace_some(Store& store, VolumeId volume) {
 }
 
 Task<> World::zero(Store& store, VolumeId volume, uint64_t first, uint64_t count) {
+    return zero(store, volume, first, count, keeps_space_ && random_.chance(30));
+}
+
+Task<> World::zero(Store& store, VolumeId volume, uint64_t first, uint64_t count, bool keep_space) {
     const bool whole = count == pages_per_client;
     std::vector<std::pair<PageId, size_t>> versions;
     for (uint64_t i = 0; i < count; ++i) {
@@ -268,7 +281,7 @@ Task<> World::zero(Store& store, VolumeId volume, uint64_t first, uint64_t count
     if (whole)
         zeroed = co_await store.drop_volume(loop_, volume);
     else
-        zeroed = co_await store.zero(loop_, PageId::of(volume, first), count, keeps_space_ && random_.chance(30));
+        zeroed = co_await store.zero(loop_, PageId::of(volume, first), count, keep_space);
     ++counts_.changes;
     if (!zeroed && !may_fail()) fail(fmt::format("zero failed: {}", zeroed.error().where));
     if (!zeroed) co_return;
@@ -286,8 +299,13 @@ Task<> World::flush(Store& store) {
 // No page twice, so that it is known which loss is which.
 Task<> World::record_loss(Store& store) {
     std::vector<Loss> losses;
-    for (uint64_t left = random_.between(1, 3); left > 0; --left) {
-        const PageId page = PageId::of(9, losses_begun_.size() * 2);
+    // Sometimes more than a sector has room for, and never more than are kept apart.
+    const bool many = random_.chance(40) && losses_begun_.size() < losses_max / 2;
+    for (uint64_t left = many ? random_.between(10, 200) : random_.between(1, 3); left > 0; --left) {
+        // Among those that are there, so that the list changes in the middle.
+        uint64_t scattered = 0;
+        for (unsigned bit = 0; bit < 16; ++bit) scattered |= (losses_begun_.size() >> bit & 1) << (16 - bit);
+        const PageId page = PageId::of(9, scattered);
         losses.push_back({.first = page, .last = page, .page_count = 1, .at_ns = 1, .host = 2});
         losses_begun_.push_back(losses.back());
     }

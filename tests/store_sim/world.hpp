@@ -35,6 +35,9 @@ struct Counts {
     uint64_t upgrades = 0;
     uint64_t lies = 0;  // images with wrong contents and right checksums
     uint64_t lies_refused = 0;
+    uint64_t at_rest = 0;     // images with all of it durable
+    uint64_t bad_places = 0;  // and one of two copies stale, or somebody else's
+    uint64_t full_disks = 0;
 };
 
 // Pages with their bytes, as a client gives them to the store.
@@ -80,6 +83,7 @@ class World {
     Task<> write_group(Store& store, VolumeId volume);
     Task<> zero_some(Store& store, VolumeId volume);
     Task<> zero(Store& store, VolumeId volume, uint64_t first, uint64_t count);
+    Task<> zero(Store& store, VolumeId volume, uint64_t first, uint64_t count, bool keep_space);
     Task<> replace_some(Store& store, VolumeId volume);
     Task<> flush(Store& store);
     Task<> record_loss(Store& store);
@@ -92,11 +96,17 @@ class World {
     void check_losses(const Store& store);
     // As a start with --upgrade. While an upgrade is under way: without it such a store is refused, and never for rot.
     Result<std::unique_ptr<Store>> open_image(std::unique_ptr<Disk> disk);
-    bool may_fail() const { return disk_fails_ || died_.has_value(); }
+    bool may_fail() const { return disk_fails_ || died_.has_value() || (disk_ && disk_->full()); }
+    // Nothing is taken any more, for good, and all that was taken can be read.
+    void check_full(Store& store);
 
     void on_operation();
     // Recovers from the image and checks what it finds; the model is as it was when the image was cut.
-    void check_image(Image image);
+    struct Before {
+        uint64_t position = 0;               // up to which the journal was durable
+        std::optional<uint64_t> free_bytes;  // of an image that has only what is durable
+    };
+    void check_image(Image image, const Before& before);
     void check_recovery_cut(Image image);
     // Data, errors or a refusal; never other bytes. of_any_time: the page may have had them before this life, too.
     void check_bad_image(Image image, const Model& model, bool of_any_time);
@@ -110,6 +120,17 @@ class World {
     static Uuid store_of(const Image& image);
     // A copy made while the store went on: its beginning is older than its end.
     void check_copied_while_running();
+    // rest.cpp
+    void check_at_rest(Store& store);
+    Task<> keep_and_give_back(Store& store);
+    void check_exactly(Image image, const StoreSpace& space, const char* what);
+    void check_journal_reaches(const Image& image, uint64_t position);
+    void check_bad_place(Image image, const StoreSpace& space);
+    void check_bad_block(Image image);
+    void check_short(const Image& image);
+    void replace_block(Image& image, uint64_t offset);
+    void start_journal_late(Disk& disk, uint64_t journal_size);
+    static StoreSpace recount(Store& store);
     // Writes and flushes on what was found, and cuts the disk after each.
     void go_on(Store& store, const Disk& disk, const std::map<uint64_t, Model::Found>& found);
     std::map<uint64_t, Model::Found> read_all(Loop& loop, Store& store, bool& readable);
@@ -126,6 +147,7 @@ class World {
     Counts& counts_;
     Model model_;
     Disk* disk_ = nullptr;
+    Store* store_ = nullptr;  // while its clients work
     StoreLayout layout_;
     uint64_t next_value_ = 1;
     uint64_t cut_every_;
@@ -138,9 +160,12 @@ class World {
     bool upgrading_ = false;
     bool cutting_ = false;
     uint64_t cut_count_ = 0;
-    uint64_t dies_in_ = UINT64_MAX;  // operations until the power goes for good
-    std::optional<Image> earlier_;   // of this life
-    std::optional<Image> died_;      // and what it left
+    uint64_t dies_in_ = UINT64_MAX;   // operations until the power goes for good
+    uint64_t fills_in_ = UINT64_MAX;  // and until the disk is full
+    bool fills_;                      // this seed's disks are full at some time
+    std::optional<Image> begun_;      // as this life found it
+    std::optional<Image> earlier_;    // of this life
+    std::optional<Image> died_;       // and what it left
     std::string failure_;
     uint64_t hash_ = 0;
 };

@@ -254,6 +254,35 @@ TEST_F(StoreTest, zero_that_keeps_space_keeps_it_over_a_reopen) {
     EXPECT_EQ(store_->space().allocated_bytes, 0u);
 }
 
+TEST_F(StoreTest, space_that_was_kept_by_parts_is_kept_until_the_last_of_them_is_given_back) {
+    format_and_open();
+    ASSERT_TRUE(write(1, 100, 7));
+    ASSERT_TRUE(zero(1, 0, 4, true));
+    ASSERT_TRUE(zero(1, 8, 4, true));
+    ASSERT_TRUE(zero(1, 100, 1));
+    ASSERT_TRUE(zero(1, 0, 4));
+    ASSERT_TRUE(flush());
+    EXPECT_EQ(store_->space().allocated_bytes, slab_size);
+    ASSERT_TRUE(opens());
+    EXPECT_EQ(store_->space().allocated_bytes, slab_size);
+    ASSERT_TRUE(zero(1, 0, pages_per_slab));
+    ASSERT_TRUE(flush());
+    EXPECT_EQ(store_->space().allocated_bytes, 0u);
+    ASSERT_TRUE(opens());
+    EXPECT_EQ(store_->space().allocated_bytes, 0u);
+}
+
+TEST_F(StoreTest, a_freed_slab_that_was_reserved_meanwhile_for_nothing_is_free) {
+    format_and_open();
+    ASSERT_TRUE(write(1, 0, 1));
+    ASSERT_TRUE(flush());
+    ASSERT_TRUE(zero(1, 0, 1));
+    ASSERT_TRUE(store_->reserve(PageId::of(1, 0)));
+    ASSERT_TRUE(flush());
+    store_->unreserve(PageId::of(1, 0));
+    EXPECT_EQ(store_->space().allocated_bytes, 0u);
+}
+
 TEST_F(StoreTest, extents_tell_data_from_holes) {
     format_and_open();
     ASSERT_TRUE(write(1, 250, 1, 10));

@@ -92,6 +92,8 @@ void SlabTable::take_up(SlabIndex index) {
 void SlabTable::release_if_empty(SlabIndex index) {
     Slab& slab = slabs_[index];
     if (slab.state != State::used || slab.kept || !slab.present.empty() || !slab.reserved.empty()) return;
+    // It had been released before, and only reserved since: no record has to become durable for it.
+    if (slab.cleared_at != 0 && slab.cleared_at <= durable_) slab.recorded = false;
     if (!slab.recorded) {
         slab.state = State::released;
         if (slab.pins == 0) make_free(index);
@@ -146,8 +148,9 @@ void SlabTable::set_in_place(SlabIndex index, uint64_t page, const PageEntry& en
 bool SlabTable::clear_matters(SlabIndex index, uint64_t first, uint64_t count, bool keep) const {
     const Slab& slab = slabs_[index];
     if (keep ? !slab.kept : slab.kept) return true;
+    // Also which pages are kept: when the others are given back, a restart must find that the slab is still needed.
     for (uint64_t page = first; page < first + count; ++page)
-        if (slab.present.has(page)) return true;
+        if (slab.present.has(page) || (keep && !slab.reserved.has(page))) return true;
     return false;
 }
 
@@ -189,6 +192,7 @@ void SlabTable::unpin(SlabIndex index) {
 }
 
 void SlabTable::records_are_durable(uint64_t position) {
+    durable_ = position;
     while (!releases_.empty() && releases_.front().position <= position) {
         const Release release = releases_.front();
         releases_.pop_front();
