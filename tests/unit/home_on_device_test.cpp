@@ -189,7 +189,8 @@ TEST_F(HomeOnDevice, a_loss_that_could_not_be_recorded_is_recorded_by_the_next_p
 void grant_all(RecordingFabric& fabric, Cache& cache, size_t& answered, Tenure& tenure) {
     for (; answered < fabric.sent.size(); ++answered) {
         const Message asked = fabric.sent[answered].message;
-        if (asked.kind != MessageKind::get_shared) continue;
+        const bool writes = asked.kind == MessageKind::get_exclusive_no_read;
+        if (!writes && asked.kind != MessageKind::get_shared) continue;
         Message grant;
         grant.kind = MessageKind::grant;
         grant.from = peer;
@@ -200,7 +201,11 @@ void grant_all(RecordingFabric& fabric, Cache& cache, size_t& answered, Tenure& 
         grant.request_id = asked.request_id;
         grant.frame = asked.frame;
         grant.tenure = ++tenure;
-        grant.flags = protocol::flag_payload;
+        grant.flags = writes ? protocol::flag_exclusive : protocol::flag_payload;
+        if (writes) {
+            ASSERT_TRUE(cache.on_message(grant, nullptr));
+            continue;
+        }
         std::byte* const page = cache.lend_page(peer);
         ASSERT_NE(page, nullptr);
         std::memset(page, 1, page_size);
@@ -215,6 +220,41 @@ Task<> write_pages(CachedVolume& volume, uint64_t first, size_t count, size_t& w
         EXPECT_TRUE(done);
         ++written;
     }
+}
+
+TEST_F(HomeOnDevice, pages_that_another_home_lacks_wait_for_room_in_its_link) {
+    const uint64_t theirs = page_ + cache_->ranges().pages_per_range();
+    constexpr size_t count = 10;
+    size_t answered = fabric_.sent.size();
+    Tenure tenure = protocol::first_tenure_of(1);
+    Gate writes;
+    size_t written = 0;
+    writes.spawn(write_pages(*volume_, theirs, count, written));
+    while (written < count) {
+        grant_all(fabric_, *cache_, answered, tenure);
+        loop_->run_until_done(turns(*loop_));
+    }
+    const auto sent = [&](MessageKind kind) {
+        return std::ranges::count_if(fabric_.sent, [&](const auto& each) { return each.message.kind == kind; });
+    };
+    const auto evict_all = [&] {
+        std::vector<FrameId> none;
+        for (FrameId id = 0; id < cache_->pool().frame_count(); ++id) (void)cache_->try_evict(id, none);
+    };
+
+    fabric_.full = protocol::set_of(peer);
+    ASSERT_TRUE(hear(MessageKind::flush_ask, 9));
+    evict_all();
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_EQ(sent(MessageKind::write_back), 0);
+    EXPECT_EQ(sent(MessageKind::evict), 0);
+    EXPECT_EQ(sent(MessageKind::flush_answer), 0);
+
+    fabric_.full = 0;
+    fabric_.drained().announce();
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_EQ(sent(MessageKind::write_back), static_cast<ptrdiff_t>(count));
+    loop_->run_until_done(writes.close());
 }
 
 TEST_F(HomeOnDevice, clean_pages_of_a_home_that_does_not_answer_make_room) {

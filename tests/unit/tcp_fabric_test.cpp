@@ -408,6 +408,30 @@ TEST_F(TcpFabricTest, without_a_page_to_lend_the_link_waits_and_then_goes_on) {
     EXPECT_EQ(recorder_.pages[0], std::string(page_size, 'x'));
 }
 
+TEST_F(TcpFabricTest, a_link_that_is_not_read_is_congested_until_it_is_or_breaks) {
+    const std::vector<std::byte> page(page_size, std::byte{7});
+    Message data = message(MessageKind::data, protocol::flag_payload);
+    data.from = 0;
+    for (int round = 0; round < 2; ++round) {
+        UniqueFd fd = link();
+        ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == static_cast<unsigned>(round + 1); }));
+        EXPECT_FALSE(fabric_->congested(1));
+        size_t sent = 0;
+        for (; !fabric_->congested(1) && sent < (size_t{64} << 20); sent += page_size) fabric_->send(1, data, page);
+        ASSERT_LT(sent, size_t{64} << 20) << "more than any socket takes";
+        const uint64_t drained = fabric_->drained().count();
+        if (round == 0) {
+            std::vector<std::byte> bytes(1 << 20);
+            while (fabric_->congested(1)) ASSERT_GT(::recv(fd.get(), bytes.data(), bytes.size(), 0), 0);
+        } else {
+            fd.reset();
+            ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_down == 2; }));
+            EXPECT_FALSE(fabric_->congested(1));
+        }
+        EXPECT_GT(fabric_->drained().count(), drained) << "and who waits is told";
+    }
+}
+
 TEST_F(TcpFabricTest, a_waiting_link_can_break) {
     recorder_.change([&] { recorder_.to_lend = 0; });
     const UniqueFd first = link();
