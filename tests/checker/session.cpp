@@ -13,7 +13,12 @@ namespace {
 class NbdSession final : public Session {
   public:
     explicit NbdSession(nbd_handle* handle) : handle_(handle) {}
-    ~NbdSession() override { nbd_close(handle_); }
+    // All connections of this process to an export are one client, for tarn: what was lost is told to it until the last
+    // of them says that it disconnects.
+    ~NbdSession() override {
+        nbd_shutdown(handle_, 0);
+        nbd_close(handle_);
+    }
     NbdSession(const NbdSession&) = delete;
 
     bool read(uint64_t offset_bytes, std::span<std::byte> into) override {

@@ -14,9 +14,14 @@ protocol::WaiterToken token_of(uint32_t client, uint64_t operation) {
 
 }  // namespace
 
+// The clients of a host are as many sessions, or the connections of one, which then writes while it flushes.
+std::map<VolumeId, Session>& Cluster::sessions_of(SimHost& host, Client& client) {
+    return scenario_.shares_sessions != 0 ? host.shared_sessions : client.sessions;
+}
+
 // Who opens a session hears from each home that answers, so that no loss from before is held against it.
 Session& Cluster::session_of(SimHost& host, Client& client, VolumeId volume) {
-    Session& session = client.sessions[volume];
+    Session& session = sessions_of(host, client)[volume];
     if (session.id != 0) return session;
     session.id = ++last_session_;
     host.memory.flush_requester.open(session.id, volume);
@@ -27,9 +32,12 @@ Session& Cluster::session_of(SimHost& host, Client& client, VolumeId volume) {
 }
 
 void Cluster::end_session(SimHost& host, Client& client, VolumeId volume) {
-    const auto session = client.sessions.find(volume);
+    std::map<VolumeId, Session>& sessions = sessions_of(host, client);
+    const auto session = sessions.find(volume);
+    // Another connection of the client may have been told first.
+    if (session == sessions.end()) return;
     host.memory.flush_requester.close(session->second.id);
-    client.sessions.erase(session);
+    sessions.erase(session);
 }
 
 bool Cluster::may_see(Session& session, const Frame& frame, PageId page) {

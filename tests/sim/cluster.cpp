@@ -382,6 +382,7 @@ void Cluster::crash(SimHost& host) {
         client.operation = {};
         client.sessions.clear();
     }
+    host.shared_sessions.clear();
     const bool will_be_forgotten = !host.keeps_memory && faults_.chance(scenario_.forget_percent);
     if (will_be_forgotten) schedule(faults_.between(1, 300), {.kind = Task::Kind::forget, .host = host.id});
     schedule(faults_.between(1, will_be_forgotten ? 2000 : 500), {.kind = Task::Kind::restart, .host = host.id});
@@ -438,10 +439,13 @@ void Cluster::open_volumes(SimHost& host, const SimHost& home) const {
 void Cluster::hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier) {
     host.memory.flush_requester.heard(volume, home, verifier);
     host.memory.heard[home] = protocol::loss_generation_of(verifier);
-    for (Client& client : host.clients)
-        for (auto& [of, session] : client.sessions)
+    const auto tell = [&](std::map<VolumeId, Session>& sessions) {
+        for (auto& [of, session] : sessions)
             if (protocol::contains(session.losses->unheard(), home))
                 session.losses->began_after(home, protocol::loss_generation_of(verifier));
+    };
+    for (Client& client : host.clients) tell(client.sessions);
+    tell(host.shared_sessions);
 }
 
 void Cluster::transmit(HostId from, HostId to, protocol::Message message, const Content* content) {

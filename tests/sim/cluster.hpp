@@ -152,7 +152,8 @@ class Cluster : public Truth::World {
     void access_or_wait(SimHost& host, uint32_t client);
     void access(SimHost& host, uint32_t client, FrameId frame);
     bool is_secure(const SimHost& host, PageId page) const;
-    static void end_session(SimHost& host, Client& client, VolumeId volume);
+    std::map<VolumeId, Session>& sessions_of(SimHost& host, Client& client);
+    void end_session(SimHost& host, Client& client, VolumeId volume);
     bool may_see(Session& session, const Frame& frame, PageId page);
     static void hear_own_home(SimHost& host, VolumeId volume);
     void leave_latch(SimHost& host, const Task& task);

@@ -45,6 +45,7 @@ struct Scenario {
 
     unsigned together_percent = 0;  // of operations: idle clients of the host begin the same on the pages that follow
     unsigned at_once_percent = 0;   // of evictions: clean frames go before home has answered, or while it is away
+    unsigned shares_sessions = 0;   // the clients of a host are connections of one
     unsigned gather_max = 0;        // how long a message may wait for others to join it; 0: it leaves at once, alone
 
     // visit(name, field) for each number that a run depends on.
@@ -78,6 +79,7 @@ struct Scenario {
         visit("together", together_percent);
         visit("gather", gather_max);
         visit("at_once", at_once_percent);
+        visit("shares", shares_sessions);
     }
     bool set(std::string_view wanted, unsigned value) {
         bool found = false;
@@ -140,6 +142,9 @@ struct Scenario {
             scenario.clients_per_host = std::max(scenario.clients_per_host, between(2, 6));
         }
         scenario.at_once_percent = on() ? between(5, 100) : 0;
+        scenario.shares_sessions = on() ? 1 : 0;
+        // What a flush meets is rare unless it meets much of it.
+        if (random.chance(10)) scenario.flush_percent = between(30, 60);
         return scenario;
     }
 };

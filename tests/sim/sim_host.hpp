@@ -124,6 +124,7 @@ struct SimHost {
     std::vector<protocol::LossRange> losses;
     // Outside:
     std::vector<Client> clients;
+    std::map<VolumeId, Session> shared_sessions;  // of all clients of the host, if they are one (Scenario)
     // Lost in a crash, unless only the process crashes:
     HostMemory memory{0};
     bool keeps_memory = false;     // the process is gone, and the next one adopts its memory
