@@ -327,9 +327,15 @@ void Cache::finish(Deferred& deferred) {
     for (PageAccess* const access : deferred.woken) access->run();
 }
 
-// With pages that can go nowhere, the reserve is what reads have to live on; others' bytes keep half of it.
+// With pages that can go nowhere, what others' bytes have left of the reserve is what reads have to live on; half of it
+// stays for messages, whose bytes are refused.
 size_t Cache::reserve_count() const {
-    return any_store_failed() ? provider_->reserve_count() / 2 : provider_->reserve_count();
+    return any_store_failed() ? lending_reserve_count() / 2 : provider_->reserve_count();
+}
+
+// Others' bytes may take all but these: should the store fail, these frames are not dirty ones.
+size_t Cache::lending_reserve_count() const {
+    return provider_->reserve_count() / 4;
 }
 
 FrameId Cache::take_frame() {

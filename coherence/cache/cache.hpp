@@ -312,6 +312,7 @@ class Cache final : public Fabric::Receiver {
     bool try_change(PageId page, LossView& view, Function&& change);
     static void leave_waiting(PageAccess& access);
     size_t reserve_count() const;
+    size_t lending_reserve_count() const;
     void mark_written(Frame& frame, size_t offset, size_t size);
 
     // cache_adoption.cpp

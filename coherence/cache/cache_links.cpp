@@ -210,10 +210,11 @@ Task<> Cache::verify_volume(HostId peer, VolumeId volume) {
 }
 
 std::byte* Cache::lend_page(HostId from) {
-    FrameId frame = pool_->try_take(use_holder, 0);
+    const size_t leave = any_store_failed() ? 0 : lending_reserve_count();
+    FrameId frame = pool_->try_take(use_holder, leave);
     if (frame == no_frame) {
         starved_links_.fetch_or(protocol::set_of(from), std::memory_order_seq_cst);
-        frame = pool_->try_take(use_holder, 0);  // one may have come free before we said so
+        frame = pool_->try_take(use_holder, leave);  // one may have come free before we said so
     }
     if (pool_->free_count() < provider_->low_mark()) provider_->kick();
     return frame == no_frame ? nullptr : pool_->bytes(frame);
@@ -270,7 +271,9 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     std::bitset<protocol::run_pages_max> no_space;
     const bool asks_to_write =
         message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read;
-    const bool store_failed = (asks_to_write || message.kind == MessageKind::evict) && refuses_writes_of(message.page);
+    const bool store_failed =
+        (asks_to_write || message.kind == MessageKind::evict || message.kind == MessageKind::write_back) &&
+        refuses_writes_of(message.page);
     // Of no use to the protocol, which keeps the page: only how long to keep it.
     if ((message.kind == MessageKind::no_space || message.kind == MessageKind::refused) &&
         message.has(protocol::flag_lost))

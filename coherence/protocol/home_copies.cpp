@@ -68,7 +68,8 @@ void Home::on_home_copy(const Event& event, Actions& actions) {
 void Home::on_write_back(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Claim* claim = claims_.find(message.page);
-    if (recovering_) return discard_payload(event, actions);
+    // Of a failed store the flush that asked has failed, too; the page stays dirty where it is, and unanswered.
+    if (recovering_ || event.store_failed) return discard_payload(event, actions);
     if (claim != nullptr) {
         const Position position{message.tenure, message.sequence};
         if (message.tenure > claim->tenure) return refuse(event, actions, "write_back: of no tenure");
