@@ -1,9 +1,9 @@
 #include "daemon/node.hpp"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 
 #include "daemon/http_request.hpp"
