@@ -314,12 +314,6 @@ MUTANTS = [
     ("holder.cpp", "«repeat_write_back(holding);»\n    holding.ownership", {
         "a completed request forgets a write-back under way": "",
     }),
-    ("holder.cpp", "if («awaited.needs_bytes || holding.blank») holding.anchor_since = 0;", {
-        "an upgrade forgets since when it is the anchor": "true",
-    }),
-    ("home_recovery.cpp", "(«host == claim.owner && !has_memory»)", {
-        "an owner is not told what a home in doubt lacks": "false",
-    }),
     ("flush_holder.cpp", "«if (note.noted == 0) note.noted = began;»", {
         "writes are noted under the newest verifier": "note.noted = began;",
     }),

@@ -403,5 +403,42 @@ TEST_F(HolderTest, a_restarted_home_is_told_what_is_here_and_confirms_it) {
     EXPECT_FALSE(holding().unconfirmed);
 }
 
+// Few seeds of the simulator show these two.
+TEST_F(HolderTest, an_anchor_that_writes_stays_one_until_its_bytes_are_home) {
+    own();
+    order(MessageKind::move_shared, tenure + 1, 2, flag_bytes);
+    deliver(Event::quiesced_of(page, 1));
+    ASSERT_EQ(holding().anchor_since, tenure + 1);
+    acquire(Want::exclusive, 2, 8);
+    remember_request();
+    grant(tenure + 2, flag_exclusive);
+    deliver(Event::about(Event::Kind::served, page));
+    ASSERT_EQ(holding().ownership, Ownership::exclusive);
+    // Home crashes, and adopts its memory: what was on its way there is in no mask.
+    deliver(Event::peer_up_of(home_host, {1, 2}, {1, 1}));
+    ASSERT_TRUE(sent(MessageKind::hello));
+    EXPECT_TRUE(sent(MessageKind::hello)->message.has(flag_anchor));
+    EXPECT_TRUE(find(Action::Kind::mark_dirty));
+}
+
+TEST_F(HolderTest, a_clean_page_leaves_at_once_and_is_asked_for_again_after_the_answer) {
+    read();
+    deliver(Event::evict_at_once(page));
+    deliver(Event::quiesced_of(page, 0));
+    ASSERT_TRUE(sent(MessageKind::evict));
+    EXPECT_TRUE(sent(MessageKind::evict)->message.has(flag_evicting));
+    EXPECT_EQ(find(Action::Kind::release_frame)->frame, 7u);
+    acquire(Want::shared, 2, 8);
+    EXPECT_FALSE(sent(MessageKind::get_shared)) << "the eviction might be taken for one of what it gets";
+    order(MessageKind::copy, tenure, 2, flag_bytes);
+    EXPECT_FALSE(sent(MessageKind::data)) << "it has nothing; home resolves the page when it hears of that";
+    order(MessageKind::drop, tenure + 1, 2);
+    EXPECT_TRUE(sent(MessageKind::acknowledge));
+    Message evicted = message(MessageKind::evicted, home_host, tenure);
+    evicted.request_id = holding().evict_id;
+    deliver(Event::message_of(evicted));
+    EXPECT_TRUE(sent(MessageKind::get_shared));
+}
+
 }  // namespace
 }  // namespace tarn::protocol

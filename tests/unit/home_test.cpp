@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace tarn::protocol {
@@ -490,6 +491,32 @@ TEST(HomeRecovery, kept_bytes_never_win_over_stored_ones_of_an_unknown_tenure) {
     actions.clear();
     home.on(Event::peer_up_of(2, {2, 2}, {1, 1}), actions);
     for (const Action& action : actions) EXPECT_NE(action.message.kind, MessageKind::recall);
+}
+
+// It may lack what another host lost with its memory while this home knew no claims.
+TEST(HomeRecovery, an_owner_is_told_to_write_back_what_a_home_in_doubt_may_lack) {
+    for (const bool has_memory : {false, true}) {
+        Home home(home_host, 2);
+        Actions actions;
+        Message hello;
+        hello.kind = MessageKind::hello;
+        hello.from = 1;
+        hello.page = page;
+        hello.tenure = first_tenure_of(1) + 3;
+        hello.flags = flag_exclusive;
+        home.reserve();
+        home.on(Event::message_of(hello), actions);
+        Event recovered = Event::about(Event::Kind::recovered, PageId{});
+        recovered.has_memory = has_memory;
+        actions.clear();
+        home.reserve();
+        home.on(recovered, actions);
+        const auto confirm = std::ranges::find_if(actions, [](const Action& action) {
+            return action.kind == Action::Kind::send && action.message.kind == MessageKind::confirm;
+        });
+        ASSERT_NE(confirm, actions.end());
+        EXPECT_EQ(confirm->message.has(flag_anchor), !has_memory);
+    }
 }
 
 }  // namespace
