@@ -80,7 +80,7 @@ void TcpLink::append(std::span<const std::byte> header, std::span<const std::byt
 void TcpLink::note_waiting(size_t sending_bytes) {
     const bool was_congested = congested();
     sending_bytes_ = sending_bytes;
-    waiting_bytes_.store(sending_bytes + outgoing_.size(), std::memory_order_relaxed);
+    waiting_bytes_.store(sending_bytes + outgoing_.size() + later_.size(), std::memory_order_relaxed);
     if (was_congested && !congested()) drained_.announce();
 }
 

@@ -136,7 +136,7 @@ class TcpLink final : TcpReader::FrameTaker {
     bool later_posted_ = false;  // what is in outgoing_ is written soon, unless something takes it along before
     std::vector<std::byte> outgoing_;
     size_t sending_bytes_ = 0;              // taken from it, and not by the socket yet
-    std::atomic<size_t> waiting_bytes_{0};  // of both
+    std::atomic<size_t> waiting_bytes_{0};  // of these, and of later_
     protocol::Batch batch_;                 // the last thing in outgoing_, as long as it is open
     size_t batch_at_ = 0;                   // where it begins there
     std::vector<std::byte> later_;          // what other shards send while we greet
