@@ -280,6 +280,19 @@ TEST(SlabTable, its_old_volume_may_take_a_releasing_slab_up_again) {
     EXPECT_TRUE(media.table->reserve(PageId::of(2, 0)));
 }
 
+// Few runs of the simulator show it.
+TEST(SlabTable, the_record_of_an_earlier_clear_does_not_free_a_slab_that_was_cleared_again) {
+    Media media(1);
+    const SlabIndex slab = media.put(1, 0);
+    media.table->clear(slab, 0, pages_per_slab, false, 10);
+    EXPECT_EQ(media.put(1, 3), slab);
+    media.table->clear(slab, 0, pages_per_slab, false, 20);
+    media.table->records_are_durable(10);
+    EXPECT_FALSE(media.table->reserve(PageId::of(2, 0)));
+    media.table->records_are_durable(20);
+    EXPECT_TRUE(media.table->reserve(PageId::of(2, 0)));
+}
+
 TEST(SlabTable, a_pinned_slab_is_given_to_nobody) {
     Media media(1);
     const SlabIndex slab = media.put(1, 0);
