@@ -101,6 +101,7 @@ class Holder {
     void start_write_back(PageId page, Holding& holding, DirtyMask dirty, Actions& actions);
     void send_eviction(PageId page, Holding& holding, DirtyMask dirty, FrameId bytes, Actions& actions);
     void leave_bare(PageId page, Holding& holding, Actions& actions);
+    void say_that_it_is_gone(PageId page, const Message& order, Actions& actions);
     void on_eviction_answer(const Event& event, Holding& holding, Actions& actions);
     void on_written_back(const Event& event, Holding& holding, Actions& actions);
     void on_free(const Event& event, Holding& holding, Actions& actions);
@@ -128,6 +129,7 @@ class Holder {
     HostId self_;
     const RangeMap* ranges_;
     RequestId last_request_id_ = 0;
+    bool adopted_ = false;  // this process has the memory of one before
     PageTable<Holding> holdings_;
     NodePool<Waiter> waiters_;
     NodePool<Successor> successors_;

@@ -23,6 +23,9 @@ void Holder::on_successor(const Event& event, Actions& actions) {
     Holding* holding = holdings_.find(event.page);
     if (holding == nullptr) {
         // Nothing is here to wait for, or to lose.
+        const bool wants_bytes = message.kind != MessageKind::drop || message.has(flag_anchor);
+        // What the process before had let go of bare is in no record of its memory, and home may count on it still.
+        if (adopted_ && wants_bytes) return say_that_it_is_gone(event.page, message, actions);
         if (message.kind == MessageKind::drop) answer_requester(event.page, Holding{}, order, no_frame, actions);
         return;
     }
@@ -257,6 +260,15 @@ void Holder::send_eviction(PageId page, Holding& holding, DirtyMask dirty, Frame
     holding.bare_is_told = holding.bare;
     if (holding.bare) message.flags |= flag_evicting;
     actions.send(holding.home, message, bytes);
+}
+
+// As a bare eviction: home finds out who has the bytes, if the order stands. Its answer is nobody's.
+void Holder::say_that_it_is_gone(PageId page, const Message& order, Actions& actions) {
+    Holding nothing;
+    nothing.home = order.from;
+    nothing.tenure = order.tenure - 1;
+    nothing.bare = true;
+    send_eviction(page, nothing, 0, no_frame, actions);
 }
 
 // The frame of a clean page goes while its home has not answered, and may not for long: no other page need wait for

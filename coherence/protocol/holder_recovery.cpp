@@ -114,6 +114,7 @@ Adopted Holding::recorded() const {
 
 void Holder::adopt_request_ids(RequestId last) {
     last_request_id_ = last;
+    adopted_ = true;
 }
 
 // What the process before held, it holds still: as far as its home agrees. Homes elsewhere are told over the link, ours

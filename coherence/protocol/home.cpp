@@ -6,7 +6,8 @@
 
 namespace tarn::protocol {
 
-Home::Home(HostId self, uint32_t epoch) : self_(self), retired_(first_tenure_of(epoch)) {
+Home::Home(HostId self, uint32_t epoch)
+    : self_(self), first_(first_tenure_of(epoch)), retired_(first_tenure_of(epoch)) {
     reserve();
 }
 

@@ -126,6 +126,7 @@ class Home {
     HostSet hosts_of_copies(const Claim& claim) const;
 
     HostId self_;
+    Tenure first_;  // of this home's epoch: what it has confirmed or ordered is above
     bool recovering_ = true;
     Tenure retired_;  // no page without a claim ever had a greater tenure
     PageTable<Claim> claims_;

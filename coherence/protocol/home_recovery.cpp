@@ -246,6 +246,10 @@ void Home::on_hello(const Event& event, Actions& actions) {
         claim->recalled |= set_of(message.from);
         claim->missing |= set_of(message.from);
         send_recall(message.page, *claim, message.from, actions);
+    } else if (is_ordered_away && message.tenure < first_) {
+        // It never heard that this home has confirmed its frame, and cannot tell that the order follows on that.
+        start_resolve(message.page, *claim, claim->holders() | set_of(message.from), actions);
+        settle(message.page, *claim, actions);
     } else if (!is_ordered_away) {
         Claim& unknown = claim_of(message.page);
         start_resolve(message.page, unknown, unknown.holders() | set_of(message.from), actions);
