@@ -52,8 +52,8 @@ Task<> LossRecorder::record() {
             continue;
         }
         failed_ = false;
+        say(lost, *recorded);  // before anybody can see what is left of the pages
         for (const Lost& each : lost) cache_.loss_recorded(each.page, *recorded);
-        say(lost, *recorded);
     }
 }
 
