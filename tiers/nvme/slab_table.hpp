@@ -183,7 +183,7 @@ class SlabTable {
     std::deque<Release> releases_;  // in the order of their positions, nearly
     std::map<VolumeId, uint64_t> volumes_;
     uint64_t present_count_ = 0;
-    uint64_t durable_ = 0;  // what was recorded before that position is
+    uint64_t durable_ = 0;                    // what was recorded before that position is
     std::vector<uint64_t> loaded_sequences_;  // of the blocks of used slabs, until finish_load
 };
 
