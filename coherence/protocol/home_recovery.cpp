@@ -291,7 +291,9 @@ void Home::on_recovered(const Event& event, Actions& actions) {
         if (claim.keepers != 0 || contradicts) {
             start_resolve(page, claim, claim.holders() | claim.keepers, actions);
         } else if (claim.holders() != 0) {
-            confirm_holders(page, claim, event.has_memory, actions);
+            // What was on its way here when a host lost its memory is in no mask; that the page was resolved for it,
+            // this process may never have known.
+            confirm_holders(page, claim, event.has_memory && lost_in(page) == 0, actions);
         } else {
             claim.applied = last_before(claim.tenure);
         }

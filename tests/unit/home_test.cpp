@@ -495,7 +495,15 @@ TEST(HomeRecovery, kept_bytes_never_win_over_stored_ones_of_an_unknown_tenure) {
 
 // It may lack what another host lost with its memory while this home knew no claims.
 TEST(HomeRecovery, an_owner_is_told_to_write_back_what_a_home_in_doubt_may_lack) {
-    for (const bool has_memory : {false, true}) {
+    struct Case {
+        bool has_memory;
+        bool is_on_record;
+        bool is_told;
+    };
+    const std::vector<LossRange> ranges{{.first = page, .last = page, .generation = 3}};
+    const LossRanges losses(ranges);
+    for (const auto& [has_memory, is_on_record, is_told] :
+         {Case{false, false, true}, Case{true, false, false}, Case{true, true, true}}) {
         Home home(home_host, 2);
         Actions actions;
         Message hello;
@@ -508,6 +516,7 @@ TEST(HomeRecovery, an_owner_is_told_to_write_back_what_a_home_in_doubt_may_lack)
         home.on(Event::message_of(hello), actions);
         Event recovered = Event::about(Event::Kind::recovered, PageId{});
         recovered.has_memory = has_memory;
+        recovered.losses = is_on_record ? &losses : nullptr;
         actions.clear();
         home.reserve();
         home.on(recovered, actions);
@@ -515,7 +524,7 @@ TEST(HomeRecovery, an_owner_is_told_to_write_back_what_a_home_in_doubt_may_lack)
             return action.kind == Action::Kind::send && action.message.kind == MessageKind::confirm;
         });
         ASSERT_NE(confirm, actions.end());
-        EXPECT_EQ(confirm->message.has(flag_anchor), !has_memory);
+        EXPECT_EQ(confirm->message.has(flag_anchor), is_told);
     }
 }
 
