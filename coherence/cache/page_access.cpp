@@ -38,7 +38,8 @@ bool PageAccess::try_hot() {
 
 void PageAccess::start() {
     Cache& cache = request_->cache();
-    const protocol::Verifier began = cache.flusher().present_verifier(cache.home_of(page_));
+    // Only a change needs it; a read that hits looks nothing else up.
+    const protocol::Verifier began = changes() ? cache.flusher().present_verifier(cache.home_of(page_)) : 0;
     if (try_hot()) {
         if (changes()) request_->changed(page_, began);
         return end({});
