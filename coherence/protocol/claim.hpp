@@ -50,6 +50,7 @@ struct Claim {
     HostSet recalled = 0;
     HostSet keepers = 0;          // while home recovers: who reported kept bytes
     bool stored_unknown = false;  // while home recovers: the store has bytes of some tenure
+    bool missed_process = false;  // while home recovers: a holder never heard what the home's last process confirmed
     HostId booked = no_host;      // what the flush books know: the owner, or the anchor
 
     // Nobody may write without home's order, and everything written before is here.

@@ -7,7 +7,10 @@
 namespace tarn::protocol {
 
 Home::Home(HostId self, uint32_t epoch)
-    : self_(self), first_(first_tenure_of(epoch)), retired_(first_tenure_of(epoch)) {
+    : self_(self),
+      first_(first_tenure_of(epoch)),
+      before_(epoch == 0 ? 0 : first_tenure_of(epoch - 1)),
+      retired_(first_tenure_of(epoch)) {
     reserve();
 }
 

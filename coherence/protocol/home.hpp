@@ -126,7 +126,8 @@ class Home {
     HostSet hosts_of_copies(const Claim& claim) const;
 
     HostId self_;
-    Tenure first_;  // of this home's epoch: what it has confirmed or ordered is above
+    Tenure first_;   // of this home's epoch: what it has confirmed or ordered is above
+    Tenure before_;  // of the epoch before: what that process has confirmed or ordered is above
     bool recovering_ = true;
     Tenure retired_;  // no page without a claim ever had a greater tenure
     PageTable<Claim> claims_;

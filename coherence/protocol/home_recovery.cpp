@@ -214,6 +214,7 @@ void Home::on_hello(const Event& event, Actions& actions) {
             claim.stored_unknown = true;
         else
             claim.applied = std::max(claim.applied, Position{event.stored_tenure, event.stored_sequence});
+        claim.missed_process |= holds && message.tenure < before_;
         if (message.has(flag_shared)) claim.readers |= set_of(message.from);
         if (message.has(flag_shared) && message.has(flag_anchor)) claim.anchor = message.from;
         if (message.has(flag_exclusive)) {
@@ -292,8 +293,10 @@ void Home::on_recovered(const Event& event, Actions& actions) {
             start_resolve(page, claim, claim.holders() | claim.keepers, actions);
         } else if (claim.holders() != 0) {
             // What was on its way here when a host lost its memory is in no mask; that the page was resolved for it,
-            // this process may never have known.
-            confirm_holders(page, claim, event.has_memory && lost_in(page) == 0, actions);
+            // this process may never have known. Nor does it know whether the one before was in doubt, and told so to
+            // a holder whom that never reached.
+            const bool has_memory = event.has_memory && lost_in(page) == 0 && !claim.missed_process;
+            confirm_holders(page, claim, has_memory, actions);
         } else {
             claim.applied = last_before(claim.tenure);
         }

@@ -285,6 +285,7 @@ void Cluster::boot(SimHost& host) {
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe)
         host.memory.stripes.emplace_back(host.id, host.epoch, ranges_);
     if (!adopts) host.may_lack_losses = false;
+    if (!adopts) host.left_bare.clear();
     host.memory_was_lost |= !adopts && host.epoch > 1;
     if (adopts) adopt(host, std::move(arena));
     for (const SimHost& peer : hosts_)
@@ -316,6 +317,7 @@ void Cluster::adopt(SimHost& host, HostMemory&& arena) {
         const protocol::Holder& before = arena.stripes[stripe].holder();
         memory.stripes[stripe].adopt_request_ids(before.last_request_id());
         before.for_each([&](PageId page, const protocol::Holding& holding) {
+            if (holding.bare) host.left_bare.insert(page);
             protocol::Adopted adopted = holding.recorded();
             const auto take = [&](FrameId frame) {
                 if (frame == no_frame) return;

@@ -3,13 +3,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <random>
-#include <sstream>
 #include <string>
 
 #include "tests/sim/cluster.hpp"
 #include "tests/sim/failure.hpp"
+#include "tests/sim/known_runs.hpp"
 #include "tests/sim/runner.hpp"
 #include "tests/sim/shrink.hpp"
 
@@ -31,19 +30,6 @@ struct Options {
     std::string corpus;
     Case run;
 };
-
-bool parse_set(const std::string& text, Case& run) {
-    std::stringstream list(text);
-    for (std::string item; std::getline(list, item, ',');) {
-        const size_t equals = item.find('=');
-        if (equals == std::string::npos) return false;
-        const std::string name = item.substr(0, equals);
-        const auto value = static_cast<unsigned>(std::strtoul(item.c_str() + equals + 1, nullptr, 10));
-        if (Scenario scenario; !scenario.set(name, value)) return false;
-        run.set.emplace_back(name, value);
-    }
-    return true;
-}
 
 bool parse(int argc, char** argv, Options& options) {
     for (int index = 1; index < argc; ++index) {
@@ -77,25 +63,6 @@ bool parse(int argc, char** argv, Options& options) {
                 return false;
             }
         }
-    }
-    return true;
-}
-
-// Each line: the options of one run that failed once, then # and what was wrong.
-bool read_corpus(const std::string& file_name, std::vector<Case>& cases) {
-    std::ifstream file(file_name);
-    if (!file) return false;
-    for (std::string line; std::getline(file, line);) {
-        std::stringstream words(line.substr(0, line.find('#')));
-        Case run;
-        for (std::string word; words >> word;) {
-            std::string value;
-            if (!(words >> value)) return false;
-            if (word == "--seed") run.seed = std::stoull(value);
-            if (word == "--faults") run.with_faults = value != "none";
-            if (word == "--set" && !parse_set(value, run)) return false;
-        }
-        if (run.seed != 0) cases.push_back(run);
     }
     return true;
 }
@@ -137,7 +104,7 @@ int run(Options options) {
     Batch batch;
     batch.jobs = options.jobs;
     batch.twice_every = twice_every;
-    if (!options.corpus.empty() && !read_corpus(options.corpus, batch.cases)) {
+    if (!options.corpus.empty() && !read_known_runs(options.corpus, batch.cases)) {
         std::printf("%s: not a list of runs\n", options.corpus.c_str());
         return 2;
     }

@@ -216,6 +216,9 @@ MUTANTS = [
     ("home_recovery.cpp", "if («claim.owner == no_host && claim.anchor == no_host && has_memory»)\n", {
         "a restarted home believes that it has the bytes": "(claim.owner == no_host && claim.anchor == no_host)",
     }),
+    ("home_recovery.cpp", "lost_in(page) == 0 && «!claim.missed_process»;", {
+        "a holder that missed a process of its home is taken at its word": "true",
+    }),
     ("home_recovery.cpp", "if («claim.keepers != 0» || contradicts)", {
         "a restarted home takes no kept bytes": "false",
     }),

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "coherence/cache/loss_view.hpp"
@@ -131,6 +132,8 @@ struct SimHost {
     bool may_lack_losses = false;  // while it was away others lost theirs
     bool memory_was_lost = false;  // its own, and that is not on record yet
     unsigned losses_pending = 0;   // not yet on record
+    // What a process before had let go of bare, and this one does not know: home may count on it, until it asks.
+    std::set<PageId> left_bare;
 
     protocol::Stripe& stripe_of(PageId page) { return memory.stripes[mix64(page.value >> 4) % stripes_per_host]; }
     const protocol::Stripe& stripe_of(PageId page) const { return const_cast<SimHost*>(this)->stripe_of(page); }

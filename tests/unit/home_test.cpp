@@ -493,24 +493,27 @@ TEST(HomeRecovery, kept_bytes_never_win_over_stored_ones_of_an_unknown_tenure) {
     for (const Action& action : actions) EXPECT_NE(action.message.kind, MessageKind::recall);
 }
 
-// It may lack what another host lost with its memory while this home knew no claims.
+// It may lack what another host lost with its memory while this home knew no claims. So may the process before, whose
+// word did not reach an owner that has missed that process.
 TEST(HomeRecovery, an_owner_is_told_to_write_back_what_a_home_in_doubt_may_lack) {
     struct Case {
         bool has_memory;
         bool is_on_record;
+        uint32_t last_heard;  // the home's epoch
         bool is_told;
     };
     const std::vector<LossRange> ranges{{.first = page, .last = page, .generation = 3}};
     const LossRanges losses(ranges);
-    for (const auto& [has_memory, is_on_record, is_told] :
-         {Case{false, false, true}, Case{true, false, false}, Case{true, true, true}}) {
-        Home home(home_host, 2);
+    for (const auto& [has_memory, is_on_record, last_heard, is_told] :
+         {Case{false, false, 2, true}, Case{true, false, 2, false}, Case{true, true, 2, true},
+          Case{true, false, 1, true}}) {
+        Home home(home_host, 3);
         Actions actions;
         Message hello;
         hello.kind = MessageKind::hello;
         hello.from = 1;
         hello.page = page;
-        hello.tenure = first_tenure_of(1) + 3;
+        hello.tenure = first_tenure_of(last_heard) + 3;
         hello.flags = flag_exclusive;
         home.reserve();
         home.on(Event::message_of(hello), actions);
