@@ -76,7 +76,11 @@ void Cluster::check_frame(const SimHost& host, PageId page, const Frame& frame) 
         return;
     if (frame.content.version <= home_version_of(page)) return;
     const HostId keeper = claim->owner != no_host ? claim->owner : claim->anchor;
-    if (keeper != no_host && !has_met(hosts_[keeper], home)) return;  // it is away: what it had may be lost
+    if (keeper != no_host) {
+        if (!has_met(hosts_[keeper], home)) return;  // it is away: what it had may be lost
+        const protocol::Holding* const kept = hosts_[keeper].stripe_of(page).holder().find(page);
+        if (kept != nullptr && kept->unconfirmed) return;  // it has not heard yet that it is to mark them
+    }
     const auto is_dirty = [&](const Frame& each) {
         return each.used && each.page == page && (each.dirty | each.writing) != 0 &&
                each.content.version >= frame.content.version;
