@@ -51,10 +51,12 @@ struct Attributes {
     uint32_t user = 0;
     uint32_t group = 0;
     uint32_t fail_after_ms = 0;  // how long an access waits for a host that does not answer; 0: until it does
+    uint64_t truncations = 0;    // how often the volume was cut: if it is as before, nothing was cut meanwhile
 };
 
 struct AttributeChange {
-    std::optional<uint64_t> size_bytes;  // shrinking zeroes what lies past the new end, on all hosts
+    // Shrinking zeroes what lies past the new end, on all hosts, before the volume can grow there again.
+    std::optional<uint64_t> size_bytes;
     std::optional<int64_t> modified_ns;
     std::optional<uint32_t> mode;
     std::optional<uint32_t> user;
@@ -123,9 +125,12 @@ class Volume {
 
     virtual Task<Result<Attributes>> attributes() = 0;
     virtual Task<Result<Attributes>> change_attributes(AttributeChange change) = 0;
-    // As write, and the size grows to cover it: the write of a file. No bytes at an offset grow the size to it.
+    // As write, and the size grows to cover it: the write of a file. No bytes at an offset grow the size to it. Bytes
+    // past the end appear with the size that covers them, up to 128 KiB at once; what a truncation cuts before they are
+    // all written was written before it.
     virtual Task<Result<>> write_growing(uint64_t offset_bytes, std::span<const std::byte> from) = 0;
-    // Writes at the end of the volume wherever that is now, atomically with growing it. Returns the offset.
+    // Writes at the end of the volume wherever that is now: up to 128 KiB at once with the size that covers them.
+    // Returns the offset of the first byte.
     virtual Task<Result<uint64_t>> append(std::span<const std::byte> from) = 0;
 };
 

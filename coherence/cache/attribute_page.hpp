@@ -3,7 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstring>
+#include <optional>
+#include <span>
 
 #include "coherence/cache/page_access.hpp"
 #include "coherence/volume.hpp"
@@ -16,7 +20,10 @@ inline constexpr PageId attribute_page_of(VolumeId volume) {
 }
 
 struct AttributePage {
-    static constexpr uint32_t layout_version = 1;  // 0: never written, all attributes are their defaults
+    static constexpr uint32_t layout_version = 2;  // 1: never cut; 0: never written, all attributes are their defaults
+    static constexpr uint64_t no_zeroing = UINT64_MAX;
+    static constexpr size_t cuts_kept = 8;
+    static constexpr size_t front_size = 64;  // what each access reads: one line of the CPU's caches
 
     uint32_t version = 0;
     uint32_t mode = 0;
@@ -26,46 +33,101 @@ struct AttributePage {
     int64_t modified_ns = 0;
     int64_t changed_ns = 0;
     uint32_t fail_after_ms = 0;
-    uint32_t reserved = 0;
+    uint32_t zeroing_attempt = 0;  // who goes on with it counts it, so that no two do
+    uint64_t truncations = 0;
+    uint64_t zeroing_from = no_zeroing;  // what lies past it is being zeroed, and nothing may be written there
+    // Only who cuts or grows the volume needs the rest.
+    uint64_t zeroing_end = 0;
+    uint32_t zeroing_host =
+        0;  // whose process zeroes it; if that is gone, whoever wants to write there goes on with it
+    uint32_t zeroing_epoch = 0;
+    std::array<uint64_t, cuts_kept>
+        cuts{};  // the new sizes of the last truncations, each at its number modulo their count
 
-    static Attributes decode(const std::byte* bytes) {
+    // As it would be written today.
+    static AttributePage load(const std::byte* bytes) {
         AttributePage page;
         std::memcpy(&page, bytes, sizeof page);
-        if (page.version == 0) return {};
-        return {.size_bytes = std::min(page.size_bytes, volume_size_max),
-                .modified_ns = page.modified_ns,
-                .changed_ns = page.changed_ns,
-                .mode = page.mode & 07777,
-                .user = page.user,
-                .group = page.group,
-                .fail_after_ms = page.fail_after_ms};
+        return page.as_of_today();
     }
-    static void encode(const Attributes& attributes, std::byte* bytes) {
-        const AttributePage page{.version = layout_version,
-                                 .mode = attributes.mode,
-                                 .user = attributes.user,
-                                 .group = attributes.group,
-                                 .size_bytes = attributes.size_bytes,
-                                 .modified_ns = attributes.modified_ns,
-                                 .changed_ns = attributes.changed_ns,
-                                 .fail_after_ms = attributes.fail_after_ms};
-        std::memcpy(bytes, &page, sizeof page);
+    // Of its first bytes alone: what attributes() needs.
+    static AttributePage load_front(std::span<const std::byte> bytes) {
+        AttributePage page;
+        std::memcpy(&page, bytes.data(), front_size);
+        return page.as_of_today();
+    }
+    void store(std::byte* bytes) const { std::memcpy(bytes, this, sizeof *this); }
+
+    Attributes attributes() const {
+        return {.size_bytes = size_bytes,
+                .modified_ns = modified_ns,
+                .changed_ns = changed_ns,
+                .mode = mode,
+                .user = user,
+                .group = group,
+                .fail_after_ms = fail_after_ms,
+                .truncations = truncations};
+    }
+    bool zeroes_before(uint64_t end_bytes) const { return zeroing_from < end_bytes; }
+    void cut(uint64_t new_size_bytes) {
+        size_bytes = new_size_bytes;
+        cuts[truncations++ % cuts_kept] = new_size_bytes;
+    }
+    // The least size it was cut to since it had been cut so often; nothing: that was too long ago.
+    std::optional<uint64_t> least_cut_since(uint64_t before) const {
+        if (truncations - before > cuts_kept) return std::nullopt;
+        uint64_t least = UINT64_MAX;
+        for (uint64_t each = before; each < truncations; ++each) least = std::min(least, cuts[each % cuts_kept]);
+        return least;
+    }
+
+  private:
+    AttributePage as_of_today() const {
+        AttributePage page = *this;
+        if (version == 0) {
+            const Attributes defaults;
+            page = {};
+            page.mode = defaults.mode;
+        }
+        if (version < 2) {
+            page.truncations = 0;
+            page.zeroing_from = no_zeroing;
+            page.zeroing_end = page.zeroing_attempt = 0;
+            page.cuts = {};
+        }
+        page.version = layout_version;
+        page.size_bytes = std::min(page.size_bytes, volume_size_max);
+        page.mode &= 07777;
+        return page;
     }
 };
-static_assert(sizeof(AttributePage) == 48);
+static_assert(AttributePage::front_size == offsetof(AttributePage, zeroing_end));
+static_assert(sizeof(AttributePage) == 144);
 
-// An update of the attributes in place. change(Attributes&) -> bool: whether it changed any.
+// All but the size.
+inline void change_page(AttributePage& page, const AttributeChange& change) {
+    const int64_t now = realtime_ns();
+    if (change.size_bytes) page.modified_ns = now;
+    if (change.modified_ns) page.modified_ns = *change.modified_ns;
+    if (change.mode) page.mode = *change.mode;
+    if (change.user) page.user = *change.user;
+    if (change.group) page.group = *change.group;
+    if (change.fail_after_ms) page.fail_after_ms = *change.fail_after_ms;
+    page.changed_ns = now;
+}
+
+// An update of the attributes in place. change(AttributePage&) -> bool: whether it changed any.
 template <class Change>
 class AttributeUpdate final : public PageUpdate {
   public:
     explicit AttributeUpdate(Change& change) : change_(change) { size = sizeof(AttributePage); }
     bool apply(std::byte* bytes) override {
-        after = AttributePage::decode(bytes);
+        after = AttributePage::load(bytes);
         if (!change_(after)) return false;
-        AttributePage::encode(after, bytes);
+        after.store(bytes);
         return true;
     }
-    Attributes after;
+    AttributePage after;
 
   private:
     Change& change_;

@@ -133,8 +133,15 @@ void Cache::unpin(FrameId id) {
     if (frame.word.unpin()) report_quiet(frame, page);
 }
 
-bool Cache::try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view) {
-    return try_change(page, view, [&](Frame& frame) { write_frame(frame, offset, from); });
+bool Cache::try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view, WriteCheck* check) {
+    bool written = false;
+    return try_change(page, view,
+                      [&](Frame& frame) {
+                          if (check && !check->holds()) return;
+                          write_frame(frame, offset, from);
+                          written = true;
+                      }) &&
+           written;
 }
 
 bool Cache::try_update(PageId page, PageUpdate& update, LossView& view) {
@@ -154,7 +161,25 @@ bool Cache::try_change(PageId page, LossView& view, Function&& change) {
     return true;
 }
 
-bool Cache::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view) {
+bool Cache::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
+                          WriteCheck* check) {
+    return write_latched(volume, offset_bytes, from, view, check,
+                         [&](Frame& frame, PageId page) { report_quiet(frame, page); });
+}
+
+bool Cache::try_write_within(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
+                             std::vector<QuietFrame>& quiet) {
+    return write_latched(volume, offset_bytes, from, view, nullptr,
+                         [&](Frame& frame, PageId page) { quiet.push_back({pool_->id_of(frame), page}); });
+}
+
+void Cache::report_quiet(std::span<const QuietFrame> quiet) {
+    for (const auto& [frame, page] : quiet) report_quiet(pool_->frame(frame), page);
+}
+
+template <class Report>
+bool Cache::write_latched(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
+                          WriteCheck* check, Report&& report) {
     constexpr size_t pages_max = 257;  // 1 MiB at any offset
     const uint64_t first = offset_bytes / page_size;
     const size_t count = (offset_bytes + from.size() + page_size - 1) / page_size - first;
@@ -166,23 +191,32 @@ bool Cache::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<cons
         Frame* const frame = cached_.find(page);
         if (!frame) break;
         const FrameWord::Value seen = frame->word.load();
-        if (frame->page_id() != page || !may_use(*frame, page, view) || !frame->word.try_latch_exclusive(seen)) break;
+        if (frame->page_id() != page || !may_change(*frame, page, view) || !frame->word.try_latch_exclusive(seen))
+            break;
         frames[latched] = frame;
     }
-    const bool all = latched == count;
+    const bool all = latched == count && (!check || check->holds());
     for (size_t i = 0, done = 0; i < latched; ++i) {
         Frame& frame = *frames[i];
         if (all) {
             const size_t offset = i == 0 ? offset_bytes % page_size : 0;
             const size_t size = std::min(page_size - offset, from.size() - done);
             write_frame(frame, offset, from.subspan(done, size));
+            if (const uint32_t lost = frame.lost.load(std::memory_order_relaxed); lost != 0 && size == page_size)
+                view.wrote_whole(frame.page_id(), lost);
             replacement_.touch(frame);
             done += size;
         }
     }
     for (size_t i = 0; i < latched; ++i)
-        if (frames[i]->word.unlatch_exclusive()) report_quiet(*frames[i], PageId::of(volume, first + i));
+        if (frames[i]->word.unlatch_exclusive()) report(*frames[i], PageId::of(volume, first + i));
     return all;
+}
+
+// Bytes that nobody could read cannot be changed in part; such as were lost can, though the session must not see them.
+bool Cache::may_change(const Frame& frame, PageId page, LossView& view) const {
+    count_losses(page, view);
+    return !frame.broken.load(std::memory_order_relaxed);
 }
 
 void Cache::mark_written(Frame& frame, size_t offset, size_t size) {

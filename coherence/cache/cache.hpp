@@ -23,6 +23,8 @@
 #include "coherence/cache/last_writes.hpp"
 #include "coherence/cache/loss_recorder.hpp"
 #include "coherence/cache/loss_view.hpp"
+#include "coherence/cache/volume_turns.hpp"
+#include "coherence/cache/write_check.hpp"
 #include "coherence/fabric/fabric.hpp"
 #include "coherence/partition/range_map.hpp"
 #include "coherence/protocol/flush.hpp"
@@ -68,10 +70,21 @@ class Cache final : public Fabric::Receiver {
     // Hot path. `offset` and the span lie within one page; view: of the session that asks. False: nothing was done,
     // take the cold path.
     bool try_read(PageId page, size_t offset, std::span<std::byte> into, LossView& view);
-    bool try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view);
+    bool try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view,
+                   WriteCheck* check = nullptr);
     bool try_update(PageId page, PageUpdate& update, LossView& view);
     // Over several pages: all of them are latched before the first byte changes.
-    bool try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view);
+    bool try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
+                       WriteCheck* check = nullptr);
+    // The same from within the update of another page, whose latch is held: what has to be done once it is not, by
+    // report_quiet(), is added to quiet.
+    struct QuietFrame {
+        FrameId frame;
+        PageId page;
+    };
+    bool try_write_within(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
+                          std::vector<QuietFrame>& quiet);
+    void report_quiet(std::span<const QuietFrame> quiet);
     // These are about to be asked for, or heard of: brings what the tables know of them into the CPU's caches.
     void prefetch(std::span<const PageId> pages);
     // Whether a read would find the page just now.
@@ -232,6 +245,10 @@ class Cache final : public Fabric::Receiver {
     void stamp(protocol::Message& message) const;
 
     LossRecorder& losses() { return losses_; }
+    // Of tasks that cut a volume and zero what is past its new end; of those that hold pages while they wait for
+    // others.
+    VolumeTurns& cutting_turns() { return cutting_turns_; }
+    VolumeTurns& holding_turns() { return holding_turns_; }
     // The loss of this page is on record: it may be served again.
     void loss_recorded(PageId page, uint32_t generation);
     // While losses are not on record yet, the next process must assume the worst.
@@ -307,6 +324,10 @@ class Cache final : public Fabric::Receiver {
     void step_latched(StripeSlot& slot, const protocol::Event& event, Deferred& deferred);
     void finish(Deferred& deferred);
     void report_quiet(Frame& frame, PageId page);
+    template <class Report>
+    bool write_latched(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
+                       WriteCheck* check, Report&& report);
+    bool may_change(const Frame& frame, PageId page, LossView& view) const;
     static protocol::Event quiesced(Frame& frame, PageId page);
     template <class Function>
     bool try_change(PageId page, LossView& view, Function&& change);
@@ -414,6 +435,8 @@ class Cache final : public Fabric::Receiver {
     std::atomic<bool> store_failure_told_{false};
     std::atomic<bool> recovering_{true};
     Broadcast hosts_changed_;
+    VolumeTurns cutting_turns_;
+    VolumeTurns holding_turns_;
     Broadcast stored_;  // of some frame `storing` has ended
 
     SpinLock waiters_lock_;

@@ -5,6 +5,7 @@
 // confirmed them; requests, orders and questions under way are gone, and asked anew by whoever still waits. As a home
 // it has its bytes, and learns from everybody's reports who holds what, as after any start.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "coherence/cache/cache.hpp"
@@ -74,10 +75,12 @@ void Cache::zero_frame(Frame& frame, size_t offset, size_t size) {
 
 void Cache::update_frame(Frame& frame, PageUpdate& update) {
     const FrameId id = pool_->id_of(frame);
+    // Before a stage is taken: it may write other pages, which need stages of their own.
+    alignas(64) thread_local std::array<std::byte, page_size> scratch;
+    std::memcpy(scratch.data(), pool_->bytes(id), page_size);
+    if (!update.apply(scratch.data())) return;
     Staged staged(pool_->arena().stages());
-    std::memcpy(staged.bytes(), pool_->bytes(id), page_size);
-    if (!update.apply(staged.bytes())) return;
-    std::memmove(staged.bytes(), staged.bytes() + update.offset, update.size);
+    std::memcpy(staged.bytes(), scratch.data() + update.offset, update.size);
     staged.begin(WriteStage::Pending::bytes, id, frame.page_id(), update.offset, update.size);
     std::memcpy(pool_->bytes(id) + update.offset, staged.bytes(), update.size);
     mark_written(frame, update.offset, update.size);

@@ -324,6 +324,13 @@ Task<Result<std::string>> Cache::on_call(HostId from, std::string request) {
         CO_TRY_VOID(co_await recovered());
         co_return answer_stored_runs(*this, request);
     }
+    if (!request.empty() && request.front() == zeroing_call) {
+        VolumeId volume = 0;
+        if (request.size() != 1 + sizeof volume) co_return fail(Errc::protocol, 0, "zeroing.request");
+        std::memcpy(&volume, request.data() + 1, sizeof volume);
+        co_await cutting_turns_.idle(volume);
+        co_return std::string();
+    }
     if (request.size() == 1 && (request.front() == verifier_call || request.front() == present_verifier_call)) {
         if (recovering() && request.front() == present_verifier_call)
             co_return fail(Errc::unavailable, 0, "cache.call: recovering");

@@ -1,6 +1,7 @@
 #include "coherence/cache/cached_volume.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "coherence/cache/attribute_page.hpp"
 #include "coherence/cache/extents.hpp"
@@ -11,15 +12,8 @@ namespace tarn {
 
 namespace {
 
-// Times move in steps, as a local file system's do: a stream of writes dirties the attribute page once a tick.
-constexpr int64_t tick_ns = 4'000'000;
-
 // Of the pool, what one session may have brought in ahead of itself.
 constexpr size_t read_ahead_fraction = 16;
-
-uint64_t page_after(uint64_t end_bytes) {
-    return (end_bytes + page_size - 1) / page_size;
-}
 
 // Runs visit(page, offset in it, size in it) over the pages of a range, until it returns false.
 template <class Visitor>
@@ -40,25 +34,6 @@ CachedVolume::CachedVolume(Cache& cache, std::shared_ptr<Session> session)
       session_(std::move(session)),
       note_(session_->note),
       read_ahead_(cache.pool().frame_count() / read_ahead_fraction * page_size) {}
-
-template <class Began>
-void CachedVolume::note_written(uint64_t offset_bytes, uint64_t size_bytes, Began&& began) {
-    const uint64_t end = page_after(offset_bytes + size_bytes);
-    if (std::atomic<uint64_t>& pages_end = session_->pages_end;
-        offset_bytes < volume_size_max && end > pages_end.load(std::memory_order_relaxed)) {
-        uint64_t seen = pages_end.load(std::memory_order_relaxed);
-        while (seen < end && !pages_end.compare_exchange_weak(seen, end, std::memory_order_relaxed)) {
-        }
-    }
-    const uint64_t step = cache_.ranges().pages_per_range();
-    for (uint64_t page = offset_bytes / page_size; page < end; page = (page / step + 1) * step) {
-        const HostId home = cache_.home_of(PageId::of(id(), page));
-        const protocol::Verifier verifier = began(home);
-        if (verifier == 0) continue;  // none of its pages changed
-        cache_.flusher().wrote(note_, home, PageId::of(id(), page),
-                               PageId::of(id(), std::min(end, (page / step + 1) * step) - 1), verifier);
-    }
-}
 
 bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {
     const size_t before = pins.size();
@@ -105,8 +80,8 @@ Task<> CachedVolume::bring_in(Cache& cache, VolumeId volume, ReadAhead::Range ra
     if (end > range.offset_bytes) (void)co_await own.prefetch(range.offset_bytes, end - range.offset_bytes);
 }
 
-bool CachedVolume::try_write(uint64_t offset_bytes, std::span<const std::byte> from) {
-    if (from.empty()) return true;  // write_growing() may only move the end
+bool CachedVolume::try_write_checked(uint64_t offset_bytes, std::span<const std::byte> from, WriteCheck* check) {
+    if (from.empty()) return true;
     // A range is larger than what is written here at once: two homes at most.
     const HostId first_home = cache_.home_of(PageId::of(id(), offset_bytes / page_size));
     const HostId last_home = cache_.home_of(PageId::of(id(), (offset_bytes + from.size() - 1) / page_size));
@@ -114,8 +89,8 @@ bool CachedVolume::try_write(uint64_t offset_bytes, std::span<const std::byte> f
     const protocol::Verifier last_began = cache_.flusher().present_verifier(last_home);
     if (offset_bytes % page_size + from.size() <= page_size) {
         const PageId page = PageId::of(id(), offset_bytes / page_size);
-        if (!cache_.try_write(page, offset_bytes % page_size, from, note_.losses)) return false;
-    } else if (!cache_.try_write_run(id(), offset_bytes, from, note_.losses)) {
+        if (!cache_.try_write(page, offset_bytes % page_size, from, note_.losses, check)) return false;
+    } else if (!cache_.try_write_run(id(), offset_bytes, from, note_.losses, check)) {
         return false;
     }
     note_written(offset_bytes, from.size(), [&](HostId home) { return home == first_home ? first_began : last_began; });
@@ -249,17 +224,27 @@ Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, u
     co_return extents;
 }
 
+std::optional<AttributePage> CachedVolume::try_attribute_page() {
+    std::array<std::byte, AttributePage::front_size> front;
+    if (!cache_.try_read(attribute_page_of(id()), 0, front, note_.losses)) return std::nullopt;
+    return AttributePage::load_front(front);
+}
+
+Task<Result<AttributePage>> CachedVolume::attribute_page() {
+    if (const std::optional<AttributePage> cached = try_attribute_page()) co_return *cached;
+    std::array<std::byte, AttributePage::front_size> front;
+    CO_TRY_VOID(co_await read(attribute_page_of(id()).number() * page_size, front));
+    co_return AttributePage::load_front(front);
+}
+
 std::optional<Attributes> CachedVolume::try_attributes() {
-    std::byte bytes[sizeof(AttributePage)];
-    if (!cache_.try_read(attribute_page_of(id()), 0, bytes, note_.losses)) return std::nullopt;
-    return heed(AttributePage::decode(bytes));
+    const std::optional<AttributePage> page = try_attribute_page();
+    return page ? std::optional(heed(page->attributes())) : std::nullopt;
 }
 
 Task<Result<Attributes>> CachedVolume::attributes() {
-    if (const std::optional<Attributes> cached = try_attributes()) co_return *cached;
-    std::byte bytes[sizeof(AttributePage)];
-    CO_TRY_VOID(co_await read(attribute_page_of(id()).number() * page_size, bytes));
-    co_return heed(AttributePage::decode(bytes));
+    CO_TRY(const AttributePage page, co_await attribute_page());
+    co_return heed(page.attributes());
 }
 
 // Whoever opens a volume reads its attributes, and with them how long to wait for its hosts.
@@ -285,63 +270,14 @@ Task<Result<>> CachedVolume::update(PageUpdate& update) {
 }
 
 Task<Result<Attributes>> CachedVolume::change_attributes(AttributeChange change) {
-    uint64_t size_before = 0;
-    auto apply = [&](Attributes& attributes) {
-        size_before = attributes.size_bytes;
-        const int64_t now = realtime_ns();
-        if (change.size_bytes) attributes.size_bytes = *change.size_bytes;
-        if (change.size_bytes) attributes.modified_ns = now;
-        if (change.modified_ns) attributes.modified_ns = *change.modified_ns;
-        if (change.mode) attributes.mode = *change.mode;
-        if (change.user) attributes.user = *change.user;
-        if (change.group) attributes.group = *change.group;
-        if (change.fail_after_ms) attributes.fail_after_ms = *change.fail_after_ms;
-        attributes.changed_ns = now;
+    if (change.size_bytes) co_return co_await change_size(change);
+    auto apply = [&](AttributePage& page) {
+        change_page(page, change);
         return true;
     };
     AttributeUpdate change_of(apply);
     CO_TRY_VOID(co_await update(change_of));
-    if (change.size_bytes && *change.size_bytes < size_before)
-        CO_TRY_VOID(co_await zero(*change.size_bytes, size_before - *change.size_bytes, false));
-    co_return change_of.after;
-}
-
-Task<Result<>> CachedVolume::write_growing(uint64_t offset_bytes, std::span<const std::byte> from) {
-    if (!try_write(offset_bytes, from)) CO_TRY_VOID(co_await write(offset_bytes, from));
-    const uint64_t end = offset_bytes + from.size();
-    const int64_t now = realtime_ns() / tick_ns * tick_ns;
-    std::optional<Attributes> seen = try_attributes();
-    if (!seen) {
-        CO_TRY(seen, co_await attributes());
-    }
-    if (seen->size_bytes >= end && seen->modified_ns >= now) co_return Result<>{};
-    auto grow = [&](Attributes& attributes) {
-        attributes.size_bytes = std::max(attributes.size_bytes, end);
-        attributes.modified_ns = std::max(attributes.modified_ns, now);
-        attributes.changed_ns = std::max(attributes.changed_ns, now);
-        return true;
-    };
-    AttributeUpdate growth(grow);
-    co_return co_await update(growth);
-}
-
-Task<Result<uint64_t>> CachedVolume::append(std::span<const std::byte> from) {
-    uint64_t offset = 0;
-    bool fits = false;
-    auto grow = [&](Attributes& attributes) {
-        offset = attributes.size_bytes;
-        fits = from.size() <= volume_size_max - offset;
-        if (!fits) return false;
-        attributes.size_bytes = offset + from.size();
-        attributes.modified_ns = attributes.changed_ns = realtime_ns();
-        return true;
-    };
-    AttributeUpdate growth(grow);
-    growth.tells = true;  // where the end is
-    CO_TRY_VOID(co_await update(growth));
-    if (!fits) co_return fail(Errc::invalid, EFBIG, "volume.append");
-    if (!try_write(offset, from)) CO_TRY_VOID(co_await write(offset, from));
-    co_return offset;
+    co_return change_of.after.attributes();
 }
 
 }  // namespace tarn

@@ -1,4 +1,8 @@
 // CachedVolume: a Volume whose pages are those of the Cache. One for each handle: its read-ahead follows one reader.
+//
+//   cached_volume.cpp  bytes where they lie, flushes, attributes
+//   growth.cpp         the writes of a file: bytes and size together
+//   truncation.cpp     the size, and what is cut off by it
 #pragma once
 
 #include "coherence/cache/cache.hpp"
@@ -9,7 +13,9 @@
 
 namespace tarn {
 
+class Growth;
 class PageRequest;
+struct AttributePage;
 struct PageUpdate;
 
 class CachedVolume : public Volume {
@@ -29,7 +35,9 @@ class CachedVolume : public Volume {
     bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;
     void unpin(std::span<const Pin> pins) override;
     bool try_read(uint64_t offset_bytes, std::span<std::byte> into) override;
-    bool try_write(uint64_t offset_bytes, std::span<const std::byte> from) override;
+    bool try_write(uint64_t offset_bytes, std::span<const std::byte> from) override {
+        return try_write_checked(offset_bytes, from, nullptr);
+    }
     std::optional<Attributes> try_attributes() override;
 
     Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) override;
@@ -55,6 +63,10 @@ class CachedVolume : public Volume {
 
   private:
     Attributes heed(const Attributes& attributes);
+    std::optional<AttributePage> try_attribute_page();
+    // Without what only truncations need (AttributePage::front_size).
+    Task<Result<AttributePage>> attribute_page();
+    bool try_write_checked(uint64_t offset_bytes, std::span<const std::byte> from, WriteCheck* check);
     // To its end, or as far as the volume's fail-after and the interrupt of the task allow.
     Task<Result<>> perform(PageRequest& request);
     std::chrono::milliseconds fail_after() const { return session_->fail_after.load(std::memory_order_relaxed); }
@@ -67,6 +79,25 @@ class CachedVolume : public Volume {
     void read_ahead(uint64_t offset_bytes, uint64_t size_bytes);
     static Task<> bring_in(Cache& cache, VolumeId volume, ReadAhead::Range range);
     Task<Result<>> zero_pages(uint64_t offset_bytes, uint64_t size_bytes);
+    // growth.cpp
+    Task<Result<>> write_file(uint64_t offset_bytes, std::span<const std::byte> from);
+    Task<Result<>> write_inside(uint64_t offset_bytes, std::span<const std::byte> from, uint64_t truncations);
+    Task<Result<>> settle_cut(uint64_t offset_bytes, std::span<const std::byte> from, uint64_t truncations,
+                              PageRequest& request);
+    // False: pages are missing.
+    bool try_grow(Growth& growth);
+    Task<Result<>> grow(Growth& growth);
+    Task<Result<>> place(Growth& growth);
+    Task<Result<>> bring_here(Growth& growth);
+    Task<Result<>> grow_holding(Growth& growth);
+    Task<Result<>> touch(int64_t now_ns);
+
+    // truncation.cpp
+    Task<Result<Attributes>> change_size(AttributeChange change);
+    Task<Result<>> zero_cut(AttributePage marked);
+    Task<Result<>> zeroing_over();
+    Task<Result<AttributePage>> whole_attribute_page();
+
     Task<Result<>> flush_volume();
     Task<Result<>> flush_pages(uint64_t offset_bytes, uint64_t size_bytes, bool attributes);
 
@@ -75,5 +106,31 @@ class CachedVolume : public Volume {
     WriteNote& note_;  // of the session
     ReadAhead read_ahead_;
 };
+
+// Bytes past the end that appear at once.
+inline constexpr size_t grown_at_once = 128 * 1024;
+
+constexpr uint64_t page_after(uint64_t end_bytes) {
+    return (end_bytes + page_size - 1) / page_size;
+}
+
+template <class Began>
+void CachedVolume::note_written(uint64_t offset_bytes, uint64_t size_bytes, Began&& began) {
+    const uint64_t end = page_after(offset_bytes + size_bytes);
+    if (std::atomic<uint64_t>& pages_end = session_->pages_end;
+        offset_bytes < volume_size_max && end > pages_end.load(std::memory_order_relaxed)) {
+        uint64_t seen = pages_end.load(std::memory_order_relaxed);
+        while (seen < end && !pages_end.compare_exchange_weak(seen, end, std::memory_order_relaxed)) {
+        }
+    }
+    const uint64_t step = cache_.ranges().pages_per_range();
+    for (uint64_t page = offset_bytes / page_size; page < end; page = (page / step + 1) * step) {
+        const HostId home = cache_.home_of(PageId::of(id(), page));
+        const protocol::Verifier verifier = began(home);
+        if (verifier == 0) continue;  // none of its pages changed
+        cache_.flusher().wrote(note_, home, PageId::of(id(), page),
+                               PageId::of(id(), std::min(end, (page / step + 1) * step) - 1), verifier);
+    }
+}
 
 }  // namespace tarn

@@ -19,7 +19,8 @@ protocol::Want PageAccess::want() const {
         case Kind::fetch: return protocol::Want::shared;
         case Kind::write:
         case Kind::zero: return size_ == page_size ? protocol::Want::exclusive_no_read : protocol::Want::exclusive;
-        case Kind::update: return protocol::Want::exclusive;
+        case Kind::update:
+        case Kind::hold: return protocol::Want::exclusive;
     }
     return protocol::Want::exclusive;
 }
@@ -28,10 +29,11 @@ bool PageAccess::try_hot() {
     Cache& cache = request_->cache();
     switch (kind_) {
         case Kind::read: return cache.try_read(page_, offset_, {into_, size_}, request_->view());
-        case Kind::write: return cache.try_write(page_, offset_, {from_, size_}, request_->view());
+        case Kind::write: return cache.try_write(page_, offset_, {from_, size_}, request_->view(), request_->check());
         case Kind::update: return cache.try_update(page_, *update_, request_->view());
         case Kind::fetch: return cache.holds(page_);
-        case Kind::zero: return false;
+        case Kind::zero:
+        case Kind::hold: return false;
     }
     return false;
 }
@@ -117,9 +119,29 @@ bool PageAccess::may_tell() const {
     return !tells || lost_ == 0 || request_->view().may_read(page_, request_->cache().home_of(page_), lost_);
 }
 
+void PageAccess::release() {
+    if (std::exchange(holds_, false)) request_->cache().served(page_);
+}
+
+void PageAccess::write(Frame& granted) {
+    WriteCheck* const check = request_->check();
+    if (check && !check->holds()) {
+        const PageRequest::Run run{.offset_bytes = page_.number() * page_size + offset_, .size_bytes = size_};
+        if (want() != protocol::Want::exclusive_no_read) return request_->refused().push_back(run);
+        request_->in_doubt().push_back(run);
+    }
+    request_->cache().write_frame(granted, offset_, {from_, size_});
+}
+
 void PageAccess::work() {
     Cache& cache = request_->cache();
     cache.count_losses(page_, request_->view());
+    if (kind_ == Kind::hold) {
+        holds_ = true;
+        if (!cache.pool().frame(frame).broken.load(std::memory_order_relaxed)) return end({});
+        release();
+        return end(fail(Errc::io, EIO, "cache.access: the page could not be read"));
+    }
     if (!may_tell()) {
         cache.served(page_);
         return end(fail(Errc::io, EIO, "cache.access: writes of the page were lost"));
@@ -132,10 +154,11 @@ void PageAccess::work() {
         if (broken) return;
         switch (kind_) {
             case Kind::read: std::memcpy(into_, bytes + offset_, size_); break;
-            case Kind::write: cache.write_frame(granted, offset_, {from_, size_}); break;
+            case Kind::write: write(granted); break;
             case Kind::zero: cache.zero_frame(granted, offset_, size_); break;
             case Kind::update: cache.update_frame(granted, *update_); break;
-            case Kind::fetch: break;
+            case Kind::fetch:
+            case Kind::hold: break;
         }
     });
     if (lost_ != 0 && want() == protocol::Want::exclusive_no_read) request_->view().wrote_whole(page_, lost_);
@@ -158,6 +181,14 @@ void PageRequest::add(PageAccess::Kind kind, VolumeId volume, uint64_t offset_by
 
 void PageRequest::add_update(PageId page, PageUpdate& update) {
     accesses_.emplace_back(*this, loop_, PageAccess::Kind::update, page, 0, 0, nullptr, nullptr, &update);
+}
+
+void PageRequest::add_hold(PageId page) {
+    accesses_.emplace_back(*this, loop_, PageAccess::Kind::hold, page, 0, 0, nullptr, nullptr);
+}
+
+void PageRequest::release_held() {
+    for (PageAccess& access : accesses_) access.release();
 }
 
 void PageRequest::changed(PageId page, protocol::Verifier began) {

@@ -44,7 +44,8 @@ class PageRequest;
 
 class PageAccess final : public FrameWaiter {
   public:
-    enum class Kind : uint8_t { read, write, zero, fetch, update };
+    // hold: the page is this host's to write from the end of the access on until release().
+    enum class Kind : uint8_t { read, write, zero, fetch, update, hold };
 
     PageAccess(PageRequest& request, Loop& loop, Kind kind, PageId page, size_t offset, size_t size, std::byte* into,
                const std::byte* from, PageUpdate* update = nullptr)
@@ -74,6 +75,8 @@ class PageAccess final : public FrameWaiter {
     bool give_up();
     // It goes on for this request, with bytes of its own.
     void move_to(PageRequest& request);
+    // Of the kind hold, when it has ended.
+    void release();
 
     PageAccess* next = nullptr;  // list of the stripe
     PageAccess** link = nullptr;
@@ -82,9 +85,10 @@ class PageAccess final : public FrameWaiter {
     enum class State : uint8_t { idle, needs_frame, waiting, woken, failed };
 
     bool try_hot();
-    bool changes() const { return kind_ != Kind::read && kind_ != Kind::fetch; }
+    bool changes() const { return kind_ == Kind::write || kind_ == Kind::zero || kind_ == Kind::update; }
     void ask(FrameId spare);
     void work();
+    void write(Frame& frame);
     void end(const Result<>& result);
     bool may_tell() const;
 
@@ -97,6 +101,7 @@ class PageAccess final : public FrameWaiter {
     State state_ = State::idle;
     bool asked_ = false;  // the protocol; it was to give a frame before
     bool ended_ = false;
+    bool holds_ = false;
     Errc code_ = Errc::io;
     PageBuffer copy_;    // of the bytes to write, once the request that brought them is over
     uint32_t lost_ = 0;  // the loss generation in which the page last lost writes
@@ -114,12 +119,25 @@ class PageRequest {
     void add(PageAccess::Kind kind, VolumeId volume, uint64_t offset_bytes, uint64_t size_bytes, std::byte* into,
              const std::byte* from);
     void add_update(PageId page, PageUpdate& update);
+    void add_hold(PageId page);
+    // What is held is let go; before the request ends.
+    void release_held();
+    // Asked of each page that is written. Where it does not hold nothing is written, and the bytes are refused. But who
+    // has got a page without its bytes must write it: then they are in doubt.
+    void check_with(WriteCheck& check) { check_ = &check; }
+    struct Run {
+        uint64_t offset_bytes;
+        uint64_t size_bytes;
+    };
+    std::vector<Run>& refused() { return refused_; }
+    std::vector<Run>& in_doubt() { return in_doubt_; }
 
     // Awaits to the first error, once all accesses have ended.
     auto operator co_await();
 
     Cache& cache() { return cache_; }
     LossView& view() { return view_; }
+    WriteCheck* check() { return check_; }
     void ended(const Result<>& result);
     // A page of it is changed. began: the verifier of the page's home as it was known before.
     void changed(PageId page, protocol::Verifier began);
@@ -142,6 +160,9 @@ class PageRequest {
     Cache& cache_;
     Loop& loop_;
     LossView& view_;
+    WriteCheck* check_ = nullptr;
+    std::vector<Run> refused_;
+    std::vector<Run> in_doubt_;
     std::vector<PageAccess> accesses_;
     struct Began {
         HostId home;

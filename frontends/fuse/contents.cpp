@@ -31,17 +31,34 @@ bool past_limit(uint64_t offset_bytes, uint64_t size_bytes) {
     return offset_bytes > volume_size_max || size_bytes > volume_size_max - offset_bytes;
 }
 
-// Answers from frames, if all are here: the pins last as long as the system call that sends them.
-bool reply_pinned(fuse_req_t request, Volume& volume, uint64_t offset_bytes, size_t size_bytes) {
+size_t readable_bytes(const Attributes& attributes, uint64_t offset_bytes, size_t size_bytes) {
+    const uint64_t end = attributes.size_bytes;
+    return static_cast<size_t>(std::min<uint64_t>(size_bytes, offset_bytes < end ? end - offset_bytes : 0));
+}
+
+// Whether what was read, of a file that was so before, is what a read at one moment finds: it was not cut, and if the
+// read ends at its end, that is where it was.
+bool is_one_moment(const std::optional<Attributes>& after, const Attributes& before, uint64_t read_end_bytes) {
+    return after && after->truncations == before.truncations &&
+           (read_end_bytes < before.size_bytes || after->size_bytes == before.size_bytes);
+}
+
+// Answers from frames, if all are here: the pins last as long as the system call that sends them. Not if the
+// file is another one since its size was looked at.
+bool reply_pinned(fuse_req_t request, Volume& volume, uint64_t offset_bytes, size_t size_bytes,
+                  const Attributes& before) {
     thread_local std::vector<Pin> pins;  // kept for their memory only
     thread_local std::vector<iovec> vectors;
     pins.clear();
     vectors.clear();
     if (!volume.try_pin(offset_bytes, static_cast<uint32_t>(size_bytes), pins)) return false;
-    for (const Pin& pin : pins) vectors.push_back({const_cast<std::byte*>(pin.bytes), pin.size_bytes});
-    fuse_reply_iov(request, vectors.data(), static_cast<int>(vectors.size()));
+    const bool is_whole = is_one_moment(volume.try_attributes(), before, offset_bytes + size_bytes);
+    if (is_whole) {
+        for (const Pin& pin : pins) vectors.push_back({const_cast<std::byte*>(pin.bytes), pin.size_bytes});
+        fuse_reply_iov(request, vectors.data(), static_cast<int>(vectors.size()));
+    }
     volume.unpin(pins);
-    return true;
+    return is_whole;
 }
 
 }  // namespace
@@ -76,29 +93,39 @@ Task<> FileSystem::release(fuse_req_t request, OpenFile* file) {
 
 Task<> FileSystem::read(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, size_t size_bytes) {
     Volume& volume = *file->volume;
-    std::optional<Attributes> attributes = volume.try_attributes();
-    if (!attributes) {
-        const Result<Attributes> awaited = co_await volume.attributes();
-        if (!awaited) {
-            fuse_reply_err(request, to_errno(awaited.error()));
+    size_bytes = std::min(size_bytes, transfer_size_max);
+    const std::optional<Attributes> now = volume.try_attributes();
+    if (now) {
+        const size_t count = readable_bytes(*now, offset_bytes, size_bytes);
+        if (count == 0) {
+            fuse_reply_buf(request, nullptr, 0);
             co_return;
         }
-        attributes = *awaited;
+        if (reply_pinned(request, volume, offset_bytes, count, *now)) co_return;
     }
-    const uint64_t end = attributes->size_bytes;
-    const uint64_t rest_bytes = offset_bytes < end ? end - offset_bytes : 0;
-    size_bytes = static_cast<size_t>(std::min<uint64_t>({size_bytes, transfer_size_max, rest_bytes}));
-    if (size_bytes == 0) {
-        fuse_reply_buf(request, nullptr, 0);
-        co_return;
-    }
-    if (reply_pinned(request, volume, offset_bytes, size_bytes)) co_return;
     const auto bytes = std::make_unique_for_overwrite<std::byte[]>(size_bytes);
-    const Result<> read = co_await volume.read(offset_bytes, {bytes.get(), size_bytes});
+    const Result<size_t> read = co_await read_whole(volume, offset_bytes, {bytes.get(), size_bytes});
     if (read)
-        fuse_reply_buf(request, reinterpret_cast<const char*>(bytes.get()), size_bytes);
+        fuse_reply_buf(request, reinterpret_cast<const char*>(bytes.get()), *read);
     else
         fuse_reply_err(request, to_errno(read.error()));
+}
+
+// Again, if the file has another size meanwhile: that of before does not go with the bytes of after. Who reads at the
+// end of a file that grows all the time gets what there was in the end.
+Task<Result<size_t>> FileSystem::read_whole(Volume& volume, uint64_t offset_bytes, std::span<std::byte> into) {
+    constexpr unsigned tries_max = 32;
+    CO_TRY(Attributes now, co_await volume.attributes());
+    for (unsigned tries = 1;; ++tries) {
+        const Attributes before = now;
+        const size_t count = readable_bytes(before, offset_bytes, into.size());
+        if (count == 0) co_return count;
+        const std::span<std::byte> wanted = into.first(count);
+        if (!volume.try_read(offset_bytes, wanted)) CO_TRY_VOID(co_await volume.read(offset_bytes, wanted));
+        CO_TRY(now, co_await volume.attributes());
+        if (is_one_moment(now, before, offset_bytes + count)) co_return count;
+        if (tries >= tries_max && now.truncations == before.truncations) co_return count;
+    }
 }
 
 Task<> FileSystem::write(fuse_req_t request, RequestBytes, OpenFile* file, uint64_t offset_bytes,

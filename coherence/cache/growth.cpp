@@ -1,0 +1,374 @@
+// CachedVolume: the writes of a file, at an offset or at its end.
+//
+// Bytes past the end appear in the same moment as the size that covers them: their pages and the attribute page are
+// latched together (Growth). So nobody reads zeros where an append is under way, and past the end nothing is ever
+// stored. Bytes within the size are written where they are, page by page, each at a moment at which the volume has not
+// been cut since the write began (Uncut). What is refused because it was cut is dropped where the truncation took it:
+// the write came first.
+//
+// As a rule all pages are here, or stay when they have been fetched. When other hosts want them at the same time, each
+// is held until all are there: in the order of their numbers, the attribute page last, so that no two hosts wait for
+// each other; nothing else holds a page while it waits for one.
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <memory>
+
+#include "coherence/cache/attribute_page.hpp"
+#include "coherence/cache/cached_volume.hpp"
+#include "coherence/cache/page_access.hpp"
+
+namespace tarn {
+
+namespace {
+
+// Times move in steps, as a local file system's do: a stream of writes dirties the attribute page once a tick.
+constexpr int64_t tick_ns = 4'000'000;
+
+// Bytes that appear at once: what an append is atomic up to, and the space that a process may have left behind past
+// the end, that was ended in the middle of one.
+static_assert(grown_at_once % page_size == 0);
+
+// Tries, before a write is made as if it grew the volume.
+constexpr unsigned checked_tries_max = 8;
+// Writes that hold pages, in all volumes together: the frames that are held must not be all there are.
+constexpr VolumeId holders_max = 4;
+
+int64_t tick() {
+    return realtime_ns() / tick_ns * tick_ns;
+}
+
+// Brings a page here, to be written, and changes nothing.
+struct Touch final : PageUpdate {
+    bool apply(std::byte*) override { return false; }
+};
+
+// The volume has not been cut.
+class Uncut final : public WriteCheck {
+  public:
+    Uncut(Cache& cache, VolumeId volume, LossView& view, uint64_t truncations)
+        : cache_(cache), page_(attribute_page_of(volume)), view_(view), truncations_(truncations) {}
+    bool holds() override {
+        std::array<std::byte, AttributePage::front_size> front;
+        return cache_.try_read(page_, 0, front, view_) && AttributePage::load_front(front).truncations == truncations_;
+    }
+
+  private:
+    Cache& cache_;
+    PageId page_;
+    LossView& view_;
+    uint64_t truncations_;
+};
+
+// The volume is as large as the write needs it to be, and seen is how it is.
+class Inside final : public WriteCheck {
+  public:
+    Inside(Cache& cache, VolumeId volume, LossView& view, uint64_t end_bytes)
+        : cache_(cache), page_(attribute_page_of(volume)), view_(view), end_bytes_(end_bytes) {}
+    bool holds() override {
+        std::array<std::byte, AttributePage::front_size> front;
+        if (!cache_.try_read(page_, 0, front, view_)) return false;
+        seen = AttributePage::load_front(front);
+        return end_bytes_ <= seen.size_bytes;
+    }
+    AttributePage seen;
+
+  private:
+    Cache& cache_;
+    PageId page_;
+    LossView& view_;
+    uint64_t end_bytes_;
+};
+
+}  // namespace
+
+// The update of the attribute page that writes the bytes, too. Nothing is changed unless all is.
+class Growth final : public PageUpdate {
+  public:
+    enum class Outcome : uint8_t { not_tried, done, too_large, zeroing, pages_missing };
+
+    // No offset: at the end.
+    Growth(Cache& cache, WriteNote& note, std::optional<uint64_t> offset, std::span<const std::byte> from)
+        : offset_bytes(offset), bytes(from), cache_(cache), note_(note) {
+        size = sizeof(AttributePage);
+        tells = !offset;  // where the end is
+    }
+
+    bool apply(std::byte* page_bytes) override {
+        seen = AttributePage::load(page_bytes);
+        at = offset_bytes.value_or(seen.size_bytes);
+        outcome = Outcome::too_large;
+        if (at > volume_size_max || bytes.size() > volume_size_max - at) return false;
+        const uint64_t end = at + bytes.size();
+        outcome = Outcome::zeroing;
+        if (seen.zeroes_before(end)) return false;
+        outcome = Outcome::pages_missing;
+        remember_verifiers(end);
+        if (!bytes.empty() && !cache_.try_write_within(note_.volume, at, bytes, note_.losses, quiet)) return false;
+        outcome = Outcome::done;
+        const int64_t now = tick();
+        if (seen.size_bytes >= end && seen.modified_ns >= now) return false;
+        seen.size_bytes = std::max(seen.size_bytes, end);
+        seen.modified_ns = std::max(seen.modified_ns, now);
+        seen.changed_ns = std::max(seen.changed_ns, now);
+        seen.store(page_bytes);
+        return true;
+    }
+    // Of a home, as it was before.
+    protocol::Verifier began(HostId home) const {
+        return std::ranges::find(verifiers_, home, &Verifier::home)->verifier;
+    }
+
+    std::optional<uint64_t> offset_bytes;
+    std::span<const std::byte> bytes;
+    Outcome outcome = Outcome::not_tried;
+    uint64_t at = 0;
+    AttributePage seen;
+    std::vector<Cache::QuietFrame> quiet;
+
+  private:
+    struct Verifier {
+        HostId home;
+        protocol::Verifier verifier;
+    };
+    // The bytes are fewer than a range: two homes at most.
+    void remember_verifiers(uint64_t end) {
+        const std::array<PageId, 3> pages = {attribute_page_of(note_.volume), PageId::of(note_.volume, at / page_size),
+                                             PageId::of(note_.volume, (end - (bytes.empty() ? 0 : 1)) / page_size)};
+        for (size_t i = 0; i < pages.size(); ++i) {
+            const HostId home = cache_.home_of(pages[i]);
+            verifiers_[i] = {home, cache_.flusher().present_verifier(home)};
+        }
+    }
+
+    Cache& cache_;
+    WriteNote& note_;
+    std::array<Verifier, 3> verifiers_{};
+};
+
+Task<Result<>> CachedVolume::write_growing(uint64_t offset_bytes, std::span<const std::byte> from) {
+    const int64_t now = tick();
+    Inside inside(cache_, id(), note_.losses, offset_bytes + from.size());
+    if (from.empty() || !try_write_checked(offset_bytes, from, &inside)) {
+        CO_TRY_VOID(co_await write_file(offset_bytes, from));
+        const std::optional<AttributePage> seen = try_attribute_page();
+        if (seen) inside.seen = *seen;
+    }
+    if (inside.seen.modified_ns >= now) co_return Result<>{};
+    co_return co_await touch(now);
+}
+
+Task<Result<>> CachedVolume::touch(int64_t now_ns) {
+    auto apply = [&](AttributePage& page) {
+        if (page.modified_ns >= now_ns) return false;
+        page.modified_ns = now_ns;
+        page.changed_ns = std::max(page.changed_ns, now_ns);
+        return true;
+    };
+    AttributeUpdate change(apply);
+    co_return co_await update(change);
+}
+
+// No bytes grow the volume to the offset.
+Task<Result<>> CachedVolume::write_file(uint64_t offset_bytes, std::span<const std::byte> from) {
+    const uint64_t end = offset_bytes + from.size();
+    uint64_t at = offset_bytes;
+    do {
+        CO_TRY(const AttributePage now, co_await attribute_page());
+        if (now.zeroes_before(end)) {
+            CO_TRY_VOID(co_await zeroing_over());
+            continue;
+        }
+        // A page that the end lies in is written once.
+        const uint64_t inside_end = end <= now.size_bytes ? end : now.size_bytes / page_size * page_size;
+        const std::span<const std::byte> rest = from.subspan(at - offset_bytes);
+        if (at < inside_end) {
+            CO_TRY_VOID(co_await write_inside(at, rest.first(inside_end - at), now.truncations));
+            at = inside_end;
+        } else {
+            const uint64_t part_end = std::min(end, at - at % page_size + grown_at_once);
+            Growth growth(cache_, note_, at, rest.first(part_end - at));
+            CO_TRY_VOID(co_await grow(growth));
+            at = part_end;
+        }
+    } while (at < end);
+    co_return Result<>{};
+}
+
+// Of a volume that was so large when it had been cut so often.
+Task<Result<>> CachedVolume::write_inside(uint64_t offset_bytes, std::span<const std::byte> from,
+                                          uint64_t truncations) {
+    Uncut check(cache_, id(), note_.losses, truncations);
+    if (try_write_checked(offset_bytes, from, &check)) co_return Result<>{};
+    std::vector<PageRequest::Run> left = {{.offset_bytes = offset_bytes, .size_bytes = from.size()}};
+    for (unsigned tries = 1;; ++tries) {
+        PageRequest request(cache_, *Loop::current(), note_.losses);
+        request.check_with(check);
+        for (const auto& [at, size] : left)
+            request.add(PageAccess::Kind::write, id(), at, size, nullptr, from.data() + (at - offset_bytes));
+        const Result<> written = co_await perform(request);
+        for (const auto& [at, size] : left) note_written(at, size, [&](HostId home) { return request.began(home); });
+        if (!written) co_return written;
+        if (request.refused().empty() && request.in_doubt().empty()) co_return Result<>{};
+        CO_TRY(const AttributePage then, co_await attribute_page());
+        if (then.truncations != truncations) co_return co_await settle_cut(offset_bytes, from, truncations, request);
+        left = std::move(request.refused());
+        if (left.empty()) co_return Result<>{};
+        if (tries < checked_tries_max) continue;
+        // The attributes are wanted elsewhere all the time.
+        for (const auto& [at, size] : left) {
+            Growth growth(cache_, note_, at, from.subspan(at - offset_bytes, size));
+            CO_TRY_VOID(co_await grow(growth));
+        }
+        co_return Result<>{};
+    }
+}
+
+// The volume was cut under a write. If all that stays of the write had been written by then, the write came first, and
+// what is missing of it is left out. Else it comes last: what is missing is written now, and what was cut of it once
+// more. A page in doubt tells by what it holds: the write's bytes, if they came after the cut.
+Task<Result<>> CachedVolume::settle_cut(uint64_t offset_bytes, std::span<const std::byte> from, uint64_t truncations,
+                                        PageRequest& request) {
+    CO_TRY(AttributePage now, co_await whole_attribute_page());
+    const uint64_t end = offset_bytes + from.size();
+    const std::optional<uint64_t> known = now.least_cut_since(truncations);
+    if (!known) co_return co_await write_file(offset_bytes, from);  // cut very often meanwhile: all of it comes last
+    const uint64_t least = std::clamp(*known, offset_bytes, end);
+    while (now.zeroes_before(end)) {
+        CO_TRY_VOID(co_await zeroing_over());
+        CO_TRY(now, co_await attribute_page());
+    }
+    const auto part = [&](const PageRequest::Run& run) {
+        return from.subspan(run.offset_bytes - offset_bytes, run.size_bytes);
+    };
+    std::vector<PageRequest::Run> standing;
+    const auto held = std::make_unique<std::array<std::byte, page_size>>();
+    for (const PageRequest::Run& run : request.in_doubt()) {
+        const std::span<std::byte> bytes = std::span(*held).first(run.size_bytes);
+        CO_TRY_VOID(co_await read(run.offset_bytes, bytes));
+        if (std::ranges::equal(bytes, part(run))) standing.push_back(run);
+    }
+    const auto stays = [&](const PageRequest::Run& run) { return run.offset_bytes < least; };
+    if (standing.empty() && std::ranges::none_of(request.refused(), stays)) co_return Result<>{};
+    std::vector<PageRequest::Run> missing;
+    std::ranges::copy_if(request.refused(), std::back_inserter(missing), stays);
+    for (uint64_t at = least; at < end;) {
+        const uint64_t next = std::min(end, (at / page_size + 1) * page_size);
+        missing.push_back({.offset_bytes = at, .size_bytes = next - at});
+        at = next;
+    }
+    const auto stands = [&](const PageRequest::Run& run) {
+        return std::ranges::any_of(standing, [&](const PageRequest::Run& each) {
+            return each.offset_bytes / page_size == run.offset_bytes / page_size;
+        });
+    };
+    for (const PageRequest::Run& run : missing) {
+        CO_TRY(now, co_await attribute_page());
+        if (stands(run) && run.offset_bytes + run.size_bytes <= now.size_bytes) continue;
+        CO_TRY_VOID(co_await write_file(run.offset_bytes, part(run)));
+    }
+    co_return Result<>{};
+}
+
+Task<Result<uint64_t>> CachedVolume::append(std::span<const std::byte> from) {
+    std::optional<uint64_t> first;
+    for (size_t done = 0; !first || done < from.size();) {
+        Growth growth(cache_, note_, std::nullopt, from.subspan(done, std::min(from.size() - done, grown_at_once)));
+        CO_TRY_VOID(co_await grow(growth));
+        if (!first) first = growth.at;
+        done += growth.bytes.size();
+    }
+    co_return *first;
+}
+
+bool CachedVolume::try_grow(Growth& growth) {
+    growth.outcome = Growth::Outcome::not_tried;
+    (void)cache_.try_update(attribute_page_of(id()), growth, note_.losses);
+    cache_.report_quiet(growth.quiet);
+    growth.quiet.clear();
+    return growth.outcome != Growth::Outcome::not_tried && growth.outcome != Growth::Outcome::pages_missing;
+}
+
+Task<Result<>> CachedVolume::grow(Growth& growth) {
+    for (;;) {
+        if (!try_grow(growth)) {
+            CO_TRY_VOID(co_await bring_here(growth));
+            if (!try_grow(growth)) CO_TRY_VOID(co_await grow_holding(growth));
+        }
+        switch (growth.outcome) {
+            case Growth::Outcome::done: {
+                const auto began = [&](HostId home) { return growth.began(home); };
+                note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage), began);
+                if (!growth.bytes.empty()) note_written(growth.at, growth.bytes.size(), began);
+                co_return Result<>{};
+            }
+            case Growth::Outcome::too_large: co_return fail(Errc::invalid, EFBIG, "volume.grow");
+            case Growth::Outcome::zeroing: CO_TRY_VOID(co_await zeroing_over()); break;
+            case Growth::Outcome::not_tried:
+            case Growth::Outcome::pages_missing: break;  // the end is elsewhere by now
+        }
+    }
+}
+
+// Pages of the write, as far as is known where it will be.
+Task<Result<>> CachedVolume::place(Growth& growth) {
+    if (growth.offset_bytes) {
+        growth.at = *growth.offset_bytes;
+    } else {
+        CO_TRY(const AttributePage now, co_await attribute_page());
+        growth.at = now.size_bytes;
+    }
+    if (growth.at > volume_size_max || growth.bytes.size() > volume_size_max - growth.at)
+        co_return fail(Errc::invalid, EFBIG, "volume.grow");
+    co_return Result<>{};
+}
+
+Task<Result<>> CachedVolume::bring_here(Growth& growth) {
+    CO_TRY_VOID(co_await place(growth));
+    Touch touch;
+    PageRequest request(cache_, *Loop::current(), note_.losses);
+    for (uint64_t page = growth.at / page_size; page < page_after(growth.at + growth.bytes.size()); ++page)
+        request.add_update(PageId::of(id(), page), touch);
+    request.add_update(attribute_page_of(id()), touch);
+    co_return co_await perform(request);
+}
+
+namespace {
+
+// What was held is let go, however it ends.
+struct Held {
+    Held(Cache& cache, Loop& loop, LossView& view, PageId page) : request(cache, loop, view) { request.add_hold(page); }
+    Held(const Held&) = delete;
+    ~Held() { request.release_held(); }
+    PageRequest request;
+};
+
+}  // namespace
+
+Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
+    const VolumeTurns::Turn turn = co_await cache_.holding_turns().take(id() % holders_max);
+    CO_TRY_VOID(co_await place(growth));
+    const uint64_t first = growth.at / page_size;
+    const uint64_t end = page_after(growth.at + growth.bytes.size());
+    std::vector<PageId> pages;
+    for (uint64_t page = first; page < end; ++page) pages.push_back(PageId::of(id(), page));
+    pages.push_back(attribute_page_of(id()));
+    std::vector<std::unique_ptr<Held>> held;
+    for (const PageId page : pages) {
+        held.push_back(std::make_unique<Held>(cache_, *Loop::current(), note_.losses, page));
+        CO_TRY_VOID(co_await perform(held.back()->request));
+    }
+    CO_TRY_VOID(co_await attribute_page());  // it can be used
+    // Nobody takes them away. But a thread may be inside one of them, for microseconds.
+    while (!try_grow(growth)) {
+        const bool is_elsewhere = growth.outcome == Growth::Outcome::pages_missing &&
+                                  (growth.at / page_size < first || page_after(growth.at + growth.bytes.size()) > end);
+        if (is_elsewhere) break;
+        ::sched_yield();
+    }
+    co_return Result<>{};
+}
+
+}  // namespace tarn

@@ -1,0 +1,119 @@
+// CachedVolume: its size, and what is cut off by it.
+//
+// The size changes first, at once, and with it the mark of what has to be zeroed (AttributePage::zeroing_from): nobody
+// reads past the end any more, and nobody writes there before that is done and the mark is gone. Who has the mark is
+// named in it by host and process. Others ask that host to tell when it has ended; if the process is gone, or did not
+// come to the end, they go on in its place.
+#include <cstring>
+
+#include "coherence/cache/attribute_page.hpp"
+#include "coherence/cache/cached_volume.hpp"
+#include "coherence/cache/page_access.hpp"
+#include "coherence/cache/within.hpp"
+
+namespace tarn {
+
+namespace {
+
+bool is_same_mark(const AttributePage& page, const AttributePage& seen) {
+    return page.zeroing_from != AttributePage::no_zeroing && page.truncations == seen.truncations &&
+           page.zeroing_attempt == seen.zeroing_attempt;
+}
+
+// Until the process that has the mark says that it does not zero any more, or there is another one, or none.
+Task<Result<>> await_zeroing(Cache& cache, VolumeId volume, HostId host, uint32_t epoch) {
+    std::string request(1 + sizeof volume, zeroing_call);
+    std::memcpy(request.data() + 1, &volume, sizeof volume);
+    for (;;) {
+        const uint64_t seen = cache.hosts_changed().count();
+        if (cache.abandoned()) co_return fail(Errc::cancelled, 0, "volume.zeroing");
+        if (cache.is_forgotten(host) || cache.process_of(host).epoch != epoch || !cache.fabric()) co_return Result<>{};
+        const Result<std::string> answer = co_await cache.fabric()->call(host, request);
+        if (answer) co_return Result<>{};
+        if (answer.error().code != Errc::unavailable && answer.error().code != Errc::closed)
+            co_return fail(answer.error());
+        co_await cache.hosts_changed().next(seen);
+    }
+}
+
+}  // namespace
+
+Task<Result<AttributePage>> CachedVolume::whole_attribute_page() {
+    std::array<std::byte, sizeof(AttributePage)> bytes;
+    if (!cache_.try_read(attribute_page_of(id()), 0, bytes, note_.losses))
+        CO_TRY_VOID(co_await read(attribute_page_of(id()).number() * page_size, bytes));
+    co_return AttributePage::load(bytes.data());
+}
+
+Task<Result<Attributes>> CachedVolume::change_size(AttributeChange change) {
+    const uint64_t size = *change.size_bytes;
+    for (;;) {
+        VolumeTurns::Turn turn = co_await cache_.cutting_turns().take(id());
+        bool cut = false;
+        bool must_wait = false;
+        auto apply = [&](AttributePage& page) {
+            cut = size < page.size_bytes;
+            must_wait = page.zeroing_from != AttributePage::no_zeroing && (cut || page.zeroes_before(size));
+            if (must_wait) return false;
+            change_page(page, change);
+            if (cut) {
+                page.zeroing_from = size;
+                // And what a process has left there that ended while it wrote past the end.
+                page.zeroing_end = std::min(page.size_bytes + grown_at_once + page_size, volume_size_max);
+                page.zeroing_host = cache_.self();
+                page.zeroing_epoch = cache_.process_of(cache_.self()).epoch;
+                page.cut(size);
+            } else {
+                page.size_bytes = size;
+            }
+            return true;
+        };
+        AttributeUpdate change_of(apply);
+        CO_TRY_VOID(co_await update(change_of));
+        if (must_wait) {
+            turn.end();
+            CO_TRY_VOID(co_await zeroing_over());
+            continue;
+        }
+        if (cut) CO_TRY_VOID(co_await zero_cut(change_of.after));
+        co_return change_of.after.attributes();
+    }
+}
+
+// With the turn of the volume. An error leaves the mark.
+Task<Result<>> CachedVolume::zero_cut(AttributePage marked) {
+    CO_TRY_VOID(co_await zero(marked.zeroing_from, marked.zeroing_end - marked.zeroing_from, false));
+    auto apply = [&](AttributePage& page) {
+        if (!is_same_mark(page, marked)) return false;
+        page.zeroing_from = AttributePage::no_zeroing;
+        return true;
+    };
+    AttributeUpdate change(apply);
+    co_return co_await update(change);
+}
+
+// Until the mark of this moment is gone.
+Task<Result<>> CachedVolume::zeroing_over() {
+    CO_TRY(const AttributePage seen, co_await whole_attribute_page());
+    if (seen.zeroing_from == AttributePage::no_zeroing) co_return Result<>{};
+    const auto host = static_cast<HostId>(seen.zeroing_host);
+    if (host != cache_.self() && host < hosts_max)
+        CO_TRY_VOID(co_await within(fail_after(), await_zeroing(cache_, id(), host, seen.zeroing_epoch)));
+    // Here, too: one at a time.
+    const VolumeTurns::Turn turn = co_await cache_.cutting_turns().take(id());
+    bool is_ours = false;
+    auto apply = [&](AttributePage& page) {
+        is_ours = is_same_mark(page, seen);
+        if (!is_ours) return false;
+        ++page.zeroing_attempt;
+        page.zeroing_host = cache_.self();
+        page.zeroing_epoch = cache_.process_of(cache_.self()).epoch;
+        return true;
+    };
+    AttributeUpdate change(apply);
+    CO_TRY_VOID(co_await update(change));
+    if (is_ours) CO_TRY_VOID(co_await zero_cut(change.after));
+    co_return Result<>{};
+}
+
+}  // namespace tarn

@@ -1,0 +1,276 @@
+// Files of three hosts: the size and the bytes change together, however many write, cut and append at once.
+#include <algorithm>
+#include <cstring>
+
+#include "coherence/cache/attribute_page.hpp"
+#include "tests/unit/cluster.hpp"
+
+namespace tarn::three_hosts {
+namespace {
+
+std::vector<std::byte> filled(size_t size, unsigned value) {
+    return std::vector<std::byte>(size, static_cast<std::byte>(value));
+}
+
+Task<Result<>> write_at(Cache& cache, uint64_t offset, std::span<const std::byte> from) {
+    CachedVolume volume(cache, volume_id);
+    co_return co_await volume.write_growing(offset, from);
+}
+Task<Result<>> resize(Cache& cache, uint64_t size) {
+    CachedVolume volume(cache, volume_id);
+    CO_TRY_VOID(co_await volume.change_attributes({.size_bytes = size}));
+    co_return Result<>{};
+}
+Task<Result<uint64_t>> size_of(Cache& cache) {
+    CachedVolume volume(cache, volume_id, OnLoss::revert);
+    CO_TRY(const Attributes now, co_await volume.attributes());
+    co_return now.size_bytes;
+}
+
+// What a process leaves that ended after it had cut the volume to `from` and before it had zeroed what lay past it.
+Task<Result<>> leave_mark(Cache& cache, uint64_t from, uint64_t end, HostId host, uint32_t epoch) {
+    CachedVolume volume(cache, volume_id);
+    CO_TRY_VOID(co_await volume.change_attributes({.size_bytes = from}));
+    AttributePage page;
+    std::array<std::byte, sizeof page> bytes;
+    const uint64_t at = attribute_page_of(volume_id).number() * page_size;
+    CO_TRY_VOID(co_await volume.read(at, bytes));
+    page = AttributePage::load(bytes.data());
+    page.cut(from);
+    page.zeroing_from = from;
+    page.zeroing_end = end;
+    page.zeroing_host = host;
+    page.zeroing_epoch = epoch;
+    page.store(bytes.data());
+    CO_TRY_VOID(co_await volume.write(at, bytes));
+    // As if it had been written before the cut.
+    co_return co_await volume.write(from, filled(end - from, 9));
+}
+
+TEST(AttributePage, one_of_before_there_were_truncations_has_none) {
+    std::array<std::byte, sizeof(AttributePage)> bytes{};
+    AttributePage page;
+    page.version = 1;
+    page.size_bytes = 77;
+    page.zeroing_from = 0;
+    page.store(bytes.data());
+    page = AttributePage::load(bytes.data());
+    EXPECT_EQ(page.size_bytes, 77U);
+    EXPECT_FALSE(page.zeroes_before(UINT64_MAX));
+    page = AttributePage::load(std::array<std::byte, sizeof page>{}.data());
+    EXPECT_EQ(page.mode, Attributes{}.mode);
+    EXPECT_FALSE(page.zeroes_before(UINT64_MAX));
+}
+
+TEST(AttributePage, knows_the_least_of_its_last_cuts) {
+    AttributePage page;
+    for (const uint64_t size : {50, 9, 70, 60}) page.cut(size);
+    EXPECT_EQ(page.least_cut_since(4), UINT64_MAX);
+    EXPECT_EQ(page.least_cut_since(2), 60U);
+    EXPECT_EQ(page.least_cut_since(0), 9U);
+    for (unsigned i = 0; i < AttributePage::cuts_kept; ++i) page.cut(100 + i);
+    EXPECT_EQ(page.least_cut_since(4), 100U);
+    EXPECT_EQ(page.least_cut_since(3), std::nullopt);
+}
+
+using ClusterFiles = Cluster;
+
+// Who has seen the new size writes past it at once, while what was cut is still being zeroed.
+Task<Result<>> write_once_cut(Cache& cache, uint64_t cut, std::span<const std::byte> from) {
+    for (;;) {
+        CO_TRY(const uint64_t size, co_await size_of(cache));
+        if (size == cut) break;
+        co_await Yield(*Loop::current());
+    }
+    co_return co_await write_at(cache, cut + 12345, from);
+}
+Task<> cut_and_write(std::vector<std::unique_ptr<Host>>& hosts, uint64_t cut, std::span<const std::byte> from,
+                     Result<>& cutting, Result<>& writing) {
+    struct Part {
+        static Task<> run(Loop& loop, Task<Result<>> task, Result<>& result) {
+            result = co_await run_on(loop, std::move(task));
+        }
+    };
+    Gate gate;
+    gate.spawn(Part::run(*hosts[0]->loop, resize(*hosts[0]->cache, cut), cutting));
+    gate.spawn(Part::run(*hosts[1]->loop, write_once_cut(*hosts[1]->cache, cut, from), writing));
+    co_await gate.close();
+}
+
+TEST_F(ClusterFiles, a_truncation_takes_nothing_that_was_written_after_it) {
+    constexpr uint64_t size = uint64_t{2} << 20;
+    constexpr uint64_t cut = 5000;
+    std::vector<std::byte> seen(cut + 12345 + 30000);
+    for (unsigned round = 1; round <= 12; ++round) {
+        ASSERT_TRUE(on(2, write_at(*hosts_[2]->cache, 0, filled(size, 0xff))));
+        const std::vector<std::byte> late = filled(30000, round);
+        Result<> cutting;
+        Result<> writing;
+        driver_->run_until_done(cut_and_write(hosts_, cut, late, cutting, writing));
+        ASSERT_TRUE(cutting) << cutting.error().where;
+        ASSERT_TRUE(writing) << writing.error().where;
+        ASSERT_EQ(*on(2, size_of(*hosts_[2]->cache)), seen.size());
+        ASSERT_TRUE(on(2, read(*hosts_[2]->cache, 0, seen)));
+        ASSERT_TRUE(std::ranges::equal(std::span(seen).last(late.size()), late)) << "round " << round;
+        ASSERT_EQ(std::ranges::count(seen, std::byte{0}), 12345) << "round " << round;
+        ASSERT_TRUE(on(0, resize(*hosts_[0]->cache, 0)));
+    }
+}
+
+// Each record says how long it is, who wrote it and in what order; records end with a byte that is never zero.
+constexpr size_t appenders = 6;
+constexpr unsigned records_each = 120;
+
+Task<Result<>> append_records(Cache& cache, unsigned who) {
+    CachedVolume volume(cache, volume_id);
+    std::vector<std::byte> record;
+    for (unsigned number = 1; number <= records_each; ++number) {
+        record.assign(4 + (number * 37 + who * 101) % 700, static_cast<std::byte>(who + 1));
+        const auto size = static_cast<uint16_t>(record.size());
+        std::memcpy(record.data(), &size, sizeof size);
+        record[2] = static_cast<std::byte>(who + 1);
+        record[3] = static_cast<std::byte>(number);
+        CO_TRY_VOID(co_await volume.append(record));
+    }
+    co_return Result<>{};
+}
+
+// Every byte below the size is of a record that is there whole. Returns the records of each appender.
+Result<std::array<unsigned, appenders>> check_records(std::span<const std::byte> bytes) {
+    std::array<unsigned, appenders> last{};
+    while (!bytes.empty()) {
+        if (bytes.size() < 4) return fail(Errc::corrupt, 0, "test: half a record");
+        uint16_t size = 0;
+        std::memcpy(&size, bytes.data(), sizeof size);
+        const auto who = static_cast<unsigned>(bytes[2]) - 1;
+        const auto number = static_cast<unsigned>(bytes[3]);
+        if (size < 4 || size > bytes.size()) return fail(Errc::corrupt, 0, "test: no record begins here");
+        if (who >= appenders || number != last[who] + 1) return fail(Errc::corrupt, 0, "test: out of order");
+        for (const std::byte byte : bytes.first(size).subspan(4))
+            if (byte != static_cast<std::byte>(who + 1)) return fail(Errc::corrupt, 0, "test: not its bytes");
+        last[who] = number;
+        bytes = bytes.subspan(size);
+    }
+    return last;
+}
+
+Task<Result<>> follow_records(Cache& cache, const std::atomic<size_t>& left, unsigned& rounds) {
+    std::vector<std::byte> bytes;
+    while (left.load() > 0) {
+        CO_TRY(const uint64_t size, co_await size_of(cache));
+        bytes.resize(size);
+        CO_TRY_VOID(co_await read(cache, 0, bytes));
+        if (const auto records = check_records(bytes); !records) co_return fail(records.error());
+        ++rounds;
+        co_await Yield(*Loop::current());
+    }
+    co_return Result<>{};
+}
+
+Task<> append_and_follow(std::vector<std::unique_ptr<Host>>& hosts, std::vector<Result<>>& results,
+                         std::array<unsigned, host_count>& rounds) {
+    struct Part {
+        static Task<> append(Loop& loop, Cache& cache, unsigned who, std::atomic<size_t>& left, Result<>& result) {
+            result = co_await run_on(loop, append_records(cache, who));
+            --left;
+        }
+        static Task<> follow(Loop& loop, Cache& cache, std::atomic<size_t>& left, unsigned& rounds, Result<>& result) {
+            result = co_await run_on(loop, follow_records(cache, left, rounds));
+        }
+    };
+    std::atomic<size_t> left = appenders;
+    results.resize(appenders + host_count);
+    Gate gate;
+    for (unsigned who = 0; who < appenders; ++who) {
+        Host& host = *hosts[who % host_count];
+        gate.spawn(Part::append(who < host_count ? *host.loop : *host.other, *host.cache, who, left, results[who]));
+    }
+    for (unsigned i = 0; i < host_count; ++i)
+        gate.spawn(Part::follow(*hosts[i]->other, *hosts[i]->cache, left, rounds[i], results[appenders + i]));
+    co_await gate.close();
+}
+
+TEST_F(ClusterFiles, who_reads_where_others_append_sees_whole_records_and_nothing_else) {
+    std::vector<Result<>> results;
+    std::array<unsigned, host_count> rounds{};
+    driver_->run_until_done(append_and_follow(hosts_, results, rounds));
+    for (const Result<>& result : results) ASSERT_TRUE(result) << result.error().where;
+    for (const unsigned each : rounds) EXPECT_GT(each, 0U);
+    std::vector<std::byte> all(*on(0, size_of(*hosts_[0]->cache)));
+    ASSERT_TRUE(on(0, read(*hosts_[0]->cache, 0, all)));
+    const auto records = check_records(all);
+    ASSERT_TRUE(records) << records.error().where;
+    for (const unsigned each : *records) EXPECT_EQ(each, records_each);
+}
+
+TEST_F(ClusterFiles, a_write_that_would_grow_goes_on_with_what_a_process_that_is_gone_did_not_zero) {
+    const uint64_t cut = page_size + 100;
+    const uint64_t end = 10 * page_size;
+    const uint32_t gone = hosts_[2]->cache->process_of(2).epoch;
+    ASSERT_TRUE(on(2, leave_mark(*hosts_[2]->cache, cut, end, 2, gone)));
+    ASSERT_TRUE(on(2, flush(*hosts_[2]->cache)));
+    hosts_[2]->stop();
+    hosts_[2]->start();
+    ASSERT_TRUE(on(2, hosts_[2]->cache->recovered()));
+    ASSERT_TRUE(on(1, write_at(*hosts_[1]->cache, end, filled(1, 7))));
+    std::vector<std::byte> seen(end - cut);
+    ASSERT_TRUE(on(0, read(*hosts_[0]->cache, cut, seen)));
+    EXPECT_EQ(static_cast<size_t>(std::ranges::count(seen, std::byte{0})), seen.size());
+    EXPECT_EQ(*on(0, size_of(*hosts_[0]->cache)), end + 1);
+}
+
+// What the test does while another host's write waits.
+struct Waiting {
+    Waiting(Host& host, Task<Result<>> task) {
+        struct Begin final : Loop::Posted {
+            Begin(Waiting& of, Host& on, Task<Result<>> what) : waiting(of), host(on), task(std::move(what)) {}
+            void run() override {
+                const std::unique_ptr<Begin> self(this);
+                host.loop->spawn(perform(waiting, std::move(task)));
+            }
+            static Task<> perform(Waiting& self, Task<Result<>> what) {
+                self.result = co_await std::move(what);
+                self.done = true;
+                self.done.notify_all();
+            }
+            Waiting& waiting;
+            Host& host;
+            Task<Result<>> task;
+        };
+        host.loop->post(*new Begin(*this, host, std::move(task)));
+    }
+    ~Waiting() { done.wait(false); }
+    Result<> result;
+    std::atomic<bool> done{false};
+};
+
+TEST_F(ClusterFiles, nothing_is_written_where_a_host_is_zeroing_before_it_says_that_it_has_ended) {
+    const uint64_t cut = 100;
+    const uint64_t end = 5 * page_size;
+    Cache& zeroing = *hosts_[0]->cache;
+    ASSERT_TRUE(on(0, leave_mark(zeroing, cut, end, 0, zeroing.process_of(0).epoch)));
+    {
+        VolumeTurns::Turn turn = on(0, zeroing.cutting_turns().take(volume_id));
+        Waiting growing(*hosts_[1], write_at(*hosts_[1]->cache, 3 * page_size, filled(page_size, 3)));
+        Waiting cutting(*hosts_[2], resize(*hosts_[2]->cache, 0));
+        // Within the size nobody waits.
+        ASSERT_TRUE(on(1, write_at(*hosts_[1]->cache, 0, filled(cut, 1))));
+        EXPECT_FALSE(growing.done || cutting.done);
+        std::vector<std::byte> seen(page_size);
+        ASSERT_TRUE(on(2, read(*hosts_[2]->cache, 3 * page_size, seen)));
+        EXPECT_EQ(seen, filled(page_size, 9)) << "it was zeroed, or written";
+        turn.end();
+        growing.done.wait(false);
+        cutting.done.wait(false);
+        EXPECT_TRUE(growing.result && cutting.result);
+    }
+    // Whichever was first.
+    const uint64_t size = *on(1, size_of(*hosts_[1]->cache));
+    EXPECT_TRUE(size == 0 || size == 4 * page_size) << size;
+    std::vector<std::byte> seen(2 * page_size);
+    ASSERT_TRUE(on(0, read(*hosts_[0]->cache, page_size, seen)));
+    EXPECT_EQ(seen, filled(2 * page_size, 0));
+}
+
+}  // namespace
+}  // namespace tarn::three_hosts
