@@ -37,14 +37,15 @@ constexpr milliseconds space_patience{300};
 // A handle that may write; the hold of an exclusive volume lasts as long as any of them.
 class Catalog::OpenVolume final : public CachedVolume {
   public:
-    OpenVolume(Catalog& catalog, std::shared_ptr<Session> session, bool holds)
-        : CachedVolume(catalog.cache_, std::move(session)), catalog_(catalog), holds_(holds) {}
+    OpenVolume(Catalog& catalog, std::shared_ptr<Session> session, VolumeUses::Use use, bool holds)
+        : CachedVolume(catalog.cache_, std::move(session)), catalog_(catalog), use_(std::move(use)), holds_(holds) {}
     ~OpenVolume() override {
         if (holds_) catalog_.release_hold(id());
     }
 
   private:
     Catalog& catalog_;
+    VolumeUses::Use use_;
     bool holds_;
 };
 
@@ -54,7 +55,8 @@ Catalog::Catalog(Cache& cache, std::vector<Loop*> shards, std::vector<std::strin
       host_names_(std::move(host_names)),
       records_(cache, catalog_volume, OnLoss::revert),  // nobody was told of a change that was not flushed
       table_(records_),
-      registrar_(cache, table_) {
+      removals_(cache, shards_, host_names_),
+      registrar_(cache, table_, removals_) {
     records_.wait_at_most(catalog_patience);
     for (const std::string& name : host_names_) silences_.push_back("host " + name + " does not answer");
 }
@@ -147,6 +149,11 @@ Task<Result<std::string>> Catalog::on_call(HostId from, std::string request) {
         co_return std::string(reinterpret_cast<const char*>(numbers), sizeof numbers);
     }
     if (request == usage_call) co_return answer_usage();
+    if (Removals::is_call(request)) {
+        if (from != registrar_host)
+            co_return fail(Errc::protocol, 0, "catalog: a removal by another than the registrar");
+        co_return co_await removals_.on_call(std::move(request));
+    }
     if (cache_.self() != registrar_host) co_return fail(Errc::protocol, 0, "catalog: not the registrar");
     if (request == records_call) co_return co_await answer_records();
     co_return co_await run_on(*shards_.front(), change(from, std::move(request)));
@@ -334,6 +341,10 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
                                                     std::shared_ptr<VolumeSession> session) {
     CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
     if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
+    // Who has it open is waited for before it goes; but what has lost its name by now may not wait for us.
+    VolumeUses::Use use(cache_.uses(), record->id);
+    CO_TRY(const std::optional<CatalogRecord> still, co_await look_up(record->name));
+    if (!still || still->id != record->id) co_return fail(Errc::not_found, ENOENT, "volume");
     // Who could not even say how large the volume is must not hold it.
     CO_TRY_VOID(co_await entry_of(*record));
     const bool holds = access == Access::write && !record->shared;
@@ -343,7 +354,7 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
         co_await cache_.flusher().hear_from_homes();
         own = std::make_shared<Session>(cache_, record->id, OnLoss::fail);
     }
-    co_return std::shared_ptr<Volume>(std::make_shared<OpenVolume>(*this, std::move(own), holds));
+    co_return std::shared_ptr<Volume>(std::make_shared<OpenVolume>(*this, std::move(own), std::move(use), holds));
 }
 
 Task<Result<>> Catalog::hold(const CatalogRecord& record) {
@@ -393,9 +404,25 @@ Task<Result<VolumeEntry>> Catalog::create(std::string name, bool shared, Attribu
     co_return co_await entry_of(std::move(record));
 }
 
-Task<Result<>> Catalog::remove(std::string name) {
-    CO_TRY(const std::string answer, co_await ask_registrar(remove_request(name)));
-    co_return Result<>{};
+Task<Result<Removal>> Catalog::remove(std::string name, bool force) {
+    CO_TRY(const std::string answer, co_await ask_registrar(remove_request(name, force)));
+    co_return Removal{.users = parse_users(answer)};
+}
+
+Task<std::vector<Deletion>> Catalog::deletions() {
+    std::vector<Deletion> deletions;
+    const auto records = co_await unless_silent(glance_patience, table_.list_all());
+    if (!records) co_return deletions;
+    for (const CatalogRecord& record : *records) {
+        if (!record.removed) continue;
+        Deletion& deletion = deletions.emplace_back(Deletion{.name = record.name, .id = record.id});
+        removals_.explain(deletion);
+    }
+    co_return deletions;
+}
+
+Task<> Catalog::resume_removals() {
+    if (cache_.self() == registrar_host) co_await registrar_.resume_removals();
 }
 
 Task<Result<Space>> Catalog::space_of(HostId host) {
@@ -425,7 +452,7 @@ Task<Result<Space>> Catalog::space() {
 }
 
 Task<Result<>> Catalog::drop_orphans(std::vector<VolumeId> stored) {
-    CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
+    CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list_all());
     CO_TRY(const CatalogHeader header, co_await table_.header());
     for (const VolumeId id : stored) {
         const bool named =

@@ -20,6 +20,7 @@
 #include "coherence/cache/cached_volume.hpp"
 #include "daemon/catalog_table.hpp"
 #include "daemon/registrar.hpp"
+#include "daemon/removals.hpp"
 #include "frontends/volumes.hpp"
 #include "utils/broadcast.hpp"
 
@@ -42,7 +43,8 @@ class Catalog final : public Volumes {
     Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
                                                std::shared_ptr<VolumeSession> session) override;
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
-    Task<Result<>> remove(std::string name) override;
+    Task<Result<Removal>> remove(std::string name, bool force) override;
+    Task<std::vector<Deletion>> deletions() override;
     Task<Result<Space>> space() override;
     Task<Usage> usage() override;
     // Whether a host is waited for that is away, or does not answer.
@@ -59,6 +61,12 @@ class Catalog final : public Volumes {
     Task<Result<std::string>> on_call(HostId from, std::string request);
     // Gives back what volumes left behind here that are not in the catalog any more: removed while we were away.
     Task<Result<>> drop_orphans(std::vector<VolumeId> stored);
+    // While there are NBD clients.
+    void set_clients(VolumeClients* clients) { removals_.set_clients(clients); }
+    // As the registrar, after a start: goes on with what is being removed.
+    Task<> resume_removals();
+    // Once the cache is abandoned: until this host takes part in no removal.
+    Task<> end_removals() { return registrar_.end_removals(); }
     // At shutdown, when all that were open have been closed: until whoever has to know has been told.
     Task<> settle();
     // Every volume, and what there is of such as have no name any more. The first error.
@@ -103,6 +111,7 @@ class Catalog final : public Volumes {
     std::vector<std::string> host_names_;
     CachedVolume records_;
     CatalogTable table_;
+    Removals removals_;
     Registrar registrar_;
     std::atomic<unsigned> releases_{0};  // on their way to the registrar
     Broadcast released_;

@@ -16,7 +16,8 @@ struct StoredHeader {
 };
 
 struct StoredRecord {
-    uint32_t used = 0;
+    static constexpr uint32_t removed = 2;
+    uint32_t used = 0;  // 1: a volume's
     uint32_t id = 0;
     uint8_t shared = 0;
     uint8_t holder = 0;
@@ -42,7 +43,8 @@ Result<CatalogRecord> decode(const StoredRecord& stored, uint32_t slot) {
                          .shared = stored.shared != 0,
                          .holder = stored.holder,
                          .holder_epoch = stored.holder_epoch,
-                         .slot = slot};
+                         .slot = slot,
+                         .removed = stored.used == StoredRecord::removed};
     if (stored.name_size > volume_name_size_max || stored.id == 0 || stored.id > volume_id_max)
         return fail(Errc::corrupt, 0, "catalog.record");
     record.name.assign(stored.name.data(), stored.name_size);
@@ -74,6 +76,12 @@ Task<Result<CatalogHeader>> CatalogTable::header() {
 }
 
 Task<Result<std::vector<CatalogRecord>>> CatalogTable::list() {
+    CO_TRY(std::vector<CatalogRecord> records, co_await list_all());
+    std::erase_if(records, [](const CatalogRecord& record) { return record.removed; });
+    co_return records;
+}
+
+Task<Result<std::vector<CatalogRecord>>> CatalogTable::list_all() {
     CO_TRY(const CatalogHeader header_now, co_await header());
     std::vector<CatalogRecord> records;
     const auto page = std::make_unique<std::array<std::byte, page_size>>();
@@ -96,7 +104,7 @@ Task<Result<std::optional<CatalogRecord>>> CatalogTable::find(std::string name) 
 }
 
 Task<Result<uint32_t>> CatalogTable::free_slot() {
-    CO_TRY(const std::vector<CatalogRecord> records, co_await list());
+    CO_TRY(const std::vector<CatalogRecord> records, co_await list_all());
     uint32_t slot = 0;
     for (const CatalogRecord& record : records) {
         if (record.slot != slot) break;
@@ -112,7 +120,7 @@ Task<Result<>> CatalogTable::put_header(CatalogHeader header) {
 }
 
 Task<Result<>> CatalogTable::put(CatalogRecord record) {
-    StoredRecord stored{.used = 1,
+    StoredRecord stored{.used = record.removed ? StoredRecord::removed : 1,
                         .id = record.id,
                         .shared = record.shared,
                         .holder = record.holder,

@@ -27,6 +27,7 @@ struct CatalogRecord {
     HostId holder = no_host;    // who holds writers of an exclusive volume
     uint32_t holder_epoch = 0;  // and when it was started: a hold ends with its process
     uint32_t slot = 0;          // where the record lies
+    bool removed = false;       // it has no name any more, and goes when nobody uses it and all hosts have forgotten it
 };
 
 struct CatalogHeader {
@@ -43,6 +44,8 @@ class CatalogTable {
     // Errors of all: those of the volume; corrupt.
     Task<Result<CatalogHeader>> header();
     Task<Result<std::vector<CatalogRecord>>> list();
+    // Those that are being removed, too.
+    Task<Result<std::vector<CatalogRecord>>> list_all();
     Task<Result<std::optional<CatalogRecord>>> find(std::string name);
 
     // For the registrar. Durable after commit().

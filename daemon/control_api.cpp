@@ -155,14 +155,18 @@ Json json_of(const VolumeEntry& volume) {
             {"silent_host", volume.silent_host}};
 }
 
-std::string describe_users(const std::vector<std::string>& users) {
+std::string list_some(const std::vector<std::string>& names) {
     constexpr size_t named_max = 10;
+    std::string text;
+    for (size_t i = 0; i < std::min(names.size(), named_max); ++i) text += (i == 0 ? "" : ", ") + names[i];
+    if (names.size() > named_max) text += " and " + std::to_string(names.size() - named_max) + " more";
+    return text;
+}
+
+std::string describe_users(const std::vector<std::string>& users) {
     if (users.empty())
         return "it is in use: files are open, or something is mounted below it; --force unmounts it all the same";
-    std::string text = "it is in use by ";
-    for (size_t i = 0; i < std::min(users.size(), named_max); ++i) text += (i == 0 ? "" : ", ") + users[i];
-    if (users.size() > named_max) text += " and " + std::to_string(users.size() - named_max) + " more";
-    return text + "; --force unmounts it all the same";
+    return "it is in use by " + list_some(users) + "; --force unmounts it all the same";
 }
 
 Json json_of(const VerifyStatus& status) {
@@ -266,7 +270,7 @@ Task<HttpReply> ControlApi::handle_volume(const HttpRequest& request) {
     if (path.size() != 3) co_return no_such_thing();
     if (request.method == "GET") co_return co_await show(path[2]);
     if (request.method == "PATCH") co_return co_await resize(path[2], request);
-    if (request.method == "DELETE") co_return co_await remove(path[2]);
+    if (request.method == "DELETE") co_return co_await remove(path[2], request);
     co_return wrong_method();
 }
 
@@ -309,6 +313,10 @@ Task<HttpReply> ControlApi::status() {
     const Result<Space> space = co_await volumes_.space();
     json["space"] = space ? json_of(*space) : Json();
     if (space) json["space"]["silent_hosts"] = space->silent_hosts;
+    json["deleting"] = Json::array();
+    for (const Deletion& deletion : co_await volumes_.deletions())
+        json["deleting"].push_back(
+            {{"name", deletion.name}, {"in_use_on", deletion.in_use_on}, {"silent_hosts", deletion.silent_hosts}});
     co_return reply(json);
 }
 
@@ -385,9 +393,16 @@ Task<HttpReply> ControlApi::resize(std::string name, const HttpRequest& request)
     co_return reply(json_of(*entry));
 }
 
-Task<HttpReply> ControlApi::remove(std::string name) {
-    const Result<> removed = co_await volumes_.remove(name);
+Task<HttpReply> ControlApi::remove(std::string name, const HttpRequest& request) {
+    Body body(request.body.empty() ? "{}" : request.body);
+    const bool force = body.optional<bool>("force").value_or(false);
+    if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
+    const Result<Removal> removed = co_await volumes_.remove(name, force);
     if (!removed) co_return refuse_with(removed.error());
+    if (!removed->users.empty())
+        co_return refuse_as(409, "busy",
+                            "NBD clients have it open: " + list_some(removed->users) +
+                                "; --force disconnects them and deletes it all the same");
     co_return reply({{"name", name}});
 }
 

@@ -40,7 +40,7 @@ class ControlApi {
     Task<HttpReply> create(const HttpRequest& request);
     Task<HttpReply> show(std::string name);
     Task<HttpReply> resize(std::string name, const HttpRequest& request);
-    Task<HttpReply> remove(std::string name);
+    Task<HttpReply> remove(std::string name, const HttpRequest& request);
     Task<HttpReply> flush(std::string name);
     Task<HttpReply> forget_host(std::string name, const HttpRequest& request);
     Task<HttpReply> exports();

@@ -184,6 +184,7 @@ Task<Result<>> Node::start() {
     CO_TRY_VOID(start_front_ends());
     scrub_schedule_ = std::make_unique<Timer>(loop);
     loop.spawn(drop_orphans());
+    loop.spawn(catalog_->resume_removals());
     if (configuration_.scrub_every_s != 0) loop.spawn(scrub_on_schedule());
     if (configuration_.peers.size() > 1)
         log::info("static cluster of {} hosts: no failover; what a host that is away is home of waits for it",
@@ -314,6 +315,7 @@ Result<> Node::start_front_ends() {
             return fail(listening.error());
         }
     }
+    catalog_->set_clients(nbd_.get());
     loop.spawn(nbd_->serve());
 
     mounts_ = std::make_unique<Mounts>(shards_, *catalog_, configuration_.mount_points);
@@ -413,6 +415,7 @@ Task<> Node::stop() {
     co_await watching.close();
     if (fabric_) fabric_->stop();
     if (cache_) cache_->abandon();
+    if (catalog_) co_await catalog_->end_removals();
     if (standings_) standings_->stop();
     co_await telling_.close();
     // A home that did not come to serve leaves the store as it found it; to another one hosts may have sent bytes

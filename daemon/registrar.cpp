@@ -4,11 +4,16 @@
 
 #include "coherence/cache/attribute_page.hpp"
 #include "coherence/cache/cached_volume.hpp"
+#include "coherence/cache/within.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {
 
 using nlohmann::json;
+
+namespace {
+constexpr std::chrono::milliseconds look_again_after{100};  // whether hosts that were silent answer
+}
 
 std::string create_request(const std::string& name, bool shared, const Attributes& attributes) {
     return json{{"change", "create"},        {"name", name},
@@ -17,8 +22,8 @@ std::string create_request(const std::string& name, bool shared, const Attribute
                 {"group", attributes.group}, {"fail_after_ms", attributes.fail_after_ms}}
         .dump();
 }
-std::string remove_request(const std::string& name) {
-    return json{{"change", "remove"}, {"name", name}}.dump();
+std::string remove_request(const std::string& name, bool force) {
+    return json{{"change", "remove"}, {"name", name}, {"force", force}}.dump();
 }
 std::string hold_request(const std::string& name) {
     return json{{"change", "hold"}, {"name", name}}.dump();
@@ -62,15 +67,36 @@ Result<CatalogRecord> parse_record(const std::string& answer) {
     return CatalogRecord{.name = *name, .id = *id, .shared = *shared, .holder = *holder};
 }
 
-Task<Result<std::string>> Registrar::change(HostId from, std::string request) {
-    co_await turn_.acquire();
-    const Result<CatalogRecord> record = co_await dispatch(from, request);
-    turn_.release();
-    if (!record) co_return fail(record.error());
-    co_return print_record(*record);
+std::string print_users(const std::vector<std::string>& users) {
+    return json{{"users", users}}.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-Task<Result<CatalogRecord>> Registrar::dispatch(HostId from, const std::string& request) {
+std::vector<std::string> parse_users(const std::string& answer) {
+    const json object = json::parse(answer, nullptr, false);
+    std::vector<std::string> users;
+    if (!object.is_object() || !object.contains("users") || !object["users"].is_array()) return users;
+    for (const json& each : object["users"])
+        if (each.is_string()) users.push_back(each.get<std::string>());
+    return users;
+}
+
+Task<Result<std::string>> Registrar::change(HostId from, std::string request) {
+    co_await turn_.acquire();
+    Result<std::string> answer = co_await dispatch(from, request);
+    turn_.release();
+    co_return answer;
+}
+
+namespace {
+
+Result<std::string> printed(const Result<CatalogRecord>& record) {
+    if (!record) return fail(record.error());
+    return print_record(*record);
+}
+
+}  // namespace
+
+Task<Result<std::string>> Registrar::dispatch(HostId from, const std::string& request) {
     const json object = json::parse(request, nullptr, false);
     if (!object.is_object()) co_return fail(Errc::protocol, 0, "registrar.request");
     const auto change = get<std::string>(object, "change");
@@ -83,11 +109,12 @@ Task<Result<CatalogRecord>> Registrar::dispatch(HostId from, const std::string& 
                                     .user = get<uint32_t>(object, "user").value_or(0),
                                     .group = get<uint32_t>(object, "group").value_or(0),
                                     .fail_after_ms = get<uint32_t>(object, "fail_after_ms").value_or(0)};
-        co_return co_await create(*name, get<bool>(object, "shared").value_or(false), attributes);
+        co_return printed(co_await create(*name, get<bool>(object, "shared").value_or(false), attributes));
     }
-    if (change == "remove" && name) co_return co_await remove(*name);
-    if (change == "hold" && name) co_return co_await hold(*name, from);
-    if (const auto id = get<uint32_t>(object, "id"); change == "release" && id) co_return co_await release(*id, from);
+    if (change == "remove" && name) co_return co_await remove(*name, get<bool>(object, "force").value_or(false));
+    if (change == "hold" && name) co_return printed(co_await hold(*name, from));
+    if (const auto id = get<uint32_t>(object, "id"); change == "release" && id)
+        co_return printed(co_await release(*id, from));
     co_return fail(Errc::protocol, 0, "registrar.request: unknown");
 }
 
@@ -129,25 +156,73 @@ Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Att
     co_return record;
 }
 
-Task<Result<CatalogRecord>> Registrar::remove(std::string name) {
-    CO_TRY(const std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
+Task<Result<std::string>> Registrar::remove(std::string name, bool force) {
+    CO_TRY(std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
     if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
-    if (!record->shared && holds_still(*record)) co_return fail(Errc::busy, EBUSY, "volume is open");
-    CO_TRY_VOID(co_await table_.clear(record->slot));
+    if (!force) {
+        std::vector<std::string> users = co_await removals_.users_of(record->id);
+        if (!record->shared && holds_still(*record) && record->holder != cache_.self() &&
+            !(cache_.fabric() && cache_.fabric()->answers(record->holder)))
+            users.push_back("the host that holds it, which does not answer");
+        if (!users.empty()) co_return print_users(users);
+    }
+    record->removed = true;
+    record->holder = no_host;
+    CO_TRY_VOID(co_await table_.put(*record));
     CO_TRY_VOID(co_await table_.commit(record->slot, false));
-    Loop::current()->spawn(erase_bytes(record->id));
-    co_return *record;
+    begin_to_see_off(*record);
+    co_return print_record(*record);
 }
 
-// In the background: the name is gone, the space comes back as it goes.
-Task<> Registrar::erase_bytes(VolumeId id) {
-    CachedVolume volume(cache_, id);
-    Result<> erased = co_await volume.zero(0, volume_size_max, false);
-    if (erased) erased = co_await volume.zero(attribute_page_of(id).number() * page_size, page_size, true);
-    if (erased) erased = co_await volume.flush();
-    if (!erased && erased.error().code != Errc::cancelled)
-        log::warning("catalog: the space of removed volume {} comes back when its hosts restart: {}", id,
-                     log::describe(erased.error()));
+Task<> Registrar::resume_removals() {
+    if (!co_await cache_.recovered()) co_return;
+    const Result<std::vector<CatalogRecord>> records = co_await table_.list_all();
+    if (!records && !cache_.abandoned())
+        log::warning("catalog: what was being deleted goes on after the next start: {}",
+                     log::describe(records.error()));
+    if (!records || cache_.abandoned()) co_return;
+    for (const CatalogRecord& record : *records)
+        if (record.removed) begin_to_see_off(record);
+}
+
+void Registrar::begin_to_see_off(const CatalogRecord& record) {
+    if (!seeing_off_.closed()) seeing_off_.spawn(see_off(record));
+}
+
+// In the background: the name is gone.
+Task<> Registrar::see_off(CatalogRecord record) {
+    if (!co_await removals_.perform(record.id)) co_return;
+    while (!cache_.abandoned()) {
+        co_await turn_.acquire();
+        // Hosts that have read the catalog must hear of the change; no other change may wait for those that are away.
+        const Result<> forgotten = co_await as_long_as([this] { return everybody_answers(); }, forget(record));
+        turn_.release();
+        if (forgotten || cache_.abandoned()) co_return;
+        if (forgotten.error().code != Errc::unavailable && forgotten.error().code != Errc::cancelled) {
+            log::warning("catalog: the deleted volume {} is deleted once more after a restart: {}", record.id,
+                         log::describe(forgotten.error()));
+            co_return;
+        }
+        while (!everybody_answers() && !cache_.abandoned()) co_await Loop::current()->sleep(look_again_after);
+    }
+}
+
+bool Registrar::everybody_answers() const {
+    const Fabric* const fabric = cache_.fabric();
+    const protocol::HostSet hosts = cache_.hosts() & ~protocol::set_of(cache_.self());
+    for (HostId host = 0; fabric && host < hosts_max; ++host)
+        if (protocol::contains(hosts, host) && !fabric->answers(host) && !cache_.is_forgotten(host)) return false;
+    return true;
+}
+
+Task<Result<>> Registrar::forget(CatalogRecord record) {
+    CO_TRY_VOID(co_await table_.clear(record.slot));
+    co_return co_await table_.commit(record.slot, false);
+}
+
+Task<> Registrar::end_removals() {
+    co_await seeing_off_.close();
+    co_await removals_.end();
 }
 
 bool Registrar::holds_still(const CatalogRecord& record) const {
@@ -180,7 +255,7 @@ Task<Result<CatalogRecord>> Registrar::release(VolumeId id, HostId host) {
         }
         co_return record;
     }
-    co_return fail(Errc::not_found, ENOENT, "volume");
+    co_return CatalogRecord{.name = {}, .id = id};  // it was removed meanwhile
 }
 
 }  // namespace tarn

@@ -50,6 +50,20 @@ struct Usage {
     }
 };
 
+// What became of the wish to remove a volume.
+struct Removal {
+    std::vector<std::string> users;  // who keeps it from being removed; empty: its name is gone
+};
+
+// A volume without a name that is still there.
+struct Deletion {
+    std::string name;  // that it had
+    VolumeId id = 0;
+    // Why: hosts on which files of it are open, or that do not answer. Empty: it is under way, or nobody could say.
+    std::vector<std::string> in_use_on;
+    std::vector<std::string> silent_hosts;
+};
+
 class Volumes {
   public:
     virtual ~Volumes() = default;
@@ -80,13 +94,25 @@ class Volumes {
     // Errors: exists (or a name that collides does), invalid (see valid_volume_name; size 0 is valid only for shared
     // volumes), no_space.
     virtual Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) = 0;
-    // Errors: not_found, busy while an exclusive volume is open somewhere. Open shared volumes lose their name at
-    // once; their bytes go with it, and later accesses fail with not_found.
-    virtual Task<Result<>> remove(std::string name) = 0;
+    // The name goes at once; bytes and space when nobody has the volume open any more, on any host. Who uses it over
+    // NBD keeps it from being removed; or loses it, with force. Errors: not_found.
+    virtual Task<Result<Removal>> remove(std::string name, bool force) = 0;
+    // What was removed and is not gone yet.
+    virtual Task<std::vector<Deletion>> deletions() { co_return std::vector<Deletion>{}; }
     // At once, whoever is away.
     virtual Task<Result<Space>> space() = 0;
     // Of all volumes; waits for no host longer than a moment.
     virtual Task<Usage> usage() { co_return Usage{}; }
+};
+
+// A front end whose clients lose a volume when it is removed. On its first shard.
+class VolumeClients {
+  public:
+    virtual ~VolumeClients() = default;
+    // Who uses it.
+    virtual Task<std::vector<std::string>> clients_of(VolumeId volume) = 0;
+    // Their requests fail from now on, and they are disconnected; returns when all have been told.
+    virtual Task<> end_clients_of(VolumeId volume) = 0;
 };
 
 // 1 to 255 bytes of UTF-8 without NUL and control characters; parts between slashes are neither empty, "." nor "..".

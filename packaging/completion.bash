@@ -97,7 +97,7 @@ _tarn() {
             ;;
         create) options+=(--shared --exclusive --mode --fail-after) ;;
         list) options+=(--quiet) ;;
-        resize | umount) options+=(--force) ;;
+        resize | delete | umount) options+=(--force) ;;
         mount) options+=(--read-only) ;;
         verify) options+=(--host --rate --stop) ;;
         host) options+=(--it-is-dead) ;;

@@ -340,6 +340,9 @@ void Cache::step_latched(StripeSlot& slot, const protocol::Event& event, Deferre
         slot.actions.clear();
         slot.stripe.on(now, slot.actions);
         record(slot, now);
+        if (const VolumeId volume = now.page.volume();
+            volume != 0 && volume == discarding_.load(std::memory_order_relaxed))
+            ++deferred.discard_steps;
         for (const protocol::Action& action : slot.actions) perform(slot, action, deferred);
     }
     events.clear();
@@ -357,6 +360,7 @@ void Cache::finish(Deferred& deferred) {
     if (!deferred.flush_actions.empty()) flusher_->run(std::move(deferred.flush_actions));
     if (!deferred.losses.empty()) losses_.add(std::move(deferred.losses), deferred.lost_host);
     if (deferred.frames_freed) frames_freed();
+    if (deferred.discard_steps != 0) count_discard_steps(deferred.discard_steps);
     for (const Urged& urged : deferred.urged) Loop::current()->spawn(give_way(urged));
     for (PageAccess* const access : deferred.woken) access->run();
 }
@@ -463,6 +467,7 @@ void Cache::abandon() {
     }
     flusher_->abandon();
     hosts_changed_.announce();
+    discarded_.announce();
 }
 
 }  // namespace tarn

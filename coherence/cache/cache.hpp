@@ -8,6 +8,7 @@
 //   cache_actions.cpp  what each action of the protocol means here
 //   home_bytes.cpp     home's bytes: from the frames, from the store
 //   home_storing.cpp   into the store
+//   volume_end.cpp     what there is of a volume that was deleted
 //   cache_links.cpp    links to other hosts, and what comes over them
 //   cache_adoption.cpp what the next process needs to know, and what this one takes from the one before
 //
@@ -24,6 +25,7 @@
 #include "coherence/cache/loss_recorder.hpp"
 #include "coherence/cache/loss_view.hpp"
 #include "coherence/cache/volume_turns.hpp"
+#include "coherence/cache/volume_uses.hpp"
 #include "coherence/cache/write_check.hpp"
 #include "coherence/fabric/fabric.hpp"
 #include "coherence/partition/range_map.hpp"
@@ -249,6 +251,13 @@ class Cache final : public Fabric::Receiver {
     // others.
     VolumeTurns& cutting_turns() { return cutting_turns_; }
     VolumeTurns& holding_turns() { return holding_turns_; }
+    VolumeUses& uses() { return uses_; }
+
+    // Of a volume that nobody will use again, on any host. First each host lets go of its pages, dirty ones as well,
+    // until their homes have heard of it; waits for homes that are away. Errors: cancelled (it stops).
+    Task<Result<>> discard_volume(VolumeId volume);
+    // Then each host forgets what it has as their home, in memory and in the store. Errors: those of the store.
+    Task<Result<>> erase_volume(VolumeId volume);
     // The loss of this page is on record: it may be served again.
     void loss_recorded(PageId page, uint32_t generation);
     // While losses are not on record yet, the next process must assume the worst.
@@ -311,6 +320,7 @@ class Cache final : public Fabric::Receiver {
         std::vector<Urged> urged;
         bool of_message = false;  // nothing else is under way on this thread
         bool frames_freed = false;
+        uint64_t discard_steps = 0;     // about pages of the volume that is discarded
         const char* refused = nullptr;  // why the link that brought the message ends
     };
 
@@ -383,6 +393,11 @@ class Cache final : public Fabric::Receiver {
     Task<Result<>> write_home_bytes(std::vector<FrameId> ids, Atomicity atomicity, std::vector<Stored>& stored);
     Task<Result<>> settle_stored(std::vector<Stored>& stored, Result<> result, bool free_after);
 
+    // volume_end.cpp
+    size_t discard_pages(std::vector<PageId>& pages);
+    size_t forget_volume_bytes(VolumeId volume);
+    void count_discard_steps(uint64_t count);
+
     // cache_links.cpp
     void recover_if_all_are_accounted_for();
     void recover();
@@ -437,7 +452,12 @@ class Cache final : public Fabric::Receiver {
     Broadcast hosts_changed_;
     VolumeTurns cutting_turns_;
     VolumeTurns holding_turns_;
-    Broadcast stored_;  // of some frame `storing` has ended
+    VolumeUses uses_;
+    VolumeTurns discarding_turns_;
+    std::atomic<VolumeId> discarding_{0};     // the volume whose pages go; 0: none
+    std::atomic<uint64_t> discard_steps_{0};  // of its pages
+    Broadcast discarded_;                     // one more
+    Broadcast stored_;                        // of some frame `storing` has ended
 
     SpinLock waiters_lock_;
     FrameWaiter* first_waiter_ = nullptr;

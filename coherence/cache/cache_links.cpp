@@ -113,6 +113,7 @@ void Cache::step_all(const protocol::Event& event, HostId lost_host) {
         }
         finish(deferred);
     }
+    if (discarding_.load(std::memory_order_relaxed) != 0) count_discard_steps(pool_->frame_count());  // any page's
 }
 
 Fabric::Receiver::Welcome Cache::welcomes(HostId host, Incarnation incarnation) {

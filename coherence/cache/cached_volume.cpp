@@ -73,6 +73,7 @@ void CachedVolume::read_ahead(uint64_t offset_bytes, uint64_t size_bytes) {
 
 // May outlive the session. A hint: whoever needs the pages sees the errors.
 Task<> CachedVolume::bring_in(Cache& cache, VolumeId volume, ReadAhead::Range range) {
+    const VolumeUses::Use use(cache.uses(), volume);
     co_await Yield(*Loop::current());  // the read that asked comes first
     CachedVolume own(cache, volume);
     const Result<Attributes> now = co_await own.attributes();

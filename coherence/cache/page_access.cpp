@@ -270,6 +270,7 @@ void PageRequest::leave_orphans() {
     auto* const own = new PageRequest(cache_, loop_, *view);
     own->view_of_orphans_ = std::move(view);
     own->missing_ = std::exchange(orphan_count_, 0);
+    own->use_of_orphans_ = VolumeUses::Use(cache_.uses(), accesses_.front().page().volume());
     own->accesses_ = std::move(accesses_);
     for (PageAccess& access : own->accesses_) access.move_to(*own);
 }

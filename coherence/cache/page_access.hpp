@@ -173,6 +173,7 @@ class PageRequest {
     bool gave_up_ = false;
     size_t orphan_count_ = 0;                    // accesses that will go on alone
     std::unique_ptr<LossView> view_of_orphans_;  // of the request that is theirs, which deletes itself
+    VolumeUses::Use use_of_orphans_;
     Result<> result_;
     std::coroutine_handle<> waiter_;
 };

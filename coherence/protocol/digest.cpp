@@ -44,8 +44,9 @@ void Holder::digest(PageId page, Digest& digest) const {
     digest.tenure(holding->floor);
     if (holding->frame != no_frame) {
         digest.add(holding->lost, holding->sequence, holding->blank, holding->unconfirmed, holding->adopted,
-                   holding->evict_wanted, holding->evict_with_bytes, holding->evict_at_once, holding->evicting,
-                   holding->evicting ? holding->evict_dirty : 0, holding->quiescing, holding->writing_back);
+                   holding->evict_wanted, holding->evict_with_bytes, holding->evict_at_once, holding->evict_discards,
+                   holding->evicting, holding->evicting ? holding->evict_dirty : 0, holding->quiescing,
+                   holding->writing_back);
         digest.tenure(holding->tenure);
     }
     digest.add(holding->bare, holding->bare && holding->bare_is_told);

@@ -48,8 +48,8 @@ struct Event {
         acquire,  // page, want, waiter, frame (free, now ours; comes back by release_frame if it is not needed)
         served,   // page: one woken operation has had its access; once per wake that did not fail
         cancel,   // page, waiter: nobody waits any more; ignored for waiters already woken, and for exclusive_no_read
-        evict,  // page, at_once: a hint from replacement; without effect on a page that is busy, waited for or written
-                // back
+        evict,  // page, at_once, discard: a hint from replacement; without effect on a page that is busy, waited for or
+                // written back
         write_back,  // page, waiter: answered by one `written` action with that waiter, when home has (or counts) the
                      // bytes
         quiesced,    // page, dirty: answers the action quiesce: no local latch is on the frame and none can be taken;
@@ -83,6 +83,7 @@ struct Event {
     bool store_failed = false;  // message get_exclusive…, evict, write_back: the store takes nothing any more
     bool wants_copy = false;    // message evict: home's memory would rather have this page than its own coldest
     bool at_once = false;       // evict: a clean page that home has goes before home has answered, if it ever does
+    bool discard = false;       // evict: nobody will ever use it again, anywhere: as at_once, whatever is dirty
     Process process;
     Process previous;
     const Adopted* adopted = nullptr;
@@ -114,6 +115,11 @@ struct Event {
     static Event evict_at_once(PageId page) {
         Event event = about(Kind::evict, page);
         event.at_once = true;
+        return event;
+    }
+    static Event discard_of(PageId page) {
+        Event event = about(Kind::evict, page);
+        event.at_once = event.discard = true;
         return event;
     }
     // cancel, write_back

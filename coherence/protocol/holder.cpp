@@ -49,10 +49,11 @@ void Holder::on(const Event& event, Actions& actions) {
             break;
         case Event::Kind::evict:
             if (holding == nullptr) break;
-            if (event.at_once && holding->evicting && !holding->unconfirmed && holding->evict_dirty == 0 &&
-                holding->anchor_since == 0)
+            if (event.at_once && holding->evicting && !holding->unconfirmed &&
+                (event.discard || (holding->evict_dirty == 0 && holding->anchor_since == 0)))
                 leave_bare(event.page, *holding, actions);
             holding->evict_wanted = holding->frame != no_frame;
+            holding->evict_discards = holding->evict_wanted && event.discard;
             holding->evict_at_once = event.at_once;
             advance(event.page, *holding, actions);
             break;

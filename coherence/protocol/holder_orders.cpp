@@ -236,15 +236,18 @@ void Holder::repeat_write_back(Holding& holding) {
 }
 
 void Holder::start_eviction(PageId page, Holding& holding, DirtyMask dirty, Actions& actions) {
+    const bool discards = std::exchange(holding.evict_discards, false);
+    if (discards) dirty = 0;
     const bool with_bytes = std::exchange(holding.evict_with_bytes, false) || dirty != 0;
     // It is wanted again, or on its way home anyway.
     if (!holding.waiters.empty() || holding.awaited.request_id != 0 || !holding.successors.empty() ||
         holding.writing_back || holding.unconfirmed)
         return;
-    const bool at_once = holding.evict_at_once && !with_bytes && holding.anchor_since == 0;
+    bool at_once = holding.evict_at_once && !with_bytes && holding.anchor_since == 0;
+    at_once |= discards;
     actions.set_access(page, holding.frame, Ownership::none);
     holding.bare = at_once;
-    send_eviction(page, holding, dirty, with_bytes ? holding.frame : no_frame, actions);
+    send_eviction(page, holding, dirty, with_bytes && !discards ? holding.frame : no_frame, actions);
     if (at_once) return leave_bare(page, holding, actions);
     holding.evicting = true;
     holding.evict_dirty = dirty;
@@ -272,9 +275,8 @@ void Holder::say_that_it_is_gone(PageId page, const Message& order, Actions& act
 }
 
 // The frame of a clean page goes while its home has not answered, and may not for long: no other page need wait for
-// that. Home has the bytes.
+// that. Home has the bytes; or nobody will ever ask for them (Event::discard).
 void Holder::leave_bare(PageId page, Holding& holding, Actions& actions) {
-    TARN_ASSERT(holding.anchor_since == 0);
     let_go(page, holding, actions);
     holding.bare = true;
 }

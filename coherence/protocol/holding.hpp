@@ -69,6 +69,7 @@ struct Holding {
     bool evict_with_bytes = false;  // home asked for them
     bool evicting = false;          // the eviction is sent: not served until its answer
     bool evict_at_once = false;     // without waiting for the answer, if the page is clean
+    bool evict_discards = false;    // of a volume that is no more: what is dirty goes with it
     DirtyMask evict_dirty = 0;      // the dirty mask of then
     bool bare = false;              // the eviction is sent, and the frame is gone: the next request waits for its
                                     // answer

@@ -254,12 +254,12 @@ class Commands {
         add_name(resize);
         resize->add_option("SIZE", options_.size, "Rounded up to whole pages of 4 KiB")->required()->type_name("");
         resize->add_flag("--force", options_.force, "Shrink it, and lose what lies past the new end");
-        add_names(add_for_volume(
-                      "delete", "Delete volumes and what they store", "tarn delete vol1",
-                      [this](const Client& client) { return delete_volumes(client, options_, progress_); },
-                      [](std::ostream& out, const Json& volumes) { print_done(out, "deleted", volumes, "volumes"); }),
-                  "The volumes")
-            ->required();
+        CLI::App* const remove = add_for_volume(
+            "delete", "Delete volumes and what they store", "tarn delete vol1",
+            [this](const Client& client) { return delete_volumes(client, options_, progress_); },
+            [](std::ostream& out, const Json& volumes) { print_done(out, "deleted", volumes, "volumes"); });
+        add_names(remove, "The volumes")->required();
+        remove->add_flag("--force", options_.force, "Even while NBD clients have them open: these are disconnected");
         add_names(add_for_volume(
                       "flush", "Make everything written to volumes durable", "tarn flush vol1",
                       [this](const Client& client) { return flush_volumes(client, options_, progress_); },

@@ -216,6 +216,15 @@ void print_status(std::ostream& out, const Json& status) {
             out << std::exchange(separator, ", ") << host.get<std::string>();
         out << "\n";
     }
+    for (const Json& deletion : array_of(status, "deleting")) {
+        out << fmt::format("deleting {}", text_of(deletion, "name"));
+        const char* separator = "; files of it are open on ";
+        for (const Json& host : array_of(deletion, "in_use_on")) out << std::exchange(separator, ", ") << text_of(host);
+        separator = "; waits for ";
+        for (const Json& host : array_of(deletion, "silent_hosts"))
+            out << std::exchange(separator, ", ") << text_of(host);
+        out << "\n";
+    }
     print_peers(out, status);
 }
 

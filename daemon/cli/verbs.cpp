@@ -190,7 +190,7 @@ Answer resize_volume(const Client& client, const Options& options) {
 Answer delete_volumes(const Client& client, const Options& options, std::ostream* progress) {
     return ask_each(options.names, [&](const std::string& name) {
         const Progress shown(progress, "deleting " + name, nullptr);
-        return client.ask("DELETE", volume_path(name));
+        return client.ask("DELETE", volume_path(name), {{"force", options.force}});
     });
 }
 

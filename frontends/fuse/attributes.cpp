@@ -43,11 +43,11 @@ struct stat FileSystem::directory_stat(NodeId id) const {
     return status;
 }
 
-struct stat FileSystem::file_stat(NodeId id, const Attributes& attributes) const {
+struct stat FileSystem::file_stat(NodeId id, const Attributes& attributes, bool has_name) const {
     struct stat status{};
     status.st_ino = id;
     status.st_mode = S_IFREG | (attributes.mode & 0777);
-    status.st_nlink = 1;
+    status.st_nlink = has_name ? 1 : 0;
     status.st_uid = attributes.user;
     status.st_gid = attributes.group;
     status.st_size = static_cast<off_t>(attributes.size_bytes);
@@ -76,9 +76,17 @@ Task<Result<VolumeEntry>> FileSystem::glance(NodeId id) const {
     co_return entry;
 }
 
-Task<Result<Attributes>> FileSystem::glance_at(OpenFile& file) const {
-    if (const std::optional<Attributes> attributes = file.volume->try_attributes()) co_return *attributes;
-    co_return co_await volumes_.glance_at(file.volume->id(), file.volume->attributes());
+Task<Result<Attributes>> FileSystem::glance_at(Volume& volume) const {
+    if (const std::optional<Attributes> attributes = volume.try_attributes()) co_return *attributes;
+    co_return co_await volumes_.glance_at(volume.id(), volume.attributes());
+}
+
+std::shared_ptr<Volume> FileSystem::open_here(NodeId id) {
+    std::shared_ptr<Volume> volume;
+    files_.for_each([&](const OpenFile& file) {
+        if (node_of_volume(file.volume->id()) == id) volume = file.volume;
+    });
+    return volume;
 }
 
 Task<> FileSystem::get_attributes(fuse_req_t request, NodeId id, OpenFile* file) {
@@ -88,30 +96,34 @@ Task<> FileSystem::get_attributes(fuse_req_t request, NodeId id, OpenFile* file)
         fuse_reply_attr(request, &status, 0);
         co_return;
     }
-    Attributes attributes;
+    // The kernel asks by the node, also for fstat.
+    Result<Attributes> attributes = fail(Errc::not_found);
+    bool has_name = true;
     if (file) {
-        const Result<Attributes> found = co_await glance_at(*file);
-        if (!found) {
-            fuse_reply_err(request, to_errno(found.error()));
-            co_return;
-        }
-        attributes = *found;
+        attributes = co_await glance_at(*file->volume);
     } else {
-        const Result<VolumeEntry> found = co_await glance(id);
-        if (!found) {
-            fuse_reply_err(request, to_errno(found.error()));
-            co_return;
+        const Result<VolumeEntry> entry = co_await glance(id);
+        if (entry)
+            attributes = entry->attributes;
+        else
+            attributes = fail(entry.error());
+        const std::shared_ptr<Volume> open = open_here(id);
+        if (open && !entry && entry.error().code == Errc::not_found) {
+            has_name = false;
+            attributes = co_await glance_at(*open);
         }
-        attributes = found->attributes;
     }
-    const struct stat status = file_stat(id, attributes);
+    if (!attributes) {
+        fuse_reply_err(request, to_errno(attributes.error()));
+        co_return;
+    }
+    const struct stat status = file_stat(id, *attributes, has_name);
     fuse_reply_attr(request, &status, 0);
 }
 
 Task<Result<Attributes>> FileSystem::change(NodeId id, AttributeChange change, OpenFile* file) {
     if (file) co_return co_await file->volume->change_attributes(change);
-    CO_TRY(VolumeEntry entry, co_await entry_of(id));
-    CO_TRY(const std::shared_ptr<Volume> volume, co_await open_volume(std::move(entry)));
+    CO_TRY(const std::shared_ptr<Volume> volume, co_await open_node(id));
     co_return co_await volume->change_attributes(change);
 }
 

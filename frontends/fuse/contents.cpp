@@ -70,13 +70,17 @@ Task<Result<std::shared_ptr<Volume>>> FileSystem::open_volume(VolumeEntry entry)
     co_return volume;
 }
 
-Task<> FileSystem::open(fuse_req_t request, NodeId id, fuse_file_info) {
+// One that has lost its name can be opened once more as long as somebody has it open here, by /proc/PID/fd, say.
+Task<Result<std::shared_ptr<Volume>>> FileSystem::open_node(NodeId id) {
     Result<VolumeEntry> entry = co_await entry_of(id);
-    if (!entry) {
-        fuse_reply_err(request, to_errno(entry.error()));
-        co_return;
-    }
-    Result<std::shared_ptr<Volume>> volume = co_await open_volume(std::move(*entry));
+    if (entry) co_return co_await open_volume(std::move(*entry));
+    std::shared_ptr<Volume> open = open_here(id);
+    if (open && entry.error().code == Errc::not_found) co_return open;
+    co_return fail(entry.error());
+}
+
+Task<> FileSystem::open(fuse_req_t request, NodeId id, fuse_file_info) {
+    Result<std::shared_ptr<Volume>> volume = co_await open_node(id);
     if (!volume) {
         fuse_reply_err(request, to_errno(volume.error()));
         co_return;

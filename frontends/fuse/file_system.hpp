@@ -76,14 +76,17 @@ class FileSystem {
 
   private:
     struct stat directory_stat(NodeId id) const;
-    struct stat file_stat(NodeId id, const Attributes& attributes) const;
+    struct stat file_stat(NodeId id, const Attributes& attributes, bool has_name = true) const;
+    // Of a file that may have lost its name: as somebody has it open here; null: nobody has.
+    std::shared_ptr<Volume> open_here(NodeId id);
     Result<std::string> path_below(NodeId parent, const std::string& name) const;
     Task<Result<fuse_entry_param>> entry_at(std::string path);
     fuse_entry_param remember_file(const VolumeEntry& entry);
     Task<Result<VolumeEntry>> entry_of(NodeId id) const;
     Task<Result<VolumeEntry>> glance(NodeId id) const;
-    Task<Result<Attributes>> glance_at(OpenFile& file) const;
+    Task<Result<Attributes>> glance_at(Volume& volume) const;
     Task<Result<std::shared_ptr<Volume>>> open_volume(VolumeEntry entry);
+    Task<Result<std::shared_ptr<Volume>>> open_node(NodeId id);
     Task<Result<>> fill(OpenDirectory& directory);
     Task<Result<Attributes>> change(NodeId id, AttributeChange change, OpenFile* file);
     static Task<Result<size_t>> read_whole(Volume& volume, uint64_t offset_bytes, std::span<std::byte> into);

@@ -116,8 +116,11 @@ Task<> FileSystem::unlink(fuse_req_t request, NodeId parent, std::string name) {
         fuse_reply_err(request, to_errno(path.error()));
         co_return;
     }
-    const Result<> removed = co_await within(no_limit, volumes_.remove(*path));
-    fuse_reply_err(request, removed ? 0 : to_errno(removed.error()));
+    const Result<Removal> removed = co_await within(no_limit, volumes_.remove(*path, false));
+    if (removed)
+        fuse_reply_err(request, removed->users.empty() ? 0 : EBUSY);
+    else
+        fuse_reply_err(request, to_errno(removed.error()));
 }
 
 Task<Result<>> FileSystem::fill(OpenDirectory& directory) {

@@ -82,6 +82,12 @@ void Connection::stop() {
     progress_.notify_all();
 }
 
+void Connection::end_export() {
+    export_ended_ = true;
+    ::shutdown(socket_.get(), SHUT_RD);  // it ends with what has come by now
+    progress_.notify_all();
+}
+
 // The client is gone, or does not take its replies: nothing more goes out.
 void Connection::break_off() {
     leaving_ = true;
@@ -207,6 +213,7 @@ void Connection::serve_incoming() {
 }
 
 Errno Connection::judge(const Request& request) const {
+    if (export_ended_ && request.command != Command::disconnect) return Errno::shutdown;
     const Errno error = check(request, export_);
     const bool has_range = request.command != Command::flush && request.command != Command::disconnect;
     return error == Errno::none && has_range ? size_error_ : error;

@@ -66,6 +66,10 @@ class Connection final : Loop::Posted {
     Task<> serve();
     // Reads no further request, answers those in flight, then ends.
     void stop();
+    // The export is gone: what the client has sent is refused, then it is disconnected.
+    void end_export();
+    bool uses(VolumeId volume) const { return volume_ && volume_->id() == volume; }
+    const Client& client() const { return client_; }
 
   private:
     struct Incoming {  // a write whose payload is still on its way
@@ -168,6 +172,7 @@ class Connection final : Loop::Posted {
     size_t tasks_ = 0;
     ClientLeft client_left_;  // what the tasks carry
     bool stopped_ = false;
+    bool export_ended_ = false;
     Event progress_;
     Gate gate_;
 };

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <unordered_set>
 
 #include "utils/log.hpp"
@@ -191,6 +192,31 @@ Task<> Server::stop() {
     stopping_ = true;
     for (const Listener& listener : listeners_) loop_.cancel_fd(listener.socket.get());
     for (const std::unique_ptr<Shard>& shard : shards_) co_await run_on(loop_, shard->loop, stop_shard(*shard));
+}
+
+Task<std::vector<std::string>> Server::clients_of(VolumeId volume) {
+    std::set<std::string> clients;  // each once, however many connections it has
+    for (const std::unique_ptr<Shard>& shard : shards_)
+        for (std::string& text : co_await run_on(shard->loop, clients_on(*shard, volume)))
+            clients.insert(std::move(text));
+    co_return std::vector<std::string>(clients.begin(), clients.end());
+}
+
+Task<std::vector<std::string>> Server::clients_on(Shard& shard, VolumeId volume) {
+    std::vector<std::string> texts;
+    for (const Connection* const connection : shard.connections)
+        if (connection->uses(volume)) texts.push_back(connection->client().text);
+    co_return texts;
+}
+
+Task<> Server::end_clients_of(VolumeId volume) {
+    for (const std::unique_ptr<Shard>& shard : shards_) co_await run_on(shard->loop, end_clients_on(*shard, volume));
+}
+
+Task<> Server::end_clients_on(Shard& shard, VolumeId volume) {
+    for (Connection* const connection : shard.connections)
+        if (connection->uses(volume)) connection->end_export();
+    co_return;
 }
 
 // On the shard. Sockets handed over before are ahead of us in its inbox.

@@ -19,7 +19,7 @@
 
 namespace tarn::nbd {
 
-class Server {
+class Server final : public VolumeClients {
   public:
     static constexpr size_t connections_max = 16 * 1024;
     // Of the descriptors that the process may have, connections leave so many, or half of them, to everything else: to
@@ -29,7 +29,7 @@ class Server {
     // The loops outlive the server and run until stop() returned.
     Server(std::vector<Loop*> shards, Volumes& volumes);
     Server(const Server&) = delete;
-    ~Server();
+    ~Server() override;
 
     // A socket nobody listens on any more is replaced. Errors: busy (somebody does), invalid (the path), io.
     Result<> listen_unix(const std::string& path, mode_t mode = 0660);
@@ -42,6 +42,9 @@ class Server {
     Task<> serve();
     // From the first shard. Returns when no connection is left.
     Task<> stop();
+
+    Task<std::vector<std::string>> clients_of(VolumeId volume) override;
+    Task<> end_clients_of(VolumeId volume) override;
 
     size_t connection_count() const { return connection_count_.load(std::memory_order_relaxed); }
 
@@ -56,6 +59,8 @@ class Server {
     Task<> accept_from(Listener& listener);
     Task<> run_connection(Shard& shard, UniqueFd socket, Client client);
     Task<> stop_shard(Shard& shard);
+    static Task<std::vector<std::string>> clients_on(Shard& shard, VolumeId volume);
+    static Task<> end_clients_on(Shard& shard, VolumeId volume);
     Shard& least_loaded();
 
     Loop& loop_;

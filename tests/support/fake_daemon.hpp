@@ -83,11 +83,11 @@ class FakeDaemon final : public Volumes, public Control {
         entries.emplace(name, entry);
         co_return entry;
     }
-    Task<Result<>> remove(std::string name) override {
+    Task<Result<Removal>> remove(std::string name, bool force) override {
         const FakeLock lock(mutex_);
-        if (name == held_elsewhere) co_return fail(Errc::busy, 0, "catalog.remove");
+        if (name == held_elsewhere && !force) co_return Removal{.users = {"process 1234 (host b)"}};
         if (entries.erase(name) == 0) co_return fail(Errc::not_found, 0, "catalog.remove");
-        co_return Result<>{};
+        co_return Removal{};
     }
     Task<Result<Space>> space() override { co_return Space{.total_bytes = space_bytes, .free_bytes = space_bytes / 2}; }
 

@@ -85,7 +85,7 @@ MemoryVolume::MemoryVolume(VolumeId id, Attributes attributes, MemoryFaults& fau
 bool MemoryVolume::misses() {
     thread_local unsigned count = 0;
     const unsigned every = faults_.miss_every.load(std::memory_order_relaxed);
-    return removed_ || (every > 0 && ++count % every == 0);
+    return every > 0 && ++count % every == 0;
 }
 
 Task<> MemoryVolume::delay() {
@@ -165,7 +165,6 @@ void MemoryVolume::zero_range(uint64_t offset_bytes, uint64_t size_bytes, bool k
 
 Task<Result<>> MemoryVolume::read(uint64_t offset_bytes, std::span<std::byte> into) {
     co_await delay();
-    if (removed_) co_return fail(Errc::not_found, 0, "memory.read");
     if (storable(offset_bytes, into.size()))
         copy_out(offset_bytes, into);
     else
@@ -175,13 +174,11 @@ Task<Result<>> MemoryVolume::read(uint64_t offset_bytes, std::span<std::byte> in
 
 Task<Result<>> MemoryVolume::fetch(uint64_t, uint64_t) {
     co_await delay();
-    if (removed_) co_return fail(Errc::not_found, 0, "memory.fetch");
     co_return Result<>{};
 }
 
 Task<Result<>> MemoryVolume::write(uint64_t offset_bytes, std::span<const std::byte> from) {
     co_await delay();
-    if (removed_) co_return fail(Errc::not_found, 0, "memory.write");
     if (!storable(offset_bytes, from.size())) co_return fail(Errc::no_space, 0, "memory.write");
     while (!try_copy_in(offset_bytes, from)) co_await Yield(*Loop::current());
     co_return Result<>{};
@@ -223,13 +220,12 @@ Task<Result<std::vector<Extent>>> MemoryVolume::extents(uint64_t offset_bytes, u
 }
 
 std::optional<Attributes> MemoryVolume::try_attributes() {
-    if (removed_ || misses()) return std::nullopt;
+    if (misses()) return std::nullopt;
     const std::lock_guard lock(attributes_mutex_);
     return attributes_;
 }
 
 Task<Result<Attributes>> MemoryVolume::attributes() {
-    if (removed_) co_return fail(Errc::not_found, 0, "memory.attributes");
     const std::lock_guard lock(attributes_mutex_);
     co_return attributes_;
 }
@@ -319,14 +315,11 @@ Task<Result<VolumeEntry>> MemoryVolumes::create(std::string name, bool shared, A
     co_return describe(name, entry, attributes);
 }
 
-Task<Result<>> MemoryVolumes::remove(std::string name) {
+// Who has it open goes on with it.
+Task<Result<Removal>> MemoryVolumes::remove(std::string name, bool) {
     const std::lock_guard lock(mutex_);
-    const auto found = entries_.find(name);
-    if (found == entries_.end()) co_return fail(Errc::not_found, 0, "memory.remove");
-    if (!found->second.shared && found->second.volume.use_count() > 1) co_return fail(Errc::busy, 0, "memory.remove");
-    found->second.volume->mark_removed();
-    entries_.erase(found);
-    co_return Result<>{};
+    if (entries_.erase(name) == 0) co_return fail(Errc::not_found, 0, "memory.remove");
+    co_return Removal{};
 }
 
 Task<Result<Space>> MemoryVolumes::space() {

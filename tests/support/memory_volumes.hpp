@@ -51,8 +51,6 @@ class MemoryVolume final : public Volume {
     Task<Result<>> write_growing(uint64_t offset_bytes, std::span<const std::byte> from) override;
     Task<Result<uint64_t>> append(std::span<const std::byte> from) override;
 
-    void mark_removed() { removed_ = true; }
-
   private:
     bool misses();
     Task<> delay();
@@ -66,7 +64,6 @@ class MemoryVolume final : public Volume {
     MemoryFaults& faults_;
     Mapping data_;
     Mapping words_;  // of each page: how many pins, whether somebody writes, whether it is stored
-    std::atomic<bool> removed_{false};
     std::mutex attributes_mutex_;
     Attributes attributes_;
 };
@@ -81,7 +78,7 @@ class MemoryVolumes final : public Volumes {
     Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
                                                std::shared_ptr<VolumeSession> session) override;
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
-    Task<Result<>> remove(std::string name) override;
+    Task<Result<Removal>> remove(std::string name, bool force) override;
     Task<Result<Space>> space() override;
 
     // For set-up, without a loop.

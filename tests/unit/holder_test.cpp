@@ -421,6 +421,39 @@ TEST_F(HolderTest, an_anchor_that_writes_stays_one_until_its_bytes_are_home) {
     EXPECT_TRUE(find(Action::Kind::mark_dirty));
 }
 
+// Of a volume that is no more.
+TEST_F(HolderTest, a_page_that_is_discarded_leaves_at_once_with_what_is_dirty) {
+    own();
+    deliver(Event::discard_of(page));
+    ASSERT_TRUE(find(Action::Kind::quiesce)) << "a thread may be inside";
+    deliver(Event::quiesced_of(page, 0xff));
+    ASSERT_TRUE(sent(MessageKind::evict));
+    EXPECT_TRUE(sent(MessageKind::evict)->message.has(flag_evicting));
+    EXPECT_FALSE(sent(MessageKind::evict)->message.has_bytes());
+    EXPECT_EQ(sent(MessageKind::evict)->message.dirty, 0);
+    EXPECT_TRUE(find(Action::Kind::release_frame));
+    ASSERT_TRUE(holder_.find(page)) << "until its home has answered";
+    Message answer = message(MessageKind::evicted, home_host, tenure);
+    answer.request_id = holding().evict_id;
+    deliver(Event::message_of(answer));
+    EXPECT_FALSE(holder_.find(page));
+}
+
+TEST_F(HolderTest, a_dirty_page_whose_eviction_is_unanswered_is_discarded_with_it) {
+    own();
+    deliver(Event::about(Event::Kind::evict, page));
+    deliver(Event::quiesced_of(page, 0xff));
+    ASSERT_TRUE(holding().evicting);
+    deliver(Event::discard_of(page));
+    EXPECT_TRUE(find(Action::Kind::release_frame));
+    Message answer = message(MessageKind::refused, home_host, tenure);
+    answer.request_id = holding().evict_id;
+    answer.flags = flag_bytes;
+    deliver(Event::message_of(answer));
+    ASSERT_TRUE(sent(MessageKind::evict)) << "home is told that the bytes are gone";
+    EXPECT_FALSE(sent(MessageKind::evict)->message.has_bytes());
+}
+
 TEST_F(HolderTest, a_clean_page_leaves_at_once_and_is_asked_for_again_after_the_answer) {
     read();
     deliver(Event::evict_at_once(page));
