@@ -113,42 +113,6 @@ void Cluster::check_copies(const SimHost& home, PageId page, const protocol::Cla
     });
 }
 
-void Cluster::describe() const {
-    for (const std::string& line : trace_lines_) std::puts(line.c_str());
-    const auto hex = [](uint64_t value) { return static_cast<unsigned long long>(value); };
-    for (const SimHost& host : hosts_) {
-        std::printf("host %d %s, %u of %u frames\n", host.id, host.is_up ? "up" : "down", host.memory.used_frames,
-                    scenario_.frame_count);
-        for (const Client& client : host.clients)
-            std::printf("  client: %u left, operation kind %d page %u.%llx\n", client.remaining,
-                        static_cast<int>(client.operation.kind), client.operation.page.volume(),
-                        hex(client.operation.page.number()));
-        for (const PageId page : pages_) {
-            if (!host.is_up) continue;
-            if (const protocol::Holding* holding = host.stripe_of(page).holder().find(page))
-                std::printf(
-                    "  holds %u.%llx: ownership %d tenure %llx frame %d kept %d (%llx) awaits %u granted %llx ackers "
-                    "%llx heard %llx bytes %d floor %llx unserved %u %s%s%s%s%s\n",
-                    page.volume(), hex(page.number()), static_cast<int>(holding->ownership), hex(holding->tenure),
-                    static_cast<int>(holding->frame), static_cast<int>(holding->kept_frame), hex(holding->kept_order),
-                    holding->awaited.request_id, hex(holding->awaited.granted), hex(holding->awaited.ackers),
-                    hex(holding->awaited.heard), holding->awaited.has_bytes, hex(holding->floor),
-                    holding->unserved_count, holding->quiescing ? "quiescing " : "",
-                    holding->evicting ? "evicting " : "", holding->unconfirmed ? "unconfirmed " : "",
-                    holding->report_due ? "report due " : "", holding->blank ? "blank " : "");
-            if (const protocol::Claim* claim = host.stripe_of(page).home().find(page))
-                std::printf(
-                    "  claim %u.%llx: tenure %llx owner %d anchor %d readers %llx applied %llx.%x%s missing "
-                    "%llx%s%s%s%s\n",
-                    page.volume(), hex(page.number()), hex(claim->tenure), claim->owner == no_host ? -1 : claim->owner,
-                    claim->anchor == no_host ? -1 : claim->anchor, hex(claim->readers), hex(claim->applied.tenure),
-                    claim->applied.sequence, claim->resolving ? " resolving" : "", hex(claim->missing),
-                    claim->loss_pending ? " loss pending" : "", claim->orders.empty() ? "" : " open orders",
-                    claim->queue.empty() ? "" : " queue", claim->copies.empty() ? "" : " copies");
-        }
-    }
-}
-
 void Cluster::check_end() const {
     if (const std::string wrong = history_.check(); !wrong.empty()) throw Failure("C2: not linearizable: " + wrong);
     require(!clients_are_busy(), "C4: an operation never ended");

@@ -3,10 +3,14 @@
 // Virtual time advances from task to task; equal times run in the order in which they were scheduled. Nothing here
 // depends on addresses or on the order of hash tables, so one seed is one run, bit for bit (trace_hash).
 //
-//   cluster.cpp   time, network, links, crashes
+//   cluster.cpp   virtual time
+//   network.cpp   links, and messages
+//   faults.cpp    which faults come, and when
+//   recovery.cpp  processes that end and begin
 //   executor.cpp  performs the actions of stripes and flush parts
 //   clients.cpp   operations of local threads
 //   checks.cpp    invariants after each step, and at the end
+//   trace.cpp     what a run looks like
 #pragma once
 
 #include <array>
@@ -114,23 +118,34 @@ class Cluster : public Truth::World {
     uint32_t enter(Time delay, Task task);  // its slot
     void run_task(Task& task);
     bool is_dead(const Task& task) const;
-    void boot(SimHost& host);
-    void adopt(SimHost& host, HostMemory&& arena);
-    void crash(SimHost& host);
-    bool record_doubtful_losses(SimHost& host);
-    static void hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier);
-    void say_what_home_has(const SimHost& host, Event& event) const;
-    void forget(SimHost& dead);
-    void recover_if_all_reported(SimHost& host);
+    bool clients_are_busy() const;
+
+    // network.cpp
     void set_link_down(HostId a, HostId b);
     void link_up(HostId a, HostId b);
     void hello(HostId host, HostId peer);
     void open_volumes(SimHost& host, const SimHost& home) const;
+    static void hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier);
     void transmit(HostId from, HostId to, protocol::Message message, const Content* content);
     bool join_last(const Task& task);
     void deliver(const Task& task);
     void deliver_page(SimHost& host, const Task& task, const protocol::Message& message);
-    bool clients_are_busy() const;
+
+    // faults.cpp
+    void begin_faults();
+    void crash_somebody(const Task& task);
+    void cut_something(const Task& task);
+
+    // recovery.cpp
+    void boot(SimHost& host);
+    void adopt(SimHost& host, HostMemory&& arena);
+    void crash(SimHost& host);
+    bool record_doubtful_losses(SimHost& host);
+    void say_what_home_has(const SimHost& host, Event& event) const;
+    void forget(SimHost& dead);
+    void recover_if_all_reported(SimHost& host);
+
+    // trace.cpp
     void trace(const Task& task);
 
     // executor.cpp
