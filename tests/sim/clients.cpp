@@ -27,7 +27,7 @@ Session& Cluster::session_of(SimHost& host, Client& client, VolumeId volume) {
     host.memory.flush_requester.open(session.id, volume);
     session.losses->await((protocol::HostSet{1} << hosts_.size()) - 1);
     for (const SimHost& home : hosts_)
-        if (has_met(host, home) && home.memory.recovered) session.losses->began_after(home.id, home.loss_generation);
+        if (answers(host, home) && home.memory.recovered) session.losses->began_after(home.id, home.loss_generation);
     return session;
 }
 

@@ -34,6 +34,7 @@ Cluster::Cluster(uint64_t seed, const Scenario& scenario, Tracing tracing)
       workload_(Random(seed).split(2)),
       faults_(Random(seed).split(3)),
       store_(Random(seed).split(4)),
+      disturbances_(Random(seed).split(5)),
       ranges_(1, first_hosts(scenario_.host_count), pages_per_range_of(scenario_)),
       truth_(*this, coverage_) {
     for (unsigned index = 0; index < scenario_.page_count; ++index) {
@@ -92,6 +93,7 @@ void Cluster::run() {
             if (task.message.run != 0 || task.message.parts != 0) coverage_.reached(Sometimes::run_lost_with_link);
             continue;
         }
+        if (hold_back(task)) continue;
         trace(task);
         run_task(task);
     }
@@ -146,6 +148,10 @@ void Cluster::run_task(Task& task) {
             break;
         case Task::Kind::cut: cut_something(task); break;
         case Task::Kind::link_up: link_up(task.host, task.from); break;
+        case Task::Kind::unstick: unstick(task); break;
+        case Task::Kind::pause: pause_somebody(task); break;
+        case Task::Kind::resume: resume(*host); break;
+        case Task::Kind::volumes_opened: open_volumes(*host, hosts_[task.from]); break;
     }
 }
 

@@ -78,9 +78,13 @@ class Cluster : public Truth::World {
             preference_over,  // frame, number
             crash,
             restart,
-            forget,   // host: those who are up are told that it is dead
-            cut,      // a random link
-            link_up,  // from
+            forget,          // host: those who are up are told that it is dead
+            cut,             // a random link
+            link_up,         // from
+            unstick,         // from: the direction from there flows again, or the link is given up
+            pause,           // a random process is stopped
+            resume,          // host: it goes on
+            volumes_opened,  // from: this home has recovered while the host was paused
         };
         Kind kind{};
         HostId host = no_host;
@@ -135,6 +139,12 @@ class Cluster : public Truth::World {
     void begin_faults();
     void crash_somebody(const Task& task);
     void cut_something(const Task& task);
+    void stick(HostId from, HostId to);
+    void unstick(const Task& task);
+    void pause_somebody(const Task& task);
+    void resume(SimHost& host);
+    bool hold_back(Task& task);
+    bool answers(const SimHost& host, const SimHost& peer) const;
 
     // recovery.cpp
     void boot(SimHost& host);
@@ -200,6 +210,7 @@ class Cluster : public Truth::World {
     Random workload_;
     Random faults_;
     Random store_;
+    Random disturbances_;
     std::vector<PageId> pages_;
     RangeMap ranges_;
     std::vector<SimHost> hosts_;
@@ -212,6 +223,10 @@ class Cluster : public Truth::World {
     std::array<std::array<bool, 8>, 8> link_is_up_{};
     std::array<std::array<Time, 8>, 8> not_before_{};  // messages of a link come after its hello
     std::array<std::array<Gathering, 8>, 8> gathering_{};
+    // Of a direction that is stuck: what was sent there and neither lost nor delivered yet.
+    std::array<std::array<bool, 8>, 8> is_stuck_{};
+    std::array<std::array<std::vector<Task>, 8>, 8> stuck_{};
+    std::array<std::vector<Task>, 8> piled_up_{};  // of a paused host
     HostId saying_hello_to_ = no_host;
     Time hello_time_ = 0;
 

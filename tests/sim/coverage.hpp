@@ -57,6 +57,11 @@ enum class Sometimes : uint8_t {
     read_refused,
     session_counts_from_use,
     left_bare,
+    direction_stuck,
+    stuck_messages_late,
+    stuck_messages_lost,
+    host_paused,
+    messages_piled_up,
     count,
 };
 
@@ -108,6 +113,11 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "read of lost writes refused",
     "session used a page of a silent home",
     "a frame left before home had answered its eviction",
+    "one direction of a link stuck",
+    "stuck messages delivered late",
+    "stuck messages lost with the link",
+    "host paused",
+    "many messages for a paused host",
 };
 inline constexpr auto first_of_faults = Sometimes::host_crashed;
 

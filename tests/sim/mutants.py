@@ -216,6 +216,9 @@ MUTANTS = [
     ("home_recovery.cpp", "if («claim.owner == no_host && claim.anchor == no_host && has_memory»)\n", {
         "a restarted home believes that it has the bytes": "(claim.owner == no_host && claim.anchor == no_host)",
     }),
+    ("home_recovery.cpp", "if («host == claim.anchor || (host == claim.owner && !has_memory)») confirm", {
+        "an owner is not told to mark dirty by a home in doubt": "host == claim.anchor",
+    }),
     ("home_recovery.cpp", "lost_in(page) == 0 && «!claim.missed_process»;", {
         "a holder that missed a process of its home is taken at its word": "true",
     }),
@@ -313,6 +316,9 @@ MUTANTS = [
     }),
     ("flush_holder.cpp", "if («note.writes == part->writes» && !note.mixed) {", {
         "a flush clears the notes of later writes": "true",
+    }),
+    ("holder.cpp", "«if (awaited.needs_bytes || holding.blank) holding.anchor_since = 0;»", {
+        "an upgrade clears anchor_since": "holding.anchor_since = 0;",
     }),
     ("holder.cpp", "«repeat_write_back(holding);»\n    holding.ownership", {
         "a completed request forgets a write-back under way": "",

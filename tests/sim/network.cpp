@@ -12,6 +12,11 @@ constexpr uint32_t view_epoch = 1;
 }
 
 void Cluster::set_link_down(HostId a, HostId b) {
+    for (const auto [from, to] : {std::pair(a, b), std::pair(b, a)}) {
+        is_stuck_[from][to] = false;
+        if (!stuck_[from][to].empty()) coverage_.reached(Sometimes::stuck_messages_lost);
+        stuck_[from][to].clear();
+    }
     link_is_up_[a][b] = link_is_up_[b][a] = false;
     link_epoch_[a][b] = ++link_epoch_[b][a];
 }

@@ -25,14 +25,25 @@ void Cluster::recover_if_all_reported(SimHost& host) {
     protocol::FlushActions actions;
     host.memory.flush_home.on_recovered(actions);
     perform_flush(host, actions);
-    for (SimHost& peer : hosts_)
-        if (link_is_up_[host.id][peer.id] || peer.id == host.id) open_volumes(peer, host);
+    for (SimHost& peer : hosts_) {
+        if (!link_is_up_[host.id][peer.id] && peer.id != host.id) continue;
+        if (peer.is_paused)
+            schedule(0, {.kind = Task::Kind::volumes_opened,
+                         .host = peer.id,
+                         .from = host.id,
+                         .epoch = peer.epoch,
+                         .link_epoch = link_epoch_[host.id][peer.id]});
+        else
+            open_volumes(peer, host);
+    }
 }
 
 // An operator tells everyone who is up.
 void Cluster::forget(SimHost& dead) {
     coverage_.reached(Sometimes::host_forgotten);
     dead.is_forgotten = true;
+    for (SimHost& host : hosts_)
+        if (host.is_paused) resume(host);  // the operator sees to it that all hear of this
     for (SimHost& host : hosts_) {
         if (!host.is_up) continue;
         for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
@@ -156,6 +167,7 @@ void Cluster::say_what_home_has(const SimHost& host, Event& event) const {
 void Cluster::crash(SimHost& host) {
     coverage_.reached(Sometimes::host_crashed);
     host.is_up = false;
+    if (host.is_paused) resume(host);
     for (const SimHost& peer : hosts_)
         if (peer.id != host.id) set_link_down(host.id, peer.id);
     host.keeps_memory = faults_.chance(scenario_.adopt_percent);

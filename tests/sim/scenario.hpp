@@ -38,10 +38,12 @@ struct Scenario {
     unsigned wants_copy_percent = 0;  // of evictions: home would like the last copy
     unsigned store_delay_max = 1;
     unsigned store_knows_tenures = 1;
-    unsigned crash_interval = 0;  // 0: never
-    unsigned cut_interval = 0;    // 0: never
-    unsigned forget_percent = 0;  // of crashes: the others are told that the host is dead
-    unsigned adopt_percent = 0;   // of crashes: only the process dies, and the next one adopts its memory
+    unsigned crash_interval = 0;   // 0: never
+    unsigned cut_interval = 0;     // 0: never
+    unsigned forget_percent = 0;   // of crashes: the others are told that the host is dead
+    unsigned adopt_percent = 0;    // of crashes: only the process dies, and the next one adopts its memory
+    unsigned one_way_percent = 0;  // of cuts: one direction is stuck, and the link lost later or not
+    unsigned pause_interval = 0;   // 0: never
 
     unsigned together_percent = 0;  // of operations: idle clients of the host begin the same on the pages that follow
     unsigned at_once_percent = 0;   // of evictions: clean frames go before home has answered, or while it is away
@@ -80,6 +82,8 @@ struct Scenario {
         visit("gather", gather_max);
         visit("at_once", at_once_percent);
         visit("shares", shares_sessions);
+        visit("one_way", one_way_percent);
+        visit("pause", pause_interval);
     }
     bool set(std::string_view wanted, unsigned value) {
         bool found = false;
@@ -145,6 +149,10 @@ struct Scenario {
         scenario.shares_sessions = on() ? 1 : 0;
         // What a flush meets is rare unless it meets much of it.
         if (random.chance(10)) scenario.flush_percent = between(30, 60);
+        const unsigned one_way_percent = on() ? between(10, 100) : 0;
+        const unsigned pause_interval = random.chance(30) ? between(200, 3000) : 0;
+        scenario.one_way_percent = scenario.cut_interval != 0 ? one_way_percent : 0;
+        scenario.pause_interval = with_faults ? pause_interval : 0;
         return scenario;
     }
 };

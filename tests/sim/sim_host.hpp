@@ -119,6 +119,7 @@ struct SimHost {
     uint32_t epoch = 0;           // of the present or last process
     bool is_up = false;
     bool is_forgotten = false;  // until it is back
+    bool is_paused = false;     // its process is stopped, and its links are up
     // On the device:
     std::map<PageId, Bytes> store;
     uint32_t loss_generation = 0;
