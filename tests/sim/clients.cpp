@@ -118,7 +118,11 @@ void Cluster::access_or_wait(SimHost& host, uint32_t client_index) {
             return schedule(workload_.below(scenario_.latch_max + 1), task);
         }
     }
-    if (memory.used_frames >= scenario_.frame_count) {
+    // Pages that can go nowhere leave some frames to others.
+    const unsigned reserve = knows_a_failed_store(host) ? scenario_.page_count : 0;
+    if (memory.used_frames >= scenario_.frame_count + reserve) {
+        if (operation.want() != Want::shared && refuses_writes(host, operation.page))
+            return finish_operation(host, client_index);
         coverage_.reached(Sometimes::frames_exhausted);
         evict_something(host);
         task.kind = Task::Kind::retry;
@@ -133,6 +137,8 @@ void Cluster::access_or_wait(SimHost& host, uint32_t client_index) {
                                       memory.allocate());
     acquire.no_space =
         operation.want() != Want::shared && ranges_.find(operation.page).home == host.id && store_is_full();
+    acquire.store_failed =
+        operation.want() != Want::shared && ranges_.find(operation.page).home == host.id && host.store_failed;
     step(host, acquire);
 }
 

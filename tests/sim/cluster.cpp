@@ -118,12 +118,7 @@ void Cluster::run_task(Task& task) {
         case Task::Kind::message: deliver(task); break;
         case Task::Kind::home_read: read_home_bytes(*host, task); break;
         case Task::Kind::store_flushed: finish_store_flush(*host, task); break;
-        case Task::Kind::loss_recorded:
-            ++host->loss_generation;
-            host->losses.push_back({.first = task.page, .last = task.page, .generation = host->loss_generation});
-            --host->losses_pending;
-            step(*host, Event::loss_recorded_of(task.page, host->loss_generation));
-            break;
+        case Task::Kind::loss_recorded: record_loss(*host, task); break;
         case Task::Kind::evict_hint:
             evict_something(*host);
             if (clients_are_busy()) schedule(workload_.between(1, 2 * scenario_.evict_interval), task);
@@ -151,6 +146,7 @@ void Cluster::run_task(Task& task) {
         case Task::Kind::unstick: unstick(task); break;
         case Task::Kind::pause: pause_somebody(task); break;
         case Task::Kind::resume: resume(*host); break;
+        case Task::Kind::replace_store: crash(*host); break;
         case Task::Kind::volumes_opened: open_volumes(*host, hosts_[task.from]); break;
     }
 }

@@ -84,6 +84,7 @@ class Cluster : public Truth::World {
             unstick,         // from: the direction from there flows again, or the link is given up
             pause,           // a random process is stopped
             resume,          // host: it goes on
+            replace_store,   // host: an operator ends its process, since its store failed
             volumes_opened,  // from: this home has recovered while the host was paused
         };
         Kind kind{};
@@ -133,6 +134,7 @@ class Cluster : public Truth::World {
     void transmit(HostId from, HostId to, protocol::Message message, const Content* content);
     bool join_last(const Task& task);
     void deliver(const Task& task);
+    void heed_failed_stores(SimHost& host, Event& event);
     void deliver_page(SimHost& host, const Task& task, const protocol::Message& message);
 
     // faults.cpp
@@ -144,6 +146,11 @@ class Cluster : public Truth::World {
     void pause_somebody(const Task& task);
     void resume(SimHost& host);
     bool hold_back(Task& task);
+    void fail_store(SimHost& host);
+    void heed_store_failure(SimHost& host);
+    bool refuses_writes(const SimHost& host, PageId page) const;
+    bool knows_a_failed_store(const SimHost& host) const;
+    void record_loss(SimHost& host, const Task& task);
     bool answers(const SimHost& host, const SimHost& peer) const;
 
     // recovery.cpp

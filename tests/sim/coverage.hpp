@@ -62,6 +62,9 @@ enum class Sometimes : uint8_t {
     stuck_messages_lost,
     host_paused,
     messages_piled_up,
+    store_failed,
+    flushes_failed_by_another,
+    bytes_refused_by_failed_store,
     count,
 };
 
@@ -118,6 +121,9 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "stuck messages lost with the link",
     "host paused",
     "many messages for a paused host",
+    "store failed",
+    "flush failed as another found the store failed",
+    "bytes refused by a home whose store failed",
 };
 inline constexpr auto first_of_faults = Sometimes::host_crashed;
 

@@ -197,12 +197,17 @@ void Cluster::start_store_flush(SimHost& host, VolumeId volume, uint64_t ticket)
 }
 
 void Cluster::finish_store_flush(SimHost& host, const Task& task) {
+    if (scenario_.store_fails_percent != 0 && disturbances_.chance(scenario_.store_fails_percent)) fail_store(host);
     for (const auto& [page, bytes] : task.bytes) {
+        // The device may have dropped any of it.
+        if (host.store_failed && disturbances_.chance(50)) continue;
         Bytes& stored = host.store[page];
         if (stored.position < bytes.position) stored = bytes;
     }
+    // Others may hear of it only when they come to the store themselves.
+    if (host.store_failed && disturbances_.chance(50)) heed_store_failure(host);
     protocol::FlushActions actions;
-    host.memory.flush_home.on_store_flushed(task.number, false, host.verifier(), actions);
+    host.memory.flush_home.on_store_flushed(task.number, host.store_failed, host.verifier(), actions);
     perform_flush(host, actions);
 }
 

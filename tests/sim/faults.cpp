@@ -99,6 +99,34 @@ bool Cluster::hold_back(Task& task) {
     return true;
 }
 
+// Once and for good, as far as this process knows: flushes fail, and what is dirty stays where it is. Nothing may hang
+// of that, but for pages whose loss cannot be recorded: where hosts crash an operator restarts this one.
+void Cluster::fail_store(SimHost& host) {
+    if (std::exchange(host.store_failed, true)) return;
+    coverage_.reached(Sometimes::store_failed);
+    if (scenario_.crash_interval != 0)
+        schedule(disturbances_.between(100, 3000),
+                 {.kind = Task::Kind::replace_store, .host = host.id, .epoch = host.epoch});
+}
+
+// Flushes that wait for bytes which nobody will take now fail.
+void Cluster::heed_store_failure(SimHost& host) {
+    if (std::exchange(host.store_failure_told, true)) return;
+    if (host.memory.flush_home.flush_count() > 1) coverage_.reached(Sometimes::flushes_failed_by_another);
+    protocol::FlushActions actions;
+    host.memory.flush_home.on_store_failed(host.verifier(), actions);
+    perform_flush(host, actions);
+}
+
+bool Cluster::refuses_writes(const SimHost& host, PageId page) const {
+    const HostId home = ranges_.find(page).home;
+    return home == host.id ? host.store_failed : protocol::contains(host.memory.failed_stores, home);
+}
+
+bool Cluster::knows_a_failed_store(const SimHost& host) const {
+    return host.store_failed || host.memory.failed_stores != 0;
+}
+
 // Whoever asks this peer something now has the answer at once.
 bool Cluster::answers(const SimHost& host, const SimHost& peer) const {
     return has_met(host, peer) && !peer.is_paused && !is_stuck_[host.id][peer.id] && !is_stuck_[peer.id][host.id];

@@ -308,6 +308,12 @@ MUTANTS = [
         "the loss generation is ignored":
             "(flush->known >> 32 != verifier >> 32 || (flush->noted != 0 && flush->noted >> 32 != verifier >> 32))",
     }),
+    ("flush_home.cpp", "answer(*flush, «failed || lost», verifier, actions);", {
+        "a flush succeeds though the store failed": "lost",
+    }),
+    ("flush_home.cpp", "{\n    «for (const Flush& flush : flushes_) answer(flush, true, verifier, actions);»\n    flushes_.clear", {
+        "a store that failed forgets the flushes under way": "",
+    }),
     ("flush_home.cpp", "if («contains(flush.unanswered, host)») ask(flush, host, actions);", {
         "an ask lost with a link is not repeated": "false",
     }),

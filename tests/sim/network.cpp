@@ -34,6 +34,7 @@ void Cluster::hello(HostId host_id, HostId peer_id) {
     SimHost& host = hosts_[host_id];
     const SimHost& peer = hosts_[peer_id];
     const Process previous = std::exchange(host.memory.met[peer_id], peer.process());
+    if (previous != peer.process()) host.memory.failed_stores &= ~protocol::set_of(peer_id);
     if (!host.memory.recovered && previous.incarnation != 0 && previous.incarnation != peer.incarnation)
         host.may_lack_losses = true;
     host.memory.reported &= ~protocol::set_of(peer_id);  // it reports again over this link
@@ -150,6 +151,23 @@ void Cluster::deliver(const Task& task) {
     if (task.message.run != 0 || !task.parts.empty()) observe_batch(host, task);
 }
 
+// Whose store has failed, as home of the page or elsewhere.
+void Cluster::heed_failed_stores(SimHost& host, Event& event) {
+    using protocol::MessageKind;
+    const protocol::Message& message = event.message;
+    const bool is_answer = message.kind == MessageKind::no_space || message.kind == MessageKind::refused;
+    if (is_answer && message.has(protocol::flag_lost) && hosts_[message.from].store_failed)
+        host.memory.failed_stores |= protocol::set_of(message.from);
+    const bool brings_bytes = message.kind == MessageKind::evict || message.kind == MessageKind::write_back;
+    const bool asks_to_write =
+        message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read;
+    if (!host.store_failed || !(brings_bytes || asks_to_write)) return;
+    event.store_failed = true;
+    if (brings_bytes && event.frame != no_frame) coverage_.reached(Sometimes::bytes_refused_by_failed_store);
+    // The flush that asked for it would wait for ever.
+    if (message.kind == MessageKind::write_back) heed_store_failure(host);
+}
+
 void Cluster::deliver_page(SimHost& host, const Task& task, const protocol::Message& message) {
     if (protocol::is_from_home(message.kind))
         hear(host, task.from, message.page.volume(),
@@ -159,6 +177,8 @@ void Cluster::deliver_page(SimHost& host, const Task& task, const protocol::Mess
         if (message.kind == protocol::MessageKind::flush_ask) return answer_flush_ask(host, message);
         if (message.kind == protocol::MessageKind::flushed)
             host.memory.flush_requester.on_message(message, actions);
+        else if (message.kind == protocol::MessageKind::flush && host.store_failed)
+            host.memory.flush_home.refuse(message, host.verifier(), actions);
         else
             host.memory.flush_home.on_message(message, actions);
         if (host.memory.flush_home.waits_for_copies()) coverage_.reached(Sometimes::flush_waited_for_a_copy);
@@ -179,6 +199,7 @@ void Cluster::deliver_page(SimHost& host, const Task& task, const protocol::Mess
                       message.kind == protocol::MessageKind::get_exclusive_no_read) &&
                      store_is_full();
     event.store_failed = message.kind == protocol::MessageKind::evict && store_is_full();
+    heed_failed_stores(host, event);
     event.wants_copy = message.kind == protocol::MessageKind::evict && store_.chance(scenario_.wants_copy_percent);
     step(host, event);
 }

@@ -6,6 +6,10 @@
 
 namespace tarn::sim {
 
+namespace {
+constexpr uint64_t store_retry = 100;
+}
+
 void Cluster::recover_if_all_reported(SimHost& host) {
     if (host.memory.recovered || std::popcount(host.memory.reported) + 1u != scenario_.host_count) return;
     host.memory.recovered = true;
@@ -79,6 +83,7 @@ void Cluster::boot(SimHost& host) {
         }
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe)
         host.memory.stripes.emplace_back(host.id, host.epoch, ranges_);
+    host.store_failed = host.store_failure_told = false;
     if (!adopts) host.may_lack_losses = false;
     if (!adopts) host.left_bare.clear();
     host.memory_was_lost |= !adopts && host.epoch > 1;
@@ -131,6 +136,18 @@ void Cluster::adopt(SimHost& host, HostMemory&& arena) {
             step(host, event);
         });
     }
+}
+
+// A store that failed records nothing: the page is served again by the next process.
+void Cluster::record_loss(SimHost& host, const Task& task) {
+    if (host.store_failed) {
+        heed_store_failure(host);
+        return schedule(store_retry, task);
+    }
+    ++host.loss_generation;
+    host.losses.push_back({.first = task.page, .last = task.page, .generation = host.loss_generation});
+    --host.losses_pending;
+    step(host, Event::loss_recorded_of(task.page, host.loss_generation));
 }
 
 // While a home knew no claims, another host may have lost writes to its pages; or it lost its own memory. Nobody can

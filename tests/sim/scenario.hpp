@@ -38,12 +38,13 @@ struct Scenario {
     unsigned wants_copy_percent = 0;  // of evictions: home would like the last copy
     unsigned store_delay_max = 1;
     unsigned store_knows_tenures = 1;
-    unsigned crash_interval = 0;   // 0: never
-    unsigned cut_interval = 0;     // 0: never
-    unsigned forget_percent = 0;   // of crashes: the others are told that the host is dead
-    unsigned adopt_percent = 0;    // of crashes: only the process dies, and the next one adopts its memory
-    unsigned one_way_percent = 0;  // of cuts: one direction is stuck, and the link lost later or not
-    unsigned pause_interval = 0;   // 0: never
+    unsigned crash_interval = 0;       // 0: never
+    unsigned cut_interval = 0;         // 0: never
+    unsigned forget_percent = 0;       // of crashes: the others are told that the host is dead
+    unsigned adopt_percent = 0;        // of crashes: only the process dies, and the next one adopts its memory
+    unsigned one_way_percent = 0;      // of cuts: one direction is stuck, and the link lost later or not
+    unsigned pause_interval = 0;       // 0: never
+    unsigned store_fails_percent = 0;  // of the flushes of a store: it takes nothing any more
 
     unsigned together_percent = 0;  // of operations: idle clients of the host begin the same on the pages that follow
     unsigned at_once_percent = 0;   // of evictions: clean frames go before home has answered, or while it is away
@@ -84,6 +85,7 @@ struct Scenario {
         visit("shares", shares_sessions);
         visit("one_way", one_way_percent);
         visit("pause", pause_interval);
+        visit("store_fails", store_fails_percent);
     }
     bool set(std::string_view wanted, unsigned value) {
         bool found = false;
@@ -153,6 +155,8 @@ struct Scenario {
         const unsigned pause_interval = random.chance(30) ? between(200, 3000) : 0;
         scenario.one_way_percent = scenario.cut_interval != 0 ? one_way_percent : 0;
         scenario.pause_interval = with_faults ? pause_interval : 0;
+        const unsigned store_fails_percent = random.chance(20) ? between(1, 20) : 0;
+        scenario.store_fails_percent = with_faults ? store_fails_percent : 0;
         return scenario;
     }
 };

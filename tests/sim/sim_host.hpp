@@ -87,6 +87,7 @@ struct HostMemory {
     std::map<HostId, Process> met;       // the process of each peer that was last met
     std::map<HostId, uint32_t> heard;    // the loss generation of each home, as it was last told
     protocol::HostSet reported = 0;
+    protocol::HostSet failed_stores = 0;  // of other hosts, as they said
     bool recovered = false;
     protocol::LossRanges losses_before;  // on record by then
     std::deque<Event> pending;
@@ -133,6 +134,9 @@ struct SimHost {
     bool may_lack_losses = false;  // while it was away others lost theirs
     bool memory_was_lost = false;  // its own, and that is not on record yet
     unsigned losses_pending = 0;   // not yet on record
+    // Of the present process, which believes the store no more; the next one looks again.
+    bool store_failed = false;
+    bool store_failure_told = false;  // to the flushes under way
     // What a process before had let go of bare, and this one does not know: home may count on it, until it asks.
     std::set<PageId> left_bare;
 
