@@ -7,7 +7,8 @@
 
 namespace tarn::sim {
 
-void Cluster::check_page(PageId page) {
+// After a step of `stepped`. What only it and the others of before decide was checked before.
+void Cluster::check_page(const SimHost& stepped, PageId page) {
     unsigned owners = 0;
     unsigned readers = 0;
     for (SimHost& host : hosts_) {
@@ -23,10 +24,10 @@ void Cluster::check_page(PageId page) {
     }
     require(owners == 0 || (owners == 1 && readers == 0), "C1: more than one owner, or an owner and readers");
 
-    for (const SimHost& host : hosts_)
-        if (host.is_up) check_request(host, page);
-
     const SimHost& home = hosts_[ranges_.find(page).home];
+    for (const SimHost& host : hosts_)
+        if (host.is_up && (stepped.id == home.id || stepped.id == host.id)) check_request(host, home, page);
+
     if (!home.is_up) return;
     if (const protocol::Claim* claim = home.stripe_of(page).home().find(page)) {
         check_copies(home, page, *claim);
@@ -40,10 +41,8 @@ void Cluster::check_page(PageId page) {
 bool Cluster::has_met(const SimHost& host, const SimHost& peer) const {
     if (!host.is_up || !peer.is_up) return false;
     if (host.id == peer.id) return true;
-    const auto met = host.memory.met.find(peer.id);
-    const auto met_by = peer.memory.met.find(host.id);
-    return link_is_up_[host.id][peer.id] && met != host.memory.met.end() && met->second == peer.process() &&
-           met_by != peer.memory.met.end() && met_by->second == host.process();
+    return link_is_up_[host.id][peer.id] && host.memory.met[peer.id] == peer.process() &&
+           peer.memory.met[host.id] == host.process();
 }
 
 uint64_t Cluster::home_version_of(PageId page) const {
@@ -87,9 +86,8 @@ void Cluster::check_frame(const SimHost& host, PageId page, const Frame& frame) 
 }
 
 // What recovery stands on: a request that was granted is one of home's open orders until it is complete.
-void Cluster::check_request(const SimHost& host, PageId page) const {
+void Cluster::check_request(const SimHost& host, const SimHost& home, PageId page) const {
     const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
-    const SimHost& home = hosts_[ranges_.find(page).home];
     if (holding == nullptr || holding->awaited.request_id == 0 || holding->awaited.granted == 0 ||
         !has_met(host, home) || !home.memory.recovered)
         return;

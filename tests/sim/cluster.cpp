@@ -86,18 +86,21 @@ void Cluster::run() {
         const Due due = due_.top();
         due_.pop();
         now_ = due.time;
-        Task task = std::move(slots_[due.slot]);
-        free_slots_.push_back(due.slot);
         require(++event_count_ < events_max, "C4: no progress");
-        if (is_dead(task)) {
-            if (task.message.run != 0 || task.message.parts != 0) coverage_.reached(Sometimes::run_lost_with_link);
-            continue;
-        }
-        if (hold_back(task)) continue;
-        trace(task);
-        run_task(task);
+        run_if_alive(slots_[due.slot]);
+        free_slots_.push_back(due.slot);
     }
     check_end();
+}
+
+void Cluster::run_if_alive(Task& task) {
+    if (is_dead(task)) {
+        if (task.message.run != 0 || task.message.parts != 0) coverage_.reached(Sometimes::run_lost_with_link);
+        return;
+    }
+    if (hold_back(task)) return;
+    trace(task);
+    run_task(task);
 }
 
 // What belonged to a crashed host or a broken link is gone.
@@ -113,7 +116,9 @@ void Cluster::run_task(Task& task) {
         case Task::Kind::start_operation: start_operation(*host, task.client); break;
         case Task::Kind::leave_latch: leave_latch(*host, task); break;
         case Task::Kind::serve: serve(*host, task); break;
-        case Task::Kind::retry: access_or_wait(*host, task.client); break;
+        case Task::Kind::retry:
+            access_or_wait(*host, task.client, host->clients[task.client].operation.access_to(task.page));
+            break;
         case Task::Kind::cancel: cancel(*host, task); break;
         case Task::Kind::message: deliver(task); break;
         case Task::Kind::home_read: read_home_bytes(*host, task); break;

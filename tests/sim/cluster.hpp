@@ -67,7 +67,7 @@ class Cluster : public Truth::World {
             start_operation,  // client
             leave_latch,      // client, frame: a local hit ends
             serve,            // client, frame: a woken operation has its access
-            retry,            // client: there was no free frame
+            retry,            // client, page: there was no free frame
             cancel,           // client
             message,          // message, content
             home_read,        // message, to: home's bytes are there
@@ -121,6 +121,7 @@ class Cluster : public Truth::World {
     // cluster.cpp
     void schedule(Time delay, Task task) { (void)enter(delay, std::move(task)); }
     uint32_t enter(Time delay, Task task);  // its slot
+    void run_if_alive(Task& task);
     void run_task(Task& task);
     bool is_dead(const Task& task) const;
     bool clients_are_busy() const;
@@ -134,6 +135,7 @@ class Cluster : public Truth::World {
     void transmit(HostId from, HostId to, protocol::Message message, const Content* content);
     bool join_last(const Task& task);
     void deliver(const Task& task);
+    void tell_flush_home(SimHost& host, const protocol::Message& message, protocol::FlushActions& actions);
     void heed_failed_stores(SimHost& host, Event& event);
     void deliver_page(SimHost& host, const Task& task, const protocol::Message& message);
 
@@ -181,8 +183,16 @@ class Cluster : public Truth::World {
     // clients.cpp
     Session& session_of(SimHost& host, Client& client, VolumeId volume);
     void start_operation(SimHost& host, uint32_t client);
-    void access_or_wait(SimHost& host, uint32_t client);
-    void access(SimHost& host, uint32_t client, FrameId frame);
+    void add_pages(Operation& operation);
+    void begin_accesses(SimHost& host, uint32_t client);
+    FrameId latchable(const SimHost& host, const Access& access) const;
+    void latch(SimHost& host, uint32_t client, const Access& access, Time delay);
+    static Task task_of(Task::Kind kind, const SimHost& host, uint32_t client, const Access& access);
+    void access_or_wait(SimHost& host, uint32_t client, Access& access);
+    void perform_access(SimHost& host, uint32_t client, Access& access, FrameId frame);
+    void fail_access(SimHost& host, uint32_t client, Access& access);
+    void end_access(SimHost& host, uint32_t client);
+    void note_writes(SimHost& host, Client& client);
     bool is_secure(const SimHost& host, PageId page) const;
     std::map<VolumeId, Session>& sessions_of(SimHost& host, Client& client);
     void end_session(SimHost& host, Client& client, VolumeId volume);
@@ -196,15 +206,14 @@ class Cluster : public Truth::World {
     void cancel(SimHost& host, const Task& task);
     void drop_something(SimHost& host);
     void evict_something(SimHost& host);
-    void begin_together(SimHost& host, const Operation& like);
     void complete_flush(SimHost& host, protocol::WaiterToken waiter, bool lost);
 
     // checks.cpp
-    void check_page(PageId page);
+    void check_page(const SimHost& stepped, PageId page);
     void check_frame(const SimHost& host, PageId page, const Frame& frame) const;
     // Home's new bytes differ from its present ones in the named sectors only: no others are written to the store.
     void check_mask(const SimHost& home, const protocol::Action& copy, const Content& content) const;
-    void check_request(const SimHost& host, PageId page) const;
+    void check_request(const SimHost& host, const SimHost& home, PageId page) const;
     void check_copies(const SimHost& home, PageId page, const protocol::Claim& claim) const;
     bool has_met(const SimHost& host, const SimHost& peer) const;
     uint64_t home_version_of(PageId page) const;
@@ -226,27 +235,29 @@ class Cluster : public Truth::World {
     History history_;
     bool finds_loss_ = false;       // the access under way
     uint64_t operation_count_ = 0;  // that ended, well or not
-    std::array<std::array<uint32_t, 8>, 8> link_epoch_{};
-    std::array<std::array<bool, 8>, 8> link_is_up_{};
-    std::array<std::array<Time, 8>, 8> not_before_{};  // messages of a link come after its hello
-    std::array<std::array<Gathering, 8>, 8> gathering_{};
+    std::array<std::array<uint32_t, sim_hosts_max>, sim_hosts_max> link_epoch_{};
+    std::array<std::array<bool, sim_hosts_max>, sim_hosts_max> link_is_up_{};
+    std::array<std::array<Time, sim_hosts_max>, sim_hosts_max>
+        not_before_{};  // messages of a link come after its hello
+    std::array<std::array<Gathering, sim_hosts_max>, sim_hosts_max> gathering_{};
     // Of a direction that is stuck: what was sent there and neither lost nor delivered yet.
-    std::array<std::array<bool, 8>, 8> is_stuck_{};
-    std::array<std::array<std::vector<Task>, 8>, 8> stuck_{};
-    std::array<std::vector<Task>, 8> piled_up_{};  // of a paused host
+    std::array<std::array<bool, sim_hosts_max>, sim_hosts_max> is_stuck_{};
+    std::array<std::array<std::vector<Task>, sim_hosts_max>, sim_hosts_max> stuck_{};
+    std::array<std::vector<Task>, sim_hosts_max> piled_up_{};  // of a paused host
     HostId saying_hello_to_ = no_host;
     Time hello_time_ = 0;
 
     Time now_ = 0;
     uint64_t sequence_ = 0;
     std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
-    std::vector<Task> slots_;
+    std::deque<Task> slots_;  // which stay where they are
     std::vector<uint32_t> free_slots_;
 
-    std::map<PageId, Tenure> greatest_tenure_;
+    SmallMap<PageId, Tenure> greatest_tenure_;
     uint64_t last_operation_ = 0;
     protocol::SessionId last_session_ = 0;
     unsigned crash_count_ = 0;
+    unsigned store_failure_count_ = 0;
     uint64_t trace_hash_ = 0;
     uint64_t event_count_ = 0;
     protocol::Actions actions_;

@@ -23,7 +23,7 @@ void Cluster::step(SimHost& host, const Event& first) {
         stripe.reserve();
         stripe.on(event, actions_);
         for (const Action& action : actions_) perform(host, action);
-        if (is_about_page) check_page(event.page);
+        if (is_about_page) check_page(host, event.page);
     }
     send_held_grant(host);
 }
@@ -66,7 +66,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
             break;
         case Action::Kind::wake: {
             const auto client = static_cast<uint32_t>(action.waiter >> 48);
-            host.clients[client].operation.waits = false;
+            host.clients[client].operation.access_to(action.page).waits = false;
             frame->lost = action.lost;
             schedule(workload_.below(scenario_.latch_max + 1), {.kind = Task::Kind::serve,
                                                                 .host = host.id,
@@ -78,9 +78,10 @@ void Cluster::perform(SimHost& host, const Action& action) {
         }
         case Action::Kind::fail: {
             const auto client = static_cast<uint32_t>(action.waiter >> 48);
-            require(host.clients[client].operation.want() != Want::shared, "a read fails for lack of space");
+            Access& access = host.clients[client].operation.access_to(action.page);
+            require(access.want() != Want::shared, "a read fails for lack of space");
             coverage_.reached(Sometimes::no_space);
-            finish_operation(host, client);
+            fail_access(host, client, access);
             break;
         }
         case Action::Kind::written: memory.flush_holder.on_written(action.waiter, flush_actions); break;
@@ -243,6 +244,13 @@ void Cluster::observe(const SimHost& host, const Event& event) {
         if (holding == nullptr || holding->awaited.request_id != message.request_id)
             coverage_.reached(Sometimes::joined_grant_of_an_undone_request);
     }
+    const bool asks = message.kind == MessageKind::get_shared || message.kind == MessageKind::get_exclusive ||
+                      message.kind == MessageKind::get_exclusive_no_read;
+    if (asks && claim != nullptr)
+        host.stripe_of(event.page).home().for_each_order(*claim, [&](const protocol::Request& order) {
+            if (order.requester == message.from && order.request_id == message.request_id)
+                coverage_.reached(Sometimes::request_repeated);
+        });
     if (message.kind == MessageKind::refused) coverage_.reached(Sometimes::eviction_refused);
     if (message.kind == MessageKind::recall) coverage_.reached(Sometimes::page_recalled);
     if (message.kind == MessageKind::report && message.has_bytes()) coverage_.reached(Sometimes::kept_bytes_reported);

@@ -11,6 +11,7 @@ namespace tarn::sim {
 
 namespace {
 constexpr unsigned crashes_max = 4;
+constexpr unsigned store_failures_max = 2;
 constexpr size_t many_messages = 10;
 }  // namespace
 
@@ -102,7 +103,9 @@ bool Cluster::hold_back(Task& task) {
 // Once and for good, as far as this process knows: flushes fail, and what is dirty stays where it is. Nothing may hang
 // of that, but for pages whose loss cannot be recorded: where hosts crash an operator restarts this one.
 void Cluster::fail_store(SimHost& host) {
-    if (std::exchange(host.store_failed, true)) return;
+    if (host.store_failed || store_failure_count_ == store_failures_max) return;
+    host.store_failed = true;
+    ++store_failure_count_;
     coverage_.reached(Sometimes::store_failed);
     if (scenario_.crash_interval != 0)
         schedule(disturbances_.between(100, 3000),

@@ -329,6 +329,9 @@ MUTANTS = [
     ("holder.cpp", "«repeat_write_back(holding);»\n    holding.ownership", {
         "a completed request forgets a write-back under way": "",
     }),
+    ("flush_holder.cpp", "note.mixed |= «note.noted != began»;", {
+        "writes under two verifiers count as under the first": "false",
+    }),
     ("flush_holder.cpp", "«if (note.noted == 0) note.noted = began;»", {
         "writes are noted under the newest verifier": "note.noted = began;",
     }),

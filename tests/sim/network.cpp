@@ -151,6 +151,13 @@ void Cluster::deliver(const Task& task) {
     if (task.message.run != 0 || !task.parts.empty()) observe_batch(host, task);
 }
 
+void Cluster::tell_flush_home(SimHost& host, const protocol::Message& message, protocol::FlushActions& actions) {
+    const size_t count = host.memory.flush_home.flush_count();
+    host.memory.flush_home.on_message(message, actions);
+    if (message.kind == protocol::MessageKind::flush && host.memory.flush_home.flush_count() == count)
+        coverage_.reached(Sometimes::flush_repeated);
+}
+
 // Whose store has failed, as home of the page or elsewhere.
 void Cluster::heed_failed_stores(SimHost& host, Event& event) {
     using protocol::MessageKind;
@@ -180,7 +187,7 @@ void Cluster::deliver_page(SimHost& host, const Task& task, const protocol::Mess
         else if (message.kind == protocol::MessageKind::flush && host.store_failed)
             host.memory.flush_home.refuse(message, host.verifier(), actions);
         else
-            host.memory.flush_home.on_message(message, actions);
+            tell_flush_home(host, message, actions);
         if (host.memory.flush_home.waits_for_copies()) coverage_.reached(Sometimes::flush_waited_for_a_copy);
         return perform_flush(host, actions);
     }

@@ -98,7 +98,12 @@ struct Scenario {
     }
 
     // At least this many operations begin in a run.
-    static constexpr unsigned operations_min = 220;
+    static constexpr unsigned operations_min = 230;
+
+    unsigned client_count() const { return host_count * clients_per_host; }
+    static unsigned operations_of_each(unsigned client_count, unsigned wanted) {
+        return std::max(wanted, (operations_min + client_count - 1) / client_count);
+    }
 
     static Scenario draw(Random random, bool with_faults) {
         const auto on = [&] { return random.chance(50); };
@@ -111,8 +116,7 @@ struct Scenario {
         scenario.volume_count = between(1, 3);
         scenario.frame_count = on() ? between(3, 5) : 32;
         scenario.clients_per_host = between(1, 4);
-        const unsigned client_count = scenario.host_count * scenario.clients_per_host;
-        scenario.operations_per_client = std::max(between(10, 40), (operations_min + client_count - 1) / client_count);
+        scenario.operations_per_client = operations_of_each(scenario.client_count(), between(10, 40));
         scenario.read_percent = on() ? between(5, 90) : 40;
         scenario.whole_write_percent = on() ? between(0, 60) : 0;
         scenario.zero_percent = on() ? 30 : 0;
@@ -146,6 +150,9 @@ struct Scenario {
             scenario.page_count = std::max(scenario.page_count, between(2, 8));
             scenario.volume_count = std::min(scenario.volume_count, between(1, 3));
             scenario.clients_per_host = std::max(scenario.clients_per_host, between(2, 6));
+            // Its operations are larger, so there need not be as many.
+            scenario.operations_per_client =
+                operations_of_each(scenario.client_count(), scenario.operations_per_client * 2 / 3);
         }
         scenario.at_once_percent = on() ? between(5, 100) : 0;
         scenario.shares_sessions = on() ? 1 : 0;

@@ -4,6 +4,7 @@
 // the flush parts. Cluster performs the actions on it.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "coherence/protocol/joining.hpp"
 #include "coherence/protocol/stripe.hpp"
 #include "tests/sim/failure.hpp"
+#include "tests/sim/small_map.hpp"
 #include "tests/sim/truth.hpp"
 
 namespace tarn::sim {
@@ -39,20 +41,39 @@ struct Frame {
     uint32_t lost = 0;              // what the protocol said of losses
 };
 
-struct Operation {
-    enum class Kind : uint8_t { none, read, write, write_whole, flush };
-    Kind kind = Kind::none;
+// What an operation does to one of its pages.
+struct Access {
     PageId page{};
-    DirtyMask mask = 0;
-    uint64_t invoked = 0;  // at which event
-    uint64_t number = 0;   // tells a task or a waiter of an earlier operation from this one's
+    DirtyMask mask = 0;    // to be written; 0: it reads
+    bool zero = false;     // all of the page, with zeros
+    uint64_t number = 0;   // tells a waiter of an earlier operation from this one's
     bool waits = false;    // as a waiter of the Holder, not woken yet
-    bool zero = false;     // a whole-page write of zeros
-    Truth::Cover cover;
+    uint64_t version = 0;  // that it wrote
 
     Want want() const {
-        if (kind == Kind::read) return Want::shared;
-        return kind == Kind::write_whole ? Want::exclusive_no_read : Want::exclusive;
+        if (mask == 0) return Want::shared;
+        return mask == all_sectors ? Want::exclusive_no_read : Want::exclusive;
+    }
+};
+
+// One request of a client. Its pages are asked for at once, in their order, and none is held while it waits for
+// another; it ends when all have ended, and its writes are noted then.
+struct Operation {
+    enum class Kind : uint8_t { none, read, write, flush };
+    Kind kind = Kind::none;
+    PageId page{};         // the first
+    uint64_t invoked = 0;  // at which event
+    uint64_t number = 0;   // tells a task of an earlier operation from this one's
+    std::vector<Access> accesses;
+    size_t missing = 0;                          // accesses that have not ended; and one as long as they are begun
+    bool failed = false;                         // one of them: what came of the others the client does not know
+    SmallMap<HostId, protocol::Verifier> began;  // of each home, before the first of its pages changed
+    Truth::Cover cover;
+
+    Access& access_to(PageId of) {
+        for (Access& access : accesses)
+            if (access.page == of) return access;
+        throw Failure("an operation is about another page");
     }
 };
 
@@ -60,7 +81,7 @@ struct Operation {
 struct Session {
     protocol::SessionId id = 0;
     std::shared_ptr<LossView> losses = std::make_shared<LossView>();
-    std::map<PageId, uint64_t> seen;  // the newest version
+    SmallMap<PageId, uint64_t> seen;  // the newest version
 };
 
 struct Client {
@@ -74,6 +95,8 @@ struct Bytes {
     protocol::Position position;
 };
 
+inline constexpr size_t sim_hosts_max = 8;
+
 struct HostMemory {
     std::vector<protocol::Stripe> stripes;
     protocol::HeldGrant held_grant;  // of the step under way
@@ -82,10 +105,10 @@ struct HostMemory {
     protocol::FlushRequester flush_requester;
     std::vector<Frame> frames;
     unsigned used_frames = 0;
-    std::map<PageId, FrameId> bound;     // what local threads find
-    std::map<PageId, Bytes> home_bytes;  // newer than the store
-    std::map<HostId, Process> met;       // the process of each peer that was last met
-    std::map<HostId, uint32_t> heard;    // the loss generation of each home, as it was last told
+    SmallMap<PageId, FrameId> bound;              // what local threads find
+    SmallMap<PageId, Bytes> home_bytes;           // newer than the store
+    std::array<Process, sim_hosts_max> met{};     // the process of each peer that was last met
+    std::array<uint32_t, sim_hosts_max> heard{};  // the loss generation of each home, as it was last told
     protocol::HostSet reported = 0;
     protocol::HostSet failed_stores = 0;  // of other hosts, as they said
     bool recovered = false;
@@ -122,7 +145,7 @@ struct SimHost {
     bool is_forgotten = false;  // until it is back
     bool is_paused = false;     // its process is stopped, and its links are up
     // On the device:
-    std::map<PageId, Bytes> store;
+    SmallMap<PageId, Bytes> store;
     uint32_t loss_generation = 0;
     std::vector<protocol::LossRange> losses;
     // Outside:

@@ -35,7 +35,7 @@ void Cluster::trace(const Task& task) {
             static_cast<unsigned long long>(message.hosts), message.sequence, message.run, message.parts,
             task.has_content ? " version " : " -", static_cast<long long>(task.has_content ? task.content.version : 0));
     } else {
-        static constexpr const char* kinds[] = {"", "read", "write", "write whole", "flush"};
+        static constexpr const char* kinds[] = {"", "read", "write", "flush"};
         const Operation* operation = nullptr;
         if (task.host != no_host && task.client < hosts_[task.host].clients.size())
             operation = &hosts_[task.host].clients[task.client].operation;
