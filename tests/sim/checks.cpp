@@ -28,6 +28,8 @@ void Cluster::check_page(const SimHost& stepped, PageId page) {
     for (const SimHost& host : hosts_)
         if (host.is_up && (stepped.id == home.id || stepped.id == host.id)) check_request(host, home, page);
 
+    check_orders(stepped, page);
+
     if (!home.is_up) return;
     if (const protocol::Claim* claim = home.stripe_of(page).home().find(page)) {
         check_copies(home, page, *claim);
@@ -98,6 +100,57 @@ void Cluster::check_request(const SimHost& host, const SimHost& home, PageId pag
             is_open |= open.requester == host.id && open.request_id == holding->awaited.request_id;
         });
     require(is_open, "I4: a granted request is not among home's open orders");
+}
+
+namespace {
+
+bool is_at_hand(const protocol::Holding& holding, const protocol::Successor& order) {
+    if (holding.frame == no_frame || holding.blank || holding.tenure + 1 != order.tenure) return false;
+    const bool is_for_owner =
+        order.kind == protocol::MessageKind::move || order.kind == protocol::MessageKind::move_shared;
+    return order.kind != protocol::MessageKind::copy && is_for_owner == (holding.ownership == Ownership::exclusive);
+}
+
+}  // namespace
+
+// What an order waits for comes before it: the grant of an older tenure, an older order on its way, or local
+// operations, which wait for nothing themselves. So no circle of hosts can wait for each other.
+void Cluster::check_orders(const SimHost& host, PageId page) const {
+    const protocol::Holder& holder = host.stripe_of(page).holder();
+    const protocol::Holding* holding = holder.find(page);
+    if (!host.is_up || holding == nullptr || holding->successors.empty()) return;
+    holder.for_each_successor(*holding, [&](const protocol::Successor& order) {
+        const protocol::Awaited& awaited = holding->awaited;
+        const Tenure own = order.kind == protocol::MessageKind::copy ? order.tenure : order.tenure - 1;
+        const bool waits_for_grant = awaited.request_id != 0 && awaited.granted <= own;
+        const bool waits_for_local = is_at_hand(*holding, order) || holding->quiescing || holding->unserved_count > 0;
+        const bool waits_for_order = holding->frame != no_frame && holding->tenure < own;
+        // One that a resolve has undone nobody waits for.
+        const SimHost& requester = hosts_[order.requester];
+        const protocol::Holding* asking = requester.is_up ? requester.stripe_of(page).holder().find(page) : nullptr;
+        const bool is_waited_for = asking != nullptr && asking->awaited.request_id == order.request_id &&
+                                   asking->awaited.granted == order.tenure;
+        require(!is_waited_for || waits_for_grant || waits_for_order || waits_for_local,
+                "I6: an order waits for what comes after it");
+    });
+}
+
+Tenure Cluster::order_at_hand(const SimHost& host, PageId page) {
+    const protocol::Holder& holder = host.stripe_of(page).holder();
+    const protocol::Holding* holding = holder.find(page);
+    Tenure at_hand = 0;
+    if (holding == nullptr || holding->successors.empty()) return 0;
+    holder.for_each_successor(*holding, [&](const protocol::Successor& order) {
+        if (is_at_hand(*holding, order)) at_hand = order.tenure;
+    });
+    return at_hand;
+}
+
+// A write begins although another host waits for the page.
+void Cluster::check_preference(const SimHost& host, const Frame& frame) const {
+    require(frame.writes_since_urged <= scenario_.preferred_writes, "I7: more local writes than may go first");
+    require(now_ <= frame.urged_at + scenario_.preferred_time || host.resumed_at > frame.urged_at,
+            "I7: local writes go first for too long");
 }
 
 // Until home has them, bytes on their way home are also where they come from.

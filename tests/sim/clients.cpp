@@ -126,14 +126,19 @@ FrameId Cluster::latchable(const SimHost& host, const Access& access) const {
     const bool reads = access.want() == Want::shared;
     const bool grants = frame.access == Ownership::exclusive || (frame.access == Ownership::shared && reads);
     const bool is_preferred = reads || !frame.urged || frame.preferred_writes > 0;
-    return grants && !frame.busy && is_preferred ? bound->second : no_frame;
+    const bool is_free = reads || frame.sends == 0;
+    return grants && !frame.busy && is_preferred && is_free ? bound->second : no_frame;
 }
 
 void Cluster::latch(SimHost& host, uint32_t client_index, const Access& access, Time delay) {
     const FrameId id = latchable(host, access);
     Frame& frame = host.memory.frames[id];
     if (frame.urged) coverage_.reached(Sometimes::local_preference_used);
-    if (frame.urged && access.want() != Want::shared) --frame.preferred_writes;
+    if (frame.urged && access.want() != Want::shared) {
+        --frame.preferred_writes;
+        ++frame.writes_since_urged;
+        check_preference(host, frame);
+    }
     ++frame.latches;
     Task task = task_of(Task::Kind::leave_latch, host, client_index, access);
     task.frame = id;
@@ -207,6 +212,7 @@ void Cluster::perform_access(SimHost& host, uint32_t client_index, Access& acces
         // After a crash the checks begin anew with what was found.
         return truth_.secure(page, {host.id, host.incarnation, home, incarnation_of(home), verifier_of(page), 0});
     }
+    require(frame.sends == 0, "I9: a buffer that is being sent is written");
     hear_own_home(host, page.volume());
     const protocol::Verifier known = host.memory.flush_requester.known(page.volume(), home);
     const protocol::Verifier noted = operation.began.try_emplace(home, known).first->second;
@@ -259,6 +265,10 @@ void Cluster::become_quiet(SimHost& host, PageId page, Frame& frame) {
 
 void Cluster::serve(SimHost& host, const Task& task) {
     Frame& frame = host.memory.frames[task.frame];
+    if (frame.sends != 0 && host.clients[task.client].operation.access_to(task.page).want() != Want::shared) {
+        coverage_.reached(Sometimes::writer_waited_for_a_send);
+        return schedule(disturbances_.between(1, 20), task);
+    }
     frame.page = task.page;
     const protocol::Holding* holding = host.stripe_of(task.page).holder().find(task.page);
     require(holding != nullptr && holding->frame == task.frame, "a woken operation finds no page");

@@ -96,6 +96,9 @@ void Cluster::run() {
 void Cluster::run_if_alive(Task& task) {
     if (is_dead(task)) {
         if (task.message.run != 0 || task.message.parts != 0) coverage_.reached(Sometimes::run_lost_with_link);
+        const bool has_its_process =
+            task.host != no_host && hosts_[task.host].is_up && hosts_[task.host].epoch == task.epoch;
+        if (task.kind == Task::Kind::leave && has_its_process) finish_send(task, false);
         return;
     }
     if (hold_back(task)) return;
@@ -151,6 +154,7 @@ void Cluster::run_task(Task& task) {
         case Task::Kind::unstick: unstick(task); break;
         case Task::Kind::pause: pause_somebody(task); break;
         case Task::Kind::resume: resume(*host); break;
+        case Task::Kind::leave: finish_send(task, true); break;
         case Task::Kind::replace_store: crash(*host); break;
         case Task::Kind::volumes_opened: open_volumes(*host, hosts_[task.from]); break;
     }

@@ -84,6 +84,7 @@ class Cluster : public Truth::World {
             unstick,         // from: the direction from there flows again, or the link is given up
             pause,           // a random process is stopped
             resume,          // host: it goes on
+            leave,           // from: to there, frame, content as it was handed over; its bytes leave this host
             replace_store,   // host: an operator ends its process, since its store failed
             volumes_opened,  // from: this home has recovered while the host was paused
         };
@@ -133,6 +134,10 @@ class Cluster : public Truth::World {
     void open_volumes(SimHost& host, const SimHost& home) const;
     static void hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier);
     void transmit(HostId from, HostId to, protocol::Message message, const Content* content);
+    void stamp(HostId from, protocol::Message& message) const;
+    void carry(HostId from, HostId to, const protocol::Message& message, const Content* content);
+    bool send_later(SimHost& host, HostId to, protocol::Message message, FrameId frame);
+    void finish_send(const Task& task, bool leaves);
     bool join_last(const Task& task);
     void deliver(const Task& task);
     void tell_flush_home(SimHost& host, const protocol::Message& message, protocol::FlushActions& actions);
@@ -175,7 +180,7 @@ class Cluster : public Truth::World {
     void answer_flush_ask(SimHost& host, const protocol::Message& ask);
     void start_store_flush(SimHost& host, VolumeId volume, uint64_t ticket);
     void finish_store_flush(SimHost& host, const Task& task);
-    void send(SimHost& host, HostId to, protocol::Message message, const Content* content);
+    void send(SimHost& host, HostId to, protocol::Message message, FrameId bytes);
     void send_held_grant(SimHost& host);
     void observe(const SimHost& host, const Event& event);
     void observe_batch(const SimHost& host, const Task& task);
@@ -214,6 +219,10 @@ class Cluster : public Truth::World {
     // Home's new bytes differ from its present ones in the named sectors only: no others are written to the store.
     void check_mask(const SimHost& home, const protocol::Action& copy, const Content& content) const;
     void check_request(const SimHost& host, const SimHost& home, PageId page) const;
+    void check_orders(const SimHost& host, PageId page) const;
+    // The tenure of an order that nothing but local operations holds up, 0: there is none.
+    static Tenure order_at_hand(const SimHost& host, PageId page);
+    void check_preference(const SimHost& host, const Frame& frame) const;
     void check_copies(const SimHost& home, PageId page, const protocol::Claim& claim) const;
     bool has_met(const SimHost& host, const SimHost& peer) const;
     uint64_t home_version_of(PageId page) const;

@@ -21,7 +21,11 @@ void Cluster::step(SimHost& host, const Event& first) {
         protocol::Stripe& stripe = is_about_page ? host.stripe_of(event.page) : memory.stripes[event.waiter];
         actions_.clear();
         stripe.reserve();
+        const Tenure at_hand = is_about_page ? order_at_hand(host, event.page) : 0;
         stripe.on(event, actions_);
+        if (at_hand != 0 && order_at_hand(host, event.page) == at_hand)
+            for (const Action& action : actions_)
+                require(action.kind != Action::Kind::wake, "I7: a local operation goes before an order that waits");
         for (const Action& action : actions_) perform(host, action);
         if (is_about_page) check_page(host, event.page);
     }
@@ -29,7 +33,7 @@ void Cluster::step(SimHost& host, const Event& first) {
 }
 
 // As the cache of a real host does: a grant waits for the bytes that come from the same step.
-void Cluster::send(SimHost& host, HostId to, protocol::Message message, const Content* content) {
+void Cluster::send(SimHost& host, HostId to, protocol::Message message, FrameId bytes) {
     protocol::HeldGrant& held = host.memory.held_grant;
     if (protocol::HeldGrant::is_worth_holding(message, host.id)) {
         send_held_grant(host);
@@ -37,7 +41,8 @@ void Cluster::send(SimHost& host, HostId to, protocol::Message message, const Co
         return;
     }
     (void)held.join(to, message);
-    transmit(host.id, to, message, content);
+    if (bytes != no_frame && send_later(host, to, message, bytes)) return;
+    transmit(host.id, to, message, bytes == no_frame ? nullptr : &host.memory.frames[bytes].content);
 }
 
 void Cluster::send_held_grant(SimHost& host) {
@@ -50,11 +55,11 @@ void Cluster::send_held_grant(SimHost& host) {
 void Cluster::perform(SimHost& host, const Action& action) {
     HostMemory& memory = host.memory;
     Frame* frame = action.frame == no_frame ? nullptr : &memory.frames[action.frame];
-    if (frame != nullptr) require(frame->used, "an action names a free frame");
+    if (frame != nullptr) require(frame->used && !frame->released, "an action names a free frame");
     protocol::FlushActions flush_actions;
     switch (action.kind) {
         case Action::Kind::nothing: break;
-        case Action::Kind::send: send(host, action.to, action.message, frame ? &frame->content : nullptr); break;
+        case Action::Kind::send: send(host, action.to, action.message, action.frame); break;
         case Action::Kind::send_home_bytes:
             // Never to another link or incarnation than that for which it was ordered.
             schedule(store_.below(scenario_.store_delay_max), {.kind = Task::Kind::home_read,
@@ -89,6 +94,8 @@ void Cluster::perform(SimHost& host, const Action& action) {
             if (frame->latches != 0 && action.urged && scenario_.preferred_writes != 0) {
                 frame->urged = true;
                 frame->preferred_writes = scenario_.preferred_writes;
+                frame->writes_since_urged = 0;
+                frame->urged_at = now_;
                 schedule(scenario_.preferred_time, {.kind = Task::Kind::preference_over,
                                                     .host = host.id,
                                                     .epoch = host.epoch,

@@ -75,6 +75,7 @@ void Cluster::pause_somebody(const Task& task) {
 // Everything that waited happens now, in the order in which it came.
 void Cluster::resume(SimHost& host) {
     if (!std::exchange(host.is_paused, false)) return;
+    host.resumed_at = now_;
     std::vector<Task> waiting = std::exchange(piled_up_[host.id], {});
     size_t messages = 0;
     for (Task& each : waiting) {

@@ -77,6 +77,17 @@ MUTANTS = [
     ("home.cpp", "    «claim->readers &= ~set_of(message.from);»\n    answer.kind", {
         "who has evicted the page stays in the books": "",
     }),
+    ("holder.cpp", "holding.frame != no_frame && «holding.successors.empty()») wake_waiters", {
+        "local operations go before an order that waits": "true",
+    }),
+    ("holder.cpp", "if («holding.frame == no_frame || holding.evicting») {\n                serve_quiet", {
+        "a page is written back while it is being written":
+            "(holding.frame == no_frame || holding.evicting || (holding.ownership == Ownership::exclusive && "
+            "!holding.evict_wanted && !holding.report_due && !has_applicable_order(holding)))",
+    }),
+    ("holder.cpp", "serve_quiet(page, holding, «holding.evict_dirty», actions);", {
+        "a page is written back while it is being written": "(holding.evicting ? holding.evict_dirty : all_sectors)",
+    }),
     ("holder.cpp", "!holding.evicting && «!holding.bare» && !holding.blank", {
         "a page that has left bare is asked for before its eviction is answered": "true",
     }),
@@ -110,6 +121,7 @@ MUTANTS = [
     # What holders owe.
     ("holder_orders.cpp", "return «holding.awaited.request_id == 0 || holding.awaited.granted >= order.tenure»;", {
         "a drop is acknowledged blindly": "true",
+        "a drop waits for a grant that comes after it": "(holding.awaited.request_id == 0)",
     }),
     ("holder.cpp", "if («holding.unserved_count == 0» && wants_quiet(holding)) {", {
         "a drop is answered before the waiting reads are served": "true",

@@ -77,13 +77,56 @@ void Cluster::hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifi
     tell(host.shared_sessions);
 }
 
-void Cluster::transmit(HostId from, HostId to, protocol::Message message, const Content* content) {
-    if (from != to && !link_is_up_[from][to]) return;
+void Cluster::stamp(HostId from, protocol::Message& message) const {
     message.from = from;
     message.view_epoch = view_epoch;
     message.map_epoch = ranges_.epoch();
     message.incarnation = hosts_[from].incarnation;
     message.loss_generation = hosts_[from].loss_generation;
+}
+
+void Cluster::transmit(HostId from, HostId to, protocol::Message message, const Content* content) {
+    stamp(from, message);
+    carry(from, to, message, content);
+}
+
+// A transport may take the bytes from the frame long after it was given the message, over the link of that moment or
+// not at all. Until then the executor holds a pin on the frame. True: so it is.
+bool Cluster::send_later(SimHost& host, HostId to, protocol::Message message, FrameId id) {
+    if (scenario_.late_sends_percent == 0 || !link_is_up_[host.id][to] || saying_hello_to_ != no_host) return false;
+    if (!disturbances_.chance(scenario_.late_sends_percent)) return false;
+    coverage_.reached(Sometimes::bytes_sent_late);
+    stamp(host.id, message);
+    Frame& frame = host.memory.frames[id];
+    ++frame.sends;
+    schedule(disturbances_.between(1, scenario_.late_sends_max), {.kind = Task::Kind::leave,
+                                                                  .host = host.id,
+                                                                  .from = to,
+                                                                  .epoch = host.epoch,
+                                                                  .link_epoch = link_epoch_[host.id][to],
+                                                                  .frame = id,
+                                                                  .page = message.page,
+                                                                  .message = message,
+                                                                  .content = frame.content});
+    return true;
+}
+
+// The bytes leave, or their link is gone.
+void Cluster::finish_send(const Task& task, bool leaves) {
+    HostMemory& memory = hosts_[task.host].memory;
+    Frame& frame = memory.frames[task.frame];
+    require(frame.used && frame.sends > 0 && frame.content == task.content,
+            "I9: a buffer was written or used again before its bytes were sent");
+    if (leaves) carry(task.host, task.from, task.message, &frame.content);
+    --frame.sends;
+    if (frame.released) {
+        coverage_.reached(Sometimes::frame_freed_when_sent);
+        memory.release(task.frame);
+    }
+}
+
+void Cluster::carry(HostId from, HostId to, const protocol::Message& message, const Content* content) {
+    if (from != to && !link_is_up_[from][to]) return;
     Task task{.kind = Task::Kind::message,
               .host = to,
               .from = from,
@@ -196,6 +239,7 @@ void Cluster::deliver_page(SimHost& host, const Task& task, const protocol::Mess
         // Straight into the lent frame, if it is still lent; or into one that the Holder then swaps in.
         const FrameId lent = host.stripe_of(message.page).lent_frame(message);
         event.frame = lent != no_frame && network_.chance(50) ? lent : host.memory.allocate();
+        require(host.memory.frames[event.frame].sends == 0, "I9: bytes come into a buffer that is being sent");
         host.memory.frames[event.frame].content = task.content;
         host.memory.frames[event.frame].page = message.page;
     }

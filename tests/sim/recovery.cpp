@@ -109,7 +109,8 @@ void Cluster::adopt(SimHost& host, HostMemory&& arena) {
     memory.frames = std::move(arena.frames);
     for (Frame& frame : memory.frames) {
         frame.used = frame.busy = frame.urged = false;
-        frame.latches = 0;
+        frame.latches = frame.sends = 0;
+        frame.released = false;
         frame.access = Ownership::none;
         frame.dirty |= std::exchange(frame.writing, DirtyMask{0});
     }

@@ -46,10 +46,12 @@ struct Scenario {
     unsigned pause_interval = 0;       // 0: never
     unsigned store_fails_percent = 0;  // of the flushes of a store: it takes nothing any more
 
-    unsigned together_percent = 0;  // of operations: idle clients of the host begin the same on the pages that follow
-    unsigned at_once_percent = 0;   // of evictions: clean frames go before home has answered, or while it is away
-    unsigned shares_sessions = 0;   // the clients of a host are connections of one
-    unsigned gather_max = 0;        // how long a message may wait for others to join it; 0: it leaves at once, alone
+    unsigned together_percent = 0;    // of operations: idle clients of the host begin the same on the pages that follow
+    unsigned at_once_percent = 0;     // of evictions: clean frames go before home has answered, or while it is away
+    unsigned shares_sessions = 0;     // the clients of a host are connections of one
+    unsigned late_sends_percent = 0;  // of the pages sent: their bytes are taken from the frame later
+    unsigned late_sends_max = 1;      // so much later at most
+    unsigned gather_max = 0;          // how long a message may wait for others to join it; 0: it leaves at once, alone
 
     // visit(name, field) for each number that a run depends on.
     template <class Visitor>
@@ -85,6 +87,8 @@ struct Scenario {
         visit("shares", shares_sessions);
         visit("one_way", one_way_percent);
         visit("pause", pause_interval);
+        visit("late_sends", late_sends_percent);
+        visit("late_max", late_sends_max);
         visit("store_fails", store_fails_percent);
     }
     bool set(std::string_view wanted, unsigned value) {
@@ -162,6 +166,8 @@ struct Scenario {
         const unsigned pause_interval = random.chance(30) ? between(200, 3000) : 0;
         scenario.one_way_percent = scenario.cut_interval != 0 ? one_way_percent : 0;
         scenario.pause_interval = with_faults ? pause_interval : 0;
+        scenario.late_sends_percent = random.chance(30) ? between(10, 100) : 0;
+        scenario.late_sends_max = on() ? 20 : 500;
         const unsigned store_fails_percent = random.chance(20) ? between(1, 20) : 0;
         scenario.store_fails_percent = with_faults ? store_fails_percent : 0;
         return scenario;

@@ -37,8 +37,12 @@ struct Frame {
     bool busy = false;              // quiesce was asked: no new latch
     bool urged = false;             // quiesce was asked, but local operations may still go first
     unsigned preferred_writes = 0;  // how many writes, as long as it is urged
-    unsigned latches = 0;           // operations that are inside
-    uint32_t lost = 0;              // what the protocol said of losses
+    unsigned writes_since_urged = 0;
+    uint64_t urged_at = 0;
+    unsigned latches = 0;   // operations that are inside
+    uint32_t lost = 0;      // what the protocol said of losses
+    unsigned sends = 0;     // whose bytes the transport has not taken yet: nobody may write
+    bool released = false;  // as soon as it has
 };
 
 // What an operation does to one of its pages.
@@ -130,6 +134,9 @@ struct HostMemory {
     void release(FrameId frame) {
         require(frame < frames.size() && frames[frame].used, "a frame is released twice");
         require(frames[frame].latches == 0, "a latched frame is released");
+        frames[frame].released = frames[frame].sends != 0;
+        frames[frame].dirty = frames[frame].writing = 0;
+        if (frames[frame].released) return;
         frames[frame].used = false;
         --used_frames;
     }
@@ -143,6 +150,7 @@ struct SimHost {
     uint32_t epoch = 0;           // of the present or last process
     bool is_up = false;
     bool is_forgotten = false;  // until it is back
+    uint64_t resumed_at = 0;    // when it last was
     bool is_paused = false;     // its process is stopped, and its links are up
     // On the device:
     SmallMap<PageId, Bytes> store;

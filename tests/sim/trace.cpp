@@ -17,7 +17,7 @@ void Cluster::trace(const Task& task) {
         "start",     "leave_latch",   "serve",         "retry",      "cancel",     "message",
         "home_read", "store_flushed", "loss_recorded", "evict_hint", "hello_done", "preference_over",
         "crash",     "restart",       "forget",        "cut",        "link_up",    "unstick",
-        "pause",     "resume",        "new store",     "opened"};
+        "pause",     "resume",        "leave",         "new store",  "opened"};
     char line[256];
     int size = std::snprintf(line, sizeof line, "%8llu host %d %-13s", static_cast<unsigned long long>(now_),
                              task.host == no_host ? -1 : task.host, names[static_cast<size_t>(task.kind)]);
