@@ -78,6 +78,9 @@ void Cluster::check_frame(const SimHost& host, PageId page, const Frame& frame) 
     if (frame.content.version <= home_version_of(page)) return;
     const HostId keeper = claim->owner != no_host ? claim->owner : claim->anchor;
     if (keeper != no_host && !has_met(hosts_[keeper], home)) return;  // it is away: what it had may be lost
+    // Who was named anchor by a home in doubt marks the page as dirty when it hears of it.
+    const protocol::Holding* kept = keeper == no_host ? nullptr : hosts_[keeper].stripe_of(page).holder().find(page);
+    if (kept != nullptr && kept->unconfirmed) return;
     const auto is_dirty = [&](const Frame& each) {
         return each.used && each.page == page && (each.dirty | each.writing) != 0 &&
                each.content.version >= frame.content.version;
