@@ -102,7 +102,7 @@ struct Scenario {
     }
 
     // At least this many operations begin in a run.
-    static constexpr unsigned operations_min = 230;
+    static constexpr unsigned operations_min = 240;
 
     unsigned client_count() const { return host_count * clients_per_host; }
     static unsigned operations_of_each(unsigned client_count, unsigned wanted) {
