@@ -275,6 +275,8 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     const bool store_failed =
         (asks_to_write || message.kind == MessageKind::evict || message.kind == MessageKind::write_back) &&
         refuses_writes_of(message.page);
+    // What is refused here, a flush under way may be waiting for, whoever noticed the failure.
+    if (store_failed && home == self_) heed_store_failure();
     // Of no use to the protocol, which keeps the page: only how long to keep it.
     if ((message.kind == MessageKind::no_space || message.kind == MessageKind::refused) &&
         message.has(protocol::flag_lost))

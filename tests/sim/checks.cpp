@@ -7,7 +7,8 @@
 
 namespace tarn::sim {
 
-void Cluster::check_page(PageId page) {
+// After a step of `stepped`. What only it and the others of before decide was checked before.
+void Cluster::check_page(const SimHost& stepped, PageId page) {
     unsigned owners = 0;
     unsigned readers = 0;
     for (SimHost& host : hosts_) {
@@ -23,10 +24,12 @@ void Cluster::check_page(PageId page) {
     }
     require(owners == 0 || (owners == 1 && readers == 0), "C1: more than one owner, or an owner and readers");
 
-    for (const SimHost& host : hosts_)
-        if (host.is_up) check_request(host, page);
-
     const SimHost& home = hosts_[ranges_.find(page).home];
+    for (const SimHost& host : hosts_)
+        if (host.is_up && (stepped.id == home.id || stepped.id == host.id)) check_request(host, home, page);
+
+    check_orders(stepped, page);
+
     if (!home.is_up) return;
     if (const protocol::Claim* claim = home.stripe_of(page).home().find(page)) {
         check_copies(home, page, *claim);
@@ -40,10 +43,8 @@ void Cluster::check_page(PageId page) {
 bool Cluster::has_met(const SimHost& host, const SimHost& peer) const {
     if (!host.is_up || !peer.is_up) return false;
     if (host.id == peer.id) return true;
-    const auto met = host.memory.met.find(peer.id);
-    const auto met_by = peer.memory.met.find(host.id);
-    return link_is_up_[host.id][peer.id] && met != host.memory.met.end() && met->second == peer.process() &&
-           met_by != peer.memory.met.end() && met_by->second == host.process();
+    return link_is_up_[host.id][peer.id] && host.memory.met[peer.id] == peer.process() &&
+           peer.memory.met[host.id] == host.process();
 }
 
 uint64_t Cluster::home_version_of(PageId page) const {
@@ -76,11 +77,10 @@ void Cluster::check_frame(const SimHost& host, PageId page, const Frame& frame) 
         return;
     if (frame.content.version <= home_version_of(page)) return;
     const HostId keeper = claim->owner != no_host ? claim->owner : claim->anchor;
-    if (keeper != no_host) {
-        if (!has_met(hosts_[keeper], home)) return;  // it is away: what it had may be lost
-        const protocol::Holding* const kept = hosts_[keeper].stripe_of(page).holder().find(page);
-        if (kept != nullptr && kept->unconfirmed) return;  // it has not heard yet that it is to mark them
-    }
+    if (keeper != no_host && !has_met(hosts_[keeper], home)) return;  // it is away: what it had may be lost
+    // Who was named anchor by a home in doubt marks the page as dirty when it hears of it.
+    const protocol::Holding* kept = keeper == no_host ? nullptr : hosts_[keeper].stripe_of(page).holder().find(page);
+    if (kept != nullptr && kept->unconfirmed) return;
     const auto is_dirty = [&](const Frame& each) {
         return each.used && each.page == page && (each.dirty | each.writing) != 0 &&
                each.content.version >= frame.content.version;
@@ -91,9 +91,8 @@ void Cluster::check_frame(const SimHost& host, PageId page, const Frame& frame) 
 }
 
 // What recovery stands on: a request that was granted is one of home's open orders until it is complete.
-void Cluster::check_request(const SimHost& host, PageId page) const {
+void Cluster::check_request(const SimHost& host, const SimHost& home, PageId page) const {
     const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
-    const SimHost& home = hosts_[ranges_.find(page).home];
     if (holding == nullptr || holding->awaited.request_id == 0 || holding->awaited.granted == 0 ||
         !has_met(host, home) || !home.memory.recovered)
         return;
@@ -104,6 +103,57 @@ void Cluster::check_request(const SimHost& host, PageId page) const {
             is_open |= open.requester == host.id && open.request_id == holding->awaited.request_id;
         });
     require(is_open, "I4: a granted request is not among home's open orders");
+}
+
+namespace {
+
+bool is_at_hand(const protocol::Holding& holding, const protocol::Successor& order) {
+    if (holding.frame == no_frame || holding.blank || holding.tenure + 1 != order.tenure) return false;
+    const bool is_for_owner =
+        order.kind == protocol::MessageKind::move || order.kind == protocol::MessageKind::move_shared;
+    return order.kind != protocol::MessageKind::copy && is_for_owner == (holding.ownership == Ownership::exclusive);
+}
+
+}  // namespace
+
+// What an order waits for comes before it: the grant of an older tenure, an older order on its way, or local
+// operations, which wait for nothing themselves. So no circle of hosts can wait for each other.
+void Cluster::check_orders(const SimHost& host, PageId page) const {
+    const protocol::Holder& holder = host.stripe_of(page).holder();
+    const protocol::Holding* holding = holder.find(page);
+    if (!host.is_up || holding == nullptr || holding->successors.empty()) return;
+    holder.for_each_successor(*holding, [&](const protocol::Successor& order) {
+        const protocol::Awaited& awaited = holding->awaited;
+        const Tenure own = order.kind == protocol::MessageKind::copy ? order.tenure : order.tenure - 1;
+        const bool waits_for_grant = awaited.request_id != 0 && awaited.granted <= own;
+        const bool waits_for_local = is_at_hand(*holding, order) || holding->quiescing || holding->unserved_count > 0;
+        const bool waits_for_order = holding->frame != no_frame && holding->tenure < own;
+        // One that a resolve has undone nobody waits for.
+        const SimHost& requester = hosts_[order.requester];
+        const protocol::Holding* asking = requester.is_up ? requester.stripe_of(page).holder().find(page) : nullptr;
+        const bool is_waited_for = asking != nullptr && asking->awaited.request_id == order.request_id &&
+                                   asking->awaited.granted == order.tenure;
+        require(!is_waited_for || waits_for_grant || waits_for_order || waits_for_local,
+                "I6: an order waits for what comes after it");
+    });
+}
+
+Tenure Cluster::order_at_hand(const SimHost& host, PageId page) {
+    const protocol::Holder& holder = host.stripe_of(page).holder();
+    const protocol::Holding* holding = holder.find(page);
+    Tenure at_hand = 0;
+    if (holding == nullptr || holding->successors.empty()) return 0;
+    holder.for_each_successor(*holding, [&](const protocol::Successor& order) {
+        if (is_at_hand(*holding, order)) at_hand = order.tenure;
+    });
+    return at_hand;
+}
+
+// A write begins although another host waits for the page.
+void Cluster::check_preference(const SimHost& host, const Frame& frame) const {
+    require(frame.writes_since_urged <= scenario_.preferred_writes, "I7: more local writes than may go first");
+    require(now_ <= frame.urged_at + scenario_.preferred_time || host.resumed_at > frame.urged_at,
+            "I7: local writes go first for too long");
 }
 
 // Until home has them, bytes on their way home are also where they come from.
@@ -117,57 +167,23 @@ void Cluster::check_copies(const SimHost& home, PageId page, const protocol::Cla
     });
 }
 
-void Cluster::describe() const {
-    for (const std::string& line : trace_lines_) std::puts(line.c_str());
-    const auto hex = [](uint64_t value) { return static_cast<unsigned long long>(value); };
-    for (const SimHost& host : hosts_) {
-        std::printf("host %d %s, %u of %u frames\n", host.id, host.is_up ? "up" : "down", host.memory.used_frames,
-                    scenario_.frame_count);
-        for (const Client& client : host.clients)
-            std::printf("  client: %u left, operation kind %d page %u.%llx\n", client.remaining,
-                        static_cast<int>(client.operation.kind), client.operation.page.volume(),
-                        hex(client.operation.page.number()));
-        for (const PageId page : pages_) {
-            if (!host.is_up) continue;
-            if (const protocol::Holding* holding = host.stripe_of(page).holder().find(page))
-                std::printf(
-                    "  holds %u.%llx: ownership %d tenure %llx frame %d kept %d (%llx) awaits %u granted %llx ackers "
-                    "%llx heard %llx bytes %d floor %llx unserved %u %s%s%s%s%s\n",
-                    page.volume(), hex(page.number()), static_cast<int>(holding->ownership), hex(holding->tenure),
-                    static_cast<int>(holding->frame), static_cast<int>(holding->kept_frame), hex(holding->kept_order),
-                    holding->awaited.request_id, hex(holding->awaited.granted), hex(holding->awaited.ackers),
-                    hex(holding->awaited.heard), holding->awaited.has_bytes, hex(holding->floor),
-                    holding->unserved_count, holding->quiescing ? "quiescing " : "",
-                    holding->evicting ? "evicting " : "", holding->unconfirmed ? "unconfirmed " : "",
-                    holding->report_due ? "report due " : "", holding->blank ? "blank " : "");
-            if (const protocol::Claim* claim = host.stripe_of(page).home().find(page))
-                std::printf(
-                    "  claim %u.%llx: tenure %llx owner %d anchor %d readers %llx applied %llx.%x%s missing "
-                    "%llx%s%s%s%s\n",
-                    page.volume(), hex(page.number()), hex(claim->tenure), claim->owner == no_host ? -1 : claim->owner,
-                    claim->anchor == no_host ? -1 : claim->anchor, hex(claim->readers), hex(claim->applied.tenure),
-                    claim->applied.sequence, claim->resolving ? " resolving" : "", hex(claim->missing),
-                    claim->loss_pending ? " loss pending" : "", claim->orders.empty() ? "" : " open orders",
-                    claim->queue.empty() ? "" : " queue", claim->copies.empty() ? "" : " copies");
-        }
-    }
-}
-
 void Cluster::check_end() const {
     if (const std::string wrong = history_.check(); !wrong.empty()) throw Failure("C2: not linearizable: " + wrong);
     require(!clients_are_busy(), "C4: an operation never ended");
+    // A home whose store failed lets write-backs wait: they stay dirty where they are.
+    const bool a_store_failed = std::ranges::any_of(hosts_, &SimHost::store_failed);
     for (const SimHost& host : hosts_) {
         require(host.is_up, "a host is down at the end");
         const HostMemory& memory = host.memory;
         require(memory.recovered, "a home never recovered");
         require(memory.flush_home.flush_count() == 0 && memory.flush_requester.flush_count() == 0 &&
-                    memory.flush_holder.ask_count() == 0,
+                    (memory.flush_holder.ask_count() == 0 || a_store_failed),
                 "a flush never ended");
         require(memory.flush_home.outstanding_copy_count() == 0, "a copy in the flush books never arrived");
         for (const protocol::Stripe& stripe : memory.stripes) {
             require(stripe.home().open_order_count() == 0, "an order is open at the end");
             require(stripe.home().home_copy_count() == 0, "a home copy is outstanding at the end");
-            require(stripe.holder().waiter_count() == 0, "a waiter is left");
+            require(stripe.holder().waiter_count() == 0 || a_store_failed, "a waiter is left");
             require(stripe.holder().successor_count() == 0, "a successor is left");
             stripe.holder().for_each([&](PageId page, const protocol::Holding& holding) {
                 require(holding.kept_frame == no_frame, "kept bytes are never freed");

@@ -27,7 +27,7 @@ Session& Cluster::session_of(SimHost& host, Client& client, VolumeId volume) {
     host.memory.flush_requester.open(session.id, volume);
     session.losses->await((protocol::HostSet{1} << hosts_.size()) - 1);
     for (const SimHost& home : hosts_)
-        if (has_met(host, home) && home.memory.recovered) session.losses->began_after(home.id, home.loss_generation);
+        if (answers(host, home) && home.memory.recovered) session.losses->began_after(home.id, home.loss_generation);
     return session;
 }
 
@@ -70,116 +70,164 @@ void Cluster::start_operation(SimHost& host, uint32_t client_index) {
         return perform_flush(host, actions);
     }
     operation.kind = workload_.chance(scenario_.read_percent) ? Operation::Kind::read : Operation::Kind::write;
-    operation.mask = static_cast<DirtyMask>(workload_.between(1, all_sectors - 1));
-    if (operation.kind == Operation::Kind::write && workload_.chance(scenario_.whole_write_percent)) {
-        operation.kind = Operation::Kind::write_whole;
-        operation.mask = all_sectors;
-        operation.zero = workload_.chance(scenario_.zero_percent);
+    Access first{.page = operation.page, .number = operation.number};
+    const auto part = static_cast<DirtyMask>(workload_.between(1, all_sectors - 1));
+    if (operation.kind == Operation::Kind::write) {
+        const bool whole = workload_.chance(scenario_.whole_write_percent);
+        first.mask = whole ? all_sectors : part;
+        first.zero = whole && workload_.chance(scenario_.zero_percent);
     }
-    const Operation like = operation;
-    access_or_wait(host, client_index);
-    if (scenario_.together_percent != 0 && workload_.chance(scenario_.together_percent)) begin_together(host, like);
+    operation.accesses.push_back(first);
+    if (scenario_.together_percent != 0 && workload_.chance(scenario_.together_percent)) add_pages(operation);
+    begin_accesses(host, client_index);
 }
 
-// A request over several pages: clients that are idle do the same to those that follow.
-void Cluster::begin_together(SimHost& host, const Operation& like) {
-    auto page = std::ranges::find(pages_, like.page);
-    for (uint32_t index = 0; index < host.clients.size() && page + 1 != pages_.end(); ++index) {
-        Client& client = host.clients[index];
-        if (client.remaining == 0 || client.operation.kind != Operation::Kind::none) continue;
-        --client.remaining;
-        client.operation = like;
-        client.operation.number = ++last_operation_;
-        client.operation.page = *++page;
-        access_or_wait(host, index);
+// The pages that follow. Those in the middle of a write are written whole; the last one may be, too.
+void Cluster::add_pages(Operation& operation) {
+    const Access first = operation.accesses.front();
+    const auto begin = std::ranges::find(pages_, first.page);
+    const auto end =
+        begin + std::min<int64_t>(pages_.end() - begin, workload_.between(2, workload_.chance(25) ? 8 : 3));
+    for (auto page = begin + 1; page != end && page->volume() == first.page.volume(); ++page) {
+        Access next = first;
+        next.page = *page;
+        next.number = ++last_operation_;
+        if (operation.kind == Operation::Kind::write) next.mask = all_sectors;
+        operation.accesses.push_back(next);
     }
+    if (operation.accesses.size() == 1) return;
+    operation.accesses.back().mask = first.mask;
+    coverage_.reached(Sometimes::request_of_many_pages);
 }
 
-void Cluster::access_or_wait(SimHost& host, uint32_t client_index) {
-    HostMemory& memory = host.memory;
+// All at once if all are here, as a write of neighbours is; else each for itself.
+void Cluster::begin_accesses(SimHost& host, uint32_t client_index) {
     Operation& operation = host.clients[client_index].operation;
-    Task task{.kind = Task::Kind::leave_latch,
-              .host = host.id,
-              .epoch = host.epoch,
-              .client = client_index,
-              .number = operation.number,
-              .page = operation.page};
-    const auto bound = memory.bound.find(operation.page);
-    if (bound != memory.bound.end()) {
-        Frame& frame = memory.frames[bound->second];
-        const bool grants = frame.access == Ownership::exclusive ||
-                            (frame.access == Ownership::shared && operation.want() == Want::shared);
-        const bool is_preferred = operation.want() == Want::shared || !frame.urged || frame.preferred_writes > 0;
-        if (grants && !frame.busy && is_preferred) {
-            if (frame.urged) coverage_.reached(Sometimes::local_preference_used);
-            if (frame.urged && operation.want() != Want::shared) --frame.preferred_writes;
-            ++frame.latches;
-            task.frame = bound->second;
-            return schedule(workload_.below(scenario_.latch_max + 1), task);
-        }
+    operation.missing = operation.accesses.size() + 1;
+    const bool all_here = std::ranges::all_of(
+        operation.accesses, [&](const Access& access) { return latchable(host, access) != no_frame; });
+    if (all_here) {
+        if (operation.accesses.size() > 1) coverage_.reached(Sometimes::request_latched_at_once);
+        const Time delay = workload_.below(scenario_.latch_max + 1);
+        for (const Access& access : operation.accesses) latch(host, client_index, access, delay);
+    } else {
+        // An access may end meanwhile, but not the operation.
+        const size_t count = operation.accesses.size();
+        for (size_t index = 0; index < count; ++index) access_or_wait(host, client_index, operation.accesses[index]);
     }
-    if (memory.used_frames >= scenario_.frame_count) {
+    end_access(host, client_index);
+}
+
+// The frame, if a local thread may latch it for this access now.
+FrameId Cluster::latchable(const SimHost& host, const Access& access) const {
+    const auto bound = host.memory.bound.find(access.page);
+    if (bound == host.memory.bound.end()) return no_frame;
+    const Frame& frame = host.memory.frames[bound->second];
+    const bool reads = access.want() == Want::shared;
+    const bool grants = frame.access == Ownership::exclusive || (frame.access == Ownership::shared && reads);
+    const bool is_preferred = reads || !frame.urged || frame.preferred_writes > 0;
+    const bool is_free = reads || frame.sends == 0;
+    return grants && !frame.busy && is_preferred && is_free ? bound->second : no_frame;
+}
+
+void Cluster::latch(SimHost& host, uint32_t client_index, const Access& access, Time delay) {
+    const FrameId id = latchable(host, access);
+    Frame& frame = host.memory.frames[id];
+    if (frame.urged) coverage_.reached(Sometimes::local_preference_used);
+    if (frame.urged && access.want() != Want::shared) {
+        --frame.preferred_writes;
+        ++frame.writes_since_urged;
+        check_preference(host, frame);
+    }
+    ++frame.latches;
+    Task task = task_of(Task::Kind::leave_latch, host, client_index, access);
+    task.frame = id;
+    schedule(delay, std::move(task));
+}
+
+Cluster::Task Cluster::task_of(Task::Kind kind, const SimHost& host, uint32_t client_index, const Access& access) {
+    return {.kind = kind,
+            .host = host.id,
+            .epoch = host.epoch,
+            .client = client_index,
+            .number = access.number,
+            .page = access.page};
+}
+
+void Cluster::access_or_wait(SimHost& host, uint32_t client_index, Access& access) {
+    HostMemory& memory = host.memory;
+    if (latchable(host, access) != no_frame)
+        return latch(host, client_index, access, workload_.below(scenario_.latch_max + 1));
+    const bool writes = access.want() != Want::shared;
+    // Pages that can go nowhere leave some frames to others.
+    const unsigned reserve = knows_a_failed_store(host) ? scenario_.page_count : 0;
+    if (memory.used_frames >= scenario_.frame_count + reserve) {
+        if (writes && refuses_writes(host, access.page)) return fail_access(host, client_index, access);
         coverage_.reached(Sometimes::frames_exhausted);
         evict_something(host);
-        task.kind = Task::Kind::retry;
-        return schedule(workload_.between(1, 100), task);
+        return schedule(workload_.between(1, 100), task_of(Task::Kind::retry, host, client_index, access));
     }
-    operation.waits = true;
+    access.waits = true;
     if (workload_.chance(scenario_.cancel_percent)) {
-        task.kind = Task::Kind::cancel;
-        schedule(workload_.between(1, 100), task);
+        Task task = task_of(Task::Kind::cancel, host, client_index, access);
+        task.number = host.clients[client_index].operation.number;
+        schedule(workload_.between(1, 100), std::move(task));
     }
-    Event acquire = Event::acquire_of(operation.page, operation.want(), token_of(client_index, operation.number),
-                                      memory.allocate());
-    acquire.no_space =
-        operation.want() != Want::shared && ranges_.find(operation.page).home == host.id && store_is_full();
+    Event acquire =
+        Event::acquire_of(access.page, access.want(), token_of(client_index, access.number), memory.allocate());
+    const bool is_home = ranges_.find(access.page).home == host.id;
+    acquire.no_space = writes && is_home && store_is_full();
+    acquire.store_failed = writes && is_home && host.store_failed;
     step(host, acquire);
 }
 
-void Cluster::access(SimHost& host, uint32_t client_index, FrameId frame_id) {
-    Operation& operation = host.clients[client_index].operation;
+void Cluster::perform_access(SimHost& host, uint32_t client_index, Access& access, FrameId frame_id) {
+    Client& client = host.clients[client_index];
+    Operation& operation = client.operation;
+    const PageId page = access.page;
     Frame& frame = host.memory.frames[frame_id];
-    require(frame.used && frame.page == operation.page, "the frame of an operation was taken away");
-    const HostId home = ranges_.find(operation.page).home;
+    require(frame.used && frame.page == page, "the frame of an operation was taken away");
+    const HostId home = ranges_.find(page).home;
     finds_loss_ = false;
     History::Operation seen{.invoked = operation.invoked, .answered = event_count_};
-    Session& session = session_of(host, host.clients[client_index], operation.page.volume());
+    Session& session = session_of(host, client, page.volume());
     if (protocol::contains(session.losses->unheard(), home)) {
         coverage_.reached(Sometimes::session_counts_from_use);
         session.losses->began_after(home, home == host.id ? host.loss_generation : host.memory.heard[home]);
     }
-    uint64_t& newest_seen = session.seen[operation.page];
-    if (operation.kind == Operation::Kind::read) {
-        if (!may_see(session, frame, operation.page)) {
+    uint64_t& newest_seen = session.seen[page];
+    if (access.mask == 0) {
+        if (!may_see(session, frame, page)) {
             // Some clients go on with what is left to them, others begin anew.
-            if (workload_.chance(30)) end_session(host, host.clients[client_index], operation.page.volume());
+            if (workload_.chance(30)) end_session(host, client, page.volume());
             return;
         }
         require(frame.content.version >= newest_seen, "D4: a session reads back in time, and no error tells it");
         newest_seen = frame.content.version;
-        truth_.check_read(operation.page, frame.content);
+        truth_.check_read(page, frame.content);
         require(!finds_loss_ || frame.lost != 0, "D4: a read goes back in time and was not told");
         seen.found = frame.content.sectors;
-        history_.add(operation.page, seen);
-        if (!is_secure(host, operation.page)) return;
+        history_.add(page, seen);
+        if (!is_secure(host, page)) return;
         // After a crash the checks begin anew with what was found.
-        return truth_.secure(operation.page,
-                             {host.id, host.incarnation, home, incarnation_of(home), verifier_of(operation.page), 0});
+        return truth_.secure(page, {host.id, host.incarnation, home, incarnation_of(home), verifier_of(page), 0});
     }
-    hear_own_home(host, operation.page.volume());
-    const protocol::Verifier noted = host.memory.flush_requester.known(operation.page.volume(), home);
-    host.memory.flush_requester.wrote(session.id, home, operation.page, operation.page, noted);
+    require(frame.sends == 0, "I9: a buffer that is being sent is written");
+    hear_own_home(host, page.volume());
+    const protocol::Verifier known = host.memory.flush_requester.known(page.volume(), home);
+    const protocol::Verifier noted = operation.began.try_emplace(home, known).first->second;
+    if (noted != known) coverage_.reached(Sometimes::request_met_a_loss);
     // The home that this host has met: a restart it does not know of yet may take the write.
     const Incarnation met = home == host.id ? host.incarnation : host.memory.met[home].incarnation;
-    truth_.write(operation.page, frame.content, operation.mask, operation.zero,
+    truth_.write(page, frame.content, access.mask, access.zero,
                  {host.id, host.incarnation, home, met, noted, session.id});
     require(!finds_loss_ || frame.lost != 0, "D4: a write builds on what went back in time and was not told");
-    if (operation.mask == all_sectors && frame.lost != 0) session.losses->wrote_whole(operation.page, frame.lost);
-    newest_seen = frame.content.version;
-    seen.written = operation.mask;
+    if (access.mask == all_sectors && frame.lost != 0) session.losses->wrote_whole(page, frame.lost);
+    access.version = newest_seen = frame.content.version;
+    seen.written = access.mask;
     seen.value = frame.content.version;
-    history_.add(operation.page, seen);
-    frame.dirty |= operation.mask;
+    history_.add(page, seen);
+    frame.dirty |= access.mask;
 }
 
 // Whether home knows this host as the one that has the bytes.
@@ -202,10 +250,10 @@ void Cluster::hear_own_home(SimHost& host, VolumeId volume) {
 
 void Cluster::leave_latch(SimHost& host, const Task& task) {
     Frame& frame = host.memory.frames[task.frame];
-    access(host, task.client, task.frame);
+    perform_access(host, task.client, host.clients[task.client].operation.access_to(task.page), task.frame);
     --frame.latches;
     if (frame.latches == 0) become_quiet(host, task.page, frame);
-    finish_operation(host, task.client);
+    end_access(host, task.client);
 }
 
 void Cluster::become_quiet(SimHost& host, PageId page, Frame& frame) {
@@ -217,28 +265,62 @@ void Cluster::become_quiet(SimHost& host, PageId page, Frame& frame) {
 
 void Cluster::serve(SimHost& host, const Task& task) {
     Frame& frame = host.memory.frames[task.frame];
+    if (frame.sends != 0 && host.clients[task.client].operation.access_to(task.page).want() != Want::shared) {
+        coverage_.reached(Sometimes::writer_waited_for_a_send);
+        return schedule(disturbances_.between(1, 20), task);
+    }
     frame.page = task.page;
     const protocol::Holding* holding = host.stripe_of(task.page).holder().find(task.page);
     require(holding != nullptr && holding->frame == task.frame, "a woken operation finds no page");
     if (holding->blank) coverage_.reached(Sometimes::write_woken_blank);
-    access(host, task.client, task.frame);
+    perform_access(host, task.client, host.clients[task.client].operation.access_to(task.page), task.frame);
     step(host, Event::about(Event::Kind::served, task.page));
-    finish_operation(host, task.client);
+    end_access(host, task.client);
+}
+
+void Cluster::fail_access(SimHost& host, uint32_t client_index, Access& access) {
+    access.waits = false;
+    host.clients[client_index].operation.failed = true;
+    end_access(host, client_index);
+}
+
+void Cluster::end_access(SimHost& host, uint32_t client_index) {
+    if (--host.clients[client_index].operation.missing == 0) finish_operation(host, client_index);
+}
+
+// What it changed is noted only now, under what was known before it began: its first page may be lost again by now.
+void Cluster::note_writes(SimHost& host, Client& client) {
+    const Operation& operation = client.operation;
+    for (const Access& access : operation.accesses) {
+        if (access.version == 0) continue;
+        const HostId home = ranges_.find(access.page).home;
+        const protocol::SessionId session = session_of(host, client, access.page.volume()).id;
+        host.memory.flush_requester.wrote(session, home, access.page, access.page, operation.began.at(home));
+        if (!operation.failed) truth_.replied(access.page, access.version, session);
+    }
 }
 
 void Cluster::finish_operation(SimHost& host, uint32_t client_index) {
     ++operation_count_;
+    note_writes(host, host.clients[client_index]);
     host.clients[client_index].operation = {};
     schedule(workload_.between(1, 60),
              {.kind = Task::Kind::start_operation, .host = host.id, .epoch = host.epoch, .client = client_index});
 }
 
 void Cluster::cancel(SimHost& host, const Task& task) {
-    const Operation& operation = host.clients[task.client].operation;
-    if (operation.number != task.number || !operation.waits || operation.kind == Operation::Kind::write_whole) return;
-    coverage_.reached(Sometimes::waiter_cancelled);
-    step(host, Event::about(Event::Kind::cancel, task.page, token_of(task.client, task.number)));
-    finish_operation(host, task.client);
+    Operation& operation = host.clients[task.client].operation;
+    if (operation.number != task.number || operation.kind == Operation::Kind::none) return;
+    ++operation.missing;  // so that nothing ends before all were asked
+    for (Access& access : operation.accesses) {
+        if (!access.waits || access.want() == Want::exclusive_no_read) continue;
+        coverage_.reached(Sometimes::waiter_cancelled);
+        const PageId page = access.page;
+        const protocol::WaiterToken waiter = token_of(task.client, access.number);
+        fail_access(host, task.client, access);
+        step(host, Event::about(Event::Kind::cancel, page, waiter));
+    }
+    end_access(host, task.client);
 }
 
 // As the page provider does when nothing else goes: any page that is held, also while it is being evicted.

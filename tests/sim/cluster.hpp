@@ -3,10 +3,14 @@
 // Virtual time advances from task to task; equal times run in the order in which they were scheduled. Nothing here
 // depends on addresses or on the order of hash tables, so one seed is one run, bit for bit (trace_hash).
 //
-//   cluster.cpp   time, network, links, crashes
+//   cluster.cpp   virtual time
+//   network.cpp   links, and messages
+//   faults.cpp    which faults come, and when
+//   recovery.cpp  processes that end and begin
 //   executor.cpp  performs the actions of stripes and flush parts
 //   clients.cpp   operations of local threads
 //   checks.cpp    invariants after each step, and at the end
+//   trace.cpp     what a run looks like
 #pragma once
 
 #include <array>
@@ -63,7 +67,7 @@ class Cluster : public Truth::World {
             start_operation,  // client
             leave_latch,      // client, frame: a local hit ends
             serve,            // client, frame: a woken operation has its access
-            retry,            // client: there was no free frame
+            retry,            // client, page: there was no free frame
             cancel,           // client
             message,          // message, content
             home_read,        // message, to: home's bytes are there
@@ -74,9 +78,15 @@ class Cluster : public Truth::World {
             preference_over,  // frame, number
             crash,
             restart,
-            forget,   // host: those who are up are told that it is dead
-            cut,      // a random link
-            link_up,  // from
+            forget,          // host: those who are up are told that it is dead
+            cut,             // a random link
+            link_up,         // from
+            unstick,         // from: the direction from there flows again, or the link is given up
+            pause,           // a random process is stopped
+            resume,          // host: it goes on
+            leave,           // from: to there, frame, content as it was handed over; its bytes leave this host
+            replace_store,   // host: an operator ends its process, since its store failed
+            volumes_opened,  // from: this home has recovered while the host was paused
         };
         Kind kind{};
         HostId host = no_host;
@@ -112,25 +122,54 @@ class Cluster : public Truth::World {
     // cluster.cpp
     void schedule(Time delay, Task task) { (void)enter(delay, std::move(task)); }
     uint32_t enter(Time delay, Task task);  // its slot
+    void run_if_alive(Task& task);
     void run_task(Task& task);
     bool is_dead(const Task& task) const;
-    void boot(SimHost& host);
-    void adopt(SimHost& host, HostMemory&& arena);
-    void crash(SimHost& host);
-    bool record_doubtful_losses(SimHost& host);
-    static void hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier);
-    void say_what_home_has(const SimHost& host, Event& event) const;
-    void forget(SimHost& dead);
-    void recover_if_all_reported(SimHost& host);
+    bool clients_are_busy() const;
+
+    // network.cpp
     void set_link_down(HostId a, HostId b);
     void link_up(HostId a, HostId b);
     void hello(HostId host, HostId peer);
     void open_volumes(SimHost& host, const SimHost& home) const;
+    static void hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier);
     void transmit(HostId from, HostId to, protocol::Message message, const Content* content);
+    void stamp(HostId from, protocol::Message& message) const;
+    void carry(HostId from, HostId to, const protocol::Message& message, const Content* content);
+    bool send_later(SimHost& host, HostId to, protocol::Message message, FrameId frame);
+    void finish_send(const Task& task, bool leaves);
     bool join_last(const Task& task);
     void deliver(const Task& task);
+    void tell_flush_home(SimHost& host, const protocol::Message& message, protocol::FlushActions& actions);
+    void heed_failed_stores(SimHost& host, Event& event);
     void deliver_page(SimHost& host, const Task& task, const protocol::Message& message);
-    bool clients_are_busy() const;
+
+    // faults.cpp
+    void begin_faults();
+    void crash_somebody(const Task& task);
+    void cut_something(const Task& task);
+    void stick(HostId from, HostId to);
+    void unstick(const Task& task);
+    void pause_somebody(const Task& task);
+    void resume(SimHost& host);
+    bool hold_back(Task& task);
+    void fail_store(SimHost& host);
+    void heed_store_failure(SimHost& host);
+    bool refuses_writes(const SimHost& host, PageId page) const;
+    bool knows_a_failed_store(const SimHost& host) const;
+    void record_loss(SimHost& host, const Task& task);
+    bool answers(const SimHost& host, const SimHost& peer) const;
+
+    // recovery.cpp
+    void boot(SimHost& host);
+    void adopt(SimHost& host, HostMemory&& arena);
+    void crash(SimHost& host);
+    bool record_doubtful_losses(SimHost& host);
+    void say_what_home_has(const SimHost& host, Event& event) const;
+    void forget(SimHost& dead);
+    void recover_if_all_reported(SimHost& host);
+
+    // trace.cpp
     void trace(const Task& task);
 
     // executor.cpp
@@ -141,7 +180,7 @@ class Cluster : public Truth::World {
     void answer_flush_ask(SimHost& host, const protocol::Message& ask);
     void start_store_flush(SimHost& host, VolumeId volume, uint64_t ticket);
     void finish_store_flush(SimHost& host, const Task& task);
-    void send(SimHost& host, HostId to, protocol::Message message, const Content* content);
+    void send(SimHost& host, HostId to, protocol::Message message, FrameId bytes);
     void send_held_grant(SimHost& host);
     void observe(const SimHost& host, const Event& event);
     void observe_batch(const SimHost& host, const Task& task);
@@ -149,8 +188,16 @@ class Cluster : public Truth::World {
     // clients.cpp
     Session& session_of(SimHost& host, Client& client, VolumeId volume);
     void start_operation(SimHost& host, uint32_t client);
-    void access_or_wait(SimHost& host, uint32_t client);
-    void access(SimHost& host, uint32_t client, FrameId frame);
+    void add_pages(Operation& operation);
+    void begin_accesses(SimHost& host, uint32_t client);
+    FrameId latchable(const SimHost& host, const Access& access) const;
+    void latch(SimHost& host, uint32_t client, const Access& access, Time delay);
+    static Task task_of(Task::Kind kind, const SimHost& host, uint32_t client, const Access& access);
+    void access_or_wait(SimHost& host, uint32_t client, Access& access);
+    void perform_access(SimHost& host, uint32_t client, Access& access, FrameId frame);
+    void fail_access(SimHost& host, uint32_t client, Access& access);
+    void end_access(SimHost& host, uint32_t client);
+    void note_writes(SimHost& host, Client& client);
     bool is_secure(const SimHost& host, PageId page) const;
     std::map<VolumeId, Session>& sessions_of(SimHost& host, Client& client);
     void end_session(SimHost& host, Client& client, VolumeId volume);
@@ -164,15 +211,18 @@ class Cluster : public Truth::World {
     void cancel(SimHost& host, const Task& task);
     void drop_something(SimHost& host);
     void evict_something(SimHost& host);
-    void begin_together(SimHost& host, const Operation& like);
     void complete_flush(SimHost& host, protocol::WaiterToken waiter, bool lost);
 
     // checks.cpp
-    void check_page(PageId page);
+    void check_page(const SimHost& stepped, PageId page);
     void check_frame(const SimHost& host, PageId page, const Frame& frame) const;
     // Home's new bytes differ from its present ones in the named sectors only: no others are written to the store.
     void check_mask(const SimHost& home, const protocol::Action& copy, const Content& content) const;
-    void check_request(const SimHost& host, PageId page) const;
+    void check_request(const SimHost& host, const SimHost& home, PageId page) const;
+    void check_orders(const SimHost& host, PageId page) const;
+    // The tenure of an order that nothing but local operations holds up, 0: there is none.
+    static Tenure order_at_hand(const SimHost& host, PageId page);
+    void check_preference(const SimHost& host, const Frame& frame) const;
     void check_copies(const SimHost& home, PageId page, const protocol::Claim& claim) const;
     bool has_met(const SimHost& host, const SimHost& peer) const;
     uint64_t home_version_of(PageId page) const;
@@ -185,6 +235,7 @@ class Cluster : public Truth::World {
     Random workload_;
     Random faults_;
     Random store_;
+    Random disturbances_;
     std::vector<PageId> pages_;
     RangeMap ranges_;
     std::vector<SimHost> hosts_;
@@ -193,23 +244,29 @@ class Cluster : public Truth::World {
     History history_;
     bool finds_loss_ = false;       // the access under way
     uint64_t operation_count_ = 0;  // that ended, well or not
-    std::array<std::array<uint32_t, 8>, 8> link_epoch_{};
-    std::array<std::array<bool, 8>, 8> link_is_up_{};
-    std::array<std::array<Time, 8>, 8> not_before_{};  // messages of a link come after its hello
-    std::array<std::array<Gathering, 8>, 8> gathering_{};
+    std::array<std::array<uint32_t, sim_hosts_max>, sim_hosts_max> link_epoch_{};
+    std::array<std::array<bool, sim_hosts_max>, sim_hosts_max> link_is_up_{};
+    std::array<std::array<Time, sim_hosts_max>, sim_hosts_max>
+        not_before_{};  // messages of a link come after its hello
+    std::array<std::array<Gathering, sim_hosts_max>, sim_hosts_max> gathering_{};
+    // Of a direction that is stuck: what was sent there and neither lost nor delivered yet.
+    std::array<std::array<bool, sim_hosts_max>, sim_hosts_max> is_stuck_{};
+    std::array<std::array<std::vector<Task>, sim_hosts_max>, sim_hosts_max> stuck_{};
+    std::array<std::vector<Task>, sim_hosts_max> piled_up_{};  // of a paused host
     HostId saying_hello_to_ = no_host;
     Time hello_time_ = 0;
 
     Time now_ = 0;
     uint64_t sequence_ = 0;
     std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
-    std::vector<Task> slots_;
+    std::deque<Task> slots_;  // which stay where they are
     std::vector<uint32_t> free_slots_;
 
-    std::map<PageId, Tenure> greatest_tenure_;
+    SmallMap<PageId, Tenure> greatest_tenure_;
     uint64_t last_operation_ = 0;
     protocol::SessionId last_session_ = 0;
     unsigned crash_count_ = 0;
+    unsigned store_failure_count_ = 0;
     uint64_t trace_hash_ = 0;
     uint64_t event_count_ = 0;
     protocol::Actions actions_;

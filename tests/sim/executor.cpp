@@ -21,15 +21,19 @@ void Cluster::step(SimHost& host, const Event& first) {
         protocol::Stripe& stripe = is_about_page ? host.stripe_of(event.page) : memory.stripes[event.waiter];
         actions_.clear();
         stripe.reserve();
+        const Tenure at_hand = is_about_page ? order_at_hand(host, event.page) : 0;
         stripe.on(event, actions_);
+        if (at_hand != 0 && order_at_hand(host, event.page) == at_hand)
+            for (const Action& action : actions_)
+                require(action.kind != Action::Kind::wake, "I7: a local operation goes before an order that waits");
         for (const Action& action : actions_) perform(host, action);
-        if (is_about_page) check_page(event.page);
+        if (is_about_page) check_page(host, event.page);
     }
     send_held_grant(host);
 }
 
 // As the cache of a real host does: a grant waits for the bytes that come from the same step.
-void Cluster::send(SimHost& host, HostId to, protocol::Message message, const Content* content) {
+void Cluster::send(SimHost& host, HostId to, protocol::Message message, FrameId bytes) {
     protocol::HeldGrant& held = host.memory.held_grant;
     if (protocol::HeldGrant::is_worth_holding(message, host.id)) {
         send_held_grant(host);
@@ -37,7 +41,8 @@ void Cluster::send(SimHost& host, HostId to, protocol::Message message, const Co
         return;
     }
     (void)held.join(to, message);
-    transmit(host.id, to, message, content);
+    if (bytes != no_frame && send_later(host, to, message, bytes)) return;
+    transmit(host.id, to, message, bytes == no_frame ? nullptr : &host.memory.frames[bytes].content);
 }
 
 void Cluster::send_held_grant(SimHost& host) {
@@ -50,11 +55,11 @@ void Cluster::send_held_grant(SimHost& host) {
 void Cluster::perform(SimHost& host, const Action& action) {
     HostMemory& memory = host.memory;
     Frame* frame = action.frame == no_frame ? nullptr : &memory.frames[action.frame];
-    if (frame != nullptr) require(frame->used, "an action names a free frame");
+    if (frame != nullptr) require(frame->used && !frame->released, "an action names a free frame");
     protocol::FlushActions flush_actions;
     switch (action.kind) {
         case Action::Kind::nothing: break;
-        case Action::Kind::send: send(host, action.to, action.message, frame ? &frame->content : nullptr); break;
+        case Action::Kind::send: send(host, action.to, action.message, action.frame); break;
         case Action::Kind::send_home_bytes:
             // Never to another link or incarnation than that for which it was ordered.
             schedule(store_.below(scenario_.store_delay_max), {.kind = Task::Kind::home_read,
@@ -66,7 +71,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
             break;
         case Action::Kind::wake: {
             const auto client = static_cast<uint32_t>(action.waiter >> 48);
-            host.clients[client].operation.waits = false;
+            host.clients[client].operation.access_to(action.page).waits = false;
             frame->lost = action.lost;
             schedule(workload_.below(scenario_.latch_max + 1), {.kind = Task::Kind::serve,
                                                                 .host = host.id,
@@ -78,9 +83,10 @@ void Cluster::perform(SimHost& host, const Action& action) {
         }
         case Action::Kind::fail: {
             const auto client = static_cast<uint32_t>(action.waiter >> 48);
-            require(host.clients[client].operation.want() != Want::shared, "a read fails for lack of space");
+            Access& access = host.clients[client].operation.access_to(action.page);
+            require(access.want() != Want::shared, "a read fails for lack of space");
             coverage_.reached(Sometimes::no_space);
-            finish_operation(host, client);
+            fail_access(host, client, access);
             break;
         }
         case Action::Kind::written: memory.flush_holder.on_written(action.waiter, flush_actions); break;
@@ -88,6 +94,8 @@ void Cluster::perform(SimHost& host, const Action& action) {
             if (frame->latches != 0 && action.urged && scenario_.preferred_writes != 0) {
                 frame->urged = true;
                 frame->preferred_writes = scenario_.preferred_writes;
+                frame->writes_since_urged = 0;
+                frame->urged_at = now_;
                 schedule(scenario_.preferred_time, {.kind = Task::Kind::preference_over,
                                                     .host = host.id,
                                                     .epoch = host.epoch,
@@ -197,12 +205,17 @@ void Cluster::start_store_flush(SimHost& host, VolumeId volume, uint64_t ticket)
 }
 
 void Cluster::finish_store_flush(SimHost& host, const Task& task) {
+    if (scenario_.store_fails_percent != 0 && disturbances_.chance(scenario_.store_fails_percent)) fail_store(host);
     for (const auto& [page, bytes] : task.bytes) {
+        // The device may have dropped any of it.
+        if (host.store_failed && disturbances_.chance(50)) continue;
         Bytes& stored = host.store[page];
         if (stored.position < bytes.position) stored = bytes;
     }
+    // Others may hear of it only when they come to the store themselves.
+    if (host.store_failed && disturbances_.chance(50)) heed_store_failure(host);
     protocol::FlushActions actions;
-    host.memory.flush_home.on_store_flushed(task.number, false, host.verifier(), actions);
+    host.memory.flush_home.on_store_flushed(task.number, host.store_failed, host.verifier(), actions);
     perform_flush(host, actions);
 }
 
@@ -238,6 +251,13 @@ void Cluster::observe(const SimHost& host, const Event& event) {
         if (holding == nullptr || holding->awaited.request_id != message.request_id)
             coverage_.reached(Sometimes::joined_grant_of_an_undone_request);
     }
+    const bool asks = message.kind == MessageKind::get_shared || message.kind == MessageKind::get_exclusive ||
+                      message.kind == MessageKind::get_exclusive_no_read;
+    if (asks && claim != nullptr)
+        host.stripe_of(event.page).home().for_each_order(*claim, [&](const protocol::Request& order) {
+            if (order.requester == message.from && order.request_id == message.request_id)
+                coverage_.reached(Sometimes::request_repeated);
+        });
     if (message.kind == MessageKind::refused) coverage_.reached(Sometimes::eviction_refused);
     if (message.kind == MessageKind::recall) coverage_.reached(Sometimes::page_recalled);
     if (message.kind == MessageKind::report && message.has_bytes()) coverage_.reached(Sometimes::kept_bytes_reported);

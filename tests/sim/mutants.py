@@ -77,6 +77,17 @@ MUTANTS = [
     ("home.cpp", "    «claim->readers &= ~set_of(message.from);»\n    answer.kind", {
         "who has evicted the page stays in the books": "",
     }),
+    ("holder.cpp", "holding.frame != no_frame && «holding.successors.empty()») wake_waiters", {
+        "local operations go before an order that waits": "true",
+    }),
+    ("holder.cpp", "if («holding.frame == no_frame || holding.evicting») {\n                serve_quiet", {
+        "a page is written back while it is being written":
+            "(holding.frame == no_frame || holding.evicting || (holding.ownership == Ownership::exclusive && "
+            "!holding.evict_wanted && !holding.report_due && !has_applicable_order(holding)))",
+    }),
+    ("holder.cpp", "serve_quiet(page, holding, «holding.evict_dirty», actions);", {
+        "a page is written back while it is being written": "(holding.evicting ? holding.evict_dirty : all_sectors)",
+    }),
     ("holder.cpp", "!holding.evicting && «!holding.bare» && !holding.blank", {
         "a page that has left bare is asked for before its eviction is answered": "true",
     }),
@@ -110,6 +121,7 @@ MUTANTS = [
     # What holders owe.
     ("holder_orders.cpp", "return «holding.awaited.request_id == 0 || holding.awaited.granted >= order.tenure»;", {
         "a drop is acknowledged blindly": "true",
+        "a drop waits for a grant that comes after it": "(holding.awaited.request_id == 0)",
     }),
     ("holder.cpp", "if («holding.unserved_count == 0» && wants_quiet(holding)) {", {
         "a drop is answered before the waiting reads are served": "true",
@@ -216,6 +228,9 @@ MUTANTS = [
     ("home_recovery.cpp", "if («claim.owner == no_host && claim.anchor == no_host && has_memory»)\n", {
         "a restarted home believes that it has the bytes": "(claim.owner == no_host && claim.anchor == no_host)",
     }),
+    ("home_recovery.cpp", "if («host == claim.anchor || (host == claim.owner && !has_memory)») confirm", {
+        "an owner is not told to mark dirty by a home in doubt": "host == claim.anchor",
+    }),
     ("home_recovery.cpp", "lost_in(page) == 0 && «!claim.missed_process»;", {
         "a holder that missed a process of its home is taken at its word": "true",
     }),
@@ -305,6 +320,12 @@ MUTANTS = [
         "the loss generation is ignored":
             "(flush->known >> 32 != verifier >> 32 || (flush->noted != 0 && flush->noted >> 32 != verifier >> 32))",
     }),
+    ("flush_home.cpp", "answer(*flush, «failed || lost», verifier, actions);", {
+        "a flush succeeds though the store failed": "lost",
+    }),
+    ("flush_home.cpp", "{\n    «for (const Flush& flush : flushes_) answer(flush, true, verifier, actions);»\n    flushes_.clear", {
+        "a store that failed forgets the flushes under way": "",
+    }),
     ("flush_home.cpp", "if («contains(flush.unanswered, host)») ask(flush, host, actions);", {
         "an ask lost with a link is not repeated": "false",
     }),
@@ -314,8 +335,14 @@ MUTANTS = [
     ("flush_holder.cpp", "if («note.writes == part->writes» && !note.mixed) {", {
         "a flush clears the notes of later writes": "true",
     }),
+    ("holder.cpp", "«if (awaited.needs_bytes || holding.blank) holding.anchor_since = 0;»", {
+        "an upgrade clears anchor_since": "holding.anchor_since = 0;",
+    }),
     ("holder.cpp", "«repeat_write_back(holding);»\n    holding.ownership", {
         "a completed request forgets a write-back under way": "",
+    }),
+    ("flush_holder.cpp", "note.mixed |= «note.noted != began»;", {
+        "writes under two verifiers count as under the first": "false",
     }),
     ("flush_holder.cpp", "«if (note.noted == 0) note.noted = began;»", {
         "writes are noted under the newest verifier": "note.noted = began;",

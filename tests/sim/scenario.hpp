@@ -38,15 +38,20 @@ struct Scenario {
     unsigned wants_copy_percent = 0;  // of evictions: home would like the last copy
     unsigned store_delay_max = 1;
     unsigned store_knows_tenures = 1;
-    unsigned crash_interval = 0;  // 0: never
-    unsigned cut_interval = 0;    // 0: never
-    unsigned forget_percent = 0;  // of crashes: the others are told that the host is dead
-    unsigned adopt_percent = 0;   // of crashes: only the process dies, and the next one adopts its memory
+    unsigned crash_interval = 0;       // 0: never
+    unsigned cut_interval = 0;         // 0: never
+    unsigned forget_percent = 0;       // of crashes: the others are told that the host is dead
+    unsigned adopt_percent = 0;        // of crashes: only the process dies, and the next one adopts its memory
+    unsigned one_way_percent = 0;      // of cuts: one direction is stuck, and the link lost later or not
+    unsigned pause_interval = 0;       // 0: never
+    unsigned store_fails_percent = 0;  // of the flushes of a store: it takes nothing any more
 
-    unsigned together_percent = 0;  // of operations: idle clients of the host begin the same on the pages that follow
-    unsigned at_once_percent = 0;   // of evictions: clean frames go before home has answered, or while it is away
-    unsigned shares_sessions = 0;   // the clients of a host are connections of one
-    unsigned gather_max = 0;        // how long a message may wait for others to join it; 0: it leaves at once, alone
+    unsigned together_percent = 0;    // of operations: idle clients of the host begin the same on the pages that follow
+    unsigned at_once_percent = 0;     // of evictions: clean frames go before home has answered, or while it is away
+    unsigned shares_sessions = 0;     // the clients of a host are connections of one
+    unsigned late_sends_percent = 0;  // of the pages sent: their bytes are taken from the frame later
+    unsigned late_sends_max = 1;      // so much later at most
+    unsigned gather_max = 0;          // how long a message may wait for others to join it; 0: it leaves at once, alone
 
     // visit(name, field) for each number that a run depends on.
     template <class Visitor>
@@ -80,6 +85,11 @@ struct Scenario {
         visit("gather", gather_max);
         visit("at_once", at_once_percent);
         visit("shares", shares_sessions);
+        visit("one_way", one_way_percent);
+        visit("pause", pause_interval);
+        visit("late_sends", late_sends_percent);
+        visit("late_max", late_sends_max);
+        visit("store_fails", store_fails_percent);
     }
     bool set(std::string_view wanted, unsigned value) {
         bool found = false;
@@ -92,7 +102,12 @@ struct Scenario {
     }
 
     // At least this many operations begin in a run.
-    static constexpr unsigned operations_min = 220;
+    static constexpr unsigned operations_min = 240;
+
+    unsigned client_count() const { return host_count * clients_per_host; }
+    static unsigned operations_of_each(unsigned client_count, unsigned wanted) {
+        return std::max(wanted, (operations_min + client_count - 1) / client_count);
+    }
 
     static Scenario draw(Random random, bool with_faults) {
         const auto on = [&] { return random.chance(50); };
@@ -105,8 +120,7 @@ struct Scenario {
         scenario.volume_count = between(1, 3);
         scenario.frame_count = on() ? between(3, 5) : 32;
         scenario.clients_per_host = between(1, 4);
-        const unsigned client_count = scenario.host_count * scenario.clients_per_host;
-        scenario.operations_per_client = std::max(between(10, 40), (operations_min + client_count - 1) / client_count);
+        scenario.operations_per_client = operations_of_each(scenario.client_count(), between(10, 40));
         scenario.read_percent = on() ? between(5, 90) : 40;
         scenario.whole_write_percent = on() ? between(0, 60) : 0;
         scenario.zero_percent = on() ? 30 : 0;
@@ -140,11 +154,22 @@ struct Scenario {
             scenario.page_count = std::max(scenario.page_count, between(2, 8));
             scenario.volume_count = std::min(scenario.volume_count, between(1, 3));
             scenario.clients_per_host = std::max(scenario.clients_per_host, between(2, 6));
+            // Its operations are larger, so there need not be as many.
+            scenario.operations_per_client =
+                operations_of_each(scenario.client_count(), scenario.operations_per_client * 2 / 3);
         }
         scenario.at_once_percent = on() ? between(5, 100) : 0;
         scenario.shares_sessions = on() ? 1 : 0;
         // What a flush meets is rare unless it meets much of it.
         if (random.chance(10)) scenario.flush_percent = between(30, 60);
+        const unsigned one_way_percent = on() ? between(10, 100) : 0;
+        const unsigned pause_interval = random.chance(30) ? between(200, 3000) : 0;
+        scenario.one_way_percent = scenario.cut_interval != 0 ? one_way_percent : 0;
+        scenario.pause_interval = with_faults ? pause_interval : 0;
+        scenario.late_sends_percent = random.chance(30) ? between(10, 100) : 0;
+        scenario.late_sends_max = on() ? 20 : 500;
+        const unsigned store_fails_percent = random.chance(20) ? between(1, 20) : 0;
+        scenario.store_fails_percent = with_faults ? store_fails_percent : 0;
         return scenario;
     }
 };

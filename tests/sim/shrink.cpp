@@ -20,7 +20,8 @@ std::vector<unsigned> smaller(std::string_view name, unsigned value) {
     if (name == "hosts") {
         offer(2);
         if (value > 2) offer(value - 1);
-    } else if (name == "pages" || name == "volumes" || name == "clients" || name == "delay" || name == "store") {
+    } else if (name == "pages" || name == "volumes" || name == "clients" || name == "delay" || name == "store" ||
+               name == "late_max") {
         offer(1);
         offer(std::max(1u, value / 2));
     } else if (name == "operations") {

@@ -4,6 +4,7 @@
 // the flush parts. Cluster performs the actions on it.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "coherence/protocol/joining.hpp"
 #include "coherence/protocol/stripe.hpp"
 #include "tests/sim/failure.hpp"
+#include "tests/sim/small_map.hpp"
 #include "tests/sim/truth.hpp"
 
 namespace tarn::sim {
@@ -35,24 +37,47 @@ struct Frame {
     bool busy = false;              // quiesce was asked: no new latch
     bool urged = false;             // quiesce was asked, but local operations may still go first
     unsigned preferred_writes = 0;  // how many writes, as long as it is urged
-    unsigned latches = 0;           // operations that are inside
-    uint32_t lost = 0;              // what the protocol said of losses
+    unsigned writes_since_urged = 0;
+    uint64_t urged_at = 0;
+    unsigned latches = 0;   // operations that are inside
+    uint32_t lost = 0;      // what the protocol said of losses
+    unsigned sends = 0;     // whose bytes the transport has not taken yet: nobody may write
+    bool released = false;  // as soon as it has
 };
 
-struct Operation {
-    enum class Kind : uint8_t { none, read, write, write_whole, flush };
-    Kind kind = Kind::none;
+// What an operation does to one of its pages.
+struct Access {
     PageId page{};
-    DirtyMask mask = 0;
-    uint64_t invoked = 0;  // at which event
-    uint64_t number = 0;   // tells a task or a waiter of an earlier operation from this one's
+    DirtyMask mask = 0;    // to be written; 0: it reads
+    bool zero = false;     // all of the page, with zeros
+    uint64_t number = 0;   // tells a waiter of an earlier operation from this one's
     bool waits = false;    // as a waiter of the Holder, not woken yet
-    bool zero = false;     // a whole-page write of zeros
-    Truth::Cover cover;
+    uint64_t version = 0;  // that it wrote
 
     Want want() const {
-        if (kind == Kind::read) return Want::shared;
-        return kind == Kind::write_whole ? Want::exclusive_no_read : Want::exclusive;
+        if (mask == 0) return Want::shared;
+        return mask == all_sectors ? Want::exclusive_no_read : Want::exclusive;
+    }
+};
+
+// One request of a client. Its pages are asked for at once, in their order, and none is held while it waits for
+// another; it ends when all have ended, and its writes are noted then.
+struct Operation {
+    enum class Kind : uint8_t { none, read, write, flush };
+    Kind kind = Kind::none;
+    PageId page{};         // the first
+    uint64_t invoked = 0;  // at which event
+    uint64_t number = 0;   // tells a task of an earlier operation from this one's
+    std::vector<Access> accesses;
+    size_t missing = 0;                          // accesses that have not ended; and one as long as they are begun
+    bool failed = false;                         // one of them: what came of the others the client does not know
+    SmallMap<HostId, protocol::Verifier> began;  // of each home, before the first of its pages changed
+    Truth::Cover cover;
+
+    Access& access_to(PageId of) {
+        for (Access& access : accesses)
+            if (access.page == of) return access;
+        throw Failure("an operation is about another page");
     }
 };
 
@@ -60,7 +85,7 @@ struct Operation {
 struct Session {
     protocol::SessionId id = 0;
     std::shared_ptr<LossView> losses = std::make_shared<LossView>();
-    std::map<PageId, uint64_t> seen;  // the newest version
+    SmallMap<PageId, uint64_t> seen;  // the newest version
 };
 
 struct Client {
@@ -74,6 +99,8 @@ struct Bytes {
     protocol::Position position;
 };
 
+inline constexpr size_t sim_hosts_max = 8;
+
 struct HostMemory {
     std::vector<protocol::Stripe> stripes;
     protocol::HeldGrant held_grant;  // of the step under way
@@ -82,11 +109,12 @@ struct HostMemory {
     protocol::FlushRequester flush_requester;
     std::vector<Frame> frames;
     unsigned used_frames = 0;
-    std::map<PageId, FrameId> bound;     // what local threads find
-    std::map<PageId, Bytes> home_bytes;  // newer than the store
-    std::map<HostId, Process> met;       // the process of each peer that was last met
-    std::map<HostId, uint32_t> heard;    // the loss generation of each home, as it was last told
+    SmallMap<PageId, FrameId> bound;              // what local threads find
+    SmallMap<PageId, Bytes> home_bytes;           // newer than the store
+    std::array<Process, sim_hosts_max> met{};     // the process of each peer that was last met
+    std::array<uint32_t, sim_hosts_max> heard{};  // the loss generation of each home, as it was last told
     protocol::HostSet reported = 0;
+    protocol::HostSet failed_stores = 0;  // of other hosts, as they said
     bool recovered = false;
     protocol::LossRanges losses_before;  // on record by then
     std::deque<Event> pending;
@@ -106,6 +134,9 @@ struct HostMemory {
     void release(FrameId frame) {
         require(frame < frames.size() && frames[frame].used, "a frame is released twice");
         require(frames[frame].latches == 0, "a latched frame is released");
+        frames[frame].released = frames[frame].sends != 0;
+        frames[frame].dirty = frames[frame].writing = 0;
+        if (frames[frame].released) return;
         frames[frame].used = false;
         --used_frames;
     }
@@ -119,8 +150,10 @@ struct SimHost {
     uint32_t epoch = 0;           // of the present or last process
     bool is_up = false;
     bool is_forgotten = false;  // until it is back
+    uint64_t resumed_at = 0;    // when it last was
+    bool is_paused = false;     // its process is stopped, and its links are up
     // On the device:
-    std::map<PageId, Bytes> store;
+    SmallMap<PageId, Bytes> store;
     uint32_t loss_generation = 0;
     std::vector<protocol::LossRange> losses;
     // Outside:
@@ -132,6 +165,9 @@ struct SimHost {
     bool may_lack_losses = false;  // while it was away others lost theirs
     bool memory_was_lost = false;  // its own, and that is not on record yet
     unsigned losses_pending = 0;   // not yet on record
+    // Of the present process, which believes the store no more; the next one looks again.
+    bool store_failed = false;
+    bool store_failure_told = false;  // to the flushes under way
     // What a process before had let go of bare, and this one does not know: home may count on it, until it asks.
     std::set<PageId> left_bare;
 

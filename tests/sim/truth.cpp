@@ -41,6 +41,7 @@ void Truth::check_read(PageId page_id, const Content& content) {
                          "D4: a write is lost and the verifier did not change");
             coverage_.reached(Sometimes::write_lost);
             world_.lost(page_id);
+            if (lost.replied) lost_[lost.origin.session].emplace_back(page_id, lost.content.version);
             page.log.pop_back();
         }
         require_here(page.log.back().content.version == content.version, "I2: a lost write came back");
@@ -59,6 +60,17 @@ void Truth::write(PageId page_id, Content& content, DirtyMask mask, bool zero, c
     page.log.push_back({content, origin});
 }
 
+void Truth::replied(PageId page_id, uint64_t version, protocol::SessionId session) {
+    Page& page = pages_[page_id];
+    const auto written = std::ranges::find(page.log, version, [](const Version& each) { return each.content.version; });
+    if (written == page.log.end()) {
+        lost_[session].emplace_back(page_id, version);
+        return;
+    }
+    written->replied = true;
+    written->origin.session = session;
+}
+
 void Truth::secure(PageId page_id, const WriteOrigin& holder) {
     Version& latest = pages_[page_id].log.back();
     if (!may_be_lost(latest)) return;
@@ -68,13 +80,15 @@ void Truth::secure(PageId page_id, const WriteOrigin& holder) {
 }
 
 Truth::Cover Truth::cover_of(VolumeId volume, protocol::SessionId session) const {
-    Cover cover;
+    const auto lost = lost_.find(session);
+    Cover cover = lost == lost_.end() ? Cover{} : lost->second;
     for (const auto& [page_id, page] : pages_) {
         if (page_id.volume() != volume) continue;
         // What a crash before this flush took, or may still take, is not for the flush to save; but who wrote it must
         // hear of it.
         uint64_t replied = 0;
         for (const Version& version : page.log) {
+            if (!version.replied) continue;
             if (version.origin.session == session || !may_be_lost(version)) replied = version.content.version;
         }
         if (replied != 0) cover.emplace_back(page_id, replied);

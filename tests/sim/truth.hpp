@@ -15,6 +15,7 @@
 
 #include "coherence/protocol/flush.hpp"
 #include "tests/sim/coverage.hpp"
+#include "tests/sim/small_map.hpp"
 #include "tiers/page.hpp"
 
 namespace tarn::sim {
@@ -50,8 +51,11 @@ class Truth {
     Truth(World& world, Coverage& coverage) : world_(world), coverage_(coverage) {}
 
     void check_read(PageId page, const Content& content);
-    // Changes the content of the frame. Its reply is sent at once.
+    // Changes the content of the frame. The reply may follow later.
     void write(PageId page, Content& content, DirtyMask mask, bool zero, const WriteOrigin& origin);
+
+    // The client has the reply to the write that made this version, and its session has it noted.
+    void replied(PageId page, uint64_t version, protocol::SessionId session);
 
     // The latest version is held by a host that its home knows as owner or anchor: only the end of these two can take
     // it.
@@ -67,6 +71,7 @@ class Truth {
     struct Version {
         Content content;
         WriteOrigin origin;
+        bool replied = false;
     };
     struct Page {
         std::vector<Version> log{Version{}};  // the first is: never written
@@ -79,7 +84,9 @@ class Truth {
     World& world_;
     Coverage& coverage_;
     uint64_t last_version_ = 0;
-    std::map<PageId, Page> pages_;
+    SmallMap<PageId, Page> pages_;
+    // Of each session, what it wrote and what was lost: no flush of it may succeed any more.
+    std::map<protocol::SessionId, Cover> lost_;
 };
 
 }  // namespace tarn::sim

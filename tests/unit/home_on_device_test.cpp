@@ -185,6 +185,45 @@ TEST_F(HomeOnDevice, a_loss_that_could_not_be_recorded_is_recorded_by_the_next_p
     EXPECT_FALSE(cache_->pool().arena().header().losses_in_doubt);
 }
 
+TEST_F(HomeOnDevice, a_flush_that_waits_for_bytes_which_a_failed_store_refuses_fails) {
+    ASSERT_TRUE(hear(MessageKind::get_exclusive, 5));
+    loop_->run_until_done(turns(*loop_));
+    const Message* const grant = fabric_.last(MessageKind::grant);
+    ASSERT_NE(grant, nullptr);
+    const Tenure tenure = grant->tenure;
+    ASSERT_TRUE(hear(MessageKind::done, 5, tenure));
+    ASSERT_TRUE(hear(MessageKind::flush, 6));
+    loop_->run_until_done(turns(*loop_));
+    ASSERT_NE(fabric_.last(MessageKind::flush_ask), nullptr) << "it waits for what the owner has";
+    ASSERT_EQ(fabric_.last(MessageKind::flushed), nullptr);
+
+    // Somebody else finds that out, whom no flush waits for.
+    device_->fail_writes(true);
+    EXPECT_FALSE(loop_->run_until_done(store_->record_losses(*loop_, {})));
+    ASSERT_TRUE(store_->failed());
+
+    std::byte* const bytes = cache_->lend_page(peer);
+    ASSERT_NE(bytes, nullptr);
+    std::memset(bytes, 2, page_size);
+    Message write_back;
+    write_back.kind = MessageKind::write_back;
+    write_back.from = peer;
+    write_back.view_epoch = 1;
+    write_back.map_epoch = cache_->ranges().epoch();
+    write_back.incarnation = peer_process_.incarnation;
+    write_back.page = page();
+    write_back.tenure = tenure;
+    write_back.sequence = 1;
+    write_back.dirty = all_sectors;
+    write_back.flags = protocol::flag_payload;
+    ASSERT_TRUE(cache_->on_message(write_back, bytes));
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_EQ(fabric_.last(MessageKind::written_back), nullptr);
+    const Message* const flushed = fabric_.last(MessageKind::flushed);
+    ASSERT_NE(flushed, nullptr);
+    EXPECT_TRUE(flushed->has(protocol::flag_lost));
+}
+
 // The other host as a home that grants what it was asked for, with a page of ones.
 void grant_all(RecordingFabric& fabric, Cache& cache, size_t& answered, Tenure& tenure) {
     for (; answered < fabric.sent.size(); ++answered) {
