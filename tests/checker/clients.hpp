@@ -50,7 +50,8 @@ class Clients {
     void start();
     // Ends the round. False: some operation does not end; say() tells which.
     bool stop(std::chrono::seconds patience);
-    // Reads every register that the round touched, hot ones on every host, as part of the round.
+    // Reads every register that the round touched, hot ones on every host, as part of the round, by sessions that begin
+    // now.
     bool read_all();
     // Each session flushes, which it may only if it has lost nothing; then it ends.
     void flush_and_close();

@@ -73,11 +73,11 @@ class Checker {
         if (fault.loses_memory) clients_.recorder().add_loss(loss);
         std::this_thread::sleep_for(length / 4);
         if (!clients_.stop(hang_after)) return "an operation does not end:\n" + clients_.say();
+        clients_.flush_and_close();
         if (!clients_.read_all()) {
             const std::string torn = clients_.torn();
             return torn.empty() ? "the volume cannot be read after the round" : torn;
         }
-        clients_.flush_and_close();
         if (const std::string torn = clients_.torn(); !torn.empty()) return torn;
         if (!clients_.flush_once()) return "no new session can flush the volume";
         return check();
