@@ -26,6 +26,7 @@ class LossProof {
 
   private:
     struct Writer;
+    static std::unique_ptr<Session> open_after_loss(const std::string& where, const std::vector<Writer>& writers);
     std::optional<std::string> check_writer(Writer& writer, Session& reader, Session& young);
     uint64_t offset_of(size_t range, size_t writer, uint64_t round) const;
 

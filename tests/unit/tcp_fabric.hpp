@@ -41,7 +41,9 @@ class Recorder final : public Fabric::Receiver {
         change([&] { standings.emplace_back(host, standing); });
     }
     void on_link_up(HostId, protocol::Process) override {
-        if (says_first) says_first();
+        std::function<void()> first;
+        change([&] { first = says_first; });
+        if (first) first();
         change([&] { ++links_up; });
     }
     void on_link_down(HostId) override {

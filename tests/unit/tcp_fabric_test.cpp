@@ -279,8 +279,11 @@ TEST_F(TcpFabricTest, there_is_no_link_with_a_store_that_is_older_than_the_other
         EXPECT_EQ(compare_stores(fd, {}, Verdict::mine_is_older), Verdict::agreed);
         EXPECT_TRUE(hung_up(fd));
     }
-    EXPECT_EQ(recorder_.links_up, 0);
-    EXPECT_TRUE(recorder_.standings.empty());
+    {
+        const std::lock_guard guard(recorder_.mutex);
+        EXPECT_EQ(recorder_.links_up, 0);
+        EXPECT_TRUE(recorder_.standings.empty());
+    }
     const UniqueFd fd = link(key, {.nonce = 30, .position = 1, .epoch = Recorder::own.epoch});
     ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
     const StoreStanding ours{.epoch = peer_incarnation, .nonce = 5, .position = 4096};

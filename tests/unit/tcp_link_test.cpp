@@ -17,7 +17,7 @@ Message asks_for(uint64_t page) {
 
 TEST_F(TcpLinkTest, what_other_threads_send_comes_after_what_a_host_says_first) {
     constexpr uint64_t asked_first = 16;
-    recorder_.says_first = [&] {
+    const auto says_first = [&] {
         Message first = asks_for(0);
         first.kind = MessageKind::hello;
         fabric_->send(1, first, {});
@@ -28,6 +28,7 @@ TEST_F(TcpLinkTest, what_other_threads_send_comes_after_what_a_host_says_first) 
         first.page = PageId::of(5, 1);
         fabric_->send(1, first, {});
     };
+    recorder_.change([&] { recorder_.says_first = says_first; });
     const UniqueFd fd = link();
     Message seen;
     for (uint64_t page = 0; page < 2; ++page) {
