@@ -5,21 +5,17 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string_view>
+
+#include "utils/file_text.hpp"
 
 namespace tarn {
 
 namespace {
 
 constexpr double young_s = 60;
-
-std::string contents_of(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 double uptime_s() {
     double seconds = 0;
@@ -30,7 +26,7 @@ double uptime_s() {
 // The 22nd field of stat, in ticks since the machine started; the second, the name, may have blanks.
 std::optional<double> started_s(const std::filesystem::path& process) {
     constexpr int fields_between = 19;
-    const std::string stat = contents_of(process / "stat");
+    const std::string stat = text_of(process / "stat");
     const size_t name_end = stat.rfind(')');
     if (name_end == std::string::npos) return std::nullopt;
     std::istringstream fields(stat.substr(name_end + 1));
@@ -43,7 +39,7 @@ std::optional<double> started_s(const std::filesystem::path& process) {
 
 // --control PATH or --control=PATH, which wins over the configuration.
 bool listens_elsewhere(const std::filesystem::path& process, const std::string& control) {
-    const std::string command_line = contents_of(process / "cmdline");
+    const std::string command_line = text_of(process / "cmdline");
     std::string_view rest = command_line;
     bool is_next = false;
     while (!rest.empty()) {
@@ -64,7 +60,7 @@ bool is_daemon_starting(const std::string& control) {
     for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
         const std::string name = entry.path().filename();
         if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-        if (contents_of(entry.path() / "comm") != "tarnd\n") continue;
+        if (text_of(entry.path() / "comm") != "tarnd\n") continue;
         const auto started = started_s(entry.path());
         if (started && now_s - *started < young_s && !listens_elsewhere(entry.path(), control)) return true;
     }

@@ -32,8 +32,8 @@ Task<> Connection::serve() {
         log_refusal("refused", negotiated.error());
     if (!negotiated) broken_ = true;
     co_await say_farewell();
+    leave();  // a client that comes again once it has seen the end must not find itself there still
     socket_.reset();
-    leave();
 }
 
 void Connection::leave() {

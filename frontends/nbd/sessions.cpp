@@ -6,9 +6,9 @@
 #include <sys/un.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <sstream>
+
+#include "utils/file_text.hpp"
 
 namespace tarn::nbd {
 
@@ -16,8 +16,7 @@ namespace {
 
 // When a process was started, in ticks since the boot: with its id it names the process for good. 0: there is none.
 uint64_t start_of(pid_t process) {
-    std::ifstream file(fmt::format("/proc/{}/stat", process));
-    const std::string text(std::istreambuf_iterator<char>(file), {});
+    const std::string text = text_of(fmt::format("/proc/{}/stat", process));
     // The second field is the program's name in parentheses, and may contain anything.
     const size_t name_end = text.rfind(')');
     if (name_end == std::string::npos) return 0;

@@ -25,14 +25,19 @@ struct HostUnderTest {
 // The registers: some that everybody uses all the time, and all other pages of the volume.
 class Registers {
   public:
+    static constexpr size_t run_max = 4;  // pages of one request
+
     explicit Registers(uint64_t volume_size_bytes);
-    // Of one page: one register, or one a sector.
+    // For one request: one page, or all or one of its sectors, or several pages in a row. They lie side by side.
     using Choice = std::vector<Register>;
     Choice pick(std::mt19937_64& random, bool for_reading) const;
     bool is_hot(const Register& where) const;
 
   private:
+    Choice pick_run(std::mt19937_64& random) const;
+
     uint64_t page_count_;
+    std::vector<uint64_t> hot_runs_;  // the first page of each
     std::vector<uint64_t> hot_pages_;
     size_t whole_count_;  // the first so many of them are one register each, the rest one a sector
 };
@@ -45,17 +50,21 @@ class Clients {
     void start();
     // Ends the round. False: some operation does not end; say() tells which.
     bool stop(std::chrono::seconds patience);
-    // Reads every register that the round touched, hot ones on every host, as part of the round.
+    // Reads every register that the round touched, hot ones on every host, as part of the round, by sessions that begin
+    // now.
     bool read_all();
-    // What was read is durable from then on.
+    // Each session flushes, which it may only if it has lost nothing; then it ends.
+    void flush_and_close();
+    // By a session that begins now: what was read is durable from then on.
     bool flush_once();
     std::string say();
+    void close_sessions();
 
     void set_up(size_t host, bool up);
     const std::vector<HostUnderTest>& hosts() const { return hosts_; }
     Recorder& recorder() { return recorder_; }
     const Registers& registers() const { return registers_; }
-    // What no register can hold, if anybody read that.
+    // What no history could explain, if anybody saw that.
     std::string torn();
 
   private:
@@ -65,13 +74,18 @@ class Clients {
         std::string endpoint;
         std::mt19937_64 random;
         std::unique_ptr<Session> session;
+        unsigned session_number = 0;
         uint64_t written = 0;
         std::atomic<const char*> doing{nullptr};
     };
 
     void run(Client& client);
     bool has_session(Client& client);
+    bool open(Client& client);
     void write(Client& client);
+    void zero(Client& client);
+    void record_writes(Client& client, const Registers::Choice& choice, Operation operation, bool done);
+    void say_wrong(std::string what);
     bool read(Client& client, const Registers::Choice& choice);
     void flush(Client& client);
 

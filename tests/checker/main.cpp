@@ -1,8 +1,10 @@
 // tarn_checker: drives one volume through all its hosts at once, breaks things meanwhile, and checks what clients saw.
 //
-// Rounds: clients on every host read, write and flush for a while; one fault comes and goes; then everything is read
-// back and each register's history must be linearizable (C1), with no flushed write lost (D1). What the faults are in
-// this cluster is the business of a hook: a program that is called with a verb and a host's name.
+// Rounds: clients on every host read, write, trim, zero and flush for a while, one page or several with a request; one
+// fault comes and goes; then everything is read back and each register's history must be linearizable (C2), with no
+// flushed write lost (D1), and no session deceived about a loss (D4). At the end each host is made to lose what others
+// wrote (LossProof). What the faults are in this cluster is the business of a hook: a program that is called with a
+// verb and a host's name.
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -13,6 +15,8 @@
 #include <random>
 
 #include "tests/checker/clients.hpp"
+#include "tests/checker/loss_proof.hpp"
+#include "tests/checker/session_history.hpp"
 
 extern char** environ;
 
@@ -69,6 +73,7 @@ class Checker {
         if (fault.loses_memory) clients_.recorder().add_loss(loss);
         std::this_thread::sleep_for(length / 4);
         if (!clients_.stop(hang_after)) return "an operation does not end:\n" + clients_.say();
+        clients_.flush_and_close();
         if (!clients_.read_all()) {
             const std::string torn = clients_.torn();
             return torn.empty() ? "the volume cannot be read after the round" : torn;
@@ -78,7 +83,23 @@ class Checker {
         return check();
     }
 
+    // Each host in turn, where hosts may be killed.
+    std::optional<std::string> prove_losses_are_told() {
+        if (std::ranges::find(allowed_, "kill") == allowed_.end()) return std::nullopt;
+        clients_.close_sessions();
+        LossProof proof(clients_.hosts(), [this](const char* verb, size_t host) { return call_hook(verb, host); });
+        for (size_t victim = 0; victim < clients_.hosts().size(); ++victim)
+            if (auto wrong = proof.prove(victim, victim)) return wrong;
+        proven_count_ = proof.lost_count();
+        return std::nullopt;
+    }
+
     size_t operation_count() const { return operation_count_; }
+    std::string losses() {
+        return fmt::format(
+            "{} sessions lost writes, {} reads and {} flushes refused; {} pages lost on purpose, and told",
+            loser_count_, clients_.recorder().refused_reads(), clients_.recorder().refused_flushes(), proven_count_);
+    }
     size_t register_count() const { return values_.size(); }
     std::string fault_counts() const {
         std::string text;
@@ -107,16 +128,22 @@ class Checker {
 
     std::optional<std::string> check() {
         Recorder& recorder = clients_.recorder();
+        std::set<SessionNumber> all_losers;
         for (const auto& [where, history] : recorder.histories()) {
             Value& value = values_[where];
             if (const auto wrong = explain_violation(value, history, recorder.flushes(), recorder.losses()))
                 return fmt::format("bytes {} to {} of the volume: {}", where.offset_bytes,
                                    where.offset_bytes + where.size_bytes - 1, *wrong);
+            if (const auto wrong = explain_silence(value, history, recorder.flushes(), recorder.sessions()))
+                return fmt::format("bytes {} to {} of the volume: {}", where.offset_bytes,
+                                   where.offset_bytes + where.size_bytes - 1, *wrong);
+            all_losers.merge(losers(value, history));
             value = std::ranges::max(history, {}, [](const Operation& operation) {
                         return operation.is_write ? 0 : operation.invoked;
                     }).value;
         }
         operation_count_ += recorder.count();
+        loser_count_ += all_losers.size();
         recorder.clear();
         return std::nullopt;
     }
@@ -128,6 +155,8 @@ class Checker {
     std::map<Register, Value> values_;  // after the last round
     std::map<std::string, unsigned> fault_counts_;
     size_t operation_count_ = 0;
+    size_t loser_count_ = 0;
+    size_t proven_count_ = 0;
 };
 
 }  // namespace
@@ -175,7 +204,11 @@ int main(int argc, char** argv) {
             std::_Exit(1);  // threads may hang in calls that do not end
         }
     } while (std::chrono::steady_clock::now() < deadline);
-    fmt::print("{} operations on {} registers in {} rounds; faults: {}; every register is linearizable\n",
-               checker.operation_count(), checker.register_count(), rounds, checker.fault_counts());
+    if (const auto wrong = checker.prove_losses_are_told()) {
+        fmt::print(stderr, "losses (seed {}): {}\n", seed, *wrong);
+        return 1;
+    }
+    fmt::print("{} operations on {} registers in {} rounds; faults: {}; {}; every register is linearizable\n",
+               checker.operation_count(), checker.register_count(), rounds, checker.fault_counts(), checker.losses());
     return 0;
 }

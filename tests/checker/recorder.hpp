@@ -1,6 +1,7 @@
-// Recorder: what all clients did to each register, and when, within one round.
+// Recorder: what all clients did to each register, and when, within one round; and when sessions began.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -37,10 +38,24 @@ class Recorder {
         losses_.push_back(loss);
     }
 
+    // A session begins.
+    unsigned add_session() {
+        const Nanoseconds opened = now();
+        const std::lock_guard guard(mutex_);
+        sessions_[++last_session_] = opened;
+        return last_session_;
+    }
+    // What was refused rather than answered wrongly.
+    void add_refused_read() { ++refused_reads_; }
+    void add_refused_flush() { ++refused_flushes_; }
+    size_t refused_reads() const { return refused_reads_; }
+    size_t refused_flushes() const { return refused_flushes_; }
+
     // Between rounds: nobody adds.
     const std::map<Register, std::vector<Operation>>& histories() const { return histories_; }
     const std::vector<Flush>& flushes() const { return flushes_; }
     const std::vector<Loss>& losses() const { return losses_; }
+    const std::map<unsigned, Nanoseconds>& sessions() const { return sessions_; }
     size_t count() const { return count_; }
     void clear() {
         histories_.clear();
@@ -54,6 +69,10 @@ class Recorder {
     std::map<Register, std::vector<Operation>> histories_;
     std::vector<Flush> flushes_;
     std::vector<Loss> losses_;
+    std::map<unsigned, Nanoseconds> sessions_;  // by when they began; kept over all rounds
+    unsigned last_session_ = 0;
+    std::atomic<size_t> refused_reads_{0};
+    std::atomic<size_t> refused_flushes_{0};
     size_t count_ = 0;
 };
 

@@ -124,7 +124,7 @@ std::vector<Value> survivors(Value initial, const std::vector<Operation>& operat
     // Everything that ended before the latest covered write began is overwritten for good.
     Nanoseconds overwritten_until = 0;
     for (const Operation& operation : operations)
-        if (operation.is_write && operation.ended < covered_until)
+        if (operation.is_write && operation.ended < (operation.is_durable ? loss.begun : covered_until))
             overwritten_until = std::max(overwritten_until, operation.invoked);
     std::vector<Value> values;
     if (overwritten_until == 0) values.push_back(initial);

@@ -1,9 +1,9 @@
 // Is what clients saw of one register linearizable?
 //
-// A register is a page, or a sector of one; each write has a value of its own. An operation took effect at one moment
-// between its invocation and its end; one whose end nobody saw took effect at any later moment, or never. A loss (the
-// crash of a host that held unflushed bytes) may take the register back once, to one of the values that no flush
-// forbids.
+// A register is a page, or a sector of one; each write has a value of its own, but for zeros. An operation took effect
+// at one moment between its invocation and its end; one whose end nobody saw took effect at any later moment, or never.
+// A loss (the crash of a host that held unflushed bytes) may take the register back once, to one of the values that no
+// flush forbids.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,15 @@ struct Operation {
     Nanoseconds invoked = 0;
     Nanoseconds ended = never;
     unsigned client = 0;
+    unsigned session = 0;     // of the client; 0: another one, of which nothing else is known
+    bool is_durable = false;  // once it was answered, as a write with FUA
 };
 
+// One that succeeded.
 struct Flush {
     Nanoseconds invoked = 0;
     Nanoseconds ended = 0;
+    unsigned session = 0;
 };
 
 struct Loss {
@@ -36,8 +40,8 @@ struct Loss {
     Nanoseconds ended = 0;
 };
 
-// The values a loss may take the register back to: all but those that were overwritten by a write which a flush
-// covered that succeeded before the loss.
+// The values a loss may take the register back to: all but those that were overwritten by a write which was durable
+// before the loss, by itself or by a flush that succeeded.
 std::vector<Value> survivors(Value initial, const std::vector<Operation>& operations, const std::vector<Flush>& flushes,
                              const Loss& loss);
 

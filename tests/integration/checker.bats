@@ -1,4 +1,5 @@
-# Every register of a volume is linearizable over all hosts, both front ends and all faults, and flushed writes stay.
+# Every register of a volume is linearizable over all hosts, both front ends and all faults, flushed writes stay, and
+# no session that lost writes, or could have seen them, is left without an error.
 #
 # CHECKER_SECONDS and CHECKER_SEED make a run longer, or like another.
 

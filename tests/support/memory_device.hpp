@@ -1,4 +1,4 @@
-// MemoryDevice: a store's device in memory, whose reads can be held back.
+// MemoryDevice: a store's device in memory, whose reads and writes can be held back.
 #pragma once
 
 #include <cerrno>
@@ -19,6 +19,13 @@ class MemoryDevice final : public BlockDevice {
     // The next read is answered when it is let go, with what the device has then.
     void hold_next_read() { holds_next_ = true; }
     bool holds_a_read() const { return held_ > 0; }
+    // The next write lands when it is let go, and so on: one at a time.
+    void hold_next_write() { holds_next_write_ = true; }
+    bool holds_a_write() const { return writes_held_ > writes_let_go_; }
+    void let_write_go() {
+        ++writes_let_go_;
+        released_.notify_all();
+    }
     // Each write fails, from now on or no more.
     void fail_writes(bool fails) { writes_fail_ = fails; }
     void let_go() {
@@ -41,6 +48,8 @@ class MemoryDevice final : public BlockDevice {
         co_return Result<>{};
     }
     Task<Result<>> write(Loop&, std::span<const iovec> from, uint64_t offset) override {
+        if (std::exchange(holds_next_write_, false))
+            for (const unsigned held = ++writes_held_; writes_let_go_ < held;) co_await released_.wait();
         for (const iovec& piece : from) {
             CO_TRY_VOID(write_now({static_cast<const std::byte*>(piece.iov_base), piece.iov_len}, offset));
             offset += piece.iov_len;
@@ -64,7 +73,10 @@ class MemoryDevice final : public BlockDevice {
     bool holds_next_ = false;
     bool let_go_all_ = false;
     bool writes_fail_ = false;
+    bool holds_next_write_ = false;
     unsigned held_ = 0;
+    unsigned writes_held_ = 0;
+    unsigned writes_let_go_ = 0;
     Event released_;
 };
 

@@ -23,27 +23,36 @@ def choice(broken, mutants, number_of):
     return "(" + "".join(f"{test} ? ({text}) : " for test, text in chosen) + f"({broken}))"
 
 
-def main(list_of_mutants):
-    source, output = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+def mutated(text, file_name, list_of_mutants):
+    """The text of a file with all mutants of it."""
     number_of = {name: number for number, name in enumerate(names(list_of_mutants), 1)}
-    for file in sorted(source.glob("*.cpp")):
-        text = file.read_text()
-        changes = []
-        for file_name, passage, mutants in list_of_mutants:
-            if file_name != file.name:
-                continue
-            before, broken, after = passage.replace("»", "«").split("«")
-            plain = before + broken + after
-            if text.count(plain) != 1:
-                sys.exit(f"mutants: {text.count(plain)} times in {file_name}: {plain}")
-            at = text.index(plain) + len(before)
-            changes.append((at, broken, choice(broken, mutants, number_of)))
-        for at, broken, instead in sorted(changes, reverse=True):
-            text = text[:at] + instead + text[at + len(broken) :]
-        header = f'#include <bit>\n#include "tests/sim/mutant.hpp"\n#line 1 "{file.name}"\n'
-        (output / f"mutant_{file.name}").write_text(header + text)
+    changes = []
+    for of_file, passage, mutants in list_of_mutants:
+        if of_file != file_name:
+            continue
+        before, broken, after = passage.replace("»", "«").split("«")
+        plain = before + broken + after
+        if text.count(plain) != 1:
+            sys.exit(f"mutants: {text.count(plain)} times in {file_name}: {plain}")
+        at = text.index(plain) + len(before)
+        changes.append((at, broken, choice(broken, mutants, number_of)))
+    for at, broken, instead in sorted(changes, reverse=True):
+        text = text[:at] + instead + text[at + len(broken) :]
+    once = "#pragma once\n" if file_name.endswith(".hpp") else ""
+    return f'{once}#include <bit>\n#include "tests/sim/mutant.hpp"\n#line 1 "{file_name}"\n{text}'
+
+
+def write_names(list_of_mutants, output):
     quoted = "".join(f'    "{name}",\n' for name in names(list_of_mutants))
-    (output / "mutant_names.cpp").write_text(
+    output.write_text(
         '#include "tests/sim/mutant.hpp"\n\nnamespace tarn::sim {\n\nunsigned mutant = 0;\n\n'
         f"const std::vector<const char*> mutant_names = {{\n{quoted}}};\n\n}}  // namespace tarn::sim\n"
     )
+
+
+def main(list_of_mutants):
+    """All sources of one directory."""
+    source, output = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    for file in sorted(source.glob("*.cpp")):
+        (output / f"mutant_{file.name}").write_text(mutated(file.read_text(), file.name, list_of_mutants))
+    write_names(list_of_mutants, output / "mutant_names.cpp")

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "coherence/fabric/fabric.hpp"
@@ -18,7 +19,14 @@ class RecordingFabric final : public Fabric {
     std::vector<Sent> sent;
     protocol::HostSet up = 0;
     protocol::HostSet full = 0;  // whose links are congested
+    std::vector<HostId> resumed;
+    std::function<void(const Sent&)> on_send;  // called with each message, once it is kept
 
+    // How many of the kind were sent.
+    size_t count(protocol::MessageKind kind) const {
+        return static_cast<size_t>(
+            std::ranges::count_if(sent, [&](const Sent& each) { return each.message.kind == kind; }));
+    }
     // The last message of the kind; null: there is none.
     const protocol::Message* last(protocol::MessageKind kind) const {
         const auto found =
@@ -28,6 +36,7 @@ class RecordingFabric final : public Fabric {
 
     void send(HostId to, const protocol::Message& message, std::span<const std::byte>) override {
         sent.push_back({to, message});
+        if (on_send) on_send({to, message});
     }
     void hold() override {}
     void let_go() override {}
@@ -35,7 +44,7 @@ class RecordingFabric final : public Fabric {
     bool linked(HostId to) const override { return protocol::contains(up, to); }
     bool congested(HostId to) const override { return protocol::contains(full, to); }
     void disconnect(HostId) override {}
-    void resume(HostId) override {}
+    void resume(HostId from) override { resumed.push_back(from); }
     Task<Result<std::string>> call(HostId, std::string) override { co_return fail(Errc::unavailable); }
     Result<uint32_t> register_memory(std::span<std::byte>) override { return fail(Errc::unsupported); }
     Task<Result<>> read(RemoteMemory, std::span<std::byte>) override { co_return fail(Errc::unsupported); }

@@ -57,6 +57,10 @@ TEST(FrameWord, an_optimistic_reader_notices_writers_and_not_that_somebody_waits
     EXPECT_FALSE(word.unchanged_since(seen));
     seen = word.load();
     EXPECT_EQ(FrameWord::version(seen), 2);
+    ASSERT_TRUE(word.try_latch_exclusive(seen));
+    EXPECT_FALSE(word.unchanged_since(seen)) << "a writer is at work";
+    EXPECT_FALSE(word.unlatch_exclusive());
+    seen = word.load();
     EXPECT_TRUE(word.make_busy());
     EXPECT_FALSE(word.unchanged_since(seen));
 }

@@ -1,131 +1,8 @@
 // A home on a device that answers late, or takes nothing any more; the test plays the other host of the cluster.
-#include <fcntl.h>
-#include <gtest/gtest.h>
+#include "tests/unit/home_on_device.hpp"
 
-#include "coherence/cache/cached_volume.hpp"
-#include "coherence/cache/page_provider.hpp"
-#include "tests/support/memory_device.hpp"
-#include "tests/support/recording_fabric.hpp"
-#include "tiers/nvme/page_buffer.hpp"
-
-namespace tarn {
+namespace tarn::home_on_device {
 namespace {
-
-using protocol::Message;
-using protocol::MessageKind;
-
-constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 0};
-constexpr VolumeId volume_id = 7;
-constexpr HostId peer = 1;
-
-// This host is 0, with a real cache and store; the test is host 1.
-class HomeOnDevice : public testing::Test {
-  protected:
-    HomeOnDevice() : loop_(std::move(*Loop::create())) {
-        auto device = std::make_unique<MemoryDevice>(uint64_t{16} << 20);
-        const StoreFormat format{.identity = identity, .store = {7}, .size_bytes = device->size_bytes()};
-        EXPECT_TRUE(Store::format_device(*device, format));
-        device = store_page(std::move(device), std::byte{1});
-        device_ = device.get();
-        begin(std::move(device), {});
-    }
-    ~HomeOnDevice() override { end(); }
-
-    // A device on which the page is stored, and in place.
-    std::unique_ptr<MemoryDevice> store_page(std::unique_ptr<MemoryDevice> on, std::byte value) {
-        MemoryDevice& device = *on;
-        const auto store = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(on), identity)));
-        const PageBuffer bytes = make_page_buffer(1);
-        std::memset(bytes.get(), static_cast<int>(value), page_size);
-        const PageWrite write{.page = page(), .tenure = 1, .bytes = bytes.get()};
-        EXPECT_TRUE(loop_->run_until_done(store->write(*loop_, std::span(&write, 1))));
-        EXPECT_TRUE(loop_->run_until_done(store->close(*loop_)));
-        return std::make_unique<MemoryDevice>(device);
-    }
-    // A process on this device, with what another one has left in memory, if it has.
-    void begin(std::unique_ptr<MemoryDevice> device, UniqueFd memory) {
-        store_ = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(device), identity)));
-        std::unique_ptr<Arena> arena;
-        if (memory) {
-            arena = std::move(*Arena::adopt(std::move(memory)));
-            EXPECT_TRUE(Cache::claim_arena(*arena, *store_));
-        }
-        cache_ = std::move(*Cache::create({.self = 0, .hosts = {0, peer}, .frame_count = 512, .shards = {loop_.get()}},
-                                          *store_, std::move(arena)));
-        cache_->set_fabric(fabric_);
-        link();
-        EXPECT_TRUE(loop_->run_until_done(cache_->recovered()));
-        volume_ = std::make_unique<CachedVolume>(*cache_, volume_id);
-    }
-    // As SIGKILL. Returns its memory.
-    UniqueFd end() {
-        UniqueFd memory(::fcntl(cache_->pool().arena().fd(), F_DUPFD_CLOEXEC, 0));
-        cache_->abandon();
-        loop_->stop();
-        loop_->run();
-        volume_.reset();
-        cache_.reset();
-        store_.reset();
-        return memory;
-    }
-    PageId page() const { return PageId::of(volume_id, page_); }
-    void link() {
-        fabric_.up = protocol::set_of(peer);
-        cache_->on_link_up(peer, peer_process_);
-        cache_->on_greeted(peer);
-    }
-    void cut() {
-        fabric_.up = 0;
-        cache_->on_link_down(peer);
-    }
-    Result<> hear(MessageKind kind, protocol::RequestId request, Tenure tenure = 0) {
-        Message message;
-        message.kind = kind;
-        message.from = peer;
-        message.view_epoch = 1;
-        message.map_epoch = cache_->ranges().epoch();
-        message.incarnation = peer_process_.incarnation;
-        message.page = page();
-        message.request_id = request;
-        message.tenure = tenure;
-        return cache_->on_message(message, nullptr);
-    }
-    Result<> write(std::byte value) {
-        const std::vector<std::byte> bytes(page_size, value);
-        if (volume_->try_write(page_ * page_size, bytes)) return {};
-        return loop_->run_until_done(volume_->write(page_ * page_size, bytes));
-    }
-    Task<> read_into(std::optional<std::byte>& into) {
-        std::vector<std::byte> bytes(page_size);
-        if (co_await volume_->read(page_ * page_size, bytes)) into = bytes[17];
-    }
-    std::byte value_in_frame() {
-        std::byte value{};
-        EXPECT_TRUE(cache_->try_read(page(), 17, std::span(&value, 1), view_));
-        return value;
-    }
-    static Task<bool> turns(Loop& loop) {
-        for (int i = 0; i < 100; ++i) co_await Yield(loop);
-        co_return true;
-    }
-
-    std::unique_ptr<Loop> loop_;
-    MemoryDevice* device_ = nullptr;
-    RecordingFabric fabric_;
-    std::unique_ptr<Store> store_;
-    std::unique_ptr<Cache> cache_;
-    std::unique_ptr<CachedVolume> volume_;
-    protocol::Process peer_process_{.incarnation = 1, .epoch = 1};
-    LossView view_;
-    // The first that lies on this host.
-    const uint64_t page_ = [] {
-        constexpr std::array<HostId, 2> hosts{0, peer};
-        const RangeMap ranges(1, hosts);
-        uint64_t page = 0;
-        while (ranges.find(PageId::of(volume_id, page)).home != 0) page += ranges.pages_per_range();
-        return page;
-    }();
-};
 
 TEST_F(HomeOnDevice, a_late_read_of_an_undone_order_overwrites_nothing) {
     device_->hold_next_read();
@@ -152,6 +29,46 @@ TEST_F(HomeOnDevice, a_late_read_of_an_undone_order_overwrites_nothing) {
     loop_->run_until_done(turns(*loop_));
     EXPECT_FALSE(device_->holds_a_read());
     EXPECT_EQ(value_in_frame(), std::byte{2});
+}
+
+TEST_F(HomeOnDevice, what_changes_while_it_is_stored_is_stored_again_before_a_flush_succeeds) {
+    // So many fresh pages that they go straight into place.
+    constexpr size_t count = 16;
+    const uint64_t first = page_ + 32;
+    const uint64_t changed = first + 5;
+    size_t written = 0;
+    Gate writes;
+    writes.spawn(write_pages(*volume_, first, count, written));
+    loop_->run_until_done(writes.close());
+    Gate flushes;
+    std::array<Result<>, 2> flushed{fail(Errc::invalid), fail(Errc::invalid)};
+    const auto flush = [](CachedVolume& volume, uint64_t from, Result<>& result) -> Task<> {
+        result = co_await volume.flush_range(from * page_size, count * page_size, false);
+    };
+    device_->hold_next_write();
+    flushes.spawn(flush(*volume_, first, flushed[0]));
+    loop_->run_until_done(turns(*loop_));
+    ASSERT_TRUE(device_->holds_a_write());
+
+    const std::vector<std::byte> newer(sector_size, std::byte{4});
+    ASSERT_TRUE(volume_->try_write(changed * page_size, newer));
+    cache_->write_back(PageId::of(volume_id, changed), 0);
+    // The pages have landed, the record of that has not: the second flush comes in between.
+    device_->hold_next_write();
+    device_->let_write_go();
+    loop_->run_until_done(turns(*loop_));
+    ASSERT_TRUE(device_->holds_a_write());
+    flushes.spawn(flush(*volume_, first, flushed[1]));
+    loop_->run_until_done(turns(*loop_));
+    device_->let_write_go();
+    loop_->run_until_done(flushes.close());
+    EXPECT_TRUE(flushed[0]);
+    EXPECT_TRUE(flushed[1]);
+    const PageBuffer stored = make_page_buffer(1);
+    ASSERT_TRUE(loop_->run_until_done(store_->read(*loop_, PageId::of(volume_id, changed),
+                                                   std::span<std::byte, page_size>(stored.get(), page_size))));
+    EXPECT_EQ(stored.get()[0], std::byte{4});
+    EXPECT_EQ(stored.get()[sector_size], std::byte{3});
 }
 
 TEST_F(HomeOnDevice, a_loss_that_could_not_be_recorded_is_recorded_by_the_next_process) {
@@ -222,43 +139,6 @@ TEST_F(HomeOnDevice, a_flush_that_waits_for_bytes_which_a_failed_store_refuses_f
     const Message* const flushed = fabric_.last(MessageKind::flushed);
     ASSERT_NE(flushed, nullptr);
     EXPECT_TRUE(flushed->has(protocol::flag_lost));
-}
-
-// The other host as a home that grants what it was asked for, with a page of ones.
-void grant_all(RecordingFabric& fabric, Cache& cache, size_t& answered, Tenure& tenure) {
-    for (; answered < fabric.sent.size(); ++answered) {
-        const Message asked = fabric.sent[answered].message;
-        const bool writes = asked.kind == MessageKind::get_exclusive_no_read;
-        if (!writes && asked.kind != MessageKind::get_shared) continue;
-        Message grant;
-        grant.kind = MessageKind::grant;
-        grant.from = peer;
-        grant.view_epoch = 1;
-        grant.map_epoch = cache.ranges().epoch();
-        grant.incarnation = 1;
-        grant.page = asked.page;
-        grant.request_id = asked.request_id;
-        grant.frame = asked.frame;
-        grant.tenure = ++tenure;
-        grant.flags = writes ? protocol::flag_exclusive : protocol::flag_payload;
-        if (writes) {
-            ASSERT_TRUE(cache.on_message(grant, nullptr));
-            continue;
-        }
-        std::byte* const page = cache.lend_page(peer);
-        ASSERT_NE(page, nullptr);
-        std::memset(page, 1, page_size);
-        ASSERT_TRUE(cache.on_message(grant, page));
-    }
-}
-
-Task<> write_pages(CachedVolume& volume, uint64_t first, size_t count, size_t& written) {
-    const std::vector<std::byte> bytes(page_size, std::byte{3});
-    for (size_t i = 0; i < count; ++i) {
-        const Result<> done = co_await volume.write((first + i) * page_size, bytes);
-        EXPECT_TRUE(done);
-        ++written;
-    }
 }
 
 TEST_F(HomeOnDevice, pages_that_another_home_lacks_wait_for_room_in_its_link) {
@@ -332,4 +212,4 @@ TEST_F(HomeOnDevice, clean_pages_of_a_home_that_does_not_answer_make_room) {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::home_on_device

@@ -63,5 +63,23 @@ TEST(RegisterHistory, a_loss_goes_back_once_and_not_behind_a_flush) {
     EXPECT_TRUE(holds(then({read(0, 120, 130)}), too_late, loss));
 }
 
+TEST(RegisterHistory, a_loss_goes_not_behind_a_write_that_was_durable_by_itself) {
+    const std::vector<Loss> loss = {{.begun = 100, .ended = 110}};
+    Operation through = write(2, 50, 60);
+    through.is_durable = true;
+    EXPECT_TRUE(holds({write(1, 10, 20), through, read(2, 120, 130)}, {}, loss));
+    EXPECT_FALSE(holds({write(1, 10, 20), through, read(1, 120, 130)}, {}, loss));
+    EXPECT_TRUE(holds({write(1, 10, 20), through, write(3, 70, 80), read(2, 120, 130)}, {}, loss))
+        << "a later one may go";
+    through.ended = 105;
+    EXPECT_TRUE(holds({write(1, 10, 20), through, read(1, 120, 130)}, {}, loss)) << "it was not answered before";
+}
+
+TEST(RegisterHistory, zeros_may_be_written_again_and_again) {
+    EXPECT_TRUE(holds({write(1, 10, 20), write(0, 30, 40), read(0, 50, 60), write(0, 70, 80), read(0, 90, 95)}));
+    EXPECT_FALSE(holds({write(1, 10, 20), write(0, 30, 40), read(1, 50, 60)})) << "a trim without effect";
+    EXPECT_FALSE(holds({write(1, 10, 20), write(0, 30, 40), write(2, 50, 60), read(0, 70, 80)}));
+}
+
 }  // namespace
 }  // namespace tarn::checker

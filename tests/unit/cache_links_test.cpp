@@ -1,0 +1,283 @@
+// What the cache makes of links that break and come again, and of what other hosts' write-backs leave dirty: the test
+// plays the other hosts.
+#include "tests/support/interleave.hpp"
+#include "tests/unit/home_on_device.hpp"
+
+namespace tarn::home_on_device {
+namespace {
+
+class CacheLinks : public HomeOnDevice {
+  protected:
+    CacheLinks() { answered_ = fabric_.sent.size(); }
+    ~CacheLinks() override { fabric_.on_send = nullptr; }
+
+    uint64_t theirs() const { return page_ + cache_->ranges().pages_per_range(); }
+    PageId their_page(uint64_t more = 0) const { return PageId::of(volume_id, theirs() + more); }
+    // A page homed at the other host becomes ours, and dirty.
+    FrameId own(PageId page) {
+        size_t written = 0;
+        Gate writes;
+        writes.spawn(write_pages(*volume_, page.number(), 1, written));
+        grant_all(fabric_, *cache_, answered_, tenure_);
+        loop_->run_until_done(writes.close());
+        EXPECT_EQ(written, 1u);
+        const FrameId id = cache_->try_pin(page, view_);
+        EXPECT_NE(id, no_frame);
+        if (id != no_frame) cache_->unpin(id);
+        return id;
+    }
+    bool write_to_sector(PageId page, unsigned sector) {
+        const std::vector<std::byte> bytes(8, std::byte{4});
+        return cache_->try_write(page, sector * sector_size, bytes, view_);
+    }
+    Task<> read_page(uint64_t number, bool& done) {
+        std::vector<std::byte> bytes(page_size);
+        done = (co_await volume_->read(number * page_size, bytes)).has_value();
+    }
+    Message from_peer(MessageKind kind, PageId page) const {
+        Message message;
+        message.kind = kind;
+        message.from = peer;
+        message.view_epoch = 1;
+        message.map_epoch = cache_->ranges().epoch();
+        message.incarnation = peer_process_.incarnation;
+        message.page = page;
+        return message;
+    }
+    // It asks for what is dirty, and takes it when it is given.
+    void ask_for_dirty() {
+        ASSERT_TRUE(hear(MessageKind::flush_ask, ++last_request_));
+        loop_->run_until_done(turns(*loop_));
+    }
+    Result<> take_write_back() {
+        const Message* const written = fabric_.last(MessageKind::write_back);
+        if (!written) return fail(Errc::invalid);
+        Message answer = from_peer(MessageKind::written_back, written->page);
+        answer.tenure = written->tenure;
+        answer.sequence = written->sequence;
+        return cache_->on_message(answer, nullptr);
+    }
+    bool is_in_set_if_dirty(FrameId id) {
+        const Frame& frame = cache_->pool().frame(id);
+        return (frame.dirty.load() | frame.writing.load()) == 0 || cache_->dirty_frames().has(id);
+    }
+
+    size_t answered_ = 0;
+    Tenure tenure_ = protocol::first_tenure_of(1);
+    protocol::RequestId last_request_ = 100;
+};
+
+TEST_F(CacheLinks, what_is_written_during_a_write_back_is_asked_for_again) {
+    const FrameId id = own(their_page());
+    ask_for_dirty();
+    ASSERT_EQ(fabric_.count(MessageKind::write_back), 1u);
+    ASSERT_TRUE(write_to_sector(their_page(), 3));
+    ASSERT_TRUE(take_write_back());
+    EXPECT_TRUE(is_in_set_if_dirty(id));
+    ask_for_dirty();
+    EXPECT_EQ(fabric_.count(MessageKind::write_back), 2u);
+    ASSERT_TRUE(take_write_back());
+    EXPECT_EQ(cache_->dirty_frame_count(), 0u);
+    ask_for_dirty();
+    EXPECT_EQ(fabric_.count(MessageKind::write_back), 2u) << "nothing is dirty";
+}
+
+// At each instruction of either, the other comes between.
+TEST_F(CacheLinks, a_write_beside_the_end_of_a_write_back_leaves_the_page_in_the_set_of_dirty_ones) {
+#if __has_feature(thread_sanitizer)
+    GTEST_SKIP() << "ThreadSanitizer puts signals off";
+#endif
+    const FrameId id = own(their_page());
+    const auto write = [&] { EXPECT_TRUE(write_to_sector(their_page(), 5)); };
+    const auto end = [&] { EXPECT_TRUE(take_write_back()); };
+    for (const bool writer_is_stepped : {true, false}) {
+        const unsigned places_max = writer_is_stepped ? 300 : 100;  // from the first look at the frame on
+        Interleaving interleaving;
+        bool came_there = true;
+        unsigned at = 0;
+        for (; came_there && at < places_max && !HasFailure(); ++at) {
+            write();
+            ask_for_dirty();
+            const Frame* const frame = &cache_->pool().frame(id);
+            came_there =
+                writer_is_stepped ? interleaving.run(at, frame, write, end) : interleaving.run(at, frame, end, write);
+            EXPECT_TRUE(is_in_set_if_dirty(id)) << at;
+            if (!came_there) writer_is_stepped ? end() : write();
+            fabric_.sent.clear();
+        }
+        EXPECT_GT(at, 50u);
+        ask_for_dirty();
+        end();
+        fabric_.sent.clear();
+    }
+}
+
+TEST_F(CacheLinks, a_dirty_page_that_left_is_not_among_the_dirty_ones) {
+    const FrameId id = own(their_page());
+    EXPECT_EQ(cache_->dirty_frame_count(), 1u);
+    std::vector<FrameId> none;
+    (void)cache_->try_evict(id, none);
+    const Message* const evict = fabric_.last(MessageKind::evict);
+    ASSERT_NE(evict, nullptr);
+    Message answer = from_peer(MessageKind::evicted, their_page());
+    answer.request_id = evict->request_id;
+    const size_t free_before = cache_->pool().free_count();
+    ASSERT_TRUE(cache_->on_message(answer, nullptr));
+    EXPECT_GT(cache_->pool().free_count(), free_before);
+    EXPECT_EQ(cache_->dirty_frame_count(), 0u);
+    EXPECT_TRUE(cache_->dirty_volumes().empty());
+}
+
+TEST_F(CacheLinks, what_was_flushed_is_not_among_the_dirty_ones) {
+    ASSERT_TRUE(write(std::byte{2}));
+    EXPECT_EQ(cache_->dirty_frame_count(), 1u);
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush_range(page_ * page_size, page_size, false)));
+    EXPECT_EQ(cache_->dirty_frame_count(), 0u);
+}
+
+TEST_F(CacheLinks, home_bytes_that_were_asked_for_over_a_broken_link_go_over_no_later_one) {
+    device_->hold_next_read();
+    ASSERT_TRUE(hear(MessageKind::get_shared, 5));
+    loop_->run_until_done(turns(*loop_));
+    ASSERT_TRUE(device_->holds_a_read());
+    cut();
+    link();
+    fabric_.sent.clear();
+    device_->let_go();
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_FALSE(device_->holds_a_read());
+    EXPECT_EQ(fabric_.count(MessageKind::grant), 0u) << "the order of the old link is undone";
+}
+
+// As a_late_read_of_an_undone_order_overwrites_nothing, with no frame free for what the store reads.
+TEST_F(CacheLinks, a_late_read_without_a_frame_of_its_own_overwrites_nothing) {
+    std::vector<FrameId> taken;
+    const size_t leave = cache_->provider().reserve_count();
+    for (FrameId id = 0; (id = cache_->pool().try_take(use_holder, leave + 1)) != no_frame;) taken.push_back(id);
+    device_->hold_next_read();
+    Gate reads;
+    std::optional<std::byte> seen;
+    reads.spawn(read_into(seen));
+    for (const FrameId id : taken) cache_->give_frame(id);
+    loop_->run_until_done(turns(*loop_));
+    ASSERT_TRUE(device_->holds_a_read());
+    ASSERT_TRUE(hear(MessageKind::get_shared, 5));
+    loop_->run_until_done(turns(*loop_));
+    cut();
+    link();
+    const Message* const recall = fabric_.last(MessageKind::recall);
+    ASSERT_NE(recall, nullptr);
+    ASSERT_TRUE(hear(MessageKind::report, 0, recall->tenure));
+    loop_->run_until_done(reads.close());
+    ASSERT_TRUE(write(std::byte{2}));
+    device_->let_go();
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_EQ(value_in_frame(), std::byte{2});
+}
+
+TEST_F(CacheLinks, the_frame_of_a_page_that_is_refused_is_free_again) {
+    const size_t free_before = cache_->pool().free_count();
+    Message lie = from_peer(MessageKind::grant, page());  // which is homed here
+    lie.flags = protocol::flag_payload;
+    lie.tenure = tenure_;
+    EXPECT_FALSE(cache_->on_message(lie, cache_->lend_page(peer)));
+    EXPECT_EQ(cache_->pool().free_count(), free_before);
+}
+
+TEST_F(CacheLinks, nothing_is_sent_over_a_broken_link_and_all_of_it_over_the_next) {
+    cut();
+    fabric_.sent.clear();
+    Gate reads;
+    bool done = false;
+    reads.spawn(read_page(theirs(), done));
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_TRUE(fabric_.sent.empty());
+    link();
+    EXPECT_EQ(fabric_.count(MessageKind::get_shared), 1u);
+    answered_ = 0;
+    grant_all(fabric_, *cache_, answered_, tenure_);
+    loop_->run_until_done(reads.close());
+    EXPECT_TRUE(done);
+}
+
+// While the stripes hear of the link one after the other, somebody wants a page in one that has not.
+TEST_F(CacheLinks, a_stripe_that_has_not_heard_of_a_link_sends_nothing_over_it) {
+    // In different stripes, each with a neighbour in its own.
+    const PageId pages[] = {their_page(), their_page(16), their_page(32), their_page(48)};
+    for (const PageId page : pages) (void)own(page);
+    cut();
+    fabric_.sent.clear();
+    Gate reads;
+    std::array<bool, std::size(pages)> done{};
+    bool began = false;
+    fabric_.on_send = [&](const RecordingFabric::Sent& sent) {
+        if (std::exchange(began, true)) return;
+        for (size_t i = 0; i < std::size(pages); ++i)
+            if (pages[i] != sent.message.page) reads.spawn(read_page(pages[i].number() + 1, done[i]));
+    };
+    link();
+    fabric_.on_send = nullptr;
+    EXPECT_EQ(fabric_.count(MessageKind::hello), std::size(pages));
+    EXPECT_EQ(fabric_.count(MessageKind::get_shared), std::size(pages) - 1) << "each when its stripe has, and once";
+    answered_ = 0;
+    grant_all(fabric_, *cache_, answered_, tenure_);
+    loop_->run_until_done(turns(*loop_));
+    if (std::ranges::count(done, true) != std::ssize(pages) - 1) cache_->abandon();
+    loop_->run_until_done(reads.close());
+    EXPECT_EQ(std::ranges::count(done, true), std::ssize(pages) - 1);
+}
+
+TEST_F(CacheLinks, another_process_of_a_home_whose_store_failed_is_asked_again) {
+    Gate writes;
+    Result<> written;
+    writes.spawn([](CachedVolume& volume, uint64_t number, Result<>& into) -> Task<> {
+        const std::vector<std::byte> bytes(page_size, std::byte{3});
+        into = co_await volume.write(number * page_size, bytes);
+    }(*volume_, theirs(), written));
+    const Message* const asked = fabric_.last(MessageKind::get_exclusive_no_read);
+    ASSERT_NE(asked, nullptr);
+    Message refusal = from_peer(MessageKind::no_space, their_page());
+    refusal.request_id = asked->request_id;
+    refusal.flags = protocol::flag_lost;
+    ASSERT_TRUE(cache_->on_message(refusal, nullptr));
+    loop_->run_until_done(writes.close());
+    EXPECT_FALSE(written);
+    EXPECT_TRUE(cache_->refuses_writes_of(their_page()));
+    cut();
+    link();
+    EXPECT_TRUE(cache_->refuses_writes_of(their_page())) << "it is the same process";
+    cut();
+    peer_process_ = {.incarnation = 2, .epoch = 2};
+    link();
+    EXPECT_FALSE(cache_->refuses_writes_of(their_page()));
+}
+
+// A home that has begun anew, of a cluster of three; the test plays the others.
+TEST(RecoveringHome, what_a_host_reported_over_a_link_that_broke_does_not_count) {
+    const std::unique_ptr<Loop> loop = std::move(*Loop::create());
+    auto device = std::make_unique<MemoryDevice>(uint64_t{16} << 20);
+    const StoreFormat format{.identity = identity, .store = {7}, .size_bytes = device->size_bytes()};
+    ASSERT_TRUE(Store::format_device(*device, format));
+    const auto store = std::move(*loop->run_until_done(Store::open(*loop, std::move(device), identity)));
+    RecordingFabric fabric;
+    fabric.up = protocol::set_of(1) | protocol::set_of(2);
+    const auto cache =
+        std::move(*Cache::create({.self = 0, .hosts = {0, 1, 2}, .frame_count = 512, .shards = {loop.get()}}, *store));
+    cache->set_fabric(fabric);
+    const protocol::Process process{.incarnation = 1, .epoch = 1};
+    cache->on_link_up(1, process);
+    cache->on_greeted(1);
+    cache->on_link_down(1);
+    cache->on_link_up(1, process);
+    cache->on_link_up(2, process);
+    cache->on_greeted(2);
+    EXPECT_TRUE(cache->recovering()) << "host 1 has not said over this link what it holds";
+    cache->on_greeted(1);
+    EXPECT_TRUE(loop->run_until_done(cache->recovered()));
+    cache->abandon();
+    loop->stop();
+    loop->run();
+}
+
+}  // namespace
+}  // namespace tarn::home_on_device

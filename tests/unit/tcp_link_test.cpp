@@ -1,0 +1,98 @@
+// One link as it comes up and breaks: what goes over it first, and what waits for an answer over it.
+#include "tests/unit/tcp_fabric.hpp"
+
+namespace tarn::played_peer {
+namespace {
+
+using TcpLinkTest = TcpFabricTest;
+
+Message asks_for(uint64_t page) {
+    Message asks;
+    asks.kind = MessageKind::get_shared;
+    asks.from = 0;
+    asks.page = PageId::of(5, page);
+    asks.request_id = static_cast<protocol::RequestId>(page + 1);
+    return asks;
+}
+
+TEST_F(TcpLinkTest, what_other_threads_send_comes_after_what_a_host_says_first) {
+    constexpr uint64_t asked_first = 16;
+    const auto says_first = [&] {
+        Message first = asks_for(0);
+        first.kind = MessageKind::hello;
+        fabric_->send(1, first, {});
+        std::thread other([&] {
+            for (uint64_t page = asked_first; page < asked_first + 3; ++page) fabric_->send(1, asks_for(page), {});
+        });
+        other.join();
+        first.page = PageId::of(5, 1);
+        fabric_->send(1, first, {});
+    };
+    recorder_.change([&] { recorder_.says_first = says_first; });
+    const UniqueFd fd = link();
+    Message seen;
+    for (uint64_t page = 0; page < 2; ++page) {
+        ASSERT_TRUE(receive(fd, &seen, sizeof seen));
+        EXPECT_EQ(seen.kind, MessageKind::hello);
+        EXPECT_EQ(seen.page, PageId::of(5, page));
+    }
+    ASSERT_TRUE(receive(fd, &seen, sizeof seen));
+    EXPECT_EQ(static_cast<uint8_t>(seen.kind), TcpReader::frame_kind_min + 2) << "that it has said all";
+    for (uint64_t asked = 0; asked < 3;) {
+        ASSERT_TRUE(receive(fd, &seen, sizeof seen));
+        EXPECT_EQ(seen.kind, MessageKind::get_shared);
+        EXPECT_EQ(seen.page, PageId::of(5, asked_first + asked));
+        asked += 1 + seen.run;
+    }
+}
+
+// A call of the fabric's loop, and what came of it.
+struct Calling final : Loop::Posted {
+    explicit Calling(TcpFabric& of, Recorder& tells) : fabric(of), recorder(tells) {}
+    void run() override { Loop::current()->spawn(call(*this)); }
+    static Task<> call(Calling& self) {
+        Result<std::string> answer = co_await self.fabric.call(1, "ping");
+        self.recorder.change([&] { self.ended.emplace(std::move(answer)); });
+    }
+    TcpFabric& fabric;
+    Recorder& recorder;
+    std::optional<Result<std::string>> ended;
+};
+
+TEST_F(TcpLinkTest, a_call_ends_with_the_link_that_it_went_over) {
+    Calling calling(*fabric_, recorder_);
+    {
+        const UniqueFd fd = link();
+        ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
+        Message seen;
+        ASSERT_TRUE(receive(fd, &seen, sizeof seen));  // greeted
+        loop_->post(calling);
+        ASSERT_TRUE(receive(fd, &seen, sizeof seen));
+        EXPECT_EQ(static_cast<uint8_t>(seen.kind), TcpReader::frame_kind_min);
+        EXPECT_FALSE(calling.ended);
+    }
+    ASSERT_TRUE(recorder_.comes([&] { return calling.ended.has_value(); }));
+    ASSERT_FALSE(*calling.ended);
+    EXPECT_EQ(calling.ended->error().code, Errc::unavailable);
+}
+
+TEST_F(TcpLinkTest, nothing_that_was_sent_without_a_link_goes_over_the_next) {
+    {
+        const UniqueFd fd = link();
+        ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
+        EXPECT_TRUE(fabric_->linked(1));
+    }
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_down == 1; }));
+    EXPECT_FALSE(fabric_->linked(1));
+    fabric_->send(1, asks_for(3), {});
+    const UniqueFd fd = link();
+    Message seen;
+    ASSERT_TRUE(receive(fd, &seen, sizeof seen));
+    EXPECT_EQ(static_cast<uint8_t>(seen.kind), TcpReader::frame_kind_min + 2);
+    fabric_->send(1, asks_for(4), {});
+    ASSERT_TRUE(receive(fd, &seen, sizeof seen));
+    EXPECT_EQ(seen.page, PageId::of(5, 4));
+}
+
+}  // namespace
+}  // namespace tarn::played_peer

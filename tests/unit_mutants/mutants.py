@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""The cache and the fabric with their mutants: copies of their files in which one broken rule at a time can be chosen
+at run time. Each must be caught by a unit test, see mutants_main.cpp.
+
+usage: mutants.py FILE OUTPUT DEPENDENCIES   a copy of one source or header, and what it depends on
+       mutants.py --names OUTPUT             their names; every entry of the list must name a file that is there
+
+What an entry of the list means: tests/support/mutate.py. Files are named from the root of the tree.
+"""
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/support"))
+import mutate
+
+MUTANTS = [
+    # Whose a frame is: it may have become another page's since the table named it.
+    ("coherence/cache/cache.cpp", "if (!FrameWord::readable(seen) || «frame->page_id() != page» || !may_use", {
+        "a reader believes the table of pages": "false",
+    }),
+    ("coherence/cache/cache.cpp", "if («frame->page_id() != page» || !may_use(*frame, page, view) || "
+     "!frame->word.try_pin(seen))", {
+        "who pins believes the table of pages": "false",
+    }),
+    ("coherence/cache/cache.cpp", "!may_use(*frame, page, view) || !frame->word.try_pin(«seen»))", {
+        "a pin is of another word than the one that was looked at": "frame->word.load()",
+    }),
+    ("coherence/cache/cache.cpp", "if («frame->page_id() != page» || !may_use(*frame, page, view) || "
+     "!frame->word.try_latch_exclusive(seen))\n        return false;", {
+        "a writer believes the table of pages": "false",
+    }),
+    ("coherence/cache/cache.cpp", "!frame->word.try_latch_exclusive(«seen»))\n        return false;", {
+        "a writer latches another word than the one that was looked at": "frame->word.load()",
+    }),
+    ("coherence/cache/cache.cpp", "if («frame->page_id() != page» || !may_change(*frame, page, view) || "
+     "!frame->word.try_latch_exclusive(seen))\n            break;", {
+        "a writer of several pages believes the table of pages": "false",
+    }),
+    ("tiers/dram/frame_word.hpp", "| ownership) + «version_one»", {
+        "a change of the ownership leaves the version as it was": "0",
+    }),
+
+    # The second look of an optimistic reader.
+    ("coherence/cache/cache.cpp", "if («!frame->word.unchanged_since(seen)») return false;", {
+        "an optimistic reader does not look again": "false",
+    }),
+    ("tiers/dram/frame_word.hpp", "word_.fetch_add(«version_one» - exclusive", {
+        "a writer leaves the version as it was": "0",
+    }),
+    ("tiers/dram/frame_word.hpp", "& ~«irrelevant») == 0;", {
+        "an optimistic reader does not notice a writer at work": "(irrelevant | exclusive)",
+        "an optimistic reader does not notice that the frame is asked for": "(irrelevant | busy)",
+    }),
+
+    # Who waits is woken.
+    ("coherence/cache/cache.cpp", "if («frame.word.unpin()») report_quiet(frame, page);", {
+        "the last pin of a busy frame ends and nobody hears of it": "(static_cast<void>(frame.word.unpin()), false)",
+    }),
+    ("coherence/cache/cache.cpp", "if («frame->word.unlatch_exclusive()») report_quiet(*frame, page);", {
+        "a writer leaves a busy frame and nobody hears of it": "(static_cast<void>(frame->word.unlatch_exclusive()), false)",
+    }),
+    ("coherence/cache/cache.cpp", "if («frames[i]->word.unlatch_exclusive()») report(", {
+        "a writer of several pages leaves a busy frame and nobody hears of it":
+            "(static_cast<void>(frames[i]->word.unlatch_exclusive()), false)",
+    }),
+    ("tiers/dram/frame_word.hpp", "return (before & busy) != 0 && «(before & pins_mask) == pin_one»;", {
+        "a busy frame counts as quiet when the first of two pins ends": "true",
+    }),
+    ("coherence/cache/cache.cpp", "«frames_freed();»  // one may have come free before we were in the queue", {
+        "who begins to wait for a frame does not look for one that came free meanwhile": "",
+    }),
+    ("coherence/cache/cache.cpp", "«if (last_waiter_ == &waiter) last_waiter_ = previous;»", {
+        "who comes after a waiter that gave up is not in the line": "",
+    }),
+    ("coherence/cache/cache.cpp", "    pool_->release(id, use_holder);\n    «frames_freed();»", {
+        "a frame that is given back wakes nobody": "",
+    }),
+    ("coherence/cache/cache_links.cpp", "«frame = pool_->try_take(use_holder, leave);»  // one may have come free", {
+        "a link that begins to wait for a frame does not look for one that came free meanwhile": "",
+    }),
+    ("coherence/cache/cache.cpp", "if (protocol::contains(starved, host)) «fabric_->resume(host);»", {
+        "a link that waits for a frame is not told of one": "",
+    }),
+
+    # What is dirty is in the set of dirty frames.
+    ("coherence/cache/cache_actions.cpp", "«dirty_frames_.remove(id);\n    if ((frame.dirty.load(std::memory_order_seq_cst) | "
+     "frame.writing.load(std::memory_order_seq_cst)) != 0)\n        dirty_frames_.add(id);»", {
+        "what was written during a write-back leaves the set of dirty frames": "dirty_frames_.remove(id);",
+        "a frame leaves the set of dirty frames after the look at its sectors":
+            "if ((frame.dirty.load() | frame.writing.load()) == 0) dirty_frames_.remove(id);",
+    }),
+    ("coherence/cache/cache_actions.cpp", "    «frame.dirty.fetch_or(mask, std::memory_order_seq_cst);\n"
+     "    dirty_frames_.add(pool_->id_of(frame));»", {
+        "a writer enters the set of dirty frames before it marks its sectors":
+            "dirty_frames_.add(pool_->id_of(frame)); frame.dirty.fetch_or(mask);",
+        "a writer does not enter the set of dirty frames": "frame.dirty.fetch_or(mask);",
+    }),
+    ("coherence/cache/cache_actions.cpp", "        frame.writing.store(0, std::memory_order_relaxed);\n"
+     "        «dirty_frames_.remove(id);»", {
+        "a frame that is given up stays in the set of dirty frames": "",
+    }),
+    ("coherence/cache/home_storing.cpp", "if (result && «frame.home_version == version») {", {
+        "home's bytes that changed while they were stored count as stored": "true",
+    }),
+    ("coherence/cache/home_storing.cpp", "if («frame.home_version == version») frame.storing = Storing::taken;", {
+        "home's bytes that changed while they were stored count as taken": "true",
+    }),
+    ("coherence/cache/home_storing.cpp", "            «home_dirty_frames_.remove(id);»\n            if (free_after", {
+        "home's bytes that were stored stay in the set of those that were not": "",
+    }),
+    ("coherence/cache/home_bytes.cpp", "    «++home->home_version;»", {
+        "new bytes of home leave the version as it was": "",
+    }),
+    ("coherence/cache/home_bytes.cpp", "«if (home->storing == Storing::taken) home->storing = Storing::begun;»", {
+        "new bytes of home count as taken by the store": "",
+    }),
+    ("coherence/cache/home_bytes.cpp", "    «home_dirty_frames_.add(pool_->id_of(*home));»", {
+        "new bytes of home are not in the set of those to be stored": "",
+    }),
+
+    # Home's bytes that were read for a link go over no other.
+    ("coherence/cache/home_bytes.cpp", "if («read.link == slot.link_counts[read.to]») send", {
+        "home's bytes go over a later link than the one they were asked for over": "true",
+    }),
+    ("coherence/cache/cache_links.cpp", "            «++slot->link_counts[host];»", {
+        "a new link has the number of the old one": "",
+    }),
+
+    # A frame that bytes land in is nobody else's by then.
+    ("coherence/cache/home_bytes.cpp", "read.frame = «pool_->try_take(use_holder, reserve_count())»;", {
+        "the store reads into the frame that the Holder has lent": "message.frame",
+    }),
+    ("coherence/cache/home_bytes.cpp", "frame = «slot.stripe.lent_frame(message)»;", {
+        "what the store read late lands in the Holder's frame, whatever that is by then": "message.frame",
+    }),
+    ("coherence/cache/cache_links.cpp", "    if (!admitted) {\n        «if (page) return_page(page);»", {
+        "the frame of a message that is refused is not given back": "",
+    }),
+    ("coherence/fabric/tcp_reader.cpp", "    «if (page_) receiver_.return_page(page_);»", {
+        "the frame of a page that was cut off is not given back": "",
+    }),
+    ("coherence/fabric/tcp_reader.cpp", "receiver_.on_message(message_, «std::exchange(page_, nullptr)»);", {
+        "a page that was delivered goes on being received into": "page_",
+    }),
+
+    # Who is linked, and who has said what it holds.
+    ("coherence/cache/cache_links.cpp", "        «slot->linked &= ~protocol::set_of(host);»", {
+        "a broken link still counts": "",
+    }),
+    ("coherence/cache/cache_links.cpp", "        if (recovering()) «greeted_ &= ~protocol::set_of(host);»", {
+        "what a host reported over a broken link counts for the next one": "",
+    }),
+    ("coherence/cache/cache_links.cpp", "«failed_stores_ &= ~protocol::set_of(host);»  // another process", {
+        "another process of a host counts as having the failed store": "",
+    }),
+    ("coherence/fabric/tcp_link.cpp", "    receiver_.on_link_down(peer_);\n    «fail_calls();»", {
+        "a call waits on when its link has broken": "",
+    }),
+    ("coherence/fabric/tcp_link.cpp", "        «up_.store(false, std::memory_order_relaxed);\n        outgoing_ = {};»", {
+        "a broken link counts as up": "",
+    }),
+
+    # Nothing goes before what a host says first over a new link.
+    ("coherence/cache/cache_actions.cpp", "if («!protocol::contains(slot.linked, to)» || !fabric_) return;", {
+        "a stripe that has not heard of a new link sends over it": "false",
+    }),
+    ("coherence/fabric/tcp_link.cpp", "= «greeting_ && Loop::current() != &loop_» ? later_ : outgoing_;", {
+        "what other shards send goes before what a host says first": "false",
+    }),
+    ("coherence/fabric/tcp_link.cpp", "        «outgoing_.insert(outgoing_.end(), later_.begin(), later_.end());»", {
+        "what other shards send while a host says what it says first is lost": "",
+    }),
+    ("coherence/fabric/tcp_link.cpp", "    «receiver_.on_link_up(peer_, process);\n"
+     "    send_frame(frame_greeted, 0, Errc{}, {});»", {
+        "a host has greeted before it has said what it holds":
+            "send_frame(frame_greeted, 0, Errc{}, {}); receiver_.on_link_up(peer_, process);",
+    }),
+    ("coherence/fabric/tcp_link.cpp", "    if («greeting_» || !payload.empty()) return;", {
+        "what is sent while a host says what it says first is joined to what was sent before": "false",
+    }),
+]
+
+
+def main():
+    if sys.argv[1] == "--names":
+        for file_name in {entry[0] for entry in MUTANTS}:
+            mutate.mutated((ROOT / file_name).read_text(), file_name, MUTANTS)
+        mutate.write_names(MUTANTS, pathlib.Path(sys.argv[2]))
+        return
+    source, output, dependencies = (pathlib.Path(argument) for argument in sys.argv[1:])
+    file_name = str(source.resolve().relative_to(ROOT))
+    output.write_text(mutate.mutated(source.read_text(), file_name, MUTANTS))
+    dependencies.write_text(f"{output}: {pathlib.Path(__file__).resolve()} {mutate.__file__}\n")
+
+
+main()
