@@ -39,6 +39,7 @@ Cluster::Cluster(uint64_t seed, const Scenario& scenario, Tracing tracing)
       workload_(Random(seed).split(2)),
       faults_(Random(seed).split(3)),
       store_(Random(seed).split(4)),
+      marks_(Random(seed).split(5)),
       ranges_(1, first_hosts(scenario_.host_count), pages_per_range_of(scenario_)),
       truth_(*this, coverage_) {
     for (unsigned index = 0; index < scenario_.page_count; ++index) {
@@ -117,10 +118,10 @@ void Cluster::trace(const Task& task) {
     trace_hash_ = mix64(trace_hash_ ^ now_ ^ static_cast<uint64_t>(task.kind) << 56 ^ uint64_t{task.host} << 48 ^
                         task.message.tenure << 8 ^ static_cast<uint64_t>(task.message.kind) ^ task.number << 20);
     if (tracing_ == Tracing::off) return;
-    static constexpr const char* names[] = {
-        "start",     "leave_latch",   "serve",         "retry",      "cancel",     "message",
-        "home_read", "store_flushed", "loss_recorded", "evict_hint", "hello_done", "preference_over",
-        "crash",     "restart",       "forget",        "cut",        "link_up"};
+    static constexpr const char* names[] = {"start",      "leave_latch", "serve",           "retry",         "cancel",
+                                            "message",    "home_read",   "store_flushed",   "loss_recorded", "marked",
+                                            "evict_hint", "hello_done",  "preference_over", "crash",         "restart",
+                                            "forget",     "cut",         "link_up"};
     char line[256];
     int size = std::snprintf(line, sizeof line, "%8llu host %d %-13s", static_cast<unsigned long long>(now_),
                              task.host == no_host ? -1 : task.host, names[static_cast<size_t>(task.kind)]);
@@ -171,8 +172,13 @@ void Cluster::run_task(Task& task) {
             --host->losses_pending;
             step(*host, Event::loss_recorded_of(task.page, host->loss_generation));
             break;
+        case Task::Kind::marked:
+            host->marks.pages.insert(task.page);
+            step(*host, Event::marked_of(task.page, false));
+            break;
         case Task::Kind::evict_hint:
             evict_something(*host);
+            if (scenario_.mark_delay_max != 0) clear_a_mark(*host);
             if (clients_are_busy()) schedule(workload_.between(1, 2 * scenario_.evict_interval), task);
             break;
         case Task::Kind::hello_done:
@@ -217,7 +223,9 @@ void Cluster::run_task(Task& task) {
 void Cluster::recover_if_all_reported(SimHost& host) {
     if (host.memory.recovered || std::popcount(host.memory.reported) + 1u != scenario_.host_count) return;
     host.memory.recovered = true;
-    const bool has_memory = !record_doubtful_losses(host) && host.incarnation != host.epoch;
+    const bool lacks_memory = record_doubtful_losses(host);
+    if (scenario_.mark_delay_max != 0) mark_what_is_held(host);
+    const bool has_memory = !lacks_memory && host.incarnation != host.epoch;
     host.memory.losses_before = protocol::LossRanges(host.losses);
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
         host.memory.stripes[stripe].home().for_each([&](PageId, const protocol::Claim& claim) {
@@ -282,8 +290,10 @@ void Cluster::boot(SimHost& host) {
             host.memory.reported |= protocol::set_of(peer.id);
             host.may_lack_losses = true;
         }
-    for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe)
+    for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
         host.memory.stripes.emplace_back(host.id, host.epoch, ranges_);
+        if (scenario_.mark_delay_max != 0) host.memory.stripes.back().set_marks(host.marks);
+    }
     if (!adopts) host.may_lack_losses = false;
     if (!adopts) host.left_bare.clear();
     host.memory_was_lost |= !adopts && host.epoch > 1;
@@ -350,11 +360,40 @@ bool Cluster::record_doubtful_losses(SimHost& host) {
             if (claim.holders() != 0) held.push_back(page);
         });
     ++host.loss_generation;
-    for (protocol::LossRange range : protocol::all_but(std::move(held))) {
+    std::vector<protocol::LossRange> doubtful;
+    if (scenario_.mark_delay_max == 0) doubtful.push_back({.first = {0}, .last = {UINT64_MAX}});
+    for (const PageId page : host.marks.pages) doubtful.push_back({.first = page, .last = page});
+    for (protocol::LossRange range : protocol::without(doubtful, std::move(held))) {
         range.generation = host.loss_generation;
         host.losses.push_back(range);
     }
     return true;
+}
+
+// Before a home serves: who holds a page goes on writing it.
+void Cluster::mark_what_is_held(SimHost& host) const {
+    for (const protocol::Stripe& stripe : host.memory.stripes)
+        stripe.home().for_each([&](PageId page, const protocol::Claim& claim) {
+            if (claim.holders() != 0) host.marks.pages.insert(page);
+        });
+    for (const auto& [page, bytes] : host.memory.home_bytes) host.marks.pages.insert(page);
+}
+
+void Cluster::clear_a_mark(SimHost& host) {
+    if (host.marks.pages.empty()) return;
+    auto page = host.marks.pages.begin();
+    std::advance(page, static_cast<long>(marks_.below(host.marks.pages.size())));
+    const auto newer = host.memory.home_bytes.find(*page);
+    const auto stored = host.store.find(*page);
+    const bool is_stored = newer == host.memory.home_bytes.end() ||
+                           (stored != host.store.end() && stored->second.position >= newer->second.position);
+    if (!is_stored) return;
+    // What only this host may write, and has not changed, it gives up.
+    const protocol::Claim* const claim = host.stripe_of(*page).home().find(*page);
+    if (claim != nullptr && claim->owner == host.id) step(host, Event::evict_at_once(*page));
+    if (!host.stripe_of(*page).home().has_everything(*page)) return;
+    coverage_.reached(Sometimes::mark_cleared);
+    host.marks.pages.erase(page);
 }
 
 void Cluster::say_what_home_has(const SimHost& host, Event& event) const {
@@ -441,13 +480,6 @@ void Cluster::open_volumes(SimHost& host, const SimHost& home) const {
 void Cluster::hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier) {
     host.memory.flush_requester.heard(volume, home, verifier);
     host.memory.heard[home] = protocol::loss_generation_of(verifier);
-    const auto tell = [&](std::map<VolumeId, Session>& sessions) {
-        for (auto& [of, session] : sessions)
-            if (protocol::contains(session.losses->unheard(), home))
-                session.losses->began_after(home, protocol::loss_generation_of(verifier));
-    };
-    for (Client& client : host.clients) tell(client.sessions);
-    tell(host.shared_sessions);
 }
 
 void Cluster::transmit(HostId from, HostId to, protocol::Message message, const Content* content) {

@@ -69,6 +69,7 @@ class Cluster : public Truth::World {
             home_read,        // message, to: home's bytes are there
             store_flushed,    // ticket
             loss_recorded,    // page
+            marked,           // page
             evict_hint,
             hello_done,       // from
             preference_over,  // frame, number
@@ -118,6 +119,8 @@ class Cluster : public Truth::World {
     void adopt(SimHost& host, HostMemory&& arena);
     void crash(SimHost& host);
     bool record_doubtful_losses(SimHost& host);
+    void mark_what_is_held(SimHost& host) const;
+    void clear_a_mark(SimHost& host);
     static void hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier);
     void say_what_home_has(const SimHost& host, Event& event) const;
     void forget(SimHost& dead);
@@ -147,6 +150,7 @@ class Cluster : public Truth::World {
     void observe_batch(const SimHost& host, const Task& task);
 
     // clients.cpp
+    bool is_settled(const SimHost& home) const;
     Session& session_of(SimHost& host, Client& client, VolumeId volume);
     void start_operation(SimHost& host, uint32_t client);
     void access_or_wait(SimHost& host, uint32_t client);
@@ -185,6 +189,7 @@ class Cluster : public Truth::World {
     Random workload_;
     Random faults_;
     Random store_;
+    Random marks_;
     std::vector<PageId> pages_;
     RangeMap ranges_;
     std::vector<SimHost> hosts_;

@@ -57,6 +57,8 @@ enum class Sometimes : uint8_t {
     read_refused,
     session_counts_from_use,
     left_bare,
+    mark_awaited,
+    mark_cleared,
     count,
 };
 
@@ -108,6 +110,8 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "read of lost writes refused",
     "session used a page of a silent home",
     "a frame left before home had answered its eviction",
+    "request waited for a mark",
+    "mark cleared",
 };
 inline constexpr auto first_of_faults = Sometimes::host_crashed;
 

@@ -46,6 +46,7 @@ struct Scenario {
     unsigned together_percent = 0;  // of operations: idle clients of the host begin the same on the pages that follow
     unsigned at_once_percent = 0;   // of evictions: clean frames go before home has answered, or while it is away
     unsigned shares_sessions = 0;   // the clients of a host are connections of one
+    unsigned mark_delay_max = 0;    // how long it takes to mark a page; 0: all are marked
     unsigned gather_max = 0;        // how long a message may wait for others to join it; 0: it leaves at once, alone
 
     // visit(name, field) for each number that a run depends on.
@@ -80,6 +81,7 @@ struct Scenario {
         visit("gather", gather_max);
         visit("at_once", at_once_percent);
         visit("shares", shares_sessions);
+        visit("marks", mark_delay_max);
     }
     bool set(std::string_view wanted, unsigned value) {
         bool found = false;
@@ -145,6 +147,7 @@ struct Scenario {
         scenario.shares_sessions = on() ? 1 : 0;
         // What a flush meets is rare unless it meets much of it.
         if (random.chance(10)) scenario.flush_percent = between(30, 60);
+        scenario.mark_delay_max = on() ? between(1, 200) : 0;
         return scenario;
     }
 };

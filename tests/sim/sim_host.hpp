@@ -13,6 +13,7 @@
 #include "coherence/cache/loss_view.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/joining.hpp"
+#include "coherence/protocol/marks.hpp"
 #include "coherence/protocol/stripe.hpp"
 #include "tests/sim/failure.hpp"
 #include "tests/sim/truth.hpp"
@@ -113,6 +114,11 @@ struct HostMemory {
 
 inline constexpr unsigned stripes_per_host = 2;
 
+struct MarkedPages final : protocol::Marks {
+    std::set<PageId> pages;
+    bool has(PageId page) const override { return pages.contains(page); }
+};
+
 struct SimHost {
     HostId id = no_host;
     Incarnation incarnation = 0;  // of the present memory, or the last
@@ -123,6 +129,7 @@ struct SimHost {
     std::map<PageId, Bytes> store;
     uint32_t loss_generation = 0;
     std::vector<protocol::LossRange> losses;
+    MarkedPages marks;
     // Outside:
     std::vector<Client> clients;
     std::map<VolumeId, Session> shared_sessions;  // of all clients of the host, if they are one (Scenario)
