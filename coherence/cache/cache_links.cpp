@@ -305,9 +305,9 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     std::bitset<protocol::run_pages_max> no_space;
     const bool asks_to_write =
         message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read;
-    const bool store_failed =
-        (asks_to_write || message.kind == MessageKind::evict || message.kind == MessageKind::write_back) &&
-        refuses_writes_of(message.page);
+    const bool store_failed = (asks_to_write || message.kind == MessageKind::evict ||
+                               message.kind == MessageKind::write_back || message.kind == MessageKind::home_copy) &&
+                              refuses_writes_of(message.page);
     // Of no use to the protocol, which keeps the page: only how long to keep it.
     if ((message.kind == MessageKind::no_space || message.kind == MessageKind::refused) &&
         message.has(protocol::flag_lost))

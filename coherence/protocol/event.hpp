@@ -81,9 +81,10 @@ struct Event {
     FrameId frame = no_frame;
     bool borrowed = false;  // the payload is a frame of the Holder of this very stripe: to be copied, not taken over
     bool no_space = false;  // message get_exclusive…: the store cannot reserve room for this page
-    bool store_failed = false;  // marked, message get_exclusive…, evict, write_back: the store takes nothing any more
-    bool wants_copy = false;    // message evict: home's memory would rather have this page than its own coldest
-    bool at_once = false;       // evict: a clean page that home has goes before home has answered, if it ever does
+    bool store_failed =
+        false;  // marked, message get_exclusive…, evict, write_back, home_copy: the store takes nothing any more
+    bool wants_copy = false;  // message evict: home's memory would rather have this page than its own coldest
+    bool at_once = false;     // evict: a clean page that home has goes before home has answered, if it ever does
     Process process;
     Process previous;
     const Adopted* adopted = nullptr;

@@ -106,6 +106,8 @@ class Home {
     // home_copies.cpp
     void expect_copy(PageId page, Claim& claim, Tenure tenure, HostId host, Actions& actions);
     void on_home_copy(const Event& event, Actions& actions);
+    static bool is_of_anchor(const Claim& claim, const Message& message);
+    void leave_with_anchor(Claim& claim, const Event& event, Actions& actions);
     void on_write_back(const Event& event, Actions& actions);
     bool apply(PageId page, Claim& claim, Position position, const Event& event, Actions& actions);
     void retire_copies(PageId page, Claim& claim, Actions& actions);

@@ -398,6 +398,37 @@ TEST_F(HomeTest, a_home_whose_store_failed_takes_no_dirty_page_and_makes_none) {
     EXPECT_EQ(claim().owner, 1);
 }
 
+TEST_F(HomeTest, a_home_whose_store_failed_leaves_dirty_bytes_with_whom_it_asked_to_share_them) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::get_shared, 2, 20);
+    const Tenure tenure = claim().tenure;
+    Message copy;
+    copy.kind = MessageKind::home_copy;
+    copy.from = 1;
+    copy.page = page;
+    copy.tenure = tenure;
+    copy.flags = flag_payload;
+    copy.dirty = 1;
+    Event event = Event::message_of(copy, payload);
+    event.store_failed = true;
+    deliver(event);
+    EXPECT_EQ(count(Action::Kind::apply_copy), 0u);
+    EXPECT_EQ(count(Action::Kind::release_frame), 1u);
+    EXPECT_EQ(count(Action::Kind::copy_arrived), 1u) << "a flush that waits for it has failed";
+    EXPECT_EQ(home_.home_copy_count(), 0u);
+    receive(MessageKind::done, 2, 20, tenure);
+    EXPECT_FALSE(sent(MessageKind::free, 1)) << "only it has the bytes";
+    EXPECT_EQ(claim().anchor, 1);
+
+    receive(MessageKind::get_shared, 3, 30);
+    ASSERT_TRUE(sent(MessageKind::copy, 1)) << "readers copy from it";
+    receive(MessageKind::done, 3, 30, tenure);
+    EXPECT_FALSE(sent(MessageKind::free, 1));
+    receive(MessageKind::evict, 1, 11, tenure);
+    ASSERT_TRUE(sent(MessageKind::refused, 1));
+    EXPECT_TRUE(sent(MessageKind::refused, 1)->has(flag_bytes));
+}
+
 TEST_F(HomeTest, a_repeated_request_is_ordered_once) {
     receive(MessageKind::get_shared, 1, 10);
     receive(MessageKind::get_shared, 1, 10);
