@@ -18,6 +18,7 @@ using protocol::MessageKind;
 
 namespace {
 constexpr auto hear_within = std::chrono::milliseconds(500);
+constexpr auto settle_within = std::chrono::milliseconds(1500);  // links are tried again after a second at most
 constexpr auto hear_again_after = std::chrono::milliseconds(10);
 }  // namespace
 
@@ -188,7 +189,7 @@ Task<> Flusher::hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> h
 // A host that comes back after it has lost its memory is met by one home after the other, and each has to find out what
 // that host had. It is over soon, so while hosts come and go, all homes are asked until they have.
 Task<> Flusher::hear_from_homes() {
-    const uint64_t until_ns = monotonic_ns() + std::chrono::nanoseconds(hear_within).count();
+    const uint64_t until_ns = monotonic_ns() + std::chrono::nanoseconds(settle_within).count();
     while (cache_.fabric() && !cache_.abandoned()) {
         co_await ask_homes();
         if (all_are_heard() || !cache_.has_just_changed() || monotonic_ns() >= until_ns) co_return;

@@ -51,8 +51,8 @@ class Flusher {
     protocol::Verifier present_verifier(HostId home) const {
         return home == cache_.self() ? own_verifier() : verifiers_[home].load(std::memory_order_relaxed);
     }
-    // Before a session opens, so that no loss from before is held against it. Homes that are away or not settled are
-    // not waited for, and one that hangs for a moment only.
+    // Before a session opens, so that no loss from before is held against it. Homes that are away or not settled, or
+    // hang, are waited for a moment only.
     Task<> hear_from_homes();
     void add_note(WriteNote& note);
     // A session that has not heard of this home uses a page of it now: it counts from what this host last heard.
