@@ -133,6 +133,9 @@ PieceRest Cache::rest_of(PageId piece, bool gives_up) {
                 if (own && !is_dirty(*own)) {
                     if (gives_up) step_latched(slot, protocol::Event::evict_at_once(page), deferred);
                     rest.is_free &= home.has_everything(page);
+                    // It may have been written to until this moment, and those bytes are home's now.
+                    const Frame* const left = homes_.find_exactly(page);
+                    rest.is_stored &= !left || !left->home_dirty;
                 } else {
                     rest.is_stored = false;
                 }

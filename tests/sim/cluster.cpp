@@ -383,15 +383,14 @@ void Cluster::clear_a_mark(SimHost& host) {
     if (host.marks.pages.empty()) return;
     auto page = host.marks.pages.begin();
     std::advance(page, static_cast<long>(marks_.below(host.marks.pages.size())));
+    // What only this host may write it gives up, and what it has written comes home.
+    const protocol::Claim* const claim = host.stripe_of(*page).home().find(*page);
+    if (claim != nullptr && claim->owner == host.id) step(host, Event::evict_at_once(*page));
     const auto newer = host.memory.home_bytes.find(*page);
     const auto stored = host.store.find(*page);
     const bool is_stored = newer == host.memory.home_bytes.end() ||
                            (stored != host.store.end() && stored->second.position >= newer->second.position);
-    if (!is_stored) return;
-    // What only this host may write, and has not changed, it gives up.
-    const protocol::Claim* const claim = host.stripe_of(*page).home().find(*page);
-    if (claim != nullptr && claim->owner == host.id) step(host, Event::evict_at_once(*page));
-    if (!host.stripe_of(*page).home().has_everything(*page)) return;
+    if (!is_stored || !host.stripe_of(*page).home().has_everything(*page)) return;
     coverage_.reached(Sometimes::mark_cleared);
     host.marks.pages.erase(page);
 }
