@@ -206,7 +206,8 @@ std::optional<Attributes> Catalog::last_seen(VolumeId id) const {
 }
 
 Task<Result<Attributes>> Catalog::attributes_of(VolumeId id, milliseconds patience) {
-    CachedVolume volume(cache_, id);
+    // Nobody's session: who asks has seen nothing yet, and is told what there is.
+    CachedVolume volume(cache_, id, OnLoss::revert);
     volume.wait_at_most(patience);
     const Result<Attributes> attributes = co_await volume.attributes();
     if (attributes) {

@@ -45,6 +45,7 @@ struct NodeStatus {
     Space store;                         // of this host
     uint64_t store_allocated_bytes = 0;  // slabs that volumes have
     uint64_t store_stored_bytes = 0;     // pages that were written
+    uint64_t store_marked_bytes = 0;     // of pieces of which memory may have newer bytes than the store
     uint64_t store_bad_pages = 0;        // reads that met a wrong checksum, since the start
     std::string store_failure;           // empty: none
     uint64_t lost_pages = 0;             // homed here, that may have lost writes since the start

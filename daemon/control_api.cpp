@@ -216,6 +216,7 @@ Json json_of(const NodeStatus& status) {
             {"store", json_of(status.store)},
             {"store_allocated_bytes", status.store_allocated_bytes},
             {"store_stored_bytes", status.store_stored_bytes},
+            {"store_marked_bytes", status.store_marked_bytes},
             {"store_bad_pages", status.store_bad_pages},
             {"store_failure", status.store_failure},
             {"lost_pages", status.lost_pages},

@@ -81,6 +81,7 @@ int Node::run(Signals& signals) {
     forgetting_.reset();
     standings_.reset();
     fabric_.reset();
+    mark_sweeper_.reset();
     cache_.reset();
     scrubber_.reset();
     tidier_.reset();
@@ -173,6 +174,7 @@ Task<Result<>> Node::start() {
         this);
     scrubber_ = std::make_unique<Scrubber>(*store_, loop);
     tidier_ = std::make_unique<Tidier>(*store_, loop);
+    mark_sweeper_ = std::make_unique<MarkSweeper>(cache_->marker(), loop);
     cache_->set_older_handler(
         [](void* context) {
             static_cast<Node*>(context)->store_is_older_ = true;
@@ -395,6 +397,7 @@ Task<> Node::stop() {
     watching.spawn(Watch::give_up(patience, cache_.get()));
     if (scrub_schedule_) scrub_schedule_->cancel();
     if (scrubber_) co_await scrubber_->close();
+    if (mark_sweeper_) co_await mark_sweeper_->close();
     if (tidier_) co_await tidier_->close();
     if (control_) control_->stop();
     if (nbd_) co_await nbd_->stop();
@@ -418,8 +421,7 @@ Task<> Node::stop() {
     if (catalog_) co_await catalog_->end_removals();
     if (standings_) standings_->stop();
     co_await telling_.close();
-    // A home that did not come to serve leaves the store as it found it; to another one hosts may have sent bytes
-    // since.
+    // A home that did not come to serve leaves the store as it found it; others may have been sent bytes since.
     const bool has_served = cache_ && !cache_->recovering();
     bool is_complete = has_served ? all_is_durable : store_ && store_->was_complete();
     if (has_served && is_complete) {
@@ -451,6 +453,7 @@ Task<Result<NodeStatus>> Node::status() {
                       .store = {.total_bytes = space.total_bytes, .free_bytes = space.free_bytes},
                       .store_allocated_bytes = space.allocated_bytes,
                       .store_stored_bytes = space.stored_bytes,
+                      .store_marked_bytes = configuration_.peers.size() > 1 ? store_->marked_bytes() : 0,
                       .store_bad_pages = store_->bad_page_count(),
                       .store_failure = store_->failure() ? log::describe(*store_->failure()) : "",
                       .lost_pages = cache_->losses().page_count(),

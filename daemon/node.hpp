@@ -79,6 +79,7 @@ class Node final : public Control {
     std::vector<std::thread> threads_;  // of every shard but the first, which is the main thread's
     std::unique_ptr<Store> store_;
     std::unique_ptr<Tidier> tidier_;
+    std::unique_ptr<MarkSweeper> mark_sweeper_;
     std::unique_ptr<Scrubber> scrubber_;
     std::unique_ptr<Timer> scrub_schedule_;
     std::unique_ptr<Cache> cache_;

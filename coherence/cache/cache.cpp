@@ -8,6 +8,7 @@
 #include "coherence/cache/home_read_batch.hpp"
 #include "coherence/cache/page_access.hpp"
 #include "coherence/cache/page_provider.hpp"
+#include "utils/clock.hpp"
 
 namespace tarn {
 
@@ -65,12 +66,14 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
       preference_(configuration.preference),
       flusher_(std::make_unique<Flusher>(*this)),
       provider_(std::make_unique<PageProvider>(*this)) {
+    changed_at_ns_ = monotonic_ns();
     // The stripes' shares of the frames differ a little.
     const size_t pages_per_stripe = pool_->frame_count() / stripe_count * 9 / 8;
     for (size_t i = 0; i < stripe_count; ++i) {
         stripes_.push_back(
             std::make_unique<StripeSlot>(self_, process_.epoch, ranges_, pool_->arena().header().request_ids[i]));
         stripes_.back()->stripe.expect(pages_per_stripe);
+        if (hosts_.size() > 1) stripes_.back()->stripe.set_marks(marker_);
     }
     for (const HostId host : hosts_) {
         host_set_ |= protocol::set_of(host);
@@ -315,6 +318,10 @@ void Cache::loss_recorded(PageId page, uint32_t generation) {
     step(protocol::Event::loss_recorded_of(page, generation));
 }
 
+void Cache::marked(PageId page, bool store_failed) {
+    step(protocol::Event::marked_of(page, store_failed));
+}
+
 void Cache::write_back(PageId page, protocol::WaiterToken waiter) {
     step(protocol::Event::about(protocol::Event::Kind::write_back, page, waiter));
 }
@@ -358,6 +365,7 @@ void Cache::finish(Deferred& deferred) {
         }
     }
     if (!deferred.flush_actions.empty()) flusher_->run(std::move(deferred.flush_actions));
+    if (!deferred.marks.empty()) marker_.add(std::move(deferred.marks));
     if (!deferred.losses.empty()) losses_.add(std::move(deferred.losses), deferred.lost_host);
     if (deferred.frames_freed) frames_freed();
     if (deferred.discard_steps != 0) count_discard_steps(deferred.discard_steps);

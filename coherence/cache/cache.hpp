@@ -24,6 +24,7 @@
 #include "coherence/cache/last_writes.hpp"
 #include "coherence/cache/loss_recorder.hpp"
 #include "coherence/cache/loss_view.hpp"
+#include "coherence/cache/piece_marker.hpp"
 #include "coherence/cache/volume_turns.hpp"
 #include "coherence/cache/volume_uses.hpp"
 #include "coherence/cache/write_check.hpp"
@@ -230,6 +231,11 @@ class Cache final : public Fabric::Receiver {
     // What was taken over from the process before.
     size_t adopted_page_count() const { return adopted_page_count_; }
     bool recovering() const { return recovering_.load(std::memory_order_relaxed); }
+    // This home serves, and is about to find out of no loss: none is being recorded, and no host is away whose memory
+    // may be gone.
+    bool is_settled() const;
+    // A host came or went in the last seconds, or this one began.
+    bool has_just_changed() const;
     // Until this home knows who holds what. Errors: unavailable (it stops).
     Task<Result<>> recovered();
     // Announced when a link comes up or breaks, when this host has recovered, and at abandon().
@@ -260,6 +266,12 @@ class Cache final : public Fabric::Receiver {
     Task<Result<>> erase_volume(VolumeId volume);
     // The loss of this page is on record: it may be served again.
     void loss_recorded(PageId page, uint32_t generation);
+    PieceMarker& marker() { return marker_; }
+    // The page was to be marked.
+    void marked(PageId page, bool store_failed);
+    // Of the piece that begins with this page, homed here. gives_up: what only this host may write, and has not
+    // changed, it may write no more without asking.
+    PieceRest rest_of(PageId piece, bool gives_up);
     // While losses are not on record yet, the next process must assume the worst.
     void begin_doubt();
     void end_doubt();
@@ -315,6 +327,7 @@ class Cache final : public Fabric::Receiver {
         std::vector<HomeRead> home_reads;
         protocol::FlushActions flush_actions;
         std::vector<PageId> losses;
+        std::vector<PageId> marks;
         HostId lost_host = no_host;      // whose memory they were lost with
         std::vector<PageAccess*> woken;  // to go on at once
         std::vector<Urged> urged;
@@ -360,6 +373,9 @@ class Cache final : public Fabric::Receiver {
     void say_what_home_has(protocol::Event& event);
     Task<> recover_in_doubt();
     std::vector<PageId> held_pages();
+    std::vector<PageId> pages_to_mark();
+    bool is_in_doubt() const;
+    Task<Result<>> record_doubts();
 
     // cache_actions.cpp
     void perform(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
@@ -400,6 +416,7 @@ class Cache final : public Fabric::Receiver {
 
     // cache_links.cpp
     void recover_if_all_are_accounted_for();
+    bool all_are_accounted_for() const;
     void recover();
     void check_volume(HostId peer, VolumeId volume);
     Task<> verify_volume(HostId peer, VolumeId volume);
@@ -433,8 +450,10 @@ class Cache final : public Fabric::Receiver {
     std::unique_ptr<PageProvider> provider_;
 
     LossRecorder losses_{*this};
+    PieceMarker marker_{*this};
 
-    SpinLock links_lock_;
+    mutable SpinLock links_lock_;
+    protocol::HostSet met_now_ = 0;                   // linked, and every stripe has heard of it
     std::array<protocol::Process, hosts_max> met_{};  // the last process of each host
     unsigned doubts_ = 0;
     uint64_t reports_ = 0;           // counts what changes who holds what, while this home recovers
@@ -457,7 +476,8 @@ class Cache final : public Fabric::Receiver {
     std::atomic<VolumeId> discarding_{0};     // the volume whose pages go; 0: none
     std::atomic<uint64_t> discard_steps_{0};  // of its pages
     Broadcast discarded_;                     // one more
-    Broadcast stored_;                        // of some frame `storing` has ended
+    std::atomic<uint64_t> changed_at_ns_{0};
+    Broadcast stored_;  // of some frame `storing` has ended
 
     SpinLock waiters_lock_;
     FrameWaiter* first_waiter_ = nullptr;

@@ -82,6 +82,7 @@ void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) 
 
         case Action::Kind::refuse_peer: deferred.refused = action.reason; break;
         case Action::Kind::record_loss: deferred.losses.push_back(action.page); break;
+        case Action::Kind::mark: deferred.marks.push_back(action.page); break;
     }
 }
 

@@ -4,6 +4,8 @@
 // An adopted host does not resume, it reports: frames are what their records say, unserved until the page's home has
 // confirmed them; requests, orders and questions under way are gone, and asked anew by whoever still waits. As a home
 // it has its bytes, and learns from everybody's reports who holds what, as after any start.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -311,50 +313,83 @@ std::vector<PageId> Cache::held_pages() {
     return held;
 }
 
+// Those that somebody may write, and those whose newest bytes only home's memory has.
+std::vector<PageId> Cache::pages_to_mark() {
+    std::vector<PageId> pages = held_pages();
+    home_dirty_frames_.for_each([&](FrameId id) { pages.push_back(pool_->frame(id).page_id()); });
+    return pages;
+}
+
+// Before this home serves: what may be lost is on record, and what may be lost from here on is marked.
+//
 // What only the memory of the process before had is gone; or, while this home knew no claims, another host may have
-// lost writes to its pages. Nobody can say which pages that are, but for those that are held somewhere: all others
-// count as lost.
+// lost writes to its pages. Nobody can say which pages that are, but that they are marked, and not held anywhere.
 Task<> Cache::recover_in_doubt() {
     ArenaHeader& header = pool_->arena().header();
     co_await Yield(*Loop::current());  // who spawned us has the lock
     for (bool said = false;;) {
         uint64_t reports = 0;
+        bool in_doubt = false;
         {
             const std::lock_guard guard(links_lock_);
             reports = reports_;
+            in_doubt = is_in_doubt();
         }
-        const bool is_own = header.memory_was_lost.load(std::memory_order_relaxed);
-        std::vector<Loss> losses;
-        for (const protocol::LossRange& range : protocol::all_but(held_pages()))
-            losses.push_back(
-                {.first = range.first, .last = range.last, .at_ns = realtime_ns(), .host = is_own ? self_ : no_host});
-        const Result<uint32_t> recorded = co_await store_.record_losses(*Loop::current(), std::move(losses));
-        if (!recorded) {
+        Result<> done;
+        if (in_doubt) done = co_await record_doubts();
+        if (done) done = co_await store_.mark_nothing_but(*Loop::current(), pages_to_mark());
+        if (!done) {
             // What must not be served is not served.
             if (!std::exchange(said, true))
                 log::error("store: that writes may be lost could not be recorded: {}; this home waits until it is",
-                           log::describe(recorded.error()));
+                           log::describe(done.error()));
             co_await Loop::current()->sleep(record_again_after);
             if (abandoned()) co_return;
             continue;
         }
-        log::error(
-            "{}: writes that were not flushed may be lost, of any page of this home that no host holds; clients from "
-            "before get I/O errors (loss generation {})",
-            is_own ? "what the process before had not made durable is gone"
-                   : "another host lost its memory while this one was being restarted",
-            *recorded);
         const std::lock_guard guard(links_lock_);
         if (reports != reports_) continue;
+        recording_doubts_ = false;
+        if (!in_doubt) break;
         doubts_ = 0;
         doubts_are_recorded_ = true;
         recorded_reports_ = reports;
-        recording_doubts_ = false;
         header.losses_in_doubt.store(false, std::memory_order_release);
         header.memory_was_lost.store(false, std::memory_order_release);
         break;
     }
     recover_if_all_are_accounted_for();
+}
+
+// Under links_lock_.
+bool Cache::is_in_doubt() const {
+    return doubts_ > 0 || (doubts_are_recorded_ && recorded_reports_ != reports_) ||
+           pool_->arena().header().memory_was_lost.load(std::memory_order_relaxed);
+}
+
+Task<Result<>> Cache::record_doubts() {
+    const bool is_own = pool_->arena().header().memory_was_lost.load(std::memory_order_relaxed);
+    std::vector<Loss> losses;
+    uint64_t pages = 0;
+    bool any = false;
+    for (const protocol::LossRange& range : protocol::without(marker_.doubtful(), held_pages())) {
+        const bool is_precise = range.first.volume() == range.last.volume();
+        losses.push_back({.first = range.first,
+                          .last = range.last,
+                          .page_count = is_precise ? range.last.value - range.first.value + 1 : 0,
+                          .at_ns = realtime_ns(),
+                          .host = is_own ? self_ : no_host});
+        pages += losses.back().page_count;
+        any |= !is_precise;
+    }
+    CO_TRY(const uint32_t recorded, co_await store_.record_losses(*Loop::current(), std::move(losses)));
+    log::error(
+        "{}: writes that were not flushed may be lost, of {} of this home that no host holds; clients from before get "
+        "I/O errors for them (loss generation {})",
+        is_own ? "what the process before had not made durable is gone"
+               : "another host lost its memory while this one was being restarted",
+        any ? "any page" : fmt::format("{} pages", pages), recorded);
+    co_return Result<>{};
 }
 
 }  // namespace tarn

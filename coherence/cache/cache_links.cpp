@@ -1,4 +1,5 @@
 // Links to other hosts, and what comes over them.
+#include <algorithm>
 #include <bitset>
 #include <cstring>
 
@@ -10,6 +11,7 @@
 #include "coherence/protocol/admission.hpp"
 #include "coherence/protocol/joining.hpp"
 #include "coherence/volume.hpp"
+#include "utils/clock.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {
@@ -44,9 +46,25 @@ void Cache::on_link_up(HostId host, Process process) {
     if (process.epoch != previous.epoch) failed_stores_ &= ~protocol::set_of(host);  // another process, another try
     // Not before every stripe has heard of it: until then the next process must hear of it, too.
     remember_met(host, process);
+    {
+        const std::lock_guard guard(links_lock_);
+        met_now_ |= protocol::set_of(host);
+    }
     if (may_lose && !recovering()) end_doubt();
+    changed_at_ns_.store(monotonic_ns(), std::memory_order_relaxed);
     flusher_->on_peer_up(host, process, previous);
     hosts_changed_.announce();
+}
+
+bool Cache::has_just_changed() const {
+    constexpr uint64_t while_ns = 5'000'000'000;
+    return monotonic_ns() - changed_at_ns_.load(std::memory_order_relaxed) < while_ns;
+}
+
+bool Cache::is_settled() const {
+    const std::lock_guard guard(links_lock_);
+    const protocol::HostSet accounted = met_now_ | forgotten_.load() | protocol::set_of(self_);
+    return !recovering() && doubts_ == 0 && (hosts_.size() == 1 || (host_set_ & ~accounted) == 0);
 }
 
 Process Cache::process_of(HostId host) {
@@ -56,10 +74,15 @@ Process Cache::process_of(HostId host) {
 }
 
 void Cache::on_link_down(HostId host) {
+    {
+        const std::lock_guard guard(links_lock_);
+        met_now_ &= ~protocol::set_of(host);
+    }
     for (const auto& slot : stripes_) {
         const std::lock_guard guard(slot->latch);
         slot->linked &= ~protocol::set_of(host);
     }
+    changed_at_ns_.store(monotonic_ns(), std::memory_order_relaxed);
     hosts_changed_.announce();
 }
 
@@ -73,21 +96,32 @@ void Cache::on_greeted(HostId host) {
 
 // Every other host has told what it holds of the pages homed here, or was declared dead.
 void Cache::recover_if_all_are_accounted_for() {
-    {
+    for (;;) {
+        uint64_t reports = 0;
+        {
+            const std::lock_guard guard(links_lock_);
+            if (!all_are_accounted_for()) return;
+            reports = reports_;
+        }
+        const bool lacks_marks = hosts_.size() > 1 && marker_.lacks_any(pages_to_mark());
         const std::lock_guard guard(links_lock_);
-        const protocol::HostSet known = greeted_ | forgotten_ | protocol::set_of(self_);
-        for (const HostId each : hosts_)
-            if (!protocol::contains(known, each)) return;
-        if (!recovering_.load(std::memory_order_relaxed)) return;
-        const bool in_doubt = doubts_ > 0 || (doubts_are_recorded_ && recorded_reports_ != reports_) ||
-                              pool_->arena().header().memory_was_lost.load(std::memory_order_relaxed);
-        if (in_doubt) {
+        if (!all_are_accounted_for()) return;
+        if (reports != reports_) continue;
+        if (is_in_doubt() || lacks_marks) {
             if (!std::exchange(recording_doubts_, true)) Loop::current()->spawn(recover_in_doubt());
             return;
         }
         recovering_.store(false, std::memory_order_relaxed);
+        break;
     }
     recover();
+}
+
+// Under links_lock_.
+bool Cache::all_are_accounted_for() const {
+    const protocol::HostSet known = greeted_ | forgotten_.load() | protocol::set_of(self_);
+    const bool all = std::ranges::all_of(hosts_, [&](HostId each) { return protocol::contains(known, each); });
+    return all && recovering_.load(std::memory_order_relaxed);
 }
 
 void Cache::recover() {
@@ -272,9 +306,9 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     std::bitset<protocol::run_pages_max> no_space;
     const bool asks_to_write =
         message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read;
-    const bool store_failed =
-        (asks_to_write || message.kind == MessageKind::evict || message.kind == MessageKind::write_back) &&
-        refuses_writes_of(message.page);
+    const bool store_failed = (asks_to_write || message.kind == MessageKind::evict ||
+                               message.kind == MessageKind::write_back || message.kind == MessageKind::home_copy) &&
+                              refuses_writes_of(message.page);
     // What is refused here, a flush under way may be waiting for, whoever noticed the failure.
     if (store_failed && home == self_) heed_store_failure();
     // Of no use to the protocol, which keeps the page: only how long to keep it.
@@ -335,8 +369,8 @@ Task<Result<std::string>> Cache::on_call(HostId from, std::string request) {
         co_return std::string();
     }
     if (request.size() == 1 && (request.front() == verifier_call || request.front() == present_verifier_call)) {
-        if (recovering() && request.front() == present_verifier_call)
-            co_return fail(Errc::unavailable, 0, "cache.call: recovering");
+        if (request.front() == present_verifier_call && !is_settled())
+            co_return fail(Errc::unavailable, 0, "cache.call: a loss may be found out");
         CO_TRY_VOID(co_await recovered());
         const protocol::Verifier verifier = flusher_->own_verifier();
         co_return std::string(reinterpret_cast<const char*>(&verifier), sizeof verifier);

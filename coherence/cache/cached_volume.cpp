@@ -74,8 +74,8 @@ void CachedVolume::read_ahead(uint64_t offset_bytes, uint64_t size_bytes) {
 // May outlive the session. A hint: whoever needs the pages sees the errors.
 Task<> CachedVolume::bring_in(Cache& cache, VolumeId volume, ReadAhead::Range range) {
     const VolumeUses::Use use(cache.uses(), volume);
-    co_await Yield(*Loop::current());  // the read that asked comes first
-    CachedVolume own(cache, volume);
+    co_await Yield(*Loop::current());                 // the read that asked comes first
+    CachedVolume own(cache, volume, OnLoss::revert);  // it shows them to nobody
     const Result<Attributes> now = co_await own.attributes();
     const uint64_t end = now ? std::min(range.offset_bytes + range.size_bytes, now->size_bytes) : 0;
     if (end > range.offset_bytes) (void)co_await own.prefetch(range.offset_bytes, end - range.offset_bytes);

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "coherence/cache/within.hpp"
+#include "utils/clock.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {
@@ -17,7 +18,9 @@ using protocol::MessageKind;
 
 namespace {
 constexpr auto hear_within = std::chrono::milliseconds(500);
-}
+constexpr auto settle_within = std::chrono::milliseconds(1500);  // links are tried again after a second at most
+constexpr auto hear_again_after = std::chrono::milliseconds(10);
+}  // namespace
 
 // One flush that waits for its end, on the shard that asked.
 struct Flusher::Wait final : Loop::Posted {
@@ -179,15 +182,32 @@ struct Flusher::Hearing {
 };
 
 Task<> Flusher::hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> hearing) {
-    (void)co_await self.ask_verifier(home, present_verifier_call);
+    if (co_await self.ask_verifier(home, present_verifier_call)) self.settled_ |= protocol::set_of(home);
     if (--hearing->missing == 0) hearing->patience.cancel();
 }
 
+// A host that comes back after it has lost its memory is met by one home after the other, and each has to find out what
+// that host had. It is over soon, so while hosts come and go, all homes are asked until they have.
 Task<> Flusher::hear_from_homes() {
-    if (!cache_.fabric() || cache_.abandoned()) co_return;
+    const uint64_t until_ns = monotonic_ns() + std::chrono::nanoseconds(settle_within).count();
+    while (cache_.fabric() && !cache_.abandoned()) {
+        co_await ask_homes();
+        if (all_are_heard() || !cache_.has_just_changed() || monotonic_ns() >= until_ns) co_return;
+        co_await Loop::current()->sleep(hear_again_after);
+    }
+}
+
+bool Flusher::all_are_heard() const {
+    for (HostId home = 0; home < hosts_max; ++home)
+        if (protocol::contains(cache_.hosts(), home) && !cache_.is_forgotten(home) && !is_heard(home)) return false;
+    return true;
+}
+
+Task<> Flusher::ask_homes() {
     Loop& loop = *Loop::current();
     const auto hearing = std::make_shared<Hearing>(loop);
     for (HostId home = 0; home < hosts_max; ++home) {
+        settled_ &= ~protocol::set_of(home);
         if (home == cache_.self() || !cache_.fabric()->linked(home)) continue;
         ++hearing->missing;
         loop.spawn(hear_from(*this, home, hearing));
@@ -220,20 +240,16 @@ void Flusher::on_recovered() {
     {
         const std::lock_guard guard(lock_);
         home_.on_recovered(actions);
-        // Sessions that opened since this process began.
-        for (WriteNote* const note : notes_)
-            if (protocol::contains(note->losses.unheard(), cache_.self()))
-                note->losses.began_after(cache_.self(), protocol::loss_generation_of(own_verifier()));
     }
     run(std::move(actions));
 }
 
-// Whether what was last heard of this home is of the process that it is now. Of one that is away, or knows not yet what
-// it has lost, a session that opens now is told of no loss from before it hears of it or uses a page of it.
+// Whether what was last heard of this home is of the process that it is now, and no loss was about to be found out
+// there. Otherwise a session that opens now is told of none from before it uses a page of that home.
 bool Flusher::is_heard(HostId home) const {
     const protocol::Verifier heard = verifiers_[home].load(std::memory_order_relaxed);
-    if (home == cache_.self()) return !cache_.recovering();
-    if (heard == 0) return false;
+    if (home == cache_.self()) return cache_.is_settled();
+    if (heard == 0 || !protocol::contains(settled_.load(std::memory_order_relaxed), home)) return false;
     return cache_.fabric() && cache_.fabric()->linked(home) && heard >> 32 == cache_.incarnation_of(home);
 }
 
@@ -280,8 +296,6 @@ void Flusher::heard(HostId home, protocol::Verifier verifier) {
     verifiers_[home].store(verifier, std::memory_order_relaxed);
     for (WriteNote* const note : notes_) {
         requester_.heard(note->volume, home, verifier);
-        if (protocol::contains(note->losses.unheard(), home))
-            note->losses.began_after(home, protocol::loss_generation_of(verifier));
         note->noted.fetch_and(~protocol::set_of(home), std::memory_order_relaxed);
     }
 }

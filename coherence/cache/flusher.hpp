@@ -14,7 +14,7 @@ namespace tarn {
 
 // The call (Fabric::call) that asks a home for its verifier: answered once it has recovered.
 inline constexpr char verifier_call = 'V';
-// The same, answered at once: with an error while it recovers.
+// The same, answered at once: with an error while it recovers, or a loss may be about to be found out.
 inline constexpr char present_verifier_call = 'v';
 
 // What a session's reads of a page that lost writes get.
@@ -51,8 +51,8 @@ class Flusher {
     protocol::Verifier present_verifier(HostId home) const {
         return home == cache_.self() ? own_verifier() : verifiers_[home].load(std::memory_order_relaxed);
     }
-    // Before a session opens, so that no loss from before is held against it. Homes that are away or recovering are
-    // not waited for, and one that hangs for a moment only.
+    // Before a session opens, so that no loss from before is held against it. Homes that are away or not settled, or
+    // hang, are waited for a moment only.
     Task<> hear_from_homes();
     void add_note(WriteNote& note);
     // A session that has not heard of this home uses a page of it now: it counts from what this host last heard.
@@ -89,6 +89,8 @@ class Flusher {
     void tell_verifiers(VolumeId volume);
     Task<Result<>> learn_verifiers(protocol::HostSet homes);
     bool is_heard(HostId home) const;
+    bool all_are_heard() const;
+    Task<> ask_homes();
     Task<Result<>> learn_verifier(HostId home);
     static Task<> watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit);
     void give_up(Wait& wait, Errc code);
@@ -108,6 +110,7 @@ class Flusher {
     protocol::SessionId last_session_ = 0;
     std::vector<Wait*> waits_;
     std::array<std::atomic<protocol::Verifier>, hosts_max> verifiers_{};
+    std::atomic<protocol::HostSet> settled_{0};  // homes that said so when they were last asked
 };
 
 }  // namespace tarn

@@ -110,6 +110,42 @@ Task<Result<>> Cache::settle_stored(std::vector<Stored>& stored, Result<> result
     co_return result;
 }
 
+// Only what is in the store durably, and cannot be changed unseen.
+PieceRest Cache::rest_of(PageId piece, bool gives_up) {
+    constexpr uint64_t block_pages = uint64_t{1} << PageTable::block_bits;  // they share a stripe
+    static_assert(piece_pages % block_pages == 0);
+    PieceRest rest;
+    for (uint64_t first = 0; first < piece_pages && rest.is_stored; first += block_pages) {
+        Deferred deferred;
+        {
+            StripeSlot& slot = slot_of({piece.value + first});
+            const std::lock_guard guard(slot.latch);
+            for (uint64_t i = first; i < first + block_pages; ++i) {
+                const PageId page{piece.value + i};
+                const protocol::Home& home = slot.stripe.home();
+                if (const Frame* const frame = homes_.find_exactly(page)) {
+                    rest.changes += frame->home_version;
+                    rest.is_stored &= !frame->home_dirty;
+                }
+                if (home.has_everything(page)) continue;
+                const protocol::Claim* const claim = home.find(page);
+                const Frame* const own = claim && claim->owner == self_ ? cached_.find_exactly(page) : nullptr;
+                if (own && !is_dirty(*own)) {
+                    if (gives_up) step_latched(slot, protocol::Event::evict_at_once(page), deferred);
+                    rest.is_free &= home.has_everything(page);
+                    // It may have been written to until this moment, and those bytes are home's now.
+                    const Frame* const left = homes_.find_exactly(page);
+                    rest.is_stored &= !left || !left->home_dirty;
+                } else {
+                    rest.is_stored = false;
+                }
+            }
+        }
+        finish(deferred);
+    }
+    return rest;
+}
+
 Task<Result<>> Cache::evict_home_bytes(std::vector<FrameId> ids) {
     std::vector<Stored> stored;
     const Result<> written = co_await write_home_bytes(std::move(ids), Atomicity::page, stored);

@@ -3,9 +3,9 @@
 // Each home counts its losses. A session that began before a loss may have seen what was lost: its reads of the page
 // fail until it has written the whole page itself. One that began later sees what home has, and no error.
 //
-// A session may open while a home is away, or does not know yet what it has lost. It then counts from what it hears of
-// that home first, unless it uses a page of it before: a host goes on serving what it holds, and that may be what the
-// home has lost.
+// A session may open while a home is away, does not know yet what it has lost, or waits for a host whose memory may be
+// gone. What it has not used yet it has not seen: so it counts from its first use of a page of that home, by what this
+// host has heard of it by then. A host goes on serving what it holds, and that may be what the home has lost.
 #pragma once
 
 #include <array>
@@ -24,9 +24,9 @@ class LossView {
     LossView() {
         for (auto& each : known_) each.store(everything, std::memory_order_relaxed);
     }
-    // The homes whose losses it has to be told of, before it is used.
+    // The homes whose losses count from when it uses a page of them, unless it is told before.
     void await(protocol::HostSet homes) { unheard_.store(homes, std::memory_order_relaxed); }
-    // Those it has not been told of: before a page of one is used, it must be, if only of what this host heard last.
+    // Those it has not been told of: it must be before a page of one is used.
     protocol::HostSet unheard() const { return unheard_.load(std::memory_order_relaxed); }
     // The losses of this home that lie before the session; what it was told first counts. Of an awaited one.
     void began_after(HostId home, uint32_t generation) {

@@ -1,8 +1,8 @@
 // Action: what a stripe wants done. Stripe::on() appends them; the executor performs them.
 //
 // In the order of the list and still under the stripe's latch: everything about frames, home's bytes and the flush
-// books. After the latch is released, in any order: send, send_home_bytes, wake, written, record_loss; but a frame that
-// one of them names is pinned (or its bytes copied) in list order, since a later action may release it.
+// books. After the latch is released, in any order: send, send_home_bytes, wake, written, record_loss, mark; but a
+// frame that one of them names is pinned (or its bytes copied) in list order, since a later action may release it.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +67,7 @@ struct Action {
 
         // The store.
         record_loss,  // page: raise the volume's loss generation durably, then deliver `loss_recorded`
+        mark,         // page: have it marked durably (marks.hpp), then deliver `marked`
     };
 
     Kind kind = Kind::nothing;

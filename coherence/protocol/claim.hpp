@@ -45,6 +45,7 @@ struct Claim {
     NodeList copies;  // of HomeCopy, in tenure order, until applied
 
     bool resolving = false;
+    bool marking = false;       // the first of the queue waits until the page is marked
     bool loss_pending = false;  // the loss generation must be durable before the page is served again
     HostSet missing = 0;        // whose reports the resolve waits for
     HostSet recalled = 0;

@@ -71,6 +71,7 @@ struct Event {
 
         // The store.
         loss_recorded,  // page, loss_generation: the action record_loss is durable
+        marked,         // page, store_failed: the action mark has ended
     };
 
     Kind kind{};
@@ -80,10 +81,11 @@ struct Event {
     FrameId frame = no_frame;
     bool borrowed = false;  // the payload is a frame of the Holder of this very stripe: to be copied, not taken over
     bool no_space = false;  // message get_exclusive…: the store cannot reserve room for this page
-    bool store_failed = false;  // message get_exclusive…, evict, write_back: the store takes nothing any more
-    bool wants_copy = false;    // message evict: home's memory would rather have this page than its own coldest
-    bool at_once = false;       // evict: a clean page that home has goes before home has answered, if it ever does
-    bool discard = false;       // evict: nobody will ever use it again, anywhere: as at_once, whatever is dirty
+    bool store_failed =
+        false;  // marked, message get_exclusive…, evict, write_back, home_copy: the store takes nothing any more
+    bool wants_copy = false;  // message evict: home's memory would rather have this page than its own coldest
+    bool at_once = false;     // evict: a clean page that home has goes before home has answered, if it ever does
+    bool discard = false;     // evict: nobody will ever use it again, anywhere: as at_once, whatever is dirty
     Process process;
     Process previous;
     const Adopted* adopted = nullptr;
@@ -142,6 +144,11 @@ struct Event {
     static Event loss_recorded_of(PageId page, uint32_t loss_generation) {
         Event event = about(Kind::loss_recorded, page);
         event.loss_generation = loss_generation;
+        return event;
+    }
+    static Event marked_of(PageId page, bool store_failed) {
+        Event event = about(Kind::marked, page);
+        event.store_failed = store_failed;
         return event;
     }
     static Event host_forgotten_of(HostId host) {

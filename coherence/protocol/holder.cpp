@@ -75,7 +75,8 @@ void Holder::on(const Event& event, Actions& actions) {
         case Event::Kind::recovered:
         case Event::Kind::host_forgotten:
         case Event::Kind::volume_unknown:
-        case Event::Kind::loss_recorded: TARN_ASSERT(false); break;
+        case Event::Kind::loss_recorded:
+        case Event::Kind::marked: TARN_ASSERT(false); break;
     }
 }
 

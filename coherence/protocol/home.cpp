@@ -1,6 +1,7 @@
 #include "coherence/protocol/home.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "utils/assert.hpp"
 
@@ -31,6 +32,7 @@ void Home::on(const Event& event, Actions& actions) {
         case Event::Kind::volume_unknown: on_volume_unknown(event.page.volume(), actions); break;
         case Event::Kind::recovered: on_recovered(event, actions); break;
         case Event::Kind::loss_recorded: on_loss_recorded(event, actions); break;
+        case Event::Kind::marked: on_marked(event, actions); break;
         case Event::Kind::acquire:
         case Event::Kind::served:
         case Event::Kind::cancel:
@@ -155,9 +157,51 @@ void Home::on_get(const Event& event, Actions& actions) {
         requests_.add(claim.queue, request);
         start_resolve(message.page, claim, claim.holders(), actions);
     } else {
-        order(message.page, claim, request, actions);
+        requests_.add(claim.queue, request);
+        serve_queue(message.page, claim, actions);
     }
     settle(message.page, claim, actions);
+}
+
+// Its owner will write without a word: that there may be newer bytes than the store's must be on record by then.
+bool Home::lacks_mark(PageId page, const Request& request) const {
+    return request.kind != MessageKind::get_shared && marks_ != nullptr && !marks_->has(page);
+}
+
+void Home::serve_queue(PageId page, Claim& claim, Actions& actions) {
+    while (!claim.queue.empty() && !claim.resolving) {
+        if (lacks_mark(page, requests_.at(claim.queue.first))) {
+            if (!std::exchange(claim.marking, true)) actions.add(Action::Kind::mark, page);
+            return;
+        }
+        order(page, claim, requests_.take_first(claim.queue), actions);
+    }
+}
+
+void Home::on_marked(const Event& event, Actions& actions) {
+    Claim* claim = claims_.find(event.page);
+    if (claim == nullptr || !std::exchange(claim->marking, false)) return;
+    if (event.store_failed) {
+        const auto writes = [](const Request& request) { return request.kind != MessageKind::get_shared; };
+        requests_.for_each(claim->queue, [&](const Request& request) {
+            if (!writes(request)) return;
+            Message answer = to_holder(MessageKind::no_space, event.page, claim->tenure);
+            answer.request_id = request.request_id;
+            answer.flags |= flag_lost;
+            actions.send(request.requester, answer);
+        });
+        requests_.remove_if(claim->queue, writes);
+    }
+    serve_queue(event.page, *claim, actions);
+    settle(event.page, *claim, actions);
+}
+
+bool Home::has_everything(PageId page) const {
+    if (recovering_) return false;
+    const Claim* const claim = claims_.find(page);
+    if (claim == nullptr) return true;
+    const bool is_at_rest = claim->orders.empty() && claim->queue.empty() && claim->copies.empty();
+    return claim->home_has_bytes() && is_at_rest && !claim->resolving;
 }
 
 void Home::order(PageId page, Claim& claim, Request request, Actions& actions) {

@@ -19,6 +19,7 @@
 #include "coherence/protocol/action.hpp"
 #include "coherence/protocol/claim.hpp"
 #include "coherence/protocol/event.hpp"
+#include "coherence/protocol/marks.hpp"
 #include "coherence/protocol/page_table.hpp"
 
 namespace tarn::protocol {
@@ -35,6 +36,8 @@ class Home {
     void reserve();
     // Before the first step, so that later ones move nothing as the tables grow.
     void expect(size_t page_count) { claims_.expect(page_count); }
+    // Before the first event; without them every page counts as marked. They outlive the home.
+    void set_marks(const Marks& marks) { marks_ = &marks; }
     void prefetch(PageId page) const { claims_.prefetch(page); }
     void prefetch_record(PageId page) const { claims_.prefetch_record(page); }
     void on(const Event& event, Actions& actions);
@@ -44,6 +47,9 @@ class Home {
     size_t open_order_count() const { return requests_.used(); }
     size_t home_copy_count() const { return copies_.used(); }
     bool recovering() const { return recovering_; }
+    // Whether home's own bytes of the page are the newest, and nobody may write it without asking first: once they are
+    // in the store, the page needs no mark.
+    bool has_everything(PageId page) const;
     // visit(const Request&), in the order of their tenures.
     template <class Visitor>
     void for_each_order(const Claim& claim, Visitor&& visit) const {
@@ -77,6 +83,9 @@ class Home {
     void order_shared(PageId page, Claim& claim, Request& request, Actions& actions);
     void order_exclusive(PageId page, Claim& claim, Request& request, Actions& actions);
     HostId copy_source(const Claim& claim) const;
+    bool lacks_mark(PageId page, const Request& request) const;
+    void serve_queue(PageId page, Claim& claim, Actions& actions);
+    void on_marked(const Event& event, Actions& actions);
     void on_done(const Event& event, Actions& actions);
     void on_evict(const Event& event, Actions& actions);
     bool may_evict(const Claim& claim, const Message& message) const;
@@ -97,6 +106,8 @@ class Home {
     // home_copies.cpp
     void expect_copy(PageId page, Claim& claim, Tenure tenure, HostId host, Actions& actions);
     void on_home_copy(const Event& event, Actions& actions);
+    static bool is_of_anchor(const Claim& claim, const Message& message);
+    void leave_with_anchor(Claim& claim, const Event& event, Actions& actions);
     void on_write_back(const Event& event, Actions& actions);
     bool apply(PageId page, Claim& claim, Position position, const Event& event, Actions& actions);
     void retire_copies(PageId page, Claim& claim, Actions& actions);
@@ -121,7 +132,6 @@ class Home {
     void finish_resolve(PageId page, Claim& claim, Actions& actions);
     void record_loss(PageId page, Claim& claim, Actions& actions);
     void confirm_holders(PageId page, Claim& claim, bool has_memory, Actions& actions);
-    void serve_queue(PageId page, Claim& claim, Actions& actions);
     HostSet hosts_of_orders(const Claim& claim) const;
     HostSet hosts_of_copies(const Claim& claim) const;
 
@@ -135,7 +145,8 @@ class Home {
     NodePool<HomeCopy> copies_;
     PageTable<uint32_t> losses_;  // the loss generation of each page that has lost writes since this home serves
     const LossRanges* losses_before_ = nullptr;  // and of those before
-    std::vector<PageId> pages_;                  // scratch of the walks of recovery
+    const Marks* marks_ = nullptr;
+    std::vector<PageId> pages_;  // scratch of the walks of recovery
 };
 
 }  // namespace tarn::protocol

@@ -57,12 +57,26 @@ void Home::on_home_copy(const Event& event, Actions& actions) {
     // Without an order that counts it, newer bytes stand for it already.
     if (own == nullptr)
         discard_payload(event, actions);
+    else if (event.store_failed && message.has_bytes() && is_of_anchor(*claim, message))
+        leave_with_anchor(*claim, event, actions);
     else if (message.has_bytes())
         apply(message.page, *claim, last_before(message.tenure), event, actions);
     else
         own->clean = true;
     retire_copies(message.page, *claim, actions);
     settle(message.page, *claim, actions);
+}
+
+// Of the order that made it a reader: nobody has written since.
+bool Home::is_of_anchor(const Claim& claim, const Message& message) {
+    return claim.anchor == message.from && claim.tenure == message.tenure;
+}
+
+// The bytes could only fill home's memory, for good. Whoever has them stays the anchor, and other readers copy from it.
+void Home::leave_with_anchor(Claim& claim, const Event& event, Actions& actions) {
+    discard_payload(event, actions);
+    copies_.remove_if(claim.copies, [&](const HomeCopy& copy) { return copy.tenure == event.message.tenure; });
+    actions.about_copy(Action::Kind::copy_arrived, event.page, event.message.tenure);
 }
 
 void Home::on_write_back(const Event& event, Actions& actions) {
@@ -110,6 +124,7 @@ void Home::free_kept(PageId page, Claim& claim, HostId keeper, Tenure tenure, Ac
     if (requests_.find(claim.orders, [&](Request& open) { return open.tenure == tenure && open.keeper == keeper; }))
         return;
     if (copies_.find(claim.copies, [&](HomeCopy& copy) { return copy.tenure == tenure; })) return;
+    if (claim.anchor == keeper && claim.tenure == tenure) return;  // its copy was left with it
     actions.send(keeper, to_holder(MessageKind::free, page, tenure));
 }
 

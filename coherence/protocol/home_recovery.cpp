@@ -81,10 +81,6 @@ void Home::finish_resolve(PageId page, Claim& claim, Actions& actions) {
     serve_queue(page, claim, actions);
 }
 
-void Home::serve_queue(PageId page, Claim& claim, Actions& actions) {
-    while (!claim.queue.empty() && !claim.resolving) order(page, claim, requests_.take_first(claim.queue), actions);
-}
-
 void Home::on_resolve(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Claim* claim = claims_.find(message.page);
@@ -130,7 +126,7 @@ void Home::on_volume_unknown(VolumeId volume, Actions& actions) {
         if (std::exchange(claim.resolving, false)) actions.about_copy(Action::Kind::copy_arrived, page, claim.tenure);
         claim.owner = claim.anchor = no_host;
         claim.readers = claim.keepers = claim.missing = claim.recalled = 0;
-        claim.loss_pending = false;
+        claim.loss_pending = claim.marking = false;
         claim.applied = std::max(claim.applied, last_before(claim.tenure));
         settle(page, claim, actions);
     }

@@ -27,16 +27,20 @@ uint32_t LossRanges::generation_of(PageId page) const {
     return after == steps_.begin() ? 0 : std::prev(after)->generation;
 }
 
-std::vector<LossRange> all_but(std::vector<PageId> held) {
+std::vector<LossRange> without(std::span<const LossRange> ranges, std::vector<PageId> held) {
     std::ranges::sort(held);
-    std::vector<LossRange> ranges;
-    uint64_t next = 0;
-    for (const PageId page : held) {
-        if (page.value > next) ranges.push_back({.first = {next}, .last = {page.value - 1}});
-        next = page.value + 1;
+    std::vector<LossRange> left;
+    auto page = held.begin();
+    for (const LossRange& range : ranges) {
+        page = std::lower_bound(page, held.end(), range.first);
+        uint64_t next = range.first.value;
+        for (; page != held.end() && *page <= range.last; ++page) {
+            if (page->value > next) left.push_back({.first = {next}, .last = {page->value - 1}});
+            next = page->value + 1;
+        }
+        if (next <= range.last.value) left.push_back({.first = {next}, .last = range.last});
     }
-    ranges.push_back({.first = {next}, .last = {UINT64_MAX}});
-    return ranges;
+    return left;
 }
 
 }  // namespace tarn::protocol

@@ -33,8 +33,9 @@ class LossRanges {
     std::vector<Step> steps_;  // by `first`
 };
 
-// All pages there can be but these: what a home that lost its memory must take for lost, when these are the pages that
-// its holders have reported. No page has the highest id.
-std::vector<LossRange> all_but(std::vector<PageId> held);
+// Of these ranges, which lie apart and in order, all but the held pages: what a home that lost its memory must take for
+// lost, when these are the pages that were marked, and those that its holders have reported. No page has the highest
+// id.
+std::vector<LossRange> without(std::span<const LossRange> ranges, std::vector<PageId> held);
 
 }  // namespace tarn::protocol

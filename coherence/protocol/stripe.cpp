@@ -65,7 +65,8 @@ void Stripe::dispatch(const Event& event, Actions& actions) {
         case Event::Kind::recovered:
         case Event::Kind::host_forgotten:
         case Event::Kind::volume_unknown:
-        case Event::Kind::loss_recorded: home_.on(event, actions); break;
+        case Event::Kind::loss_recorded:
+        case Event::Kind::marked: home_.on(event, actions); break;
     }
 }
 

@@ -31,6 +31,7 @@ class Stripe {
         home_.expect(page_count);
         holder_.expect(page_count);
     }
+    void set_marks(const Marks& marks) { home_.set_marks(marks); }
     void reserve();
     void on(const Event& event, Actions& actions);
     // Events about this page come soon: first where to find what is known of it, then that itself.

@@ -202,11 +202,12 @@ void print_status(std::ostream& out, const Json& status) {
             continue;
         }
         const std::string host = text_of(loss, "host");
-        out << fmt::format("LOST     {}: maybe {} of {} pages from {} to {}, with {}, {}\n", text_of(loss, "volume"),
-                           host.empty() ? "writes" : "unflushed writes", number_of(loss, "pages"),
-                           number_of(loss, "first_page"), number_of(loss, "last_page"),
-                           host.empty() ? "a part of the journal" : "the memory of " + host,
-                           time_of(number_of(loss, "at_ns")));
+        out << fmt::format(
+            "LOST     {}: maybe {} of {} pages from {} to {}, with {}, {}\n", text_of(loss, "volume"),
+            host.empty() ? "writes" : "unflushed writes", number_of(loss, "pages"), number_of(loss, "first_page"),
+            number_of(loss, "last_page"),
+            host.empty() ? "the memory of another host, or a part of the journal" : "the memory of " + host,
+            time_of(number_of(loss, "at_ns")));
     }
     if (const auto space = status.find("space"); space != status.end() && space->is_object()) {
         out << fmt::format("space    {} in all, {} free", size_of(*space, "total_bytes"),

@@ -254,6 +254,7 @@ class FuzzHost {
             case Action::Kind::copy_arrived: flush_home_.copy_arrived(action.page, action.tenure, flush_actions); break;
             case Action::Kind::refuse_peer: TARN_ASSERT(action.to != 0 && action.reason != nullptr); break;
             case Action::Kind::record_loss: losses_.push_back(action.page); break;
+            case Action::Kind::mark: TARN_ASSERT(false); break;  // every page counts as marked
         }
     }
 

@@ -27,8 +27,16 @@ Session& Cluster::session_of(SimHost& host, Client& client, VolumeId volume) {
     host.memory.flush_requester.open(session.id, volume);
     session.losses->await((protocol::HostSet{1} << hosts_.size()) - 1);
     for (const SimHost& home : hosts_)
-        if (answers(host, home) && home.memory.recovered) session.losses->began_after(home.id, home.loss_generation);
+        if (answers(host, home) && is_settled(home)) session.losses->began_after(home.id, home.loss_generation);
     return session;
+}
+
+// No loss is about to be found out: who begins now counts those from now on.
+bool Cluster::is_settled(const SimHost& home) const {
+    const auto is_linked = [&](const SimHost& peer) {
+        return peer.id == home.id || peer.is_forgotten || link_is_up_[home.id][peer.id];
+    };
+    return home.memory.recovered && home.losses_pending == 0 && std::ranges::all_of(hosts_, is_linked);
 }
 
 void Cluster::end_session(SimHost& host, Client& client, VolumeId volume) {

@@ -35,6 +35,7 @@ Cluster::Cluster(uint64_t seed, const Scenario& scenario, Tracing tracing)
       faults_(Random(seed).split(3)),
       store_(Random(seed).split(4)),
       disturbances_(Random(seed).split(5)),
+      marks_(Random(seed).split(6)),
       ranges_(1, first_hosts(scenario_.host_count), pages_per_range_of(scenario_)),
       truth_(*this, coverage_) {
     for (unsigned index = 0; index < scenario_.page_count; ++index) {
@@ -127,8 +128,10 @@ void Cluster::run_task(Task& task) {
         case Task::Kind::home_read: read_home_bytes(*host, task); break;
         case Task::Kind::store_flushed: finish_store_flush(*host, task); break;
         case Task::Kind::loss_recorded: record_loss(*host, task); break;
+        case Task::Kind::marked: finish_mark(*host, task); break;
         case Task::Kind::evict_hint:
             evict_something(*host);
+            if (scenario_.mark_delay_max != 0) clear_a_mark(*host);
             if (clients_are_busy()) schedule(workload_.between(1, 2 * scenario_.evict_interval), task);
             break;
         case Task::Kind::hello_done:

@@ -73,6 +73,7 @@ class Cluster : public Truth::World {
             home_read,        // message, to: home's bytes are there
             store_flushed,    // ticket
             loss_recorded,    // page
+            marked,           // page
             evict_hint,
             hello_done,       // from
             preference_over,  // frame, number
@@ -164,6 +165,9 @@ class Cluster : public Truth::World {
     void boot(SimHost& host);
     void adopt(SimHost& host, HostMemory&& arena);
     void crash(SimHost& host);
+    void mark_what_is_held(SimHost& host) const;
+    void finish_mark(SimHost& host, const Task& task);
+    void clear_a_mark(SimHost& host);
     bool record_doubtful_losses(SimHost& host);
     void say_what_home_has(const SimHost& host, Event& event) const;
     void forget(SimHost& dead);
@@ -186,6 +190,7 @@ class Cluster : public Truth::World {
     void observe_batch(const SimHost& host, const Task& task);
 
     // clients.cpp
+    bool is_settled(const SimHost& home) const;
     Session& session_of(SimHost& host, Client& client, VolumeId volume);
     void start_operation(SimHost& host, uint32_t client);
     void add_pages(Operation& operation);
@@ -236,6 +241,7 @@ class Cluster : public Truth::World {
     Random faults_;
     Random store_;
     Random disturbances_;
+    Random marks_;
     std::vector<PageId> pages_;
     RangeMap ranges_;
     std::vector<SimHost> hosts_;

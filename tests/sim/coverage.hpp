@@ -73,6 +73,8 @@ enum class Sometimes : uint8_t {
     store_failed,
     flushes_failed_by_another,
     bytes_refused_by_failed_store,
+    mark_awaited,
+    mark_cleared,
     count,
 };
 
@@ -140,6 +142,8 @@ inline constexpr std::array<const char*, static_cast<size_t>(Sometimes::count)> 
     "store failed",
     "flush failed as another found the store failed",
     "bytes refused by a home whose store failed",
+    "request waited for a mark",
+    "mark cleared",
 };
 inline constexpr auto first_of_faults = Sometimes::host_crashed;
 

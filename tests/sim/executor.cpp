@@ -151,6 +151,11 @@ void Cluster::perform(SimHost& host, const Action& action) {
             schedule(store_.below(scenario_.store_delay_max),
                      {.kind = Task::Kind::loss_recorded, .host = host.id, .epoch = host.epoch, .page = action.page});
             break;
+        case Action::Kind::mark:
+            coverage_.reached(Sometimes::mark_awaited);
+            schedule(marks_.below(scenario_.mark_delay_max),
+                     {.kind = Task::Kind::marked, .host = host.id, .epoch = host.epoch, .page = action.page});
+            break;
     }
     perform_flush(host, flush_actions);
 }

@@ -54,6 +54,16 @@ MUTANTS = [
     ("home.cpp", "open.requester == message.from && «open.request_id == message.request_id»;\n    });\n    settle(event", {
         "a late done closes a newer order": "true",
     }),
+    # Marks.
+    ("home.cpp", "if («lacks_mark(page, requests_.at(claim.queue.first))») {", {
+        "a page gets an owner before it is marked": "false",
+    }),
+    ("home.cpp", "return «claim->home_has_bytes()» && is_at_rest", {
+        "the mark of a page with an owner is cleared": "true",
+    }),
+    ("home.cpp", "claim->home_has_bytes() && «is_at_rest» && !claim->resolving", {
+        "the mark of a page that somebody waits to write is cleared": "true",
+    }),
     # Evictions.
     ("home.cpp", "claim.resolving || «claim.tenure != message.tenure» || !contains", {
         "an eviction of an old tenure is accepted": "false",
@@ -167,10 +177,10 @@ MUTANTS = [
         "of several losses of a page the oldest counts":
             "(generation == 0 ? range.generation : std::min(generation, range.generation))",
     }),
-    ("loss_ranges.cpp", "«ranges.push_back({.first = {next}, .last = {UINT64_MAX}});»", {
+    ("loss_ranges.cpp", "«if (next <= range.last.value) left.push_back({.first = {next}, .last = range.last});»", {
         "a home that lost its memory takes only pages before held ones for lost": "",
     }),
-    ("loss_ranges.cpp", "if («page.value > next») ranges", {
+    ("loss_ranges.cpp", "if («page->value > next») left", {
         "a home that lost its memory takes only pages behind held ones for lost": "false",
     }),
     # Bytes on their way home.

@@ -68,13 +68,6 @@ void Cluster::open_volumes(SimHost& host, const SimHost& home) const {
 void Cluster::hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier) {
     host.memory.flush_requester.heard(volume, home, verifier);
     host.memory.heard[home] = protocol::loss_generation_of(verifier);
-    const auto tell = [&](std::map<VolumeId, Session>& sessions) {
-        for (auto& [of, session] : sessions)
-            if (protocol::contains(session.losses->unheard(), home))
-                session.losses->began_after(home, protocol::loss_generation_of(verifier));
-    };
-    for (Client& client : host.clients) tell(client.sessions);
-    tell(host.shared_sessions);
 }
 
 void Cluster::stamp(HostId from, protocol::Message& message) const {

@@ -1,5 +1,6 @@
 // Cluster: processes that end, with their memory or without, and what the next ones and the others make of it.
 #include <bit>
+#include <iterator>
 #include <utility>
 
 #include "tests/sim/cluster.hpp"
@@ -13,7 +14,9 @@ constexpr uint64_t store_retry = 100;
 void Cluster::recover_if_all_reported(SimHost& host) {
     if (host.memory.recovered || std::popcount(host.memory.reported) + 1u != scenario_.host_count) return;
     host.memory.recovered = true;
-    const bool has_memory = !record_doubtful_losses(host) && host.incarnation != host.epoch;
+    const bool lacks_memory = record_doubtful_losses(host);
+    if (scenario_.mark_delay_max != 0) mark_what_is_held(host);
+    const bool has_memory = !lacks_memory && host.incarnation != host.epoch;
     host.memory.losses_before = protocol::LossRanges(host.losses);
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
         host.memory.stripes[stripe].home().for_each([&](PageId, const protocol::Claim& claim) {
@@ -81,8 +84,10 @@ void Cluster::boot(SimHost& host) {
             host.memory.reported |= protocol::set_of(peer.id);
             host.may_lack_losses = true;
         }
-    for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe)
+    for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
         host.memory.stripes.emplace_back(host.id, host.epoch, ranges_);
+        if (scenario_.mark_delay_max != 0) host.memory.stripes.back().set_marks(host.marks);
+    }
     host.store_failed = host.store_failure_told = false;
     if (!adopts) host.may_lack_losses = false;
     if (!adopts) host.left_bare.clear();
@@ -163,11 +168,48 @@ bool Cluster::record_doubtful_losses(SimHost& host) {
             if (claim.holders() != 0) held.push_back(page);
         });
     ++host.loss_generation;
-    for (protocol::LossRange range : protocol::all_but(std::move(held))) {
+    std::vector<protocol::LossRange> doubtful;
+    if (scenario_.mark_delay_max == 0) doubtful.push_back({.first = {0}, .last = {UINT64_MAX}});
+    for (const PageId page : host.marks.pages) doubtful.push_back({.first = page, .last = page});
+    for (protocol::LossRange range : protocol::without(doubtful, std::move(held))) {
         range.generation = host.loss_generation;
         host.losses.push_back(range);
     }
     return true;
+}
+
+// Before a home serves: who holds a page goes on writing it.
+void Cluster::mark_what_is_held(SimHost& host) const {
+    for (const protocol::Stripe& stripe : host.memory.stripes)
+        stripe.home().for_each([&](PageId page, const protocol::Claim& claim) {
+            if (claim.holders() != 0) host.marks.pages.insert(page);
+        });
+    for (const auto& [page, bytes] : host.memory.home_bytes) host.marks.pages.insert(page);
+}
+
+// A store that failed marks nothing, and who waits to write is refused.
+void Cluster::finish_mark(SimHost& host, const Task& task) {
+    if (host.store_failed)
+        heed_store_failure(host);
+    else
+        host.marks.pages.insert(task.page);
+    step(host, Event::marked_of(task.page, host.store_failed));
+}
+
+void Cluster::clear_a_mark(SimHost& host) {
+    if (host.marks.pages.empty() || host.store_failed) return;
+    auto page = host.marks.pages.begin();
+    std::advance(page, static_cast<long>(marks_.below(host.marks.pages.size())));
+    // What only this host may write it gives up, and what it has written comes home.
+    const protocol::Claim* const claim = host.stripe_of(*page).home().find(*page);
+    if (claim != nullptr && claim->owner == host.id) step(host, Event::evict_at_once(*page));
+    const auto newer = host.memory.home_bytes.find(*page);
+    const auto stored = host.store.find(*page);
+    const bool is_stored = newer == host.memory.home_bytes.end() ||
+                           (stored != host.store.end() && stored->second.position >= newer->second.position);
+    if (!is_stored || !host.stripe_of(*page).home().has_everything(*page)) return;
+    coverage_.reached(Sometimes::mark_cleared);
+    host.marks.pages.erase(page);
 }
 
 void Cluster::say_what_home_has(const SimHost& host, Event& event) const {

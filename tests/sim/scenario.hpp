@@ -51,6 +51,7 @@ struct Scenario {
     unsigned shares_sessions = 0;     // the clients of a host are connections of one
     unsigned late_sends_percent = 0;  // of the pages sent: their bytes are taken from the frame later
     unsigned late_sends_max = 1;      // so much later at most
+    unsigned mark_delay_max = 0;      // how long it takes to mark a page; 0: all are marked
     unsigned gather_max = 0;          // how long a message may wait for others to join it; 0: it leaves at once, alone
 
     // visit(name, field) for each number that a run depends on.
@@ -90,6 +91,7 @@ struct Scenario {
         visit("late_sends", late_sends_percent);
         visit("late_max", late_sends_max);
         visit("store_fails", store_fails_percent);
+        visit("marks", mark_delay_max);
     }
     bool set(std::string_view wanted, unsigned value) {
         bool found = false;
@@ -170,6 +172,7 @@ struct Scenario {
         scenario.late_sends_max = on() ? 20 : 500;
         const unsigned store_fails_percent = random.chance(20) ? between(1, 20) : 0;
         scenario.store_fails_percent = with_faults ? store_fails_percent : 0;
+        scenario.mark_delay_max = on() ? between(1, 200) : 0;
         return scenario;
     }
 };

@@ -14,6 +14,7 @@
 #include "coherence/cache/loss_view.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/joining.hpp"
+#include "coherence/protocol/marks.hpp"
 #include "coherence/protocol/stripe.hpp"
 #include "tests/sim/failure.hpp"
 #include "tests/sim/small_map.hpp"
@@ -144,6 +145,11 @@ struct HostMemory {
 
 inline constexpr unsigned stripes_per_host = 2;
 
+struct MarkedPages final : protocol::Marks {
+    std::set<PageId> pages;
+    bool has(PageId page) const override { return pages.contains(page); }
+};
+
 struct SimHost {
     HostId id = no_host;
     Incarnation incarnation = 0;  // of the present memory, or the last
@@ -156,6 +162,7 @@ struct SimHost {
     SmallMap<PageId, Bytes> store;
     uint32_t loss_generation = 0;
     std::vector<protocol::LossRange> losses;
+    MarkedPages marks;
     // Outside:
     std::vector<Client> clients;
     std::map<VolumeId, Session> shared_sessions;  // of all clients of the host, if they are one (Scenario)

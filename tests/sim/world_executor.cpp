@@ -119,6 +119,7 @@ void World::perform(HostId id, const Action& action, std::vector<Event>& events)
         case Action::Kind::copy_arrived: host.flush_home.copy_arrived(action.page, action.tenure, flush_actions); break;
         case Action::Kind::refuse_peer: require(false, action.reason); break;
         case Action::Kind::record_loss: host.loss_due = true; break;
+        case Action::Kind::mark: require(false, "every page counts as marked"); break;
     }
     perform_flush(id, flush_actions);
 }

@@ -172,6 +172,7 @@ void TarnSystem::perform(Host& host, const Action& action) {
         case Action::Kind::copy_arrived: break;
         case Action::Kind::fail:
         case Action::Kind::refuse_peer:
+        case Action::Kind::mark:
         case Action::Kind::record_loss: TARN_ASSERT(false); break;
     }
 }

@@ -98,6 +98,11 @@ void World::check_losses(const Store& store) {
     }
 }
 
+void World::check_marks(const Store& store) {
+    for (const PageId piece : marked_)
+        if (!store.is_marked(piece)) return fail("a piece is not marked any more, and nobody took its mark off");
+}
+
 Result<std::unique_ptr<Store>> World::open_image(std::unique_ptr<Disk> disk) {
     if (upgrading_) {
         auto copy = std::make_unique<Disk>(disk->copy(), 1, true);
@@ -122,6 +127,7 @@ void World::check_image(Image image, const Before& before) {
     if (std::string wrong = model_.check(found); !wrong.empty()) fail("after a power cut: " + wrong);
     check_books(**store, found);
     check_losses(**store);
+    check_marks(**store);
     if (before.free_bytes && (*store)->space().free_bytes < *before.free_bytes)
         fail("a slab is given away that is not free, durably");
     if (failure_.empty() && cuts_.chance(40)) go_on(**store, *disk_seen, found);
@@ -152,6 +158,7 @@ void World::check_recovery_cut(Image image) {
     if (std::string wrong = model_.check(again); !wrong.empty()) fail("after a cut recovery: " + wrong);
     check_books(**second, again);
     check_losses(**second);
+    check_marks(**second);
     other_.run_until_done((*second)->settle(other_));
 }
 

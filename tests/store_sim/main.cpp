@@ -126,11 +126,12 @@ int run(const Options& options) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     fmt::print(
         "{} seeds, {} crash points ({} in recovery) in {:.1f} s; {} disk operations, {} changes, {} flushes, {} "
-        "groups, {} losses, {} upgrades, {} checkpoints, {} waits for room, {} full, {} failed disks, {} bad images "
+        "groups, {} losses, {} marks, {} upgrades, {} checkpoints, {} waits for room, {} full, {} failed disks, {} bad "
+        "images "
         "({} "
         "refused), {} with lies ({} refused), {} at rest, {} with one bad place, {} full disks\n",
         counts.seeds, counts.crash_points, counts.recovery_cuts, seconds.count(), counts.operations, counts.changes,
-        counts.flushes, counts.groups, counts.losses, counts.upgrades, counts.checkpoints, counts.waits,
+        counts.flushes, counts.groups, counts.losses, counts.marks, counts.upgrades, counts.checkpoints, counts.waits,
         counts.no_space, counts.failed_disks, counts.spoiled, counts.refused, counts.lies, counts.lies_refused,
         counts.at_rest, counts.bad_places, counts.full_disks);
     return 0;

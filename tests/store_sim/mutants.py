@@ -93,6 +93,19 @@ MUTANTS = [
         "an upgrade leaves a superblock of the old format":
             "(std::array<uint64_t, 2>{StoreLayout::superblock_offsets[0], StoreLayout::superblock_offsets[0]})",
     }),
+    # Marks.
+    ("store_marks.cpp", "Transfer transfer(«Transfer::Direction::write_through»);", {
+        "marks are answered while they are in a cache only": "Transfer::Direction::write",
+    }),
+    ("piece_marks.cpp", "const size_t place = «block.sequence % marks_offsets.size()»;", {
+        "marks are written over those that count": "block.sequence % 1",
+    }),
+    ("piece_marks.cpp", "|| «first->sequence > second->sequence»", {
+        "older marks count for newer ones": "first->sequence < second->sequence",
+    }),
+    ("piece_marks.cpp", "block.changed |= «(wanted & ~group.set) != 0»;", {
+        "only the first mark of 64 neighbours is written": "group.set == 0",
+    }),
     # Space.
     ("slab_table.cpp", "if («!slab.recorded») {", {
         "a slab is reused before its release is durable": "true",

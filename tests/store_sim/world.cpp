@@ -44,7 +44,14 @@ Habits::Habits(Random& random)
 }
 
 World::World(uint64_t seed, Loop& loop, Loop& other, Counts& counts)
-    : random_(seed), cuts_(random_.split(1)), habits_(random_), loop_(loop), other_(other), counts_(counts) {
+    : random_(seed),
+      cuts_(random_.split(1)),
+      marks_(seed ^ 0x6d61726b),
+      habits_(random_),
+      loop_(loop),
+      other_(other),
+      counts_(counts),
+      marks_pieces_(seed % 3 == 1) {
     cut_every_ = random_.chance(10) ? random_.between(10, 60) : random_.between(150, 1500);
     keeps_space_ = random_.chance(30);
     disk_fails_ = random_.chance(20);
@@ -92,6 +99,7 @@ std::string World::run() {
         if (std::string wrong = model_.check(found); !wrong.empty()) fail("after a restart: " + wrong);
         if (failure_.empty()) check_books(*store, found);
         if (failure_.empty()) check_losses(*store);
+        if (failure_.empty()) check_marks(*store);
         model_.restart(found);
         // What the store found it has told, and must find again.
         if (failure_.empty()) check_image(disk_->cut(cuts_), {});
@@ -153,6 +161,7 @@ Task<> World::client(Store& store, VolumeId volume, uint64_t steps) {
 }
 
 Task<> World::step(Store& store, VolumeId volume) {
+    if (marks_pieces_ && marks_.chance(15)) co_await mark_or_unmark(store);
     unsigned sum = 0;
     for (const unsigned weight : habits_.weights) sum += weight;
     uint64_t dice = random_.below(sum);
@@ -161,16 +170,16 @@ Task<> World::step(Store& store, VolumeId volume) {
     switch (kind) {
         case 0:
             if (random_.chance(10)) store.catch_up(loop_);
-            return records_losses_ && random_.chance(15) ? record_loss(store) : flush(store);
-        case 1: return write_some(store, volume);
+            co_return co_await (records_losses_ && random_.chance(15) ? record_loss(store) : flush(store));
+        case 1: co_return co_await write_some(store, volume);
         case 2: {
             const uint64_t count = random_.between(16, 60);
-            return write_run(store, volume, random_.below(pages_per_client - count), count);
+            co_return co_await write_run(store, volume, random_.below(pages_per_client - count), count);
         }
-        case 3: return write_group(store, volume);
-        case 4: return zero_some(store, volume);
-        case 5: return replace_some(store, volume);
-        default: return read_some(store, volume);
+        case 3: co_return co_await write_group(store, volume);
+        case 4: co_return co_await zero_some(store, volume);
+        case 5: co_return co_await replace_some(store, volume);
+        default: co_return co_await read_some(store, volume);
     }
 }
 
@@ -321,6 +330,28 @@ Task<> World::record_loss(Store& store) {
     }
 }
 
+// Some in a row, and some that lie in one block.
+Task<> World::mark_or_unmark(Store& store) {
+    if (!marked_.empty() && marks_.chance(30)) {
+        auto piece = marked_.begin();
+        std::advance(piece, static_cast<long>(marks_.below(marked_.size())));
+        if (!store.begin_unmark(*piece)) co_return;
+        store.end_unmark(*piece, true);
+        marked_.erase(piece);
+        if (marks_.chance(50)) (void)co_await store.write_marks(loop_);
+        co_return;
+    }
+    std::vector<PageId> pieces;
+    for (uint64_t left = marks_.between(1, 3); left > 0; --left)
+        pieces.push_back(PageId::of(static_cast<VolumeId>(marks_.between(1, 40)), marks_.below(100) * piece_pages));
+    const Result<> marked = co_await store.mark(loop_, pieces);
+    ++counts_.marks;
+    if (marked)
+        marked_.insert(pieces.begin(), pieces.end());
+    else if (!may_fail())
+        fail(fmt::format("a piece was not marked: {}", marked.error().where));
+}
+
 void World::make_format_2() {
     const PageBuffer buffer = make_page_buffer(loss_list_size_max / page_size);
     const std::span<std::byte> list(buffer.get(), loss_list_size_max);
@@ -330,7 +361,10 @@ void World::make_format_2() {
     std::memset(list.data(), 0xee, list.size());
     bool written = true;
     for (const uint64_t offset : loss_list_offsets) written &= disk_->write_now(list, offset).has_value();
-    encode_superblock(*superblock, block, store_format_upgradable);
+    for (const uint64_t offset : marks_offsets) written &= disk_->write_now(list.first(page_size), offset).has_value();
+    Superblock old = *superblock;
+    old.has_marks = false;
+    encode_superblock(old, block, store_format_upgradable);
     for (const uint64_t offset : StoreLayout::superblock_offsets)
         written &= disk_->write_now(block, offset).has_value();
     if (!written || !disk_->flush_now()) fail("the disk fails before its time");

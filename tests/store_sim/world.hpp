@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "tests/sim/random.hpp"
@@ -32,6 +33,7 @@ struct Counts {
     uint64_t spoiled = 0;  // images with rot
     uint64_t refused = 0;  // of them
     uint64_t losses = 0;   // put on record
+    uint64_t marks = 0;    // of pieces that may have newer bytes in memory
     uint64_t upgrades = 0;
     uint64_t lies = 0;  // images with wrong contents and right checksums
     uint64_t lies_refused = 0;
@@ -87,6 +89,7 @@ class World {
     Task<> replace_some(Store& store, VolumeId volume);
     Task<> flush(Store& store);
     Task<> record_loss(Store& store);
+    Task<> mark_or_unmark(Store& store);
     Task<> read_some(Store& store, VolumeId volume);
     DirtyMask draw_dirty(PageId page);
     Contents change(PageId page, DirtyMask dirty);
@@ -94,6 +97,8 @@ class World {
     void make_format_2();
     // What is on record is all that must be, and nothing that was never said.
     void check_losses(const Store& store);
+    // What was marked is, until somebody took the mark off.
+    void check_marks(const Store& store);
     // As a start with --upgrade. While an upgrade is under way: without it such a store is refused, and never for rot.
     Result<std::unique_ptr<Store>> open_image(std::unique_ptr<Disk> disk);
     bool may_fail() const { return disk_fails_ || died_.has_value() || (disk_ && disk_->full()); }
@@ -141,6 +146,7 @@ class World {
 
     Random random_;
     Random cuts_;
+    Random marks_;
     Habits habits_;
     Loop& loop_;
     Loop& other_;  // for recoveries in the middle of the work
@@ -157,6 +163,8 @@ class World {
     bool records_losses_;  // this seed's clients put losses on record, and its disks were of an older format
     std::vector<Loss> losses_begun_;
     std::vector<Loss> losses_recorded_;
+    bool marks_pieces_;  // this seed's clients do
+    std::set<PageId> marked_;
     bool upgrading_ = false;
     bool cutting_ = false;
     uint64_t cut_count_ = 0;

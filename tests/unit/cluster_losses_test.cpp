@@ -145,6 +145,83 @@ TEST_F(ClusterLosses, what_only_its_home_had_in_memory_is_not_shown_as_it_was_be
     EXPECT_FALSE(on(2, old->flush_up_to(volume_bytes))) << "its first write was lost";
 }
 
+Task<Result<>> sweep(Cache& cache) {
+    // The first look remembers what there is, the second finds that it has rested.
+    for (int look = 0; look < 2; ++look) co_await cache.marker().sweep(std::chrono::milliseconds(0));
+    co_return Result<>{};
+}
+
+TEST_F(ClusterLosses, only_what_was_changed_since_it_was_stored_is_lost_with_its_homes_memory) {
+    const uint64_t stored = homed_at(0);
+    const uint64_t changed = stored + slab_size * 2;
+    const uint64_t own = stored + slab_size * 4;  // by its home's own clients
+    const std::vector<std::byte> before(page_size, std::byte{1});
+    const std::vector<std::byte> after(page_size, std::byte{2});
+    std::vector<std::byte> seen(page_size);
+    for (const uint64_t at : {stored, changed}) ASSERT_TRUE(on(1, write(*hosts_[1]->cache, at, before)));
+    ASSERT_TRUE(on(0, write(*hosts_[0]->cache, own, before)));
+    ASSERT_TRUE(on(1, flush(*hosts_[1]->cache)));
+    auto old = on(2, Session::open(*hosts_[2]->cache));
+    for (const uint64_t at : {stored, changed, own}) ASSERT_TRUE(on(2, Session::read(*old, at, seen)));
+    for (HostId host = 1; host < host_count; ++host) ASSERT_TRUE(on(host, evict_all(*hosts_[host]->cache)));
+    ASSERT_TRUE(hosts_[0]->store->is_marked(PageId::of(volume_id, stored / page_size)));
+    ASSERT_TRUE(on(0, sweep(*hosts_[0]->cache)));
+    for (const uint64_t at : {stored, changed, own})
+        EXPECT_FALSE(hosts_[0]->store->is_marked(PageId::of(volume_id, at / page_size))) << at;
+
+    ASSERT_TRUE(on(1, write(*hosts_[1]->cache, changed, after)));
+    ASSERT_TRUE(on(1, evict_all(*hosts_[1]->cache)));
+    ASSERT_TRUE(on(0, sweep(*hosts_[0]->cache)));
+    EXPECT_TRUE(hosts_[0]->store->is_marked(PageId::of(volume_id, changed / page_size))) << "it is in memory alone";
+    hosts_[0]->stop();
+    hosts_[0]->start();
+    EXPECT_TRUE(on(2, Session::read(*old, stored, seen)));
+    EXPECT_EQ(seen, before);
+    EXPECT_TRUE(on(2, Session::read(*old, own, seen)));
+    EXPECT_FALSE(on(2, Session::read(*old, changed, seen)));
+    ASSERT_EQ(hosts_[0]->store->losses().size(), 1u);
+    EXPECT_EQ(hosts_[0]->store->losses().front().page_count, piece_pages);
+}
+
+// Whoever might write a page without asking keeps its piece marked.
+TEST_F(ClusterLosses, what_two_hosts_lose_at_once_is_on_record) {
+    const uint64_t at = homed_at(0);
+    const std::vector<std::byte> before(page_size, std::byte{1});
+    const std::vector<std::byte> after(page_size, std::byte{2});
+    std::vector<std::byte> seen(page_size);
+    ASSERT_TRUE(on(1, write(*hosts_[1]->cache, at, before)));
+    ASSERT_TRUE(on(1, flush(*hosts_[1]->cache)));
+    auto old = on(2, Session::open(*hosts_[2]->cache));
+    ASSERT_TRUE(on(2, Session::read(*old, at, seen)));
+    ASSERT_TRUE(on(1, write(*hosts_[1]->cache, at, before)));
+    ASSERT_TRUE(on(1, flush(*hosts_[1]->cache)));
+    ASSERT_TRUE(on(0, sweep(*hosts_[0]->cache)));
+    ASSERT_TRUE(on(1, write(*hosts_[1]->cache, at, after))) << "it need not ask";
+    ASSERT_TRUE(on(2, Session::read(*old, at, seen)));
+    EXPECT_EQ(seen, after);
+    ASSERT_TRUE(on(2, evict_all(*hosts_[2]->cache)));
+    hosts_[0]->stop();
+    hosts_[1]->stop();
+    hosts_[0]->start();
+    hosts_[1]->start();
+    EXPECT_FALSE(on(2, Session::read(*old, at, seen)));
+}
+
+TEST_F(ClusterLosses, a_session_that_opens_once_a_host_is_back_is_told_of_nothing_that_the_host_had_lost) {
+    const std::vector<std::byte> bytes(page_size, std::byte{1});
+    std::vector<std::byte> seen(page_size);
+    for (int round = 0; round < 15; ++round) {
+        const uint64_t at = homed_at(0) + static_cast<uint64_t>(round) * page_size;
+        ASSERT_TRUE(on(1, write(*hosts_[1]->cache, at, bytes)));
+        hosts_[1]->stop();
+        hosts_[1]->start();
+        for (const HostId reader : {HostId{1}, HostId{2}}) {
+            auto fresh = on(reader, Session::open(*hosts_[reader]->cache));
+            ASSERT_TRUE(on(reader, Session::read(*fresh, at, seen))) << "round " << round << ", host " << reader;
+        }
+    }
+}
+
 TEST_F(ClusterLosses, a_session_whose_writes_were_all_durable_has_lost_none) {
     Host& home = *hosts_[0];
     uint64_t at = 0;

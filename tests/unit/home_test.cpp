@@ -67,6 +67,44 @@ TEST_F(HomeTest, get_shared_without_owner_is_answered_with_homes_bytes) {
     EXPECT_EQ(count(Action::Kind::send_home_bytes), 1u);
 }
 
+struct NoMarks final : Marks {
+    bool has(PageId) const override { return is_marked; }
+    bool is_marked = false;
+};
+
+TEST_F(HomeTest, nobody_becomes_the_owner_of_a_page_before_it_is_marked) {
+    NoMarks marks;
+    home_.set_marks(marks);
+    receive(MessageKind::get_shared, 3, 30);
+    EXPECT_TRUE(sent(MessageKind::grant, 3)) << "who reads needs no mark";
+    receive(MessageKind::done, 3, 30, claim().tenure);
+    EXPECT_TRUE(home_.has_everything(page));
+    receive(MessageKind::get_exclusive, 1, 10);
+    EXPECT_EQ(count(Action::Kind::mark), 1u);
+    EXPECT_FALSE(sent(MessageKind::grant, 1));
+    EXPECT_FALSE(home_.has_everything(page)) << "or its mark would be taken off again";
+    receive(MessageKind::get_exclusive, 2, 20);
+    EXPECT_EQ(count(Action::Kind::mark), 0u) << "it is under way";
+    EXPECT_FALSE(sent(MessageKind::grant, 2));
+    marks.is_marked = true;
+    deliver(Event::marked_of(page, false));
+    EXPECT_TRUE(sent(MessageKind::grant, 1));
+    EXPECT_TRUE(sent(MessageKind::grant, 2)) << "in their order";
+    EXPECT_EQ(claim().owner, 2);
+    EXPECT_FALSE(home_.has_everything(page));
+}
+
+TEST_F(HomeTest, who_waits_to_write_is_refused_when_the_store_takes_no_mark) {
+    const NoMarks marks;
+    home_.set_marks(marks);
+    receive(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::get_shared, 2, 20);
+    deliver(Event::marked_of(page, true));
+    ASSERT_TRUE(sent(MessageKind::no_space, 1));
+    EXPECT_TRUE(sent(MessageKind::no_space, 1)->has(flag_lost));
+    EXPECT_TRUE(sent(MessageKind::grant, 2)) << "who reads is served";
+}
+
 TEST_F(HomeTest, get_shared_with_an_owner_makes_it_a_reader_and_the_anchor) {
     settle(MessageKind::get_exclusive, 1, 10);
     const Tenure before = claim().tenure;
@@ -358,6 +396,37 @@ TEST_F(HomeTest, a_home_whose_store_failed_takes_no_dirty_page_and_makes_none) {
     ASSERT_TRUE(sent(MessageKind::no_space, 2));
     EXPECT_TRUE(sent(MessageKind::no_space, 2)->has(flag_lost));
     EXPECT_EQ(claim().owner, 1);
+}
+
+TEST_F(HomeTest, a_home_whose_store_failed_leaves_dirty_bytes_with_whom_it_asked_to_share_them) {
+    settle(MessageKind::get_exclusive, 1, 10);
+    receive(MessageKind::get_shared, 2, 20);
+    const Tenure tenure = claim().tenure;
+    Message copy;
+    copy.kind = MessageKind::home_copy;
+    copy.from = 1;
+    copy.page = page;
+    copy.tenure = tenure;
+    copy.flags = flag_payload;
+    copy.dirty = 1;
+    Event event = Event::message_of(copy, payload);
+    event.store_failed = true;
+    deliver(event);
+    EXPECT_EQ(count(Action::Kind::apply_copy), 0u);
+    EXPECT_EQ(count(Action::Kind::release_frame), 1u);
+    EXPECT_EQ(count(Action::Kind::copy_arrived), 1u) << "a flush that waits for it has failed";
+    EXPECT_EQ(home_.home_copy_count(), 0u);
+    receive(MessageKind::done, 2, 20, tenure);
+    EXPECT_FALSE(sent(MessageKind::free, 1)) << "only it has the bytes";
+    EXPECT_EQ(claim().anchor, 1);
+
+    receive(MessageKind::get_shared, 3, 30);
+    ASSERT_TRUE(sent(MessageKind::copy, 1)) << "readers copy from it";
+    receive(MessageKind::done, 3, 30, tenure);
+    EXPECT_FALSE(sent(MessageKind::free, 1));
+    receive(MessageKind::evict, 1, 11, tenure);
+    ASSERT_TRUE(sent(MessageKind::refused, 1));
+    EXPECT_TRUE(sent(MessageKind::refused, 1)->has(flag_bytes));
 }
 
 TEST_F(HomeTest, a_repeated_request_is_ordered_once) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace tarn::protocol {
 namespace {
 
@@ -24,16 +26,17 @@ TEST(LossRanges, tell_of_each_page_the_newest_loss) {
     EXPECT_EQ(losses.generation_of(at(31)), 0u);
 }
 
-TEST(LossRanges, all_but_the_held_pages_are_all_others) {
-    std::vector<LossRange> ranges = all_but({at(6), at(0), at(5), at(9)});
+TEST(LossRanges, all_marked_pages_without_the_held_ones_are_lost) {
+    const std::array<LossRange, 3> marked{LossRange{at(0), at(7)}, {at(9), at(9)}, {at(11), {UINT64_MAX}}};
+    std::vector<LossRange> ranges = without(marked, {at(6), at(0), at(5), at(9), at(8)});
     for (LossRange& range : ranges) range.generation = 1;
     const LossRanges losses(ranges);
     for (uint64_t page = 0; page < 12; ++page) {
-        const bool is_held = page == 0 || page == 5 || page == 6 || page == 9;
-        EXPECT_EQ(losses.generation_of(at(page)), is_held ? 0u : 1u) << page;
+        const bool is_lost = (page != 0 && page < 5) || page == 7 || page == 11;
+        EXPECT_EQ(losses.generation_of(at(page)), is_lost ? 1u : 0u) << page;
     }
     EXPECT_EQ(losses.generation_of(at(UINT64_MAX)), 1u);
-    ASSERT_EQ(all_but({}).size(), 1u);
+    EXPECT_EQ(without(marked, {}).size(), marked.size());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 //   store_checkpoint.cpp  so that the ring can go round, in the background
 //   store_move.cpp        from the journal into place
 //   store_open.cpp        format, open, replay, close
+//   store_marks.cpp       which pieces may have newer bytes in memory
 //   store_salvage.cpp     what a damaged journal still tells
 //   store_standing.cpp    how far it has come, and what others remember of that
 //   store_upgrade.cpp     from an older format
@@ -37,6 +38,7 @@
 #include "tiers/nvme/journal.hpp"
 #include "tiers/nvme/loss_list.hpp"
 #include "tiers/nvme/page_loader.hpp"
+#include "tiers/nvme/piece_marks.hpp"
 #include "tiers/nvme/store_state.hpp"
 #include "tiers/nvme/superblock.hpp"
 #include "tiers/nvme/transfer.hpp"
@@ -198,6 +200,23 @@ class Store {
     Task<Result<uint32_t>> record_losses(Loop& loop, std::vector<Loss> losses);
     // By their first pages.
     std::vector<Loss> losses() const;
+
+    // Whether it is durably on record that memory may have newer bytes of the page's piece of 1 MiB than the store.
+    bool is_marked(PageId page) const;
+    // Puts that on record. Durable when it returns. Errors: io.
+    Task<Result<>> mark(Loop& loop, std::vector<PageId> pages);
+    // The same, and from here on nothing is marked but what was: of a store that had no marks everything is, until
+    // somebody knows better.
+    Task<Result<>> mark_nothing_but(Loop& loop, std::vector<PageId> pages);
+    // The first page of each marked piece; nothing: any may be.
+    std::optional<std::vector<PageId>> marked_pieces() const;
+    uint64_t marked_bytes() const;
+    // Whether the piece's mark may go takes the caller a while to find out: until end_unmark() it is not marked, and
+    // whoever marks it meanwhile keeps it. Durable at some time, or with write_marks().
+    bool begin_unmark(PageId page);
+    void end_unmark(PageId page, bool clears);
+    Task<Result<>> write_marks(Loop& loop);
+
     // By host, as the superblock says it.
     uint32_t forgotten(HostId host) const { return forgotten_[host].load(std::memory_order_relaxed); }
     // Durable when it returns. Errors: io.
@@ -265,6 +284,10 @@ class Store {
     Task<Result<>> write_losses(Loop& loop, const LossList& list);
     Task<Result<>> write_copies(Loop& loop, const std::array<uint64_t, 2>& offsets, std::span<const std::byte> bytes);
     Task<Result<>> flush_device(Loop& loop);
+
+    // store_marks.cpp
+    bool knows_marks() const;
+    Task<Result<>> run_marks_round(Loop& loop);
     Result<> note_failure(const Result<>& result);
 
     // store_checkpoint.cpp
@@ -298,6 +321,8 @@ class Store {
     // store_open.cpp
     Result<> load_losses();
     Result<> write_losses_now();
+    Result<> load_marks(bool has_marks);
+    Result<> rewrite_marks_now();
     Result<> accept_as_older();
     void begin_epoch();
     Result<> load_table();
@@ -322,6 +347,10 @@ class Store {
     std::atomic<uint64_t> bad_pages_{0};
     std::atomic<bool> failed_{false};
     GroupCommit flushes_;
+    GroupCommit marks_rounds_;
+
+    mutable std::mutex marks_mutex_;  // guards the marks alone
+    PieceMarks marks_;
 
     mutable std::mutex mutex_;  // guards what follows
     StoreState state_;

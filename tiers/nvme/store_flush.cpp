@@ -106,6 +106,7 @@ Task<Result<>> Store::write_superblock(Loop& loop) {
         superblock_.outdone_by_epoch = outdone_by_epoch_;
     }
     for (HostId host = 0; host < hosts_max; ++host) superblock_.forgotten[host] = forgotten(host);
+    superblock_.has_marks = knows_marks();
     ++superblock_.generation;
     const PageBuffer block = make_page_buffer(1);
     encode_superblock(superblock_, BlockBytes(block.get(), page_size));

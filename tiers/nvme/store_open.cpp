@@ -89,6 +89,7 @@ Store::Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock)
       layout_(StoreLayout::of(superblock.geometry)),
       was_complete_(superblock.is_complete),
       loss_generation_(superblock.loss_generation),
+      marks_(superblock.store),
       state_(superblock.store, superblock.geometry.slab_count),
       journal_(superblock.store, superblock.geometry),
       wanted_tail_{.position = superblock.journal_tail, .checksum = superblock.journal_tail_checksum},
@@ -214,6 +215,7 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
     std::unique_ptr<Store> store(new Store(std::move(device), superblock));
     CO_TRY_VOID(store->journal_.allocate());
     CO_TRY_VOID(store->load_losses());
+    CO_TRY_VOID(store->load_marks(superblock.has_marks));
     if (superblock.outdone_by_epoch != 0 && older == Older::accept) CO_TRY_VOID(store->accept_as_older());
     CO_TRY_VOID(store->load_table());
     std::vector<PageId> unsure;
@@ -230,6 +232,7 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
     // After a process that was killed, the device may hold what it read to us in its cache only: the flushes of the
     // superblock are that of what was read and rewritten, too.
     CO_TRY_VOID(store->write_superblock_now());
+    CO_TRY_VOID(store->rewrite_marks_now());
     if (!proven) {
         if (const Result<> proof = co_await store->prove(loop, unwritten); !proof) {
             static_cast<void>(co_await store->close(loop));  // fails as this did, once nothing is in flight
@@ -269,6 +272,40 @@ Result<> Store::load_losses() {
     for (const Loss& loss : losses_.losses)
         superblock_.loss_generation = std::max<uint64_t>(superblock_.loss_generation, loss.generation);
     loss_generation_ = loss_generation_wanted_ = superblock_.loss_generation;
+    return {};
+}
+
+// A store that was stopped in order needs none. One that is older than they are, or whose marks are damaged, has any.
+Result<> Store::load_marks(bool has_marks) {
+    TRY(const Mapping scratch, Mapping::create(2 * marks_size));
+    const std::span<std::byte> bytes = scratch.bytes();
+    for (size_t place = 0; place < marks_offsets.size(); ++place) {
+        const std::span<std::byte> blocks = bytes.subspan(place * marks_size, marks_size);
+        // What cannot be read is as bad as what makes no sense.
+        if (!device_->read_now(blocks, marks_offsets[place])) std::ranges::fill(blocks, std::byte{0});
+    }
+    marks_.load(bytes.first(marks_size), bytes.subspan(marks_size, marks_size));
+    if (!has_marks) marks_.begin_everything();
+    if (was_complete_) marks_.clear_all();
+    if (marks_.is_everything() && !was_complete_)
+        log::warning("store: it does not say of which pages memory had newer bytes: if memory is lost, all may be");
+    superblock_.has_marks = !marks_.is_everything();
+    return {};
+}
+
+// After the superblock says that they do not count, if they do not.
+Result<> Store::rewrite_marks_now() {
+    if (marks_.is_damaged()) {
+        TRY(const Mapping scratch, Mapping::create(marks_size));
+        for (size_t place = 0; place < marks_offsets.size(); ++place) {
+            TRY_VOID(device_->write_now(marks_.encode_all(place, scratch.bytes()), marks_offsets[place]));
+            TRY_VOID(device_->flush_now());
+        }
+        marks_.is_rewritten();
+    }
+    if (!was_complete_ || !marks_.is_everything()) return {};
+    marks_.end_everything();
+    ++superblock_wanted_;
     return {};
 }
 

@@ -46,6 +46,7 @@ static_assert(offsetof(Header, journal_size_bytes) == 104 && offsetof(Header, fo
 static_assert(offsetof(Header, starts) == 400 && offsetof(Header, heard_epochs) == 3472 && sizeof(Header) <= page_size);
 constexpr size_t checksum_offset = offsetof(Header, checksum);
 constexpr uint32_t flag_complete = 1;
+constexpr uint32_t flag_marks = 2;
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -110,7 +111,7 @@ void encode_superblock(const Superblock& superblock, BlockBytes into, uint32_t v
         .generation = superblock.generation,
         .home_epoch = superblock.home_epoch,
         .loss_generation = superblock.loss_generation,
-        .flags = superblock.is_complete ? flag_complete : 0,
+        .flags = (superblock.is_complete ? flag_complete : 0) | (superblock.has_marks ? flag_marks : 0),
         .checksum = 0,
         .journal_size_bytes = superblock.geometry.journal_size,
         .data_alignment_bytes = superblock.geometry.data_alignment,
@@ -176,6 +177,7 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
         .home_epoch = header.home_epoch,
         .loss_generation = header.loss_generation,
         .is_complete = (header.flags & flag_complete) != 0,
+        .has_marks = (header.flags & flag_marks) != 0,
         .forgotten = {},
         .journal_tail = header.journal_tail,
         .journal_tail_checksum = header.journal_tail_checksum,

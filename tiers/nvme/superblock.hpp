@@ -2,8 +2,10 @@
 //
 //   0        superblock, first copy        all offsets and sizes are multiples of 4 KiB
 //   64 KiB   losses, first copy            loss_list.hpp
+//   128 KiB  marks, first places           piece_marks.hpp
 //   512 KiB  superblock, second copy
 //   576 KiB  losses, second copy
+//   640 KiB  marks, second places
 //   1 MiB    journal, a ring
 //            slab table, first place       one block of 4 KiB per slab
 //            slab table, second place
@@ -98,6 +100,7 @@ struct Superblock {
     uint64_t home_epoch = 0;       // grows at every start
     uint64_t loss_generation = 0;  // grows when accepted bytes were lost (D4)
     bool is_complete = false;      // whoever had it open last left nothing that only memory had
+    bool has_marks = false;        // piece_marks.hpp says what newer bytes memory may have; otherwise any
     // By host: one more than the last process of it that an operator declared dead; 0: none.
     std::array<uint32_t, hosts_max> forgotten{};
     // Where the journal begins: everything before it is in the slab table and the slabs, durably.

@@ -1,0 +1,108 @@
+#include "coherence/cache/piece_marker.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "coherence/cache/cache.hpp"
+#include "utils/clock.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// Off the hot path, but not for nothing: a look at a piece takes about 20 µs.
+constexpr milliseconds sweeps_every(1000);
+constexpr milliseconds rest_min(20'000);
+constexpr size_t pieces_per_sweep = 512;
+constexpr size_t pieces_per_turn = 16;
+
+}  // namespace
+
+bool PieceMarker::has(PageId page) const {
+    return page.volume() == catalog_volume || cache_.store().is_marked(page);
+}
+
+void PieceMarker::add(std::vector<PageId> pages) {
+    {
+        const std::lock_guard guard(mutex_);
+        pending_.insert(pending_.end(), pages.begin(), pages.end());
+        if (std::exchange(running_, true)) return;
+    }
+    Loop::current()->spawn(mark());
+}
+
+Task<> PieceMarker::mark() {
+    for (;;) {
+        std::vector<PageId> pages;
+        {
+            const std::lock_guard guard(mutex_);
+            pages.swap(pending_);
+            running_ = !pages.empty();
+        }
+        if (pages.empty()) co_return;
+        const Result<> marked = co_await cache_.store().mark(*Loop::current(), pages);
+        cache_.heed_store_failure();
+        for (const PageId page : pages) cache_.marked(page, !marked);
+    }
+}
+
+std::vector<protocol::LossRange> PieceMarker::doubtful() const {
+    const std::optional<std::vector<PageId>> pieces = cache_.store().marked_pieces();
+    if (!pieces) return {{.first = {0}, .last = {UINT64_MAX}}};
+    std::vector<protocol::LossRange> ranges;
+    for (const PageId piece : *pieces) {
+        const PageId last{piece.value + piece_pages - 1};
+        if (!ranges.empty() && ranges.back().last.value + 1 == piece.value && piece.number() != 0)
+            ranges.back().last = last;
+        else
+            ranges.push_back({.first = piece, .last = last});
+    }
+    return ranges;
+}
+
+bool PieceMarker::lacks_any(std::span<const PageId> pages) const {
+    return !cache_.store().marked_pieces() || !std::ranges::all_of(pages, [&](PageId page) { return has(page); });
+}
+
+Task<> PieceMarker::sweep(milliseconds rest) {
+    std::vector<PageId> pieces = cache_.store().marked_pieces().value_or(std::vector<PageId>{});
+    std::erase_if(rests_, [&](const auto& each) { return !std::ranges::binary_search(pieces, each.first); });
+    // From where the last one ended, once around.
+    std::ranges::rotate(pieces, std::ranges::upper_bound(pieces, swept_));
+    if (pieces.size() > pieces_per_sweep) pieces.resize(pieces_per_sweep);
+    bool cleared = false;
+    for (size_t i = 0; i < pieces.size() && !cache_.abandoned() && !cache_.recovering(); ++i) {
+        swept_ = pieces[i];
+        const PieceRest now = cache_.rest_of(swept_, false);
+        const uint64_t now_ns = monotonic_ns();
+        Rest& seen = rests_.try_emplace(swept_, Rest{now.changes, now_ns}).first->second;
+        if (!now.is_stored || seen.changes != now.changes) seen = {now.changes, now_ns};
+        const bool has_rested = now_ns - seen.since_ns >= static_cast<uint64_t>(rest.count()) * 1'000'000;
+        if (now.is_stored && has_rested) cleared |= unmark(swept_);
+        if (i % pieces_per_turn == pieces_per_turn - 1) co_await Yield(*Loop::current());
+    }
+    if (cleared && !cache_.abandoned()) (void)co_await cache_.store().write_marks(*Loop::current());
+}
+
+// From begin_unmark() on, who wants to write has to ask for the mark; so what is free then stays free, or keeps it.
+bool PieceMarker::unmark(PageId piece) {
+    if (!cache_.store().begin_unmark(piece)) return false;
+    const PieceRest rest = cache_.rest_of(piece, true);
+    const bool clears = rest.is_stored && rest.is_free;
+    cache_.store().end_unmark(piece, clears);
+    return clears;
+}
+
+Task<> MarkSweeper::run() {
+    while (co_await pause_.sleep(sweeps_every)) co_await marker_.sweep(rest_min);
+}
+
+Task<> MarkSweeper::close() {
+    pause_.cancel();
+    co_await gate_.close();
+}
+
+}  // namespace tarn

@@ -1,0 +1,80 @@
+// PieceMarker: which pieces of 1 MiB of the pages homed here may have newer bytes in some memory than in the store.
+//
+// Home waits for the mark of a page before it makes anybody its owner; while one write of the store is under way, the
+// requests that follow share the next. A sweep takes the marks off again: of pieces that nobody has changed for a
+// while, all of which is in the store, and that nobody may write without asking. A host without peers marks nothing,
+// since nobody outlives its memory who could have seen it.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "coherence/protocol/loss_ranges.hpp"
+#include "coherence/protocol/marks.hpp"
+#include "tiers/page.hpp"
+#include "utils/loop.hpp"
+#include "utils/task.hpp"
+
+namespace tarn {
+
+class Cache;
+
+// Of a piece, at one moment.
+struct PieceRest {
+    bool is_stored = true;  // all that is known of it here
+    bool is_free = true;    // and nobody may write it without asking
+    uint64_t changes = 0;   // another number when it was changed since
+};
+
+class PieceMarker final : public protocol::Marks {
+  public:
+    explicit PieceMarker(Cache& cache) : cache_(cache) {}
+
+    // The catalog's pages need none, since nobody is told of a change of it that was not flushed.
+    bool has(PageId page) const override;
+    // Each is answered by the event `marked`. Outside of any latch, on a shard.
+    void add(std::vector<PageId> pages);
+
+    // Pages that may have lost writes if memory was lost.
+    std::vector<protocol::LossRange> doubtful() const;
+    // Whether some of these have no mark.
+    bool lacks_any(std::span<const PageId> pages) const;
+
+    // Looks at some of the marked pieces, and takes marks off those that have rested for so long. Not twice at a time.
+    Task<> sweep(std::chrono::milliseconds rest);
+
+  private:
+    struct Rest {
+        uint64_t changes = 0;
+        uint64_t since_ns = 0;
+    };
+    Task<> mark();
+    bool unmark(PageId piece);
+
+    Cache& cache_;
+    std::mutex mutex_;  // never held across a wait
+    std::vector<PageId> pending_;
+    bool running_ = false;
+    // Of the sweep alone.
+    std::map<PageId, Rest> rests_;
+    PageId swept_{};  // where the last one ended
+};
+
+// Sweeps now and then. Belongs to one loop.
+class MarkSweeper {
+  public:
+    MarkSweeper(PieceMarker& marker, Loop& loop) : marker_(marker), pause_(loop) { gate_.spawn(run()); }
+    // The last call.
+    Task<> close();
+
+  private:
+    Task<> run();
+
+    PieceMarker& marker_;
+    Timer pause_;
+    Gate gate_;
+};
+
+}  // namespace tarn
