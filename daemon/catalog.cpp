@@ -422,10 +422,6 @@ Task<std::vector<Deletion>> Catalog::deletions() {
     co_return deletions;
 }
 
-Task<> Catalog::resume_removals() {
-    if (cache_.self() == registrar_host) co_await registrar_.resume_removals();
-}
-
 Task<Result<Space>> Catalog::space_of(HostId host) {
     CO_TRY(const std::string answer, co_await cache_.fabric()->call(host, std::string(space_call)));
     uint64_t numbers[2] = {};
@@ -452,6 +448,13 @@ Task<Result<Space>> Catalog::space() {
     co_return space;
 }
 
+Task<> Catalog::clean_up() {
+    const Result<> dropped = co_await drop_orphans(cache_.store().volumes());
+    if (!dropped && !cache_.abandoned())
+        log::warning("catalog: orphans were not dropped: {}", log::describe(dropped.error()));
+    if (cache_.self() == registrar_host) co_await registrar_.resume_removals();
+}
+
 Task<Result<>> Catalog::drop_orphans(std::vector<VolumeId> stored) {
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list_all());
     CO_TRY(const CatalogHeader header, co_await table_.header());
@@ -470,6 +473,8 @@ Task<Result<>> Catalog::flush_all() {
     for (const CatalogRecord& record : records)
         if (std::ranges::find(volumes, record.id) == volumes.end()) volumes.push_back(record.id);
     Result<> result = co_await table_.flush();
+    // The sessions below begin now: a home that has restarted meanwhile has lost nothing of theirs.
+    co_await cache_.flusher().hear_from_homes();
     for (const VolumeId id : volumes) {
         if (id == catalog_volume) continue;
         CachedVolume volume(cache_, id);

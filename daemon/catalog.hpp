@@ -59,12 +59,11 @@ class Catalog final : public Volumes {
     static constexpr std::string_view usage_call = "U";
     // A call of another host, if it is one for the catalog.
     Task<Result<std::string>> on_call(HostId from, std::string request);
-    // Gives back what volumes left behind here that are not in the catalog any more: removed while we were away.
-    Task<Result<>> drop_orphans(std::vector<VolumeId> stored);
+    // After a start: gives back what volumes left behind here that are not in the catalog any more, and goes on with
+    // what is being removed.
+    Task<> clean_up();
     // While there are NBD clients.
     void set_clients(VolumeClients* clients) { removals_.set_clients(clients); }
-    // As the registrar, after a start: goes on with what is being removed.
-    Task<> resume_removals();
     // Once the cache is abandoned: until this host takes part in no removal.
     Task<> end_removals() { return registrar_.end_removals(); }
     // At shutdown, when all that were open have been closed: until whoever has to know has been told.
@@ -83,6 +82,7 @@ class Catalog final : public Volumes {
     template <class T>
     Task<Result<T>> unless_silent(std::chrono::milliseconds grace, Task<Result<T>> task);
     bool somebody_is_silent() const;
+    Task<Result<>> drop_orphans(std::vector<VolumeId> stored);
     Task<Result<std::string>> ask_registrar(std::string request);
     Task<Result<std::string>> change(HostId from, std::string request);
     Task<Result<Space>> space_of(HostId host);

@@ -185,8 +185,7 @@ Task<Result<>> Node::start() {
     CO_TRY_VOID(start_fabric());
     CO_TRY_VOID(start_front_ends());
     scrub_schedule_ = std::make_unique<Timer>(loop);
-    loop.spawn(drop_orphans());
-    loop.spawn(catalog_->resume_removals());
+    loop.spawn(catalog_->clean_up());
     if (configuration_.scrub_every_s != 0) loop.spawn(scrub_on_schedule());
     if (configuration_.peers.size() > 1)
         log::info("static cluster of {} hosts: no failover; what a host that is away is home of waits for it",
@@ -335,13 +334,6 @@ Result<> Node::start_front_ends() {
     };
     loop.spawn(Serve::control(*control_));
     return {};
-}
-
-// Space of volumes that were removed while this host was away.
-Task<> Node::drop_orphans() {
-    const std::vector<VolumeId> stored = store_->volumes();
-    if (const Result<> dropped = co_await catalog_->drop_orphans(stored); !dropped && !cache_->abandoned())
-        log::warning("catalog: orphans were not dropped: {}", log::describe(dropped.error()));
 }
 
 // The first pass soon after the start: who restarts often would never come to one.

@@ -59,7 +59,6 @@ class Node final : public Control {
     std::unique_ptr<Arena> memory_left_behind();
     Task<> stop();
     Task<> serve(Signals& signals);
-    Task<> drop_orphans();
     Task<> scrub_on_schedule();
     Task<> register_arena();
     Result<> start_fabric();

@@ -5,6 +5,7 @@
 
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/home_read_batch.hpp"
+#include "coherence/cache/with_frame.hpp"
 #include "utils/interrupt.hpp"
 
 namespace tarn {
