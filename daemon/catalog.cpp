@@ -342,10 +342,8 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
                                                     std::shared_ptr<VolumeSession> session) {
     CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
     if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
-    // Who has it open is waited for before it goes; but what has lost its name by now may not wait for us.
+    // From now on its removal waits for us.
     VolumeUses::Use use(cache_.uses(), record->id);
-    CO_TRY(const std::optional<CatalogRecord> still, co_await look_up(record->name));
-    if (!still || still->id != record->id) co_return fail(Errc::not_found, ENOENT, "volume");
     // Who could not even say how large the volume is must not hold it.
     CO_TRY_VOID(co_await entry_of(*record));
     const bool holds = access == Access::write && !record->shared;
@@ -355,7 +353,11 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
         co_await cache_.flusher().hear_from_homes();
         own = std::make_shared<Session>(cache_, record->id, OnLoss::fail);
     }
-    co_return std::shared_ptr<Volume>(std::make_shared<OpenVolume>(*this, std::move(own), std::move(use), holds));
+    auto volume = std::make_shared<OpenVolume>(*this, std::move(own), std::move(use), holds);
+    // Unless it did not know of us. Last of all: whoever has it now is found by who ends its clients.
+    CO_TRY(const std::optional<CatalogRecord> still, co_await look_up(record->name));
+    if (!still || still->id != record->id) co_return fail(Errc::not_found, ENOENT, "volume");
+    co_return std::shared_ptr<Volume>(std::move(volume));
 }
 
 Task<Result<>> Catalog::hold(const CatalogRecord& record) {

@@ -228,31 +228,30 @@ Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, u
 std::optional<AttributePage> CachedVolume::try_attribute_page() {
     std::array<std::byte, AttributePage::front_size> front;
     if (!cache_.try_read(attribute_page_of(id()), 0, front, note_.losses)) return std::nullopt;
-    return AttributePage::load_front(front);
+    return heed(AttributePage::load_front(front));
 }
 
 Task<Result<AttributePage>> CachedVolume::attribute_page() {
     if (const std::optional<AttributePage> cached = try_attribute_page()) co_return *cached;
     std::array<std::byte, AttributePage::front_size> front;
     CO_TRY_VOID(co_await read(attribute_page_of(id()).number() * page_size, front));
-    co_return AttributePage::load_front(front);
+    co_return heed(AttributePage::load_front(front));
 }
 
 std::optional<Attributes> CachedVolume::try_attributes() {
     const std::optional<AttributePage> page = try_attribute_page();
-    return page ? std::optional(heed(page->attributes())) : std::nullopt;
+    return page ? std::optional(page->attributes()) : std::nullopt;
 }
 
 Task<Result<Attributes>> CachedVolume::attributes() {
     CO_TRY(const AttributePage page, co_await attribute_page());
-    co_return heed(page.attributes());
+    co_return page.attributes();
 }
 
 // Whoever opens a volume reads its attributes, and with them how long to wait for its hosts.
-Attributes CachedVolume::heed(const Attributes& attributes) {
-    if (fail_after().count() != attributes.fail_after_ms)
-        wait_at_most(std::chrono::milliseconds(attributes.fail_after_ms));
-    return attributes;
+const AttributePage& CachedVolume::heed(const AttributePage& page) {
+    if (fail_after().count() != page.fail_after_ms) wait_at_most(std::chrono::milliseconds(page.fail_after_ms));
+    return page;
 }
 
 Task<Result<>> CachedVolume::perform(PageRequest& request) {

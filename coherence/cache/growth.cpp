@@ -19,6 +19,7 @@
 #include "coherence/cache/attribute_page.hpp"
 #include "coherence/cache/cached_volume.hpp"
 #include "coherence/cache/page_access.hpp"
+#include "coherence/cache/within.hpp"
 
 namespace tarn {
 
@@ -348,7 +349,8 @@ struct Held {
 }  // namespace
 
 Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
-    const VolumeTurns::Turn turn = co_await cache_.holding_turns().take(id() % holders_max);
+    CO_TRY(const VolumeTurns::Turn turn,
+           co_await within(fail_after(), cache_.holding_turns().take(id() % holders_max)));
     CO_TRY_VOID(co_await place(growth));
     const uint64_t first = growth.at / page_size;
     const uint64_t end = page_after(growth.at + growth.bytes.size());

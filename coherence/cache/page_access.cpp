@@ -267,10 +267,12 @@ void PageRequest::give_up(Error why) {
 
 // The accesses stay where they are: the protocol knows them by their addresses.
 void PageRequest::leave_orphans() {
+    orphan_count_ = 0;
+    if (missing_ == 0) return;  // they have ended meanwhile
     auto view = std::make_unique<LossView>();
     auto* const own = new PageRequest(cache_, loop_, *view);
     own->view_of_orphans_ = std::move(view);
-    own->missing_ = std::exchange(orphan_count_, 0);
+    own->missing_ = std::exchange(missing_, 0);
     own->use_of_orphans_ = VolumeUses::Use(cache_.uses(), accesses_.front().page().volume());
     own->accesses_ = std::move(accesses_);
     for (PageAccess& access : own->accesses_) access.move_to(*own);

@@ -87,6 +87,13 @@ Task<> PieceMarker::sweep(milliseconds rest) {
     if (cleared && !cache_.abandoned()) (void)co_await cache_.store().write_marks(*Loop::current());
 }
 
+Task<> PieceMarker::forget(VolumeId volume) {
+    bool cleared = false;
+    for (const PageId piece : cache_.store().marked_pieces().value_or(std::vector<PageId>{}))
+        if (piece.volume() == volume) cleared |= unmark(piece);
+    if (cleared) (void)co_await cache_.store().write_marks(*Loop::current());
+}
+
 // From begin_unmark() on, who wants to write has to ask for the mark; so what is free then stays free, or keeps it.
 bool PieceMarker::unmark(PageId piece) {
     if (!cache_.store().begin_unmark(piece)) return false;

@@ -44,6 +44,8 @@ class PieceMarker final : public protocol::Marks {
 
     // Looks at some of the marked pieces, and takes marks off those that have rested for so long. Not twice at a time.
     Task<> sweep(std::chrono::milliseconds rest);
+    // Takes off those of a volume that is no more.
+    Task<> forget(VolumeId volume);
 
   private:
     struct Rest {

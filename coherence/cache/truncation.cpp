@@ -48,7 +48,7 @@ Task<Result<AttributePage>> CachedVolume::whole_attribute_page() {
 Task<Result<Attributes>> CachedVolume::change_size(AttributeChange change) {
     const uint64_t size = *change.size_bytes;
     for (;;) {
-        VolumeTurns::Turn turn = co_await cache_.cutting_turns().take(id());
+        CO_TRY(VolumeTurns::Turn turn, co_await within(fail_after(), cache_.cutting_turns().take(id())));
         bool cut = false;
         bool must_wait = false;
         auto apply = [&](AttributePage& page) {
@@ -100,7 +100,7 @@ Task<Result<>> CachedVolume::zeroing_over() {
     if (host != cache_.self() && host < hosts_max)
         CO_TRY_VOID(co_await within(fail_after(), await_zeroing(cache_, id(), host, seen.zeroing_epoch)));
     // Here, too: one at a time.
-    const VolumeTurns::Turn turn = co_await cache_.cutting_turns().take(id());
+    CO_TRY(const VolumeTurns::Turn turn, co_await within(fail_after(), cache_.cutting_turns().take(id())));
     bool is_ours = false;
     auto apply = [&](AttributePage& page) {
         is_ours = is_same_mark(page, seen);

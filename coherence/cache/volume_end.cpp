@@ -35,7 +35,7 @@ size_t Cache::discard_pages(std::vector<PageId>& pages) {
 }
 
 Task<Result<>> Cache::discard_volume(VolumeId volume) {
-    const VolumeTurns::Turn turn = co_await discarding_turns_.take(0);
+    CO_TRY(const VolumeTurns::Turn turn, co_await discarding_turns_.take(0));
     discarding_.store(volume, std::memory_order_relaxed);
     std::vector<PageId> pages;
     for (const auto& slot : stripes_) {
@@ -87,7 +87,9 @@ Task<Result<>> Cache::erase_volume(VolumeId volume) {
         if (abandoned()) co_return fail(Errc::cancelled, 0, "volume.erase");
         co_await stored_.next(seen);
     }
-    co_return co_await store_.drop_volume(*Loop::current(), volume);
+    CO_TRY_VOID(co_await store_.drop_volume(*Loop::current(), volume));
+    co_await marker_.forget(volume);
+    co_return Result<>{};
 }
 
 }  // namespace tarn

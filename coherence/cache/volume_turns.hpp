@@ -7,6 +7,7 @@
 
 #include "tiers/page.hpp"
 #include "utils/broadcast.hpp"
+#include "utils/result.hpp"
 #include "utils/task.hpp"
 
 namespace tarn {
@@ -35,7 +36,8 @@ class VolumeTurns {
         VolumeId volume_;
     };
 
-    Task<Turn> take(VolumeId volume) {
+    // A Result only so that who waits may give up (within()).
+    Task<Result<Turn>> take(VolumeId volume) {
         for (uint64_t seen = ended_.count(); !try_take(volume); seen = ended_.count()) co_await ended_.next(seen);
         co_return Turn(*this, volume);
     }

@@ -101,7 +101,7 @@ class Holder {
     void start_write_back(PageId page, Holding& holding, DirtyMask dirty, Actions& actions);
     void send_eviction(PageId page, Holding& holding, DirtyMask dirty, FrameId bytes, Actions& actions);
     void leave_bare(PageId page, Holding& holding, Actions& actions);
-    void say_that_it_is_gone(PageId page, const Message& order, Actions& actions);
+    void say_that_it_is_gone(PageId page, HostId home, Tenure order, Actions& actions);
     void on_eviction_answer(const Event& event, Holding& holding, Actions& actions);
     void on_written_back(const Event& event, Holding& holding, Actions& actions);
     void on_free(const Event& event, Holding& holding, Actions& actions);

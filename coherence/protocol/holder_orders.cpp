@@ -25,7 +25,7 @@ void Holder::on_successor(const Event& event, Actions& actions) {
         // Nothing is here to wait for, or to lose.
         const bool wants_bytes = message.kind != MessageKind::drop || message.has(flag_anchor);
         // What the process before had let go of bare is in no record of its memory, and home may count on it still.
-        if (adopted_ && wants_bytes) return say_that_it_is_gone(event.page, message, actions);
+        if (adopted_ && wants_bytes) return say_that_it_is_gone(event.page, message.from, message.tenure, actions);
         if (message.kind == MessageKind::drop) answer_requester(event.page, Holding{}, order, no_frame, actions);
         return;
     }
@@ -75,6 +75,13 @@ bool Holder::serve_without_frame(PageId page, Holding& holding, Actions& actions
                 answer_requester(page, holding, order, holding.kept_frame, actions);
                 return true;
             }
+        }
+        // It was given before what this host waits for, so it means what the process before had let go of bare.
+        const bool wants_bytes = order.kind != MessageKind::drop || (order.flags & flag_anchor) != 0;
+        if (adopted_ && wants_bytes && holding.frame == no_frame && holding.kept_frame == no_frame &&
+            holding.awaited.granted >= order.tenure) {
+            say_that_it_is_gone(page, holding.home, order.tenure, actions);
+            return true;
         }
         // Of an order that was undone.
         return holding.frame != no_frame ? holding.tenure >= order.tenure : waits_for_nothing;
@@ -266,10 +273,10 @@ void Holder::send_eviction(PageId page, Holding& holding, DirtyMask dirty, Frame
 }
 
 // As a bare eviction: home finds out who has the bytes, if the order stands. Its answer is nobody's.
-void Holder::say_that_it_is_gone(PageId page, const Message& order, Actions& actions) {
+void Holder::say_that_it_is_gone(PageId page, HostId home, Tenure order, Actions& actions) {
     Holding nothing;
-    nothing.home = order.from;
-    nothing.tenure = order.tenure - 1;
+    nothing.home = home;
+    nothing.tenure = order - 1;
     nothing.bare = true;
     send_eviction(page, nothing, 0, no_frame, actions);
 }

@@ -149,7 +149,7 @@ void Home::on_get(const Event& event, Actions& actions) {
         answer.request_id = message.request_id;
         if (event.store_failed) answer.flags |= flag_lost;
         actions.send(message.from, answer);
-    } else if (recovering_ || claim.resolving) {
+    } else if (recovering_) {
         requests_.add(claim.queue, request);
     } else if (claim.owner == message.from ||
                (message.kind == MessageKind::get_shared && contains(claim.readers, message.from))) {

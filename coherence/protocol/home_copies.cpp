@@ -124,7 +124,7 @@ void Home::free_kept(PageId page, Claim& claim, HostId keeper, Tenure tenure, Ac
     if (requests_.find(claim.orders, [&](Request& open) { return open.tenure == tenure && open.keeper == keeper; }))
         return;
     if (copies_.find(claim.copies, [&](HomeCopy& copy) { return copy.tenure == tenure; })) return;
-    if (claim.anchor == keeper && claim.tenure == tenure) return;  // its copy was left with it
+    if (claim.anchor == keeper && claim.tenure == tenure && !claim.home_has_bytes()) return;  // its copy was left there
     actions.send(keeper, to_holder(MessageKind::free, page, tenure));
 }
 

@@ -103,15 +103,15 @@ Task<> FileSystem::get_attributes(fuse_req_t request, NodeId id, OpenFile* file)
         attributes = co_await glance_at(*file->volume);
     } else {
         const Result<VolumeEntry> entry = co_await glance(id);
+        std::shared_ptr<Volume> open;
+        if (!entry && entry.error().code == Errc::not_found) open = open_here(id);
+        has_name = !open;
         if (entry)
             attributes = entry->attributes;
+        else if (open)
+            attributes = co_await glance_at(*open);
         else
             attributes = fail(entry.error());
-        const std::shared_ptr<Volume> open = open_here(id);
-        if (open && !entry && entry.error().code == Errc::not_found) {
-            has_name = false;
-            attributes = co_await glance_at(*open);
-        }
     }
     if (!attributes) {
         fuse_reply_err(request, to_errno(attributes.error()));

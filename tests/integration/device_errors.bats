@@ -263,7 +263,7 @@ assert h.pread(5, 0) == b'first' and h.pread(5, 600 * 4096) == b'third'
     host_start solo
     on solo list
     run -0 on solo status
-    assert_output --partial "LOST     rotten: maybe writes of 256 pages from 256 to 511, with a part of the journal"
+    assert_output --partial "LOST     rotten: maybe writes of 256 pages from 256 to 511, with the memory of another host, or a part of the journal"
     nbd_python solo rotten "
 assert h.pread(13, 300 * 4096) == b'second needle'
 assert h.pread(5, 0) == b'first' and h.pread(5, 600 * 4096) == b'third'

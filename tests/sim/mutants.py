@@ -48,8 +48,8 @@ MUTANTS = [
     ("home.cpp", "claim.anchor != no_host ? claim.anchor : «copy_source(claim)»;", {
         "a copy that a drop overtook is forgotten": "no_host",
     }),
-    ("home.cpp", "} else if (recovering_ || «claim.resolving») {\n        requests_.add", {
-        "a request is ordered while the page is resolved": "false",
+    ("home.cpp", "while (!claim.queue.empty() && «!claim.resolving») {", {
+        "a request is ordered while the page is resolved": "true",
     }),
     ("home.cpp", "open.requester == message.from && «open.request_id == message.request_id»;\n    });\n    settle(event", {
         "a late done closes a newer order": "true",
@@ -60,9 +60,6 @@ MUTANTS = [
     }),
     ("home.cpp", "return «claim->home_has_bytes()» && is_at_rest", {
         "the mark of a page with an owner is cleared": "true",
-    }),
-    ("home.cpp", "claim->home_has_bytes() && «is_at_rest» && !claim->resolving", {
-        "the mark of a page that somebody waits to write is cleared": "true",
     }),
     # Evictions.
     ("home.cpp", "claim.resolving || «claim.tenure != message.tenure» || !contains", {

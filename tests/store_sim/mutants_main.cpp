@@ -23,7 +23,7 @@
 namespace tarn::store_sim {
 namespace {
 
-constexpr uint64_t points_max = 30'000;  // what the mutant that shows most rarely needs
+constexpr uint64_t points_max = 50'000;  // what the mutant that shows most rarely needs
 constexpr int seed_seconds_max = 8;      // of CPU; one takes a second at most
 
 uint64_t current_seed = 0;

@@ -250,8 +250,9 @@ TEST_F(ClusterFiles, nothing_is_written_where_a_host_is_zeroing_before_it_says_t
     Cache& zeroing = *hosts_[0]->cache;
     ASSERT_TRUE(on(0, leave_mark(zeroing, cut, end, 0, zeroing.process_of(0).epoch)));
     {
-        VolumeTurns::Turn turn = on(0, zeroing.cutting_turns().take(volume_id));
-        Waiting growing(*hosts_[1], write_at(*hosts_[1]->cache, 3 * page_size, filled(page_size, 3)));
+        VolumeTurns::Turn turn = *on(0, zeroing.cutting_turns().take(volume_id));
+        const std::vector<std::byte> bytes = filled(page_size, 3);
+        Waiting growing(*hosts_[1], write_at(*hosts_[1]->cache, 3 * page_size, bytes));
         Waiting cutting(*hosts_[2], resize(*hosts_[2]->cache, 0));
         // Within the size nobody waits.
         ASSERT_TRUE(on(1, write_at(*hosts_[1]->cache, 0, filled(cut, 1))));
