@@ -163,7 +163,7 @@ Task<Result<std::string>> Registrar::remove(std::string name, bool force) {
         std::vector<std::string> users = co_await removals_.users_of(record->id);
         if (!record->shared && holds_still(*record) && record->holder != cache_.self() &&
             !(cache_.fabric() && cache_.fabric()->answers(record->holder)))
-            users.push_back("the host that holds it, which does not answer");
+            users.emplace_back("the host that holds it, which does not answer");
         if (!users.empty()) co_return print_users(users);
     }
     record->removed = true;

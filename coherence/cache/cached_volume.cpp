@@ -249,7 +249,7 @@ Task<Result<Attributes>> CachedVolume::attributes() {
 }
 
 // Whoever opens a volume reads its attributes, and with them how long to wait for its hosts.
-const AttributePage& CachedVolume::heed(const AttributePage& page) {
+AttributePage CachedVolume::heed(const AttributePage& page) {
     if (fail_after().count() != page.fail_after_ms) wait_at_most(std::chrono::milliseconds(page.fail_after_ms));
     return page;
 }
