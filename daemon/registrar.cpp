@@ -166,10 +166,15 @@ Task<Result<std::string>> Registrar::remove(std::string name, bool force) {
             users.emplace_back("the host that holds it, which does not answer");
         if (!users.empty()) co_return print_users(users);
     }
+    const CatalogRecord before = *record;
     record->removed = true;
     record->holder = no_host;
     CO_TRY_VOID(co_await table_.put(*record));
-    CO_TRY_VOID(co_await table_.commit(record->slot, false));
+    if (const Result<> committed = co_await table_.commit(record->slot, false); !committed) {
+        // It keeps its name: who is told of an error must find it as it was.
+        (void)co_await table_.put(before);
+        co_return fail(committed.error());
+    }
     begin_to_see_off(*record);
     co_return print_record(*record);
 }

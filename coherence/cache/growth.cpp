@@ -28,10 +28,6 @@ namespace {
 // Times move in steps, as a local file system's do: a stream of writes dirties the attribute page once a tick.
 constexpr int64_t tick_ns = 4'000'000;
 
-// Bytes that appear at once: what an append is atomic up to, and the space that a process may have left behind past
-// the end, that was ended in the middle of one.
-static_assert(grown_at_once % page_size == 0);
-
 // Tries, before a write is made as if it grew the volume.
 constexpr unsigned checked_tries_max = 8;
 // Writes that hold pages, in all volumes together: the frames that are held must not be all there are.
@@ -176,7 +172,7 @@ Task<Result<>> CachedVolume::touch(int64_t now_ns) {
 Task<Result<>> CachedVolume::write_file(uint64_t offset_bytes, std::span<const std::byte> from) {
     const uint64_t end = offset_bytes + from.size();
     uint64_t at = offset_bytes;
-    do {
+    for (bool done = false; !done;) {
         CO_TRY(const AttributePage now, co_await attribute_page());
         if (now.zeroes_before(end)) {
             CO_TRY_VOID(co_await zeroing_over());
@@ -194,7 +190,8 @@ Task<Result<>> CachedVolume::write_file(uint64_t offset_bytes, std::span<const s
             CO_TRY_VOID(co_await grow(growth));
             at = part_end;
         }
-    } while (at < end);
+        done = at >= end;
+    }
     co_return Result<>{};
 }
 

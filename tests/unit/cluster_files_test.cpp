@@ -273,5 +273,21 @@ TEST_F(ClusterFiles, nothing_is_written_where_a_host_is_zeroing_before_it_says_t
     EXPECT_EQ(seen, filled(2 * page_size, 0));
 }
 
+// As fallocate does it.
+TEST_F(ClusterFiles, a_size_that_grows_without_bytes_waits_for_the_zeroing_and_then_grows) {
+    Cache& zeroing = *hosts_[0]->cache;
+    ASSERT_TRUE(on(0, leave_mark(zeroing, 100, 5 * page_size, 0, zeroing.process_of(0).epoch)));
+    VolumeTurns::Turn turn = *on(0, zeroing.cutting_turns().take(volume_id));
+    Waiting extending(*hosts_[1], write_at(*hosts_[1]->cache, 4 * page_size, {}));
+    EXPECT_EQ(*on(1, size_of(*hosts_[1]->cache)), 100U);
+    turn.end();
+    extending.done.wait(false);
+    EXPECT_TRUE(extending.result);
+    EXPECT_EQ(*on(2, size_of(*hosts_[2]->cache)), 4 * page_size);
+    std::vector<std::byte> seen(page_size);
+    ASSERT_TRUE(on(2, read(*hosts_[2]->cache, 3 * page_size, seen)));
+    EXPECT_EQ(seen, filled(page_size, 0));
+}
+
 }  // namespace
 }  // namespace tarn::three_hosts

@@ -79,7 +79,8 @@ class HomeOnDevice : public testing::Test {
         fabric_.up = 0;
         cache_->on_link_down(peer);
     }
-    Result<> hear(MessageKind kind, protocol::RequestId request, Tenure tenure = 0) {
+    // Of the other host, about the page.
+    Message message_of(MessageKind kind, protocol::RequestId request, Tenure tenure = 0) const {
         Message message;
         message.kind = kind;
         message.from = peer;
@@ -89,7 +90,10 @@ class HomeOnDevice : public testing::Test {
         message.page = page();
         message.request_id = request;
         message.tenure = tenure;
-        return cache_->on_message(message, nullptr);
+        return message;
+    }
+    Result<> hear(MessageKind kind, protocol::RequestId request, Tenure tenure = 0) {
+        return cache_->on_message(message_of(kind, request, tenure), nullptr);
     }
     Result<> write(std::byte value) {
         const std::vector<std::byte> bytes(page_size, value);

@@ -122,14 +122,7 @@ TEST_F(HomeOnDevice, a_flush_that_waits_for_bytes_which_a_failed_store_refuses_f
     std::byte* const bytes = cache_->lend_page(peer);
     ASSERT_NE(bytes, nullptr);
     std::memset(bytes, 2, page_size);
-    Message write_back;
-    write_back.kind = MessageKind::write_back;
-    write_back.from = peer;
-    write_back.view_epoch = 1;
-    write_back.map_epoch = cache_->ranges().epoch();
-    write_back.incarnation = peer_process_.incarnation;
-    write_back.page = page();
-    write_back.tenure = tenure;
+    Message write_back = message_of(MessageKind::write_back, 0, tenure);
     write_back.sequence = 1;
     write_back.dirty = all_sectors;
     write_back.flags = protocol::flag_payload;
