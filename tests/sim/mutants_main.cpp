@@ -1,6 +1,6 @@
 // tarn_sim_mutants: does the simulator notice? Breaks one rule of the protocol at a time and counts the schedules until
 // a check fails. The seeds are the same each time: whether a mutant is caught is no matter of luck. What no seed shows,
-// one of the runs that failed once may.
+// one of the runs that failed once may. With --only NAME a smaller run that shows the mutant is printed as well.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +12,7 @@
 #include "tests/sim/known_runs.hpp"
 #include "tests/sim/mutant.hpp"
 #include "tests/sim/runner.hpp"
+#include "tests/sim/shrink.hpp"
 
 namespace tarn::sim {
 namespace {
@@ -75,6 +76,8 @@ int run(int argc, char** argv) {
                         reason.c_str());
         else
             std::printf("   MISS  %s\n", name.c_str());
+        if (failed.run.seed != 0 && !only.empty())
+            std::printf("         made smaller: %s\n", shrink(failed, number).run.options().c_str());
         std::fflush(stdout);
     }
     std::printf("%u of %u caught\n", caught, tried);
