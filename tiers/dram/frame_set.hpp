@@ -6,6 +6,8 @@
 #include <bit>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 
 #include "tiers/page.hpp"
 
@@ -19,12 +21,15 @@ class FrameSet {
           words_(std::make_unique<std::atomic<uint64_t>[]>(word_count_)),
           summary_(std::make_unique<std::atomic<uint64_t>[]>(summary_count_)) {}
 
+    // Both bits are looked at: another thread may have set the first one only a moment ago, and not yet the second.
     void add(FrameId id) {
         std::atomic<uint64_t>& word = words_[id / 64];
+        std::atomic<uint64_t>& summary = summary_[id / 4096];
         const uint64_t bit = uint64_t{1} << (id % 64);
-        if ((word.load(std::memory_order_relaxed) & bit) != 0) return;
-        word.fetch_or(bit, std::memory_order_seq_cst);
-        summary_[id / 4096].fetch_or(uint64_t{1} << (id / 64 % 64), std::memory_order_seq_cst);
+        const uint64_t summary_bit = uint64_t{1} << (id / 64 % 64);
+        if ((word.load(std::memory_order_relaxed) & bit) == 0) word.fetch_or(bit, std::memory_order_seq_cst);
+        if ((summary.load(std::memory_order_seq_cst) & summary_bit) == 0)
+            summary.fetch_or(summary_bit, std::memory_order_seq_cst);
     }
     void remove(FrameId id) { words_[id / 64].fetch_and(~(uint64_t{1} << (id % 64)), std::memory_order_seq_cst); }
 
@@ -33,32 +38,47 @@ class FrameSet {
     // Visits every frame that was in the set before the call and is not removed meanwhile.
     template <class Visitor>
     void for_each(Visitor&& visit) {
-        for (size_t s = 0; s < summary_count_; ++s) {
-            for (uint64_t groups = summary_[s].load(std::memory_order_seq_cst); groups != 0; groups &= groups - 1) {
-                const size_t w = s * 64 + static_cast<size_t>(std::countr_zero(groups));
+        bool found_empty = false;
+        {
+            const std::shared_lock walking(walkers_);
+            for_each_group([&](size_t w) {
                 uint64_t bits = words_[w].load(std::memory_order_seq_cst);
-                if (bits == 0) {
-                    forget_empty(s, w);
-                    continue;
-                }
+                found_empty |= bits == 0;
                 for (; bits != 0; bits &= bits - 1)
                     visit(static_cast<FrameId>(w * 64 + static_cast<size_t>(std::countr_zero(bits))));
-            }
+            });
         }
+        if (!found_empty || !walkers_.try_lock()) return;
+        const std::lock_guard alone(walkers_, std::adopt_lock);
+        forget_empty();
     }
 
   private:
-    // The summary's bit may be dropped only if the word is still empty afterwards: an add in between sets it again.
-    void forget_empty(size_t s, size_t w) {
-        const uint64_t bit = uint64_t{1} << (w % 64);
-        summary_[s].fetch_and(~bit, std::memory_order_seq_cst);
-        if (words_[w].load(std::memory_order_seq_cst) != 0) summary_[s].fetch_or(bit, std::memory_order_seq_cst);
+    // The words that may have members.
+    template <class Visitor>
+    void for_each_group(Visitor&& visit) const {
+        for (size_t s = 0; s < summary_count_; ++s)
+            for (uint64_t groups = summary_[s].load(std::memory_order_seq_cst); groups != 0; groups &= groups - 1)
+                visit(s * 64 + static_cast<size_t>(std::countr_zero(groups)));
+    }
+
+    // An add may come between the look at a word and the clearing of its bit, which is then set again. A walk in
+    // between would miss what was added: there is none.
+    void forget_empty() {
+        for_each_group([&](size_t w) {
+            if (words_[w].load(std::memory_order_seq_cst) != 0) return;
+            const uint64_t bit = uint64_t{1} << (w % 64);
+            summary_[w / 64].fetch_and(~bit, std::memory_order_seq_cst);
+            if (words_[w].load(std::memory_order_seq_cst) != 0)
+                summary_[w / 64].fetch_or(bit, std::memory_order_seq_cst);
+        });
     }
 
     size_t word_count_;
     size_t summary_count_;
     std::unique_ptr<std::atomic<uint64_t>[]> words_;
     std::unique_ptr<std::atomic<uint64_t>[]> summary_;
+    std::shared_mutex walkers_;
 };
 
 }  // namespace tarn

@@ -84,6 +84,19 @@ class PageTable {
         link->store((frame.*link_).load(std::memory_order_relaxed), std::memory_order_release);
     }
 
+    // Every frame of the stripe.
+    template <class Visitor>
+    void for_each(unsigned stripe, Visitor&& visit) const {
+        const size_t count = bucket_count_ >> stripe_bits_;
+        for (size_t i = stripe * count; i < (stripe + 1) * count; ++i) {
+            for (FrameId id = buckets_[i].load(std::memory_order_relaxed); id != no_frame;) {
+                const Frame& frame = pool_.frame(id);
+                visit(frame);
+                id = (frame.*link_).load(std::memory_order_relaxed);
+            }
+        }
+    }
+
   private:
     using Bucket = std::atomic<FrameId>;
     struct Free {
