@@ -157,11 +157,11 @@ class Cache final : public Fabric::Receiver {
     Task<Result<>> store_rest();
     // Volumes with pages here that are not in the store, or not at home; also such as have no name any more.
     std::vector<VolumeId> dirty_volumes();
-    // The same as store_pages(), and after a power cut all of it is there or none; no more pages than the store takes
-    // at once.
+    // As store_pages(), and after a power cut all of it is there or none; no more pages than the store takes at once.
     Task<Result<>> store_group(std::vector<PageId> pages);
 
-    // Numbers of the pages in [first, end) homed here whose newest bytes are not in the store, in any order.
+    // Numbers of the pages in [first, end) homed here whose newest bytes are not in the store, in any order. Ask it
+    // before the store: a page may get there meanwhile, and is then nowhere for who asks the other way round.
     std::vector<uint64_t> pages_in_memory(VolumeId volume, uint64_t first, uint64_t end);
 
     // Pages of a volume homed here that some host holds or waits for.

@@ -20,15 +20,16 @@ struct Question {
 StoredRuns local_runs(Cache& cache, const Question& question) {
     const uint64_t end = question.first_page + question.page_count;
     StoredRuns stored{.runs = {}, .end_page = end};
+    // Bytes that only DRAM has yet; first, since they may be in the store a moment later.
+    std::vector<uint64_t> pages = cache.pages_in_memory(question.volume, question.first_page, end);
     for (const PageRun& run :
          cache.store().extents(question.volume, question.first_page, question.page_count, runs_max * 2)) {
         stored.end_page = run.first + run.count;
         if (run.present) stored.runs.push_back({run.first, run.count});
     }
-    // Bytes that only DRAM has yet.
-    std::vector<uint64_t> pages = cache.pages_in_memory(question.volume, question.first_page, stored.end_page);
     std::sort(pages.begin(), pages.end());
-    for (const uint64_t page : pages) stored.runs.push_back({page, 1});
+    for (const uint64_t page : pages)
+        if (page < stored.end_page) stored.runs.push_back({page, 1});
     return stored;
 }
 

@@ -88,25 +88,39 @@ void Cache::forget_home_bytes(Frame& frame, Deferred& deferred) {
 }
 
 std::vector<uint64_t> Cache::pages_in_memory(VolumeId volume, uint64_t first, uint64_t end) {
+    constexpr uint64_t looked_up_max = 4096;  // to walk over all that memory holds costs more
     std::vector<uint64_t> numbers;
+    const auto is_zero = [](const Frame* frame) { return frame && frame->zeroed.load(std::memory_order_relaxed); };
+    // Under one latch: newest bytes go to and fro between their owner and home.
+    const auto is_in_memory = [&](PageId page, const protocol::Claim* claim) {
+        if (claim && !claim->home_has_bytes()) return claim->owner != self_ || !is_zero(cached_.find_exactly(page));
+        const Frame* const home = homes_.find_exactly(page);
+        return home && home->home_dirty && !is_zero(home);
+    };
+    const auto add = [&](PageId page, const protocol::Claim* claim) {
+        if (is_in_memory(page, claim)) numbers.push_back(page.number());
+    };
+    if (end - first <= looked_up_max) {
+        for (uint64_t number = first; number < end; ++number) {
+            StripeSlot& slot = slot_of(PageId::of(volume, number));
+            const std::lock_guard guard(slot.latch);
+            add(PageId::of(volume, number), slot.stripe.home().find(PageId::of(volume, number)));
+        }
+        return numbers;
+    }
     const auto is_asked = [&](PageId page) {
         return page.volume() == volume && page.number() >= first && page.number() < end;
     };
-    const auto is_zero = [&](const Frame* frame) { return frame && frame->zeroed.load(std::memory_order_relaxed); };
-    for (const auto& slot : stripes_) {
-        const std::lock_guard guard(slot->latch);
-        slot->stripe.home().for_each([&](PageId page, const protocol::Claim& claim) {
-            if (is_asked(page) && !claim.home_has_bytes() && !is_zero(cached_.find_exactly(page)))
-                numbers.push_back(page.number());
+    for (unsigned i = 0; i < stripe_count; ++i) {
+        const std::lock_guard guard(stripes_[i]->latch);
+        const protocol::Home& home = stripes_[i]->stripe.home();
+        home.for_each([&](PageId page, const protocol::Claim& claim) {
+            if (is_asked(page)) add(page, &claim);
+        });
+        homes_.for_each(i, [&](const Frame& frame) {
+            if (is_asked(frame.page_id()) && !home.find(frame.page_id())) add(frame.page_id(), nullptr);
         });
     }
-    home_dirty_frames_.for_each([&](FrameId id) {
-        const PageId page = pool_->frame(id).page_id();
-        if (!is_asked(page)) return;
-        const std::lock_guard guard(slot_of(page).latch);
-        const Frame* const home = homes_.find_exactly(page);
-        if (home && home->home_dirty && !is_zero(home)) numbers.push_back(page.number());
-    });
     return numbers;
 }
 

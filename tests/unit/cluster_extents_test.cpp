@@ -1,0 +1,86 @@
+// A page that was written is no hole, wherever its bytes are: with a holder, in home's memory, or in its store.
+#include <random>
+#include <string>
+
+#include "tests/unit/cluster.hpp"
+
+namespace tarn::three_hosts {
+namespace {
+
+constexpr uint64_t many_pages = 8192;  // home walks over all it holds; of a few pages it looks each up
+constexpr uint64_t cold_pages = 8000;  // written beside, so that what is not used leaves the memory
+constexpr uint64_t first_cold_page = 30'000;
+
+struct Trimmer {
+    uint64_t seed = 0;
+    uint64_t page = 0;
+    std::string wrong;
+};
+
+Task<bool> is_hole(Cache& cache, uint64_t page, uint64_t first_page, uint64_t page_count) {
+    CachedVolume volume(cache, volume_id);
+    const auto extents = co_await volume.extents(first_page * page_size, page_count * page_size);
+    if (!extents) co_return true;
+    for (const Extent& extent : *extents)
+        if (extent.offset_bytes <= page * page_size && page * page_size < extent.offset_bytes + extent.size_bytes)
+            co_return extent.hole;
+    co_return true;
+}
+
+Task<Result<>> trim(Cache& cache, uint64_t page) {
+    CachedVolume volume(cache, volume_id);
+    co_return co_await volume.zero(page * page_size, page_size, false);
+}
+
+// Some host writes the page, others may read it, one takes it away again.
+Task<> write_and_trim(std::vector<std::unique_ptr<Host>>& hosts, Trimmer& self) {
+    std::mt19937_64 random(self.seed);
+    const std::vector<std::byte> bytes(page_size, std::byte{1});
+    const std::vector<std::byte> zeros(page_size);
+    std::vector<std::byte> seen(page_size);
+    const uint64_t offset = self.page * page_size;
+    const auto any = [&]() -> Host& { return *hosts[random() % host_count]; };
+    for (int i = 0; i < 150 && self.wrong.empty(); ++i) {
+        Host& writer = any();
+        if (!co_await run_on(*writer.loop, write(*writer.cache, offset, bytes))) self.wrong = "a write failed";
+        for (uint64_t reads = random() % 3; reads > 0; --reads) {
+            Host& reader = any();
+            (void)co_await run_on(*reader.other, read(*reader.cache, offset, seen));
+            if (seen != bytes) self.wrong = "a write is lost";
+        }
+        for (int k = 0; k < 6; ++k) {
+            Host& other = any();
+            const uint64_t cold = first_cold_page + random() % cold_pages;
+            (void)co_await run_on(*other.other, write(*other.cache, cold * page_size, bytes));
+        }
+        Host& asking = any();
+        const bool of_many = random() % 2 == 0;
+        const uint64_t first = of_many ? self.page / many_pages * many_pages : self.page;
+        if (co_await run_on(*asking.other, is_hole(*asking.cache, self.page, first, of_many ? many_pages : 1)))
+            self.wrong = of_many ? "one of many written pages is a hole" : "a written page is a hole";
+        Host& trimmer = any();
+        if (!co_await run_on(*trimmer.loop, trim(*trimmer.cache, self.page))) self.wrong = "a trim failed";
+        Host& reader = any();
+        (void)co_await run_on(*reader.other, read(*reader.cache, offset, seen));
+        if (seen != zeros) self.wrong = "a trim is lost";
+    }
+}
+
+Task<> write_and_trim_all(std::vector<std::unique_ptr<Host>>& hosts, std::vector<Trimmer>& trimmers) {
+    Gate gate;
+    for (Trimmer& each : trimmers) gate.spawn(write_and_trim(hosts, each));
+    co_await gate.close();
+}
+
+TEST_F(Cluster, a_written_page_is_no_hole_while_its_bytes_move_and_a_trim_takes_it) {
+    std::vector<Trimmer> trimmers(24);
+    for (size_t i = 0; i < trimmers.size(); ++i) {
+        trimmers[i].seed = i;
+        trimmers[i].page = i * 941;  // of all homes
+    }
+    driver_->run_until_done(write_and_trim_all(hosts_, trimmers));
+    for (const Trimmer& each : trimmers) EXPECT_EQ(each.wrong, "");
+}
+
+}  // namespace
+}  // namespace tarn::three_hosts
