@@ -385,7 +385,7 @@ size_t Cache::lending_reserve_count() const {
 }
 
 FrameId Cache::take_frame() {
-    if (waiter_count_.load(std::memory_order_relaxed) > 0) return no_frame;  // they were first
+    if (!waiting_for_frames_.empty()) return no_frame;  // they were first
     const FrameId id = pool_->try_take(use_holder, reserve_count());
     replacement_.count_fill();
     if (pool_->free_count() < provider_->low_mark()) provider_->kick();
@@ -398,32 +398,9 @@ void Cache::give_frame(FrameId id) {
 }
 
 void Cache::wait_for_frame(FrameWaiter& waiter) {
-    {
-        const std::lock_guard guard(waiters_lock_);
-        if (abandoned()) {
-            waiter.gave_up = true;
-            waiter.shard->post(waiter);
-            return;
-        }
-        waiter.next_waiter = nullptr;
-        (last_waiter_ ? last_waiter_->next_waiter : first_waiter_) = &waiter;
-        last_waiter_ = &waiter;
-        waiter_count_.fetch_add(1, std::memory_order_seq_cst);
-    }
+    waiting_for_frames_.append(waiter);
     frames_freed();  // one may have come free before we were in the queue
     provider_->kick();
-}
-
-bool Cache::cancel_frame(FrameWaiter& waiter) {
-    const std::lock_guard guard(waiters_lock_);
-    FrameWaiter* previous = nullptr;
-    FrameWaiter* each = first_waiter_;
-    while (each && each != &waiter) previous = std::exchange(each, each->next_waiter);
-    if (!each) return false;
-    (previous ? previous->next_waiter : first_waiter_) = waiter.next_waiter;
-    if (last_waiter_ == &waiter) last_waiter_ = previous;
-    waiter_count_.fetch_sub(1, std::memory_order_seq_cst);
-    return true;
 }
 
 void Cache::frames_freed() {
@@ -432,19 +409,12 @@ void Cache::frames_freed() {
         for (const HostId host : hosts_)
             if (protocol::contains(starved, host)) fabric_->resume(host);
     }
-    if (waiter_count_.load(std::memory_order_seq_cst) == 0) return;
-    const std::lock_guard guard(waiters_lock_);
-    while (first_waiter_) {
-        const FrameId id = pool_->try_take(use_holder, reserve_count());
-        if (id == no_frame) return;
+    waiting_for_frames_.serve([&](FrameWaiter& waiter) {
+        waiter.frame = pool_->try_take(use_holder, reserve_count());
+        if (waiter.frame == no_frame) return false;
         replacement_.count_fill();
-        FrameWaiter& waiter = *first_waiter_;
-        first_waiter_ = waiter.next_waiter;
-        if (!first_waiter_) last_waiter_ = nullptr;
-        waiter_count_.fetch_sub(1, std::memory_order_seq_cst);
-        waiter.frame = id;
-        waiter.shard->post(waiter);
-    }
+        return true;
+    });
 }
 
 size_t Cache::dirty_frame_count() {
@@ -463,16 +433,7 @@ void Cache::abandon() {
             access->post_failed(Errc::cancelled);
         }
     }
-    {
-        const std::lock_guard guard(waiters_lock_);
-        while (FrameWaiter* const waiter = first_waiter_) {
-            first_waiter_ = waiter->next_waiter;
-            waiter->gave_up = true;
-            waiter->shard->post(*waiter);
-        }
-        last_waiter_ = nullptr;
-        waiter_count_.store(0, std::memory_order_seq_cst);
-    }
+    waiting_for_frames_.close();
     flusher_->abandon();
     hosts_changed_.announce();
     discarded_.announce();

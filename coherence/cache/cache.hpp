@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "coherence/cache/frame_queue.hpp"
 #include "coherence/cache/last_writes.hpp"
 #include "coherence/cache/loss_recorder.hpp"
 #include "coherence/cache/loss_view.hpp"
@@ -45,7 +46,6 @@
 namespace tarn {
 
 class Flusher;
-class FrameWaiter;
 class PageAccess;
 class PageProvider;
 struct PageUpdate;
@@ -137,10 +137,10 @@ class Cache final : public Fabric::Receiver {
     // waiter is posted with a frame once there is one, in the order of the calls.
     void wait_for_frame(FrameWaiter& waiter);
     // False: it has got one, or will not get any, and was posted.
-    bool cancel_frame(FrameWaiter& waiter);
+    bool cancel_frame(FrameWaiter& waiter) { return waiting_for_frames_.cancel(waiter); }
     // Who waits for frames gets those that are free, or may be used now.
     void frames_freed();
-    bool anyone_waits_for_frames() const { return waiter_count_.load(std::memory_order_seq_cst) != 0; }
+    bool anyone_waits_for_frames() const { return !waiting_for_frames_.empty(); }
 
     // Replacement found this frame cold. True: it is on its way out (or out).
     bool try_evict(FrameId id, std::vector<FrameId>& to_store);
@@ -479,10 +479,7 @@ class Cache final : public Fabric::Receiver {
     std::atomic<uint64_t> changed_at_ns_{0};
     Broadcast stored_;  // of some frame `storing` has ended
 
-    SpinLock waiters_lock_;
-    FrameWaiter* first_waiter_ = nullptr;
-    FrameWaiter* last_waiter_ = nullptr;
-    std::atomic<size_t> waiter_count_{0};
+    FrameQueue waiting_for_frames_;
     std::atomic<protocol::HostSet> starved_links_{0};  // their next message has a page, and no frame was free
 
     VolumesEnd ask_volumes_end_ = nullptr;

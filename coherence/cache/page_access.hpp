@@ -16,19 +16,6 @@
 
 namespace tarn {
 
-// Who waits for a free frame: posted to its shard when `frame` is one.
-class FrameWaiter : public Loop::Posted {
-  public:
-    explicit FrameWaiter(Loop& loop) : shard(&loop) {}
-    Loop* shard;
-    FrameId frame = no_frame;
-    FrameWaiter* next_waiter = nullptr;
-    bool gave_up = false;  // posted without a frame, because of shutdown
-
-  protected:
-    ~FrameWaiter() = default;
-};
-
 // A change of a page's bytes in place, under its exclusive latch. True: it changed `size` bytes from `offset` on.
 struct PageUpdate {
     virtual bool apply(std::byte* bytes) = 0;
