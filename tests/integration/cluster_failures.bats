@@ -340,12 +340,13 @@ END
 }
 
 # What its memory may have newer bytes of than its store: no more than where the attributes are.
+# But for a MiB with attributes, which may be its.
 has_stored() { (($(on "$1" status --json | jq -r .store_marked_bytes) <= 1 << 20)); }
 
 @test "what was flushed and has rested is read as ever when its home's memory is gone, and what was not is an error" {
     on a create rests 192MiB --shared
     # Three ranges, each with another home; of those whose home is not a, a is the owner, and might have written.
-    nbd_python a rests "[h.pwrite(b'1' * 4096, n << 26) for n in range(3)]; h.flush()"
+    nbd_python a rests "[h.pwrite(b'1' * 4096, (n << 26) + (k << 20)) for n in range(3) for k in range(4)]; h.flush()"
     client_start c rests << 'END'
 import sys
 def read(at):
@@ -357,7 +358,7 @@ print(sorted(read(n << 26) for n in range(3)), flush=True)
 print(sorted(read((n << 26) + (8 << 20)) for n in range(3)), flush=True)
 END
     within 60 has_stored a
-    nbd_python a rests "[h.pwrite(b'2' * 4096, (n << 26) + (8 << 20)) for n in range(3)]"
+    nbd_python a rests "[h.pwrite(b'2' * 4096, (n << 26) + (k << 20)) for n in range(3) for k in range(8, 12)]"
     run ! has_stored a
     host_kill a
     host_start a
