@@ -65,7 +65,8 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
       replacement_(*pool_),
       preference_(configuration.preference),
       flusher_(std::make_unique<Flusher>(*this)),
-      provider_(std::make_unique<PageProvider>(*this)) {
+      provider_(std::make_unique<PageProvider>(*this)),
+      writable_share_(pool_->frame_count()) {
     changed_at_ns_ = monotonic_ns();
     // The stripes' shares of the frames differ a little.
     const size_t pages_per_stripe = pool_->frame_count() / stripe_count * 9 / 8;
@@ -114,6 +115,11 @@ bool Cache::try_read(PageId page, size_t offset, std::span<std::byte> into, Loss
     }
     replacement_.touch(*frame);
     return true;
+}
+
+bool Cache::is_writable(PageId page) const {
+    const Frame* const frame = cached_.find(page);
+    return frame && frame->page_id() == page && frame->writable.load(std::memory_order_relaxed);
 }
 
 bool Cache::holds(PageId page) {
@@ -434,6 +440,7 @@ void Cache::abandon() {
         }
     }
     waiting_for_frames_.close();
+    writable_share_.close();
     flusher_->abandon();
     hosts_changed_.announce();
     discarded_.announce();

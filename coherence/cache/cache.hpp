@@ -28,6 +28,7 @@
 #include "coherence/cache/piece_marker.hpp"
 #include "coherence/cache/volume_turns.hpp"
 #include "coherence/cache/volume_uses.hpp"
+#include "coherence/cache/writable_share.hpp"
 #include "coherence/cache/write_check.hpp"
 #include "coherence/fabric/fabric.hpp"
 #include "coherence/partition/range_map.hpp"
@@ -41,7 +42,6 @@
 #include "tiers/nvme/store.hpp"
 #include "utils/broadcast.hpp"
 #include "utils/loop.hpp"
-#include "utils/spinlock.hpp"
 
 namespace tarn {
 
@@ -63,15 +63,14 @@ class Cache final : public Fabric::Receiver {
     // The store must outlive the cache. arena: what the process before left, if claim_arena() says that it is good.
     static Result<std::unique_ptr<Cache>> create(const CacheConfiguration& configuration, Store& store,
                                                  std::unique_ptr<Arena> arena = nullptr);
-    // Right after the store was opened: whether the arena is of the very process that had this store before. If so, it
-    // is this process's from now on. Errors: refused.
+    // Right after the store was opened: whether the arena is of the very process that had it before, and is ours from
+    // now on. Errors: refused.
     static Result<> claim_arena(Arena& arena, const Store& store);
     ~Cache() override;
     // Before any link can come up.
     void set_fabric(Fabric& fabric) { fabric_ = &fabric; }
 
-    // Hot path. `offset` and the span lie within one page; view: of the session that asks. False: nothing was done,
-    // take the cold path.
+    // Hot path. `offset` and the span lie in one page; view: the asking session's. False: nothing done, go the cold path.
     bool try_read(PageId page, size_t offset, std::span<std::byte> into, LossView& view);
     bool try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view,
                    WriteCheck* check = nullptr);
@@ -90,8 +89,9 @@ class Cache final : public Fabric::Receiver {
     void report_quiet(std::span<const QuietFrame> quiet);
     // These are about to be asked for, or heard of: brings what the tables know of them into the CPU's caches.
     void prefetch(std::span<const PageId> pages);
-    // Whether a read would find the page just now.
+    // Whether a read, or a write, would find the page just now.
     bool holds(PageId page);
+    bool is_writable(PageId page) const;
     // The frame's bytes stay as they are until unpin().
     FrameId try_pin(PageId page, LossView& view);
     void unpin(FrameId id);
@@ -136,7 +136,7 @@ class Cache final : public Fabric::Receiver {
     void give_frame(FrameId id);
     // waiter is posted with a frame once there is one, in the order of the calls.
     void wait_for_frame(FrameWaiter& waiter);
-    // False: it has got one, or will not get any, and was posted.
+    // False: it was posted.
     bool cancel_frame(FrameWaiter& waiter) { return waiting_for_frames_.cancel(waiter); }
     // Who waits for frames gets those that are free, or may be used now.
     void frames_freed();
@@ -219,6 +219,7 @@ class Cache final : public Fabric::Receiver {
     Replacement& replacement() { return replacement_; }
     Flusher& flusher() { return *flusher_; }
     PageProvider& provider() { return *provider_; }
+    WritableShare& writable_share() { return writable_share_; }
     FrameSet& dirty_frames() { return dirty_frames_; }
     // Frames whose bytes are not in the store, or not at home.
     size_t dirty_frame_count();
@@ -387,6 +388,7 @@ class Cache final : public Fabric::Receiver {
     bool is_being_written(FrameId frame) const;
     Task<> give_way(Urged urged);
     void set_access(const protocol::Action& action);
+    void count_writable(Frame& frame, bool writable);
     void mark_dirty(Frame& frame, DirtyMask mask);
     void forget_dirty_if_clean(Frame& frame);
     void release(FrameId id, FrameUse use, Deferred& deferred);
@@ -480,6 +482,7 @@ class Cache final : public Fabric::Receiver {
     Broadcast stored_;  // of some frame `storing` has ended
 
     FrameQueue waiting_for_frames_;
+    WritableShare writable_share_;
     std::atomic<protocol::HostSet> starved_links_{0};  // their next message has a page, and no frame was free
 
     VolumesEnd ask_volumes_end_ = nullptr;

@@ -6,6 +6,7 @@
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/page_access.hpp"
+#include "coherence/cache/page_provider.hpp"
 #include "utils/clock.hpp"
 
 namespace tarn {
@@ -150,6 +151,18 @@ void Cache::set_access(const Action& action) {
     TARN_ASSERT(frame.page_id() == page);
     frame.lost.store(action.lost, std::memory_order_relaxed);
     frame.word.open(action.ownership == Ownership::exclusive ? FrameWord::writable : FrameWord::shared);
+    count_writable(frame, action.ownership == Ownership::exclusive);
+}
+
+// Pages of other homes.
+void Cache::count_writable(Frame& frame, bool writable) {
+    if (frame.writable.load(std::memory_order_relaxed) == writable) return;
+    const HostId home = home_of(frame.page_id());
+    if (home == self_) return;
+    frame.writable.store(writable, std::memory_order_relaxed);
+    if (!writable) return writable_share_.leave(home);
+    writable_share_.enter(home);
+    if (writable_share_.is_crowded(home)) provider_->kick();
 }
 
 void Cache::mark_dirty(Frame& frame, DirtyMask mask) {
@@ -172,6 +185,7 @@ void Cache::release(FrameId id, FrameUse use, Deferred& deferred) {
         frame.dirty.store(0, std::memory_order_relaxed);
         frame.writing.store(0, std::memory_order_relaxed);
         dirty_frames_.remove(id);
+        count_writable(frame, false);
     }
     if (pool_->release(id, use)) deferred.frames_freed = true;
 }

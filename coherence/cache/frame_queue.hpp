@@ -1,10 +1,9 @@
-// FrameQueue: accesses that wait for a frame, or for leave to ask for one. First come, first served. Any thread may call
-// it; who is served is posted to its shard.
+// FrameQueue: accesses that wait for a frame, or for leave to ask for one. First come, first served. Any thread may
+// call it; who is served is posted to its shard.
 #pragma once
 
 #include <atomic>
 #include <mutex>
-#include <utility>
 
 #include "tiers/page.hpp"
 #include "utils/loop.hpp"
@@ -28,26 +27,9 @@ class FrameQueue {
   public:
     bool empty() const { return count_.load(std::memory_order_seq_cst) == 0; }
 
-    void append(FrameWaiter& waiter) {
-        const std::lock_guard guard(lock_);
-        if (closed_) return give_up(waiter);
-        waiter.next_waiter = nullptr;
-        (last_ ? last_->next_waiter : first_) = &waiter;
-        last_ = &waiter;
-        count_.fetch_add(1, std::memory_order_seq_cst);
-    }
+    void append(FrameWaiter& waiter);
     // False: it is not here any more, and was posted.
-    bool cancel(FrameWaiter& waiter) {
-        const std::lock_guard guard(lock_);
-        FrameWaiter* previous = nullptr;
-        FrameWaiter* each = first_;
-        while (each && each != &waiter) previous = std::exchange(each, each->next_waiter);
-        if (!each) return false;
-        (previous ? previous->next_waiter : first_) = waiter.next_waiter;
-        if (last_ == &waiter) last_ = previous;
-        count_.fetch_sub(1, std::memory_order_seq_cst);
-        return true;
-    }
+    bool cancel(FrameWaiter& waiter);
     // Posts the first ones, for as long as give(waiter) has something for them.
     template <class Give>
     void serve(Give&& give) {
@@ -59,24 +41,10 @@ class FrameQueue {
         }
     }
     // Whoever waits gives up, and whoever comes.
-    void close() {
-        const std::lock_guard guard(lock_);
-        closed_ = true;
-        while (first_) give_up(pop());
-    }
+    void close();
 
   private:
-    FrameWaiter& pop() {
-        FrameWaiter& waiter = *first_;
-        first_ = waiter.next_waiter;
-        if (!first_) last_ = nullptr;
-        count_.fetch_sub(1, std::memory_order_seq_cst);
-        return waiter;
-    }
-    static void give_up(FrameWaiter& waiter) {
-        waiter.gave_up = true;
-        waiter.shard->post(waiter);
-    }
+    FrameWaiter& pop();
 
     SpinLock lock_;
     FrameWaiter* first_ = nullptr;

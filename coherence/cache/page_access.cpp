@@ -5,6 +5,7 @@
 
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/home_read_batch.hpp"
+#include "coherence/cache/page_provider.hpp"
 #include "coherence/cache/with_frame.hpp"
 #include "utils/interrupt.hpp"
 
@@ -47,13 +48,35 @@ void PageAccess::start() {
         if (changes()) request_->changed(page_, began);
         return end({});
     }
+    if (!needs_room()) return take_spare();
+    const HostId home = cache.home_of(page_);
+    has_room_ = cache.writable_share().try_enter(home);
+    if (has_room_) return take_spare();
+    if (is_refused()) return;
+    state_ = State::needs_room;
+    cache.writable_share().wait(*this, home);
+    cache.provider().kick();
+}
+
+bool PageAccess::needs_room() const {
+    const Cache& cache = request_->cache();
+    return want() != protocol::Want::shared && cache.home_of(page_) != cache.self() && !cache.is_writable(page_);
+}
+
+void PageAccess::take_spare() {
+    Cache& cache = request_->cache();
     const FrameId spare = cache.take_frame();
     if (spare != no_frame) return ask(spare);
-    // It would wait for a frame only to be refused, maybe for ever.
-    if (want() != protocol::Want::shared && cache.refuses_writes_of(page_))
-        return end(fail(Errc::io, EIO, "cache.access: the store of the page's home failed"));
+    if (is_refused()) return;
     state_ = State::needs_frame;
     cache.wait_for_frame(*this);
+}
+
+// It would wait only to be refused, maybe for ever.
+bool PageAccess::is_refused() {
+    if (want() == protocol::Want::shared || !request_->cache().refuses_writes_of(page_)) return false;
+    end(fail(Errc::io, EIO, "cache.access: the store of the page's home failed"));
+    return true;
 }
 
 void PageAccess::ask(FrameId spare) {
@@ -68,7 +91,8 @@ bool PageAccess::give_up() {
     if (asked_) {
         const Cache::Cancelled cancelled = cache.cancel(*this);
         if (cancelled != Cache::Cancelled::yes) return cancelled == Cache::Cancelled::too_late;
-    } else if (!cache.cancel_frame(*this)) {
+    } else if (state_ == State::needs_room ? !cache.writable_share().cancel(*this, cache.home_of(page_))
+                                           : !cache.cancel_frame(*this)) {
         return true;
     }
     end({});
@@ -85,14 +109,22 @@ void PageAccess::move_to(PageRequest& request) {
 
 void PageAccess::end(const Result<>& result) {
     ended_ = true;
+    if (std::exchange(has_room_, false)) request_->cache().writable_share().leave(request_->cache().home_of(page_));
     request_->ended(result);
 }
 
 void PageAccess::run() {
     switch (state_) {
+        case State::needs_room:
+            if (gave_up) return end(fail(Errc::cancelled, 0, "cache.room"));
+            has_room_ = true;
+            if (request_->gave_up()) return end({});
+            return take_spare();
         case State::needs_frame:
             if (gave_up) return end(fail(Errc::cancelled, 0, "cache.frame"));
-            return ask(frame);
+            if (!request_->gave_up()) return ask(frame);
+            request_->cache().give_frame(frame);
+            return end({});
         case State::woken: return work();
         case State::failed: return end(fail(code_, 0, "cache.access"));
         case State::idle:

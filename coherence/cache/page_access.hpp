@@ -69,10 +69,13 @@ class PageAccess final : public FrameWaiter {
     PageAccess** link = nullptr;
 
   private:
-    enum class State : uint8_t { idle, needs_frame, waiting, woken, failed };
+    enum class State : uint8_t { idle, needs_room, needs_frame, waiting, woken, failed };
 
     bool try_hot();
     bool changes() const { return kind_ == Kind::write || kind_ == Kind::zero || kind_ == Kind::update; }
+    bool needs_room() const;
+    void take_spare();
+    bool is_refused();
     void ask(FrameId spare);
     void work();
     void write(Frame& frame);
@@ -89,6 +92,7 @@ class PageAccess final : public FrameWaiter {
     bool asked_ = false;  // the protocol; it was to give a frame before
     bool ended_ = false;
     bool holds_ = false;
+    bool has_room_ = false;  // in the WritableShare
     Errc code_ = Errc::io;
     PageBuffer copy_;    // of the bytes to write, once the request that brought them is over
     uint32_t lost_ = 0;  // the loss generation in which the page last lost writes
@@ -125,6 +129,7 @@ class PageRequest {
     Cache& cache() { return cache_; }
     LossView& view() { return view_; }
     WriteCheck* check() { return check_; }
+    bool gave_up() const { return gave_up_; }
     void ended(const Result<>& result);
     // A page of it is changed. began: the verifier of the page's home as it was known before.
     void changed(PageId page, protocol::Verifier began);

@@ -1,7 +1,8 @@
 // PageProvider: keeps frames free. Runs as one task per shard, started when free frames run low there.
 //
 // It asks Replacement for cold frames and gives each up: clean ones at once, dirty ones of other homes by an eviction
-// that carries the bytes, home's own bytes by a batched write into the store. A reserve that ordinary accesses may
+// that carries the bytes, home's own bytes by a batched write into the store. Also while frames are free, of a home
+// that is near its WritableShare. A reserve that ordinary accesses may
 // not take stays for bytes that other hosts send; only local writes refill it, so hosts that are full of each other's
 // dirty pages cannot block each other.
 #pragma once
@@ -27,6 +28,7 @@ class PageProvider {
   private:
     Task<> provide();
     void drop_clean(size_t count);
+    bool is_of_crowded_home(FrameId id) const;
 
     Cache& cache_;
     size_t reserve_count_;

@@ -70,8 +70,20 @@ MUTANTS = [
     ("coherence/cache/cache.cpp", "«frames_freed();»  // one may have come free before we were in the queue", {
         "who begins to wait for a frame does not look for one that came free meanwhile": "",
     }),
-    ("coherence/cache/cache.cpp", "«if (last_waiter_ == &waiter) last_waiter_ = previous;»", {
+    ("coherence/cache/frame_queue.cpp", "«if (last_ == &waiter) last_ = previous;»", {
         "who comes after a waiter that gave up is not in the line": "",
+    }),
+    ("coherence/cache/writable_share.cpp", "«serve();»  // there may be room again", {
+        "who waits does not look whether there is room meanwhile": "",
+    }),
+    ("coherence/cache/writable_share.cpp", "if («anyone_waits()») serve();", {
+        "who leaves the share lets nobody in": "false",
+    }),
+    ("coherence/cache/writable_share.cpp", "of_home <= share_of_rest * («frame_count_ - of_all»);", {
+        "a home's share does not depend on the others": "frame_count_ - of_home",
+    }),
+    ("coherence/cache/writable_share.cpp", "if (!fits(count + 1, «total_.load(std::memory_order_seq_cst) + 1»)) return false;", {
+        "the frames of all homes together are no limit": "count + 1",
     }),
     ("coherence/cache/cache.cpp", "    pool_->release(id, use_holder);\n    «frames_freed();»", {
         "a frame that is given back wakes nobody": "",

@@ -30,6 +30,7 @@ void FramePool::adopt(FrameId id) {
     adopted.next.store(no_frame, std::memory_order_relaxed);
     adopted.home_next.store(no_frame, std::memory_order_relaxed);
     adopted.cached.store(false, std::memory_order_relaxed);
+    adopted.writable.store(false, std::memory_order_relaxed);
     adopted.storing = Storing::no;
     uint8_t uses = adopted.uses.load(std::memory_order_relaxed) & use_home;
     const FrameRecord::State& state = records_[id].state();

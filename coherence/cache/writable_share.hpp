@@ -1,0 +1,55 @@
+// WritableShare: how many frames hold pages that this host may write, for each other host that is their home.
+//
+// Such a page may be dirty, and a dirty one leaves only when its home takes it. So pages of one home must never be all
+// there are: while that home does not answer, whoever needs none of its pages must find frames (C4). A home may have
+// three times as many as no other host's pages take (the dynamic threshold of Choudhury and Hahne, 1998): 3/4 of the
+// frames if it is alone, and the more hosts there are, the less for each, but always some for the next one. Who wants
+// to write one more waits here until others of that home have left, which needs the same home as the page does.
+//
+// An access has room from before it asks the protocol until it ends; a frame, once the page is writable, until it
+// holds the page no more. Any thread may call it.
+#pragma once
+
+#include <array>
+#include <atomic>
+
+#include "coherence/cache/frame_queue.hpp"
+#include "coherence/protocol/host_set.hpp"
+
+namespace tarn {
+
+class WritableShare {
+  public:
+    explicit WritableShare(size_t frame_count);
+
+    // For one more page of this home, unless it has its share.
+    bool try_enter(HostId home);
+    // In any case: the page is writable already.
+    void enter(HostId home);
+    void leave(HostId home);
+
+    // The waiter is posted once it has entered, or must give up.
+    void wait(FrameWaiter& waiter, HostId home);
+    // False: it was posted.
+    bool cancel(FrameWaiter& waiter, HostId home);
+    bool anyone_waits() const { return waiting_.load(std::memory_order_seq_cst) != 0; }
+    void close();
+
+    // So near its share that some of its pages should go.
+    bool is_crowded(HostId home) const;
+    bool any_is_crowded(protocol::HostSet homes) const;
+    size_t count(HostId home) const { return counts_[home].load(std::memory_order_relaxed); }
+
+  private:
+    bool fits(size_t of_home, size_t of_all) const;
+    void serve();
+
+    size_t frame_count_;
+    size_t margin_;  // frames: so near its share a home is crowded
+    std::atomic<size_t> total_{0};
+    std::array<std::atomic<size_t>, hosts_max> counts_{};
+    std::atomic<size_t> waiting_{0};  // at least those in the queues
+    std::array<FrameQueue, hosts_max> queues_;
+};
+
+}  // namespace tarn

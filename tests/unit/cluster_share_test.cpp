@@ -1,0 +1,88 @@
+// A home that does not answer, and a host that was writing its pages: what that host does elsewhere goes on.
+#include <array>
+#include <latch>
+
+#include "tests/unit/cluster.hpp"
+
+namespace tarn::three_hosts {
+namespace {
+
+constexpr uint64_t page_count = 3 * frame_count;
+
+// As SIGSTOP: both threads of the host stand still, its links stay.
+class Paused {
+  public:
+    explicit Paused(Host& host) {
+        for (size_t i = 0; i < threads_.size(); ++i) {
+            threads_[i].paused = this;
+            (i == 0 ? host.loop : host.other)->post(threads_[i]);
+        }
+        standing_.wait();
+    }
+    ~Paused() {
+        go_on_.count_down();
+        gone_on_.wait();
+    }
+
+  private:
+    struct Thread final : Loop::Posted {
+        Paused* paused = nullptr;
+        void run() override {
+            paused->standing_.count_down();
+            paused->go_on_.wait();
+            paused->gone_on_.count_down();
+        }
+    };
+    std::latch standing_{2};
+    std::latch go_on_{1};
+    std::latch gone_on_{2};
+    std::array<Thread, 2> threads_;
+};
+
+Task<Result<>> write_pages(Cache& cache, uint64_t offset, std::chrono::milliseconds limit) {
+    CachedVolume volume(cache, volume_id);
+    volume.wait_at_most(limit);
+    const std::vector<std::byte> bytes(page_size, std::byte{1});
+    for (uint64_t page = 0; page < page_count; ++page)
+        CO_TRY_VOID(co_await Session::write(volume, offset + page * page_size, bytes));
+    co_return Result<>{};
+}
+
+Task<Result<>> read_pages(Cache& cache, uint64_t offset, std::chrono::milliseconds limit) {
+    CachedVolume volume(cache, volume_id);
+    volume.wait_at_most(limit);
+    std::vector<std::byte> seen(page_size);
+    for (uint64_t page = 0; page < page_count; ++page)
+        CO_TRY_VOID(co_await Session::read(volume, offset + page * page_size, seen));
+    co_return Result<>{};
+}
+
+TEST_F(Cluster, dirty_pages_of_a_home_that_does_not_answer_leave_frames_for_all_others) {
+    using namespace std::chrono_literals;
+    Cache& cache = *hosts_[1]->cache;
+    const auto writable = [&](HostId home) { return cache.writable_share().count(home); };
+    // All at once: faster than they can be given up.
+    const std::vector<std::byte> ones(page_count * page_size, std::byte{1});
+    ASSERT_TRUE(on(1, write(cache, homed_at(0), ones)));
+    EXPECT_GT(writable(0), frame_count / 4);
+    EXPECT_LE(writable(0), frame_count / 4 * 3);
+    {
+        const Paused first(*hosts_[0]);
+        EXPECT_FALSE(on(1, write_pages(cache, homed_at(0), 200ms))) << "it waits for the home";
+        ASSERT_TRUE(on(1, write_pages(cache, homed_at(2), 10s)));
+        ASSERT_TRUE(on(1, read_pages(cache, homed_at(2), 10s)));
+        const Paused second(*hosts_[2]);
+        EXPECT_FALSE(on(1, write_pages(cache, homed_at(2), 200ms)));
+        ASSERT_TRUE(on(1, write_pages(cache, homed_at(1), 10s)));
+        ASSERT_TRUE(on(1, read_pages(cache, homed_at(1), 10s)));
+        EXPECT_LT(writable(0) + writable(2), frame_count);
+    }
+    ASSERT_TRUE(on(1, write(cache, homed_at(0), ones)));
+    ASSERT_TRUE(on(1, flush(cache)));
+    std::vector<std::byte> seen(page_count * page_size);
+    ASSERT_TRUE(on(2, read(*hosts_[2]->cache, homed_at(0), seen)));
+    EXPECT_EQ(seen, ones);
+}
+
+}  // namespace
+}  // namespace tarn::three_hosts
