@@ -70,7 +70,7 @@ class Cache final : public Fabric::Receiver {
     // Before any link can come up.
     void set_fabric(Fabric& fabric) { fabric_ = &fabric; }
 
-    // Hot path. `offset` and the span lie in one page; view: the asking session's. False: nothing done, go the cold path.
+    // Hot path, within one page; view: of the session that asks. False: nothing was done, take the cold path.
     bool try_read(PageId page, size_t offset, std::span<std::byte> into, LossView& view);
     bool try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view,
                    WriteCheck* check = nullptr);
