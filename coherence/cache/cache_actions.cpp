@@ -137,6 +137,7 @@ void Cache::set_access(const Action& action) {
         if (frame.cached.load(std::memory_order_relaxed)) {
             cached_.erase(frame);
             frame.cached.store(false, std::memory_order_relaxed);
+            if (frame.writable.load(std::memory_order_relaxed)) writable_share_.begin_leaving(home_of(page));
         }
         frame.word.open(FrameWord::none);
         return;
@@ -147,6 +148,7 @@ void Cache::set_access(const Action& action) {
         cached_.insert(frame);
         frame.cached.store(true, std::memory_order_relaxed);
         replacement_.touch(frame);
+        if (frame.writable.load(std::memory_order_relaxed)) writable_share_.stay(home_of(page));
     }
     TARN_ASSERT(frame.page_id() == page);
     frame.lost.store(action.lost, std::memory_order_relaxed);
@@ -156,13 +158,14 @@ void Cache::set_access(const Action& action) {
 
 // Pages of other homes.
 void Cache::count_writable(Frame& frame, bool writable) {
-    if (frame.writable.load(std::memory_order_relaxed) == writable) return;
+    const bool before = frame.writable.load(std::memory_order_relaxed);
+    if (!before && !writable) return;
     const HostId home = home_of(frame.page_id());
     if (home == self_) return;
     frame.writable.store(writable, std::memory_order_relaxed);
     if (!writable) return writable_share_.leave(home);
-    writable_share_.enter(home);
-    if (writable_share_.is_crowded(home)) provider_->kick();
+    if (!before) writable_share_.enter(home);
+    if (writable_share_.is_crowded(home)) provider_->relieve();
 }
 
 void Cache::mark_dirty(Frame& frame, DirtyMask mask) {
@@ -185,7 +188,10 @@ void Cache::release(FrameId id, FrameUse use, Deferred& deferred) {
         frame.dirty.store(0, std::memory_order_relaxed);
         frame.writing.store(0, std::memory_order_relaxed);
         dirty_frames_.remove(id);
-        count_writable(frame, false);
+        if (frame.writable.load(std::memory_order_relaxed)) {
+            writable_share_.stay(home_of(frame.page_id()));
+            count_writable(frame, false);
+        }
     }
     if (pool_->release(id, use)) deferred.frames_freed = true;
 }

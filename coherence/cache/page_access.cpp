@@ -55,7 +55,7 @@ void PageAccess::start() {
     if (is_refused()) return;
     state_ = State::needs_room;
     cache.writable_share().wait(*this, home);
-    cache.provider().kick();
+    cache.provider().relieve();
 }
 
 bool PageAccess::needs_room() const {

@@ -9,6 +9,7 @@ constexpr size_t batch_max = 128;
 constexpr size_t piece_max = 16;  // more would keep requests waiting whose device meanwhile runs dry
 constexpr auto pause_min = std::chrono::microseconds(200);
 constexpr auto pause_max = std::chrono::microseconds(12'800);
+constexpr auto relief_pause_max = std::chrono::microseconds(409'600);
 }  // namespace
 
 PageProvider::PageProvider(Cache& cache)
@@ -36,23 +37,13 @@ void PageProvider::drop_clean(size_t count) {
     }
 }
 
-bool PageProvider::is_of_crowded_home(FrameId id) const {
-    const Frame& frame = cache_.pool().frame(id);
-    return frame.writable.load(std::memory_order_relaxed) &&
-           cache_.writable_share().is_crowded(cache_.home_of(frame.page_id()));
-}
-
 Task<> PageProvider::provide() {
     Loop& loop = *Loop::current();
     FramePool& pool = cache_.pool();
     co_await Yield(loop);  // whoever kicked may hold a latch
     unsigned tenths = 1;
     auto pause = pause_min;
-    WritableShare& share = cache_.writable_share();
-    const auto needs_frames = [&] { return pool.free_count() < high_mark_; };
-    while (!cache_.abandoned() && (needs_frames() || share.any_is_crowded(cache_.hosts()))) {
-        // Else only what a home has too many of.
-        const bool of_any_home = needs_frames();
+    while (pool.free_count() < high_mark_ && !cache_.abandoned()) {
         const size_t free_before = pool.free_count();
         std::vector<FrameId> to_store;
         size_t picked = 0;
@@ -60,9 +51,8 @@ Task<> PageProvider::provide() {
         for (size_t more = piece_max; more == piece_max && picked < batch_max;) {
             if (picked > 0) co_await Yield(loop);
             const Fabric::Together together(cache_.fabric());  // evictions of a piece are one message for each home
-            more = cache_.replacement().pick(piece_max, threshold, [&](FrameId id) {
-                return (of_any_home || is_of_crowded_home(id)) && cache_.try_evict(id, to_store);
-            });
+            more = cache_.replacement().pick(piece_max, threshold,
+                                             [&](FrameId id) { return cache_.try_evict(id, to_store); });
             picked += more;
         }
         std::sort(to_store.begin(), to_store.end(),
@@ -84,8 +74,6 @@ Task<> PageProvider::provide() {
                 cache_.frames_freed();
                 if (picked == 0 && !cache_.anyone_waits_for_frames()) break;
             }
-            // Its home does not answer. Who asks to write more of it will look again.
-            if (pause == pause_max && !of_any_home && !share.anyone_waits()) break;
             // What waits for a home that does not answer must not stop who needs none of it (C4).
             if (pause == pause_max && cache_.anyone_waits_for_frames()) drop_clean(batch_max);
             // Evictions wait for other hosts, or frames are pinned, or the store fails. What ends that is many things,
@@ -95,6 +83,47 @@ Task<> PageProvider::provide() {
         }
     }
     running_here_ = false;
+}
+
+void PageProvider::relieve() {
+    Loop* const loop = Loop::current();
+    if (relieving_here_ || !loop) return;
+    relieving_here_ = true;
+    loop->spawn(relieve_homes());
+}
+
+bool PageProvider::try_relieve(FrameId id) {
+    const Frame& frame = cache_.pool().frame(id);
+    std::vector<FrameId> to_store;  // none: they are other homes'
+    return frame.writable.load(std::memory_order_relaxed) &&
+           cache_.writable_share().is_crowded(cache_.home_of(frame.page_id())) && cache_.try_evict(id, to_store);
+}
+
+Task<> PageProvider::relieve_homes() {
+    Loop& loop = *Loop::current();
+    co_await Yield(loop);  // as in provide()
+    const WritableShare& share = cache_.writable_share();
+    unsigned tenths = 1;
+    auto pause = pause_min;
+    while (!cache_.abandoned() && share.any_is_crowded(cache_.hosts())) {
+        size_t picked = 0;
+        {
+            const Replacement::Threshold threshold = cache_.replacement().threshold_of(tenths);
+            const Fabric::Together together(cache_.fabric());
+            picked = cache_.replacement().pick(piece_max, threshold, [&](FrameId id) { return try_relieve(id); });
+        }
+        if (picked > 0 || tenths < 10) {
+            if (picked == 0) tenths = std::min(tenths * 2, 10u);
+            pause = pause_min;
+            co_await Yield(loop);
+        } else {
+            // All are pinned, or held, or the link is congested. Nobody says when that is over.
+            if (!share.anyone_waits()) break;
+            co_await loop.sleep(pause);
+            pause = std::min(pause * 2, relief_pause_max);
+        }
+    }
+    relieving_here_ = false;
 }
 
 }  // namespace tarn

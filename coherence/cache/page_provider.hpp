@@ -1,8 +1,8 @@
 // PageProvider: keeps frames free. Runs as one task per shard, started when free frames run low there.
 //
 // It asks Replacement for cold frames and gives each up: clean ones at once, dirty ones of other homes by an eviction
-// that carries the bytes, home's own bytes by a batched write into the store. Also while frames are free, of a home
-// that is near its WritableShare. A reserve that ordinary accesses may
+// that carries the bytes, home's own bytes by a batched write into the store. Of a home
+// that is near its WritableShare pages go also while frames are free. A reserve that ordinary accesses may
 // not take stays for bytes that other hosts send; only local writes refill it, so hosts that are full of each other's
 // dirty pages cannot block each other.
 #pragma once
@@ -24,11 +24,14 @@ class PageProvider {
 
     // On a shard: starts a run there unless one is under way.
     void kick();
+    // The same, for homes that are near their WritableShare: until enough of their pages are on their way.
+    void relieve();
 
   private:
     Task<> provide();
     void drop_clean(size_t count);
-    bool is_of_crowded_home(FrameId id) const;
+    Task<> relieve_homes();
+    bool try_relieve(FrameId id);
 
     Cache& cache_;
     size_t reserve_count_;
@@ -37,6 +40,7 @@ class PageProvider {
     std::atomic<unsigned> running_{0};
     inline static thread_local size_t hand_ = 0;  // where drop_clean() looked last
     inline static thread_local bool running_here_ = false;
+    inline static thread_local bool relieving_here_ = false;
 };
 
 }  // namespace tarn

@@ -62,9 +62,25 @@ void WritableShare::close() {
     for (FrameQueue& queue : queues_) queue.close();
 }
 
+void WritableShare::begin_leaving(HostId home) {
+    leaving_[home].fetch_add(1, std::memory_order_relaxed);
+    total_leaving_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void WritableShare::stay(HostId home) {
+    TARN_ASSERT(leaving_[home].fetch_sub(1, std::memory_order_relaxed) > 0);
+    total_leaving_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// The numbers change meanwhile, and may not fit each other for a moment.
 bool WritableShare::is_crowded(HostId home) const {
-    const size_t count = counts_[home].load(std::memory_order_relaxed);
-    return count != 0 && !fits(count + margin_, total_.load(std::memory_order_relaxed) + margin_);
+    const auto without = [](const std::atomic<size_t>& all, const std::atomic<size_t>& part) {
+        const size_t left = part.load(std::memory_order_relaxed);
+        const size_t count = all.load(std::memory_order_relaxed);
+        return count - std::min(left, count);
+    };
+    const size_t count = without(counts_[home], leaving_[home]);
+    return count != 0 && !fits(count + margin_, without(total_, total_leaving_) + margin_);
 }
 
 bool WritableShare::any_is_crowded(protocol::HostSet homes) const {

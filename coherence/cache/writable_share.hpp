@@ -28,6 +28,10 @@ class WritableShare {
     void enter(HostId home);
     void leave(HostId home);
 
+    // A page of the home is on its way out, and still counts; or it stays after all, or is about to leave.
+    void begin_leaving(HostId home);
+    void stay(HostId home);
+
     // The waiter is posted once it has entered, or must give up.
     void wait(FrameWaiter& waiter, HostId home);
     // False: it was posted.
@@ -35,7 +39,7 @@ class WritableShare {
     bool anyone_waits() const { return waiting_.load(std::memory_order_seq_cst) != 0; }
     void close();
 
-    // So near its share that some of its pages should go.
+    // So near its share, but for what is leaving, that some of its pages should go.
     bool is_crowded(HostId home) const;
     bool any_is_crowded(protocol::HostSet homes) const;
     size_t count(HostId home) const { return counts_[home].load(std::memory_order_relaxed); }
@@ -48,6 +52,8 @@ class WritableShare {
     size_t margin_;  // frames: so near its share a home is crowded
     std::atomic<size_t> total_{0};
     std::array<std::atomic<size_t>, hosts_max> counts_{};
+    std::atomic<size_t> total_leaving_{0};
+    std::array<std::atomic<size_t>, hosts_max> leaving_{};
     std::atomic<size_t> waiting_{0};  // at least those in the queues
     std::array<FrameQueue, hosts_max> queues_;
 };

@@ -107,6 +107,16 @@ TEST_F(WritableShareTest, a_home_is_crowded_before_it_is_full) {
     EXPECT_FALSE(share_.any_is_crowded(protocol::set_of(2)));
 }
 
+TEST_F(WritableShareTest, what_is_leaving_crowds_nobody_and_still_counts) {
+    fill(1);
+    EXPECT_TRUE(share_.is_crowded(1));
+    for (size_t i = 0; i < frames / 8; ++i) share_.begin_leaving(1);
+    EXPECT_FALSE(share_.is_crowded(1));
+    EXPECT_FALSE(share_.try_enter(1));
+    for (size_t i = 0; i < frames / 8; ++i) share_.stay(1);
+    EXPECT_TRUE(share_.is_crowded(1));
+}
+
 TEST_F(WritableShareTest, at_the_end_all_give_up) {
     fill(1);
     Waiting before(*loop_);
