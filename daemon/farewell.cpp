@@ -12,10 +12,12 @@ constexpr auto others_stop_within = 300ms;
 }  // namespace
 
 Result<std::string> Farewell::on_call(HostId from, const std::string& request) {
-    if (request == stopping_call)
+    if (request == stopping_call) {
         stopping_.fetch_or(protocol::set_of(from), std::memory_order_relaxed);
-    else
+    } else {
         stopping_.fetch_and(~protocol::set_of(from), std::memory_order_relaxed);
+        flushed_[from].store(cache_.incarnation_of(from), std::memory_order_relaxed);
+    }
     cache_.hosts_changed().announce();
     return std::string();
 }
@@ -34,6 +36,21 @@ bool Farewell::all_flushed() const {
     const protocol::HostSet stopping = stopping_.load(std::memory_order_relaxed);
     return std::none_of(peers_.begin(), peers_.end(),
                         [&](HostId peer) { return protocol::contains(stopping, peer) && linked(peer); });
+}
+
+bool Farewell::is_flushed_without_those_gone() const {
+    bool anyone_gone = false;
+    for (const HostId peer : peers_) {
+        if (linked(peer)) continue;
+        const protocol::Incarnation flushed = flushed_[peer].load(std::memory_order_relaxed);
+        if (flushed == 0 || flushed != cache_.incarnation_of(peer)) return false;
+        anyone_gone = true;
+    }
+    if (!anyone_gone || cache_.home_lacks_bytes()) return false;
+    bool owes_bytes = false;
+    cache_.dirty_frames().for_each(
+        [&](FrameId id) { owes_bytes |= cache_.home_of(cache_.pool().frame(id).page_id()) != cache_.self(); });
+    return !owes_bytes;
 }
 
 Task<> Farewell::say_flushed_and_wait() {

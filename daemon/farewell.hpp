@@ -5,6 +5,7 @@
 // goes on serving is not waited for.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <string>
 #include <vector>
@@ -22,6 +23,9 @@ class Farewell {
     Result<std::string> on_call(HostId from, const std::string& request);
 
     void say_stopping() { say(stopping_call); }
+    // Hosts have gone, each after its last flush, and neither has this host bytes that they lack, nor another one bytes
+    // that this one lacks: then a flush would only wait for those who are gone.
+    bool is_flushed_without_those_gone() const;
     // Until nobody who is linked and stopping has a flush to do, or the cache is abandoned.
     Task<> say_flushed_and_wait();
 
@@ -37,7 +41,8 @@ class Farewell {
 
     Cache& cache_;
     std::vector<HostId> peers_;
-    std::atomic<protocol::HostSet> stopping_{0};  // and not yet flushed
+    std::atomic<protocol::HostSet> stopping_{0};                           // and not yet flushed
+    std::array<std::atomic<protocol::Incarnation>, hosts_max> flushed_{};  // the process of each that has flushed
 };
 
 }  // namespace tarn

@@ -108,8 +108,9 @@ Task<Result<>> Node::start() {
     if (!store) {
         explain(("store " + configuration_.store).c_str(), store.error());
         if (store.error().code == Errc::not_found)
-            log::error("make it: tarn init --store {} --size SIZE; or say in the configuration where it is",
-                       log::printable(configuration_.store));
+            log::error(
+                "is its file system mounted? A new, empty one: tarn init --replace-config --store {} --size SIZE",
+                log::printable(configuration_.store));
         co_return fail(store.error());
     }
     store_ = std::move(*store);
@@ -397,7 +398,7 @@ Task<> Node::stop() {
     if (catalog_) co_await catalog_->settle();
     if (farewell_) farewell_->say_stopping();
     bool all_is_durable = catalog_ != nullptr;
-    if (catalog_ && !store_is_older_) {
+    if (catalog_ && !store_is_older_ && !(farewell_ && farewell_->is_flushed_without_those_gone())) {
         if (const Result<> flushed = co_await catalog_->flush_all(); !flushed) {
             log::error("not everything is durable{}: {}", memory_is_kept_ ? ", and is kept in memory" : "",
                        log::describe(flushed.error()));

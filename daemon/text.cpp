@@ -78,7 +78,8 @@ Result<uint64_t> parse_size(std::string_view text) {
     if (rest.starts_with(' ')) rest.remove_prefix(1);
     const std::optional<uint64_t> unit = rest.empty() && text.back() != ' ' ? 1 : unit_size(rest);
     if (!unit)
-        return fail(Errc::invalid, 0, "unknown unit; use KiB, MiB, GiB or TiB (1024), or kB, MB, GB or TB (1000)");
+        return fail(Errc::invalid, 0,
+                    "unknown unit; use KiB, MiB, GiB, TiB or PiB (1024), or kB, MB, GB, TB or PB (1000)");
     unsigned __int128 size_bytes = static_cast<unsigned __int128>(count) * *unit;
     if (!decimals.empty()) {
         uint64_t parts = 0;

@@ -93,7 +93,7 @@ _tarn() {
             ;;
         init)
             options+=(--store --device --size --memory --config --host --peer --cluster --key-file --nbd-unix --nbd-tcp
-                --force)
+                --replace-config --force)
             ;;
         create) options+=(--shared --exclusive --mode --fail-after) ;;
         list) options+=(--quiet) ;;

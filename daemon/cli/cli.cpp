@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <utility>
@@ -23,6 +24,21 @@ namespace {
 
 constexpr int json_schema = 2;
 constexpr int names_max = 65536;
+
+// What other tools call it.
+struct Synonym {
+    std::string_view word;
+    const char* verb;
+};
+constexpr std::array<Synonym, 9> synonyms = {{{"rm", "delete"},
+                                              {"remove", "delete"},
+                                              {"destroy", "delete"},
+                                              {"ls", "list"},
+                                              {"info", "show"},
+                                              {"new", "create"},
+                                              {"unmount", "umount"},
+                                              {"help", "--help"},
+                                              {"version", "--version"}}};
 
 // A verb asks, and tells a person what came of it. object: what it was about, for the error line.
 struct Verb {
@@ -151,7 +167,10 @@ class Commands {
         }
         failure.cause = fmt::format("unknown {} {}", is_option ? "option" : "verb", *stranger);
         const std::vector<std::string_view> views(known.begin(), known.end());
-        if (const auto nearest = nearest_name(*stranger, views))
+        const auto same = std::ranges::find(synonyms, *stranger, &Synonym::word);
+        if (same != synonyms.end() && app == &app_)
+            failure.cause += fmt::format("; did you mean {}?", same->verb);
+        else if (const auto nearest = nearest_name(*stranger, views))
             failure.cause += fmt::format("; did you mean {}?", *nearest);
         return failure;
     }
@@ -180,10 +199,11 @@ class Commands {
 
     void add_init() {
         InitOptions& init = options_.init;
-        CLI::App* const command = add("init", "Make this host's store and configuration",
-                                      "tarn init --store /var/lib/tarn/store --size 64GiB --memory 4GiB",
-                                      {[this](const Client&) { return Answer(initialise(options_.init)); }, print_init,
-                                       [this] { return options_.init.store; }});
+        CLI::App* const command =
+            add("init", "Make this host's store and configuration",
+                "tarn init --store /var/lib/tarn/store --size 64GiB --memory 4GiB --nbd-unix /run/tarn/nbd.sock",
+                {[this](const Client&) { return Answer(initialise(options_.init)); }, print_init,
+                 [this] { return options_.init.store; }});
         command->add_option("--store,--device", init.store, "A file or block device")->required()->type_name("PATH");
         command->add_option("--size", init.size, "Of the file; default: the whole device")->type_name("SIZE");
         command->add_option("--memory", init.memory, "Memory for cached pages")
@@ -200,7 +220,8 @@ class Commands {
             ->type_name("FILE");
         command->add_option("--nbd-unix", init.nbd_unix, "Serve NBD on this socket")->type_name("PATH");
         command->add_option("--nbd-tcp", init.nbd_tcp, "Serve NBD on this address")->type_name("HOST:PORT");
-        command->add_flag("--force", init.force, "Overwrite what is there");
+        command->add_flag("--replace-config", init.replace_config, "Write over a configuration that is there");
+        command->add_flag("--force", init.force, "Destroy what is stored there");
     }
 
     void add_create() {

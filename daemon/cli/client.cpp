@@ -9,9 +9,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "daemon/cli/starting_daemon.hpp"
+#include "daemon/configuration.hpp"
 
 namespace tarn {
 
@@ -48,8 +50,11 @@ Outcome<UniqueFd> Client::connect() const {
     if (error == EACCES || error == EPERM)
         return std::unexpected(
             Failure{Exit::permission, fmt::format("{}: {}", socket_, std::strerror(error)), "sudo, or join its group"});
+    std::error_code ignored;
+    const bool is_made = std::filesystem::exists(configuration_path_default, ignored);
     return std::unexpected(Failure{Exit::unreachable, fmt::format("no daemon at {}: {}", socket_, std::strerror(error)),
-                                   "systemctl start tarnd, or --control PATH"});
+                                   is_made ? "systemctl start tarnd, or --control PATH"
+                                           : "tarn init, which makes this host's configuration; or --control PATH"});
 }
 
 Outcome<UniqueFd> Client::connect_patiently() const {

@@ -70,7 +70,8 @@ Outcome<Uuid> draw_uuid() {
 Outcome<> write_file(const std::string& path, const std::string& text, mode_t mode, bool replace) {
     const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (replace ? O_TRUNC : O_EXCL);
     const UniqueFd fd(::open(path.c_str(), flags, mode));
-    if (!fd && errno == EEXIST) return refuse(Exit::busy, fmt::format("{} exists", path), "--force to replace it");
+    if (!fd && errno == EEXIST)
+        return refuse(Exit::busy, fmt::format("{} exists", path), "--replace-config to write it anew");
     if (!fd)
         return refuse(errno == EACCES ? Exit::permission : Exit::failed,
                       fmt::format("{}: {}", path, std::strerror(errno)));
@@ -186,7 +187,7 @@ Outcome<> format_store(const Configuration& configuration, const InitOptions& op
         const Result<std::string> signature = known_signature(configuration.store);
         if (signature && !signature->empty())
             return refuse(Exit::busy, fmt::format("{}: there is {} on it", configuration.store, *signature),
-                          "--force destroys it");
+                          "--force destroys what is stored there");
     }
     // One directory, such as /var/lib/tarn; more that are missing are a mistake, or something is not mounted.
     std::error_code problem;
@@ -198,7 +199,7 @@ Outcome<> format_store(const Configuration& configuration, const InitOptions& op
     if (formatted) return {};
     const Error& error = formatted.error();
     return refuse(exit_of(error.code), fmt::format("{}: {}", configuration.store, log::describe(error)),
-                  error.code == Errc::exists ? "--force destroys it" : "");
+                  error.code == Errc::exists ? "--force destroys what is stored there" : "");
 }
 
 // The first host draws the key; the others bring a copy.
@@ -241,8 +242,8 @@ Outcome<Json> initialise(const InitOptions& options) {
     if (!configuration) return std::unexpected(configuration.error());
     const std::string path = absolute(options.configuration_path);
     std::error_code problem;
-    if (std::filesystem::exists(path, problem) && !options.force)
-        return refuse(Exit::busy, fmt::format("{} exists", path), "--force to replace it");
+    if (std::filesystem::exists(path, problem) && !options.replace_config)
+        return refuse(Exit::busy, fmt::format("{} exists", path), "--replace-config to write it anew");
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), problem);
     if (problem)
         return refuse(problem == std::errc::permission_denied ? Exit::permission : Exit::failed,
@@ -251,7 +252,7 @@ Outcome<Json> initialise(const InitOptions& options) {
     if (const auto provided = provide_key(*configuration, options); !provided) return std::unexpected(provided.error());
     if (const auto formatted = format_store(*configuration, options); !formatted)
         return std::unexpected(formatted.error());
-    if (const auto written = write_file(path, format_toml(*configuration), 0644, options.force); !written)
+    if (const auto written = write_file(path, format_toml(*configuration), 0644, options.replace_config); !written)
         return std::unexpected(written.error());
     return Json{{"configuration", path},
                 {"store", configuration->store},

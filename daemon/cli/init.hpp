@@ -21,7 +21,8 @@ struct InitOptions {
     std::string control;
     std::string nbd_unix;
     std::string nbd_tcp;
-    bool force = false;  // overwrite a store and a configuration
+    bool force = false;           // destroy what the store has
+    bool replace_config = false;  // write over a configuration
 };
 
 // What was made, and in "next" the lines that tell how to go on.

@@ -107,7 +107,9 @@ void add_verification(Json& sum, const Json& pass) {
 }
 
 std::string absolute_path(const std::string& path) {
-    return std::filesystem::absolute(path).lexically_normal().string();
+    std::string normal = std::filesystem::absolute(path).lexically_normal().string();
+    if (normal.size() > 1 && normal.ends_with('/')) normal.pop_back();
+    return normal;
 }
 
 // mountinfo has blanks and such as \040.

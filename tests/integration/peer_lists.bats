@@ -11,7 +11,7 @@ init_again() {
     local host=$1 peer peers=()
     shift
     for peer in "$@"; do peers+=(--peer "$peer=$(address_of "$peer")"); done
-    tarn init --force --store "$CLUSTER/$host/store" --size "$HOST_STORE" --memory "$HOST_MEMORY" \
+    tarn init --replace-config --force --store "$CLUSTER/$host/store" --size "$HOST_STORE" --memory "$HOST_MEMORY" \
         --config "$CLUSTER/$host/tarn.toml" --host "$host" "${peers[@]}" --cluster "$CLUSTER_UUID" \
         --key-file "$CLUSTER/key" > /dev/null
 }

@@ -99,7 +99,7 @@ TEST(Configuration, mistakes_name_place_key_and_reason) {
     EXPECT_EQ(error_after_minimal("[nbd]\n  unlx = \"/x\"\n"), "t:5:3: nbd.unlx: unknown key; did you mean nbd.unix?");
     EXPECT_EQ(error_after_minimal("completely_different = 1\n"), "t:4:1: completely_different: unknown key");
     EXPECT_EQ(error_after_minimal("memory = \"2XB\"\n"),
-              "t:4:10: memory: unknown unit; use KiB, MiB, GiB or TiB (1024), or kB, MB, GB or TB (1000)");
+              "t:4:10: memory: unknown unit; use KiB, MiB, GiB, TiB or PiB (1024), or kB, MB, GB, TB or PB (1000)");
     EXPECT_EQ(error_after_minimal("memory = 5\n"), "t:4:10: memory: not a size such as \"64GiB\"");
     EXPECT_EQ(error_after_minimal("memory = \"1MiB\"\n"), "t:4:10: memory: less than 64MiB");
     EXPECT_EQ(error_after_minimal("memory = \"900TiB\"\n"), "t:4:10: memory: more than 16TiB");
@@ -254,7 +254,7 @@ TEST_F(ConfigurationFile, wrong_flags_leave_with_2) {
         EXPECT_TRUE(arguments.error().text.starts_with("tarnd: ")) << arguments.error().text;
     }
     EXPECT_EQ(parse({"--memory", "3XB"}).error().text,
-              "tarnd: --memory 3XB: unknown unit; use KiB, MiB, GiB or TiB (1024), or kB, MB, GB or TB (1000)\n");
+              "tarnd: --memory 3XB: unknown unit; use KiB, MiB, GiB, TiB or PiB (1024), or kB, MB, GB, TB or PB (1000)\n");
     EXPECT_EQ(parse({"--help"}).error().exit_code, 0);
     EXPECT_EQ(parse({"--version"}).error().text, "tarnd 0.1.0\n");
     std::filesystem::remove(path_);
