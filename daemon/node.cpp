@@ -6,6 +6,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "coherence/cache/page_provider.hpp"
 #include "daemon/http_request.hpp"
 #include "daemon/loss_statuses.hpp"
 #include "daemon/memory_budget.hpp"
@@ -406,6 +407,7 @@ Task<> Node::stop() {
         }
     }
     if (standings_) standings_->tell();
+    if (farewell_ && all_is_durable) co_await cache_->provider().give_up_all();
     if (farewell_) co_await farewell_->say_flushed_and_wait();
     patience.cancel();
     co_await watching.close();

@@ -144,9 +144,9 @@ class Cache final : public Fabric::Receiver {
 
     // Replacement found this frame cold. True: it is on its way out (or out).
     bool try_evict(FrameId id, std::vector<FrameId>& to_store);
-    // The same for a clean page of another home, without waiting for that home's answer, or for the home itself. Not
-    // for those that tell names and sizes: without them nobody could use the frame.
-    bool drop_clean(FrameId id);
+    // The same for a clean page of another home, without waiting for that home's answer, or for the home itself. Only
+    // if any: those that tell names and sizes, without which nobody could use the frame.
+    bool drop_clean(FrameId id, bool any = false);
     // Makes home's bytes in these frames durable, and the frames that are nothing else become free.
     Task<Result<>> evict_home_bytes(std::vector<FrameId> ids);
     // Makes durable what the store lacks of these pages, homed here; of all of a volume.

@@ -313,8 +313,10 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     if (store_failed && home == self_) heed_store_failure();
     // Of no use to the protocol, which keeps the page: only how long to keep it.
     if ((message.kind == MessageKind::no_space || message.kind == MessageKind::refused) &&
-        message.has(protocol::flag_lost))
+        message.has(protocol::flag_lost)) {
         failed_stores_ |= protocol::set_of(message.from);
+        writable_share_.let_in_all(message.from);
+    }
     if (asks_to_write && !store_failed)
         for (uint32_t i = 0; i <= message.run; ++i)
             no_space[i] = !store_.reserve(protocol::part_of(message, i).page).has_value();

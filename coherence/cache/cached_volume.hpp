@@ -109,7 +109,7 @@ class CachedVolume : public Volume {
 
 // Bytes past the end that appear at once: what an append is atomic up to. A process that was ended in the middle of one
 // may have left so many past the end.
-inline constexpr size_t grown_at_once = 128 * 1024;
+inline constexpr size_t grown_at_once = append_at_once;
 static_assert(grown_at_once % page_size == 0);
 
 constexpr uint64_t page_after(uint64_t end_bytes) {

@@ -49,6 +49,19 @@ void merge(std::vector<StoredRun>& runs) {
     runs.resize(kept);
 }
 
+// Waits for the host while it cannot be reached, as a read of its pages does.
+Task<Result<std::string>> ask(Cache& cache, HostId host, std::string request) {
+    for (;;) {
+        const uint64_t seen = cache.hosts_changed().count();
+        if (cache.abandoned()) co_return fail(Errc::cancelled, 0, "extents");
+        Result<std::string> answer = co_await cache.fabric()->call(host, request);
+        if (answer) co_return answer;
+        const bool is_away = answer.error().code == Errc::unavailable || answer.error().code == Errc::closed;
+        if (!is_away || cache.is_forgotten(host)) co_return answer;
+        co_await cache.hosts_changed().next(seen);
+    }
+}
+
 // At most runs_max runs; the answer then ends before the first that did not fit.
 void shorten(StoredRuns& stored) {
     if (stored.runs.size() <= runs_max) return;
@@ -80,7 +93,7 @@ Task<Result<StoredRuns>> stored_runs(Cache& cache, VolumeId volume, uint64_t fir
     StoredRuns all{.runs = {}, .end_page = first_page + page_count};
     std::string request(1 + sizeof question, stored_runs_call);
     std::memcpy(request.data() + 1, &question, sizeof question);
-    const protocol::HostSet homes = cache.ranges().homes_of(volume, first_page + page_count);
+    const protocol::HostSet homes = cache.ranges().homes_of(volume, first_page, page_count);
     for (HostId host = 0; host < hosts_max; ++host) {
         if (!protocol::contains(homes, host)) continue;
         Result<std::string> answer;
@@ -88,7 +101,7 @@ Task<Result<StoredRuns>> stored_runs(Cache& cache, VolumeId volume, uint64_t fir
             CO_TRY_VOID(co_await cache.recovered());
             answer = answer_stored_runs(cache, request);
         } else if (cache.fabric()) {
-            answer = co_await cache.fabric()->call(host, request);
+            answer = co_await ask(cache, host, request);
         }
         if (!answer) co_return fail(answer.error());
         uint64_t end_page = 0;

@@ -257,11 +257,12 @@ bool Cache::is_dirty(const Frame& frame) {
            (frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed)) != 0;
 }
 
-bool Cache::drop_clean(FrameId id) {
+bool Cache::drop_clean(FrameId id, bool any) {
     Frame& frame = pool_->frame(id);
     const PageId page = frame.page_id();
     if ((frame.uses.load(std::memory_order_relaxed) & use_holder) == 0 || is_dirty(frame)) return false;
-    if (page.volume() == catalog_volume || page.number() == page_number_mask || home_of(page) == self_) return false;
+    if (home_of(page) == self_) return false;
+    if (!any && (page.volume() == catalog_volume || page.number() == page_number_mask)) return false;
     Deferred deferred;
     bool dropped = false;
     {

@@ -50,11 +50,15 @@ void PageAccess::start() {
     }
     if (!needs_room()) return take_spare();
     const HostId home = cache.home_of(page_);
-    has_room_ = cache.writable_share().try_enter(home);
+    WritableShare& share = cache.writable_share();
+    has_room_ = !share.anyone_waits_for(home) && share.try_enter(home);
     if (has_room_) return take_spare();
     if (is_refused()) return;
     state_ = State::needs_room;
-    cache.writable_share().wait(*this, home);
+    const PageId page = page_;
+    share.wait(*this, home);
+    // This access may be over by now.
+    if (cache.refuses_writes_of(page)) share.let_in_all(home);
     cache.provider().relieve();
 }
 
@@ -119,6 +123,7 @@ void PageAccess::run() {
             if (gave_up) return end(fail(Errc::cancelled, 0, "cache.room"));
             has_room_ = true;
             if (request_->gave_up()) return end({});
+            if (is_refused()) return;
             return take_spare();
         case State::needs_frame:
             if (gave_up) return end(fail(Errc::cancelled, 0, "cache.frame"));

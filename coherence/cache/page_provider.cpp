@@ -85,6 +85,18 @@ Task<> PageProvider::provide() {
     running_here_ = false;
 }
 
+Task<> PageProvider::give_up_all() {
+    constexpr FrameId at_once = 1024;
+    for (FrameId id = 0; id < cache_.pool().frame_count() && !cache_.abandoned();) {
+        {
+            const Fabric::Together together(cache_.fabric());
+            for (const FrameId end = id + at_once; id < end && id < cache_.pool().frame_count(); ++id)
+                (void)cache_.drop_clean(id, true);
+        }
+        co_await Yield(*Loop::current());
+    }
+}
+
 void PageProvider::relieve() {
     Loop* const loop = Loop::current();
     if (relieving_here_ || !loop) return;

@@ -26,6 +26,9 @@ class PageProvider {
     // The same, for homes that are near their WritableShare: until enough of their pages are on their way.
     void relieve();
 
+    // At a stop, once all is durable: homes must not take what this host could write for lost with it.
+    Task<> give_up_all();
+
   private:
     Task<> provide();
     void drop_clean(size_t count);
@@ -36,7 +39,6 @@ class PageProvider {
     size_t reserve_count_;
     size_t low_mark_;
     size_t high_mark_;
-    std::atomic<unsigned> running_{0};
     inline static thread_local size_t hand_ = 0;  // where drop_clean() looked last
     inline static thread_local bool running_here_ = false;
     inline static thread_local bool relieving_here_ = false;

@@ -1,10 +1,11 @@
 // WritableShare: how many frames hold pages that this host may write, for each other host that is their home.
 //
 // Such a page may be dirty, and a dirty one leaves only when its home takes it. So pages of one home must never be all
-// there are: while that home does not answer, whoever needs none of its pages must find frames (C4). A home may have
-// three times as many as no other host's pages take (the dynamic threshold of Choudhury and Hahne, 1998): 3/4 of the
-// frames if it is alone, and the more hosts there are, the less for each, but always some for the next one. Who wants
-// to write one more waits here until others of that home have left, which needs the same home as the page does.
+// there are: while that home does not answer, whoever needs none of its pages must find frames (C4). A home may have at
+// most three times as many frames as hold no such page of any home (the dynamic threshold of Choudhury and Hahne,
+// 1998): 3/4 of all if it is alone, and the more homes there are, the less for each. Of several that do not answer at
+// the same time each leaves the next one a quarter of what there was. Who wants to write one more page waits here until
+// others of that home have left, which needs the same home as the page does.
 //
 // An access has room from before it asks the protocol until it ends; a frame, once the page is writable, until it
 // holds the page no more. Any thread may call it.
@@ -36,6 +37,9 @@ class WritableShare {
     void wait(FrameWaiter& waiter, HostId home);
     // False: it was posted.
     bool cancel(FrameWaiter& waiter, HostId home);
+    bool anyone_waits_for(HostId home) const { return !queues_[home].empty(); }
+    // Whatever the share: its store has failed, and who waits is to hear that.
+    void let_in_all(HostId home);
     bool anyone_waits() const { return waiting_.load(std::memory_order_seq_cst) != 0; }
     void close();
 
@@ -54,7 +58,7 @@ class WritableShare {
     std::array<std::atomic<size_t>, hosts_max> counts_{};
     std::atomic<size_t> total_leaving_{0};
     std::array<std::atomic<size_t>, hosts_max> leaving_{};
-    std::atomic<size_t> waiting_{0};  // at least those in the queues
+    std::atomic<size_t> waiting_{0};  // at least those in the queues, until they are closed
     std::array<FrameQueue, hosts_max> queues_;
 };
 

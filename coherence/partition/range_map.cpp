@@ -14,11 +14,12 @@ RangeMap::RangeMap(uint32_t epoch, std::span<const HostId> hosts, uint64_t pages
     std::ranges::copy(hosts, hosts_.begin());
 }
 
-uint64_t RangeMap::homes_of(VolumeId volume, uint64_t page_count) const {
+uint64_t RangeMap::homes_of(VolumeId volume, uint64_t first_page, uint64_t page_count) const {
     // Round-robin: after host_count_ ranges every host has been named.
-    const uint64_t range_count = (page_count + pages_per_range_ - 1) / pages_per_range_;
+    const uint64_t first = first_page / pages_per_range_;
+    const uint64_t end = (first_page + page_count + pages_per_range_ - 1) / pages_per_range_;
     uint64_t homes = 0;
-    for (uint64_t range = 0; range < std::min<uint64_t>(range_count, host_count_); ++range)
+    for (uint64_t range = first; page_count > 0 && range < std::min<uint64_t>(end, first + host_count_); ++range)
         homes |= uint64_t{1} << find(PageId::of(volume, range * pages_per_range_)).home;
     return homes;
 }

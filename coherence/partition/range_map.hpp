@@ -33,8 +33,9 @@ class RangeMap {
         return {.home = hosts_[(page.volume() + range) % host_count_], .owner = no_host, .epoch = epoch_};
     }
 
-    // Every host that is the home of one of the first page_count pages of the volume: those a flush must ask.
-    uint64_t homes_of(VolumeId volume, uint64_t page_count) const;
+    // Every host that is the home of one of these pages of the volume; of its first pages: those a flush must ask.
+    uint64_t homes_of(VolumeId volume, uint64_t first_page, uint64_t page_count) const;
+    uint64_t homes_of(VolumeId volume, uint64_t page_count) const { return homes_of(volume, 0, page_count); }
 
     uint32_t epoch() const { return epoch_; }
     uint64_t pages_per_range() const { return pages_per_range_; }

@@ -150,8 +150,11 @@ Task<> FileSystem::write(fuse_req_t request, RequestBytes, OpenFile* file, uint6
         const Result<> written = co_await volume.write_growing(offset_bytes, bytes);
         if (!written) error_number = to_errno(written.error());
     }
+    // What was appended in several pieces may have another host's between them.
+    const bool is_one_piece = !append || bytes.size() <= append_at_once;
     if (error_number == 0 && (flags & (O_SYNC | O_DSYNC)) != 0)
-        error_number = to_errno(co_await volume.flush_range(offset_bytes, bytes.size(), true));
+        error_number = to_errno(is_one_piece ? co_await volume.flush_range(offset_bytes, bytes.size(), true)
+                                             : co_await volume.flush());
     if (error_number == 0)
         fuse_reply_write(request, bytes.size());
     else

@@ -118,6 +118,20 @@ TEST_F(Adoption, what_was_evicted_and_not_flushed_is_there) {
     for (unsigned page = 0; page < 3 * frame_count; ++page) EXPECT_EQ(read(page), filled(page % 251 + 1));
 }
 
+TEST_F(Adoption, what_home_had_taken_is_durable_once_flushed) {
+    for (unsigned page = 0; page < 20; ++page) write(page, page + 1);
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    for (unsigned page = 0; page < 20; ++page) {
+        write(page, page + 50);
+        cache_->write_back(PageId::of(volume_id, page), 0);
+    }
+    adopt(kill());
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    kill();
+    open("store", nullptr);
+    for (unsigned page = 0; page < 20; ++page) EXPECT_EQ(read(page), filled(page + 50));
+}
+
 TEST_F(Adoption, it_can_be_adopted_again_and_again) {
     UniqueFd memory;
     for (unsigned round = 1; round <= 4; ++round) {

@@ -294,6 +294,29 @@ TEST_F(Cached, zeroed_pages_become_holes_once_flushed) {
     EXPECT_TRUE(extents->at(0).hole);
 }
 
+TEST_F(Cached, a_flush_of_what_was_appended_and_the_attributes_keeps_the_size) {
+    const auto bytes = pattern(5000, 11);
+    const auto offset = loop_->run_until_done(volume_->append(bytes));
+    ASSERT_TRUE(offset);
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush_range(*offset, bytes.size(), true)));
+    close();
+    open();
+    const auto attributes = loop_->run_until_done(volume_->attributes());
+    ASSERT_TRUE(attributes);
+    EXPECT_EQ(attributes->size_bytes, *offset + bytes.size());
+}
+
+TEST_F(Cached, a_hole_before_data_is_one) {
+    ASSERT_TRUE(write(5 * page_size, pattern(2 * page_size, 5)));
+    const auto extents = loop_->run_until_done(volume_->extents(0, 10 * page_size));
+    ASSERT_TRUE(extents);
+    ASSERT_EQ(extents->size(), 3u);
+    EXPECT_TRUE(extents->at(0).hole);
+    EXPECT_EQ(extents->at(0).size_bytes, 5 * page_size);
+    EXPECT_FALSE(extents->at(1).hole);
+    EXPECT_TRUE(extents->at(2).hole);
+}
+
 TEST_F(Cached, a_full_store_refuses_the_write_and_not_the_flush) {
     const auto bytes = pattern(page_size, 9);
     Result<> written;

@@ -82,5 +82,57 @@ TEST_F(Cluster, a_written_page_is_no_hole_while_its_bytes_move_and_a_trim_takes_
     for (const Trimmer& each : trimmers) EXPECT_EQ(each.wrong, "");
 }
 
+Task<Result<>> write_every_other(Cache& cache, uint64_t offset, size_t count) {
+    CachedVolume volume(cache, volume_id);
+    const std::vector<std::byte> bytes(page_size, std::byte{1});
+    for (size_t i = 0; i < count; ++i) CO_TRY_VOID(co_await Session::write(volume, offset + 2 * i * page_size, bytes));
+    co_return Result<>{};
+}
+Task<Result<uint64_t>> stored_bytes(Cache& cache, uint64_t offset, uint64_t size) {
+    CachedVolume volume(cache, volume_id);
+    uint64_t sum = 0;
+    for (uint64_t at = offset; at < offset + size;) {
+        CO_TRY(const std::vector<Extent> runs, co_await volume.extents(at, offset + size - at));
+        for (const Extent& run : runs)
+            if (!run.hole) sum += run.size_bytes;
+        at = runs.back().offset_bytes + runs.back().size_bytes;
+    }
+    co_return sum;
+}
+
+TEST_F(Cluster, no_page_is_a_hole_because_there_are_more_runs_than_one_answer_has) {
+    constexpr size_t count = 2100;
+    for (HostId home = 0; home < host_count; ++home) {
+        Cache& cache = *hosts_[home]->cache;
+        ASSERT_TRUE(on(home, write_every_other(cache, homed_at(home), count)));
+        const auto seen = on(1, stored_bytes(*hosts_[1]->cache, homed_at(home), 2 * count * page_size));
+        ASSERT_TRUE(seen);
+        EXPECT_EQ(*seen, count * page_size) << "of home " << static_cast<int>(home);
+    }
+}
+
+TEST_F(Cluster, a_write_at_once_over_the_border_of_two_homes_counts_for_both) {
+    Cache& cache = *hosts_[1]->cache;
+    const uint64_t range = cache.ranges().pages_per_range() * page_size;
+    uint64_t border = range;
+    const auto homes = [&] {
+        return std::pair(cache.home_of(PageId::of(volume_id, border / page_size - 1)),
+                         cache.home_of(PageId::of(volume_id, border / page_size)));
+    };
+    while (homes().first == homes().second || homes().second == 1) border += range;
+    hosts_[homes().second]->stop();  // its verifier is another then
+    hosts_[homes().second]->start();
+    const auto both = [&]() -> Task<Result<>> {
+        const auto volume = co_await Session::open(cache);
+        const std::vector<std::byte> bytes(2 * page_size, std::byte{1});
+        CO_TRY_VOID(co_await volume->write(border - page_size, bytes));
+        CO_TRY_VOID(co_await volume->flush_up_to(volume_bytes));
+        if (!volume->try_write(border - page_size, bytes)) co_return fail(Errc::invalid, 0, "test: not at once");
+        co_return co_await volume->flush_up_to(volume_bytes);
+    };
+    const Result<> flushed = on(1, both());
+    EXPECT_TRUE(flushed) << flushed.error().where;
+}
+
 }  // namespace
 }  // namespace tarn::three_hosts

@@ -289,5 +289,30 @@ TEST_F(ClusterFiles, a_size_that_grows_without_bytes_waits_for_the_zeroing_and_t
     EXPECT_EQ(seen, filled(page_size, 0));
 }
 
+Task<Result<std::pair<uint64_t, uint64_t>>> append_twice(Cache& cache, std::span<const std::byte> bytes) {
+    CachedVolume volume(cache, volume_id);
+    CO_TRY(const uint64_t first, co_await volume.append(bytes));
+    CO_TRY(const uint64_t second, co_await volume.append(bytes));
+    co_return std::pair(first, second);
+}
+
+TEST_F(ClusterFiles, a_long_append_tells_where_it_begins) {
+    const std::vector<std::byte> bytes = filled(2 * grown_at_once + 5, 1);
+    const auto places = on(0, append_twice(*hosts_[0]->cache, bytes));
+    ASSERT_TRUE(places);
+    EXPECT_EQ(*places, std::pair(uint64_t{0}, uint64_t{bytes.size()}));
+}
+
+TEST_F(ClusterFiles, what_a_process_that_ended_left_past_the_end_is_cut_off_too) {
+    Cache& cache = *hosts_[0]->cache;
+    ASSERT_TRUE(on(0, write_at(cache, 0, filled(5000, 1))));
+    ASSERT_TRUE(on(0, write(cache, 3 * page_size, filled(page_size, 9))));  // no size covers it
+    ASSERT_TRUE(on(1, resize(*hosts_[1]->cache, 100)));
+    ASSERT_TRUE(on(1, resize(*hosts_[1]->cache, 5 * page_size)));
+    std::vector<std::byte> seen(page_size, std::byte{1});
+    ASSERT_TRUE(on(2, read(*hosts_[2]->cache, 3 * page_size, seen)));
+    EXPECT_EQ(seen, filled(page_size, 0));
+}
+
 }  // namespace
 }  // namespace tarn::three_hosts

@@ -33,6 +33,20 @@ TEST_F(ClusterLosses, a_page_that_its_home_cannot_read_fails_everywhere_until_it
     EXPECT_EQ(failed, 1);
 }
 
+TEST_F(ClusterLosses, neighbours_that_their_home_cannot_read_together_fail_too) {
+    Cache& cache = *hosts_[0]->cache;
+    const std::vector<std::byte> bytes(8 * page_size, std::byte{42});
+    ASSERT_TRUE(on(0, write(cache, homed_at(0), bytes)));
+    ASSERT_TRUE(on(0, flush(cache)));
+    hosts_[0]->stop();
+    hosts_[0]->start();
+    hosts_[0]->lose_store();
+    std::vector<std::byte> seen(bytes.size());
+    const Result<> result = on(1, read(*hosts_[1]->cache, homed_at(0), seen));
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, Errc::io);
+}
+
 // Host 1's part of the next test. Null: as it should be.
 Task<const char*> old_and_new_session(Host& home, Cache& cache) {
     const std::vector<std::byte> bytes(page_size, std::byte{7});

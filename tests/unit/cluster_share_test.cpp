@@ -84,5 +84,16 @@ TEST_F(Cluster, dirty_pages_of_a_home_that_does_not_answer_leave_frames_for_all_
     EXPECT_EQ(seen, ones);
 }
 
+TEST_F(Cluster, clean_pages_of_a_home_that_does_not_answer_leave_their_frames) {
+    using namespace std::chrono_literals;
+    const std::vector<std::byte> ones(page_count * page_size, std::byte{1});
+    ASSERT_TRUE(on(0, write(*hosts_[0]->cache, homed_at(0), ones)));
+    Cache& cache = *hosts_[1]->cache;
+    ASSERT_TRUE(on(1, read_pages(cache, homed_at(0), 10s)));
+    const Paused first(*hosts_[0]);
+    ASSERT_TRUE(on(1, read_pages(cache, homed_at(2), 5s)));
+    ASSERT_TRUE(on(1, write_pages(cache, homed_at(2), 5s)));
+}
+
 }  // namespace
 }  // namespace tarn::three_hosts

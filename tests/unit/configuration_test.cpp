@@ -253,8 +253,9 @@ TEST_F(ConfigurationFile, wrong_flags_leave_with_2) {
         EXPECT_EQ(arguments.error().exit_code, 2);
         EXPECT_TRUE(arguments.error().text.starts_with("tarnd: ")) << arguments.error().text;
     }
-    EXPECT_EQ(parse({"--memory", "3XB"}).error().text,
-              "tarnd: --memory 3XB: unknown unit; use KiB, MiB, GiB, TiB or PiB (1024), or kB, MB, GB, TB or PB (1000)\n");
+    EXPECT_EQ(
+        parse({"--memory", "3XB"}).error().text,
+        "tarnd: --memory 3XB: unknown unit; use KiB, MiB, GiB, TiB or PiB (1024), or kB, MB, GB, TB or PB (1000)\n");
     EXPECT_EQ(parse({"--help"}).error().exit_code, 0);
     EXPECT_EQ(parse({"--version"}).error().text, "tarnd 0.1.0\n");
     std::filesystem::remove(path_);

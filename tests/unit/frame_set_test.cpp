@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/interleave.hpp"
+
 namespace tarn {
 namespace {
 
@@ -28,6 +30,25 @@ TEST(FrameSet, walks_over_what_was_added_and_not_removed) {
     EXPECT_EQ(members(set), std::vector<FrameId>{9999});
     EXPECT_TRUE(set.has(9999));
     EXPECT_FALSE(set.has(0));
+}
+
+TEST(FrameSet, who_has_added_a_frame_finds_it_while_another_thread_adds_it_too) {
+    FrameSet set(64);
+    Interleaving interleaving;
+    bool came_there = true;
+    unsigned at = 0;
+    for (; came_there && at < 1000 && !HasFailure(); ++at) {
+        set.remove(7);
+        ASSERT_TRUE(members(set).empty());
+        size_t found = 1;
+        const auto add_and_look = [&] {
+            set.add(7);
+            found = members(set).size();
+        };
+        came_there = interleaving.run(at, nullptr, [&] { set.add(7); }, add_and_look);
+        EXPECT_EQ(found, 1u) << at;
+    }
+    EXPECT_GT(at, 5u);
 }
 
 // A flush walks: what was written before it must not be missed because others walk, and tidy up, at the same time.

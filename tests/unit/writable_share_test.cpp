@@ -107,6 +107,13 @@ TEST_F(WritableShareTest, a_home_is_crowded_before_it_is_full) {
     EXPECT_FALSE(share_.any_is_crowded(protocol::set_of(2)));
 }
 
+TEST_F(WritableShareTest, more_than_all_frames_leave_no_room) {
+    for (size_t i = 0; i <= frames; ++i) share_.enter(1);
+    EXPECT_FALSE(share_.try_enter(1));
+    EXPECT_FALSE(share_.try_enter(2));
+    EXPECT_TRUE(share_.is_crowded(1));
+}
+
 TEST_F(WritableShareTest, what_is_leaving_crowds_nobody_and_still_counts) {
     fill(1);
     EXPECT_TRUE(share_.is_crowded(1));

@@ -203,7 +203,7 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
     if (superblock.identity.cluster != expected.cluster)
         co_return fail(Errc::refused, 0, "store.open: the store of another cluster");
     if (superblock.identity.host != expected.host)
-        co_return fail(Errc::refused, 0, "store.open: the store of another host, or the list of peers has changed its order");
+        co_return fail(Errc::refused, 0, "store.open: the store of another host, or of another order of peers");
     if (superblock.outdone_by_epoch != 0 && older == Older::refuse && !report)
         co_return fail(Errc::refused, 0,
                        "store.open: another host remembers a newer state of this store, so it was copied back or made "

@@ -1,0 +1,72 @@
+# A host that stops as asked: nobody loses anything by it, nor is told so; and hosts that stop in turn do not wait for
+# those that have gone.
+
+load tarn
+
+setup_file() { cluster_for_all_tests a b c; }
+
+# Three ranges, each with another home.
+write_everywhere() { nbd_python "$1" "$2" "[h.pwrite(b'$3' * 4096, n << 26) for n in range(3)]"; }
+
+@test "whoever has a volume open reads on as a host that wrote to it is stopped and started" {
+    on a create shared 192MiB --shared
+    client_start c shared << 'END'
+import sys
+print("open", flush=True)
+sys.stdin.readline()
+print([h.pread(4096, n << 26)[:1].decode() for n in range(3)], flush=True)
+END
+    write_everywhere b shared 1
+    host_stop b
+    host_start b
+    within 20 connected b
+    client_go
+    client_end
+    run -0 cat "$CLIENT_SAID"
+    assert_line "['1', '1', '1']"
+    for host in a b c; do
+        run -0 on "$host" status --json
+        assert_equal "$(jq -c '.losses' <<< "$output")" '[]'
+    done
+    on a delete shared
+}
+
+@test "hosts that are stopped one after the other all stop clean" {
+    on a create parted 192MiB --shared
+    write_everywhere b parted 2
+    on b flush parted
+    local host
+    for host in a b c; do
+        host_stop "$host"
+        run ! grep -E "not everything is durable|given up" "$CLUSTER/$host/log"
+    done
+    for host in a b c; do host_start "$host"; done
+    for host in a b c; do within 20 connected "$host"; done
+    nbd_python c parted "assert all(h.pread(4096, n << 26) == b'2' * 4096 for n in range(3))"
+    for host in a b c; do assert_equal "$(on "$host" status --json | jq -c .losses)" '[]'; done
+    on a delete parted
+}
+
+@test "a trim and a map need only the hosts whose pages they are about, and wait for those" {
+    on a create mapped 192MiB --shared
+    write_everywhere b mapped 3
+    on b flush mapped
+    host_kill c
+    # Of the three ranges one is c's.
+    local n free=0
+    for n in 0 1 2; do
+        if timeout 3 env PATH="/usr/bin:$PATH" nbdsh -u "$(uri b mapped)" -c "h.trim(4096, $n << 26)"; then
+            free=$((free + 1))
+        fi
+    done
+    assert_equal "$free" 2
+    env PATH="/usr/bin:$PATH" nbdsh -u "$(uri b mapped)" -c '
+for n in range(3): h.trim(4096, n << 26)
+' 3>&- 4>&- &
+    local -r waiting=$!
+    host_start c
+    within 20 connected c
+    wait "$waiting"
+    nbd_python a mapped "assert all(h.pread(4096, n << 26) == bytes(4096) for n in range(3))"
+    on a delete mapped
+}
