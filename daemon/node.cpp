@@ -110,7 +110,7 @@ Task<Result<>> Node::start() {
         explain(("store " + configuration_.store).c_str(), store.error());
         if (store.error().code == Errc::not_found)
             log::error(
-                "is its file system mounted? A new, empty one: tarn init --replace-config --store {} --size SIZE",
+                "is its file system mounted? A new, empty one: tarn init --store {} --size SIZE --replace-config",
                 log::printable(configuration_.store));
         co_return fail(store.error());
     }
