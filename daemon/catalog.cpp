@@ -469,18 +469,30 @@ Task<Result<>> Catalog::drop_orphans(std::vector<VolumeId> stored) {
     co_return Result<>{};
 }
 
-Task<Result<>> Catalog::flush_all() {
+Task<Result<>> Catalog::flush_all(protocol::HostSet gone) {
+    Result<> result;
+    const bool is_alone = gone != 0 && (gone | protocol::set_of(cache_.self())) == cache_.hosts();
+    if (!is_alone) result = co_await flush_without(gone);  // else its store takes what is left
+    bool owes_bytes = false;
+    cache_.dirty_frames().for_each(
+        [&](FrameId id) { owes_bytes |= protocol::contains(gone, cache_.home_of(cache_.pool().frame(id).page_id())); });
+    if (owes_bytes && result) co_return fail(Errc::unavailable, 0, "flush: a host has gone without all bytes");
+    co_return result;
+}
+
+Task<Result<>> Catalog::flush_without(protocol::HostSet gone) {
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
     std::vector<VolumeId> volumes = cache_.dirty_volumes();
     for (const CatalogRecord& record : records)
         if (std::ranges::find(volumes, record.id) == volumes.end()) volumes.push_back(record.id);
-    Result<> result = co_await table_.flush();
-    // The sessions below begin now: a home that has restarted meanwhile has lost nothing of theirs.
+    Result<> result = protocol::contains(gone, registrar_host) ? Result<>() : co_await table_.flush();
+    // A home that has restarted meanwhile has lost nothing of the sessions that begin here.
     co_await cache_.flusher().hear_from_homes();
     for (const VolumeId id : volumes) {
         if (id == catalog_volume) continue;
         CachedVolume volume(cache_, id);
-        if (const Result<> flushed = co_await volume.flush(); !flushed && result) result = flushed;
+        const Result<> flushed = co_await (gone == 0 ? volume.flush() : volume.flush_homes(cache_.hosts() & ~gone));
+        if (!flushed && result) result = flushed;
     }
     co_return result;
 }

@@ -68,10 +68,12 @@ class Catalog final : public Volumes {
     Task<> end_removals() { return registrar_.end_removals(); }
     // At shutdown, when all that were open have been closed: until whoever has to know has been told.
     Task<> settle();
-    // Every volume, and what there is of such as have no name any more. The first error.
-    Task<Result<>> flush_all();
+    // Every volume, and what there is of such as have no name any more. Hosts that have gone are not asked; bytes that
+    // one of them would have to take are an error. The first error.
+    Task<Result<>> flush_all(protocol::HostSet gone);
 
   private:
+    Task<Result<>> flush_without(protocol::HostSet gone);
     class OpenVolume;
     struct Hold {
         unsigned count = 0;  // handles on this host that may write

@@ -38,19 +38,13 @@ bool Farewell::all_flushed() const {
                         [&](HostId peer) { return protocol::contains(stopping, peer) && linked(peer); });
 }
 
-bool Farewell::is_flushed_without_those_gone() const {
-    bool anyone_gone = false;
+protocol::HostSet Farewell::gone() const {
+    protocol::HostSet gone = 0;
     for (const HostId peer : peers_) {
-        if (linked(peer)) continue;
         const protocol::Incarnation flushed = flushed_[peer].load(std::memory_order_relaxed);
-        if (flushed == 0 || flushed != cache_.incarnation_of(peer)) return false;
-        anyone_gone = true;
+        if (!linked(peer) && flushed != 0 && flushed == cache_.incarnation_of(peer)) gone |= protocol::set_of(peer);
     }
-    if (!anyone_gone || cache_.home_lacks_bytes()) return false;
-    bool owes_bytes = false;
-    cache_.dirty_frames().for_each(
-        [&](FrameId id) { owes_bytes |= cache_.home_of(cache_.pool().frame(id).page_id()) != cache_.self(); });
-    return !owes_bytes;
+    return gone;
 }
 
 Task<> Farewell::say_flushed_and_wait() {

@@ -23,9 +23,8 @@ class Farewell {
     Result<std::string> on_call(HostId from, const std::string& request);
 
     void say_stopping() { say(stopping_call); }
-    // Hosts have gone, each after its last flush, and neither has this host bytes that they lack, nor another one bytes
-    // that this one lacks: then a flush would only wait for those who are gone.
-    bool is_flushed_without_those_gone() const;
+    // Those who are away because they stopped, each after its last flush: what they were sent before is durable there.
+    protocol::HostSet gone() const;
     // Until nobody who is linked and stopping has a flush to do, or the cache is abandoned.
     Task<> say_flushed_and_wait();
 

@@ -399,8 +399,8 @@ Task<> Node::stop() {
     if (catalog_) co_await catalog_->settle();
     if (farewell_) farewell_->say_stopping();
     bool all_is_durable = catalog_ != nullptr;
-    if (catalog_ && !store_is_older_ && !(farewell_ && farewell_->is_flushed_without_those_gone())) {
-        if (const Result<> flushed = co_await catalog_->flush_all(); !flushed) {
+    if (catalog_ && !store_is_older_) {
+        if (const Result<> flushed = co_await catalog_->flush_all(farewell_ ? farewell_->gone() : 0); !flushed) {
             log::error("not everything is durable{}: {}", memory_is_kept_ ? ", and is kept in memory" : "",
                        log::describe(flushed.error()));
             all_is_durable = false;

@@ -163,9 +163,8 @@ class Cache final : public Fabric::Receiver {
     // Numbers of the pages in [first, end) homed here whose newest bytes are not in the store, in any order. Ask it
     // before the store: a page may get there meanwhile, and is then nowhere for who asks the other way round.
     std::vector<uint64_t> pages_in_memory(VolumeId volume, uint64_t first, uint64_t end);
-    // Pages of a volume homed here that some host holds or waits for; and whether only other hosts have bytes of any.
+    // Pages of a volume homed here that some host holds or waits for.
     size_t claim_count(VolumeId volume);
-    bool home_lacks_bytes();
 
     // Shutdown: every access that waits, or will, fails with cancelled; nothing is stepped any more.
     void abandon();

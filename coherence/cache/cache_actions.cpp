@@ -156,7 +156,7 @@ void Cache::set_access(const Action& action) {
     count_writable(frame, action.ownership == Ownership::exclusive);
 }
 
-// Pages of other homes.
+// In the WritableShare; only pages of other homes, while the frame still has its page.
 void Cache::count_writable(Frame& frame, bool writable) {
     const bool before = frame.writable.load(std::memory_order_relaxed);
     if (!before && !writable) return;

@@ -192,6 +192,10 @@ Task<Result<>> CachedVolume::flush_attributes() {
     return cache_.flusher().flush(note_, protocol::set_of(cache_.home_of(attribute_page_of(id()))), fail_after());
 }
 
+Task<Result<>> CachedVolume::flush_homes(protocol::HostSet homes) {
+    return cache_.flusher().flush(note_, homes, fail_after());
+}
+
 Task<Result<>> CachedVolume::flush_up_to(uint64_t size_bytes) {
     return cache_.flusher().flush(note_, cache_.ranges().homes_of(id(), page_after(size_bytes)), fail_after());
 }

@@ -133,17 +133,6 @@ size_t Cache::claim_count(VolumeId volume) {
     return count;
 }
 
-bool Cache::home_lacks_bytes() {
-    bool lacks = false;
-    for (const auto& slot : stripes_) {
-        const std::lock_guard guard(slot->latch);
-        slot->stripe.home().for_each([&](PageId, const protocol::Claim& claim) {
-            lacks |= !claim.home_has_bytes() && claim.owner != self_ && claim.anchor != self_;
-        });
-    }
-    return lacks;
-}
-
 void Cache::send_home_bytes(StripeSlot& slot, const Action& action, Deferred& deferred) {
     Message message = action.message;
     Frame* source = homes_.find_exactly(action.page);
