@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 
+#include "coherence/cache/attribute_page.hpp"
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/page_provider.hpp"
@@ -251,7 +252,7 @@ bool Cache::drop_clean(FrameId id, bool any) {
     const PageId page = frame.page_id();
     if ((frame.uses.load(std::memory_order_relaxed) & use_holder) == 0 || is_dirty(frame)) return false;
     if (home_of(page) == self_) return false;
-    if (!any && (page.volume() == catalog_volume || page.number() == page_number_mask)) return false;
+    if (!any && describes_volumes(page)) return false;
     Deferred deferred;
     bool dropped = false;
     {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "coherence/cache/attribute_page.hpp"
+
 namespace tarn {
 
 namespace {
@@ -37,6 +39,16 @@ void PageProvider::drop_clean(size_t count) {
     }
 }
 
+// What a volume is, another host says, which may be away by the time that somebody opens the volume. So these pages
+// stay, however old, but for a sixteenth of the frames at most: there may be very many volumes.
+bool PageProvider::is_spared(FrameId id) {
+    const PageId page = cache_.pool().frame(id).page_id();
+    if (!describes_volumes(page) || cache_.home_of(page) == cache_.self()) return false;
+    if (id <= spared_last_) spared_count_ = 0;
+    spared_last_ = id;
+    return spared_count_++ < cache_.pool().frame_count() / 16;
+}
+
 Task<> PageProvider::provide() {
     Loop& loop = *Loop::current();
     FramePool& pool = cache_.pool();
@@ -51,8 +63,8 @@ Task<> PageProvider::provide() {
         for (size_t more = piece_max; more == piece_max && picked < batch_max;) {
             if (picked > 0) co_await Yield(loop);
             const Fabric::Together together(cache_.fabric());  // evictions of a piece are one message for each home
-            more = cache_.replacement().pick(piece_max, threshold,
-                                             [&](FrameId id) { return cache_.try_evict(id, to_store); });
+            more = cache_.replacement().pick(
+                piece_max, threshold, [&](FrameId id) { return !is_spared(id) && cache_.try_evict(id, to_store); });
             picked += more;
         }
         std::sort(to_store.begin(), to_store.end(),

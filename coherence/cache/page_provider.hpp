@@ -2,7 +2,7 @@
 //
 // It asks Replacement for cold frames and gives each up: clean ones at once, dirty ones of other homes by an eviction
 // that carries the bytes, home's own bytes by a batched write into the store. Pages of a home that is near its
-// WritableShare go also while frames are free. A reserve that ordinary accesses may not take stays for bytes that other
+// WritableShare go also while frames are free. What says which volumes there are stays. A reserve that ordinary accesses may not take stays for bytes that other
 // hosts send; only local writes refill it, so hosts that are full of each other's dirty pages cannot block each other.
 #pragma once
 
@@ -32,6 +32,7 @@ class PageProvider {
   private:
     Task<> provide();
     void drop_clean(size_t count);
+    bool is_spared(FrameId id);
     Task<> relieve_homes();
     bool try_relieve(FrameId id);
 
@@ -40,6 +41,8 @@ class PageProvider {
     size_t low_mark_;
     size_t high_mark_;
     inline static thread_local size_t hand_ = 0;  // where drop_clean() looked last
+    inline static thread_local FrameId spared_last_ = 0;
+    inline static thread_local size_t spared_count_ = 0;  // in this round of the replacement's hand
     inline static thread_local bool running_here_ = false;
     inline static thread_local bool relieving_here_ = false;
 };

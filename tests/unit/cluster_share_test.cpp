@@ -1,7 +1,9 @@
 // A home that does not answer, and a host that was writing its pages: what that host does elsewhere goes on.
+#include <algorithm>
 #include <array>
 #include <latch>
 
+#include "coherence/cache/attribute_page.hpp"
 #include "tests/unit/cluster.hpp"
 
 namespace tarn::three_hosts {
@@ -93,6 +95,50 @@ TEST_F(Cluster, clean_pages_of_a_home_that_does_not_answer_leave_their_frames) {
     const Paused first(*hosts_[0]);
     ASSERT_TRUE(on(1, read_pages(cache, homed_at(2), 5s)));
     ASSERT_TRUE(on(1, write_pages(cache, homed_at(2), 5s)));
+}
+
+// Of so many volumes, those whose attribute page host 0 is home of.
+std::vector<VolumeId> volumes_told_by_first(const Cache& cache, size_t count) {
+    std::vector<VolumeId> volumes;
+    for (VolumeId id = volume_id + 1; volumes.size() < count; ++id)
+        if (cache.home_of(attribute_page_of(id)) == 0) volumes.push_back(id);
+    return volumes;
+}
+
+Task<Result<>> learn_attributes(Cache& cache, std::vector<VolumeId> volumes) {
+    for (const VolumeId id : volumes) {
+        CachedVolume volume(cache, id, OnLoss::revert);
+        CO_TRY_VOID(co_await volume.attributes());
+    }
+    co_return Result<>{};
+}
+
+size_t attributes_known(Cache& cache, const std::vector<VolumeId>& volumes) {
+    return static_cast<size_t>(
+        std::ranges::count_if(volumes, [&](VolumeId id) { return cache.holds(attribute_page_of(id)); }));
+}
+
+TEST_F(Cluster, what_a_volume_is_stays_known_when_memory_is_short_and_its_home_does_not_answer) {
+    using namespace std::chrono_literals;
+    Cache& cache = *hosts_[1]->cache;
+    const std::vector<VolumeId> volumes = volumes_told_by_first(cache, 8);
+    // A link that comes up meanwhile may take one of them away again.
+    while (attributes_known(cache, volumes) < volumes.size()) ASSERT_TRUE(on(1, learn_attributes(cache, volumes)));
+    for (int round = 0; round < 3; ++round) ASSERT_TRUE(on(1, read_pages(cache, homed_at(2), 10s)));
+    EXPECT_EQ(attributes_known(cache, volumes), volumes.size());
+    const Paused first(*hosts_[0]);
+    for (int round = 0; round < 3; ++round) ASSERT_TRUE(on(1, read_pages(cache, homed_at(2), 10s)));
+    EXPECT_EQ(attributes_known(cache, volumes), volumes.size());
+}
+
+TEST_F(Cluster, what_very_many_volumes_are_leaves_frames_for_their_pages) {
+    using namespace std::chrono_literals;
+    Cache& cache = *hosts_[1]->cache;
+    const std::vector<VolumeId> volumes = volumes_told_by_first(cache, 2 * frame_count);
+    ASSERT_TRUE(on(1, learn_attributes(cache, volumes)));
+    ASSERT_TRUE(on(1, read_pages(cache, homed_at(2), 10s)));
+    EXPECT_GT(attributes_known(cache, volumes), 0);
+    EXPECT_LT(attributes_known(cache, volumes), frame_count / 4);
 }
 
 }  // namespace
