@@ -1,6 +1,7 @@
 // tarn-keeper: holds the descriptor of tarnd's memory, so that it outlives tarnd (D2). Nothing else: it never looks at
 // what it keeps. tarnd starts it where no service manager keeps descriptors, with a listening socket as descriptor 3;
-// it ends when tarnd says so.
+// it ends when tarnd says so. A service manager ends what it has stopped by SIGTERM when the machine is shut down, and
+// at no other time (KillMode=process of the unit): then it ends by that, too.
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -34,7 +35,7 @@ void remove_socket() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
     int listens = 0;
     socklen_t size = sizeof listens;
     if (::getsockopt(tarn::keeper::listening_fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) {
@@ -44,7 +45,8 @@ int main() {
     }
     ::prctl(PR_SET_NAME, "tarn-keeper");
     // What ends tarnd must not end what keeps its memory.
-    for (const int signal : {SIGHUP, SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, SIG_IGN);
+    for (const int signal : {SIGHUP, SIGINT, SIGPIPE}) std::signal(signal, SIG_IGN);
+    if (argc < 3 || std::strcmp(argv[2], tarn::keeper::until_shutdown) != 0) std::signal(SIGTERM, SIG_IGN);
     tarn::UniqueFd kept;
     for (;;) {
         const tarn::UniqueFd client(::accept4(tarn::keeper::listening_fd, nullptr, nullptr, SOCK_CLOEXEC));

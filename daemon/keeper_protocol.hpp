@@ -24,6 +24,8 @@ struct Said {
 Result<> say(int socket, Word word, int fd = -1);
 Result<Said> hear(int socket);
 
-inline constexpr int listening_fd = 3;  // of tarn-keeper, when it is started
+// Of tarn-keeper, when it is started.
+inline constexpr int listening_fd = 3;
+inline constexpr const char* until_shutdown = "until-shutdown";  // its second argument: SIGTERM ends it
 
 }  // namespace tarn::keeper

@@ -14,6 +14,7 @@
 
 #include "daemon/keeper_protocol.hpp"
 #include "daemon/unix_socket.hpp"
+#include "utils/log.hpp"
 
 namespace tarn {
 
@@ -60,7 +61,14 @@ Result<UniqueFd> MemoryKeeper::connect() const {
 }
 
 Result<std::optional<UniqueFd>> MemoryKeeper::take() {
-    if (has_service_manager()) return take_from_service_manager();
+    if (has_service_manager()) {
+        TRY(std::optional<UniqueFd> taken, take_from_service_manager());
+        if (taken) return taken;
+    }
+    return take_from_process();
+}
+
+Result<std::optional<UniqueFd>> MemoryKeeper::take_from_process() const {
     Result<UniqueFd> connection = connect();
     if (!connection && connection.error().code == Errc::not_found) return std::nullopt;
     if (!connection) return fail(connection.error());
@@ -91,7 +99,8 @@ Result<> MemoryKeeper::start() const {
     ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
     std::string name = "tarn-keeper";
     std::string shown = socket_;  // for who looks at the list of processes
-    char* const arguments[] = {name.data(), shown.data(), nullptr};
+    std::string until = keeper::until_shutdown;
+    char* const arguments[] = {name.data(), shown.data(), has_service_manager() ? until.data() : nullptr, nullptr};
     char* const environment[] = {nullptr};
     pid_t pid = 0;
     const int spawned = ::posix_spawn(&pid, program.c_str(), &files, &attributes, arguments, environment);
@@ -108,8 +117,20 @@ Result<> MemoryKeeper::keep(int fd) {
     if (has_service_manager()) {
         const int said = ::sd_pid_notify_with_fds(0, 0, "FDSTORE=1\nFDNAME=arena", &fd, 1);
         if (said <= 0) return fail(Errc::io, -said, "keeper: sd_pid_notify_with_fds");
+        end_process();  // of the stop before
         return {};
     }
+    return give_to_process(fd);
+}
+
+void MemoryKeeper::keep_beyond_stop(int fd) {
+    if (!has_service_manager()) return;  // it does already
+    if (const Result<> given = give_to_process(fd); !given)
+        log::warning("memory: nobody keeps it beyond this stop ({}); what does not become durable is lost",
+                     log::describe(given.error()));
+}
+
+Result<> MemoryKeeper::give_to_process(int fd) const {
     Result<UniqueFd> connection = connect();
     if (!connection && connection.error().code == Errc::not_found) {
         TRY_VOID(start());
@@ -122,10 +143,11 @@ Result<> MemoryKeeper::keep(int fd) {
 }
 
 void MemoryKeeper::drop() {
-    if (has_service_manager()) {
-        ::sd_notify(0, "FDSTOREREMOVE=1\nFDNAME=arena");
-        return;
-    }
+    if (has_service_manager()) ::sd_notify(0, "FDSTOREREMOVE=1\nFDNAME=arena");
+    end_process();
+}
+
+void MemoryKeeper::end_process() const {
     const Result<UniqueFd> connection = connect();
     if (!connection || !keeper::say(connection->get(), keeper::Word::drop)) return;
     (void)keeper::hear(connection->get());  // its socket is gone by then

@@ -1,5 +1,6 @@
 // MemoryKeeper: where tarnd's memory is while no tarnd runs: with the service manager (systemd's descriptor store), or
-// with a tarn-keeper that tarnd starts itself.
+// with a tarn-keeper that tarnd starts itself. The service manager lets go of it when the service is stopped, so for a
+// stop it is a tarn-keeper there, too.
 #pragma once
 
 #include <optional>
@@ -21,12 +22,17 @@ class MemoryKeeper {
     // From here on it outlives this process. Errors: io, refused, not_found (no tarn-keeper beside tarnd), and those of
     // listen_unix.
     Result<> keep(int fd);
+    // Before a stop, which may not come to make everything durable: it outlives that, too.
+    void keep_beyond_stop(int fd);
     // It is worth nothing any more.
     void drop();
 
   private:
     Result<UniqueFd> connect() const;
     Result<> start() const;
+    Result<std::optional<UniqueFd>> take_from_process() const;
+    Result<> give_to_process(int fd) const;
+    void end_process() const;
 
     std::string socket_;
 };

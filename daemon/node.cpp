@@ -378,6 +378,7 @@ Task<> Node::stop() {
     Loop& loop = *shards_.front();
     notify_stopping();
     log::info("stopping");
+    if (memory_is_kept_) keeper_.keep_beyond_stop(cache_->pool().arena().fd());
     // Whoever waits for a host that is away must not keep us: after a while all that waits is given up.
     Timer patience(loop);
     Gate watching;

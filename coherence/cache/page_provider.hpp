@@ -2,8 +2,9 @@
 //
 // It asks Replacement for cold frames and gives each up: clean ones at once, dirty ones of other homes by an eviction
 // that carries the bytes, home's own bytes by a batched write into the store. Pages of a home that is near its
-// WritableShare go also while frames are free. What says which volumes there are stays. A reserve that ordinary accesses may not take stays for bytes that other
-// hosts send; only local writes refill it, so hosts that are full of each other's dirty pages cannot block each other.
+// WritableShare go also while frames are free. What says which volumes there are stays. A reserve that ordinary
+// accesses may not take is for bytes that other hosts send; only local writes refill it, so hosts that are full of each
+// other's dirty pages cannot block each other.
 #pragma once
 
 #include <atomic>

@@ -21,6 +21,8 @@ namespace {
 
 // A daemon that was only just forked is not there to be found yet.
 constexpr auto fork_max = std::chrono::milliseconds(300);
+// One that has crashed is started again after a second, if there is a service manager.
+constexpr auto restart_max = std::chrono::milliseconds(3000);
 constexpr auto retry_pause = std::chrono::milliseconds(50);
 
 Failure failure_of(int error, std::chrono::seconds timeout) {
@@ -62,8 +64,12 @@ Outcome<UniqueFd> Client::connect_patiently() const {
     for (;;) {
         auto fd = connect();
         if (fd || fd.error().exit != Exit::unreachable) return fd;
+        std::error_code ignored;
         const auto passed = std::chrono::steady_clock::now() - began;
-        if (passed > std::min(start_max, timeout_) || (passed > fork_max && !is_daemon_starting(socket_))) return fd;
+        // A daemon that stopped has taken its socket away: one that is there still has crashed, and may come back.
+        const bool may_come = passed <= fork_max || is_daemon_starting(socket_) ||
+                              (passed <= restart_max && std::filesystem::exists(socket_, ignored));
+        if (passed > std::min<std::chrono::milliseconds>(start_max, timeout_) || !may_come) return fd;
         std::this_thread::sleep_for(retry_pause);
     }
 }
