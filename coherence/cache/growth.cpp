@@ -32,6 +32,7 @@ constexpr int64_t tick_ns = 4'000'000;
 constexpr unsigned checked_tries_max = 8;
 // Writes that hold pages, in all volumes together: the frames that are held must not be all there are.
 constexpr VolumeId holders_max = 4;
+constexpr std::chrono::milliseconds holding_patience{1000};
 
 int64_t tick() {
     return realtime_ns() / tick_ns * tick_ns;
@@ -357,7 +358,11 @@ Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
     std::vector<std::unique_ptr<Held>> held;
     for (const PageId page : pages) {
         held.push_back(std::make_unique<Held>(cache_, *Loop::current(), note_.losses, page));
-        CO_TRY_VOID(co_await perform(held.back()->request));
+        // A home that has just gone away is not waited for with pages and a turn in hand, which others need: that is for
+        // bring_here() to do.
+        const Result<> brought = co_await held.back()->request.within(holding_patience);
+        if (!brought && brought.error().code == Errc::unavailable) co_return Result<>{};
+        CO_TRY_VOID(brought);
     }
     CO_TRY_VOID(co_await attribute_page());  // it can be used
     // Nobody takes them away. But a thread may be inside one of them, for microseconds.
