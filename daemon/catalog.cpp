@@ -94,6 +94,20 @@ Error Catalog::silence_at_catalog(const Error& error) const {
     return host == cache_.self() ? error : Error{Errc::unavailable, 0, silences_[host].c_str()};
 }
 
+// Another host's error is but a code when it comes here.
+Error Catalog::in_words(const Error& error) {
+    if (std::string_view(error.where) != Fabric::answer_of_host) return error;
+    const Errc code = error.code;
+    switch (code) {
+        case Errc::not_found: return no_such_volume;
+        case Errc::exists:
+            return {code, EEXIST, "the name, or a part of it, is that of a volume or of a directory of volumes"};
+        case Errc::busy: return {code, EBUSY, "another host has the volume open for writing"};
+        case Errc::no_space: return {code, ENOSPC, "the registrar (the first host of the configuration) has no space"};
+        default: return error;
+    }
+}
+
 Task<Result<std::string>> Catalog::ask_registrar(std::string request) {
     Result<std::string> answer = fail(Errc::unavailable);
     if (cache_.self() == registrar_host) {
@@ -107,7 +121,7 @@ Task<Result<std::string>> Catalog::ask_registrar(std::string request) {
                            "the registrar (the first host of the configuration) does not answer any "
                            "more; it may still do what it was told");
     }
-    if (!answer) co_return fail(silence_at_catalog(answer.error()));
+    if (!answer) co_return fail(silence_at_catalog(in_words(answer.error())));
     co_return answer;
 }
 
@@ -122,7 +136,7 @@ Task<Result<std::string>> Catalog::answer_records() {
     CO_TRY(const std::vector<CatalogRecord> records, co_await this->records());
     std::string answer;
     for (const CatalogRecord& record : records) answer += print_record(record) + "\n";
-    if (answer.size() > answer_size_max) co_return fail(Errc::unsupported, 0, "catalog: too many volumes");
+    if (answer.size() > answer_size_max) co_return fail(Errc::unsupported, 0, "catalog: there are too many volumes");
     co_return answer;
 }
 
@@ -298,13 +312,13 @@ Task<Result<std::vector<VolumeEntry>>> Catalog::list() {
 
 Task<Result<VolumeEntry>> Catalog::find(std::string name) {
     CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
-    if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
+    if (!record) co_return fail(no_such_volume);
     co_return co_await entry_of(std::move(*record));
 }
 
 Task<Result<VolumeEntry>> Catalog::glance(std::string name) {
     const auto record = co_await unless_silent(glance_patience, look_up(name));
-    Result<VolumeEntry> entry = fail(record ? Error{Errc::not_found, ENOENT, "volume"} : record.error());
+    Result<VolumeEntry> entry = fail(record ? no_such_volume : record.error());
     if (record && *record) entry = co_await unless_silent(glance_patience_at((*record)->id), entry_of(**record));
     if (!entry && entry.error().code == Errc::unavailable) entry = co_await entry_seen(std::move(name));
     co_return entry;
@@ -341,7 +355,7 @@ Task<Result<VolumeEntry>> Catalog::entry_seen(std::string name) const {
 Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access,
                                                     std::shared_ptr<VolumeSession> session) {
     CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
-    if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
+    if (!record) co_return fail(no_such_volume);
     // From now on its removal waits for us.
     VolumeUses::Use use(cache_.uses(), record->id);
     // Who could not even say how large the volume is must not hold it.
@@ -356,7 +370,7 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
     auto volume = std::make_shared<OpenVolume>(*this, std::move(own), std::move(use), holds);
     // Unless it did not know of us. Last of all: whoever has it now is found by who ends its clients.
     CO_TRY(const std::optional<CatalogRecord> still, co_await look_up(record->name));
-    if (!still || still->id != record->id) co_return fail(Errc::not_found, ENOENT, "volume");
+    if (!still || still->id != record->id) co_return fail(no_such_volume);
     co_return std::shared_ptr<Volume>(std::move(volume));
 }
 
@@ -401,7 +415,7 @@ Task<> Catalog::settle() {
 }
 
 Task<Result<VolumeEntry>> Catalog::create(std::string name, bool shared, Attributes attributes) {
-    if (!valid_volume_name(name)) co_return fail(Errc::invalid, EINVAL, "volume name");
+    if (!valid_volume_name(name)) co_return fail(Errc::invalid, EINVAL, "not a valid volume name");
     CO_TRY(const std::string answer, co_await ask_registrar(create_request(name, shared, attributes)));
     CO_TRY(CatalogRecord record, parse_record(answer));
     co_return co_await entry_of(std::move(record));

@@ -98,6 +98,7 @@ class Catalog final : public Volumes {
     Task<Result<std::string>> answer_records();
     std::string answer_usage() const;
     Error silence_at_catalog(const Error& error) const;
+    static Error in_words(const Error& error);
     VolumeEntry entry_without_attributes(CatalogRecord record) const;
     Task<Result<VolumeEntry>> entry_of(CatalogRecord record);
     Task<Result<Attributes>> attributes_of(VolumeId id, std::chrono::milliseconds patience);

@@ -110,7 +110,7 @@ Task<Result<uint32_t>> CatalogTable::free_slot() {
         if (record.slot != slot) break;
         ++slot;
     }
-    if (slot >= slots_max) co_return fail(Errc::no_space, 0, "catalog: too many volumes");
+    if (slot >= slots_max) co_return fail(Errc::no_space, 0, "catalog: there are too many volumes");
     co_return slot;
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@
 #include "frontends/volumes.hpp"
 
 namespace tarn {
+
+inline constexpr Error no_such_volume{Errc::not_found, ENOENT, "there is no volume of that name"};
 
 struct CatalogRecord {
     std::string name;

@@ -57,7 +57,7 @@ HttpReply refuse_as(int status, const char* code, std::string_view message) {
 
 HttpReply refuse_with(const Error& error) {
     const Answer answer = answer_of(error.code);
-    return refuse_as(answer.status, answer.code, log::describe(error));
+    return refuse_as(answer.status, answer.code, log::explain(error));
 }
 
 HttpReply no_such_thing() {

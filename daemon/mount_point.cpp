@@ -64,19 +64,19 @@ std::string path_of(const fuse::MountPoint& point) {
 
 std::unexpected<Error> cannot_open(int error_number) {
     switch (error_number) {
-        case ENOENT: return fail(Errc::not_found, ENOENT, "mount: directory");
-        case ENOTDIR: return fail(Errc::invalid, ENOTDIR, "mount");
-        case ELOOP: return fail(Errc::invalid, ELOOP, "mount: a symbolic link");
+        case ENOENT: return fail(Errc::not_found, ENOENT, "mount: there is no such directory");
+        case ENOTDIR: return fail(Errc::invalid, ENOTDIR, "mount: it is not a directory");
+        case ELOOP: return fail(Errc::invalid, ELOOP, "mount: it is a symbolic link; name the directory itself");
         case EACCES:
-        case EPERM: return fail(Errc::refused, error_number, "mount: the directory, with the rights of its caller");
-        default: return fail(Errc::io, error_number, "mount: directory");
+        case EPERM: return fail(Errc::refused, error_number, "mount: you may not look at the directory");
+        default: return fail(Errc::io, error_number, "mount: the directory cannot be opened");
     }
 }
 
 Result<> open_point(fuse::MountPoint& point, const std::filesystem::path& path) {
     point.name = path.filename().string();
     if (point.name.empty() || point.name == "." || point.name == "..")
-        return fail(Errc::invalid, 0, "mount: the path has no last part");
+        return fail(Errc::invalid, 0, "mount: the path does not end in a name");
     point.parent = UniqueFd(::open(path.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!point.parent) return cannot_open(errno);
     point.directory =
@@ -120,12 +120,13 @@ bool may_write(int directory) {
 Result<> check_rights(int directory) {
     if (!may_write(directory))
         return fail(Errc::refused, 0,
-                    "mount: its caller may not write the directory, nor does [fuse] mount_points of the configuration "
-                    "name it");
+                    "mount: you may not write the directory; make it yours, or name it in [fuse] mount_points of the "
+                    "configuration");
     TRY(const bool empty, is_empty(directory));
     if (!empty)
-        return fail(Errc::refused, ENOTEMPTY,
-                    "mount: the directory, which [fuse] mount_points of the configuration does not name");
+        return fail(Errc::refused, 0,
+                    "mount: the directory is not empty; take an empty one, or name it in [fuse] mount_points of the "
+                    "configuration");
     return {};
 }
 
@@ -139,7 +140,9 @@ Result<fuse::MountPoint> look(const std::string& path, const Caller& caller, boo
             return point;
         }
         rights.reset();
-        if (!is_tarns(point.directory.get())) return fail(Errc::busy, ENOTCONN, "mount: a dead mount is there");
+        if (!is_tarns(point.directory.get()))
+            return fail(Errc::busy, ENOTCONN,
+                        "mount: the mount of another program that died is there; unmount it first");
         point.directory.reset();
         if (::umount2(path_of(point).c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
             return fail(Errc::io, errno, "mount: cannot remove the mount of a daemon that died");

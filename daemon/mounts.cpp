@@ -21,9 +21,11 @@ std::vector<Mount> Mounts::list() const {
 }
 
 Task<Result<>> Mounts::mount(Mount mount, Caller caller) {
+    constexpr Error mounted_already{Errc::busy, EBUSY, "mount: the volumes are mounted there already"};
+    if (find(mount.path)) co_return fail(mounted_already);
     const uid_t user = caller.user;
     CO_TRY(fuse::MountPoint point, co_await take_mount_point(mount.path, std::move(caller), named_));
-    if (find(mount.path)) co_return fail(Errc::busy, EBUSY, "mount: mounted there already");
+    if (find(mount.path)) co_return fail(mounted_already);
     fuse::MountOptions options{.path = mount.path, .point = std::move(point), .read_only = mount.read_only};
     CO_TRY(std::unique_ptr<fuse::Mount> made, fuse::Mount::create(shards_, volumes_, std::move(options)));
     mounts_.push_back(std::move(made));
@@ -42,7 +44,7 @@ Task<> Mounts::serve(fuse::Mount& mount) {
 // It may end at any time, by somebody else.
 Task<Result<Unmounting>> Mounts::unmount(std::string path, bool force) {
     fuse::Mount* const mount = find(path);
-    if (!mount) co_return fail(Errc::not_found, 0, "mount");
+    if (!mount) co_return fail(Errc::not_found, 0, "mount: nothing of tarn is mounted there");
     if (force) {
         co_await mount->stop();
     } else if (const Result<> unmounted = co_await mount->unmount(); !unmounted) {

@@ -119,26 +119,26 @@ Task<Result<std::string>> Registrar::dispatch(HostId from, const std::string& re
 }
 
 Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Attributes attributes) {
-    if (!valid_volume_name(name)) co_return fail(Errc::invalid, 0, "volume name");
-    if (attributes.size_bytes > volume_size_max) co_return fail(Errc::invalid, EFBIG, "volume size");
-    if (attributes.size_bytes == 0 && !shared) co_return fail(Errc::invalid, 0, "volume size 0");
+    if (!valid_volume_name(name)) co_return fail(Errc::invalid, 0, "not a valid volume name");
+    if (attributes.size_bytes > volume_size_max) co_return fail(Errc::invalid, EFBIG, "a volume has at most 2 PiB");
+    if (attributes.size_bytes == 0 && !shared) co_return fail(Errc::invalid, 0, "size 0 is for shared volumes only");
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
     for (const CatalogRecord& record : records) {
-        if (record.name == name) co_return fail(Errc::exists, EEXIST, "volume");
+        if (record.name == name) co_return fail(Errc::exists, EEXIST, "a volume of that name exists already");
         if (names_collide(record.name, name))
             co_return fail(Errc::exists, 0,
-                           record.name.size() < name.size() ? "volume: a part of its name is a volume, not a directory"
-                                                            : "volume: a directory of others has that name");
+                           record.name.size() < name.size() ? "a part of its name is a volume, not a directory"
+                                                            : "a directory of others has that name");
     }
     CO_TRY(CatalogHeader header, co_await table_.header());
-    if (header.next_id > volume_id_max) co_return fail(Errc::no_space, 0, "volume ids");
+    if (header.next_id > volume_id_max) co_return fail(Errc::no_space, 0, "the cluster has no volume ids left");
     CO_TRY(const uint32_t slot, co_await table_.free_slot());
 
     CatalogRecord record{.name = std::move(name), .id = header.next_id, .shared = shared, .slot = slot};
     // A name never appears before its volume is whole.
     const HostId home = cache_.home_of(attribute_page_of(record.id));
     if (home != cache_.self() && !(cache_.fabric() && cache_.fabric()->answers(home)))
-        co_return fail(Errc::unavailable, 0, "volume.create: a host is away");
+        co_return fail(Errc::unavailable, 0, "volume.create: the host that would keep its size is away");
     {
         CachedVolume volume(cache_, record.id);
         CO_TRY_VOID(co_await volume.change_attributes({.size_bytes = attributes.size_bytes,
@@ -158,7 +158,7 @@ Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Att
 
 Task<Result<std::string>> Registrar::remove(std::string name, bool force) {
     CO_TRY(std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
-    if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
+    if (!record) co_return fail(no_such_volume);
     if (!force) {
         std::vector<std::string> users = co_await removals_.users_of(record->id);
         if (!record->shared && holds_still(*record) && record->holder != cache_.self() &&
@@ -237,9 +237,10 @@ bool Registrar::holds_still(const CatalogRecord& record) const {
 
 Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host) {
     CO_TRY(std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
-    if (!record) co_return fail(Errc::not_found, ENOENT, "volume");
+    if (!record) co_return fail(no_such_volume);
     if (record->shared) co_return *record;
-    if (record->holder != host && holds_still(*record)) co_return fail(Errc::busy, EBUSY, "volume is held");
+    if (record->holder != host && holds_still(*record))
+        co_return fail(Errc::busy, EBUSY, "another host has the volume open for writing");
     record->holder = host;
     record->holder_epoch = cache_.process_of(host).epoch;
     CO_TRY_VOID(co_await table_.put(*record));

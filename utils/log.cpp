@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -32,6 +33,19 @@ const char* name(Level level) {
         case Level::debug: return "debug";
     }
     return "?";
+}
+
+// "nvme.read: a cause" has both; "nvme.read" is a place, and "what has blanks" a cause.
+struct Parts {
+    std::string_view place;
+    std::string_view cause;
+};
+Parts parts_of(std::string_view where) {
+    const size_t end = where.find(": ");
+    if (end != std::string_view::npos && where.substr(0, end).find(' ') == std::string_view::npos)
+        return {.place = where.substr(0, end), .cause = where.substr(end + 2)};
+    if (where.contains(' ')) return {.place = {}, .cause = where};
+    return {.place = where, .cause = {}};
 }
 
 }  // namespace
@@ -70,10 +84,25 @@ void write(Level level, std::string_view message) noexcept {
 }
 
 std::string describe(const Error& error) {
-    std::string text = to_string(error.code);
-    if (*error.where) text += fmt::format(" at {}", error.where);
+    const auto [place, cause] = parts_of(error.where);
+    std::string text;
+    if (place.empty() && !cause.empty())
+        text = cause;
+    else
+        text = fmt::format("{}{}{}", to_string(error.code), *error.where ? " at " : "", error.where);
     if (error.sys_errno) text += fmt::format(": {}", std::strerror(error.sys_errno));
     return text;
+}
+
+std::string explain(const Error& error) {
+    const auto [place, cause] = parts_of(error.where);
+    // Of the others the number is for clients that know nothing but numbers.
+    const bool is_of_kernel =
+        error.sys_errno != 0 && (error.code == Errc::io || error.code == Errc::no_space || error.code == Errc::refused);
+    const char* const kernels = is_of_kernel ? std::strerror(error.sys_errno) : "";
+    if (cause.empty()) return error.sys_errno != 0 ? std::strerror(error.sys_errno) : to_string(error.code);
+    return fmt::format("{}{}{}", cause, is_of_kernel && error.sys_errno != EIO ? ": " : "",
+                       error.sys_errno != EIO ? kernels : "");
 }
 
 }  // namespace tarn::log

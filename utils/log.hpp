@@ -40,8 +40,10 @@ void debug(fmt::format_string<Args...> format, Args&&... args) {
     if (enabled(Level::debug)) write(Level::debug, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// "input/output error at nvme.read: No space left on device"
+// For the log: "input/output error at nvme.read: No space left on device".
 std::string describe(const Error& error);
+// For whoever asked, who knows neither our parts nor our words for kinds of errors: "No space left on device".
+std::string explain(const Error& error);
 using tarn::printable;
 
 }  // namespace tarn::log

@@ -201,13 +201,13 @@ Task<> Cache::remember_again(HostId host) {
 
 Task<Result<>> Cache::forget_host(HostId host, Incarnation incarnation) {
     const bool is_news = !is_forgotten(host);
-    if (fabric_->linked(host)) co_return fail(Errc::busy, EBUSY, "host: it is connected");
+    if (fabric_->linked(host)) co_return fail(Errc::busy, EBUSY, "host: it is connected; stop it first");
     CO_TRY_VOID(co_await store_.set_forgotten(*Loop::current(), host, incarnation + 1));
     forgotten_ |= protocol::set_of(host);
     if (fabric_->linked(host)) {  // it came back meanwhile
         forgotten_ &= ~protocol::set_of(host);
         CO_TRY_VOID(co_await store_.set_forgotten(*Loop::current(), host, 0));
-        co_return fail(Errc::busy, EBUSY, "host: it is connected");
+        co_return fail(Errc::busy, EBUSY, "host: it is connected; stop it first");
     }
     if (!is_news) co_return Result<>{};
     log::warning("host {} (incarnation {}) was declared dead: what only it had is lost", host, incarnation);

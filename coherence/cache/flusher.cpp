@@ -20,6 +20,8 @@ namespace {
 constexpr auto hear_within = std::chrono::milliseconds(500);
 constexpr auto settle_within = std::chrono::milliseconds(1500);  // links are tried again after a second at most
 constexpr auto hear_again_after = std::chrono::milliseconds(10);
+constexpr const char* not_all_durable =
+    "flush: not everything could be made durable, or what was written since the last flush may be lost";
 }  // namespace
 
 // One flush that waits for its end, on the shard that asked.
@@ -76,7 +78,7 @@ Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes, std::chr
         timer.cancel();
         co_await watching.close();
     }
-    if (wait.failed) co_return fail(wait.code, wait.code == Errc::cancelled ? 0 : EIO, "flush");
+    if (wait.failed) co_return fail(wait.code, wait.code == Errc::cancelled ? 0 : EIO, not_all_durable);
     co_return Result<>{};
 }
 
@@ -98,7 +100,7 @@ Task<Result<>> Flusher::flush_pages(WriteNote& note, std::vector<PageId> pages, 
         wait.awaited = wait.pages_missing != 0 || std::erase(waits_, &wait) == 0;
     }
     if (wait.awaited) co_await wait;
-    if (wait.failed) co_return fail(wait.code, 0, "flush");
+    if (wait.failed) co_return fail(wait.code, 0, not_all_durable);
     Result<> result;
     if (atomicity == Atomicity::group)
         result = co_await cache_.store_group(pages);
@@ -107,11 +109,11 @@ Task<Result<>> Flusher::flush_pages(WriteNote& note, std::vector<PageId> pages, 
     if (result) result = co_await cache_.store().flush(loop);
     if (!result) {
         log::error("flush of pages of volume {} failed: {}", note.volume, log::describe(result.error()));
-        co_return fail(Errc::io, EIO, "flush");
+        co_return fail(Errc::io, EIO, not_all_durable);
     }
     const std::lock_guard guard(lock_);
     tell_verifiers(note.volume);
-    if (requester_.lost_a_write(note.session, cache_.self())) co_return fail(Errc::io, EIO, "flush");
+    if (requester_.lost_a_write(note.session, cache_.self())) co_return fail(Errc::io, EIO, not_all_durable);
     std::ranges::sort(pages);
     requester_.flushed_pages(note.session, cache_.self(), pages, writes);
     co_return Result<>{};

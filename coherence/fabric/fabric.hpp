@@ -93,7 +93,9 @@ class Fabric {
     virtual void disconnect(HostId from) = 0;
     // The receiver, which had no page to lend to this host's link, may have one now. Any thread.
     virtual void resume(HostId from) = 0;
-    // Errors: unavailable without a link or when it breaks before the answer; else the other host's.
+    // Errors: unavailable without a link or when it breaks before the answer; else the other host's, of which only the
+    // code is known: `where` is answer_of_host then.
+    static constexpr char answer_of_host[] = "fabric.answer";
     virtual Task<Result<std::string>> call(HostId to, std::string request) = 0;
 
     virtual Result<uint32_t> register_memory(std::span<std::byte> memory) = 0;

@@ -337,9 +337,9 @@ Result<> TcpLink::take_frame(const Message& header, std::string body) {
             if (header.flags == 0)
                 call->finish(std::move(body));
             else if (header.flags <= static_cast<uint8_t>(Errc::unsupported) + 1)
-                call->finish(fail(static_cast<Errc>(header.flags - 1), 0, "another host"));
+                call->finish(fail(static_cast<Errc>(header.flags - 1), 0, Fabric::answer_of_host));
             else
-                call->finish(fail(Errc::protocol, 0, "another host: an unknown error"));
+                call->finish(fail(Errc::protocol, 0, "fabric.answer: an unknown error"));
             return {};
         }
         default: return fail(Errc::protocol, 0, "fabric.receive: an unknown frame");

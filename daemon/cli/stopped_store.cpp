@@ -67,7 +67,7 @@ std::unexpected<Failure> refuse_store(const Error& error) {
                       : error.code == Errc::busy    ? Exit::busy
                       : error.code == Errc::refused ? Exit::permission
                                                     : Exit::failed;
-    return std::unexpected(Failure{exit, log::describe(error), error.code == Errc::busy ? "systemctl stop tarnd" : ""});
+    return std::unexpected(Failure{exit, log::explain(error), error.code == Errc::busy ? "systemctl stop tarnd" : ""});
 }
 
 Outcome<Json> inspect_stopped_store(const std::string& path) {
@@ -84,7 +84,7 @@ Outcome<Json> check_stopped_store(const std::string& path) {
         return std::unexpected(Failure{
             Exit::failed,
             fmt::format("{} of {} pages are bad; the first is page {} of volume {}: {}", found->bad_page_count,
-                        found->pages_checked, first.page.number(), first.page.volume(), log::describe(first.why)),
+                        found->pages_checked, first.page.number(), first.page.volume(), log::explain(first.why)),
             {}});
     }
     Json json = json_of(*found);

@@ -34,8 +34,8 @@ Result<> prepare(const std::string& path) {
     TRY_VOID(remove_dead_mounts(path));
     struct stat status{};
     if (::stat(path.c_str(), &status) != 0)
-        return fail(errno == ENOENT ? Errc::not_found : Errc::io, errno, "fuse.mount: directory");
-    if (!S_ISDIR(status.st_mode)) return fail(Errc::invalid, ENOTDIR, "fuse.mount");
+        return fail(errno == ENOENT ? Errc::not_found : Errc::io, errno, "fuse.mount: there is no such directory");
+    if (!S_ISDIR(status.st_mode)) return fail(Errc::invalid, ENOTDIR, "fuse.mount: it is not a directory");
     return {};
 }
 
@@ -101,14 +101,15 @@ std::string Mount::target() const {
 // As the library mounts, but on what the descriptor is of.
 Result<> Mount::mount_on(const MountPoint& point) {
     UniqueFd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
-    if (!device) return fail(Errc::io, errno, "fuse.mount: /dev/fuse");
+    if (!device)
+        return fail(Errc::io, errno, "fuse.mount: /dev/fuse cannot be opened; the kernel module fuse is needed");
     const std::string on = fmt::format("/proc/self/fd/{}", point.directory.get());
     const std::string settings =
         fmt::format("fd={},rootmode=40000,user_id={},group_id={},default_permissions,max_read={}{}", device.get(),
                     ::geteuid(), ::getegid(), transfer_size_max, options_.allow_other ? ",allow_other" : "");
     const unsigned long flags = MS_NOSUID | MS_NODEV | (options_.read_only ? MS_RDONLY : 0);
     if (::mount("tarn", on.c_str(), "fuse.tarn", flags, settings.c_str()) != 0)
-        return fail(errno == EPERM ? Errc::refused : Errc::io, errno, "fuse.mount");
+        return fail(errno == EPERM ? Errc::refused : Errc::io, errno, "fuse.mount: the kernel does not mount there");
     mounted_ = true;
     // From here on the device is the library's. It takes no part in the end of a mount that it has not made.
     if (fuse_session_mount(session_, fmt::format("/dev/fd/{}", device.get()).c_str()) != 0)
@@ -144,7 +145,8 @@ Result<> Mount::attach(const std::vector<Loop*>& shards) {
         TRY_VOID(mount_on(*options_.point));
     } else {
         options_.point.reset();  // it takes a helper, which knows paths only
-        if (fuse_session_mount(session_, options_.path.c_str()) != 0) return fail(Errc::io, errno, "fuse.mount");
+        if (fuse_session_mount(session_, options_.path.c_str()) != 0)
+            return fail(Errc::io, errno, "fuse.mount: the library does not mount there");
         mounted_ = true;
     }
     const int device = fuse_session_fd(session_);
@@ -240,8 +242,8 @@ Task<Result<>> Mount::unmount() {
     const std::string path =
         options_.point ? fmt::format("/proc/self/fd/{}/{}", above.get(), options_.point->name) : options_.path;
     const int error_number = co_await Unmount(*Loop::current(), path, 0);
-    if (error_number == EBUSY) co_return fail(Errc::busy, EBUSY, "fuse.umount");
-    if (error_number != 0) co_return fail(Errc::io, error_number, "fuse.umount");
+    if (error_number == EBUSY) co_return fail(Errc::busy, EBUSY, "fuse.umount: it is in use");
+    if (error_number != 0) co_return fail(Errc::io, error_number, "fuse.umount: it cannot be unmounted");
     co_return Result<>{};
 }
 
