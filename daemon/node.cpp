@@ -12,6 +12,7 @@
 #include "daemon/memory_budget.hpp"
 #include "daemon/memory_limit.hpp"
 #include "daemon/notify.hpp"
+#include "daemon/store_refusal.hpp"
 #include "daemon/text.hpp"
 #include "daemon/unix_socket.hpp"
 #include "utils/clock.hpp"
@@ -102,16 +103,17 @@ Task<Result<>> Node::start() {
     std::error_code ignored;  // listening there says what is wrong, if anything is
     std::filesystem::create_directory(std::filesystem::path(configuration_.control).parent_path(), ignored);
     CO_TRY_VOID(check_places());
-    Result<std::unique_ptr<Store>> store = co_await Store::open(
-        loop, configuration_.store, {.cluster = configuration_.cluster, .host = configuration_.host_id()},
-        options_.upgrade ? Upgrade::perform : Upgrade::refuse,
-        options_.accept_older_store ? Older::accept : Older::refuse);
+    Result<std::unique_ptr<Store>> store =
+        co_await Store::open(loop, configuration_.store,
+                             {.cluster = configuration_.cluster,
+                              .host = configuration_.host_id(),
+                              .host_name = host_name_of(configuration_.host)},
+                             options_.upgrade ? Upgrade::perform : Upgrade::refuse,
+                             options_.accept_older_store ? Older::accept : Older::refuse);
     if (!store) {
         explain(("store " + configuration_.store).c_str(), store.error());
-        if (store.error().code == Errc::not_found)
-            log::error(
-                "is its file system mounted? A new, empty one: tarn init --store {} --size SIZE --replace-config",
-                log::printable(configuration_.store));
+        const std::string advice = advice_on_refused_store(configuration_, store.error());
+        if (!advice.empty()) log::error("{}", advice);
         co_return fail(store.error());
     }
     store_ = std::move(*store);

@@ -194,7 +194,9 @@ Outcome<> format_store(const Configuration& configuration, const InitOptions& op
     if (std::filesystem::create_directory(std::filesystem::path(configuration.store).parent_path(), problem))
         std::filesystem::permissions(std::filesystem::path(configuration.store).parent_path(),
                                      std::filesystem::perms(0750), problem);
-    const StoreIdentity identity{.cluster = configuration.cluster, .host = configuration.host_id()};
+    const StoreIdentity identity{.cluster = configuration.cluster,
+                                 .host = configuration.host_id(),
+                                 .host_name = host_name_of(configuration.host)};
     const Result<> formatted = Store::format(configuration.store, size_bytes, identity, options.force);
     if (formatted) return {};
     const Error& error = formatted.error();

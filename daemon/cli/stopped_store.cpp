@@ -36,6 +36,7 @@ Json json_of(const StoreInspection& found) {
         {"format", store_format_version},
         {"store", format_uuid(superblock.store)},
         {"cluster", format_uuid(superblock.identity.cluster)},
+        {"host", text_of(superblock.identity.host_name)},
         {"host_id", superblock.identity.host},
         {"superblocks", found.superblock_copies},
         {"generation", superblock.generation},

@@ -15,6 +15,8 @@ init_again() {
         --config "$CLUSTER/$host/tarn.toml" --host "$host" "${peers[@]}" --cluster "$CLUSTER_UUID" \
         --key-file "$CLUSTER/key" > /dev/null
 }
+# Of one that does not come to serve.
+host_run_to_end() { tarnd --config "$CLUSTER/$1/tarn.toml" --control "$CLUSTER/$1/control.sock" 2>&1; }
 says() { grep "its list of peers is not ours; all hosts must be given the same hosts in the same order" "$CLUSTER/$1/log"; }
 
 @test "of two hosts that both take themselves for the first each says why they have no link" {
@@ -37,4 +39,38 @@ says() { grep "its list of peers is not ours; all hosts must be given the same h
     not_connected a c
     linked() { on a status --json | jq -e '.peers[] | select(.name == "b") | .connected'; }
     within 20 linked
+}
+# correct_order HOST FROM: with the peers, and nothing else, as that host has them.
+correct_order() {
+    local config=$CLUSTER/$1/tarn.toml
+    { sed '/^\[\[peer\]\]/,$d' "$config"; sed -n '/^\[\[peer\]\]/,/^$/p' "$CLUSTER/$2/tarn.toml"; } > "$config.new"
+    mv "$config.new" "$config"
+}
+
+@test "a host whose list was corrected before it met another keeps its store" {
+    cluster_make a b c
+    init_again c c b a
+    for host in a b c; do host_start "$host"; done
+    within 20 says c
+    host_stop c
+    correct_order c a
+    host_start c
+    for host in a b c; do within 20 connected "$host"; done
+    on c create vol1 1MiB
+}
+
+@test "a host that has stored something under a wrong order is told both orders and what to do" {
+    cluster_make c b a
+    host_start c
+    for host in b a; do host_start "$host"; done
+    for host in a b c; do within 20 connected "$host"; done
+    for host in b a c; do host_stop "$host"; done
+    init_again a a b c
+    cp "$CLUSTER/c/tarn.toml" "$CLUSTER/c/before.toml"
+    correct_order c a
+    run -3 host_run_to_end c
+    assert_output --partial "for host 1 of another list of peers; here c is host 3 of a, b, c"
+    assert_output --partial "put the peers back into the order in which c was host 1"
+    mv "$CLUSTER/c/before.toml" "$CLUSTER/c/tarn.toml"
+    host_start c
 }

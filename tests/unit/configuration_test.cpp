@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "daemon/arguments.hpp"
+#include "daemon/store_refusal.hpp"
 
 namespace tarn {
 namespace {
@@ -332,6 +333,26 @@ TEST(Text, uuids) {
     EXPECT_FALSE(parse_uuid("11112222+3333-4444-8555-666677778888"));
     EXPECT_FALSE(parse_uuid("1111222g-3333-4444-8555-666677778888"));
     EXPECT_FALSE(parse_uuid("11112222-33334-444-8555-666677778888"));
+}
+
+TEST(StoreRefusal, both_orders_and_the_next_step_are_told) {
+    Configuration configuration;
+    configuration.cluster = {1};
+    configuration.host = "c";
+    for (const char* const name : {"a", "b", "c"}) configuration.peers.push_back({.name = name, .address = {}});
+    StoreIdentity found{.cluster = {1}, .host = 0, .host_name = host_name_of("c")};
+    const std::string advice = advice_on_other_number(configuration, found);
+    EXPECT_TRUE(advice.contains("for host 1 of another list of peers; here c is host 3 of a, b, c")) << advice;
+    EXPECT_TRUE(advice.contains("put the peers back")) << advice;
+    found.host_name = {};
+    EXPECT_EQ(advice_on_other_number(configuration, found), advice) << "it is older than names in stores";
+    found.host_name = host_name_of("a");
+    EXPECT_TRUE(advice_on_other_number(configuration, found).contains("made for a, host 1"));
+    found.host = 2;
+    EXPECT_EQ(advice_on_other_number(configuration, found), "");
+    configuration.cluster = {2};
+    found.host = 0;
+    EXPECT_EQ(advice_on_other_number(configuration, found), "") << "another cluster's, which is said";
 }
 
 }  // namespace

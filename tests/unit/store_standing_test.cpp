@@ -162,5 +162,62 @@ TEST_F(StoreStandingTest, what_was_heard_of_others_is_remembered_and_never_less)
     EXPECT_EQ(store_->heard(0), StoreStanding{});
 }
 
+// Of a host whose list of peers was in a wrong order, and has been corrected.
+class RenumberedStoreTest : public StoreStandingTest {
+  protected:
+    static constexpr StoreIdentity before = {.cluster = {0xc1}, .host = 2, .host_name = host_name_of("c")};
+    static constexpr StoreIdentity corrected = {.cluster = {0xc1}, .host = 0, .host_name = host_name_of("c")};
+
+    RenumberedStoreTest() { EXPECT_TRUE(Store::format(path("store"), uint64_t{8} << 20, before, true)); }
+    Result<> open_as(const StoreIdentity& expected) {
+        drop();
+        Result<std::unique_ptr<Store>> store = loop_->run_until_done(Store::open(*loop_, path("store"), expected));
+        if (!store) return fail(store.error());
+        store_ = std::move(*store);
+        return {};
+    }
+    void close(bool complete = true) { ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_, complete))); }
+    Errc refusal_of(const StoreIdentity& expected) {
+        const Result<> opened = open_as(expected);
+        return opened ? Errc::unavailable : opened.error().code;
+    }
+};
+
+TEST_F(RenumberedStoreTest, one_that_has_nothing_takes_the_number_of_the_corrected_list_and_keeps_it) {
+    ASSERT_TRUE(open_as(before));
+    close();
+    ASSERT_TRUE(open_as(corrected));
+    write_and_flush();
+    close();
+    EXPECT_EQ(refusal_of(before), Errc::refused) << "now it stores a page";
+    EXPECT_TRUE(open_as(corrected));
+}
+
+TEST_F(RenumberedStoreTest, another_hosts_is_refused_also_when_it_is_empty) {
+    EXPECT_EQ(refusal_of({.cluster = {0xc1}, .host = 0, .host_name = host_name_of("b")}), Errc::refused);
+    EXPECT_EQ(refusal_of({.cluster = {0xc1}, .host = 0}), Errc::refused);
+    EXPECT_EQ(refusal_of({.cluster = {0xc2}, .host = 0, .host_name = host_name_of("c")}), Errc::refused);
+    ASSERT_TRUE(Store::format(path("store"), uint64_t{8} << 20, identity, true));
+    EXPECT_EQ(refusal_of({.cluster = {0xc1}, .host = 0}), Errc::refused) << "no name is not the same name";
+}
+
+TEST_F(RenumberedStoreTest, one_whose_host_has_met_another_or_was_killed_or_stores_a_page_is_refused) {
+    ASSERT_TRUE(open_as(before));
+    drop();  // it was not closed
+    EXPECT_EQ(refusal_of(corrected), Errc::refused);
+    ASSERT_TRUE(open_as(before));
+    ASSERT_TRUE(loop_->run_until_done(store_->set_heard(*loop_, 1, {.epoch = 1, .nonce = 5, .position = 0})));
+    close();
+    EXPECT_EQ(refusal_of(corrected), Errc::refused);
+    EXPECT_TRUE(open_as(before));
+    drop();
+    ASSERT_TRUE(Store::format(path("store"), uint64_t{8} << 20, before, true));
+    ASSERT_TRUE(open_as(before));
+    write_and_flush();
+    close();
+    EXPECT_EQ(refusal_of(corrected), Errc::refused);
+    EXPECT_TRUE(open_as(before));
+}
+
 }  // namespace
 }  // namespace tarn

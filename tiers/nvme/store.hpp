@@ -129,7 +129,9 @@ class Store {
     // The store itself, on whatever was there. Errors: invalid (too small), io.
     static Result<> format_device(BlockDevice& device, const StoreFormat& format);
 
-    // Opens, checks and recovers it, and raises the home epoch durably. Waits 2 s for another process to let go.
+    // Opens, checks and recovers it, and raises the home epoch durably. Waits 2 s for another process to let go. A
+    // store that was made for another number of the expected host, by name, takes the new one if it stores nothing, was
+    // closed in order, and its host never met another.
     // Errors: not_found, busy, refused (another cluster's or host's, permissions), corrupt, unsupported (another
     // format), invalid, io.
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::string path, StoreIdentity expected,

@@ -77,6 +77,13 @@ Task<Result<StoreFile>> open_patiently(Loop& loop, std::string path) {
     }
 }
 
+// Of a host that never met another one, under a name that says that it is the same. It numbered nobody's pages yet.
+bool has_met_nobody(const Superblock& superblock) {
+    return superblock.is_complete && superblock.outdone_by_epoch == 0 &&
+           std::ranges::all_of(superblock.heard, [](const StoreStanding& of) { return of.epoch == 0; }) &&
+           std::ranges::all_of(superblock.forgotten, [](uint32_t process) { return process == 0; });
+}
+
 uint64_t journaled_pages_max_of(const StoreGeometry& geometry) {
     return geometry.slab_count * 8 + 1024;
 }
@@ -202,8 +209,13 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
     CO_TRY(Superblock superblock, read_superblock(*device));
     if (superblock.identity.cluster != expected.cluster)
         co_return fail(Errc::refused, 0, "store.open: the store of another cluster");
-    if (superblock.identity.host != expected.host)
-        co_return fail(Errc::refused, 0, "store.open: the store of another host, or of another order of peers");
+    const std::unexpected<Error> other_host =
+        fail(Errc::refused, 0, "store.open: the store of another host, or of another order of peers");
+    const bool has_other_number = superblock.identity.host != expected.host;
+    const bool has_name = !text_of(expected.host_name).empty();
+    if (has_other_number &&
+        !(has_name && superblock.identity.host_name == expected.host_name && has_met_nobody(superblock)))
+        co_return other_host;
     if (superblock.outdone_by_epoch != 0 && older == Older::refuse && !report)
         co_return fail(Errc::refused, 0,
                        "store.open: another host remembers a newer state of this store, so it was copied back or made "
@@ -222,6 +234,11 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
     std::unique_ptr<Salvage> salvage = report ? std::make_unique<Salvage>(*store) : nullptr;
     CO_TRY(const bool proven, store->replay(unsure, salvage.get()));
     if (report) *report = salvage->report();
+    if (has_other_number) {
+        // The list of peers was corrected before there was anything whose home this host could be.
+        if (store->space().allocated_bytes != 0 || !store->losses_.losses.empty()) co_return other_host;
+        store->superblock_.identity.host = expected.host;
+    }
     if (!report) ++store->superblock_.home_epoch;
     store->journal_.start(store->wanted_tail_, store->home_epoch());
     if (!report) store->begin_epoch();

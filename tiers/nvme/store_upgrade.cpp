@@ -41,7 +41,7 @@ Result<bool> upgrade_store(BlockDevice& device, const StoreIdentity& expected) {
     const Copies copies = read_copies(device, scratch.bytes());
     if (!copies.any_is_old) return false;  // open says what is wrong, if anything is
     TRY(Superblock superblock, choose_superblock(copies.superblocks[0], copies.superblocks[1]));
-    if (superblock.identity != expected)
+    if (superblock.identity.cluster != expected.cluster || superblock.identity.host != expected.host)
         return fail(Errc::refused, 0, "store.upgrade: the store of another cluster or host");
     if (StoreLayout::of(superblock.geometry).end > device.size_bytes())
         return fail(Errc::corrupt, 0, "store.upgrade: shorter than its superblock says");

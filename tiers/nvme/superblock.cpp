@@ -41,9 +41,12 @@ struct Header {
     std::array<uint64_t, hosts_max + 1> heard_nonces;
     std::array<uint64_t, hosts_max + 1> heard_positions;
     std::array<uint32_t, hosts_max + 1> heard_epochs;
+    HostName host_name;
 };
 static_assert(offsetof(Header, journal_size_bytes) == 104 && offsetof(Header, forgotten) == 136);
-static_assert(offsetof(Header, starts) == 400 && offsetof(Header, heard_epochs) == 3472 && sizeof(Header) <= page_size);
+static_assert(offsetof(Header, starts) == 400 && offsetof(Header, heard_epochs) == 3472 &&
+              offsetof(Header, host_name) == 3728);
+static_assert(sizeof(Header) <= page_size);
 constexpr size_t checksum_offset = offsetof(Header, checksum);
 constexpr uint32_t flag_complete = 1;
 constexpr uint32_t flag_marks = 2;
@@ -125,6 +128,7 @@ void encode_superblock(const Superblock& superblock, BlockBytes into, uint32_t v
         .heard_nonces = {},
         .heard_positions = {},
         .heard_epochs = {},
+        .host_name = superblock.identity.host_name,
     };
     std::ranges::copy(superblock.forgotten, header.forgotten.begin());
     for (HostId host = 0; host < hosts_max; ++host) {
@@ -170,7 +174,9 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
     if (header.journal_tail % page_size != 0 || header.journal_tail > journal_position_max)
         return fail(Errc::corrupt, 0, "store.superblock: the journal begins nowhere");
     Superblock superblock{
-        .identity = {.cluster = header.cluster, .host = static_cast<HostId>(header.host)},
+        .identity = {.cluster = header.cluster,
+                     .host = static_cast<HostId>(header.host),
+                     .host_name = header.host_name},
         .store = header.store,
         .geometry = geometry,
         .generation = header.generation,
@@ -196,7 +202,10 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
 
 Result<Superblock> choose_superblock(const Result<Superblock>& first, const Result<Superblock>& second) {
     if (first && second) {
-        if (first->store != second->store || first->geometry != second->geometry || first->identity != second->identity)
+        // The number of its host may change from one generation to the next (store_open.cpp).
+        if (first->store != second->store || first->geometry != second->geometry ||
+            first->identity.cluster != second->identity.cluster ||
+            (first->generation == second->generation && first->identity != second->identity))
             return fail(Errc::corrupt, 0, "store.superblock: the two copies are of different stores");
         return first->generation >= second->generation ? first : second;
     }

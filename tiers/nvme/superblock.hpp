@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "tiers/page.hpp"
 #include "utils/result.hpp"
@@ -40,10 +41,21 @@ inline constexpr uint32_t store_format_upgradable = 2;  // and no older one
 
 using Uuid = std::array<uint8_t, 16>;
 
+using HostName = std::array<char, 64>;  // and zeros behind it; all zeros: unknown
+constexpr HostName host_name_of(std::string_view name) {
+    HostName host_name{};
+    std::ranges::copy(name.substr(0, host_name.size() - 1), host_name.begin());
+    return host_name;
+}
+constexpr std::string_view text_of(const HostName& name) {
+    return {name.data(), static_cast<size_t>(std::ranges::find(name, '\0') - name.begin())};
+}
+
 // Whose store it is. A cloned or foreign disk is refused by it.
 struct StoreIdentity {
     Uuid cluster{};
     HostId host = 0;
+    HostName host_name{};  // as when the store was made; of an expected one: of who asks
     bool operator==(const StoreIdentity&) const = default;
 };
 
