@@ -111,7 +111,8 @@ Task<Result<Forgetting::Outcome>> Forgetting::forget(HostId host) {
 
 Task<> Forgetting::tell(Cache& cache, HostId peer, std::string request) {
     if (const auto told = co_await cache.fabric()->call(peer, std::move(request)); !told && !cache.abandoned())
-        log::warning("host {} did not take it that another host is dead: {}", peer, log::describe(told.error()));
+        log::warning("host {} did not take it that another host is dead: {}", cache.fabric()->name_of(peer),
+                     log::describe(told.error()));
 }
 
 Task<> Forgetting::keep_told() {

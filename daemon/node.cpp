@@ -273,6 +273,7 @@ Result<> Node::start_fabric() {
     std::vector<std::string> names;
     for (const Peer& peer : configuration_.peers) names.push_back(peer.name);
     fabric.peers_digest = digest_of(names);
+    fabric.names = std::move(names);
     fabric.key.assign(reinterpret_cast<const char*>(key->data()), key->size());
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];

@@ -167,7 +167,7 @@ Result<> Cache::accepts_memory(HostId of, const StoreStanding& of_us) {
     log::error(
         "store: host {} remembers home epoch {} with the journal at {}; here it is {} at {}: {}. It was copied back or "
         "made anew, and serves nothing",
-        of, of_us.epoch, of_us.position, now.epoch, now.position, good.error().where);
+        Fabric::name_of(fabric_, of), of_us.epoch, of_us.position, now.epoch, now.position, good.error().where);
     if (!abandoned()) Loop::current()->spawn(end_as_older(of_us));
     return good;
 }
@@ -186,8 +186,8 @@ void Cache::on_standing(HostId host, const StoreStanding& standing) {
 Task<> Cache::remember_standing(HostId host, StoreStanding standing) {
     if (const Result<> remembered = co_await store_.set_heard(*Loop::current(), host, standing);
         !remembered && !abandoned() && !store_.failed())
-        log::warning("store: how far the store of host {} has come could not be recorded: {}", host,
-                     log::describe(remembered.error()));
+        log::warning("store: how far the store of host {} has come could not be recorded: {}",
+                     Fabric::name_of(fabric_, host), log::describe(remembered.error()));
 }
 
 Task<> Cache::remember_again(HostId host) {
@@ -195,7 +195,8 @@ Task<> Cache::remember_again(HostId host) {
     if (remembered)
         forgotten_ &= ~protocol::set_of(host);
     else
-        log::error("store: that host {} is back could not be recorded: {}", host, log::describe(remembered.error()));
+        log::error("store: that host {} is back could not be recorded: {}", Fabric::name_of(fabric_, host),
+                   log::describe(remembered.error()));
     returning_ &= ~protocol::set_of(host);
 }
 
@@ -210,7 +211,8 @@ Task<Result<>> Cache::forget_host(HostId host, Incarnation incarnation) {
         co_return fail(Errc::busy, EBUSY, "host: it is connected; stop it first");
     }
     if (!is_news) co_return Result<>{};
-    log::warning("host {} (incarnation {}) was declared dead: what only it had is lost", host, incarnation);
+    log::warning("host {} (incarnation {}) was declared dead: what only it had is lost", fabric_->name_of(host),
+                 incarnation);
     begin_doubt();
     step_all(protocol::Event::host_forgotten_of(host), host);
     remember_met(host, {});
@@ -236,7 +238,8 @@ Task<> Cache::verify_volume(HostId peer, VolumeId volume) {
     if (!next || abandoned()) co_return;
     volumes_end_.store(*next, std::memory_order_relaxed);
     if (volume <= *next) co_return;
-    log::error("fabric: closed the link with host {}: message.page: no such volume ({})", peer, volume);
+    log::error("fabric: closed the link with host {}: message.page: no such volume ({})", fabric_->name_of(peer),
+               volume);
     fabric_->disconnect(peer);
     // What it may have taken there is nobody's: neither pages nor space.
     step_all(protocol::Event::volume_unknown_of(volume), no_host);

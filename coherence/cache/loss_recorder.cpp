@@ -80,7 +80,8 @@ void LossRecorder::say(std::span<const Lost> lost, uint32_t generation) {
         log::error(
             "volume {}: host {} lost its memory, and maybe unflushed writes of {} pages from page {} to {}; they "
             "are as they last reached this home, and clients from before get I/O errors (loss generation {})",
-            first->page.volume(), first->host, end - first, first->page.number(), (end - 1)->page.number(), generation);
+            first->page.volume(), Fabric::name_of(cache_.fabric(), first->host), end - first, first->page.number(),
+            (end - 1)->page.number(), generation);
         first = end;
     }
     const std::lock_guard guard(mutex_);

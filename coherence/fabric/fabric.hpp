@@ -89,6 +89,11 @@ class Fabric {
     // Linked, and heard lately: the process there runs. A guess that may be wrong for a moment either way: good for
     // what is told to people and for what may fail, never for what must be right.
     virtual bool answers(HostId to) const { return linked(to); }
+    // As people know it, for the log.
+    virtual std::string name_of(HostId host) const { return std::to_string(host); }
+    static std::string name_of(const Fabric* fabric, HostId host) {
+        return fabric ? fabric->name_of(host) : std::to_string(host);
+    }
     // Ends the present link; the next one is another. Any thread.
     virtual void disconnect(HostId from) = 0;
     // The receiver, which had no page to lend to this host's link, may have one now. Any thread.

@@ -100,8 +100,8 @@ TcpFabric::TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, U
                                            buffer_bytes_min, buffer_bytes_max);
     for (const auto& peer : configuration_.peers) {
         Loop& loop = *configuration_.shards[peer.host % configuration_.shards.size()];
-        links_[peer.host] =
-            std::make_unique<TcpLink>(loop, peer.host, receiver, buffer_bytes, configuration_.listen_for, drained_);
+        links_[peer.host] = std::make_unique<TcpLink>(loop, peer.host, name_of(peer.host), receiver, buffer_bytes,
+                                                      configuration_.listen_for, drained_);
     }
 }
 
@@ -181,7 +181,7 @@ bool TcpFabric::is_welcome(const Introduction& introduction) {
         log::warning(
             "fabric: host {} is back as it was when it was declared dead (incarnation {}) and is refused; "
             "restart its tarnd with --discard-memory",
-            introduction.host, introduction.process.incarnation);
+            name_of(introduction.host), introduction.process.incarnation);
     return false;
 }
 
@@ -278,7 +278,7 @@ Task<> TcpFabric::keep_connected(TcpLink& link, std::string address) {
             continue;
         }
         std::string reason = log::describe(peer.error());
-        if (reason != said) log::warning("fabric: no link with host {} at {}: {}", link.peer(), address, reason);
+        if (reason != said) log::warning("fabric: no link with host {} at {}: {}", link.name(), address, reason);
         said = std::move(reason);
         co_await pause(retry);
         retry = std::min<std::chrono::nanoseconds>(retry * 2, retry_max);
@@ -295,7 +295,7 @@ Task<> TcpFabric::ask_the_absent(TcpLink& link, std::string address) {
         if (stopping_ || link.up()) continue;
         const Result<> compared = co_await compare_lists(address);
         if (!compared && compared.error().code == Errc::refused && !std::exchange(said, true))
-            log::warning("fabric: no link with host {} at {}: {}", link.peer(), address,
+            log::warning("fabric: no link with host {} at {}: {}", link.name(), address,
                          log::describe(compared.error()));
     }
 }

@@ -28,7 +28,8 @@ struct TcpFabricConfiguration {
     std::array<uint8_t, 16> cluster{};
     std::string key;
     std::string listen;
-    std::vector<Peer> peers;  // without this host
+    std::vector<Peer> peers;         // without this host
+    std::vector<std::string> names;  // of all hosts, by id; none: they are known by their numbers
     // digest_of() the names of all hosts, to tell who was given another list; zeros: not told.
     std::array<uint8_t, 3> peers_digest{};
     std::vector<Loop*> shards;
@@ -53,6 +54,10 @@ class TcpFabric final : public Fabric {
     bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
     bool congested(HostId to) const override { return links_[to] && links_[to]->congested(); }
     bool answers(HostId to) const override { return links_[to] && links_[to]->answers(); }
+    std::string name_of(HostId host) const override {
+        return host < configuration_.names.size() ? configuration_.names[host] : std::to_string(host);
+    }
+    using Fabric::name_of;
     void disconnect(HostId from) override;
     void resume(HostId from) override { links_[from]->resume(); }
     Task<Result<std::string>> call(HostId to, std::string request) override;

@@ -214,7 +214,7 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
         later_.clear();
         schedule_writer();
     }
-    log::info("fabric: linked with host {} (incarnation {})", peer_, process.incarnation);
+    log::info("fabric: linked with host {} (incarnation {})", name_, process.incarnation);
 
     Gate writer;
     writer.spawn(write_all(fd_));
@@ -243,9 +243,9 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
     receiver_.on_link_down(peer_);
     fail_calls();
     if (ended.error().code == Errc::closed || ended.error().code == Errc::io)
-        log::warning("fabric: lost the link with host {}", peer_);
+        log::warning("fabric: lost the link with host {}", name_);
     else
-        log::error("fabric: closed the link with host {}: {}", peer_, log::describe(ended.error()));
+        log::error("fabric: closed the link with host {}: {}", name_, log::describe(ended.error()));
     fd_ = -1;
     connection_count_.fetch_sub(1, std::memory_order_relaxed);
     closed_.notify_all();
@@ -276,9 +276,9 @@ Task<> TcpLink::listen_to_peer(Timer& timer) {
 void TcpLink::set_answers(bool answers) {
     if (answers_.exchange(answers, std::memory_order_relaxed) == answers) return;
     const std::optional<std::string> left_out = silences_.admit();
-    if (left_out && answers) log::info("fabric: host {} answers again{}", peer_, *left_out);
+    if (left_out && answers) log::info("fabric: host {} answers again{}", name_, *left_out);
     if (left_out && !answers)
-        log::warning("fabric: host {} does not answer, though its connection is up; what needs it waits{}", peer_,
+        log::warning("fabric: host {} does not answer, though its connection is up; what needs it waits{}", name_,
                      *left_out);
 }
 

@@ -27,12 +27,13 @@ class TcpLink final : TcpReader::FrameTaker {
     // A peer is asked when nothing came from it for one such time, and does not answer when nothing came for two more.
     static constexpr std::chrono::milliseconds listen_for_default{200};
 
-    // buffer_bytes: each of its two buffers keeps at most so much while it has nothing to send.
-    // drained: told when it is congested no more.
-    TcpLink(Loop& loop, HostId peer, Fabric::Receiver& receiver, size_t buffer_bytes,
+    // name: of the peer, for the log. buffer_bytes: each of its two buffers keeps at most so much while it has nothing
+    // to send. drained: told when it is congested no more.
+    TcpLink(Loop& loop, HostId peer, std::string name, Fabric::Receiver& receiver, size_t buffer_bytes,
             std::chrono::milliseconds listen_for, Broadcast& drained)
         : loop_(loop),
           peer_(peer),
+          name_(std::move(name)),
           receiver_(receiver),
           buffer_bytes_(buffer_bytes),
           listen_for_(listen_for),
@@ -42,6 +43,7 @@ class TcpLink final : TcpReader::FrameTaker {
           wake_reader_(*this) {}
 
     HostId peer() const { return peer_; }
+    const std::string& name() const { return name_; }
     Loop& loop() { return loop_; }
     bool up() const { return up_.load(std::memory_order_relaxed); }
     // As many bytes wait as a buffer may keep.
@@ -118,6 +120,7 @@ class TcpLink final : TcpReader::FrameTaker {
 
     Loop& loop_;
     HostId peer_;
+    const std::string name_;
     Fabric::Receiver& receiver_;
     const size_t buffer_bytes_;
     const std::chrono::milliseconds listen_for_;

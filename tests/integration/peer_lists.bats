@@ -36,6 +36,7 @@ says() { grep "its list of peers is not ours; all hosts must be given the same h
     for host in a b c; do host_start "$host"; done
     within 20 says a
     within 20 says c
+    within 20 grep "no link with host c at .*: .*list of peers" "$CLUSTER/a/log"
     not_connected a c
     linked() { on a status --json | jq -e '.peers[] | select(.name == "b") | .connected'; }
     within 20 linked
