@@ -20,7 +20,8 @@ struct PeerStatus {
     std::string address;
     bool self = false;
     bool connected = false;
-    bool answers = false;    // it was heard lately
+    bool answers = false;  // it was heard lately
+    std::string trouble;   // why there is no link with it, as of the last attempt; empty: there is, or it is not known
     bool forgotten = false;  // declared dead, and not back since
 };
 

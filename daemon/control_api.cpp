@@ -196,6 +196,7 @@ Json json_of(const NodeStatus& status) {
                          {"registrar", peers.empty()},
                          {"connected", peer.self || peer.connected},
                          {"answers", peer.self || peer.answers},
+                         {"reason", peer.trouble},
                          {"forgotten", peer.forgotten}});
     Json losses = Json::array();
     for (const LossStatus& loss : status.losses)

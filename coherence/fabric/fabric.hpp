@@ -89,6 +89,9 @@ class Fabric {
     // Linked, and heard lately: the process there runs. A guess that may be wrong for a moment either way: good for
     // what is told to people and for what may fail, never for what must be right.
     virtual bool answers(HostId to) const { return linked(to); }
+    // Why there is no link with it, as of the last attempt, in words; empty while there is one, or none was tried. On
+    // the first shard.
+    virtual std::string why_not_linked(HostId /*host*/) const { return {}; }
     // As people know it, for the log.
     virtual std::string name_of(HostId host) const { return std::to_string(host); }
     static std::string name_of(const Fabric* fabric, HostId host) {

@@ -210,11 +210,14 @@ Task<> TcpFabric::meet(UniqueFd fd) {
     Deadline deadline(*Loop::current(), fd.get(), handshakes_);
     const std::string name = peer_name(fd.get());  // he may have left when it is asked for
     Strangers::Visit visit(strangers_, fd.get());
-    Result<Introduction> peer = co_await accept_introduction(fd.get());
+    HostId claimed = no_host;
+    Result<Introduction> peer = co_await accept_introduction(fd.get(), claimed);
     if (!visit.has_place()) peer = fail(Errc::refused, 0, "fabric.handshake: it made room for others");
     visit.leave();
     co_await deadline.end();
     if (!peer) {
+        // Whoever reaches the port may claim to be a host: it is shown only while that one has no link.
+        if (claimed != no_host) troubles_[claimed] = log::explain(peer.error());
         if (peer.error().code == Errc::unavailable) co_return;  // that was said
         if (const std::optional<std::string> left_out = refusals_.admit())
             log::warning("fabric: refused a connection from {}: {}{}", name, log::describe(peer.error()), *left_out);
@@ -222,10 +225,11 @@ Task<> TcpFabric::meet(UniqueFd fd) {
     }
     if (stopping_) co_return;
     TcpLink& link = *links_[peer->host];
+    troubles_[peer->host].clear();
     link.loop().post(*new HandOver(link, std::move(fd), peer->process));
 }
 
-Task<Result<Introduction>> TcpFabric::accept_introduction(int fd) {
+Task<Result<Introduction>> TcpFabric::accept_introduction(int fd, HostId& claimed) {
     Loop& loop = *Loop::current();
     Introduction peer;
     CO_TRY_VOID(co_await receive_exactly(loop, fd, std::as_writable_bytes(std::span(&peer, 1))));
@@ -234,15 +238,26 @@ Task<Result<Introduction>> TcpFabric::accept_introduction(int fd) {
         CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&own, 1))));  // so that it can say so, too
         co_return fail(Errc::refused, 0, other_list);
     }
+    const bool is_known = peer.magic == Introduction::magic_expected && peer.host < hosts_max && links_[peer.host];
+    if (is_known && peer.peers == configuration_.peers_digest && peer.cluster != configuration_.cluster) {
+        claimed = peer.host;
+        co_return fail(Errc::refused, 0, "fabric.handshake: it is of another cluster; all need the same cluster UUID");
+    }
     if (!is_ours(peer)) co_return fail(Errc::refused, 0, "fabric.handshake: not a host of this cluster");
     // It only wondered why we do not connect.
     if (peer.host < configuration_.self) co_return fail(Errc::unavailable, 0, "fabric.handshake: the wrong way round");
-    if (!is_welcome(peer)) co_return fail(Errc::unavailable, 0, "fabric.handshake: declared dead");
+    claimed = peer.host;
+    if (!is_welcome(peer)) co_return fail(Errc::unavailable, 0, "fabric.handshake: that process was declared dead");
     const Proof proof = prove(configuration_.key, Direction::accepting, peer, own);
     CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&own, 1))));
     CO_TRY_VOID(co_await send_exactly(loop, fd, proof));
     Proof theirs{};
-    CO_TRY_VOID(co_await receive_exactly(loop, fd, theirs));
+    if (const Result<> proved = co_await receive_exactly(loop, fd, theirs); !proved)
+        co_return fail(proved.error().code == Errc::closed
+                           ? Error{Errc::closed, 0,
+                                   "fabric.handshake: it hung up when we had proved our key; is its "
+                                   "key the same? Its log says why"}
+                           : proved.error());
     if (!equal(theirs, prove(configuration_.key, Direction::connecting, peer, own)))
         co_return fail(Errc::refused, 0, "fabric.handshake: wrong key");
     CO_TRY_VOID(co_await compare_stores(fd, peer.host));
@@ -273,11 +288,13 @@ Task<> TcpFabric::keep_connected(TcpLink& link, std::string address) {
         if (peer) {
             retry = retry_min;
             said.clear();
+            troubles_[link.peer()].clear();
             link.loop().post(*new HandOver(link, std::move(fd), peer->process));
             co_await run_on(loop, link.loop(), link.idle());
             continue;
         }
         std::string reason = log::describe(peer.error());
+        troubles_[link.peer()] = log::explain(peer.error());
         if (reason != said) log::warning("fabric: no link with host {} at {}: {}", link.name(), address, reason);
         said = std::move(reason);
         co_await pause(retry);
@@ -294,6 +311,7 @@ Task<> TcpFabric::ask_the_absent(TcpLink& link, std::string address) {
         wait = std::min<std::chrono::nanoseconds>(wait * 2, absent_wait_max);
         if (stopping_ || link.up()) continue;
         const Result<> compared = co_await compare_lists(address);
+        if (!compared && !link.up()) troubles_[link.peer()] = log::explain(compared.error());
         if (!compared && compared.error().code == Errc::refused && !std::exchange(said, true))
             log::warning("fabric: no link with host {} at {}: {}", link.name(), address,
                          log::describe(compared.error()));

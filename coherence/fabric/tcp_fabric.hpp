@@ -54,6 +54,7 @@ class TcpFabric final : public Fabric {
     bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
     bool congested(HostId to) const override { return links_[to] && links_[to]->congested(); }
     bool answers(HostId to) const override { return links_[to] && links_[to]->answers(); }
+    std::string why_not_linked(HostId host) const override { return linked(host) ? "" : troubles_[host]; }
     std::string name_of(HostId host) const override {
         return host < configuration_.names.size() ? configuration_.names[host] : std::to_string(host);
     }
@@ -78,7 +79,8 @@ class TcpFabric final : public Fabric {
 
     Task<> accept_all();
     Task<> meet(UniqueFd fd);
-    Task<Result<Introduction>> accept_introduction(int fd);
+    // claimed: the host that the peer says it is, once it said so; no_host: it has said nothing that makes sense here.
+    Task<Result<Introduction>> accept_introduction(int fd, HostId& claimed);
     Task<> pause(std::chrono::nanoseconds duration);
     Task<> keep_connected(TcpLink& link, std::string address);
     Task<> ask_the_absent(TcpLink& link, std::string address);
@@ -97,6 +99,7 @@ class TcpFabric final : public Fabric {
     std::array<protocol::Incarnation, hosts_max> turned_away_{};  // said once of each process
     UniqueFd listener_;
     std::array<std::unique_ptr<TcpLink>, hosts_max> links_;
+    std::array<std::string, hosts_max> troubles_;  // why the last attempt to link did not succeed
     bool stopping_ = false;
     std::vector<Timer*> pauses_;
     std::vector<int> handshakes_;  // their sockets

@@ -72,14 +72,17 @@ void print_peers(std::ostream& out, const Json& status) {
     }
     out << fmt::format("cluster  {} hosts, a static list: no failover; a host that is gone is waited for\n",
                        peers.size());
-    for (const Json& peer : peers)
-        out << fmt::format("  {:<16} {:<24} {}{}\n", text_of(peer, "name"), text_of(peer, "address"),
+    for (const Json& peer : peers) {
+        const std::string reason = text_of(peer, "reason");
+        out << fmt::format("  {:<16} {:<24} {}{}{}\n", text_of(peer, "name"), text_of(peer, "address"),
                            peer.value("self", false) ? "this host"
                            : peer.value("connected", false)
                                ? (peer.value("answers", true) ? "connected" : "connected, does not answer")
                            : peer.value("forgotten", false) ? "declared dead"
                                                             : "unreachable",
-                           peer.value("registrar", false) ? ", keeps the names of the volumes" : "");
+                           peer.value("registrar", false) ? ", keeps the names of the volumes" : "",
+                           reason.empty() ? "" : ": " + reason);
+    }
 }
 
 }  // namespace

@@ -17,6 +17,9 @@ init_again() {
 }
 # Of one that does not come to serve.
 host_run_to_end() { tarnd --config "$CLUSTER/$1/tarn.toml" --control "$CLUSTER/$1/control.sock" 2>&1; }
+# status_of HOST PEER: why it has no link with it.
+status_of() { on "$1" status --json | jq -r --arg peer "$2" '.peers[] | select(.name == $peer) | .reason'; }
+status_says() { status_of "$1" "$2" | grep -q "$3"; }
 says() { grep "its list of peers is not ours; all hosts must be given the same hosts in the same order" "$CLUSTER/$1/log"; }
 
 @test "of two hosts that both take themselves for the first each says why they have no link" {
@@ -27,7 +30,7 @@ says() { grep "its list of peers is not ours; all hosts must be given the same h
     within 20 says a
     within 20 says b
     run -0 on a status
-    assert_output --partial unreachable
+    assert_output --regexp 'unreachable: its list of peers is not ours'
 }
 
 @test "a host with another order is named by the two others, which have their link" {
@@ -37,10 +40,35 @@ says() { grep "its list of peers is not ours; all hosts must be given the same h
     within 20 says a
     within 20 says c
     within 20 grep "no link with host c at .*: .*list of peers" "$CLUSTER/a/log"
+    within 20 status_says a c "its list of peers is not ours"
     not_connected a c
     linked() { on a status --json | jq -e '.peers[] | select(.name == "b") | .connected'; }
     within 20 linked
+    [ -z "$(status_of a b)" ]
 }
+
+@test "a wrong key and another cluster are named on both sides" {
+    cluster_make a b
+    sed -i "s|^key_file = .*|key_file = \"$CLUSTER/b/key\"|" "$CLUSTER/b/tarn.toml"
+    (umask 077 && tr 0-9a-f 1-9a-f0 < "$CLUSTER/key" > "$CLUSTER/b/key")
+    host_start a
+    host_start b
+    within 20 status_says b a "wrong key"
+    within 20 status_says a b "is its key the same"
+    host_stop b
+    sed -i "s|^key_file = .*|key_file = \"$CLUSTER/key\"|" "$CLUSTER/b/tarn.toml"
+    host_start b
+    for host in a b; do within 20 connected "$host"; done
+    [ -z "$(status_of a b)" ]
+    [ -z "$(status_of b a)" ]
+    host_stop b
+    rm "$CLUSTER/b/store"
+    CLUSTER_UUID=$(cat /proc/sys/kernel/random/uuid) init_again b a b
+    host_start b
+    within 20 status_says a b "of another cluster"
+    within 20 status_says b a "its log says why"
+}
+
 # correct_order HOST FROM: with the peers, and nothing else, as that host has them.
 correct_order() {
     local config=$CLUSTER/$1/tarn.toml
