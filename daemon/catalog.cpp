@@ -13,7 +13,6 @@
 namespace tarn {
 
 namespace {
-constexpr std::string_view space_call = "S";
 constexpr std::string_view records_call = "R";
 constexpr size_t answer_size_max = size_t{1} << 20;
 
@@ -27,11 +26,9 @@ constexpr milliseconds open_patience{10'000};
 constexpr milliseconds list_patience{1500};
 constexpr milliseconds list_patience_max = 2 * list_patience;
 constexpr milliseconds moment{100};
-// The same when one of the hosts is known to be silent: by who only wants to know, by who changes the catalog, and in
-// all by who asks for the space of each.
+// The same when one of the hosts is known to be silent: by who only wants to know, and by who changes the catalog.
 constexpr milliseconds glance_patience{200};
 constexpr milliseconds change_patience{800};
-constexpr milliseconds space_patience{300};
 }  // namespace
 
 // A handle that may write; the hold of an exclusive volume lasts as long as any of them.
@@ -436,32 +433,6 @@ Task<std::vector<Deletion>> Catalog::deletions() {
         removals_.explain(deletion);
     }
     co_return deletions;
-}
-
-Task<Result<Space>> Catalog::space_of(HostId host) {
-    CO_TRY(const std::string answer, co_await cache_.fabric()->call(host, std::string(space_call)));
-    uint64_t numbers[2] = {};
-    if (answer.size() != sizeof numbers) co_return fail(Errc::protocol, 0, "catalog.space");
-    std::memcpy(numbers, answer.data(), sizeof numbers);
-    co_return Space{.total_bytes = numbers[0], .free_bytes = numbers[1], .silent_hosts = {}};
-}
-
-Task<Result<Space>> Catalog::space() {
-    const StoreSpace own = cache_.store().space();
-    Space space{.total_bytes = own.total_bytes, .free_bytes = own.free_bytes, .silent_hosts = {}};
-    const auto began = steady_clock::now();
-    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
-        if (host == cache_.self() || !cache_.fabric()) continue;
-        const auto left = space_patience - std::chrono::duration_cast<milliseconds>(steady_clock::now() - began);
-        Result<Space> answer = fail(Errc::unavailable);
-        if (cache_.fabric()->answers(host)) answer = co_await within(std::max(left, milliseconds(1)), space_of(host));
-        const std::lock_guard guard(seen_mutex_);
-        if (answer) spaces_[host] = *answer;
-        if (!answer) space.silent_hosts.push_back(host_names_[host]);
-        space.total_bytes += spaces_[host].total_bytes;
-        space.free_bytes += spaces_[host].free_bytes;
-    }
-    co_return space;
 }
 
 Task<> Catalog::clean_up() {

@@ -57,6 +57,7 @@ class Catalog final : public Volumes {
     Task<Result<VolumeId>> volumes_end();
 
     static constexpr std::string_view usage_call = "U";
+    static constexpr std::string_view space_call = "S";
     // A call of another host, if it is one for the catalog.
     Task<Result<std::string>> on_call(HostId from, std::string request);
     // After a start: gives back what volumes left behind here that are not in the catalog any more, and goes on with

@@ -1,4 +1,4 @@
-// What the volumes take in the stores of all hosts.
+// What space the stores of all hosts have, and what the volumes take of it.
 #include <cstring>
 
 #include "coherence/cache/within.hpp"
@@ -8,7 +8,11 @@ namespace tarn {
 
 namespace {
 
-constexpr std::chrono::milliseconds usage_patience{500};
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds usage_patience{500};
+constexpr milliseconds space_patience{300};  // for all of them
 constexpr size_t answer_size_max = size_t{1} << 20;
 
 struct UsedByVolume {
@@ -50,6 +54,33 @@ Task<Usage> Catalog::usage() {
             usage.silent_hosts.push_back(host_names_[host]);
     }
     co_return usage;
+}
+
+Task<Result<Space>> Catalog::space_of(HostId host) {
+    CO_TRY(const std::string answer, co_await cache_.fabric()->call(host, std::string(space_call)));
+    uint64_t numbers[2] = {};
+    if (answer.size() != sizeof numbers) co_return fail(Errc::protocol, 0, "catalog.space");
+    std::memcpy(numbers, answer.data(), sizeof numbers);
+    co_return Space{.total_bytes = numbers[0], .free_bytes = numbers[1], .silent_hosts = {}, .untold_hosts = {}};
+}
+
+Task<Result<Space>> Catalog::space() {
+    const StoreSpace own = cache_.store().space();
+    Space space{.total_bytes = own.total_bytes, .free_bytes = own.free_bytes, .silent_hosts = {}, .untold_hosts = {}};
+    const auto began = steady_clock::now();
+    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
+        if (host == cache_.self() || !cache_.fabric()) continue;
+        const auto left = space_patience - std::chrono::duration_cast<milliseconds>(steady_clock::now() - began);
+        Result<Space> answer = fail(Errc::unavailable);
+        if (cache_.fabric()->answers(host)) answer = co_await within(std::max(left, milliseconds(1)), space_of(host));
+        const std::lock_guard guard(seen_mutex_);
+        Space& told = spaces_[host];
+        if (answer) told = *answer;
+        if (!answer) (told.total_bytes == 0 ? space.untold_hosts : space.silent_hosts).push_back(host_names_[host]);
+        space.total_bytes += told.total_bytes;
+        space.free_bytes += told.free_bytes;
+    }
+    co_return space;
 }
 
 }  // namespace tarn

@@ -314,7 +314,7 @@ Task<HttpReply> ControlApi::status() {
     // The other hosts are asked for theirs; the rest of the status is worth having without it.
     const Result<Space> space = co_await volumes_.space();
     json["space"] = space ? json_of(*space) : Json();
-    if (space) json["space"]["silent_hosts"] = space->silent_hosts;
+    if (space) json["space"].update({{"silent_hosts", space->silent_hosts}, {"untold_hosts", space->untold_hosts}});
     json["deleting"] = Json::array();
     for (const Deletion& deletion : co_await volumes_.deletions())
         json["deleting"].push_back(

@@ -37,7 +37,8 @@ enum class Access : uint8_t { read, write };
 struct Space {
     uint64_t total_bytes = 0;
     uint64_t free_bytes = 0;
-    std::vector<std::string> silent_hosts;  // theirs is as this host was last told, if it was
+    std::vector<std::string> silent_hosts;  // theirs is as this host was last told
+    std::vector<std::string> untold_hosts;  // silent, too, and never told: theirs is not in it
 };
 
 // What the hosts' stores have set aside for each volume.

@@ -217,8 +217,11 @@ void print_status(std::ostream& out, const Json& status) {
                            size_of(*space, "free_bytes"));
         const char* separator = "; as last told by ";
         for (const Json& host : array_of(*space, "silent_hosts"))
-            out << std::exchange(separator, ", ") << host.get<std::string>();
-        out << "\n";
+            out << std::exchange(separator, ", ") << text_of(host);
+        separator = "; without ";
+        const Json& untold = array_of(*space, "untold_hosts");
+        for (const Json& host : untold) out << std::exchange(separator, ", ") << text_of(host);
+        out << (untold.empty() ? "\n" : ", not heard since this tarnd started\n");
     }
     for (const Json& deletion : array_of(status, "deleting")) {
         out << fmt::format("deleting {}", text_of(deletion, "name"));

@@ -89,7 +89,13 @@ class FakeDaemon final : public Volumes, public Control {
         if (entries.erase(name) == 0) co_return fail(Errc::not_found, 0, "catalog.remove");
         co_return Removal{};
     }
-    Task<Result<Space>> space() override { co_return Space{.total_bytes = space_bytes, .free_bytes = space_bytes / 2}; }
+    Task<Result<Space>> space() override {
+        const FakeLock lock(mutex_);
+        co_return Space{.total_bytes = space_bytes,
+                        .free_bytes = space_bytes / 2,
+                        .silent_hosts = silent_hosts,
+                        .untold_hosts = untold_hosts};
+    }
 
     Task<Result<NodeStatus>> status() override {
         const FakeLock lock(mutex_);
@@ -154,6 +160,8 @@ class FakeDaemon final : public Volumes, public Control {
     }
 
     std::map<std::string, VolumeEntry> entries;
+    std::vector<std::string> silent_hosts;
+    std::vector<std::string> untold_hosts;
     std::vector<Mount> mounted;
     std::vector<std::string> mount_users;
     Caller mounted_for;

@@ -325,7 +325,8 @@ Task<Result<Removal>> MemoryVolumes::remove(std::string name, bool) {
 Task<Result<Space>> MemoryVolumes::space() {
     co_return Space{.total_bytes = MemoryVolume::stored_size_max,
                     .free_bytes = MemoryVolume::stored_size_max / 2,
-                    .silent_hosts = {}};
+                    .silent_hosts = {},
+                    .untold_hosts = {}};
 }
 
 std::shared_ptr<MemoryVolume> MemoryVolumes::add(const std::string& name, uint64_t size_bytes, bool shared) {

@@ -210,8 +210,10 @@ TEST_F(ControlApiTest, status_says_that_there_is_no_failover) {
     daemon_.node.host = "a";
     daemon_.node.peers = {{.name = "a", .address = "x:1", .self = true, .connected = false},
                           {.name = "b", .address = "y:1", .self = false, .connected = false, .trouble = "wrong key"}};
+    daemon_.untold_hosts = {"b"};
     const Answer status = ask("GET", "/v1/status");
     EXPECT_EQ(status.json["peers"][1]["reason"], "wrong key");
+    EXPECT_EQ(status.json["space"]["untold_hosts"][0], "b");
     EXPECT_EQ(status.json["failover"], false);
     EXPECT_EQ(status.json["peers"][0]["registrar"], true);
     EXPECT_EQ(status.json["peers"][0]["connected"], true);

@@ -1,0 +1,28 @@
+// What a person reads of what the daemon answers.
+#include "daemon/cli/print.hpp"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace tarn {
+namespace {
+
+TEST(Print, status_says_why_a_host_is_not_connected_and_whose_space_is_unknown) {
+    const Json status{
+        {"peers",
+         {{{"name", "a"}, {"address", "a:1"}, {"self", true}, {"reason", ""}},
+          {{"name", "b"}, {"address", "b:1"}, {"connected", false}, {"reason", "its list of peers is not ours"}},
+          {{"name", "c"}, {"address", "c:1"}, {"connected", true}, {"reason", ""}}}},
+        {"space",
+         {{"total_bytes", 4096}, {"free_bytes", 0}, {"silent_hosts", {"b", "d"}}, {"untold_hosts", {"e", "f"}}}}};
+    std::ostringstream out;
+    print_status(out, status);
+    const std::string text = out.str();
+    EXPECT_TRUE(text.contains("unreachable: its list of peers is not ours\n")) << text;
+    EXPECT_TRUE(text.contains(" connected\n")) << text;
+    EXPECT_TRUE(text.contains("; as last told by b, d; without e, f, not heard since this tarnd started\n")) << text;
+}
+
+}  // namespace
+}  // namespace tarn
