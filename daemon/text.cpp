@@ -24,7 +24,7 @@ constexpr std::array<Unit, 6> units = {{{"PiB", uint64_t{1} << 50},
                                         {"KiB", uint64_t{1} << 10},
                                         {"B", 1}}};
 
-constexpr size_t decimals_max = 9;
+constexpr size_t decimals_max = 18;  // times the largest unit they fit 128 bits
 
 // "GiB" and "G" are 2^30 bytes, "GB" is 10^9: as disks are sold, and as most tools take the letter alone.
 std::optional<uint64_t> unit_size(std::string_view name) {
@@ -73,7 +73,9 @@ Result<uint64_t> parse_size(std::string_view text) {
         rest.remove_prefix(1);
         decimals = rest.substr(0, std::min(rest.find_first_not_of("0123456789"), rest.size()));
         rest.remove_prefix(decimals.size());
-        if (decimals.empty() || decimals.size() > decimals_max) return fail(Errc::invalid, 0, not_a_size);
+        if (decimals.empty()) return fail(Errc::invalid, 0, not_a_size);
+        if (decimals.size() > decimals_max)
+            return fail(Errc::invalid, 0, "a size has at most 18 decimals, such as \"1.5G\"");
     }
     if (rest.starts_with(' ')) rest.remove_prefix(1);
     const std::optional<uint64_t> unit = rest.empty() && text.back() != ' ' ? 1 : unit_size(rest);

@@ -155,7 +155,12 @@ class Commands {
         const auto verbs = app->get_subcommands([](const CLI::App*) { return true; });
         const auto stranger = std::ranges::find_if(
             rest, [&](const std::string& word) { return word.starts_with('-') || !verbs.empty(); });
-        if (stranger == rest.end()) return failure;
+        if (stranger == rest.end()) {
+            // A shell makes two words of "1 GiB".
+            if (rest.size() == 1 && parse_size("1" + rest.front()).has_value())
+                failure.cause = fmt::format("a size is one word: {0} belongs to its number, as in 1{0}", rest.front());
+            return failure;
+        }
         const bool is_option = stranger->starts_with('-');
         std::vector<std::string> known;
         if (is_option) {

@@ -265,6 +265,8 @@ TEST_F(CliTest, words_that_were_not_meant_are_named_with_the_nearest) {
               "tarn: unknown option --share; did you mean --shared?; try: tarn create --help\n");
     EXPECT_EQ(error_of({"list", "--jsn"}), "tarn: unknown option --jsn; did you mean --json?; try: tarn list --help\n");
     EXPECT_NE(error_of({"create", "v"}).find("try: tarn create --help\n"), std::string::npos) << err_;
+    EXPECT_EQ(error_of({"create", "v", "1", "GiB"}),
+              "tarn: a size is one word: GiB belongs to its number, as in 1GiB; try: tarn create --help\n");
 }
 
 TEST_F(CliTest, hints_fit_the_error) {

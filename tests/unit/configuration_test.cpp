@@ -278,6 +278,12 @@ TEST(Text, sizes) {
     EXPECT_EQ(parse_size("0.1k"), 103u) << "rounded up to a byte";
     EXPECT_EQ(parse_size("16383.999999999PiB"), 18446744073708425717u);
     EXPECT_EQ(parse_size("18446744073709551615"), UINT64_MAX);
+    EXPECT_EQ(parse_size("1.0123456789GiB"), 1086997896u);
+    EXPECT_EQ(parse_size("0.000000000000001P"), 2u);
+    EXPECT_EQ(parse_size("1Gb"), 1'000'000'000u);
+    EXPECT_FALSE(parse_size("16383.999999999999999999PiB")) << "rounded up it is 2^64";
+    EXPECT_STREQ(parse_size("1.0123456789012345678G").error().where,
+                 "a size has at most 18 decimals, such as \"1.5G\"");
     for (const char* const bad : {"",
                                   "GiB",
                                   "-1",
@@ -292,7 +298,7 @@ TEST(Text, sizes) {
                                   "1e3",
                                   "1,5GiB",
                                   "1 .5G",
-                                  "1.0123456789GiB",
+                                  "1.0123456789012345678GiB",
                                   "16384PiB",
                                   "18446744073709551616",
                                   "18447PB",
