@@ -12,6 +12,7 @@
 
 #include "daemon/configuration.hpp"
 #include "daemon/memory_budget.hpp"
+#include "daemon/memory_limit.hpp"
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_file.hpp"
 #include "tiers/nvme/store_inspection.hpp"
@@ -24,6 +25,30 @@ namespace {
 std::unexpected<Failure> refuse(Exit exit, std::string cause, std::string hint = {}) {
     return std::unexpected(Failure{.exit = exit, .cause = std::move(cause), .hint = std::move(hint)});
 }
+
+// What this run has made: all of it goes again unless everything was made.
+class Made {
+  public:
+    Made() = default;
+    Made(const Made&) = delete;
+    ~Made() {
+        std::error_code ignored;  // a directory that somebody else has put something into stays
+        for (; !paths_.empty(); paths_.pop_back()) std::filesystem::remove(paths_.back(), ignored);
+    }
+    void add(std::filesystem::path path) { paths_.push_back(std::move(path)); }
+    void keep() { paths_.clear(); }
+    // And its parents. Errors: as of the file system.
+    std::error_code make_directories(const std::filesystem::path& path) {
+        std::error_code problem;
+        if (std::filesystem::is_directory(path, problem) || path == path.parent_path()) return {};
+        if (const std::error_code of_parent = make_directories(path.parent_path())) return of_parent;
+        if (std::filesystem::create_directory(path, problem)) add(path);
+        return problem;
+    }
+
+  private:
+    std::vector<std::filesystem::path> paths_;
+};
 
 std::string absolute(const std::string& path) {
     return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
@@ -76,8 +101,11 @@ Outcome<> write_file(const std::string& path, const std::string& text, mode_t mo
         return refuse(errno == EACCES ? Exit::permission : Exit::failed,
                       fmt::format("{}: {}", path, std::strerror(errno)));
     if (::fchmod(fd.get(), mode) != 0 ||
-        ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) || ::fsync(fd.get()) != 0)
-        return refuse(Exit::failed, fmt::format("{}: {}", path, std::strerror(errno)));
+        ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) || ::fsync(fd.get()) != 0) {
+        const int error = errno;
+        if (!replace) ::unlink(path.c_str());  // it is ours
+        return refuse(Exit::failed, fmt::format("{}: {}", path, std::strerror(error)));
+    }
     return {};
 }
 
@@ -154,6 +182,16 @@ Outcome<Configuration> configuration_of(const InitOptions& options) {
         if (!is_utf8(*text)) return refuse(Exit::usage, *text + ": not valid UTF-8, which a configuration has to be");
     const auto errors = check_configuration(configuration, "options");
     if (!errors.empty()) return refuse(Exit::usage, errors.front().describe());
+    const std::string too_much = too_much_memory(configuration.memory_bytes, memory_limits());
+    if (!too_much.empty()) return refuse(Exit::usage, fmt::format("--memory {}", too_much));
+    if (options.cluster.empty() && configuration.host_id() != 0) {
+        const std::string& first = configuration.peers.front().name;
+        return refuse(Exit::usage,
+                      fmt::format("the cluster is made on {0}, the first of the peers; {1} joins it with {0}'s UUID, "
+                                  "which is \"cluster\" in {0}'s configuration, and with a copy of {0}'s key at {2}",
+                                  first, configuration.host, configuration.key_file),
+                      "--cluster UUID");
+    }
     return configuration;
 }
 
@@ -169,11 +207,10 @@ Outcome<uint64_t> store_size(const Configuration& configuration, const InitOptio
         return refuse(Exit::usage, "a file needs --size", "--size 64GiB");
     const Result<StoreFile> device = StoreFile::open_read_only(configuration.store);
     if (device) return device->size_bytes();
-    return refuse(exit_of(device.error().code),
-                  fmt::format("{}: {}", configuration.store, log::describe(device.error())));
+    return refuse(exit_of(device.error().code), log::explain(device.error()));
 }
 
-Outcome<> format_store(const Configuration& configuration, const InitOptions& options) {
+Outcome<> format_store(const Configuration& configuration, const InitOptions& options, Made& made) {
     const auto size = store_size(configuration, options);
     if (!size) return std::unexpected(size.error());
     const uint64_t size_bytes = *size;
@@ -186,26 +223,33 @@ Outcome<> format_store(const Configuration& configuration, const InitOptions& op
     if (!options.force) {
         const Result<std::string> signature = known_signature(configuration.store);
         if (signature && !signature->empty())
-            return refuse(Exit::busy, fmt::format("{}: there is {} on it", configuration.store, *signature),
+            return refuse(Exit::busy, fmt::format("there is {} on it", *signature),
                           "--force destroys what is stored there");
     }
     // One directory, such as /var/lib/tarn; more that are missing are a mistake, or something is not mounted.
     std::error_code problem;
-    if (std::filesystem::create_directory(std::filesystem::path(configuration.store).parent_path(), problem))
-        std::filesystem::permissions(std::filesystem::path(configuration.store).parent_path(),
-                                     std::filesystem::perms(0750), problem);
+    const std::filesystem::path directory = std::filesystem::path(configuration.store).parent_path();
+    if (std::filesystem::create_directory(directory, problem)) {
+        made.add(directory);
+        std::filesystem::permissions(directory, std::filesystem::perms(0750), problem);
+    }
+    if (std::filesystem::status(directory, problem).type() == std::filesystem::file_type::not_found)
+        return refuse(Exit::not_found, fmt::format("there is no directory {}", directory.string()),
+                      fmt::format("mkdir -p {}, unless something is to be mounted there", directory.string()));
+    const bool is_new = !std::filesystem::exists(configuration.store, problem);
     const StoreIdentity identity{.cluster = configuration.cluster,
                                  .host = configuration.host_id(),
                                  .host_name = host_name_of(configuration.host)};
     const Result<> formatted = Store::format(configuration.store, size_bytes, identity, options.force);
+    if (formatted && is_new) made.add(configuration.store);
     if (formatted) return {};
     const Error& error = formatted.error();
-    return refuse(exit_of(error.code), fmt::format("{}: {}", configuration.store, log::describe(error)),
+    return refuse(exit_of(error.code), log::explain(error),
                   error.code == Errc::exists ? "--force destroys what is stored there" : "");
 }
 
 // The first host draws the key; the others bring a copy.
-Outcome<> provide_key(const Configuration& configuration, const InitOptions& options) {
+Outcome<> provide_key(const Configuration& configuration, const InitOptions& options, Made& made) {
     if (configuration.key_file.empty()) return {};
     std::error_code ignored;
     if (std::filesystem::exists(configuration.key_file, ignored)) {
@@ -218,7 +262,9 @@ Outcome<> provide_key(const Configuration& configuration, const InitOptions& opt
                       "copy it from the host where the cluster was made");
     const auto key = random_hex(32);
     if (!key) return std::unexpected(key.error());
-    return write_file(configuration.key_file, *key + "\n", 0600, false);
+    const auto written = write_file(configuration.key_file, *key + "\n", 0600, false);
+    if (written) made.add(configuration.key_file);
+    return written;
 }
 
 Json next_steps(const Configuration& configuration, const InitOptions& options) {
@@ -246,16 +292,20 @@ Outcome<Json> initialise(const InitOptions& options) {
     std::error_code problem;
     if (std::filesystem::exists(path, problem) && !options.replace_config)
         return refuse(Exit::busy, fmt::format("{} exists", path), "--replace-config to write it anew");
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), problem);
+    Made made;
+    problem = made.make_directories(std::filesystem::path(path).parent_path());
     if (problem)
         return refuse(problem == std::errc::permission_denied ? Exit::permission : Exit::failed,
                       fmt::format("{}: {}", path, problem.message()));
     // The configuration last: with it the host counts as made.
-    if (const auto provided = provide_key(*configuration, options); !provided) return std::unexpected(provided.error());
-    if (const auto formatted = format_store(*configuration, options); !formatted)
+    if (const auto provided = provide_key(*configuration, options, made); !provided)
+        return std::unexpected(provided.error());
+    if (const auto formatted = format_store(*configuration, options, made); !formatted)
         return std::unexpected(formatted.error());
+    if (!std::filesystem::exists(path, problem)) made.add(path);
     if (const auto written = write_file(path, format_toml(*configuration), 0644, options.replace_config); !written)
         return std::unexpected(written.error());
+    made.keep();
     return Json{{"configuration", path},
                 {"store", configuration->store},
                 {"host", configuration->host},

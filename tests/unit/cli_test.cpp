@@ -437,6 +437,10 @@ TEST_F(CliTest, init_of_a_cluster_shares_key_and_id) {
         return run(more);
     };
     EXPECT_EQ(init("c", {}), Exit::usage) << "not among the peers";
+    EXPECT_EQ(init("b", {}), Exit::usage);
+    EXPECT_NE(out_.find("made on a, the first of the peers; b joins it with a's UUID"), std::string::npos) << out_;
+    EXPECT_NE(out_.find("--cluster UUID"), std::string::npos) << out_;
+    EXPECT_FALSE(std::filesystem::exists(directory_ + "/b"));
     ASSERT_EQ(init("a", {}), Exit::ok) << err_;
     const auto made = nlohmann::json::parse(out_);
     const auto key = made["key_file"].get<std::string>();
@@ -469,8 +473,23 @@ TEST_F(CliTest, init_refuses_before_it_writes) {
     EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--cluster", "x"}), Exit::usage);
     EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--nbd-tcp", "x"}), Exit::usage);
     EXPECT_EQ(init({"--store", directory_ + "/a/b/c", "--size", "16MiB"}), Exit::not_found);
+    EXPECT_NE(err_.find(": there is no directory " + directory_ + "/a/b; try: mkdir -p"), std::string::npos) << err_;
+    EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--memory", "15TiB"}), Exit::usage);
+    EXPECT_NE(err_.find("--memory 15 TiB is too much: "), std::string::npos) << err_;
     EXPECT_FALSE(std::filesystem::exists(store));
-    EXPECT_FALSE(std::filesystem::exists(directory_ + "/new/tarn.toml"));
+    EXPECT_FALSE(std::filesystem::exists(directory_ + "/new")) << "nor is anything else left";
+}
+
+TEST_F(CliTest, init_that_fails_late_leaves_nothing_and_may_be_repeated) {
+    const auto init = [&](const std::string& size) {
+        return run({"init", "--config", directory_ + "/new/etc/tarn.toml", "--store", directory_ + "/lib/store",
+                    "--size", size, "--host", "a", "--peer", "a=127.0.0.1:7001", "--peer", "b=127.0.0.1:7002"});
+    };
+    EXPECT_EQ(init("1MiB"), Exit::usage) << "which only the store finds too small";
+    EXPECT_FALSE(std::filesystem::exists(directory_ + "/new")) << "the key";
+    EXPECT_FALSE(std::filesystem::exists(directory_ + "/lib"));
+    EXPECT_EQ(init("16MiB"), Exit::ok) << err_;
+    EXPECT_TRUE(std::filesystem::exists(directory_ + "/new/etc/key"));
 }
 
 }  // namespace
