@@ -250,7 +250,15 @@ Answer verify_volumes(const Client& client, const Options& options, std::ostream
     return answer;
 }
 
-Answer mount_volumes(const Client& client, const Options& options) {
+namespace {
+
+// One shape, whether it succeeded or not.
+Answer of_mounts(Answer answer) {
+    answer.json.emplace("mounts", Json::array());
+    return answer;
+}
+
+Answer mount_or_list(const Client& client, const Options& options) {
     if (options.path.empty()) {
         auto mounts = client.ask("GET", "/v1/mounts");
         if (!mounts) return mounts;
@@ -271,10 +279,16 @@ Answer mount_volumes(const Client& client, const Options& options) {
                 {"namespace", mounted->value("namespace", uint64_t{0})}};
 }
 
+}  // namespace
+
+Answer mount_volumes(const Client& client, const Options& options) {
+    return of_mounts(mount_or_list(client, options));
+}
+
 Answer unmount_volumes(const Client& client, const Options& options) {
     auto unmounted =
         client.ask("DELETE", "/v1/mounts", {{"path", absolute_path(options.path)}, {"force", options.force}});
-    if (!unmounted) return unmounted;
+    if (!unmounted) return of_mounts(unmounted);
     return Json{{"mounts", Json::array({*unmounted})}};
 }
 

@@ -183,7 +183,9 @@ TEST_F(CliTest, json_has_one_shape_for_each_verb_and_tells_errors) {
     EXPECT_EQ(json_of({"export", "b"}, Exit::ok)["exports"][0]["volume"], "b");
     EXPECT_EQ(json_of({"mount", "/mnt/x"}, Exit::ok)["mounts"][0]["path"], "/mnt/x");
     EXPECT_EQ(json_of({"mount"}, Exit::ok)["mounts"][0]["path"], "/mnt/x");
+    EXPECT_EQ(json_of({"mount", "/mnt/x"}, Exit::busy)["mounts"], nlohmann::json::array()) << "when it fails, too";
     EXPECT_EQ(json_of({"umount", "/mnt/x"}, Exit::ok)["mounts"][0]["path"], "/mnt/x");
+    EXPECT_EQ(json_of({"umount", "/mnt/x"}, Exit::not_found)["mounts"], nlohmann::json::array());
     EXPECT_EQ(run_at(directory_ + "/none", {"status", "--json"}), Exit::unreachable);
     EXPECT_EQ(nlohmann::json::parse(out_)["errors"][0]["code"], "unreachable");
 }
