@@ -71,6 +71,20 @@ start() {
     done
 }
 
+@test "every link of the installed documents leads somewhere" {
+    dpkg-deb --extract "$PACKAGES"/tarn_0.1.0~1_*.deb "$BATS_TEST_TMPDIR/all"
+    cd "$BATS_TEST_TMPDIR/all/usr/share/doc/tarn"
+    local file link count=0
+    while IFS=: read -r file link; do
+        link=${link#*](}
+        link=${link%)}
+        [[ $link == http* || $link == '#'* ]] && continue
+        [[ -e $(dirname "$file")/${link%%#*} ]] || fail "$file: $link"
+        ((++count))
+    done < <(grep -rHo '\]([^) ]*)' --include='*.md' .)
+    ((count > 5))
+}
+
 @test "it depends on nothing that another release calls otherwise" {
     run -0 dpkg-deb --field "$PACKAGES"/tarn_0.1.0~1_*.deb Depends
     refute_output --regexp 'libfuse|libfmt'
