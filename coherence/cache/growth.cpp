@@ -358,8 +358,8 @@ Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
     std::vector<std::unique_ptr<Held>> held;
     for (const PageId page : pages) {
         held.push_back(std::make_unique<Held>(cache_, *Loop::current(), note_.losses, page));
-        // A home that has just gone away is not waited for with pages and a turn in hand, which others need: that is for
-        // bring_here() to do.
+        // A home that has just gone away is not waited for with pages and a turn in hand, which others need:
+        // bring_here() does that.
         const Result<> brought = co_await held.back()->request.within(holding_patience);
         if (!brought && brought.error().code == Errc::unavailable) co_return Result<>{};
         CO_TRY_VOID(brought);
