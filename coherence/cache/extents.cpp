@@ -75,6 +75,7 @@ Result<std::string> answer_stored_runs(Cache& cache, const std::string& request)
     Question question;
     if (request.size() != 1 + sizeof question) return fail(Errc::protocol, 0, "extents.request");
     std::memcpy(&question, request.data() + 1, sizeof question);
+    if (question.reserved != 0) return fail(Errc::protocol, 0, "extents.request: of a later version");
     if (question.volume > volume_id_max || question.page_count == 0 || question.page_count > page_number_mask ||
         question.first_page > page_number_mask - question.page_count)
         return fail(Errc::protocol, 0, "extents.request: no such pages");

@@ -1,6 +1,8 @@
 // A home on a device that answers late, or takes nothing any more; the test plays the other host of the cluster.
 #include "tests/unit/home_on_device.hpp"
 
+#include "coherence/cache/extents.hpp"
+
 namespace tarn::home_on_device {
 namespace {
 
@@ -202,6 +204,35 @@ TEST_F(HomeOnDevice, clean_pages_of_a_home_that_does_not_answer_make_room) {
     cache_->unpin(pinned);
     if (written < count) cache_->abandon();
     loop_->run_until_done(writes.close());
+}
+
+// The call of a peer, as extents.cpp writes it.
+TEST_F(HomeOnDevice, a_question_for_extents_that_no_correct_host_asks_is_refused) {
+    struct {
+        VolumeId volume = volume_id;
+        uint32_t reserved = 0;
+        uint64_t first_page = 0;
+        uint64_t page_count = 10;
+    } question;
+    const auto answer = [&] {
+        std::string request(1 + sizeof question, stored_runs_call);
+        std::memcpy(request.data() + 1, &question, sizeof question);
+        return answer_stored_runs(*cache_, request);
+    };
+    EXPECT_TRUE(answer());
+    question.reserved = 1;
+    EXPECT_FALSE(answer()) << "it may mean something one day";
+    question.reserved = 0;
+    question.page_count = 0;
+    EXPECT_FALSE(answer());
+    question.page_count = page_number_mask;
+    EXPECT_TRUE(answer());
+    question.first_page = 1;
+    EXPECT_FALSE(answer());
+    question.first_page = 0;
+    question.volume = volume_id_max + 1;
+    EXPECT_FALSE(answer());
+    EXPECT_FALSE(answer_stored_runs(*cache_, std::string(1, stored_runs_call)));
 }
 
 }  // namespace

@@ -191,6 +191,11 @@ MUTANTS = [
     ("coherence/fabric/tcp_link.cpp", "    if («greeting_» || !payload.empty()) return;", {
         "what is sent while a host says what it says first is joined to what was sent before": "false",
     }),
+
+    # What peers ask, and what goes on without them.
+    ("coherence/cache/extents.cpp", "if («question.reserved != 0») return", {
+        "what a question has no meaning for yet is let through": "false",
+    }),
 ]
 
 
