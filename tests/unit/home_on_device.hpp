@@ -132,31 +132,41 @@ class HomeOnDevice : public testing::Test {
     }();
 };
 
-// The other host as a home that grants what it was asked for, with a page of ones.
+// The host that was asked, as a home that grants, with a page of ones.
+inline void grant(Cache& cache, const RecordingFabric::Sent& request, Tenure tenure) {
+    const Message& asked = request.message;
+    Message grant;
+    grant.kind = MessageKind::grant;
+    grant.from = request.to;
+    grant.view_epoch = 1;
+    grant.map_epoch = cache.ranges().epoch();
+    grant.incarnation = 1;
+    grant.page = asked.page;
+    grant.request_id = asked.request_id;
+    grant.frame = asked.frame;
+    grant.tenure = tenure;
+    grant.flags = asked.kind == MessageKind::get_shared ? 0 : protocol::flag_exclusive;
+    if (asked.kind == MessageKind::get_exclusive_no_read) {
+        ASSERT_TRUE(cache.on_message(grant, nullptr));
+        return;
+    }
+    grant.flags |= protocol::flag_payload;
+    std::byte* const page = cache.lend_page(request.to);
+    ASSERT_NE(page, nullptr);
+    std::memset(page, 1, page_size);
+    ASSERT_TRUE(cache.on_message(grant, page));
+}
+
+inline bool asks_for_page(const Message& message) {
+    return message.kind == MessageKind::get_shared || message.kind == MessageKind::get_exclusive ||
+           message.kind == MessageKind::get_exclusive_no_read;
+}
+
+// All that was asked for since.
 inline void grant_all(RecordingFabric& fabric, Cache& cache, size_t& answered, Tenure& tenure) {
-    for (; answered < fabric.sent.size(); ++answered) {
-        const Message asked = fabric.sent[answered].message;
-        const bool writes = asked.kind == MessageKind::get_exclusive_no_read;
-        if (!writes && asked.kind != MessageKind::get_shared) continue;
-        Message grant;
-        grant.kind = MessageKind::grant;
-        grant.from = peer;
-        grant.view_epoch = 1;
-        grant.map_epoch = cache.ranges().epoch();
-        grant.incarnation = 1;
-        grant.page = asked.page;
-        grant.request_id = asked.request_id;
-        grant.frame = asked.frame;
-        grant.tenure = ++tenure;
-        grant.flags = writes ? protocol::flag_exclusive : protocol::flag_payload;
-        if (writes) {
-            ASSERT_TRUE(cache.on_message(grant, nullptr));
-            continue;
-        }
-        std::byte* const page = cache.lend_page(peer);
-        ASSERT_NE(page, nullptr);
-        std::memset(page, 1, page_size);
-        ASSERT_TRUE(cache.on_message(grant, page));
+    while (answered < fabric.sent.size()) {
+        const RecordingFabric::Sent asked = fabric.sent[answered++];
+        if (asks_for_page(asked.message)) grant(cache, asked, ++tenure);
     }
 }
 
