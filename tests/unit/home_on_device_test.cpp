@@ -2,6 +2,7 @@
 #include "tests/unit/home_on_device.hpp"
 
 #include "coherence/cache/extents.hpp"
+#include "tiers/nvme/journal_scan.hpp"
 
 namespace tarn::home_on_device {
 namespace {
@@ -204,6 +205,66 @@ TEST_F(HomeOnDevice, clean_pages_of_a_home_that_does_not_answer_make_room) {
     cache_->unpin(pinned);
     if (written < count) cache_->abandon();
     loop_->run_until_done(writes.close());
+}
+
+// What a stop stores of pages that were written last, the protocol being over.
+class LastWrites : public HomeOnDevice {
+  protected:
+    struct Record {
+        DirtyMask dirty;
+        Tenure tenure;
+        uint32_t sequence;
+    };
+    LastWrites() {
+        EXPECT_TRUE(write(std::byte{2}));
+        EXPECT_TRUE(loop_->run_until_done(volume_->flush_range(page_ * page_size, page_size, false)));
+        EXPECT_EQ(journal().size(), 1u);
+    }
+    void write_to_sector(unsigned sector) {
+        const std::vector<std::byte> bytes(8, std::byte{3});
+        ASSERT_TRUE(volume_->try_write(page_ * page_size + sector * sector_size, bytes));
+    }
+    void store_rest() {
+        cache_->abandon();
+        ASSERT_TRUE(loop_->run_until_done(cache_->store_rest()));
+    }
+    // Of the page, the oldest first.
+    std::vector<Record> journal() {
+        MemoryDevice now(*device_);
+        std::vector<Record> records;
+        const auto visit = [&](const FoundRecord& found) -> Result<> {
+            if (found.record.page == page())
+                records.push_back({found.record.dirty, found.record.tenure, found.record.sequence});
+            return {};
+        };
+        EXPECT_TRUE(scan_journal(now, *read_superblock(now), visit));
+        return records;
+    }
+};
+
+TEST_F(LastWrites, of_a_sector_take_that_sector_of_the_journal) {
+    write_to_sector(3);
+    store_rest();
+    ASSERT_EQ(journal().size(), 2u);
+    EXPECT_EQ(journal()[1].dirty, 1u << 3);
+}
+
+TEST_F(LastWrites, come_to_what_home_had_and_did_not_store) {
+    write_to_sector(1);
+    cache_->write_back(page(), 0);
+    write_to_sector(6);
+    store_rest();
+    ASSERT_EQ(journal().size(), 2u);
+    EXPECT_EQ(journal()[1].dirty, 1u << 1 | 1u << 6);
+}
+
+TEST_F(LastWrites, have_a_position_after_all_that_was_stored_before) {
+    write_to_sector(3);
+    store_rest();
+    const std::vector<Record> records = journal();
+    ASSERT_EQ(records.size(), 2u);
+    EXPECT_EQ(records[1].tenure, records[0].tenure);
+    EXPECT_GT(records[1].sequence, records[0].sequence);
 }
 
 // The call of a peer, as extents.cpp writes it.

@@ -232,6 +232,30 @@ MUTANTS = [
         "a flush ends before the last page that was written": "session_->pages_end.load() - 1",
     }),
 
+    # Marks of pieces go when the store has all of them.
+    ("coherence/cache/home_storing.cpp", "«rest.is_stored &= !frame->home_dirty;»", {
+        "a piece of which only home's memory has bytes counts as stored": "",
+    }),
+    ("coherence/cache/home_storing.cpp", "«rest.is_stored &= !left || !left->home_dirty;»", {
+        "what came home as its owner gave it up counts as stored": "",
+    }),
+    ("coherence/cache/home_storing.cpp", "«rest.is_free &= home.has_everything(page);»", {
+        "a page that somebody is inside counts as free": "",
+    }),
+    ("coherence/cache/piece_marker.cpp", "if (!now.is_stored || «seen.changes != now.changes») seen", {
+        "a piece that was changed and stored has rested all the time": "false",
+    }),
+
+    # What is stored at the end.
+    ("coherence/cache/home_storing.cpp", "copy.mask = «frame.dirty.load(std::memory_order_relaxed) | "
+     "frame.writing.load(std::memory_order_relaxed)»;", {
+        "what a stop brings home is stored with all its sectors": "0",
+        "what a stop brings home is stored with its first sector": "1",
+    }),
+    ("coherence/cache/home_storing.cpp", "copy.sequence = «holding->sequence + 1»;", {
+        "what a stop brings home has the position of what home has": "holding->sequence",
+    }),
+
     # What peers ask, and what goes on without them.
     ("coherence/cache/extents.cpp", "if («question.reserved != 0») return", {
         "what a question has no meaning for yet is let through": "false",
