@@ -2,6 +2,7 @@
 #include "coherence/cache/page_access.hpp"
 #include "tests/support/interleave.hpp"
 #include "tests/unit/home_on_device.hpp"
+#include "utils/interrupt.hpp"
 
 namespace tarn::home_on_device {
 namespace {
@@ -144,6 +145,58 @@ TEST_F(CacheWaiters, a_link_that_finds_no_frame_is_told_of_the_next) {
     }
     EXPECT_FALSE(came_there);
     for (const FrameId id : taken) cache_->give_frame(id);
+}
+
+// A write of a whole page of the other host, whose client gives up.
+class Orphans : public CacheWaiters {
+  protected:
+    Orphans() : theirs_(page_ + cache_->ranges().pages_per_range()) {
+        answered_ = fabric_.sent.size();
+        volume_->wait_at_most(std::chrono::hours(1));
+        writes_.spawn(write_whole(*volume_, theirs_ * page_size, interrupt_, over_));
+        EXPECT_EQ(fabric_.count(MessageKind::get_exclusive_no_read), 1u);
+    }
+    void arrive() { grant_all(fabric_, *cache_, answered_, tenure_); }
+    void expect_written_and_over() {
+        loop_->run_until_done(turns(*loop_));
+        EXPECT_TRUE(over_);
+        EXPECT_FALSE(cache_->uses().any_of(volume_id)) << "the volume could never be deleted";
+        std::byte value{};
+        EXPECT_TRUE(volume_->try_read(theirs_ * page_size, std::span(&value, 1)));
+        EXPECT_EQ(value, std::byte{3});
+        loop_->run_until_done(writes_.close());
+    }
+
+    class Raised final : public Interrupt {};
+    static Task<> write_whole(CachedVolume& volume, uint64_t offset, Interrupt& interrupt, bool& over) {
+        co_await CarryInterrupt(interrupt);
+        const std::vector<std::byte> bytes(page_size, std::byte{3});
+        EXPECT_FALSE(co_await volume.write(offset, bytes));
+        over = true;
+    }
+
+    const uint64_t theirs_;
+    size_t answered_ = 0;
+    Tenure tenure_ = protocol::first_tenure_of(1);
+    Raised interrupt_;
+    Gate writes_;
+    bool over_ = false;
+};
+
+TEST_F(Orphans, use_the_volume_until_they_have_written) {
+    interrupt_.raise();
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_TRUE(over_);
+    EXPECT_TRUE(cache_->uses().any_of(volume_id));
+    arrive();
+    expect_written_and_over();
+}
+
+TEST_F(Orphans, that_end_as_their_request_does_leave_nothing_behind) {
+    interrupt_.raise();
+    EXPECT_FALSE(over_) << "its timer has not ended";
+    arrive();
+    expect_written_and_over();
 }
 
 }  // namespace

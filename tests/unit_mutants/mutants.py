@@ -256,6 +256,30 @@ MUTANTS = [
         "what a stop brings home has the position of what home has": "holding->sequence",
     }),
 
+    # Who makes room, and for whom.
+    ("coherence/cache/page_provider.cpp", "return «frame.writable.load(std::memory_order_relaxed)» &&", {
+        "pages that may only be read leave to relieve their home": "true",
+    }),
+    ("coherence/cache/page_provider.cpp", "«cache_.writable_share().is_crowded(cache_.home_of(frame.page_id()))» &&", {
+        "pages of any home leave to relieve one": "true",
+    }),
+    ("coherence/cache/page_provider.cpp", "«if (pause == pause_max && cache_.anyone_waits_for_frames()) "
+     "drop_clean(batch_max);»", {
+        "clean pages of a silent home wait for it": "",
+    }),
+
+    # What goes on without its request.
+    ("coherence/cache/page_access.cpp", "«if (missing_ == 0) return;»  // they have ended meanwhile", {
+        "a request for nothing is left behind": "",
+    }),
+    ("coherence/cache/page_access.cpp", "«own->use_of_orphans_ = VolumeUses::Use(cache_.uses(), "
+     "accesses_.front().page().volume());»", {
+        "what goes on alone does not use the volume": "",
+    }),
+    ("coherence/cache/page_access.cpp", "if (view_of_orphans_)\n        «delete this;»", {
+        "what went on alone stays for ever": "",
+    }),
+
     # What peers ask, and what goes on without them.
     ("coherence/cache/extents.cpp", "if («question.reserved != 0») return", {
         "what a question has no meaning for yet is let through": "false",
