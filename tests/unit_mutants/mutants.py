@@ -284,6 +284,12 @@ MUTANTS = [
     ("coherence/cache/extents.cpp", "if («question.reserved != 0») return", {
         "what a question has no meaning for yet is let through": "false",
     }),
+    ("daemon/registrar.cpp", "«record.holder_epoch == cache_.process_of(record.holder).epoch» &&", {
+        "a hold outlives its process": "true",
+    }),
+    ("daemon/removals.cpp", "«if (cache_.is_forgotten(host)) break;»", {
+        "a deletion waits for a host that was declared dead": "",
+    }),
 ]
 
 
