@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 namespace tarn {
 
@@ -92,6 +93,10 @@ Result<std::string> answer_stored_runs(Cache& cache, const std::string& request)
 Task<Result<StoredRuns>> stored_runs(Cache& cache, VolumeId volume, uint64_t first_page, uint64_t page_count) {
     const Question question{.volume = volume, .reserved = 0, .first_page = first_page, .page_count = page_count};
     StoredRuns all{.runs = {}, .end_page = first_page + page_count};
+    const auto was_asked = [&](const StoredRun& run) {
+        const uint64_t skipped = run.first_page - first_page;  // very many, if it lies before
+        return skipped < page_count && run.page_count <= page_count - skipped;
+    };
     std::string request(1 + sizeof question, stored_runs_call);
     std::memcpy(request.data() + 1, &question, sizeof question);
     const protocol::HostSet homes = cache.ranges().homes_of(volume, first_page, page_count);
@@ -115,6 +120,8 @@ Task<Result<StoredRuns>> stored_runs(Cache& cache, VolumeId volume, uint64_t fir
         all.runs.resize(before + (answer->size() - sizeof end_page) / sizeof(StoredRun));
         if (all.runs.size() > before)
             std::memcpy(&all.runs[before], answer->data() + sizeof end_page, answer->size() - sizeof end_page);
+        if (!std::ranges::all_of(std::span(all.runs).subspan(before), was_asked))
+            co_return fail(Errc::protocol, 0, "extents.answer: pages that nobody asked for");
     }
     merge(all.runs);
     co_return all;

@@ -370,6 +370,8 @@ Task<Result<>> TcpFabric::compare_stores(int fd, HostId host) {
     CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&ours, 1))));
     Account theirs;
     CO_TRY_VOID(co_await receive_exactly(loop, fd, std::as_writable_bytes(std::span(&theirs, 1))));
+    if (theirs.own.reserved != 0 || theirs.of_you.reserved != 0)
+        co_return fail(Errc::protocol, 0, "fabric.handshake: account of a later version");
     const Result<> accepted = receiver_.accepts_memory(host, standing_of(theirs.of_you));
     const Verdict verdict = accepted ? Verdict::agreed : Verdict::mine_is_older;
     CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&verdict, 1))));

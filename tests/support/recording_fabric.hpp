@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "coherence/fabric/fabric.hpp"
@@ -21,6 +23,7 @@ class RecordingFabric final : public Fabric {
     protocol::HostSet full = 0;  // whose links are congested
     std::vector<HostId> resumed;
     std::function<void(const Sent&)> on_send;  // called with each message, once it is kept
+    std::optional<std::string> answer;         // to each call; none: nobody can be called
 
     // How many of the kind were sent.
     size_t count(protocol::MessageKind kind) const {
@@ -45,7 +48,10 @@ class RecordingFabric final : public Fabric {
     bool congested(HostId to) const override { return protocol::contains(full, to); }
     void disconnect(HostId) override {}
     void resume(HostId from) override { resumed.push_back(from); }
-    Task<Result<std::string>> call(HostId, std::string) override { co_return fail(Errc::unavailable); }
+    Task<Result<std::string>> call(HostId, std::string) override {
+        if (answer) co_return *answer;
+        co_return fail(Errc::unavailable);
+    }
     Result<uint32_t> register_memory(std::span<std::byte>) override { return fail(Errc::unsupported); }
     Task<Result<>> read(RemoteMemory, std::span<std::byte>) override { co_return fail(Errc::unsupported); }
     Task<Result<>> write(RemoteMemory, std::span<const std::byte>) override { co_return fail(Errc::unsupported); }

@@ -296,5 +296,21 @@ TEST_F(HomeOnDevice, a_question_for_extents_that_no_correct_host_asks_is_refused
     EXPECT_FALSE(answer_stored_runs(*cache_, std::string(1, stored_runs_call)));
 }
 
+TEST_F(HomeOnDevice, an_answer_about_pages_that_nobody_asked_for_is_refused) {
+    const uint64_t theirs = page_ + cache_->ranges().pages_per_range();
+    const auto ask = [&](uint64_t first, uint64_t count) {
+        const std::array<uint64_t, 3> answer{theirs + 10, first, count};
+        fabric_.answer = std::string(reinterpret_cast<const char*>(answer.data()), sizeof answer);
+        return loop_->run_until_done(stored_runs(*cache_, volume_id, theirs, 10));
+    };
+    const auto all = ask(theirs, 10);
+    ASSERT_TRUE(all);
+    EXPECT_EQ(all->runs.size(), 1u);
+    EXPECT_FALSE(ask(theirs - 1, 2));
+    EXPECT_FALSE(ask(theirs + 10, 1));
+    EXPECT_FALSE(ask(theirs + 9, 2));
+    EXPECT_FALSE(ask(theirs + 1, UINT64_MAX));
+}
+
 }  // namespace
 }  // namespace tarn::home_on_device

@@ -175,6 +175,12 @@ class TcpFabricTest : public testing::Test {
     // The whole handshake; what the fabric then says first is left to be read.
     UniqueFd link(std::string_view with_key = key, const Account::Standing& of_fabric = {}) {
         UniqueFd fd = connect();
+        prove_us(fd, with_key);
+        if (with_key == key) compare_stores(fd, of_fabric, Verdict::agreed);
+        return fd;
+    }
+    // Its first half: who we are.
+    static void prove_us(const UniqueFd& fd, std::string_view with_key = key) {
         const Introduction own = introduce(1, peer_process, {});
         send(fd, &own, sizeof own);
         Introduction theirs;
@@ -183,8 +189,6 @@ class TcpFabricTest : public testing::Test {
         EXPECT_TRUE(receive(fd, &proof, sizeof proof));
         const Proof ours = prove(with_key, Direction::connecting, own, theirs);
         send(fd, ours.data(), ours.size());
-        if (with_key == key) compare_stores(fd, of_fabric, Verdict::agreed);
-        return fd;
     }
     // What each side says of its store, and of the other's. Returns what the fabric thought of our memory of it.
     static Verdict compare_stores(const UniqueFd& fd, const Account::Standing& of_fabric, Verdict of_us) {

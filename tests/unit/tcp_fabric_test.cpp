@@ -256,16 +256,6 @@ TEST_F(TcpFabricTest, stopping_waits_for_no_handshake) {
 }
 
 TEST_F(TcpFabricTest, there_is_no_link_with_a_store_that_is_older_than_the_other_host_remembers_it) {
-    const auto prove_us = [&](const UniqueFd& fd) {
-        const Introduction own = introduce(1, peer_process, {});
-        send(fd, &own, sizeof own);
-        Introduction theirs;
-        Proof proof{};
-        ASSERT_TRUE(receive(fd, &theirs, sizeof theirs));
-        ASSERT_TRUE(receive(fd, &proof, sizeof proof));
-        const Proof ours = prove(key, Direction::connecting, own, theirs);
-        send(fd, ours.data(), ours.size());
-    };
     {
         const UniqueFd fd = connect();
         prove_us(fd);
@@ -287,6 +277,20 @@ TEST_F(TcpFabricTest, there_is_no_link_with_a_store_that_is_older_than_the_other
     ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
     const StoreStanding ours{.epoch = peer_incarnation, .nonce = 5, .position = 4096};
     EXPECT_EQ(recorder_.standings, (std::vector<std::pair<HostId, StoreStanding>>{{1, ours}}));
+}
+
+TEST_F(TcpFabricTest, an_account_with_bits_that_mean_nothing_yet_is_refused) {
+    for (const bool of_own : {true, false}) {
+        const UniqueFd fd = connect();
+        prove_us(fd);
+        Account ours;
+        (of_own ? ours.own : ours.of_you).reserved = 1;
+        send(fd, &ours, sizeof ours);
+        Account theirs;
+        EXPECT_TRUE(receive(fd, &theirs, sizeof theirs));
+        Verdict verdict{};
+        EXPECT_FALSE(receive(fd, &verdict, sizeof verdict)) << "it has hung up";
+    }
 }
 
 TEST_F(TcpFabricTest, strangers_are_refused_before_anything_is_told) {

@@ -284,6 +284,15 @@ MUTANTS = [
     ("coherence/cache/extents.cpp", "if («question.reserved != 0») return", {
         "what a question has no meaning for yet is let through": "false",
     }),
+    ("coherence/cache/extents.cpp", "return «skipped < page_count» && run.page_count <=", {
+        "an answer may begin anywhere": "true",
+    }),
+    ("coherence/cache/extents.cpp", "skipped < page_count && «run.page_count <= page_count - skipped»;", {
+        "an answer may go on past what was asked for": "true",
+    }),
+    ("coherence/fabric/tcp_fabric.cpp", "if («theirs.own.reserved != 0 || theirs.of_you.reserved != 0»)", {
+        "what an account has no meaning for yet is let through": "false",
+    }),
     ("daemon/registrar.cpp", "«record.holder_epoch == cache_.process_of(record.holder).epoch» &&", {
         "a hold outlives its process": "true",
     }),
