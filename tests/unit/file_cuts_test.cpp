@@ -56,6 +56,13 @@ class FileCuts : public HomeOnDevice {
         page.store(bytes.data());
         ASSERT_TRUE(cache_->try_write(attribute_page_of(volume_id), 0, bytes, view_));
     }
+    // Of the other host: no answer of the old one is waited for.
+    void new_process() {
+        cut();
+        peer_process_ = {.incarnation = 2, .epoch = 2};
+        link();
+        loop_->run_until_done(turns(*loop_));
+    }
     void set_size(uint64_t size) {
         AttributePage page = attributes();
         page.size_bytes = size;
@@ -153,6 +160,34 @@ TEST_F(FileCuts, a_page_that_came_whole_and_was_zeroed_by_the_cut_stays_zeroed) 
     EXPECT_FALSE(holds_twos(page_1, page_2));
 }
 
+TEST_F(FileCuts, a_page_in_doubt_is_looked_at_once_the_zeroing_is_over) {
+    begin_write(0, page_2);
+    give(0);
+    AttributePage page = attributes();
+    page.cut(page_1);
+    page.zeroing_from = page_1;
+    page.zeroing_host = peer;
+    page.zeroing_epoch = peer_process_.epoch;
+    set(page);
+    give(page_1);
+    EXPECT_FALSE(over_);
+    ASSERT_TRUE(volume_->try_write(page_1, std::vector<std::byte>(page_size)));
+    page.zeroing_from = AttributePage::no_zeroing;
+    set(page);
+    new_process();
+    EXPECT_TRUE(over_ && result_);
+    EXPECT_EQ(attributes().size_bytes, page_1);
+}
+
+TEST_F(FileCuts, a_write_that_was_cut_more_often_than_is_remembered_comes_last) {
+    begin_write(page_1, page_1 + 100);
+    for (size_t i = 0; i <= AttributePage::cuts_kept; ++i) cut_to(10);
+    give(page_1);
+    EXPECT_TRUE(over_ && result_);
+    EXPECT_EQ(attributes().size_bytes, page_1 + 100);
+    EXPECT_TRUE(holds_twos(page_1, page_1 + 100));
+}
+
 TEST_F(FileCuts, the_writes_that_hold_pages_are_few) {
     constexpr VolumeId few = 4;
     set_size(page_3 - 50);
@@ -199,6 +234,25 @@ class FileZeroing : public FileCuts {
     }
     static Task<> append(CachedVolume& volume, std::span<const std::byte> bytes, bool& over) {
         over = (co_await volume.append(bytes)).has_value();
+    }
+    // It waits for the other host's process, which is there.
+    void begin_while_zeroing(Task<> task) {
+        AttributePage page = attributes();
+        page.zeroing_epoch = peer_process_.epoch;
+        set(page);
+        over_ = false;
+        tasks_.spawn(std::move(task));
+        loop_->run_until_done(turns(*loop_));
+        EXPECT_FALSE(over_);
+    }
+    void end_zeroing() {
+        AttributePage page = attributes();
+        page.zeroing_from = AttributePage::no_zeroing;
+        set(page);
+        new_process();
+    }
+    static Task<> resize(CachedVolume& volume, uint64_t size, bool& over) {
+        over = (co_await volume.change_attributes({.size_bytes = size})).has_value();
     }
     std::byte past_end() {
         std::byte value{};
@@ -247,25 +301,33 @@ TEST_F(FileZeroing, one_of_a_later_truncation_is_another) {
 
 TEST_F(FileZeroing, an_append_waits_until_it_is_over) {
     leave_mark();
-    AttributePage page = attributes();
-    page.zeroing_epoch = peer_process_.epoch;
-    set(page);
     bytes_ = twos(100);
-    over_ = false;
-    tasks_.spawn(append(*volume_, bytes_, over_));
-    loop_->run_until_done(turns(*loop_));
-    EXPECT_FALSE(over_);
+    begin_while_zeroing(append(*volume_, bytes_, over_));
     EXPECT_EQ(attributes().size_bytes, new_end());
     EXPECT_EQ(past_end(), std::byte{9});
-    page.zeroing_from = AttributePage::no_zeroing;
-    set(page);
-    cut();
-    peer_process_ = {.incarnation = 2, .epoch = 2};  // and no answer of the old one is waited for
-    link();
-    loop_->run_until_done(turns(*loop_));
+    end_zeroing();
     EXPECT_TRUE(over_);
     EXPECT_EQ(attributes().size_bytes, new_end() + bytes_.size());
     EXPECT_EQ(past_end(), std::byte{2});
+}
+
+TEST_F(FileZeroing, a_size_that_covers_what_is_being_zeroed_waits_until_that_is_over) {
+    leave_mark();
+    begin_while_zeroing(resize(*volume_, new_end() + 1, over_));
+    EXPECT_EQ(attributes().size_bytes, new_end()) << "somebody would read what was cut off";
+    end_zeroing();
+    EXPECT_TRUE(over_);
+    EXPECT_EQ(attributes().size_bytes, new_end() + 1);
+}
+
+TEST_F(FileZeroing, a_truncation_waits_until_the_last_one_is_over) {
+    leave_mark();
+    begin_while_zeroing(resize(*volume_, new_end() - 1, over_));
+    EXPECT_EQ(attributes().zeroing_from, new_end()) << "nobody would know what is left to zero";
+    end_zeroing();
+    EXPECT_TRUE(over_);
+    EXPECT_EQ(attributes().size_bytes, new_end() - 1);
+    EXPECT_EQ(past_end(), std::byte{0});
 }
 
 TEST_F(FileCuts, the_size_grows_once_the_bytes_are_there) {

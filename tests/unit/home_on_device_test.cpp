@@ -267,6 +267,22 @@ TEST_F(LastWrites, have_a_position_after_all_that_was_stored_before) {
     EXPECT_GT(records[1].sequence, records[0].sequence);
 }
 
+TEST_F(LastWrites, of_pages_that_are_homed_elsewhere_are_not_stored_here) {
+    const uint64_t theirs = page_ + cache_->ranges().pages_per_range();
+    size_t answered = fabric_.sent.size();
+    size_t written = 0;
+    Tenure tenure = protocol::first_tenure_of(1);
+    Gate writes;
+    writes.spawn(write_pages(*volume_, theirs, 1, written));
+    grant_all(fabric_, *cache_, answered, tenure);
+    loop_->run_until_done(writes.close());
+    ASSERT_EQ(written, 1u);
+    write_to_sector(3);
+    store_rest();
+    EXPECT_EQ(journal().size(), 2u);
+    EXPECT_FALSE(store_->present(PageId::of(volume_id, theirs)));
+}
+
 // The call of a peer, as extents.cpp writes it.
 TEST_F(HomeOnDevice, a_question_for_extents_that_no_correct_host_asks_is_refused) {
     struct {

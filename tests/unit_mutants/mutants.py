@@ -207,6 +207,12 @@ MUTANTS = [
     ("coherence/cache/growth.cpp", "if («std::ranges::equal(bytes, part(run))») standing", {
         "a page that came whole and was zeroed counts as written": "true",
     }),
+    ("coherence/cache/growth.cpp", "while («now.zeroes_before(end)») {", {
+        "a page in doubt is looked at while it is being zeroed": "false",
+    }),
+    ("coherence/cache/growth.cpp", "«if (!known) co_return co_await write_file(offset_bytes, from);»", {
+        "cuts that nobody remembers are taken for none": "if (!known) co_return Result<>{};",
+    }),
     ("coherence/cache/growth.cpp", "if («seen.zeroes_before(end)») return false;", {
         "a file grows over what is being zeroed": "false",
     }),
@@ -227,6 +233,10 @@ MUTANTS = [
     ("coherence/cache/truncation.cpp", "«page.truncations == seen.truncations» &&", {
         "the zeroing of a later truncation is taken for that of an earlier one": "true",
     }),
+    ("coherence/cache/truncation.cpp", "&& («cut || page.zeroes_before(size)»);", {
+        "a size covers what is being zeroed": "cut",
+        "a file is cut while another truncation zeroes": "page.zeroes_before(size)",
+    }),
     ("coherence/cache/cached_volume.cpp", "«session_->pages_end.load(std::memory_order_relaxed)»);", {
         "a flush ends where the file does": "uint64_t{0}",
         "a flush ends before the last page that was written": "session_->pages_end.load() - 1",
@@ -242,6 +252,9 @@ MUTANTS = [
     ("coherence/cache/home_storing.cpp", "«rest.is_free &= home.has_everything(page);»", {
         "a page that somebody is inside counts as free": "",
     }),
+    ("coherence/cache/home_storing.cpp", "«rest.changes += frame->home_version;»", {
+        "what home has got anew does not count as a change of its piece": "",
+    }),
     ("coherence/cache/piece_marker.cpp", "if (!now.is_stored || «seen.changes != now.changes») seen", {
         "a piece that was changed and stored has rested all the time": "false",
     }),
@@ -254,6 +267,9 @@ MUTANTS = [
     }),
     ("coherence/cache/home_storing.cpp", "copy.sequence = «holding->sequence + 1»;", {
         "what a stop brings home has the position of what home has": "holding->sequence",
+    }),
+    ("coherence/cache/home_storing.cpp", "if («home_of(pool_->frame(id).page_id()) == self_») written.push_back(id);", {
+        "a stop stores pages that are homed elsewhere": "true",
     }),
 
     # Who makes room, and for whom.
