@@ -25,20 +25,28 @@ inline constexpr uint64_t bytes_per_shard = uint64_t{1} << 20;
 // Beside its page a frame has its header, its record, its places in the tables, and what Holder and Home know of it.
 inline constexpr uint64_t bytes_per_frame = page_size + 616;
 
+// Of `memory`, what is held for requests of NBD clients: one part in so many.
+inline constexpr uint64_t requests_part = 16;
+inline uint64_t requests_bytes(uint64_t memory_bytes) {
+    return memory_bytes / requests_part;
+}
+
 // Fewer frames than this make no cache.
 inline constexpr size_t frame_count_min = 1024;
 
-// What is no frame. store_books_bytes: what the store's books may grow to.
+// What is no frame, whatever `memory` is. store_books_bytes: what the store's books may grow to.
 inline uint64_t set_aside_bytes(size_t shard_count, uint64_t store_books_bytes) {
     return fixed_bytes + bytes_per_shard * shard_count + store_books_bytes;
 }
 // The least `memory` that leaves room for frames.
 inline uint64_t memory_min(size_t shard_count, uint64_t store_books_bytes) {
-    return set_aside_bytes(shard_count, store_books_bytes) + frame_count_min * bytes_per_frame;
+    const uint64_t least = set_aside_bytes(shard_count, store_books_bytes) + frame_count_min * bytes_per_frame;
+    return least + least / (requests_part - 1) + 1;
 }
 // memory_bytes: at least memory_min().
 inline size_t frame_count_for(uint64_t memory_bytes, size_t shard_count, uint64_t store_books_bytes) {
-    return static_cast<size_t>((memory_bytes - set_aside_bytes(shard_count, store_books_bytes)) / bytes_per_frame);
+    const uint64_t left_bytes = memory_bytes - requests_bytes(memory_bytes);
+    return static_cast<size_t>((left_bytes - set_aside_bytes(shard_count, store_books_bytes)) / bytes_per_frame);
 }
 
 }  // namespace tarn

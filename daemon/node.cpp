@@ -303,7 +303,7 @@ Result<> Node::start_fabric() {
 
 Result<> Node::start_front_ends() {
     Loop& loop = *shards_.front();
-    nbd_ = std::make_unique<nbd::Server>(shards_, *catalog_);
+    nbd_ = std::make_unique<nbd::Server>(shards_, *catalog_, requests_bytes(configuration_.memory_bytes));
     if (!configuration_.nbd_unix.empty()) {
         std::error_code ignored;  // listening says what is wrong, if anything is
         std::filesystem::create_directories(std::filesystem::path(configuration_.nbd_unix).parent_path(), ignored);

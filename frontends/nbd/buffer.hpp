@@ -1,6 +1,8 @@
-// Buffer: bytes of one request on the heap, counted in its connection's and its shard's budget while they live.
+// What is held in memory for requests in work: the daemon's share for it, and bytes that are counted in it while they
+// live.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -8,48 +10,90 @@
 
 namespace tarn::nbd {
 
-// What a connection holds for its client, and all connections of its shard together.
-struct Budget {
-    size_t held_bytes = 0;
-    Budget* parent = nullptr;
+// What all connections of the daemon may hold together. Any thread. It may be exceeded by what each connection needs to
+// go on at all, see Connection.
+class Share {
+  public:
+    explicit Share(size_t size_bytes) : size_bytes_(size_bytes) {}
+    Share(const Share&) = delete;
 
-    void add(size_t bytes) {
-        for (Budget* budget = this; budget; budget = budget->parent) budget->held_bytes += bytes;
+    size_t size_bytes() const { return size_bytes_; }
+    size_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
+    bool has_room_for(size_t bytes) const { return held_bytes() + bytes <= size_bytes_; }
+    void add(size_t bytes) { held_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+    void remove(size_t bytes) { held_bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+    bool try_add(size_t bytes) {
+        if (held_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= size_bytes_) return true;
+        remove(bytes);
+        return false;
     }
-    void remove(size_t bytes) {
-        for (Budget* budget = this; budget; budget = budget->parent) budget->held_bytes -= bytes;
-    }
+
+  private:
+    const size_t size_bytes_;
+    alignas(64) std::atomic<size_t> held_bytes_{0};
 };
 
-class Buffer {
+// What one connection holds for its client, of the share: so much at most, but for what it needs to go on at all.
+struct Budget {
+    Share& share;
+    size_t held_bytes_max;
+    size_t held_bytes = 0;
+
+    bool has_room_for(size_t bytes) const { return held_bytes + bytes <= held_bytes_max && share.has_room_for(bytes); }
+};
+
+// Bytes counted in a budget.
+class Held {
   public:
-    Buffer() = default;
-    Buffer(Budget& budget, size_t size_bytes)
-        : budget_(&budget), bytes_(std::make_unique_for_overwrite<std::byte[]>(size_bytes)), size_bytes_(size_bytes) {
-        budget.add(size_bytes);
+    Held() = default;
+    Held(Budget& budget, size_t bytes) : budget_(&budget), bytes_(bytes) {
+        budget.share.add(bytes);
+        budget.held_bytes += bytes;
     }
-    Buffer(Buffer&& other) noexcept
-        : budget_(std::exchange(other.budget_, nullptr)),
-          bytes_(std::move(other.bytes_)),
-          size_bytes_(std::exchange(other.size_bytes_, 0)) {}
-    Buffer& operator=(Buffer&& other) noexcept {
+    // Nothing, if there is no room.
+    static Held within(Budget& budget, size_t bytes) {
+        Held held;
+        if (budget.held_bytes + bytes > budget.held_bytes_max || !budget.share.try_add(bytes)) return held;
+        budget.held_bytes += bytes;
+        held.budget_ = &budget;
+        held.bytes_ = bytes;
+        return held;
+    }
+    Held(Held&& other) noexcept
+        : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Held& operator=(Held other) noexcept {
         std::swap(budget_, other.budget_);
         std::swap(bytes_, other.bytes_);
-        std::swap(size_bytes_, other.size_bytes_);
         return *this;
     }
-    ~Buffer() {
-        if (budget_) budget_->remove(size_bytes_);
+    ~Held() {
+        if (!budget_) return;
+        budget_->share.remove(bytes_);
+        budget_->held_bytes -= bytes_;
     }
 
-    size_t size() const { return size_bytes_; }
-    bool empty() const { return size_bytes_ == 0; }
-    std::span<std::byte> bytes() const { return {bytes_.get(), size_bytes_}; }
+    size_t bytes() const { return bytes_; }
 
   private:
     Budget* budget_ = nullptr;
+    size_t bytes_ = 0;
+};
+
+// Bytes of one request on the heap.
+class Buffer {
+  public:
+    Buffer() = default;
+    Buffer(Budget& budget, size_t size_bytes) : Buffer(Held(budget, size_bytes)) {}
+    explicit Buffer(Held held)
+        : held_(std::move(held)), bytes_(std::make_unique_for_overwrite<std::byte[]>(held_.bytes())) {}
+
+    size_t size() const { return held_.bytes(); }
+    bool empty() const { return size() == 0; }
+    std::span<std::byte> bytes() const { return {bytes_.get(), size()}; }
+
+  private:
+    Held held_;
     std::unique_ptr<std::byte[]> bytes_;
-    size_t size_bytes_ = 0;
 };
 
 }  // namespace tarn::nbd

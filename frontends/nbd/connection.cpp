@@ -1,3 +1,4 @@
+// What a connection receives, serves where it lies, and sends. What has to wait is in tasks.cpp.
 #include "frontends/nbd/connection.hpp"
 
 #include <poll.h>
@@ -18,7 +19,7 @@ Connection::Connection(Workspace& workspace, Volumes& volumes, Sessions& session
       sessions_(sessions),
       socket_(std::move(socket)),
       client_(std::move(client)),
-      budget_{.parent = &workspace.budget} {}
+      budget_{.share = workspace.share, .held_bytes_max = std::min(held_bytes_max, workspace.share.size_bytes() / 2)} {}
 
 Connection::~Connection() {
     TARN_ASSERT(!send_posted_ && tasks_ == 0);
@@ -70,11 +71,6 @@ Task<> Connection::interrupt_after(Timer& timer, std::chrono::nanoseconds time) 
     if (co_await timer.sleep(time)) client_left_.raise();
 }
 
-Task<> Connection::carry_out(Task<> task) {
-    co_await CarryInterrupt(client_left_);
-    co_await std::move(task);
-}
-
 void Connection::stop() {
     leaving_ = true;
     stopped_ = true;
@@ -108,15 +104,16 @@ Task<> Connection::limit_time(Timer& timer, std::chrono::nanoseconds time) {
 // Only while something of our own is under way, whose end then wakes us: a connection that waited for others to let go
 // of their bytes could wait for ever.
 bool Connection::congested() const {
-    if (tasks_ == 0 && queue_.empty()) return false;
-    return send_blocked_ || tasks_ >= tasks_max || budget_.held_bytes >= held_bytes_max ||
-           workspace_.budget.held_bytes >= Workspace::held_bytes_max;
+    return busy() && (send_blocked_ || in_pieces_ || tasks_ >= tasks_max || !budget_.has_room_for(wanted_bytes_));
 }
 
 Task<> Connection::transmit() {
     Readiness readiness(workspace_.loop, socket_.get(), POLLIN | POLLRDHUP);
+    Timer patience(workspace_.loop);
+    Gate watching;
     while (!leaving_) {
         if (congested()) {
+            if (watching.count() == 0) watching.spawn(watch_congestion(patience));
             co_await progress_.wait();
         } else if (carry_may_serve_) {
             if (!learn_size()) co_await await_size();
@@ -132,7 +129,18 @@ Task<> Connection::transmit() {
             if (readable_) co_await Yield(workspace_.loop);
         }
     }
+    patience.cancel();
+    co_await watching.close();
     co_await readiness.close();
+}
+
+// Ends what waits too long for a client that has hung up meanwhile, which is not noticed while nothing is read.
+Task<> Connection::watch_congestion(Timer& timer) {
+    for (size_t ended_before = tasks_ended_; co_await timer.sleep(farewell_time_max); ended_before = tasks_ended_) {
+        if (!congested()) co_return;
+        pollfd hang_up{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
+        if (tasks_ended_ == ended_before && !send_blocked_ && ::poll(&hang_up, 1, 0) > 0) client_left_.raise();
+    }
 }
 
 // The volume's size, as of now. False: it takes a while.
@@ -161,7 +169,9 @@ void Connection::receive_and_serve() {
     const auto add = [&](std::span<std::byte> into) { vectors[message.msg_iovlen++] = {into.data(), into.size()}; };
     std::span<std::byte> payload;
     if (incoming_) add(payload = incoming_->payload.bytes().subspan(incoming_->received_bytes));
-    add(received.subspan(carry_.size()));
+    // What cannot be served at once is kept.
+    const size_t received_size = workspace_.share.has_room_for(received.size()) ? received.size() : piece_size_max;
+    if (!incoming_ || incoming_->is_last_piece()) add(received.first(received_size).subspan(carry_.size()));
     size_t room_bytes = 0;
     for (const iovec& vector : std::span(vectors).first(message.msg_iovlen)) room_bytes += vector.iov_len;
     const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
@@ -192,22 +202,25 @@ void Connection::serve_carried() {
 
 // Serves what bytes complete, and says how many of them that were.
 size_t Connection::serve(std::span<const std::byte> bytes) {
-    if (incoming_ && incoming_->received_bytes == incoming_->payload.size()) serve_incoming();
+    if (incoming_ && incoming_->is_complete()) serve_incoming();
     const size_t taken = serve_received(bytes);
     send();
     return taken;
 }
 
 void Connection::settle_carry() {
-    carry_may_serve_ = carry_.size() >= request_size || (refused_ && !carry_.empty());
+    carry_may_serve_ = carry_.size() >= request_size || ((refused_ || incoming_) && !carry_.empty());
     if (carry_.empty()) carry_.shrink_to_fit();
+    carry_held_ = carry_.size() < page_size ? Held() : Held(budget_, carry_.size());
 }
 
 void Connection::serve_incoming() {
     Incoming complete = std::move(*incoming_);
     incoming_.reset();
     // The volume may have shrunk since the request's header came.
-    if (const Errno error = judge(complete.request); error != Errno::none) return status(complete.request, error);
+    const Errno error = judge(complete.request);
+    if (error != Errno::none) return refuse_write(complete.request, error, complete.rest_bytes());
+    if (complete.payload.size() < complete.request.size_bytes) return start_piece(std::move(complete));
     const std::span<const std::byte> payload = complete.payload.bytes();
     on_write(complete.request, payload, std::move(complete.payload));
 }
@@ -224,32 +237,53 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
     size_t taken = 0;
     while (!leaving_ && !congested()) {
         taken += skip(bytes.subspan(taken));
+        taken += fill(bytes.subspan(taken));
         std::span<const std::byte> rest = bytes.subspan(taken);
-        if (refused_ || rest.size() < request_size) break;
+        if (refused_ || incoming_ || congested() || rest.size() < request_size) break;
         const Result<Request> request = decode_request(rest.first<request_size>());
         if (!request) {
             log_refusal("closed", request.error());
             leaving_ = true;
             break;
         }
-        taken += request_size;
         rest = rest.subspan(request_size);
         const Errno error = judge(*request);
+        Held held;
+        if (const size_t wanted_bytes = error == Errno::none ? bytes_to_hold(*request, rest.size()) : 0) {
+            held = Held::within(budget_, wanted_bytes);
+            if (held.bytes() == 0 && busy()) {
+                wanted_bytes_ = wanted_bytes;
+                break;
+            }
+        }
+        wanted_bytes_ = 1;
+        taken += request_size;
         if (error != Errno::none && request->command == Command::write) {
-            refused_ = Refused{*request, error, request->size_bytes};
-            taken += skip(rest);
+            refuse_write(*request, error, request->size_bytes);
         } else if (error != Errno::none) {
             status(*request, error);
         } else if (request->command == Command::read) {
-            on_read(*request);
+            on_read(*request, std::move(held));
         } else if (request->command == Command::write) {
-            taken += begin_write(*request, rest);
+            taken += begin_write(*request, rest, std::move(held));
         } else {
             on_other(*request);
         }
         if (workspace_.batch.full()) send();
     }
     return taken;
+}
+
+// What a request needs that is not served from what has been received, or out of frames.
+size_t Connection::bytes_to_hold(const Request& request, size_t received_bytes) {
+    if (request.command == Command::write) return received_bytes < request.size_bytes ? request.size_bytes : 0;
+    return request.command == Command::read && request.size_bytes > ReplyBatch::read_size_max ? request.size_bytes : 0;
+}
+
+// rest_bytes: of its payload, that are still to come.
+void Connection::refuse_write(const Request& request, Errno error, uint64_t rest_bytes) {
+    refused_ = Refused{request, error, rest_bytes};
+    skip({});
 }
 
 // Throws away what came of a refused write's payload, and answers the write once that was all. Returns its size.
@@ -263,18 +297,32 @@ size_t Connection::skip(std::span<const std::byte> bytes) {
     return skipped;
 }
 
-// Returns how many bytes of the payload were there.
-size_t Connection::begin_write(const Request& request, std::span<const std::byte> bytes) {
+// Returns how many bytes of the payload were there and are taken. held: for all of it, or nothing: it then comes in
+// pieces.
+size_t Connection::begin_write(const Request& request, std::span<const std::byte> bytes, Held held) {
     if (bytes.size() >= request.size_bytes) {
         on_write(request, bytes.first(request.size_bytes), {});
         return request.size_bytes;
     }
-    incoming_.emplace(Incoming{request, Buffer(budget_, request.size_bytes), bytes.size()});
-    std::copy(bytes.begin(), bytes.end(), incoming_->payload.bytes().begin());
-    return bytes.size();
+    const bool in_pieces = held.bytes() == 0;
+    incoming_.emplace(Incoming{.request = request, .payload = Buffer(std::move(held))});
+    if (in_pieces) incoming_->payload = Buffer(budget_, piece_size(request, 0));
+    return fill(bytes);
 }
 
-void Connection::on_read(const Request& request) {
+// Takes what came of a write's payload, and serves the write, or this piece of it, if that was all. Returns its size.
+size_t Connection::fill(std::span<const std::byte> bytes) {
+    if (!incoming_) return 0;
+    const std::span<std::byte> missing = incoming_->payload.bytes().subspan(incoming_->received_bytes);
+    const size_t count = std::min(missing.size(), bytes.size());
+    std::copy_n(bytes.begin(), count, missing.begin());
+    incoming_->received_bytes += count;
+    if (incoming_->is_complete()) serve_incoming();
+    return count;
+}
+
+// held: for all of it, if it has to be copied and there is room.
+void Connection::on_read(const Request& request, Held held) {
     ReplyBatch& batch = workspace_.batch;
     if (request.size_bytes == 0) return status(request, Errno::none);
     if (request.size_bytes <= ReplyBatch::read_size_max) {
@@ -282,8 +330,12 @@ void Connection::on_read(const Request& request) {
         const size_t pins_before = batch.pins().size();
         if (volume_->try_pin(request.offset_bytes, request.size_bytes, batch.pins()))
             return batch.add_read(request, pins_before, export_.structured);
+        return start(request, read_later(request));
     }
-    start(read_later(request));
+    if (held.bytes() > 0) return start(request, read_copied(request, Buffer(std::move(held))));
+    in_pieces_ = true;
+    send();  // nothing comes between the pieces
+    start(request, read_pieces(request));
 }
 
 // owned is empty, or holds the payload.
@@ -291,14 +343,14 @@ void Connection::on_write(const Request& request, std::span<const std::byte> pay
     bool written = volume_->try_write(request.offset_bytes, payload);
     if (!written && unpinned()) written = volume_->try_write(request.offset_bytes, payload);
     if (written) {
-        if (request.has(request_fua)) return start(flush_range_later(request));
+        if (request.has(request_fua)) return start(request, flush_range_later(request));
         return status(request, Errno::none);
     }
     if (owned.empty()) {
         owned = Buffer(budget_, payload.size());
         std::copy(payload.begin(), payload.end(), owned.bytes().begin());
     }
-    start(write_later(request, std::move(owned)));
+    start(request, write_later(request, std::move(owned)));
 }
 
 // Sends the batch now if it pins anything. Who writes a page, or moves it to another host, must wait for its pins.
@@ -311,11 +363,11 @@ bool Connection::unpinned() {
 void Connection::on_other(const Request& request) {
     switch (request.command) {
         case Command::disconnect: leaving_ = said_disconnect_ = true; return;
-        case Command::flush: return start(flush_later(request));
+        case Command::flush: return start(request, flush_later(request));
         case Command::trim:
-        case Command::write_zeroes: return start(zero_later(request));
-        case Command::cache: return start(prefetch_later(request));
-        case Command::block_status: return start(block_status_later(request));
+        case Command::write_zeroes: return start(request, zero_later(request));
+        case Command::cache: return start(request, prefetch_later(request));
+        case Command::block_status: return start(request, block_status_later(request));
         case Command::read:
         case Command::write: break;
     }
@@ -326,112 +378,6 @@ void Connection::status(const Request& request, Errno error) {
     ReplyBatch& batch = workspace_.batch;
     if (!batch.has_room_for(0)) send();
     batch.add_status(request, error, export_.structured);
-}
-
-void Connection::start(Task<> task) {
-    unpinned();
-    ++tasks_;
-    gate_.spawn(carry_out(std::move(task)));
-}
-
-// Brings the pages in and answers with pins on them, as if they had been here; copies only what is large, or does not
-// stay that long.
-Task<> Connection::read_later(Request request) {
-    if (request.size_bytes > ReplyBatch::read_size_max) co_return co_await read_copied(request);
-    const Result<> fetched = co_await volume_->fetch(request.offset_bytes, request.size_bytes);
-    if (!fetched) co_return finish(request, to_errno(fetched.error()));
-    fetched_.push_back(request);
-    post_send();
-}
-
-Task<> Connection::read_copied(Request request) {
-    Buffer data(budget_, request.size_bytes);
-    const Result<> read = co_await volume_->read(request.offset_bytes, data.bytes());
-    if (!read) co_return finish(request, to_errno(read.error()));
-    finish(encode_read(request, export_.structured), std::move(data));
-}
-
-Task<> Connection::write_later(Request request, Buffer payload) {
-    const Result<> written = co_await volume_->write(request.offset_bytes, payload.bytes());
-    Errno error = written ? Errno::none : to_errno(written.error());
-    if (error == Errno::none && request.has(request_fua)) error = co_await flush_range(request);
-    finish(request, error);
-}
-
-Task<> Connection::flush_later(Request request) {
-    finish(request, to_errno(co_await volume_->flush()));
-}
-
-Task<> Connection::flush_range_later(Request request) {
-    finish(request, co_await flush_range(request));
-}
-
-Task<> Connection::zero_later(Request request) {
-    // A trim's contents are undefined by the text; here they read as zeros (docs/contract.md).
-    const bool keep_space = request.has(request_no_hole);
-    const Result<> zeroed = co_await volume_->zero(request.offset_bytes, request.size_bytes, keep_space);
-    Errno error = zeroed ? Errno::none : to_errno(zeroed.error());
-    if (error == Errno::none && request.has(request_fua)) error = to_errno(co_await volume_->flush());
-    finish(request, error);
-}
-
-Task<> Connection::prefetch_later(Request request) {
-    const Result<> fetched = co_await volume_->prefetch(request.offset_bytes, request.size_bytes);
-    finish(request, fetched ? Errno::none : to_errno(fetched.error()));
-}
-
-Task<> Connection::block_status_later(Request request) {
-    const Result<std::vector<Extent>> extents = co_await volume_->extents(request.offset_bytes, request.size_bytes);
-    if (!extents) co_return finish(request, to_errno(extents.error()));
-    const std::vector<std::byte> encoded = encode_extents(request, *extents);
-    Buffer payload(budget_, encoded.size());
-    std::copy(encoded.begin(), encoded.end(), payload.bytes().begin());
-    finish(encode_block_status(request, static_cast<uint32_t>(encoded.size())), std::move(payload));
-}
-
-Task<Errno> Connection::flush_range(Request request) {
-    co_return to_errno(co_await volume_->flush_range(request.offset_bytes, request.size_bytes, false));
-}
-
-void Connection::finish(const Request& request, Errno error) {
-    finish(encode_status(request, error, export_.structured), {});
-}
-
-// Called at the end of a task: what several tasks finish in one turn goes out in one send. Nothing else happens here,
-// because a task may end in the middle of another connection's work with the workspace.
-void Connection::finish(const ReplyHeader& header, Buffer payload) {
-    --tasks_;
-    queue_.push(header, std::move(payload));
-    post_send();
-}
-
-void Connection::post_send() {
-    if (send_posted_) return;
-    send_posted_ = true;
-    workspace_.loop.post(*this);
-}
-
-void Connection::reply_fetched() {
-    ReplyBatch& batch = workspace_.batch;
-    for (const Request& request : fetched_) {
-        if (batch.full() || !batch.has_room_for(request.size_bytes / page_size + 2)) send();
-        const size_t pins_before = batch.pins().size();
-        if (volume_->try_pin(request.offset_bytes, request.size_bytes, batch.pins())) {
-            batch.add_read(request, pins_before, export_.structured);
-            --tasks_;
-        } else {
-            unpinned();
-            gate_.spawn(carry_out(read_copied(request)));  // still one of tasks_
-        }
-    }
-    fetched_.clear();
-}
-
-void Connection::run() {
-    send_posted_ = false;
-    reply_fetched();
-    send();
-    progress_.notify_all();
 }
 
 // Sends what is queued and the batch. Afterwards the batch is empty and nothing is pinned.

@@ -8,8 +8,13 @@
 // and then hears of it, sees no later write past the new end.
 //
 // Bounded: tasks, and bytes held for requests and replies. At a bound, and while the socket takes no replies, the
-// connection stops reading; it never grows and holds up nobody else. A write takes effect only when all of it came, and
-// is answered only then, also when it is refused: clients take an answer to what they are still sending for a lie.
+// connection stops reading; it never grows and holds up nobody else. Nor does it wait for others to let go of what they
+// hold of the share: they may wait for a host that is away. With nothing else in work it goes on without room, a large
+// request in pieces; so beyond the share each connection holds at most a piece, and one of what it has received. (One
+// that does not take its replies: what one send leaves over, at most two of ReplyBatch::read_size_max.)
+//
+// A write is answered only when all of it came, also when it is refused: clients take an answer to what they are still
+// sending for a lie. It also takes effect only then, unless it is in pieces.
 #pragma once
 
 #include <memory>
@@ -35,16 +40,14 @@ namespace tarn::nbd {
 // What the connections of one shard share: between two waits, one of them uses it.
 struct Workspace {
     static constexpr size_t receive_size_bytes = 256 * 1024;
-    // Beyond this, a connection has one request in work at a time.
-    static constexpr size_t held_bytes_max = 256 * 1024 * 1024;
 
-    explicit Workspace(Loop& shard) : loop(shard), received(receive_size_bytes) {}
+    Workspace(Loop& shard, Share& daemon_share) : loop(shard), share(daemon_share), received(receive_size_bytes) {}
 
     Loop& loop;
+    Share& share;
     std::vector<std::byte> received;
     ReplyBatch batch;
     std::vector<iovec> vectors;
-    Budget budget;
     LogLimit refusals{20, std::chrono::seconds(10)};  // lines about clients that do what no client does
 };
 
@@ -55,8 +58,13 @@ class Connection final : Loop::Posted {
     // for it any more, a host that is away, say.
     static constexpr std::chrono::seconds farewell_time_max{5};
     static constexpr size_t tasks_max = 256;
+    // And half of the share.
     static constexpr size_t held_bytes_max = 64 * 1024 * 1024;
-    static_assert(held_bytes_max >= payload_size_max, "the largest request fits");
+    static constexpr uint32_t piece_size_max = 64 * 1024;
+    static_assert(piece_size_max <= Workspace::receive_size_bytes && piece_size_max > request_size);
+    // What a request that waits takes beside its bytes. Measured.
+    static constexpr size_t task_size_bytes = 2048;
+    static constexpr size_t task_bytes_per_page = 256;
 
     Connection(Workspace& workspace, Volumes& volumes, Sessions& sessions, UniqueFd socket, Client client);
     Connection(const Connection&) = delete;
@@ -74,8 +82,13 @@ class Connection final : Loop::Posted {
   private:
     struct Incoming {  // a write whose payload is still on its way
         Request request;
-        Buffer payload;
-        size_t received_bytes;
+        Buffer payload;             // all of it, or a piece
+        size_t received_bytes = 0;  // of payload
+        uint32_t done_bytes = 0;    // in pieces before this one
+
+        bool is_complete() const { return received_bytes == payload.size(); }
+        uint32_t rest_bytes() const { return request.size_bytes - done_bytes - static_cast<uint32_t>(payload.size()); }
+        bool is_last_piece() const { return rest_bytes() == 0; }
     };
     class ClientLeft final : public Interrupt {};
     struct Refused {  // a write that is not served, and whose payload is still on its way
@@ -96,10 +109,10 @@ class Connection final : Loop::Posted {
     Task<> limit_time(Timer& timer, std::chrono::nanoseconds time);
     Task<> end_tasks();
     Task<> interrupt_after(Timer& timer, std::chrono::nanoseconds time);
-    Task<> carry_out(Task<> task);
 
     // Transmission.
     Task<> transmit();
+    Task<> watch_congestion(Timer& timer);
     Task<> say_farewell();
     void leave();
     void receive_and_serve();
@@ -111,19 +124,29 @@ class Connection final : Loop::Posted {
     size_t serve(std::span<const std::byte> bytes);
     Errno judge(const Request& request) const;
     size_t serve_received(std::span<const std::byte> bytes);
-    size_t begin_write(const Request& request, std::span<const std::byte> bytes);
+    static size_t bytes_to_hold(const Request& request, size_t received_bytes);
+    size_t begin_write(const Request& request, std::span<const std::byte> bytes, Held held);
+    bool busy() const { return tasks_ > 0 || !queue_.empty(); }
     bool congested() const;
 
+    void refuse_write(const Request& request, Errno error, uint64_t rest_bytes);
     size_t skip(std::span<const std::byte> bytes);
-    void on_read(const Request& request);
+    size_t fill(std::span<const std::byte> bytes);
+    void on_read(const Request& request, Held held);
     void on_write(const Request& request, std::span<const std::byte> payload, Buffer owned);
     bool unpinned();
     void on_other(const Request& request);
     void status(const Request& request, Errno error);
 
-    void start(Task<> task);
+    // Tasks (tasks.cpp).
+    void start(const Request& request, Task<> task);
+    Task<> carry_out(Task<> task, size_t task_bytes);
     Task<> read_later(Request request);
-    Task<> read_copied(Request request);
+    Task<> read_copied(Request request, Buffer data);
+    static uint32_t piece_size(const Request& request, uint32_t done_bytes);
+    Task<> read_pieces(Request request);
+    void start_piece(Incoming piece);
+    Task<> write_piece(Incoming piece);
     void reply_fetched();
     Task<> write_later(Request request, Buffer payload);
     Task<> flush_later(Request request);
@@ -153,15 +176,18 @@ class Connection final : Loop::Posted {
 
     Export export_;
     std::shared_ptr<Volume> volume_;
-    bool readable_ = true;            // the socket may have more bytes, or its end
-    bool hung_up_ = false;            // no more bytes will come than the socket has now
-    std::vector<std::byte> carry_;    // received and not served yet
+    Budget budget_;
+    size_t wanted_bytes_ = 1;       // of the request that is next
+    bool in_pieces_ = false;        // a request is: nothing else may begin
+    bool readable_ = true;          // the socket may have more bytes, or its end
+    bool hung_up_ = false;          // no more bytes will come than the socket has now
+    std::vector<std::byte> carry_;  // received and not served yet
+    Held carry_held_;
     bool carry_may_serve_ = false;    // it may hold whole requests, or complete what is incoming
     Errno size_error_ = Errno::none;  // why it is not known, which then is the answer to each request
     std::optional<Incoming> incoming_;
     std::optional<Refused> refused_;
 
-    Budget budget_;
     OutQueue queue_;
     std::vector<Request> fetched_;  // reads whose pages were brought in; answered at the end of the turn
     bool send_blocked_ = false;     // drain() runs
@@ -170,6 +196,7 @@ class Connection final : Loop::Posted {
     bool leaving_ = false;  // no more requests
     bool broken_ = false;   // no more replies either
     size_t tasks_ = 0;
+    size_t tasks_ended_ = 0;
     ClientLeft client_left_;  // what the tasks carry
     bool stopped_ = false;
     bool export_ended_ = false;

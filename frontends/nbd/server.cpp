@@ -60,7 +60,7 @@ Result<> remove_stale(const sockaddr_un& address) {
 }  // namespace
 
 struct Server::Shard {
-    explicit Shard(Loop& shard) : loop(shard), workspace(shard) {}
+    Shard(Loop& shard, Share& share) : loop(shard), workspace(shard, share) {}
 
     Loop& loop;
     Workspace workspace;
@@ -87,9 +87,9 @@ class Server::Handover final : public Loop::Posted {
     UniqueFd socket_;
 };
 
-Server::Server(std::vector<Loop*> shards, Volumes& volumes)
-    : loop_(*shards.front()), volumes_(volumes), connections_max_(connections_allowed()) {
-    for (Loop* const shard : shards) shards_.push_back(std::make_unique<Shard>(*shard));
+Server::Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max)
+    : loop_(*shards.front()), volumes_(volumes), share_(held_bytes_max), connections_max_(connections_allowed()) {
+    for (Loop* const shard : shards) shards_.push_back(std::make_unique<Shard>(*shard, share_));
 }
 
 Server::~Server() {

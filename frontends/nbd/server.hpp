@@ -26,8 +26,9 @@ class Server final : public VolumeClients {
     // links with other hosts above all.
     static constexpr size_t descriptors_left_min = 512;
 
-    // The loops outlive the server and run until stop() returned.
-    Server(std::vector<Loop*> shards, Volumes& volumes);
+    // The loops outlive the server and run until stop() returned. held_bytes_max: what is held for requests in work, of
+    // all connections, but for a little that each may need beyond it (connection.hpp).
+    Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max);
     Server(const Server&) = delete;
     ~Server() override;
 
@@ -66,6 +67,7 @@ class Server final : public VolumeClients {
     Loop& loop_;
     Volumes& volumes_;
     Sessions sessions_;
+    Share share_;
     std::vector<std::unique_ptr<Shard>> shards_;
     std::vector<Listener> listeners_;
     const size_t connections_max_;

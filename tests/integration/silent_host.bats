@@ -105,3 +105,65 @@ at_once() { timeout 8 env TARN_CONTROL="$CLUSTER/b/control.sock" "$@"; }
     within 5 answers b a
     within 5 on b create other 1MiB --shared
 }
+
+held_bytes() { awk '/^RssAnon/ { print $2 * 1024 }' "/proc/$(pid_of "$1")/status"; }
+
+# Memory of 64 MiB, of which 4 MiB are for such requests; and what a connection may need beyond that.
+@test "what many NBD clients write while a host hangs takes no memory beyond its share" {
+    on b create written 192MiB --shared
+    cat > "$BATS_TEST_TMPDIR/writers.py" << 'END'
+import socket, struct, sys, threading
+path, MiB = sys.argv[1], 1 << 20
+def connect(timeout):
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(path)
+    client.recv(18, socket.MSG_WAITALL)
+    client.sendall(struct.pack(">IQII", 3, 0x49484156454F5054, 1, 7) + b"written")
+    client.recv(10, socket.MSG_WAITALL)
+    client.settimeout(timeout)
+    return client
+def write(cookie, offset, size): return struct.pack(">IHHQQI", 0x25609513, 0, 1, cookie, offset, size) + bytes(size)
+def range_that_waits():
+    for n in range(3):
+        client = connect(4)
+        client.sendall(write(0, n << 26, 4096))
+        try: client.recv(16, socket.MSG_WAITALL)
+        except TimeoutError: return n
+offset = range_that_waits() << 26
+clients = [connect(1) for n in range(32)]
+rests = [b"".join(write(n, offset + n * MiB, MiB) for n in range(12)) for client in clients]
+def send(n):
+    try:
+        while rests[n]: rests[n] = rests[n][clients[n].send(rests[n][:MiB]):]
+    except TimeoutError: pass
+def finish(n):
+    clients[n].settimeout(120)
+    clients[n].sendall(rests[n])
+    for _ in range(12): assert clients[n].recv(8, socket.MSG_WAITALL)[4:] == bytes(4) and clients[n].recv(8, socket.MSG_WAITALL)
+    done.append(n)
+def on_each(work):
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(clients))]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+done = []
+on_each(send)
+print("full", flush=True)
+sys.stdin.readline()
+on_each(finish)
+assert len(done) == len(clients)
+END
+    mkfifo "$BATS_TEST_TMPDIR/go"
+    kill -STOP "$(pid_of c)"
+    python3 "$BATS_TEST_TMPDIR/writers.py" "$CLUSTER/b/nbd.sock" < "$BATS_TEST_TMPDIR/go" \
+        > "$BATS_TEST_TMPDIR/said" 2>&1 3>&- &
+    local -r writers=$!
+    exec 4> "$BATS_TEST_TMPDIR/go"
+    local -r before=$(held_bytes b)
+    within 60 grep -q full "$BATS_TEST_TMPDIR/said"
+    local -r after=$(held_bytes b)
+    echo "held $(((after - before) >> 10)) KiB more"
+    ((after - before < 32 << 20))
+    kill -CONT "$(pid_of c)"
+    exec 4>&-
+    wait "$writers"
+}

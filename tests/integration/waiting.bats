@@ -204,16 +204,17 @@ mount_with_rings() {
 nbd_connection_count() { ss -xH state connected src "$CLUSTER/b/nbd.sock" | wc -l; }
 no_nbd_connection() { [ "$(nbd_connection_count)" -eq 0 ]; }
 
-@test "what an NBD client that was killed waited for, nobody waits for" {
+# kill_waiting_client LINES: which start requests to each range.
+kill_waiting_client() {
     command -v ss > /dev/null || skip "needs ss"
     within 10 no_nbd_connection
-    cat > "$BATS_TEST_TMPDIR/client.py" << 'END'
+    cat > "$BATS_TEST_TMPDIR/client.py" << END
 import sys
 print("open", flush=True)
 sys.stdin.readline()
-buffers = [nbd.Buffer(4096) for n in range(3)]
-for n in range(3): h.aio_pread(buffers[n], n << 26)
-h.aio_flush()
+$1
+while h.poll(1000) > 0: pass
+print("waits", flush=True)
 while True: h.poll(-1)
 END
     mkfifo "$BATS_TEST_TMPDIR/client.go"
@@ -227,9 +228,21 @@ END
     echo >&4
     exec 4>&-
     [ "$(nbd_connection_count)" -eq 1 ]
-    # Where its requests are by then makes no difference.
+    within 20 grep -q waits "$BATS_TEST_TMPDIR/said"
     kill -KILL "$WAITING"
     within 20 no_nbd_connection
     kill -CONT "$(pid_of a)"
     within 20 nbd_python b file "assert h.pread(1, 0) == b'd'; h.flush()"
+}
+
+@test "what an NBD client that was killed waited for, nobody waits for" {
+    kill_waiting_client 'buffers = [nbd.Buffer(4096) for n in range(3)]
+for n in range(3): h.aio_pread(buffers[n], n << 26)
+h.aio_flush()'
+}
+
+# Of a connection that holds as much as it may nothing is read, not even its end.
+@test "nor for what such a client had sent beyond what is taken at once" {
+    kill_waiting_client 'buffers = [nbd.Buffer(1 << 20) for n in range(48)]
+for n in range(48): h.aio_pwrite(buffers[n], (n % 3 << 26) + (n + 1 << 20))'
 }

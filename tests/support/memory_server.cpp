@@ -22,6 +22,8 @@
 namespace tarn {
 namespace {
 
+constexpr size_t held_bytes_max = size_t{256} << 20;
+
 struct Settings {
     unsigned shards = 1;
     std::vector<std::string> unix_paths;
@@ -80,7 +82,7 @@ Settings parse(int count, char** arguments, MemoryVolumes& volumes) {
 // Runs on the first shard from start to stop.
 Task<> run_front_ends(std::vector<Loop*> loops, MemoryVolumes& volumes, const Settings& settings, int signals) {
     Loop& loop = *loops.front();
-    nbd::Server server(loops, volumes);
+    nbd::Server server(loops, volumes, held_bytes_max);
     for (const std::string& path : settings.unix_paths)
         if (const Result<> listening = server.listen_unix(path); !listening) give_up(listening.error().where);
     for (const uint16_t port : settings.tcp_ports) check(server.listen_tcp("127.0.0.1", port), "tcp");

@@ -18,7 +18,7 @@ constexpr size_t go_replies_size = 20 + 12 + 20 + 14 + 20;
 
 class NbdConnection : public testing::Test {
   protected:
-    NbdConnection() : loop_(std::move(*Loop::create())), workspace_(*loop_) {
+    NbdConnection() : loop_(std::move(*Loop::create())), workspace_(*loop_, share_) {
         disk_ = volumes_.add("disk", 1 << 20, false);
     }
     // A new client.
@@ -47,6 +47,7 @@ class NbdConnection : public testing::Test {
             if (!sent) break;
             rest = rest.subspan(*sent);
             co_await Yield(*loop_);
+            held_bytes_seen_ = std::max(held_bytes_seen_, share_.held_bytes());
         }
         ::shutdown(client_.get(), SHUT_WR);
     }
@@ -55,6 +56,7 @@ class NbdConnection : public testing::Test {
         for (;;) {
             const Result<size_t> count = co_await loop_->receive(client_.get(), bytes);
             if (!count || *count == 0) co_return;
+            held_bytes_seen_ = std::max(held_bytes_seen_, share_.held_bytes());
             said_.insert(said_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(*count));
         }
     }
@@ -101,11 +103,11 @@ class NbdConnection : public testing::Test {
             }
             co_await loop_->sleep(1ms);
         }
-        EXPECT_GT(workspace_.budget.held_bytes, 0u);
-        EXPECT_LE(workspace_.budget.held_bytes, Connection::held_bytes_max + (1 << 20));
+        EXPECT_GT(share_.held_bytes(), 0u);
+        EXPECT_LE(share_.held_bytes(), share_.size_bytes());
         client_.reset();
         co_await gate.close();
-        EXPECT_EQ(workspace_.budget.held_bytes, 0u);
+        EXPECT_EQ(share_.held_bytes(), 0u);
     }
     void run(const Bytes& requests, size_t piece_size = SIZE_MAX) {
         const Bytes bytes = Bytes().client_flags().option(Option::go, info_payload("disk")).add(requests);
@@ -117,7 +119,15 @@ class NbdConnection : public testing::Test {
     }
     uint32_t error_at(size_t offset) const { return load_big<uint32_t>(answers().data() + offset + 4); }
 
+    // As if other connections, whose requests wait for a host that is away, held the whole share.
+    Held hold_everything() { return {others_, share_.size_bytes()}; }
+    // Beyond the share.
+    size_t held_beyond() const { return held_bytes_seen_ - share_.size_bytes(); }
+
     std::unique_ptr<Loop> loop_;
+    Share share_{16 << 20};
+    Budget others_{.share = share_, .held_bytes_max = 0};
+    size_t held_bytes_seen_ = 0;
     Workspace workspace_;
     MemoryVolumes volumes_;
     Sessions sessions_;
@@ -230,7 +240,8 @@ TEST_F(NbdConnection, a_refused_write_of_more_than_a_payload_may_have_is_read_an
             .request(Command::disconnect, 3, 0, 0));
     ASSERT_EQ(answers().size(), 2 * simple_reply_size + 16);
     EXPECT_EQ(error_at(0), static_cast<uint32_t>(Errno::invalid));
-    EXPECT_EQ(workspace_.budget.held_bytes, 0u);
+    EXPECT_LE(held_bytes_seen_, Workspace::receive_size_bytes);
+    EXPECT_EQ(share_.held_bytes(), 0u);
 }
 
 TEST_F(NbdConnection, requests_past_the_end_of_a_volume_that_shrank_are_refused) {
@@ -319,6 +330,95 @@ TEST_F(NbdConnection, garbage_instead_of_options_ends_it) {
 TEST_F(NbdConnection, a_client_that_leaves_in_the_handshake_is_no_error) {
     loop_->run_until_done(talk(Bytes().client_flags(), SIZE_MAX));
     EXPECT_EQ(said_.size(), greeting_size);
+}
+
+constexpr size_t needed_at_most = size_t{3} * Connection::piece_size_max;
+
+TEST_F(NbdConnection, large_writes_go_on_in_pieces_while_others_hold_the_whole_share) {
+    const Held others = hold_everything();
+    for (const unsigned miss_every : {0u, 1u, 3u}) {
+        volumes_.faults.miss_every = miss_every;
+        SetUp();
+        const auto fill = std::byte(0xa0 + miss_every);
+        run(Bytes()
+                .request(Command::write, 1, 100, 900'000, request_fua)
+                .fill(900'000, fill)
+                .request(Command::write, 2, 950'000, 5000)
+                .fill(5000, fill)
+                .request(Command::disconnect, 3, 0, 0),
+            100'000);
+        EXPECT_EQ(answers().size(), 2 * simple_reply_size);
+        EXPECT_EQ(error_at(0), 0u);
+        volumes_.faults.miss_every = 0;
+        std::vector<std::byte> bytes(900'002);
+        ASSERT_TRUE(disk_->try_read(99, bytes));
+        EXPECT_EQ(bytes.front(), std::byte{0});
+        EXPECT_EQ(std::count(bytes.begin(), bytes.end(), fill), 900'000);
+        EXPECT_EQ(bytes.back(), std::byte{0});
+    }
+    EXPECT_GT(held_beyond(), 0u);
+    EXPECT_LE(held_beyond(), needed_at_most);
+}
+
+TEST_F(NbdConnection, large_reads_go_on_in_pieces_while_others_hold_the_whole_share) {
+    std::vector<std::byte> pattern((1 << 20) - 100);
+    for (size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<std::byte>(i % 251);
+    ASSERT_TRUE(disk_->try_write(50, pattern));
+    const Held others = hold_everything();
+    Bytes requests;
+    for (uint64_t i = 0; i < 5; ++i)
+        requests.request(Command::read, i, 50, static_cast<uint32_t>(pattern.size())).request(Command::read, 9, 0, 16);
+    run(requests.request(Command::disconnect, 3, 0, 0));
+    const size_t reply_size = simple_reply_size + pattern.size();
+    ASSERT_EQ(answers().size(), 5 * (reply_size + simple_reply_size + 16));
+    for (size_t at = 0; at < answers().size(); at += reply_size + simple_reply_size + 16) {
+        EXPECT_EQ(error_at(at), 0u);
+        EXPECT_TRUE(std::ranges::equal(answers().subspan(at + simple_reply_size, pattern.size()), pattern));
+        EXPECT_EQ(error_at(at + reply_size), 0u);
+    }
+    EXPECT_LE(held_beyond(), needed_at_most);
+}
+
+TEST_F(NbdConnection, a_write_in_pieces_whose_end_is_cut_off_meanwhile_is_refused_when_all_of_it_came) {
+    const Held others = hold_everything();
+    const Bytes before = Bytes()
+                             .client_flags()
+                             .option(Option::go, info_payload("disk"))
+                             .request(Command::read, 1, 0, 1)
+                             .request(Command::write, 2, (1 << 20) - 160'000, 160'000)
+                             .fill(100'000, std::byte{1});
+    const Bytes after =
+        Bytes().fill(60'000, std::byte{1}).request(Command::read, 3, 0, 1).request(Command::disconnect, 4, 0, 0);
+    loop_->run_until_done(halve_between(before, greeting_size + go_replies_size + simple_reply_size + 1, after));
+    ASSERT_EQ(answers().size(), 3 * simple_reply_size + 2);
+    EXPECT_EQ(error_at(simple_reply_size + 1), static_cast<uint32_t>(Errno::no_space));
+    EXPECT_EQ(error_at(2 * simple_reply_size + 1), 0u);
+}
+
+TEST_F(NbdConnection, a_deep_queue_goes_on_while_others_hold_the_whole_share) {
+    const Held others = hold_everything();
+    volumes_.faults.miss_every = 2;
+    volumes_.faults.cold_delay_us = 100;
+    Bytes requests;
+    for (uint64_t i = 0; i < 40; ++i) {
+        requests.request(Command::write, i, i * 4096, 128 * 1024).fill(128 * 1024);
+        requests.request(Command::read, i, 0, 300'000);
+    }
+    run(requests.request(Command::disconnect, 0, 0, 0));
+    EXPECT_EQ(answers().size(), 40 * (2 * simple_reply_size + 300'000));
+    EXPECT_LE(held_beyond(), needed_at_most);
+}
+
+// One that waits for room waits for its own requests only.
+TEST_F(NbdConnection, large_requests_stay_within_half_of_the_share) {
+    volumes_.faults.miss_every = 1;
+    volumes_.faults.cold_delay_us = 1000;
+    Bytes requests;
+    for (uint64_t i = 0; i < 64; ++i) requests.request(Command::write, i, 0, 1 << 20).fill(1 << 20);
+    run(requests.request(Command::disconnect, 0, 0, 0));
+    EXPECT_EQ(answers().size(), 64 * simple_reply_size);
+    EXPECT_GT(held_bytes_seen_, 4u << 20);
+    EXPECT_LE(held_bytes_seen_, share_.size_bytes() / 2 + needed_at_most);
 }
 
 TEST_F(NbdConnection, stops_reading_from_a_client_that_takes_no_replies) {

@@ -85,7 +85,8 @@ TEST(NbdReply, a_batch_is_full_before_it_overflows) {
 }
 
 TEST(NbdOutQueue, survives_a_socket_that_takes_a_byte_at_a_time) {
-    Budget budget;
+    Share share(1000);
+    Budget budget{.share = share, .held_bytes_max = 1000};
     std::vector<std::byte> sent;
     {
         OutQueue queue;

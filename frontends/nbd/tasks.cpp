@@ -1,0 +1,180 @@
+// What a connection cannot serve at once: each such request is a task, answered when it is done.
+#include <algorithm>
+
+#include "frontends/nbd/connection.hpp"
+
+namespace tarn::nbd {
+
+void Connection::start(const Request& request, Task<> task) {
+    unpinned();
+    ++tasks_;
+    const size_t pages = std::min(request.size_bytes, payload_size_max) / page_size + 1;
+    gate_.spawn(carry_out(std::move(task), task_size_bytes + pages * task_bytes_per_page));
+}
+
+Task<> Connection::carry_out(Task<> task, size_t task_bytes) {
+    const Held held(budget_, task_bytes);
+    co_await CarryInterrupt(client_left_);
+    co_await std::move(task);
+    ++tasks_ended_;
+}
+
+// Brings the pages in and answers with pins on them, as if they had been here; copies only what is large, or does not
+// stay that long.
+Task<> Connection::read_later(Request request) {
+    const Result<> fetched = co_await volume_->fetch(request.offset_bytes, request.size_bytes);
+    if (!fetched) co_return finish(request, to_errno(fetched.error()));
+    fetched_.push_back(request);
+    post_send();
+}
+
+Task<> Connection::read_copied(Request request, Buffer data) {
+    const Result<> read = co_await volume_->read(request.offset_bytes, data.bytes());
+    if (!read) co_return finish(request, to_errno(read.error()));
+    finish(encode_read(request, export_.structured), std::move(data));
+}
+
+// The most that is held at once of a request in pieces; they end where pages do.
+uint32_t Connection::piece_size(const Request& request, uint32_t done_bytes) {
+    const auto whole = piece_size_max - static_cast<uint32_t>((request.offset_bytes + done_bytes) % page_size);
+    return std::min(whole, request.size_bytes - done_bytes);
+}
+
+// For a large request when there is no room. A client that has got a part of the answer cannot be told of an error any
+// more: it is disconnected.
+Task<> Connection::read_pieces(Request request) {
+    for (uint32_t done = 0; done < request.size_bytes && !broken_;) {
+        Buffer data(budget_, piece_size(request, done));
+        const Result<> read = co_await volume_->read(request.offset_bytes + done, data.bytes());
+        if (!read && done == 0) {
+            in_pieces_ = false;
+            co_return finish(request, to_errno(read.error()));
+        }
+        if (!read) {
+            break_off();
+            break;
+        }
+        const bool is_first = done == 0;
+        done += static_cast<uint32_t>(data.size());
+        queue_.push(is_first ? encode_read(request, export_.structured) : ReplyHeader{}, std::move(data));
+        post_send();
+        while (!queue_.empty() && !broken_ && !leaving_) co_await progress_.wait();
+    }
+    in_pieces_ = false;
+    --tasks_;
+    post_send();
+}
+
+void Connection::start_piece(Incoming piece) {
+    in_pieces_ = true;
+    const Request request = piece.request;
+    start(request, write_piece(std::move(piece)));
+}
+
+// Of a large write for which there is no room: each piece is written when it has come, and only then the next received.
+Task<> Connection::write_piece(Incoming piece) {
+    const Request request = piece.request;
+    const Result<> written = co_await volume_->write(request.offset_bytes + piece.done_bytes, piece.payload.bytes());
+    const uint32_t rest_bytes = piece.rest_bytes();
+    piece.payload = {};
+    Errno error = written ? Errno::none : to_errno(written.error());
+    if (error == Errno::none && rest_bytes == 0 && request.has(request_fua)) error = co_await flush_range(request);
+    in_pieces_ = false;
+    if (rest_bytes == 0) co_return finish(request, error);
+    if (error != Errno::none) {
+        refused_ = Refused{request, error, rest_bytes};
+    } else if (!leaving_) {
+        const uint32_t done_bytes = request.size_bytes - rest_bytes;
+        incoming_.emplace(Incoming{
+            .request = request, .payload = Buffer(budget_, piece_size(request, done_bytes)), .done_bytes = done_bytes});
+    }
+    settle_carry();
+    --tasks_;
+    post_send();
+}
+
+Task<> Connection::write_later(Request request, Buffer payload) {
+    const Result<> written = co_await volume_->write(request.offset_bytes, payload.bytes());
+    Errno error = written ? Errno::none : to_errno(written.error());
+    if (error == Errno::none && request.has(request_fua)) error = co_await flush_range(request);
+    finish(request, error);
+}
+
+Task<> Connection::flush_later(Request request) {
+    finish(request, to_errno(co_await volume_->flush()));
+}
+
+Task<> Connection::flush_range_later(Request request) {
+    finish(request, co_await flush_range(request));
+}
+
+Task<> Connection::zero_later(Request request) {
+    // A trim's contents are undefined by the text; here they read as zeros (docs/contract.md).
+    const bool keep_space = request.has(request_no_hole);
+    const Result<> zeroed = co_await volume_->zero(request.offset_bytes, request.size_bytes, keep_space);
+    Errno error = zeroed ? Errno::none : to_errno(zeroed.error());
+    if (error == Errno::none && request.has(request_fua)) error = to_errno(co_await volume_->flush());
+    finish(request, error);
+}
+
+Task<> Connection::prefetch_later(Request request) {
+    const Result<> fetched = co_await volume_->prefetch(request.offset_bytes, request.size_bytes);
+    finish(request, fetched ? Errno::none : to_errno(fetched.error()));
+}
+
+Task<> Connection::block_status_later(Request request) {
+    const Result<std::vector<Extent>> extents = co_await volume_->extents(request.offset_bytes, request.size_bytes);
+    if (!extents) co_return finish(request, to_errno(extents.error()));
+    const std::vector<std::byte> encoded = encode_extents(request, *extents);
+    Buffer payload(budget_, encoded.size());
+    std::copy(encoded.begin(), encoded.end(), payload.bytes().begin());
+    finish(encode_block_status(request, static_cast<uint32_t>(encoded.size())), std::move(payload));
+}
+
+Task<Errno> Connection::flush_range(Request request) {
+    co_return to_errno(co_await volume_->flush_range(request.offset_bytes, request.size_bytes, false));
+}
+
+void Connection::finish(const Request& request, Errno error) {
+    finish(encode_status(request, error, export_.structured), {});
+}
+
+// Called at the end of a task: what several tasks finish in one turn goes out in one send. Nothing else happens here,
+// because a task may end in the middle of another connection's work with the workspace.
+void Connection::finish(const ReplyHeader& header, Buffer payload) {
+    --tasks_;
+    queue_.push(header, std::move(payload));
+    post_send();
+}
+
+void Connection::post_send() {
+    if (send_posted_) return;
+    send_posted_ = true;
+    workspace_.loop.post(*this);
+}
+
+void Connection::reply_fetched() {
+    ReplyBatch& batch = workspace_.batch;
+    for (const Request& request : fetched_) {
+        if (batch.full() || !batch.has_room_for(request.size_bytes / page_size + 2)) send();
+        const size_t pins_before = batch.pins().size();
+        if (volume_->try_pin(request.offset_bytes, request.size_bytes, batch.pins())) {
+            batch.add_read(request, pins_before, export_.structured);
+            --tasks_;
+        } else {
+            unpinned();
+            // Still one of tasks_.
+            gate_.spawn(carry_out(read_copied(request, Buffer(budget_, request.size_bytes)), task_size_bytes));
+        }
+    }
+    fetched_.clear();
+}
+
+void Connection::run() {
+    send_posted_ = false;
+    reply_fetched();
+    send();
+    progress_.notify_all();
+}
+
+}  // namespace tarn::nbd
