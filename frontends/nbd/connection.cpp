@@ -29,8 +29,8 @@ Task<> Connection::serve() {
     const Result<> negotiated = co_await negotiate();
     if (negotiated)
         co_await transmit();
-    else if (negotiated.error().code != Errc::closed)
-        log_refusal("refused", negotiated.error());
+    else if (negotiated.error().code != Errc::closed && !was_refused_)
+        log_refusal("refused", log::describe(negotiated.error()));
     if (!negotiated) broken_ = true;
     co_await say_farewell();
     leave();  // a client that comes again once it has seen the end must not find itself there still
@@ -92,9 +92,9 @@ void Connection::break_off() {
     progress_.notify_all();
 }
 
-void Connection::log_refusal(const char* what, const Error& error) {
+void Connection::log_refusal(const char* what, std::string_view why) {
     if (const std::optional<std::string> left_out = workspace_.refusals.admit())
-        log::warning("nbd: {} {}: {}{}", client_.text, what, log::describe(error), *left_out);
+        log::warning("nbd: {} {}: {}{}", client_.text, what, why, *left_out);
 }
 
 Task<> Connection::limit_time(Timer& timer, std::chrono::nanoseconds time) {
@@ -242,7 +242,7 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
         if (refused_ || incoming_ || congested() || rest.size() < request_size) break;
         const Result<Request> request = decode_request(rest.first<request_size>());
         if (!request) {
-            log_refusal("closed", request.error());
+            log_refusal("closed", log::describe(request.error()));
             leaving_ = true;
             break;
         }

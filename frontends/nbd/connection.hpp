@@ -166,7 +166,7 @@ class Connection final : Loop::Posted {
     bool send_gathered(std::span<const iovec> vectors, size_t& sent_bytes);
     Task<> drain();
     void break_off();
-    void log_refusal(const char* what, const Error& error);
+    void log_refusal(const char* what, std::string_view why);
 
     Workspace& workspace_;
     Volumes& volumes_;
@@ -192,6 +192,7 @@ class Connection final : Loop::Posted {
     std::vector<Request> fetched_;  // reads whose pages were brought in; answered at the end of the turn
     bool send_blocked_ = false;     // drain() runs
     bool send_posted_ = false;
+    bool was_refused_ = false;  // an export, and the log says so
     bool said_disconnect_ = false;
     bool leaving_ = false;  // no more requests
     bool broken_ = false;   // no more replies either

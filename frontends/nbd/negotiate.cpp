@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include "frontends/nbd/connection.hpp"
+#include "utils/log.hpp"
 
 namespace tarn::nbd {
 
@@ -106,8 +107,18 @@ Task<> Connection::refuse(Handshake& handshake, Error error) {
     if (error.code == Errc::unavailable) text = "the cluster cannot say: a host it needs is away";
     if (error.code == Errc::busy) {
         const Result<VolumeEntry> entry = co_await find(handshake.name());
-        text = entry && !entry->holder.empty() ? fmt::format("the volume is held by host {}", entry->holder)
-                                               : "the volume is held by another host";
+        const std::string holder =
+            entry && !entry->holder.empty() ? fmt::format("host {}", entry->holder) : "another host";
+        text = fmt::format(
+            "the volume is exclusive and held by {}: until nobody has it open there, no other host may read or write "
+            "it",
+            holder);
+    }
+    if (handshake.question() == Handshake::Question::open) {
+        const bool is_explained = error.code == Errc::not_found || error.code == Errc::busy;
+        log_refusal("refused", fmt::format("export \"{}\": {}{}", log::printable(handshake.name()), text,
+                                           is_explained ? "" : " (" + log::describe(error) + ")"));
+        was_refused_ = true;
     }
     handshake.answer_refused(error.code, text);
 }

@@ -31,7 +31,34 @@ teardown_file() {
 @test "a volume that another host holds is refused with the holder's name" {
     [ -n "${OWN_SERVER-}" ] || skip "needs a volume that is held elsewhere"
     run -1 timeout 10 qemu-img info "$(nbd_uri theirs)"
-    assert_output --partial "held by host elsewhere"
+    assert_output --partial "exclusive and held by host elsewhere"
+}
+
+@test "the log says once what a client was refused, and why" {
+    [ -n "${OWN_SERVER-}" ] || skip "needs the log of the server"
+    local -r log=$BATS_FILE_TMPDIR/server.log
+    local -r before=$(wc -l <"$log")
+    refusals() { tail -n "+$((before + 1))" "$log" | grep refused; }
+    # By the old option, the answer to which is the end; and by the new one, of a client that leaves without a look.
+    nbd_python "
+for old in True, False:
+    client, export = greet(), b'theirs'
+    if old: client.sendall(option(1, len(export)) + export)
+    else: client.sendall(option(7, len(export) + 6) + struct.pack('>I', len(export)) + export + bytes(2))
+    if old: assert client.recv(1) == b''
+    client.close()
+client, export = greet(), b'none\x1b[2J'
+client.sendall(option(1, len(export)) + export)
+assert client.recv(1) == b''"
+    local tries
+    for tries in {1..100}; do
+        (($(refusals | wc -l) < 3)) || break
+        read -rt 0.05 <> <(:) || true
+    done
+    run -0 refusals
+    [ "${#lines[@]}" -eq 3 ]
+    [ "$(grep -c 'refused: export "theirs": the volume is exclusive and held by host elsewhere' <<<"$output")" -eq 2 ]
+    assert_output --partial 'refused: export "none\x1b[2J": there is no such export'
 }
 
 @test "what nbdcopy writes, nbdcopy and qemu-img read" {
