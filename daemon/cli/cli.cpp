@@ -239,7 +239,8 @@ class Commands {
         add_name(command);
         command->add_option("SIZE", options_.size, "Rounded up to whole pages of 4 KiB")->required()->type_name("");
         auto* const shared = command->add_flag("--shared", options_.shared, "Any number of hosts may write");
-        command->add_flag("--exclusive", options_.exclusive, "One host at a time may write")->excludes(shared);
+        command->add_flag("--exclusive", options_.exclusive, "One host at a time may have it open, be it to read")
+            ->excludes(shared);
         command->add_option("--mode", options_.mode, "Permission bits, octal")
             ->check([](const std::string& text) {
                 const bool octal =
