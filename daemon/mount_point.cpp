@@ -124,7 +124,7 @@ Result<> check_rights(int directory) {
                     "configuration");
     TRY(const bool empty, is_empty(directory));
     if (!empty)
-        return fail(Errc::refused, 0,
+        return fail(Errc::busy, ENOTEMPTY,
                     "mount: the directory is not empty; take an empty one, or name it in [fuse] mount_points of the "
                     "configuration");
     return {};

@@ -19,7 +19,7 @@ struct Advice {
 // The first that fits.
 constexpr std::array<Advice, 18> advices = {{
     {"mount", "not_found", "no such directory", "mkdir {}"},
-    {"mount", "busy", "", "tarn mount, which lists the mounts"},
+    {"mount", "busy", "", "an empty directory; tarn mount lists the mounts"},
     {"umount", "not_found", "nothing of tarn is mounted there", "tarn mount, which lists the mounts"},
     {"host forget", "not_found", "", "tarn status, which names the hosts"},
     {"verify", "busy", "", "tarn verify --stop"},

@@ -74,10 +74,12 @@ END
     ln -s "$CLUSTER/etc/cron.d" "$home/link"
     ln -s "$CLUSTER/etc" "$home/above"
     local path
-    for path in "$CLUSTER/etc/cron.d" "$home/above/cron.d" "$home/full" "$home/secret/inner"; do
+    for path in "$CLUSTER/etc/cron.d" "$home/above/cron.d" "$home/secret/inner"; do
         run -7 as_nobody tarn mount "$path"
         run ! mountpoint -q "$path"
     done
+    run -4 as_nobody tarn mount "$home/full"
+    run ! mountpoint -q "$home/full"
     run as_nobody tarn mount "$home/link"
     assert_failure
     run -3 as_nobody tarn mount "$home/none"
@@ -85,10 +87,13 @@ END
     run -0 as_nobody tarn mount "$home/empty"
     mountpoint -q "$home/empty"
     run -0 as_nobody ls "$home/empty"
+    run -4 as_nobody tarn mount "$home/empty"
+    assert_output --partial "mounted there already"
+    run -4 on solo mount "$home/empty"
     run -0 as_nobody tarn umount "$home/empty"
     run ! mountpoint -q "$home/empty"
     # Root has the right to write anywhere, and mounts over nothing that is there all the same.
-    run -7 on solo mount "$home/full"
+    run -4 on solo mount "$home/full"
     assert_output --partial "not empty"
     run -0 on solo mount "$CLUSTER/etc/cron.d"
     run -0 on solo umount "$CLUSTER/etc/cron.d"
