@@ -161,7 +161,7 @@ Task<Result<std::string>> Catalog::on_call(HostId from, std::string request) {
     }
     if (request == usage_call) co_return answer_usage();
     if (Removals::is_call(request)) {
-        if (from != registrar_host)
+        if (from != registrar_host && !Removals::asks_for_users(request))
             co_return fail(Errc::protocol, 0, "catalog: a removal by another than the registrar");
         co_return co_await removals_.on_call(std::move(request));
     }

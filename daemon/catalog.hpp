@@ -44,6 +44,7 @@ class Catalog final : public Volumes {
                                                std::shared_ptr<VolumeSession> session) override;
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
     Task<Result<Removal>> remove(std::string name, bool force) override;
+    Task<std::vector<std::string>> users_of(VolumeId volume) override { return removals_.users_of(volume); }
     Task<std::vector<Deletion>> deletions() override;
     Task<Result<Space>> space() override;
     Task<Usage> usage() override;

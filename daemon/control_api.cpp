@@ -385,14 +385,23 @@ Task<HttpReply> ControlApi::resize(std::string name, const HttpRequest& request)
     // Asked of the volume itself: the list may be older than another administrator's resize.
     const Result<Attributes> now = co_await (*volume)->attributes();
     if (!now) co_return refuse_with(now.error());
-    if (size_bytes < now->size_bytes && !shrink)
+    const bool shrinks = size_bytes < now->size_bytes;
+    std::vector<std::string> users;
+    if (shrinks) users = co_await volumes_.users_of(entry->id);
+    if (!shrink && !users.empty())
+        co_return refuse_as(409, "busy",
+                            "NBD clients have it open: " + list_some(users) +
+                                "; --force shrinks it all the same, and what lies past the new end is lost");
+    if (shrinks && !shrink)
         co_return refuse_as(409, "would_shrink", "the volume is larger; shrinking it loses what lies past the new end");
     AttributeChange change;
     change.size_bytes = size_bytes;
     const Result<Attributes> changed = co_await (*volume)->change_attributes(change);
     if (!changed) co_return refuse_with(changed.error());
     entry->attributes = *changed;
-    co_return reply(json_of(*entry));
+    Json json = json_of(*entry);
+    json["open_by"] = users;
+    co_return reply(json);
 }
 
 Task<HttpReply> ControlApi::remove(std::string name, const HttpRequest& request) {

@@ -19,6 +19,10 @@ constexpr std::string_view users_request = "users";
 constexpr std::chrono::milliseconds users_patience{500};
 }  // namespace
 
+bool Removals::asks_for_users(std::string_view request) {
+    return is_call(request) && request.substr(call_prefix.size()).starts_with(users_request);
+}
+
 Task<Result<std::string>> Removals::on_call(std::string request) {
     return run_on(*shards_.front(), answer(std::move(request)));
 }

@@ -31,12 +31,14 @@ class Removals {
     void set_clients(VolumeClients* clients) { clients_ = clients; }
 
     static bool is_call(std::string_view request) { return request.starts_with(call_prefix); }
-    // Of the registrar.
+    // Which any host may ask; all other calls are the registrar's.
+    static bool asks_for_users(std::string_view request);
     Task<Result<std::string>> on_call(std::string request);
 
-    // As the registrar. Who uses the volume over NBD, on the hosts that answer.
+    // Who uses the volume over NBD, on the hosts that answer.
     Task<std::vector<std::string>> users_of(VolumeId volume);
-    // Until the volume is gone everywhere. False: it is not, and this process will not see it through.
+    // As the registrar. Until the volume is gone everywhere. False: it is not, and this process will not see it
+    // through.
     Task<bool> perform(VolumeId volume);
     // What the steps under way wait for.
     void explain(Deletion& deletion) const;

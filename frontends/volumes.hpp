@@ -98,6 +98,11 @@ class Volumes {
     // The name goes at once; bytes and space when nobody has the volume open any more, on any host. Who uses it over
     // NBD keeps it from being removed; or loses it, with force. Errors: not_found.
     virtual Task<Result<Removal>> remove(std::string name, bool force) = 0;
+    // Who uses it over NBD, on the hosts that answer.
+    virtual Task<std::vector<std::string>> users_of(VolumeId volume) {
+        static_cast<void>(volume);
+        co_return std::vector<std::string>{};
+    }
     // What was removed and is not gone yet.
     virtual Task<std::vector<Deletion>> deletions() { co_return std::vector<Deletion>{}; }
     // At once, whoever is away.

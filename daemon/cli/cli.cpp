@@ -277,6 +277,7 @@ class Commands {
             [this](const Client& client) { return resize_volume(client, options_); },
             [this](std::ostream& out, const Json& volumes) {
                 print_made(out, "resized", volumes, rounding_note(options_.size, volumes));
+                print_open_by(out, volumes);
             });
         add_name(resize);
         resize->add_option("SIZE", options_.size, "Rounded up to whole pages of 4 KiB")->required()->type_name("");

@@ -100,6 +100,13 @@ void print_made(std::ostream& out, const char* what, const Json& volumes, const 
                            access_of(volume), note);
 }
 
+void print_open_by(std::ostream& out, const Json& volumes) {
+    for (const Json& volume : array_of(volumes, "volumes"))
+        for (const Json& client : array_of(volume, "open_by"))
+            out << fmt::format("{} is still open in {}, which may not know the new size\n", text_of(volume, "name"),
+                               text_of(client));
+}
+
 void print_done(std::ostream& out, const char* what, const Json& all, const char* key) {
     for (const Json& named : array_of(all, key)) {
         const std::string name = text_of(named, "name");

@@ -11,6 +11,8 @@ namespace tarn {
 void print_init(std::ostream& out, const Json& made);
 // "created vol1, 10 GiB, exclusive" and the note.
 void print_made(std::ostream& out, const char* what, const Json& volumes, const std::string& note);
+// The NBD clients that have a volume open which became smaller.
+void print_open_by(std::ostream& out, const Json& volumes);
 // What each of the list under the key was done to.
 void print_done(std::ostream& out, const char* what, const Json& all, const char* key);
 void print_forgotten(std::ostream& out, const Json& forgotten);

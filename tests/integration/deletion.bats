@@ -91,6 +91,29 @@ EOF
     assert_output --regexp "refused (ESHUTDOWN|ENOTCONN|EIO|EINVAL)"
 }
 
+@test "who has a volume open over NBD is named when it shrinks, whichever host he is on" {
+    on a create shrinks 8MiB --shared
+    client_start b shrinks << 'EOF'
+import sys
+print('open', flush=True)
+sys.stdin.readline()
+EOF
+    run -4 on c resize shrinks 4MiB
+    assert_output --regexp "NBD clients have it open: .*process [0-9]+.*\(host b\)"
+    run -0 on c resize shrinks 12MiB
+    refute_output --partial "open"
+    run -0 on c resize shrinks 4MiB --force
+    assert_line --regexp "^shrinks is still open in .*process [0-9]+.*\(host b\)"
+    run -0 on c resize shrinks 2MiB --force --json
+    jq -e '.volumes[0].open_by | length == 1' <<< "$output"
+    client_go
+    client_end
+    run -1 on c resize shrinks 1MiB
+    run -0 on c resize shrinks 1MiB --force
+    refute_output --partial "open"
+    on a delete shrinks
+}
+
 @test "a deletion goes on after a restart of the registrar, and waits for a host that is away" {
     local before
     before=$(allocated)
