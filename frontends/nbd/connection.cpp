@@ -434,6 +434,7 @@ Task<> Connection::drain() {
     }
     send_blocked_ = false;
     if (broken_) queue_.clear();
+    if (!fetched_.empty()) post_send();
     progress_.notify_all();
 }
 

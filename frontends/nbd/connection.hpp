@@ -148,6 +148,7 @@ class Connection final : Loop::Posted {
     void start_piece(Incoming piece);
     Task<> write_piece(Incoming piece);
     void reply_fetched();
+    Task<> copy_fetched(Request request, Buffer data);
     Task<> write_later(Request request, Buffer payload);
     Task<> flush_later(Request request);
     Task<> flush_range_later(Request request);
@@ -190,6 +191,7 @@ class Connection final : Loop::Posted {
 
     OutQueue queue_;
     std::vector<Request> fetched_;  // reads whose pages were brought in; answered at the end of the turn
+    size_t copying_ = 0;            // of these, because they were gone again
     bool send_blocked_ = false;     // drain() runs
     bool send_posted_ = false;
     bool was_refused_ = false;  // an export, and the log says so

@@ -153,27 +153,40 @@ void Connection::post_send() {
     workspace_.loop.post(*this);
 }
 
+// What is not here any more is copied: as far as there is room, else one after the other, and the rest next time.
 void Connection::reply_fetched() {
     ReplyBatch& batch = workspace_.batch;
-    for (const Request& request : fetched_) {
+    for (const Request& request : std::exchange(fetched_, {})) {
         if (batch.full() || !batch.has_room_for(request.size_bytes / page_size + 2)) send();
         const size_t pins_before = batch.pins().size();
         if (volume_->try_pin(request.offset_bytes, request.size_bytes, batch.pins())) {
             batch.add_read(request, pins_before, export_.structured);
             --tasks_;
+            continue;
+        }
+        unpinned();
+        Held held = Held::within(budget_, request.size_bytes);
+        if (held.bytes() == 0 && copying_ == 0 && queue_.empty()) held = Held(budget_, request.size_bytes);
+        if (held.bytes() == 0) {
+            fetched_.push_back(request);
         } else {
-            unpinned();
-            // Still one of tasks_.
-            gate_.spawn(carry_out(read_copied(request, Buffer(budget_, request.size_bytes)), task_size_bytes));
+            ++copying_;
+            gate_.spawn(carry_out(copy_fetched(request, Buffer(std::move(held))), task_size_bytes));
         }
     }
-    fetched_.clear();
+}
+
+// Still one of tasks_.
+Task<> Connection::copy_fetched(Request request, Buffer data) {
+    co_await read_copied(request, std::move(data));
+    --copying_;
 }
 
 void Connection::run() {
     send_posted_ = false;
     reply_fetched();
     send();
+    if (!fetched_.empty() && copying_ == 0 && queue_.empty()) post_send();
     progress_.notify_all();
 }
 

@@ -421,6 +421,18 @@ TEST_F(NbdConnection, large_requests_stay_within_half_of_the_share) {
     EXPECT_LE(held_bytes_seen_, share_.size_bytes() / 2 + needed_at_most);
 }
 
+// They hold nothing while they wait; each then finds its pages gone again, and all would be copied at once.
+TEST_F(NbdConnection, reads_that_have_to_be_copied_after_all_stay_within_half_of_the_share) {
+    volumes_.faults.miss_every = 1;
+    volumes_.faults.cold_delay_us = 1000;
+    Bytes requests;
+    for (uint64_t i = 0; i < 200; ++i) requests.request(Command::read, i, 0, 128 * 1024);
+    run(requests.request(Command::disconnect, 0, 0, 0));
+    EXPECT_EQ(answers().size(), 200 * (simple_reply_size + 128 * 1024));
+    EXPECT_GT(held_bytes_seen_, 2u << 20);
+    EXPECT_LE(held_bytes_seen_, share_.size_bytes() / 2 + needed_at_most);
+}
+
 TEST_F(NbdConnection, stops_reading_from_a_client_that_takes_no_replies) {
     volumes_.faults.miss_every = 2;
     loop_->run_until_done(flood());
