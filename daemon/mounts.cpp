@@ -22,9 +22,7 @@ std::vector<Mount> Mounts::list() const {
 
 Task<Result<>> Mounts::mount(Mount mount, Caller caller) {
     constexpr Error mounted_already{Errc::busy, EBUSY, "mount: the volumes are mounted there already"};
-    if (find(mount.path)) co_return fail(mounted_already);
     const uid_t user = caller.user;
-    constexpr Error mounted_already{Errc::busy, EBUSY, "mount: mounted there already"};
     if (find(mount.path)) co_return fail(mounted_already);  // it would be no empty directory, or not the caller's
     CO_TRY(fuse::MountPoint point, co_await take_mount_point(mount.path, std::move(caller), named_));
     if (find(mount.path)) co_return fail(mounted_already);

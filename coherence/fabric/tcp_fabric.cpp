@@ -73,13 +73,26 @@ struct HandOver final : Loop::Posted {
         link.expect();
     }
     void run() override {
-        link.loop().spawn(link.serve(std::move(fd), process));
+        link.take_over(std::move(fd), process);
         delete this;
     }
     TcpLink& link;
     UniqueFd fd;
     protocol::Process process;
 };
+
+void call_on_shard(TcpLink& link, void (TcpLink::*function)()) {
+    struct Call final : Loop::Posted {
+        Call(TcpLink& to, void (TcpLink::*what)()) : link(to), function(what) {}
+        void run() override {
+            (link.*function)();
+            delete this;
+        }
+        TcpLink& link;
+        void (TcpLink::*function)();
+    };
+    link.loop().post(*new Call(link, function));
+}
 
 }  // namespace
 
@@ -123,7 +136,7 @@ void TcpFabric::stop() {
     }
     configuration_.shards.front()->cancel_fd(listener_.get());
     for (HostId host = 0; host < hosts_max; ++host)
-        if (links_[host]) disconnect(host);
+        if (links_[host]) call_on_shard(*links_[host], &TcpLink::end);
 }
 
 uint64_t TcpFabric::received_count(protocol::MessageKind kind) const {
@@ -134,15 +147,7 @@ uint64_t TcpFabric::received_count(protocol::MessageKind kind) const {
 }
 
 void TcpFabric::disconnect(HostId from) {
-    struct Close final : Loop::Posted {
-        explicit Close(TcpLink& of) : link(of) {}
-        void run() override {
-            link.close();
-            delete this;
-        }
-        TcpLink& link;
-    };
-    links_[from]->loop().post(*new Close(*links_[from]));
+    call_on_shard(*links_[from], &TcpLink::close);
 }
 
 void TcpFabric::send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) {

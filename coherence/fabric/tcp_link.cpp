@@ -183,6 +183,22 @@ void TcpLink::close() {
     writable_.notify_all();
 }
 
+void TcpLink::end() {
+    ended_ = true;
+    close();
+}
+
+// A loop that ends takes no task any more.
+void TcpLink::take_over(UniqueFd fd, Process process) {
+    if (loop_.ending()) return connection_ended();
+    loop_.spawn(serve(std::move(fd), process));
+}
+
+void TcpLink::connection_ended() {
+    connection_count_.fetch_sub(1, std::memory_order_relaxed);
+    closed_.notify_all();
+}
+
 Task<> TcpLink::idle() {
     while (connection_count_.load(std::memory_order_relaxed) > 0) co_await closed_.wait();
 }
@@ -192,6 +208,7 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
         close();
         if (fd_ >= 0) co_await closed_.wait();  // it may have ended at once
     }
+    if (ended_) co_return connection_ended();
     fd_ = fd.get();
     connection_ends_ = false;
     {
@@ -247,8 +264,7 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
     else
         log::error("fabric: closed the link with host {}: {}", name_, log::describe(ended.error()));
     fd_ = -1;
-    connection_count_.fetch_sub(1, std::memory_order_relaxed);
-    closed_.notify_all();
+    connection_ended();
 }
 
 // Whatever comes is a sign. While we do not read, for lack of pages to read into, there is none to be had; and when we

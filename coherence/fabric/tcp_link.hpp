@@ -49,7 +49,7 @@ class TcpLink final : TcpReader::FrameTaker {
     // As many bytes wait as a buffer may keep.
     bool congested() const { return waiting_bytes_.load(std::memory_order_relaxed) >= buffer_bytes_; }
     bool answers() const { return up() && answers_.load(std::memory_order_relaxed); }
-    // Counts a connection that is on its way to serve(), so that idle() waits for its end. Any thread.
+    // Counts a connection that is on its way to take_over(), so that idle() waits for its end. Any thread.
     void expect() { connection_count_.fetch_add(1, std::memory_order_relaxed); }
     // On the link's shard: until no connection is served or expected.
     Task<> idle();
@@ -64,12 +64,17 @@ class TcpLink final : TcpReader::FrameTaker {
         return received_[static_cast<uint8_t>(kind)].load(std::memory_order_relaxed);
     }
 
-    // On the link's shard, after expect(): serves an authenticated connection until it breaks. If there is one already
-    // it is closed: the peer would not connect again if it still had it.
-    Task<> serve(UniqueFd fd, protocol::Process process);
+    // On the link's shard, after expect(): serves an authenticated connection until it breaks, unless the link has
+    // ended. If there is one already it is closed: the peer would not connect again if it still had it.
+    void take_over(UniqueFd fd, protocol::Process process);
+    // On the link's shard: the connection that it has, and in end() each that may still be on its way.
     void close();
+    void end();
 
   private:
+    Task<> serve(UniqueFd fd, protocol::Process process);
+    void connection_ended();
+
     struct Call;
     struct WakeWriter final : Loop::Posted {
         explicit WakeWriter(TcpLink& of) : link(of) {}
@@ -154,6 +159,7 @@ class TcpLink final : TcpReader::FrameTaker {
     bool connection_ends_ = false;
     LogLimit silences_{4, std::chrono::seconds(60)};  // lines about them
     std::atomic<unsigned> connection_count_{0};
+    bool ended_ = false;
 };
 
 }  // namespace tarn

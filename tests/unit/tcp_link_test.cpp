@@ -94,5 +94,64 @@ TEST_F(TcpLinkTest, nothing_that_was_sent_without_a_link_goes_over_the_next) {
     EXPECT_EQ(seen.page, PageId::of(5, 4));
 }
 
+// Gives the link a connection in a turn of its loop, and says what the other end of it has seen since.
+struct HandingOver final : Loop::Posted {
+    explicit HandingOver(TcpLink& to) : link(to) {
+        int ends[2];
+        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+        ours = UniqueFd(ends[0]);
+        theirs = UniqueFd(ends[1]);
+        link.expect();
+    }
+    void run() override { link.take_over(std::move(ours), peer_process); }
+    bool is_closed() const {
+        char byte = 0;
+        return ::recv(theirs.get(), &byte, 1, MSG_DONTWAIT) == 0;
+    }
+    TcpLink& link;
+    UniqueFd ours;
+    UniqueFd theirs;
+};
+
+TEST(TcpLinkEnd, a_connection_that_comes_when_the_link_or_its_loop_has_ended_is_closed) {
+    Recorder recorder;
+    Broadcast drained;
+    const auto loop = std::move(*Loop::create());
+    TcpLink ended(*loop, 1, "ended", recorder, 1 << 20, 0ms, drained);
+    TcpLink open(*loop, 2, "open", recorder, 1 << 20, 0ms, drained);
+    struct Late {
+        static Task<> hand_over(Loop& loop, HandingOver& late) {
+            while (!loop.ending()) co_await Yield(loop);
+            loop.post(late);
+            for (int turn = 0; turn < 3; ++turn) co_await Yield(loop);
+            EXPECT_TRUE(late.is_closed());
+            co_await late.link.idle();
+        }
+        static Task<> end_first(Loop& loop, HandingOver& late) {
+            late.link.end();
+            late.run();
+            EXPECT_TRUE(late.is_closed());
+            co_await late.link.idle();
+            loop.stop();
+        }
+    };
+    HandingOver after_the_link(ended);
+    HandingOver after_the_loop(open);
+    std::thread thread([&] { loop->run(); });
+    struct Start final : Loop::Posted {
+        Start(HandingOver& of_link, HandingOver& of_loop) : first(of_link), second(of_loop) {}
+        void run() override {
+            Loop& here = *Loop::current();
+            here.spawn(Late::end_first(here, first));
+            here.spawn(Late::hand_over(here, second));
+        }
+        HandingOver& first;
+        HandingOver& second;
+    } start(after_the_link, after_the_loop);
+    loop->post(start);
+    thread.join();
+    EXPECT_EQ(recorder.links_up, 0u);
+}
+
 }  // namespace
 }  // namespace tarn::played_peer
