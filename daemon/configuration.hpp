@@ -13,7 +13,7 @@
 
 #include "coherence/protocol/action.hpp"
 #include "daemon/text.hpp"
-#include "tiers/nvme/superblock.hpp"
+#include "tiers/nvme/device/superblock.hpp"
 #include "tiers/page.hpp"
 #include "utils/log.hpp"
 

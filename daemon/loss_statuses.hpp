@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "daemon/control.hpp"
-#include "tiers/nvme/loss_list.hpp"
+#include "tiers/nvme/table/loss_list.hpp"
 
 namespace tarn {
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/store.hpp"
-#include "tiers/nvme/store_file.hpp"
 #include "utils/printable.hpp"
 
 namespace tarn {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "daemon/configuration.hpp"
-#include "tiers/nvme/superblock.hpp"
+#include "tiers/nvme/device/superblock.hpp"
 #include "utils/result.hpp"
 
 namespace tarn {

@@ -12,7 +12,7 @@
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/page_provider.hpp"
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "coherence/cache/cache.hpp"
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
 
 namespace tarn {
 

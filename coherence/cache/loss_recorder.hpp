@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "tiers/nvme/loss_list.hpp"
+#include "tiers/nvme/table/loss_list.hpp"
 #include "tiers/page.hpp"
 #include "utils/task.hpp"
 

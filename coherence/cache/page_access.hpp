@@ -12,7 +12,7 @@
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/protocol/flush.hpp"
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
 
 namespace tarn {
 

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "coherence/protocol/message.hpp"
-#include "tiers/nvme/superblock.hpp"
+#include "tiers/nvme/device/superblock.hpp"
 #include "utils/broadcast.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"

@@ -13,8 +13,8 @@
 #include "daemon/configuration.hpp"
 #include "daemon/memory_budget.hpp"
 #include "daemon/memory_limit.hpp"
+#include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/store.hpp"
-#include "tiers/nvme/store_file.hpp"
 #include "tiers/nvme/store_inspection.hpp"
 #include "utils/printable.hpp"
 

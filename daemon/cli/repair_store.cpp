@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "daemon/cli/stopped_store.hpp"
+#include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/store.hpp"
-#include "tiers/nvme/store_file.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {

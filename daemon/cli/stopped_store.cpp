@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "daemon/configuration.hpp"
-#include "tiers/nvme/store_file.hpp"
+#include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/store_inspection.hpp"
 #include "utils/log.hpp"
 

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
+#include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/store.hpp"
-#include "tiers/nvme/store_file.hpp"
 #include "utils/clock.hpp"
 
 namespace tarn {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tests/sim/random.hpp"
-#include "tiers/nvme/block_device.hpp"
+#include "tiers/nvme/device/block_device.hpp"
 #include "tiers/page.hpp"
 
 namespace tarn::store_sim {

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "tests/store_sim/world.hpp"
-#include "tiers/nvme/checksum.hpp"
-#include "tiers/nvme/journal_format.hpp"
+#include "tiers/nvme/device/checksum.hpp"
+#include "tiers/nvme/journal/format.hpp"
 
 namespace tarn::store_sim {
 

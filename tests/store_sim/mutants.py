@@ -97,20 +97,20 @@ MUTANTS = [
     ("store_marks.cpp", "Transfer transfer(«Transfer::Direction::write_through»);", {
         "marks are answered while they are in a cache only": "Transfer::Direction::write",
     }),
-    ("piece_marks.cpp", "const size_t place = «block.sequence % marks_offsets.size()»;", {
+    ("table/piece_marks.cpp", "const size_t place = «block.sequence % marks_offsets.size()»;", {
         "marks are written over those that count": "block.sequence % 1",
     }),
-    ("piece_marks.cpp", "|| «first->sequence > second->sequence»", {
+    ("table/piece_marks.cpp", "|| «first->sequence > second->sequence»", {
         "older marks count for newer ones": "first->sequence < second->sequence",
     }),
-    ("piece_marks.cpp", "block.changed |= «(wanted & ~group.set) != 0»;", {
+    ("table/piece_marks.cpp", "block.changed |= «(wanted & ~group.set) != 0»;", {
         "only the first mark of 64 neighbours is written": "group.set == 0",
     }),
     # Space.
-    ("slab_table.cpp", "if («!slab.recorded») {", {
+    ("table/slab_table.cpp", "if («!slab.recorded») {", {
         "a slab is reused before its release is durable": "true",
     }),
-    ("slab_table.cpp", "        slab.state = State::released;\n        if («slab.pins == 0») make_free(release.slab);", {
+    ("table/slab_table.cpp", "        slab.state = State::released;\n        if («slab.pins == 0») make_free(release.slab);", {
         "a pinned slab is given away": "true",
     }),
     ("store_write.cpp", ": releases ? «JournalRecord::releases»", {
@@ -120,13 +120,13 @@ MUTANTS = [
     ("store_state.cpp", "if («over_zeros» || record.dirty == all_sectors) page.over_zeros = true;", {
         "the base is ignored": "false",
     }),
-    ("slab_table_media.cpp", "«entries.tenures[page] = slab.entries->tenures[page];»", {
+    ("table/slab_table_media.cpp", "«entries.tenures[page] = slab.entries->tenures[page];»", {
         "the tenure is not stored": "",
     }),
     ("store_state.cpp", "if («page.sectors[sector] == written.sectors[sector]»)", {
         "a newer write is forgotten when the older one is in place": "true",
     }),
-    ("journal.cpp", "return end_after(size_bytes) + page_size <= «tail_ + size_»;", {
+    ("journal/journal.cpp", "return end_after(size_bytes) + page_size <= «tail_ + size_»;", {
         "the ring overtakes its own tail": "tail_ + size_ + 4 * page_size",
     }),
     # Pages that go straight into place.
@@ -154,13 +154,13 @@ MUTANTS = [
     ("store_open.cpp", "«journal_.append_nothing();»", {
         "what recovery found is not proven": "",
     }),
-    ("journal_scan.cpp", "|| «batch_checksum(superblock.store, bytes) != header.checksum»)", {
+    ("journal/scan.cpp", "|| «batch_checksum(superblock.store, bytes) != header.checksum»)", {
         "a torn batch is believed": "false",
     }),
     ("store_open.cpp", "«table_sequence_ = std::max(table_sequence_, loaded.sequence);»", {
         "the sequence of the table begins anew": "",
     }),
-    ("journal_scan.cpp", "while («scan.end < limit») {", {
+    ("journal/scan.cpp", "while («scan.end < limit») {", {
         "a full ring's last page is not read": "scan.end + page_size < limit",
     }),
     ("store_open.cpp", "«TRY_VOID(rewrite_journal(scan.closed, scan.end));»", {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "tests/store_sim/world.hpp"
-#include "tiers/nvme/journal_scan.hpp"
+#include "tiers/nvme/journal/scan.hpp"
 
 namespace tarn::store_sim {
 

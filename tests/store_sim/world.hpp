@@ -12,7 +12,7 @@
 #include "tests/sim/random.hpp"
 #include "tests/store_sim/disk.hpp"
 #include "tests/store_sim/model.hpp"
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/store.hpp"
 #include "utils/loop.hpp"
 

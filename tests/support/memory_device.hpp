@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tiers/nvme/block_device.hpp"
+#include "tiers/nvme/device/block_device.hpp"
 #include "utils/sync.hpp"
 
 namespace tarn {

@@ -51,8 +51,10 @@ def write_names(list_of_mutants, output):
 
 
 def main(list_of_mutants):
-    """All sources of one directory."""
+    """All sources of one directory and those below; their names are paths from there."""
     source, output = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    for file in sorted(source.glob("*.cpp")):
-        (output / f"mutant_{file.name}").write_text(mutated(file.read_text(), file.name, list_of_mutants))
+    for file in sorted(source.rglob("*.cpp")):
+        name = file.relative_to(source).as_posix()
+        copy = output / f"mutant_{name.replace('/', '_')}"
+        copy.write_text(mutated(file.read_text(), name, list_of_mutants))
     write_names(list_of_mutants, output / "mutant_names.cpp")

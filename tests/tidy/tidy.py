@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 LAYERS = ["utils", "tiers", "coherence", "frontends", "daemon"]  # each may include itself and those before it
+# The same within a layer: a room may include itself and those before it. "" is what lies beside the rooms.
+ROOMS = {"tiers/nvme": ["device", "table", "journal", ""]}
 LINE_LENGTH_MAX = 120
 FILE_LENGTH_MAX = 500
 SOURCE_SUFFIXES = {".cpp", ".hpp"}
@@ -34,6 +36,25 @@ def layer_of(path):
     return LAYERS.index(path.parts[0]) if path.parts[0] in LAYERS else None
 
 
+def room_of(path):
+    """The house that has rooms, and which of them; None outside of such a house."""
+    for house, rooms in ROOMS.items():
+        if path.is_relative_to(house):
+            name = path.relative_to(house).parts[0] if len(path.relative_to(house).parts) > 1 else ""
+            return (house, rooms.index(name)) if name in rooms else (house, None)
+    return None
+
+
+def check_rooms(path, included):
+    here, there = room_of(path), room_of(included)
+    if here is None or there is None or here[0] != there[0]:
+        return
+    if here[1] is None:
+        yield f"{path.parent} is no room of {here[0]}; the rooms are in tests/tidy/tidy.py"
+    elif there[1] is None or there[1] > here[1]:
+        yield f"{path.parent} must not include {included}: rooms are {', '.join(filter(None, ROOMS[here[0]]))}, in order"
+
+
 def check_includes(path, lines):
     layer = layer_of(path)
     for number, line in enumerate(lines, 1):
@@ -44,6 +65,8 @@ def check_includes(path, lines):
         target = layer_of(Path(included))
         if layer is not None and target is not None and target > layer:
             yield number, f"{path.parts[0]} must not include {included}: an include never points left"
+        for finding in check_rooms(path, Path(included)):
+            yield number, finding
         if layer is not None and included.startswith("tests/"):
             yield number, f"{included}: nothing but tests includes tests"
         if path.is_relative_to("coherence/protocol") and IMPURE_HEADERS.match(included):

@@ -10,9 +10,9 @@
 
 #include "coherence/cache/cached_volume.hpp"
 #include "coherence/cache/page_provider.hpp"
-#include "tiers/nvme/journal_scan.hpp"
-#include "tiers/nvme/page_buffer.hpp"
-#include "tiers/nvme/store_file.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
+#include "tiers/nvme/device/store_file.hpp"
+#include "tiers/nvme/journal/scan.hpp"
 
 namespace tarn {
 namespace {

@@ -8,7 +8,7 @@
 #include "coherence/cache/page_provider.hpp"
 #include "tests/support/memory_device.hpp"
 #include "tests/support/recording_fabric.hpp"
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
 
 namespace tarn::home_on_device {
 

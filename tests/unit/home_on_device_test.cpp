@@ -2,7 +2,7 @@
 #include "tests/unit/home_on_device.hpp"
 
 #include "coherence/cache/extents.hpp"
-#include "tiers/nvme/journal_scan.hpp"
+#include "tiers/nvme/journal/scan.hpp"
 
 namespace tarn::home_on_device {
 namespace {

@@ -1,5 +1,5 @@
 // Which pieces may have newer bytes in memory than in the store: the books, what lies on the device, a store's start.
-#include "tiers/nvme/piece_marks.hpp"
+#include "tiers/nvme/table/piece_marks.hpp"
 
 #include <gtest/gtest.h>
 

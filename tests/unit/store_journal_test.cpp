@@ -6,11 +6,11 @@
 #include <cstring>
 #include <filesystem>
 
-#include "tiers/nvme/checksum.hpp"
-#include "tiers/nvme/journal_scan.hpp"
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/checksum.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
+#include "tiers/nvme/device/store_file.hpp"
+#include "tiers/nvme/journal/scan.hpp"
 #include "tiers/nvme/store.hpp"
-#include "tiers/nvme/store_file.hpp"
 #include "tiers/nvme/store_inspection.hpp"
 #include "tiers/nvme/tidier.hpp"
 

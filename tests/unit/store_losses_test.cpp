@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <random>
 
-#include "tiers/nvme/loss_list.hpp"
+#include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/store.hpp"
-#include "tiers/nvme/store_file.hpp"
 #include "tiers/nvme/store_upgrade.hpp"
+#include "tiers/nvme/table/loss_list.hpp"
 #include "utils/unique_fd.hpp"
 
 namespace tarn {

@@ -9,10 +9,10 @@
 #include <map>
 #include <random>
 
-#include "tiers/nvme/journal_scan.hpp"
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
+#include "tiers/nvme/device/store_file.hpp"
+#include "tiers/nvme/journal/scan.hpp"
 #include "tiers/nvme/store.hpp"
-#include "tiers/nvme/store_file.hpp"
 
 namespace tarn {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/scrubber.hpp"
 #include "tiers/nvme/store.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/store.hpp"
 
 namespace tarn {

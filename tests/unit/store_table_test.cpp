@@ -6,9 +6,9 @@
 #include <random>
 #include <string_view>
 
-#include "tiers/nvme/checksum.hpp"
-#include "tiers/nvme/slab_table.hpp"
-#include "tiers/nvme/superblock.hpp"
+#include "tiers/nvme/device/checksum.hpp"
+#include "tiers/nvme/device/superblock.hpp"
+#include "tiers/nvme/table/slab_table.hpp"
 
 namespace tarn {
 namespace {

@@ -1,11 +1,11 @@
-#include "tiers/nvme/transfer.hpp"
+#include "tiers/nvme/device/transfer.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/page.hpp"
 
 namespace tarn {

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "tiers/nvme/checksum.hpp"
-#include "tiers/nvme/transfer.hpp"
+#include "tiers/nvme/device/checksum.hpp"
+#include "tiers/nvme/device/transfer.hpp"
 
 namespace tarn {
 

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "tiers/nvme/block_device.hpp"
-#include "tiers/nvme/journal.hpp"
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/block_device.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
+#include "tiers/nvme/journal/journal.hpp"
 #include "tiers/nvme/store_state.hpp"
 
 namespace tarn {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "tiers/nvme/page_buffer.hpp"
+#include "tiers/nvme/device/page_buffer.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tiers/nvme/checksum.hpp"
+#include "tiers/nvme/device/checksum.hpp"
 #include "utils/assert.hpp"
 #include "utils/log.hpp"
 

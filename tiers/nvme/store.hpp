@@ -33,15 +33,15 @@
 #include <string>
 #include <vector>
 
-#include "tiers/nvme/block_device.hpp"
-#include "tiers/nvme/group_commit.hpp"
-#include "tiers/nvme/journal.hpp"
-#include "tiers/nvme/loss_list.hpp"
+#include "tiers/nvme/device/block_device.hpp"
+#include "tiers/nvme/device/superblock.hpp"
+#include "tiers/nvme/device/transfer.hpp"
+#include "tiers/nvme/journal/group_commit.hpp"
+#include "tiers/nvme/journal/journal.hpp"
 #include "tiers/nvme/page_loader.hpp"
-#include "tiers/nvme/piece_marks.hpp"
 #include "tiers/nvme/store_state.hpp"
-#include "tiers/nvme/superblock.hpp"
-#include "tiers/nvme/transfer.hpp"
+#include "tiers/nvme/table/loss_list.hpp"
+#include "tiers/nvme/table/piece_marks.hpp"
 #include "tiers/page.hpp"
 
 namespace tarn {

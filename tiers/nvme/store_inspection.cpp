@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <memory>
 
-#include "tiers/nvme/journal_scan.hpp"
-#include "tiers/nvme/overlay_device.hpp"
+#include "tiers/nvme/device/overlay_device.hpp"
+#include "tiers/nvme/journal/scan.hpp"
 #include "utils/log.hpp"
 #include "utils/mapping.hpp"
 #include "utils/unique_fd.hpp"

@@ -11,9 +11,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "tiers/nvme/journal_scan.hpp"
+#include "tiers/nvme/device/store_file.hpp"
+#include "tiers/nvme/journal/scan.hpp"
 #include "tiers/nvme/store.hpp"
-#include "tiers/nvme/store_file.hpp"
 #include "tiers/nvme/store_salvage.hpp"
 #include "tiers/nvme/store_upgrade.hpp"
 #include "utils/assert.hpp"

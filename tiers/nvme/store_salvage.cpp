@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tiers/nvme/checksum.hpp"
-#include "tiers/nvme/overlay_device.hpp"
+#include "tiers/nvme/device/checksum.hpp"
+#include "tiers/nvme/device/overlay_device.hpp"
 #include "utils/assert.hpp"
 #include "utils/clock.hpp"
 #include "utils/mapping.hpp"

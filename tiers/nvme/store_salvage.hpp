@@ -12,7 +12,7 @@
 #include <set>
 #include <utility>
 
-#include "tiers/nvme/journal_scan.hpp"
+#include "tiers/nvme/journal/scan.hpp"
 #include "tiers/nvme/store.hpp"
 
 namespace tarn {

@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tiers/nvme/journal_format.hpp"
-#include "tiers/nvme/slab_table.hpp"
+#include "tiers/nvme/journal/format.hpp"
+#include "tiers/nvme/table/slab_table.hpp"
 
 namespace tarn {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "tiers/nvme/loss_list.hpp"
+#include "tiers/nvme/table/loss_list.hpp"
 #include "utils/mapping.hpp"
 
 namespace tarn {

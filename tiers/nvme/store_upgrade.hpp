@@ -5,8 +5,8 @@
 // are of format 2, or only one is: the next upgrade completes it, and until then no tarn opens the store.
 #pragma once
 
-#include "tiers/nvme/block_device.hpp"
-#include "tiers/nvme/superblock.hpp"
+#include "tiers/nvme/device/block_device.hpp"
+#include "tiers/nvme/device/superblock.hpp"
 
 namespace tarn {
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "tiers/nvme/checksum.hpp"
+#include "tiers/nvme/device/checksum.hpp"
 #include "tiers/nvme/store.hpp"
 #include "utils/assert.hpp"
 

@@ -1,4 +1,4 @@
-#include "tiers/nvme/checksum.hpp"
+#include "tiers/nvme/device/checksum.hpp"
 
 #include <isa-l/crc.h>
 

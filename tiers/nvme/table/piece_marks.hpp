@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "tiers/nvme/superblock.hpp"
+#include "tiers/nvme/device/superblock.hpp"
 #include "tiers/page.hpp"
 #include "utils/result.hpp"
 

@@ -10,8 +10,8 @@
 #include <optional>
 #include <span>
 
-#include "tiers/nvme/slab_table.hpp"
-#include "tiers/nvme/superblock.hpp"
+#include "tiers/nvme/device/superblock.hpp"
+#include "tiers/nvme/table/slab_table.hpp"
 #include "tiers/page.hpp"
 #include "utils/result.hpp"
 

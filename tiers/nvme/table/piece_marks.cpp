@@ -1,12 +1,12 @@
-#include "tiers/nvme/piece_marks.hpp"
+#include "tiers/nvme/table/piece_marks.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
 
-#include "tiers/nvme/checksum.hpp"
-#include "tiers/nvme/loss_list.hpp"
+#include "tiers/nvme/device/checksum.hpp"
+#include "tiers/nvme/table/loss_list.hpp"
 #include "utils/assert.hpp"
 
 namespace tarn {

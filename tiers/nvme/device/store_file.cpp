@@ -1,4 +1,4 @@
-#include "tiers/nvme/store_file.hpp"
+#include "tiers/nvme/device/store_file.hpp"
 
 #include <fcntl.h>
 #include <linux/fs.h>

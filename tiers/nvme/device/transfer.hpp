@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tiers/nvme/block_device.hpp"
+#include "tiers/nvme/device/block_device.hpp"
 #include "utils/loop.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"

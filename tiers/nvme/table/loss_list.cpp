@@ -1,10 +1,10 @@
-#include "tiers/nvme/loss_list.hpp"
+#include "tiers/nvme/table/loss_list.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <tuple>
 
-#include "tiers/nvme/checksum.hpp"
+#include "tiers/nvme/device/checksum.hpp"
 #include "utils/assert.hpp"
 
 namespace tarn {

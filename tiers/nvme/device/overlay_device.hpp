@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "tiers/nvme/block_device.hpp"
+#include "tiers/nvme/device/block_device.hpp"
 #include "tiers/page.hpp"
 
 namespace tarn {

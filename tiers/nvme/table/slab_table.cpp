@@ -1,4 +1,4 @@
-#include "tiers/nvme/slab_table.hpp"
+#include "tiers/nvme/table/slab_table.hpp"
 
 #include <algorithm>
 #include <bit>

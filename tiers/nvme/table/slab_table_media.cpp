@@ -3,8 +3,8 @@
 #include <bit>
 #include <cstring>
 
-#include "tiers/nvme/checksum.hpp"
-#include "tiers/nvme/slab_table.hpp"
+#include "tiers/nvme/device/checksum.hpp"
+#include "tiers/nvme/table/slab_table.hpp"
 #include "utils/assert.hpp"
 
 namespace tarn {

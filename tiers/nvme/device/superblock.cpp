@@ -1,10 +1,10 @@
-#include "tiers/nvme/superblock.hpp"
+#include "tiers/nvme/device/superblock.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
-#include "tiers/nvme/checksum.hpp"
+#include "tiers/nvme/device/checksum.hpp"
 
 namespace tarn {
 

@@ -1,4 +1,4 @@
-#include "tiers/nvme/group_commit.hpp"
+#include "tiers/nvme/journal/group_commit.hpp"
 
 #include <utility>
 

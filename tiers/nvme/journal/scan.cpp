@@ -1,9 +1,9 @@
-#include "tiers/nvme/journal_scan.hpp"
+#include "tiers/nvme/journal/scan.hpp"
 
 #include <algorithm>
 #include <cstring>
 
-#include "tiers/nvme/checksum.hpp"
+#include "tiers/nvme/device/checksum.hpp"
 #include "utils/mapping.hpp"
 
 namespace tarn {

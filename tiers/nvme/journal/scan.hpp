@@ -8,8 +8,8 @@
 #include <functional>
 #include <span>
 
-#include "tiers/nvme/block_device.hpp"
-#include "tiers/nvme/journal.hpp"
+#include "tiers/nvme/device/block_device.hpp"
+#include "tiers/nvme/journal/journal.hpp"
 
 namespace tarn {
 

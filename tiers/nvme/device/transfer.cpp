@@ -1,4 +1,4 @@
-#include "tiers/nvme/transfer.hpp"
+#include "tiers/nvme/device/transfer.hpp"
 
 #include <span>
 

@@ -15,8 +15,8 @@
 #include <span>
 #include <vector>
 
-#include "tiers/nvme/journal_format.hpp"
-#include "tiers/nvme/transfer.hpp"
+#include "tiers/nvme/device/transfer.hpp"
+#include "tiers/nvme/journal/format.hpp"
 #include "utils/mapping.hpp"
 
 namespace tarn {

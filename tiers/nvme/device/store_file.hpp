@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "tiers/nvme/block_device.hpp"
+#include "tiers/nvme/device/block_device.hpp"
 #include "utils/result.hpp"
 #include "utils/unique_fd.hpp"
 

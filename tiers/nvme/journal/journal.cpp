@@ -1,4 +1,4 @@
-#include "tiers/nvme/journal.hpp"
+#include "tiers/nvme/journal/journal.hpp"
 
 #include <algorithm>
 #include <cstring>

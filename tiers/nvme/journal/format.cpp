@@ -1,10 +1,10 @@
-#include "tiers/nvme/journal_format.hpp"
+#include "tiers/nvme/journal/format.hpp"
 
 #include <array>
 #include <bit>
 #include <cstring>
 
-#include "tiers/nvme/checksum.hpp"
+#include "tiers/nvme/device/checksum.hpp"
 #include "utils/assert.hpp"
 
 namespace tarn {
