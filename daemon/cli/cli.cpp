@@ -14,8 +14,8 @@
 #include "daemon/cli/print.hpp"
 #include "daemon/cli/stopped_store.hpp"
 #include "daemon/cli/verbs.hpp"
-#include "daemon/text.hpp"
-#include "daemon/version.hpp"
+#include "daemon/configuration/text.hpp"
+#include "daemon/configuration/version.hpp"
 #include "utils/printable.hpp"
 
 namespace tarn {

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "daemon/cli/starting_daemon.hpp"
-#include "daemon/configuration.hpp"
+#include "daemon/configuration/configuration.hpp"
 
 namespace tarn {
 

@@ -10,9 +10,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "daemon/configuration.hpp"
-#include "daemon/memory_budget.hpp"
-#include "daemon/memory_limit.hpp"
+#include "daemon/configuration/configuration.hpp"
+#include "daemon/configuration/memory_budget.hpp"
+#include "daemon/configuration/memory_limit.hpp"
 #include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_inspection.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "daemon/cli/client.hpp"
-#include "daemon/configuration.hpp"
+#include "daemon/configuration/configuration.hpp"
 
 namespace tarn {
 

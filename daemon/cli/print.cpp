@@ -6,7 +6,7 @@
 #include <ctime>
 #include <utility>
 
-#include "daemon/text.hpp"
+#include "daemon/configuration/text.hpp"
 #include "utils/printable.hpp"
 
 namespace tarn {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "daemon/configuration.hpp"
+#include "daemon/configuration/configuration.hpp"
 #include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/store_inspection.hpp"
 #include "utils/log.hpp"

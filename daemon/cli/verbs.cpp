@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "daemon/cli/progress.hpp"
-#include "daemon/http_request.hpp"
-#include "daemon/text.hpp"
+#include "daemon/configuration/text.hpp"
+#include "daemon/control/http_request.hpp"
 #include "frontends/volumes.hpp"
 #include "tiers/page.hpp"
 #include "utils/printable.hpp"

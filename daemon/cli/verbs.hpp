@@ -9,7 +9,7 @@
 #include "daemon/cli/client.hpp"
 #include "daemon/cli/init.hpp"
 #include "daemon/cli/repair_store.hpp"
-#include "daemon/configuration.hpp"
+#include "daemon/configuration/configuration.hpp"
 
 namespace tarn {
 

@@ -24,7 +24,7 @@
 
 #include "coherence/cache/cached_volume.hpp"
 #include "coherence/fabric/tcp_fabric.hpp"
-#include "daemon/configuration.hpp"
+#include "daemon/configuration/configuration.hpp"
 #include "tests/bench/cpu_time.hpp"
 #include "utils/clock.hpp"
 #include "utils/mapping.hpp"

@@ -191,7 +191,7 @@ print('served', flush=True)
     CXX=clang++-19 meson setup "$BATS_TEST_TMPDIR/plain" > /dev/null
     run -0 ninja -C "$BATS_TEST_TMPDIR/plain" -n -v all
     refute_output --partial tests/
-    assert_output --partial daemon/tarnd.cpp
+    assert_output --partial daemon/process/tarnd.cpp
 }
 
 @test "what Debian 12 built runs on Debian 13" {

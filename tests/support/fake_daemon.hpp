@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/control.hpp"
-#include "daemon/http_request.hpp"
+#include "daemon/control/control.hpp"
+#include "daemon/control/http_request.hpp"
 
 namespace tarn {
 

@@ -11,7 +11,10 @@ from pathlib import Path
 
 LAYERS = ["utils", "tiers", "coherence", "frontends", "daemon"]  # each may include itself and those before it
 # The same within a layer: a room may include itself and those before it. "" is what lies beside the rooms.
-ROOMS = {"tiers/nvme": ["device", "table", "journal", ""]}
+ROOMS = {
+    "tiers/nvme": ["device", "table", "journal", ""],
+    "daemon": ["configuration", "control", "keeper", "mounts", "catalog", "process", "cli"],
+}
 LINE_LENGTH_MAX = 120
 FILE_LENGTH_MAX = 500
 SOURCE_SUFFIXES = {".cpp", ".hpp"}

@@ -16,8 +16,8 @@
 #include <thread>
 
 #include "daemon/cli/progress.hpp"
-#include "daemon/configuration.hpp"
-#include "daemon/control_server.hpp"
+#include "daemon/configuration/configuration.hpp"
+#include "daemon/control/control_server.hpp"
 #include "tests/support/fake_daemon.hpp"
 #include "tiers/nvme/store.hpp"
 

@@ -1,5 +1,5 @@
 // Configuration, tarnd's arguments, and text as people type it.
-#include "daemon/configuration.hpp"
+#include "daemon/configuration/configuration.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "daemon/arguments.hpp"
-#include "daemon/store_refusal.hpp"
+#include "daemon/configuration/arguments.hpp"
+#include "daemon/process/store_refusal.hpp"
 
 namespace tarn {
 namespace {

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "daemon/control_api.hpp"
-#include "daemon/control_server.hpp"
+#include "daemon/control/control_api.hpp"
+#include "daemon/control/control_server.hpp"
 #include "tests/support/fake_daemon.hpp"
 
 namespace tarn {

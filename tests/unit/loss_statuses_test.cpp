@@ -1,4 +1,4 @@
-#include "daemon/loss_statuses.hpp"
+#include "daemon/process/loss_statuses.hpp"
 
 #include <gtest/gtest.h>
 

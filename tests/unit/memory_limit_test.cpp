@@ -1,4 +1,4 @@
-#include "daemon/memory_limit.hpp"
+#include "daemon/configuration/memory_limit.hpp"
 
 #include <gtest/gtest.h>
 

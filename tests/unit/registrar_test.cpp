@@ -1,5 +1,5 @@
 // The registrar, and what goes on although a host of the cluster does not. The test plays the other host.
-#include "daemon/registrar.hpp"
+#include "daemon/catalog/registrar.hpp"
 
 #include "tests/unit/home_on_device.hpp"
 

@@ -1,4 +1,4 @@
-#include "daemon/unix_socket.hpp"
+#include "daemon/control/unix_socket.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

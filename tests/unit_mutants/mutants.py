@@ -309,10 +309,10 @@ MUTANTS = [
     ("coherence/fabric/tcp_fabric.cpp", "if («theirs.own.reserved != 0 || theirs.of_you.reserved != 0»)", {
         "what an account has no meaning for yet is let through": "false",
     }),
-    ("daemon/registrar.cpp", "«record.holder_epoch == cache_.process_of(record.holder).epoch» &&", {
+    ("daemon/catalog/registrar.cpp", "«record.holder_epoch == cache_.process_of(record.holder).epoch» &&", {
         "a hold outlives its process": "true",
     }),
-    ("daemon/removals.cpp", "«if (cache_.is_forgotten(host)) break;»", {
+    ("daemon/catalog/removals.cpp", "«if (cache_.is_forgotten(host)) break;»", {
         "a deletion waits for a host that was declared dead": "",
     }),
 ]

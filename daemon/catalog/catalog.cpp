@@ -1,0 +1,485 @@
+#include "daemon/catalog/catalog.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "coherence/cache/attribute_page.hpp"
+#include "coherence/cache/within.hpp"
+#include "utils/log.hpp"
+#include "utils/run_on.hpp"
+
+namespace tarn {
+
+namespace {
+constexpr std::string_view records_call = "R";
+constexpr size_t answer_size_max = size_t{1} << 20;
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// How long a host is waited for that may be gone: by who needs the catalog, by who opens a volume whose own patience is
+// not known, and by who lists them all. Once that is over, a list waits a moment only for each of the others.
+constexpr milliseconds catalog_patience{5000};
+constexpr milliseconds open_patience{10'000};
+constexpr milliseconds list_patience{1500};
+constexpr milliseconds list_patience_max = 2 * list_patience;
+constexpr milliseconds moment{100};
+// The same when one of the hosts is known to be silent: by who only wants to know, and by who changes the catalog.
+constexpr milliseconds glance_patience{200};
+constexpr milliseconds change_patience{800};
+}  // namespace
+
+// A handle that may write; the hold of an exclusive volume lasts as long as any of them.
+class Catalog::OpenVolume final : public CachedVolume {
+  public:
+    OpenVolume(Catalog& catalog, std::shared_ptr<Session> session, VolumeUses::Use use, bool holds)
+        : CachedVolume(catalog.cache_, std::move(session)), catalog_(catalog), use_(std::move(use)), holds_(holds) {}
+    ~OpenVolume() override {
+        if (holds_) catalog_.release_hold(id());
+    }
+
+  private:
+    Catalog& catalog_;
+    VolumeUses::Use use_;
+    bool holds_;
+};
+
+Catalog::Catalog(Cache& cache, std::vector<Loop*> shards, std::vector<std::string> host_names)
+    : cache_(cache),
+      shards_(std::move(shards)),
+      host_names_(std::move(host_names)),
+      records_(cache, catalog_volume, OnLoss::revert),  // nobody was told of a change that was not flushed
+      table_(records_),
+      removals_(cache, shards_, host_names_),
+      registrar_(cache, table_, removals_) {
+    records_.wait_at_most(catalog_patience);
+    for (const std::string& name : host_names_) silences_.push_back("host " + name + " does not answer");
+}
+
+Catalog::~Catalog() = default;
+
+bool Catalog::is_silent(HostId host) const {
+    return host != cache_.self() && cache_.fabric() && !cache_.fabric()->answers(host) && !cache_.is_forgotten(host);
+}
+
+bool Catalog::somebody_is_silent() const {
+    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)
+        if (is_silent(host)) return true;
+    return false;
+}
+
+template <class T>
+Task<Result<T>> Catalog::unless_silent(milliseconds grace, Task<Result<T>> task) {
+    const auto began = steady_clock::now();
+    const auto goes_on = [this, began, grace] { return steady_clock::now() - began < grace || !somebody_is_silent(); };
+    Result<T> result = co_await as_long_as(goes_on, std::move(task));
+    Interrupt* const interrupt = co_await this_interrupt;
+    const bool by_us = !(interrupt && interrupt->raised()) && !cache_.abandoned();
+    if (!result && result.error().code == Errc::cancelled && by_us)
+        co_return fail(Errc::unavailable, 0, "catalog: a host does not answer");
+    co_return result;
+}
+
+// The error of an access to the catalog, or of a change, with the name of the host that keeps it from ending.
+Error Catalog::silence_at_catalog(const Error& error) const {
+    if (error.code != Errc::unavailable || silences_.empty() || !cache_.fabric()) return error;
+    const HostId host = silent_host(PageId::of(catalog_volume, 0));
+    if (host == registrar_host && cache_.self() != registrar_host)
+        return {Errc::unavailable, 0, "the registrar (the first host of the configuration) is away"};
+    return host == cache_.self() ? error : Error{Errc::unavailable, 0, silences_[host].c_str()};
+}
+
+// Another host's error is but a code when it comes here.
+Error Catalog::in_words(const Error& error) {
+    if (std::string_view(error.where) != Fabric::answer_of_host) return error;
+    const Errc code = error.code;
+    switch (code) {
+        case Errc::not_found: return no_such_volume;
+        case Errc::exists:
+            return {code, EEXIST, "the name, or a part of it, is that of a volume or of a directory of volumes"};
+        case Errc::busy: return {code, EBUSY, "another host has the volume open for writing"};
+        case Errc::no_space: return {code, ENOSPC, "the registrar (the first host of the configuration) has no space"};
+        default: return error;
+    }
+}
+
+Task<Result<std::string>> Catalog::ask_registrar(std::string request) {
+    Result<std::string> answer = fail(Errc::unavailable);
+    if (cache_.self() == registrar_host) {
+        answer = co_await run_on(*shards_.front(), change(cache_.self(), std::move(request)));
+    } else if (!is_silent(registrar_host)) {
+        const auto is_there = [this] { return !is_silent(registrar_host); };
+        answer =
+            co_await as_long_as(is_there, within(no_limit, cache_.fabric()->call(registrar_host, std::move(request))));
+        if (!answer && answer.error().code == Errc::cancelled && is_silent(registrar_host))
+            co_return fail(Errc::unavailable, 0,
+                           "the registrar (the first host of the configuration) does not answer any "
+                           "more; it may still do what it was told");
+    }
+    if (!answer) co_return fail(silence_at_catalog(in_words(answer.error())));
+    co_return answer;
+}
+
+// As the registrar, on its first shard.
+Task<Result<std::string>> Catalog::change(HostId from, std::string request) {
+    Result<std::string> answer = co_await unless_silent(change_patience, registrar_.change(from, std::move(request)));
+    if (!answer) co_return fail(silence_at_catalog(answer.error()));
+    co_return answer;
+}
+
+Task<Result<std::string>> Catalog::answer_records() {
+    CO_TRY(const std::vector<CatalogRecord> records, co_await this->records());
+    std::string answer;
+    for (const CatalogRecord& record : records) answer += print_record(record) + "\n";
+    if (answer.size() > answer_size_max) co_return fail(Errc::unsupported, 0, "catalog: there are too many volumes");
+    co_return answer;
+}
+
+Task<Result<std::vector<CatalogRecord>>> Catalog::records_of_registrar() {
+    if (is_silent(registrar_host)) co_return fail(Errc::unavailable);
+    const auto is_there = [this] { return !is_silent(registrar_host); };
+    CO_TRY(const std::string answer,
+           co_await as_long_as(is_there,
+                               within(no_limit, cache_.fabric()->call(registrar_host, std::string(records_call)))));
+    std::vector<CatalogRecord> records;
+    for (size_t at = 0; at < answer.size();) {
+        const size_t end = std::min(answer.find('\n', at), answer.size());
+        CO_TRY(CatalogRecord record, parse_record(answer.substr(at, end - at)));
+        records.push_back(std::move(record));
+        at = end + 1;
+    }
+    co_return records;
+}
+
+Task<Result<std::string>> Catalog::on_call(HostId from, std::string request) {
+    if (request == space_call) {
+        const StoreSpace space = cache_.store().space();
+        const uint64_t numbers[] = {space.total_bytes, space.free_bytes};
+        co_return std::string(reinterpret_cast<const char*>(numbers), sizeof numbers);
+    }
+    if (request == usage_call) co_return answer_usage();
+    if (Removals::is_call(request)) {
+        if (from != registrar_host && !Removals::asks_for_users(request))
+            co_return fail(Errc::protocol, 0, "catalog: a removal by another than the registrar");
+        co_return co_await removals_.on_call(std::move(request));
+    }
+    if (cache_.self() != registrar_host) co_return fail(Errc::protocol, 0, "catalog: not the registrar");
+    if (request == records_call) co_return co_await answer_records();
+    co_return co_await run_on(*shards_.front(), change(from, std::move(request)));
+}
+
+Task<Result<std::optional<CatalogRecord>>> Catalog::look_up(std::string name) {
+    Result<std::optional<CatalogRecord>> record = co_await table_.find(name);
+    if (!record && record.error().code == Errc::unavailable) {
+        CO_TRY(const std::vector<CatalogRecord> records, co_await this->records());
+        const auto found = std::ranges::find(records, name, &CatalogRecord::name);
+        record = found == records.end() ? std::nullopt : std::optional(*found);
+    }
+    if (record && *record) {
+        const std::lock_guard guard(seen_mutex_);
+        names_[(*record)->id] = (*record)->name;
+    }
+    co_return record;
+}
+
+Task<Result<VolumeId>> Catalog::volumes_end() {
+    CO_TRY(const CatalogHeader header, co_await table_.header());
+    co_return header.next_id;
+}
+
+std::string Catalog::name_of(VolumeId id) const {
+    if (id == catalog_volume) return "the catalog";
+    const std::lock_guard guard(seen_mutex_);
+    const auto found = names_.find(id);
+    return found != names_.end() ? found->second : fmt::format("#{}", id);
+}
+
+HostId Catalog::silent_host(PageId page) const {
+    const HostId home = cache_.home_of(page);
+    if (is_silent(home)) return home;
+    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)
+        if (is_silent(host)) return host;
+    return home;
+}
+
+VolumeEntry Catalog::entry_without_attributes(CatalogRecord record) const {
+    VolumeEntry entry{.name = std::move(record.name), .id = record.id, .shared = record.shared};
+    if (record.holder < host_names_.size() && !record.shared) entry.holder = host_names_[record.holder];
+    return entry;
+}
+
+std::optional<Attributes> Catalog::last_seen(VolumeId id) const {
+    const std::lock_guard guard(seen_mutex_);
+    const auto found = attributes_.find(id);
+    return found == attributes_.end() ? std::nullopt : std::optional(found->second);
+}
+
+Task<Result<Attributes>> Catalog::attributes_of(VolumeId id, milliseconds patience) {
+    // Nobody's session: who asks has seen nothing yet, and is told what there is.
+    CachedVolume volume(cache_, id, OnLoss::revert);
+    volume.wait_at_most(patience);
+    const Result<Attributes> attributes = co_await volume.attributes();
+    if (attributes) {
+        const std::lock_guard guard(seen_mutex_);
+        attributes_[id] = *attributes;
+    } else if (attributes.error().code == Errc::unavailable && !silences_.empty()) {
+        co_return fail(Errc::unavailable, EIO, silences_[silent_host(attribute_page_of(id))].c_str());
+    }
+    co_return attributes;
+}
+
+Task<Result<VolumeEntry>> Catalog::entry_of(CatalogRecord record) {
+    VolumeEntry entry = entry_without_attributes(std::move(record));
+    const std::optional<Attributes> before = last_seen(entry.id);
+    const bool says_how_long = before && before->fail_after_ms != 0;
+    CO_TRY(entry.attributes,
+           co_await attributes_of(entry.id, says_how_long ? milliseconds(before->fail_after_ms) : open_patience));
+    co_return entry;
+}
+
+Task<Result<std::vector<CatalogRecord>>> Catalog::records() {
+    Result<std::vector<CatalogRecord>> records = co_await table_.list();
+    // Once they were waited for in vain, the next do not wait so long, until they can be had again.
+    const bool may_ask = cache_.self() != registrar_host;
+    records_.wait_at_most(records || !may_ask ? catalog_patience : moment);
+    if (!records && records.error().code == Errc::unavailable) {
+        const Error error = silence_at_catalog(records.error());
+        if (may_ask) records = co_await records_of_registrar();
+        if (!records) co_return fail(error);
+    }
+    if (!records) co_return records;
+    std::ranges::sort(*records, {}, &CatalogRecord::name);
+    const std::lock_guard guard(seen_mutex_);
+    for (const CatalogRecord& record : *records) names_[record.id] = record.name;
+    records_seen_ = *records;
+    co_return records;
+}
+
+Task<Result<std::vector<VolumeEntry>>> Catalog::names() {
+    Result<std::vector<CatalogRecord>> records = co_await unless_silent(glance_patience, this->records());
+    if (!records && records.error().code == Errc::unavailable) {
+        const std::lock_guard guard(seen_mutex_);
+        if (!records_seen_.empty()) records = records_seen_;
+    }
+    if (!records) co_return fail(records.error());
+    std::vector<VolumeEntry> entries;
+    for (const CatalogRecord& record : *records) entries.push_back(entry_without_attributes(record));
+    co_return entries;
+}
+
+Task<Result<std::vector<VolumeEntry>>> Catalog::list() {
+    Result<std::vector<CatalogRecord>> records = co_await this->records();
+    std::string silent_catalog;
+    if (!records && records.error().code == Errc::unavailable) {
+        const std::lock_guard guard(seen_mutex_);
+        if (!records_seen_.empty()) {
+            records = records_seen_;
+            silent_catalog = host_names_[silent_host(PageId::of(catalog_volume, 0))];
+        }
+    }
+    if (!records) co_return fail(records.error());
+    std::vector<VolumeEntry> entries;
+    const auto began = steady_clock::now();
+    protocol::HostSet silent = 0;
+    for (CatalogRecord& record : *records) {
+        VolumeEntry& entry = entries.emplace_back(entry_without_attributes(std::move(record)));
+        const PageId page = attribute_page_of(entry.id);
+        const auto passed = std::chrono::duration_cast<milliseconds>(steady_clock::now() - began);
+        // The pages that this host has need nobody.
+        const bool waits = passed < list_patience_max && !protocol::contains(silent, cache_.home_of(page));
+        const Result<Attributes> attributes =
+            co_await attributes_of(entry.id, waits ? std::max(list_patience - passed, moment) : milliseconds(1));
+        entry.silent_host = silent_catalog;
+        if (attributes) {
+            entry.attributes = *attributes;
+            continue;
+        }
+        if (attributes.error().code != Errc::unavailable) co_return fail(attributes.error());
+        const HostId host = silent_host(page);
+        if (host == cache_.home_of(page)) silent |= protocol::set_of(host);
+        const std::optional<Attributes> before = last_seen(entry.id);
+        entry.silent_host = host_names_[host];
+        entry.attributes_seen = before.has_value();
+        entry.attributes = before.value_or(Attributes{});
+    }
+    co_return entries;
+}
+
+Task<Result<VolumeEntry>> Catalog::find(std::string name) {
+    CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
+    if (!record) co_return fail(no_such_volume);
+    co_return co_await entry_of(std::move(*record));
+}
+
+Task<Result<VolumeEntry>> Catalog::glance(std::string name) {
+    const auto record = co_await unless_silent(glance_patience, look_up(name));
+    Result<VolumeEntry> entry = fail(record ? no_such_volume : record.error());
+    if (record && *record) entry = co_await unless_silent(glance_patience_at((*record)->id), entry_of(**record));
+    if (!entry && entry.error().code == Errc::unavailable) entry = co_await entry_seen(std::move(name));
+    co_return entry;
+}
+
+// For what is not at hand, none, if it is known who would have to be waited for.
+milliseconds Catalog::glance_patience_at(VolumeId volume) const {
+    return is_silent(cache_.home_of(attribute_page_of(volume))) ? milliseconds(0) : glance_patience;
+}
+
+Task<Result<Attributes>> Catalog::glance_at(VolumeId volume, Task<Result<Attributes>> task) {
+    Result<Attributes> attributes = co_await unless_silent(glance_patience_at(volume), std::move(task));
+    if (attributes || attributes.error().code != Errc::unavailable) co_return attributes;
+    const std::optional<Attributes> before = last_seen(volume);
+    if (before) co_return *before;
+    co_return fail(Errc::unavailable, EIO, silences_[silent_host(attribute_page_of(volume))].c_str());
+}
+
+// As it was when this host last saw it.
+Task<Result<VolumeEntry>> Catalog::entry_seen(std::string name) const {
+    Result<VolumeEntry> entry = fail(Errc::unavailable, EIO, "catalog: a host does not answer");
+    const std::lock_guard guard(seen_mutex_);
+    const auto record = std::ranges::find(records_seen_, name, &CatalogRecord::name);
+    if (record == records_seen_.end()) co_return entry;
+    const auto attributes = attributes_.find(record->id);
+    const HostId silent = silent_host(attribute_page_of(record->id));
+    if (attributes == attributes_.end()) co_return fail(Errc::unavailable, EIO, silences_[silent].c_str());
+    entry = entry_without_attributes(*record);
+    entry->attributes = attributes->second;
+    entry->silent_host = host_names_[silent];
+    co_return entry;
+}
+
+Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access,
+                                                    std::shared_ptr<VolumeSession> session) {
+    CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
+    if (!record) co_return fail(no_such_volume);
+    // From now on its removal waits for us.
+    VolumeUses::Use use(cache_.uses(), record->id);
+    // Who could not even say how large the volume is must not hold it.
+    CO_TRY_VOID(co_await entry_of(*record));
+    const bool holds = access == Access::write && !record->shared;
+    if (holds) CO_TRY_VOID(co_await hold(*record));
+    auto own = std::static_pointer_cast<Session>(session);  // who makes sessions is this catalog alone
+    if (!own || own->note.volume != record->id) {
+        co_await cache_.flusher().hear_from_homes();
+        own = std::make_shared<Session>(cache_, record->id, OnLoss::fail);
+    }
+    auto volume = std::make_shared<OpenVolume>(*this, std::move(own), std::move(use), holds);
+    // Unless it did not know of us. Last of all: whoever has it now is found by who ends its clients.
+    CO_TRY(const std::optional<CatalogRecord> still, co_await look_up(record->name));
+    if (!still || still->id != record->id) co_return fail(no_such_volume);
+    co_return std::shared_ptr<Volume>(std::move(volume));
+}
+
+Task<Result<>> Catalog::hold(const CatalogRecord& record) {
+    {
+        const std::lock_guard guard(holds_mutex_);
+        const auto found = holds_.find(record.id);
+        if (found != holds_.end()) {
+            ++found->second.count;
+            co_return Result<>{};
+        }
+    }
+    CO_TRY(const std::string answer, co_await ask_registrar(hold_request(record.name)));
+    const std::lock_guard guard(holds_mutex_);
+    ++holds_[record.id].count;
+    co_return Result<>{};
+}
+
+void Catalog::release_hold(VolumeId id) {
+    {
+        const std::lock_guard guard(holds_mutex_);
+        const auto found = holds_.find(id);
+        TARN_ASSERT(found != holds_.end());
+        if (--found->second.count > 0) return;
+        holds_.erase(found);
+    }
+    if (!Loop::current() || cache_.abandoned()) return;
+    releases_.fetch_add(1, std::memory_order_relaxed);
+    Loop::current()->spawn(tell_released(id));
+}
+
+Task<> Catalog::tell_released(VolumeId id) {
+    if (const auto answer = co_await ask_registrar(release_request(id)); !answer && !cache_.abandoned())
+        log::warning("catalog: volume {} stays held by this host: {}", id, log::describe(answer.error()));
+    releases_.fetch_sub(1, std::memory_order_seq_cst);
+    released_.announce();
+}
+
+Task<> Catalog::settle() {
+    for (uint64_t seen = released_.count(); releases_.load(std::memory_order_seq_cst) > 0; seen = released_.count())
+        co_await released_.next(seen);
+}
+
+Task<Result<VolumeEntry>> Catalog::create(std::string name, bool shared, Attributes attributes) {
+    if (!valid_volume_name(name)) co_return fail(Errc::invalid, EINVAL, "not a valid volume name");
+    CO_TRY(const std::string answer, co_await ask_registrar(create_request(name, shared, attributes)));
+    CO_TRY(CatalogRecord record, parse_record(answer));
+    co_return co_await entry_of(std::move(record));
+}
+
+Task<Result<Removal>> Catalog::remove(std::string name, bool force) {
+    CO_TRY(const std::string answer, co_await ask_registrar(remove_request(name, force)));
+    co_return Removal{.users = parse_users(answer)};
+}
+
+Task<std::vector<Deletion>> Catalog::deletions() {
+    std::vector<Deletion> deletions;
+    const auto records = co_await unless_silent(glance_patience, table_.list_all());
+    if (!records) co_return deletions;
+    for (const CatalogRecord& record : *records) {
+        if (!record.removed) continue;
+        Deletion& deletion = deletions.emplace_back(Deletion{.name = record.name, .id = record.id});
+        removals_.explain(deletion);
+    }
+    co_return deletions;
+}
+
+Task<> Catalog::clean_up() {
+    const Result<> dropped = co_await drop_orphans(cache_.store().volumes());
+    if (!dropped && !cache_.abandoned())
+        log::warning("catalog: orphans were not dropped: {}", log::describe(dropped.error()));
+    if (cache_.self() == registrar_host) co_await registrar_.resume_removals();
+}
+
+Task<Result<>> Catalog::drop_orphans(std::vector<VolumeId> stored) {
+    CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list_all());
+    CO_TRY(const CatalogHeader header, co_await table_.header());
+    for (const VolumeId id : stored) {
+        const bool named =
+            std::any_of(records.begin(), records.end(), [&](const CatalogRecord& record) { return record.id == id; });
+        if (id == catalog_volume || id >= header.next_id || named) continue;
+        CO_TRY_VOID(co_await cache_.store().drop_volume(*Loop::current(), id));
+    }
+    co_return Result<>{};
+}
+
+Task<Result<>> Catalog::flush_all(protocol::HostSet gone) {
+    Result<> result;
+    const bool is_alone = gone != 0 && (gone | protocol::set_of(cache_.self())) == cache_.hosts();
+    if (!is_alone) result = co_await flush_without(gone);  // else its store takes what is left
+    bool owes_bytes = false;
+    cache_.dirty_frames().for_each(
+        [&](FrameId id) { owes_bytes |= protocol::contains(gone, cache_.home_of(cache_.pool().frame(id).page_id())); });
+    if (owes_bytes && result) co_return fail(Errc::unavailable, 0, "flush: a host has gone without all bytes");
+    co_return result;
+}
+
+Task<Result<>> Catalog::flush_without(protocol::HostSet gone) {
+    CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
+    std::vector<VolumeId> volumes = cache_.dirty_volumes();
+    for (const CatalogRecord& record : records)
+        if (std::ranges::find(volumes, record.id) == volumes.end()) volumes.push_back(record.id);
+    Result<> result = protocol::contains(gone, registrar_host) ? Result<>() : co_await table_.flush();
+    // A home that has restarted meanwhile has lost nothing of the sessions that begin here.
+    co_await cache_.flusher().hear_from_homes();
+    for (const VolumeId id : volumes) {
+        if (id == catalog_volume) continue;
+        CachedVolume volume(cache_, id);
+        const Result<> flushed = co_await (gone == 0 ? volume.flush() : volume.flush_homes(cache_.hosts() & ~gone));
+        if (!flushed && result) result = flushed;
+    }
+    co_return result;
+}
+
+}  // namespace tarn

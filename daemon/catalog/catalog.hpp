@@ -1,0 +1,133 @@
+// Catalog: the one authority for volume names, ids and who may write. Implements Volumes for this host.
+//
+// Reading needs nobody: the records are coherent pages (catalog_table.hpp). Changes are made by the registrar, the
+// first of the static peers, one at a time; the other hosts call it, and are told unavailable while it is away.
+//
+//   catalog.cpp    what every host does
+//   catalog_usage.cpp  what the volumes take in the stores
+//   registrar.cpp  what the registrar does
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coherence/cache/cached_volume.hpp"
+#include "daemon/catalog/catalog_table.hpp"
+#include "daemon/catalog/registrar.hpp"
+#include "daemon/catalog/removals.hpp"
+#include "frontends/volumes.hpp"
+#include "utils/broadcast.hpp"
+
+namespace tarn {
+
+class Catalog final : public Volumes {
+  public:
+    static constexpr HostId registrar_host = 0;
+
+    // host_names: by host id. The cache outlives the catalog.
+    Catalog(Cache& cache, std::vector<Loop*> shards, std::vector<std::string> host_names);
+    ~Catalog() override;
+
+    Task<Result<std::vector<VolumeEntry>>> list() override;
+    Task<Result<std::vector<VolumeEntry>>> names() override;
+    Task<Result<VolumeEntry>> find(std::string name) override;
+    Task<Result<VolumeEntry>> glance(std::string name) override;
+    Task<Result<Attributes>> glance_at(VolumeId volume, Task<Result<Attributes>> task) override;
+    using Volumes::open;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
+                                               std::shared_ptr<VolumeSession> session) override;
+    Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
+    Task<Result<Removal>> remove(std::string name, bool force) override;
+    Task<std::vector<std::string>> users_of(VolumeId volume) override { return removals_.users_of(volume); }
+    Task<std::vector<Deletion>> deletions() override;
+    Task<Result<Space>> space() override;
+    Task<Usage> usage() override;
+    // Whether a host is waited for that is away, or does not answer.
+    bool is_silent(HostId host) const;
+
+    // As it was last seen in the catalog; "#ID" for one that never was. Asks nobody, so that it never waits.
+    std::string name_of(VolumeId id) const;
+
+    // One above the greatest id that a volume has had.
+    Task<Result<VolumeId>> volumes_end();
+
+    static constexpr std::string_view usage_call = "U";
+    static constexpr std::string_view space_call = "S";
+    // A call of another host, if it is one for the catalog.
+    Task<Result<std::string>> on_call(HostId from, std::string request);
+    // After a start: gives back what volumes left behind here that are not in the catalog any more, and goes on with
+    // what is being removed.
+    Task<> clean_up();
+    // While there are NBD clients.
+    void set_clients(VolumeClients* clients) { removals_.set_clients(clients); }
+    // Once the cache is abandoned: until this host takes part in no removal.
+    Task<> end_removals() { return registrar_.end_removals(); }
+    // At shutdown, when all that were open have been closed: until whoever has to know has been told.
+    Task<> settle();
+    // Every volume, and what there is of such as have no name any more. Hosts that have gone are not asked; bytes that
+    // one of them would have to take are an error. The first error.
+    Task<Result<>> flush_all(protocol::HostSet gone);
+
+  private:
+    Task<Result<>> flush_without(protocol::HostSet gone);
+    class OpenVolume;
+    struct Hold {
+        unsigned count = 0;  // handles on this host that may write
+        std::string name;
+    };
+
+    // Runs a task that may have to wait for hosts; not much longer than the grace when one of them is silent.
+    template <class T>
+    Task<Result<T>> unless_silent(std::chrono::milliseconds grace, Task<Result<T>> task);
+    bool somebody_is_silent() const;
+    Task<Result<>> drop_orphans(std::vector<VolumeId> stored);
+    Task<Result<std::string>> ask_registrar(std::string request);
+    Task<Result<std::string>> change(HostId from, std::string request);
+    Task<Result<Space>> space_of(HostId host);
+    std::chrono::milliseconds glance_patience_at(VolumeId volume) const;
+    Task<Result<VolumeEntry>> entry_seen(std::string name) const;
+    Task<Result<std::optional<CatalogRecord>>> look_up(std::string name);
+    Task<Result<std::vector<CatalogRecord>>> records();
+    // When the catalog's pages cannot be had, since a host that has read them does not answer: as the registrar has
+    // them.
+    Task<Result<std::vector<CatalogRecord>>> records_of_registrar();
+    Task<Result<std::string>> answer_records();
+    std::string answer_usage() const;
+    Error silence_at_catalog(const Error& error) const;
+    static Error in_words(const Error& error);
+    VolumeEntry entry_without_attributes(CatalogRecord record) const;
+    Task<Result<VolumeEntry>> entry_of(CatalogRecord record);
+    Task<Result<Attributes>> attributes_of(VolumeId id, std::chrono::milliseconds patience);
+    std::optional<Attributes> last_seen(VolumeId id) const;
+    // Who keeps an access to the page from ending, as far as can be told from here.
+    HostId silent_host(PageId page) const;
+    Task<Result<>> hold(const CatalogRecord& record);
+    void release_hold(VolumeId id);
+    Task<> tell_released(VolumeId id);
+
+    Cache& cache_;
+    std::vector<Loop*> shards_;
+    std::vector<std::string> host_names_;
+    CachedVolume records_;
+    CatalogTable table_;
+    Removals removals_;
+    Registrar registrar_;
+    std::atomic<unsigned> releases_{0};  // on their way to the registrar
+    Broadcast released_;
+    std::mutex holds_mutex_;  // never held across a wait
+    std::map<VolumeId, Hold> holds_;
+    mutable std::mutex seen_mutex_;  // the same
+    std::map<VolumeId, std::string> names_;
+    std::map<VolumeId, Attributes> attributes_;
+    std::vector<CatalogRecord> records_seen_;  // by the last list
+    std::map<HostId, Space> spaces_;           // as they were last told
+    std::vector<std::string> silences_;        // what an error says of each host
+};
+
+}  // namespace tarn

@@ -1,0 +1,58 @@
+// Registrar: makes the catalog's changes, one at a time, on the first shard of the first host.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "coherence/cache/cache.hpp"
+#include "daemon/catalog/catalog_table.hpp"
+#include "daemon/catalog/removals.hpp"
+#include "utils/sync.hpp"
+
+namespace tarn {
+
+class Registrar {
+  public:
+    Registrar(Cache& cache, CatalogTable& table, Removals& removals)
+        : cache_(cache), table_(table), removals_(removals) {}
+
+    // One change, as catalog.cpp writes it; the answer is the record it left, or who keeps a volume from being removed.
+    // On the first shard.
+    // Errors: protocol for what is no request; exists, not_found, busy, invalid, no_space, unavailable.
+    Task<Result<std::string>> change(HostId from, std::string request);
+    // After a start: goes on with what is being removed.
+    Task<> resume_removals();
+    // Once the cache is abandoned: until this host takes part in no removal.
+    Task<> end_removals();
+
+  private:
+    Task<Result<CatalogRecord>> create(std::string name, bool shared, Attributes attributes);
+    Task<Result<std::string>> remove(std::string name, bool force);
+    Task<Result<CatalogRecord>> hold(std::string name, HostId host);
+    Task<Result<CatalogRecord>> release(VolumeId id, HostId host);
+    void begin_to_see_off(const CatalogRecord& record);
+    Task<> see_off(CatalogRecord record);
+    Task<Result<>> forget(CatalogRecord record);
+    Task<Result<std::string>> dispatch(HostId from, const std::string& request);
+    bool holds_still(const CatalogRecord& record) const;
+    bool everybody_answers() const;
+
+    Cache& cache_;
+    CatalogTable& table_;
+    Removals& removals_;
+    Semaphore turn_{1};
+    Gate seeing_off_;
+};
+
+// The requests. JSON, since they are rare and read by people who debug.
+std::string create_request(const std::string& name, bool shared, const Attributes& attributes);
+std::string remove_request(const std::string& name, bool force);
+std::string hold_request(const std::string& name);
+std::string release_request(VolumeId id);
+std::string print_record(const CatalogRecord& record);
+Result<CatalogRecord> parse_record(const std::string& answer);
+std::string print_users(const std::vector<std::string>& users);
+// Of an answer to a remove_request.
+std::vector<std::string> parse_users(const std::string& answer);
+
+}  // namespace tarn

@@ -1,0 +1,71 @@
+// Removals: how a volume goes that has no name any more.
+//
+// Its record stays in the catalog until it is gone, so that a restart of the registrar goes on with it. The registrar
+// asks all hosts, each at its own pace, for one step after the other:
+//
+//   close    NBD clients are disconnected; answered when nobody has the volume open there
+//   discard  the host lets go of its pages, dirty ones as well
+//   erase    as a home it forgets their bytes and gives back their space
+//
+// A host that is away is waited for; one that was declared dead is not.
+#pragma once
+
+#include <array>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "coherence/cache/cache.hpp"
+#include "daemon/catalog/catalog_table.hpp"
+
+namespace tarn {
+
+class Removals {
+  public:
+    Removals(Cache& cache, std::vector<Loop*> shards, std::vector<std::string> host_names)
+        : cache_(cache), shards_(std::move(shards)), host_names_(std::move(host_names)) {}
+
+    // While there is one.
+    void set_clients(VolumeClients* clients) { clients_ = clients; }
+
+    static bool is_call(std::string_view request) { return request.starts_with(call_prefix); }
+    // Which any host may ask; all other calls are the registrar's.
+    static bool asks_for_users(std::string_view request);
+    Task<Result<std::string>> on_call(std::string request);
+
+    // Who uses the volume over NBD, on the hosts that answer.
+    Task<std::vector<std::string>> users_of(VolumeId volume);
+    // As the registrar. Until the volume is gone everywhere. False: it is not, and this process will not see it
+    // through.
+    Task<bool> perform(VolumeId volume);
+    // What the steps under way wait for.
+    void explain(Deletion& deletion) const;
+    // Once the cache is abandoned: until no step is under way on this host. On the first shard.
+    Task<> end();
+
+  private:
+    static constexpr std::string_view call_prefix = "removal:";
+    static constexpr std::array<std::string_view, 3> steps = {"close", "discard", "erase"};
+
+    Task<Result<std::string>> ask(HostId host, std::string request);
+    Task<Result<std::string>> answer(std::string request);
+    Task<Result<std::string>> take_step(std::string request);
+    Task<> ask_until_done(HostId host, std::string_view step, VolumeId volume, bool& failed);
+
+    Cache& cache_;
+    std::vector<Loop*> shards_;
+    std::vector<std::string> host_names_;
+    VolumeClients* clients_ = nullptr;
+    unsigned steps_under_way_ = 0;  // here
+    Event step_ended_;
+    mutable std::mutex mutex_;  // never held across a wait
+    struct Pending {
+        std::string_view step;
+        protocol::HostSet hosts = 0;
+    };
+    std::map<VolumeId, Pending> pending_;
+};
+
+}  // namespace tarn

@@ -1,0 +1,208 @@
+#include "daemon/configuration/configuration.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "utils/printable.hpp"
+#include "utils/unique_fd.hpp"
+
+namespace tarn {
+
+namespace {
+
+constexpr size_t file_size_max = size_t{1} << 20;
+constexpr size_t key_size_bytes = 32;
+constexpr size_t host_name_size_max = 63;
+
+int digit_value(char digit) {
+    if (digit >= '0' && digit <= '9') return digit - '0';
+    if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
+    if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
+    return -1;
+}
+
+// Small regular files only: a FIFO or a device would make us wait, or never end.
+Result<std::string> read_file(const std::string& path, size_t size_max, struct stat& status) {
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!fd) {
+        if (errno == ENOENT) return fail(Errc::not_found, errno, "no such file");
+        if (errno == EACCES) return fail(Errc::refused, errno, "not readable");
+        return fail(Errc::io, errno, "cannot be opened");
+    }
+    if (::fstat(fd.get(), &status) != 0) return fail(Errc::io, errno, "cannot be read");
+    if (!S_ISREG(status.st_mode)) return fail(Errc::invalid, 0, "not a regular file");
+    std::string text(size_max + 1, '\0');
+    size_t size = 0;
+    while (size < text.size()) {
+        const ssize_t count = ::read(fd.get(), text.data() + size, text.size() - size);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return fail(Errc::io, errno, "cannot be read");
+        if (count == 0) break;
+        size += static_cast<size_t>(count);
+    }
+    if (size > size_max) return fail(Errc::invalid, 0, "too large");
+    text.resize(size);
+    return text;
+}
+
+// Collects what check_configuration finds.
+struct Findings {
+    const std::string& file;
+    std::vector<ConfigurationError> errors;
+    void add(std::string key, std::string reason) {
+        errors.push_back({.file = file, .key = std::move(key), .reason = std::move(reason)});
+    }
+};
+
+void check_path(Findings& findings, const char* key, const std::string& path, size_t size_max) {
+    if (path.empty()) return;
+    if (path[0] != '/') findings.add(key, "not an absolute path");
+    if (path.size() > size_max) findings.add(key, fmt::format("longer than {} bytes", size_max));
+    if (path.contains('\0')) findings.add(key, "contains a zero byte");
+}
+
+bool valid_host_name(const std::string& name) {
+    return !name.empty() && name.size() <= host_name_size_max && name[0] != '-' &&
+           std::ranges::all_of(name, [](char c) {
+               return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                      c == '_' || c == '.';
+           });
+}
+
+void check_peers(Findings& findings, const Configuration& configuration) {
+    constexpr const char* name_rule = "a host name has 1 to 63 letters, digits, '-', '_' and '.'";
+    std::set<std::string> names;
+    std::set<std::string> addresses;
+    for (const Peer& peer : configuration.peers) {
+        if (!valid_host_name(peer.name)) findings.add("peer.name", name_rule);
+        if (!names.insert(peer.name).second)
+            findings.add("peer.name", fmt::format("two peers are named \"{}\"", log::printable(peer.name)));
+        if (!addresses.insert(format_address(peer.address)).second)
+            findings.add("peer.address", fmt::format("two peers have {}", format_address(peer.address)));
+    }
+    if (configuration.peers.size() > hosts_max) findings.add("peer", fmt::format("more than {} hosts", hosts_max));
+    if (!valid_host_name(configuration.host)) findings.add("host", name_rule);
+    if (configuration.peers.empty()) return;
+    if (!names.contains(configuration.host)) findings.add("host", "not the name of one of the peers");
+    if (configuration.peers.size() > 1 && configuration.key_file.empty())
+        findings.add("key_file", "missing; the hosts of a cluster need a key in common");
+}
+
+}  // namespace
+
+HostId Configuration::host_id() const {
+    for (size_t i = 0; i < peers.size(); ++i)
+        if (peers[i].name == host) return static_cast<HostId>(i);
+    return 0;
+}
+
+std::string ConfigurationError::describe() const {
+    std::string text = file;
+    if (line > 0) text += fmt::format(":{}:{}", line, column);
+    if (!key.empty()) text += fmt::format(": {}", key);
+    return printable(text + ": " + reason);
+}
+
+std::vector<ConfigurationError> check_configuration(const Configuration& configuration, const std::string& file) {
+    constexpr size_t socket_path_size_max = sizeof(sockaddr_un::sun_path) - 1;
+    constexpr size_t path_size_max = 4095;
+    Findings findings{.file = file, .errors = {}};
+    if (configuration.store.empty()) findings.add("store", "missing; the path of a file or block device");
+    check_path(findings, "store", configuration.store, path_size_max);
+    check_path(findings, "key_file", configuration.key_file, path_size_max);
+    check_path(findings, "control", configuration.control, socket_path_size_max);
+    check_path(findings, "nbd.unix", configuration.nbd_unix, socket_path_size_max);
+    for (const std::string& path : configuration.mount_points) {
+        check_path(findings, "fuse.mount_points", path, path_size_max);
+        if (path != std::filesystem::path(path).lexically_normal() || path.ends_with('/'))
+            findings.add("fuse.mount_points", "write paths without \"//\", \".\", \"..\" and a slash at the end");
+    }
+    if (configuration.control.empty()) findings.add("control", "empty; tarn could not reach the daemon");
+    if (!configuration.nbd_unix.empty() && configuration.nbd_unix == configuration.control)
+        findings.add("nbd.unix", "the same path as control");
+    if (configuration.cluster == Uuid{}) findings.add("cluster", "missing; tarn init draws one");
+    if (configuration.memory_bytes < memory_size_min)
+        findings.add("memory", fmt::format("less than {}", format_size(memory_size_min)));
+    if (configuration.memory_bytes > memory_size_max)
+        findings.add("memory", fmt::format("more than {}", format_size(memory_size_max)));
+    if (configuration.shards > shards_max) findings.add("shards", fmt::format("more than {}", shards_max));
+    check_peers(findings, configuration);
+    return findings.errors;
+}
+
+ConfigurationResult<Configuration> load_configuration(const std::string& file) {
+    const auto refuse = [&](const char* key, const std::string& reason) {
+        return std::unexpected(std::vector<ConfigurationError>{{.file = file, .key = key, .reason = reason}});
+    };
+    struct stat status{};
+    const Result<std::string> text = read_file(file, file_size_max, status);
+    if (!text && text.error().code == Errc::not_found)
+        return refuse("", "no such file; tarn init makes it and the store");
+    if (!text) return refuse("", text.error().where);
+    ConfigurationResult<Configuration> configuration = parse_configuration(*text, file);
+    if (!configuration || configuration->key_file.empty()) return configuration;
+    if (const auto key = load_key(configuration->key_file); !key)
+        return refuse("key_file", fmt::format("{}: {}", log::printable(configuration->key_file), key.error().where));
+    return configuration;
+}
+
+Result<std::vector<std::byte>> load_key(const std::string& path) {
+    struct stat status{};
+    TRY(std::string text, read_file(path, 4096, status));
+    std::vector<std::byte> key;
+    Result<std::vector<std::byte>> result = fail(Errc::invalid, 0, "not 64 hexadecimal digits");
+    if (status.st_mode & S_IRWXO) {
+        result = fail(Errc::refused, 0, "others may read it; chmod 0600");
+    } else {
+        std::string_view digits = text;
+        while (digits.ends_with('\n') || digits.ends_with('\r')) digits.remove_suffix(1);
+        if (digits.size() == 2 * key_size_bytes) {
+            for (size_t i = 0; i < digits.size(); i += 2) {
+                const int value = digit_value(digits[i]) << 4 | digit_value(digits[i + 1]);
+                if (value >= 0) key.push_back(static_cast<std::byte>(value));
+            }
+            if (key.size() == key_size_bytes) result = std::move(key);
+        }
+    }
+    ::explicit_bzero(text.data(), text.size());
+    return result;
+}
+
+std::optional<Uuid> parse_uuid(std::string_view text) {
+    if (text.size() != 36) return std::nullopt;
+    Uuid uuid{};
+    size_t count = 0;
+    for (size_t i = 0; i < text.size();) {
+        if (i == 8 || i == 13 || i == 18 || i == 23) {
+            if (text[i++] != '-') return std::nullopt;
+            continue;
+        }
+        const int high = digit_value(text[i]);
+        const int low = digit_value(text[i + 1]);
+        if (high < 0 || low < 0) return std::nullopt;
+        uuid[count++] = static_cast<uint8_t>(high << 4 | low);
+        i += 2;
+    }
+    return uuid;
+}
+
+std::string format_uuid(const Uuid& uuid) {
+    std::string text;
+    for (size_t i = 0; i < uuid.size(); ++i) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+        text += fmt::format("{:02x}", uuid[i]);
+    }
+    return text;
+}
+
+}  // namespace tarn

@@ -1,0 +1,230 @@
+// From TOML to a Configuration: which keys there are, of which type, and where in the file they stand.
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "daemon/configuration/configuration.hpp"
+
+namespace tarn {
+
+namespace {
+
+using Place = toml::source_region;
+
+// One table of the file: its keys, each with what takes the value. A taker returns what is wrong, or nothing.
+struct Key {
+    std::string_view name;
+    std::function<std::string(const toml::node&)> take;
+};
+
+class Parser {
+  public:
+    explicit Parser(const std::string& file) : file_(file) {}
+
+    void add_error(const Place& place, std::string key, std::string reason) {
+        errors_.push_back({.file = file_,
+                           .line = place.begin.line,
+                           .column = place.begin.column,
+                           .key = std::move(key),
+                           .reason = std::move(reason)});
+    }
+
+    void take(const toml::table& table, const std::string& prefix, std::span<const Key> keys) {
+        for (const auto& [name, node] : table) {
+            const auto key = std::ranges::find(keys, name.str(), &Key::name);
+            if (key == keys.end()) {
+                add_error(name.source(), prefix + std::string(name.str()), unknown(prefix, name.str(), keys));
+            } else if (std::string reason = key->take(node); !reason.empty()) {
+                add_error(node.source(), prefix + std::string(name.str()), std::move(reason));
+            } else {
+                places_[prefix + std::string(name.str())] = node.source();
+            }
+        }
+    }
+
+    // Gives errors of the whole the place of the key that they name.
+    void add_located(std::vector<ConfigurationError> errors) {
+        for (ConfigurationError& error : errors) {
+            if (const auto place = places_.find(error.key); place != places_.end()) {
+                error.line = place->second.begin.line;
+                error.column = place->second.begin.column;
+            }
+            errors_.push_back(std::move(error));
+        }
+    }
+
+    const std::vector<ConfigurationError>& errors() const { return errors_; }
+
+  private:
+    static std::string unknown(const std::string& prefix, std::string_view name, std::span<const Key> keys) {
+        std::vector<std::string_view> names;
+        for (const Key& key : keys) names.push_back(key.name);
+        const auto meant = nearest_name(name, names);
+        if (!meant) return "unknown key";
+        return fmt::format("unknown key; did you mean {}{}?", prefix, *meant);
+    }
+
+    const std::string& file_;
+    std::vector<ConfigurationError> errors_;
+    std::map<std::string, Place> places_;
+};
+
+auto string_into(std::string& target) {
+    return [&target](const toml::node& node) -> std::string {
+        const auto* const text = node.as_string();
+        if (!text) return "not a string";
+        if (text->get().empty()) return "empty";
+        target = text->get();
+        return {};
+    };
+}
+
+auto strings_into(std::vector<std::string>& target) {
+    return [&target](const toml::node& node) -> std::string {
+        const auto* const array = node.as_array();
+        if (!array) return "not a list of strings";
+        for (const toml::node& element : *array) {
+            const auto* const text = element.as_string();
+            if (!text) return "not a list of strings";
+            target.push_back(text->get());
+        }
+        return {};
+    };
+}
+
+auto bool_into(bool& target) {
+    return [&target](const toml::node& node) -> std::string {
+        const auto* const value = node.as_boolean();
+        if (!value) return "not true or false";
+        target = value->get();
+        return {};
+    };
+}
+
+// The values that a string is parsed into: parse returns a Result whose error says what is wrong with the text.
+template <class Target, class Parse>
+auto parsed_into(Target& target, Parse parse) {
+    return [&target, parse](const toml::node& node) -> std::string {
+        const auto* const text = node.as_string();
+        if (!text) return "not a string";
+        const auto value = parse(std::string_view(text->get()));
+        if (!value) return value.error().where;
+        target = *value;
+        return {};
+    };
+}
+
+auto size_into(uint64_t& target) {
+    return [&target](const toml::node& node) -> std::string {
+        const auto* const text = node.as_string();
+        if (!text) return "not a size such as \"64GiB\"";
+        const Result<uint64_t> size = parse_size(text->get());
+        if (!size) return size.error().where;
+        target = *size;
+        return {};
+    };
+}
+
+auto count_into(unsigned& target, int64_t count_min, int64_t count_max) {
+    return [&target, count_min, count_max](const toml::node& node) -> std::string {
+        const auto* const number = node.as_integer();
+        if (!number || number->get() < count_min || number->get() > count_max)
+            return fmt::format("not a number from {} to {}", count_min, count_max);
+        target = static_cast<unsigned>(number->get());
+        return {};
+    };
+}
+
+Result<Uuid> uuid_of(std::string_view text) {
+    if (const auto uuid = parse_uuid(text)) return *uuid;
+    return fail(Errc::invalid, 0, "not a UUID");
+}
+
+Result<uint64_t> schedule_of(std::string_view text) {
+    if (text == "never") return uint64_t{0};
+    const Result<uint64_t> every = parse_duration(text);
+    if (!every || *every < 1000)
+        return fail(Errc::invalid, 0, "not a time of a second or more such as \"12h\" or \"7d\", nor \"never\"");
+    return *every / 1000;
+}
+
+Result<log::Level> level_of(std::string_view text) {
+    if (const auto level = log::parse_level(text)) return *level;
+    return fail(Errc::invalid, 0, "not error, warning, info or debug");
+}
+
+auto table_into(Parser& parser, std::string prefix, std::vector<Key> keys) {
+    return [&parser, prefix, keys](const toml::node& node) -> std::string {
+        const auto* const table = node.as_table();
+        if (!table) return fmt::format("not a table; write [{}]", prefix.substr(0, prefix.size() - 1));
+        parser.take(*table, prefix, keys);
+        return {};
+    };
+}
+
+auto peers_into(Parser& parser, std::vector<Peer>& peers) {
+    return [&parser, &peers](const toml::node& node) -> std::string {
+        const auto* const array = node.as_array();
+        if (!array) return "not a list; write [[peer]]";
+        for (const toml::node& element : *array) {
+            const auto* const table = element.as_table();
+            if (!table) return "not a list of tables; write [[peer]]";
+            Peer peer;
+            parser.take(*table, "peer.",
+                        std::vector<Key>{{"name", string_into(peer.name)},
+                                         {"address", parsed_into(peer.address, parse_address)}});
+            for (const char* const name : {"name", "address"})
+                if (!table->contains(name)) parser.add_error(table->source(), fmt::format("peer.{}", name), "missing");
+            peers.push_back(peer);
+        }
+        return {};
+    };
+}
+
+}  // namespace
+
+ConfigurationResult<Configuration> parse_configuration(std::string_view text, const std::string& file) {
+    Parser parser(file);
+    Configuration configuration;
+    configuration.memory_bytes = uint64_t{1} << 30;
+    const std::vector<Key> keys = {
+        {"host", string_into(configuration.host)},
+        {"cluster", parsed_into(configuration.cluster, uuid_of)},
+        {"store", string_into(configuration.store)},
+        {"memory", size_into(configuration.memory_bytes)},
+        {"keep_memory", bool_into(configuration.keep_memory)},
+        {"shards", count_into(configuration.shards, 1, shards_max)},
+        {"listen", parsed_into(configuration.listen, parse_address)},
+        {"key_file", string_into(configuration.key_file)},
+        {"scrub_every", parsed_into(configuration.scrub_every_s, schedule_of)},
+        {"scrub_rate", size_into(configuration.scrub_rate_bytes)},
+        {"control", string_into(configuration.control)},
+        {"peer", peers_into(parser, configuration.peers)},
+        {"nbd", table_into(parser, "nbd.",
+                           {{"unix", string_into(configuration.nbd_unix)},
+                            {"tcp", parsed_into(configuration.nbd_tcp, parse_address)}})},
+        {"fuse", table_into(parser, "fuse.", {{"mount_points", strings_into(configuration.mount_points)}})},
+        {"log", table_into(parser, "log.", {{"level", parsed_into(configuration.log_level, level_of)}})},
+        {"local_preference",
+         table_into(parser, "local_preference.",
+                    {{"writes", count_into(configuration.local_preference.writes, 0, preferred_writes_max)},
+                     {"time_us", count_into(configuration.local_preference.time_us, 1, preferred_time_us_max)}})},
+        {"volumes", table_into(parser, "volumes.", {{"shared", bool_into(configuration.volumes_shared)}})},
+    };
+    // The one place where the library's exceptions may be thrown.
+    try {
+        parser.take(toml::parse(text, file), "", keys);
+    } catch (const toml::parse_error& error) {
+        parser.add_error(error.source(), "", std::string(error.description()));
+        return std::unexpected(parser.errors());
+    }
+    // What is wrong with a value is said; what is then missing from the whole would only confuse.
+    if (parser.errors().empty()) parser.add_located(check_configuration(configuration, file));
+    if (!parser.errors().empty()) return std::unexpected(parser.errors());
+    return configuration;
+}
+
+}  // namespace tarn

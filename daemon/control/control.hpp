@@ -1,0 +1,118 @@
+// Control: what an administrator may ask of the daemon beside its volumes. Implemented by daemon/node.
+//
+// Any call may be made from the shard that serves the control socket; a task stays on the shard that awaits it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/control/caller.hpp"
+#include "frontends/volumes.hpp"
+#include "utils/result.hpp"
+#include "utils/task.hpp"
+
+namespace tarn {
+
+struct PeerStatus {
+    std::string name;
+    std::string address;
+    bool self = false;
+    bool connected = false;
+    bool answers = false;  // it was heard lately
+    std::string trouble;   // why there is no link with it, as of the last attempt; empty: there is, or it is not known
+    bool forgotten = false;  // declared dead, and not back since
+};
+
+// Pages homed here that may have lost writes, all of one volume, with one host's memory.
+struct LossStatus {
+    std::string volume;  // its name when it was last seen, or #ID
+    std::string host;
+    uint32_t generation = 0;
+    uint64_t page_count = 0;
+    uint64_t first_page = 0;
+    uint64_t last_page = 0;
+    int64_t at_ns = 0;
+};
+
+struct NodeStatus {
+    std::string host;
+    std::string cluster;  // UUID
+    uint64_t uptime_s = 0;
+    uint64_t memory_bytes = 0;  // of the frame pool
+    uint64_t cached_bytes = 0;
+    uint64_t dirty_bytes = 0;            // not yet durable
+    Space store;                         // of this host
+    uint64_t store_allocated_bytes = 0;  // slabs that volumes have
+    uint64_t store_stored_bytes = 0;     // pages that were written
+    uint64_t store_marked_bytes = 0;     // of pieces of which memory may have newer bytes than the store
+    uint64_t store_bad_pages = 0;        // reads that met a wrong checksum, since the start
+    std::string store_failure;           // empty: none
+    uint64_t lost_pages = 0;             // homed here, that may have lost writes since the start
+    std::vector<LossStatus> losses;      // the newest last, those of earlier processes included
+    std::string fabric;                  // "none", "tcp"
+    std::vector<PeerStatus> peers;       // in the order of their host ids, this host included; empty when it is alone
+};
+
+// A pass over the pages that this host stores.
+struct VerifyStatus {
+    std::optional<VolumeId> volume;  // none: all of them
+    bool running = false;
+    bool cancelled = false;
+    uint64_t pages_total = 0;
+    uint64_t pages_checked = 0;
+    uint64_t bad_page_count = 0;
+    std::vector<PageId> bad_pages;  // the first of them
+    uint64_t passes = 0;            // since the start
+};
+
+struct Mount {
+    std::string path;
+    bool read_only = false;
+};
+
+// What became of the wish to unmount.
+struct Unmounting {
+    bool busy = false;               // it is still mounted
+    std::vector<std::string> users;  // who uses it, where that is known: "cat (process 1234)"
+};
+
+// Who knows by now that a host was declared dead, by name.
+struct Forgotten {
+    std::vector<std::string> told;
+    std::vector<std::string> not_told;  // they will be when they are connected again
+};
+
+// How a client may reach a volume.
+struct Export {
+    std::string volume;
+    std::vector<std::string> uris;
+};
+
+class Control {
+  public:
+    virtual ~Control() = default;
+
+    virtual Task<Result<NodeStatus>> status() = 0;
+    // nbd://HOST:PORT/NAME and nbd+unix:///NAME?socket=PATH, with NAME percent-encoded.
+    virtual std::vector<std::string> export_uris(const std::string& volume) = 0;
+
+    // Of the last pass. rate_bytes: per second; 0: as configured. Errors: busy (one is under way).
+    virtual VerifyStatus verify_status() = 0;
+    virtual Result<> start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) = 0;
+    virtual void stop_verify() = 0;
+
+    // Declares a host of the cluster dead. Errors: not_found, invalid (this host itself), busy (it is connected with
+    // some host), io.
+    virtual Task<Result<Forgotten>> forget_host(std::string name) = 0;
+
+    virtual std::vector<Mount> mounts() = 0;
+    // Mounts the volumes as files of a directory where the caller may do so (mount_point.hpp). Errors: not_found (no
+    // such directory), busy (something is mounted there), refused (permissions), unsupported.
+    virtual Task<Result<>> mount(Mount mount, Caller caller) = 0;
+    // With force whoever uses it gets errors from then on. Errors: not_found, io.
+    virtual Task<Result<Unmounting>> unmount(std::string path, bool force) = 0;
+};
+
+}  // namespace tarn

@@ -1,0 +1,478 @@
+#include "daemon/control/control_api.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "daemon/configuration/version.hpp"
+#include "utils/clock.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t fail_after_ms_max = uint64_t{24} * 3600 * 1000;
+
+// Names come from elsewhere: what is not UTF-8 is replaced, never thrown about.
+std::string dump(const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+HttpReply reply(const Json& json, int status = 200) {
+    return {.status = status, .body = dump(json)};
+}
+
+struct Answer {
+    const char* code;
+    int status;
+};
+Answer answer_of(Errc code) {
+    switch (code) {
+        case Errc::io: return {"io", 500};
+        case Errc::no_space: return {"no_space", 507};
+        case Errc::not_found: return {"not_found", 404};
+        case Errc::exists: return {"exists", 409};
+        case Errc::busy: return {"busy", 409};
+        case Errc::invalid: return {"invalid", 400};
+        case Errc::unavailable: return {"unavailable", 503};
+        case Errc::refused: return {"refused", 403};
+        case Errc::protocol: return {"protocol", 500};
+        case Errc::corrupt: return {"corrupt", 500};
+        case Errc::closed: return {"closed", 503};
+        case Errc::cancelled: return {"cancelled", 503};
+        case Errc::unsupported: return {"unsupported", 501};
+    }
+    return {"io", 500};
+}
+
+HttpReply refuse_as(int status, const char* code, std::string_view message) {
+    return reply({{"error", {{"code", code}, {"message", message}}}}, status);
+}
+
+HttpReply refuse_with(const Error& error) {
+    const Answer answer = answer_of(error.code);
+    return refuse_as(answer.status, answer.code, log::explain(error));
+}
+
+HttpReply no_such_thing() {
+    return refuse_as(404, "not_found", "no such resource");
+}
+
+HttpReply wrong_method() {
+    return refuse_as(405, "unsupported", "no such method for this resource");
+}
+
+// A JSON object whose members are all asked for: what nobody asked for is refused at the end.
+class Body {
+  public:
+    explicit Body(std::string_view text) {
+        std::vector<std::set<std::string>> keys;
+        const auto look = [&](int, Json::parse_event_t event, Json& value) {
+            if (event == Json::parse_event_t::object_start) keys.emplace_back();
+            if (event == Json::parse_event_t::object_end) keys.pop_back();
+            if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
+                problem_ = "a key stands there twice";
+            return true;
+        };
+        json_ = Json::parse(text.begin(), text.end(), look, false);
+        if (!json_.is_object()) problem_ = "the body is not a JSON object";
+    }
+
+    template <class T>
+    std::optional<T> optional(const char* key) {
+        const Json value = take(key);
+        if (value.is_null()) return std::nullopt;
+        return convert<T>(key, value);
+    }
+    template <class T>
+    T required(const char* key) {
+        const Json value = take(key);
+        if (value.is_null()) {
+            note(std::string(key) + " is missing");
+            return T{};
+        }
+        return convert<T>(key, value).value_or(T{});
+    }
+    // What is wrong with it; empty when nothing is.
+    std::string problem() {
+        if (problem_.empty() && !json_.empty()) note("unknown key " + log::printable(json_.begin().key()));
+        return problem_;
+    }
+
+  private:
+    void note(std::string problem) {
+        if (problem_.empty()) problem_ = std::move(problem);
+    }
+    Json take(const char* key) {
+        if (!json_.is_object()) return nullptr;
+        const auto found = json_.find(key);
+        if (found == json_.end()) return nullptr;
+        Json value = *found;
+        json_.erase(key);
+        if (value.is_null()) note(std::string(key) + " is null");
+        return value;
+    }
+    template <class T>
+    std::optional<T> convert(const char* key, const Json& value) {
+        bool fits = false;
+        if constexpr (std::is_same_v<T, bool>)
+            fits = value.is_boolean();
+        else if constexpr (std::is_same_v<T, uint64_t>)
+            fits = value.is_number_unsigned();
+        else
+            fits = value.is_string();
+        if (fits) return value.get<T>();
+        note(std::string(key) + (std::is_same_v<T, bool>       ? " is not true or false"
+                                 : std::is_same_v<T, uint64_t> ? " is not a whole number from 0 to 2^64-1"
+                                                               : " is not a string"));
+        return std::nullopt;
+    }
+
+    Json json_;
+    std::string problem_;
+};
+
+Json json_of(const VolumeEntry& volume) {
+    if (!volume.attributes_seen)
+        return {{"name", volume.name},     {"id", volume.id},         {"size_bytes", Json()},
+                {"shared", volume.shared}, {"holder", volume.holder}, {"silent_host", volume.silent_host}};
+    return {{"name", volume.name},
+            {"id", volume.id},
+            {"size_bytes", volume.attributes.size_bytes},
+            {"shared", volume.shared},
+            {"holder", volume.holder},
+            {"mode", volume.attributes.mode},
+            {"user", volume.attributes.user},
+            {"group", volume.attributes.group},
+            {"fail_after_ms", volume.attributes.fail_after_ms},
+            {"modified_ns", volume.attributes.modified_ns},
+            {"silent_host", volume.silent_host}};
+}
+
+std::string list_some(const std::vector<std::string>& names) {
+    constexpr size_t named_max = 10;
+    std::string text;
+    for (size_t i = 0; i < std::min(names.size(), named_max); ++i) text += (i == 0 ? "" : ", ") + names[i];
+    if (names.size() > named_max) text += " and " + std::to_string(names.size() - named_max) + " more";
+    return text;
+}
+
+std::string describe_users(const std::vector<std::string>& users) {
+    if (users.empty())
+        return "it is in use: files are open, or something is mounted below it; --force unmounts it all the same";
+    return "it is in use by " + list_some(users) + "; --force unmounts it all the same";
+}
+
+Json json_of(const VerifyStatus& status) {
+    Json bad_pages = Json::array();
+    for (const PageId page : status.bad_pages)
+        bad_pages.push_back({{"volume_id", page.volume()}, {"page", page.number()}});
+    return {{"volume_id", status.volume ? Json(*status.volume) : Json()},
+            {"running", status.running},
+            {"cancelled", status.cancelled},
+            {"pages_total", status.pages_total},
+            {"pages_checked", status.pages_checked},
+            {"bad_page_count", status.bad_page_count},
+            {"bad_pages", bad_pages},
+            {"passes", status.passes}};
+}
+
+Json json_of(const Space& space) {
+    return {{"total_bytes", space.total_bytes}, {"free_bytes", space.free_bytes}};
+}
+
+Json json_of(const NodeStatus& status) {
+    Json peers = Json::array();
+    for (const PeerStatus& peer : status.peers)
+        peers.push_back({{"name", peer.name},
+                         {"address", peer.address},
+                         {"self", peer.self},
+                         {"registrar", peers.empty()},
+                         {"connected", peer.self || peer.connected},
+                         {"answers", peer.self || peer.answers},
+                         {"reason", peer.trouble},
+                         {"forgotten", peer.forgotten}});
+    Json losses = Json::array();
+    for (const LossStatus& loss : status.losses)
+        losses.push_back({{"volume", loss.volume},
+                          {"host", loss.host},
+                          {"generation", loss.generation},
+                          {"pages", loss.page_count},
+                          {"first_page", loss.first_page},
+                          {"last_page", loss.last_page},
+                          {"at_ns", loss.at_ns}});
+    return {{"version", version},
+            {"host", status.host},
+            {"cluster", status.cluster},
+            {"uptime_s", status.uptime_s},
+            {"memory_bytes", status.memory_bytes},
+            {"cached_bytes", status.cached_bytes},
+            {"dirty_bytes", status.dirty_bytes},
+            {"store", json_of(status.store)},
+            {"store_allocated_bytes", status.store_allocated_bytes},
+            {"store_stored_bytes", status.store_stored_bytes},
+            {"store_marked_bytes", status.store_marked_bytes},
+            {"store_bad_pages", status.store_bad_pages},
+            {"store_failure", status.store_failure},
+            {"lost_pages", status.lost_pages},
+            {"losses", losses},
+            {"fabric", status.fabric},
+            // Peers are a static list: nobody takes over for a host that is gone.
+            {"failover", false},
+            {"peers", peers}};
+}
+
+// Who is in another one may not see what is mounted here. 0: not known.
+uint64_t mount_namespace() {
+    struct stat status{};
+    return ::stat("/proc/self/ns/mnt", &status) == 0 ? status.st_ino : 0;
+}
+
+}  // namespace
+
+HttpReply ControlApi::refuse(int status, std::string_view reason) {
+    return refuse_as(status, status == 413 || status == 431 ? "too_large" : "invalid", reason);
+}
+
+Task<HttpReply> ControlApi::handle(HttpRequest request, Caller caller) {
+    const std::vector<std::string>& path = request.path;
+    if (path.size() < 2 || path[0] != "v1") co_return no_such_thing();
+    if (path[1] == "volumes") co_return co_await handle_volume(request);
+    if (path[1] == "hosts" && path.size() == 4 && path[3] == "forget") {
+        if (request.method != "POST") co_return wrong_method();
+        co_return co_await forget_host(path[2], request);
+    }
+    if (path.size() != 2) co_return no_such_thing();
+    if (path[1] == "mounts") co_return co_await handle_mounts(request, std::move(caller));
+    if (path[1] == "verify") co_return co_await handle_verify(request);
+    if (path[1] != "status" && path[1] != "exports") co_return no_such_thing();
+    if (request.method != "GET") co_return wrong_method();
+    if (path[1] == "status") co_return co_await status();
+    co_return co_await exports();
+}
+
+Task<HttpReply> ControlApi::handle_volume(const HttpRequest& request) {
+    const std::vector<std::string>& path = request.path;
+    if (path.size() == 2) {
+        if (request.method == "GET") co_return co_await list();
+        if (request.method == "POST") co_return co_await create(request);
+        co_return wrong_method();
+    }
+    if (!valid_volume_name(path[2])) co_return refuse_as(400, "invalid", "not a valid volume name");
+    if (path.size() == 4 && path[3] == "flush") {
+        if (request.method != "POST") co_return wrong_method();
+        co_return co_await flush(path[2]);
+    }
+    if (path.size() != 3) co_return no_such_thing();
+    if (request.method == "GET") co_return co_await show(path[2]);
+    if (request.method == "PATCH") co_return co_await resize(path[2], request);
+    if (request.method == "DELETE") co_return co_await remove(path[2], request);
+    co_return wrong_method();
+}
+
+Task<HttpReply> ControlApi::handle_mounts(const HttpRequest& request, Caller caller) {
+    if (request.method == "GET") co_return mounts();
+    if (request.method == "POST") co_return co_await mount(request, std::move(caller));
+    if (request.method == "DELETE") co_return co_await unmount(request);
+    co_return wrong_method();
+}
+
+// Without a volume: all that this host stores.
+Task<HttpReply> ControlApi::handle_verify(const HttpRequest& request) {
+    if (request.method == "POST") {
+        Body body(request.body);
+        const auto name = body.optional<std::string>("volume");
+        const auto rate_bytes = body.optional<uint64_t>("rate_bytes").value_or(0);
+        if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
+        std::optional<VolumeId> volume;
+        if (name) {
+            if (!valid_volume_name(*name)) co_return refuse_as(400, "invalid", "not a valid volume name");
+            const Result<VolumeEntry> entry = co_await volumes_.find(*name);
+            if (!entry) co_return refuse_with(entry.error());
+            volume = entry->id;
+        }
+        if (const Result<> started = control_.start_verify(volume, rate_bytes); !started)
+            co_return refuse_with(started.error());
+    } else if (request.method == "DELETE") {
+        control_.stop_verify();
+    } else if (request.method != "GET") {
+        co_return wrong_method();
+    }
+    co_return reply(json_of(control_.verify_status()), request.method == "POST" ? 202 : 200);
+}
+
+Task<HttpReply> ControlApi::status() {
+    const Result<NodeStatus> status = co_await control_.status();
+    if (!status) co_return refuse_with(status.error());
+    Json json = json_of(*status);
+    // The other hosts are asked for theirs; the rest of the status is worth having without it.
+    const Result<Space> space = co_await volumes_.space();
+    json["space"] = space ? json_of(*space) : Json();
+    if (space) json["space"].update({{"silent_hosts", space->silent_hosts}, {"untold_hosts", space->untold_hosts}});
+    json["deleting"] = Json::array();
+    for (const Deletion& deletion : co_await volumes_.deletions())
+        json["deleting"].push_back(
+            {{"name", deletion.name}, {"in_use_on", deletion.in_use_on}, {"silent_hosts", deletion.silent_hosts}});
+    co_return reply(json);
+}
+
+Task<HttpReply> ControlApi::list() {
+    const Result<std::vector<VolumeEntry>> volumes = co_await volumes_.list();
+    if (!volumes) co_return refuse_with(volumes.error());
+    const Usage usage = co_await volumes_.usage();
+    Json json = Json::array();
+    for (const VolumeEntry& volume : *volumes) {
+        json.push_back(json_of(volume));
+        json.back()["used_bytes"] = usage.of(volume.id);
+    }
+    co_return reply({{"volumes", json}, {"used_without", usage.silent_hosts}});
+}
+
+Task<HttpReply> ControlApi::create(const HttpRequest& request) {
+    Body body(request.body);
+    const auto name = body.required<std::string>("name");
+    const auto size_bytes = body.required<uint64_t>("size_bytes");
+    const bool shared = body.optional<bool>("shared").value_or(shared_by_default_);
+    const auto mode = body.optional<uint64_t>("mode").value_or(0600);
+    const auto fail_after_ms = body.optional<uint64_t>("fail_after_ms").value_or(0);
+    if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
+    if (!valid_volume_name(name)) co_return refuse_as(400, "invalid", "not a valid volume name");
+    if (size_bytes > volume_size_max) co_return refuse_as(400, "invalid", "a volume has at most 2 PiB");
+    if (size_bytes == 0 && !shared) co_return refuse_as(400, "invalid", "size 0 is for shared volumes only");
+    if (mode > 07777) co_return refuse_as(400, "invalid", "mode is more than permission bits");
+    if (fail_after_ms > fail_after_ms_max) co_return refuse_as(400, "invalid", "fail_after_ms is more than a day");
+    Attributes attributes;
+    attributes.fail_after_ms = static_cast<uint32_t>(fail_after_ms);
+    attributes.size_bytes = size_bytes;
+    attributes.mode = static_cast<uint32_t>(mode);
+    attributes.modified_ns = attributes.changed_ns = realtime_ns();
+    const Result<VolumeEntry> volume = co_await volumes_.create(name, shared, attributes);
+    if (!volume) co_return refuse_with(volume.error());
+    co_return reply(json_of(*volume), 201);
+}
+
+Task<HttpReply> ControlApi::show(std::string name) {
+    const Result<VolumeEntry> volume = co_await volumes_.find(name);
+    if (!volume) co_return refuse_with(volume.error());
+    Json json = json_of(*volume);
+    json["used_bytes"] = (co_await volumes_.usage()).of(volume->id);
+    json["uris"] = control_.export_uris(name);
+    // What this host cannot promise of any volume at present, and why.
+    const Result<NodeStatus> status = co_await control_.status();
+    json["degraded"] = status && !status->store_failure.empty()
+                           ? "the store of host " + status->host + " failed: " + status->store_failure
+                           : std::string();
+    co_return reply(json);
+}
+
+Task<HttpReply> ControlApi::resize(std::string name, const HttpRequest& request) {
+    Body body(request.body);
+    const auto size_bytes = body.required<uint64_t>("size_bytes");
+    const bool shrink = body.optional<bool>("shrink").value_or(false);
+    if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
+    if (size_bytes > volume_size_max) co_return refuse_as(400, "invalid", "a volume has at most 2 PiB");
+    Result<VolumeEntry> entry = co_await volumes_.find(name);
+    if (!entry) co_return refuse_with(entry.error());
+    if (size_bytes == 0 && !entry->shared) co_return refuse_as(400, "invalid", "size 0 is for shared volumes only");
+    const Result<std::shared_ptr<Volume>> volume = co_await volumes_.open(name, Access::write);
+    if (!volume) co_return refuse_with(volume.error());
+    // Asked of the volume itself: the list may be older than another administrator's resize.
+    const Result<Attributes> now = co_await (*volume)->attributes();
+    if (!now) co_return refuse_with(now.error());
+    const bool shrinks = size_bytes < now->size_bytes;
+    std::vector<std::string> users;
+    if (shrinks) users = co_await volumes_.users_of(entry->id);
+    if (!shrink && !users.empty())
+        co_return refuse_as(409, "busy",
+                            "NBD clients have it open: " + list_some(users) +
+                                "; --force shrinks it all the same, and what lies past the new end is lost");
+    if (shrinks && !shrink)
+        co_return refuse_as(409, "would_shrink", "the volume is larger; shrinking it loses what lies past the new end");
+    AttributeChange change;
+    change.size_bytes = size_bytes;
+    const Result<Attributes> changed = co_await (*volume)->change_attributes(change);
+    if (!changed) co_return refuse_with(changed.error());
+    entry->attributes = *changed;
+    Json json = json_of(*entry);
+    json["open_by"] = users;
+    co_return reply(json);
+}
+
+Task<HttpReply> ControlApi::remove(std::string name, const HttpRequest& request) {
+    Body body(request.body.empty() ? "{}" : request.body);
+    const bool force = body.optional<bool>("force").value_or(false);
+    if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
+    const Result<Removal> removed = co_await volumes_.remove(name, force);
+    if (!removed) co_return refuse_with(removed.error());
+    if (!removed->users.empty())
+        co_return refuse_as(409, "busy",
+                            "NBD clients have it open: " + list_some(removed->users) +
+                                "; --force disconnects them and deletes it all the same");
+    co_return reply({{"name", name}});
+}
+
+Task<HttpReply> ControlApi::flush(std::string name) {
+    const Result<std::shared_ptr<Volume>> volume = co_await volumes_.open(name, Access::read);
+    if (!volume) co_return refuse_with(volume.error());
+    const Result<> flushed = co_await (*volume)->flush();
+    if (!flushed) co_return refuse_with(flushed.error());
+    co_return reply({{"name", name}});
+}
+
+Task<HttpReply> ControlApi::forget_host(std::string name, const HttpRequest& request) {
+    Body body(request.body);
+    const bool is_dead = body.required<bool>("it_is_dead");
+    if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
+    if (!is_dead)
+        co_return refuse_as(400, "invalid", "a host that may be alive must not be forgotten: it still serves reads");
+    const Result<Forgotten> forgotten = co_await control_.forget_host(name);
+    if (!forgotten) co_return refuse_with(forgotten.error());
+    co_return reply({{"name", name}, {"told", forgotten->told}, {"not_told", forgotten->not_told}});
+}
+
+Task<HttpReply> ControlApi::exports() {
+    const Result<std::vector<VolumeEntry>> volumes = co_await volumes_.names();
+    if (!volumes) co_return refuse_with(volumes.error());
+    Json json = Json::array();
+    for (const VolumeEntry& volume : *volumes)
+        json.push_back({{"volume", volume.name}, {"uris", control_.export_uris(volume.name)}});
+    co_return reply({{"nbd", !control_.export_uris("").empty()}, {"exports", json}});
+}
+
+HttpReply ControlApi::mounts() {
+    Json json = Json::array();
+    for (const Mount& mount : control_.mounts()) json.push_back({{"path", mount.path}, {"read_only", mount.read_only}});
+    return reply({{"mounts", json}, {"namespace", mount_namespace()}});
+}
+
+Task<HttpReply> ControlApi::mount(const HttpRequest& request, Caller caller) {
+    Body body(request.body);
+    Mount mount;
+    mount.path = body.required<std::string>("path");
+    mount.read_only = body.optional<bool>("read_only").value_or(false);
+    if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
+    if (!mount.path.starts_with('/') || mount.path.contains('\0'))
+        co_return refuse_as(400, "invalid", "path is not an absolute path");
+    const Result<> mounted = co_await control_.mount(mount, std::move(caller));
+    if (!mounted) co_return refuse_with(mounted.error());
+    co_return reply({{"path", mount.path}, {"read_only", mount.read_only}, {"namespace", mount_namespace()}}, 201);
+}
+
+Task<HttpReply> ControlApi::unmount(const HttpRequest& request) {
+    Body body(request.body);
+    const auto path = body.required<std::string>("path");
+    const bool force = body.optional<bool>("force").value_or(false);
+    if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
+    const Result<Unmounting> unmounted = co_await control_.unmount(path, force);
+    if (!unmounted) co_return refuse_with(unmounted.error());
+    if (unmounted->busy) co_return refuse_as(409, "busy", describe_users(unmounted->users));
+    co_return reply({{"path", path}});
+}
+
+}  // namespace tarn

@@ -1,0 +1,59 @@
+#include "daemon/process/farewell.hpp"
+
+#include <algorithm>
+
+namespace tarn {
+
+using namespace std::chrono_literals;
+
+namespace {
+// Whoever stops all hosts of a cluster does not reach them in the same instant.
+constexpr auto others_stop_within = 300ms;
+}  // namespace
+
+Result<std::string> Farewell::on_call(HostId from, const std::string& request) {
+    if (request == stopping_call) {
+        stopping_.fetch_or(protocol::set_of(from), std::memory_order_relaxed);
+    } else {
+        stopping_.fetch_and(~protocol::set_of(from), std::memory_order_relaxed);
+        flushed_[from].store(cache_.incarnation_of(from), std::memory_order_relaxed);
+    }
+    cache_.hosts_changed().announce();
+    return std::string();
+}
+
+// A host that cannot be told has no link to us, and we do not wait for it.
+Task<> Farewell::tell(Fabric& fabric, HostId peer, std::string what) {
+    (void)co_await fabric.call(peer, std::move(what));
+}
+
+void Farewell::say(const char* what) {
+    for (const HostId peer : peers_)
+        if (linked(peer)) Loop::current()->spawn(tell(*cache_.fabric(), peer, what));
+}
+
+bool Farewell::all_flushed() const {
+    const protocol::HostSet stopping = stopping_.load(std::memory_order_relaxed);
+    return std::none_of(peers_.begin(), peers_.end(),
+                        [&](HostId peer) { return protocol::contains(stopping, peer) && linked(peer); });
+}
+
+protocol::HostSet Farewell::gone() const {
+    protocol::HostSet gone = 0;
+    for (const HostId peer : peers_) {
+        const protocol::Incarnation flushed = flushed_[peer].load(std::memory_order_relaxed);
+        if (!linked(peer) && flushed != 0 && flushed == cache_.incarnation_of(peer)) gone |= protocol::set_of(peer);
+    }
+    return gone;
+}
+
+Task<> Farewell::say_flushed_and_wait() {
+    say(flushed_call);
+    if (std::none_of(peers_.begin(), peers_.end(), [&](HostId peer) { return linked(peer); })) co_return;
+    co_await Loop::current()->sleep(others_stop_within);
+    Broadcast& changed = cache_.hosts_changed();
+    for (uint64_t seen = changed.count(); !all_flushed() && !cache_.abandoned(); seen = changed.count())
+        co_await changed.next(seen);
+}
+
+}  // namespace tarn

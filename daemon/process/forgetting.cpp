@@ -1,0 +1,138 @@
+#include "daemon/process/forgetting.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "utils/log.hpp"
+
+namespace tarn {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto answer_within = 5s;
+
+// Both calls and the answer to the first, on the wire.
+struct Notice {
+    enum Kind : uint8_t { what_of_it = 'K', it_is_dead = 'k' };
+    Kind kind{};
+    HostId host = 0;
+    uint8_t linked = 0;
+    uint8_t reserved = 0;
+    protocol::Incarnation incarnation = 0;
+
+    std::string text() const { return {reinterpret_cast<const char*>(this), sizeof *this}; }
+    static std::optional<Notice> parse(const std::string& text) {
+        Notice notice;
+        if (text.size() != sizeof notice) return std::nullopt;
+        std::memcpy(&notice, text.data(), sizeof notice);
+        if (notice.kind != what_of_it && notice.kind != it_is_dead) return std::nullopt;
+        return notice;
+    }
+};
+static_assert(sizeof(Notice) == 8);
+
+}  // namespace
+
+// Who is asked, and who waits for the answers; the last of either ends it.
+struct Forgetting::Asking {
+    explicit Asking(Loop& loop) : patience(loop) {}
+    unsigned missing = 0;
+    Timer patience;
+    std::vector<std::pair<HostId, Result<std::string>>> answers;
+};
+
+Task<> Forgetting::ask(Fabric& fabric, HostId peer, std::string request, std::shared_ptr<Asking> asking) {
+    Result<std::string> answer = co_await fabric.call(peer, std::move(request));
+    asking->answers.emplace_back(peer, std::move(answer));
+    if (--asking->missing == 0) asking->patience.cancel();
+}
+
+Task<std::vector<Result<std::string>>> Forgetting::ask_all(HostId but, std::string request) {
+    Loop& loop = *Loop::current();
+    const auto asking = std::make_shared<Asking>(loop);
+    for (const HostId peer : peers_) {
+        if (peer == but || !cache_.fabric()->linked(peer)) continue;
+        ++asking->missing;
+        loop.spawn(ask(*cache_.fabric(), peer, request, asking));
+    }
+    if (asking->missing > 0) (void)co_await asking->patience.sleep(answer_within);
+    std::vector<Result<std::string>> answers;
+    for (const HostId peer : peers_) {
+        const auto found = std::ranges::find(asking->answers, peer, [](const auto& each) { return each.first; });
+        if (found == asking->answers.end())
+            answers.emplace_back(fail(Errc::unavailable));
+        else
+            answers.push_back(found->second);
+    }
+    co_return answers;
+}
+
+bool Forgetting::is_call(const std::string& request) {
+    return Notice::parse(request).has_value();
+}
+
+Task<Result<std::string>> Forgetting::on_call(HostId from, std::string request) {
+    Notice notice = *Notice::parse(request);
+    if (std::ranges::find(peers_, notice.host) == peers_.end() || notice.host == from)
+        co_return fail(Errc::protocol, 0, "forget: no other host of this cluster");
+    if (notice.kind == Notice::it_is_dead) {
+        // What we know to be younger is not meant.
+        if (cache_.incarnation_of(notice.host) <= notice.incarnation && !cache_.is_forgotten(notice.host))
+            CO_TRY_VOID(co_await cache_.forget_host(notice.host, notice.incarnation));
+        co_return std::string();
+    }
+    notice.linked = cache_.fabric()->linked(notice.host) ? 1 : 0;
+    notice.incarnation = cache_.incarnation_of(notice.host);
+    co_return notice.text();
+}
+
+Task<Result<Forgetting::Outcome>> Forgetting::forget(HostId host) {
+    if (cache_.fabric()->linked(host)) co_return fail(Errc::busy, 0, "it is connected; stop it first");
+    Notice notice{.kind = Notice::what_of_it, .host = host, .incarnation = cache_.incarnation_of(host)};
+    protocol::Incarnation newest = notice.incarnation;
+    for (const Result<std::string>& answer : co_await ask_all(host, notice.text())) {
+        const std::optional<Notice> theirs = answer ? Notice::parse(*answer) : std::nullopt;
+        if (!theirs) continue;
+        if (theirs->linked != 0) co_return fail(Errc::busy, 0, "another host is connected with it; stop it first");
+        newest = std::max(newest, theirs->incarnation);
+    }
+    notice.kind = Notice::it_is_dead;
+    notice.incarnation = newest;
+    CO_TRY_VOID(co_await cache_.forget_host(host, newest));
+    const std::vector<Result<std::string>> answers = co_await ask_all(host, notice.text());
+    Outcome outcome;
+    for (size_t i = 0; i < peers_.size(); ++i)
+        if (peers_[i] != host) (answers[i] ? outcome.told : outcome.not_told).push_back(peers_[i]);
+    co_return outcome;
+}
+
+Task<> Forgetting::tell(Cache& cache, HostId peer, std::string request) {
+    if (const auto told = co_await cache.fabric()->call(peer, std::move(request)); !told && !cache.abandoned())
+        log::warning("host {} did not take it that another host is dead: {}", cache.fabric()->name_of(peer),
+                     log::describe(told.error()));
+}
+
+Task<> Forgetting::keep_told() {
+    Broadcast& changed = cache_.hosts_changed();
+    protocol::HostSet known = 0;  // links that are up and were told
+    for (uint64_t seen = changed.count(); !cache_.abandoned(); seen = changed.count()) {
+        for (const HostId peer : peers_) {
+            const bool linked = cache_.fabric()->linked(peer);
+            if (linked && !protocol::contains(known, peer)) {
+                for (const HostId dead : peers_) {
+                    if (dead == peer || !cache_.is_forgotten(dead)) continue;
+                    const Notice notice{
+                        .kind = Notice::it_is_dead, .host = dead, .incarnation = cache_.forgotten_incarnation(dead)};
+                    Loop::current()->spawn(tell(cache_, peer, notice.text()));
+                }
+            }
+            known = linked ? known | protocol::set_of(peer) : known & ~protocol::set_of(peer);
+        }
+        co_await changed.next(seen);
+    }
+}
+
+}  // namespace tarn

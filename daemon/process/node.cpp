@@ -1,0 +1,425 @@
+#include "daemon/process/node.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+
+#include "coherence/cache/page_provider.hpp"
+#include "daemon/configuration/memory_budget.hpp"
+#include "daemon/configuration/memory_limit.hpp"
+#include "daemon/configuration/text.hpp"
+#include "daemon/control/unix_socket.hpp"
+#include "daemon/process/notify.hpp"
+#include "daemon/process/store_refusal.hpp"
+#include "utils/clock.hpp"
+#include "utils/log.hpp"
+#include "utils/run_on.hpp"
+
+namespace tarn {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto shutdown_flush_max = 10s;
+constexpr std::chrono::seconds scrub_start_max = 1h;
+
+size_t count_dirty(const Arena& arena) {
+    size_t count = 0;
+    for (const Frame& frame : std::span(arena.frames(), arena.frame_count())) count += Cache::is_dirty(frame);
+    return count;
+}
+
+void explain(const char* what, const Error& error) {
+    log::error("{}: {}", what, log::describe(error));
+}
+
+}  // namespace
+
+Node::Node(Configuration configuration, const StartOptions& options)
+    : configuration_(std::move(configuration)),
+      options_(options),
+      keeper_(configuration_.control + ".keeper"),
+      started_ns_(monotonic_ns()) {}
+
+Node::~Node() = default;
+
+Result<> Node::make_shards() {
+    const unsigned count = configuration_.shards ? configuration_.shards : usable_cpu_count();
+    for (unsigned i = 0; i < count; ++i) {
+        TRY(std::unique_ptr<Loop> loop, Loop::create());
+        shards_.push_back(loop.get());
+        loops_.push_back(std::move(loop));
+    }
+    return {};
+}
+
+int Node::run(Signals& signals) {
+    if (const Result<> made = make_shards(); !made) {
+        explain("event loop", made.error());
+        return 1;
+    }
+    Loop& first = *shards_.front();
+    for (size_t i = 1; i < shards_.size(); ++i) threads_.emplace_back([loop = shards_[i]] { loop->run(); });
+    const Result<> started = first.run_until_done(start());
+    if (!started) {
+        first.run_until_done(stop());
+    } else {
+        first.spawn(serve(signals));
+    }
+    if (!started) first.stop();
+    first.run();
+    for (size_t i = 1; i < shards_.size(); ++i) shards_[i]->stop();
+    for (std::thread& thread : threads_) thread.join();
+    control_.reset();
+    mounts_.reset();
+    nbd_.reset();
+    catalog_.reset();
+    farewell_.reset();
+    forgetting_.reset();
+    standings_.reset();
+    fabric_.reset();
+    mark_sweeper_.reset();
+    cache_.reset();
+    scrubber_.reset();
+    tidier_.reset();
+    store_.reset();
+    if (store_is_older_) return 3;
+    return started ? (stopped_clean_ ? 0 : 1)
+           : started.error().code == Errc::corrupt || started.error().code == Errc::refused ||
+                   started.error().code == Errc::unsupported
+               ? 3
+           : started.error().code == Errc::busy    ? 4
+           : started.error().code == Errc::invalid ? 2
+                                                   : 1;
+}
+
+Task<Result<>> Node::start() {
+    Loop& loop = *shards_.front();
+    std::error_code ignored;  // listening there says what is wrong, if anything is
+    std::filesystem::create_directory(std::filesystem::path(configuration_.control).parent_path(), ignored);
+    CO_TRY_VOID(check_places());
+    Result<std::unique_ptr<Store>> store =
+        co_await Store::open(loop, configuration_.store,
+                             {.cluster = configuration_.cluster,
+                              .host = configuration_.host_id(),
+                              .host_name = host_name_of(configuration_.host)},
+                             options_.upgrade ? Upgrade::perform : Upgrade::refuse,
+                             options_.accept_older_store ? Older::accept : Older::refuse);
+    if (!store) {
+        explain(("store " + configuration_.store).c_str(), store.error());
+        const std::string advice = advice_on_refused_store(configuration_, store.error());
+        if (!advice.empty()) log::error("{}", advice);
+        co_return fail(store.error());
+    }
+    store_ = std::move(*store);
+    log::info("store {}: {} MiB, of which {} MiB are in use; its books take at most {} KiB of memory",
+              configuration_.store, store_->space().total_bytes >> 20, store_->space().allocated_bytes >> 20,
+              store_->books_bytes_max() >> 10);
+    if (!store_->direct())
+        log::warning("store {}: the file system refuses O_DIRECT; writes pass its cache", configuration_.store);
+
+    const uint64_t books = store_->books_bytes_max();
+    if (const uint64_t least = memory_min(shards_.size(), books); configuration_.memory_bytes < least) {
+        log::error("memory = {}: too small for this store, whose books alone may take {} MiB; give it {} MiB or more",
+                   format_size(configuration_.memory_bytes), books >> 20, (least >> 20) + 1);
+        co_return fail(Errc::invalid, 0, "memory");
+    }
+    CacheConfiguration cache{.self = configuration_.host_id(),
+                             .hosts = {},
+                             .frame_count = frame_count_for(configuration_.memory_bytes, shards_.size(), books),
+                             .shards = shards_,
+                             .preference = configuration_.local_preference};
+    std::vector<std::string> names;
+    for (size_t i = 0; i < std::max<size_t>(1, configuration_.peers.size()); ++i) {
+        cache.hosts.push_back(static_cast<HostId>(i));
+        names.push_back(configuration_.peers.empty() ? configuration_.host : configuration_.peers[i].name);
+    }
+    std::unique_ptr<Arena> left_behind = memory_left_behind();
+    const bool adopts = left_behind != nullptr;
+    if (adopts && left_behind->frame_count() != cache.frame_count)
+        log::info(
+            "memory: the frames of the process before are used as they are; memory = {} counts from the next "
+            "start after a clean stop on",
+            format_size(configuration_.memory_bytes));
+    if (const uint64_t free_bytes = available_memory(); !adopts && free_bytes < configuration_.memory_bytes)
+        log::warning(
+            "memory = {}: only {} of this host's memory are available just now; the kernel may end this process",
+            format_size(configuration_.memory_bytes), format_size_roughly(free_bytes));
+    const uint64_t began_ns = monotonic_ns();
+    Result<std::unique_ptr<Cache>> made = Cache::create(cache, *store_, std::move(left_behind));
+    if (!made) {
+        explain("memory", made.error());
+        co_return fail(made.error());
+    }
+    cache_ = std::move(*made);
+    if (adopts)
+        log::warning(
+            "memory: adopted {} pages of a process that ended without stopping, {} of them not durable yet, in "
+            "{} ms; nothing that it had taken is lost",
+            cache_->adopted_page_count(), cache_->dirty_frame_count(), (monotonic_ns() - began_ns) / 1'000'000);
+    if (configuration_.keep_memory) {
+        const Result<> kept = keeper_.keep(cache_->pool().arena().fd());
+        memory_is_kept_ = kept.has_value();
+        if (!kept)
+            log::warning("memory: nobody keeps it should this process crash ({}); what is not flushed is lost then",
+                         log::describe(kept.error()));
+    }
+    co_await register_arena();
+    catalog_ = std::make_unique<Catalog>(*cache_, shards_, std::move(names));
+    cache_->set_call_handler(
+        [](void* context, HostId from, std::string request) {
+            return static_cast<Node*>(context)->on_call(from, std::move(request));
+        },
+        this);
+    scrubber_ = std::make_unique<Scrubber>(*store_, loop);
+    tidier_ = std::make_unique<Tidier>(*store_, loop);
+    mark_sweeper_ = std::make_unique<MarkSweeper>(cache_->marker(), loop);
+    cache_->set_older_handler(
+        [](void* context) {
+            static_cast<Node*>(context)->store_is_older_ = true;
+            ::kill(::getpid(), SIGTERM);  // as if somebody had asked: serve() ends everything in its order
+        },
+        this);
+    cache_->set_volumes_end([](void* context) { return static_cast<Node*>(context)->catalog_->volumes_end(); }, this);
+    CO_TRY_VOID(start_fabric());
+    CO_TRY_VOID(start_front_ends());
+    scrub_schedule_ = std::make_unique<Timer>(loop);
+    loop.spawn(catalog_->clean_up());
+    if (configuration_.scrub_every_s != 0) loop.spawn(scrub_on_schedule());
+    if (configuration_.peers.size() > 1)
+        log::info("static cluster of {} hosts: no failover; what a host that is away is home of waits for it",
+                  configuration_.peers.size());
+    log::info("tarnd serves as host {} with {} MiB of frames on {} shards", configuration_.host,
+              cache_->pool().frame_count() * page_size >> 20, shards_.size());
+    notify_ready("serving");
+    co_return Result<>{};
+}
+
+// Where others could put a socket of their own in place of ours, they could be taken for us, or for our keeper.
+Result<> Node::check_places() const {
+    for (const auto& [key, path] :
+         {std::pair("control", &configuration_.control), {"nbd.unix", &configuration_.nbd_unix}}) {
+        if (path->empty()) continue;
+        const std::string reason = unsafe_place(*path);
+        if (reason.empty()) continue;
+        log::error("{} = {}: {}; whoever can put a socket there would be taken for this daemon", key,
+                   log::printable(*path), reason);
+        return fail(Errc::invalid, 0, "a socket's directory");
+    }
+    return {};
+}
+
+// Of a process that crashed: not before the store is ours, since until then its I/O may still arrive there.
+std::unique_ptr<Arena> Node::memory_left_behind() {
+    if (is_listened_to(configuration_.control)) {
+        // We shall fail for it; its keeper is not ours to touch.
+        configuration_.keep_memory = false;
+        return nullptr;
+    }
+    Result<std::optional<UniqueFd>> taken = keeper_.take();
+    if (!taken) {
+        explain("memory of the process before", taken.error());
+        return nullptr;
+    }
+    if (!*taken) return nullptr;
+    Result<std::unique_ptr<Arena>> arena = Arena::adopt(std::move(**taken));
+    if (arena && options_.accept_older_store) options_.discard_memory = true;  // it may be of the store as it was
+    const Result<> claimed = arena ? Cache::claim_arena(**arena, *store_) : Result<>(fail(arena.error()));
+    if (claimed && configuration_.keep_memory && !options_.discard_memory) return std::move(*arena);
+    if (!claimed)
+        log::warning("memory of a process before is not used: {}", log::describe(claimed.error()));
+    else
+        log::warning("memory of the process before is discarded, and with it what {} pages had that was not durable",
+                     count_dirty(**arena));
+    keeper_.drop();
+    return nullptr;
+}
+
+// With every shard's ring. A gain, not a need.
+Task<> Node::register_arena() {
+    const FramePool& pool = cache_->pool();
+    for (Loop* const shard : shards_) {
+        const Result<> registered =
+            co_await CallOn(*shards_.front(), *shard, [&] { return shard->register_memory(pool.bytes()); });
+        if (registered) continue;
+        log::info("the kernel did not register the frames for I/O ({}); a larger limit on locked memory lets it",
+                  log::describe(registered.error()));
+        co_return;
+    }
+}
+
+Task<Result<std::string>> Node::on_call(HostId from, std::string request) {
+    if (Farewell::is_call(request)) co_return farewell_->on_call(from, request);
+    if (Standings::is_call(request)) co_return standings_->on_call(from, request);
+    if (Forgetting::is_call(request))
+        co_return co_await run_on(*shards_.front(), forgetting_->on_call(from, std::move(request)));
+    co_return co_await catalog_->on_call(from, std::move(request));
+}
+
+Result<> Node::start_fabric() {
+    if (configuration_.peers.size() < 2) return {};
+    TcpFabricConfiguration fabric{.self = configuration_.host_id(),
+                                  .process = cache_->process_of(configuration_.host_id()),
+                                  .cluster = configuration_.cluster,
+                                  .shards = shards_};
+    const Result<std::vector<std::byte>> key = load_key(configuration_.key_file);
+    if (!key) {
+        explain(("key file " + configuration_.key_file).c_str(), key.error());
+        return fail(key.error());
+    }
+    std::vector<std::string> names;
+    for (const Peer& peer : configuration_.peers) names.push_back(peer.name);
+    fabric.peers_digest = digest_of(names);
+    fabric.names = std::move(names);
+    fabric.key.assign(reinterpret_cast<const char*>(key->data()), key->size());
+    for (size_t i = 0; i < configuration_.peers.size(); ++i) {
+        const Peer& peer = configuration_.peers[i];
+        const std::string address = format_address(peer.address);
+        if (i == fabric.self)
+            fabric.listen = configuration_.listen ? format_address(*configuration_.listen) : address;
+        else
+            fabric.peers.push_back({.host = static_cast<HostId>(i), .address = address});
+    }
+    Result<std::unique_ptr<TcpFabric>> made = TcpFabric::create(fabric, *cache_);
+    if (!made) {
+        explain(("fabric address " + fabric.listen).c_str(), made.error());
+        return fail(made.error());
+    }
+    fabric_ = std::move(*made);
+    cache_->set_fabric(*fabric_);
+    std::vector<HostId> others;
+    for (const TcpFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
+    forgetting_ = std::make_unique<Forgetting>(*cache_, others);
+    standings_ = std::make_unique<Standings>(*cache_, *shards_.front(), others);
+    farewell_ = std::make_unique<Farewell>(*cache_, std::move(others));
+    fabric_->start();
+    telling_.spawn(forgetting_->keep_told());
+    telling_.spawn(standings_->keep_told());
+    return {};
+}
+
+Result<> Node::start_front_ends() {
+    Loop& loop = *shards_.front();
+    nbd_ = std::make_unique<nbd::Server>(shards_, *catalog_, requests_bytes(configuration_.memory_bytes));
+    if (!configuration_.nbd_unix.empty()) {
+        std::error_code ignored;  // listening says what is wrong, if anything is
+        std::filesystem::create_directories(std::filesystem::path(configuration_.nbd_unix).parent_path(), ignored);
+        if (const Result<> listening = nbd_->listen_unix(configuration_.nbd_unix); !listening) {
+            explain(("nbd socket " + configuration_.nbd_unix).c_str(), listening.error());
+            return listening;
+        }
+    }
+    if (configuration_.nbd_tcp) {
+        const Result<uint16_t> listening = nbd_->listen_tcp(configuration_.nbd_tcp->host, configuration_.nbd_tcp->port);
+        if (!listening) {
+            explain(("nbd address " + format_address(*configuration_.nbd_tcp)).c_str(), listening.error());
+            return fail(listening.error());
+        }
+    }
+    catalog_->set_clients(nbd_.get());
+    loop.spawn(nbd_->serve());
+
+    mounts_ = std::make_unique<Mounts>(shards_, *catalog_, configuration_.mount_points);
+    api_ = std::make_unique<ControlApi>(*catalog_, *this, configuration_.volumes_shared);
+    Result<std::unique_ptr<ControlServer>> control = ControlServer::create(loop, configuration_.control, *api_);
+    if (!control) {
+        explain(("control socket " + configuration_.control).c_str(), control.error());
+        return fail(control.error());
+    }
+    control_ = std::move(*control);
+    struct Serve {
+        static Task<> control(ControlServer& server) {
+            if (const Result<> served = co_await server.serve(); !served) explain("control socket", served.error());
+        }
+    };
+    loop.spawn(Serve::control(*control_));
+    return {};
+}
+
+// The first pass soon after the start: who restarts often would never come to one.
+Task<> Node::scrub_on_schedule() {
+    auto wait = std::min(std::chrono::seconds(configuration_.scrub_every_s), scrub_start_max);
+    while (co_await scrub_schedule_->sleep(wait)) {
+        // One that an administrator started is as good.
+        static_cast<void>(scrubber_->start(std::nullopt, configuration_.scrub_rate_bytes));
+        wait = std::chrono::seconds(configuration_.scrub_every_s);
+    }
+}
+
+Task<> Node::serve(Signals& signals) {
+    for (;;) {
+        const Result<int> signal = co_await signals.next(*shards_.front());
+        if (!signal || *signal == SIGTERM || *signal == SIGINT) break;
+    }
+    if (store_is_older_) cache_->abandon();  // nothing of it may become durable, or be waited for
+    co_await stop();
+    shards_.front()->stop();
+}
+
+Task<> Node::stop() {
+    Loop& loop = *shards_.front();
+    notify_stopping();
+    log::info("stopping");
+    if (memory_is_kept_) keeper_.keep_beyond_stop(cache_->pool().arena().fd());
+    // Whoever waits for a host that is away must not keep us: after a while all that waits is given up.
+    Timer patience(loop);
+    Gate watching;
+    struct Watch {
+        static Task<> give_up(Timer& timer, Cache* cache) {
+            if (!co_await timer.sleep(shutdown_flush_max) || !cache) co_return;
+            log::warning("some requests still wait for hosts that are away; they are given up");
+            cache->abandon();
+        }
+    };
+    watching.spawn(Watch::give_up(patience, cache_.get()));
+    if (scrub_schedule_) scrub_schedule_->cancel();
+    if (scrubber_) co_await scrubber_->close();
+    if (mark_sweeper_) co_await mark_sweeper_->close();
+    if (tidier_) co_await tidier_->close();
+    if (control_) control_->stop();
+    if (nbd_) co_await nbd_->stop();
+    if (mounts_) co_await mounts_->stop();
+    if (catalog_) co_await catalog_->settle();
+    if (farewell_) farewell_->say_stopping();
+    bool all_is_durable = catalog_ != nullptr;
+    if (catalog_ && !store_is_older_) {
+        if (const Result<> flushed = co_await catalog_->flush_all(farewell_ ? farewell_->gone() : 0); !flushed) {
+            log::error("not everything is durable{}: {}", memory_is_kept_ ? ", and is kept in memory" : "",
+                       log::describe(flushed.error()));
+            all_is_durable = false;
+        }
+    }
+    if (standings_) standings_->tell();
+    if (farewell_ && all_is_durable) co_await cache_->provider().give_up_all();
+    if (farewell_) co_await farewell_->say_flushed_and_wait();
+    patience.cancel();
+    co_await watching.close();
+    if (fabric_) fabric_->stop();
+    if (cache_) cache_->abandon();
+    if (catalog_) co_await catalog_->end_removals();
+    if (standings_) standings_->stop();
+    co_await telling_.close();
+    // A home that did not come to serve leaves the store as it found it; others may have been sent bytes since.
+    const bool has_served = cache_ && !cache_->recovering();
+    bool is_complete = has_served ? all_is_durable : store_ && store_->was_complete();
+    if (has_served && is_complete) {
+        if (const Result<> stored = co_await cache_->store_rest(); !stored) {
+            log::error("not everything is durable: {}", log::describe(stored.error()));
+            all_is_durable = is_complete = false;
+        }
+    }
+    // The next start finds an empty journal. What is durable stays so if this fails.
+    if (store_) {
+        if (const Result<> closed = co_await store_->close(loop, is_complete); !closed) {
+            log::warning("store {}: not closed: {}", configuration_.store, log::describe(closed.error()));
+            all_is_durable = false;
+        }
+    }
+    if (memory_is_kept_ && all_is_durable) keeper_.drop();
+    stopped_clean_ = all_is_durable;
+}
+
+}  // namespace tarn

@@ -1,0 +1,97 @@
+// Node: one host of the cluster, put together: store, cache, fabric, catalog, front ends, control socket.
+//
+// The only place that constructs the others and connects them. Everything below gets what it needs through its
+// constructor; nothing is global.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "coherence/cache/cache.hpp"
+#include "coherence/fabric/tcp_fabric.hpp"
+#include "daemon/catalog/catalog.hpp"
+#include "daemon/configuration/configuration.hpp"
+#include "daemon/control/control.hpp"
+#include "daemon/control/control_server.hpp"
+#include "daemon/keeper/memory_keeper.hpp"
+#include "daemon/mounts/mounts.hpp"
+#include "daemon/process/farewell.hpp"
+#include "daemon/process/forgetting.hpp"
+#include "daemon/process/signals.hpp"
+#include "daemon/process/standings.hpp"
+#include "frontends/nbd/server.hpp"
+#include "tiers/nvme/scrubber.hpp"
+#include "tiers/nvme/store.hpp"
+#include "tiers/nvme/tidier.hpp"
+#include "utils/loop.hpp"
+
+namespace tarn {
+
+class Node final : public Control {
+  public:
+    Node(Configuration configuration, const StartOptions& options);
+    ~Node() override;
+
+    // Runs until SIGTERM or SIGINT, and then flushes. Returns the process's exit code.
+    int run(Signals& signals);
+
+    // Control
+    Task<Result<NodeStatus>> status() override;
+    std::vector<std::string> export_uris(const std::string& volume) override;
+    VerifyStatus verify_status() override;
+    Result<> start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) override;
+    void stop_verify() override { scrubber_->cancel(); }
+    Task<Result<Forgotten>> forget_host(std::string name) override;
+    std::vector<Mount> mounts() override { return mounts_->list(); }
+    Task<Result<>> mount(Mount mount, Caller caller) override {
+        return mounts_->mount(std::move(mount), std::move(caller));
+    }
+    Task<Result<Unmounting>> unmount(std::string path, bool force) override {
+        return mounts_->unmount(std::move(path), force);
+    }
+
+  private:
+    Result<> make_shards();
+    Result<> check_places() const;
+    Task<Result<>> start();
+    std::unique_ptr<Arena> memory_left_behind();
+    Task<> stop();
+    Task<> serve(Signals& signals);
+    Task<> scrub_on_schedule();
+    Task<> register_arena();
+    Result<> start_fabric();
+    // Of another host, on whichever shard its link lives.
+    Task<Result<std::string>> on_call(HostId from, std::string request);
+    Result<> start_front_ends();
+
+    Configuration configuration_;
+    StartOptions options_;
+    MemoryKeeper keeper_;
+    bool memory_is_kept_ = false;
+    bool stopped_clean_ = false;
+    std::atomic<bool> store_is_older_{false};  // than what another host remembers: nothing of it may be served
+    uint64_t started_ns_;
+    std::vector<std::unique_ptr<Loop>> loops_;
+    std::vector<Loop*> shards_;
+    std::vector<std::thread> threads_;  // of every shard but the first, which is the main thread's
+    std::unique_ptr<Store> store_;
+    std::unique_ptr<Tidier> tidier_;
+    std::unique_ptr<MarkSweeper> mark_sweeper_;
+    std::unique_ptr<Scrubber> scrubber_;
+    std::unique_ptr<Timer> scrub_schedule_;
+    std::unique_ptr<Cache> cache_;
+    std::unique_ptr<TcpFabric> fabric_;
+    std::unique_ptr<Farewell> farewell_;
+    std::unique_ptr<Forgetting> forgetting_;
+    std::unique_ptr<Standings> standings_;
+    Gate telling_;
+    std::unique_ptr<Catalog> catalog_;
+    std::unique_ptr<nbd::Server> nbd_;
+    std::unique_ptr<Mounts> mounts_;
+    std::unique_ptr<ControlApi> api_;
+    std::unique_ptr<ControlServer> control_;
+};
+
+}  // namespace tarn

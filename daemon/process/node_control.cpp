@@ -1,0 +1,90 @@
+// What an administrator asks of the node (daemon/control/control.hpp).
+#include <algorithm>
+
+#include "daemon/configuration/text.hpp"
+#include "daemon/control/http_request.hpp"
+#include "daemon/process/loss_statuses.hpp"
+#include "daemon/process/node.hpp"
+#include "utils/clock.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+Task<Result<NodeStatus>> Node::status() {
+    const StoreSpace space = store_->space();
+    const FramePool& pool = cache_->pool();
+    NodeStatus status{.host = configuration_.host,
+                      .cluster = format_uuid(configuration_.cluster),
+                      .uptime_s = (monotonic_ns() - started_ns_) / 1'000'000'000,
+                      .memory_bytes = pool.frame_count() * page_size,
+                      .cached_bytes = (pool.frame_count() - pool.free_count()) * page_size,
+                      .dirty_bytes = cache_->dirty_frame_count() * page_size,
+                      .store = {.total_bytes = space.total_bytes, .free_bytes = space.free_bytes},
+                      .store_allocated_bytes = space.allocated_bytes,
+                      .store_stored_bytes = space.stored_bytes,
+                      .store_marked_bytes = configuration_.peers.size() > 1 ? store_->marked_bytes() : 0,
+                      .store_bad_pages = store_->bad_page_count(),
+                      .store_failure = store_->failure() ? log::describe(*store_->failure()) : "",
+                      .lost_pages = cache_->losses().page_count(),
+                      .losses = {},
+                      .fabric = fabric_ ? "tcp" : "none",
+                      .peers = {}};
+    const auto name_of_host = [&](HostId host) {
+        if (host == configuration_.host_id()) return configuration_.host;
+        return host < configuration_.peers.size() ? configuration_.peers[host].name : std::string();
+    };
+    status.losses =
+        loss_statuses(store_->losses(), [&](VolumeId volume) { return catalog_->name_of(volume); }, name_of_host);
+    for (size_t i = 0; i < configuration_.peers.size(); ++i) {
+        const Peer& peer = configuration_.peers[i];
+        const bool self = i == configuration_.host_id();
+        status.peers.push_back({.name = peer.name,
+                                .address = format_address(peer.address),
+                                .self = self,
+                                .connected = self || (fabric_ && fabric_->linked(static_cast<HostId>(i))),
+                                .answers = self || (fabric_ && fabric_->answers(static_cast<HostId>(i))),
+                                .trouble = fabric_ && !self ? fabric_->why_not_linked(static_cast<HostId>(i)) : "",
+                                .forgotten = cache_->is_forgotten(static_cast<HostId>(i))});
+    }
+    co_return status;
+}
+
+std::vector<std::string> Node::export_uris(const std::string& volume) {
+    const std::string name = percent_encode(volume);
+    std::vector<std::string> uris;
+    if (!configuration_.nbd_unix.empty())
+        uris.push_back("nbd+unix:///" + name + "?socket=" + percent_encode(configuration_.nbd_unix));
+    if (configuration_.nbd_tcp) uris.push_back("nbd://" + format_address(*configuration_.nbd_tcp) + "/" + name);
+    return uris;
+}
+
+Task<Result<Forgotten>> Node::forget_host(std::string name) {
+    const auto named = std::ranges::find(configuration_.peers, name, &Peer::name);
+    if (named == configuration_.peers.end())
+        co_return fail(Errc::not_found, 0, "no host of this cluster has that name");
+    if (name == configuration_.host) co_return fail(Errc::invalid, 0, "that is this host, and it is alive");
+    const auto host = static_cast<HostId>(named - configuration_.peers.begin());
+    CO_TRY(const Forgetting::Outcome outcome, co_await forgetting_->forget(host));
+    Forgotten forgotten;
+    for (const HostId told : outcome.told) forgotten.told.push_back(configuration_.peers[told].name);
+    for (const HostId other : outcome.not_told) forgotten.not_told.push_back(configuration_.peers[other].name);
+    co_return forgotten;
+}
+
+VerifyStatus Node::verify_status() {
+    const Scrubber::Progress& progress = scrubber_->progress();
+    return {.volume = progress.volume,
+            .running = progress.running,
+            .cancelled = progress.cancelled,
+            .pages_total = progress.pages_total,
+            .pages_checked = progress.pages_checked,
+            .bad_page_count = progress.bad_page_count,
+            .bad_pages = progress.bad_pages,
+            .passes = progress.passes};
+}
+
+Result<> Node::start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) {
+    return scrubber_->start(volume, rate_bytes ? rate_bytes : configuration_.scrub_rate_bytes);
+}
+
+}  // namespace tarn
