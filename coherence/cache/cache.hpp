@@ -68,7 +68,7 @@ class Cache final : public Fabric::Receiver {
     static Result<> claim_arena(Arena& arena, const Store& store);
     ~Cache() override;
     // Before any link can come up.
-    void set_fabric(Fabric& fabric) { fabric_ = &fabric; }
+    void set_fabric(Fabric& fabric);
 
     // Hot path, within one page; view: of the session that asks. False: nothing was done, take the cold path.
     bool try_read(PageId page, size_t offset, std::span<std::byte> into, LossView& view);
@@ -201,13 +201,7 @@ class Cache final : public Fabric::Receiver {
     Result<> on_message(const protocol::Message& message, std::byte* page) override;
     std::byte* lend_page(HostId from) override;
     void return_page(std::byte* page) override;
-    Task<Result<std::string>> on_call(HostId from, std::string request) override;
     void on_greeted(HostId host) override;
-    using CallHandler = Task<Result<std::string>> (*)(void* context, HostId from, std::string request);
-    void set_call_handler(CallHandler handler, void* context) {
-        call_handler_ = handler;
-        call_context_ = context;
-    }
 
     const RangeMap& ranges() const { return ranges_; }
     HostId self() const { return self_; }
@@ -425,6 +419,10 @@ class Cache final : public Fabric::Receiver {
     Task<> remember_standing(HostId host, StoreStanding standing);
     Task<> end_as_older(StoreStanding remembered);
     void step_all(const protocol::Event& event, HostId lost_host);
+    Task<Result<std::string>> tell_verifier();
+    Task<Result<std::string>> tell_settled_verifier();
+    Task<Result<std::string>> tell_stored_runs(std::string request);
+    Task<Result<std::string>> tell_zeroing_over(std::string request);
 
     Task<> read_home_run(std::vector<HomeRead> reads);
     Task<> read_home_page(HomeRead read);
@@ -490,8 +488,6 @@ class Cache final : public Fabric::Receiver {
     std::atomic<protocol::HostSet> under_suspicion_{0};  // of naming a volume that does not
     OlderHandler older_handler_ = nullptr;
     void* older_context_ = nullptr;
-    CallHandler call_handler_ = nullptr;
-    void* call_context_ = nullptr;
     std::atomic<bool> abandoned_{false};
     Counters counters_;
 };

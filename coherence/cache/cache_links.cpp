@@ -361,27 +361,40 @@ Task<Result<>> Cache::recovered() {
     co_return Result<>{};
 }
 
-Task<Result<std::string>> Cache::on_call(HostId from, std::string request) {
-    if (!request.empty() && request.front() == stored_runs_call) {
-        CO_TRY_VOID(co_await recovered());
-        co_return answer_stored_runs(*this, request);
-    }
-    if (!request.empty() && request.front() == zeroing_call) {
-        VolumeId volume = 0;
-        if (request.size() != 1 + sizeof volume) co_return fail(Errc::protocol, 0, "zeroing.request");
-        std::memcpy(&volume, request.data() + 1, sizeof volume);
-        co_await cutting_turns_.idle(volume);
-        co_return std::string();
-    }
-    if (request.size() == 1 && (request.front() == verifier_call || request.front() == present_verifier_call)) {
-        if (request.front() == present_verifier_call && !is_settled())
-            co_return fail(Errc::unavailable, 0, "cache.call: a loss may be found out");
-        CO_TRY_VOID(co_await recovered());
-        const protocol::Verifier verifier = flusher_->own_verifier();
-        co_return std::string(reinterpret_cast<const char*>(&verifier), sizeof verifier);
-    }
-    if (!call_handler_) co_return fail(Errc::unavailable, 0, "cache.call");
-    co_return co_await call_handler_(call_context_, from, std::move(request));
+void Cache::set_fabric(Fabric& fabric) {
+    fabric_ = &fabric;
+    CallHandlers& calls = fabric.calls();
+    calls.set(CallKind::verifier, [this](HostId, const std::string&) { return tell_verifier(); });
+    calls.set(CallKind::settled_verifier, [this](HostId, const std::string&) { return tell_settled_verifier(); });
+    calls.set(CallKind::stored_runs,
+              [this](HostId, std::string request) { return tell_stored_runs(std::move(request)); });
+    calls.set(CallKind::zeroing_over,
+              [this](HostId, std::string request) { return tell_zeroing_over(std::move(request)); });
+}
+
+// Of this home, once it has recovered.
+Task<Result<std::string>> Cache::tell_verifier() {
+    CO_TRY_VOID(co_await recovered());
+    co_return pack(flusher_->own_verifier());
+}
+
+// At once: an error while it recovers, or a loss may be about to be found out.
+Task<Result<std::string>> Cache::tell_settled_verifier() {
+    if (!is_settled()) co_return fail(Errc::unavailable, 0, "cache.call: a loss may be found out");
+    co_return co_await tell_verifier();
+}
+
+Task<Result<std::string>> Cache::tell_stored_runs(std::string request) {
+    CO_TRY_VOID(co_await recovered());
+    co_return answer_stored_runs(*this, request);
+}
+
+// Once this host zeroes nothing of the volume.
+Task<Result<std::string>> Cache::tell_zeroing_over(std::string request) {
+    const std::optional<VolumeId> volume = unpack<VolumeId>(request);
+    if (!volume) co_return fail(Errc::protocol, 0, "zeroing.request");
+    co_await cutting_turns_.idle(*volume);
+    co_return std::string();
 }
 
 }  // namespace tarn

@@ -55,7 +55,7 @@ Task<Result<std::string>> ask(Cache& cache, HostId host, std::string request) {
     for (;;) {
         const uint64_t seen = cache.hosts_changed().count();
         if (cache.abandoned()) co_return fail(Errc::cancelled, 0, "extents");
-        Result<std::string> answer = co_await cache.fabric()->call(host, request);
+        Result<std::string> answer = co_await cache.fabric()->call(host, CallKind::stored_runs, request);
         if (answer) co_return answer;
         const bool is_away = answer.error().code == Errc::unavailable || answer.error().code == Errc::closed;
         if (!is_away || cache.is_forgotten(host)) co_return answer;
@@ -73,9 +73,9 @@ void shorten(StoredRuns& stored) {
 }  // namespace
 
 Result<std::string> answer_stored_runs(Cache& cache, const std::string& request) {
-    Question question;
-    if (request.size() != 1 + sizeof question) return fail(Errc::protocol, 0, "extents.request");
-    std::memcpy(&question, request.data() + 1, sizeof question);
+    const std::optional<Question> asked = unpack<Question>(request);
+    if (!asked) return fail(Errc::protocol, 0, "extents.request");
+    const Question& question = *asked;
     if (question.reserved != 0) return fail(Errc::protocol, 0, "extents.request: of a later version");
     if (question.volume > volume_id_max || question.page_count == 0 || question.page_count > page_number_mask ||
         question.first_page > page_number_mask - question.page_count)
@@ -97,8 +97,7 @@ Task<Result<StoredRuns>> stored_runs(Cache& cache, VolumeId volume, uint64_t fir
         const uint64_t skipped = run.first_page - first_page;  // very many, if it lies before
         return skipped < page_count && run.page_count <= page_count - skipped;
     };
-    std::string request(1 + sizeof question, stored_runs_call);
-    std::memcpy(request.data() + 1, &question, sizeof question);
+    const std::string request = pack(question);
     const protocol::HostSet homes = cache.ranges().homes_of(volume, first_page, page_count);
     for (HostId host = 0; host < hosts_max; ++host) {
         if (!protocol::contains(homes, host)) continue;

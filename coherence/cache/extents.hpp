@@ -22,8 +22,7 @@ struct StoredRuns {
 // Every page of the range that may not read as zeros. Errors: unavailable when a home is away.
 Task<Result<StoredRuns>> stored_runs(Cache& cache, VolumeId volume, uint64_t first_page, uint64_t page_count);
 
-// The part of a call (Fabric::call) by which one host asks another; answer_stored_runs refuses what it cannot parse.
-inline constexpr char stored_runs_call = 'E';
+// CallKind::stored_runs, by which one host asks another; refuses what it cannot parse.
 Result<std::string> answer_stored_runs(Cache& cache, const std::string& request);
 
 }  // namespace tarn

@@ -162,18 +162,16 @@ Task<Result<>> Flusher::learn_verifier(HostId home) {
         if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
         if (cache_.is_forgotten(home)) co_return fail(Errc::io, EIO, "flush: a home of the volume was declared dead");
         // If it is away; it answers once it has recovered.
-        if (!co_await ask_verifier(home, verifier_call)) co_await cache_.hosts_changed().next(seen);
+        if (!co_await ask_verifier(home, CallKind::verifier)) co_await cache_.hosts_changed().next(seen);
     }
     co_return Result<>{};
 }
 
-Task<bool> Flusher::ask_verifier(HostId home, char call) {
-    const Result<std::string> answer = co_await cache_.fabric()->call(home, std::string(1, call));
-    protocol::Verifier verifier = 0;
-    if (!answer || answer->size() != sizeof verifier) co_return false;
-    std::memcpy(&verifier, answer->data(), sizeof verifier);
-    heard(home, verifier);
-    co_return true;
+Task<bool> Flusher::ask_verifier(HostId home, CallKind kind) {
+    const Result<std::string> answer = co_await cache_.fabric()->call(home, kind);
+    const auto verifier = answer ? unpack<protocol::Verifier>(*answer) : std::nullopt;
+    if (verifier) heard(home, *verifier);
+    co_return verifier.has_value();
 }
 
 // Those that are asked, and who waits for them; the last of either ends it.
@@ -184,7 +182,7 @@ struct Flusher::Hearing {
 };
 
 Task<> Flusher::hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> hearing) {
-    if (co_await self.ask_verifier(home, present_verifier_call)) self.settled_ |= protocol::set_of(home);
+    if (co_await self.ask_verifier(home, CallKind::settled_verifier)) self.settled_ |= protocol::set_of(home);
     if (--hearing->missing == 0) hearing->patience.cancel();
 }
 

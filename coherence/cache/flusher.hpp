@@ -12,11 +12,6 @@
 
 namespace tarn {
 
-// The call (Fabric::call) that asks a home for its verifier: answered once it has recovered.
-inline constexpr char verifier_call = 'V';
-// The same, answered at once: with an error while it recovers, or a loss may be about to be found out.
-inline constexpr char present_verifier_call = 'v';
-
 // What a session's reads of a page that lost writes get.
 enum class OnLoss : uint8_t {
     fail,    // an error, if the session may have seen what was lost
@@ -95,7 +90,7 @@ class Flusher {
     static Task<> watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit);
     void give_up(Wait& wait, Errc code);
     // Whether it answered.
-    Task<bool> ask_verifier(HostId home, char call);
+    Task<bool> ask_verifier(HostId home, CallKind kind);
     struct Hearing;
     static Task<> hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> hearing);
     Task<> answer_ask(protocol::Message ask, protocol::WaiterToken waiter);

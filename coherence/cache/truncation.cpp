@@ -22,13 +22,11 @@ bool is_same_mark(const AttributePage& page, const AttributePage& seen) {
 
 // Until the process that has the mark says that it does not zero any more, or there is another one, or none.
 Task<Result<>> await_zeroing(Cache& cache, VolumeId volume, HostId host, uint32_t epoch) {
-    std::string request(1 + sizeof volume, zeroing_call);
-    std::memcpy(request.data() + 1, &volume, sizeof volume);
     for (;;) {
         const uint64_t seen = cache.hosts_changed().count();
         if (cache.abandoned()) co_return fail(Errc::cancelled, 0, "volume.zeroing");
         if (cache.is_forgotten(host) || cache.process_of(host).epoch != epoch || !cache.fabric()) co_return Result<>{};
-        const Result<std::string> answer = co_await cache.fabric()->call(host, request);
+        const Result<std::string> answer = co_await cache.fabric()->call(host, CallKind::zeroing_over, pack(volume));
         if (answer) co_return Result<>{};
         if (answer.error().code != Errc::unavailable && answer.error().code != Errc::closed)
             co_return fail(answer.error());

@@ -12,9 +12,6 @@
 
 namespace tarn {
 
-// Asks another host to answer once it zeroes nothing of a volume, whose id follows.
-inline constexpr char zeroing_call = 'Z';
-
 class VolumeTurns {
   public:
     class Turn {

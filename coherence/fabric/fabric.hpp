@@ -1,10 +1,8 @@
-// Fabric: what carries messages and memory operations between hosts. Nothing above knows which backend it has.
+// Fabric: what carries messages between hosts. Nothing above knows which backend it has.
 //
-// Backends: tcp; later verbs, shm, and the simulator's. Two kinds of traffic share a link between two hosts:
+// Two kinds of traffic share a link between two hosts:
 //   messages   the 64 bytes of the coherence protocol, with or without a page; no answer is promised
-//   calls      a request with an answer, for the control plane; small, rare, never on the path of a page
-// One-sided operations act on memory that the other host registered; a backend without them answers unsupported, and
-// its callers fall back to messages.
+//   calls      a request with an answer, for the control plane (calls.hpp)
 #pragma once
 
 #include <cstddef>
@@ -13,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "coherence/fabric/calls.hpp"
 #include "coherence/protocol/message.hpp"
 #include "tiers/nvme/device/superblock.hpp"
 #include "utils/broadcast.hpp"
@@ -20,13 +19,6 @@
 #include "utils/task.hpp"
 
 namespace tarn {
-
-// Memory of another host, as that host registered it.
-struct RemoteMemory {
-    HostId host = no_host;
-    uint64_t address = 0;
-    uint32_t key = 0;
-};
 
 class Fabric {
   public:
@@ -66,8 +58,6 @@ class Fabric {
         virtual std::byte* lend_page(HostId from) = 0;
         // The link broke before the page was whole.
         virtual void return_page(std::byte* page) = 0;
-        // A call of another host; the answer, or an error that travels as its code.
-        virtual Task<Result<std::string>> on_call(HostId from, std::string request) = 0;
     };
 
     virtual ~Fabric() = default;
@@ -104,19 +94,13 @@ class Fabric {
     // Errors: unavailable without a link or when it breaks before the answer; else the other host's, of which only the
     // code is known: `where` is answer_of_host then.
     static constexpr char answer_of_host[] = "fabric.answer";
-    virtual Task<Result<std::string>> call(HostId to, std::string request) = 0;
-
-    virtual Result<uint32_t> register_memory(std::span<std::byte> memory) = 0;
-    virtual Task<Result<>> read(RemoteMemory from, std::span<std::byte> into) = 0;
-    virtual Task<Result<>> write(RemoteMemory to, std::span<const std::byte> from) = 0;
-    virtual Task<Result<uint64_t>> compare_swap(RemoteMemory word, uint64_t expected, uint64_t desired) = 0;
-    virtual Task<Result<uint64_t>> fetch_add(RemoteMemory word, uint64_t add) = 0;
-    // The write is visible at the other host before the message is.
-    virtual Task<Result<>> write_then_send(RemoteMemory to, std::span<const std::byte> from,
-                                           const protocol::Message& message) = 0;
+    virtual Task<Result<std::string>> call(HostId to, CallKind kind, std::string request = {}) = 0;
+    // Who answers the calls of other hosts. An error travels as its code.
+    CallHandlers& calls() { return calls_; }
 
   protected:
     Broadcast drained_;
+    CallHandlers calls_;
 
   public:
     // While it lives, what this thread sends to one host stays together. A host alone has no fabric.

@@ -113,8 +113,8 @@ TcpFabric::TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, U
                                            buffer_bytes_min, buffer_bytes_max);
     for (const auto& peer : configuration_.peers) {
         Loop& loop = *configuration_.shards[peer.host % configuration_.shards.size()];
-        links_[peer.host] = std::make_unique<TcpLink>(loop, peer.host, name_of(peer.host), receiver, buffer_bytes,
-                                                      configuration_.listen_for, drained_);
+        links_[peer.host] = std::make_unique<TcpLink>(loop, peer.host, name_of(peer.host), receiver, calls_,
+                                                      buffer_bytes, configuration_.listen_for, drained_);
     }
 }
 
@@ -155,9 +155,9 @@ void TcpFabric::send(HostId to, const protocol::Message& message, std::span<cons
     links_[to]->send(message, payload);
 }
 
-Task<Result<std::string>> TcpFabric::call(HostId to, std::string request) {
+Task<Result<std::string>> TcpFabric::call(HostId to, CallKind kind, std::string request) {
     if (to >= hosts_max || !links_[to]) co_return fail(Errc::unavailable, 0, "fabric.call: no such host");
-    co_return co_await links_[to]->call(std::move(request));
+    co_return co_await links_[to]->call(kind, std::move(request));
 }
 
 Introduction TcpFabric::introduce_self() const {

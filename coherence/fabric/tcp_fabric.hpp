@@ -1,7 +1,7 @@
 // TcpFabric: the fabric over TCP sockets, on io_uring.
 //
 // Each pair of hosts has one link; the host with the higher id connects, the other accepts. Links are made in the
-// background and made again when they break. TCP has no one-sided operations: those calls answer unsupported.
+// background and made again when they break.
 #pragma once
 
 #include <array>
@@ -61,21 +61,11 @@ class TcpFabric final : public Fabric {
     using Fabric::name_of;
     void disconnect(HostId from) override;
     void resume(HostId from) override { links_[from]->resume(); }
-    Task<Result<std::string>> call(HostId to, std::string request) override;
-
-    Result<uint32_t> register_memory(std::span<std::byte>) override { return not_over_tcp(); }
-    Task<Result<>> read(RemoteMemory, std::span<std::byte>) override { co_return not_over_tcp(); }
-    Task<Result<>> write(RemoteMemory, std::span<const std::byte>) override { co_return not_over_tcp(); }
-    Task<Result<uint64_t>> compare_swap(RemoteMemory, uint64_t, uint64_t) override { co_return not_over_tcp(); }
-    Task<Result<uint64_t>> fetch_add(RemoteMemory, uint64_t) override { co_return not_over_tcp(); }
-    Task<Result<>> write_then_send(RemoteMemory, std::span<const std::byte>, const protocol::Message&) override {
-        co_return not_over_tcp();
-    }
+    Task<Result<std::string>> call(HostId to, CallKind kind, std::string request) override;
 
   private:
     struct Call;
     TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, UniqueFd listener);
-    static std::unexpected<Error> not_over_tcp() { return fail(Errc::unsupported, 0, "fabric.tcp: one-sided"); }
 
     Task<> accept_all();
     Task<> meet(UniqueFd fd);

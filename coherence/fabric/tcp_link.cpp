@@ -142,17 +142,17 @@ bool TcpLink::join_last(const Message& message) {
     return true;
 }
 
-void TcpLink::send_frame(uint8_t kind, uint32_t id, Errc code, std::string_view body) {
+void TcpLink::send_frame(uint8_t kind, uint32_t id, uint8_t detail, std::string_view body) {
     Message header;
     header.kind = static_cast<protocol::MessageKind>(kind);
-    header.flags = static_cast<uint8_t>(code);
+    header.flags = detail;
     header.request_id = id;
     header.sequence = static_cast<uint32_t>(body.size());
     const std::lock_guard guard(lock_);
     if (up()) append(bytes_of(header), std::as_bytes(std::span(body)));
 }
 
-Task<Result<std::string>> TcpLink::call(std::string request) {
+Task<Result<std::string>> TcpLink::call(CallKind kind, std::string request) {
     TARN_ASSERT(request.size() <= TcpReader::body_size_max);
     Call call(*Loop::current());
     uint32_t id = 0;
@@ -162,7 +162,7 @@ Task<Result<std::string>> TcpLink::call(std::string request) {
         id = ++last_call_;
         calls_[id] = &call;
     }
-    send_frame(frame_call, id, Errc{}, request);
+    send_frame(frame_call, id, static_cast<uint8_t>(kind), request);
     co_await call;
     co_return std::move(call.result);
 }
@@ -223,7 +223,7 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
         up_.store(true, std::memory_order_relaxed);
     }
     receiver_.on_link_up(peer_, process);
-    send_frame(frame_greeted, 0, Errc{}, {});
+    send_frame(frame_greeted, 0, 0, {});
     {
         const std::lock_guard guard(lock_);
         greeting_ = false;
@@ -284,7 +284,7 @@ Task<> TcpLink::listen_to_peer(Timer& timer) {
             continue;
         }
         if (reader_->waits_for_room() || we_were_late) continue;
-        if (silent_times++ == 0) send_frame(frame_ask, 0, Errc{}, {});
+        if (silent_times++ == 0) send_frame(frame_ask, 0, 0, {});
         if (silent_times > 2) set_answers(false);
     }
 }
@@ -336,10 +336,11 @@ Task<> TcpLink::write_all(int fd) {
 Result<> TcpLink::take_frame(const Message& header, std::string body) {
     switch (static_cast<uint8_t>(header.kind)) {
         case frame_call:
-            if (!loop_.ending()) loop_.spawn(answer(header.request_id, std::move(body)));  // else the link breaks soon
+            if (!loop_.ending())  // else the link breaks soon
+                loop_.spawn(answer(header.request_id, static_cast<CallKind>(header.flags), std::move(body)));
             return {};
         case frame_greeted: receiver_.on_greeted(peer_); return {};
-        case frame_ask: send_frame(frame_here, 0, Errc{}, {}); return {};
+        case frame_ask: send_frame(frame_here, 0, 0, {}); return {};
         case frame_here: return {};  // that it came is all it says
         case frame_answer: {
             Call* call = nullptr;
@@ -362,12 +363,12 @@ Result<> TcpLink::take_frame(const Message& header, std::string body) {
     }
 }
 
-Task<> TcpLink::answer(uint32_t id, std::string request) {
-    const Result<std::string> answer = co_await receiver_.on_call(peer_, std::move(request));
+Task<> TcpLink::answer(uint32_t id, CallKind kind, std::string request) {
+    const Result<std::string> answer = co_await handlers_.answer(kind, peer_, std::move(request));
     if (answer)
-        send_frame(frame_answer, id, Errc{}, *answer);
+        send_frame(frame_answer, id, 0, *answer);
     else
-        send_frame(frame_answer, id, static_cast<Errc>(static_cast<uint8_t>(answer.error().code) + 1), {});
+        send_frame(frame_answer, id, static_cast<uint8_t>(static_cast<uint8_t>(answer.error().code) + 1), {});
 }
 
 }  // namespace tarn

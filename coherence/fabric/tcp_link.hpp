@@ -27,14 +27,15 @@ class TcpLink final : TcpReader::FrameTaker {
     // A peer is asked when nothing came from it for one such time, and does not answer when nothing came for two more.
     static constexpr std::chrono::milliseconds listen_for_default{200};
 
-    // name: of the peer, for the log. buffer_bytes: each of its two buffers keeps at most so much while it has nothing
-    // to send. drained: told when it is congested no more.
-    TcpLink(Loop& loop, HostId peer, std::string name, Fabric::Receiver& receiver, size_t buffer_bytes,
-            std::chrono::milliseconds listen_for, Broadcast& drained)
+    // calls: who answers those of the peer. name: of the peer, for the log. buffer_bytes: each of its two buffers keeps
+    // at most so much while it has nothing to send. drained: told when it is congested no more.
+    TcpLink(Loop& loop, HostId peer, std::string name, Fabric::Receiver& receiver, const CallHandlers& calls,
+            size_t buffer_bytes, std::chrono::milliseconds listen_for, Broadcast& drained)
         : loop_(loop),
           peer_(peer),
           name_(std::move(name)),
           receiver_(receiver),
+          handlers_(calls),
           buffer_bytes_(buffer_bytes),
           listen_for_(listen_for),
           drained_(drained),
@@ -57,7 +58,7 @@ class TcpLink final : TcpReader::FrameTaker {
     // Any thread.
     void resume();
     void send(const protocol::Message& message, std::span<const std::byte> payload);
-    Task<Result<std::string>> call(std::string request);
+    Task<Result<std::string>> call(CallKind kind, std::string request);
     static void hold();
     static void let_go();
     uint64_t received_count(protocol::MessageKind kind) const {
@@ -111,14 +112,14 @@ class TcpLink final : TcpReader::FrameTaker {
     void schedule_writer();
     void schedule_later();
     Task<> write_later();
-    void send_frame(uint8_t kind, uint32_t id, Errc code, std::string_view body);
+    void send_frame(uint8_t kind, uint32_t id, uint8_t detail, std::string_view body);
     Task<> write_all(int fd);
     Result<> take_frame(const protocol::Message& header, std::string body) override;
     void count_message(protocol::MessageKind kind) override {
         std::atomic<uint64_t>& count = received_[static_cast<uint8_t>(kind)];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // the link's shard alone
     }
-    Task<> answer(uint32_t id, std::string request);
+    Task<> answer(uint32_t id, CallKind kind, std::string request);
     void fail_calls();
     Task<> listen_to_peer(Timer& timer);
     void set_answers(bool answers);
@@ -127,6 +128,7 @@ class TcpLink final : TcpReader::FrameTaker {
     HostId peer_;
     const std::string name_;
     Fabric::Receiver& receiver_;
+    const CallHandlers& handlers_;
     const size_t buffer_bytes_;
     const std::chrono::milliseconds listen_for_;
     Broadcast& drained_;

@@ -13,7 +13,6 @@
 namespace tarn {
 
 namespace {
-constexpr std::string_view records_call = "R";
 constexpr size_t answer_size_max = size_t{1} << 20;
 
 using std::chrono::milliseconds;
@@ -111,8 +110,8 @@ Task<Result<std::string>> Catalog::ask_registrar(std::string request) {
         answer = co_await run_on(*shards_.front(), change(cache_.self(), std::move(request)));
     } else if (!is_silent(registrar_host)) {
         const auto is_there = [this] { return !is_silent(registrar_host); };
-        answer =
-            co_await as_long_as(is_there, within(no_limit, cache_.fabric()->call(registrar_host, std::move(request))));
+        answer = co_await as_long_as(
+            is_there, within(no_limit, cache_.fabric()->call(registrar_host, CallKind::change, std::move(request))));
         if (!answer && answer.error().code == Errc::cancelled && is_silent(registrar_host))
             co_return fail(Errc::unavailable, 0,
                            "the registrar (the first host of the configuration) does not answer any "
@@ -141,8 +140,7 @@ Task<Result<std::vector<CatalogRecord>>> Catalog::records_of_registrar() {
     if (is_silent(registrar_host)) co_return fail(Errc::unavailable);
     const auto is_there = [this] { return !is_silent(registrar_host); };
     CO_TRY(const std::string answer,
-           co_await as_long_as(is_there,
-                               within(no_limit, cache_.fabric()->call(registrar_host, std::string(records_call)))));
+           co_await as_long_as(is_there, within(no_limit, cache_.fabric()->call(registrar_host, CallKind::records))));
     std::vector<CatalogRecord> records;
     for (size_t at = 0; at < answer.size();) {
         const size_t end = std::min(answer.find('\n', at), answer.size());
@@ -153,21 +151,17 @@ Task<Result<std::vector<CatalogRecord>>> Catalog::records_of_registrar() {
     co_return records;
 }
 
-Task<Result<std::string>> Catalog::on_call(HostId from, std::string request) {
-    if (request == space_call) {
-        const StoreSpace space = cache_.store().space();
-        const uint64_t numbers[] = {space.total_bytes, space.free_bytes};
-        co_return std::string(reinterpret_cast<const char*>(numbers), sizeof numbers);
-    }
-    if (request == usage_call) co_return answer_usage();
-    if (Removals::is_call(request)) {
-        if (from != registrar_host && !Removals::asks_for_users(request))
-            co_return fail(Errc::protocol, 0, "catalog: a removal by another than the registrar");
-        co_return co_await removals_.on_call(std::move(request));
-    }
-    if (cache_.self() != registrar_host) co_return fail(Errc::protocol, 0, "catalog: not the registrar");
-    if (request == records_call) co_return co_await answer_records();
-    co_return co_await run_on(*shards_.front(), change(from, std::move(request)));
+void Catalog::answer_calls(CallHandlers& calls) {
+    calls.set(CallKind::space, [this](HostId, const std::string&) { return tell_space(); });
+    calls.set(CallKind::usage, [this](HostId, const std::string&) { return tell_usage(); });
+    calls.set(CallKind::removal, [this](HostId from, std::string request) {
+        return removals_.on_call(std::move(request), from == registrar_host);
+    });
+    if (cache_.self() != registrar_host) return;
+    calls.set(CallKind::records, [this](HostId, const std::string&) { return answer_records(); });
+    calls.set(CallKind::change, [this](HostId from, std::string request) {
+        return run_on(*shards_.front(), change(from, std::move(request)));
+    });
 }
 
 Task<Result<std::optional<CatalogRecord>>> Catalog::look_up(std::string name) {

@@ -57,10 +57,8 @@ class Catalog final : public Volumes {
     // One above the greatest id that a volume has had.
     Task<Result<VolumeId>> volumes_end();
 
-    static constexpr std::string_view usage_call = "U";
-    static constexpr std::string_view space_call = "S";
-    // A call of another host, if it is one for the catalog.
-    Task<Result<std::string>> on_call(HostId from, std::string request);
+    // Before any link can come up.
+    void answer_calls(CallHandlers& calls);
     // After a start: gives back what volumes left behind here that are not in the catalog any more, and goes on with
     // what is being removed.
     Task<> clean_up();
@@ -98,6 +96,8 @@ class Catalog final : public Volumes {
     // them.
     Task<Result<std::vector<CatalogRecord>>> records_of_registrar();
     Task<Result<std::string>> answer_records();
+    Task<Result<std::string>> tell_space() const;
+    Task<Result<std::string>> tell_usage() const;
     std::string answer_usage() const;
     Error silence_at_catalog(const Error& error) const;
     static Error in_words(const Error& error);

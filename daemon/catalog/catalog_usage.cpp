@@ -20,14 +20,28 @@ struct UsedByVolume {
     uint64_t bytes = 0;
 };
 
+struct SpaceOfHost {
+    uint64_t total_bytes = 0;
+    uint64_t free_bytes = 0;
+};
+
 }  // namespace
+
+Task<Result<std::string>> Catalog::tell_space() const {
+    const StoreSpace space = cache_.store().space();
+    co_return pack(SpaceOfHost{.total_bytes = space.total_bytes, .free_bytes = space.free_bytes});
+}
+
+Task<Result<std::string>> Catalog::tell_usage() const {
+    co_return answer_usage();
+}
 
 std::string Catalog::answer_usage() const {
     std::string answer;
     for (const VolumeId volume : cache_.store().volumes()) {
         const UsedByVolume used{.volume = volume, .bytes = cache_.store().allocated_bytes(volume)};
         if (answer.size() + sizeof used > answer_size_max) break;
-        answer.append(reinterpret_cast<const char*>(&used), sizeof used);
+        answer += pack(used);
     }
     return answer;
 }
@@ -46,8 +60,7 @@ Task<Usage> Catalog::usage() {
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
         if (host == cache_.self()) continue;
         Result<std::string> answer = fail(Errc::unavailable);
-        if (!is_silent(host))
-            answer = co_await within(usage_patience, cache_.fabric()->call(host, std::string(usage_call)));
+        if (!is_silent(host)) answer = co_await within(usage_patience, cache_.fabric()->call(host, CallKind::usage));
         if (answer)
             add(*answer);
         else
@@ -57,11 +70,11 @@ Task<Usage> Catalog::usage() {
 }
 
 Task<Result<Space>> Catalog::space_of(HostId host) {
-    CO_TRY(const std::string answer, co_await cache_.fabric()->call(host, std::string(space_call)));
-    uint64_t numbers[2] = {};
-    if (answer.size() != sizeof numbers) co_return fail(Errc::protocol, 0, "catalog.space");
-    std::memcpy(numbers, answer.data(), sizeof numbers);
-    co_return Space{.total_bytes = numbers[0], .free_bytes = numbers[1], .silent_hosts = {}, .untold_hosts = {}};
+    CO_TRY(const std::string answer, co_await cache_.fabric()->call(host, CallKind::space));
+    const std::optional<SpaceOfHost> space = unpack<SpaceOfHost>(answer);
+    if (!space) co_return fail(Errc::protocol, 0, "catalog.space");
+    co_return Space{
+        .total_bytes = space->total_bytes, .free_bytes = space->free_bytes, .silent_hosts = {}, .untold_hosts = {}};
 }
 
 Task<Result<Space>> Catalog::space() {

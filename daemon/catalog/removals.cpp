@@ -19,12 +19,13 @@ constexpr std::string_view users_request = "users";
 constexpr std::chrono::milliseconds users_patience{500};
 }  // namespace
 
-bool Removals::asks_for_users(std::string_view request) {
-    return is_call(request) && request.substr(call_prefix.size()).starts_with(users_request);
+Task<Result<std::string>> Removals::on_call(std::string request, bool of_registrar) {
+    if (!of_registrar && !request.starts_with(users_request)) return refuse();
+    return run_on(*shards_.front(), answer(std::move(request)));
 }
 
-Task<Result<std::string>> Removals::on_call(std::string request) {
-    return run_on(*shards_.front(), answer(std::move(request)));
+Task<Result<std::string>> Removals::refuse() {
+    co_return fail(Errc::protocol, 0, "catalog: a removal by another than the registrar");
 }
 
 Task<Result<std::string>> Removals::answer(std::string request) {
@@ -40,7 +41,7 @@ Task<> Removals::end() {
 }
 
 Task<Result<std::string>> Removals::take_step(std::string request) {
-    std::string_view rest = std::string_view(request).substr(call_prefix.size());
+    const std::string_view rest = request;
     const size_t space = rest.find(' ');
     VolumeId volume = 0;
     if (space == std::string_view::npos) co_return fail(Errc::protocol, 0, "removal.request");
@@ -69,8 +70,8 @@ Task<Result<std::string>> Removals::take_step(std::string request) {
 }
 
 Task<Result<std::string>> Removals::ask(HostId host, std::string request) {
-    if (host == cache_.self()) return on_call(std::move(request));
-    return cache_.fabric()->call(host, std::move(request));
+    if (host == cache_.self()) return on_call(std::move(request), true);
+    return cache_.fabric()->call(host, CallKind::removal, std::move(request));
 }
 
 Task<std::vector<std::string>> Removals::users_of(VolumeId volume) {
@@ -78,7 +79,7 @@ Task<std::vector<std::string>> Removals::users_of(VolumeId volume) {
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
         if (host != cache_.self() && !(cache_.fabric() && cache_.fabric()->answers(host))) continue;
         const Result<std::string> answer =
-            co_await within(users_patience, ask(host, fmt::format("{}{} {}", call_prefix, users_request, volume)));
+            co_await within(users_patience, ask(host, fmt::format("{} {}", users_request, volume)));
         const json list = answer ? json::parse(*answer, nullptr, false) : json();
         if (!list.is_array()) continue;
         for (const json& each : list)
@@ -96,7 +97,7 @@ Task<> Removals::ask_until_done(HostId host, std::string_view step, VolumeId vol
             break;
         }
         if (cache_.is_forgotten(host)) break;
-        const Result<std::string> answer = co_await ask(host, fmt::format("{}{} {}", call_prefix, step, volume));
+        const Result<std::string> answer = co_await ask(host, fmt::format("{} {}", step, volume));
         if (answer) break;
         const Errc code = answer.error().code;
         if (code != Errc::unavailable && code != Errc::closed && code != Errc::cancelled) {

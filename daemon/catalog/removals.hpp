@@ -30,10 +30,8 @@ class Removals {
     // While there is one.
     void set_clients(VolumeClients* clients) { clients_ = clients; }
 
-    static bool is_call(std::string_view request) { return request.starts_with(call_prefix); }
-    // Which any host may ask; all other calls are the registrar's.
-    static bool asks_for_users(std::string_view request);
-    Task<Result<std::string>> on_call(std::string request);
+    // Any host may ask for the users; the steps are the registrar's to ask for.
+    Task<Result<std::string>> on_call(std::string request, bool of_registrar);
 
     // Who uses the volume over NBD, on the hosts that answer.
     Task<std::vector<std::string>> users_of(VolumeId volume);
@@ -46,10 +44,10 @@ class Removals {
     Task<> end();
 
   private:
-    static constexpr std::string_view call_prefix = "removal:";
     static constexpr std::array<std::string_view, 3> steps = {"close", "discard", "erase"};
 
     Task<Result<std::string>> ask(HostId host, std::string request);
+    static Task<Result<std::string>> refuse();
     Task<Result<std::string>> answer(std::string request);
     Task<Result<std::string>> take_step(std::string request);
     Task<> ask_until_done(HostId host, std::string_view step, VolumeId volume, bool& failed);

@@ -11,23 +11,28 @@ namespace {
 constexpr auto others_stop_within = 300ms;
 }  // namespace
 
-Result<std::string> Farewell::on_call(HostId from, const std::string& request) {
-    if (request == stopping_call) {
+Farewell::Farewell(Cache& cache, std::vector<HostId> peers) : cache_(cache), peers_(std::move(peers)) {
+    for (const CallKind what : {CallKind::stopping, CallKind::flushed})
+        cache_.fabric()->calls().set(what, [this, what](HostId from, const std::string&) { return hear(from, what); });
+}
+
+Task<Result<std::string>> Farewell::hear(HostId from, CallKind what) {
+    if (what == CallKind::stopping) {
         stopping_.fetch_or(protocol::set_of(from), std::memory_order_relaxed);
     } else {
         stopping_.fetch_and(~protocol::set_of(from), std::memory_order_relaxed);
         flushed_[from].store(cache_.incarnation_of(from), std::memory_order_relaxed);
     }
     cache_.hosts_changed().announce();
-    return std::string();
+    co_return std::string();
 }
 
 // A host that cannot be told has no link to us, and we do not wait for it.
-Task<> Farewell::tell(Fabric& fabric, HostId peer, std::string what) {
-    (void)co_await fabric.call(peer, std::move(what));
+Task<> Farewell::tell(Fabric& fabric, HostId peer, CallKind what) {
+    (void)co_await fabric.call(peer, what);
 }
 
-void Farewell::say(const char* what) {
+void Farewell::say(CallKind what) {
     for (const HostId peer : peers_)
         if (linked(peer)) Loop::current()->spawn(tell(*cache_.fabric(), peer, what));
 }
@@ -48,7 +53,7 @@ protocol::HostSet Farewell::gone() const {
 }
 
 Task<> Farewell::say_flushed_and_wait() {
-    say(flushed_call);
+    say(CallKind::flushed);
     if (std::none_of(peers_.begin(), peers_.end(), [&](HostId peer) { return linked(peer); })) co_return;
     co_await Loop::current()->sleep(others_stop_within);
     Broadcast& changed = cache_.hosts_changed();

@@ -16,25 +16,20 @@ namespace tarn {
 
 class Farewell {
   public:
-    // peers: the other hosts. The cache has a fabric, and outlives this.
-    Farewell(Cache& cache, std::vector<HostId> peers) : cache_(cache), peers_(std::move(peers)) {}
+    // peers: the other hosts. The cache has a fabric, which calls us as long as it runs, and outlives this.
+    Farewell(Cache& cache, std::vector<HostId> peers);
 
-    static bool is_call(const std::string& request) { return request == stopping_call || request == flushed_call; }
-    Result<std::string> on_call(HostId from, const std::string& request);
-
-    void say_stopping() { say(stopping_call); }
+    void say_stopping() { say(CallKind::stopping); }
     // Those who are away because they stopped, each after its last flush: what they were sent before is durable there.
     protocol::HostSet gone() const;
     // Until nobody who is linked and stopping has a flush to do, or the cache is abandoned.
     Task<> say_flushed_and_wait();
 
   private:
-    static constexpr const char* stopping_call = "Q";
-    static constexpr const char* flushed_call = "q";
-
+    Task<Result<std::string>> hear(HostId from, CallKind what);
     // Waits for no answer: a host that is linked and hangs would keep us.
-    void say(const char* what);
-    static Task<> tell(Fabric& fabric, HostId peer, std::string what);
+    void say(CallKind what);
+    static Task<> tell(Fabric& fabric, HostId peer, CallKind what);
     bool linked(HostId peer) const { return cache_.fabric()->linked(peer); }
     bool all_flushed() const;
 

@@ -1,10 +1,10 @@
 #include "daemon/process/forgetting.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "utils/log.hpp"
+#include "utils/run_on.hpp"
 
 namespace tarn {
 
@@ -14,27 +14,28 @@ namespace {
 
 constexpr auto answer_within = 5s;
 
-// Both calls and the answer to the first, on the wire.
+// Both requests, and the answer to the first.
 struct Notice {
-    enum Kind : uint8_t { what_of_it = 'K', it_is_dead = 'k' };
-    Kind kind{};
     HostId host = 0;
     uint8_t linked = 0;
-    uint8_t reserved = 0;
+    uint16_t reserved = 0;
     protocol::Incarnation incarnation = 0;
-
-    std::string text() const { return {reinterpret_cast<const char*>(this), sizeof *this}; }
-    static std::optional<Notice> parse(const std::string& text) {
-        Notice notice;
-        if (text.size() != sizeof notice) return std::nullopt;
-        std::memcpy(&notice, text.data(), sizeof notice);
-        if (notice.kind != what_of_it && notice.kind != it_is_dead) return std::nullopt;
-        return notice;
-    }
 };
-static_assert(sizeof(Notice) == 8);
+
+constexpr Error no_other_host{Errc::protocol, 0, "forget: no other host of this cluster"};
 
 }  // namespace
+
+Forgetting::Forgetting(Cache& cache, std::vector<HostId> peers) : cache_(cache), peers_(std::move(peers)) {
+    Loop& loop = *Loop::current();
+    CallHandlers& calls = cache_.fabric()->calls();
+    calls.set(CallKind::knows_of_host, [this, &loop](HostId from, std::string request) {
+        return run_on(loop, tell_what_is_known(from, std::move(request)));
+    });
+    calls.set(CallKind::host_is_dead, [this, &loop](HostId from, std::string request) {
+        return run_on(loop, hear_of_death(from, std::move(request)));
+    });
+}
 
 // Who is asked, and who waits for the answers; the last of either ends it.
 struct Forgetting::Asking {
@@ -44,19 +45,20 @@ struct Forgetting::Asking {
     std::vector<std::pair<HostId, Result<std::string>>> answers;
 };
 
-Task<> Forgetting::ask(Fabric& fabric, HostId peer, std::string request, std::shared_ptr<Asking> asking) {
-    Result<std::string> answer = co_await fabric.call(peer, std::move(request));
+Task<> Forgetting::ask(Fabric& fabric, HostId peer, CallKind kind, std::string request,
+                       std::shared_ptr<Asking> asking) {
+    Result<std::string> answer = co_await fabric.call(peer, kind, std::move(request));
     asking->answers.emplace_back(peer, std::move(answer));
     if (--asking->missing == 0) asking->patience.cancel();
 }
 
-Task<std::vector<Result<std::string>>> Forgetting::ask_all(HostId but, std::string request) {
+Task<std::vector<Result<std::string>>> Forgetting::ask_all(HostId but, CallKind kind, std::string request) {
     Loop& loop = *Loop::current();
     const auto asking = std::make_shared<Asking>(loop);
     for (const HostId peer : peers_) {
         if (peer == but || !cache_.fabric()->linked(peer)) continue;
         ++asking->missing;
-        loop.spawn(ask(*cache_.fabric(), peer, request, asking));
+        loop.spawn(ask(*cache_.fabric(), peer, kind, request, asking));
     }
     if (asking->missing > 0) (void)co_await asking->patience.sleep(answer_within);
     std::vector<Result<std::string>> answers;
@@ -70,39 +72,40 @@ Task<std::vector<Result<std::string>>> Forgetting::ask_all(HostId but, std::stri
     co_return answers;
 }
 
-bool Forgetting::is_call(const std::string& request) {
-    return Notice::parse(request).has_value();
+bool Forgetting::is_another(HostId host, HostId from) const {
+    return host != from && std::ranges::find(peers_, host) != peers_.end();
 }
 
-Task<Result<std::string>> Forgetting::on_call(HostId from, std::string request) {
-    Notice notice = *Notice::parse(request);
-    if (std::ranges::find(peers_, notice.host) == peers_.end() || notice.host == from)
-        co_return fail(Errc::protocol, 0, "forget: no other host of this cluster");
-    if (notice.kind == Notice::it_is_dead) {
-        // What we know to be younger is not meant.
-        if (cache_.incarnation_of(notice.host) <= notice.incarnation && !cache_.is_forgotten(notice.host))
-            CO_TRY_VOID(co_await cache_.forget_host(notice.host, notice.incarnation));
-        co_return std::string();
-    }
-    notice.linked = cache_.fabric()->linked(notice.host) ? 1 : 0;
-    notice.incarnation = cache_.incarnation_of(notice.host);
-    co_return notice.text();
+Task<Result<std::string>> Forgetting::tell_what_is_known(HostId from, std::string request) const {
+    std::optional<Notice> notice = unpack<Notice>(request);
+    if (!notice || !is_another(notice->host, from)) co_return fail(no_other_host);
+    notice->linked = cache_.fabric()->linked(notice->host) ? 1 : 0;
+    notice->incarnation = cache_.incarnation_of(notice->host);
+    co_return pack(*notice);
+}
+
+Task<Result<std::string>> Forgetting::hear_of_death(HostId from, std::string request) {
+    const std::optional<Notice> notice = unpack<Notice>(request);
+    if (!notice || !is_another(notice->host, from)) co_return fail(no_other_host);
+    // What we know to be younger is not meant.
+    if (cache_.incarnation_of(notice->host) <= notice->incarnation && !cache_.is_forgotten(notice->host))
+        CO_TRY_VOID(co_await cache_.forget_host(notice->host, notice->incarnation));
+    co_return std::string();
 }
 
 Task<Result<Forgetting::Outcome>> Forgetting::forget(HostId host) {
     if (cache_.fabric()->linked(host)) co_return fail(Errc::busy, 0, "it is connected; stop it first");
-    Notice notice{.kind = Notice::what_of_it, .host = host, .incarnation = cache_.incarnation_of(host)};
+    Notice notice{.host = host, .incarnation = cache_.incarnation_of(host)};
     protocol::Incarnation newest = notice.incarnation;
-    for (const Result<std::string>& answer : co_await ask_all(host, notice.text())) {
-        const std::optional<Notice> theirs = answer ? Notice::parse(*answer) : std::nullopt;
+    for (const Result<std::string>& answer : co_await ask_all(host, CallKind::knows_of_host, pack(notice))) {
+        const std::optional<Notice> theirs = answer ? unpack<Notice>(*answer) : std::nullopt;
         if (!theirs) continue;
         if (theirs->linked != 0) co_return fail(Errc::busy, 0, "another host is connected with it; stop it first");
         newest = std::max(newest, theirs->incarnation);
     }
-    notice.kind = Notice::it_is_dead;
     notice.incarnation = newest;
     CO_TRY_VOID(co_await cache_.forget_host(host, newest));
-    const std::vector<Result<std::string>> answers = co_await ask_all(host, notice.text());
+    const std::vector<Result<std::string>> answers = co_await ask_all(host, CallKind::host_is_dead, pack(notice));
     Outcome outcome;
     for (size_t i = 0; i < peers_.size(); ++i)
         if (peers_[i] != host) (answers[i] ? outcome.told : outcome.not_told).push_back(peers_[i]);
@@ -110,7 +113,8 @@ Task<Result<Forgetting::Outcome>> Forgetting::forget(HostId host) {
 }
 
 Task<> Forgetting::tell(Cache& cache, HostId peer, std::string request) {
-    if (const auto told = co_await cache.fabric()->call(peer, std::move(request)); !told && !cache.abandoned())
+    if (const auto told = co_await cache.fabric()->call(peer, CallKind::host_is_dead, std::move(request));
+        !told && !cache.abandoned())
         log::warning("host {} did not take it that another host is dead: {}", cache.fabric()->name_of(peer),
                      log::describe(told.error()));
 }
@@ -124,9 +128,8 @@ Task<> Forgetting::keep_told() {
             if (linked && !protocol::contains(known, peer)) {
                 for (const HostId dead : peers_) {
                     if (dead == peer || !cache_.is_forgotten(dead)) continue;
-                    const Notice notice{
-                        .kind = Notice::it_is_dead, .host = dead, .incarnation = cache_.forgotten_incarnation(dead)};
-                    Loop::current()->spawn(tell(cache_, peer, notice.text()));
+                    const Notice notice{.host = dead, .incarnation = cache_.forgotten_incarnation(dead)};
+                    Loop::current()->spawn(tell(cache_, peer, pack(notice)));
                 }
             }
             known = linked ? known | protocol::set_of(peer) : known & ~protocol::set_of(peer);

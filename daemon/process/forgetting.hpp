@@ -14,11 +14,9 @@ namespace tarn {
 
 class Forgetting {
   public:
-    // peers: the other hosts. The cache has a fabric, and outlives this.
-    Forgetting(Cache& cache, std::vector<HostId> peers) : cache_(cache), peers_(std::move(peers)) {}
-
-    static bool is_call(const std::string& request);
-    Task<Result<std::string>> on_call(HostId from, std::string request);
+    // On the first shard. peers: the other hosts. The cache has a fabric, which calls us as long as it runs, and
+    // outlives this.
+    Forgetting(Cache& cache, std::vector<HostId> peers);
 
     struct Outcome {
         std::vector<HostId> told;
@@ -32,9 +30,12 @@ class Forgetting {
 
   private:
     struct Asking;
-    static Task<> ask(Fabric& fabric, HostId peer, std::string request, std::shared_ptr<Asking> asking);
+    Task<Result<std::string>> tell_what_is_known(HostId from, std::string request) const;
+    Task<Result<std::string>> hear_of_death(HostId from, std::string request);
+    bool is_another(HostId host, HostId from) const;
+    static Task<> ask(Fabric& fabric, HostId peer, CallKind kind, std::string request, std::shared_ptr<Asking> asking);
     // The answer of each of peers_, or none: it is away, or hangs.
-    Task<std::vector<Result<std::string>>> ask_all(HostId but, std::string request);
+    Task<std::vector<Result<std::string>>> ask_all(HostId but, CallKind kind, std::string request);
     static Task<> tell(Cache& cache, HostId peer, std::string request);
 
     Cache& cache_;

@@ -169,11 +169,6 @@ Task<Result<>> Node::start() {
     }
     co_await register_arena();
     catalog_ = std::make_unique<Catalog>(*cache_, shards_, std::move(names));
-    cache_->set_call_handler(
-        [](void* context, HostId from, std::string request) {
-            return static_cast<Node*>(context)->on_call(from, std::move(request));
-        },
-        this);
     scrubber_ = std::make_unique<Scrubber>(*store_, loop);
     tidier_ = std::make_unique<Tidier>(*store_, loop);
     mark_sweeper_ = std::make_unique<MarkSweeper>(cache_->marker(), loop);
@@ -251,14 +246,6 @@ Task<> Node::register_arena() {
     }
 }
 
-Task<Result<std::string>> Node::on_call(HostId from, std::string request) {
-    if (Farewell::is_call(request)) co_return farewell_->on_call(from, request);
-    if (Standings::is_call(request)) co_return standings_->on_call(from, request);
-    if (Forgetting::is_call(request))
-        co_return co_await run_on(*shards_.front(), forgetting_->on_call(from, std::move(request)));
-    co_return co_await catalog_->on_call(from, std::move(request));
-}
-
 Result<> Node::start_fabric() {
     if (configuration_.peers.size() < 2) return {};
     TcpFabricConfiguration fabric{.self = configuration_.host_id(),
@@ -290,6 +277,7 @@ Result<> Node::start_fabric() {
     }
     fabric_ = std::move(*made);
     cache_->set_fabric(*fabric_);
+    catalog_->answer_calls(fabric_->calls());
     std::vector<HostId> others;
     for (const TcpFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
     forgetting_ = std::make_unique<Forgetting>(*cache_, others);

@@ -62,8 +62,6 @@ class Node final : public Control {
     Task<> scrub_on_schedule();
     Task<> register_arena();
     Result<> start_fabric();
-    // Of another host, on whichever shard its link lives.
-    Task<Result<std::string>> on_call(HostId from, std::string request);
     Result<> start_front_ends();
 
     Configuration configuration_;

@@ -1,7 +1,5 @@
 #include "daemon/process/standings.hpp"
 
-#include <cstring>
-
 namespace tarn {
 
 using namespace std::chrono_literals;
@@ -12,29 +10,30 @@ namespace {
 constexpr auto told_every = 10s;
 
 struct Notice {
-    char kind = 'P';
-    std::array<char, 3> reserved{};
+    uint32_t reserved = 0;
     uint32_t epoch = 0;
     uint64_t nonce = 0;
     uint64_t position = 0;
 };
-static_assert(sizeof(Notice) == 24);
 
 }  // namespace
 
-bool Standings::is_call(const std::string& request) {
-    return request.size() == sizeof(Notice) && request.front() == Notice{}.kind;
+Standings::Standings(Cache& cache, Loop& loop, std::vector<HostId> peers)
+    : cache_(cache), peers_(std::move(peers)), pause_(loop) {
+    cache_.fabric()->calls().set(CallKind::standing,
+                                 [this](HostId from, std::string request) { return hear(from, std::move(request)); });
 }
 
-Result<std::string> Standings::on_call(HostId from, const std::string& request) {
-    Notice notice;
-    std::memcpy(&notice, request.data(), sizeof notice);
-    cache_.on_standing(from, {.epoch = notice.epoch, .nonce = notice.nonce, .position = notice.position});
-    return std::string();
+Task<Result<std::string>> Standings::hear(HostId from, std::string request) {
+    const std::optional<Notice> notice = unpack<Notice>(request);
+    if (!notice) co_return fail(Errc::protocol, 0, "standing.request");
+    cache_.on_standing(from, {.epoch = notice->epoch, .nonce = notice->nonce, .position = notice->position});
+    co_return std::string();
 }
 
 Task<> Standings::tell_one(Fabric& fabric, HostId peer, std::string request) {
-    (void)co_await fabric.call(peer, std::move(request));  // who is away hears it with the next link
+    (void)co_await fabric.call(peer, CallKind::standing,
+                               std::move(request));  // who is away hears it with the next link
 }
 
 void Standings::tell() {
@@ -43,9 +42,7 @@ void Standings::tell() {
     told_ = now;
     const Notice notice{.epoch = now.epoch, .nonce = now.nonce, .position = now.position};
     for (const HostId peer : peers_)
-        if (cache_.fabric()->linked(peer))
-            Loop::current()->spawn(
-                tell_one(*cache_.fabric(), peer, std::string(reinterpret_cast<const char*>(&notice), sizeof notice)));
+        if (cache_.fabric()->linked(peer)) Loop::current()->spawn(tell_one(*cache_.fabric(), peer, pack(notice)));
 }
 
 Task<> Standings::keep_told() {

@@ -11,12 +11,9 @@ namespace tarn {
 
 class Standings {
   public:
-    // On the first shard. peers: the other hosts.
-    Standings(Cache& cache, Loop& loop, std::vector<HostId> peers)
-        : cache_(cache), peers_(std::move(peers)), pause_(loop) {}
+    // On the first shard. peers: the other hosts. The cache has a fabric, which calls us as long as it runs.
+    Standings(Cache& cache, Loop& loop, std::vector<HostId> peers);
 
-    static bool is_call(const std::string& request);
-    Result<std::string> on_call(HostId from, const std::string& request);
     // Returns after stop().
     Task<> keep_told();
     // Those that are linked; nobody waits for it.
@@ -24,6 +21,7 @@ class Standings {
     void stop() { pause_.cancel(); }
 
   private:
+    Task<Result<std::string>> hear(HostId from, std::string request);
     static Task<> tell_one(Fabric& fabric, HostId peer, std::string request);
 
     Cache& cache_;

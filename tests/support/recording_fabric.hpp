@@ -48,19 +48,9 @@ class RecordingFabric final : public Fabric {
     bool congested(HostId to) const override { return protocol::contains(full, to); }
     void disconnect(HostId) override {}
     void resume(HostId from) override { resumed.push_back(from); }
-    Task<Result<std::string>> call(HostId, std::string) override {
+    Task<Result<std::string>> call(HostId, CallKind, std::string) override {
         if (answer) co_return *answer;
         co_return fail(Errc::unavailable);
-    }
-    Result<uint32_t> register_memory(std::span<std::byte>) override { return fail(Errc::unsupported); }
-    Task<Result<>> read(RemoteMemory, std::span<std::byte>) override { co_return fail(Errc::unsupported); }
-    Task<Result<>> write(RemoteMemory, std::span<const std::byte>) override { co_return fail(Errc::unsupported); }
-    Task<Result<uint64_t>> compare_swap(RemoteMemory, uint64_t, uint64_t) override {
-        co_return fail(Errc::unsupported);
-    }
-    Task<Result<uint64_t>> fetch_add(RemoteMemory, uint64_t) override { co_return fail(Errc::unsupported); }
-    Task<Result<>> write_then_send(RemoteMemory, std::span<const std::byte>, const protocol::Message&) override {
-        co_return fail(Errc::unsupported);
     }
 };
 

@@ -291,11 +291,7 @@ TEST_F(HomeOnDevice, a_question_for_extents_that_no_correct_host_asks_is_refused
         uint64_t first_page = 0;
         uint64_t page_count = 10;
     } question;
-    const auto answer = [&] {
-        std::string request(1 + sizeof question, stored_runs_call);
-        std::memcpy(request.data() + 1, &question, sizeof question);
-        return answer_stored_runs(*cache_, request);
-    };
+    const auto answer = [&] { return answer_stored_runs(*cache_, pack(question)); };
     EXPECT_TRUE(answer());
     question.reserved = 1;
     EXPECT_FALSE(answer()) << "it may mean something one day";
@@ -309,14 +305,14 @@ TEST_F(HomeOnDevice, a_question_for_extents_that_no_correct_host_asks_is_refused
     question.first_page = 0;
     question.volume = volume_id_max + 1;
     EXPECT_FALSE(answer());
-    EXPECT_FALSE(answer_stored_runs(*cache_, std::string(1, stored_runs_call)));
+    EXPECT_FALSE(answer_stored_runs(*cache_, std::string()));
 }
 
 TEST_F(HomeOnDevice, an_answer_about_pages_that_nobody_asked_for_is_refused) {
     const uint64_t theirs = page_ + cache_->ranges().pages_per_range();
     const auto ask = [&](uint64_t first, uint64_t count) {
         const std::array<uint64_t, 3> answer{theirs + 10, first, count};
-        fabric_.answer = std::string(reinterpret_cast<const char*>(answer.data()), sizeof answer);
+        fabric_.answer = pack(answer);
         return loop_->run_until_done(stored_runs(*cache_, volume_id, theirs, 10));
     };
     const auto all = ask(theirs, 10);

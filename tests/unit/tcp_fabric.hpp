@@ -81,7 +81,6 @@ class Recorder final : public Fabric::Receiver {
         delete[] page;
         change([&] { ++returned; });
     }
-    Task<Result<std::string>> on_call(HostId, std::string request) override { co_return request + "!"; }
 
     template <class Function>
     void change(Function&& function) {
@@ -131,9 +130,11 @@ class TcpFabricTest : public testing::Test {
                 break;
             }
         }
+        fabric_->calls().set(CallKind::change, [](HostId, std::string request) { return answer(std::move(request)); });
         thread_ = std::thread([this] { loop_->run(); });
         loop_->post(start_);
     }
+    static Task<Result<std::string>> answer(std::string request) { co_return request + "!"; }
     void TearDown() override {
         if (!stopping_) stop();
         thread_.join();

@@ -410,6 +410,7 @@ TEST_F(TcpFabricTest, calls_are_answered_and_an_answer_nobody_waits_for_is_ignor
     send(fd, &answer, sizeof answer);
     Message call = message(static_cast<MessageKind>(TcpReader::frame_kind_min));
     call.sequence = 4;
+    call.flags = static_cast<uint8_t>(CallKind::change);
     send(fd, &call, sizeof call);
     send(fd, "ping", 4);
     Message header;
@@ -417,6 +418,13 @@ TEST_F(TcpFabricTest, calls_are_answered_and_an_answer_nobody_waits_for_is_ignor
     ASSERT_TRUE(receive(fd, &header, sizeof header));
     ASSERT_TRUE(receive(fd, body, sizeof body));
     EXPECT_EQ(std::string(body, sizeof body), "ping!");
+    call.sequence = 0;
+    for (const unsigned unknown : {0u, 31u, 32u, 255u}) {
+        call.flags = static_cast<uint8_t>(unknown);
+        send(fd, &call, sizeof call);
+        ASSERT_TRUE(receive(fd, &header, sizeof header));
+        EXPECT_EQ(header.flags, static_cast<uint8_t>(Errc::unsupported) + 1) << unknown;
+    }
 }
 
 }  // namespace

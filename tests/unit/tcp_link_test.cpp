@@ -51,7 +51,7 @@ struct Calling final : Loop::Posted {
     explicit Calling(TcpFabric& of, Recorder& tells) : fabric(of), recorder(tells) {}
     void run() override { Loop::current()->spawn(call(*this)); }
     static Task<> call(Calling& self) {
-        Result<std::string> answer = co_await self.fabric.call(1, "ping");
+        Result<std::string> answer = co_await self.fabric.call(1, CallKind::change, "ping");
         self.recorder.change([&] { self.ended.emplace(std::move(answer)); });
     }
     TcpFabric& fabric;
@@ -116,9 +116,10 @@ struct HandingOver final : Loop::Posted {
 TEST(TcpLinkEnd, a_connection_that_comes_when_the_link_or_its_loop_has_ended_is_closed) {
     Recorder recorder;
     Broadcast drained;
+    const CallHandlers calls;
     const auto loop = std::move(*Loop::create());
-    TcpLink ended(*loop, 1, "ended", recorder, 1 << 20, 0ms, drained);
-    TcpLink open(*loop, 2, "open", recorder, 1 << 20, 0ms, drained);
+    TcpLink ended(*loop, 1, "ended", recorder, calls, 1 << 20, 0ms, drained);
+    TcpLink open(*loop, 2, "open", recorder, calls, 1 << 20, 0ms, drained);
     struct Late {
         static Task<> hand_over(Loop& loop, HandingOver& late) {
             while (!loop.ending()) co_await Yield(loop);
