@@ -1,5 +1,7 @@
 #include "utils/loop.hpp"
 
+#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 
@@ -15,6 +17,7 @@ thread_local Loop* current_loop = nullptr;
 constexpr size_t registered_buffer_size = size_t{1} << 30;  // the kernel's limit for one
 // Fewer would cost more system calls; with more, a device runs dry while a turn works through its completions.
 constexpr unsigned submissions_gathered_max = 2;
+constexpr unsigned reap_rounds_max = 4;
 }  // namespace
 
 Loop* Loop::current() noexcept {
@@ -187,6 +190,18 @@ Task<> Loop::watch_wakeups() {
     }
 }
 
+Task<Result<>> Loop::writable(int fd) {
+    CO_TRY(const size_t events, co_await poll(fd, POLLOUT));
+    if ((events & ~static_cast<size_t>(POLLRDHUP)) != 0) co_return Result<>{};
+    // The peer sends no more, and may still receive. epoll does not tell of the one when asked for the other.
+    const UniqueFd watch(::epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event{.events = EPOLLOUT, .data = {}};
+    if (!watch || ::epoll_ctl(watch.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+        co_return fail(Errc::io, errno, "loop.writable");
+    CO_TRY_VOID(co_await poll(watch.get(), POLLIN));
+    co_return Result<>{};
+}
+
 // Waits first and works last: the caller then looks at what the work changed before it waits again.
 void Loop::turn() {
     ++turns_;
@@ -202,6 +217,7 @@ void Loop::turn() {
     busy_ = idle_hook_ && idle_hook_(idle_argument_);
 }
 
+// Bounded: what completes at once whenever it is submitted must not keep everything else waiting.
 void Loop::reap() {
     std::array<io_uring_cqe*, 64> entries;
     struct Done {
@@ -210,7 +226,9 @@ void Loop::reap() {
         bool more;
     };
     std::array<Done, entries.size()> done;
-    while (const unsigned count = io_uring_peek_batch_cqe(&ring_, entries.data(), entries.size())) {
+    for (unsigned round = 0; round < reap_rounds_max; ++round) {
+        const unsigned count = io_uring_peek_batch_cqe(&ring_, entries.data(), entries.size());
+        if (count == 0) return;
         // Copied out first: a completion may submit, and what it reaps the ring then reuses.
         for (unsigned i = 0; i < count; ++i)
             done[i] = {.completion = static_cast<Completion*>(io_uring_cqe_get_data(entries[i])),

@@ -96,7 +96,10 @@ class Loop {
     auto send_message(int fd, const msghdr* message, int flags = 0);
     auto accept(int fd, int flags = SOCK_CLOEXEC);
     auto connect(int fd, const sockaddr* address, socklen_t size_bytes);
+    // Ends also when the peer has shut down its side: io_uring asks for that whatever the events are.
     auto poll(int fd, unsigned events);
+    // Until the socket takes bytes again, or is broken. Errors: io, cancelled.
+    Task<Result<>> writable(int fd);
     // Submits what prepare(io_uring_sqe&) writes, for operations that are none of those above; 128 bytes may be
     // written.
     template <class Prepare>

@@ -61,14 +61,16 @@ Task<> Connection::say_farewell() {
 Task<> Connection::end_tasks() {
     Timer timer(workspace_.loop);
     Gate timers;
-    if (tasks_ > 0 && !stopped_) timers.spawn(interrupt_after(timer, farewell_time_max));
+    if (tasks_ > 0) timers.spawn(interrupt_after(timer, farewell_time_max));
     while (tasks_ > 0) co_await progress_.wait();
     timer.cancel();
     co_await timers.close();
 }
 
 Task<> Connection::interrupt_after(Timer& timer, std::chrono::nanoseconds time) {
-    if (co_await timer.sleep(time)) client_left_.raise();
+    if (!co_await timer.sleep(time)) co_return;
+    if (send_blocked_) break_off();  // it does not take what has been read for it
+    if (!stopped_) client_left_.raise();
 }
 
 void Connection::stop() {
@@ -429,7 +431,7 @@ bool Connection::send_gathered(std::span<const iovec> vectors, size_t& sent_byte
 // Runs while the socket is full; meanwhile no request is read.
 Task<> Connection::drain() {
     while (!broken_ && !send_queue()) {
-        const Result<size_t> writable = co_await workspace_.loop.poll(socket_.get(), POLLOUT);
+        const Result<> writable = co_await workspace_.loop.writable(socket_.get());
         if (!writable) broken_ = true;
     }
     send_blocked_ = false;

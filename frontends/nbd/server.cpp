@@ -191,7 +191,10 @@ Task<> Server::run_connection(Shard& shard, UniqueFd socket, Client client) {
 Task<> Server::stop() {
     stopping_ = true;
     for (const Listener& listener : listeners_) loop_.cancel_fd(listener.socket.get());
-    for (const std::unique_ptr<Shard>& shard : shards_) co_await run_on(loop_, shard->loop, stop_shard(*shard));
+    // Together: each may have clients that do not take their replies.
+    Gate stopping;
+    for (const std::unique_ptr<Shard>& shard : shards_) stopping.spawn(run_on(loop_, shard->loop, stop_shard(*shard)));
+    co_await stopping.close();
 }
 
 Task<std::vector<std::string>> Server::clients_of(VolumeId volume) {

@@ -58,7 +58,7 @@ Task<> Connection::read_pieces(Request request) {
         done += static_cast<uint32_t>(data.size());
         queue_.push(is_first ? encode_read(request, export_.structured) : ReplyHeader{}, std::move(data));
         post_send();
-        while (!queue_.empty() && !broken_ && !leaving_) co_await progress_.wait();
+        while (!queue_.empty() && !broken_) co_await progress_.wait();
     }
     in_pieces_ = false;
     --tasks_;

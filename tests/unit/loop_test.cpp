@@ -261,5 +261,75 @@ TEST(Loop, readiness_tells_of_bytes_again_and_again_and_of_the_end) {
     EXPECT_NE(seen.back() & POLLRDHUP, 0u);
 }
 
+// Fills the socket's buffers; returns how much that took.
+size_t fill(int fd) {
+    const std::vector<std::byte> bytes(1 << 16);
+    for (size_t filled = 0;;) {
+        const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent <= 0) return filled;
+        filled += static_cast<size_t>(sent);
+    }
+}
+
+Task<uint64_t> turns_until_writable(Loop& loop, int fd, int peer) {
+    struct Taker {
+        static Task<> take(Loop& loop, int peer, size_t size) {
+            co_await loop.sleep(20ms);
+            std::vector<std::byte> bytes(1 << 16);
+            for (size_t taken = 0; taken < size;) {
+                const ssize_t count = ::recv(peer, bytes.data(), bytes.size(), 0);
+                if (count <= 0) co_return;
+                taken += static_cast<size_t>(count);
+            }
+        }
+    };
+    Gate gate;
+    gate.spawn(Taker::take(loop, peer, fill(fd)));
+    const uint64_t before = loop.turns();
+    const Result<> writable = co_await loop.writable(fd);
+    EXPECT_TRUE(writable);
+    const uint64_t turns = loop.turns() - before;
+    EXPECT_GT(::send(fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL), 0);
+    co_await gate.close();
+    co_return turns;
+}
+
+TEST(Loop, a_socket_whose_peer_sends_no_more_is_not_taken_for_writable) {
+    const auto loop = make_loop();
+    for (const bool by_peer : {true, false}) {
+        int ends[2];
+        ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+        const UniqueFd ours(ends[0]);
+        const UniqueFd theirs(ends[1]);
+        if (by_peer)
+            ::shutdown(theirs.get(), SHUT_WR);
+        else
+            ::shutdown(ours.get(), SHUT_RD);
+        EXPECT_LT(loop->run_until_done(turns_until_writable(*loop, ours.get(), theirs.get())), 10u);
+    }
+}
+
+Task<> poll_for_ever(Loop& loop, int fd, const bool& done) {
+    while (!done) (void)co_await loop.poll(fd, POLLOUT);
+}
+
+Task<> outlast(Loop& loop, int fd) {
+    bool done = false;
+    Gate gate;
+    for (int i = 0; i < 200; ++i) gate.spawn(poll_for_ever(loop, fd, done));
+    for (int i = 0; i < 10; ++i) co_await Yield(loop);
+    done = true;
+    co_await gate.close();
+}
+
+TEST(Loop, what_is_always_ready_keeps_nobody_else_waiting) {
+    const auto loop = make_loop();
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    const UniqueFd ours(ends[0]);
+    const UniqueFd theirs(ends[1]);
+    loop->run_until_done(outlast(*loop, ours.get()));
+}
+
 }  // namespace
 }  // namespace tarn

@@ -109,6 +109,22 @@ class NbdConnection : public testing::Test {
         co_await gate.close();
         EXPECT_EQ(share_.held_bytes(), 0u);
     }
+    // Asks for so many pieces of the volume, reads nothing, sends no more, and lets the server stop.
+    Task<> take_nothing_until_it_stops(Bytes requests) {
+        Gate gate;
+        gate.spawn(connection_->serve());
+        const Result<size_t> sent = co_await loop_->send(client_.get(), requests.bytes());
+        EXPECT_TRUE(sent);
+        ::shutdown(client_.get(), SHUT_WR);
+        co_await loop_->sleep(20ms);
+        const uint64_t before = loop_->turns();
+        co_await loop_->sleep(20ms);
+        EXPECT_LT(loop_->turns() - before, 20u);
+        connection_->stop();
+        co_await loop_->sleep(20ms);
+        held_bytes_seen_ = share_.held_bytes();
+        co_await gate.close();
+    }
     void run(const Bytes& requests, size_t piece_size = SIZE_MAX) {
         const Bytes bytes = Bytes().client_flags().option(Option::go, info_payload("disk")).add(requests);
         loop_->run_until_done(talk(bytes, piece_size));
@@ -436,6 +452,14 @@ TEST_F(NbdConnection, reads_that_have_to_be_copied_after_all_stay_within_half_of
 TEST_F(NbdConnection, stops_reading_from_a_client_that_takes_no_replies) {
     volumes_.faults.miss_every = 2;
     loop_->run_until_done(flood());
+}
+
+TEST_F(NbdConnection, a_client_that_takes_nothing_and_sends_no_more_costs_nothing_and_is_left_at_a_stop) {
+    const Held all = hold_everything();
+    Bytes requests = Bytes().client_flags().option(Option::go, info_payload("disk"));
+    for (uint64_t i = 0; i < 8; ++i) requests.request(Command::read, i, 0, 1 << 20);
+    loop_->run_until_done(take_nothing_until_it_stops(requests));
+    EXPECT_LT(held_beyond(), size_t{1} << 20);
 }
 
 }  // namespace
