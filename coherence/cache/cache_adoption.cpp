@@ -148,7 +148,9 @@ Result<> Cache::claim_arena(Arena& arena, const Store& store) {
     ArenaHeader& header = arena.header();
     const auto epoch = static_cast<uint32_t>(store.home_epoch());
     if (header.store != store.uuid()) return fail(Errc::refused, 0, "arena: of another store");
-    if (header.epoch.load(std::memory_order_relaxed) + 1 != epoch)
+    // Processes that ended as they started may lie between.
+    const uint32_t last = header.epoch.load(std::memory_order_relaxed);
+    if (last < store.used_before() || last >= epoch)
         return fail(Errc::refused, 0, "arena: another process has used the store since");
     header.epoch.store(epoch, std::memory_order_release);
     return {};

@@ -107,7 +107,7 @@ Task<Result<>> Node::start() {
                               .host = configuration_.host_id(),
                               .host_name = host_name_of(configuration_.host)},
                              options_.upgrade ? Upgrade::perform : Upgrade::refuse,
-                             options_.accept_older_store ? Older::accept : Older::refuse);
+                             options_.accept_older_store ? Older::accept : Older::refuse, Use::later);
     if (!store) {
         explain(("store " + configuration_.store).c_str(), store.error());
         const std::string advice = advice_on_refused_store(configuration_, store.error());
@@ -137,7 +137,12 @@ Task<Result<>> Node::start() {
         cache.hosts.push_back(static_cast<HostId>(i));
         names.push_back(configuration_.peers.empty() ? configuration_.host : configuration_.peers[i].name);
     }
-    std::unique_ptr<Arena> left_behind = memory_left_behind();
+    CO_TRY(std::unique_ptr<Arena> left_behind, memory_left_behind());
+    // Not before that is known: until then a process that is killed leaves everything as it found it.
+    if (const Result<> begun = co_await store_->begin_use(loop); !begun) {
+        explain(("store " + configuration_.store).c_str(), begun.error());
+        co_return fail(begun.error());
+    }
     const bool adopts = left_behind != nullptr;
     if (adopts && left_behind->frame_count() != cache.frame_count)
         log::info(
@@ -207,8 +212,9 @@ Result<> Node::check_places() const {
     return {};
 }
 
-// Of a process that crashed: not before the store is ours, since until then its I/O may still arrive there.
-std::unique_ptr<Arena> Node::memory_left_behind() {
+// Of a process that crashed: not before the store is ours, since until then its I/O may still arrive there. Errors:
+// refused (it is of another store).
+Result<std::unique_ptr<Arena>> Node::memory_left_behind() {
     if (is_listened_to(configuration_.control)) {
         // We shall fail for it; its keeper is not ours to touch.
         configuration_.keep_memory = false;
@@ -222,6 +228,13 @@ std::unique_ptr<Arena> Node::memory_left_behind() {
     if (!*taken) return nullptr;
     Result<std::unique_ptr<Arena>> arena = Arena::adopt(std::move(**taken));
     if (arena && options_.accept_older_store) options_.discard_memory = true;  // it may be of the store as it was
+    if (arena && (*arena)->header().store != store_->uuid() && !options_.discard_memory) {
+        log::error(
+            "memory: what a process that crashed has left is of another store than {}; start tarnd for that one first, "
+            "or with --discard-memory, and what was not durable there is lost",
+            configuration_.store);
+        return fail(Errc::refused, 0, "memory of another store");
+    }
     const Result<> claimed = arena ? Cache::claim_arena(**arena, *store_) : Result<>(fail(arena.error()));
     if (claimed && configuration_.keep_memory && !options_.discard_memory) return std::move(*arena);
     if (!claimed)

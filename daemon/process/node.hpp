@@ -56,7 +56,7 @@ class Node final : public Control {
     Result<> make_shards();
     Result<> check_places() const;
     Task<Result<>> start();
-    std::unique_ptr<Arena> memory_left_behind();
+    Result<std::unique_ptr<Arena>> memory_left_behind();
     Task<> stop();
     Task<> serve(Signals& signals);
     Task<> scrub_on_schedule();

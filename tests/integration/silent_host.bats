@@ -31,7 +31,7 @@ at_once() { timeout 8 env TARN_CONTROL="$CLUSTER/b/control.sock" "$@"; }
     within 5 does_not_answer b c
     within 5 does_not_answer a c
     [ "$(at_once tarn status --json | jq .space.total_bytes)" = "$space" ]
-    grep -q "host 2 does not answer" "$CLUSTER/b/log"
+    grep -q "host c does not answer" "$CLUSTER/b/log"
     kill -CONT "$(pid_of c)"
     within 5 answers b c
     within 5 answers c b

@@ -57,6 +57,7 @@ nbd() {
 }
 crash() { inside systemctl kill --kill-who=main --signal=SIGKILL tarnd; }
 runs_not_as() { [[ $(main_pid) != "$1" && $(main_pid) != 0 ]] && is_up; }
+has_ended() { ! inside kill -0 "$1" 2> /dev/null; }
 # How many starts have failed, in the state that the unit is in.
 has_failed_often() { (($(inside systemctl show --property=NRestarts --value tarnd) >= $1)); }
 
@@ -73,7 +74,9 @@ start_second() {
 }
 
 @test "tarn waits for a tarnd that systemd is about to start again" {
+    local -r before=$(main_pid)
     crash
+    within 5 has_ended "$before"
     run -0 inside tarn list
     assert_output --partial disk
 }

@@ -39,9 +39,10 @@ class Adoption : public testing::Test {
     void make_store(const std::string& name) {
         ASSERT_TRUE(Store::format(directory_ + "/" + name, 64 << 20, {.cluster = {}, .host = 0}, false));
     }
-    void open_store(const std::string& name) {
+    void open_store(const std::string& name, Use use = Use::begins) {
         loop_ = std::move(*Loop::create());
-        auto store = loop_->run_until_done(Store::open(*loop_, directory_ + "/" + name, {.cluster = {}, .host = 0}));
+        auto store = loop_->run_until_done(Store::open(*loop_, directory_ + "/" + name, {.cluster = {}, .host = 0},
+                                                       Upgrade::refuse, Older::refuse, use));
         ASSERT_TRUE(store);
         store_ = std::move(*store);
     }
@@ -142,6 +143,48 @@ TEST_F(Adoption, it_can_be_adopted_again_and_again) {
         for (unsigned page = 1; page <= round; ++page) EXPECT_EQ(read(page), filled(page));
         EXPECT_EQ(read(0), filled(round));
     }
+}
+
+TEST_F(Adoption, processes_that_were_killed_as_they_started_may_lie_between) {
+    write(1, 1);
+    const UniqueFd memory = kill();
+    for (const bool claims : {false, true, false}) {
+        open_store("store", Use::later);
+        const std::unique_ptr<Arena> arena = map(memory);
+        if (claims) EXPECT_TRUE(Cache::claim_arena(*arena, *store_));
+        (void)kill();
+    }
+    open_store("store", Use::later);
+    std::unique_ptr<Arena> arena = map(memory);
+    ASSERT_TRUE(Cache::claim_arena(*arena, *store_));
+    ASSERT_TRUE(loop_->run_until_done(store_->begin_use(*loop_)));
+    open("store", std::move(arena));
+    EXPECT_EQ(read(1), filled(1));
+}
+
+TEST_F(Adoption, memory_of_before_another_process_used_the_store_is_refused) {
+    write(1, 1);
+    const UniqueFd memory = kill();
+    open_store("store", Use::later);
+    ASSERT_TRUE(loop_->run_until_done(store_->begin_use(*loop_)));
+    (void)kill();
+    open_store("store", Use::later);
+    EXPECT_FALSE(Cache::claim_arena(*map(memory), *store_));
+}
+
+TEST_F(Adoption, a_store_that_was_closed_in_order_stays_so_until_it_is_used) {
+    ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_, true)));
+    (void)kill();
+    for (int i = 0; i < 2; ++i) {
+        open_store("store", Use::later);
+        EXPECT_TRUE(store_->was_complete());
+        (void)kill();
+    }
+    open_store("store", Use::later);
+    ASSERT_TRUE(loop_->run_until_done(store_->begin_use(*loop_)));
+    (void)kill();
+    open_store("store", Use::later);
+    EXPECT_FALSE(store_->was_complete());
 }
 
 TEST_F(Adoption, a_trim_is_there) {

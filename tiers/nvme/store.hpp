@@ -90,6 +90,12 @@ enum class Older : uint8_t {
     accept,  // all its pages are lost, and it goes on in an epoch that nobody knows
 };
 
+// Who opens it may have to look first at what the process before has left in memory.
+enum class Use : uint8_t {
+    begins,
+    later,  // with Store::begin_use()
+};
+
 struct StoreFormat {
     StoreIdentity identity;
     Uuid store{};
@@ -135,10 +141,17 @@ class Store {
     // Errors: not_found, busy, refused (another cluster's or host's, permissions), corrupt, unsupported (another
     // format), invalid, io.
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::string path, StoreIdentity expected,
-                                                     Upgrade upgrade = Upgrade::refuse, Older older = Older::refuse);
+                                                     Upgrade upgrade = Upgrade::refuse, Older older = Older::refuse,
+                                                     Use use = Use::begins);
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::unique_ptr<BlockDevice> device,
                                                      StoreIdentity expected, Upgrade upgrade = Upgrade::refuse,
-                                                     Older older = Older::refuse);
+                                                     Older older = Older::refuse, Use use = Use::begins);
+    // Of a store that was opened with Use::later, before anything else that changes it. Durable when it returns.
+    // Errors: io.
+    Task<Result<>> begin_use(Loop& loop);
+    // The home epoch of the last process before this one that used the store: memory of an earlier one is older than
+    // the store.
+    uint64_t used_before() const { return used_before_; }
     // What salvage() would do; nothing is written.
     static Task<Result<SalvageReport>> plan_salvage(Loop& loop, BlockDevice& device);
     // Opens a store whose journal is damaged as far as it can be proved, has what may be lost on the list of losses,
@@ -327,10 +340,11 @@ class Store {
     Result<> rewrite_marks_now();
     Result<> accept_as_older();
     void begin_epoch();
+    void note_use();
     Result<> load_table();
     class Salvage;
     static Task<Result<std::unique_ptr<Store>>> open_with(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                          StoreIdentity expected, Upgrade upgrade, Older older,
+                                                          StoreIdentity expected, Upgrade upgrade, Older older, Use use,
                                                           SalvageReport* report);
     Result<bool> replay(std::vector<PageId>& unsure, Salvage* salvage);
     Result<> rewrite_journal(uint64_t from, uint64_t end);
@@ -342,6 +356,7 @@ class Store {
     Superblock superblock_;  // as last written; the leader of a flush round writes it
     StoreLayout layout_;
     bool was_complete_ = false;
+    uint64_t used_before_ = 0;
     std::atomic<uint64_t> loss_generation_;
     std::array<std::atomic<uint32_t>, hosts_max> forgotten_{};
     std::array<StoreStanding, hosts_max> heard_{};  // under the lock

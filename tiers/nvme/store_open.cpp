@@ -95,6 +95,7 @@ Store::Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock)
       superblock_(superblock),
       layout_(StoreLayout::of(superblock.geometry)),
       was_complete_(superblock.is_complete),
+      used_before_(superblock.used_epoch != 0 ? superblock.used_epoch : superblock.home_epoch),
       loss_generation_(superblock.loss_generation),
       marks_(superblock.store),
       state_(superblock.store, superblock.geometry.slab_count),
@@ -102,7 +103,7 @@ Store::Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock)
       wanted_tail_{.position = superblock.journal_tail, .checksum = superblock.journal_tail_checksum},
       loss_generation_wanted_(superblock.loss_generation),
       journaled_pages_max_(journaled_pages_max_of(superblock.geometry)) {
-    superblock_.is_complete = false;
+    is_complete_ = superblock.is_complete;
     heard_ = superblock.heard;
     outdone_by_epoch_ = superblock.outdone_by_epoch;
     for (HostId host = 0; host < hosts_max; ++host) forgotten_[host] = superblock.forgotten[host];
@@ -170,9 +171,9 @@ Result<> Store::format_device(BlockDevice& device, const StoreFormat& format) {
 }
 
 Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::string path, StoreIdentity expected, Upgrade upgrade,
-                                                 Older older) {
+                                                 Older older, Use use) {
     CO_TRY(StoreFile file, co_await open_patiently(loop, path));
-    co_return co_await open(loop, std::make_unique<StoreFile>(std::move(file)), expected, upgrade, older);
+    co_return co_await open(loop, std::make_unique<StoreFile>(std::move(file)), expected, upgrade, older, use);
 }
 
 Result<Superblock> read_superblock(BlockDevice& device) {
@@ -195,12 +196,12 @@ Result<Superblock> read_superblock(BlockDevice& device) {
 }
 
 Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                 StoreIdentity expected, Upgrade upgrade, Older older) {
-    return open_with(loop, std::move(device), expected, upgrade, older, nullptr);
+                                                 StoreIdentity expected, Upgrade upgrade, Older older, Use use) {
+    return open_with(loop, std::move(device), expected, upgrade, older, use, nullptr);
 }
 
 Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                      StoreIdentity expected, Upgrade upgrade, Older older,
+                                                      StoreIdentity expected, Upgrade upgrade, Older older, Use use,
                                                       SalvageReport* report) {
     bool was_upgraded = false;
     if (upgrade == Upgrade::perform) {
@@ -244,6 +245,8 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
     if (!report) store->begin_epoch();
     // Format 2 did not say it; who stopped in order left an empty journal.
     if (was_upgraded) store->was_complete_ = store->journal_.used_bytes() == 0;
+    if (use == Use::begins) store->note_use();
+    if (report) store->superblock_.is_complete = store->is_complete_ = false;
     std::vector<PageId> unwritten;
     CO_TRY_VOID(co_await store->settle_unsure(loop, unsure, unwritten));
     // After a process that was killed, the device may hold what it read to us in its cache only: the flushes of the
@@ -257,6 +260,22 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
         }
     }
     co_return store;
+}
+
+// A process that ends before this has changed nothing: neither is what the one before left in memory older than the
+// store, nor has anything been lost with memory since that one stopped in order.
+void Store::note_use() {
+    superblock_.used_epoch = superblock_.home_epoch;
+    superblock_.is_complete = is_complete_ = false;
+}
+
+Task<Result<>> Store::begin_use(Loop& loop) {
+    {
+        const std::lock_guard lock(mutex_);
+        note_use();
+        ++superblock_wanted_;
+    }
+    return flush(loop);
 }
 
 // A bad copy is repaired by the other one. Without either everything that this home has counts as lost.

@@ -33,7 +33,7 @@ struct Header {
     uint64_t data_alignment_bytes;
     uint64_t journal_tail;
     uint32_t journal_tail_checksum;
-    uint32_t reserved_too;
+    uint32_t used_epoch;
     std::array<uint32_t, hosts_max + 1> forgotten;  // zeros in stores that are older than this field, and what follows
     uint32_t outdone_by_epoch;
     uint32_t accepted_epoch;
@@ -120,7 +120,7 @@ void encode_superblock(const Superblock& superblock, BlockBytes into, uint32_t v
         .data_alignment_bytes = superblock.geometry.data_alignment,
         .journal_tail = superblock.journal_tail,
         .journal_tail_checksum = superblock.journal_tail_checksum,
-        .reserved_too = 0,
+        .used_epoch = static_cast<uint32_t>(superblock.used_epoch),
         .forgotten = {},
         .outdone_by_epoch = superblock.outdone_by_epoch,
         .accepted_epoch = superblock.accepted_epoch,
@@ -167,7 +167,8 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
                                  .data_alignment = header.data_alignment_bytes};
     if (!makes_sense(geometry)) return fail(Errc::corrupt, 0, "store.superblock: sizes out of range");
     if (header.home_epoch > home_epoch_max) return fail(Errc::corrupt, 0, "store.superblock: home epoch out of range");
-    if (header.outdone_by_epoch > home_epoch_max || header.accepted_epoch > header.home_epoch)
+    if (header.outdone_by_epoch > home_epoch_max || header.accepted_epoch > header.home_epoch ||
+        header.used_epoch > header.home_epoch)
         return fail(Errc::corrupt, 0, "store.superblock: another home epoch out of range");
     if (header.generation == UINT64_MAX || header.loss_generation == UINT64_MAX)
         return fail(Errc::corrupt, 0, "store.superblock: generation out of range");
@@ -181,6 +182,7 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
         .geometry = geometry,
         .generation = header.generation,
         .home_epoch = header.home_epoch,
+        .used_epoch = header.used_epoch,
         .loss_generation = header.loss_generation,
         .is_complete = (header.flags & flag_complete) != 0,
         .has_marks = (header.flags & flag_marks) != 0,

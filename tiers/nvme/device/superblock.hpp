@@ -110,6 +110,7 @@ struct Superblock {
     StoreGeometry geometry;
     uint64_t generation = 0;       // of this superblock: the higher of two copies is current
     uint64_t home_epoch = 0;       // grows at every start
+    uint64_t used_epoch = 0;       // of the last start that came to use the store; 0: not told
     uint64_t loss_generation = 0;  // grows when accepted bytes were lost (D4)
     bool is_complete = false;      // whoever had it open last left nothing that only memory had
     bool has_marks = false;        // piece_marks.hpp says what newer bytes memory may have; otherwise any
