@@ -125,19 +125,21 @@ END
     assert_regex "$(memory_log c)" 'memory of the process before is discarded, and with it what [1-9][0-9]* pages had'
 }
 
-@test "the memory of another store is not taken" {
+@test "the memory of another store is neither taken nor thrown away" {
+    nbd_python c shared "h.pwrite(b'left' * 1024, 0)"
     host_crash c
     mv "$CLUSTER/c/store" "$CLUSTER/c/store.old"
     tarn init --store "$CLUSTER/c/store" --size "$HOST_STORE" --memory "$HOST_MEMORY" --config "$CLUSTER/c/other.toml" \
         --host c --cluster "$CLUSTER_UUID" --key-file "$CLUSTER/key" \
         --peer "a=$(address_of a)" --peer "b=$(address_of b)" --peer "c=$(address_of c)"
-    # Nor does the store serve: it is not the one that the others have met.
     local enter=()
     [[ $CLUSTER_NETWORK == namespaces ]] && enter=(nsenter "--net=/run/netns/$(namespace c)")
     run -3 timeout 30 "${enter[@]}" tarnd --config "$CLUSTER/c/tarn.toml" --control "$CLUSTER/c/control.sock"
-    assert_output --regexp 'memory of a process before is not used: .*another store'
+    assert_output --regexp 'memory: what a process that crashed has left is of another store'
     mv "$CLUSTER/c/store.old" "$CLUSTER/c/store"
     restart c
+    assert_regex "$(memory_log c)" adopted
+    nbd_python c shared "assert h.pread(4096, 0) == b'left' * 1024"
 }
 
 @test "a second daemon on a control socket that is in use leaves the first one's memory alone" {
