@@ -449,6 +449,11 @@ Task<Result<>> Catalog::drop_orphans(std::vector<VolumeId> stored) {
 }
 
 Task<Result<>> Catalog::flush_all(protocol::HostSet gone) {
+    // Whom neither this process nor the one whose memory it has ever met can have nothing of ours.
+    bool met_nobody = true;
+    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)
+        met_nobody &= host == cache_.self() || cache_.incarnation_of(host) == 0;
+    if (met_nobody) gone = cache_.hosts() & ~protocol::set_of(cache_.self());
     Result<> result;
     const bool is_alone = gone != 0 && (gone | protocol::set_of(cache_.self())) == cache_.hosts();
     if (!is_alone) result = co_await flush_without(gone);  // else its store takes what is left

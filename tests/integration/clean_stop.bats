@@ -47,6 +47,17 @@ END
     on a delete parted
 }
 
+@test "a host that has met no other stops clean" {
+    local host
+    for host in a b c; do host_stop "$host"; done
+    host_start c
+    host_stop c
+    run ! grep -E "not everything is durable|given up" "$CLUSTER/c/log"
+    for host in a b c; do host_start "$host"; done
+    for host in a b c; do within 20 connected "$host"; done
+    run ! grep -E "adopted" "$CLUSTER/c/log"
+}
+
 @test "a trim and a map need only the hosts whose pages they are about, and wait for those" {
     on a create mapped 192MiB --shared
     write_everywhere b mapped 3
