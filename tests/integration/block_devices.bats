@@ -72,6 +72,18 @@ live_on() {
     assert_output --partial "mounted or in use"
     umount "$CLUSTER/solo/mnt"
     losetup -d "$LOOP"
+    # Of what has no known signature the first 16 MiB and the last 1 MiB count.
+    local at
+    for at in 15 255; do
+        rm "$BATS_TEST_TMPDIR/disk"
+        truncate -s "${at}M" "$BATS_TEST_TMPDIR/disk"
+        printf x >> "$BATS_TEST_TMPDIR/disk"
+        truncate -s 256M "$BATS_TEST_TMPDIR/disk"
+        device_make 512
+        run -4 init
+        assert_output --partial "something is stored there already"
+        losetup -d "$LOOP"
+    done
     truncate -s 1T "$BATS_TEST_TMPDIR/disk"
     device_make 512
     run -2 init --force

@@ -71,3 +71,37 @@ setup_file() { cluster_for_all_tests solo; }
     refute_output --partial verifying
     on solo delete vol1
 }
+
+# refuses_to_touch FILE: what is stored there is there afterwards.
+refuses_to_touch() {
+    local before
+    before=$(sha256sum < "$1")
+    run -4 tarn init --store "$1" --size 16MiB --memory 64MiB --host solo --config "$BATS_TEST_TMPDIR/tarn.toml"
+    [ "$(sha256sum < "$1")" = "$before" ]
+    [ ! -e "$BATS_TEST_TMPDIR/tarn.toml" ]
+}
+
+@test "tarn init destroys nothing that is stored in a file" {
+    local file=$BATS_TEST_TMPDIR/file
+    echo "a few lines of text" > "$file"
+    refuses_to_touch "$file"
+    ln -s "$file" "$BATS_TEST_TMPDIR/link"
+    refuses_to_touch "$BATS_TEST_TMPDIR/link"
+    head -c 100 /dev/urandom | gzip > "$file"
+    refuses_to_touch "$file"
+    head -c 4095 /dev/urandom > "$file"
+    refuses_to_touch "$file"
+    truncate -s 0 "$file"
+    truncate -s 40M "$file"
+    head -c 8192 /dev/urandom >> "$file"
+    truncate -s 60M "$file"
+    refuses_to_touch "$file"
+    truncate -s 0 "$file"
+    truncate -s 40M "$file"
+    run -0 tarn init --store "$file" --size 16MiB --memory 64MiB --host solo --config "$BATS_TEST_TMPDIR/tarn.toml"
+    mkfifo "$BATS_TEST_TMPDIR/fifo"
+    run -2 tarn init --store "$BATS_TEST_TMPDIR/fifo" --size 16MiB --memory 64MiB --host solo \
+        --config "$BATS_TEST_TMPDIR/other.toml" --force
+    assert_output --partial "neither a regular file nor a block device"
+    [ -p "$BATS_TEST_TMPDIR/fifo" ]
+}

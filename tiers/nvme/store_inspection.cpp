@@ -2,6 +2,7 @@
 
 #include <blkid/blkid.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -91,6 +92,9 @@ Task<Result<StoreInspection>> check_store(Loop& loop, BlockDevice& device) {
 }
 
 Result<std::string> known_signature(const std::string& path) {
+    struct stat status{};
+    if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode))
+        return std::string();
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd && errno == ENOENT) return fail(Errc::not_found, errno, "store.signature");
     if (!fd) return fail(errno == EACCES ? Errc::refused : Errc::io, errno, "store.signature");

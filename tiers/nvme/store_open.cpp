@@ -26,18 +26,9 @@ namespace {
 
 // Blocks per read or write of the table.
 constexpr uint64_t scratch_block_count = 256;
-// How much of a file must be zero before format takes it for an empty one.
-constexpr uint64_t probe_size_bytes = uint64_t{1} << 20;
 
 BlockBytes block_at(std::span<std::byte> bytes, uint64_t block) {
     return BlockBytes(bytes.subspan(block * page_size, page_size));
-}
-
-Result<bool> is_empty(BlockDevice& device) {
-    TRY(const Mapping scratch, Mapping::create(probe_size_bytes));
-    const std::span<std::byte> bytes = scratch.bytes().first(std::min(probe_size_bytes, device.size_bytes()));
-    TRY_VOID(device.read_now(bytes.first(bytes.size() / page_size * page_size), 0));
-    return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
 }
 
 // Without it a power cut may take the name of the new file.
@@ -54,8 +45,8 @@ Result<> format_file(StoreFile& file, uint64_t size_bytes, const StoreIdentity& 
     if (StoreGeometry::of_device(format.size_bytes, 0, format.data_alignment).slab_count == 0)
         return fail(Errc::invalid, 0, "store.format: too small for a store");
     if (!force) {
-        TRY(const bool empty, is_empty(file));
-        if (!empty) return fail(Errc::exists, 0, "store.format: something is stored there already");
+        TRY(const bool blank, file.is_blank());
+        if (!blank) return fail(Errc::exists, 0, "store.format: something is stored there already");
     }
     TRY_VOID(file.set_size(format.size_bytes));
     if (::getrandom(format.store.data(), format.store.size(), 0) != static_cast<ssize_t>(format.store.size()))

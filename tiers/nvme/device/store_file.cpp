@@ -13,10 +13,15 @@
 #include <cstring>
 
 #include "tiers/page.hpp"
+#include "utils/mapping.hpp"
 
 namespace tarn {
 
 namespace {
+
+std::unexpected<Error> fail_kind() {
+    return fail(Errc::invalid, 0, "store.open: neither a regular file nor a block device");
+}
 
 std::unexpected<Error> fail_open(int error) {
     switch (error) {
@@ -26,10 +31,15 @@ std::unexpected<Error> fail_open(int error) {
         case EROFS: return fail(Errc::refused, error, "store.open");
         case EBUSY: return fail(Errc::busy, error, "store.open: the device is mounted or in use");
         case EISDIR:
-        case ENXIO: return fail(Errc::invalid, error, "store.open: neither a file nor a block device");
+        case ENXIO: return fail_kind();
         default: return fail(Errc::io, error, "store.open");
     }
 }
+
+// What is_blank looks at of a block device, where signatures lie; and how much it reads at a time.
+constexpr uint64_t blank_front_bytes = uint64_t{16} << 20;
+constexpr uint64_t blank_back_bytes = uint64_t{1} << 20;
+constexpr uint64_t blank_chunk_bytes = uint64_t{1} << 20;
 
 // Of Linux 6.11, newer than the headers that this may be built with.
 constexpr int rwf_atomic = 0x40;
@@ -61,6 +71,8 @@ Result<> StoreFile::open_and_lock(const std::string& path, int flags) {
     // O_CREAT it would mean that the device must not exist.
     struct stat status{};
     const bool exists = ::stat(path.c_str(), &status) == 0;
+    // Not even opened: of a character device that alone may have effects.
+    if (exists && !S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) return fail_kind();
     const bool device = exists && S_ISBLK(status.st_mode);
     const int all_flags = (device ? (flags & ~O_CREAT) | O_EXCL : flags) | O_CLOEXEC | O_NONBLOCK;
     fd_ = UniqueFd(::open(path.c_str(), all_flags | O_DIRECT, 0600));
@@ -71,8 +83,7 @@ Result<> StoreFile::open_and_lock(const std::string& path, int flags) {
     if (!fd_) return fail_open(errno);
     made_ = !exists;
     if (::fstat(fd_.get(), &status) != 0) return fail(Errc::io, errno, "store.open");
-    if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode))
-        return fail(Errc::invalid, 0, "store.open: neither a file nor a block device");
+    if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) return fail_kind();
     block_device_ = S_ISBLK(status.st_mode);
     if (direct_) atomic_write_max_ = atomic_write_max_of(fd_.get());
     if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -115,6 +126,42 @@ Result<StoreFile> StoreFile::open_read_only(const std::string& path) {
     StoreFile file;
     TRY_VOID(file.open_and_lock(path, O_RDONLY));
     return file;
+}
+
+// The last part of a page is read too: a read at the end of the file comes back short, also with O_DIRECT.
+Result<bool> StoreFile::reads_as_zeros(uint64_t begin, uint64_t end, std::span<std::byte> scratch) {
+    for (uint64_t at = begin / page_size * page_size; at < end;) {
+        const uint64_t wanted = std::min<uint64_t>(scratch.size(), (end - at + page_size - 1) / page_size * page_size);
+        const ssize_t count = ::pread(fd_.get(), scratch.data(), wanted, static_cast<off_t>(at));
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return fail(Errc::io, errno, "store.read");
+        const std::span<const std::byte> bytes = scratch.first(static_cast<size_t>(count));
+        if (!std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; })) return false;
+        at += bytes.size();
+        if (at >= end) break;
+        if (bytes.size() < page_size) return fail(Errc::io, 0, "store.read: short");
+        at = at / page_size * page_size;
+    }
+    return true;
+}
+
+Result<bool> StoreFile::is_blank() {
+    TRY(const Mapping mapping, Mapping::create(blank_chunk_bytes));
+    const std::span<std::byte> scratch = mapping.bytes();
+    if (block_device_) {
+        TRY(const bool front, reads_as_zeros(0, std::min(size_bytes_, blank_front_bytes), scratch));
+        if (!front) return false;
+        return reads_as_zeros(size_bytes_ - std::min(size_bytes_, blank_back_bytes), size_bytes_, scratch);
+    }
+    for (off_t at = 0;;) {
+        const off_t data = ::lseek(fd_.get(), at, SEEK_DATA);
+        if (data < 0 && errno == ENXIO) return true;
+        const off_t hole = data < 0 ? data : ::lseek(fd_.get(), data, SEEK_HOLE);
+        if (hole < 0) return fail(Errc::io, errno, "store.format: SEEK_DATA");
+        TRY(const bool zeros, reads_as_zeros(static_cast<uint64_t>(data), static_cast<uint64_t>(hole), scratch));
+        if (!zeros) return false;
+        at = hole;
+    }
 }
 
 Result<> StoreFile::set_size(uint64_t size_bytes) {

@@ -26,6 +26,9 @@ class StoreFile final : public BlockDevice {
     static Result<StoreFile> create(const std::string& path);
     // For the tools: it may be on a read-only file system, and nothing is ever written.
     static Result<StoreFile> open_read_only(const std::string& path);
+    // Nothing is stored there: all data of a file reads as zeros, or the first 16 MiB and the last 1 MiB of a device.
+    // Errors: io.
+    Result<bool> is_blank();
     // Gives a file the size, and has its file system set the space aside; a device must be as large. Errors: no_space,
     // invalid, io.
     Result<> set_size(uint64_t size_bytes);
@@ -50,6 +53,7 @@ class StoreFile final : public BlockDevice {
   private:
     Result<> open_and_lock(const std::string& path, int flags);
     Result<> take_size();
+    Result<bool> reads_as_zeros(uint64_t begin, uint64_t end, std::span<std::byte> scratch);
 
     UniqueFd fd_;
     uint64_t size_bytes_ = 0;
