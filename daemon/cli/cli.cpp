@@ -225,7 +225,8 @@ class Commands {
             ->type_name("FILE");
         command->add_option("--nbd-unix", init.nbd_unix, "Serve NBD on this socket")->type_name("PATH");
         command->add_option("--nbd-tcp", init.nbd_tcp, "Serve NBD on this address")->type_name("HOST:PORT");
-        command->add_flag("--replace-config", init.replace_config, "Write over a configuration that is there");
+        command->add_flag("--replace-config", init.replace_config,
+                          "Write it anew, for the store that is there, if any");
         command->add_flag("--force", init.force, "Destroy what is stored there");
     }
 

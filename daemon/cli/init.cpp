@@ -6,13 +6,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "daemon/configuration/configuration.hpp"
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/memory_limit.hpp"
+#include "daemon/process/store_refusal.hpp"
 #include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_inspection.hpp"
@@ -24,6 +27,21 @@ namespace {
 
 std::unexpected<Failure> refuse(Exit exit, std::string cause, std::string hint = {}) {
     return std::unexpected(Failure{.exit = exit, .cause = std::move(cause), .hint = std::move(hint)});
+}
+
+constexpr const char* in_use_hint = "tarn status, which names the tarnd that may have it; stop that first";
+
+// In JSON as "exists".
+std::unexpected<Failure> refuse_existing(std::string cause, std::string hint) {
+    return std::unexpected(
+        Failure{.exit = Exit::busy, .cause = std::move(cause), .hint = std::move(hint), .code = "exists"});
+}
+
+std::string describe_store(const StoreIdentity& identity) {
+    const std::string_view name = text_of(identity.host_name);
+    return fmt::format("the store of host {}, cluster {},",
+                       name.empty() ? fmt::format("{}", identity.host + 1) : printable(name),
+                       format_uuid(identity.cluster));
 }
 
 // What this run has made: all of it goes again unless everything was made.
@@ -95,8 +113,7 @@ Outcome<Uuid> draw_uuid() {
 Outcome<> write_file(const std::string& path, const std::string& text, mode_t mode, bool replace) {
     const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (replace ? O_TRUNC : O_EXCL);
     const UniqueFd fd(::open(path.c_str(), flags, mode));
-    if (!fd && errno == EEXIST)
-        return refuse(Exit::busy, fmt::format("{} exists", path), "--replace-config to write it anew");
+    if (!fd && errno == EEXIST) return refuse_existing(path + " exists", "--replace-config to write it anew");
     if (!fd)
         return refuse(errno == EACCES ? Exit::permission : Exit::failed,
                       fmt::format("{}: {}", path, std::strerror(errno)));
@@ -210,16 +227,53 @@ Outcome<uint64_t> store_size(const Configuration& configuration, const InitOptio
     return refuse(exit_of(device.error().code), log::explain(device.error()));
 }
 
+Outcome<> check_memory(const Configuration& configuration, const InitOptions& options, const StoreGeometry& geometry,
+                       uint64_t size_bytes) {
+    const uint64_t books = Store::books_bytes_max(geometry);
+    const uint64_t least = memory_min(usable_cpu_count(), books);
+    if (configuration.memory_bytes >= least) return {};
+    return refuse(Exit::usage,
+                  fmt::format("--memory {} is too small for a store of {}, whose books alone may take {} MiB",
+                              options.memory, format_size_roughly(size_bytes), books >> 20),
+                  fmt::format("--memory {}MiB", (least >> 20) + 1));
+}
+
+// The store of tarn's that lies at the path already, if any. A path that cannot be opened is left to what comes later.
+Outcome<std::optional<Superblock>> store_at(const std::string& path) {
+    Result<StoreFile> file = StoreFile::open_read_only(path);
+    if (!file && file.error().code == Errc::busy) return refuse(Exit::busy, log::explain(file.error()), in_use_hint);
+    if (!file) return std::nullopt;
+    const Result<Superblock> superblock = read_superblock(*file);
+    return superblock ? std::optional(*superblock) : std::nullopt;
+}
+
+// Whether the store that exists can be that of the host which is configured.
+Outcome<> take_up(const Configuration& configuration, const InitOptions& options, const Superblock& superblock) {
+    const StoreIdentity& found = superblock.identity;
+    const std::string_view name = text_of(found.host_name);
+    if (found.cluster != configuration.cluster)
+        return refuse(Exit::busy, "the store that is there belongs to another cluster",
+                      fmt::format("--cluster {}", format_uuid(found.cluster)));
+    const bool is_of_other =
+        name != configuration.host &&
+        std::ranges::any_of(configuration.peers, [&](const Peer& peer) { return peer.name == name; });
+    if (is_of_other)
+        return refuse(Exit::busy,
+                      fmt::format("the store that is there is that of host {}, which is one of the peers", name));
+    const bool may_change_number = name == configuration.host && has_met_nobody(superblock);
+    if (found.host != configuration.host_id() && !may_change_number)
+        return refuse(Exit::busy,
+                      fmt::format("the store that is there: {}", advice_on_other_number(configuration, found)));
+    return check_memory(configuration, options, superblock.geometry, StoreLayout::of(superblock.geometry).end);
+}
+
 Outcome<> format_store(const Configuration& configuration, const InitOptions& options, Made& made) {
     const auto size = store_size(configuration, options);
     if (!size) return std::unexpected(size.error());
     const uint64_t size_bytes = *size;
-    const uint64_t books = Store::books_bytes_max(StoreGeometry::of_device(size_bytes));
-    if (const uint64_t least = memory_min(usable_cpu_count(), books); configuration.memory_bytes < least)
-        return refuse(Exit::usage,
-                      fmt::format("--memory {} is too small for a store of {}, whose books alone may take {} MiB",
-                                  options.memory, format_size_roughly(size_bytes), books >> 20),
-                      fmt::format("--memory {}MiB", (least >> 20) + 1));
+    if (const auto checked = check_memory(configuration, options, StoreGeometry::of_device(size_bytes), size_bytes);
+        !checked)
+        return std::unexpected(checked.error());
     if (!options.force) {
         const Result<std::string> signature = known_signature(configuration.store);
         if (signature && !signature->empty())
@@ -245,11 +299,13 @@ Outcome<> format_store(const Configuration& configuration, const InitOptions& op
     if (formatted) return {};
     const Error& error = formatted.error();
     return refuse(exit_of(error.code), log::explain(error),
-                  error.code == Errc::exists ? "--force destroys what is stored there" : "");
+                  error.code == Errc::exists ? "--force destroys what is stored there"
+                  : error.code == Errc::busy ? in_use_hint
+                                             : "");
 }
 
 // The first host draws the key; the others bring a copy.
-Outcome<> provide_key(const Configuration& configuration, const InitOptions& options, Made& made) {
+Outcome<> provide_key(const Configuration& configuration, bool is_first, Made& made) {
     if (configuration.key_file.empty()) return {};
     std::error_code ignored;
     if (std::filesystem::exists(configuration.key_file, ignored)) {
@@ -257,7 +313,7 @@ Outcome<> provide_key(const Configuration& configuration, const InitOptions& opt
             return refuse(Exit::failed, fmt::format("{}: {}", configuration.key_file, key.error().where));
         return {};
     }
-    if (!options.cluster.empty())
+    if (!is_first)
         return refuse(Exit::not_found, fmt::format("no key at {}", configuration.key_file),
                       "copy it from the host where the cluster was made");
     const auto key = random_hex(32);
@@ -267,9 +323,9 @@ Outcome<> provide_key(const Configuration& configuration, const InitOptions& opt
     return written;
 }
 
-Json next_steps(const Configuration& configuration, const InitOptions& options) {
+Json next_steps(const Configuration& configuration, const InitOptions& options, bool is_first, bool has_store) {
     Json next = Json::array();
-    if (configuration.peers.size() > 1 && options.cluster.empty())
+    if (configuration.peers.size() > 1 && is_first)
         next.push_back(fmt::format(
             "on the other hosts: copy {} there, then run tarn init with the same --peer options and --cluster {}",
             configuration.key_file, format_uuid(configuration.cluster)));
@@ -279,29 +335,45 @@ Json next_steps(const Configuration& configuration, const InitOptions& options) 
         next.push_back("systemctl enable --now tarnd");
     else
         next.push_back(is_default ? "tarnd &" : fmt::format("tarnd --config {}", absolute(options.configuration_path)));
-    next.push_back("tarn create vol1 10GiB");
+    next.push_back(has_store ? "tarn list" : "tarn create vol1 10GiB");
     return next;
 }
 
 }  // namespace
 
-Outcome<Json> initialise(const InitOptions& options) {
+Outcome<Json> initialise(const InitOptions& asked) {
+    InitOptions options = asked;
+    std::optional<Superblock> existing;
+    if (!options.force) {
+        auto found = store_at(absolute(options.store));
+        if (!found) return std::unexpected(found.error());
+        existing = *std::move(found);
+    }
+    if (existing && options.cluster.empty()) options.cluster = format_uuid(existing->identity.cluster);
     const auto configuration = configuration_of(options);
     if (!configuration) return std::unexpected(configuration.error());
     const std::string path = absolute(options.configuration_path);
     std::error_code problem;
     if (std::filesystem::exists(path, problem) && !options.replace_config)
-        return refuse(Exit::busy, fmt::format("{} exists", path), "--replace-config to write it anew");
+        return refuse_existing(path + " exists", existing
+                                                     ? "--replace-config to write it anew for the store that is there"
+                                                     : "--replace-config to write it anew");
+    if (existing && !options.replace_config)
+        return refuse_existing(describe_store(existing->identity) + " is there already",
+                               "--replace-config takes it up as it is; --force destroys what is stored there");
     Made made;
     problem = made.make_directories(std::filesystem::path(path).parent_path());
     if (problem)
         return refuse(problem == std::errc::permission_denied ? Exit::permission : Exit::failed,
                       fmt::format("{}: {}", path, problem.message()));
+    const bool is_first =
+        asked.cluster.empty() && (!existing || has_met_nobody(*existing)) && configuration->host_id() == 0;
     // The configuration last: with it the host counts as made.
-    if (const auto provided = provide_key(*configuration, options, made); !provided)
+    if (const auto provided = provide_key(*configuration, is_first, made); !provided)
         return std::unexpected(provided.error());
-    if (const auto formatted = format_store(*configuration, options, made); !formatted)
-        return std::unexpected(formatted.error());
+    const auto stored =
+        existing ? take_up(*configuration, options, *existing) : format_store(*configuration, options, made);
+    if (!stored) return std::unexpected(stored.error());
     if (!std::filesystem::exists(path, problem)) made.add(path);
     if (const auto written = write_file(path, format_toml(*configuration), 0644, options.replace_config); !written)
         return std::unexpected(written.error());
@@ -311,7 +383,7 @@ Outcome<Json> initialise(const InitOptions& options) {
                 {"host", configuration->host},
                 {"cluster", format_uuid(configuration->cluster)},
                 {"key_file", configuration->key_file},
-                {"next", next_steps(*configuration, options)}};
+                {"next", next_steps(*configuration, options, is_first, existing.has_value())}};
 }
 
 }  // namespace tarn

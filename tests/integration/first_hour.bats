@@ -105,3 +105,26 @@ refuses_to_touch() {
     assert_output --partial "neither a regular file nor a block device"
     [ -p "$BATS_TEST_TMPDIR/fifo" ]
 }
+
+@test "tarn init takes up a store that exists, and what it stores is there" {
+    local config=$CLUSTER/solo/tarn.toml
+    init_solo() {
+        tarn init --store "$CLUSTER/solo/store" --memory "$HOST_MEMORY" --host solo --config "$config" \
+            --nbd-unix "$CLUSTER/solo/nbd.sock" "$@"
+    }
+    on solo create kept 1MiB
+    run -4 init_solo --size 1GiB --replace-config
+    assert_output --partial "in use by another process"
+    host_stop solo
+    run -4 init_solo --size 1GiB
+    assert_output --partial "--replace-config to write it anew for the store that is there"
+    rm "$config"
+    run -4 init_solo --size 1GiB
+    assert_output --partial "the store of host solo, cluster "
+    assert_output --partial "--replace-config takes it up"
+    run -0 init_solo --replace-config
+    host_start solo
+    run -0 on solo list --quiet
+    assert_output kept
+    on solo delete kept
+}

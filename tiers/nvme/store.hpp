@@ -116,6 +116,9 @@ struct JournalStatus {
 // The current superblock of a device that is large enough for what it says. Errors: as of open.
 Result<Superblock> read_superblock(BlockDevice& device);
 
+// Of a host that never met another one: it numbered nobody's pages, so that its own number may change.
+bool has_met_nobody(const Superblock& superblock);
+
 // What a salvaged journal had lost.
 struct SalvageReport {
     uint64_t bits_mended = 0;    // flipped ones, turned back: nothing is lost by them

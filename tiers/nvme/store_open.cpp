@@ -68,18 +68,17 @@ Task<Result<StoreFile>> open_patiently(Loop& loop, std::string path) {
     }
 }
 
-// Of a host that never met another one, under a name that says that it is the same. It numbered nobody's pages yet.
-bool has_met_nobody(const Superblock& superblock) {
-    return superblock.is_complete && superblock.outdone_by_epoch == 0 &&
-           std::ranges::all_of(superblock.heard, [](const StoreStanding& of) { return of.epoch == 0; }) &&
-           std::ranges::all_of(superblock.forgotten, [](uint32_t process) { return process == 0; });
-}
-
 uint64_t journaled_pages_max_of(const StoreGeometry& geometry) {
     return geometry.slab_count * 8 + 1024;
 }
 
 }  // namespace
+
+bool has_met_nobody(const Superblock& superblock) {
+    return superblock.is_complete && superblock.outdone_by_epoch == 0 &&
+           std::ranges::all_of(superblock.heard, [](const StoreStanding& of) { return of.epoch == 0; }) &&
+           std::ranges::all_of(superblock.forgotten, [](uint32_t process) { return process == 0; });
+}
 
 Store::Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock)
     : device_(std::move(device)),
@@ -205,6 +204,7 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
         fail(Errc::refused, 0, "store.open: the store of another host, or of another order of peers");
     const bool has_other_number = superblock.identity.host != expected.host;
     const bool has_name = !text_of(expected.host_name).empty();
+    // Under a name that says that it is the same.
     if (has_other_number &&
         !(has_name && superblock.identity.host_name == expected.host_name && has_met_nobody(superblock)))
         co_return other_host;
