@@ -429,6 +429,18 @@ Task<std::vector<Deletion>> Catalog::deletions() {
     co_return deletions;
 }
 
+Task<std::optional<std::set<VolumeId>>> Catalog::volumes_there() {
+    const auto records = co_await unless_silent(glance_patience, table_.list_all());
+    if (!records) co_return std::nullopt;
+    std::set<VolumeId> volumes;
+    const std::lock_guard guard(seen_mutex_);
+    for (const CatalogRecord& record : *records) {
+        volumes.insert(record.id);
+        names_[record.id] = record.name;
+    }
+    co_return volumes;
+}
+
 Task<> Catalog::clean_up() {
     const Result<> dropped = co_await drop_orphans(cache_.store().volumes());
     if (!dropped && !cache_.abandoned())

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,9 @@ class Catalog final : public Volumes {
 
     // As it was last seen in the catalog; "#ID" for one that never was. Asks nobody, so that it never waits.
     std::string name_of(VolumeId id) const;
+
+    // The ids of all volumes, of such too as are being deleted; none when the catalog cannot be read at once.
+    Task<std::optional<std::set<VolumeId>>> volumes_there();
 
     // One above the greatest id that a volume has had.
     Task<Result<VolumeId>> volumes_end();

@@ -186,6 +186,25 @@ void print_verified(std::ostream& out, const Json& status) {
     if (bad != 0) out << "the log of tarnd says where they lie and what was found\n";
 }
 
+void print_loss(std::ostream& out, const Json& loss) {
+    const std::string host = text_of(loss, "host");
+    const std::string cause = fmt::format(
+        "with {}, {}", host.empty() ? "the memory of another host, or a part of the journal" : "the memory of " + host,
+        time_of(number_of(loss, "at_ns")));
+    const std::string volume = text_of(loss, "volume");
+    if (volume.empty()) {
+        out << fmt::format("LOST     any volume: maybe unflushed writes of pages that no host held, {}\n", cause);
+        return;
+    }
+    std::string what;
+    if (const uint64_t pages = number_of(loss, "pages"); pages != 0)
+        what =
+            fmt::format("{} pages from {} to {}", pages, number_of(loss, "first_page"), number_of(loss, "last_page"));
+    if (loss.value("attributes", false)) what += what.empty() ? "its attributes" : " and its attributes";
+    out << fmt::format("LOST     {}: maybe {} of {}, {}\n", volume, host.empty() ? "writes" : "unflushed writes", what,
+                       cause);
+}
+
 void print_status(std::ostream& out, const Json& status) {
     out << fmt::format("host     {}, tarnd {}, up {}\n", text_of(status, "host"), text_of(status, "version"),
                        duration_of(number_of(status, "uptime_s")));
@@ -202,23 +221,7 @@ void print_status(std::ostream& out, const Json& status) {
             "store    FAILED: {}; flushes fail, and writes that need new memory. Mend the device or give it space, "
             "then restart tarnd, which takes the memory over\n",
             failure);
-    for (const Json& loss : array_of(status, "losses")) {
-        if (number_of(loss, "pages") == 0) {
-            const std::string host = text_of(loss, "host");
-            out << fmt::format(
-                "LOST     any volume: maybe unflushed writes of pages that no host held, with {}, {}\n",
-                host.empty() ? "the memory of another host, or a part of the journal" : "the memory of " + host,
-                time_of(number_of(loss, "at_ns")));
-            continue;
-        }
-        const std::string host = text_of(loss, "host");
-        out << fmt::format(
-            "LOST     {}: maybe {} of {} pages from {} to {}, with {}, {}\n", text_of(loss, "volume"),
-            host.empty() ? "writes" : "unflushed writes", number_of(loss, "pages"), number_of(loss, "first_page"),
-            number_of(loss, "last_page"),
-            host.empty() ? "the memory of another host, or a part of the journal" : "the memory of " + host,
-            time_of(number_of(loss, "at_ns")));
-    }
+    for (const Json& loss : array_of(status, "losses")) print_loss(out, loss);
     if (const auto space = status.find("space"); space != status.end() && space->is_object()) {
         out << fmt::format("space    {} in all, {} free", size_of(*space, "total_bytes"),
                            size_of(*space, "free_bytes"));

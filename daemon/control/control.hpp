@@ -27,12 +27,13 @@ struct PeerStatus {
 
 // Pages homed here that may have lost writes, all of one volume, with one host's memory.
 struct LossStatus {
-    std::string volume;  // its name when it was last seen, or #ID
+    std::string volume;  // its name when it was last seen, or #ID; empty: any
     std::string host;
     uint32_t generation = 0;
-    uint64_t page_count = 0;
+    uint64_t page_count = 0;  // of data
     uint64_t first_page = 0;
     uint64_t last_page = 0;
+    bool attributes = false;  // as well: size, times, owner and permissions
     int64_t at_ns = 0;
 };
 

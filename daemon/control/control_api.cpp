@@ -206,6 +206,7 @@ Json json_of(const NodeStatus& status) {
                           {"pages", loss.page_count},
                           {"first_page", loss.first_page},
                           {"last_page", loss.last_page},
+                          {"attributes", loss.attributes},
                           {"at_ns", loss.at_ns}});
     return {{"version", version},
             {"host", status.host},

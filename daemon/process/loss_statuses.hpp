@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ namespace tarn {
 
 // By their generations. A host without a name is not known.
 std::vector<LossStatus> loss_statuses(std::span<const Loss> losses,
-                                      const std::function<std::string(VolumeId)>& name_of_volume,
+                                      const std::function<std::optional<std::string>(VolumeId)>& name_of_volume,
                                       const std::function<std::string(HostId)>& name_of_host);
 
 }  // namespace tarn

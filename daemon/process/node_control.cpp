@@ -1,5 +1,7 @@
 // What an administrator asks of the node (daemon/control/control.hpp).
 #include <algorithm>
+#include <optional>
+#include <set>
 
 #include "daemon/configuration/text.hpp"
 #include "daemon/control/http_request.hpp"
@@ -33,8 +35,14 @@ Task<Result<NodeStatus>> Node::status() {
         if (host == configuration_.host_id()) return configuration_.host;
         return host < configuration_.peers.size() ? configuration_.peers[host].name : std::string();
     };
-    status.losses =
-        loss_statuses(store_->losses(), [&](VolumeId volume) { return catalog_->name_of(volume); }, name_of_host);
+    if (const std::vector<Loss> losses = store_->losses(); !losses.empty()) {
+        const std::optional<std::set<VolumeId>> volumes = co_await catalog_->volumes_there();
+        const auto name_of_volume = [&](VolumeId volume) -> std::optional<std::string> {
+            if (volumes && volume != catalog_volume && !volumes->contains(volume)) return std::nullopt;
+            return catalog_->name_of(volume);
+        };
+        status.losses = loss_statuses(losses, name_of_volume, name_of_host);
+    }
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];
         const bool self = i == configuration_.host_id();

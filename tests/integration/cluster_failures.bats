@@ -26,6 +26,7 @@ teardown() {
 }
 
 # What a host says of a loss, by the name or, before it has read the catalog, the number of the volume.
+nothing_is_lost_of() { on "$1" status --json | jq -e --arg v "$2" '[.losses[] | select(.volume == $v)] == []'; }
 lost_on() { on "$1" status | grep -o "^LOST .*" | sed 's/^LOST  *[^ ]*: //'; }
 
 @test "after a loss, who may have seen lost writes gets I/O errors, and a new client what there is" {
@@ -77,6 +78,7 @@ END
     within 20 connected c
     assert_equal "$(lost_on c | tail -1)" "$lost"
     on a delete torn
+    within 20 nothing_is_lost_of c torn
 }
 
 @test "a flush over any connection of a client tells what was lost of its writes, also after it has come back" {

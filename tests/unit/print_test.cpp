@@ -24,5 +24,24 @@ TEST(Print, status_says_why_a_host_is_not_connected_and_whose_space_is_unknown) 
     EXPECT_TRUE(text.contains("; as last told by b, d; without e, f, not heard since this tarnd started\n")) << text;
 }
 
+TEST(Print, status_names_lost_pages_and_attributes) {
+    const auto lost = [](const char* volume, uint64_t pages, bool attributes) {
+        const Json status{{"losses",
+                           {{{"volume", volume},
+                             {"host", "c"},
+                             {"pages", pages},
+                             {"first_page", 1},
+                             {"last_page", 255},
+                             {"attributes", attributes}}}}};
+        std::ostringstream out;
+        print_status(out, status);
+        return out.str();
+    };
+    EXPECT_TRUE(lost("v", 255, false).contains("LOST     v: maybe unflushed writes of 255 pages from 1 to 255, with"));
+    EXPECT_TRUE(lost("v", 255, true).contains("255 pages from 1 to 255 and its attributes, with the memory of c"));
+    EXPECT_TRUE(lost("v", 0, true).contains("LOST     v: maybe unflushed writes of its attributes, with"));
+    EXPECT_TRUE(lost("", 0, false).contains("LOST     any volume: "));
+}
+
 }  // namespace
 }  // namespace tarn
