@@ -441,25 +441,6 @@ Task<std::optional<std::set<VolumeId>>> Catalog::volumes_there() {
     co_return volumes;
 }
 
-Task<> Catalog::clean_up() {
-    const Result<> dropped = co_await drop_orphans(cache_.store().volumes());
-    if (!dropped && !cache_.abandoned())
-        log::warning("catalog: orphans were not dropped: {}", log::describe(dropped.error()));
-    if (cache_.self() == registrar_host) co_await registrar_.resume_removals();
-}
-
-Task<Result<>> Catalog::drop_orphans(std::vector<VolumeId> stored) {
-    CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list_all());
-    CO_TRY(const CatalogHeader header, co_await table_.header());
-    for (const VolumeId id : stored) {
-        const bool named =
-            std::any_of(records.begin(), records.end(), [&](const CatalogRecord& record) { return record.id == id; });
-        if (id == catalog_volume || id >= header.next_id || named) continue;
-        CO_TRY_VOID(co_await cache_.store().drop_volume(*Loop::current(), id));
-    }
-    co_return Result<>{};
-}
-
 Task<Result<>> Catalog::flush_all(protocol::HostSet gone) {
     // Whom neither this process nor the one whose memory it has ever met can have nothing of ours.
     bool met_nobody = true;

@@ -277,6 +277,17 @@ END
     on b create later 1MiB
 }
 
+@test "a host that starts before the others looks for what deleted volumes left once they are there" {
+    local host
+    for host in c b a; do host_stop "$host"; done
+    : > "$CLUSTER/b/log"
+    host_start b
+    within 20 grep "what is left here of deleted volumes is looked for when more hosts are there" "$CLUSTER/b/log"
+    for host in a c; do host_start "$host"; done
+    for host in "${HOSTS[@]}"; do within 20 connected "$host"; done
+    run ! grep orphans "$CLUSTER/b/log"
+}
+
 @test "while a host is dead a list says what is known, and what needs that host fails in time" {
     # Of three volumes in a row each has its attributes on another host. What b has seen of the first three is old.
     local name
