@@ -61,7 +61,7 @@ bool enabled(Level level) noexcept {
 Result<Level> parse_level(std::string_view text) {
     for (const Level level : {Level::error, Level::warning, Level::info, Level::debug})
         if (text == name(level)) return level;
-    return fail(Errc::invalid, 0, "log.level");
+    return fail(Errc::invalid, 0, "not error, warning, info or debug");
 }
 
 void write(Level level, std::string_view message) noexcept {

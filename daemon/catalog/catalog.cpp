@@ -54,7 +54,14 @@ Catalog::Catalog(Cache& cache, std::vector<Loop*> shards, std::vector<std::strin
       removals_(cache, shards_, host_names_),
       registrar_(cache, table_, removals_) {
     records_.wait_at_most(catalog_patience);
-    for (const std::string& name : host_names_) silences_.push_back("host " + name + " does not answer");
+    for (const std::string& name : host_names_) {
+        silences_.push_back("host " + name + " does not answer");
+        holds_elsewhere_.push_back("host " + name + " has the volume open for writing");
+    }
+    const std::string registrar = "host " + host_names_[registrar_host] + ", the registrar, ";
+    registrar_is_away_ = registrar + "is away";
+    registrar_is_full_ = registrar + "has no space";
+    registrar_went_silent_ = registrar + "does not answer any more; it may still do what it was told";
 }
 
 Catalog::~Catalog() = default;
@@ -86,12 +93,12 @@ Error Catalog::silence_at_catalog(const Error& error) const {
     if (error.code != Errc::unavailable || silences_.empty() || !cache_.fabric()) return error;
     const HostId host = silent_host(PageId::of(catalog_volume, 0));
     if (host == registrar_host && cache_.self() != registrar_host)
-        return {Errc::unavailable, 0, "the registrar (the first host of the configuration) is away"};
+        return {Errc::unavailable, 0, registrar_is_away_.c_str()};
     return host == cache_.self() ? error : Error{Errc::unavailable, 0, silences_[host].c_str()};
 }
 
 // Another host's error is but a code when it comes here.
-Error Catalog::in_words(const Error& error) {
+Error Catalog::in_words(const Error& error) const {
     if (std::string_view(error.where) != Fabric::answer_of_host) return error;
     const Errc code = error.code;
     switch (code) {
@@ -99,7 +106,7 @@ Error Catalog::in_words(const Error& error) {
         case Errc::exists:
             return {code, EEXIST, "the name, or a part of it, is that of a volume or of a directory of volumes"};
         case Errc::busy: return {code, EBUSY, "another host has the volume open for writing"};
-        case Errc::no_space: return {code, ENOSPC, "the registrar (the first host of the configuration) has no space"};
+        case Errc::no_space: return {code, ENOSPC, registrar_is_full_.c_str()};
         default: return error;
     }
 }
@@ -113,9 +120,7 @@ Task<Result<std::string>> Catalog::ask_registrar(std::string request) {
         answer = co_await as_long_as(
             is_there, within(no_limit, cache_.fabric()->call(registrar_host, CallKind::change, std::move(request))));
         if (!answer && answer.error().code == Errc::cancelled && is_silent(registrar_host))
-            co_return fail(Errc::unavailable, 0,
-                           "the registrar (the first host of the configuration) does not answer any "
-                           "more; it may still do what it was told");
+            co_return fail(Errc::unavailable, 0, registrar_went_silent_.c_str());
     }
     if (!answer) co_return fail(silence_at_catalog(in_words(answer.error())));
     co_return answer;
@@ -374,7 +379,13 @@ Task<Result<>> Catalog::hold(const CatalogRecord& record) {
             co_return Result<>{};
         }
     }
-    CO_TRY(const std::string answer, co_await ask_registrar(hold_request(record.name)));
+    const Result<std::string> answer = co_await ask_registrar(hold_request(record.name));
+    if (!answer && answer.error().code == Errc::busy) {
+        CO_TRY(const std::optional<CatalogRecord> held, co_await look_up(record.name));
+        if (held && held->holder < holds_elsewhere_.size())
+            co_return fail(Errc::busy, EBUSY, holds_elsewhere_[held->holder].c_str());
+    }
+    if (!answer) co_return fail(answer.error());
     const std::lock_guard guard(holds_mutex_);
     ++holds_[record.id].count;
     co_return Result<>{};

@@ -104,7 +104,7 @@ class Catalog final : public Volumes {
     Task<Result<std::string>> tell_usage() const;
     std::string answer_usage() const;
     Error silence_at_catalog(const Error& error) const;
-    static Error in_words(const Error& error);
+    Error in_words(const Error& error) const;
     VolumeEntry entry_without_attributes(CatalogRecord record) const;
     Task<Result<VolumeEntry>> entry_of(CatalogRecord record);
     Task<Result<Attributes>> attributes_of(VolumeId id, std::chrono::milliseconds patience);
@@ -131,7 +131,12 @@ class Catalog final : public Volumes {
     std::map<VolumeId, Attributes> attributes_;
     std::vector<CatalogRecord> records_seen_;  // by the last list
     std::map<HostId, Space> spaces_;           // as they were last told
-    std::vector<std::string> silences_;        // what an error says of each host
+    // What errors say of each host, and of the registrar.
+    std::vector<std::string> silences_;
+    std::vector<std::string> holds_elsewhere_;
+    std::string registrar_is_away_;
+    std::string registrar_is_full_;
+    std::string registrar_went_silent_;
 };
 
 }  // namespace tarn

@@ -197,7 +197,7 @@ Outcome<Configuration> configuration_of(const InitOptions& options) {
     for (const std::string* text : {&configuration.host, &configuration.store, &configuration.control,
                                     &configuration.key_file, &configuration.nbd_unix})
         if (!is_utf8(*text)) return refuse(Exit::usage, *text + ": not valid UTF-8, which a configuration has to be");
-    const auto errors = check_configuration(configuration, "options");
+    const auto errors = check_configuration(configuration, "");
     if (!errors.empty()) return refuse(Exit::usage, errors.front().describe());
     const std::string too_much = too_much_memory(configuration.memory_bytes, memory_limits());
     if (!too_much.empty()) return refuse(Exit::usage, fmt::format("--memory {}", too_much));
@@ -225,6 +225,15 @@ Outcome<uint64_t> store_size(const Configuration& configuration, const InitOptio
     const Result<StoreFile> device = StoreFile::open_read_only(configuration.store);
     if (device) return device->size_bytes();
     return refuse(exit_of(device.error().code), log::explain(device.error()));
+}
+
+std::unexpected<Failure> refuse_too_small(uint64_t size_bytes) {
+    uint64_t least_mib = 1;
+    while (StoreGeometry::of_device(least_mib << 20).slab_count == 0) ++least_mib;
+    return refuse(Exit::usage,
+                  fmt::format("{} is too small for a store, which takes {} MiB at least",
+                              format_size_roughly(size_bytes), least_mib),
+                  fmt::format("--size {}MiB", least_mib));
 }
 
 Outcome<> check_memory(const Configuration& configuration, const InitOptions& options, const StoreGeometry& geometry,
@@ -271,6 +280,7 @@ Outcome<> format_store(const Configuration& configuration, const InitOptions& op
     const auto size = store_size(configuration, options);
     if (!size) return std::unexpected(size.error());
     const uint64_t size_bytes = *size;
+    if (StoreGeometry::of_device(size_bytes).slab_count == 0) return refuse_too_small(size_bytes);
     if (const auto checked = check_memory(configuration, options, StoreGeometry::of_device(size_bytes), size_bytes);
         !checked)
         return std::unexpected(checked.error());
@@ -298,6 +308,11 @@ Outcome<> format_store(const Configuration& configuration, const InitOptions& op
     if (formatted && is_new) made.add(configuration.store);
     if (formatted) return {};
     const Error& error = formatted.error();
+    if (const auto there = std::filesystem::space(directory, problem); error.code == Errc::no_space && !problem)
+        return refuse(Exit::failed,
+                      fmt::format("no space for a store of {}: its file system has {} free",
+                                  format_size_roughly(size_bytes), format_size_roughly(there.available)),
+                      "a smaller --size");
     return refuse(exit_of(error.code), log::explain(error),
                   error.code == Errc::exists ? "--force destroys what is stored there"
                   : error.code == Errc::busy ? in_use_hint

@@ -113,10 +113,10 @@ std::expected<Arguments, Leave> parse_arguments(std::span<const char* const> wor
         return std::unexpected(Leave{.exit_code = exit_configuration, .text = describe(configuration.error())});
     arguments.configuration = std::move(*configuration);
     std::string errors = override_with(flags, arguments.configuration);
-    if (errors.empty()) errors = describe(check_configuration(arguments.configuration, "flags"));
+    if (errors.empty()) errors = describe(check_configuration(arguments.configuration, ""));
     if (errors.empty()) {
         const std::string reason = too_much_memory(arguments.configuration.memory_bytes, memory_limits());
-        const std::string& file = flags.memory.empty() ? arguments.configuration_path : "flags";
+        const std::string& file = flags.memory.empty() ? arguments.configuration_path : "";
         if (!reason.empty()) errors = describe({{.file = file, .key = "memory", .reason = reason}});
     }
     if (!errors.empty()) return std::unexpected(Leave{.exit_code = exit_configuration, .text = std::move(errors)});

@@ -109,7 +109,7 @@ HostId Configuration::host_id() const {
 std::string ConfigurationError::describe() const {
     std::string text = file;
     if (line > 0) text += fmt::format(":{}:{}", line, column);
-    if (!key.empty()) text += fmt::format(": {}", key);
+    if (!key.empty()) text += text.empty() ? key : ": " + key;
     return printable(text + ": " + reason);
 }
 

@@ -65,7 +65,7 @@ struct StartOptions {
 };
 
 struct ConfigurationError {
-    std::string file;
+    std::string file;   // empty: told by the command line
     unsigned line = 0;  // 0: of the file as a whole
     unsigned column = 0;
     std::string key;  // may be empty

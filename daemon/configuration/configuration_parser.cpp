@@ -151,11 +151,6 @@ Result<uint64_t> schedule_of(std::string_view text) {
     return *every / 1000;
 }
 
-Result<log::Level> level_of(std::string_view text) {
-    if (const auto level = log::parse_level(text)) return *level;
-    return fail(Errc::invalid, 0, "not error, warning, info or debug");
-}
-
 auto table_into(Parser& parser, std::string prefix, std::vector<Key> keys) {
     return [&parser, prefix, keys](const toml::node& node) -> std::string {
         const auto* const table = node.as_table();
@@ -207,7 +202,7 @@ ConfigurationResult<Configuration> parse_configuration(std::string_view text, co
                            {{"unix", string_into(configuration.nbd_unix)},
                             {"tcp", parsed_into(configuration.nbd_tcp, parse_address)}})},
         {"fuse", table_into(parser, "fuse.", {{"mount_points", strings_into(configuration.mount_points)}})},
-        {"log", table_into(parser, "log.", {{"level", parsed_into(configuration.log_level, level_of)}})},
+        {"log", table_into(parser, "log.", {{"level", parsed_into(configuration.log_level, log::parse_level)}})},
         {"local_preference",
          table_into(parser, "local_preference.",
                     {{"writes", count_into(configuration.local_preference.writes, 0, preferred_writes_max)},

@@ -26,7 +26,7 @@ constexpr std::array<Unit, 6> units = {{{"PiB", uint64_t{1} << 50},
 
 constexpr size_t decimals_max = 18;  // times the largest unit they fit 128 bits
 
-// "GiB" and "G" are 2^30 bytes, "GB" is 10^9: as disks are sold, and as most tools take the letter alone.
+// "GiB", "Gi" and "G" are 2^30 bytes, "GB" is 10^9: as disks are sold, and as most tools take the letter alone.
 std::optional<uint64_t> unit_size(std::string_view name) {
     constexpr std::string_view letters = "KMGTP";
     if (name == "B" || name == "b") return 1;
@@ -36,8 +36,9 @@ std::optional<uint64_t> unit_size(std::string_view name) {
     if (power == std::string_view::npos) return std::nullopt;
     const std::string_view rest = name.substr(1);
     const bool decimal = rest.size() == 1 && upper(rest[0]) == 'B';
-    if (!rest.empty() && !decimal && !(rest.size() == 2 && upper(rest[0]) == 'I' && upper(rest[1]) == 'B'))
-        return std::nullopt;
+    const bool binary =
+        !rest.empty() && rest.size() <= 2 && upper(rest[0]) == 'I' && upper(rest.back()) == "IB"[rest.size() - 1];
+    if (!rest.empty() && !decimal && !binary) return std::nullopt;
     uint64_t size_bytes = 1;
     for (size_t i = 0; i <= power; ++i) size_bytes *= decimal ? 1000 : 1024;
     return size_bytes;

@@ -12,8 +12,8 @@
 namespace tarn {
 
 // "4096", "64KiB", "1.5GiB", "1G" (as GiB), "500MB" (10^6): bytes without a unit, otherwise B, KiB to PiB or their
-// first letter, or kB to PB; in any case, with at most 18 decimals, rounded up to a byte. Errors: invalid; the text
-// says what is wrong with it.
+// first letter or two, or kB to PB; in any case, with at most 18 decimals, rounded up to a byte. Errors: invalid; the
+// text says what is wrong with it.
 Result<uint64_t> parse_size(std::string_view text);
 // The shortest exact form: "2GiB", "1536MiB", "4097B".
 std::string format_size(uint64_t size_bytes);

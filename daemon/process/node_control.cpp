@@ -67,10 +67,10 @@ std::vector<std::string> Node::export_uris(const std::string& volume) {
 }
 
 Task<Result<Forgotten>> Node::forget_host(std::string name) {
+    if (name == configuration_.host) co_return fail(Errc::invalid, 0, "that is this host, and it is alive");
     const auto named = std::ranges::find(configuration_.peers, name, &Peer::name);
     if (named == configuration_.peers.end())
         co_return fail(Errc::not_found, 0, "no host of this cluster has that name");
-    if (name == configuration_.host) co_return fail(Errc::invalid, 0, "that is this host, and it is alive");
     const auto host = static_cast<HostId>(named - configuration_.peers.begin());
     CO_TRY(const Forgetting::Outcome outcome, co_await forgetting_->forget(host));
     Forgotten forgotten;

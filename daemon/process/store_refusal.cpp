@@ -13,6 +13,9 @@ std::string advice_on_refused_store(const Configuration& configuration, const Er
         return fmt::format(
             "is its file system mounted? A new, empty one: tarn init --store {} --size SIZE --replace-config",
             printable(configuration.store));
+    if (error.code == Errc::busy)
+        return fmt::format("another tarnd, or a tool, has {} open: fuser -v {} names it",
+                           printable(configuration.store), printable(configuration.store));
     if (error.code != Errc::refused) return "";
     Result<StoreFile> file = StoreFile::open_read_only(configuration.store);
     if (!file) return "";

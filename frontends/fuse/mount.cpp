@@ -146,7 +146,8 @@ Result<> Mount::attach(const std::vector<Loop*>& shards) {
     } else {
         options_.point.reset();  // it takes a helper, which knows paths only
         if (fuse_session_mount(session_, options_.path.c_str()) != 0)
-            return fail(Errc::io, errno, "fuse.mount: the library does not mount there");
+            return fail(errno == EACCES || errno == EPERM ? Errc::refused : Errc::io, errno,
+                        "fuse.mount: to mount, tarnd needs root, or fusermount3, and /dev/fuse");
         mounted_ = true;
     }
     const int device = fuse_session_fd(session_);

@@ -83,6 +83,11 @@ setup_file() { cluster_for_all_tests a b c; }
     run -1 timeout 10 qemu-img info "$(uri c mine)"
     assert_output --partial "held by host b"
     run -4 on a delete mine
+    local host
+    for host in a c; do
+        run -4 on "$host" resize mine 5MiB --force
+        assert_output --partial "host b has the volume open for writing"
+    done
     exec 4>&-
     within 10 nbd_python c mine "h.pwrite(b'y', 0)"
     within 10 on a delete mine

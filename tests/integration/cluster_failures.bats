@@ -271,7 +271,7 @@ END
     within 10 not_connected b a
     run on b create later 1MiB
     assert_failure 5
-    assert_output --partial "registrar"
+    assert_output --partial "host a, the registrar, is away"
     host_start a
     within 20 connected b
     on b create later 1MiB

@@ -117,7 +117,9 @@ h.pwrite(b'x', (4 << 20) - 1)
 @test "a store that is in use, not ours or too small is refused" {
     local other=(tarnd --config "$CLUSTER/solo/tarn.toml" --control "$BATS_TEST_TMPDIR/c.sock")
     run -4 "${other[@]}" --nbd-unix "$BATS_TEST_TMPDIR/n.sock"
-    assert_output --partial "in use"
+    assert_output --partial "store $CLUSTER/solo/store: "
+    assert_output --partial "in use by another process"
+    assert_output --partial "fuser -v $CLUSTER/solo/store names it"
     random_file "$BATS_TEST_TMPDIR/foreign" 64M
     run "${other[@]}" --store "$BATS_TEST_TMPDIR/foreign"
     assert_failure

@@ -128,3 +128,24 @@ refuses_to_touch() {
     assert_output kept
     on solo delete kept
 }
+
+@test "tarn init says what a store needs" {
+    local init=(tarn init --store "$BATS_TEST_TMPDIR/store" --host solo --config "$BATS_TEST_TMPDIR/tarn.toml")
+    run -2 "${init[@]}" --size 1M
+    assert_output --regexp "1 MiB is too small for a store, which takes ([0-9]+) MiB at least; try: --size ([0-9]+)MiB"
+    run -0 "${init[@]}" --size "${output##* }"
+    run -2 "${init[@]}" --size 16MiB --memory 1M --force
+    refute_output --partial "options:"
+    rm "$BATS_TEST_TMPDIR/store" "$BATS_TEST_TMPDIR/tarn.toml"
+    [[ $EUID == 0 ]] || skip "needs root for a full file system"
+    mkdir "$BATS_TEST_TMPDIR/small"
+    mount -t tmpfs -o size=20M none "$BATS_TEST_TMPDIR/small"
+    run -1 tarn init --store "$BATS_TEST_TMPDIR/small/store" --size 64Mi --host solo --config "$BATS_TEST_TMPDIR/tarn.toml"
+    umount "$BATS_TEST_TMPDIR/small"
+    assert_output --partial "no space for a store of 64 MiB: its file system has 20 MiB free"
+}
+
+@test "a host does not forget itself" {
+    run -2 on solo host forget solo --it-is-dead
+    assert_output --partial "that is this host"
+}

@@ -257,6 +257,9 @@ TEST_F(ConfigurationFile, wrong_flags_leave_with_2) {
     EXPECT_EQ(
         parse({"--memory", "3XB"}).error().text,
         "tarnd: --memory 3XB: unknown unit; use KiB, MiB, GiB, TiB or PiB (1024), or kB, MB, GB, TB or PB (1000)\n");
+    EXPECT_EQ(parse({"--log-level", "loud"}).error().text,
+              "tarnd: --log-level loud: not error, warning, info or debug\n");
+    EXPECT_EQ(parse({"--memory", "1MiB"}).error().text, "tarnd: memory: less than 64MiB\n");
     EXPECT_EQ(parse({"--help"}).error().exit_code, 0);
     EXPECT_EQ(parse({"--version"}).error().text, "tarnd 0.1.0\n");
     std::filesystem::remove(path_);
@@ -275,6 +278,8 @@ TEST(Text, sizes) {
     EXPECT_EQ(parse_size("500M"), uint64_t{500} << 20);
     EXPECT_EQ(parse_size("500MB"), 500'000'000u);
     EXPECT_EQ(parse_size("1gib"), uint64_t{1} << 30);
+    EXPECT_EQ(parse_size("5Gi"), uint64_t{5} << 30);
+    EXPECT_EQ(parse_size("5ki"), 5120u);
     EXPECT_EQ(parse_size("0.1k"), 103u) << "rounded up to a byte";
     EXPECT_EQ(parse_size("16383.999999999PiB"), 18446744073708425717u);
     EXPECT_EQ(parse_size("18446744073709551615"), UINT64_MAX);
@@ -290,7 +295,9 @@ TEST(Text, sizes) {
                                   "+1",
                                   "1 ",
                                   "1GiBx",
-                                  "1Gi",
+                                  "1Gx",
+                                  "1GiX",
+                                  "1GII",
                                   "1XB",
                                   "1.GiB",
                                   ".5GiB",
