@@ -184,9 +184,9 @@ MUTANTS = [
         "what other shards send while a host says what it says first is lost": "",
     }),
     ("coherence/fabric/tcp_link.cpp", "    «receiver_.on_link_up(peer_, process);\n"
-     "    send_frame(frame_greeted, 0, Errc{}, {});»", {
+     "    send_frame(frame_greeted, 0, 0, {});»", {
         "a host has greeted before it has said what it holds":
-            "send_frame(frame_greeted, 0, Errc{}, {}); receiver_.on_link_up(peer_, process);",
+            "send_frame(frame_greeted, 0, 0, {}); receiver_.on_link_up(peer_, process);",
     }),
     ("coherence/fabric/tcp_link.cpp", "    if («greeting_» || !payload.empty()) return;", {
         "what is sent while a host says what it says first is joined to what was sent before": "false",
