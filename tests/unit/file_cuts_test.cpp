@@ -103,9 +103,9 @@ TEST_F(FileCuts, a_write_within_the_size_takes_the_attributes_away_from_nobody) 
     ASSERT_TRUE(cache_->on_message(asked, nullptr));
     const Message* const granted = fabric_.last(MessageKind::grant);
     ASSERT_NE(granted, nullptr);
-    loop_->run_until_done(turns(*loop_));
     asked.kind = MessageKind::done;
     asked.tenure = granted->tenure;
+    loop_->run_until_done(turns(*loop_));
     ASSERT_TRUE(cache_->on_message(asked, nullptr));
     fabric_.sent.clear();
     begin_write(page_1 + 10, page_1 + 110);
