@@ -342,8 +342,8 @@ void Cache::step(const protocol::Event& event) {
     finish(deferred);
 }
 
-void Cache::step_latched(StripeSlot& slot, const protocol::Event& event, Deferred& deferred) {
-    if (abandoned()) return;
+bool Cache::step_latched(StripeSlot& slot, const protocol::Event& event, Deferred& deferred) {
+    if (abandoned()) return false;
     std::vector<protocol::Event>& events = slot.events;
     TARN_ASSERT(events.empty());
     events.push_back(event);
@@ -360,6 +360,7 @@ void Cache::step_latched(StripeSlot& slot, const protocol::Event& event, Deferre
     }
     events.clear();
     send_held_grant(slot);
+    return true;
 }
 
 void Cache::finish(Deferred& deferred) {

@@ -337,8 +337,8 @@ class Cache final : public Fabric::Receiver {
     bool may_use(const Frame& frame, PageId page, LossView& view) const;
     void count_losses_slowly(PageId page, LossView& view) const;
     void step(const protocol::Event& event);
-    // Under the latch of slot: the event and all that follows from it here.
-    void step_latched(StripeSlot& slot, const protocol::Event& event, Deferred& deferred);
+    // Under the latch of slot: the event and all that follows from it here. False: nothing is stepped any more.
+    bool step_latched(StripeSlot& slot, const protocol::Event& event, Deferred& deferred);
     void finish(Deferred& deferred);
     void report_quiet(Frame& frame, PageId page);
     template <class Report>

@@ -328,6 +328,7 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     {
         StripeSlot& slot = slot_of(message.page);
         const std::lock_guard guard(slot.latch);
+        bool stepped = false;
         for (uint32_t i = 0; i <= message.run; ++i) {
             protocol::Event event = protocol::Event::message_of(protocol::part_of(message, i), frame);
             event.no_space = no_space[i];
@@ -340,9 +341,10 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
             event.wants_copy = wants_copy(event.message);
             if (event.wants_copy && frame != no_frame)
                 replacement_.set_age(pool_->frame(frame), static_cast<uint32_t>(message.hosts));
-            step_latched(slot, event, deferred);
+            stepped |= step_latched(slot, event, deferred);
         }
-        if (abandoned() && frame != no_frame) release(frame, use_holder, deferred);
+        // Not by abandoned(), which may have come true since: the protocol has the frame then.
+        if (!stepped && frame != no_frame) release(frame, use_holder, deferred);
     }
     finish(deferred);
     if (deferred.refused) return fail(Errc::protocol, 0, deferred.refused);
