@@ -2,9 +2,9 @@
 // Questions of the control plane: small, rare, never on the path of a page.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
@@ -49,7 +49,7 @@ std::optional<T> unpack(std::string_view bytes) {
     static_assert(std::has_unique_object_representations_v<T>);
     T value;
     if (bytes.size() != sizeof value) return std::nullopt;
-    std::memcpy(&value, bytes.data(), sizeof value);
+    std::ranges::copy(bytes, reinterpret_cast<char*>(&value));
     return value;
 }
 
