@@ -2,7 +2,6 @@
 // Questions of the control plane: small, rare, never on the path of a page.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -49,7 +48,7 @@ std::optional<T> unpack(std::string_view bytes) {
     static_assert(std::has_unique_object_representations_v<T>);
     T value;
     if (bytes.size() != sizeof value) return std::nullopt;
-    std::ranges::copy(bytes, reinterpret_cast<char*>(&value));
+    bytes.copy(reinterpret_cast<char*>(&value), sizeof value);
     return value;
 }
 
