@@ -122,6 +122,11 @@ bool Cache::is_writable(PageId page) const {
     return frame && frame->page_id() == page && frame->writable.load(std::memory_order_relaxed);
 }
 
+bool Cache::may_use(PageId page, LossView& view) const {
+    const Frame* const frame = cached_.find(page);
+    return frame && frame->page_id() == page && may_use(*frame, page, view);
+}
+
 bool Cache::holds(PageId page) {
     const Frame* const frame = cached_.find(page);
     return frame && frame->page_id() == page && FrameWord::readable(frame->word.load());

@@ -92,6 +92,8 @@ class Cache final : public Fabric::Receiver {
     // Whether a read, or a write, would find the page just now.
     bool holds(PageId page);
     bool is_writable(PageId page) const;
+    // Of a page that an access holds: whether the session may see its bytes. Without a wait, whoever else is inside it.
+    bool may_use(PageId page, LossView& view) const;
     // The frame's bytes stay as they are until unpin().
     FrameId try_pin(PageId page, LossView& view);
     void unpin(FrameId id);

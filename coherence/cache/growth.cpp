@@ -364,7 +364,9 @@ Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
         if (!brought && brought.error().code == Errc::unavailable) co_return Result<>{};
         CO_TRY_VOID(brought);
     }
-    CO_TRY_VOID(co_await attribute_page());  // it can be used
+    // To read it the usual way could be to wait for it, behind hosts that wait for us to let it go.
+    if (!cache_.may_use(attribute_page_of(id()), note_.losses))
+        co_return fail(Errc::io, EIO, "volume.grow: writes of the size were lost");
     // Nobody takes them away. But a thread may be inside one of them, for microseconds.
     while (!try_grow(growth)) {
         const bool is_elsewhere = growth.outcome == Growth::Outcome::pages_missing &&

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "coherence/cache/attribute_page.hpp"
+#include "coherence/cache/within.hpp"
 #include "tests/unit/cluster.hpp"
 
 namespace tarn::three_hosts {
@@ -201,6 +202,63 @@ TEST_F(ClusterFiles, who_reads_where_others_append_sees_whole_records_and_nothin
     const auto records = check_records(all);
     ASSERT_TRUE(records) << records.error().where;
     for (const unsigned each : *records) EXPECT_EQ(each, records_each);
+}
+
+// A thread that is inside the attribute page more often than not, for as long as it is here.
+class BusyThread {
+  public:
+    explicit BusyThread(Cache& cache) : thread_([this, &cache] { work(cache); }) {}
+    ~BusyThread() {
+        ends_ = true;
+        thread_.join();
+    }
+
+  private:
+    struct Linger final : PageUpdate {
+        bool apply(std::byte*) override {
+            const uint64_t until = monotonic_ns() + 20'000;
+            while (monotonic_ns() < until) {
+            }
+            return false;
+        }
+    };
+    void work(Cache& cache) const {
+        LossView view;
+        Linger linger;
+        while (!ends_) {
+            (void)cache.try_update(attribute_page_of(volume_id), linger, view);
+            std::this_thread::yield();
+        }
+    }
+
+    std::atomic<bool> ends_{false};
+    std::thread thread_;
+};
+
+Task<Result<>> append_in_time(Cache& cache, unsigned who) {
+    using namespace std::chrono_literals;
+    return within(20s, append_records(cache, who));
+}
+Task<> append_everywhere(std::vector<std::unique_ptr<Host>>& hosts, std::array<Result<>, host_count>& results) {
+    struct Part {
+        static Task<> append(Host& host, unsigned who, Result<>& result) {
+            result = co_await run_on(*host.loop, append_in_time(*host.cache, who));
+        }
+    };
+    Gate gate;
+    for (unsigned who = 0; who < host_count; ++who) gate.spawn(Part::append(*hosts[who], who, results[who]));
+    co_await gate.close();
+}
+
+// A write that holds the attribute page while others wait for it must not wait for it once more.
+TEST_F(ClusterFiles, appends_go_on_though_others_of_their_host_are_inside_the_size_all_the_time) {
+    std::vector<std::unique_ptr<BusyThread>> busy;
+    for (const auto& host : hosts_) busy.push_back(std::make_unique<BusyThread>(*host->cache));
+    for (unsigned round = 0; round < 8; ++round) {
+        std::array<Result<>, host_count> results;
+        driver_->run_until_done(append_everywhere(hosts_, results));
+        for (const Result<>& result : results) ASSERT_TRUE(result) << result.error().where;
+    }
 }
 
 TEST_F(ClusterFiles, a_write_that_would_grow_goes_on_with_what_a_process_that_is_gone_did_not_zero) {
