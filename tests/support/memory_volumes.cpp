@@ -93,6 +93,12 @@ Task<> MemoryVolume::delay() {
     if (delay_us > 0) co_await Loop::current()->sleep(std::chrono::microseconds(delay_us));
 }
 
+Task<> MemoryVolume::delay_copy() {
+    co_await delay();
+    while (faults_.copies_wait && faults_.copies_wait())
+        co_await Loop::current()->sleep(std::chrono::microseconds(100));
+}
+
 bool MemoryVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {
     if (misses() || !storable(offset_bytes, size_bytes)) return false;
     for_each_page(offset_bytes, size_bytes, [&](uint64_t page, uint64_t in_page, uint64_t part) {
@@ -164,7 +170,7 @@ void MemoryVolume::zero_range(uint64_t offset_bytes, uint64_t size_bytes, bool k
 }
 
 Task<Result<>> MemoryVolume::read(uint64_t offset_bytes, std::span<std::byte> into) {
-    co_await delay();
+    co_await delay_copy();
     if (storable(offset_bytes, into.size()))
         copy_out(offset_bytes, into);
     else
@@ -178,7 +184,7 @@ Task<Result<>> MemoryVolume::fetch(uint64_t, uint64_t) {
 }
 
 Task<Result<>> MemoryVolume::write(uint64_t offset_bytes, std::span<const std::byte> from) {
-    co_await delay();
+    co_await delay_copy();
     if (!storable(offset_bytes, from.size())) co_return fail(Errc::no_space, 0, "memory.write");
     while (!try_copy_in(offset_bytes, from)) co_await Yield(*Loop::current());
     co_return Result<>{};

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,10 +18,11 @@
 
 namespace tarn {
 
-// Switches of all volumes; each may change at any time.
+// Switches of all volumes; the atomic ones may change at any time.
 struct MemoryFaults {
     std::atomic<unsigned> miss_every{0};       // every n-th try_ call misses; 0: none
     std::atomic<unsigned> cold_delay_us{0};    // how long a cold access takes at least
+    std::function<bool()> copies_wait;         // a cold read or write waits while it says so; asked time and again
     std::atomic<unsigned> failing_flushes{0};  // the next flushes fail
     std::atomic<uint64_t> flush_count{0};      // counted, not switched
 };
@@ -54,6 +56,7 @@ class MemoryVolume final : public Volume {
   private:
     bool misses();
     Task<> delay();
+    Task<> delay_copy();
     void copy_out(uint64_t offset_bytes, std::span<std::byte> into);
     bool try_copy_in(uint64_t offset_bytes, std::span<const std::byte> from);
     void zero_range(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space);

@@ -109,6 +109,19 @@ class NbdConnection : public testing::Test {
         co_await gate.close();
         EXPECT_EQ(share_.held_bytes(), 0u);
     }
+    // Until the loop has nothing to do for a while.
+    Task<> rests() {
+        const auto until = std::chrono::steady_clock::now() + 10s;
+        for (uint64_t turns = 20; turns >= 20;) {
+            const uint64_t before = loop_->turns();
+            co_await loop_->sleep(20ms);
+            turns = loop_->turns() - before;
+            if (std::chrono::steady_clock::now() > until) {
+                ADD_FAILURE() << "the loop turns " << turns << " times within 20 ms";
+                co_return;
+            }
+        }
+    }
     // Asks for so many pieces of the volume, reads nothing, sends no more, and lets the server stop.
     Task<> take_nothing_until_it_stops(Bytes requests) {
         Gate gate;
@@ -116,12 +129,9 @@ class NbdConnection : public testing::Test {
         const Result<size_t> sent = co_await loop_->send(client_.get(), requests.bytes());
         EXPECT_TRUE(sent);
         ::shutdown(client_.get(), SHUT_WR);
-        co_await loop_->sleep(20ms);
-        const uint64_t before = loop_->turns();
-        co_await loop_->sleep(20ms);
-        EXPECT_LT(loop_->turns() - before, 20u);
+        co_await rests();
         connection_->stop();
-        co_await loop_->sleep(20ms);
+        co_await rests();
         held_bytes_seen_ = share_.held_bytes();
         co_await gate.close();
     }
@@ -137,6 +147,14 @@ class NbdConnection : public testing::Test {
 
     // As if other connections, whose requests wait for a host that is away, held the whole share.
     Held hold_everything() { return {others_, share_.size_bytes()}; }
+    // What is cold waits until so many bytes have been held, or for ten seconds.
+    void wait_until_held(size_t bytes) {
+        volumes_.faults.miss_every = 1;
+        volumes_.faults.copies_wait = [this, bytes, until = std::chrono::steady_clock::now() + 10s] {
+            held_bytes_seen_ = std::max(held_bytes_seen_, share_.held_bytes());
+            return held_bytes_seen_ <= bytes && std::chrono::steady_clock::now() < until;
+        };
+    }
     // Beyond the share.
     size_t held_beyond() const { return held_bytes_seen_ - share_.size_bytes(); }
 
@@ -427,8 +445,7 @@ TEST_F(NbdConnection, a_deep_queue_goes_on_while_others_hold_the_whole_share) {
 
 // One that waits for room waits for its own requests only.
 TEST_F(NbdConnection, large_requests_stay_within_half_of_the_share) {
-    volumes_.faults.miss_every = 1;
-    volumes_.faults.cold_delay_us = 1000;
+    wait_until_held(4u << 20);
     Bytes requests;
     for (uint64_t i = 0; i < 64; ++i) requests.request(Command::write, i, 0, 1 << 20).fill(1 << 20);
     run(requests.request(Command::disconnect, 0, 0, 0));
@@ -439,8 +456,7 @@ TEST_F(NbdConnection, large_requests_stay_within_half_of_the_share) {
 
 // They hold nothing while they wait; each then finds its pages gone again, and all would be copied at once.
 TEST_F(NbdConnection, reads_that_have_to_be_copied_after_all_stay_within_half_of_the_share) {
-    volumes_.faults.miss_every = 1;
-    volumes_.faults.cold_delay_us = 1000;
+    wait_until_held(2u << 20);
     Bytes requests;
     for (uint64_t i = 0; i < 200; ++i) requests.request(Command::read, i, 0, 128 * 1024);
     run(requests.request(Command::disconnect, 0, 0, 0));
