@@ -188,6 +188,24 @@ TEST_F(CacheLinks, the_frame_of_a_page_that_is_refused_is_free_again) {
     EXPECT_EQ(cache_->pool().free_count(), free_before);
 }
 
+TEST_F(CacheLinks, the_frame_of_a_message_is_free_once_when_the_cache_stops_in_its_midst) {
+    const size_t free_before = cache_->pool().free_count();
+    Message late = from_peer(MessageKind::write_back, page());  // nobody holds the page: its bytes are let go
+    late.flags = protocol::flag_payload;
+    late.tenure = tenure_;
+    std::thread stops;
+    fabric_.on_send = [&](const RecordingFabric::Sent&) {
+        if (cache_->abandoned()) return;
+        stops = std::thread([&] { cache_->abandon(); });
+        while (!cache_->abandoned()) std::this_thread::yield();
+    };
+    const Result<> heard = cache_->on_message(late, cache_->lend_page(peer));
+    ASSERT_TRUE(heard) << heard.error().where;
+    ASSERT_TRUE(stops.joinable()) << "nothing was sent";
+    stops.join();
+    EXPECT_EQ(cache_->pool().free_count(), free_before);
+}
+
 TEST_F(CacheLinks, nothing_is_sent_over_a_broken_link_and_all_of_it_over_the_next) {
     cut();
     fabric_.sent.clear();

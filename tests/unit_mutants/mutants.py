@@ -149,6 +149,9 @@ MUTANTS = [
     ("coherence/cache/cache_links.cpp", "    if (!admitted) {\n        «if (page) return_page(page);»", {
         "the frame of a message that is refused is not given back": "",
     }),
+    ("coherence/cache/cache_links.cpp", "if («!stepped» && frame != no_frame) release(", {
+        "the frame of a message is given back once more when the cache stops meanwhile": "abandoned()",
+    }),
     ("coherence/fabric/tcp_reader.cpp", "    «if (page_) receiver_.return_page(page_);»", {
         "the frame of a page that was cut off is not given back": "",
     }),
@@ -212,6 +215,9 @@ MUTANTS = [
     }),
     ("coherence/cache/growth.cpp", "«if (!known) co_return co_await write_file(offset_bytes, from);»", {
         "cuts that nobody remembers are taken for none": "if (!known) co_return Result<>{};",
+    }),
+    ("coherence/cache/growth.cpp", "if (!«cache_.may_use(attribute_page_of(id()), note_.losses)»)", {
+        "who holds the size waits for it once more": "(co_await attribute_page()).has_value()",
     }),
     ("coherence/cache/growth.cpp", "if («seen.zeroes_before(end)») return false;", {
         "a file grows over what is being zeroed": "false",
