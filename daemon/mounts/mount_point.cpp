@@ -16,9 +16,8 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
-#include <thread>
 
-#include "utils/loop.hpp"
+#include "utils/on_thread.hpp"
 
 namespace tarn {
 
@@ -149,39 +148,11 @@ Result<fuse::MountPoint> look(const std::string& path, const Caller& caller, boo
     }
 }
 
-class [[nodiscard]] Look final : public Loop::Posted {
-  public:
-    Look(Loop& loop, const std::string& path, const Caller& caller, bool named)
-        : loop_(loop), path_(path), caller_(caller), named_(named) {}
-    bool await_ready() noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> handle) {
-        handle_ = handle;
-        thread_ = std::thread([this] {
-            point_ = look(path_, caller_, named_);
-            loop_.post(*this);
-        });
-    }
-    Result<fuse::MountPoint> await_resume() { return std::move(point_); }
-    void run() override {
-        thread_.join();
-        handle_.resume();
-    }
-
-  private:
-    Loop& loop_;
-    const std::string& path_;
-    const Caller& caller_;
-    const bool named_;
-    Result<fuse::MountPoint> point_ = fail(Errc::io);
-    std::thread thread_;
-    std::coroutine_handle<> handle_;
-};
-
 }  // namespace
 
 Task<Result<fuse::MountPoint>> take_mount_point(std::string path, Caller caller, std::vector<std::string> named) {
-    Look looking(*Loop::current(), path, caller, std::ranges::find(named, path) != named.end());
-    co_return co_await looking;
+    const bool is_named = std::ranges::find(named, path) != named.end();
+    co_return co_await on_thread([&] { return look(path, caller, is_named); });
 }
 
 }  // namespace tarn

@@ -12,10 +12,9 @@
 #include <set>
 #include <sstream>
 #include <string_view>
-#include <thread>
 
 #include "utils/log.hpp"
-#include "utils/loop.hpp"
+#include "utils/on_thread.hpp"
 
 namespace tarn {
 
@@ -97,38 +96,10 @@ std::vector<std::string> look(const std::string& path, std::span<const pid_t> op
     return names;
 }
 
-class [[nodiscard]] Look final : public Loop::Posted {
-  public:
-    Look(Loop& loop, const std::string& path, std::span<const pid_t> openers)
-        : loop_(loop), path_(path), openers_(openers) {}
-    bool await_ready() noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> handle) {
-        handle_ = handle;
-        thread_ = std::thread([this] {
-            names_ = look(path_, openers_);
-            loop_.post(*this);
-        });
-    }
-    std::vector<std::string> await_resume() { return std::move(names_); }
-    void run() override {
-        thread_.join();
-        handle_.resume();
-    }
-
-  private:
-    Loop& loop_;
-    const std::string& path_;
-    const std::span<const pid_t> openers_;
-    std::vector<std::string> names_;
-    std::thread thread_;
-    std::coroutine_handle<> handle_;
-};
-
 }  // namespace
 
 Task<std::vector<std::string>> find_mount_users(std::string path, std::vector<pid_t> openers) {
-    Look looking(*Loop::current(), path, openers);
-    co_return co_await looking;
+    co_return co_await on_thread([&] { return look(path, openers); });
 }
 
 }  // namespace tarn

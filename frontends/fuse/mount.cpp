@@ -9,10 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <thread>
 
 #include "utils/assert.hpp"
 #include "utils/log.hpp"
+#include "utils/on_thread.hpp"
 #include "utils/run_on.hpp"
 
 namespace tarn::fuse {
@@ -47,34 +47,12 @@ bool rings_possible() {
     return parameter.get() == 'Y';
 }
 
-// Unmounts. With MNT_FORCE the connection ends also for files that are still open; the kernel then waits until requests
-// of rings that it was just handing out were taken back, by the loops: so it waits on a thread of its own. Awaits to 0
-// or errno.
-class [[nodiscard]] Unmount final : public Loop::Posted {
-  public:
-    Unmount(Loop& loop, std::string path, int flags) : loop_(loop), path_(std::move(path)), flags_(flags) {}
-    bool await_ready() noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> handle) {
-        handle_ = handle;
-        thread_ = std::thread([this] {
-            if (::umount2(path_.c_str(), flags_ | UMOUNT_NOFOLLOW) != 0) error_number_ = errno;
-            loop_.post(*this);
-        });
-    }
-    int await_resume() const noexcept { return error_number_; }
-    void run() override {
-        thread_.join();
-        handle_.resume();
-    }
-
-  private:
-    Loop& loop_;
-    const std::string path_;
-    const int flags_;
-    int error_number_ = 0;
-    std::thread thread_;
-    std::coroutine_handle<> handle_;
-};
+// With MNT_FORCE the connection ends also for files that are still open; the kernel then waits until requests of rings
+// that it was just handing out were taken back, by the loops: so it waits on a thread of its own. Awaits to 0 or errno.
+Task<int> unmount_path(std::string path, int flags) {
+    return on_thread(
+        [path = std::move(path), flags] { return ::umount2(path.c_str(), flags | UMOUNT_NOFOLLOW) == 0 ? 0 : errno; });
+}
 
 }  // namespace
 
@@ -224,8 +202,7 @@ Task<> Mount::open_ring(Channel& channel) {
 // What the rings hold, they hold until the connection ended; from outside it may have.
 Task<> Mount::end_connection() {
     if (!fuse_session_exited(session_))
-        if (const int error_number = co_await Unmount(channels_.front()->loop(), options_.path, MNT_FORCE | MNT_DETACH);
-            error_number != 0)
+        if (const int error_number = co_await unmount_path(options_.path, MNT_FORCE | MNT_DETACH); error_number != 0)
             log::warning("fuse: {}: cannot unmount: {}; waits until its connection ends: unmount it where it is now",
                          log::printable(options_.path), std::strerror(error_number));
     for (const std::unique_ptr<Channel>& channel : channels_)
@@ -242,7 +219,7 @@ Task<Result<>> Mount::unmount() {
     const UniqueFd above(options_.point ? ::fcntl(options_.point->parent.get(), F_DUPFD_CLOEXEC, 0) : -1);
     const std::string path =
         options_.point ? fmt::format("/proc/self/fd/{}/{}", above.get(), options_.point->name) : options_.path;
-    const int error_number = co_await Unmount(*Loop::current(), path, 0);
+    const int error_number = co_await unmount_path(path, 0);
     if (error_number == EBUSY) co_return fail(Errc::busy, EBUSY, "fuse.umount: it is in use");
     if (error_number != 0) co_return fail(Errc::io, error_number, "fuse.umount: it cannot be unmounted");
     co_return Result<>{};

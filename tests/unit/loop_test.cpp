@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <semaphore>
 #include <string_view>
 #include <thread>
+
+#include "utils/on_thread.hpp"
 
 namespace tarn {
 namespace {
@@ -329,6 +332,33 @@ TEST(Loop, what_is_always_ready_keeps_nobody_else_waiting) {
     const UniqueFd ours(ends[0]);
     const UniqueFd theirs(ends[1]);
     loop->run_until_done(outlast(*loop, ours.get()));
+}
+
+TEST(Loop, goes_on_while_a_function_blocks_on_a_thread_of_its_own) {
+    struct Part {
+        static Task<> wait(std::binary_semaphore& released, std::thread::id& waited, std::thread::id& resumed) {
+            waited = co_await on_thread([&] {
+                released.acquire();
+                return std::this_thread::get_id();
+            });
+            resumed = std::this_thread::get_id();
+        }
+        static Task<> both(Loop& loop, std::thread::id& waited, std::thread::id& resumed) {
+            std::binary_semaphore released(0);
+            Gate gate;
+            gate.spawn(wait(released, waited, resumed));
+            co_await Yield(loop);
+            released.release();
+            co_await gate.close();
+        }
+    };
+    const auto loop = make_loop();
+    std::thread::id waited;
+    std::thread::id resumed;
+    loop->run_until_done(Part::both(*loop, waited, resumed));
+    EXPECT_NE(waited, std::this_thread::get_id());
+    EXPECT_NE(waited, std::thread::id());
+    EXPECT_EQ(resumed, std::this_thread::get_id());
 }
 
 }  // namespace

@@ -1,0 +1,54 @@
+// on_thread: a function that blocks, on a thread of its own, awaited by a coroutine of a loop.
+//
+// For what the kernel may take long over, or must not hold up the loop with. What the function refers to outlives it:
+// the coroutine waits for its end.
+#pragma once
+
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "utils/loop.hpp"
+
+namespace tarn {
+
+namespace detail {
+
+template <class Function>
+class OnThread final : public Loop::Posted {
+  public:
+    using Value = std::invoke_result_t<Function&>;
+
+    OnThread(Loop& loop, Function function) : loop_(loop), function_(std::move(function)) {}
+    bool await_ready() noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> handle) {
+        waiter_ = handle;
+        thread_ = std::thread([this] {
+            value_ = function_();
+            loop_.post(*this);
+        });
+    }
+    Value await_resume() { return std::move(*value_); }
+    void run() override {
+        thread_.join();
+        waiter_.resume();
+    }
+
+  private:
+    Loop& loop_;
+    Function function_;
+    std::optional<Value> value_;
+    std::thread thread_;
+    std::coroutine_handle<> waiter_;
+};
+
+}  // namespace detail
+
+// From a loop that runs.
+template <class Function>
+Task<std::invoke_result_t<Function&>> on_thread(Function function) {
+    detail::OnThread<Function> run(*Loop::current(), std::move(function));
+    co_return co_await run;
+}
+
+}  // namespace tarn
