@@ -18,8 +18,8 @@ source "$CLUSTER/state"
 main() {
     local verb=$1 host=$2
     case $verb in
-        pause) kill -STOP "$(pid_of "$host")" ;;
-        resume) kill -CONT "$(pid_of "$host")" ;;
+        pause) host_pause "$host" ;;
+        resume) host_resume "$host" ;;
         cut) ip -n "$(namespace net)" link set dev "$host" down ;;
         heal) ip -n "$(namespace net)" link set dev "$host" up ;;
         mute) host_mute "$host" ;;

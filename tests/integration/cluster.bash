@@ -132,6 +132,21 @@ host_kill() {
 }
 forget_memory() { pkill -KILL -f "^tarn-keeper $CLUSTER/$1/" || true; }
 host_stop() { host_signal "$1" TERM; }
+# It hangs, until host_resume. The threads of a busy machine stop a little after the signal.
+host_pause() {
+    local pid
+    pid=$(pid_of "$1")
+    kill -STOP "$pid"
+    within 20 rests "$pid"
+}
+host_resume() { kill -CONT "$(pid_of "$1")"; }
+# Whether every thread is stopped, but for the kernel's own.
+rests() {
+    local task
+    for task in /proc/"$1"/task/*; do
+        [[ $(< "$task/comm") == iou-* ]] || grep -q '^State:.T' "$task/status" || return 1
+    done
+}
 
 # on NAME VERB...: tarn on that host.
 on() {

@@ -5,7 +5,7 @@ load tarn
 setup_file() { cluster_for_all_tests a b c; }
 # One that hangs when its test fails would take all later ones with it.
 teardown() {
-    for host in a b c; do kill -CONT "$(pid_of "$host")" 2> /dev/null || true; done
+    for host in a b c; do host_resume "$host" 2> /dev/null || true; done
     umount -l "$BATS_TEST_TMPDIR/small" 2> /dev/null || true
 }
 
@@ -211,10 +211,10 @@ print(attempts(), flush=True)
 sys.stdin.readline()
 print(attempts(), flush=True)
 END
-    kill -STOP "$(pid_of c)"
+    host_pause c
     client_go
     within 40 grep -q "'EIO', 'ok', 'ok'.*'EIO', 'ok', 'ok'.*'EIO')" "$CLIENT_SAID"
-    kill -CONT "$(pid_of c)"
+    host_resume c
     within 20 nbd_python c hasty "h.flush()"
     client_go
     client_end
@@ -251,14 +251,14 @@ END
     # Volumes in a row have their attributes on different hosts; a, where they were made, has seen them all.
     local name
     for name in small-1 small-2 small-3; do on a create "$name" 1MiB --shared; done
-    kill -STOP "$(pid_of b)"
+    host_pause b
     for name in small-1 small-2 small-3; do nbd_python a "$name" "assert h.get_size() == 1 << 20"; done
     # What it is home of, or owns, is waited for; that this host stops all the same is the point.
     local pid
     pid=$(pid_of c)
     kill -TERM "$pid"
     within 20 gone "$pid"
-    kill -CONT "$(pid_of b)"
+    host_resume b
     host_start c
     within 20 connected c
     for name in small-1 small-2 small-3; do on a delete "$name"; done

@@ -12,7 +12,7 @@ setup_file() {
     on c list
 }
 
-teardown() { for host in a b c; do kill -CONT "$(pid_of "$host")" 2> /dev/null || true; done; }
+teardown() { for host in a b c; do host_resume "$host" 2> /dev/null || true; done; }
 
 does_not_answer() { on "$1" status | grep -E "^  $2 .*connected, does not answer"; }
 answers() { on "$1" status --json | jq -e --arg peer "$2" '.peers[] | select(.name == $peer) | .answers'; }
@@ -25,14 +25,14 @@ at_once() { timeout 8 env TARN_CONTROL="$CLUSTER/b/control.sock" "$@"; }
     run -0 at_once tarn status
     refute_output --partial "does not answer"
     local -r space=$(at_once tarn status --json | jq .space.total_bytes)
-    kill -STOP "$(pid_of c)"
+    host_pause c
     run -0 at_once tarn status
     assert_output --partial "; as last told by c"
     within 5 does_not_answer b c
     within 5 does_not_answer a c
     [ "$(at_once tarn status --json | jq .space.total_bytes)" = "$space" ]
     grep -q "host c does not answer" "$CLUSTER/b/log"
-    kill -CONT "$(pid_of c)"
+    host_resume c
     within 5 answers b c
     within 5 answers c b
     run -0 at_once tarn status
@@ -66,7 +66,7 @@ at_once() { timeout 8 env TARN_CONTROL="$CLUSTER/b/control.sock" "$@"; }
     on c create unseen-1 1MiB --shared
     on c create unseen-2 1MiB --shared
     on c create unseen-3 1MiB --shared
-    kill -STOP "$(pid_of c)"
+    host_pause c
     run -0 at_once df "$mount"
     run at_once ls -la "$mount"
     [ "$status" -le 1 ]
@@ -77,7 +77,7 @@ at_once() { timeout 8 env TARN_CONTROL="$CLUSTER/b/control.sock" "$@"; }
     run -0 at_once stat -L -c %s /dev/fd/5
     [ "$output" -le 2097152 ]
     exec 5<&-
-    kill -CONT "$(pid_of c)"
+    host_resume c
     within 5 answers b c
     run -0 at_once ls -la "$mount"
     [ "$(grep -c 3145728 <<< "$output")" -eq 6 ]
@@ -86,22 +86,22 @@ at_once() { timeout 8 env TARN_CONTROL="$CLUSTER/b/control.sock" "$@"; }
 
 @test "tarn create fails with the name of the host that hangs" {
     on c list
-    kill -STOP "$(pid_of c)"
+    host_pause c
     run -5 at_once tarn create made 1MiB --shared
     assert_output --partial "host c does not answer"
-    kill -CONT "$(pid_of c)"
+    host_resume c
     within 5 answers a c
     run -0 on b create made 1MiB --shared
 }
 
 @test "tarn create fails with the name of the registrar that hangs" {
-    kill -STOP "$(pid_of a)"
+    host_pause a
     run -5 at_once tarn create later 1MiB --shared
     assert_output --partial "registrar"
     run -5 at_once tarn create other 1MiB --shared
     assert_output --partial "registrar"
     run -0 at_once tarn status
-    kill -CONT "$(pid_of a)"
+    host_resume a
     within 5 answers b a
     within 5 on b create other 1MiB --shared
 }
@@ -153,7 +153,7 @@ on_each(finish)
 assert len(done) == len(clients)
 END
     mkfifo "$BATS_TEST_TMPDIR/go"
-    kill -STOP "$(pid_of c)"
+    host_pause c
     python3 "$BATS_TEST_TMPDIR/writers.py" "$CLUSTER/b/nbd.sock" < "$BATS_TEST_TMPDIR/go" \
         > "$BATS_TEST_TMPDIR/said" 2>&1 3>&- &
     local -r writers=$!
@@ -163,7 +163,7 @@ END
     local -r after=$(held_bytes b)
     echo "held $(((after - before) >> 10)) KiB more"
     ((after - before < 32 << 20))
-    kill -CONT "$(pid_of c)"
+    host_resume c
     exec 4>&-
     wait "$writers"
 }

@@ -15,7 +15,7 @@ setup() {
     mount_b
 }
 teardown() {
-    kill -CONT "$(pid_of a)" 2> /dev/null || true
+    host_resume a 2> /dev/null || true
     if [ -n "${WAITING-}" ]; then kill -KILL "$WAITING" 2> /dev/null || true; fi
 }
 
@@ -57,7 +57,7 @@ END
     exec 4> "$BATS_TEST_TMPDIR/go"
     within 20 grep -q open "$BATS_TEST_TMPDIR/said"
     nbd_python c file "[h.pwrite(b'c' * 12288, n << 26) for n in range(3)]"
-    kill -STOP "$(pid_of a)"
+    host_pause a
     echo >&4
     exec 4>&-
     within 20 waits_on_fuse "$WAITING"
@@ -76,7 +76,7 @@ waits_on_fuse() {
         start_waiting "$kind"
         kill -KILL "$WAITING"
         within 5 gone "$WAITING"
-        kill -CONT "$(pid_of a)"
+        host_resume a
         within 20 cat "$CLUSTER/b/mnt/file"
         mount_b
     done
@@ -183,7 +183,7 @@ mount_with_rings() {
     start_waiting read
     kill -KILL "$WAITING"
     within 5 gone "$WAITING"
-    kill -CONT "$(pid_of a)"
+    host_resume a
     start_waiting fsync
     run -0 timeout 10 tarn --control "$CLUSTER/b/control.sock" umount --force "$CLUSTER/b/mnt"
     within 5 gone "$WAITING"
@@ -224,14 +224,14 @@ END
     exec 4> "$BATS_TEST_TMPDIR/client.go"
     within 10 grep -q open "$BATS_TEST_TMPDIR/said"
     nbd_python c file "[h.pwrite(b'd' * 4096, n << 26) for n in range(3)]"
-    kill -STOP "$(pid_of a)"
+    host_pause a
     echo >&4
     exec 4>&-
     [ "$(nbd_connection_count)" -eq 1 ]
     within 20 grep -q waits "$BATS_TEST_TMPDIR/said"
     kill -KILL "$WAITING"
     within 20 no_nbd_connection
-    kill -CONT "$(pid_of a)"
+    host_resume a
     within 20 nbd_python b file "assert h.pread(1, 0) == b'd'; h.flush()"
 }
 
