@@ -364,7 +364,7 @@ bool Cache::step_latched(StripeSlot& slot, const protocol::Event& event, Deferre
         for (const protocol::Action& action : slot.actions) perform(slot, action, deferred);
     }
     events.clear();
-    send_held_grant(slot);
+    send_pending_grant(slot);
     return true;
 }
 

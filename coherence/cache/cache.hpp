@@ -32,8 +32,8 @@
 #include "coherence/cache/write_check.hpp"
 #include "coherence/fabric/fabric.hpp"
 #include "coherence/partition/range_map.hpp"
+#include "coherence/protocol/coalescing.hpp"
 #include "coherence/protocol/flush.hpp"
-#include "coherence/protocol/joining.hpp"
 #include "coherence/protocol/stripe.hpp"
 #include "tiers/dram/frame_pool.hpp"
 #include "tiers/dram/frame_set.hpp"
@@ -186,7 +186,7 @@ class Cache final : public Fabric::Receiver {
     }
 
     // Fabric::Receiver
-    Welcome welcomes(HostId host, protocol::Incarnation incarnation) override;
+    LinkDecision decide_on_link(HostId host, protocol::Incarnation incarnation) override;
     StoreStanding own_standing() override { return store_.standing(); }
     StoreStanding remembered_of(HostId host) override { return store_.heard(host); }
     Result<> accepts_memory(HostId of, const StoreStanding& of_us) override;
@@ -308,9 +308,9 @@ class Cache final : public Fabric::Receiver {
         protocol::Stripe stripe;
         std::atomic<uint32_t>& last_request_id;  // in the arena
         protocol::Actions actions;
-        std::vector<protocol::Event> events;  // of the step under way
-        protocol::HeldGrant held_grant;       // of the step under way
-        PageAccess* waiting = nullptr;        // list of the accesses that wait here
+        std::vector<protocol::Event> events;   // of the step under way
+        protocol::PendingGrant pending_grant;  // of the step under way
+        PageAccess* waiting = nullptr;         // list of the accesses that wait here
     };
     // A page that another host waits for, and that this one may go on writing for a while.
     struct Urged {
@@ -376,7 +376,7 @@ class Cache final : public Fabric::Receiver {
     // cache_actions.cpp
     void perform(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
     void send(StripeSlot& slot, HostId to, protocol::Message message, std::span<const std::byte> payload);
-    void send_held_grant(StripeSlot& slot);
+    void send_pending_grant(StripeSlot& slot);
     // The payload is the frame's bytes as they are now, or a flag when they are known to be zeros.
     void send_frame(StripeSlot& slot, HostId to, protocol::Message message, FrameId frame);
     void quiesce(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);

@@ -198,19 +198,19 @@ void Cache::release(FrameId id, FrameUse use, Deferred& deferred) {
 
 void Cache::send(StripeSlot& slot, HostId to, Message message, std::span<const std::byte> payload) {
     if (!protocol::contains(slot.linked, to) || !fabric_) return;  // nothing is kept for a broken link
-    if (protocol::HeldGrant::is_worth_holding(message, self_)) {
-        send_held_grant(slot);
-        slot.held_grant.hold(to, message);
+    if (protocol::PendingGrant::is_worth_holding(message, self_)) {
+        send_pending_grant(slot);
+        slot.pending_grant.hold(to, message);
         return;
     }
-    (void)slot.held_grant.join(to, message);
+    (void)slot.pending_grant.join(to, message);
     stamp(message);
     fabric_->send(to, message, payload);
 }
 
-void Cache::send_held_grant(StripeSlot& slot) {
-    if (!slot.held_grant.holds()) return;
-    auto [to, message] = slot.held_grant.release();
+void Cache::send_pending_grant(StripeSlot& slot) {
+    if (!slot.pending_grant.holds()) return;
+    auto [to, message] = slot.pending_grant.release();
     stamp(message);
     fabric_->send(to, message, {});
 }

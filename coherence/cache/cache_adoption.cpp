@@ -205,7 +205,7 @@ void Cache::adopt_home_bytes() {
         const PageId page = frame.page_id();
         Frame* const other = homes_.find_exactly(page);
         const auto position_of = [](const Frame& each) {
-            return protocol::Position{each.home_tenure, each.home_sequence};
+            return protocol::PageVersion{each.home_tenure, each.home_sequence};
         };
         Deferred deferred;
         if (home_of(page) != self_ || (other && position_of(*other) >= position_of(frame))) {

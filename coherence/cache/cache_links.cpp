@@ -9,7 +9,7 @@
 #include "coherence/cache/home_read_batch.hpp"
 #include "coherence/cache/page_provider.hpp"
 #include "coherence/protocol/admission.hpp"
-#include "coherence/protocol/joining.hpp"
+#include "coherence/protocol/coalescing.hpp"
 #include "coherence/volume.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
@@ -150,14 +150,14 @@ void Cache::step_all(const protocol::Event& event, HostId lost_host) {
     if (discarding_.load(std::memory_order_relaxed) != 0) count_discard_steps(pool_->frame_count());  // any page's
 }
 
-Fabric::Receiver::Welcome Cache::welcomes(HostId host, Incarnation incarnation) {
-    if (!is_forgotten(host)) return Welcome::now;
-    if (incarnation <= forgotten_incarnation(host)) return Welcome::never;
-    if (abandoned()) return Welcome::later;
+Fabric::Receiver::LinkDecision Cache::decide_on_link(HostId host, Incarnation incarnation) {
+    if (!is_forgotten(host)) return LinkDecision::accept;
+    if (incarnation <= forgotten_incarnation(host)) return LinkDecision::refuse;
+    if (abandoned()) return LinkDecision::retry;
     // Another process. That it is back must be remembered first: after a restart of ours it is waited for again.
     if (!protocol::contains(returning_.fetch_or(protocol::set_of(host)), host))
         Loop::current()->spawn(remember_again(host));
-    return Welcome::later;
+    return LinkDecision::retry;
 }
 
 Result<> Cache::accepts_memory(HostId of, const StoreStanding& of_us) {

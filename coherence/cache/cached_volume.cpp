@@ -6,7 +6,7 @@
 #include "coherence/cache/attribute_page.hpp"
 #include "coherence/cache/extents.hpp"
 #include "coherence/cache/page_access.hpp"
-#include "coherence/cache/within.hpp"
+#include "coherence/cache/with_timeout.hpp"
 
 namespace tarn {
 
@@ -212,7 +212,7 @@ Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, u
     const uint64_t first = offset_bytes / page_size;
     auto asking = stored_runs(cache_, id(), first, page_after(offset_bytes + size_bytes) - first);
     if (fail_after().count() != 0 || co_await this_interrupt != nullptr)
-        asking = within(fail_after(), std::move(asking));
+        asking = with_timeout(fail_after(), std::move(asking));
     CO_TRY(const StoredRuns stored, co_await std::move(asking));
     std::vector<Extent> extents;
     const uint64_t end = std::min(offset_bytes + size_bytes, stored.end_page * page_size);
@@ -232,14 +232,14 @@ Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, u
 std::optional<AttributePage> CachedVolume::try_attribute_page() {
     std::array<std::byte, AttributePage::front_size> front;
     if (!cache_.try_read(attribute_page_of(id()), 0, front, note_.losses)) return std::nullopt;
-    return heed(AttributePage::load_front(front));
+    return apply_fail_after(AttributePage::load_front(front));
 }
 
 Task<Result<AttributePage>> CachedVolume::attribute_page() {
     if (const std::optional<AttributePage> cached = try_attribute_page()) co_return *cached;
     std::array<std::byte, AttributePage::front_size> front;
     CO_TRY_VOID(co_await read(attribute_page_of(id()).number() * page_size, front));
-    co_return heed(AttributePage::load_front(front));
+    co_return apply_fail_after(AttributePage::load_front(front));
 }
 
 std::optional<Attributes> CachedVolume::try_attributes() {
@@ -253,7 +253,7 @@ Task<Result<Attributes>> CachedVolume::attributes() {
 }
 
 // Whoever opens a volume reads its attributes, and with them how long to wait for its hosts.
-AttributePage CachedVolume::heed(const AttributePage& page) {
+AttributePage CachedVolume::apply_fail_after(const AttributePage& page) {
     if (fail_after().count() != page.fail_after_ms) wait_at_most(std::chrono::milliseconds(page.fail_after_ms));
     return page;
 }
@@ -261,7 +261,7 @@ AttributePage CachedVolume::heed(const AttributePage& page) {
 Task<Result<>> CachedVolume::perform(PageRequest& request) {
     const bool may_end_early = fail_after().count() != 0 || co_await this_interrupt != nullptr;
     if (!may_end_early) co_return co_await request;
-    co_return co_await request.within(fail_after());
+    co_return co_await request.with_timeout(fail_after());
 }
 
 Task<Result<>> CachedVolume::update(PageUpdate& update) {

@@ -63,7 +63,7 @@ class CachedVolume : public Volume {
     Task<Result<uint64_t>> append(std::span<const std::byte> from) override;
 
   private:
-    AttributePage heed(const AttributePage& page);
+    AttributePage apply_fail_after(const AttributePage& page);
     std::optional<AttributePage> try_attribute_page();
     // Without what only truncations need (AttributePage::front_size).
     Task<Result<AttributePage>> attribute_page();

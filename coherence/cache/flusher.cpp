@@ -4,7 +4,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "coherence/cache/within.hpp"
+#include "coherence/cache/with_timeout.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 
@@ -50,7 +50,7 @@ Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes, std::chr
     // A flush is counted from the verifiers known when it came: none may be unknown.
     auto learning = learn_verifiers(homes);
     Interrupt* const interrupt = co_await this_interrupt;
-    if (limit.count() != 0 || interrupt) learning = within(limit, std::move(learning));
+    if (limit.count() != 0 || interrupt) learning = with_timeout(limit, std::move(learning));
     CO_TRY_VOID(co_await std::move(learning));
     Wait wait(*Loop::current());
     FlushActions actions;

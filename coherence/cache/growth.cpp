@@ -19,7 +19,7 @@
 #include "coherence/cache/attribute_page.hpp"
 #include "coherence/cache/cached_volume.hpp"
 #include "coherence/cache/page_access.hpp"
-#include "coherence/cache/within.hpp"
+#include "coherence/cache/with_timeout.hpp"
 
 namespace tarn {
 
@@ -348,7 +348,7 @@ struct Held {
 
 Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
     CO_TRY(const VolumeTurns::Turn turn,
-           co_await within(fail_after(), cache_.holding_turns().take(id() % holders_max)));
+           co_await with_timeout(fail_after(), cache_.holding_turns().take(id() % holders_max)));
     CO_TRY_VOID(co_await place(growth));
     const uint64_t first = growth.at / page_size;
     const uint64_t end = page_after(growth.at + growth.bytes.size());
@@ -360,7 +360,7 @@ Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
         held.push_back(std::make_unique<Held>(cache_, *Loop::current(), note_.losses, page));
         // A home that has just gone away is not waited for with pages and a turn in hand, which others need:
         // bring_here() does that.
-        const Result<> brought = co_await held.back()->request.within(holding_patience);
+        const Result<> brought = co_await held.back()->request.with_timeout(holding_patience);
         if (!brought && brought.error().code == Errc::unavailable) co_return Result<>{};
         CO_TRY_VOID(brought);
     }

@@ -254,7 +254,7 @@ bool PageRequest::start() {
     missing_ = accesses_.size() + 1;  // one for this call, so that nobody resumes a coroutine that is not suspended
     {
         const HomeReadBatch batch(cache_);
-        const Fabric::Together together(accesses_.size() > 1 ? cache_.fabric() : nullptr);
+        const Fabric::Cork cork(accesses_.size() > 1 ? cache_.fabric() : nullptr);
         for (size_t next = 0; next < accesses_.size(); ++next) {
             if (next % pages_at_once == 0 && accesses_.size() > 1) prefetch_from(next);
             accesses_[next].start();
@@ -272,7 +272,7 @@ void PageRequest::ended(const Result<>& result) {
         waiter_.resume();
 }
 
-Task<Result<>> PageRequest::within(std::chrono::milliseconds limit) {
+Task<Result<>> PageRequest::with_timeout(std::chrono::milliseconds limit) {
     Interrupt* const interrupt = co_await this_interrupt;
     if (interrupt && interrupt->raised()) co_return std::unexpected(interrupted);
     Timer timer(loop_);

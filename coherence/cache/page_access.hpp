@@ -138,7 +138,7 @@ class PageRequest {
 
     // As co_await, but for so long only (0: no limit), and until the task that waits is interrupted; then the result is
     // an error, and what cannot be undone goes on alone.
-    Task<Result<>> within(std::chrono::milliseconds limit);
+    Task<Result<>> with_timeout(std::chrono::milliseconds limit);
 
   private:
     friend class PageRequestAwaiter;

@@ -32,7 +32,7 @@ void PageProvider::kick() {
 // Whatever their age: those that are old and could go have gone.
 void PageProvider::drop_clean(size_t count) {
     FramePool& pool = cache_.pool();
-    const Fabric::Together together(cache_.fabric());
+    const Fabric::Cork cork(cache_.fabric());
     for (size_t i = 0; i < pool.frame_count() && count > 0; ++i) {
         hand_ = (hand_ + 1) % pool.frame_count();
         if (cache_.drop_clean(static_cast<FrameId>(hand_))) --count;
@@ -62,7 +62,7 @@ Task<> PageProvider::provide() {
         const Replacement::Threshold threshold = cache_.replacement().threshold_of(tenths);
         for (size_t more = piece_max; more == piece_max && picked < batch_max;) {
             if (picked > 0) co_await Yield(loop);
-            const Fabric::Together together(cache_.fabric());  // evictions of a piece are one message for each home
+            const Fabric::Cork cork(cache_.fabric());  // evictions of a piece are one message for each home
             more = cache_.replacement().pick(
                 piece_max, threshold, [&](FrameId id) { return !is_spared(id) && cache_.try_evict(id, to_store); });
             picked += more;
@@ -101,7 +101,7 @@ Task<> PageProvider::give_up_all() {
     constexpr FrameId at_once = 1024;
     for (FrameId id = 0; id < cache_.pool().frame_count() && !cache_.abandoned();) {
         {
-            const Fabric::Together together(cache_.fabric());
+            const Fabric::Cork cork(cache_.fabric());
             for (const FrameId end = id + at_once; id < end && id < cache_.pool().frame_count(); ++id)
                 (void)cache_.drop_clean(id, true);
         }
@@ -133,7 +133,7 @@ Task<> PageProvider::relieve_homes() {
         size_t picked = 0;
         {
             const Replacement::Threshold threshold = cache_.replacement().threshold_of(tenths);
-            const Fabric::Together together(cache_.fabric());
+            const Fabric::Cork cork(cache_.fabric());
             picked = cache_.replacement().pick(piece_max, threshold, [&](FrameId id) { return try_relieve(id); });
         }
         if (picked > 0 || tenths < 10) {

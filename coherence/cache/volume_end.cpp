@@ -17,7 +17,7 @@ void Cache::count_discard_steps(uint64_t count) {
 
 // Leaves those that are still there.
 size_t Cache::discard_pages(std::vector<PageId>& pages) {
-    const Fabric::Together together(fabric_);
+    const Fabric::Cork cork(fabric_);
     std::erase_if(pages, [&](PageId page) {
         Deferred deferred;
         bool is_gone = false;

@@ -33,7 +33,7 @@ class VolumeTurns {
         VolumeId volume_;
     };
 
-    // A Result only so that who waits may give up (within()).
+    // A Result only so that who waits may give up (with_timeout()).
     Task<Result<Turn>> take(VolumeId volume) {
         for (uint64_t seen = ended_.count(); !try_take(volume); seen = ended_.count()) co_await ended_.next(seen);
         co_return Turn(*this, volume);

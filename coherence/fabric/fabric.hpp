@@ -28,8 +28,8 @@ class Fabric {
         virtual ~Receiver() = default;
         // Whether this process of the host may be linked; asked before anything else of it is heard, and of each new
         // connection.
-        enum class Welcome : uint8_t { now, later, never };
-        virtual Welcome welcomes(HostId host, protocol::Incarnation incarnation) = 0;
+        enum class LinkDecision : uint8_t { accept, retry, refuse };
+        virtual LinkDecision decide_on_link(HostId host, protocol::Incarnation incarnation) = 0;
         // Before there is a link: what each host says of its own store, and what it remembers of the other's. A store
         // that lacks what another host remembers must not serve: its host ends, and there is no link.
         virtual StoreStanding own_standing() { return {}; }
@@ -66,9 +66,9 @@ class Fabric {
     // (protocol::may_wait) goes with the next one to that host, at the latest after a millisecond.
     virtual void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) = 0;
     // Between the two calls, what this thread sends to one host stays together, so that it becomes few messages. No
-    // wait may lie in between. They nest; see Together.
-    virtual void hold() = 0;
-    virtual void let_go() = 0;
+    // wait may lie in between. They nest; see Cork.
+    virtual void cork() = 0;
+    virtual void uncork() = 0;
     // How many messages of this kind came over all links so far; one that stands for many counts once.
     virtual uint64_t received_count(protocol::MessageKind kind) const = 0;
     virtual bool linked(HostId to) const = 0;
@@ -104,14 +104,14 @@ class Fabric {
 
   public:
     // While it lives, what this thread sends to one host stays together. A host alone has no fabric.
-    class Together {
+    class Cork {
       public:
-        explicit Together(Fabric* fabric) : fabric_(fabric) {
-            if (fabric_) fabric_->hold();
+        explicit Cork(Fabric* fabric) : fabric_(fabric) {
+            if (fabric_) fabric_->cork();
         }
-        Together(const Together&) = delete;
-        ~Together() {
-            if (fabric_) fabric_->let_go();
+        Cork(const Cork&) = delete;
+        ~Cork() {
+            if (fabric_) fabric_->uncork();
         }
 
       private:

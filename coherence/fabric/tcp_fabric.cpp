@@ -177,10 +177,11 @@ bool TcpFabric::is_ours(const Introduction& introduction) const {
            introduction.host < hosts_max && links_[introduction.host] != nullptr;
 }
 
-bool TcpFabric::is_welcome(const Introduction& introduction) {
-    const Receiver::Welcome welcome = receiver_.welcomes(introduction.host, introduction.process.incarnation);
-    if (welcome == Receiver::Welcome::now) return true;
-    if (welcome == Receiver::Welcome::never &&
+bool TcpFabric::accepts_link(const Introduction& introduction) {
+    const Receiver::LinkDecision decision =
+        receiver_.decide_on_link(introduction.host, introduction.process.incarnation);
+    if (decision == Receiver::LinkDecision::accept) return true;
+    if (decision == Receiver::LinkDecision::refuse &&
         std::exchange(turned_away_[introduction.host], introduction.process.incarnation) !=
             introduction.process.incarnation)
         log::warning(
@@ -252,7 +253,7 @@ Task<Result<Introduction>> TcpFabric::accept_introduction(int fd, HostId& claime
     // It only wondered why we do not connect.
     if (peer.host < configuration_.self) co_return fail(Errc::unavailable, 0, "fabric.handshake: the wrong way round");
     claimed = peer.host;
-    if (!is_welcome(peer)) co_return fail(Errc::unavailable, 0, "fabric.handshake: that process was declared dead");
+    if (!accepts_link(peer)) co_return fail(Errc::unavailable, 0, "fabric.handshake: that process was declared dead");
     const Proof proof = prove(configuration_.key, Direction::accepting, peer, own);
     CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&own, 1))));
     CO_TRY_VOID(co_await send_exactly(loop, fd, proof));
@@ -355,7 +356,7 @@ Task<Result<Introduction>> TcpFabric::connect_introduction(int fd, HostId host) 
         co_return fail(Errc::refused, 0, "fabric.handshake: another host answers there");
     if (!equal(theirs, prove(configuration_.key, Direction::accepting, own, peer)))
         co_return fail(Errc::refused, 0, "fabric.handshake: wrong key");
-    if (!is_welcome(peer)) co_return fail(Errc::refused, 0, "fabric.handshake: that process was declared dead");
+    if (!accepts_link(peer)) co_return fail(Errc::refused, 0, "fabric.handshake: that process was declared dead");
     const Proof proof = prove(configuration_.key, Direction::connecting, own, peer);
     CO_TRY_VOID(co_await send_exactly(loop, fd, proof));
     CO_TRY_VOID(co_await compare_stores(fd, host));

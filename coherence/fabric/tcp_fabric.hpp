@@ -48,8 +48,8 @@ class TcpFabric final : public Fabric {
     void stop();
 
     void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) override;
-    void hold() override { TcpLink::hold(); }
-    void let_go() override { TcpLink::let_go(); }
+    void cork() override { TcpLink::cork(); }
+    void uncork() override { TcpLink::uncork(); }
     uint64_t received_count(protocol::MessageKind kind) const override;
     bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
     bool congested(HostId to) const override { return links_[to] && links_[to]->congested(); }
@@ -82,7 +82,7 @@ class TcpFabric final : public Fabric {
     Task<Result<>> receive_exactly(Loop& loop, int fd, std::span<std::byte> into);
     Task<Result<>> send_exactly(Loop& loop, int fd, std::span<const std::byte> from);
     bool is_ours(const Introduction& introduction) const;
-    bool is_welcome(const Introduction& introduction);
+    bool accepts_link(const Introduction& introduction);
 
     TcpFabricConfiguration configuration_;
     Receiver& receiver_;

@@ -84,11 +84,11 @@ void TcpLink::note_waiting(size_t sending_bytes) {
     if (was_congested && !congested()) drained_.announce();
 }
 
-void TcpLink::hold() {
+void TcpLink::cork() {
     ++held_.depth;
 }
 
-void TcpLink::let_go() {
+void TcpLink::uncork() {
     if (--held_.depth > 0) return;
     for (TcpLink* const link : held_.links) {
         const std::lock_guard guard(link->lock_);

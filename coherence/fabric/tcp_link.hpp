@@ -14,7 +14,7 @@
 
 #include "coherence/fabric/fabric.hpp"
 #include "coherence/fabric/tcp_reader.hpp"
-#include "coherence/protocol/joining.hpp"
+#include "coherence/protocol/coalescing.hpp"
 #include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 #include "utils/spinlock.hpp"
@@ -59,8 +59,8 @@ class TcpLink final : TcpReader::FrameTaker {
     void resume();
     void send(const protocol::Message& message, std::span<const std::byte> payload);
     Task<Result<std::string>> call(CallKind kind, std::string request);
-    static void hold();
-    static void let_go();
+    static void cork();
+    static void uncork();
     uint64_t received_count(protocol::MessageKind kind) const {
         return received_[static_cast<uint8_t>(kind)].load(std::memory_order_relaxed);
     }

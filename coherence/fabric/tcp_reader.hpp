@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "coherence/fabric/fabric.hpp"
-#include "coherence/protocol/joining.hpp"
+#include "coherence/protocol/coalescing.hpp"
 #include "utils/loop.hpp"
 
 namespace tarn {

@@ -21,8 +21,7 @@ class RangeMap {
   public:
     struct Placement {
         HostId home = no_host;
-        HostId owner = no_host;  // the range owner (DEX); nobody yet
-        uint32_t epoch = 0;      // of the map that said so
+        uint32_t epoch = 0;  // of the map that said so
     };
 
     // hosts: in the order of the configuration, the same on every host; at least one, at most hosts_max.
@@ -30,7 +29,7 @@ class RangeMap {
 
     Placement find(PageId page) const {
         const uint64_t range = page.number() / pages_per_range_;
-        return {.home = hosts_[(page.volume() + range) % host_count_], .owner = no_host, .epoch = epoch_};
+        return {.home = hosts_[(page.volume() + range) % host_count_], .epoch = epoch_};
     }
 
     // Every host that is the home of one of these pages of the volume; of its first pages: those a flush must ask.

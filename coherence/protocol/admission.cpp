@@ -1,6 +1,6 @@
 #include "coherence/protocol/admission.hpp"
 
-#include "coherence/protocol/position.hpp"
+#include "coherence/protocol/page_version.hpp"
 
 namespace tarn::protocol {
 

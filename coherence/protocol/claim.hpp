@@ -4,7 +4,7 @@
 #include "coherence/protocol/host_set.hpp"
 #include "coherence/protocol/message.hpp"
 #include "coherence/protocol/node_pool.hpp"
-#include "coherence/protocol/position.hpp"
+#include "coherence/protocol/page_version.hpp"
 #include "tiers/page.hpp"
 
 namespace tarn::protocol {
@@ -13,7 +13,6 @@ namespace tarn::protocol {
 struct Request {
     MessageKind kind{};  // get_shared, get_exclusive, get_exclusive_no_read
     HostId requester = no_host;
-    uint16_t shard = 0;
     RequestId request_id = 0;
     FrameId frame = no_frame;
 
@@ -38,7 +37,7 @@ struct Claim {
     HostId owner = no_host;
     HostId anchor = no_host;  // the reader that must keep the bytes as long as home lacks them
     HostSet readers = 0;
-    Position applied;  // how new home's own bytes are
+    PageVersion applied;  // how new home's own bytes are
 
     NodeList orders;  // of Request, in tenure order, until done
     NodeList queue;   // of Request, in order of arrival

@@ -17,7 +17,7 @@ void Home::digest(PageId page, Digest& digest) const {
     for (const HostId host : {claim->owner, claim->anchor, claim->booked}) digest.host(host);
     for (const HostSet hosts : {claim->readers, claim->missing, claim->recalled, claim->keepers}) digest.hosts(hosts);
     digest.tenure(claim->tenure);
-    digest.position(claim->applied);
+    digest.version(claim->applied);
     const auto add_request = [&](const Request& request) {
         digest.add(request.kind);
         for (const HostId host : {request.requester, request.source, request.keeper}) digest.host(host);
@@ -54,9 +54,9 @@ void Holder::digest(PageId page, Digest& digest) const {
     if (holding->done_due) digest.request(self_, holding->done_id);
     if (holding->kept_frame != no_frame) {
         digest.tenure(holding->kept_order);
-        digest.position(holding->kept_position);
+        digest.version(holding->kept_version);
     }
-    if (holding->report_due) digest.position(holding->home_position);
+    if (holding->report_due) digest.version(holding->home_version);
     const Awaited& awaited = holding->awaited;
     digest.request(self_, awaited.request_id);
     if (awaited.request_id != 0) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "coherence/protocol/message.hpp"
-#include "coherence/protocol/position.hpp"
+#include "coherence/protocol/page_version.hpp"
 #include "tiers/page.hpp"
 #include "utils/assert.hpp"
 
@@ -49,9 +49,9 @@ class Digest {
     void host(HostId host) { host == no_host ? add('-') : put(Sort::host, host); }
     void hosts(HostSet hosts) { put(Sort::hosts, hosts); }
     void tenure(Tenure tenure) { tenure == 0 ? add('-') : put(Sort::tenure, tenure); }
-    void position(Position position) {
-        tenure(position.tenure);
-        add(position.sequence);
+    void version(PageVersion version) {
+        tenure(version.tenure);
+        add(version.sequence);
     }
     void version(uint64_t version) { put(Sort::version, version); }
     void request(HostId requester, RequestId id) { put_id(Sort::request, requester, id); }

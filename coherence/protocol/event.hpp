@@ -28,7 +28,7 @@ struct FrameHeld {
     FrameId frame = no_frame;
     Ownership ownership = Ownership::none;  // none: kept bytes, of the order `order`
     Tenure order = 0;
-    Tenure tenure = 0;  // with sequence: of the frame, or the position of the kept bytes
+    Tenure tenure = 0;  // with sequence: of the frame, or the version of the kept bytes
     uint32_t sequence = 0;
     uint32_t lost = 0;
     RequestId evict_id = 0;  // 0: its eviction was not under way

@@ -105,7 +105,7 @@ class Holder {
     void on_eviction_answer(const Event& event, Holding& holding, Actions& actions);
     void on_written_back(const Event& event, Holding& holding, Actions& actions);
     void on_free(const Event& event, Holding& holding, Actions& actions);
-    void keep(PageId page, Holding& holding, Tenure order, Position position, Actions& actions);
+    void keep(PageId page, Holding& holding, Tenure order, PageVersion version, Actions& actions);
     void let_go(PageId page, Holding& holding, Actions& actions);
     void end_write_backs(PageId page, Holding& holding, Actions& actions);
     void repeat_write_back(Holding& holding);

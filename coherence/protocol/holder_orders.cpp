@@ -15,7 +15,6 @@ void Holder::on_successor(const Event& event, Actions& actions) {
         .kind = message.kind,
         .requester = message.host,
         .flags = message.flags,
-        .shard = message.shard,
         .request_id = message.request_id,
         .frame = message.frame,
         .tenure = message.tenure,
@@ -150,7 +149,6 @@ void Holder::answer_requester(PageId page, const Holding& holding, const Success
     message.tenure = order.tenure;
     message.request_id = order.request_id;
     message.frame = order.frame;
-    message.shard = order.shard;
     if (bytes != no_frame) message.flags |= flag_payload;
     actions.send(order.requester, message, bytes);
 }
@@ -196,7 +194,7 @@ void Holder::serve_drop(PageId page, Holding& holding, const Successor& order, D
 }
 
 // The frame becomes kept bytes: whole, unreadable, for recovery only.
-void Holder::keep(PageId page, Holding& holding, Tenure order, Position position, Actions& actions) {
+void Holder::keep(PageId page, Holding& holding, Tenure order, PageVersion version, Actions& actions) {
     const FrameId frame = holding.frame;
     forget_kept(page, holding, actions);
     actions.set_access(page, frame, Ownership::none);
@@ -204,7 +202,7 @@ void Holder::keep(PageId page, Holding& holding, Tenure order, Position position
     end_write_backs(page, holding, actions);
     holding.kept_frame = frame;
     holding.kept_order = order;
-    holding.kept_position = position;
+    holding.kept_version = version;
     holding.frame = no_frame;
     holding.ownership = Ownership::none;
     holding.evicting = holding.evict_wanted = holding.adopted = false;

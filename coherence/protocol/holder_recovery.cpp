@@ -40,7 +40,7 @@ void Holder::on_recall(const Event& event, Actions& actions) {
     if (message.tenure < holding->floor) return;
     raise_floor(*holding, message.tenure);
     holding->report_due = true;
-    holding->home_position = {message.hosts, message.sequence};
+    holding->home_version = {message.hosts, message.sequence};
     advance(event.page, *holding, actions);
 }
 
@@ -49,19 +49,19 @@ void Holder::report(PageId page, Holding& holding, Actions& actions) {
     holding.report_due = false;
     if (holding.frame != no_frame && holding.tenure < holding.floor) {
         const bool may_have_written = holding.ownership == Ownership::exclusive;
-        const Position position{holding.tenure, may_have_written ? holding.sequence + 1 : holding.sequence};
-        keep(page, holding, holding.floor, position, actions);
+        const PageVersion version{holding.tenure, may_have_written ? holding.sequence + 1 : holding.sequence};
+        keep(page, holding, holding.floor, version, actions);
     }
     Message message = to_home(MessageKind::report, page, holding);
     message.tenure = holding.floor;
     message.request_id = holding.awaited.request_id;
     FrameId bytes = no_frame;
-    if (holding.kept_frame != no_frame && holding.kept_position > holding.home_position) {
+    if (holding.kept_frame != no_frame && holding.kept_version > holding.home_version) {
         bytes = holding.kept_frame;
         message.flags |= flag_payload;
         message.dirty = all_sectors;
-        message.hosts = holding.kept_position.tenure;
-        message.sequence = holding.kept_position.sequence;
+        message.hosts = holding.kept_version.tenure;
+        message.sequence = holding.kept_version.sequence;
     }
     actions.send(holding.home, message, bytes);
 }
@@ -105,10 +105,8 @@ Adopted Holding::recorded() const {
                          .evict_id = evicting ? evict_id : 0,
                          .anchor_since = anchor_since};
     if (kept_frame != no_frame)
-        recorded.kept = {.frame = kept_frame,
-                         .order = kept_order,
-                         .tenure = kept_position.tenure,
-                         .sequence = kept_position.sequence};
+        recorded.kept = {
+            .frame = kept_frame, .order = kept_order, .tenure = kept_version.tenure, .sequence = kept_version.sequence};
     return recorded;
 }
 
@@ -142,7 +140,7 @@ void Holder::on_adopted(const Event& event, Actions& actions) {
     if (kept.frame != no_frame) {
         holding.kept_frame = kept.frame;
         holding.kept_order = kept.order;
-        holding.kept_position = {kept.tenure, kept.sequence};
+        holding.kept_version = {kept.tenure, kept.sequence};
     }
     if (holding.home == self_) {
         home_restarted(event.page, holding, event.process.epoch, true, actions);

@@ -4,7 +4,7 @@
 #include "coherence/protocol/event.hpp"
 #include "coherence/protocol/host_set.hpp"
 #include "coherence/protocol/node_pool.hpp"
-#include "coherence/protocol/position.hpp"
+#include "coherence/protocol/page_version.hpp"
 #include "tiers/page.hpp"
 
 namespace tarn::protocol {
@@ -19,7 +19,6 @@ struct Successor {
     MessageKind kind{};
     HostId requester = no_host;
     uint8_t flags = 0;
-    uint16_t shard = 0;
     RequestId request_id = 0;
     FrameId frame = no_frame;  // the requester's
     Tenure tenure = 0;
@@ -94,12 +93,12 @@ struct Holding {
     // What this host handed on, whole, for recovery.
     FrameId kept_frame = no_frame;
     Tenure kept_order = 0;
-    Position kept_position;
+    PageVersion kept_version;
 
     // The last recall: nothing below is obeyed.
     Tenure floor = 0;
     bool report_due = false;
-    Position home_position;  // how new home's bytes were at the recall
+    PageVersion home_version;  // how new home's bytes were at the recall
 
     // What the arena says of it, for the process that adopts it.
     Adopted recorded() const;

@@ -99,7 +99,6 @@ Message Home::to_holder(MessageKind kind, PageId page, const Request& request) c
     message.host = request.requester;
     message.request_id = request.request_id;
     message.frame = request.frame;
-    message.shard = request.shard;
     return message;
 }
 
@@ -131,7 +130,6 @@ void Home::on_get(const Event& event, Actions& actions) {
     const Request request{
         .kind = message.kind,
         .requester = message.from,
-        .shard = message.shard,
         .request_id = message.request_id,
         .frame = message.frame,
     };

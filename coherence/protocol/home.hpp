@@ -109,7 +109,7 @@ class Home {
     static bool is_of_anchor(const Claim& claim, const Message& message);
     void leave_with_anchor(Claim& claim, const Event& event, Actions& actions);
     void on_write_back(const Event& event, Actions& actions);
-    bool apply(PageId page, Claim& claim, Position position, const Event& event, Actions& actions);
+    bool apply(PageId page, Claim& claim, PageVersion version, const Event& event, Actions& actions);
     void retire_copies(PageId page, Claim& claim, Actions& actions);
     void free_kept(PageId page, Claim& claim, HostId keeper, Tenure tenure, Actions& actions);
     bool may_have_newer(const Claim& claim, HostId host) const;

@@ -30,17 +30,17 @@ void Home::expect_copy(PageId page, Claim& claim, Tenure tenure, HostId host, Ac
 }
 
 // True if the bytes are newer than what home has.
-bool Home::apply(PageId page, Claim& claim, Position position, const Event& event, Actions& actions) {
-    if (position <= claim.applied) {
+bool Home::apply(PageId page, Claim& claim, PageVersion version, const Event& event, Actions& actions) {
+    if (version <= claim.applied) {
         discard_payload(event, actions);
         return false;
     }
     const bool overtakes =
-        copies_.find(claim.copies, [&](const HomeCopy& copy) { return last_before(copy.tenure) < position; });
-    claim.applied = position;
+        copies_.find(claim.copies, [&](const HomeCopy& copy) { return last_before(copy.tenure) < version; });
+    claim.applied = version;
     Action& action = actions.add(Action::Kind::apply_copy, page);
-    action.tenure = position.tenure;
-    action.sequence = position.sequence;
+    action.tenure = version.tenure;
+    action.sequence = version.sequence;
     action.mask = overtakes ? all_sectors : event.message.dirty;
     action.frame = event.frame;
     action.borrowed = event.borrowed;
@@ -85,14 +85,14 @@ void Home::on_write_back(const Event& event, Actions& actions) {
     // Of a failed store the flush that asked has failed, too; the page stays dirty where it is, and unanswered.
     if (recovering_ || event.store_failed) return discard_payload(event, actions);
     if (claim != nullptr) {
-        const Position position{message.tenure, message.sequence};
+        const PageVersion version{message.tenure, message.sequence};
         if (message.tenure > claim->tenure) return refuse(event, actions, "write_back: of no tenure");
         if (contains(claim->readers, message.from) && claim->home_has_bytes())
             discard_payload(event, actions);  // it was the anchor, and the answer to its last one was lost
-        else if (position > claim->applied && !may_have_newer(*claim, message.from))
+        else if (version > claim->applied && !may_have_newer(*claim, message.from))
             return refuse(event, actions, "write_back: of a page of another host");
         else
-            apply(message.page, *claim, position, event, actions);
+            apply(message.page, *claim, version, event, actions);
         retire_copies(message.page, *claim, actions);
         settle(message.page, *claim, actions);
     } else {

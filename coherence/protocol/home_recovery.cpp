@@ -209,7 +209,7 @@ void Home::on_hello(const Event& event, Actions& actions) {
         if (event.stored_tenure == unknown_tenure)
             claim.stored_unknown = true;
         else
-            claim.applied = std::max(claim.applied, Position{event.stored_tenure, event.stored_sequence});
+            claim.applied = std::max(claim.applied, PageVersion{event.stored_tenure, event.stored_sequence});
         claim.missed_process |= holds && message.tenure < before_;
         if (message.has(flag_shared)) claim.readers |= set_of(message.from);
         if (message.has(flag_shared) && message.has(flag_anchor)) claim.anchor = message.from;

@@ -102,7 +102,8 @@ Result<> validate(const Message& message) {
     if (is_numbered(message.kind) && message.sequence == last_sequence)
         return fail(Errc::protocol, 0, "message.sequence");
     if (message.kind == MessageKind::report && message.has_bytes() && message.hosts >= message.tenure)
-        return fail(Errc::protocol, 0, "message.hosts: a position after the recall");
+        return fail(Errc::protocol, 0, "message.hosts: a version after the recall");
+    if (message.reserved != 0) return fail(Errc::protocol, 0, "message.reserved");
     // The all-ones page id marks an empty slot of our tables.
     if (message.page.value == ~uint64_t{0}) return fail(Errc::protocol, 0, "message.page");
     if (message.kind == MessageKind::grant && message.hosts >> hosts_max != 0)

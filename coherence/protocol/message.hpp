@@ -1,8 +1,8 @@
 // Message: the 64 bytes that hosts exchange about a page, the same in memory and on the wire (little-endian).
 //
 // Home and Holder fill in what they mean; the executor stamps the rest when it sends (version, epochs, incarnation,
-// loss generation, shard). A page that travels with a message follows it on the channel, always whole for now; `dirty`
-// says which of its sectors the store does not have, for the journal.
+// loss generation). A page that travels with a message follows it on the channel, always whole; `dirty` says which of
+// its sectors the store does not have, for the journal.
 //
 // decode() is the door: what comes off the network is checked there and refused with an error, never asserted. Behind
 // it, handlers still take every message for possibly late, stale or unexpected, since none relies on order.
@@ -14,7 +14,7 @@
 #include <span>
 
 #include "coherence/protocol/host_set.hpp"
-#include "coherence/protocol/position.hpp"
+#include "coherence/protocol/page_version.hpp"
 #include "tiers/page.hpp"
 #include "utils/result.hpp"
 
@@ -43,7 +43,7 @@ enum class MessageKind : uint8_t {
                             // hosts: how long ago the page was used, in access epochs (of the executor)
     home_copy,              // tenure of the order that took the page (or its Exclusive) away; payload, or none if clean
     write_back,             // tenure, sequence; payload
-    report,                 // answers recall: tenure; request_id awaited; hosts and sequence: position of the payload
+    report,                 // answers recall: tenure; request_id awaited; hosts and sequence: version of the payload
     resolve,                // request_id: what this request waits for may be lost
     hello,                  // what the sender has of a page after a new link; see holder_recovery.cpp
     flush,                  // page: the volume; request_id; hosts, tenure: verifiers noted and known
@@ -60,7 +60,7 @@ enum class MessageKind : uint8_t {
     refused,       // request_id of the eviction: keep the page; flag_bytes: evict it again, with its bytes; flag_lost:
                    // home's store failed, and takes none
     free,          // tenure: bytes kept for orders up to this one are no longer needed
-    recall,        // tenure; hosts, sequence: the position of home's own bytes
+    recall,        // tenure; hosts, sequence: the version of home's own bytes
     confirm,       // tenure: the frame stays valid under this one
     written_back,  // tenure, sequence
     no_space,      // request_id: the volume's home cannot take this page; flag_lost: its store failed
@@ -90,7 +90,7 @@ struct Message {
     HostId host = no_host;  // grant: the source of the bytes; move, copy, drop: the requester
     uint8_t flags = 0;
     DirtyMask dirty = 0;
-    uint16_t shard = 0;  // which of the requester's shards waits
+    uint16_t reserved = 0;  // 0
     uint32_t view_epoch = 0;
     uint32_t map_epoch = 0;
     Incarnation incarnation = 0;   // the sender's; of a home, half of its write verifier
@@ -101,7 +101,7 @@ struct Message {
     Tenure tenure = 0;
     HostSet hosts = 0;
     FrameId frame = no_frame;  // at the requester: where the bytes may be placed
-    uint16_t run = 0;          // it says the same of so many pages that follow, see joining.hpp
+    uint16_t run = 0;          // it says the same of so many pages that follow, see coalescing.hpp
     uint16_t parts = 0;        // and of so many further runs, whose Parts follow it on the channel
 
     bool has(MessageFlag flag) const { return (flags & flag) != 0; }
@@ -137,7 +137,7 @@ inline constexpr uint32_t run_pages_max = 16;
 inline constexpr uint32_t joined_pages_max = 256;
 
 // Refuses what no correct host sends: another version, an unknown kind, hosts and pages that cannot be. Parts that
-// follow the message are checked with it (joining.hpp).
+// follow the message are checked with it (coalescing.hpp).
 Result<> validate(const Message& message);
 Result<Message> decode(std::span<const std::byte, sizeof(Message)> bytes);
 

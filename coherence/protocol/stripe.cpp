@@ -1,6 +1,6 @@
 #include "coherence/protocol/stripe.hpp"
 
-#include "coherence/protocol/joining.hpp"
+#include "coherence/protocol/coalescing.hpp"
 
 namespace tarn::protocol {
 

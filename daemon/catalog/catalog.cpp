@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "coherence/cache/attribute_page.hpp"
-#include "coherence/cache/within.hpp"
+#include "coherence/cache/with_timeout.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
 
@@ -118,7 +118,7 @@ Task<Result<std::string>> Catalog::ask_registrar(std::string request) {
     } else if (!is_silent(registrar_host)) {
         const auto is_there = [this] { return !is_silent(registrar_host); };
         answer = co_await as_long_as(
-            is_there, within(no_limit, cache_.fabric()->call(registrar_host, CallKind::change, std::move(request))));
+            is_there, interruptible(cache_.fabric()->call(registrar_host, CallKind::change, std::move(request))));
         if (!answer && answer.error().code == Errc::cancelled && is_silent(registrar_host))
             co_return fail(Errc::unavailable, 0, registrar_went_silent_.c_str());
     }
@@ -145,7 +145,7 @@ Task<Result<std::vector<CatalogRecord>>> Catalog::records_of_registrar() {
     if (is_silent(registrar_host)) co_return fail(Errc::unavailable);
     const auto is_there = [this] { return !is_silent(registrar_host); };
     CO_TRY(const std::string answer,
-           co_await as_long_as(is_there, within(no_limit, cache_.fabric()->call(registrar_host, CallKind::records))));
+           co_await as_long_as(is_there, interruptible(cache_.fabric()->call(registrar_host, CallKind::records))));
     std::vector<CatalogRecord> records;
     for (size_t at = 0; at < answer.size();) {
         const size_t end = std::min(answer.find('\n', at), answer.size());

@@ -1,7 +1,7 @@
 // What space the stores of all hosts have, and what the volumes take of it.
 #include <cstring>
 
-#include "coherence/cache/within.hpp"
+#include "coherence/cache/with_timeout.hpp"
 #include "daemon/catalog/catalog.hpp"
 
 namespace tarn {
@@ -60,7 +60,8 @@ Task<Usage> Catalog::usage() {
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
         if (host == cache_.self()) continue;
         Result<std::string> answer = fail(Errc::unavailable);
-        if (!is_silent(host)) answer = co_await within(usage_patience, cache_.fabric()->call(host, CallKind::usage));
+        if (!is_silent(host))
+            answer = co_await with_timeout(usage_patience, cache_.fabric()->call(host, CallKind::usage));
         if (answer)
             add(*answer);
         else
@@ -85,7 +86,8 @@ Task<Result<Space>> Catalog::space() {
         if (host == cache_.self() || !cache_.fabric()) continue;
         const auto left = space_patience - std::chrono::duration_cast<milliseconds>(steady_clock::now() - began);
         Result<Space> answer = fail(Errc::unavailable);
-        if (cache_.fabric()->answers(host)) answer = co_await within(std::max(left, milliseconds(1)), space_of(host));
+        if (cache_.fabric()->answers(host))
+            answer = co_await with_timeout(std::max(left, milliseconds(1)), space_of(host));
         const std::lock_guard guard(seen_mutex_);
         Space& told = spaces_[host];
         if (answer) told = *answer;

@@ -4,7 +4,7 @@
 
 #include "coherence/cache/attribute_page.hpp"
 #include "coherence/cache/cached_volume.hpp"
-#include "coherence/cache/within.hpp"
+#include "coherence/cache/with_timeout.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "coherence/cache/within.hpp"
+#include "coherence/cache/with_timeout.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
 
@@ -79,7 +79,7 @@ Task<std::vector<std::string>> Removals::users_of(VolumeId volume) {
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
         if (host != cache_.self() && !(cache_.fabric() && cache_.fabric()->answers(host))) continue;
         const Result<std::string> answer =
-            co_await within(users_patience, ask(host, fmt::format("{} {}", users_request, volume)));
+            co_await with_timeout(users_patience, ask(host, fmt::format("{} {}", users_request, volume)));
         const json list = answer ? json::parse(*answer, nullptr, false) : json();
         if (!list.is_array()) continue;
         for (const json& each : list)

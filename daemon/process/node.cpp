@@ -77,14 +77,14 @@ int Node::run(Signals& signals) {
     mounts_.reset();
     nbd_.reset();
     catalog_.reset();
-    farewell_.reset();
-    forgetting_.reset();
+    shutdown_barrier_.reset();
+    dead_hosts_.reset();
     standings_.reset();
     fabric_.reset();
     mark_sweeper_.reset();
     cache_.reset();
     scrubber_.reset();
-    tidier_.reset();
+    idle_checkpointer_.reset();
     store_.reset();
     if (store_is_older_) return 3;
     return started ? (stopped_clean_ ? 0 : 1)
@@ -175,7 +175,7 @@ Task<Result<>> Node::start() {
     co_await register_arena();
     catalog_ = std::make_unique<Catalog>(*cache_, shards_, std::move(names));
     scrubber_ = std::make_unique<Scrubber>(*store_, loop);
-    tidier_ = std::make_unique<Tidier>(*store_, loop);
+    idle_checkpointer_ = std::make_unique<IdleCheckpointer>(*store_, loop);
     mark_sweeper_ = std::make_unique<MarkSweeper>(cache_->marker(), loop);
     cache_->set_older_handler(
         [](void* context) {
@@ -293,11 +293,11 @@ Result<> Node::start_fabric() {
     catalog_->answer_calls(fabric_->calls());
     std::vector<HostId> others;
     for (const TcpFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
-    forgetting_ = std::make_unique<Forgetting>(*cache_, others);
+    dead_hosts_ = std::make_unique<DeadHosts>(*cache_, others);
     standings_ = std::make_unique<Standings>(*cache_, *shards_.front(), others);
-    farewell_ = std::make_unique<Farewell>(*cache_, std::move(others));
+    shutdown_barrier_ = std::make_unique<ShutdownBarrier>(*cache_, std::move(others));
     fabric_->start();
-    telling_.spawn(forgetting_->keep_told());
+    telling_.spawn(dead_hosts_->keep_told());
     telling_.spawn(standings_->keep_told());
     return {};
 }
@@ -379,23 +379,24 @@ Task<> Node::stop() {
     if (scrub_schedule_) scrub_schedule_->cancel();
     if (scrubber_) co_await scrubber_->close();
     if (mark_sweeper_) co_await mark_sweeper_->close();
-    if (tidier_) co_await tidier_->close();
+    if (idle_checkpointer_) co_await idle_checkpointer_->close();
     if (control_) control_->stop();
     if (nbd_) co_await nbd_->stop();
     if (mounts_) co_await mounts_->stop();
     if (catalog_) co_await catalog_->settle();
-    if (farewell_) farewell_->say_stopping();
+    if (shutdown_barrier_) shutdown_barrier_->say_stopping();
     bool all_is_durable = catalog_ != nullptr;
     if (catalog_ && !store_is_older_) {
-        if (const Result<> flushed = co_await catalog_->flush_all(farewell_ ? farewell_->gone() : 0); !flushed) {
+        if (const Result<> flushed = co_await catalog_->flush_all(shutdown_barrier_ ? shutdown_barrier_->gone() : 0);
+            !flushed) {
             log::error("not everything is durable{}: {}", memory_is_kept_ ? ", and is kept in memory" : "",
                        log::describe(flushed.error()));
             all_is_durable = false;
         }
     }
     if (standings_) standings_->tell();
-    if (farewell_ && all_is_durable) co_await cache_->provider().give_up_all();
-    if (farewell_) co_await farewell_->say_flushed_and_wait();
+    if (shutdown_barrier_ && all_is_durable) co_await cache_->provider().give_up_all();
+    if (shutdown_barrier_) co_await shutdown_barrier_->say_flushed_and_wait();
     patience.cancel();
     co_await watching.close();
     if (fabric_) fabric_->stop();

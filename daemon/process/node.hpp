@@ -17,14 +17,14 @@
 #include "daemon/control/control_server.hpp"
 #include "daemon/keeper/memory_keeper.hpp"
 #include "daemon/mounts/mounts.hpp"
-#include "daemon/process/farewell.hpp"
-#include "daemon/process/forgetting.hpp"
+#include "daemon/process/dead_hosts.hpp"
+#include "daemon/process/shutdown_barrier.hpp"
 #include "daemon/process/signals.hpp"
 #include "daemon/process/standings.hpp"
 #include "frontends/nbd/server.hpp"
+#include "tiers/nvme/idle_checkpointer.hpp"
 #include "tiers/nvme/scrubber.hpp"
 #include "tiers/nvme/store.hpp"
-#include "tiers/nvme/tidier.hpp"
 #include "utils/loop.hpp"
 
 namespace tarn {
@@ -75,14 +75,14 @@ class Node final : public Control {
     std::vector<Loop*> shards_;
     std::vector<std::thread> threads_;  // of every shard but the first, which is the main thread's
     std::unique_ptr<Store> store_;
-    std::unique_ptr<Tidier> tidier_;
+    std::unique_ptr<IdleCheckpointer> idle_checkpointer_;
     std::unique_ptr<MarkSweeper> mark_sweeper_;
     std::unique_ptr<Scrubber> scrubber_;
     std::unique_ptr<Timer> scrub_schedule_;
     std::unique_ptr<Cache> cache_;
     std::unique_ptr<TcpFabric> fabric_;
-    std::unique_ptr<Farewell> farewell_;
-    std::unique_ptr<Forgetting> forgetting_;
+    std::unique_ptr<ShutdownBarrier> shutdown_barrier_;
+    std::unique_ptr<DeadHosts> dead_hosts_;
     std::unique_ptr<Standings> standings_;
     Gate telling_;
     std::unique_ptr<Catalog> catalog_;

@@ -72,7 +72,7 @@ Task<Result<Forgotten>> Node::forget_host(std::string name) {
     if (named == configuration_.peers.end())
         co_return fail(Errc::not_found, 0, "no host of this cluster has that name");
     const auto host = static_cast<HostId>(named - configuration_.peers.begin());
-    CO_TRY(const Forgetting::Outcome outcome, co_await forgetting_->forget(host));
+    CO_TRY(const DeadHosts::Outcome outcome, co_await dead_hosts_->forget(host));
     Forgotten forgotten;
     for (const HostId told : outcome.told) forgotten.told.push_back(configuration_.peers[told].name);
     for (const HostId other : outcome.not_told) forgotten.not_told.push_back(configuration_.peers[other].name);

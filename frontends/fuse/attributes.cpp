@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "coherence/cache/within.hpp"
+#include "coherence/cache/with_timeout.hpp"
 #include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/file_system.hpp"
 #include "utils/clock.hpp"
@@ -62,7 +62,7 @@ struct stat FileSystem::file_stat(NodeId id, const Attributes& attributes, bool 
 Task<Result<VolumeEntry>> FileSystem::entry_of(NodeId id) const {
     const std::optional<Node> node = nodes_.find(id);
     if (!node || node->directory) co_return fail(Errc::not_found, 0, "fuse.node");
-    CO_TRY(VolumeEntry entry, co_await within(no_limit, volumes_.find(node->path)));
+    CO_TRY(VolumeEntry entry, co_await interruptible(volumes_.find(node->path)));
     if (node_of_volume(entry.id) != id) co_return fail(Errc::not_found, 0, "fuse.node: another volume has the name");
     co_return entry;
 }
@@ -71,7 +71,7 @@ Task<Result<VolumeEntry>> FileSystem::entry_of(NodeId id) const {
 Task<Result<VolumeEntry>> FileSystem::glance(NodeId id) const {
     const std::optional<Node> node = nodes_.find(id);
     if (!node || node->directory) co_return fail(Errc::not_found, 0, "fuse.node");
-    CO_TRY(VolumeEntry entry, co_await within(no_limit, volumes_.glance(node->path)));
+    CO_TRY(VolumeEntry entry, co_await interruptible(volumes_.glance(node->path)));
     if (node_of_volume(entry.id) != id) co_return fail(Errc::not_found, 0, "fuse.node: another volume has the name");
     co_return entry;
 }

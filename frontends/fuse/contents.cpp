@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "coherence/cache/within.hpp"
+#include "coherence/cache/with_timeout.hpp"
 #include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/file_system.hpp"
 
@@ -65,7 +65,7 @@ bool reply_pinned(fuse_req_t request, Volume& volume, uint64_t offset_bytes, siz
 
 // An exclusive volume is opened as its one host's, even to read: nobody else could tell us what its writer changes.
 Task<Result<std::shared_ptr<Volume>>> FileSystem::open_volume(VolumeEntry entry) {
-    CO_TRY(std::shared_ptr<Volume> volume, co_await within(no_limit, volumes_.open(entry.name, Access::write)));
+    CO_TRY(std::shared_ptr<Volume> volume, co_await interruptible(volumes_.open(entry.name, Access::write)));
     if (volume->id() != entry.id) co_return fail(Errc::not_found, 0, "fuse.open: another volume has the name");
     co_return volume;
 }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "coherence/cache/within.hpp"
+#include "coherence/cache/with_timeout.hpp"
 #include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/file_system.hpp"
 #include "utils/clock.hpp"
@@ -46,10 +46,10 @@ fuse_entry_param FileSystem::remember_file(const VolumeEntry& entry) {
 
 Task<Result<fuse_entry_param>> FileSystem::entry_at(std::string path) {
     if (path.size() > volume_name_size_max) co_return fail(Errc::not_found, 0, "fuse.lookup");
-    const Result<VolumeEntry> entry = co_await within(no_limit, volumes_.glance(path));
+    const Result<VolumeEntry> entry = co_await interruptible(volumes_.glance(path));
     if (entry) co_return remember_file(*entry);
     if (entry.error().code != Errc::not_found) co_return fail(entry.error());
-    CO_TRY(const std::vector<VolumeEntry> list, co_await within(no_limit, volumes_.names()));
+    CO_TRY(const std::vector<VolumeEntry> list, co_await interruptible(volumes_.names()));
     if (!is_directory(list, path)) co_return fail(Errc::not_found, 0, "fuse.lookup");
     fuse_entry_param known{};
     known.ino = node_of_directory(path);
@@ -89,9 +89,9 @@ Task<> FileSystem::create(fuse_req_t request, NodeId parent, std::string name, m
         co_return;
     }
     // The registrar decides who of several creators was first, whatever their hosts.
-    Result<VolumeEntry> entry = co_await within(no_limit, volumes_.create(*path, true, attributes));
+    Result<VolumeEntry> entry = co_await interruptible(volumes_.create(*path, true, attributes));
     if (!entry && entry.error().code == Errc::exists && (info.flags & O_EXCL) == 0)
-        entry = co_await within(no_limit, volumes_.find(*path));
+        entry = co_await interruptible(volumes_.find(*path));
     if (!entry) {
         fuse_reply_err(request, to_errno(entry.error()));
         co_return;
@@ -116,7 +116,7 @@ Task<> FileSystem::unlink(fuse_req_t request, NodeId parent, std::string name) {
         fuse_reply_err(request, to_errno(path.error()));
         co_return;
     }
-    const Result<Removal> removed = co_await within(no_limit, volumes_.remove(*path, false));
+    const Result<Removal> removed = co_await interruptible(volumes_.remove(*path, false));
     if (removed)
         fuse_reply_err(request, removed->users.empty() ? 0 : EBUSY);
     else
@@ -124,7 +124,7 @@ Task<> FileSystem::unlink(fuse_req_t request, NodeId parent, std::string name) {
 }
 
 Task<Result<>> FileSystem::fill(OpenDirectory& directory) {
-    CO_TRY(const std::vector<VolumeEntry> list, co_await within(no_limit, volumes_.names()));
+    CO_TRY(const std::vector<VolumeEntry> list, co_await interruptible(volumes_.names()));
     directory.entries = {{".", node_of_directory(directory.path), S_IFDIR}, {"..", root_node, S_IFDIR}};
     for (Child& child : children(list, directory.path)) {
         const NodeId id =
@@ -178,11 +178,11 @@ Task<> FileSystem::release_directory(fuse_req_t request, fuse_file_info info) {
 
 // fsync of a directory. The kernel sends no syncfs to us, so this is how "flush everything" is said (peers do not).
 Task<> FileSystem::flush_everything(fuse_req_t request) {
-    const Result<std::vector<VolumeEntry>> list = co_await within(no_limit, volumes_.names());
+    const Result<std::vector<VolumeEntry>> list = co_await interruptible(volumes_.names());
     int error_number = list ? 0 : to_errno(list.error());
     for (size_t i = 0; list && i < list->size(); ++i) {
         const Result<std::shared_ptr<Volume>> volume =
-            co_await within(no_limit, volumes_.open((*list)[i].name, Access::read));
+            co_await interruptible(volumes_.open((*list)[i].name, Access::read));
         if (!volume && volume.error().code == Errc::not_found) continue;  // removed meanwhile
         if (!volume) {
             error_number = to_errno(volume.error());
@@ -195,7 +195,7 @@ Task<> FileSystem::flush_everything(fuse_req_t request) {
 }
 
 Task<> FileSystem::report_space(fuse_req_t request) {
-    const Result<Space> space = co_await within(no_limit, volumes_.space());
+    const Result<Space> space = co_await interruptible(volumes_.space());
     if (!space) {
         fuse_reply_err(request, to_errno(space.error()));
         co_return;

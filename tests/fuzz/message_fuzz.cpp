@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "coherence/protocol/admission.hpp"
-#include "coherence/protocol/joining.hpp"
+#include "coherence/protocol/coalescing.hpp"
 #include "coherence/protocol/message.hpp"
 #include "utils/assert.hpp"
 

@@ -185,7 +185,7 @@ class Cluster : public Truth::World {
     void start_store_flush(SimHost& host, VolumeId volume, uint64_t ticket);
     void finish_store_flush(SimHost& host, const Task& task);
     void send(SimHost& host, HostId to, protocol::Message message, FrameId bytes);
-    void send_held_grant(SimHost& host);
+    void send_pending_grant(SimHost& host);
     void observe(const SimHost& host, const Event& event);
     void observe_batch(const SimHost& host, const Task& task);
 

@@ -29,14 +29,14 @@ void Cluster::step(SimHost& host, const Event& first) {
         for (const Action& action : actions_) perform(host, action);
         if (is_about_page) check_page(host, event.page);
     }
-    send_held_grant(host);
+    send_pending_grant(host);
 }
 
 // As the cache of a real host does: a grant waits for the bytes that come from the same step.
 void Cluster::send(SimHost& host, HostId to, protocol::Message message, FrameId bytes) {
-    protocol::HeldGrant& held = host.memory.held_grant;
-    if (protocol::HeldGrant::is_worth_holding(message, host.id)) {
-        send_held_grant(host);
+    protocol::PendingGrant& held = host.memory.pending_grant;
+    if (protocol::PendingGrant::is_worth_holding(message, host.id)) {
+        send_pending_grant(host);
         held.hold(to, message);
         return;
     }
@@ -45,10 +45,10 @@ void Cluster::send(SimHost& host, HostId to, protocol::Message message, FrameId 
     transmit(host.id, to, message, bytes == no_frame ? nullptr : &host.memory.frames[bytes].content);
 }
 
-void Cluster::send_held_grant(SimHost& host) {
-    if (!host.memory.held_grant.holds()) return;
+void Cluster::send_pending_grant(SimHost& host) {
+    if (!host.memory.pending_grant.holds()) return;
     coverage_.reached(Sometimes::held_grant_sent_alone);
-    const auto [to, message] = host.memory.held_grant.release();
+    const auto [to, message] = host.memory.pending_grant.release();
     transmit(host.id, to, message, nullptr);
 }
 
@@ -127,7 +127,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
         case Action::Kind::mark_dirty: frame->dirty = all_sectors; break;
         case Action::Kind::release_frame: memory.release(action.frame); break;
         case Action::Kind::apply_copy:
-            require(memory.home_bytes[action.page].position < protocol::Position{action.tenure, action.sequence},
+            require(memory.home_bytes[action.page].page_version < protocol::PageVersion{action.tenure, action.sequence},
                     "home's bytes go back");
             check_mask(host, action, frame->content);
             memory.home_bytes[action.page] = {frame->content, {action.tenure, action.sequence}};
@@ -215,7 +215,7 @@ void Cluster::finish_store_flush(SimHost& host, const Task& task) {
         // The device may have dropped any of it.
         if (host.store_failed && disturbances_.chance(50)) continue;
         Bytes& stored = host.store[page];
-        if (stored.position < bytes.position) stored = bytes;
+        if (stored.page_version < bytes.page_version) stored = bytes;
     }
     // Others may hear of it only when they come to the store themselves.
     if (host.store_failed && disturbances_.chance(50)) heed_store_failure(host);

@@ -181,8 +181,8 @@ MUTANTS = [
         "a home that lost its memory takes only pages behind held ones for lost": "false",
     }),
     # Bytes on their way home.
-    ("home_copies.cpp", "if («position <= claim.applied») {", {
-        "home applies copies as they come": "position.tenure == 0",
+    ("home_copies.cpp", "if («version <= claim.applied») {", {
+        "home applies copies as they come": "version.tenure == 0",
     }),
     ("home_copies.cpp", "action.mask = «overtakes ? all_sectors : event.message.dirty»;", {
         "a copy that overtakes another names its own sectors only": "event.message.dirty",
@@ -190,7 +190,7 @@ MUTANTS = [
     ("home_copies.cpp", "if («!first.clean») break;", {
         "a copy counts before it came": "false",
     }),
-    ("home_copies.cpp", "«apply(message.page, *claim, position, event, actions);»", {
+    ("home_copies.cpp", "«apply(message.page, *claim, version, event, actions);»", {
         "a write-back is answered, but not applied": "discard_payload(event, actions);",
     }),
     ("home_copies.cpp", "if («copies_.find(claim.copies, [&](HomeCopy& copy) { return copy.tenure == tenure; })») return;", {
@@ -297,7 +297,7 @@ MUTANTS = [
         "an adopted memory is taken for lost": "(event.process != event.previous)",
         "the boot id is ignored": "false",
     }),
-    ("home_recovery.cpp", "Position{event.stored_tenure, «event.stored_sequence»}", {
+    ("home_recovery.cpp", "PageVersion{event.stored_tenure, «event.stored_sequence»}", {
         "a home that adopts forgets how new its bytes are": "0",
     }),
     ("flush_home.cpp", "if («process != previous») std::erase_if", {
@@ -355,7 +355,7 @@ MUTANTS = [
         "writes are noted under the newest verifier": "note.noted = began;",
     }),
     # What travels as one.
-    ("joining.cpp", "Message expected = «part_of(run, run.run + 1u)»;", {
+    ("coalescing.cpp", "Message expected = «part_of(run, run.run + 1u)»;", {
         "neighbours of other request ids make a run": """[&] {
             Message as_if = part_of(run, run.run + 1u);
             as_if.request_id = next.request_id;
@@ -367,43 +367,43 @@ MUTANTS = [
             return as_if;
         }()""",
     }),
-    ("joining.cpp", "if («(run.page.number() + run.run + 1) % run_pages_max == 0») return false;", {
+    ("coalescing.cpp", "if («(run.page.number() + run.run + 1) % run_pages_max == 0») return false;", {
         "a run goes beyond its block": "false",
     }),
-    ("joining.cpp", "if («!are_equal(common_of(message_), common_of(next))» || next.hosts", {
+    ("coalescing.cpp", "if («!are_equal(common_of(message_), common_of(next))» || next.hosts", {
         "messages of other kinds make a batch": "(next.has_bytes() || !may_be_joined(next.kind))",
     }),
-    ("joining.cpp", "last_part_ = {.page = next.page,\n                  .tenure = «next.tenure»,", {
+    ("coalescing.cpp", "last_part_ = {.page = next.page,\n                  .tenure = «next.tenure»,", {
         "a part has the tenure of the first": "message_.tenure",
     }),
-    ("joining.cpp", ".request_id = «next.request_id»,", {
+    ("coalescing.cpp", ".request_id = «next.request_id»,", {
         "a part has the request id of the first": "message_.request_id",
     }),
-    ("joining.cpp", "    «last_run_ = next;»\n", {
+    ("coalescing.cpp", "    «last_run_ = next;»\n", {
         "a run goes on where another ended": "",
     }),
-    ("joining.cpp", "        else\n            «last_part_.run = last_run_.run;»", {
+    ("coalescing.cpp", "        else\n            «last_part_.run = last_run_.run;»", {
         "a part forgets its neighbours": "",
     }),
-    ("joining.cpp", "message_.run = «last_run_.run»;", {
+    ("coalescing.cpp", "message_.run = «last_run_.run»;", {
         "a run forgets its last page": "static_cast<uint16_t>(last_run_.run - 1)",
     }),
-    ("joining.cpp", "const Part& part = «parts[index - 1]»;", {
+    ("coalescing.cpp", "const Part& part = «parts[index - 1]»;", {
         "of the parts the first is taken each time": "parts[0]",
     }),
-    ("joining.cpp", "«run.tenure = part.tenure;»", {
+    ("coalescing.cpp", "«run.tenure = part.tenure;»", {
         "a part is of the first one's tenure": "",
     }),
-    ("joining.cpp", "«run.request_id = part.request_id;»", {
+    ("coalescing.cpp", "«run.request_id = part.request_id;»", {
         "a part is of the first one's request id": "",
     }),
-    ("joining.cpp", "    «run.run = static_cast<uint16_t>(part.run);»", {
+    ("coalescing.cpp", "    «run.run = static_cast<uint16_t>(part.run);»", {
         "a part is as long as the first run": "",
     }),
-    ("joining.cpp", "    «grant_.flags |= data.flags & bytes_flags;»", {
+    ("coalescing.cpp", "    «grant_.flags |= data.flags & bytes_flags;»", {
         "a joined grant does not say that it has bytes": "",
     }),
-    ("joining.cpp", "    «data = grant_;»\n", {
+    ("coalescing.cpp", "    «data = grant_;»\n", {
         "the bytes go without their grant": "",
     }),
     ("stripe.cpp", "«dispatch(Event::message_of(grant_of_joined(event.message)), actions);»", {

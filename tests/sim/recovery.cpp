@@ -206,7 +206,7 @@ void Cluster::clear_a_mark(SimHost& host) {
     const auto newer = host.memory.home_bytes.find(*page);
     const auto stored = host.store.find(*page);
     const bool is_stored = newer == host.memory.home_bytes.end() ||
-                           (stored != host.store.end() && stored->second.position >= newer->second.position);
+                           (stored != host.store.end() && stored->second.page_version >= newer->second.page_version);
     if (!is_stored || !host.stripe_of(*page).home().has_everything(*page)) return;
     coverage_.reached(Sometimes::mark_cleared);
     host.marks.pages.erase(page);
@@ -216,11 +216,11 @@ void Cluster::say_what_home_has(const SimHost& host, Event& event) const {
     const auto newer = host.memory.home_bytes.find(event.page);
     const auto stored = host.store.find(event.page);
     if (newer != host.memory.home_bytes.end()) {
-        event.stored_tenure = newer->second.position.tenure;
-        event.stored_sequence = newer->second.position.sequence;
+        event.stored_tenure = newer->second.page_version.tenure;
+        event.stored_sequence = newer->second.page_version.sequence;
     } else if (stored != host.store.end()) {
         event.stored_tenure =
-            scenario_.store_knows_tenures != 0 ? stored->second.position.tenure : protocol::unknown_tenure;
+            scenario_.store_knows_tenures != 0 ? stored->second.page_version.tenure : protocol::unknown_tenure;
     }
 }
 

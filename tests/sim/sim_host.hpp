@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "coherence/cache/loss_view.hpp"
+#include "coherence/protocol/coalescing.hpp"
 #include "coherence/protocol/flush.hpp"
-#include "coherence/protocol/joining.hpp"
 #include "coherence/protocol/marks.hpp"
 #include "coherence/protocol/stripe.hpp"
 #include "tests/sim/failure.hpp"
@@ -97,14 +97,14 @@ struct Client {
 
 struct Bytes {
     Content content;
-    protocol::Position position;
+    protocol::PageVersion page_version;
 };
 
 inline constexpr size_t sim_hosts_max = 8;
 
 struct HostMemory {
     std::vector<protocol::Stripe> stripes;
-    protocol::HeldGrant held_grant;  // of the step under way
+    protocol::PendingGrant pending_grant;  // of the step under way
     protocol::FlushHome flush_home;
     protocol::FlushHolder flush_holder;
     protocol::FlushRequester flush_requester;

@@ -96,7 +96,7 @@ class World {
     static constexpr FrameId frames_max = 8;
     struct Bytes {
         Version version = 0;
-        protocol::Position position;
+        protocol::PageVersion page_version;
     };
     struct Woken {
         FrameId frame;

@@ -78,12 +78,12 @@ void World::record_host(HostId id, const Host& host, Digest& digest) {
     for (const StoreFlush& each : host.store_flushes) {
         digest.ticket(id, each.ticket);
         add_version(digest, each.bytes.version, garbage);
-        digest.position(each.bytes.position);
+        digest.version(each.bytes.page_version);
     }
     digest.add('|');
     for (const Bytes& bytes : {host.home_bytes, host.stored}) {
         add_version(digest, bytes.version, garbage);
-        digest.position(bytes.position);
+        digest.version(bytes.page_version);
     }
     host.stripe.home().digest(page, digest);
     host.flush_home.digest(digest);

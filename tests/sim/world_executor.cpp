@@ -106,9 +106,9 @@ void World::perform(HostId id, const Action& action, std::vector<Event>& events)
         case Action::Kind::mark_dirty: frame->dirty = true; break;
         case Action::Kind::release_frame: frame->used = false; break;
         case Action::Kind::apply_copy: {
-            const protocol::Position position{action.tenure, action.sequence};
-            require(host.home_bytes.position < position, "home's bytes go back");
-            host.home_bytes = {frame->version, position};
+            const protocol::PageVersion page_version{action.tenure, action.sequence};
+            require(host.home_bytes.page_version < page_version, "home's bytes go back");
+            host.home_bytes = {frame->version, page_version};
             if (!action.borrowed) frame->used = false;
             break;
         }

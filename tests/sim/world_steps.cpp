@@ -152,7 +152,7 @@ void World::take(const Bounds& bounds, const Step& what) {
         case What::store_flushed: {
             const StoreFlush done = host.store_flushes[what.index];
             host.store_flushes.erase(host.store_flushes.begin() + what.index);
-            if (host.stored.position < done.bytes.position) host.stored = done.bytes;
+            if (host.stored.page_version < done.bytes.page_version) host.stored = done.bytes;
             FlushActions actions;
             host.flush_home.on_store_flushed(done.ticket, false, verifier(), actions);
             perform_flush(what.host, actions);
@@ -266,7 +266,7 @@ void World::deliver(size_t index) {
         event.frame = allocate(arrived.to);
         host.frames[event.frame].version = arrived.version;
     }
-    if (message.kind == protocol::MessageKind::hello) event.stored_tenure = host.stored.position.tenure;
+    if (message.kind == protocol::MessageKind::hello) event.stored_tenure = host.stored.page_version.tenure;
     step(arrived.to, event);
 }
 
@@ -274,7 +274,7 @@ void World::crash(HostId id, bool writes_behind) {
     Host& host = hosts_.change(id);
     ++crashed_;
     --crashes_left_;
-    if (writes_behind && host.stored.position < host.home_bytes.position) host.stored = host.home_bytes;
+    if (writes_behind && host.stored.page_version < host.home_bytes.page_version) host.stored = host.home_bytes;
     Host empty(id);
     empty.is_up = false;
     empty.recovered = false;

@@ -41,8 +41,8 @@ class RecordingFabric final : public Fabric {
         sent.push_back({to, message});
         if (on_send) on_send({to, message});
     }
-    void hold() override {}
-    void let_go() override {}
+    void cork() override {}
+    void uncork() override {}
     uint64_t received_count(protocol::MessageKind) const override { return 0; }
     bool linked(HostId to) const override { return protocol::contains(up, to); }
     bool congested(HostId to) const override { return protocol::contains(full, to); }

@@ -114,7 +114,7 @@ Task<Result<>> evict_all(Cache& cache) {
         again = false;
         std::vector<FrameId> to_store;
         {
-            const Fabric::Together together(cache.fabric());
+            const Fabric::Cork cork(cache.fabric());
             for (FrameId id = 0; id < cache.pool().frame_count(); ++id) {
                 const Frame& frame = cache.pool().frame(id);
                 if (frame.uses.load() == 0 || frame.page_id().volume() != volume_id) continue;

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "coherence/cache/attribute_page.hpp"
-#include "coherence/cache/within.hpp"
+#include "coherence/cache/with_timeout.hpp"
 #include "tests/unit/cluster.hpp"
 
 namespace tarn::three_hosts {
@@ -237,7 +237,7 @@ class BusyThread {
 
 Task<Result<>> append_in_time(Cache& cache, unsigned who) {
     using namespace std::chrono_literals;
-    return within(20s, append_records(cache, who));
+    return with_timeout(20s, append_records(cache, who));
 }
 Task<> append_everywhere(std::vector<std::unique_ptr<Host>>& hosts, std::array<Result<>, host_count>& results) {
     struct Part {

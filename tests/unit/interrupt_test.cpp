@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "coherence/cache/within.hpp"
+#include "coherence/cache/with_timeout.hpp"
 
 namespace tarn {
 namespace {
@@ -83,10 +83,10 @@ TEST(Interrupt, ends_the_wait_for_a_task_that_goes_on_alone) {
             Gate gate;
             gate.spawn(raise_soon(loop, interrupt));
             co_await CarryInterrupt(interrupt);
-            const Result<int> first = co_await within(no_limit, never(event));
+            const Result<int> first = co_await interruptible(never(event));
             EXPECT_FALSE(first);
             if (!first) EXPECT_EQ(first.error().code, Errc::cancelled);
-            const Result<int> second = co_await within(1h, never(event));  // it was raised before
+            const Result<int> second = co_await with_timeout(1h, never(event));  // it was raised before
             EXPECT_FALSE(second);
             event.notify_all();  // nobody is left behind
             co_await gate.close();

@@ -52,6 +52,12 @@ TEST(Message, another_version_is_refused_as_unsupported) {
     EXPECT_EQ(refusal(message), Errc::unsupported);
 }
 
+TEST(Message, what_has_no_meaning_yet_is_refused) {
+    Message message = valid();
+    message.reserved = 1;
+    EXPECT_EQ(refusal(message), Errc::protocol);
+}
+
 TEST(Message, impossible_kinds_hosts_and_pages_are_refused) {
     Message message = valid();
     for (const uint8_t kind : {0, 13, 31, 46, 63, 66, 255}) {

@@ -9,10 +9,10 @@
 #include "tiers/nvme/device/checksum.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/device/store_file.hpp"
+#include "tiers/nvme/idle_checkpointer.hpp"
 #include "tiers/nvme/journal/scan.hpp"
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_inspection.hpp"
-#include "tiers/nvme/tidier.hpp"
 
 namespace tarn {
 namespace {
@@ -287,7 +287,7 @@ TEST_F(StoreJournal, a_tidier_frees_the_ring_of_its_own_accord) {
     for (uint64_t page = 0; store_->journal_status().used_bytes <= uint64_t{512} << 10; page += 2)
         ASSERT_TRUE(fill(page % 512, 1));
     ASSERT_TRUE(flush());
-    Tidier tidier(*store_, *loop_);
+    IdleCheckpointer tidier(*store_, *loop_);
     while (store_->journal_status().used_bytes > uint64_t{128} << 10) loop_->run_until_done(pause(*loop_));
     loop_->run_until_done(tidier.close());
 }

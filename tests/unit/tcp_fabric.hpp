@@ -27,8 +27,8 @@ inline constexpr std::string_view key = "the key of both hosts";
 // Notes what the fabric tells it; has as many pages to lend as the test says.
 class Recorder final : public Fabric::Receiver {
   public:
-    Welcome welcomes(HostId, protocol::Incarnation incarnation) override {
-        return incarnation > dead_incarnation ? Welcome::now : Welcome::never;
+    LinkDecision decide_on_link(HostId, protocol::Incarnation incarnation) override {
+        return incarnation > dead_incarnation ? LinkDecision::accept : LinkDecision::refuse;
     }
     static constexpr StoreStanding own{.epoch = 3, .nonce = 30, .position = 300};
     static constexpr StoreStanding remembered{.epoch = 6, .nonce = 60, .position = 600};

@@ -78,7 +78,7 @@ TEST_F(TcpFabricTest, what_is_held_together_becomes_one_message) {
     Message seen;
     ASSERT_TRUE(receive(fd, &seen, sizeof seen));  // greeted
     // From this thread, while the loop's would send.
-    fabric_->hold();
+    fabric_->cork();
     Message each = message(MessageKind::get_shared);
     for (uint32_t i = 0; i < 40; ++i) {
         each.page = PageId::of(5, 8 + i);
@@ -89,7 +89,7 @@ TEST_F(TcpFabricTest, what_is_held_together_becomes_one_message) {
     each.page = PageId::of(5, 1000);
     each.request_id = 7;
     fabric_->send(1, each, {});
-    fabric_->let_go();
+    fabric_->uncork();
     ASSERT_TRUE(receive(fd, &seen, sizeof seen));
     EXPECT_EQ(seen.run, 7) << "pages 8 to 15";
     EXPECT_EQ(seen.page, PageId::of(5, 8));

@@ -1,5 +1,5 @@
-// Joining: messages to one host that travel as one. Nothing of what is said changes: a stripe hears of each page, and
-// of a grant and its bytes, by itself.
+// Coalescing: messages to one host that travel as one. Nothing of what is said changes: a stripe hears of each page,
+// and of a grant and its bytes, by itself.
 //
 //   run     messages without bytes about neighbouring pages that say the same, with request ids that follow each other:
 //           one message, which counts the others (Message::run). All of one block of pages, and so of one stripe
@@ -68,7 +68,7 @@ Message grant_of_joined(const Message& message) noexcept;
 Message data_of_joined(const Message& message) noexcept;
 
 // The grant that a step gave, whose bytes may come from the same step.
-class HeldGrant {
+class PendingGrant {
   public:
     static bool is_worth_holding(const Message& message, HostId self) {
         return message.kind == MessageKind::grant && message.host == self;

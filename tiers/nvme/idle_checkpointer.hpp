@@ -1,5 +1,5 @@
-// Tidier: tells a store when nobody has written to it for a while, so that it brings pages into place then, and the
-// next burst of writes finds the journal empty.
+// IdleCheckpointer: tells a store when nobody has written to it for a while. The store then brings pages into place,
+// and the next burst of writes finds the journal empty.
 //
 // Belongs to one loop.
 #pragma once
@@ -9,9 +9,9 @@
 
 namespace tarn {
 
-class Tidier {
+class IdleCheckpointer {
   public:
-    Tidier(Store& store, Loop& loop) : store_(store), loop_(loop), pause_(loop) { gate_.spawn(run()); }
+    IdleCheckpointer(Store& store, Loop& loop) : store_(store), loop_(loop), pause_(loop) { gate_.spawn(run()); }
     // The last call. What the store is at goes on.
     Task<> close();
 

@@ -1,7 +1,7 @@
-// within(): the result of a task, or an error when it takes too long or who waits is interrupted. The task then goes on
-// alone, to no effect for us, and carries no interrupt.
+// with_timeout(), interruptible(): the result of a task, or an error when it takes too long or the waiting task is
+// interrupted. The task then runs on by itself; its result is dropped, and it carries no interrupt.
 //
-// So it must refer to nothing that ends before its loop does, nor what its own references refer to.
+// So everything it refers to must live as long as its loop does.
 #pragma once
 
 #include <cerrno>
@@ -21,14 +21,14 @@ namespace detail {
 constexpr std::chrono::hours for_ever{24 * 365};
 
 template <class T>
-struct Within {
-    explicit Within(Loop& loop) : patience(loop) {}
-    Timer patience;
+struct WithTimeout {
+    explicit WithTimeout(Loop& loop) : timeout(loop) {}
+    Timer timeout;
     std::optional<Result<T>> result;
 
-    static Task<> run(Task<Result<T>> task, std::shared_ptr<Within> self) {
+    static Task<> run(Task<Result<T>> task, std::shared_ptr<WithTimeout> self) {
         self->result = co_await std::move(task);
-        self->patience.cancel();
+        self->timeout.cancel();
     }
 };
 
@@ -37,18 +37,24 @@ struct Within {
 inline constexpr std::chrono::milliseconds no_limit{0};
 
 template <class T>
-Task<Result<T>> within(std::chrono::milliseconds limit, Task<Result<T>> task) {
+Task<Result<T>> with_timeout(std::chrono::milliseconds limit, Task<Result<T>> task) {
     Interrupt* const interrupt = co_await this_interrupt;
     Loop& loop = *Loop::current();
-    const auto state = std::make_shared<detail::Within<T>>(loop);
-    loop.spawn(detail::Within<T>::run(std::move(task), state));
+    const auto state = std::make_shared<detail::WithTimeout<T>>(loop);
+    loop.spawn(detail::WithTimeout<T>::run(std::move(task), state));
     if (!state->result && !(interrupt && interrupt->raised())) {
-        const Interrupt::Listener listener(interrupt, [&] { state->patience.cancel(); });
-        (void)co_await state->patience.sleep(limit != no_limit ? limit : detail::for_ever);
+        const Interrupt::Listener listener(interrupt, [&] { state->timeout.cancel(); });
+        (void)co_await state->timeout.sleep(limit != no_limit ? limit : detail::for_ever);
     }
     if (state->result) co_return std::move(*state->result);
     if (interrupt && interrupt->raised()) co_return fail(Errc::cancelled, EINTR, "interrupted");
     co_return fail(Errc::unavailable, EIO, "a host did not answer within fail-after");
+}
+
+// As with_timeout(), without a limit of time.
+template <class T>
+Task<Result<T>> interruptible(Task<Result<T>> task) {
+    return with_timeout(no_limit, std::move(task));
 }
 
 namespace detail {

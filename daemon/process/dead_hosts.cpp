@@ -1,4 +1,4 @@
-#include "daemon/process/forgetting.hpp"
+#include "daemon/process/dead_hosts.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -26,7 +26,7 @@ constexpr Error no_other_host{Errc::protocol, 0, "forget: no other host of this 
 
 }  // namespace
 
-Forgetting::Forgetting(Cache& cache, std::vector<HostId> peers) : cache_(cache), peers_(std::move(peers)) {
+DeadHosts::DeadHosts(Cache& cache, std::vector<HostId> peers) : cache_(cache), peers_(std::move(peers)) {
     Loop& loop = *Loop::current();
     CallHandlers& calls = cache_.fabric()->calls();
     calls.set(CallKind::knows_of_host, [this, &loop](HostId from, std::string request) {
@@ -38,21 +38,20 @@ Forgetting::Forgetting(Cache& cache, std::vector<HostId> peers) : cache_(cache),
 }
 
 // Who is asked, and who waits for the answers; the last of either ends it.
-struct Forgetting::Asking {
+struct DeadHosts::Asking {
     explicit Asking(Loop& loop) : patience(loop) {}
     unsigned missing = 0;
     Timer patience;
     std::vector<std::pair<HostId, Result<std::string>>> answers;
 };
 
-Task<> Forgetting::ask(Fabric& fabric, HostId peer, CallKind kind, std::string request,
-                       std::shared_ptr<Asking> asking) {
+Task<> DeadHosts::ask(Fabric& fabric, HostId peer, CallKind kind, std::string request, std::shared_ptr<Asking> asking) {
     Result<std::string> answer = co_await fabric.call(peer, kind, std::move(request));
     asking->answers.emplace_back(peer, std::move(answer));
     if (--asking->missing == 0) asking->patience.cancel();
 }
 
-Task<std::vector<Result<std::string>>> Forgetting::ask_all(HostId but, CallKind kind, std::string request) {
+Task<std::vector<Result<std::string>>> DeadHosts::ask_all(HostId but, CallKind kind, std::string request) {
     Loop& loop = *Loop::current();
     const auto asking = std::make_shared<Asking>(loop);
     for (const HostId peer : peers_) {
@@ -72,11 +71,11 @@ Task<std::vector<Result<std::string>>> Forgetting::ask_all(HostId but, CallKind 
     co_return answers;
 }
 
-bool Forgetting::is_another(HostId host, HostId from) const {
+bool DeadHosts::is_another(HostId host, HostId from) const {
     return host != from && std::ranges::find(peers_, host) != peers_.end();
 }
 
-Task<Result<std::string>> Forgetting::tell_what_is_known(HostId from, std::string request) const {
+Task<Result<std::string>> DeadHosts::tell_what_is_known(HostId from, std::string request) const {
     std::optional<Notice> notice = unpack<Notice>(request);
     if (!notice || !is_another(notice->host, from)) co_return fail(no_other_host);
     notice->linked = cache_.fabric()->linked(notice->host) ? 1 : 0;
@@ -84,7 +83,7 @@ Task<Result<std::string>> Forgetting::tell_what_is_known(HostId from, std::strin
     co_return pack(*notice);
 }
 
-Task<Result<std::string>> Forgetting::hear_of_death(HostId from, std::string request) {
+Task<Result<std::string>> DeadHosts::hear_of_death(HostId from, std::string request) {
     const std::optional<Notice> notice = unpack<Notice>(request);
     if (!notice || !is_another(notice->host, from)) co_return fail(no_other_host);
     // What we know to be younger is not meant.
@@ -93,7 +92,7 @@ Task<Result<std::string>> Forgetting::hear_of_death(HostId from, std::string req
     co_return std::string();
 }
 
-Task<Result<Forgetting::Outcome>> Forgetting::forget(HostId host) {
+Task<Result<DeadHosts::Outcome>> DeadHosts::forget(HostId host) {
     if (cache_.fabric()->linked(host)) co_return fail(Errc::busy, 0, "it is connected; stop it first");
     Notice notice{.host = host, .incarnation = cache_.incarnation_of(host)};
     protocol::Incarnation newest = notice.incarnation;
@@ -112,14 +111,14 @@ Task<Result<Forgetting::Outcome>> Forgetting::forget(HostId host) {
     co_return outcome;
 }
 
-Task<> Forgetting::tell(Cache& cache, HostId peer, std::string request) {
+Task<> DeadHosts::tell(Cache& cache, HostId peer, std::string request) {
     if (const auto told = co_await cache.fabric()->call(peer, CallKind::host_is_dead, std::move(request));
         !told && !cache.abandoned())
         log::warning("host {} did not take it that another host is dead: {}", cache.fabric()->name_of(peer),
                      log::describe(told.error()));
 }
 
-Task<> Forgetting::keep_told() {
+Task<> DeadHosts::keep_told() {
     Broadcast& changed = cache_.hosts_changed();
     protocol::HostSet known = 0;  // links that are up and were told
     for (uint64_t seen = changed.count(); !cache_.abandoned(); seen = changed.count()) {

@@ -1,4 +1,4 @@
-// Forgetting: hosts that an operator declares dead, on all hosts of the cluster.
+// DeadHosts: hosts that an operator declares dead, on all hosts of the cluster.
 //
 // A host of a static list that cannot be reached may be alive and serving reads, so nothing is taken from it. Who knows
 // better says so on any host, once. It is refused as long as any host that we reach is connected with it; then every
@@ -12,11 +12,11 @@
 
 namespace tarn {
 
-class Forgetting {
+class DeadHosts {
   public:
     // On the first shard. peers: the other hosts. The cache has a fabric, which calls us as long as it runs, and
     // outlives this.
-    Forgetting(Cache& cache, std::vector<HostId> peers);
+    DeadHosts(Cache& cache, std::vector<HostId> peers);
 
     struct Outcome {
         std::vector<HostId> told;

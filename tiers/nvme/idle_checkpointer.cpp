@@ -1,4 +1,4 @@
-#include "tiers/nvme/tidier.hpp"
+#include "tiers/nvme/idle_checkpointer.hpp"
 
 #include <chrono>
 
@@ -10,7 +10,7 @@ constexpr std::chrono::milliseconds looks_every(200);
 
 }  // namespace
 
-Task<> Tidier::run() {
+Task<> IdleCheckpointer::run() {
     for (uint64_t seen = store_.journal_status().changes; co_await pause_.sleep(looks_every);) {
         const uint64_t now = store_.journal_status().changes;
         if (now == seen) store_.catch_up(loop_);
@@ -18,7 +18,7 @@ Task<> Tidier::run() {
     }
 }
 
-Task<> Tidier::close() {
+Task<> IdleCheckpointer::close() {
     pause_.cancel();
     co_await gate_.close();
 }

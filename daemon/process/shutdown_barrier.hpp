@@ -1,4 +1,4 @@
-// Farewell: hosts that stop at the same time wait for each other's flush.
+// ShutdownBarrier: hosts that stop at the same time wait for each other's flush.
 //
 // A host's last flush may need others: as homes, or as owners of pages that it is home of. So a host that stops says
 // so, flushes, says that it has flushed, and stays until every host it knows to be stopping has flushed too. One that
@@ -14,10 +14,10 @@
 
 namespace tarn {
 
-class Farewell {
+class ShutdownBarrier {
   public:
     // peers: the other hosts. The cache has a fabric, which calls us as long as it runs, and outlives this.
-    Farewell(Cache& cache, std::vector<HostId> peers);
+    ShutdownBarrier(Cache& cache, std::vector<HostId> peers);
 
     void say_stopping() { say(CallKind::stopping); }
     // Those who are away because they stopped, each after its last flush: what they were sent before is durable there.

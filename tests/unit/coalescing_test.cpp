@@ -1,4 +1,4 @@
-#include "coherence/protocol/joining.hpp"
+#include "coherence/protocol/coalescing.hpp"
 
 #include <gtest/gtest.h>
 
@@ -91,7 +91,7 @@ struct Outgoing {
     }
 };
 
-TEST(Joining, neighbours_in_one_block_are_a_run) {
+TEST(Coalescing, neighbours_in_one_block_are_a_run) {
     Outgoing out;
     out.begin(nth_request(0));
     for (uint32_t i = 1; i < run_pages_max - 2; ++i) EXPECT_EQ(out.send(nth_request(i)), Joined::run) << i;
@@ -100,7 +100,7 @@ TEST(Joining, neighbours_in_one_block_are_a_run) {
     out.expect_the_same();
 }
 
-TEST(Joining, a_read_of_many_blocks_is_one_message) {
+TEST(Coalescing, a_read_of_many_blocks_is_one_message) {
     Outgoing out;
     Message first = nth_request(0);
     first.page = PageId::of(1, 16 * 9);
@@ -119,7 +119,7 @@ TEST(Joining, a_read_of_many_blocks_is_one_message) {
     out.expect_the_same();
 }
 
-TEST(Joining, evictions_of_any_pages_are_one_message) {
+TEST(Coalescing, evictions_of_any_pages_are_one_message) {
     Outgoing out;
     out.begin(nth_eviction(0));
     for (uint32_t i = 1; i < 100; ++i) EXPECT_EQ(out.send(nth_eviction(i)), Joined::part);
@@ -131,7 +131,7 @@ TEST(Joining, evictions_of_any_pages_are_one_message) {
     out.expect_the_same();
 }
 
-TEST(Joining, what_differs_in_anything_else_travels_alone) {
+TEST(Coalescing, what_differs_in_anything_else_travels_alone) {
     Outgoing out;
     out.begin(nth_request(0));
     for (const auto change :
@@ -139,7 +139,7 @@ TEST(Joining, what_differs_in_anything_else_travels_alone) {
           +[](Message& next) { next.loss_generation = 1; }, +[](Message& next) { next.incarnation = 1; },
           +[](Message& next) { next.run = 1; }, +[](Message& next) { next.parts = 1; },
           +[](Message& next) { next.flags = flag_exclusive; }, +[](Message& next) { next.from = 4; },
-          +[](Message& next) { next.hosts = uint64_t{1} << 32; }, +[](Message& next) { next.shard = 1; }}) {
+          +[](Message& next) { next.hosts = uint64_t{1} << 32; }, +[](Message& next) { next.reserved = 1; }}) {
         Message next = nth_request(1);
         change(next);
         EXPECT_EQ(out.send(next), Joined::no);
@@ -158,7 +158,7 @@ TEST(Joining, what_differs_in_anything_else_travels_alone) {
     EXPECT_EQ(out.send(nth_request(1)), Joined::no) << "it has left";
 }
 
-TEST(Joining, runs_that_cannot_be_are_refused) {
+TEST(Coalescing, runs_that_cannot_be_are_refused) {
     Message run = nth_request(0);
     run.run = run_pages_max - 2;
     EXPECT_EQ(refusal(run), Errc::protocol) << "beyond the block";
@@ -190,7 +190,7 @@ TEST(Joining, runs_that_cannot_be_are_refused) {
     }
 }
 
-TEST(Joining, parts_that_cannot_be_are_refused) {
+TEST(Coalescing, parts_that_cannot_be_are_refused) {
     const auto part = [](uint64_t number, uint32_t run = 0) {
         return Part{.page = PageId::of(1, number), .request_id = 9, .run = run};
     };
@@ -238,10 +238,10 @@ Message its_data() {
     return data;
 }
 
-TEST(Joining, a_grant_takes_along_the_bytes_of_the_holder_beside_home) {
-    HeldGrant held;
-    EXPECT_TRUE(HeldGrant::is_worth_holding(a_grant(), 3));
-    EXPECT_FALSE(HeldGrant::is_worth_holding(a_grant(), 2)) << "another host has the bytes";
+TEST(Coalescing, a_grant_takes_along_the_bytes_of_the_holder_beside_home) {
+    PendingGrant held;
+    EXPECT_TRUE(PendingGrant::is_worth_holding(a_grant(), 3));
+    EXPECT_FALSE(PendingGrant::is_worth_holding(a_grant(), 2)) << "another host has the bytes";
     EXPECT_FALSE(is_joined(a_grant()));
     held.hold(5, a_grant());
     Message joined = its_data();
@@ -254,23 +254,23 @@ TEST(Joining, a_grant_takes_along_the_bytes_of_the_holder_beside_home) {
     EXPECT_FALSE(held.join(5, joined)) << "nothing is held any more";
 }
 
-TEST(Joining, a_grant_takes_along_no_other_bytes) {
+TEST(Coalescing, a_grant_takes_along_no_other_bytes) {
     for (const auto change : {+[](Message& data) { data.tenure = 8; }, +[](Message& data) { data.request_id = 2; },
                               +[](Message& data) { data.page = PageId::of(1, 3); },
                               +[](Message& data) { data.kind = MessageKind::grant; }}) {
-        HeldGrant held;
+        PendingGrant held;
         held.hold(5, a_grant());
         Message data = its_data();
         change(data);
         const Message before = data;
         EXPECT_FALSE(held.join(5, data));
         EXPECT_EQ(encoded(data), encoded(before));
-        const HeldGrant::Sent sent = held.release();
+        const PendingGrant::Sent sent = held.release();
         EXPECT_EQ(sent.to, 5);
         EXPECT_EQ(encoded(sent.message), encoded(a_grant()));
         EXPECT_FALSE(held.holds());
     }
-    HeldGrant held;
+    PendingGrant held;
     held.hold(5, a_grant());
     Message data = its_data();
     EXPECT_FALSE(held.join(4, data)) << "to another host";

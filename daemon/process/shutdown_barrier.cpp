@@ -1,4 +1,4 @@
-#include "daemon/process/farewell.hpp"
+#include "daemon/process/shutdown_barrier.hpp"
 
 #include <algorithm>
 
@@ -11,12 +11,12 @@ namespace {
 constexpr auto others_stop_within = 300ms;
 }  // namespace
 
-Farewell::Farewell(Cache& cache, std::vector<HostId> peers) : cache_(cache), peers_(std::move(peers)) {
+ShutdownBarrier::ShutdownBarrier(Cache& cache, std::vector<HostId> peers) : cache_(cache), peers_(std::move(peers)) {
     for (const CallKind what : {CallKind::stopping, CallKind::flushed})
         cache_.fabric()->calls().set(what, [this, what](HostId from, const std::string&) { return hear(from, what); });
 }
 
-Task<Result<std::string>> Farewell::hear(HostId from, CallKind what) {
+Task<Result<std::string>> ShutdownBarrier::hear(HostId from, CallKind what) {
     if (what == CallKind::stopping) {
         stopping_.fetch_or(protocol::set_of(from), std::memory_order_relaxed);
     } else {
@@ -28,22 +28,22 @@ Task<Result<std::string>> Farewell::hear(HostId from, CallKind what) {
 }
 
 // A host that cannot be told has no link to us, and we do not wait for it.
-Task<> Farewell::tell(Fabric& fabric, HostId peer, CallKind what) {
+Task<> ShutdownBarrier::tell(Fabric& fabric, HostId peer, CallKind what) {
     (void)co_await fabric.call(peer, what);
 }
 
-void Farewell::say(CallKind what) {
+void ShutdownBarrier::say(CallKind what) {
     for (const HostId peer : peers_)
         if (linked(peer)) Loop::current()->spawn(tell(*cache_.fabric(), peer, what));
 }
 
-bool Farewell::all_flushed() const {
+bool ShutdownBarrier::all_flushed() const {
     const protocol::HostSet stopping = stopping_.load(std::memory_order_relaxed);
     return std::none_of(peers_.begin(), peers_.end(),
                         [&](HostId peer) { return protocol::contains(stopping, peer) && linked(peer); });
 }
 
-protocol::HostSet Farewell::gone() const {
+protocol::HostSet ShutdownBarrier::gone() const {
     protocol::HostSet gone = 0;
     for (const HostId peer : peers_) {
         const protocol::Incarnation flushed = flushed_[peer].load(std::memory_order_relaxed);
@@ -52,7 +52,7 @@ protocol::HostSet Farewell::gone() const {
     return gone;
 }
 
-Task<> Farewell::say_flushed_and_wait() {
+Task<> ShutdownBarrier::say_flushed_and_wait() {
     say(CallKind::flushed);
     if (std::none_of(peers_.begin(), peers_.end(), [&](HostId peer) { return linked(peer); })) co_return;
     co_await Loop::current()->sleep(others_stop_within);

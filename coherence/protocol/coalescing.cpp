@@ -1,4 +1,4 @@
-#include "coherence/protocol/joining.hpp"
+#include "coherence/protocol/coalescing.hpp"
 
 #include <cstring>
 #include <utility>
@@ -123,13 +123,13 @@ Message data_of_joined(const Message& message) noexcept {
     return data;
 }
 
-void HeldGrant::hold(HostId to, const Message& grant) {
+void PendingGrant::hold(HostId to, const Message& grant) {
     TARN_ASSERT(!holds());
     to_ = to;
     grant_ = grant;
 }
 
-bool HeldGrant::join(HostId to, Message& data) {
+bool PendingGrant::join(HostId to, Message& data) {
     const bool fits = to_ == to && data.kind == MessageKind::data && data.page == grant_.page &&
                       data.request_id == grant_.request_id && data.tenure == grant_.tenure;
     if (!holds() || !fits) return false;
@@ -139,7 +139,7 @@ bool HeldGrant::join(HostId to, Message& data) {
     return true;
 }
 
-HeldGrant::Sent HeldGrant::release() {
+PendingGrant::Sent PendingGrant::release() {
     TARN_ASSERT(holds());
     return {.to = std::exchange(to_, no_host), .message = grant_};
 }

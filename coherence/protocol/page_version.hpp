@@ -1,4 +1,4 @@
-// Position: how new the bytes of a page are, as (tenure, sequence).
+// PageVersion: how new the bytes of a page are, as (tenure, sequence).
 //
 // Within a tenure only its owner writes, and numbers its write-backs. What an owner hands on is the last word of its
 // tenure, whatever it wrote back before.
@@ -11,16 +11,16 @@
 
 namespace tarn::protocol {
 
-struct Position {
+struct PageVersion {
     Tenure tenure = 0;
     uint32_t sequence = 0;
-    auto operator<=>(const Position&) const = default;
+    auto operator<=>(const PageVersion&) const = default;
 };
 
 inline constexpr uint32_t last_sequence = 0xffffffff;
 
 // What was written before the order `tenure` took the page away from its owner.
-constexpr Position last_before(Tenure tenure) {
+constexpr PageVersion last_before(Tenure tenure) {
     return {tenure - 1, last_sequence};
 }
 
