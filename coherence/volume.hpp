@@ -25,7 +25,7 @@
 
 namespace tarn {
 
-// An append of more bytes is made in pieces of so many, between which others' may lie.
+// An append of more bytes is made in pieces of this size. Other appends may come between them.
 inline constexpr size_t append_at_once = 128 * 1024;
 
 // The largest size of a volume; the page numbers above it are tarn's own (attributes).
@@ -128,9 +128,9 @@ class Volume {
 
     virtual Task<Result<Attributes>> attributes() = 0;
     virtual Task<Result<Attributes>> change_attributes(AttributeChange change) = 0;
-    // As write, and the size grows to cover it: the write of a file. No bytes at an offset grow the size to it. Bytes
-    // past the end appear with the size that covers them, up to append_at_once; what a truncation cuts before they are
-    // all written was written before it.
+    // As write, and the size grows to cover it: the write of a file. An empty write grows the volume to its offset.
+    // Bytes past the end appear together with the size that covers them, up to append_at_once of them. A truncation
+    // that comes before all of them are written takes place after the write.
     virtual Task<Result<>> write_growing(uint64_t offset_bytes, std::span<const std::byte> from) = 0;
     // Writes at the end of the volume wherever that is now: append_at_once with the size that covers them.
     // Returns the offset of the first byte.

@@ -77,7 +77,7 @@ struct AttributePage {
         size_bytes = new_size_bytes;
         cuts[truncations++ % cuts_kept] = new_size_bytes;
     }
-    // The least size it was cut to since it had been cut so often; nothing: that was too long ago.
+    // The smallest size of all cuts after the first `before` ones; nothing: they are too many to be remembered.
     std::optional<uint64_t> least_cut_since(uint64_t before) const {
         if (truncations - before > cuts_kept) return std::nullopt;
         uint64_t least = UINT64_MAX;

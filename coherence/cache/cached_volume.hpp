@@ -108,8 +108,8 @@ class CachedVolume : public Volume {
     ReadAhead read_ahead_;
 };
 
-// Bytes past the end that appear at once: what an append is atomic up to. A process that was ended in the middle of one
-// may have left so many past the end.
+// Bytes past the end that appear at once: an append is atomic up to this size. A process that died in the middle of one
+// may have left as many bytes past the end.
 inline constexpr size_t grown_at_once = append_at_once;
 static_assert(grown_at_once % page_size == 0);
 

@@ -169,7 +169,7 @@ Task<Result<>> CachedVolume::touch(int64_t now_ns) {
     co_return co_await update(change);
 }
 
-// No bytes grow the volume to the offset.
+// An empty write grows the volume to that offset.
 Task<Result<>> CachedVolume::write_file(uint64_t offset_bytes, std::span<const std::byte> from) {
     const uint64_t end = offset_bytes + from.size();
     uint64_t at = offset_bytes;

@@ -28,7 +28,7 @@ class LossView {
     void await(protocol::HostSet homes) { unheard_.store(homes, std::memory_order_relaxed); }
     // Those it has not been told of: it must be before a page of one is used.
     protocol::HostSet unheard() const { return unheard_.load(std::memory_order_relaxed); }
-    // The losses of this home that lie before the session; what it was told first counts. Of an awaited one.
+    // Losses of this home up to the generation lie before the session. Only after await(); the first call counts.
     void began_after(HostId home, uint32_t generation) {
         uint32_t untold = everything;
         known_[home].compare_exchange_strong(untold, generation, std::memory_order_relaxed);

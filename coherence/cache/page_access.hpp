@@ -136,8 +136,8 @@ class PageRequest {
     // The verifier of this home before the first of its pages changed; 0: none of them did.
     protocol::Verifier began(HostId home) const;
 
-    // As co_await, but for so long only (0: no limit), and until the task that waits is interrupted; then the result is
-    // an error, and what cannot be undone goes on alone.
+    // As co_await, with a time limit (0: none). Fails also when the waiting task is interrupted. What cannot be undone
+    // then runs to its end by itself.
     Task<Result<>> with_timeout(std::chrono::milliseconds limit);
 
   private:

@@ -39,12 +39,12 @@ class PieceMarker final : public protocol::Marks {
 
     // Pages that may have lost writes if memory was lost.
     std::vector<protocol::LossRange> doubtful() const;
-    // Whether some of these have no mark.
+    // Whether any of these pages lies in an unmarked piece.
     bool lacks_any(std::span<const PageId> pages) const;
 
-    // Looks at some of the marked pieces, and takes marks off those that have rested for so long. Not twice at a time.
+    // Looks at some of the marked pieces and unmarks those that nobody wrote to for `rest`. One call at a time.
     Task<> sweep(std::chrono::milliseconds rest);
-    // Takes off those of a volume that is no more.
+    // Unmarks the pieces of a deleted volume.
     Task<> forget(VolumeId volume);
 
   private:

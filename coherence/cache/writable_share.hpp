@@ -1,11 +1,11 @@
 // WritableShare: how many frames hold pages that this host may write, for each other host that is their home.
 //
-// Such a page may be dirty, and a dirty one leaves only when its home takes it. So pages of one home must never be all
-// there are: while that home does not answer, whoever needs none of its pages must find frames (C4). A home may have at
-// most three times as many frames as hold no such page of any home (the dynamic threshold of Choudhury and Hahne,
-// 1998): 3/4 of all if it is alone, and the more homes there are, the less for each. Of several that do not answer at
-// the same time each leaves the next one a quarter of what there was. Who wants to write one more page waits here until
-// others of that home have left, which needs the same home as the page does.
+// Such a page may be dirty, and a dirty page leaves only when its home takes it. So the pages of one home must never
+// fill all frames: while that home does not answer, accesses to other homes' pages must find frames (C4). A home may
+// have at most three times as many frames as hold no writable page of any home (the dynamic threshold of Choudhury and
+// Hahne, 1998): 3/4 of all if it is the only one, and less for each, the more homes there are. If several homes stop
+// answering, each leaves a quarter of the remaining frames to the others. A write that needs one more page of a home
+// waits here until another page of that home has left: it waits for no other home than its own.
 //
 // An access has room from before it asks the protocol until it ends; a frame, once the page is writable, until it
 // holds the page no more. Any thread may call it.

@@ -1,9 +1,8 @@
-// Strangers: connections that have not proved yet to be of a host of this cluster. Whoever reaches the port can make as
-// many as he likes, so few are kept at a time: so many in all, and fewer of one address. Who comes when there is no
-// place takes that of the one who has been here longest: a host needs its place for two round trips, and gets through a
-// flood.
+// Strangers: connections that have not proved yet that they are of a host of this cluster. Anybody who reaches the port
+// can open them, so their number is bounded, in all and per address. When there is no room a new connection replaces
+// the oldest one. A host needs its place for two round trips only, so it gets through a flood.
 //
-// On one shard. Owns no socket: a stranger who must go is shut down, and who serves him then closes his socket.
+// On one shard. Owns no socket: a connection that must go is shut down, and the task that serves it closes it.
 #pragma once
 
 #include <netinet/in.h>

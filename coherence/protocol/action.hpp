@@ -14,9 +14,9 @@
 
 namespace tarn::protocol {
 
-// How long a host that has a page Exclusive may prefer its own operations to a host that waits for the page (SELCC's
-// lease): as long as one local operation follows another without a gap, up to so many writes, and up to so long. Hence
-// also the bound of C3.
+// How long a host that has a page Exclusive may serve its own operations before a host that waits for the page (SELCC's
+// lease): while they follow each other without a gap, up to this many writes and this much time. The bound of C3
+// follows from it.
 struct LocalPreference {
     uint32_t writes = 256;
     uint32_t time_us = 200;

@@ -63,7 +63,7 @@ struct Event {
         peer_up,  // host, process, previous (the one that was met before): a new link to this host; see Stripe
         host_forgotten,  // host: an operator vouches that it is dead: what only it had is lost, and is waited for no
                          // more. The executor accepts no link of that incarnation any more
-        volume_unknown,  // page: no such volume was ever made: what peers have claimed of its pages is nobody's
+        volume_unknown,  // page: its volume never existed: claims that peers made on its pages are dropped
         adopted,    // page, process (of this host), adopted, stored_tenure, stored_sequence: what the process before
                     // this one held of a page. Before anything else
         recovered,  // has_memory, losses: every peer's hello messages were delivered since this home started: it may

@@ -11,7 +11,7 @@
 // Invariants, checked after every event:
 //   - A frame is Shared or Exclusive, or it is not named by `frame`.
 //   - I3: tenures and floors only grow while the record lives.
-//   - Who waits is waited for: waiters imply a request, a woken operation, or an answer that is on its way.
+//   - No waiter is forgotten: waiters imply a request, a woken operation, or an answer that is on its way.
 #pragma once
 
 #include <vector>

@@ -77,7 +77,7 @@ struct Holding {
     bool quiescing = false;         // the executor was asked to bring the frame to rest
     uint32_t unserved_count = 0;    // woken operations that did not have their access yet
 
-    // What this host waits for. `spare` is a free frame for the next request of those who wait.
+    // The answer that this host waits for. `spare` is a free frame for the next request of the waiters.
     Awaited awaited;
     FrameId spare = no_frame;
     bool done_due = false;  // `done` is sent when the woken operations were served

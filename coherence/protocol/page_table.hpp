@@ -32,7 +32,7 @@ class PageTable {
         for (const Slot& slot : old)
             if (slot.page != nobody) slots_[slot_of(slot.page)] = slot;
     }
-    // At the start: room for so many records in all, so that no step has to move what there is to make room for more.
+    // Before the first record: reserves room for `count` of them, so that no step has to move the table.
     void expect(size_t count) {
         TARN_ASSERT(used_ == 0);
         records_.reserve(count);

@@ -55,7 +55,7 @@ class Catalog final : public Volumes {
     // As it was last seen in the catalog; "#ID" for one that never was. Asks nobody, so that it never waits.
     std::string name_of(VolumeId id) const;
 
-    // The ids of all volumes, of such too as are being deleted; none when the catalog cannot be read at once.
+    // The ids of all volumes, also of those being deleted; nothing when the catalog cannot be read without waiting.
     Task<std::optional<std::set<VolumeId>>> volumes_there();
 
     // One above the greatest id that a volume has had.
@@ -72,8 +72,8 @@ class Catalog final : public Volumes {
     Task<> end_removals() { return registrar_.end_removals(); }
     // At shutdown, when all that were open have been closed: until whoever has to know has been told.
     Task<> settle();
-    // Every volume, and what there is of such as have no name any more. Hosts that have gone are not asked; bytes that
-    // one of them would have to take are an error. The first error.
+    // Flushes every volume, also those without a name. Hosts that are gone are not asked; if one of them is home of
+    // dirty pages here, that is an error. Returns the first error.
     Task<Result<>> flush_all(protocol::HostSet gone);
 
   private:
@@ -109,7 +109,7 @@ class Catalog final : public Volumes {
     Task<Result<VolumeEntry>> entry_of(CatalogRecord record);
     Task<Result<Attributes>> attributes_of(VolumeId id, std::chrono::milliseconds patience);
     std::optional<Attributes> last_seen(VolumeId id) const;
-    // Who keeps an access to the page from ending, as far as can be told from here.
+    // The host that an access to the page waits for, as far as this host knows.
     HostId silent_host(PageId page) const;
     Task<Result<>> hold(const CatalogRecord& record);
     void release_hold(VolumeId id);

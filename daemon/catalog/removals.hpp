@@ -33,10 +33,9 @@ class Removals {
     // Any host may ask for the users; the steps are the registrar's to ask for.
     Task<Result<std::string>> on_call(std::string request, bool of_registrar);
 
-    // Who uses the volume over NBD, on the hosts that answer.
+    // The volume's NBD clients, on the hosts that answer.
     Task<std::vector<std::string>> users_of(VolumeId volume);
-    // As the registrar. Until the volume is gone everywhere. False: it is not, and this process will not see it
-    // through.
+    // As the registrar: until the volume is gone everywhere. False: it is not, and the next process has to go on.
     Task<bool> perform(VolumeId volume);
     // What the steps under way wait for.
     void explain(Deletion& deletion) const;

@@ -25,7 +25,7 @@ inline constexpr uint64_t bytes_per_shard = uint64_t{1} << 20;
 // Beside its page a frame has its header, its record, its places in the tables, and what Holder and Home know of it.
 inline constexpr uint64_t bytes_per_frame = page_size + 616;
 
-// Of `memory`, what is held for requests of NBD clients: one part in so many.
+// The part of `memory` that requests of NBD clients may hold: one sixteenth.
 inline constexpr uint64_t requests_part = 16;
 inline uint64_t requests_bytes(uint64_t memory_bytes) {
     return memory_bytes / requests_part;

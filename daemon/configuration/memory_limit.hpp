@@ -1,5 +1,6 @@
-// What `memory` may be on this machine: of the host's memory, and of what its cgroup and all above it allow, some must
-// stay for the kernel and for others. Who takes more is killed without a word, at the start or days later.
+// The largest `memory` that this machine allows. The host's memory and the limits of our cgroup, and of all above it,
+// bound it, less a reserve for the kernel and for others. A process that takes more is killed without a message, at the
+// start or days later.
 #pragma once
 
 #include <cstdint>

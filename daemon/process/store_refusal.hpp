@@ -12,7 +12,8 @@ namespace tarn {
 // Of the store that the configuration names. Empty: the error says all there is.
 std::string advice_on_refused_store(const Configuration& configuration, const Error& error);
 
-// Of one whose host has another number than the configuration gives it: both, and what is safe. Empty: it is the same.
+// Of a store that was made for another host number than the configuration gives: names both, and says what is safe.
+// Empty: the numbers agree.
 std::string advice_on_other_number(const Configuration& configuration, const StoreIdentity& found);
 
 }  // namespace tarn

@@ -27,8 +27,8 @@ class Channel {
     // For what is under way when the mount ends; who then still waits, for a host that is away, is interrupted.
     static constexpr std::chrono::milliseconds farewell_max{1000};
     static constexpr unsigned requests_per_turn_max = 64;
-    // A read that finds no request costs as much as one that does: while requests come one by one, only every so many
-    // wake-ups look for a second one.
+    // A read that finds no request costs as much as one that does. So while requests come one by one, only one wake-up
+    // in this many looks for a second request.
     static constexpr unsigned wake_ups_per_look = 8;
 
     // index: among the shards of the mount. agreed: called when the kernel and we agreed on rings, and to return when

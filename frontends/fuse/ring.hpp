@@ -28,7 +28,7 @@ struct RingQueue {
     uint16_t number = 0;
     unsigned depth = 0;
 };
-// The queues that one of so many shards serves. Errors: io, the CPUs cannot be learned.
+// The queues that this one of `shards` shards serves. Errors: io (the CPUs cannot be learned).
 Result<std::vector<RingQueue>> ring_queues(size_t shard, size_t shards);
 
 class Ring {

@@ -22,8 +22,8 @@ namespace tarn::nbd {
 class Server final : public VolumeClients {
   public:
     static constexpr size_t connections_max = 16 * 1024;
-    // Of the descriptors that the process may have, connections leave so many, or half of them, to everything else: to
-    // links with other hosts above all.
+    // Descriptors of the process that connections leave to everything else, above all to links with other hosts; half
+    // of all, if that is less.
     static constexpr size_t descriptors_left_min = 512;
 
     // The loops outlive the server and run until stop() returned. held_bytes_max: what is held for requests in work, of

@@ -7,7 +7,7 @@
 // ownership and busy. The version grows when an exclusive latch is released and when the ownership changes, so that an
 // optimistic reader notices both a writer and a frame that became another page's.
 //
-// Urged: another host waits for the page. Latches are granted all the same, but only so many exclusive ones.
+// Urged: another host waits for the page. Latches are still granted, but only `writes left` exclusive ones.
 //
 // Latches are held for microseconds, a pin at most for one system call, and never across a wait. Who drops the last
 // latch of a busy frame is told so, and tells the stripe that the frame is quiet.
@@ -76,7 +76,7 @@ class FrameWord {
 
     // The rest is for the thread that steps the stripe.
 
-    // Lets so many more writers in, at most writes_left_max, until busy.
+    // Lets this many more writers in, at most writes_left_max, until busy.
     void urge(uint32_t writes) {
         word_.fetch_or(urged | (Value{writes} << writes_left_shift & writes_left_mask), std::memory_order_acq_rel);
     }

@@ -15,8 +15,8 @@
 //   store_standing.cpp    how far it has come, and what others remember of that
 //   store_upgrade.cpp     from an older format
 //
-// Any shard may call anything, and passes its own loop. The books lie behind one lock, never held across a wait.
-// Calls that name the same page at the same time are the caller's to order; calls on other pages never mind.
+// Any shard may call anything, and passes its own loop. The tables lie behind one lock, never held across a wait. Calls
+// on different pages are independent; the caller orders calls on the same page.
 //
 // Buffers are page-sized and aligned to pages (O_DIRECT). What comes back as no_space changed nothing. A write or flush
 // that failed stays failed (D6): nobody knows what the device dropped; only a restart looks again.
@@ -90,7 +90,7 @@ enum class Older : uint8_t {
     accept,  // all its pages are lost, and it goes on in an epoch that nobody knows
 };
 
-// Who opens it may have to look first at what the process before has left in memory.
+// When the use of a store begins. `later` is for a process that first looks at the memory that the one before left.
 enum class Use : uint8_t {
     begins,
     later,  // with Store::begin_use()
@@ -116,7 +116,7 @@ struct JournalStatus {
 // The current superblock of a device that is large enough for what it says. Errors: as of open.
 Result<Superblock> read_superblock(BlockDevice& device);
 
-// Of a host that never met another one: it numbered nobody's pages, so that its own number may change.
+// Whether its host never met another one. No other host has its number then, so the number may change.
 bool has_met_nobody(const Superblock& superblock);
 
 // What a salvaged journal had lost.

@@ -53,9 +53,9 @@ class StoreState {
     // The pages with deltas up to `end`, by the first of them; they are off the list, however often they were written.
     std::vector<PageId> take_due_pages(uint64_t end);
     size_t due_count() const { return due_pages_.size(); }
-    // The slabs that have records up to `end` which their blocks do not say yet; they are off the list.
+    // The slabs with records up to `end` that their blocks do not have yet. Takes them off the list.
     std::vector<SlabIndex> take_due_slabs(uint64_t end);
-    // The block that is about to be written says all that was recorded of the slab so far.
+    // The slab's block, which is about to be written, has all its records so far.
     void is_said(SlabIndex slab) { unsaid_since_[slab] = 0; }
     // The page's bytes as of `page` are in place and durable, and the records before tail are about to be freed.
     void is_in_place(PageId id, const JournaledPage& page, uint64_t tail);
