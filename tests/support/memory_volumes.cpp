@@ -95,8 +95,7 @@ Task<> MemoryVolume::delay() {
 
 Task<> MemoryVolume::delay_copy() {
     co_await delay();
-    while (faults_.copies_wait && faults_.copies_wait())
-        co_await Loop::current()->sleep(std::chrono::microseconds(100));
+    while (faults_.copies_wait && faults_.copies_wait()) co_await Yield(*Loop::current());
 }
 
 bool MemoryVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {

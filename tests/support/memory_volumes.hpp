@@ -22,7 +22,7 @@ namespace tarn {
 struct MemoryFaults {
     std::atomic<unsigned> miss_every{0};       // every n-th try_ call misses; 0: none
     std::atomic<unsigned> cold_delay_us{0};    // how long a cold access takes at least
-    std::function<bool()> copies_wait;         // a cold read or write waits while it says so; asked time and again
+    std::function<bool()> copies_wait;         // a cold read or write waits while it says so; asked in each turn
     std::atomic<unsigned> failing_flushes{0};  // the next flushes fail
     std::atomic<uint64_t> flush_count{0};      // counted, not switched
 };

@@ -283,13 +283,13 @@ TEST_F(StoreJournal, while_nobody_writes_most_of_the_ring_is_freed) {
     for (uint64_t page = 0; page < 100; page += 2) EXPECT_EQ(value_of(page), 1);
 }
 
-TEST_F(StoreJournal, a_tidier_frees_the_ring_of_its_own_accord) {
+TEST_F(StoreJournal, an_idle_checkpointer_frees_the_ring_of_its_own_accord) {
     for (uint64_t page = 0; store_->journal_status().used_bytes <= uint64_t{512} << 10; page += 2)
         ASSERT_TRUE(fill(page % 512, 1));
     ASSERT_TRUE(flush());
-    IdleCheckpointer tidier(*store_, *loop_);
+    IdleCheckpointer checkpointer(*store_, *loop_);
     while (store_->journal_status().used_bytes > uint64_t{128} << 10) loop_->run_until_done(pause(*loop_));
-    loop_->run_until_done(tidier.close());
+    loop_->run_until_done(checkpointer.close());
 }
 
 TEST_F(StoreJournal, what_recovery_believed_is_never_again_taken_for_an_end) {
