@@ -55,6 +55,7 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
       process_{.incarnation = arena->header().incarnation, .epoch = static_cast<uint32_t>(store.home_epoch())},
       hosts_(configuration.hosts),
       shards_(configuration.shards),
+      home_read_batches_(shards_),
       store_(store),
       ranges_(1, configuration.hosts),
       pool_(std::make_unique<FramePool>(std::move(arena))),
@@ -65,7 +66,7 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
       replacement_(*pool_),
       preference_(configuration.preference),
       flusher_(std::make_unique<Flusher>(*this)),
-      provider_(std::make_unique<PageProvider>(*this)),
+      provider_(std::make_unique<PageProvider>(*this, shards_)),
       writable_share_(pool_->frame_count()) {
     changed_at_ns_ = monotonic_ns();
     // The stripes' shares of the frames differ a little.
@@ -370,8 +371,8 @@ bool Cache::step_latched(StripeSlot& slot, const protocol::Event& event, Deferre
 
 void Cache::finish(Deferred& deferred) {
     if (!deferred.home_reads.empty()) {
-        if (HomeReadBatch* const batch = HomeReadBatch::current()) {
-            for (HomeRead& read : deferred.home_reads) batch->add(read);
+        if (HomeReadBatch** const batch = home_read_batches_.here(); batch && *batch) {
+            for (HomeRead& read : deferred.home_reads) (*batch)->add(read);
         } else {
             read_home_bytes(std::move(deferred.home_reads));
         }

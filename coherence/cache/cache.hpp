@@ -42,10 +42,12 @@
 #include "tiers/nvme/store.hpp"
 #include "utils/broadcast.hpp"
 #include "utils/loop.hpp"
+#include "utils/per_loop.hpp"
 
 namespace tarn {
 
 class Flusher;
+class HomeReadBatch;
 class PageAccess;
 class PageProvider;
 struct PageUpdate;
@@ -283,6 +285,7 @@ class Cache final : public Fabric::Receiver {
     };
     // One message's worth of home's bytes each. Neighbours are read together.
     void read_home_bytes(std::vector<HomeRead> reads);
+    PerLoop<HomeReadBatch*>& home_read_batches() { return home_read_batches_; }
 
     struct Counters {
         std::atomic<uint64_t> misses{0};
@@ -435,6 +438,7 @@ class Cache final : public Fabric::Receiver {
     std::vector<HostId> hosts_;
     protocol::HostSet host_set_ = 0;
     std::vector<Loop*> shards_;
+    PerLoop<HomeReadBatch*> home_read_batches_;
     Store& store_;
     Fabric* fabric_ = nullptr;
     RangeMap ranges_;

@@ -1,7 +1,8 @@
-// HomeReadBatch: while it lives, the reads of home's bytes that this thread's steps ask for are gathered; at its end
-// they go to the store together, neighbours in one operation.
+// HomeReadBatch: while it lives, the reads of home's bytes that this shard's steps ask for are gathered; at its end
+// they go to the store together, neighbours in one operation. On a thread that is no shard they are not gathered.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "coherence/cache/cache.hpp"
@@ -10,20 +11,21 @@ namespace tarn {
 
 class HomeReadBatch {
   public:
-    explicit HomeReadBatch(Cache& cache) : cache_(cache), outer_(current_) { current_ = this; }
+    explicit HomeReadBatch(Cache& cache) : cache_(cache), current_(cache.home_read_batches().here()) {
+        if (current_) outer_ = std::exchange(*current_, this);
+    }
     HomeReadBatch(const HomeReadBatch&) = delete;
     ~HomeReadBatch() {
-        current_ = outer_;
+        if (current_) *current_ = outer_;
         if (!reads_.empty()) cache_.read_home_bytes(std::move(reads_));
     }
 
-    static HomeReadBatch* current() { return current_; }
     void add(Cache::HomeRead read) { reads_.push_back(read); }
 
   private:
-    inline static thread_local HomeReadBatch* current_ = nullptr;
     Cache& cache_;
-    HomeReadBatch* outer_;
+    HomeReadBatch** const current_;  // of this shard: the innermost
+    HomeReadBatch* outer_ = nullptr;
     std::vector<Cache::HomeRead> reads_;
 };
 

@@ -1,6 +1,7 @@
 #include "coherence/cache/page_provider.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "coherence/cache/attribute_page.hpp"
 
@@ -14,42 +15,42 @@ constexpr auto pause_max = std::chrono::microseconds(12'800);
 constexpr auto relief_pause_max = std::chrono::microseconds(409'600);
 }  // namespace
 
-PageProvider::PageProvider(Cache& cache)
+PageProvider::PageProvider(Cache& cache, std::span<Loop* const> shards)
     : cache_(cache),
       reserve_count_(std::clamp<size_t>(cache.pool().frame_count() / 64, 32, 4096)),
       low_mark_(reserve_count_ + std::max<size_t>(64, cache.pool().frame_count() / 50)),
-      high_mark_(low_mark_ + std::max<size_t>(64, cache.pool().frame_count() / 50)) {
+      high_mark_(low_mark_ + std::max<size_t>(64, cache.pool().frame_count() / 50)),
+      shards_(shards) {
     TARN_ASSERT(high_mark_ < cache.pool().frame_count());
 }
 
 void PageProvider::kick() {
-    Loop* const loop = Loop::current();
-    if (running_here_ || !loop) return;
-    running_here_ = true;
-    loop->spawn(provide());
+    Shard* const shard = shards_.here();
+    if (!shard || std::exchange(shard->is_providing, true)) return;
+    Loop::current()->spawn(provide(*shard));
 }
 
 // Whatever their age: those that are old and could go have gone.
-void PageProvider::drop_clean(size_t count) {
+void PageProvider::drop_clean(Shard& shard, size_t count) {
     FramePool& pool = cache_.pool();
     const Fabric::Cork cork(cache_.fabric());
     for (size_t i = 0; i < pool.frame_count() && count > 0; ++i) {
-        hand_ = (hand_ + 1) % pool.frame_count();
-        if (cache_.drop_clean(static_cast<FrameId>(hand_))) --count;
+        shard.hand = (shard.hand + 1) % pool.frame_count();
+        if (cache_.drop_clean(static_cast<FrameId>(shard.hand))) --count;
     }
 }
 
 // What a volume is, another host says, which may be away by the time that somebody opens the volume. So these pages
 // stay, however old, but for a sixteenth of the frames at most: there may be very many volumes.
-bool PageProvider::is_spared(FrameId id) {
+bool PageProvider::is_spared(Shard& shard, FrameId id) {
     const PageId page = cache_.pool().frame(id).page_id();
     if (!describes_volumes(page) || cache_.home_of(page) == cache_.self()) return false;
-    if (id <= spared_last_) spared_count_ = 0;
-    spared_last_ = id;
-    return spared_count_++ < cache_.pool().frame_count() / 16;
+    if (id <= shard.spared_last) shard.spared_count = 0;
+    shard.spared_last = id;
+    return shard.spared_count++ < cache_.pool().frame_count() / 16;
 }
 
-Task<> PageProvider::provide() {
+Task<> PageProvider::provide(Shard& shard) {
     Loop& loop = *Loop::current();
     FramePool& pool = cache_.pool();
     co_await Yield(loop);  // whoever kicked may hold a latch
@@ -63,8 +64,9 @@ Task<> PageProvider::provide() {
         for (size_t more = piece_max; more == piece_max && picked < batch_max;) {
             if (picked > 0) co_await Yield(loop);
             const Fabric::Cork cork(cache_.fabric());  // evictions of a piece are one message for each home
-            more = cache_.replacement().pick(
-                piece_max, threshold, [&](FrameId id) { return !is_spared(id) && cache_.try_evict(id, to_store); });
+            more = cache_.replacement().pick(piece_max, threshold, [&](FrameId id) {
+                return !is_spared(shard, id) && cache_.try_evict(id, to_store);
+            });
             picked += more;
         }
         std::sort(to_store.begin(), to_store.end(),
@@ -87,14 +89,14 @@ Task<> PageProvider::provide() {
                 if (picked == 0 && !cache_.anyone_waits_for_frames()) break;
             }
             // What waits for a home that does not answer must not stop who needs none of it (C4).
-            if (pause == pause_max && cache_.anyone_waits_for_frames()) drop_clean(batch_max);
+            if (pause == pause_max && cache_.anyone_waits_for_frames()) drop_clean(shard, batch_max);
             // Evictions wait for other hosts, or frames are pinned, or the store fails. What ends that is many things,
             // some on the hot path, which announces nothing: so look again, soon while something is under way.
             co_await loop.sleep(pause);
             pause = std::min(pause * 2, pause_max);
         }
     }
-    running_here_ = false;
+    shard.is_providing = false;
 }
 
 Task<> PageProvider::give_up_all() {
@@ -110,10 +112,9 @@ Task<> PageProvider::give_up_all() {
 }
 
 void PageProvider::relieve() {
-    Loop* const loop = Loop::current();
-    if (relieving_here_ || !loop) return;
-    relieving_here_ = true;
-    loop->spawn(relieve_homes());
+    Shard* const shard = shards_.here();
+    if (!shard || std::exchange(shard->is_relieving, true)) return;
+    Loop::current()->spawn(relieve_homes(*shard));
 }
 
 bool PageProvider::try_relieve(FrameId id) {
@@ -123,7 +124,7 @@ bool PageProvider::try_relieve(FrameId id) {
            cache_.writable_share().is_crowded(cache_.home_of(frame.page_id())) && cache_.try_evict(id, to_store);
 }
 
-Task<> PageProvider::relieve_homes() {
+Task<> PageProvider::relieve_homes(Shard& shard) {
     Loop& loop = *Loop::current();
     co_await Yield(loop);  // as in provide()
     const WritableShare& share = cache_.writable_share();
@@ -147,7 +148,7 @@ Task<> PageProvider::relieve_homes() {
             pause = std::min(pause * 2, relief_pause_max);
         }
     }
-    relieving_here_ = false;
+    shard.is_relieving = false;
 }
 
 }  // namespace tarn

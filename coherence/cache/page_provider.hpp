@@ -7,16 +7,16 @@
 // other's dirty pages cannot block each other.
 #pragma once
 
-#include <atomic>
-#include <vector>
+#include <span>
 
 #include "coherence/cache/cache.hpp"
+#include "utils/per_loop.hpp"
 
 namespace tarn {
 
 class PageProvider {
   public:
-    explicit PageProvider(Cache& cache);
+    PageProvider(Cache& cache, std::span<Loop* const> shards);
 
     // Frames below which the provider starts, and up to which it works.
     size_t low_mark() const { return low_mark_; }
@@ -31,21 +31,25 @@ class PageProvider {
     Task<> give_up_all();
 
   private:
-    Task<> provide();
-    void drop_clean(size_t count);
-    bool is_spared(FrameId id);
-    Task<> relieve_homes();
+    // What a shard's task knows.
+    struct Shard {
+        size_t hand = 0;  // where drop_clean() looked last
+        FrameId spared_last = 0;
+        size_t spared_count = 0;  // in this round of the replacement's hand
+        bool is_providing = false;
+        bool is_relieving = false;
+    };
+    Task<> provide(Shard& shard);
+    void drop_clean(Shard& shard, size_t count);
+    bool is_spared(Shard& shard, FrameId id);
+    Task<> relieve_homes(Shard& shard);
     bool try_relieve(FrameId id);
 
     Cache& cache_;
     size_t reserve_count_;
     size_t low_mark_;
     size_t high_mark_;
-    inline static thread_local size_t hand_ = 0;  // where drop_clean() looked last
-    inline static thread_local FrameId spared_last_ = 0;
-    inline static thread_local size_t spared_count_ = 0;  // in this round of the replacement's hand
-    inline static thread_local bool running_here_ = false;
-    inline static thread_local bool relieving_here_ = false;
+    PerLoop<Shard> shards_;
 };
 
 }  // namespace tarn

@@ -65,8 +65,8 @@ class Fabric {
     // Copies message and payload and returns; discards them when there is no link. Any thread. A message that may wait
     // (protocol::may_wait) goes with the next one to that host, at the latest after a millisecond.
     virtual void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) = 0;
-    // Between the two calls, what this thread sends to one host stays together, so that it becomes few messages. No
-    // wait may lie in between. They nest; see Cork.
+    // Between the two calls, what this shard sends to one host is kept back, so that it becomes few messages. No wait
+    // may lie in between. They nest; see Cork. Without effect on a thread that is no shard.
     virtual void cork() = 0;
     virtual void uncork() = 0;
     // How many messages of this kind came over all links so far; one that stands for many counts once.
@@ -103,7 +103,7 @@ class Fabric {
     CallHandlers calls_;
 
   public:
-    // While it lives, what this thread sends to one host stays together. A host alone has no fabric.
+    // While it lives, what this shard sends to one host travels together. A host alone has no fabric.
     class Cork {
       public:
         explicit Cork(Fabric* fabric) : fabric_(fabric) {

@@ -108,14 +108,28 @@ Result<std::unique_ptr<TcpFabric>> TcpFabric::create(TcpFabricConfiguration conf
 }
 
 TcpFabric::TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, UniqueFd listener)
-    : configuration_(std::move(configuration)), receiver_(receiver), listener_(std::move(listener)) {
+    : configuration_(std::move(configuration)),
+      receiver_(receiver),
+      listener_(std::move(listener)),
+      corked_(configuration_.shards) {
     const size_t buffer_bytes = std::clamp(buffers_bytes_max / (2 * std::max<size_t>(configuration_.peers.size(), 1)),
                                            buffer_bytes_min, buffer_bytes_max);
     for (const auto& peer : configuration_.peers) {
         Loop& loop = *configuration_.shards[peer.host % configuration_.shards.size()];
         links_[peer.host] = std::make_unique<TcpLink>(loop, peer.host, name_of(peer.host), receiver, calls_,
-                                                      buffer_bytes, configuration_.listen_for, drained_);
+                                                      buffer_bytes, configuration_.listen_for, drained_, corked_);
     }
+}
+
+void TcpFabric::cork() {
+    if (TcpLink::Corked* const corked = corked_.here()) ++corked->depth;
+}
+
+void TcpFabric::uncork() {
+    TcpLink::Corked* const corked = corked_.here();
+    if (!corked || --corked->depth > 0) return;
+    for (TcpLink* const link : corked->links) link->uncork();
+    corked->links.clear();
 }
 
 void TcpFabric::start() {

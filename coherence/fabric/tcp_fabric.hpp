@@ -48,8 +48,8 @@ class TcpFabric final : public Fabric {
     void stop();
 
     void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) override;
-    void cork() override { TcpLink::cork(); }
-    void uncork() override { TcpLink::uncork(); }
+    void cork() override;
+    void uncork() override;
     uint64_t received_count(protocol::MessageKind kind) const override;
     bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
     bool congested(HostId to) const override { return links_[to] && links_[to]->congested(); }
@@ -88,6 +88,7 @@ class TcpFabric final : public Fabric {
     Receiver& receiver_;
     std::array<protocol::Incarnation, hosts_max> turned_away_{};  // said once of each process
     UniqueFd listener_;
+    PerLoop<TcpLink::Corked> corked_;
     std::array<std::unique_ptr<TcpLink>, hosts_max> links_;
     std::array<std::string, hosts_max> troubles_;  // why the last attempt to link did not succeed
     bool stopping_ = false;

@@ -84,27 +84,21 @@ void TcpLink::note_waiting(size_t sending_bytes) {
     if (was_congested && !congested()) drained_.announce();
 }
 
-void TcpLink::cork() {
-    ++held_.depth;
-}
-
 void TcpLink::uncork() {
-    if (--held_.depth > 0) return;
-    for (TcpLink* const link : held_.links) {
-        const std::lock_guard guard(link->lock_);
-        if (--link->hold_count_ == 0 && link->up() && !link->outgoing_.empty()) link->schedule_writer();
-    }
-    held_.links.clear();
+    const std::lock_guard guard(lock_);
+    if (--cork_count_ == 0 && up() && !outgoing_.empty()) schedule_writer();
 }
 
-void TcpLink::stay_together() {
-    if (held_.depth == 0 || std::ranges::find(held_.links, this) != held_.links.end()) return;
-    held_.links.push_back(this);
-    ++hold_count_;
+// Under the lock.
+void TcpLink::cork_if_shard_has() {
+    Corked* const corked = corked_.here();
+    if (!corked || corked->depth == 0 || std::ranges::find(corked->links, this) != corked->links.end()) return;
+    corked->links.push_back(this);
+    ++cork_count_;
 }
 
 void TcpLink::schedule_writer() {
-    if (hold_count_ > 0 || writer_busy_ || std::exchange(wake_posted_, true)) return;
+    if (cork_count_ > 0 || writer_busy_ || std::exchange(wake_posted_, true)) return;
     loop_.post(wake_writer_);
 }
 
@@ -123,7 +117,7 @@ Task<> TcpLink::write_later() {
 void TcpLink::send(const Message& message, std::span<const std::byte> payload) {
     const std::lock_guard guard(lock_);
     if (!up() || join_last(message)) return;
-    stay_together();
+    cork_if_shard_has();
     append(bytes_of(message), payload, protocol::may_wait(message.kind));
     if (greeting_ || !payload.empty()) return;
     batch_.begin(message);
@@ -304,7 +298,7 @@ Task<> TcpLink::write_all(int fd) {
         {
             const std::lock_guard guard(lock_);
             sending.clear();
-            if (hold_count_ == 0) {
+            if (cork_count_ == 0) {
                 sending.swap(outgoing_);
                 batch_.end();
             }

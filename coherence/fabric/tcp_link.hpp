@@ -17,6 +17,7 @@
 #include "coherence/protocol/coalescing.hpp"
 #include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
+#include "utils/per_loop.hpp"
 #include "utils/spinlock.hpp"
 #include "utils/unique_fd.hpp"
 
@@ -27,10 +28,16 @@ class TcpLink final : TcpReader::FrameTaker {
     // A peer is asked when nothing came from it for one such time, and does not answer when nothing came for two more.
     static constexpr std::chrono::milliseconds listen_for_default{200};
 
+    // What a shard has corked: how often, and the links that it has sent to since.
+    struct Corked {
+        unsigned depth = 0;
+        std::vector<TcpLink*> links;
+    };
+
     // calls: who answers those of the peer. name: of the peer, for the log. buffer_bytes: each of its two buffers keeps
-    // at most so much while it has nothing to send. drained: told when it is congested no more.
+    // at most this much while it has nothing to send. drained: told when it is congested no more. corked: of all links.
     TcpLink(Loop& loop, HostId peer, std::string name, Fabric::Receiver& receiver, const CallHandlers& calls,
-            size_t buffer_bytes, std::chrono::milliseconds listen_for, Broadcast& drained)
+            size_t buffer_bytes, std::chrono::milliseconds listen_for, Broadcast& drained, PerLoop<Corked>& corked)
         : loop_(loop),
           peer_(peer),
           name_(std::move(name)),
@@ -39,6 +46,7 @@ class TcpLink final : TcpReader::FrameTaker {
           buffer_bytes_(buffer_bytes),
           listen_for_(listen_for),
           drained_(drained),
+          corked_(corked),
           wake_writer_(*this),
           wake_later_(*this),
           wake_reader_(*this) {}
@@ -59,8 +67,8 @@ class TcpLink final : TcpReader::FrameTaker {
     void resume();
     void send(const protocol::Message& message, std::span<const std::byte> payload);
     Task<Result<std::string>> call(CallKind kind, std::string request);
-    static void cork();
-    static void uncork();
+    // By a shard that had corked it.
+    void uncork();
     uint64_t received_count(protocol::MessageKind kind) const {
         return received_[static_cast<uint8_t>(kind)].load(std::memory_order_relaxed);
     }
@@ -98,14 +106,7 @@ class TcpLink final : TcpReader::FrameTaker {
         std::atomic<bool> posted{false};
     };
 
-    // The links that this thread has sent to since it began to hold, and how often it has begun.
-    struct Held {
-        unsigned depth;
-        std::vector<TcpLink*> links;
-    };
-    inline static thread_local Held held_{};
-
-    void stay_together();
+    void cork_if_shard_has();
     void append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait = false);
     bool join_last(const protocol::Message& message);
     void note_waiting(size_t sending_bytes);
@@ -132,6 +133,7 @@ class TcpLink final : TcpReader::FrameTaker {
     const size_t buffer_bytes_;
     const std::chrono::milliseconds listen_for_;
     Broadcast& drained_;
+    PerLoop<Corked>& corked_;
     int fd_ = -1;  // of the present connection, on the link's shard
     TcpReader* reader_ = nullptr;
     Event closed_;
@@ -141,7 +143,7 @@ class TcpLink final : TcpReader::FrameTaker {
     std::atomic<bool> answers_{true};
     bool greeting_ = false;
     bool writer_busy_ = false;  // it looks at outgoing_ again before it waits
-    unsigned hold_count_ = 0;   // threads that have sent, and will send more: the writer waits for them
+    unsigned cork_count_ = 0;   // shards that have sent, and will send more: the writer waits for them
     bool wake_posted_ = false;
     bool later_posted_ = false;  // what is in outgoing_ is written soon, unless something takes it along before
     std::vector<std::byte> outgoing_;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "coherence/cache/cached_volume.hpp"
+#include "coherence/fabric/call_all.hpp"
 #include "daemon/catalog/catalog_table.hpp"
 #include "daemon/catalog/registrar.hpp"
 #include "daemon/catalog/removals.hpp"
@@ -91,7 +92,7 @@ class Catalog final : public Volumes {
     Task<Result<>> drop_orphans(std::vector<VolumeId> stored);
     Task<Result<std::string>> ask_registrar(std::string request);
     Task<Result<std::string>> change(HostId from, std::string request);
-    Task<Result<Space>> space_of(HostId host);
+    Task<std::vector<HostAnswer>> ask_others(CallKind kind, std::chrono::milliseconds timeout);
     std::chrono::milliseconds glance_patience_at(VolumeId volume) const;
     Task<Result<VolumeEntry>> entry_seen(std::string name) const;
     Task<Result<std::optional<CatalogRecord>>> look_up(std::string name);
@@ -130,7 +131,7 @@ class Catalog final : public Volumes {
     std::map<VolumeId, std::string> names_;
     std::map<VolumeId, Attributes> attributes_;
     std::vector<CatalogRecord> records_seen_;  // by the last list
-    std::map<HostId, Space> spaces_;           // as they were last told
+    std::map<HostId, StoreSpace> spaces_;      // as they were last told
     // What errors say of each host, and of the registrar.
     std::vector<std::string> silences_;
     std::vector<std::string> holds_elsewhere_;

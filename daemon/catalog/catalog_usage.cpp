@@ -1,7 +1,8 @@
 // What space the stores of all hosts have, and what the volumes take of it.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
-#include "coherence/cache/with_timeout.hpp"
 #include "daemon/catalog/catalog.hpp"
 
 namespace tarn {
@@ -9,10 +10,9 @@ namespace tarn {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
-constexpr milliseconds usage_patience{500};
-constexpr milliseconds space_patience{300};  // for all of them
+constexpr milliseconds usage_timeout{500};
+constexpr milliseconds space_timeout{300};
 constexpr size_t answer_size_max = size_t{1} << 20;
 
 struct UsedByVolume {
@@ -46,6 +46,23 @@ std::string Catalog::answer_usage() const {
     return answer;
 }
 
+// Hosts that have been silent for a while are not asked.
+Task<std::vector<HostAnswer>> Catalog::ask_others(CallKind kind, milliseconds timeout) {
+    std::vector<HostId> asked;
+    std::vector<HostAnswer> silent;
+    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
+        if (host == cache_.self()) continue;
+        if (is_silent(host))
+            silent.push_back({.host = host, .said = fail(Errc::unavailable)});
+        else
+            asked.push_back(host);
+    }
+    std::vector<HostAnswer> answers = co_await call_all(*cache_.fabric(), std::move(asked), kind, {}, timeout);
+    std::ranges::move(silent, std::back_inserter(answers));
+    std::ranges::sort(answers, {}, &HostAnswer::host);
+    co_return answers;
+}
+
 Task<Usage> Catalog::usage() {
     Usage usage;
     const auto add = [&usage](std::string_view answer) {
@@ -57,41 +74,28 @@ Task<Usage> Catalog::usage() {
     };
     add(answer_usage());
     if (!cache_.fabric()) co_return usage;
-    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
-        if (host == cache_.self()) continue;
-        Result<std::string> answer = fail(Errc::unavailable);
-        if (!is_silent(host))
-            answer = co_await with_timeout(usage_patience, cache_.fabric()->call(host, CallKind::usage));
-        if (answer)
-            add(*answer);
+    for (const HostAnswer& answer : co_await ask_others(CallKind::usage, usage_timeout)) {
+        if (answer.said)
+            add(*answer.said);
         else
-            usage.silent_hosts.push_back(host_names_[host]);
+            usage.silent_hosts.push_back(host_names_[answer.host]);
     }
     co_return usage;
-}
-
-Task<Result<Space>> Catalog::space_of(HostId host) {
-    CO_TRY(const std::string answer, co_await cache_.fabric()->call(host, CallKind::space));
-    const std::optional<SpaceOfHost> space = unpack<SpaceOfHost>(answer);
-    if (!space) co_return fail(Errc::protocol, 0, "catalog.space");
-    co_return Space{
-        .total_bytes = space->total_bytes, .free_bytes = space->free_bytes, .silent_hosts = {}, .untold_hosts = {}};
 }
 
 Task<Result<Space>> Catalog::space() {
     const StoreSpace own = cache_.store().space();
     Space space{.total_bytes = own.total_bytes, .free_bytes = own.free_bytes, .silent_hosts = {}, .untold_hosts = {}};
-    const auto began = steady_clock::now();
-    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
-        if (host == cache_.self() || !cache_.fabric()) continue;
-        const auto left = space_patience - std::chrono::duration_cast<milliseconds>(steady_clock::now() - began);
-        Result<Space> answer = fail(Errc::unavailable);
-        if (cache_.fabric()->answers(host))
-            answer = co_await with_timeout(std::max(left, milliseconds(1)), space_of(host));
-        const std::lock_guard guard(seen_mutex_);
-        Space& told = spaces_[host];
-        if (answer) told = *answer;
-        if (!answer) (told.total_bytes == 0 ? space.untold_hosts : space.silent_hosts).push_back(host_names_[host]);
+    if (!cache_.fabric()) co_return space;
+    const std::vector<HostAnswer> answers = co_await ask_others(CallKind::space, space_timeout);
+    const std::lock_guard guard(seen_mutex_);
+    for (const HostAnswer& answer : answers) {
+        StoreSpace& told = spaces_[answer.host];
+        const auto said = answer.said ? unpack<SpaceOfHost>(*answer.said) : std::nullopt;
+        if (said)
+            told = {.total_bytes = said->total_bytes, .free_bytes = said->free_bytes};
+        else
+            (told.total_bytes == 0 ? space.untold_hosts : space.silent_hosts).push_back(host_names_[answer.host]);
         space.total_bytes += told.total_bytes;
         space.free_bytes += told.free_bytes;
     }

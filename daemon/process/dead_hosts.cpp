@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "coherence/fabric/call_all.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
 
@@ -37,38 +38,10 @@ DeadHosts::DeadHosts(Cache& cache, std::vector<HostId> peers) : cache_(cache), p
     });
 }
 
-// Who is asked, and who waits for the answers; the last of either ends it.
-struct DeadHosts::Asking {
-    explicit Asking(Loop& loop) : patience(loop) {}
-    unsigned missing = 0;
-    Timer patience;
-    std::vector<std::pair<HostId, Result<std::string>>> answers;
-};
-
-Task<> DeadHosts::ask(Fabric& fabric, HostId peer, CallKind kind, std::string request, std::shared_ptr<Asking> asking) {
-    Result<std::string> answer = co_await fabric.call(peer, kind, std::move(request));
-    asking->answers.emplace_back(peer, std::move(answer));
-    if (--asking->missing == 0) asking->patience.cancel();
-}
-
-Task<std::vector<Result<std::string>>> DeadHosts::ask_all(HostId but, CallKind kind, std::string request) {
-    Loop& loop = *Loop::current();
-    const auto asking = std::make_shared<Asking>(loop);
-    for (const HostId peer : peers_) {
-        if (peer == but || !cache_.fabric()->linked(peer)) continue;
-        ++asking->missing;
-        loop.spawn(ask(*cache_.fabric(), peer, kind, request, asking));
-    }
-    if (asking->missing > 0) (void)co_await asking->patience.sleep(answer_within);
-    std::vector<Result<std::string>> answers;
-    for (const HostId peer : peers_) {
-        const auto found = std::ranges::find(asking->answers, peer, [](const auto& each) { return each.first; });
-        if (found == asking->answers.end())
-            answers.emplace_back(fail(Errc::unavailable));
-        else
-            answers.push_back(found->second);
-    }
-    co_return answers;
+std::vector<HostId> DeadHosts::peers_but(HostId host) const {
+    std::vector<HostId> peers = peers_;
+    std::erase(peers, host);
+    return peers;
 }
 
 bool DeadHosts::is_another(HostId host, HostId from) const {
@@ -96,18 +69,20 @@ Task<Result<DeadHosts::Outcome>> DeadHosts::forget(HostId host) {
     if (cache_.fabric()->linked(host)) co_return fail(Errc::busy, 0, "it is connected; stop it first");
     Notice notice{.host = host, .incarnation = cache_.incarnation_of(host)};
     protocol::Incarnation newest = notice.incarnation;
-    for (const Result<std::string>& answer : co_await ask_all(host, CallKind::knows_of_host, pack(notice))) {
-        const std::optional<Notice> theirs = answer ? unpack<Notice>(*answer) : std::nullopt;
+    Fabric& fabric = *cache_.fabric();
+    for (const HostAnswer& answer :
+         co_await call_all(fabric, peers_but(host), CallKind::knows_of_host, pack(notice), answer_within)) {
+        const std::optional<Notice> theirs = answer.said ? unpack<Notice>(*answer.said) : std::nullopt;
         if (!theirs) continue;
         if (theirs->linked != 0) co_return fail(Errc::busy, 0, "another host is connected with it; stop it first");
         newest = std::max(newest, theirs->incarnation);
     }
     notice.incarnation = newest;
     CO_TRY_VOID(co_await cache_.forget_host(host, newest));
-    const std::vector<Result<std::string>> answers = co_await ask_all(host, CallKind::host_is_dead, pack(notice));
     Outcome outcome;
-    for (size_t i = 0; i < peers_.size(); ++i)
-        if (peers_[i] != host) (answers[i] ? outcome.told : outcome.not_told).push_back(peers_[i]);
+    for (const HostAnswer& answer :
+         co_await call_all(fabric, peers_but(host), CallKind::host_is_dead, pack(notice), answer_within))
+        (answer.said ? outcome.told : outcome.not_told).push_back(answer.host);
     co_return outcome;
 }
 

@@ -29,13 +29,10 @@ class DeadHosts {
     Task<> keep_told();
 
   private:
-    struct Asking;
     Task<Result<std::string>> tell_what_is_known(HostId from, std::string request) const;
     Task<Result<std::string>> hear_of_death(HostId from, std::string request);
     bool is_another(HostId host, HostId from) const;
-    static Task<> ask(Fabric& fabric, HostId peer, CallKind kind, std::string request, std::shared_ptr<Asking> asking);
-    // The answer of each of peers_, or none: it is away, or hangs.
-    Task<std::vector<Result<std::string>>> ask_all(HostId but, CallKind kind, std::string request);
+    std::vector<HostId> peers_but(HostId host) const;
     static Task<> tell(Cache& cache, HostId peer, std::string request);
 
     Cache& cache_;

@@ -12,7 +12,7 @@
 
 namespace tarn {
 
-class RecordingFabric final : public Fabric {
+class RecordingFabric : public Fabric {
   public:
     struct Sent {
         HostId to;

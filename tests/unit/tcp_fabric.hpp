@@ -117,13 +117,14 @@ class TcpFabricTest : public testing::Test {
     void SetUp() override {
         port_ = static_cast<uint16_t>(20000 + ::getpid() % 20000);
         loop_ = std::move(*Loop::create());
+        other_ = std::move(*Loop::create());
         for (;; ++port_) {
             TcpFabricConfiguration configuration{.self = 0,
                                                  .process = {3, 3},
                                                  .key = std::string(key),
                                                  .listen = "127.0.0.1:" + std::to_string(port_),
                                                  .peers = {{.host = 1, .address = "127.0.0.1:9"}},
-                                                 .shards = {loop_.get()},
+                                                 .shards = {loop_.get(), loop_.get(), other_.get()},  // host 1 is the second one's
                                                  .listen_for = listen_for()};
             if (auto made = TcpFabric::create(std::move(configuration), recorder_)) {
                 fabric_ = std::move(*made);
@@ -268,6 +269,7 @@ class TcpFabricTest : public testing::Test {
     Start start_{*this};
     Stop stop_{*this};
     std::unique_ptr<Loop> loop_;
+    std::unique_ptr<Loop> other_;  // a shard that a test runs itself
     std::unique_ptr<TcpFabric> fabric_;
     std::thread thread_;
 };

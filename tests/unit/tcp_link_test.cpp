@@ -118,8 +118,10 @@ TEST(TcpLinkEnd, a_connection_that_comes_when_the_link_or_its_loop_has_ended_is_
     Broadcast drained;
     const CallHandlers calls;
     const auto loop = std::move(*Loop::create());
-    TcpLink ended(*loop, 1, "ended", recorder, calls, 1 << 20, 0ms, drained);
-    TcpLink open(*loop, 2, "open", recorder, calls, 1 << 20, 0ms, drained);
+    Loop* const shard = loop.get();
+    PerLoop<TcpLink::Corked> corked(std::span(&shard, 1));
+    TcpLink ended(*loop, 1, "ended", recorder, calls, 1 << 20, 0ms, drained, corked);
+    TcpLink open(*loop, 2, "open", recorder, calls, 1 << 20, 0ms, drained, corked);
     struct Late {
         static Task<> hand_over(Loop& loop, HandingOver& late) {
             while (!loop.ending()) co_await Yield(loop);

@@ -286,7 +286,7 @@ MUTANTS = [
         "pages of any home leave to relieve one": "true",
     }),
     ("coherence/cache/page_provider.cpp", "«if (pause == pause_max && cache_.anyone_waits_for_frames()) "
-     "drop_clean(batch_max);»", {
+     "drop_clean(shard, batch_max);»", {
         "clean pages of a silent home wait for it": "",
     }),
 
