@@ -64,7 +64,7 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
       dirty_frames_(pool_->frame_count()),
       home_dirty_frames_(pool_->frame_count()),
       replacement_(*pool_),
-      preference_(configuration.preference),
+      lease_(configuration.lease),
       flusher_(std::make_unique<Flusher>(*this)),
       provider_(std::make_unique<PageProvider>(*this, shards_)),
       writable_share_(pool_->frame_count()) {
@@ -382,7 +382,7 @@ void Cache::finish(Deferred& deferred) {
     if (!deferred.losses.empty()) losses_.add(std::move(deferred.losses), deferred.lost_host);
     if (deferred.frames_freed) frames_freed();
     if (deferred.discard_steps != 0) count_discard_steps(deferred.discard_steps);
-    for (const Urged& urged : deferred.urged) Loop::current()->spawn(give_way(urged));
+    for (const Recalled& recalled : deferred.recalled) Loop::current()->spawn(yield_lease(recalled));
     for (PageAccess* const access : deferred.woken) access->run();
 }
 

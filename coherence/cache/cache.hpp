@@ -35,9 +35,9 @@
 #include "coherence/protocol/coalescing.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/stripe.hpp"
+#include "tiers/dram/frame_index.hpp"
 #include "tiers/dram/frame_pool.hpp"
 #include "tiers/dram/frame_set.hpp"
-#include "tiers/dram/page_table.hpp"
 #include "tiers/dram/replacement.hpp"
 #include "tiers/nvme/store.hpp"
 #include "utils/broadcast.hpp"
@@ -57,7 +57,7 @@ struct CacheConfiguration {
     std::vector<HostId> hosts;  // all of the cluster, in the order of the configuration
     size_t frame_count = 0;
     std::vector<Loop*> shards;
-    protocol::LocalPreference preference;
+    protocol::WriteLease lease;
 };
 
 class Cache final : public Fabric::Receiver {
@@ -239,12 +239,11 @@ class Cache final : public Fabric::Receiver {
     // Announced when a link comes up or breaks, when this host has recovered, and at abandon().
     Broadcast& hosts_changed() { return hosts_changed_; }
 
-    // What tells the end of the volumes that exist, however late this host hears of new ones: a peer that names another
-    // is no correct host. Before any link can come up.
-    using VolumesEnd = Task<Result<VolumeId>> (*)(void* context);
-    void set_volumes_end(VolumesEnd ask, void* context) {
-        ask_volumes_end_ = ask;
-        volumes_end_context_ = context;
+    // Tells the next unassigned volume id: a peer that names a later one is not correct. Before any link can come up.
+    using AskNextVolumeId = Task<Result<VolumeId>> (*)(void* context);
+    void set_next_volume_id(AskNextVolumeId ask, void* context) {
+        ask_next_volume_id_ = ask;
+        next_volume_id_context_ = context;
     }
 
     // Fills in what every message of this host says.
@@ -292,7 +291,7 @@ class Cache final : public Fabric::Receiver {
         std::atomic<uint64_t> store_reads{0};
         std::atomic<uint64_t> store_writes{0};
         std::atomic<uint64_t> last_copies_kept{0};
-        std::atomic<uint64_t> turns_preferred{0};  // of a loop, that local writes went on for while another host waited
+        std::atomic<uint64_t> turns_leased{0};  // of a loop, that local writes went on for while another host waited
     };
     Counters& counters() { return counters_; }
 
@@ -316,7 +315,7 @@ class Cache final : public Fabric::Receiver {
         PageAccess* waiting = nullptr;         // list of the accesses that wait here
     };
     // A page that another host waits for, and that this one may go on writing for a while.
-    struct Urged {
+    struct Recalled {
         PageId page;
         FrameId frame = no_frame;
         uint32_t version = 0;  // of the frame's word, as it was last seen
@@ -329,7 +328,7 @@ class Cache final : public Fabric::Receiver {
         std::vector<PageId> marks;
         HostId lost_host = no_host;      // whose memory they were lost with
         std::vector<PageAccess*> woken;  // to go on at once
-        std::vector<Urged> urged;
+        std::vector<Recalled> recalled;
         bool of_message = false;  // nothing else is under way on this thread
         bool frames_freed = false;
         uint64_t discard_steps = 0;     // about pages of the volume that is discarded
@@ -384,7 +383,7 @@ class Cache final : public Fabric::Receiver {
     void send_frame(StripeSlot& slot, HostId to, protocol::Message message, FrameId frame);
     void quiesce(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
     bool is_being_written(FrameId frame) const;
-    Task<> give_way(Urged urged);
+    Task<> yield_lease(Recalled recalled);
     void set_access(const protocol::Action& action);
     void count_writable(Frame& frame, bool writable);
     void mark_dirty(Frame& frame, DirtyMask mask);
@@ -443,12 +442,12 @@ class Cache final : public Fabric::Receiver {
     Fabric* fabric_ = nullptr;
     RangeMap ranges_;
     std::unique_ptr<FramePool> pool_;
-    PageTable cached_;  // what this host holds
-    PageTable homes_;   // home's bytes of pages homed here
+    FrameIndex cached_;  // what this host holds
+    FrameIndex homes_;   // home's bytes of pages homed here
     FrameSet dirty_frames_;
     FrameSet home_dirty_frames_;
     Replacement replacement_;
-    protocol::LocalPreference preference_;
+    protocol::WriteLease lease_;
     LastWrites last_writes_;
     std::vector<std::unique_ptr<StripeSlot>> stripes_;
     std::unique_ptr<Flusher> flusher_;
@@ -488,9 +487,9 @@ class Cache final : public Fabric::Receiver {
     WritableShare writable_share_;
     std::atomic<protocol::HostSet> starved_links_{0};  // their next message has a page, and no frame was free
 
-    VolumesEnd ask_volumes_end_ = nullptr;
-    void* volumes_end_context_ = nullptr;
-    std::atomic<VolumeId> volumes_end_{0};               // above every volume that is known to exist
+    AskNextVolumeId ask_next_volume_id_ = nullptr;
+    void* next_volume_id_context_ = nullptr;
+    std::atomic<VolumeId> next_volume_id_{0};            // above every volume that is known to exist
     std::atomic<protocol::HostSet> under_suspicion_{0};  // of naming a volume that does not
     OlderHandler older_handler_ = nullptr;
     void* older_context_ = nullptr;

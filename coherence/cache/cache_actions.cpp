@@ -90,9 +90,9 @@ void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) 
 void Cache::quiesce(StripeSlot& slot, const Action& action, Deferred& deferred) {
     Frame& frame = pool_->frame(action.frame);
     const Loop* const loop = Loop::current();
-    if (action.urged && preference_.writes != 0 && loop && !loop->ending() && is_being_written(action.frame)) {
-        frame.word.urge(std::min(preference_.writes, FrameWord::writes_left_max));
-        deferred.urged.push_back(
+    if (action.recalled && lease_.writes != 0 && loop && !loop->ending() && is_being_written(action.frame)) {
+        frame.word.recall(std::min(lease_.writes, FrameWord::writes_left_max));
+        deferred.recalled.push_back(
             {.page = action.page, .frame = action.frame, .version = FrameWord::version(frame.word.load())});
         return;
     }
@@ -105,26 +105,26 @@ bool Cache::is_being_written(FrameId frame) const {
 }
 
 // The page goes to the host that waits for it as soon as a turn of this loop passes without a local write to it, or
-// when the LocalPreference is used up.
-Task<> Cache::give_way(Urged urged) {
-    Frame& frame = pool_->frame(urged.frame);
-    const uint64_t end_ns = monotonic_ns() + uint64_t{preference_.time_us} * 1000;
+// when the WriteLease is used up.
+Task<> Cache::yield_lease(Recalled recalled) {
+    Frame& frame = pool_->frame(recalled.frame);
+    const uint64_t end_ns = monotonic_ns() + uint64_t{lease_.time_us} * 1000;
     co_await Yield(*Loop::current());  // a whole turn lies between one look and the next
     for (bool goes_on = true; goes_on;) {
         co_await Yield(*Loop::current());
         Deferred deferred;
         {
-            StripeSlot& slot = slot_of(urged.page);
+            StripeSlot& slot = slot_of(recalled.page);
             const std::lock_guard guard(slot.latch);
             if (abandoned()) co_return;
             const FrameWord::Value word = frame.word.load();
             const uint32_t version = FrameWord::version(word);
-            goes_on = std::exchange(urged.version, version) != version && FrameWord::writers_may_go_on(word) &&
+            goes_on = std::exchange(recalled.version, version) != version && FrameWord::writers_may_go_on(word) &&
                       monotonic_ns() < end_ns;
             if (goes_on)
-                counters_.turns_preferred.fetch_add(1, std::memory_order_relaxed);
+                counters_.turns_leased.fetch_add(1, std::memory_order_relaxed);
             else if (frame.word.make_busy())
-                step_latched(slot, quiesced(frame, urged.page), deferred);
+                step_latched(slot, quiesced(frame, recalled.page), deferred);
         }
         finish(deferred);
     }

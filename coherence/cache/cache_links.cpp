@@ -226,17 +226,17 @@ Task<Result<>> Cache::forget_host(HostId host, Incarnation incarnation) {
 // What this host knows of volumes may be older than the message, so a name that is new is looked up in the catalog,
 // which is coherent. The next id may be in use before the catalog says so: a volume is whole before it has a name.
 void Cache::check_volume(HostId peer, VolumeId volume) {
-    if (volume < volumes_end_.load(std::memory_order_relaxed) || volume == 0 || !ask_volumes_end_) return;
+    if (volume < next_volume_id_.load(std::memory_order_relaxed) || volume == 0 || !ask_next_volume_id_) return;
     if (abandoned()) return;  // the loop takes no new tasks any more
     if (!protocol::contains(under_suspicion_.fetch_or(protocol::set_of(peer)), peer))
         Loop::current()->spawn(verify_volume(peer, volume));
 }
 
 Task<> Cache::verify_volume(HostId peer, VolumeId volume) {
-    const Result<VolumeId> next = co_await ask_volumes_end_(volumes_end_context_);
+    const Result<VolumeId> next = co_await ask_next_volume_id_(next_volume_id_context_);
     under_suspicion_ &= ~protocol::set_of(peer);
     if (!next || abandoned()) co_return;
-    volumes_end_.store(*next, std::memory_order_relaxed);
+    next_volume_id_.store(*next, std::memory_order_relaxed);
     if (volume <= *next) co_return;
     log::error("fabric: closed the link with host {}: message.page: no such volume ({})", fabric_->name_of(peer),
                volume);
@@ -305,7 +305,7 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
         pool_->frame(frame).zeroed.store(zeros && !lost, std::memory_order_relaxed);
         pool_->frame(frame).broken.store(lost, std::memory_order_relaxed);
     }
-    static_assert(protocol::run_pages_max == 1 << PageTable::block_bits, "a run is of one stripe");
+    static_assert(protocol::run_pages_max == 1 << FrameIndex::block_bits, "a run is of one stripe");
     std::bitset<protocol::run_pages_max> no_space;
     const bool asks_to_write =
         message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read;

@@ -176,14 +176,14 @@ Task<bool> Flusher::ask_verifier(HostId home, CallKind kind) {
 
 // Those that are asked, and who waits for them; the last of either ends it.
 struct Flusher::Hearing {
-    explicit Hearing(Loop& loop) : patience(loop) {}
+    explicit Hearing(Loop& loop) : timeout(loop) {}
     unsigned missing = 0;
-    Timer patience;
+    Timer timeout;
 };
 
 Task<> Flusher::hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> hearing) {
     if (co_await self.ask_verifier(home, CallKind::settled_verifier)) self.settled_ |= protocol::set_of(home);
-    if (--hearing->missing == 0) hearing->patience.cancel();
+    if (--hearing->missing == 0) hearing->timeout.cancel();
 }
 
 // A host that comes back after it has lost its memory is met by one home after the other, and each has to find out what
@@ -212,7 +212,7 @@ Task<> Flusher::ask_homes() {
         ++hearing->missing;
         loop.spawn(hear_from(*this, home, hearing));
     }
-    if (hearing->missing > 0) (void)co_await hearing->patience.sleep(hear_within);
+    if (hearing->missing > 0) (void)co_await hearing->timeout.sleep(hear_within);
 }
 
 void Flusher::on_host_forgotten(HostId host) {

@@ -112,7 +112,7 @@ Task<Result<>> Cache::settle_stored(std::vector<Stored>& stored, Result<> result
 
 // Only what is in the store durably, and cannot be changed unseen.
 PieceRest Cache::rest_of(PageId piece, bool gives_up) {
-    constexpr uint64_t block_pages = uint64_t{1} << PageTable::block_bits;  // they share a stripe
+    constexpr uint64_t block_pages = uint64_t{1} << FrameIndex::block_bits;  // they share a stripe
     static_assert(piece_pages % block_pages == 0);
     PieceRest rest;
     for (uint64_t first = 0; first < piece_pages && rest.is_stored; first += block_pages) {

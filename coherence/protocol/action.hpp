@@ -17,7 +17,7 @@ namespace tarn::protocol {
 // How long a host that has a page Exclusive may serve its own operations before a host that waits for the page (SELCC's
 // lease): while they follow each other without a gap, up to this many writes and this much time. The bound of C3
 // follows from it.
-struct LocalPreference {
+struct WriteLease {
     uint32_t writes = 256;
     uint32_t time_us = 200;
 };
@@ -39,11 +39,11 @@ struct Action {
         written,  // waiter, page: answers the event write_back
 
         // Frames of the Holder.
-        quiesce,     // page, frame, urged: refuse new latches; when the last is gone deliver `quiesced` (at once, if
-                     // none). If urged, another host waits for the page, and local operations may go before it within
-                     // the LocalPreference
-        set_access,  // page, frame, ownership, lost: bind the frame to the page and open it so far; none: unbind it,
-                     // but it stays taken. Ends a quiesce
+        quiesce,  // page, frame, recalled: refuse new latches; when the last is gone deliver `quiesced` (at once, if
+                  // none). If recalled, another host waits for the page, and local operations may go before it within
+                  // the WriteLease
+        set_access,     // page, frame, ownership, lost: bind the frame to the page and open it so far; none: unbind it,
+                        // but it stays taken. Ends a quiesce
         begin_writing,  // frame: writing |= dirty, dirty = 0 (the frame is quiet)
         clear_writing,  // frame: writing = 0
         clear_dirty,    // frame: dirty = writing = 0 (the frame is quiet, or Shared)
@@ -75,7 +75,7 @@ struct Action {
     Ownership ownership = Ownership::none;
     DirtyMask mask = 0;
     bool borrowed = false;
-    bool urged = false;
+    bool recalled = false;
     FrameId frame = no_frame;
     uint32_t sequence = 0;
     PageId page{};

@@ -333,7 +333,7 @@ void Holder::advance(PageId page, Holding& holding, Actions& actions) {
                 holding.quiescing = true;
                 Action& quiesce = actions.add(Action::Kind::quiesce, page);
                 quiesce.frame = holding.frame;
-                quiesce.urged =
+                quiesce.recalled =
                     holding.ownership == Ownership::exclusive && !holding.report_due && has_applicable_order(holding);
             }
         }

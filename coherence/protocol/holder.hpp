@@ -20,7 +20,7 @@
 #include "coherence/protocol/action.hpp"
 #include "coherence/protocol/event.hpp"
 #include "coherence/protocol/holding.hpp"
-#include "coherence/protocol/page_table.hpp"
+#include "coherence/protocol/record_table.hpp"
 
 namespace tarn::protocol {
 
@@ -130,7 +130,7 @@ class Holder {
     const RangeMap* ranges_;
     RequestId last_request_id_ = 0;
     bool adopted_ = false;  // this process has the memory of one before
-    PageTable<Holding> holdings_;
+    RecordTable<Holding> holdings_;
     NodePool<Waiter> waiters_;
     NodePool<Successor> successors_;
     std::vector<PageId> pages_;  // scratch of the walks of recovery

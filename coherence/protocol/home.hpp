@@ -20,7 +20,7 @@
 #include "coherence/protocol/claim.hpp"
 #include "coherence/protocol/event.hpp"
 #include "coherence/protocol/marks.hpp"
-#include "coherence/protocol/page_table.hpp"
+#include "coherence/protocol/record_table.hpp"
 
 namespace tarn::protocol {
 
@@ -140,10 +140,10 @@ class Home {
     Tenure before_;  // of the epoch before: what that process has confirmed or ordered is above
     bool recovering_ = true;
     Tenure retired_;  // no page without a claim ever had a greater tenure
-    PageTable<Claim> claims_;
+    RecordTable<Claim> claims_;
     NodePool<Request> requests_;
     NodePool<HomeCopy> copies_;
-    PageTable<uint32_t> losses_;  // the loss generation of each page that has lost writes since this home serves
+    RecordTable<uint32_t> losses_;  // the loss generation of each page that has lost writes since this home serves
     const LossRanges* losses_before_ = nullptr;  // and of those before
     const Marks* marks_ = nullptr;
     std::vector<PageId> pages_;  // scratch of the walks of recovery

@@ -18,7 +18,7 @@ constexpr size_t answer_size_max = size_t{1} << 20;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How long a host is waited for that may be gone: by who needs the catalog, by who opens a volume whose own patience is
+// How long a host is waited for that may be gone: by who needs the catalog, by who opens a volume whose own timeout is
 // not known, and by who lists them all. Once that is over, a list waits a moment only for each of the others.
 constexpr milliseconds catalog_patience{5000};
 constexpr milliseconds open_patience{10'000};
@@ -183,7 +183,7 @@ Task<Result<std::optional<CatalogRecord>>> Catalog::look_up(std::string name) {
     co_return record;
 }
 
-Task<Result<VolumeId>> Catalog::volumes_end() {
+Task<Result<VolumeId>> Catalog::next_volume_id() {
     CO_TRY(const CatalogHeader header, co_await table_.header());
     co_return header.next_id;
 }
@@ -215,10 +215,10 @@ std::optional<Attributes> Catalog::last_seen(VolumeId id) const {
     return found == attributes_.end() ? std::nullopt : std::optional(found->second);
 }
 
-Task<Result<Attributes>> Catalog::attributes_of(VolumeId id, milliseconds patience) {
+Task<Result<Attributes>> Catalog::attributes_of(VolumeId id, milliseconds timeout) {
     // Nobody's session: who asks has seen nothing yet, and is told what there is.
     CachedVolume volume(cache_, id, OnLoss::revert);
-    volume.wait_at_most(patience);
+    volume.wait_at_most(timeout);
     const Result<Attributes> attributes = co_await volume.attributes();
     if (attributes) {
         const std::lock_guard guard(seen_mutex_);

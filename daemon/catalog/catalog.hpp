@@ -60,7 +60,7 @@ class Catalog final : public Volumes {
     Task<std::optional<std::set<VolumeId>>> volumes_there();
 
     // One above the greatest id that a volume has had.
-    Task<Result<VolumeId>> volumes_end();
+    Task<Result<VolumeId>> next_volume_id();
 
     // Before any link can come up.
     void answer_calls(CallHandlers& calls);
@@ -108,7 +108,7 @@ class Catalog final : public Volumes {
     Error in_words(const Error& error) const;
     VolumeEntry entry_without_attributes(CatalogRecord record) const;
     Task<Result<VolumeEntry>> entry_of(CatalogRecord record);
-    Task<Result<Attributes>> attributes_of(VolumeId id, std::chrono::milliseconds patience);
+    Task<Result<Attributes>> attributes_of(VolumeId id, std::chrono::milliseconds timeout);
     std::optional<Attributes> last_seen(VolumeId id) const;
     // The host that an access to the page waits for, as far as this host knows.
     HostId silent_host(PageId page) const;

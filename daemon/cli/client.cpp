@@ -43,9 +43,9 @@ Outcome<UniqueFd> Client::connect() const {
         return std::unexpected(Failure{Exit::usage, "the path of the control socket is empty or too long", {}});
     std::memcpy(address.sun_path, socket_.data(), socket_.size());
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const timeval patience{.tv_sec = timeout_.count(), .tv_usec = 0};
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    const timeval timeout{.tv_sec = timeout_.count(), .tv_usec = 0};
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
     const int error = errno;
     if (error == EAGAIN) return std::unexpected(failure_of(error, timeout_));

@@ -15,11 +15,11 @@ namespace tarn {
 
 class Progress {
   public:
-    static constexpr std::chrono::milliseconds patience{1000};
+    static constexpr std::chrono::milliseconds default_interval{1000};
 
     // out: none: nothing is shown. detail: what else there is to say, asked each time, on a thread of its own.
     Progress(std::ostream* out, std::string what, std::function<std::string()> detail,
-             std::chrono::milliseconds interval = patience);
+             std::chrono::milliseconds interval = default_interval);
     Progress(const Progress&) = delete;
     ~Progress();
 

@@ -25,8 +25,8 @@ inline constexpr uint64_t memory_size_min = uint64_t{64} << 20;
 inline constexpr uint64_t memory_size_max = uint64_t{16} << 40;  // frames have numbers of 32 bits
 inline constexpr unsigned shards_max = 256;
 // No host keeps a page from another one for longer, whatever it is told (C3).
-inline constexpr unsigned preferred_writes_max = 2047;
-inline constexpr unsigned preferred_time_us_max = 100'000;
+inline constexpr unsigned lease_writes_max = 2047;
+inline constexpr unsigned lease_time_us_max = 100'000;
 
 struct Peer {
     std::string name;
@@ -50,7 +50,7 @@ struct Configuration {
     log::Level log_level = log::Level::info;
     uint64_t scrub_every_s = 7 * 86400;              // 0: never
     uint64_t scrub_rate_bytes = uint64_t{50} << 20;  // per second
-    protocol::LocalPreference local_preference;      // to hosts that wait for a page
+    protocol::WriteLease write_lease;                // to hosts that wait for a page
     bool volumes_shared = false;                     // what tarn create makes without --shared or --exclusive
 
     // The place of this host among the peers; 0 when it is alone.

@@ -203,10 +203,9 @@ ConfigurationResult<Configuration> parse_configuration(std::string_view text, co
                             {"tcp", parsed_into(configuration.nbd_tcp, parse_address)}})},
         {"fuse", table_into(parser, "fuse.", {{"mount_points", strings_into(configuration.mount_points)}})},
         {"log", table_into(parser, "log.", {{"level", parsed_into(configuration.log_level, log::parse_level)}})},
-        {"local_preference",
-         table_into(parser, "local_preference.",
-                    {{"writes", count_into(configuration.local_preference.writes, 0, preferred_writes_max)},
-                     {"time_us", count_into(configuration.local_preference.time_us, 1, preferred_time_us_max)}})},
+        {"write_lease", table_into(parser, "write_lease.",
+                                   {{"writes", count_into(configuration.write_lease.writes, 0, lease_writes_max)},
+                                    {"time_us", count_into(configuration.write_lease.time_us, 1, lease_time_us_max)}})},
         {"volumes", table_into(parser, "volumes.", {{"shared", bool_into(configuration.volumes_shared)}})},
     };
     // The one place where the library's exceptions may be thrown.

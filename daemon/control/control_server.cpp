@@ -90,11 +90,11 @@ Task<> ControlServer::serve_connection(std::list<Connection>::iterator connectio
 
 // Hangs up on a client that keeps us waiting.
 Task<> ControlServer::watch(Connection& connection) {
-    constexpr uint64_t patience_ns = std::chrono::nanoseconds(patience).count();
+    constexpr uint64_t timeout_ns = std::chrono::nanoseconds(timeout).count();
     while (!connection.closing) {
-        const bool slept = co_await connection.timer.sleep(patience / 2);
+        const bool slept = co_await connection.timer.sleep(timeout / 2);
         if (!slept || connection.closing) break;
-        if (connection.waiting && monotonic_ns() - connection.waiting_since_ns >= patience_ns)
+        if (connection.waiting && monotonic_ns() - connection.waiting_since_ns >= timeout_ns)
             ::shutdown(connection.fd.get(), SHUT_RDWR);
     }
 }

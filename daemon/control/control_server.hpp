@@ -17,7 +17,7 @@ class ControlServer {
   public:
     static constexpr size_t connections_max = 64;
     // A request takes no longer than this to arrive, and a connection is idle no longer.
-    static constexpr std::chrono::seconds patience{30};
+    static constexpr std::chrono::seconds timeout{30};
 
     // Errors: see listen_unix.
     static Result<std::unique_ptr<ControlServer>> create(Loop& loop, const std::string& path, ControlApi& api);

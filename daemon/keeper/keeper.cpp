@@ -55,8 +55,8 @@ int main(int argc, char** argv) {
             return 1;
         }
         // A client that says nothing must not keep the next one waiting.
-        const timeval patience{.tv_sec = 1, .tv_usec = 0};
-        ::setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        const timeval timeout{.tv_sec = 1, .tv_usec = 0};
+        ::setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
         if (!may_ask(client.get())) continue;
         tarn::Result<Said> said = tarn::keeper::hear(client.get());
         if (!said) continue;

@@ -131,7 +131,7 @@ Task<Result<>> Node::start() {
                              .hosts = {},
                              .frame_count = frame_count_for(configuration_.memory_bytes, shards_.size(), books),
                              .shards = shards_,
-                             .preference = configuration_.local_preference};
+                             .lease = configuration_.write_lease};
     std::vector<std::string> names;
     for (size_t i = 0; i < std::max<size_t>(1, configuration_.peers.size()); ++i) {
         cache.hosts.push_back(static_cast<HostId>(i));
@@ -183,7 +183,8 @@ Task<Result<>> Node::start() {
             ::kill(::getpid(), SIGTERM);  // as if somebody had asked: serve() ends everything in its order
         },
         this);
-    cache_->set_volumes_end([](void* context) { return static_cast<Node*>(context)->catalog_->volumes_end(); }, this);
+    cache_->set_next_volume_id([](void* context) { return static_cast<Node*>(context)->catalog_->next_volume_id(); },
+                               this);
     CO_TRY_VOID(start_fabric());
     CO_TRY_VOID(start_front_ends());
     scrub_schedule_ = std::make_unique<Timer>(loop);
@@ -366,7 +367,7 @@ Task<> Node::stop() {
     log::info("stopping");
     if (memory_is_kept_) keeper_.keep_beyond_stop(cache_->pool().arena().fd());
     // Whoever waits for a host that is away must not keep us: after a while all that waits is given up.
-    Timer patience(loop);
+    Timer timeout(loop);
     Gate watching;
     struct Watch {
         static Task<> give_up(Timer& timer, Cache* cache) {
@@ -375,7 +376,7 @@ Task<> Node::stop() {
             cache->abandon();
         }
     };
-    watching.spawn(Watch::give_up(patience, cache_.get()));
+    watching.spawn(Watch::give_up(timeout, cache_.get()));
     if (scrub_schedule_) scrub_schedule_->cancel();
     if (scrubber_) co_await scrubber_->close();
     if (mark_sweeper_) co_await mark_sweeper_->close();
@@ -397,7 +398,7 @@ Task<> Node::stop() {
     if (standings_) standings_->tell();
     if (shutdown_barrier_ && all_is_durable) co_await cache_->provider().give_up_all();
     if (shutdown_barrier_) co_await shutdown_barrier_->say_flushed_and_wait();
-    patience.cancel();
+    timeout.cancel();
     co_await watching.close();
     if (fabric_) fabric_->stop();
     if (cache_) cache_->abandon();

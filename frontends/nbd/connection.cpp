@@ -111,11 +111,11 @@ bool Connection::congested() const {
 
 Task<> Connection::transmit() {
     Readiness readiness(workspace_.loop, socket_.get(), POLLIN | POLLRDHUP);
-    Timer patience(workspace_.loop);
+    Timer timeout(workspace_.loop);
     Gate watching;
     while (!leaving_) {
         if (congested()) {
-            if (watching.count() == 0) watching.spawn(watch_congestion(patience));
+            if (watching.count() == 0) watching.spawn(watch_congestion(timeout));
             co_await progress_.wait();
         } else if (carry_may_serve_) {
             if (!learn_size()) co_await await_size();
@@ -131,7 +131,7 @@ Task<> Connection::transmit() {
             if (readable_) co_await Yield(workspace_.loop);
         }
     }
-    patience.cancel();
+    timeout.cancel();
     co_await watching.close();
     co_await readiness.close();
 }

@@ -104,11 +104,11 @@ void Clients::start() {
     }
 }
 
-bool Clients::stop(std::chrono::seconds patience) {
+bool Clients::stop(std::chrono::seconds timeout) {
     std::unique_lock guard(mutex_);
     stopping_ = true;
     changed_.notify_all();
-    if (!changed_.wait_for(guard, patience, [&] { return running_ == 0; })) return false;
+    if (!changed_.wait_for(guard, timeout, [&] { return running_ == 0; })) return false;
     guard.unlock();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();

@@ -49,7 +49,7 @@ class Clients {
 
     void start();
     // Ends the round. False: some operation does not end; say() tells which.
-    bool stop(std::chrono::seconds patience);
+    bool stop(std::chrono::seconds timeout);
     // Reads every register that the round touched, hot ones on every host, as part of the round, by sessions that begin
     // now.
     bool read_all();

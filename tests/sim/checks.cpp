@@ -150,9 +150,9 @@ Tenure Cluster::order_at_hand(const SimHost& host, PageId page) {
 }
 
 // A write begins although another host waits for the page.
-void Cluster::check_preference(const SimHost& host, const Frame& frame) const {
-    require(frame.writes_since_urged <= scenario_.preferred_writes, "I7: more local writes than may go first");
-    require(now_ <= frame.urged_at + scenario_.preferred_time || host.resumed_at > frame.urged_at,
+void Cluster::check_lease(const SimHost& host, const Frame& frame) const {
+    require(frame.writes_since_recall <= scenario_.lease_writes, "I7: more local writes than may go first");
+    require(now_ <= frame.recalled_at + scenario_.lease_time || host.resumed_at > frame.recalled_at,
             "I7: local writes go first for too long");
 }
 

@@ -133,19 +133,19 @@ FrameId Cluster::latchable(const SimHost& host, const Access& access) const {
     const Frame& frame = host.memory.frames[bound->second];
     const bool reads = access.want() == Want::shared;
     const bool grants = frame.access == Ownership::exclusive || (frame.access == Ownership::shared && reads);
-    const bool is_preferred = reads || !frame.urged || frame.preferred_writes > 0;
+    const bool is_leased = reads || !frame.recalled || frame.lease_writes > 0;
     const bool is_free = reads || frame.sends == 0;
-    return grants && !frame.busy && is_preferred && is_free ? bound->second : no_frame;
+    return grants && !frame.busy && is_leased && is_free ? bound->second : no_frame;
 }
 
 void Cluster::latch(SimHost& host, uint32_t client_index, const Access& access, Time delay) {
     const FrameId id = latchable(host, access);
     Frame& frame = host.memory.frames[id];
-    if (frame.urged) coverage_.reached(Sometimes::local_preference_used);
-    if (frame.urged && access.want() != Want::shared) {
-        --frame.preferred_writes;
-        ++frame.writes_since_urged;
-        check_preference(host, frame);
+    if (frame.recalled) coverage_.reached(Sometimes::write_lease_used);
+    if (frame.recalled && access.want() != Want::shared) {
+        --frame.lease_writes;
+        ++frame.writes_since_recall;
+        check_lease(host, frame);
     }
     ++frame.latches;
     Task task = task_of(Task::Kind::leave_latch, host, client_index, access);
@@ -265,9 +265,9 @@ void Cluster::leave_latch(SimHost& host, const Task& task) {
 }
 
 void Cluster::become_quiet(SimHost& host, PageId page, Frame& frame) {
-    if (!frame.busy && !frame.urged) return;
+    if (!frame.busy && !frame.recalled) return;
     frame.busy = true;
-    frame.urged = false;
+    frame.recalled = false;
     step(host, Event::quiesced_of(page, frame.dirty | frame.writing));
 }
 

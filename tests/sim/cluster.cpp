@@ -139,11 +139,11 @@ void Cluster::run_task(Task& task) {
             host->memory.reported |= protocol::set_of(task.from);
             recover_if_all_reported(*host);
             break;
-        case Task::Kind::preference_over: {
+        case Task::Kind::lease_over: {
             Frame& frame = host->memory.frames[task.frame];
-            if (!frame.urged || frame.page != task.page) break;
-            coverage_.reached(Sometimes::local_preference_spent);
-            frame.urged = false;
+            if (!frame.recalled || frame.page != task.page) break;
+            coverage_.reached(Sometimes::write_lease_spent);
+            frame.recalled = false;
             frame.busy = true;
             break;
         }

@@ -75,8 +75,8 @@ class Cluster : public Truth::World {
             loss_recorded,    // page
             marked,           // page
             evict_hint,
-            hello_done,       // from
-            preference_over,  // frame, number
+            hello_done,  // from
+            lease_over,  // frame, number
             crash,
             restart,
             forget,          // host: those who are up are told that it is dead
@@ -227,7 +227,7 @@ class Cluster : public Truth::World {
     void check_orders(const SimHost& host, PageId page) const;
     // The tenure of an order that nothing but local operations holds up, 0: there is none.
     static Tenure order_at_hand(const SimHost& host, PageId page);
-    void check_preference(const SimHost& host, const Frame& frame) const;
+    void check_lease(const SimHost& host, const Frame& frame) const;
     void check_copies(const SimHost& home, PageId page, const protocol::Claim& claim) const;
     bool has_met(const SimHost& host, const SimHost& peer) const;
     uint64_t home_version_of(PageId page) const;

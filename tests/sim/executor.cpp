@@ -91,16 +91,16 @@ void Cluster::perform(SimHost& host, const Action& action) {
         }
         case Action::Kind::written: memory.flush_holder.on_written(action.waiter, flush_actions); break;
         case Action::Kind::quiesce:
-            if (frame->latches != 0 && action.urged && scenario_.preferred_writes != 0) {
-                frame->urged = true;
-                frame->preferred_writes = scenario_.preferred_writes;
-                frame->writes_since_urged = 0;
-                frame->urged_at = now_;
-                schedule(scenario_.preferred_time, {.kind = Task::Kind::preference_over,
-                                                    .host = host.id,
-                                                    .epoch = host.epoch,
-                                                    .frame = action.frame,
-                                                    .page = action.page});
+            if (frame->latches != 0 && action.recalled && scenario_.lease_writes != 0) {
+                frame->recalled = true;
+                frame->lease_writes = scenario_.lease_writes;
+                frame->writes_since_recall = 0;
+                frame->recalled_at = now_;
+                schedule(scenario_.lease_time, {.kind = Task::Kind::lease_over,
+                                                .host = host.id,
+                                                .epoch = host.epoch,
+                                                .frame = action.frame,
+                                                .page = action.page});
                 break;
             }
             frame->busy = true;
@@ -109,7 +109,7 @@ void Cluster::perform(SimHost& host, const Action& action) {
             break;
         case Action::Kind::set_access:
             require(frame->latches == 0 || action.ownership >= frame->access, "access is taken from a latched frame");
-            frame->busy = frame->urged = false;
+            frame->busy = frame->recalled = false;
             frame->page = action.page;
             frame->access = action.ownership;
             frame->lost = action.lost;

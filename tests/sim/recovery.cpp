@@ -113,7 +113,7 @@ void Cluster::adopt(SimHost& host, HostMemory&& arena) {
     memory.met = std::move(arena.met);
     memory.frames = std::move(arena.frames);
     for (Frame& frame : memory.frames) {
-        frame.used = frame.busy = frame.urged = false;
+        frame.used = frame.busy = frame.recalled = false;
         frame.latches = frame.sends = 0;
         frame.released = false;
         frame.access = Ownership::none;

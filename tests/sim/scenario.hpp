@@ -33,8 +33,8 @@ struct Scenario {
     unsigned delay_max = 1;
     unsigned slow_percent = 0;  // messages that take far longer
     unsigned latch_max = 0;
-    unsigned preferred_writes = 0;  // LocalPreference
-    unsigned preferred_time = 0;
+    unsigned lease_writes = 0;  // WriteLease
+    unsigned lease_time = 0;
     unsigned wants_copy_percent = 0;  // of evictions: home would like the last copy
     unsigned store_delay_max = 1;
     unsigned store_knows_tenures = 1;
@@ -73,8 +73,8 @@ struct Scenario {
         visit("delay", delay_max);
         visit("slow", slow_percent);
         visit("latch", latch_max);
-        visit("preferred_writes", preferred_writes);
-        visit("preferred_time", preferred_time);
+        visit("lease_writes", lease_writes);
+        visit("lease_time", lease_time);
         visit("wants_copy", wants_copy_percent);
         visit("store", store_delay_max);
         visit("tenures", store_knows_tenures);
@@ -133,8 +133,8 @@ struct Scenario {
         scenario.delay_max = between(1, 100);
         scenario.slow_percent = on() ? between(1, 20) : 0;
         scenario.latch_max = on() ? between(1, 60) : 0;
-        scenario.preferred_writes = on() ? between(1, 8) : 0;
-        scenario.preferred_time = between(1, 200);
+        scenario.lease_writes = on() ? between(1, 8) : 0;
+        scenario.lease_time = between(1, 200);
         scenario.wants_copy_percent = on() ? between(1, 100) : 0;
         scenario.store_delay_max = between(1, 200);
         scenario.store_knows_tenures = on() ? 1 : 0;

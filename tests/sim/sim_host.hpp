@@ -35,11 +35,11 @@ struct Frame {
     DirtyMask dirty = 0;
     DirtyMask writing = 0;
     Ownership access = Ownership::none;
-    bool busy = false;              // quiesce was asked: no new latch
-    bool urged = false;             // quiesce was asked, but local operations may still go first
-    unsigned preferred_writes = 0;  // how many writes, as long as it is urged
-    unsigned writes_since_urged = 0;
-    uint64_t urged_at = 0;
+    bool busy = false;          // quiesce was asked: no new latch
+    bool recalled = false;      // quiesce was asked, but local operations may still go first
+    unsigned lease_writes = 0;  // how many writes, as long as it is recalled
+    unsigned writes_since_recall = 0;
+    uint64_t recalled_at = 0;
     unsigned latches = 0;   // operations that are inside
     uint32_t lost = 0;      // what the protocol said of losses
     unsigned sends = 0;     // whose bytes the transport has not taken yet: nobody may write

@@ -13,11 +13,11 @@ void Cluster::trace(const Task& task) {
     trace_hash_ = mix64(trace_hash_ ^ now_ ^ static_cast<uint64_t>(task.kind) << 56 ^ uint64_t{task.host} << 48 ^
                         task.message.tenure << 8 ^ static_cast<uint64_t>(task.message.kind) ^ task.number << 20);
     if (tracing_ == Tracing::off) return;
-    static constexpr const char* names[] = {"start",      "leave_latch", "serve",           "retry",         "cancel",
-                                            "message",    "home_read",   "store_flushed",   "loss_recorded", "marked",
-                                            "evict_hint", "hello_done",  "preference_over", "crash",         "restart",
-                                            "forget",     "cut",         "link_up",         "unstick",       "pause",
-                                            "resume",     "leave",       "new store",       "opened"};
+    static constexpr const char* names[] = {"start",      "leave_latch", "serve",         "retry",         "cancel",
+                                            "message",    "home_read",   "store_flushed", "loss_recorded", "marked",
+                                            "evict_hint", "hello_done",  "lease_over",    "crash",         "restart",
+                                            "forget",     "cut",         "link_up",       "unstick",       "pause",
+                                            "resume",     "leave",       "new store",     "opened"};
     char line[256];
     int size = std::snprintf(line, sizeof line, "%8llu host %d %-13s", static_cast<unsigned long long>(now_),
                              task.host == no_host ? -1 : task.host, names[static_cast<size_t>(task.kind)]);

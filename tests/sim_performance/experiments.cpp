@@ -40,7 +40,7 @@ Measured run(const Setting& setting, Load::Next next, const Options&... options)
 }
 
 TarnOptions without_preference(uint64_t page_count) {
-    return {.preference = {.writes = 0, .time_us = 0}, .page_count = page_count};
+    return {.lease = {.writes = 0, .time_us = 0}, .page_count = page_count};
 }
 
 std::string millions(double per_second) {
@@ -78,7 +78,7 @@ Measured poll(const Setting& setting, Time& best_back_off) {
 }
 
 // What counts is how often the page changes hands. A host that has it goes on writing until it is asked for it: without
-// local preference that depends on how long the asking takes, and it is told beside.
+// write lease that depends on how long the asking takes, and it is told beside.
 void hot_page_rows(const char* network, const Setting& setting, std::string& rows, std::string& goals) {
     const auto model = [&](Queue queue, Resolves resolves) {
         return run<DirectoryModel>(setting, write_hot_page, ModelOptions{.queue = queue, .resolves = resolves});
@@ -185,7 +185,7 @@ std::string downgrade_table(uint64_t seed) {
     return table;
 }
 
-// --- local preference ---
+// --- write lease ---
 
 std::string preference_table(uint64_t seed) {
     std::string table =
@@ -193,14 +193,14 @@ std::string preference_table(uint64_t seed) {
         "|---|---|---|---|---|---|---|---|\n";
     struct Gamma {
         const char* name;
-        protocol::LocalPreference preference;
+        protocol::WriteLease lease;
     };
     constexpr std::array gammas{Gamma{"0", {0, 0}}, Gamma{"64", {64, 200}}, Gamma{"256", {256, 200}},
                                 Gamma{"∞", {~uint32_t{0}, ~uint32_t{0}}}};
     std::vector<Measured> measured;
     for (const Gamma& gamma : gammas)
         measured.push_back(run<TarnSystem>({.clients = 4, .seed = seed, .warm_up = 5 * ms, .duration = 20 * ms},
-                                           write_hot_page, TarnOptions{.preference = gamma.preference}));
+                                           write_hot_page, TarnOptions{.lease = gamma.lease}));
     for (size_t i = 0; i < gammas.size(); ++i)
         table += fmt::format("| {} | {} | × {:.2f} | {} | {} | {} | {} | {:.2f} |\n", gammas[i].name,
                              millions(measured[i].per_second()),
@@ -332,18 +332,18 @@ constexpr std::array all_experiments{
         "`done`, `home_copy`, `free`, and those of evictions.",
         basic_orders_table},
     Experiment{"hot-page", "One page that all hosts write",
-               "One client on each host, no local preference. A hand-over is a write that had to wait for the page. "
+               "One client on each host, no write lease. A hand-over is a write that had to wait for the page. "
                "A host that has the page writes on until it is asked for it, which takes a FIFO long; the last column "
-               "counts those writes too. What a FIFO gains there, local preference gives without its waits (below). "
+               "counts those writes too. What a FIFO gains there, write lease gives without its waits (below). "
                "Of polling, the best of five back-offs is shown.",
                hot_page_table},
     Experiment{"forwarding", "Home tells the holders, or the requester asks them",
-               "Writes of any of 4,096 pages, no local preference. The models send nothing home, so that a host's "
+               "Writes of any of 4,096 pages, no write lease. The models send nothing home, so that a host's "
                "death would lose what it wrote; tarn's row shows what that costs when the hosts' CPUs are the limit.",
                forwarding_table},
     Experiment{"downgrade", "A read leaves the owner a copy, or steals the page",
-               "Five hosts, one client on each, 1,000 pages, no local preference.", downgrade_table},
-    Experiment{"preference", "Local preference",
+               "Five hosts, one client on each, 1,000 pages, no write lease.", downgrade_table},
+    Experiment{"lease", "Write lease",
                "One page, five hosts with four clients each, all of them writing; at most 200 µs but for γ = ∞.",
                preference_table},
     Experiment{"scaling", "More hosts, more sharing",

@@ -57,12 +57,12 @@ void TarnSystem::start(HostId id, unsigned client, const Operation& operation) {
 bool TarnSystem::may_begin(Frame& frame, const Operation& operation) {
     const bool writes = operation.kind != Operation::Kind::read;
     if (frame.busy || frame.access < (writes ? Ownership::exclusive : Ownership::shared)) return false;
-    if (!frame.urged) return true;
-    if (frame.latch.inside == 0 || frame.preferred_writes == 0 || machine_.now() >= frame.preferred_until) {
+    if (!frame.recalled) return true;
+    if (frame.latch.inside == 0 || frame.lease_writes == 0 || machine_.now() >= frame.lease_until) {
         frame.busy = true;
         return false;
     }
-    if (writes) --frame.preferred_writes;
+    if (writes) --frame.lease_writes;
     return true;
 }
 
@@ -93,9 +93,9 @@ void TarnSystem::accessed(Host& host, unsigned client, FrameId id, bool was_hit)
     --host.frames[id].latch.inside;
     if (!was_hit) step(host, Event::about(Event::Kind::served, page));
     Frame& frame = host.frames[id];
-    if (frame.page == page && frame.latch.inside == 0 && (frame.busy || frame.urged)) {
+    if (frame.page == page && frame.latch.inside == 0 && (frame.busy || frame.recalled)) {
         frame.busy = true;
-        frame.urged = false;
+        frame.recalled = false;
         step(host, Event::quiesced_of(page, frame.dirty ? all_sectors : 0));
     }
     finished(host.id, client, was_hit);
@@ -184,18 +184,18 @@ void TarnSystem::quiesce(Host& host, const Action& action) {
         host.pending.push_front(Event::quiesced_of(action.page, frame.dirty ? all_sectors : 0));
         return;
     }
-    if (!action.urged || options_.preference.writes == 0) {
+    if (!action.recalled || options_.lease.writes == 0) {
         frame.busy = true;
         return;
     }
-    frame.urged = true;
-    frame.preferred_writes = options_.preference.writes;
-    frame.preferred_until = machine_.now() + Time{options_.preference.time_us} * 1000;
+    frame.recalled = true;
+    frame.lease_writes = options_.lease.writes;
+    frame.lease_until = machine_.now() + Time{options_.lease.time_us} * 1000;
 }
 
 void TarnSystem::set_access(Host& host, const Action& action) {
     Frame& frame = host.frames[action.frame];
-    frame.busy = frame.urged = false;
+    frame.busy = frame.recalled = false;
     if (frame.access != Ownership::none) host.by_use.erase(frame.place);
     frame.access = action.ownership;
     if (action.ownership != Ownership::none) {

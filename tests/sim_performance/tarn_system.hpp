@@ -15,7 +15,7 @@
 namespace tarn::sim_performance {
 
 struct TarnOptions {
-    protocol::LocalPreference preference;
+    protocol::WriteLease lease;
     uint64_t page_count = 1;
     size_t frames_per_host = SIZE_MAX;
     bool home_on_device = false;
@@ -34,11 +34,11 @@ class TarnSystem : public System {
         PageId page{};
         protocol::Ownership access = protocol::Ownership::none;
         bool dirty = false;
-        bool busy = false;     // quiesce was asked: no new accesses
-        bool urged = false;    // quiesce was asked, but local accesses may still go first
-        bool leaving = false;  // hinted to be evicted
-        uint32_t preferred_writes = 0;
-        Time preferred_until = 0;
+        bool busy = false;      // quiesce was asked: no new accesses
+        bool recalled = false;  // quiesce was asked, but local accesses may still go first
+        bool leaving = false;   // hinted to be evicted
+        uint32_t lease_writes = 0;
+        Time lease_until = 0;
         Latch latch;
         std::list<FrameId>::iterator place;  // in by_use, if access is not none
     };

@@ -20,7 +20,7 @@ namespace tarn {
 
 class Interleaving {
   public:
-    explicit Interleaving(std::chrono::milliseconds patience = std::chrono::milliseconds(200)) : patience_(patience) {
+    explicit Interleaving(std::chrono::milliseconds timeout = std::chrono::milliseconds(200)) : timeout_(timeout) {
         struct sigaction action{};
         action.sa_sigaction = on_signal;
         action.sa_flags = SA_SIGINFO;
@@ -86,14 +86,14 @@ class Interleaving {
     }
     void protect(int allowed) const { TARN_ASSERT(::mprotect(watched_, page, allowed) == 0); }
     void stand() {
-        const auto until = std::chrono::steady_clock::now() + patience_;
+        const auto until = std::chrono::steady_clock::now() + timeout_;
         stands_ = true;
         while (!other_ended_ && std::chrono::steady_clock::now() < until) std::this_thread::yield();
     }
 
     inline static thread_local Interleaving* stepping_ = nullptr;
 
-    const std::chrono::milliseconds patience_;
+    const std::chrono::milliseconds timeout_;
     void* watched_ = nullptr;
     unsigned at_ = 0;
     std::atomic<bool> stands_{false};

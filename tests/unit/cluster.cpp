@@ -39,7 +39,7 @@ void Host::start() {
             TARN_ASSERT(made);
             host.fabric = std::move(*made);
             host.cache->set_fabric(*host.fabric);
-            host.cache->set_volumes_end([](void*) -> Task<Result<VolumeId>> { co_return volumes_end; }, nullptr);
+            host.cache->set_next_volume_id([](void*) -> Task<Result<VolumeId>> { co_return next_volume_id; }, nullptr);
             host.fabric->start();
             self.done = true;
             self.done.notify_all();

@@ -20,7 +20,7 @@ namespace tarn::three_hosts {
 constexpr size_t host_count = 3;
 constexpr size_t frame_count = 512;
 constexpr VolumeId volume_id = 5;
-constexpr VolumeId volumes_end = 8192;
+constexpr VolumeId next_volume_id = 8192;
 constexpr uint64_t volume_bytes = uint64_t{256} << 20;  // what flushes cover; nobody sets a size
 
 class Host {

@@ -20,7 +20,7 @@ TEST_F(ClusterPeers, a_peer_that_names_pages_of_no_volume_is_disconnected) {
         ASSERT_TRUE(on(1, write(*hosts_[1]->cache, (uint64_t{64} << 20) * range, bytes)));
     protocol::Message message;
     message.kind = protocol::MessageKind::get_shared;
-    message.page = PageId::of(volumes_end + 7, 0);
+    message.page = PageId::of(next_volume_id + 7, 0);
     while (hosts_[0]->cache->home_of(message.page) != 0)
         message.page.value += hosts_[0]->cache->ranges().pages_per_range();
     message.request_id = 1;

@@ -39,7 +39,7 @@ tcp = "127.0.0.1:10809"
 [log]
 level = "debug"
 
-[local_preference]
+[write_lease]
 writes = 64
 time_us = 100
 
@@ -66,8 +66,8 @@ TEST(Configuration, every_key_is_taken) {
     EXPECT_EQ(configuration->nbd_tcp, (Address{"127.0.0.1", 10809}));
     EXPECT_EQ(configuration->log_level, log::Level::debug);
     EXPECT_TRUE(configuration->volumes_shared);
-    EXPECT_EQ(configuration->local_preference.writes, 64u);
-    EXPECT_EQ(configuration->local_preference.time_us, 100u);
+    EXPECT_EQ(configuration->write_lease.writes, 64u);
+    EXPECT_EQ(configuration->write_lease.time_us, 100u);
     EXPECT_EQ(configuration->scrub_every_s, 0u);
     EXPECT_EQ(configuration->scrub_rate_bytes, uint64_t{1} << 20);
     EXPECT_EQ(configuration->host_id(), 0);
@@ -119,10 +119,10 @@ TEST(Configuration, mistakes_name_place_key_and_reason) {
     EXPECT_EQ(error_after_minimal("control = \"\"\n"), "t:4:11: control: empty");
     EXPECT_EQ(error_after_minimal("scrub_every = \"1w\"\n"),
               "t:4:15: scrub_every: not a time of a second or more such as \"12h\" or \"7d\", nor \"never\"");
-    EXPECT_EQ(error_after_minimal("[local_preference]\nwrites = 2048\n"),
-              "t:5:10: local_preference.writes: not a number from 0 to 2047");
-    EXPECT_EQ(error_after_minimal("[local_preference]\ntime_us = 0\n"),
-              "t:5:11: local_preference.time_us: not a number from 1 to 100000");
+    EXPECT_EQ(error_after_minimal("[write_lease]\nwrites = 2048\n"),
+              "t:5:10: write_lease.writes: not a number from 0 to 2047");
+    EXPECT_EQ(error_after_minimal("[write_lease]\ntime_us = 0\n"),
+              "t:5:11: write_lease.time_us: not a number from 1 to 100000");
     EXPECT_EQ(error_after_minimal("listen = \"10.0.0.1\"\n"), "t:4:10: listen: no port; write HOST:PORT");
     EXPECT_EQ(error_after_minimal("listen = \"::1:7420\"\n"),
               "t:4:10: listen: an IPv6 address needs brackets: [ADDRESS]:PORT");

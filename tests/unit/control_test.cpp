@@ -271,8 +271,8 @@ class ControlServerTest : public testing::Test {
         address.sun_family = AF_UNIX;
         std::memcpy(address.sun_path, path_.data(), path_.size());
         UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        const timeval patience{.tv_sec = 20, .tv_usec = 0};
-        ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        const timeval timeout{.tv_sec = 20, .tv_usec = 0};
+        ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
         EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
         return fd;
     }

@@ -30,7 +30,7 @@ TEST(FrameWord, a_busy_word_lets_nobody_in_and_tells_the_last_to_leave) {
 TEST(FrameWord, an_urged_word_lets_so_many_writers_in_and_any_reader) {
     FrameWord word;
     word.open(FrameWord::writable);
-    word.urge(3);
+    word.recall(3);
     for (int i = 0; i < 3; ++i) {
         EXPECT_TRUE(FrameWord::writers_may_go_on(word.load()));
         EXPECT_TRUE(write_once(word));
@@ -51,7 +51,7 @@ TEST(FrameWord, an_optimistic_reader_notices_writers_and_not_that_somebody_waits
     FrameWord word;
     word.open(FrameWord::writable);
     FrameWord::Value seen = word.load();
-    word.urge(FrameWord::writes_left_max);
+    word.recall(FrameWord::writes_left_max);
     EXPECT_TRUE(word.unchanged_since(seen));
     EXPECT_TRUE(write_once(word));
     EXPECT_FALSE(word.unchanged_since(seen));

@@ -269,14 +269,14 @@ TEST_F(HolderTest, an_owner_may_go_before_a_host_that_waits) {
     own();
     order(MessageKind::move, tenure + 1, 2, flag_bytes);
     ASSERT_TRUE(find(Action::Kind::quiesce));
-    EXPECT_TRUE(find(Action::Kind::quiesce)->urged);
+    EXPECT_TRUE(find(Action::Kind::quiesce)->recalled);
 }
 
 TEST_F(HolderTest, no_local_operation_goes_before_a_recall) {
     own();
     deliver(Event::message_of(message(MessageKind::recall, home_host, tenure + 1)));
     ASSERT_TRUE(find(Action::Kind::quiesce));
-    EXPECT_FALSE(find(Action::Kind::quiesce)->urged);
+    EXPECT_FALSE(find(Action::Kind::quiesce)->recalled);
 }
 
 TEST_F(HolderTest, an_eviction_that_is_asked_for_its_bytes_comes_again_with_them) {

@@ -198,8 +198,8 @@ TEST_F(HomeOnDevice, clean_pages_of_a_home_that_does_not_answer_make_room) {
     size_t written = 0;
     constexpr size_t count = 400;
     writes.spawn(write_pages(*volume_, page_, count, written));
-    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (written < count && std::chrono::steady_clock::now() < patience) loop_->run_until_done(turns(*loop_));
+    const auto timeout = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (written < count && std::chrono::steady_clock::now() < timeout) loop_->run_until_done(turns(*loop_));
     EXPECT_EQ(written, count);
     EXPECT_EQ(cache_->bytes(pinned)[0], std::byte{1}) << "it is in use";
     cache_->unpin(pinned);

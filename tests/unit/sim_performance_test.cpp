@@ -39,7 +39,7 @@ TEST(SimPerformance, EqualSeedsGiveEqualRuns) {
 TEST(SimPerformance, AModelOfTarnsChoicesIsNotSlower) {
     const auto write_one_page = [](HostId, Random&) { return Operation{Operation::Kind::write, 0}; };
     Machine machine(Costs::rdma(), 5);
-    TarnSystem tarn(machine, {.preference = {.writes = 0, .time_us = 0}});
+    TarnSystem tarn(machine, {.lease = {.writes = 0, .time_us = 0}});
     Load load(machine, tarn, 1, 1, write_one_page);
     load.begin();
     Machine model_machine(Costs::rdma(), 5);

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using protocol::Message;
 using protocol::MessageKind;
 
-inline constexpr auto patience = 10s;
+inline constexpr auto timeout = 10s;
 inline constexpr protocol::Incarnation peer_incarnation = 7;
 inline constexpr protocol::Process peer_process{.incarnation = peer_incarnation, .epoch = peer_incarnation};
 inline constexpr std::string_view key = "the key of both hosts";
@@ -92,7 +92,7 @@ class Recorder final : public Fabric::Receiver {
     template <class Predicate>
     bool comes(Predicate&& predicate) {
         std::unique_lock guard(mutex);
-        return changed.wait_for(guard, patience, predicate);
+        return changed.wait_for(guard, timeout, predicate);
     }
 
     std::function<void()> says_first;  // over a new link
@@ -119,13 +119,14 @@ class TcpFabricTest : public testing::Test {
         loop_ = std::move(*Loop::create());
         other_ = std::move(*Loop::create());
         for (;; ++port_) {
-            TcpFabricConfiguration configuration{.self = 0,
-                                                 .process = {3, 3},
-                                                 .key = std::string(key),
-                                                 .listen = "127.0.0.1:" + std::to_string(port_),
-                                                 .peers = {{.host = 1, .address = "127.0.0.1:9"}},
-                                                 .shards = {loop_.get(), loop_.get(), other_.get()},  // host 1 is the second one's
-                                                 .listen_for = listen_for()};
+            TcpFabricConfiguration configuration{
+                .self = 0,
+                .process = {3, 3},
+                .key = std::string(key),
+                .listen = "127.0.0.1:" + std::to_string(port_),
+                .peers = {{.host = 1, .address = "127.0.0.1:9"}},
+                .shards = {loop_.get(), loop_.get(), other_.get()},  // host 1 is the second one's
+                .listen_for = listen_for()};
             if (auto made = TcpFabric::create(std::move(configuration), recorder_)) {
                 fabric_ = std::move(*made);
                 break;

@@ -352,7 +352,7 @@ class TcpFabricListens : public TcpFabricTest {
     std::chrono::milliseconds listen_for() const override { return 20ms; }
     // Whether it comes true soon.
     bool soon(bool answers) const {
-        const auto deadline = std::chrono::steady_clock::now() + patience;
+        const auto deadline = std::chrono::steady_clock::now() + timeout;
         while (fabric_->answers(1) != answers && std::chrono::steady_clock::now() < deadline)
             std::this_thread::sleep_for(1ms);
         return fabric_->answers(1) == answers;

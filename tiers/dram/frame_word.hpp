@@ -1,13 +1,13 @@
 // FrameWord: the 64 bits by which threads agree on who may touch a frame (PROTOCOL: latches and the hot path).
 //
-//   version 32 · writes left 11 · urged 1 · ownership 2 · busy 1 · exclusive 1 · pins 16
+//   version 32 · writes left 11 · recalled 1 · ownership 2 · busy 1 · exclusive 1 · pins 16
 //
 // Any thread may latch with one compare-and-swap from a word that grants the access and is not busy: there is no
 // window between the check of the ownership and the latch. Only the thread that steps the page's stripe sets the
 // ownership and busy. The version grows when an exclusive latch is released and when the ownership changes, so that an
 // optimistic reader notices both a writer and a frame that became another page's.
 //
-// Urged: another host waits for the page. Latches are still granted, but only `writes left` exclusive ones.
+// Recalled: another host waits for the page. Latches are still granted, but only `writes left` exclusive ones.
 //
 // Latches are held for microseconds, a pin at most for one system call, and never across a wait. Who drops the last
 // latch of a busy frame is told so, and tells the stripe that the frame is quiet.
@@ -30,7 +30,7 @@ class FrameWord {
     static constexpr Value busy = 1 << 17;
     static constexpr unsigned ownership_shift = 18;
     static constexpr Value ownership_mask = Value{3} << ownership_shift;
-    static constexpr Value urged = 1 << 20;
+    static constexpr Value recalled = 1 << 20;
     static constexpr unsigned writes_left_shift = 21;
     static constexpr Value writes_left_one = Value{1} << writes_left_shift;
     static constexpr uint32_t writes_left_max = (1u << 11) - 1;
@@ -55,7 +55,7 @@ class FrameWord {
     bool try_latch_exclusive(Value seen) {
         if ((seen & (ownership_mask | busy | exclusive | pins_mask)) != writable) return false;
         Value latched = seen | exclusive;
-        if ((seen & urged) != 0) {
+        if ((seen & recalled) != 0) {
             if ((seen & writes_left_mask) == 0) return false;
             latched -= writes_left_one;
         }
@@ -77,8 +77,8 @@ class FrameWord {
     // The rest is for the thread that steps the stripe.
 
     // Lets this many more writers in, at most writes_left_max, until busy.
-    void urge(uint32_t writes) {
-        word_.fetch_or(urged | (Value{writes} << writes_left_shift & writes_left_mask), std::memory_order_acq_rel);
+    void recall(uint32_t writes) {
+        word_.fetch_or(recalled | (Value{writes} << writes_left_shift & writes_left_mask), std::memory_order_acq_rel);
     }
     static bool writers_may_go_on(Value word) { return (word & writes_left_mask) != 0; }
     // Grows with each write, and each change of the ownership.
@@ -86,11 +86,11 @@ class FrameWord {
 
     // Refuses new latches. True: nobody holds one.
     bool make_busy() { return !latched(word_.fetch_or(busy, std::memory_order_acq_rel)); }
-    // Sets the ownership and ends busy and urged. The frame must be unlatched, or its ownership only grows.
+    // Sets the ownership and ends busy and recalled. The frame must be unlatched, or its ownership only grows.
     void open(Value ownership) {
         Value seen = word_.load(std::memory_order_relaxed);
         while (!word_.compare_exchange_weak(
-            seen, ((seen & ~(ownership_mask | busy | urged | writes_left_mask)) | ownership) + version_one,
+            seen, ((seen & ~(ownership_mask | busy | recalled | writes_left_mask)) | ownership) + version_one,
             std::memory_order_acq_rel)) {
         }
     }
@@ -98,7 +98,7 @@ class FrameWord {
     // Whether an optimistic reader that saw `before` may trust what it copied.
     bool unchanged_since(Value before) const {
         std::atomic_thread_fence(std::memory_order_acquire);
-        constexpr Value irrelevant = pins_mask | urged | writes_left_mask;
+        constexpr Value irrelevant = pins_mask | recalled | writes_left_mask;
         return ((word_.load(std::memory_order_relaxed) ^ before) & ~irrelevant) == 0;
     }
 

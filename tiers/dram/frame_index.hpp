@@ -1,4 +1,4 @@
-// PageTable: from a page to the frame that caches it, read without locks.
+// FrameIndex: from a page to the frame that caches it, read without locks.
 //
 // Chains through the frame headers. Writers hold the latch of the page's stripe; buckets are grouped by stripe, so no
 // two writers meet in a bucket. A reader that walks a chain while it changes may end up in another one or miss its
@@ -18,12 +18,12 @@
 
 namespace tarn {
 
-class PageTable {
+class FrameIndex {
   public:
     static constexpr unsigned block_bits = 4;  // 16 pages, 64 KiB
 
     // link: the member of Frame that chains this table; a frame may be in two tables at once.
-    PageTable(FramePool& pool, unsigned stripe_bits, std::atomic<FrameId> Frame::* link)
+    FrameIndex(FramePool& pool, unsigned stripe_bits, std::atomic<FrameId> Frame::* link)
         : pool_(pool), link_(link), stripe_bits_(stripe_bits), bucket_count_(std::bit_ceil(2 * pool.frame_count())) {
         // Twice as many buckets as frames: who shares a bucket costs the other one a miss of the CPU's caches.
         if (bucket_count_ < (size_t{1} << stripe_bits)) bucket_count_ = size_t{1} << stripe_bits;

@@ -1,4 +1,4 @@
-// PageTable: PageId → record, open addressing with linear probing.
+// RecordTable: PageId → record, open addressing with linear probing.
 //
 // The slots are small and point to the records, so that a table with room to probe costs little. References stay valid
 // until the record is erased or reserve() is called; insertion moves nothing. The order of a walk depends only on the
@@ -17,7 +17,7 @@
 namespace tarn::protocol {
 
 template <class T>
-class PageTable {
+class RecordTable {
   public:
     // At least this many records can be inserted afterwards without moving any.
     void reserve(size_t free_count) {
@@ -47,7 +47,7 @@ class PageTable {
         const Slot& slot = slots_[slot_of(page)];
         return slot.page == page ? &records_[slot.record] : nullptr;
     }
-    const T* find(PageId page) const { return const_cast<PageTable*>(this)->find(page); }
+    const T* find(PageId page) const { return const_cast<RecordTable*>(this)->find(page); }
 
     // Ahead of find or insert: most pages are asked for long after they were last touched.
     void prefetch(PageId page) const {
