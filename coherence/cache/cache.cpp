@@ -51,14 +51,11 @@ Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configura
 }
 
 Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<Arena> arena)
-    : self_(configuration.self),
-      process_{.incarnation = arena->header().incarnation, .epoch = static_cast<uint32_t>(store.home_epoch())},
-      hosts_(configuration.hosts),
-      shards_(configuration.shards),
+    : shards_(configuration.shards),
       home_read_batches_(shards_),
       store_(store),
-      ranges_(1, configuration.hosts),
       pool_(std::make_unique<FramePool>(std::move(arena))),
+      membership_(configuration.self, configuration.hosts, pool_->arena().header(), store),
       cached_(*pool_, stripe_bits, &Frame::next),
       homes_(*pool_, stripe_bits, &Frame::home_next),
       dirty_frames_(pool_->frame_count()),
@@ -68,21 +65,15 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
       flusher_(std::make_unique<Flusher>(*this)),
       provider_(std::make_unique<PageProvider>(*this, shards_)),
       writable_share_(pool_->frame_count()) {
-    changed_at_ns_ = monotonic_ns();
     // The stripes' shares of the frames differ a little.
     const size_t pages_per_stripe = pool_->frame_count() / stripe_count * 9 / 8;
     for (size_t i = 0; i < stripe_count; ++i) {
-        stripes_.push_back(
-            std::make_unique<StripeSlot>(self_, process_.epoch, ranges_, pool_->arena().header().request_ids[i]));
+        stripes_.push_back(std::make_unique<StripeSlot>(membership_, pool_->arena().header().request_ids[i]));
         stripes_.back()->stripe.expect(pages_per_stripe);
-        if (hosts_.size() > 1) stripes_.back()->stripe.set_marks(marker_);
-    }
-    for (const HostId host : hosts_) {
-        host_set_ |= protocol::set_of(host);
-        if (store_.forgotten(host) != 0) forgotten_ |= protocol::set_of(host);
+        if (!membership_.is_alone()) stripes_.back()->stripe.set_marks(marker_);
     }
     if (pool_->arena().adopted()) adopt();
-    recover_if_all_are_accounted_for();
+    recover_if_all_have_reported();
 }
 
 Cache::~Cache() = default;
@@ -277,7 +268,7 @@ void Cache::acquire(PageId page, Want want, PageAccess& access, FrameId spare) {
     counters_.misses.fetch_add(1, std::memory_order_relaxed);
     protocol::Event event =
         protocol::Event::acquire_of(page, want, reinterpret_cast<protocol::WaiterToken>(&access), spare);
-    if (want != Want::shared && home_of(page) == self_) {
+    if (want != Want::shared && home_of(page) == self()) {
         event.store_failed = refuses_writes_of(page);
         event.no_space = !event.store_failed && !store_.reserve(page).has_value();
     }
@@ -419,8 +410,7 @@ void Cache::wait_for_frame(FrameWaiter& waiter) {
 void Cache::frames_freed() {
     if (starved_links_.load(std::memory_order_seq_cst) != 0) {
         const protocol::HostSet starved = starved_links_.exchange(0, std::memory_order_seq_cst);
-        for (const HostId host : hosts_)
-            if (protocol::contains(starved, host)) fabric_->resume(host);
+        protocol::for_each_host(starved, [&](HostId host) { fabric_->resume(host); });
     }
     waiting_for_frames_.serve([&](FrameWaiter& waiter) {
         waiter.frame = pool_->try_take(use_holder, reserve_count());
@@ -449,7 +439,7 @@ void Cache::abandon() {
     waiting_for_frames_.close();
     writable_share_.close();
     flusher_->abandon();
-    hosts_changed_.announce();
+    membership_.changed().announce();
     discarded_.announce();
 }
 

@@ -31,7 +31,7 @@
 #include "coherence/cache/writable_share.hpp"
 #include "coherence/cache/write_check.hpp"
 #include "coherence/fabric/fabric.hpp"
-#include "coherence/partition/range_map.hpp"
+#include "coherence/membership/membership.hpp"
 #include "coherence/protocol/coalescing.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/stripe.hpp"
@@ -125,15 +125,14 @@ class Cache final : public Fabric::Receiver {
     // writable, so that memory is left for reads. Ends with the process there. The catalog's few pages stay writable:
     // who opens a volume needs them.
     bool store_failed_at(HostId home) const {
-        return home == self_ ? store_.failed()
-                             : protocol::contains(failed_stores_.load(std::memory_order_relaxed), home);
+        return home == self() ? store_.failed() : membership_.store_failed_at(home);
     }
     bool refuses_writes_of(PageId page) const {
         return page.volume() != catalog_volume && store_failed_at(home_of(page));
     }
     // Once this host's store has failed: flushes that wait for other hosts' bytes fail.
     void heed_store_failure();
-    bool any_store_failed() const { return store_.failed() || failed_stores_.load(std::memory_order_relaxed) != 0; }
+    bool any_store_failed() const { return store_.failed() || membership_.any_store_failed(); }
 
     // Frames. take_frame: no_frame when only the reserve for bytes of others is left.
     FrameId take_frame();
@@ -178,14 +177,6 @@ class Cache final : public Fabric::Receiver {
     // no more, and it is welcome again only as another process. Remembered durably. On a shard. Errors: busy (it is
     // linked), io.
     Task<Result<>> forget_host(HostId host, protocol::Incarnation incarnation);
-    bool is_forgotten(HostId host) const {
-        return protocol::contains(forgotten_.load(std::memory_order_seq_cst), host);
-    }
-    // The last process of a forgotten host that is taken for dead.
-    protocol::Incarnation forgotten_incarnation(HostId host) const {
-        const uint32_t remembered = store_.forgotten(host);
-        return remembered == 0 ? 0 : remembered - 1;
-    }
 
     // Fabric::Receiver
     LinkDecision decide_on_link(HostId host, protocol::Incarnation incarnation) override;
@@ -207,10 +198,10 @@ class Cache final : public Fabric::Receiver {
     void return_page(std::byte* page) override;
     void on_greeted(HostId host) override;
 
-    const RangeMap& ranges() const { return ranges_; }
-    HostId self() const { return self_; }
-    protocol::HostSet hosts() const { return host_set_; }
-    HostId home_of(PageId page) const { return ranges_.find(page).home; }
+    Membership& membership() { return membership_; }
+    const Membership& membership() const { return membership_; }
+    HostId self() const { return membership_.self(); }
+    HostId home_of(PageId page) const { return membership_.home_of(page); }
     FramePool& pool() { return *pool_; }
     Store& store() { return store_; }
     Replacement& replacement() { return replacement_; }
@@ -222,22 +213,10 @@ class Cache final : public Fabric::Receiver {
     size_t dirty_frame_count();
     static bool is_dirty(const Frame& frame);
     Fabric* fabric() { return fabric_; }
-    // The process that this host last met there; its own for itself.
-    protocol::Process process_of(HostId host);
-    protocol::Incarnation incarnation_of(HostId host) { return process_of(host).incarnation; }
-    protocol::Incarnation own_incarnation() const { return process_.incarnation; }
     // What was taken over from the process before.
     size_t adopted_page_count() const { return adopted_page_count_; }
-    bool recovering() const { return recovering_.load(std::memory_order_relaxed); }
-    // This home serves, and is about to find out of no loss: none is being recorded, and no host is away whose memory
-    // may be gone.
-    bool is_settled() const;
-    // A host came or went in the last seconds, or this one began.
-    bool has_just_changed() const;
     // Until this home knows who holds what. Errors: unavailable (it stops).
     Task<Result<>> recovered();
-    // Announced when a link comes up or breaks, when this host has recovered, and at abandon().
-    Broadcast& hosts_changed() { return hosts_changed_; }
 
     // Tells the next unassigned volume id: a peer that names a later one is not correct. Before any link can come up.
     using AskNextVolumeId = Task<Result<VolumeId>> (*)(void* context);
@@ -269,9 +248,6 @@ class Cache final : public Fabric::Receiver {
     // Of the piece that begins with this page, homed here. gives_up: what only this host may write, and has not
     // changed, it may write no more without asking.
     PieceRest rest_of(PageId piece, bool gives_up);
-    // While losses are not on record yet, the next process must assume the worst.
-    void begin_doubt();
-    void end_doubt();
 
     // Asks the page's stripe to write the page's dirty bytes home; answered by Flusher::on_written.
     void write_back(PageId page, protocol::WaiterToken waiter);
@@ -299,11 +275,11 @@ class Cache final : public Fabric::Receiver {
     static constexpr unsigned stripe_bits = 7;
     static constexpr size_t stripe_count = size_t{1} << stripe_bits;
     static_assert(stripe_count <= ArenaHeader::stripes_max);
-    static constexpr uint32_t view_epoch = 1;  // static peers: the view never changes
 
     struct alignas(64) StripeSlot {
-        StripeSlot(HostId self, uint32_t epoch, const RangeMap& ranges, std::atomic<uint32_t>& last_request)
-            : stripe(self, epoch, ranges), last_request_id(last_request) {}
+        StripeSlot(const Membership& membership, std::atomic<uint32_t>& last_request)
+            : stripe(membership.self(), membership.process().epoch, membership.ranges()),
+              last_request_id(last_request) {}
         SpinLock latch;
         protocol::HostSet linked = 0;                   // hosts whose peer_up this stripe has had on the present link
         std::array<uint32_t, hosts_max> link_counts{};  // of each host's links so far
@@ -362,18 +338,16 @@ class Cache final : public Fabric::Receiver {
     void record(StripeSlot& slot, const protocol::Event& event);
     void record_holding(PageId page, const protocol::Holding& holding);
     void record_frame(FrameId id, const FrameRecord::State& state);
-    void remember_met(HostId host, protocol::Process process);
     void adopt();
     void finish_staged_writes();
     void adopt_home_bytes();
     void adopt_holdings();
     void adopt_holding(PageId page, std::span<const FrameId> frames);
     void say_what_home_has(protocol::Event& event);
-    Task<> recover_in_doubt();
+    Task<> record_and_recover();
     std::vector<PageId> held_pages();
     std::vector<PageId> pages_to_mark();
-    bool is_in_doubt() const;
-    Task<Result<>> record_doubts();
+    Task<Result<>> record_possible_losses();
 
     // cache_actions.cpp
     void perform(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
@@ -414,8 +388,7 @@ class Cache final : public Fabric::Receiver {
     void count_discard_steps(uint64_t count);
 
     // cache_links.cpp
-    void recover_if_all_are_accounted_for();
-    bool all_are_accounted_for() const;
+    void recover_if_all_have_reported();
     void recover();
     void check_volume(HostId peer, VolumeId volume);
     Task<> verify_volume(HostId peer, VolumeId volume);
@@ -432,16 +405,12 @@ class Cache final : public Fabric::Receiver {
     Task<> read_home_page(HomeRead read);
     void deliver_home_bytes(const HomeRead& read, const std::byte* bytes, bool failed);
 
-    HostId self_;
-    protocol::Process process_;
-    std::vector<HostId> hosts_;
-    protocol::HostSet host_set_ = 0;
     std::vector<Loop*> shards_;
     PerLoop<HomeReadBatch*> home_read_batches_;
     Store& store_;
     Fabric* fabric_ = nullptr;
-    RangeMap ranges_;
     std::unique_ptr<FramePool> pool_;
+    Membership membership_;
     FrameIndex cached_;  // what this host holds
     FrameIndex homes_;   // home's bytes of pages homed here
     FrameSet dirty_frames_;
@@ -456,23 +425,9 @@ class Cache final : public Fabric::Receiver {
     LossRecorder losses_{*this};
     PieceMarker marker_{*this};
 
-    mutable SpinLock links_lock_;
-    protocol::HostSet met_now_ = 0;                   // linked, and every stripe has heard of it
-    std::array<protocol::Process, hosts_max> met_{};  // the last process of each host
-    unsigned doubts_ = 0;
-    uint64_t reports_ = 0;           // counts what changes who holds what, while this home recovers
-    uint64_t recorded_reports_ = 0;  // and of what these were when doubts were recorded
-    bool recording_doubts_ = false;
-    bool doubts_are_recorded_ = false;
     protocol::LossRanges losses_before_;  // on record when this home began to serve
     size_t adopted_page_count_ = 0;
-    protocol::HostSet greeted_ = 0;
-    std::atomic<protocol::HostSet> forgotten_{0};
-    std::atomic<protocol::HostSet> returning_{0};  // forgotten, and back as another process: this is being remembered
-    std::atomic<protocol::HostSet> failed_stores_{0};  // of other hosts
     std::atomic<bool> store_failure_told_{false};
-    std::atomic<bool> recovering_{true};
-    Broadcast hosts_changed_;
     VolumeTurns cutting_turns_;
     VolumeTurns holding_turns_;
     VolumeUses uses_;
@@ -480,8 +435,7 @@ class Cache final : public Fabric::Receiver {
     std::atomic<VolumeId> discarding_{0};     // the volume whose pages go; 0: none
     std::atomic<uint64_t> discard_steps_{0};  // of its pages
     Broadcast discarded_;                     // one more
-    std::atomic<uint64_t> changed_at_ns_{0};
-    Broadcast stored_;  // of some frame `storing` has ended
+    Broadcast stored_;                        // of some frame `storing` has ended
 
     FrameQueue waiting_for_frames_;
     WritableShare writable_share_;

@@ -161,7 +161,7 @@ void Cache::count_writable(Frame& frame, bool writable) {
     const bool before = frame.writable.load(std::memory_order_relaxed);
     if (!before && !writable) return;
     const HostId home = home_of(frame.page_id());
-    if (home == self_) return;
+    if (home == self()) return;
     frame.writable.store(writable, std::memory_order_relaxed);
     if (!writable) return writable_share_.leave(home);
     if (!before) writable_share_.enter(home);
@@ -198,7 +198,7 @@ void Cache::release(FrameId id, FrameUse use, Deferred& deferred) {
 
 void Cache::send(StripeSlot& slot, HostId to, Message message, std::span<const std::byte> payload) {
     if (!protocol::contains(slot.linked, to) || !fabric_) return;  // nothing is kept for a broken link
-    if (protocol::PendingGrant::is_worth_holding(message, self_)) {
+    if (protocol::PendingGrant::is_worth_holding(message, self())) {
         send_pending_grant(slot);
         slot.pending_grant.hold(to, message);
         return;
@@ -216,10 +216,10 @@ void Cache::send_pending_grant(StripeSlot& slot) {
 }
 
 void Cache::stamp(Message& message) const {
-    message.from = self_;
-    message.view_epoch = view_epoch;
-    message.map_epoch = ranges_.epoch();
-    message.incarnation = process_.incarnation;
+    message.from = self();
+    message.view_epoch = Membership::view_epoch;
+    message.map_epoch = membership_.ranges().epoch();
+    message.incarnation = membership_.process().incarnation;
     message.loss_generation = store_.loss_generation();
 }
 

@@ -126,24 +126,6 @@ void Cache::record_frame(FrameId id, const FrameRecord::State& state) {
     if (record.state() != state) record.set(state);
 }
 
-void Cache::remember_met(HostId host, Process process) {
-    pool_->arena().header().met[host].store(uint64_t{process.incarnation} << 32 | process.epoch,
-                                            std::memory_order_release);
-}
-
-void Cache::begin_doubt() {
-    const std::lock_guard guard(links_lock_);
-    ++doubts_;
-    ++reports_;
-    pool_->arena().header().losses_in_doubt.store(true, std::memory_order_release);
-}
-
-void Cache::end_doubt() {
-    const std::lock_guard guard(links_lock_);
-    if (doubts_ == 0) return;  // recover_in_doubt() has recorded them all
-    if (--doubts_ == 0) pool_->arena().header().losses_in_doubt.store(false, std::memory_order_release);
-}
-
 Result<> Cache::claim_arena(Arena& arena, const Store& store) {
     ArenaHeader& header = arena.header();
     const auto epoch = static_cast<uint32_t>(store.home_epoch());
@@ -159,13 +141,6 @@ Result<> Cache::claim_arena(Arena& arena, const Store& store) {
 // Nothing is linked yet, and no other thread knows of this cache.
 void Cache::adopt() {
     ArenaHeader& header = pool_->arena().header();
-    for (HostId host = 0; host < hosts_max; ++host) {
-        const uint64_t met = header.met[host].load(std::memory_order_relaxed);
-        met_[host] = {.incarnation = static_cast<uint32_t>(met >> 32), .epoch = static_cast<uint32_t>(met)};
-        // It was forgotten after the process before had died.
-        if (is_forgotten(host) && met != 0) header.losses_in_doubt.store(true, std::memory_order_relaxed);
-    }
-    if (header.losses_in_doubt.load(std::memory_order_relaxed)) doubts_ = 1;
     for (size_t i = 0; i < stripe_count; ++i)
         stripes_[i]->stripe.adopt_request_ids(header.request_ids[i].load(std::memory_order_relaxed));
     finish_staged_writes();
@@ -208,7 +183,7 @@ void Cache::adopt_home_bytes() {
             return protocol::PageVersion{each.home_tenure, each.home_sequence};
         };
         Deferred deferred;
-        if (home_of(page) != self_ || (other && position_of(*other) >= position_of(frame))) {
+        if (home_of(page) != self() || (other && position_of(*other) >= position_of(frame))) {
             frame.home_dirty = false;
             release(id, use_home, deferred);
             continue;
@@ -285,7 +260,7 @@ void Cache::adopt_holding(PageId page, std::span<const FrameId> frames) {
     }
     ++adopted_page_count_;
     protocol::Event event = protocol::Event::about(protocol::Event::Kind::adopted, page);
-    event.process = process_;
+    event.process = membership_.process();
     event.adopted = &adopted;
     say_what_home_has(event);
     step_latched(slot_of(page), event, deferred);
@@ -298,7 +273,7 @@ void Cache::say_what_home_has(protocol::Event& event) {
     if (home && home->home_tenure != 0) {
         event.stored_tenure = home->home_tenure;
         event.stored_sequence = home->home_sequence;
-    } else if (home_of(event.page) == self_) {
+    } else if (home_of(event.page) == self()) {
         event.stored_tenure = store_.tenure_of(event.page);
     }
 }
@@ -326,61 +301,38 @@ std::vector<PageId> Cache::pages_to_mark() {
 //
 // What only the memory of the process before had is gone; or, while this home knew no claims, another host may have
 // lost writes to its pages. Nobody can say which pages that are, but that they are marked, and not held anywhere.
-Task<> Cache::recover_in_doubt() {
-    ArenaHeader& header = pool_->arena().header();
-    co_await Yield(*Loop::current());  // who spawned us has the lock
+Task<> Cache::record_and_recover() {
     for (bool said = false;;) {
-        uint64_t reports = 0;
-        bool in_doubt = false;
-        {
-            const std::lock_guard guard(links_lock_);
-            reports = reports_;
-            in_doubt = is_in_doubt();
-        }
+        const Membership::Lack lack = membership_.lack();
         Result<> done;
-        if (in_doubt) done = co_await record_doubts();
+        if (lack.losses) done = co_await record_possible_losses();
         if (done) done = co_await store_.mark_nothing_but(*Loop::current(), pages_to_mark());
-        if (!done) {
-            // What must not be served is not served.
-            if (!std::exchange(said, true))
-                log::error("store: that writes may be lost could not be recorded: {}; this home waits until it is",
-                           log::describe(done.error()));
-            co_await Loop::current()->sleep(record_again_after);
-            if (abandoned()) co_return;
+        if (done) {
+            if (membership_.recorded(lack.moment, lack.losses)) break;
             continue;
         }
-        const std::lock_guard guard(links_lock_);
-        if (reports != reports_) continue;
-        recording_doubts_ = false;
-        if (!in_doubt) break;
-        doubts_ = 0;
-        doubts_are_recorded_ = true;
-        recorded_reports_ = reports;
-        header.losses_in_doubt.store(false, std::memory_order_release);
-        header.memory_was_lost.store(false, std::memory_order_release);
-        break;
+        // What must not be served is not served.
+        if (!std::exchange(said, true))
+            log::error("store: that writes may be lost could not be recorded: {}; this home waits until it is",
+                       log::describe(done.error()));
+        co_await Loop::current()->sleep(record_again_after);
+        if (abandoned()) co_return;
     }
-    recover_if_all_are_accounted_for();
+    recover_if_all_have_reported();
 }
 
-// Under links_lock_.
-bool Cache::is_in_doubt() const {
-    return doubts_ > 0 || (doubts_are_recorded_ && recorded_reports_ != reports_) ||
-           pool_->arena().header().memory_was_lost.load(std::memory_order_relaxed);
-}
-
-Task<Result<>> Cache::record_doubts() {
-    const bool is_own = pool_->arena().header().memory_was_lost.load(std::memory_order_relaxed);
+Task<Result<>> Cache::record_possible_losses() {
+    const bool is_own = membership_.memory_was_lost();
     std::vector<Loss> losses;
     uint64_t pages = 0;
     bool any = false;
-    for (const protocol::LossRange& range : protocol::without(marker_.doubtful(), held_pages())) {
+    for (const protocol::LossRange& range : protocol::without(marker_.possibly_lost(), held_pages())) {
         const bool is_precise = range.first.volume() == range.last.volume();
         losses.push_back({.first = range.first,
                           .last = range.last,
                           .page_count = is_precise ? range.last.value - range.first.value + 1 : 0,
                           .at_ns = realtime_ns(),
-                          .host = is_own ? self_ : no_host});
+                          .host = is_own ? self() : no_host});
         pages += losses.back().page_count;
         any |= !is_precise;
     }

@@ -22,17 +22,7 @@ using protocol::MessageKind;
 using protocol::Process;
 
 void Cache::on_link_up(HostId host, Process process) {
-    Process previous;
-    bool may_lose = false;
-    {
-        const std::lock_guard guard(links_lock_);
-        previous = std::exchange(met_[host], process);
-        may_lose = previous.incarnation != 0 && previous.incarnation != process.incarnation;
-        // What it reported over an earlier link is forgotten.
-        if (recovering()) greeted_ &= ~protocol::set_of(host);
-        ++reports_;
-    }
-    if (may_lose) begin_doubt();
+    const Process previous = membership_.begin_meeting(host, process);
     for (const auto& slot : stripes_) {
         Deferred deferred{.lost_host = host};
         {
@@ -43,91 +33,43 @@ void Cache::on_link_up(HostId host, Process process) {
         }
         finish(deferred);
     }
-    if (process.epoch != previous.epoch) failed_stores_ &= ~protocol::set_of(host);  // another process, another try
-    // Not before every stripe has heard of it: until then the next process must hear of it, too.
-    remember_met(host, process);
-    {
-        const std::lock_guard guard(links_lock_);
-        met_now_ |= protocol::set_of(host);
-    }
-    if (may_lose && !recovering()) end_doubt();
-    changed_at_ns_.store(monotonic_ns(), std::memory_order_relaxed);
+    membership_.end_meeting(host, process, previous);
     flusher_->on_peer_up(host, process, previous);
-    hosts_changed_.announce();
-}
-
-bool Cache::has_just_changed() const {
-    constexpr uint64_t while_ns = 5'000'000'000;
-    return monotonic_ns() - changed_at_ns_.load(std::memory_order_relaxed) < while_ns;
-}
-
-bool Cache::is_settled() const {
-    const std::lock_guard guard(links_lock_);
-    const protocol::HostSet accounted = met_now_ | forgotten_.load() | protocol::set_of(self_);
-    return !recovering() && doubts_ == 0 && (hosts_.size() == 1 || (host_set_ & ~accounted) == 0);
-}
-
-Process Cache::process_of(HostId host) {
-    if (host == self_) return process_;
-    const std::lock_guard guard(links_lock_);
-    return met_[host];
+    membership_.changed().announce();
 }
 
 void Cache::on_link_down(HostId host) {
-    {
-        const std::lock_guard guard(links_lock_);
-        met_now_ &= ~protocol::set_of(host);
-    }
+    membership_.on_link_down(host);
     for (const auto& slot : stripes_) {
         const std::lock_guard guard(slot->latch);
         slot->linked &= ~protocol::set_of(host);
     }
-    changed_at_ns_.store(monotonic_ns(), std::memory_order_relaxed);
-    hosts_changed_.announce();
+    membership_.changed().announce();
 }
 
 void Cache::on_greeted(HostId host) {
-    {
-        const std::lock_guard guard(links_lock_);
-        greeted_ |= protocol::set_of(host);
-    }
-    recover_if_all_are_accounted_for();
+    membership_.on_reported(host);
+    recover_if_all_have_reported();
 }
 
-// Every other host has told what it holds of the pages homed here, or was declared dead.
-void Cache::recover_if_all_are_accounted_for() {
+void Cache::recover_if_all_have_reported() {
+    if (abandoned()) return;  // the loop takes no new tasks any more
     for (;;) {
-        uint64_t reports = 0;
-        {
-            const std::lock_guard guard(links_lock_);
-            if (!all_are_accounted_for()) return;
-            reports = reports_;
+        const Recovery::Moment moment = membership_.moment();
+        const bool all_marked = membership_.is_alone() || !marker_.lacks_any(pages_to_mark());
+        switch (membership_.next(moment, all_marked)) {
+            case Recovery::Next::wait: return;
+            case Recovery::Next::look_again: continue;
+            case Recovery::Next::record: return Loop::current()->spawn(record_and_recover());
+            case Recovery::Next::serve: return recover();
         }
-        const bool lacks_marks = hosts_.size() > 1 && marker_.lacks_any(pages_to_mark());
-        const std::lock_guard guard(links_lock_);
-        if (!all_are_accounted_for()) return;
-        if (reports != reports_) continue;
-        if (is_in_doubt() || lacks_marks) {
-            if (!std::exchange(recording_doubts_, true)) Loop::current()->spawn(recover_in_doubt());
-            return;
-        }
-        recovering_.store(false, std::memory_order_relaxed);
-        break;
     }
-    recover();
-}
-
-// Under links_lock_.
-bool Cache::all_are_accounted_for() const {
-    const protocol::HostSet known = greeted_ | forgotten_.load() | protocol::set_of(self_);
-    const bool all = std::ranges::all_of(hosts_, [&](HostId each) { return protocol::contains(known, each); });
-    return all && recovering_.load(std::memory_order_relaxed);
 }
 
 void Cache::recover() {
     protocol::Event recovered;
     recovered.kind = protocol::Event::Kind::recovered;
-    recovered.has_memory = process_.incarnation != process_.epoch && !doubts_are_recorded_;
+    recovered.has_memory = membership_.has_memory();
     std::vector<protocol::LossRange> on_record;
     for (const Loss& loss : store_.losses())
         on_record.push_back({.first = loss.first, .last = loss.last, .generation = loss.generation});
@@ -135,7 +77,7 @@ void Cache::recover() {
     recovered.losses = &losses_before_;
     step_all(recovered, no_host);
     flusher_->on_recovered();
-    hosts_changed_.announce();
+    membership_.changed().announce();
 }
 
 void Cache::step_all(const protocol::Event& event, HostId lost_host) {
@@ -151,12 +93,11 @@ void Cache::step_all(const protocol::Event& event, HostId lost_host) {
 }
 
 Fabric::Receiver::LinkDecision Cache::decide_on_link(HostId host, Incarnation incarnation) {
-    if (!is_forgotten(host)) return LinkDecision::accept;
-    if (incarnation <= forgotten_incarnation(host)) return LinkDecision::refuse;
+    if (!membership_.is_dead(host)) return LinkDecision::accept;
+    if (incarnation <= membership_.dead_incarnation(host)) return LinkDecision::refuse;
     if (abandoned()) return LinkDecision::retry;
     // Another process. That it is back must be remembered first: after a restart of ours it is waited for again.
-    if (!protocol::contains(returning_.fetch_or(protocol::set_of(host)), host))
-        Loop::current()->spawn(remember_again(host));
+    if (membership_.begin_return(host)) Loop::current()->spawn(remember_again(host));
     return LinkDecision::retry;
 }
 
@@ -191,35 +132,30 @@ Task<> Cache::remember_standing(HostId host, StoreStanding standing) {
 }
 
 Task<> Cache::remember_again(HostId host) {
-    const Result<> remembered = co_await store_.set_forgotten(*Loop::current(), host, 0);
-    if (remembered)
-        forgotten_ &= ~protocol::set_of(host);
-    else
+    if (const Result<> remembered = co_await membership_.declare_alive(host); !remembered)
         log::error("store: that host {} is back could not be recorded: {}", Fabric::name_of(fabric_, host),
                    log::describe(remembered.error()));
-    returning_ &= ~protocol::set_of(host);
 }
 
 Task<Result<>> Cache::forget_host(HostId host, Incarnation incarnation) {
-    const bool is_news = !is_forgotten(host);
+    const bool is_news = !membership_.is_dead(host);
     if (fabric_->linked(host)) co_return fail(Errc::busy, EBUSY, "host: it is connected; stop it first");
-    CO_TRY_VOID(co_await store_.set_forgotten(*Loop::current(), host, incarnation + 1));
-    forgotten_ |= protocol::set_of(host);
+    CO_TRY_VOID(co_await membership_.declare_dead(host, incarnation));
     if (fabric_->linked(host)) {  // it came back meanwhile
-        forgotten_ &= ~protocol::set_of(host);
-        CO_TRY_VOID(co_await store_.set_forgotten(*Loop::current(), host, 0));
+        membership_.on_returned(host);
+        CO_TRY_VOID(co_await membership_.declare_alive(host));
         co_return fail(Errc::busy, EBUSY, "host: it is connected; stop it first");
     }
     if (!is_news) co_return Result<>{};
     log::warning("host {} (incarnation {}) was declared dead: what only it had is lost", fabric_->name_of(host),
                  incarnation);
-    begin_doubt();
+    membership_.begin_unrecorded_losses();
     step_all(protocol::Event::host_forgotten_of(host), host);
-    remember_met(host, {});
-    if (!recovering()) end_doubt();
+    membership_.forget_meeting(host);
+    if (!membership_.recovering()) membership_.end_unrecorded_losses();
     flusher_->on_host_forgotten(host);
-    recover_if_all_are_accounted_for();
-    hosts_changed_.announce();
+    recover_if_all_have_reported();
+    membership_.changed().announce();
     co_return Result<>{};
 }
 
@@ -270,17 +206,17 @@ void Cache::on_batch(std::span<const PageId> pages, Batch& batch) {
 }
 
 Result<> Cache::on_message(const Message& message, std::byte* page) {
-    if (is_forgotten(message.from)) {
+    if (membership_.is_dead(message.from)) {
         if (page) return_page(page);
         return fail(Errc::refused, 0, "message.from: declared dead");
     }
     const HostId home = home_of(message.page);
-    const protocol::Link link{.self = self_,
+    const protocol::Link link{.self = self(),
                               .peer = message.from,
-                              .process = process_of(message.from),
-                              .hosts = host_set_,
-                              .view_epoch = view_epoch,
-                              .map_epoch = ranges_.epoch()};
+                              .process = membership_.process_of(message.from),
+                              .hosts = membership_.host_set(),
+                              .view_epoch = Membership::view_epoch,
+                              .map_epoch = membership_.ranges().epoch()};
     const bool is_data = message.page.number() != page_number_mask;
     const Result<> admitted =
         protocol::admit(message, link, home, is_data ? volume_size_max / page_size : protocol::any_page);
@@ -313,11 +249,11 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
                                message.kind == MessageKind::write_back || message.kind == MessageKind::home_copy) &&
                               refuses_writes_of(message.page);
     // What is refused here, a flush under way may be waiting for, whoever noticed the failure.
-    if (store_failed && home == self_) heed_store_failure();
+    if (store_failed && home == self()) heed_store_failure();
     // Of no use to the protocol, which keeps the page: only how long to keep it.
     if ((message.kind == MessageKind::no_space || message.kind == MessageKind::refused) &&
         message.has(protocol::flag_lost)) {
-        failed_stores_ |= protocol::set_of(message.from);
+        membership_.on_store_failed(message.from);
         writable_share_.let_in_all(message.from);
     }
     if (asks_to_write && !store_failed)
@@ -336,7 +272,8 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
             if (message.kind == MessageKind::hello) {
                 say_what_home_has(event);
                 // What it writes must find room, as it was promised to the process before.
-                if (recovering() && message.has(protocol::flag_exclusive)) (void)store_.reserve(message.page);
+                if (membership_.recovering() && message.has(protocol::flag_exclusive))
+                    (void)store_.reserve(message.page);
             }
             event.wants_copy = wants_copy(event.message);
             if (event.wants_copy && frame != no_frame)
@@ -356,9 +293,10 @@ void Cache::heed_store_failure() {
 }
 
 Task<Result<>> Cache::recovered() {
-    for (uint64_t seen = hosts_changed_.count(); recovering(); seen = hosts_changed_.count()) {
+    Broadcast& changed = membership_.changed();
+    for (uint64_t seen = changed.count(); membership_.recovering(); seen = changed.count()) {
         if (abandoned()) co_return fail(Errc::unavailable, 0, "cache: stopping");
-        co_await hosts_changed_.next(seen);
+        co_await changed.next(seen);
     }
     co_return Result<>{};
 }
@@ -382,7 +320,7 @@ Task<Result<std::string>> Cache::tell_verifier() {
 
 // At once: an error while it recovers, or a loss may be about to be found out.
 Task<Result<std::string>> Cache::tell_settled_verifier() {
-    if (!is_settled()) co_return fail(Errc::unavailable, 0, "cache.call: a loss may be found out");
+    if (!membership_.is_settled()) co_return fail(Errc::unavailable, 0, "cache.call: a loss may be found out");
     co_return co_await tell_verifier();
 }
 

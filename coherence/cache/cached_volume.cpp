@@ -162,7 +162,7 @@ Task<Result<>> CachedVolume::flush_volume() {
     CO_TRY(const Attributes now, co_await present.attributes());
     const uint64_t pages = std::max(page_after(now.size_bytes), session_->pages_end.load(std::memory_order_relaxed));
     const protocol::HostSet homes =
-        cache_.ranges().homes_of(id(), pages) | protocol::set_of(cache_.home_of(attribute_page_of(id())));
+        cache_.membership().ranges().homes_of(id(), pages) | protocol::set_of(cache_.home_of(attribute_page_of(id())));
     co_return co_await cache_.flusher().flush(note_, homes, fail_after());
 }
 
@@ -197,7 +197,8 @@ Task<Result<>> CachedVolume::flush_homes(protocol::HostSet homes) {
 }
 
 Task<Result<>> CachedVolume::flush_up_to(uint64_t size_bytes) {
-    return cache_.flusher().flush(note_, cache_.ranges().homes_of(id(), page_after(size_bytes)), fail_after());
+    return cache_.flusher().flush(note_, cache_.membership().ranges().homes_of(id(), page_after(size_bytes)),
+                                  fail_after());
 }
 
 Task<Result<>> CachedVolume::prefetch(uint64_t offset_bytes, uint64_t size_bytes) {

@@ -126,7 +126,7 @@ void CachedVolume::note_written(uint64_t offset_bytes, uint64_t size_bytes, Bega
         while (seen < end && !pages_end.compare_exchange_weak(seen, end, std::memory_order_relaxed)) {
         }
     }
-    const uint64_t step = cache_.ranges().pages_per_range();
+    const uint64_t step = cache_.membership().ranges().pages_per_range();
     for (uint64_t page = offset_bytes / page_size; page < end; page = (page / step + 1) * step) {
         const HostId home = cache_.home_of(PageId::of(id(), page));
         const protocol::Verifier verifier = began(home);

@@ -53,13 +53,13 @@ void merge(std::vector<StoredRun>& runs) {
 // Waits for the host while it cannot be reached, as a read of its pages does.
 Task<Result<std::string>> ask(Cache& cache, HostId host, std::string request) {
     for (;;) {
-        const uint64_t seen = cache.hosts_changed().count();
+        const uint64_t seen = cache.membership().changed().count();
         if (cache.abandoned()) co_return fail(Errc::cancelled, 0, "extents");
         Result<std::string> answer = co_await cache.fabric()->call(host, CallKind::stored_runs, request);
         if (answer) co_return answer;
         const bool is_away = answer.error().code == Errc::unavailable || answer.error().code == Errc::closed;
-        if (!is_away || cache.is_forgotten(host)) co_return answer;
-        co_await cache.hosts_changed().next(seen);
+        if (!is_away || cache.membership().is_dead(host)) co_return answer;
+        co_await cache.membership().changed().next(seen);
     }
 }
 
@@ -98,7 +98,7 @@ Task<Result<StoredRuns>> stored_runs(Cache& cache, VolumeId volume, uint64_t fir
         return skipped < page_count && run.page_count <= page_count - skipped;
     };
     const std::string request = pack(question);
-    const protocol::HostSet homes = cache.ranges().homes_of(volume, first_page, page_count);
+    const protocol::HostSet homes = cache.membership().ranges().homes_of(volume, first_page, page_count);
     for (HostId host = 0; host < hosts_max; ++host) {
         if (!protocol::contains(homes, host)) continue;
         Result<std::string> answer;

@@ -63,7 +63,8 @@ Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes, std::chr
         requester_.start(note.session, homes, reinterpret_cast<protocol::WaiterToken>(&wait), actions);
         // Nobody can vouch for what the dead had.
         for (HostId home = 0; home < hosts_max; ++home)
-            if (protocol::contains(homes, home) && cache_.is_forgotten(home)) requester_.give_up_on(home, actions);
+            if (protocol::contains(homes, home) && cache_.membership().is_dead(home))
+                requester_.give_up_on(home, actions);
     }
     run(std::move(actions));
     // Nothing is lost by giving up: a later flush may well succeed.
@@ -158,11 +159,12 @@ void Flusher::tell_verifiers(VolumeId volume) {
 
 Task<Result<>> Flusher::learn_verifier(HostId home) {
     while (home != cache_.self() && verifiers_[home].load(std::memory_order_relaxed) == 0) {
-        const uint64_t seen = cache_.hosts_changed().count();
+        const uint64_t seen = cache_.membership().changed().count();
         if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
-        if (cache_.is_forgotten(home)) co_return fail(Errc::io, EIO, "flush: a home of the volume was declared dead");
+        if (cache_.membership().is_dead(home))
+            co_return fail(Errc::io, EIO, "flush: a home of the volume was declared dead");
         // If it is away; it answers once it has recovered.
-        if (!co_await ask_verifier(home, CallKind::verifier)) co_await cache_.hosts_changed().next(seen);
+        if (!co_await ask_verifier(home, CallKind::verifier)) co_await cache_.membership().changed().next(seen);
     }
     co_return Result<>{};
 }
@@ -192,14 +194,16 @@ Task<> Flusher::hear_from_homes() {
     const uint64_t until_ns = monotonic_ns() + std::chrono::nanoseconds(settle_within).count();
     while (cache_.fabric() && !cache_.abandoned()) {
         co_await ask_homes();
-        if (all_are_heard() || !cache_.has_just_changed() || monotonic_ns() >= until_ns) co_return;
+        if (all_are_heard() || !cache_.membership().has_just_changed() || monotonic_ns() >= until_ns) co_return;
         co_await Loop::current()->sleep(hear_again_after);
     }
 }
 
 bool Flusher::all_are_heard() const {
     for (HostId home = 0; home < hosts_max; ++home)
-        if (protocol::contains(cache_.hosts(), home) && !cache_.is_forgotten(home) && !is_heard(home)) return false;
+        if (protocol::contains(cache_.membership().host_set(), home) && !cache_.membership().is_dead(home) &&
+            !is_heard(home))
+            return false;
     return true;
 }
 
@@ -248,9 +252,9 @@ void Flusher::on_recovered() {
 // there. Otherwise a session that opens now is told of none from before it uses a page of that home.
 bool Flusher::is_heard(HostId home) const {
     const protocol::Verifier heard = verifiers_[home].load(std::memory_order_relaxed);
-    if (home == cache_.self()) return cache_.is_settled();
+    if (home == cache_.self()) return cache_.membership().is_settled();
     if (heard == 0 || !protocol::contains(settled_.load(std::memory_order_relaxed), home)) return false;
-    return cache_.fabric() && cache_.fabric()->linked(home) && heard >> 32 == cache_.incarnation_of(home);
+    return cache_.fabric() && cache_.fabric()->linked(home) && heard >> 32 == cache_.membership().incarnation_of(home);
 }
 
 void Flusher::add_note(WriteNote& note) {
@@ -258,7 +262,7 @@ void Flusher::add_note(WriteNote& note) {
     open_session(note);
     if (note.on_loss == OnLoss::fail) {
         tell_verifiers(note.volume);
-        note.losses.await(cache_.hosts());
+        note.losses.await(cache_.membership().host_set());
         for (HostId home = 0; home < hosts_max; ++home)
             if (is_heard(home))
                 note.losses.began_after(home,

@@ -72,7 +72,8 @@ class Flusher {
     // With each message of a home: under which verifier it serves now.
     void heard(HostId home, protocol::Verifier verifier);
     protocol::Verifier own_verifier() const {
-        return protocol::verifier_of(cache_.own_incarnation(), static_cast<uint32_t>(cache_.store().loss_generation()));
+        return protocol::verifier_of(cache_.membership().process().incarnation,
+                                     static_cast<uint32_t>(cache_.store().loss_generation()));
     }
     void abandon();
 

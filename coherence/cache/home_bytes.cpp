@@ -94,7 +94,7 @@ std::vector<uint64_t> Cache::pages_in_memory(VolumeId volume, uint64_t first, ui
     const auto is_zero = [](const Frame* frame) { return frame && frame->zeroed.load(std::memory_order_relaxed); };
     // Under one latch: newest bytes go to and fro between their owner and home.
     const auto is_in_memory = [&](PageId page, const protocol::Claim* claim) {
-        if (claim && !claim->home_has_bytes()) return claim->owner != self_ || !is_zero(cached_.find_exactly(page));
+        if (claim && !claim->home_has_bytes()) return claim->owner != self() || !is_zero(cached_.find_exactly(page));
         const Frame* const home = homes_.find_exactly(page);
         return home && home->home_dirty && !is_zero(home);
     };
@@ -139,7 +139,7 @@ void Cache::send_home_bytes(StripeSlot& slot, const Action& action, Deferred& de
     Frame* source = homes_.find_exactly(action.page);
     if (!source) source = cached_.find_exactly(action.page);  // a reader's frame holds what home has
     if (source && source->broken.load(std::memory_order_relaxed)) source = nullptr;
-    const bool to_us = action.to == self_;
+    const bool to_us = action.to == self();
     if (source) {
         const FrameId id = pool_->id_of(*source);
         if (!to_us) return send_frame(slot, action.to, message, id);
@@ -220,7 +220,7 @@ void Cache::deliver_home_bytes(const HomeRead& read, const std::byte* bytes, boo
         StripeSlot& slot = slot_of(message.page);
         const std::lock_guard guard(slot.latch);
         if (abandoned()) return;
-        if (read.to != self_) {
+        if (read.to != self()) {
             // A host that waits for a page that cannot be read is told so.
             message.flags |= failed ? protocol::flag_zero | protocol::flag_lost : protocol::flag_payload;
             const std::span payload(bytes, failed ? 0 : page_size);
@@ -251,7 +251,7 @@ bool Cache::drop_clean(FrameId id, bool any) {
     Frame& frame = pool_->frame(id);
     const PageId page = frame.page_id();
     if ((frame.uses.load(std::memory_order_relaxed) & use_holder) == 0 || is_dirty(frame)) return false;
-    if (home_of(page) == self_) return false;
+    if (home_of(page) == self()) return false;
     if (!any && describes_volumes(page)) return false;
     Deferred deferred;
     bool dropped = false;
@@ -282,9 +282,9 @@ bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
         if (page.volume() == catalog_volume && is_dirty(frame)) return false;  // it goes with its group, or not at all
         // A home that is away cannot answer, and what was seen here meanwhile must be held when it is back (add_note).
         const HostId home = home_of(page);
-        const bool is_away = home != self_ && !(protocol::contains(slot.linked, home) && fabric_->linked(home));
+        const bool is_away = home != self() && !(protocol::contains(slot.linked, home) && fabric_->linked(home));
         // What is dirty goes with its bytes, and would only wait elsewhere.
-        const bool would_wait = home != self_ && !is_away && is_dirty(frame) && fabric_->congested(home);
+        const bool would_wait = home != self() && !is_away && is_dirty(frame) && fabric_->congested(home);
         if (frame.cached.load(std::memory_order_relaxed) && !is_away && !would_wait) {
             step_latched(slot, protocol::Event::about(protocol::Event::Kind::evict, page), deferred);
             evicted = !frame.cached.load(std::memory_order_relaxed);

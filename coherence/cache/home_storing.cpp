@@ -129,7 +129,7 @@ PieceRest Cache::rest_of(PageId piece, bool gives_up) {
                 }
                 if (home.has_everything(page)) continue;
                 const protocol::Claim* const claim = home.find(page);
-                const Frame* const own = claim && claim->owner == self_ ? cached_.find_exactly(page) : nullptr;
+                const Frame* const own = claim && claim->owner == self() ? cached_.find_exactly(page) : nullptr;
                 if (own && !is_dirty(*own)) {
                     if (gives_up) step_latched(slot, protocol::Event::evict_at_once(page), deferred);
                     rest.is_free &= home.has_everything(page);
@@ -167,7 +167,7 @@ Task<Result<>> Cache::store_volume(VolumeId volume) {
 void Cache::bring_own_writes_home() {
     std::vector<FrameId> written;
     dirty_frames_.for_each([&](FrameId id) {
-        if (home_of(pool_->frame(id).page_id()) == self_) written.push_back(id);
+        if (home_of(pool_->frame(id).page_id()) == self()) written.push_back(id);
     });
     for (const FrameId id : written) {
         Frame& frame = pool_->frame(id);

@@ -20,7 +20,7 @@ void LossRecorder::add(std::vector<PageId> pages, HostId host) {
         const std::lock_guard guard(mutex_);
         for (const PageId page : pages) pending_.push_back({.page = page, .host = host});
         if (std::exchange(running_, true)) return;
-        cache_.begin_doubt();
+        cache_.membership().begin_unrecorded_losses();
     }
     Loop::current()->spawn(record());
 }
@@ -32,7 +32,7 @@ Task<> LossRecorder::record() {
             const std::lock_guard guard(mutex_);
             lost.swap(pending_);
             running_ = !lost.empty();
-            if (!running_) cache_.end_doubt();
+            if (!running_) cache_.membership().end_unrecorded_losses();
         }
         if (lost.empty()) co_return;
         const Result<uint32_t> recorded = co_await cache_.store().record_losses(*Loop::current(), runs_of(lost));

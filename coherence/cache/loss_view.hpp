@@ -13,7 +13,7 @@
 #include <map>
 #include <mutex>
 
-#include "coherence/protocol/host_set.hpp"
+#include "coherence/membership/host_set.hpp"
 #include "tiers/page.hpp"
 
 namespace tarn {

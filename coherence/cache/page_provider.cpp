@@ -130,7 +130,7 @@ Task<> PageProvider::relieve_homes(Shard& shard) {
     const WritableShare& share = cache_.writable_share();
     unsigned tenths = 1;
     auto pause = pause_min;
-    while (!cache_.abandoned() && share.any_is_crowded(cache_.hosts())) {
+    while (!cache_.abandoned() && share.any_is_crowded(cache_.membership().host_set())) {
         size_t picked = 0;
         {
             const Replacement::Threshold threshold = cache_.replacement().threshold_of(tenths);

@@ -49,7 +49,7 @@ Task<> PieceMarker::mark() {
     }
 }
 
-std::vector<protocol::LossRange> PieceMarker::doubtful() const {
+std::vector<protocol::LossRange> PieceMarker::possibly_lost() const {
     const std::optional<std::vector<PageId>> pieces = cache_.store().marked_pieces();
     if (!pieces) return {{.first = {0}, .last = {UINT64_MAX}}};
     std::vector<protocol::LossRange> ranges;
@@ -74,7 +74,7 @@ Task<> PieceMarker::sweep(milliseconds rest) {
     std::ranges::rotate(pieces, std::ranges::upper_bound(pieces, swept_));
     if (pieces.size() > pieces_per_sweep) pieces.resize(pieces_per_sweep);
     bool cleared = false;
-    for (size_t i = 0; i < pieces.size() && !cache_.abandoned() && !cache_.recovering(); ++i) {
+    for (size_t i = 0; i < pieces.size() && !cache_.abandoned() && !cache_.membership().recovering(); ++i) {
         swept_ = pieces[i];
         const PieceRest now = cache_.rest_of(swept_, false);
         const uint64_t now_ns = monotonic_ns();

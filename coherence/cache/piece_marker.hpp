@@ -38,7 +38,7 @@ class PieceMarker final : public protocol::Marks {
     void add(std::vector<PageId> pages);
 
     // Pages that may have lost writes if memory was lost.
-    std::vector<protocol::LossRange> doubtful() const;
+    std::vector<protocol::LossRange> possibly_lost() const;
     // Whether any of these pages lies in an unmarked piece.
     bool lacks_any(std::span<const PageId> pages) const;
 

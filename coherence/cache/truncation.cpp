@@ -23,14 +23,15 @@ bool is_same_mark(const AttributePage& page, const AttributePage& seen) {
 // Until the process that has the mark says that it does not zero any more, or there is another one, or none.
 Task<Result<>> await_zeroing(Cache& cache, VolumeId volume, HostId host, uint32_t epoch) {
     for (;;) {
-        const uint64_t seen = cache.hosts_changed().count();
+        const uint64_t seen = cache.membership().changed().count();
         if (cache.abandoned()) co_return fail(Errc::cancelled, 0, "volume.zeroing");
-        if (cache.is_forgotten(host) || cache.process_of(host).epoch != epoch || !cache.fabric()) co_return Result<>{};
+        if (cache.membership().is_dead(host) || cache.membership().process_of(host).epoch != epoch || !cache.fabric())
+            co_return Result<>{};
         const Result<std::string> answer = co_await cache.fabric()->call(host, CallKind::zeroing_over, pack(volume));
         if (answer) co_return Result<>{};
         if (answer.error().code != Errc::unavailable && answer.error().code != Errc::closed)
             co_return fail(answer.error());
-        co_await cache.hosts_changed().next(seen);
+        co_await cache.membership().changed().next(seen);
     }
 }
 
@@ -59,7 +60,7 @@ Task<Result<Attributes>> CachedVolume::change_size(AttributeChange change) {
                 // And what a process has left there that ended while it wrote past the end.
                 page.zeroing_end = std::min(page.size_bytes + grown_at_once + page_size, volume_size_max);
                 page.zeroing_host = cache_.self();
-                page.zeroing_epoch = cache_.process_of(cache_.self()).epoch;
+                page.zeroing_epoch = cache_.membership().process_of(cache_.self()).epoch;
                 page.cut(size);
             } else {
                 page.size_bytes = size;
@@ -105,7 +106,7 @@ Task<Result<>> CachedVolume::zeroing_over() {
         if (!is_ours) return false;
         ++page.zeroing_attempt;
         page.zeroing_host = cache_.self();
-        page.zeroing_epoch = cache_.process_of(cache_.self()).epoch;
+        page.zeroing_epoch = cache_.membership().process_of(cache_.self()).epoch;
         return true;
     };
     AttributeUpdate change(apply);

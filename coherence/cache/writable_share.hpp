@@ -15,7 +15,7 @@
 #include <atomic>
 
 #include "coherence/cache/frame_queue.hpp"
-#include "coherence/protocol/host_set.hpp"
+#include "coherence/membership/host_set.hpp"
 
 namespace tarn {
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "coherence/protocol/host_set.hpp"
+#include "coherence/membership/host_set.hpp"
 #include "coherence/protocol/message.hpp"
 #include "utils/result.hpp"
 

@@ -1,7 +1,7 @@
 // Claim: home's record of one page that somebody holds or waits for. No claim: nobody does, home's bytes are current.
 #pragma once
 
-#include "coherence/protocol/host_set.hpp"
+#include "coherence/membership/host_set.hpp"
 #include "coherence/protocol/message.hpp"
 #include "coherence/protocol/node_pool.hpp"
 #include "coherence/protocol/page_version.hpp"

@@ -16,8 +16,8 @@
 #include <span>
 #include <vector>
 
+#include "coherence/membership/host_set.hpp"
 #include "coherence/protocol/event.hpp"
-#include "coherence/protocol/host_set.hpp"
 #include "coherence/protocol/message.hpp"
 
 namespace tarn::protocol {

@@ -16,7 +16,7 @@
 
 #include <vector>
 
-#include "coherence/partition/range_map.hpp"
+#include "coherence/membership/range_map.hpp"
 #include "coherence/protocol/action.hpp"
 #include "coherence/protocol/event.hpp"
 #include "coherence/protocol/holding.hpp"

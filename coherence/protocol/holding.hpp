@@ -1,8 +1,8 @@
 // Holding: a holder's record of one page that this host holds, waits for, or keeps for recovery.
 #pragma once
 
+#include "coherence/membership/host_set.hpp"
 #include "coherence/protocol/event.hpp"
-#include "coherence/protocol/host_set.hpp"
 #include "coherence/protocol/node_pool.hpp"
 #include "coherence/protocol/page_version.hpp"
 #include "tiers/page.hpp"

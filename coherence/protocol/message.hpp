@@ -13,7 +13,8 @@
 #include <cstdint>
 #include <span>
 
-#include "coherence/protocol/host_set.hpp"
+#include "coherence/membership/host_set.hpp"
+#include "coherence/membership/process.hpp"
 #include "coherence/protocol/page_version.hpp"
 #include "tiers/page.hpp"
 #include "utils/result.hpp"
@@ -23,15 +24,6 @@ namespace tarn::protocol {
 inline constexpr uint8_t message_version = 3;
 
 using RequestId = uint32_t;  // counted per stripe of the requester, 0 = none; it only tells apart requests for one page
-using Incarnation = uint32_t;  // of a host: which memory, new at each start without its arena; of a home: its boot id
-
-// A run of tarnd. One that adopted the arena of the run before it has that run's memory, and nothing else of it: as a
-// home it knows no claims, and begins anew above all tenures of earlier runs.
-struct Process {
-    Incarnation incarnation = 0;
-    uint32_t epoch = 0;  // new at each start, and its home epoch; 0: never met
-    bool operator==(const Process&) const = default;
-};
 
 enum class MessageKind : uint8_t {
     // A host to the home of the page. request_id and frame: the requester's, kept for the answer.

@@ -67,7 +67,8 @@ Catalog::Catalog(Cache& cache, std::vector<Loop*> shards, std::vector<std::strin
 Catalog::~Catalog() = default;
 
 bool Catalog::is_silent(HostId host) const {
-    return host != cache_.self() && cache_.fabric() && !cache_.fabric()->answers(host) && !cache_.is_forgotten(host);
+    return host != cache_.self() && cache_.fabric() && !cache_.fabric()->answers(host) &&
+           !cache_.membership().is_dead(host);
 }
 
 bool Catalog::somebody_is_silent() const {
@@ -456,10 +457,10 @@ Task<Result<>> Catalog::flush_all(protocol::HostSet gone) {
     // Whom neither this process nor the one whose memory it has ever met can have nothing of ours.
     bool met_nobody = true;
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)
-        met_nobody &= host == cache_.self() || cache_.incarnation_of(host) == 0;
-    if (met_nobody) gone = cache_.hosts() & ~protocol::set_of(cache_.self());
+        met_nobody &= host == cache_.self() || cache_.membership().incarnation_of(host) == 0;
+    if (met_nobody) gone = cache_.membership().host_set() & ~protocol::set_of(cache_.self());
     Result<> result;
-    const bool is_alone = gone != 0 && (gone | protocol::set_of(cache_.self())) == cache_.hosts();
+    const bool is_alone = gone != 0 && (gone | protocol::set_of(cache_.self())) == cache_.membership().host_set();
     if (!is_alone) result = co_await flush_without(gone);  // else its store takes what is left
     bool owes_bytes = false;
     cache_.dirty_frames().for_each(
@@ -479,7 +480,8 @@ Task<Result<>> Catalog::flush_without(protocol::HostSet gone) {
     for (const VolumeId id : volumes) {
         if (id == catalog_volume) continue;
         CachedVolume volume(cache_, id);
-        const Result<> flushed = co_await (gone == 0 ? volume.flush() : volume.flush_homes(cache_.hosts() & ~gone));
+        const Result<> flushed =
+            co_await (gone == 0 ? volume.flush() : volume.flush_homes(cache_.membership().host_set() & ~gone));
         if (!flushed && result) result = flushed;
     }
     co_return result;

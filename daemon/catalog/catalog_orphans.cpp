@@ -9,7 +9,7 @@ namespace tarn {
 Task<> Catalog::clean_up() {
     const std::vector<VolumeId> stored = cache_.store().volumes();
     for (bool is_first = true; !cache_.abandoned(); is_first = false) {
-        const uint64_t seen = cache_.hosts_changed().count();
+        const uint64_t seen = cache_.membership().changed().count();
         const Result<> dropped = co_await drop_orphans(stored);
         if (is_first && cache_.self() == registrar_host) co_await registrar_.resume_removals();
         if (dropped || cache_.abandoned()) co_return;
@@ -19,7 +19,7 @@ Task<> Catalog::clean_up() {
         }
         if (is_first)
             log::info("catalog: what is left here of deleted volumes is looked for when more hosts are there");
-        co_await cache_.hosts_changed().next(seen);  // the catalog, or a part of it, is with a host that is away
+        co_await cache_.membership().changed().next(seen);  // the catalog, or a part of it, is with a host that is away
     }
 }
 

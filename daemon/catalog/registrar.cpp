@@ -214,9 +214,10 @@ Task<> Registrar::see_off(CatalogRecord record) {
 
 bool Registrar::everybody_answers() const {
     const Fabric* const fabric = cache_.fabric();
-    const protocol::HostSet hosts = cache_.hosts() & ~protocol::set_of(cache_.self());
+    const protocol::HostSet hosts = cache_.membership().host_set() & ~protocol::set_of(cache_.self());
     for (HostId host = 0; fabric && host < hosts_max; ++host)
-        if (protocol::contains(hosts, host) && !fabric->answers(host) && !cache_.is_forgotten(host)) return false;
+        if (protocol::contains(hosts, host) && !fabric->answers(host) && !cache_.membership().is_dead(host))
+            return false;
     return true;
 }
 
@@ -231,8 +232,8 @@ Task<> Registrar::end_removals() {
 }
 
 bool Registrar::holds_still(const CatalogRecord& record) const {
-    return record.holder != no_host && record.holder_epoch == cache_.process_of(record.holder).epoch &&
-           !cache_.is_forgotten(record.holder);
+    return record.holder != no_host && record.holder_epoch == cache_.membership().process_of(record.holder).epoch &&
+           !cache_.membership().is_dead(record.holder);
 }
 
 Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host) {
@@ -242,7 +243,7 @@ Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host) {
     if (record->holder != host && holds_still(*record))
         co_return fail(Errc::busy, EBUSY, "another host has the volume open for writing");
     record->holder = host;
-    record->holder_epoch = cache_.process_of(host).epoch;
+    record->holder_epoch = cache_.membership().process_of(host).epoch;
     CO_TRY_VOID(co_await table_.put(*record));
     const Result<> committed = co_await table_.commit(record->slot, false);
     // With a store that takes nothing any more it is in the memory of this host alone, as all that is written now is.

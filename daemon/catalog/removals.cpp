@@ -91,12 +91,12 @@ Task<std::vector<std::string>> Removals::users_of(VolumeId volume) {
 
 Task<> Removals::ask_until_done(HostId host, std::string_view step, VolumeId volume, bool& failed) {
     for (;;) {
-        const uint64_t seen = cache_.hosts_changed().count();
+        const uint64_t seen = cache_.membership().changed().count();
         if (cache_.abandoned()) {
             failed = true;
             break;
         }
-        if (cache_.is_forgotten(host)) break;
+        if (cache_.membership().is_dead(host)) break;
         const Result<std::string> answer = co_await ask(host, fmt::format("{} {}", step, volume));
         if (answer) break;
         const Errc code = answer.error().code;
@@ -108,7 +108,7 @@ Task<> Removals::ask_until_done(HostId host, std::string_view step, VolumeId vol
             failed = true;
             break;
         }
-        if (!cache_.abandoned()) co_await cache_.hosts_changed().next(seen);
+        if (!cache_.abandoned()) co_await cache_.membership().changed().next(seen);
     }
     const std::lock_guard guard(mutex_);
     pending_[volume].hosts &= ~protocol::set_of(host);
@@ -120,7 +120,7 @@ Task<bool> Removals::perform(VolumeId volume) {
         Gate gate;
         {
             const std::lock_guard guard(mutex_);
-            pending_[volume] = {.step = step, .hosts = cache_.hosts()};
+            pending_[volume] = {.step = step, .hosts = cache_.membership().host_set()};
         }
         for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)
             gate.spawn(ask_until_done(host, step, volume, failed));

@@ -52,7 +52,7 @@ Task<Result<std::string>> DeadHosts::tell_what_is_known(HostId from, std::string
     std::optional<Notice> notice = unpack<Notice>(request);
     if (!notice || !is_another(notice->host, from)) co_return fail(no_other_host);
     notice->linked = cache_.fabric()->linked(notice->host) ? 1 : 0;
-    notice->incarnation = cache_.incarnation_of(notice->host);
+    notice->incarnation = cache_.membership().incarnation_of(notice->host);
     co_return pack(*notice);
 }
 
@@ -60,14 +60,15 @@ Task<Result<std::string>> DeadHosts::hear_of_death(HostId from, std::string requ
     const std::optional<Notice> notice = unpack<Notice>(request);
     if (!notice || !is_another(notice->host, from)) co_return fail(no_other_host);
     // What we know to be younger is not meant.
-    if (cache_.incarnation_of(notice->host) <= notice->incarnation && !cache_.is_forgotten(notice->host))
+    if (cache_.membership().incarnation_of(notice->host) <= notice->incarnation &&
+        !cache_.membership().is_dead(notice->host))
         CO_TRY_VOID(co_await cache_.forget_host(notice->host, notice->incarnation));
     co_return std::string();
 }
 
 Task<Result<DeadHosts::Outcome>> DeadHosts::forget(HostId host) {
     if (cache_.fabric()->linked(host)) co_return fail(Errc::busy, 0, "it is connected; stop it first");
-    Notice notice{.host = host, .incarnation = cache_.incarnation_of(host)};
+    Notice notice{.host = host, .incarnation = cache_.membership().incarnation_of(host)};
     protocol::Incarnation newest = notice.incarnation;
     Fabric& fabric = *cache_.fabric();
     for (const HostAnswer& answer :
@@ -94,15 +95,15 @@ Task<> DeadHosts::tell(Cache& cache, HostId peer, std::string request) {
 }
 
 Task<> DeadHosts::keep_told() {
-    Broadcast& changed = cache_.hosts_changed();
+    Broadcast& changed = cache_.membership().changed();
     protocol::HostSet known = 0;  // links that are up and were told
     for (uint64_t seen = changed.count(); !cache_.abandoned(); seen = changed.count()) {
         for (const HostId peer : peers_) {
             const bool linked = cache_.fabric()->linked(peer);
             if (linked && !protocol::contains(known, peer)) {
                 for (const HostId dead : peers_) {
-                    if (dead == peer || !cache_.is_forgotten(dead)) continue;
-                    const Notice notice{.host = dead, .incarnation = cache_.forgotten_incarnation(dead)};
+                    if (dead == peer || !cache_.membership().is_dead(dead)) continue;
+                    const Notice notice{.host = dead, .incarnation = cache_.membership().dead_incarnation(dead)};
                     Loop::current()->spawn(tell(cache_, peer, pack(notice)));
                 }
             }

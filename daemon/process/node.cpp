@@ -263,7 +263,7 @@ Task<> Node::register_arena() {
 Result<> Node::start_fabric() {
     if (configuration_.peers.size() < 2) return {};
     TcpFabricConfiguration fabric{.self = configuration_.host_id(),
-                                  .process = cache_->process_of(configuration_.host_id()),
+                                  .process = cache_->membership().process_of(configuration_.host_id()),
                                   .cluster = configuration_.cluster,
                                   .shards = shards_};
     const Result<std::vector<std::byte>> key = load_key(configuration_.key_file);
@@ -406,7 +406,7 @@ Task<> Node::stop() {
     if (standings_) standings_->stop();
     co_await telling_.close();
     // A home that did not come to serve leaves the store as it found it; others may have been sent bytes since.
-    const bool has_served = cache_ && !cache_->recovering();
+    const bool has_served = cache_ && !cache_->membership().recovering();
     bool is_complete = has_served ? all_is_durable : store_ && store_->was_complete();
     if (has_served && is_complete) {
         if (const Result<> stored = co_await cache_->store_rest(); !stored) {

@@ -52,7 +52,7 @@ Task<Result<NodeStatus>> Node::status() {
                                 .connected = self || (fabric_ && fabric_->linked(static_cast<HostId>(i))),
                                 .answers = self || (fabric_ && fabric_->answers(static_cast<HostId>(i))),
                                 .trouble = fabric_ && !self ? fabric_->why_not_linked(static_cast<HostId>(i)) : "",
-                                .forgotten = cache_->is_forgotten(static_cast<HostId>(i))});
+                                .forgotten = cache_->membership().is_dead(static_cast<HostId>(i))});
     }
     co_return status;
 }

@@ -21,9 +21,9 @@ Task<Result<std::string>> ShutdownBarrier::hear(HostId from, CallKind what) {
         stopping_.fetch_or(protocol::set_of(from), std::memory_order_relaxed);
     } else {
         stopping_.fetch_and(~protocol::set_of(from), std::memory_order_relaxed);
-        flushed_[from].store(cache_.incarnation_of(from), std::memory_order_relaxed);
+        flushed_[from].store(cache_.membership().incarnation_of(from), std::memory_order_relaxed);
     }
-    cache_.hosts_changed().announce();
+    cache_.membership().changed().announce();
     co_return std::string();
 }
 
@@ -47,7 +47,8 @@ protocol::HostSet ShutdownBarrier::gone() const {
     protocol::HostSet gone = 0;
     for (const HostId peer : peers_) {
         const protocol::Incarnation flushed = flushed_[peer].load(std::memory_order_relaxed);
-        if (!linked(peer) && flushed != 0 && flushed == cache_.incarnation_of(peer)) gone |= protocol::set_of(peer);
+        if (!linked(peer) && flushed != 0 && flushed == cache_.membership().incarnation_of(peer))
+            gone |= protocol::set_of(peer);
     }
     return gone;
 }
@@ -56,7 +57,7 @@ Task<> ShutdownBarrier::say_flushed_and_wait() {
     say(CallKind::flushed);
     if (std::none_of(peers_.begin(), peers_.end(), [&](HostId peer) { return linked(peer); })) co_return;
     co_await Loop::current()->sleep(others_stop_within);
-    Broadcast& changed = cache_.hosts_changed();
+    Broadcast& changed = cache_.membership().changed();
     for (uint64_t seen = changed.count(); !all_flushed() && !cache_.abandoned(); seen = changed.count())
         co_await changed.next(seen);
 }

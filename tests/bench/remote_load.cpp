@@ -144,7 +144,7 @@ class Host {
             "memory");
         const std::vector<std::byte> key = check(load_key(settings_.text("--key-file")), "key");
         fabric_ = check(TcpFabric::create({.self = self,
-                                           .process = cache_->process_of(self),
+                                           .process = cache_->membership().process_of(self),
                                            .cluster = *cluster,
                                            .key = {reinterpret_cast<const char*>(key.data()), key.size()},
                                            .listen = settings_.text("--listen"),
@@ -154,9 +154,9 @@ class Host {
                         "fabric");
         cache_->set_fabric(*fabric_);
         fabric_->start();
-        for (uint64_t seen = cache_->hosts_changed().count(); cache_->recovering() || !fabric_->linked(peer);
-             seen = cache_->hosts_changed().count())
-            co_await cache_->hosts_changed().next(seen);
+        for (uint64_t seen = cache_->membership().changed().count();
+             cache_->membership().recovering() || !fabric_->linked(peer); seen = cache_->membership().changed().count())
+            co_await cache_->membership().changed().next(seen);
         volume_ = std::make_unique<CachedVolume>(*cache_, static_cast<VolumeId>(settings_.number("--volume")));
     }
     void stop() {

@@ -70,7 +70,7 @@ void Cluster::check_mask(const SimHost& home, const protocol::Action& copy, cons
 // Bytes that are newer than home's are marked as dirty somewhere, but while they are on their way home.
 void Cluster::check_frame(const SimHost& host, PageId page, const Frame& frame) const {
     const SimHost& home = hosts_[ranges_.find(page).home];
-    if ((frame.dirty | frame.writing) != 0 || !has_met(host, home) || !home.memory.recovered) return;
+    if ((frame.dirty | frame.writing) != 0 || !has_met(host, home) || home.memory.recovery.recovering()) return;
     const protocol::Claim* claim = home.stripe_of(page).home().find(page);
     const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
     if (claim == nullptr || claim->resolving || !claim->copies.empty() || holding == nullptr || holding->unconfirmed)
@@ -78,7 +78,8 @@ void Cluster::check_frame(const SimHost& host, PageId page, const Frame& frame) 
     if (frame.content.version <= home_version_of(page)) return;
     const HostId keeper = claim->owner != no_host ? claim->owner : claim->anchor;
     if (keeper != no_host && !has_met(hosts_[keeper], home)) return;  // it is away: what it had may be lost
-    // Who was named anchor by a home in doubt marks the page as dirty when it hears of it.
+    // Who was named anchor by a home that does not know which bytes are newest marks the page as dirty when it hears of
+    // it.
     const protocol::Holding* kept = keeper == no_host ? nullptr : hosts_[keeper].stripe_of(page).holder().find(page);
     if (kept != nullptr && kept->unconfirmed) return;
     const auto is_dirty = [&](const Frame& each) {
@@ -94,7 +95,7 @@ void Cluster::check_frame(const SimHost& host, PageId page, const Frame& frame) 
 void Cluster::check_request(const SimHost& host, const SimHost& home, PageId page) const {
     const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
     if (holding == nullptr || holding->awaited.request_id == 0 || holding->awaited.granted == 0 ||
-        !has_met(host, home) || !home.memory.recovered)
+        !has_met(host, home) || home.memory.recovery.recovering())
         return;
     const protocol::Claim* claim = home.stripe_of(page).home().find(page);
     bool is_open = false;
@@ -158,7 +159,7 @@ void Cluster::check_lease(const SimHost& host, const Frame& frame) const {
 
 // Until home has them, bytes on their way home are also where they come from.
 void Cluster::check_copies(const SimHost& home, PageId page, const protocol::Claim& claim) const {
-    if (!home.memory.recovered || claim.resolving) return;
+    if (home.memory.recovery.recovering() || claim.resolving) return;
     home.stripe_of(page).home().for_each_copy(claim, [&](const protocol::HomeCopy& copy) {
         const SimHost& source = hosts_[copy.host];
         if (!has_met(source, home) || copy.clean) return;
@@ -175,7 +176,7 @@ void Cluster::check_end() const {
     for (const SimHost& host : hosts_) {
         require(host.is_up, "a host is down at the end");
         const HostMemory& memory = host.memory;
-        require(memory.recovered, "a home never recovered");
+        require(!memory.recovery.recovering(), "a home never recovered");
         require(memory.flush_home.flush_count() == 0 && memory.flush_requester.flush_count() == 0 &&
                     (memory.flush_holder.ask_count() == 0 || a_store_failed),
                 "a flush never ended");

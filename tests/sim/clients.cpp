@@ -36,7 +36,7 @@ bool Cluster::is_settled(const SimHost& home) const {
     const auto is_linked = [&](const SimHost& peer) {
         return peer.id == home.id || peer.is_forgotten || link_is_up_[home.id][peer.id];
     };
-    return home.memory.recovered && home.losses_pending == 0 && std::ranges::all_of(hosts_, is_linked);
+    return !home.memory.recovery.recovering() && home.losses_pending == 0 && std::ranges::all_of(hosts_, is_linked);
 }
 
 void Cluster::end_session(SimHost& host, Client& client, VolumeId volume) {
@@ -241,7 +241,7 @@ void Cluster::perform_access(SimHost& host, uint32_t client_index, Access& acces
 // Whether home knows this host as the one that has the bytes.
 bool Cluster::is_secure(const SimHost& host, PageId page) const {
     const SimHost& home = hosts_[ranges_.find(page).home];
-    if (!home.is_up || !home.memory.recovered) return false;
+    if (!home.is_up || home.memory.recovery.recovering()) return false;
     const protocol::Claim* claim = home.stripe_of(page).home().find(page);
     const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
     return claim != nullptr && holding != nullptr && !claim->resolving && claim->copies.empty() &&
@@ -250,7 +250,7 @@ bool Cluster::is_secure(const SimHost& host, PageId page) const {
 }
 
 void Cluster::hear_own_home(SimHost& host, VolumeId volume) {
-    if (host.memory.recovered)
+    if (!host.memory.recovery.recovering())
         hear(host, host.id, volume, host.verifier());
     else
         host.memory.flush_requester.heard(volume, host.id, host.verifier());

@@ -136,8 +136,8 @@ void Cluster::run_task(Task& task) {
             break;
         case Task::Kind::hello_done:
             open_volumes(*host, hosts_[task.from]);
-            host->memory.reported |= protocol::set_of(task.from);
-            recover_if_all_reported(*host);
+            host->memory.recovery.on_reported(task.from);
+            recover_if_all_have_reported(*host);
             break;
         case Task::Kind::lease_over: {
             Frame& frame = host->memory.frames[task.frame];

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "coherence/partition/range_map.hpp"
+#include "coherence/membership/range_map.hpp"
 #include "tests/sim/coverage.hpp"
 #include "tests/sim/history.hpp"
 #include "tests/sim/random.hpp"
@@ -168,10 +168,12 @@ class Cluster : public Truth::World {
     void mark_what_is_held(SimHost& host) const;
     void finish_mark(SimHost& host, const Task& task);
     void clear_a_mark(SimHost& host);
-    bool record_doubtful_losses(SimHost& host);
+    void record_possible_losses(SimHost& host);
     void say_what_home_has(const SimHost& host, Event& event) const;
     void forget(SimHost& dead);
-    void recover_if_all_reported(SimHost& host);
+    void recover_if_all_have_reported(SimHost& host);
+    void recover(SimHost& host);
+    void begin_recovery(SimHost& host, bool adopts);
 
     // trace.cpp
     void trace(const Task& task);

@@ -287,7 +287,7 @@ void Cluster::observe_batch(const SimHost& host, const Task& task) {
             const protocol::Claim* const claim = home.find(part.page);
             if (claim == nullptr) continue;
             held += protocol::contains(claim->holders(), task.from);
-            resolves |= claim->resolving || !host.memory.recovered;
+            resolves |= claim->resolving || host.memory.recovery.recovering();
             home.for_each_order(*claim, [&](const protocol::Request& order) {
                 if (order.requester != task.from || order.request_id != part.request_id) return;
                 ++granted;

@@ -35,9 +35,9 @@ void Cluster::hello(HostId host_id, HostId peer_id) {
     const SimHost& peer = hosts_[peer_id];
     const Process previous = std::exchange(host.memory.met[peer_id], peer.process());
     if (previous != peer.process()) host.memory.failed_stores &= ~protocol::set_of(peer_id);
-    if (!host.memory.recovered && previous.incarnation != 0 && previous.incarnation != peer.incarnation)
-        host.may_lack_losses = true;
-    host.memory.reported &= ~protocol::set_of(peer_id);  // it reports again over this link
+    if (host.memory.recovery.recovering() && has_lost_memory(previous, peer.process())) host.begin_unrecorded_losses();
+    host.memory.recovery.on_returned(peer_id);
+    host.memory.recovery.on_link_up(peer_id);
     saying_hello_to_ = peer_id;
     hello_time_ = now_ + network_.between(1, scenario_.delay_max);
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
@@ -61,7 +61,7 @@ void Cluster::hello(HostId host_id, HostId peer_id) {
 
 // Whoever opens a volume learns the verifier of each home, as soon as that home knows what it has lost.
 void Cluster::open_volumes(SimHost& host, const SimHost& home) const {
-    if (!home.memory.recovered) return;
+    if (home.memory.recovery.recovering()) return;
     for (const PageId page : pages_) hear(host, home.id, page.volume(), home.verifier());
 }
 

@@ -11,12 +11,21 @@ namespace {
 constexpr uint64_t store_retry = 100;
 }
 
-void Cluster::recover_if_all_reported(SimHost& host) {
-    if (host.memory.recovered || std::popcount(host.memory.reported) + 1u != scenario_.host_count) return;
-    host.memory.recovered = true;
-    const bool lacks_memory = record_doubtful_losses(host);
-    if (scenario_.mark_delay_max != 0) mark_what_is_held(host);
-    const bool has_memory = !lacks_memory && host.incarnation != host.epoch;
+void Cluster::recover_if_all_have_reported(SimHost& host) {
+    Recovery& recovery = host.memory.recovery;
+    Recovery::Next next = recovery.next(recovery.moment(), scenario_.mark_delay_max == 0);
+    if (next == Recovery::Next::record) {
+        const bool losses = recovery.lacks_losses();
+        if (losses) record_possible_losses(host);
+        if (scenario_.mark_delay_max != 0) mark_what_is_held(host);
+        require(recovery.recorded(recovery.moment(), losses), "nothing is heard while losses are recorded");
+        next = recovery.next(recovery.moment(), true);
+    }
+    if (next == Recovery::Next::serve) recover(host);
+}
+
+void Cluster::recover(SimHost& host) {
+    const bool has_memory = !host.memory.recovery.has_recorded_losses() && host.incarnation != host.epoch;
     host.memory.losses_before = protocol::LossRanges(host.losses);
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
         host.memory.stripes[stripe].home().for_each([&](PageId, const protocol::Claim& claim) {
@@ -66,9 +75,9 @@ void Cluster::forget(SimHost& dead) {
         host.memory.flush_home.on_peer_up(dead.id, {}, host.memory.met[dead.id], actions);
         host.memory.flush_requester.give_up_on(dead.id, actions);
         perform_flush(host, actions);
-        host.memory.reported |= protocol::set_of(dead.id);
-        host.may_lack_losses |= !host.memory.recovered;
-        recover_if_all_reported(host);
+        host.memory.recovery.on_dead(dead.id);
+        if (host.memory.recovery.recovering()) host.begin_unrecorded_losses();
+        recover_if_all_have_reported(host);
     }
 }
 
@@ -79,19 +88,15 @@ void Cluster::boot(SimHost& host) {
     if (!adopts) host.incarnation = host.epoch;
     host.is_up = true;
     host.is_forgotten = false;
-    for (const SimHost& peer : hosts_)
-        if (peer.is_forgotten) {
-            host.memory.reported |= protocol::set_of(peer.id);
-            host.may_lack_losses = true;
-        }
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
         host.memory.stripes.emplace_back(host.id, host.epoch, ranges_);
         if (scenario_.mark_delay_max != 0) host.memory.stripes.back().set_marks(host.marks);
     }
     host.store_failed = host.store_failure_told = false;
-    if (!adopts) host.may_lack_losses = false;
+    if (!adopts) host.losses_unrecorded = false;
     if (!adopts) host.left_bare.clear();
     host.memory_was_lost |= !adopts && host.epoch > 1;
+    begin_recovery(host, adopts);
     if (adopts) adopt(host, std::move(arena));
     for (const SimHost& peer : hosts_)
         if (peer.id < hosts_.size() && peer.id != host.id && peer.is_up)
@@ -102,6 +107,17 @@ void Cluster::boot(SimHost& host) {
     if (scenario_.evict_interval != 0)
         schedule(workload_.between(1, 2 * scenario_.evict_interval),
                  {.kind = Task::Kind::evict_hint, .host = host.id, .epoch = host.epoch});
+}
+
+void Cluster::begin_recovery(SimHost& host, bool adopts) {
+    Recovery& recovery = host.memory.recovery;
+    recovery = Recovery(host.id, protocol::set_of_first(hosts_.size()), host.memory_was_lost);
+    for (const SimHost& peer : hosts_) {
+        if (!peer.is_forgotten) continue;
+        recovery.on_dead(peer.id);
+        host.losses_unrecorded |= adopts;
+    }
+    if (host.losses_unrecorded) recovery.begin_unrecorded_losses();
 }
 
 // What the arena of a real host says: its frames, as they were recorded at the end of the last step. What was
@@ -158,24 +174,22 @@ void Cluster::record_loss(SimHost& host, const Task& task) {
 
 // While a home knew no claims, another host may have lost writes to its pages; or it lost its own memory. Nobody can
 // say which pages that is about, but for those that are held.
-bool Cluster::record_doubtful_losses(SimHost& host) {
-    const bool lacks_losses = std::exchange(host.may_lack_losses, false);
-    if (lacks_losses) coverage_.reached(Sometimes::losses_in_doubt);
-    if (!std::exchange(host.memory_was_lost, false) && !lacks_losses) return false;
+void Cluster::record_possible_losses(SimHost& host) {
+    if (std::exchange(host.losses_unrecorded, false)) coverage_.reached(Sometimes::losses_unrecorded);
+    host.memory_was_lost = false;
     std::vector<PageId> held;
     for (const protocol::Stripe& stripe : host.memory.stripes)
         stripe.home().for_each([&](PageId page, const protocol::Claim& claim) {
             if (claim.holders() != 0) held.push_back(page);
         });
     ++host.loss_generation;
-    std::vector<protocol::LossRange> doubtful;
-    if (scenario_.mark_delay_max == 0) doubtful.push_back({.first = {0}, .last = {UINT64_MAX}});
-    for (const PageId page : host.marks.pages) doubtful.push_back({.first = page, .last = page});
-    for (protocol::LossRange range : protocol::without(doubtful, std::move(held))) {
+    std::vector<protocol::LossRange> possible;
+    if (scenario_.mark_delay_max == 0) possible.push_back({.first = {0}, .last = {UINT64_MAX}});
+    for (const PageId page : host.marks.pages) possible.push_back({.first = page, .last = page});
+    for (protocol::LossRange range : protocol::without(possible, std::move(held))) {
         range.generation = host.loss_generation;
         host.losses.push_back(range);
     }
-    return true;
 }
 
 // Before a home serves: who holds a page goes on writing it.
@@ -231,7 +245,7 @@ void Cluster::crash(SimHost& host) {
     for (const SimHost& peer : hosts_)
         if (peer.id != host.id) set_link_down(host.id, peer.id);
     host.keeps_memory = faults_.chance(scenario_.adopt_percent);
-    host.may_lack_losses |= host.losses_pending != 0;
+    host.losses_unrecorded |= host.losses_pending != 0;
     host.losses_pending = 0;
     // The store writes behind: what was not flushed may be there, or not.
     for (const auto& [page, bytes] : host.memory.home_bytes)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "coherence/cache/loss_view.hpp"
+#include "coherence/membership/recovery.hpp"
 #include "coherence/protocol/coalescing.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/marks.hpp"
@@ -114,10 +115,9 @@ struct HostMemory {
     SmallMap<PageId, Bytes> home_bytes;           // newer than the store
     std::array<Process, sim_hosts_max> met{};     // the process of each peer that was last met
     std::array<uint32_t, sim_hosts_max> heard{};  // the loss generation of each home, as it was last told
-    protocol::HostSet reported = 0;
-    protocol::HostSet failed_stores = 0;  // of other hosts, as they said
-    bool recovered = false;
-    protocol::LossRanges losses_before;  // on record by then
+    Recovery recovery{0, 0};                      // begun as the process starts
+    protocol::HostSet failed_stores = 0;          // of other hosts, as they said
+    protocol::LossRanges losses_before;           // on record by then
     std::deque<Event> pending;
 
     explicit HostMemory(HostId id) : flush_home(id), flush_holder(id), flush_requester(id) {}
@@ -168,10 +168,10 @@ struct SimHost {
     std::map<VolumeId, Session> shared_sessions;  // of all clients of the host, if they are one (Scenario)
     // Lost in a crash, unless only the process crashes:
     HostMemory memory{0};
-    bool keeps_memory = false;     // the process is gone, and the next one adopts its memory
-    bool may_lack_losses = false;  // while it was away others lost theirs
-    bool memory_was_lost = false;  // its own, and that is not on record yet
-    unsigned losses_pending = 0;   // not yet on record
+    bool keeps_memory = false;       // the process is gone, and the next one adopts its memory
+    bool losses_unrecorded = false;  // while it was away others lost theirs
+    bool memory_was_lost = false;    // its own, and that is not on record yet
+    unsigned losses_pending = 0;     // not yet on record
     // Of the present process, which believes the store no more; the next one looks again.
     bool store_failed = false;
     bool store_failure_told = false;  // to the flushes under way
@@ -180,6 +180,10 @@ struct SimHost {
 
     protocol::Stripe& stripe_of(PageId page) { return memory.stripes[mix64(page.value >> 4) % stripes_per_host]; }
     const protocol::Stripe& stripe_of(PageId page) const { return const_cast<SimHost*>(this)->stripe_of(page); }
+    void begin_unrecorded_losses() {
+        memory.recovery.begin_unrecorded_losses();
+        losses_unrecorded = true;
+    }
     Process process() const { return {.incarnation = incarnation, .epoch = epoch}; }
     protocol::Verifier verifier() const { return protocol::verifier_of(incarnation, loss_generation); }
 };

@@ -19,7 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "coherence/partition/range_map.hpp"
+#include "coherence/membership/range_map.hpp"
+#include "coherence/membership/recovery.hpp"
 #include "coherence/protocol/digest.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/stripe.hpp"
@@ -114,7 +115,6 @@ class World {
         std::array<Frame, frames_max> frames{};
         FrameId bound = no_frame;
         bool is_up = true;
-        bool recovered = true;
         bool loss_due = false;
         bool is_busy = false;  // the client has an operation under way
         What operation{};
@@ -122,7 +122,7 @@ class World {
         Version cover = 0;  // of the flush under way
         protocol::Incarnation incarnation = 1;
         std::array<protocol::Incarnation, world_hosts> met{1, 1, 1};
-        protocol::HostSet reported = 7;
+        Recovery recovery;
         std::vector<Woken> woken;
         std::vector<StoreFlush> store_flushes;
         // Home's.

@@ -49,9 +49,9 @@ const Digest& World::Hosts::digest(HostId id) const {
 
 void World::record_host(HostId id, const Host& host, Digest& digest) {
     digest.clear();
-    digest.add(host.is_up, host.recovered, host.loss_due, host.is_busy, host.is_busy ? host.operation : What{},
-               host.incarnation, host.loss_generation);
-    digest.hosts(host.reported);
+    digest.add(host.is_up, !host.recovery.recovering(), host.loss_due, host.is_busy,
+               host.is_busy ? host.operation : What{}, host.incarnation, host.loss_generation);
+    digest.hosts(host.recovery.reported());
     if (host.is_busy && host.operation == What::flush) add_version(digest, host.cover, garbage);
     // Which frame is which, but not where they lie.
     if (host.bound != no_frame) digest.add(host.frames[host.bound].access);
@@ -177,7 +177,7 @@ uint64_t World::digest() const {
 
     uint64_t least = ~uint64_t{0};
     // But a home that restarts makes the first of several readers the anchor: until then the hosts are not alike.
-    const bool may_swap = crashes_left_ == 0 && hosts_[0].recovered;
+    const bool may_swap = crashes_left_ == 0 && !hosts_[0].recovery.recovering();
     for (const Canonical::Names& names : std::span(ways).first(may_swap ? 2 : 1)) {
         uint64_t hash = crashed_;
         for (HostId id = 0; id < world_hosts; ++id) {

@@ -41,7 +41,7 @@ bool World::is_spent(const InFlight& each) const {
 // Whether home's messages to this host, and all that it will send, carry the write verifier that the host knows.
 bool World::is_old_news(HostId to) const {
     if (crashed_ == 0) return crashes_left_ == 0;
-    const bool may_change = crashes_left_ > 0 || hosts_[0].loss_due || !hosts_[0].recovered ||
+    const bool may_change = crashes_left_ > 0 || hosts_[0].loss_due || hosts_[0].recovery.recovering() ||
                             hosts_[to].flush_requester.known(page.volume(), 0) != verifier();
     if (may_change) return false;
     for (HostId id = 0; id < world_hosts; ++id)

@@ -22,9 +22,16 @@ Want want_of(World::What operation) {
     return operation == World::What::write_whole ? Want::exclusive_no_read : Want::exclusive;
 }
 
+constexpr protocol::HostSet all_hosts_set = protocol::set_of_first(world_hosts);
+
+bool serves(Recovery& recovery) {
+    return recovery.next(recovery.moment(), true) == Recovery::Next::serve;
+}
+
 }  // namespace
 
-World::Host::Host(HostId id) : stripe(id, 1, ranges), flush_home(id), flush_holder(id), flush_requester(id) {
+World::Host::Host(HostId id)
+    : stripe(id, 1, ranges), flush_home(id), flush_holder(id), flush_requester(id), recovery(id, all_hosts_set) {
     flush_requester.open(session, page.volume());
 }
 
@@ -36,6 +43,8 @@ World::World(const Bounds& bounds) : crashes_left_(static_cast<uint8_t>(bounds.c
     for (const HostId id : all_hosts) {
         step(id, Event::about(Event::Kind::recovered, PageId{}));
         FlushActions actions;
+        for (const HostId peer : all_hosts) hosts_.change(id).recovery.on_reported(peer);
+        require(serves(hosts_.change(id).recovery), "a home that all have told may serve");
         hosts_.change(id).flush_home.on_recovered(actions);
         hosts_.change(id).flush_requester.heard(page.volume(), 0, verifier());
     }
@@ -94,9 +103,9 @@ bool World::may_come(const InFlight& each) const {
 // later makes no difference, unless a host crashes meanwhile.
 bool World::is_idle_end(const InFlight& each) const {
     if (!each.ends_hello || each.from == 0 || crashes_left_ > 0 || !may_come(each)) return false;
-    if (each.to != 0 || hosts_[0].recovered) return true;
+    if (each.to != 0 || !hosts_[0].recovery.recovering()) return true;
     // Home waits for more.
-    return std::popcount(hosts_[0].reported | protocol::set_of(each.from)) != world_hosts;
+    return (hosts_[0].recovery.reported() | protocol::set_of(each.from)) != all_hosts_set;
 }
 
 void World::end_idle_hellos() {
@@ -277,7 +286,6 @@ void World::crash(HostId id, bool writes_behind) {
     if (writes_behind && host.stored.page_version < host.home_bytes.page_version) host.stored = host.home_bytes;
     Host empty(id);
     empty.is_up = false;
-    empty.recovered = false;
     empty.incarnation = host.incarnation;
     empty.stored = host.stored;
     empty.loss_generation = host.loss_generation;
@@ -294,7 +302,7 @@ void World::restart(HostId id) {
     if (host.lost != 0) step(id, Event::loss_recorded_of(page, host.lost));
     host.home_bytes = {host.stored.version, {}};
     host.met = {};
-    host.reported = protocol::set_of(id);
+    host.recovery = Recovery(id, all_hosts_set);
     for (HostId peer = 0; peer < world_hosts; ++peer) {
         if (peer == id || !hosts_[peer].is_up) continue;
         hello(id, peer);
@@ -321,6 +329,7 @@ void World::hello(HostId id, HostId peer) {
     const protocol::Incarnation before = std::exchange(host.met[peer], hosts_[peer].incarnation);
     const protocol::Process previous{.incarnation = before, .epoch = before};
     const protocol::Process present{.incarnation = hosts_[peer].incarnation, .epoch = hosts_[peer].incarnation};
+    host.recovery.on_link_up(peer);
     saying_hello_to_ = peer;
     step(id, Event::peer_up_of(peer, present, previous));
     FlushActions actions;
@@ -335,10 +344,9 @@ void World::hello(HostId id, HostId peer) {
 
 void World::hello_ended(HostId from, HostId to) {
     Host& host = hosts_.change(to);
-    if (from == 0 && hosts_[0].recovered) host.flush_requester.heard(page.volume(), 0, verifier());
-    host.reported |= protocol::set_of(from);
-    if (host.recovered || std::popcount(host.reported) != world_hosts) return;
-    host.recovered = true;
+    if (from == 0 && !hosts_[0].recovery.recovering()) host.flush_requester.heard(page.volume(), 0, verifier());
+    host.recovery.on_reported(from);
+    if (!serves(host.recovery)) return;
     step(to, Event::about(Event::Kind::recovered, PageId{}));
     FlushActions actions;
     host.flush_home.on_recovered(actions);
@@ -370,7 +378,7 @@ bool World::is_quiet() const {
 void World::check_end() const {
     const protocol::Home& home = hosts_[0].stripe.home();
     const protocol::Claim* const claim = home.find(page);
-    require(hosts_[0].recovered, "C4: home never recovered");
+    require(!hosts_[0].recovery.recovering(), "C4: home never recovered");
     require(home.open_order_count() == 0 && home.home_copy_count() == 0, "C4: an order or a copy never ended");
     require(hosts_[0].flush_home.flush_count() == 0 && hosts_[0].flush_home.outstanding_copy_count() == 0,
             "C4: a flush never ended");

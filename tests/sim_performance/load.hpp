@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "coherence/partition/range_map.hpp"
+#include "coherence/membership/range_map.hpp"
 #include "tests/sim/random.hpp"
 #include "tests/sim_performance/machine.hpp"
 

@@ -14,7 +14,7 @@ class CacheLinks : public HomeOnDevice {
     CacheLinks() { answered_ = fabric_.sent.size(); }
     ~CacheLinks() override { fabric_.on_send = nullptr; }
 
-    uint64_t theirs() const { return page_ + cache_->ranges().pages_per_range(); }
+    uint64_t theirs() const { return page_ + cache_->membership().ranges().pages_per_range(); }
     PageId their_page(uint64_t more = 0) const { return PageId::of(volume_id, theirs() + more); }
     // A page homed at the other host becomes ours, and dirty.
     FrameId own(PageId page) {
@@ -43,7 +43,7 @@ class CacheLinks : public HomeOnDevice {
         message.kind = kind;
         message.from = peer;
         message.view_epoch = 1;
-        message.map_epoch = cache_->ranges().epoch();
+        message.map_epoch = cache_->membership().ranges().epoch();
         message.incarnation = peer_process_.incarnation;
         message.page = page;
         return message;
@@ -479,30 +479,62 @@ TEST_F(CacheLinks, what_was_seen_of_a_home_stays_while_it_is_away) {
 }
 
 // A home that has begun anew, of a cluster of three; the test plays the others.
-TEST(RecoveringHome, what_a_host_reported_over_a_link_that_broke_does_not_count) {
-    const std::unique_ptr<Loop> loop = std::move(*Loop::create());
-    auto device = std::make_unique<MemoryDevice>(uint64_t{16} << 20);
-    const StoreFormat format{.identity = identity, .store = {7}, .size_bytes = device->size_bytes()};
-    ASSERT_TRUE(Store::format_device(*device, format));
-    const auto store = std::move(*loop->run_until_done(Store::open(*loop, std::move(device), identity)));
-    RecordingFabric fabric;
-    fabric.up = protocol::set_of(1) | protocol::set_of(2);
-    const auto cache =
-        std::move(*Cache::create({.self = 0, .hosts = {0, 1, 2}, .frame_count = 512, .shards = {loop.get()}}, *store));
-    cache->set_fabric(fabric);
-    const protocol::Process process{.incarnation = 1, .epoch = 1};
-    cache->on_link_up(1, process);
-    cache->on_greeted(1);
-    cache->on_link_down(1);
-    cache->on_link_up(1, process);
-    cache->on_link_up(2, process);
-    cache->on_greeted(2);
-    EXPECT_TRUE(cache->recovering()) << "host 1 has not said over this link what it holds";
-    cache->on_greeted(1);
-    EXPECT_TRUE(loop->run_until_done(cache->recovered()));
-    cache->abandon();
-    loop->stop();
-    loop->run();
+class RecoveringHome : public testing::Test {
+  protected:
+    RecoveringHome() {
+        auto device = std::make_unique<MemoryDevice>(uint64_t{16} << 20);
+        const StoreFormat format{.identity = identity, .store = {7}, .size_bytes = device->size_bytes()};
+        EXPECT_TRUE(Store::format_device(*device, format));
+        store_ = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(device), identity)));
+        fabric_.up = protocol::set_of(1) | protocol::set_of(2);
+        cache_ = std::move(
+            *Cache::create({.self = 0, .hosts = {0, 1, 2}, .frame_count = 512, .shards = {loop_.get()}}, *store_));
+        cache_->set_fabric(fabric_);
+    }
+    void end() {
+        cache_->abandon();
+        loop_->stop();
+        loop_->run();
+    }
+
+    const protocol::Process process_{.incarnation = 1, .epoch = 1};
+    const std::unique_ptr<Loop> loop_ = std::move(*Loop::create());
+    std::unique_ptr<Store> store_;
+    RecordingFabric fabric_;
+    std::unique_ptr<Cache> cache_;
+};
+
+TEST_F(RecoveringHome, what_a_host_reported_over_a_link_that_broke_does_not_count) {
+    cache_->on_link_up(1, process_);
+    cache_->on_greeted(1);
+    cache_->on_link_down(1);
+    cache_->on_link_up(1, process_);
+    cache_->on_link_up(2, process_);
+    cache_->on_greeted(2);
+    EXPECT_TRUE(cache_->membership().recovering()) << "host 1 has not said over this link what it holds";
+    cache_->on_greeted(1);
+    EXPECT_TRUE(loop_->run_until_done(cache_->recovered()));
+    end();
+}
+
+TEST_F(RecoveringHome, whom_it_met_and_that_losses_are_unrecorded_is_left_to_the_next_process) {
+    const ArenaHeader& header = cache_->pool().arena().header();
+    cache_->on_link_up(1, {.incarnation = 3, .epoch = 5});
+    EXPECT_EQ(header.met[1].load(), uint64_t{3} << 32 | 5);
+    EXPECT_FALSE(header.losses_unrecorded.load());
+    cache_->on_link_up(1, {.incarnation = 7, .epoch = 7});
+    EXPECT_TRUE(header.losses_unrecorded.load()) << "it has lost its memory while this home knew no claims";
+    end();
+}
+
+TEST_F(RecoveringHome, the_last_report_comes_as_it_stops) {
+    cache_->on_link_up(1, {.incarnation = 3, .epoch = 3});
+    cache_->on_link_up(1, {.incarnation = 4, .epoch = 4});  // there is something to record
+    cache_->on_link_up(2, process_);
+    cache_->on_greeted(1);
+    end();
+    cache_->on_greeted(2);  // the loop takes no task any more
+    EXPECT_TRUE(cache_->membership().recovering());
 }
 
 }  // namespace

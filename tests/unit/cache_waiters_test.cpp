@@ -150,7 +150,7 @@ TEST_F(CacheWaiters, a_link_that_finds_no_frame_is_told_of_the_next) {
 // A write of a whole page of the other host, whose client gives up.
 class Orphans : public CacheWaiters {
   protected:
-    Orphans() : theirs_(page_ + cache_->ranges().pages_per_range()) {
+    Orphans() : theirs_(page_ + cache_->membership().ranges().pages_per_range()) {
         answered_ = fabric_.sent.size();
         volume_->wait_at_most(std::chrono::hours(1));
         writes_.spawn(write_whole(*volume_, theirs_ * page_size, interrupt_, over_));

@@ -29,7 +29,7 @@ void Host::start() {
                                                    .shards = {host.loop.get(), host.other.get()}},
                                                   *host.store));
             TcpFabricConfiguration fabric{.self = host.id_,
-                                          .process = host.cache->process_of(host.id_),
+                                          .process = host.cache->membership().process_of(host.id_),
                                           .key = host.key_,
                                           .listen = host.addresses_[host.id_],
                                           .shards = {host.loop.get(), host.other.get()}};
@@ -89,7 +89,7 @@ uint64_t Cluster::homed_at(HostId home) const {
     const Cache& cache = *hosts_[0]->cache;
     uint64_t at = 0;
     while (cache.home_of(PageId::of(volume_id, at / page_size)) != home)
-        at += cache.ranges().pages_per_range() * page_size;
+        at += cache.membership().ranges().pages_per_range() * page_size;
     return at;
 }
 

@@ -113,7 +113,7 @@ TEST_F(Cluster, no_page_is_a_hole_because_there_are_more_runs_than_one_answer_ha
 
 TEST_F(Cluster, a_write_at_once_over_the_border_of_two_homes_counts_for_both) {
     Cache& cache = *hosts_[1]->cache;
-    const uint64_t range = cache.ranges().pages_per_range() * page_size;
+    const uint64_t range = cache.membership().ranges().pages_per_range() * page_size;
     uint64_t border = range;
     const auto homes = [&] {
         return std::pair(cache.home_of(PageId::of(volume_id, border / page_size - 1)),

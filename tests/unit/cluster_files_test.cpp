@@ -264,7 +264,7 @@ TEST_F(ClusterFiles, appends_go_on_though_others_of_their_host_are_inside_the_si
 TEST_F(ClusterFiles, a_write_that_would_grow_goes_on_with_what_a_process_that_is_gone_did_not_zero) {
     const uint64_t cut = page_size + 100;
     const uint64_t end = 10 * page_size;
-    const uint32_t gone = hosts_[2]->cache->process_of(2).epoch;
+    const uint32_t gone = hosts_[2]->cache->membership().process_of(2).epoch;
     ASSERT_TRUE(on(2, leave_mark(*hosts_[2]->cache, cut, end, 2, gone)));
     ASSERT_TRUE(on(2, flush(*hosts_[2]->cache)));
     hosts_[2]->stop();
@@ -306,7 +306,7 @@ TEST_F(ClusterFiles, nothing_is_written_where_a_host_is_zeroing_before_it_says_t
     const uint64_t cut = 100;
     const uint64_t end = 5 * page_size;
     Cache& zeroing = *hosts_[0]->cache;
-    ASSERT_TRUE(on(0, leave_mark(zeroing, cut, end, 0, zeroing.process_of(0).epoch)));
+    ASSERT_TRUE(on(0, leave_mark(zeroing, cut, end, 0, zeroing.membership().process_of(0).epoch)));
     {
         VolumeTurns::Turn turn = *on(0, zeroing.cutting_turns().take(volume_id));
         const std::vector<std::byte> bytes = filled(page_size, 3);
@@ -334,7 +334,7 @@ TEST_F(ClusterFiles, nothing_is_written_where_a_host_is_zeroing_before_it_says_t
 // As fallocate does it.
 TEST_F(ClusterFiles, a_size_that_grows_without_bytes_waits_for_the_zeroing_and_then_grows) {
     Cache& zeroing = *hosts_[0]->cache;
-    ASSERT_TRUE(on(0, leave_mark(zeroing, 100, 5 * page_size, 0, zeroing.process_of(0).epoch)));
+    ASSERT_TRUE(on(0, leave_mark(zeroing, 100, 5 * page_size, 0, zeroing.membership().process_of(0).epoch)));
     VolumeTurns::Turn turn = *on(0, zeroing.cutting_turns().take(volume_id));
     Waiting extending(*hosts_[1], write_at(*hosts_[1]->cache, 4 * page_size, {}));
     EXPECT_EQ(*on(1, size_of(*hosts_[1]->cache)), 100U);

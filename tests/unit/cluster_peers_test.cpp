@@ -22,12 +22,12 @@ TEST_F(ClusterPeers, a_peer_that_names_pages_of_no_volume_is_disconnected) {
     message.kind = protocol::MessageKind::get_shared;
     message.page = PageId::of(next_volume_id + 7, 0);
     while (hosts_[0]->cache->home_of(message.page) != 0)
-        message.page.value += hosts_[0]->cache->ranges().pages_per_range();
+        message.page.value += hosts_[0]->cache->membership().ranges().pages_per_range();
     message.request_id = 1;
     hosts_[1]->cache->stamp(message);
-    const uint64_t links = hosts_[0]->cache->hosts_changed().count();
+    const uint64_t links = hosts_[0]->cache->membership().changed().count();
     hosts_[1]->fabric->send(0, message, {});
-    while (hosts_[0]->cache->hosts_changed().count() == links) std::this_thread::yield();  // down it goes
+    while (hosts_[0]->cache->membership().changed().count() == links) std::this_thread::yield();  // down it goes
     while (hosts_[0]->cache->claim_count(message.page.volume()) != 0) std::this_thread::yield();
     for (HostId range = 0; range < host_count; ++range) {
         ASSERT_TRUE(on(0, read(*hosts_[0]->cache, (uint64_t{64} << 20) * range, seen)));
@@ -45,7 +45,8 @@ TEST_F(ClusterPeers, a_peer_that_says_what_no_host_says_is_disconnected_and_noth
         ASSERT_TRUE(on(1, write(*hosts_[1]->cache, (uint64_t{64} << 20) * range, bytes)));
     Cache& victim = *hosts_[0]->cache;
     const auto page_at = [&](HostId home, VolumeId volume, uint64_t number) {
-        while (victim.home_of(PageId::of(volume, number)) != home) number += victim.ranges().pages_per_range();
+        while (victim.home_of(PageId::of(volume, number)) != home)
+            number += victim.membership().ranges().pages_per_range();
         return PageId::of(volume, number);
     };
     // Each as host 1 would send it to host 0.
@@ -82,12 +83,12 @@ TEST_F(ClusterPeers, a_peer_that_says_what_no_host_says_is_disconnected_and_noth
         hosts_[1]->cache->stamp(message);
         message.tenure = protocol::first_tenure_of(message.incarnation);
         lie(message);
-        const uint64_t changes = victim.hosts_changed().count();
+        const uint64_t changes = victim.membership().changed().count();
         hosts_[1]->fabric->send(0, message, {});
         const auto deadline = std::chrono::steady_clock::now() + 10s;
-        while (victim.hosts_changed().count() == changes && std::chrono::steady_clock::now() < deadline)
+        while (victim.membership().changed().count() == changes && std::chrono::steady_clock::now() < deadline)
             std::this_thread::yield();
-        ASSERT_NE(victim.hosts_changed().count(), changes) << what << " was let pass";
+        ASSERT_NE(victim.membership().changed().count(), changes) << what << " was let pass";
     }
     for (HostId range = 0; range < host_count; ++range) {
         for (HostId reader = 0; reader < host_count; ++reader) {

@@ -100,7 +100,7 @@ Task<bool> let_go(CachedVolume& volume, std::vector<Pin> pins) {
 }
 
 TEST_F(ClusterSessions, a_request_whose_first_page_is_lost_before_its_last_is_written_is_not_flushed) {
-    const uint64_t border = at_ + hosts_[0]->cache->ranges().pages_per_range() * page_size;
+    const uint64_t border = at_ + hosts_[0]->cache->membership().ranges().pages_per_range() * page_size;
     const HostId reading = hosts_[0]->cache->home_of(PageId::of(volume_id, border / page_size));
     ASSERT_NE(reading, 0);
     const HostId own = static_cast<HostId>(3 - reading);  // neither home

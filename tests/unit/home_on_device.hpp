@@ -85,7 +85,7 @@ class HomeOnDevice : public testing::Test {
         message.kind = kind;
         message.from = peer;
         message.view_epoch = 1;
-        message.map_epoch = cache_->ranges().epoch();
+        message.map_epoch = cache_->membership().ranges().epoch();
         message.incarnation = peer_process_.incarnation;
         message.page = page();
         message.request_id = request;
@@ -139,7 +139,7 @@ inline void grant(Cache& cache, const RecordingFabric::Sent& request, Tenure ten
     grant.kind = MessageKind::grant;
     grant.from = request.to;
     grant.view_epoch = 1;
-    grant.map_epoch = cache.ranges().epoch();
+    grant.map_epoch = cache.membership().ranges().epoch();
     grant.incarnation = 1;
     grant.page = asked.page;
     grant.request_id = asked.request_id;

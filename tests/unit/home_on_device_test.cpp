@@ -91,7 +91,7 @@ TEST_F(HomeOnDevice, a_loss_that_could_not_be_recorded_is_recorded_by_the_next_p
     loop_->run_until_done(turns(*loop_));
     EXPECT_TRUE(store_->failure());
     EXPECT_EQ(store_->loss_generation(), generation);
-    EXPECT_TRUE(cache_->pool().arena().header().losses_in_doubt);
+    EXPECT_TRUE(cache_->pool().arena().header().losses_unrecorded);
     WriteNote& note = std::static_pointer_cast<Session>(volume_->session())->note;
     EXPECT_FALSE(loop_->run_until_done(cache_->flusher().flush(note, protocol::set_of(0), {})))
         << "and nobody waits for it";
@@ -102,7 +102,7 @@ TEST_F(HomeOnDevice, a_loss_that_could_not_be_recorded_is_recorded_by_the_next_p
     begin(std::move(device), std::move(memory));
     EXPECT_GT(store_->loss_generation(), generation) << "flushes of who wrote before fail";
     EXPECT_FALSE(store_->losses().empty());
-    EXPECT_FALSE(cache_->pool().arena().header().losses_in_doubt);
+    EXPECT_FALSE(cache_->pool().arena().header().losses_unrecorded);
 }
 
 TEST_F(HomeOnDevice, a_flush_that_waits_for_bytes_which_a_failed_store_refuses_fails) {
@@ -138,7 +138,7 @@ TEST_F(HomeOnDevice, a_flush_that_waits_for_bytes_which_a_failed_store_refuses_f
 }
 
 TEST_F(HomeOnDevice, pages_that_another_home_lacks_wait_for_room_in_its_link) {
-    const uint64_t theirs = page_ + cache_->ranges().pages_per_range();
+    const uint64_t theirs = page_ + cache_->membership().ranges().pages_per_range();
     constexpr size_t count = 10;
     size_t answered = fabric_.sent.size();
     Tenure tenure = protocol::first_tenure_of(1);
@@ -173,7 +173,7 @@ TEST_F(HomeOnDevice, pages_that_another_home_lacks_wait_for_room_in_its_link) {
 }
 
 TEST_F(HomeOnDevice, clean_pages_of_a_home_that_does_not_answer_make_room) {
-    uint64_t theirs = page_ + cache_->ranges().pages_per_range();
+    uint64_t theirs = page_ + cache_->membership().ranges().pages_per_range();
     ASSERT_EQ(cache_->home_of(PageId::of(volume_id, theirs)), peer);
     size_t answered = fabric_.sent.size();
     Tenure tenure = protocol::first_tenure_of(1);
@@ -268,7 +268,7 @@ TEST_F(LastWrites, have_a_position_after_all_that_was_stored_before) {
 }
 
 TEST_F(LastWrites, of_pages_that_are_homed_elsewhere_are_not_stored_here) {
-    const uint64_t theirs = page_ + cache_->ranges().pages_per_range();
+    const uint64_t theirs = page_ + cache_->membership().ranges().pages_per_range();
     size_t answered = fabric_.sent.size();
     size_t written = 0;
     Tenure tenure = protocol::first_tenure_of(1);
@@ -309,7 +309,7 @@ TEST_F(HomeOnDevice, a_question_for_extents_that_no_correct_host_asks_is_refused
 }
 
 TEST_F(HomeOnDevice, an_answer_about_pages_that_nobody_asked_for_is_refused) {
-    const uint64_t theirs = page_ + cache_->ranges().pages_per_range();
+    const uint64_t theirs = page_ + cache_->membership().ranges().pages_per_range();
     const auto ask = [&](uint64_t first, uint64_t count) {
         const std::array<uint64_t, 3> answer{theirs + 10, first, count};
         fabric_.answer = pack(answer);

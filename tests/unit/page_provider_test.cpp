@@ -36,7 +36,8 @@ class Relief : public testing::Test {
 
     uint64_t first_page_of(HostId home) const {
         uint64_t number = 0;
-        while (cache_->home_of(PageId::of(volume_id, number)) != home) number += cache_->ranges().pages_per_range();
+        while (cache_->home_of(PageId::of(volume_id, number)) != home)
+            number += cache_->membership().ranges().pages_per_range();
         return number;
     }
     PageId have(uint64_t number, bool to_write) {

@@ -1,4 +1,4 @@
-#include "coherence/partition/range_map.hpp"
+#include "coherence/membership/range_map.hpp"
 
 #include <gtest/gtest.h>
 

@@ -91,7 +91,7 @@ MUTANTS = [
     ("coherence/cache/cache_links.cpp", "«frame = pool_->try_take(use_holder, leave);»  // one may have come free", {
         "a link that begins to wait for a frame does not look for one that came free meanwhile": "",
     }),
-    ("coherence/cache/cache.cpp", "if (protocol::contains(starved, host)) «fabric_->resume(host);»", {
+    ("coherence/cache/cache.cpp", "[&](HostId host) { «fabric_->resume(host);» }", {
         "a link that waits for a frame is not told of one": "",
     }),
 
@@ -163,10 +163,41 @@ MUTANTS = [
     ("coherence/cache/cache_links.cpp", "        «slot->linked &= ~protocol::set_of(host);»", {
         "a broken link still counts": "",
     }),
-    ("coherence/cache/cache_links.cpp", "        if (recovering()) «greeted_ &= ~protocol::set_of(host);»", {
+    ("coherence/membership/recovery.cpp", "    if (recovering_) «reported_ &= ~set_of(host);»", {
         "what a host reported over a broken link counts for the next one": "",
     }),
-    ("coherence/cache/cache_links.cpp", "«failed_stores_ &= ~protocol::set_of(host);»  // another process", {
+    ("coherence/membership/recovery.cpp", "«if (moment != moment_) return Next::look_again;»", {
+        "a home serves by what it knew before it heard more": "",
+    }),
+    ("coherence/membership/recovery.cpp", "(hosts_ & ~(«reported_ | dead_»)) != 0", {
+        "a home serves without a host that has not reported": "hosts_",
+        "a home waits for a host that was declared dead": "reported_",
+    }),
+    ("coherence/membership/recovery.cpp", "if («lacks_losses()» || !all_marked) return", {
+        "a home serves before what may be lost is on record": "false",
+    }),
+    ("coherence/membership/recovery.cpp", "|| «!all_marked») return", {
+        "a home serves before what may be written is marked": "false",
+    }),
+    ("coherence/membership/recovery.cpp", "«if (moment != moment_) return false;»\n    recording_", {
+        "what was recorded counts for what was heard since": "",
+    }),
+    ("coherence/membership/recovery.cpp", "|| «(has_recorded_losses_ && losses_recorded_at_ != moment_)»", {
+        "losses that were found after the recording are not recorded": "false",
+    }),
+    ("coherence/membership/recovery.cpp", "return «std::exchange(recording_, true)» ? Next::wait", {
+        "two record at once": "false",
+    }),
+    ("coherence/membership/membership.cpp", "«header_.losses_unrecorded.store(true, std::memory_order_release);»", {
+        "the next process does not hear that losses are unrecorded": "",
+    }),
+    ("coherence/membership/membership.cpp", "«remember_met(host, process);»", {
+        "the next process meets everybody for the first time": "",
+    }),
+    ("coherence/cache/cache_links.cpp", "«if (abandoned()) return;»  // the loop takes no new tasks any more\n    for (;;)", {
+        "a home that stops begins to record losses": "",
+    }),
+    ("coherence/membership/membership.cpp", "«failed_stores_ &= ~set_of(host);»  // another process", {
         "another process of a host counts as having the failed store": "",
     }),
     ("coherence/fabric/tcp_link.cpp", "    receiver_.on_link_down(peer_);\n    «fail_calls();»", {
@@ -274,7 +305,7 @@ MUTANTS = [
     ("coherence/cache/home_storing.cpp", "copy.sequence = «holding->sequence + 1»;", {
         "what a stop brings home has the position of what home has": "holding->sequence",
     }),
-    ("coherence/cache/home_storing.cpp", "if («home_of(pool_->frame(id).page_id()) == self_») written.push_back(id);", {
+    ("coherence/cache/home_storing.cpp", "if («home_of(pool_->frame(id).page_id()) == self()») written.push_back(id);", {
         "a stop stores pages that are homed elsewhere": "true",
     }),
 
@@ -315,10 +346,10 @@ MUTANTS = [
     ("coherence/fabric/tcp_fabric.cpp", "if («theirs.own.reserved != 0 || theirs.of_you.reserved != 0»)", {
         "what an account has no meaning for yet is let through": "false",
     }),
-    ("daemon/catalog/registrar.cpp", "«record.holder_epoch == cache_.process_of(record.holder).epoch» &&", {
+    ("daemon/catalog/registrar.cpp", "«record.holder_epoch == cache_.membership().process_of(record.holder).epoch» &&", {
         "a hold outlives its process": "true",
     }),
-    ("daemon/catalog/removals.cpp", "«if (cache_.is_forgotten(host)) break;»", {
+    ("daemon/catalog/removals.cpp", "«if (cache_.membership().is_dead(host)) break;»", {
         "a deletion waits for a host that was declared dead": "",
     }),
 ]

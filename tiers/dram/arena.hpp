@@ -43,7 +43,7 @@ struct ArenaHeader {
     std::atomic<uint32_t> incarnation{0};  // of the memory: the epoch of the process that made it
 
     // Losses of others that this home may not have on record.
-    std::atomic<bool> losses_in_doubt{false};
+    std::atomic<bool> losses_unrecorded{false};
     // The process of each host that was last met, as incarnation << 32 | epoch.
     std::array<std::atomic<uint64_t>, hosts_max> met{};
     // By stripe: the last request that was numbered.

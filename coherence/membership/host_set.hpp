@@ -13,6 +13,10 @@ using HostSet = uint64_t;
 constexpr HostSet set_of(HostId host) {
     return host == no_host ? 0 : HostSet{1} << host;
 }
+// The first `count` hosts.
+constexpr HostSet set_of_first(size_t count) {
+    return count == 64 ? ~HostSet{0} : (HostSet{1} << count) - 1;
+}
 constexpr bool contains(HostSet hosts, HostId host) {
     return (hosts & set_of(host)) != 0;
 }

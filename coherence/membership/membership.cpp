@@ -1,0 +1,178 @@
+#include "coherence/membership/membership.hpp"
+
+#include <mutex>
+#include <utility>
+
+#include "utils/clock.hpp"
+
+namespace tarn {
+
+using protocol::HostSet;
+using protocol::Process;
+using protocol::set_of;
+
+namespace {
+
+HostSet set_of_all(std::span<const HostId> hosts) {
+    HostSet set = 0;
+    for (const HostId host : hosts) set |= set_of(host);
+    return set;
+}
+
+}  // namespace
+
+Membership::Membership(HostId self, std::span<const HostId> hosts, ArenaHeader& header, Store& store)
+    : self_(self),
+      hosts_(hosts.begin(), hosts.end()),
+      host_set_(set_of_all(hosts)),
+      process_{.incarnation = header.incarnation, .epoch = static_cast<uint32_t>(store.home_epoch())},
+      ranges_(1, hosts_),
+      header_(header),
+      store_(store),
+      changed_at_ns_(monotonic_ns()),
+      recovery_(self, host_set_, header.memory_was_lost) {
+    for (HostId host = 0; host < hosts_max; ++host) {
+        const uint64_t met = header.met[host].load(std::memory_order_relaxed);
+        met_[host] = {.incarnation = static_cast<uint32_t>(met >> 32), .epoch = static_cast<uint32_t>(met)};
+        if (!protocol::contains(host_set_, host) || store.forgotten(host) == 0) continue;
+        dead_ |= set_of(host);
+        recovery_.on_dead(host);
+        // It was declared dead after the process before had died.
+        if (met != 0) header.losses_unrecorded.store(true, std::memory_order_relaxed);
+    }
+    if (header.losses_unrecorded.load(std::memory_order_relaxed)) recovery_.begin_unrecorded_losses();
+}
+
+Process Membership::process_of(HostId host) const {
+    if (host == self_) return process_;
+    const std::lock_guard guard(lock_);
+    return met_[host];
+}
+
+bool Membership::has_just_changed() const {
+    constexpr uint64_t while_ns = 5'000'000'000;
+    return monotonic_ns() - changed_at_ns_.load(std::memory_order_relaxed) < while_ns;
+}
+
+Process Membership::begin_meeting(HostId host, Process process) {
+    Process previous;
+    {
+        const std::lock_guard guard(lock_);
+        previous = std::exchange(met_[host], process);
+        recovery_.on_link_up(host);
+    }
+    if (has_lost_memory(previous, process)) begin_unrecorded_losses();
+    return previous;
+}
+
+void Membership::end_meeting(HostId host, Process process, Process previous) {
+    if (process.epoch != previous.epoch) failed_stores_ &= ~set_of(host);  // another process, another try
+    remember_met(host, process);
+    {
+        const std::lock_guard guard(lock_);
+        met_now_ |= set_of(host);
+    }
+    if (has_lost_memory(previous, process) && !recovering()) end_unrecorded_losses();
+    changed_at_ns_.store(monotonic_ns(), std::memory_order_relaxed);
+}
+
+void Membership::on_link_down(HostId host) {
+    const std::lock_guard guard(lock_);
+    met_now_ &= ~set_of(host);
+    changed_at_ns_.store(monotonic_ns(), std::memory_order_relaxed);
+}
+
+void Membership::on_reported(HostId host) {
+    const std::lock_guard guard(lock_);
+    recovery_.on_reported(host);
+}
+
+void Membership::remember_met(HostId host, Process process) {
+    header_.met[host].store(uint64_t{process.incarnation} << 32 | process.epoch, std::memory_order_release);
+}
+
+void Membership::forget_meeting(HostId host) {
+    remember_met(host, {});
+}
+
+protocol::Incarnation Membership::dead_incarnation(HostId host) const {
+    const uint32_t remembered = store_.forgotten(host);
+    return remembered == 0 ? 0 : remembered - 1;
+}
+
+Task<Result<>> Membership::declare_dead(HostId host, protocol::Incarnation incarnation) {
+    CO_TRY_VOID(co_await store_.set_forgotten(*Loop::current(), host, incarnation + 1));
+    dead_ |= set_of(host);
+    const std::lock_guard guard(lock_);
+    recovery_.on_dead(host);
+    co_return Result<>{};
+}
+
+Task<Result<>> Membership::declare_alive(HostId host) {
+    const Result<> remembered = co_await store_.set_forgotten(*Loop::current(), host, 0);
+    if (remembered) on_returned(host);
+    returning_ &= ~set_of(host);
+    co_return remembered;
+}
+
+void Membership::on_returned(HostId host) {
+    dead_ &= ~set_of(host);
+    const std::lock_guard guard(lock_);
+    recovery_.on_returned(host);
+}
+
+bool Membership::begin_return(HostId host) {
+    return !protocol::contains(returning_.fetch_or(set_of(host)), host);
+}
+
+Recovery::Moment Membership::moment() const {
+    const std::lock_guard guard(lock_);
+    return recovery_.moment();
+}
+
+Recovery::Next Membership::next(Recovery::Moment moment, bool all_marked) {
+    const std::lock_guard guard(lock_);
+    const Recovery::Next next = recovery_.next(moment, all_marked);
+    recovering_.store(recovery_.recovering(), std::memory_order_relaxed);
+    return next;
+}
+
+Membership::Lack Membership::lack() const {
+    const std::lock_guard guard(lock_);
+    return {.moment = recovery_.moment(), .losses = recovery_.lacks_losses()};
+}
+
+bool Membership::recorded(Recovery::Moment moment, bool losses) {
+    const std::lock_guard guard(lock_);
+    if (!recovery_.recorded(moment, losses)) return false;
+    if (losses) {
+        header_.losses_unrecorded.store(false, std::memory_order_release);
+        header_.memory_was_lost.store(false, std::memory_order_release);
+    }
+    return true;
+}
+
+bool Membership::has_memory() const {
+    const std::lock_guard guard(lock_);
+    return process_.incarnation != process_.epoch && !recovery_.has_recorded_losses();
+}
+
+void Membership::begin_unrecorded_losses() {
+    const std::lock_guard guard(lock_);
+    recovery_.begin_unrecorded_losses();
+    header_.losses_unrecorded.store(true, std::memory_order_release);
+}
+
+void Membership::end_unrecorded_losses() {
+    const std::lock_guard guard(lock_);
+    if (recovery_.has_unrecorded_losses() && recovery_.end_unrecorded_losses())
+        header_.losses_unrecorded.store(false, std::memory_order_release);
+}
+
+bool Membership::is_settled() const {
+    const std::lock_guard guard(lock_);
+    const HostSet accounted = met_now_ | dead_.load() | set_of(self_);
+    return !recovering() && !recovery_.has_unrecorded_losses() && (is_alone() || (host_set_ & ~accounted) == 0);
+}
+
+}  // namespace tarn

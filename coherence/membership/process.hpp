@@ -1,0 +1,23 @@
+// Process: a run of tarnd, and the memory it has.
+#pragma once
+
+#include <cstdint>
+
+namespace tarn::protocol {
+
+using Incarnation = uint32_t;  // of a host: which memory, new at each start without its arena; of a home: its boot id
+
+// A run of tarnd. One that adopted the arena of the run before it has that run's memory, and nothing else of it: as a
+// home it knows no claims, and begins anew above all tenures of earlier runs.
+struct Process {
+    Incarnation incarnation = 0;
+    uint32_t epoch = 0;  // new at each start, and its home epoch; 0: never met
+    bool operator==(const Process&) const = default;
+};
+
+// Whether a host that was met as `previous`, and now as `present`, has lost its memory in between.
+constexpr bool has_lost_memory(const Process& previous, const Process& present) {
+    return previous.incarnation != 0 && previous.incarnation != present.incarnation;
+}
+
+}  // namespace tarn::protocol
