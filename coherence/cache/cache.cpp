@@ -14,28 +14,6 @@ namespace tarn {
 
 using protocol::Want;
 
-namespace {
-
-// The only place that reads bytes which a writer may be changing. The caller throws the copy away if the frame's word
-// moved meanwhile. Under ThreadSanitizer, readers take a pin instead (Cache::try_read).
-[[maybe_unused]] void copy_optimistically(std::byte* into, const std::byte* from, size_t size) {
-    std::memcpy(into, from, size);
-}
-
-#if __has_feature(thread_sanitizer)
-constexpr bool may_read_optimistically = false;
-#else
-constexpr bool may_read_optimistically = true;
-#endif
-
-DirtyMask sectors_of(size_t offset, size_t size) {
-    const size_t first = offset / sector_size;
-    const size_t end = (offset + size + sector_size - 1) / sector_size;
-    return static_cast<DirtyMask>(((1u << end) - 1) & ~((1u << first) - 1));
-}
-
-}  // namespace
-
 Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configuration, Store& store,
                                              std::unique_ptr<Arena> arena) {
     if (!arena) {
@@ -56,11 +34,9 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
       store_(store),
       pool_(std::make_unique<FramePool>(std::move(arena))),
       membership_(configuration.self, configuration.hosts, pool_->arena().header(), store),
-      cached_(*pool_, stripe_bits, &Frame::next),
+      pages_(*pool_, membership_, stripe_bits, *this),
       homes_(*pool_, stripe_bits, &Frame::home_next),
-      dirty_frames_(pool_->frame_count()),
       home_dirty_frames_(pool_->frame_count()),
-      replacement_(*pool_),
       lease_(configuration.lease),
       flusher_(std::make_unique<Flusher>(*this)),
       provider_(std::make_unique<PageProvider>(*this, shards_)),
@@ -78,162 +54,12 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
 
 Cache::~Cache() = default;
 
-// What the store could not read is nobody's, and what was lost not everybody's.
-bool Cache::may_use(const Frame& frame, PageId page, LossView& view) const {
-    if (frame.broken.load(std::memory_order_relaxed)) return false;
-    count_losses(page, view);
-    const uint32_t lost = frame.lost.load(std::memory_order_relaxed);
-    return lost == 0 || view.may_read(page, home_of(page), lost);
-}
-
-void Cache::count_losses_slowly(PageId page, LossView& view) const {
-    if (const HostId home = home_of(page); protocol::contains(view.unheard(), home))
-        flusher_->count_from_now(view, home);
-}
-
-bool Cache::try_read(PageId page, size_t offset, std::span<std::byte> into, LossView& view) {
-    Frame* const frame = cached_.find(page);
-    if (!frame) return false;
-    const FrameWord::Value seen = frame->word.load();
-    if (!FrameWord::readable(seen) || frame->page_id() != page || !may_use(*frame, page, view)) return false;
-    const std::byte* const bytes = pool_->bytes(pool_->id_of(*frame)) + offset;
-    if constexpr (may_read_optimistically) {
-        copy_optimistically(into.data(), bytes, into.size());
-        if (!frame->word.unchanged_since(seen)) return false;
-    } else {
-        if (!frame->word.try_pin(seen)) return false;
-        std::memcpy(into.data(), bytes, into.size());
-        unpin(pool_->id_of(*frame));
-    }
-    replacement_.touch(*frame);
-    return true;
-}
-
-bool Cache::is_writable(PageId page) const {
-    const Frame* const frame = cached_.find(page);
-    return frame && frame->page_id() == page && frame->writable.load(std::memory_order_relaxed);
-}
-
-bool Cache::may_use(PageId page, LossView& view) const {
-    const Frame* const frame = cached_.find(page);
-    return frame && frame->page_id() == page && may_use(*frame, page, view);
-}
-
-bool Cache::holds(PageId page) {
-    const Frame* const frame = cached_.find(page);
-    return frame && frame->page_id() == page && FrameWord::readable(frame->word.load());
-}
-
-FrameId Cache::try_pin(PageId page, LossView& view) {
-    Frame* const frame = cached_.find(page);
-    if (!frame) return no_frame;
-    const FrameWord::Value seen = frame->word.load();
-    if (frame->page_id() != page || !may_use(*frame, page, view) || !frame->word.try_pin(seen)) return no_frame;
-    replacement_.touch(*frame);
-    return pool_->id_of(*frame);
-}
-
-void Cache::unpin(FrameId id) {
-    Frame& frame = pool_->frame(id);
-    const PageId page = frame.page_id();
-    if (frame.word.unpin()) report_quiet(frame, page);
-}
-
-bool Cache::try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view, WriteCheck* check) {
-    bool written = false;
-    return try_change(page, view,
-                      [&](Frame& frame) {
-                          if (check && !check->holds()) return;
-                          write_frame(frame, offset, from);
-                          written = true;
-                      }) &&
-           written;
-}
-
-bool Cache::try_update(PageId page, PageUpdate& update, LossView& view) {
-    return try_change(page, view, [&](Frame& frame) { update_frame(frame, update); });
-}
-
-template <class Function>
-bool Cache::try_change(PageId page, LossView& view, Function&& change) {
-    Frame* const frame = cached_.find(page);
-    if (!frame) return false;
-    const FrameWord::Value seen = frame->word.load();
-    if (frame->page_id() != page || !may_use(*frame, page, view) || !frame->word.try_latch_exclusive(seen))
-        return false;
-    change(*frame);
-    if (frame->word.unlatch_exclusive()) report_quiet(*frame, page);
-    replacement_.touch(*frame);
-    return true;
-}
-
-bool Cache::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
-                          WriteCheck* check) {
-    return write_latched(volume, offset_bytes, from, view, check,
-                         [&](Frame& frame, PageId page) { report_quiet(frame, page); });
-}
-
-bool Cache::try_write_within(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
-                             std::vector<QuietFrame>& quiet) {
-    return write_latched(volume, offset_bytes, from, view, nullptr,
-                         [&](Frame& frame, PageId page) { quiet.push_back({pool_->id_of(frame), page}); });
-}
-
-void Cache::report_quiet(std::span<const QuietFrame> quiet) {
-    for (const auto& [frame, page] : quiet) report_quiet(pool_->frame(frame), page);
-}
-
-template <class Report>
-bool Cache::write_latched(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
-                          WriteCheck* check, Report&& report) {
-    constexpr size_t pages_max = 257;  // 1 MiB at any offset
-    const uint64_t first = offset_bytes / page_size;
-    const size_t count = (offset_bytes + from.size() + page_size - 1) / page_size - first;
-    if (count > pages_max) return false;
-    std::array<Frame*, pages_max> frames;
-    size_t latched = 0;
-    for (; latched < count; ++latched) {
-        const PageId page = PageId::of(volume, first + latched);
-        Frame* const frame = cached_.find(page);
-        if (!frame) break;
-        const FrameWord::Value seen = frame->word.load();
-        if (frame->page_id() != page || !may_change(*frame, page, view) || !frame->word.try_latch_exclusive(seen))
-            break;
-        frames[latched] = frame;
-    }
-    const bool all = latched == count && (!check || check->holds());
-    for (size_t i = 0, done = 0; i < latched; ++i) {
-        Frame& frame = *frames[i];
-        if (all) {
-            const size_t offset = i == 0 ? offset_bytes % page_size : 0;
-            const size_t size = std::min(page_size - offset, from.size() - done);
-            write_frame(frame, offset, from.subspan(done, size));
-            if (const uint32_t lost = frame.lost.load(std::memory_order_relaxed); lost != 0 && size == page_size)
-                view.wrote_whole(frame.page_id(), lost);
-            replacement_.touch(frame);
-            done += size;
-        }
-    }
-    for (size_t i = 0; i < latched; ++i)
-        if (frames[i]->word.unlatch_exclusive()) report(*frames[i], PageId::of(volume, first + i));
-    return all;
-}
-
-// Bytes that nobody could read cannot be changed in part; such as were lost can, though the session must not see them.
-bool Cache::may_change(const Frame& frame, PageId page, LossView& view) const {
-    count_losses(page, view);
-    return !frame.broken.load(std::memory_order_relaxed);
-}
-
-void Cache::mark_written(Frame& frame, size_t offset, size_t size) {
-    frame.zeroed.store(false, std::memory_order_relaxed);
-    mark_dirty(frame, sectors_of(offset, size));
-    last_writes_.note(pool_->id_of(frame));
-}
-
-// The last latch of a busy frame is gone. Nobody but the stripe can touch the frame until it has heard so.
-void Cache::report_quiet(Frame& frame, PageId page) {
+void Cache::on_quiet(Frame& frame, PageId page) {
     step(quiesced(frame, page));
+}
+
+void Cache::on_first_use(LossView& view, HostId home) {
+    flusher_->count_from_now(view, home);
 }
 
 protocol::Event Cache::quiesced(Frame& frame, PageId page) {
@@ -254,12 +80,12 @@ void Cache::prefetch(std::span<const PageId> pages) {
     };
     for_each_stripe([&](const protocol::Stripe& stripe, PageId page) {
         stripe.prefetch(page);
-        cached_.prefetch(page);
+        pages_.index().prefetch(page);
         homes_.prefetch(page);
     });
     for_each_stripe([&](const protocol::Stripe& stripe, PageId page) {
         stripe.prefetch_records(page);
-        cached_.prefetch_frame(page);
+        pages_.index().prefetch_frame(page);
         homes_.prefetch_frame(page);
     });
 }
@@ -391,7 +217,7 @@ size_t Cache::lending_reserve_count() const {
 FrameId Cache::take_frame() {
     if (!waiting_for_frames_.empty()) return no_frame;  // they were first
     const FrameId id = pool_->try_take(use_holder, reserve_count());
-    replacement_.count_fill();
+    pages_.replacement().count_fill();
     if (pool_->free_count() < provider_->low_mark()) provider_->kick();
     return id;
 }
@@ -415,14 +241,14 @@ void Cache::frames_freed() {
     waiting_for_frames_.serve([&](FrameWaiter& waiter) {
         waiter.frame = pool_->try_take(use_holder, reserve_count());
         if (waiter.frame == no_frame) return false;
-        replacement_.count_fill();
+        pages_.replacement().count_fill();
         return true;
     });
 }
 
 size_t Cache::dirty_frame_count() {
     size_t count = 0;
-    dirty_frames_.for_each([&](FrameId) { ++count; });
+    pages_.dirty_frames().for_each([&](FrameId) { ++count; });
     home_dirty_frames_.for_each([&](FrameId) { ++count; });
     return count;
 }

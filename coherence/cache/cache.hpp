@@ -21,24 +21,20 @@
 #include <span>
 #include <vector>
 
-#include "coherence/cache/frame_queue.hpp"
-#include "coherence/cache/last_writes.hpp"
 #include "coherence/cache/loss_recorder.hpp"
-#include "coherence/cache/loss_view.hpp"
 #include "coherence/cache/piece_marker.hpp"
 #include "coherence/cache/volume_turns.hpp"
 #include "coherence/cache/volume_uses.hpp"
-#include "coherence/cache/writable_share.hpp"
-#include "coherence/cache/write_check.hpp"
 #include "coherence/fabric/fabric.hpp"
 #include "coherence/membership/membership.hpp"
+#include "coherence/pages/frame_queue.hpp"
+#include "coherence/pages/pages.hpp"
+#include "coherence/pages/writable_share.hpp"
 #include "coherence/protocol/coalescing.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/stripe.hpp"
-#include "tiers/dram/frame_index.hpp"
 #include "tiers/dram/frame_pool.hpp"
 #include "tiers/dram/frame_set.hpp"
-#include "tiers/dram/replacement.hpp"
 #include "tiers/nvme/store.hpp"
 #include "utils/broadcast.hpp"
 #include "utils/loop.hpp"
@@ -50,7 +46,6 @@ class Flusher;
 class HomeReadBatch;
 class PageAccess;
 class PageProvider;
-struct PageUpdate;
 
 struct CacheConfiguration {
     HostId self = 0;
@@ -60,7 +55,7 @@ struct CacheConfiguration {
     protocol::WriteLease lease;
 };
 
-class Cache final : public Fabric::Receiver {
+class Cache final : public Fabric::Receiver, Pages::Listener {
   public:
     // The store must outlive the cache. arena: what the process before left, if claim_arena() says that it is good.
     static Result<std::unique_ptr<Cache>> create(const CacheConfiguration& configuration, Store& store,
@@ -72,54 +67,15 @@ class Cache final : public Fabric::Receiver {
     // Before any link can come up.
     void set_fabric(Fabric& fabric);
 
-    // Hot path, within one page; view: of the session that asks. False: nothing was done, take the cold path.
-    bool try_read(PageId page, size_t offset, std::span<std::byte> into, LossView& view);
-    bool try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view,
-                   WriteCheck* check = nullptr);
-    bool try_update(PageId page, PageUpdate& update, LossView& view);
-    // Over several pages: all of them are latched before the first byte changes.
-    bool try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
-                       WriteCheck* check = nullptr);
-    // The same from within the update of another page, whose latch is held: what has to be done once it is not, by
-    // report_quiet(), is added to quiet.
-    struct QuietFrame {
-        FrameId frame;
-        PageId page;
-    };
-    bool try_write_within(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
-                          std::vector<QuietFrame>& quiet);
-    void report_quiet(std::span<const QuietFrame> quiet);
     // These are about to be asked for, or heard of: brings what the tables know of them into the CPU's caches.
     void prefetch(std::span<const PageId> pages);
-    // Whether a read, or a write, would find the page just now.
-    bool holds(PageId page);
-    bool is_writable(PageId page) const;
-    // Of a page that an access holds: whether the session may see its bytes. Without a wait, whoever else is inside it.
-    bool may_use(PageId page, LossView& view) const;
-    // The frame's bytes stay as they are until unpin().
-    FrameId try_pin(PageId page, LossView& view);
-    void unpin(FrameId id);
-    // Before the bytes of a page are used: from when on losses of it count for the session.
-    void count_losses(PageId page, LossView& view) const {
-        if (view.unheard() != 0) [[unlikely]]
-            count_losses_slowly(page, view);
-    }
-    const std::byte* bytes(FrameId id) { return pool_->bytes(id); }
-
     // Cold path, for PageAccess: asks for the page; woken by PageAccess::run.
     void acquire(PageId page, protocol::Want want, PageAccess& access, FrameId spare);
     // The access waits no more. Too late: it was woken, or failed. Never: it writes a whole page; such a write, once
     // asked for, is done when it can be.
     enum class Cancelled : uint8_t { yes, too_late, never };
     Cancelled cancel(PageAccess& access);
-    // The woken access has the frame to itself (writing) or with readers, for as long as fn runs.
-    template <class Function>
-    void with_frame(FrameId id, bool writing, Function&& fn);
     void served(PageId page);
-    // Under the exclusive latch. Finished by the next process, should this one be killed half-way.
-    void write_frame(Frame& frame, size_t offset, std::span<const std::byte> from);
-    void zero_frame(Frame& frame, size_t offset, size_t size);
-    void update_frame(Frame& frame, PageUpdate& update);
 
     // Whether this home can store nothing any more: then what is dirty stays where it is, and no new page of it becomes
     // writable, so that memory is left for reads. Ends with the process there. The catalog's few pages stay writable:
@@ -204,14 +160,12 @@ class Cache final : public Fabric::Receiver {
     HostId home_of(PageId page) const { return membership_.home_of(page); }
     FramePool& pool() { return *pool_; }
     Store& store() { return store_; }
-    Replacement& replacement() { return replacement_; }
+    Pages& pages() { return pages_; }
     Flusher& flusher() { return *flusher_; }
     PageProvider& provider() { return *provider_; }
     WritableShare& writable_share() { return writable_share_; }
-    FrameSet& dirty_frames() { return dirty_frames_; }
     // Frames whose bytes are not in the store, or not at home.
     size_t dirty_frame_count();
-    static bool is_dirty(const Frame& frame);
     Fabric* fabric() { return fabric_; }
     // What was taken over from the process before.
     size_t adopted_page_count() const { return adopted_page_count_; }
@@ -313,28 +267,19 @@ class Cache final : public Fabric::Receiver {
 
     Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<Arena> arena);
 
-    StripeSlot& slot_of(PageId page) { return *stripes_[cached_.stripe_of(page)]; }
-    bool may_use(const Frame& frame, PageId page, LossView& view) const;
-    void count_losses_slowly(PageId page, LossView& view) const;
+    StripeSlot& slot_of(PageId page) { return *stripes_[pages_.index().stripe_of(page)]; }
     void step(const protocol::Event& event);
     // Under the latch of slot: the event and all that follows from it here. False: nothing is stepped any more.
     bool step_latched(StripeSlot& slot, const protocol::Event& event, Deferred& deferred);
     void finish(Deferred& deferred);
-    void report_quiet(Frame& frame, PageId page);
-    template <class Report>
-    bool write_latched(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
-                       WriteCheck* check, Report&& report);
-    bool may_change(const Frame& frame, PageId page, LossView& view) const;
+    void on_quiet(Frame& frame, PageId page) override;
+    void on_first_use(LossView& view, HostId home) override;
     static protocol::Event quiesced(Frame& frame, PageId page);
-    template <class Function>
-    bool try_change(PageId page, LossView& view, Function&& change);
     static void leave_waiting(PageAccess& access);
     size_t reserve_count() const;
     size_t lending_reserve_count() const;
-    void mark_written(Frame& frame, size_t offset, size_t size);
 
     // cache_adoption.cpp
-    class Staged;
     void record(StripeSlot& slot, const protocol::Event& event);
     void record_holding(PageId page, const protocol::Holding& holding);
     void record_frame(FrameId id, const FrameRecord::State& state);
@@ -356,12 +301,9 @@ class Cache final : public Fabric::Receiver {
     // The payload is the frame's bytes as they are now, or a flag when they are known to be zeros.
     void send_frame(StripeSlot& slot, HostId to, protocol::Message message, FrameId frame);
     void quiesce(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
-    bool is_being_written(FrameId frame) const;
     Task<> yield_lease(Recalled recalled);
     void set_access(const protocol::Action& action);
     void count_writable(Frame& frame, bool writable);
-    void mark_dirty(Frame& frame, DirtyMask mask);
-    void forget_dirty_if_clean(Frame& frame);
     void release(FrameId id, FrameUse use, Deferred& deferred);
 
     // home_bytes.cpp
@@ -411,13 +353,10 @@ class Cache final : public Fabric::Receiver {
     Fabric* fabric_ = nullptr;
     std::unique_ptr<FramePool> pool_;
     Membership membership_;
-    FrameIndex cached_;  // what this host holds
-    FrameIndex homes_;   // home's bytes of pages homed here
-    FrameSet dirty_frames_;
+    Pages pages_;       // what this host holds
+    FrameIndex homes_;  // home's bytes of pages homed here
     FrameSet home_dirty_frames_;
-    Replacement replacement_;
     protocol::WriteLease lease_;
-    LastWrites last_writes_;
     std::vector<std::unique_ptr<StripeSlot>> stripes_;
     std::unique_ptr<Flusher> flusher_;
     std::unique_ptr<PageProvider> provider_;

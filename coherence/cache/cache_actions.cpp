@@ -23,7 +23,7 @@ void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) 
             if (message.kind == protocol::MessageKind::evict)
                 if (const protocol::Holding* const holding = slot.stripe.holder().find(action.page);
                     holding && holding->frame != no_frame)
-                    message.hosts = replacement_.age_of(pool_->frame(holding->frame));
+                    message.hosts = pages_.replacement().age_of(pool_->frame(holding->frame));
             send_frame(slot, action.to, message, action.frame);
             break;
         }
@@ -60,17 +60,17 @@ void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) 
         case Action::Kind::clear_writing: {
             Frame& frame = pool_->frame(action.frame);
             frame.writing.store(0, std::memory_order_relaxed);
-            forget_dirty_if_clean(frame);
+            pages_.forget_dirty_if_clean(frame);
             break;
         }
         case Action::Kind::clear_dirty: {
             Frame& frame = pool_->frame(action.frame);
             frame.dirty.store(0, std::memory_order_relaxed);
             frame.writing.store(0, std::memory_order_relaxed);
-            forget_dirty_if_clean(frame);
+            pages_.forget_dirty_if_clean(frame);
             break;
         }
-        case Action::Kind::mark_dirty: mark_dirty(pool_->frame(action.frame), all_sectors); break;
+        case Action::Kind::mark_dirty: pages_.mark_dirty(pool_->frame(action.frame), all_sectors); break;
         case Action::Kind::release_frame: release(action.frame, use_holder, deferred); break;
 
         case Action::Kind::apply_copy: apply_copy(action, deferred); break;
@@ -90,18 +90,13 @@ void Cache::perform(StripeSlot& slot, const Action& action, Deferred& deferred) 
 void Cache::quiesce(StripeSlot& slot, const Action& action, Deferred& deferred) {
     Frame& frame = pool_->frame(action.frame);
     const Loop* const loop = Loop::current();
-    if (action.recalled && lease_.writes != 0 && loop && !loop->ending() && is_being_written(action.frame)) {
+    if (action.recalled && lease_.writes != 0 && loop && !loop->ending() && pages_.is_being_written(action.frame)) {
         frame.word.recall(std::min(lease_.writes, FrameWord::writes_left_max));
         deferred.recalled.push_back(
             {.page = action.page, .frame = action.frame, .version = FrameWord::version(frame.word.load())});
         return;
     }
     if (frame.word.make_busy()) slot.events.push_back(quiesced(frame, action.page));
-}
-
-// Only then is a turn of the loop, to see whether it goes on, worth the other host's wait.
-bool Cache::is_being_written(FrameId frame) const {
-    return (pool_->frame(frame).word.load() & FrameWord::exclusive) != 0 || last_writes_.has(frame);
 }
 
 // The page goes to the host that waits for it as soon as a turn of this loop passes without a local write to it, or
@@ -135,7 +130,7 @@ void Cache::set_access(const Action& action) {
     Frame& frame = pool_->frame(action.frame);
     if (action.ownership == Ownership::none) {
         if (frame.cached.load(std::memory_order_relaxed)) {
-            cached_.erase(frame);
+            pages_.index().erase(frame);
             frame.cached.store(false, std::memory_order_relaxed);
             if (frame.writable.load(std::memory_order_relaxed)) writable_share_.begin_leaving(home_of(page));
         }
@@ -143,11 +138,11 @@ void Cache::set_access(const Action& action) {
         return;
     }
     if (!frame.cached.load(std::memory_order_relaxed)) {
-        TARN_ASSERT(!cached_.find_exactly(page));
+        TARN_ASSERT(!pages_.index().find_exactly(page));
         frame.page.store(page.value, std::memory_order_release);
-        cached_.insert(frame);
+        pages_.index().insert(frame);
         frame.cached.store(true, std::memory_order_relaxed);
-        replacement_.touch(frame);
+        pages_.replacement().touch(frame);
         if (frame.writable.load(std::memory_order_relaxed)) writable_share_.stay(home_of(page));
     }
     TARN_ASSERT(frame.page_id() == page);
@@ -168,26 +163,13 @@ void Cache::count_writable(Frame& frame, bool writable) {
     if (writable_share_.is_crowded(home)) provider_->relieve();
 }
 
-void Cache::mark_dirty(Frame& frame, DirtyMask mask) {
-    frame.dirty.fetch_or(mask, std::memory_order_seq_cst);
-    dirty_frames_.add(pool_->id_of(frame));
-}
-
-// A writer marks the mask before the set, we take from the set before we look at the mask again: one of us sees it.
-void Cache::forget_dirty_if_clean(Frame& frame) {
-    const FrameId id = pool_->id_of(frame);
-    dirty_frames_.remove(id);
-    if ((frame.dirty.load(std::memory_order_seq_cst) | frame.writing.load(std::memory_order_seq_cst)) != 0)
-        dirty_frames_.add(id);
-}
-
 void Cache::release(FrameId id, FrameUse use, Deferred& deferred) {
     if (use == use_holder) {
         Frame& frame = pool_->frame(id);
         TARN_ASSERT(!frame.cached.load(std::memory_order_relaxed));
         frame.dirty.store(0, std::memory_order_relaxed);
         frame.writing.store(0, std::memory_order_relaxed);
-        dirty_frames_.remove(id);
+        pages_.dirty_frames().remove(id);
         if (frame.writable.load(std::memory_order_relaxed)) {
             writable_share_.stay(home_of(frame.page_id()));
             count_writable(frame, false);

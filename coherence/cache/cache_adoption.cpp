@@ -24,70 +24,6 @@ namespace {
 constexpr std::chrono::milliseconds record_again_after{500};
 }
 
-// A stage of the arena for one write at a time.
-class Cache::Staged {
-  public:
-    explicit Staged(std::span<WriteStage> stages) {
-        // Threads settle on stages of their own.
-        static std::atomic<size_t> last{0};
-        thread_local size_t preferred = last.fetch_add(1, std::memory_order_relaxed);
-        for (;; ++preferred) {
-            stage_ = &stages[preferred % stages.size()];
-            if (!stage_->taken.exchange(true, std::memory_order_acquire)) return;
-        }
-    }
-    Staged(const Staged&) = delete;
-    ~Staged() {
-        stage_->pending.store(WriteStage::Pending::nothing, std::memory_order_release);
-        stage_->taken.store(false, std::memory_order_release);
-    }
-
-    std::byte* bytes() { return stage_->bytes; }
-    void begin(WriteStage::Pending what, FrameId frame, PageId page, size_t offset, size_t size) {
-        stage_->frame = frame;
-        stage_->page = page.value;
-        stage_->offset = static_cast<uint32_t>(offset);
-        stage_->size = static_cast<uint32_t>(size);
-        stage_->pending.store(what, std::memory_order_release);
-        // What follows must not be moved before it.
-        std::atomic_signal_fence(std::memory_order_seq_cst);
-    }
-
-  private:
-    WriteStage* stage_;
-};
-
-void Cache::write_frame(Frame& frame, size_t offset, std::span<const std::byte> from) {
-    const FrameId id = pool_->id_of(frame);
-    Staged staged(pool_->arena().stages());
-    std::memcpy(staged.bytes(), from.data(), from.size());
-    staged.begin(WriteStage::Pending::bytes, id, frame.page_id(), offset, from.size());
-    std::memcpy(pool_->bytes(id) + offset, staged.bytes(), from.size());
-    mark_written(frame, offset, from.size());
-}
-
-void Cache::zero_frame(Frame& frame, size_t offset, size_t size) {
-    const FrameId id = pool_->id_of(frame);
-    Staged staged(pool_->arena().stages());
-    staged.begin(WriteStage::Pending::zeros, id, frame.page_id(), offset, size);
-    std::memset(pool_->bytes(id) + offset, 0, size);
-    mark_written(frame, offset, size);
-    frame.zeroed.store(size == page_size, std::memory_order_relaxed);
-}
-
-void Cache::update_frame(Frame& frame, PageUpdate& update) {
-    const FrameId id = pool_->id_of(frame);
-    // Before a stage is taken: it may write other pages, which need stages of their own.
-    alignas(64) thread_local std::array<std::byte, page_size> scratch;
-    std::memcpy(scratch.data(), pool_->bytes(id), page_size);
-    if (!update.apply(scratch.data())) return;
-    Staged staged(pool_->arena().stages());
-    std::memcpy(staged.bytes(), scratch.data() + update.offset, update.size);
-    staged.begin(WriteStage::Pending::bytes, id, frame.page_id(), update.offset, update.size);
-    std::memcpy(pool_->bytes(id) + update.offset, staged.bytes(), update.size);
-    mark_written(frame, update.offset, update.size);
-}
-
 // After each step, before anybody is told of it.
 void Cache::record(StripeSlot& slot, const protocol::Event& event) {
     const protocol::Holder& holder = slot.stripe.holder();
@@ -165,7 +101,7 @@ void Cache::finish_staged_writes() {
                 std::memcpy(bytes, stage.bytes, stage.size);
             else
                 std::memset(bytes, 0, stage.size);
-            mark_written(frame, stage.offset, stage.size);
+            pages_.mark_written(frame, stage.offset, stage.size);
             frame.zeroed.store(pending == WriteStage::Pending::zeros && stage.size == page_size,
                                std::memory_order_relaxed);
         }
@@ -241,7 +177,7 @@ void Cache::adopt_holding(PageId page, std::span<const FrameId> frames) {
             frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed);
         frame.dirty.store(dirty, std::memory_order_relaxed);
         frame.writing.store(0, std::memory_order_relaxed);
-        if (dirty != 0) dirty_frames_.add(held);
+        if (dirty != 0) pages_.dirty_frames().add(held);
         adopted.held = {
             .frame = held,
             .ownership = state.role == FrameRecord::Role::exclusive ? Ownership::exclusive : Ownership::shared,

@@ -277,7 +277,7 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
             }
             event.wants_copy = wants_copy(event.message);
             if (event.wants_copy && frame != no_frame)
-                replacement_.set_age(pool_->frame(frame), static_cast<uint32_t>(message.hosts));
+                pages_.replacement().set_age(pool_->frame(frame), static_cast<uint32_t>(message.hosts));
             stepped |= step_latched(slot, event, deferred);
         }
         // Not by abandoned(), which may have come true since: the protocol has the frame then.

@@ -38,10 +38,10 @@ CachedVolume::CachedVolume(Cache& cache, std::shared_ptr<Session> session)
 bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {
     const size_t before = pins.size();
     const bool all = for_each_page(id(), offset_bytes, size_bytes, [&](PageId page, size_t offset, size_t size) {
-        const FrameId frame = cache_.try_pin(page, note_.losses);
+        const FrameId frame = cache_.pages().try_pin(page, note_.losses);
         if (frame == no_frame) return false;
         pins.push_back(
-            {.bytes = cache_.bytes(frame) + offset, .size_bytes = static_cast<uint32_t>(size), .frame = frame});
+            {.bytes = cache_.pages().bytes(frame) + offset, .size_bytes = static_cast<uint32_t>(size), .frame = frame});
         return true;
     });
     if (all) {
@@ -54,13 +54,13 @@ bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vect
 }
 
 void CachedVolume::unpin(std::span<const Pin> pins) {
-    for (const Pin& pin : pins) cache_.unpin(pin.frame);
+    for (const Pin& pin : pins) cache_.pages().unpin(pin.frame);
 }
 
 bool CachedVolume::try_read(uint64_t offset_bytes, std::span<std::byte> into) {
     std::byte* next = into.data();
     const bool all = for_each_page(id(), offset_bytes, into.size(), [&](PageId page, size_t offset, size_t size) {
-        return cache_.try_read(page, offset, {std::exchange(next, next + size), size}, note_.losses);
+        return cache_.pages().try_read(page, offset, {std::exchange(next, next + size), size}, note_.losses);
     });
     if (all && read_ahead_.at_marker(offset_bytes, into.size())) read_ahead(offset_bytes, into.size());
     return all;
@@ -90,8 +90,8 @@ bool CachedVolume::try_write_checked(uint64_t offset_bytes, std::span<const std:
     const protocol::Verifier last_began = cache_.flusher().present_verifier(last_home);
     if (offset_bytes % page_size + from.size() <= page_size) {
         const PageId page = PageId::of(id(), offset_bytes / page_size);
-        if (!cache_.try_write(page, offset_bytes % page_size, from, note_.losses, check)) return false;
-    } else if (!cache_.try_write_run(id(), offset_bytes, from, note_.losses, check)) {
+        if (!cache_.pages().try_write(page, offset_bytes % page_size, from, note_.losses, check)) return false;
+    } else if (!cache_.pages().try_write_run(id(), offset_bytes, from, note_.losses, check)) {
         return false;
     }
     note_written(offset_bytes, from.size(), [&](HostId home) { return home == first_home ? first_began : last_began; });
@@ -232,7 +232,7 @@ Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, u
 
 std::optional<AttributePage> CachedVolume::try_attribute_page() {
     std::array<std::byte, AttributePage::front_size> front;
-    if (!cache_.try_read(attribute_page_of(id()), 0, front, note_.losses)) return std::nullopt;
+    if (!cache_.pages().try_read(attribute_page_of(id()), 0, front, note_.losses)) return std::nullopt;
     return apply_fail_after(AttributePage::load_front(front));
 }
 

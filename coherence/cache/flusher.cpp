@@ -394,7 +394,7 @@ void Flusher::on_message(const Message& message) {
 Task<> Flusher::answer_ask(Message ask, protocol::WaiterToken waiter) {
     const VolumeId volume = ask.page.volume();
     std::vector<PageId> pages;
-    cache_.dirty_frames().for_each([&](FrameId id) {
+    cache_.pages().dirty_frames().for_each([&](FrameId id) {
         const PageId page = cache_.pool().frame(id).page_id();
         if (page.volume() == volume && cache_.home_of(page) == ask.from) pages.push_back(page);
     });

@@ -50,7 +50,8 @@ class Uncut final : public WriteCheck {
         : cache_(cache), page_(attribute_page_of(volume)), view_(view), truncations_(truncations) {}
     bool holds() override {
         std::array<std::byte, AttributePage::front_size> front;
-        return cache_.try_read(page_, 0, front, view_) && AttributePage::load_front(front).truncations == truncations_;
+        return cache_.pages().try_read(page_, 0, front, view_) &&
+               AttributePage::load_front(front).truncations == truncations_;
     }
 
   private:
@@ -67,7 +68,7 @@ class Inside final : public WriteCheck {
         : cache_(cache), page_(attribute_page_of(volume)), view_(view), end_bytes_(end_bytes) {}
     bool holds() override {
         std::array<std::byte, AttributePage::front_size> front;
-        if (!cache_.try_read(page_, 0, front, view_)) return false;
+        if (!cache_.pages().try_read(page_, 0, front, view_)) return false;
         seen = AttributePage::load_front(front);
         return end_bytes_ <= seen.size_bytes;
     }
@@ -104,7 +105,8 @@ class Growth final : public PageUpdate {
         if (seen.zeroes_before(end)) return false;
         outcome = Outcome::pages_missing;
         remember_verifiers(end);
-        if (!bytes.empty() && !cache_.try_write_within(note_.volume, at, bytes, note_.losses, quiet)) return false;
+        if (!bytes.empty() && !cache_.pages().try_write_within(note_.volume, at, bytes, note_.losses, quiet))
+            return false;
         outcome = Outcome::done;
         const int64_t now = tick();
         if (seen.size_bytes >= end && seen.modified_ns >= now) return false;
@@ -124,7 +126,7 @@ class Growth final : public PageUpdate {
     Outcome outcome = Outcome::not_tried;
     uint64_t at = 0;
     AttributePage seen;
-    std::vector<Cache::QuietFrame> quiet;
+    std::vector<Pages::QuietFrame> quiet;
 
   private:
     struct Verifier {
@@ -284,8 +286,8 @@ Task<Result<uint64_t>> CachedVolume::append(std::span<const std::byte> from) {
 
 bool CachedVolume::try_grow(Growth& growth) {
     growth.outcome = Growth::Outcome::not_tried;
-    (void)cache_.try_update(attribute_page_of(id()), growth, note_.losses);
-    cache_.report_quiet(growth.quiet);
+    (void)cache_.pages().try_update(attribute_page_of(id()), growth, note_.losses);
+    cache_.pages().report_quiet(growth.quiet);
     growth.quiet.clear();
     return growth.outcome != Growth::Outcome::not_tried && growth.outcome != Growth::Outcome::pages_missing;
 }
@@ -365,7 +367,7 @@ Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
         CO_TRY_VOID(brought);
     }
     // To read it the usual way could be to wait for it, behind hosts that wait for us to let it go.
-    if (!cache_.may_use(attribute_page_of(id()), note_.losses))
+    if (!cache_.pages().may_use(attribute_page_of(id()), note_.losses))
         co_return fail(Errc::io, EIO, "volume.grow: writes of the size were lost");
     // Nobody takes them away. But a thread may be inside one of them, for microseconds.
     while (!try_grow(growth)) {

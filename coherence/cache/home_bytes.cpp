@@ -62,9 +62,9 @@ void Cache::apply_copy(const Action& action, Deferred& deferred) {
 // The last copy in any host's memory is about to go: would ours drop something older for it?
 bool Cache::wants_copy(const Message& message) {
     if (message.kind != protocol::MessageKind::evict || homes_.find_exactly(message.page) ||
-        cached_.find_exactly(message.page))
+        pages_.index().find_exactly(message.page))
         return false;
-    return pool_->free_count() > provider_->low_mark() || message.hosts < replacement_.victim_age();
+    return pool_->free_count() > provider_->low_mark() || message.hosts < pages_.replacement().victim_age();
 }
 
 void Cache::keep_copy(const Action& action, Deferred& deferred) {
@@ -94,7 +94,8 @@ std::vector<uint64_t> Cache::pages_in_memory(VolumeId volume, uint64_t first, ui
     const auto is_zero = [](const Frame* frame) { return frame && frame->zeroed.load(std::memory_order_relaxed); };
     // Under one latch: newest bytes go to and fro between their owner and home.
     const auto is_in_memory = [&](PageId page, const protocol::Claim* claim) {
-        if (claim && !claim->home_has_bytes()) return claim->owner != self() || !is_zero(cached_.find_exactly(page));
+        if (claim && !claim->home_has_bytes())
+            return claim->owner != self() || !is_zero(pages_.index().find_exactly(page));
         const Frame* const home = homes_.find_exactly(page);
         return home && home->home_dirty && !is_zero(home);
     };
@@ -137,7 +138,7 @@ size_t Cache::claim_count(VolumeId volume) {
 void Cache::send_home_bytes(StripeSlot& slot, const Action& action, Deferred& deferred) {
     Message message = action.message;
     Frame* source = homes_.find_exactly(action.page);
-    if (!source) source = cached_.find_exactly(action.page);  // a reader's frame holds what home has
+    if (!source) source = pages_.index().find_exactly(action.page);  // a reader's frame holds what home has
     if (source && source->broken.load(std::memory_order_relaxed)) source = nullptr;
     const bool to_us = action.to == self();
     if (source) {
@@ -242,15 +243,10 @@ void Cache::deliver_home_bytes(const HomeRead& read, const std::byte* bytes, boo
     finish(deferred);
 }
 
-bool Cache::is_dirty(const Frame& frame) {
-    return frame.home_dirty ||
-           (frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed)) != 0;
-}
-
 bool Cache::drop_clean(FrameId id, bool any) {
     Frame& frame = pool_->frame(id);
     const PageId page = frame.page_id();
-    if ((frame.uses.load(std::memory_order_relaxed) & use_holder) == 0 || is_dirty(frame)) return false;
+    if ((frame.uses.load(std::memory_order_relaxed) & use_holder) == 0 || Pages::is_dirty(frame)) return false;
     if (home_of(page) == self()) return false;
     if (!any && describes_volumes(page)) return false;
     Deferred deferred;
@@ -271,7 +267,8 @@ bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
     Frame& frame = pool_->frame(id);
     const PageId page = frame.page_id();
     // Without the latch: nearly all frames may be such.
-    if (any_store_failed() && (home_dirty_frames_.has(id) || dirty_frames_.has(id)) && store_failed_at(home_of(page)))
+    if (any_store_failed() && (home_dirty_frames_.has(id) || pages_.dirty_frames().has(id)) &&
+        store_failed_at(home_of(page)))
         return false;
     Deferred deferred;
     bool evicted = false;
@@ -279,12 +276,13 @@ bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
         StripeSlot& slot = slot_of(page);
         const std::lock_guard guard(slot.latch);
         if (abandoned() || frame.page_id() != page) return false;
-        if (page.volume() == catalog_volume && is_dirty(frame)) return false;  // it goes with its group, or not at all
+        if (page.volume() == catalog_volume && Pages::is_dirty(frame))
+            return false;  // it goes with its group, or not at all
         // A home that is away cannot answer, and what was seen here meanwhile must be held when it is back (add_note).
         const HostId home = home_of(page);
         const bool is_away = home != self() && !(protocol::contains(slot.linked, home) && fabric_->linked(home));
         // What is dirty goes with its bytes, and would only wait elsewhere.
-        const bool would_wait = home != self() && !is_away && is_dirty(frame) && fabric_->congested(home);
+        const bool would_wait = home != self() && !is_away && Pages::is_dirty(frame) && fabric_->congested(home);
         if (frame.cached.load(std::memory_order_relaxed) && !is_away && !would_wait) {
             step_latched(slot, protocol::Event::about(protocol::Event::Kind::evict, page), deferred);
             evicted = !frame.cached.load(std::memory_order_relaxed);

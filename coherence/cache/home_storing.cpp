@@ -129,8 +129,8 @@ PieceRest Cache::rest_of(PageId piece, bool gives_up) {
                 }
                 if (home.has_everything(page)) continue;
                 const protocol::Claim* const claim = home.find(page);
-                const Frame* const own = claim && claim->owner == self() ? cached_.find_exactly(page) : nullptr;
-                if (own && !is_dirty(*own)) {
+                const Frame* const own = claim && claim->owner == self() ? pages_.index().find_exactly(page) : nullptr;
+                if (own && !Pages::is_dirty(*own)) {
                     if (gives_up) step_latched(slot, protocol::Event::evict_at_once(page), deferred);
                     rest.is_free &= home.has_everything(page);
                     // It may have been written to until this moment, and those bytes are home's now.
@@ -166,7 +166,7 @@ Task<Result<>> Cache::store_volume(VolumeId volume) {
 // Of pages homed here. The protocol is not stepped any more, so that they come home by hand.
 void Cache::bring_own_writes_home() {
     std::vector<FrameId> written;
-    dirty_frames_.for_each([&](FrameId id) {
+    pages_.dirty_frames().for_each([&](FrameId id) {
         if (home_of(pool_->frame(id).page_id()) == self()) written.push_back(id);
     });
     for (const FrameId id : written) {
@@ -188,7 +188,7 @@ void Cache::bring_own_writes_home() {
             apply_copy(copy, deferred);
             frame.dirty.store(0, std::memory_order_relaxed);
             frame.writing.store(0, std::memory_order_relaxed);
-            dirty_frames_.remove(id);
+            pages_.dirty_frames().remove(id);
         }
         finish(deferred);
     }
@@ -200,7 +200,7 @@ std::vector<VolumeId> Cache::dirty_volumes() {
         const VolumeId volume = pool_->frame(id).page_id().volume();
         if (std::ranges::find(volumes, volume) == volumes.end()) volumes.push_back(volume);
     };
-    dirty_frames_.for_each(add);
+    pages_.dirty_frames().for_each(add);
     home_dirty_frames_.for_each(add);
     return volumes;
 }

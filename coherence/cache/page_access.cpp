@@ -6,7 +6,6 @@
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/home_read_batch.hpp"
 #include "coherence/cache/page_provider.hpp"
-#include "coherence/cache/with_frame.hpp"
 #include "utils/interrupt.hpp"
 
 namespace tarn {
@@ -30,10 +29,11 @@ protocol::Want PageAccess::want() const {
 bool PageAccess::try_hot() {
     Cache& cache = request_->cache();
     switch (kind_) {
-        case Kind::read: return cache.try_read(page_, offset_, {into_, size_}, request_->view());
-        case Kind::write: return cache.try_write(page_, offset_, {from_, size_}, request_->view(), request_->check());
-        case Kind::update: return cache.try_update(page_, *update_, request_->view());
-        case Kind::fetch: return cache.holds(page_);
+        case Kind::read: return cache.pages().try_read(page_, offset_, {into_, size_}, request_->view());
+        case Kind::write:
+            return cache.pages().try_write(page_, offset_, {from_, size_}, request_->view(), request_->check());
+        case Kind::update: return cache.pages().try_update(page_, *update_, request_->view());
+        case Kind::fetch: return cache.pages().holds(page_);
         case Kind::zero:
         case Kind::hold: return false;
     }
@@ -63,8 +63,9 @@ void PageAccess::start() {
 }
 
 bool PageAccess::needs_room() const {
-    const Cache& cache = request_->cache();
-    return want() != protocol::Want::shared && cache.home_of(page_) != cache.self() && !cache.is_writable(page_);
+    Cache& cache = request_->cache();
+    return want() != protocol::Want::shared && cache.home_of(page_) != cache.self() &&
+           !cache.pages().is_writable(page_);
 }
 
 void PageAccess::take_spare() {
@@ -168,12 +169,12 @@ void PageAccess::write(Frame& granted) {
         if (want() != protocol::Want::exclusive_no_read) return request_->refused().push_back(run);
         request_->in_doubt().push_back(run);
     }
-    request_->cache().write_frame(granted, offset_, {from_, size_});
+    request_->cache().pages().write_frame(granted, offset_, {from_, size_});
 }
 
 void PageAccess::work() {
     Cache& cache = request_->cache();
-    cache.count_losses(page_, request_->view());
+    cache.pages().count_losses(page_, request_->view());
     if (kind_ == Kind::hold) {
         holds_ = true;
         if (!cache.pool().frame(frame).broken.load(std::memory_order_relaxed)) return end({});
@@ -186,15 +187,15 @@ void PageAccess::work() {
     }
     if (changes()) request_->changed(page_, cache.flusher().present_verifier(cache.home_of(page_)));
     bool broken = false;
-    cache.with_frame(frame, want() != protocol::Want::shared, [&](Frame& granted, std::byte* bytes) {
+    cache.pages().with_frame(frame, want() != protocol::Want::shared, [&](Frame& granted, std::byte* bytes) {
         if (want() == protocol::Want::exclusive_no_read) granted.broken.store(false, std::memory_order_relaxed);
         broken = granted.broken.load(std::memory_order_relaxed);
         if (broken) return;
         switch (kind_) {
             case Kind::read: std::memcpy(into_, bytes + offset_, size_); break;
             case Kind::write: write(granted); break;
-            case Kind::zero: cache.zero_frame(granted, offset_, size_); break;
-            case Kind::update: cache.update_frame(granted, *update_); break;
+            case Kind::zero: cache.pages().zero_frame(granted, offset_, size_); break;
+            case Kind::update: cache.pages().update_frame(granted, *update_); break;
             case Kind::fetch:
             case Kind::hold: break;
         }

@@ -16,17 +16,6 @@
 
 namespace tarn {
 
-// A change of a page's bytes in place, under its exclusive latch. True: it changed `size` bytes from `offset` on.
-struct PageUpdate {
-    virtual bool apply(std::byte* bytes) = 0;
-    bool tells = false;  // what the bytes were is told to the client: it must not be what was lost
-    size_t offset = 0;
-    size_t size = 0;
-
-  protected:
-    ~PageUpdate() = default;
-};
-
 class PageRequest;
 
 class PageAccess final : public FrameWaiter {

@@ -60,11 +60,11 @@ Task<> PageProvider::provide(Shard& shard) {
         const size_t free_before = pool.free_count();
         std::vector<FrameId> to_store;
         size_t picked = 0;
-        const Replacement::Threshold threshold = cache_.replacement().threshold_of(tenths);
+        const Replacement::Threshold threshold = cache_.pages().replacement().threshold_of(tenths);
         for (size_t more = piece_max; more == piece_max && picked < batch_max;) {
             if (picked > 0) co_await Yield(loop);
             const Fabric::Cork cork(cache_.fabric());  // evictions of a piece are one message for each home
-            more = cache_.replacement().pick(piece_max, threshold, [&](FrameId id) {
+            more = cache_.pages().replacement().pick(piece_max, threshold, [&](FrameId id) {
                 return !is_spared(shard, id) && cache_.try_evict(id, to_store);
             });
             picked += more;
@@ -133,9 +133,10 @@ Task<> PageProvider::relieve_homes(Shard& shard) {
     while (!cache_.abandoned() && share.any_is_crowded(cache_.membership().host_set())) {
         size_t picked = 0;
         {
-            const Replacement::Threshold threshold = cache_.replacement().threshold_of(tenths);
+            const Replacement::Threshold threshold = cache_.pages().replacement().threshold_of(tenths);
             const Fabric::Cork cork(cache_.fabric());
-            picked = cache_.replacement().pick(piece_max, threshold, [&](FrameId id) { return try_relieve(id); });
+            picked =
+                cache_.pages().replacement().pick(piece_max, threshold, [&](FrameId id) { return try_relieve(id); });
         }
         if (picked > 0 || tenths < 10) {
             if (picked == 0) tenths = std::min(tenths * 2, 10u);

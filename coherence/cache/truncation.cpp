@@ -39,7 +39,7 @@ Task<Result<>> await_zeroing(Cache& cache, VolumeId volume, HostId host, uint32_
 
 Task<Result<AttributePage>> CachedVolume::whole_attribute_page() {
     std::array<std::byte, sizeof(AttributePage)> bytes;
-    if (!cache_.try_read(attribute_page_of(id()), 0, bytes, note_.losses))
+    if (!cache_.pages().try_read(attribute_page_of(id()), 0, bytes, note_.losses))
         CO_TRY_VOID(co_await read(attribute_page_of(id()).number() * page_size, bytes));
     co_return AttributePage::load(bytes.data());
 }

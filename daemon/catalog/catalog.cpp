@@ -463,7 +463,7 @@ Task<Result<>> Catalog::flush_all(protocol::HostSet gone) {
     const bool is_alone = gone != 0 && (gone | protocol::set_of(cache_.self())) == cache_.membership().host_set();
     if (!is_alone) result = co_await flush_without(gone);  // else its store takes what is left
     bool owes_bytes = false;
-    cache_.dirty_frames().for_each(
+    cache_.pages().dirty_frames().for_each(
         [&](FrameId id) { owes_bytes |= protocol::contains(gone, cache_.home_of(cache_.pool().frame(id).page_id())); });
     if (owes_bytes && result) co_return fail(Errc::unavailable, 0, "flush: a host has gone without all bytes");
     co_return result;

@@ -28,7 +28,7 @@ constexpr std::chrono::seconds scrub_start_max = 1h;
 
 size_t count_dirty(const Arena& arena) {
     size_t count = 0;
-    for (const Frame& frame : std::span(arena.frames(), arena.frame_count())) count += Cache::is_dirty(frame);
+    for (const Frame& frame : std::span(arena.frames(), arena.frame_count())) count += Pages::is_dirty(frame);
     return count;
 }
 

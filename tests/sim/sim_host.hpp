@@ -11,8 +11,8 @@
 #include <set>
 #include <vector>
 
-#include "coherence/cache/loss_view.hpp"
 #include "coherence/membership/recovery.hpp"
+#include "coherence/pages/loss_view.hpp"
 #include "coherence/protocol/coalescing.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/marks.hpp"

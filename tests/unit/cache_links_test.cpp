@@ -24,14 +24,14 @@ class CacheLinks : public HomeOnDevice {
         grant_all(fabric_, *cache_, answered_, tenure_);
         loop_->run_until_done(writes.close());
         EXPECT_EQ(written, 1u);
-        const FrameId id = cache_->try_pin(page, view_);
+        const FrameId id = cache_->pages().try_pin(page, view_);
         EXPECT_NE(id, no_frame);
-        if (id != no_frame) cache_->unpin(id);
+        if (id != no_frame) cache_->pages().unpin(id);
         return id;
     }
     bool write_to_sector(PageId page, unsigned sector) {
         const std::vector<std::byte> bytes(8, std::byte{4});
-        return cache_->try_write(page, sector * sector_size, bytes, view_);
+        return cache_->pages().try_write(page, sector * sector_size, bytes, view_);
     }
     Task<> read_page(uint64_t number, bool& done) {
         std::vector<std::byte> bytes(page_size);
@@ -63,7 +63,7 @@ class CacheLinks : public HomeOnDevice {
     }
     bool is_in_set_if_dirty(FrameId id) {
         const Frame& frame = cache_->pool().frame(id);
-        return (frame.dirty.load() | frame.writing.load()) == 0 || cache_->dirty_frames().has(id);
+        return (frame.dirty.load() | frame.writing.load()) == 0 || cache_->pages().dirty_frames().has(id);
     }
 
     size_t answered_ = 0;
@@ -387,11 +387,11 @@ TEST_F(CacheLinks, a_mark_stays_while_somebody_is_inside_the_page) {
     ASSERT_TRUE(write(std::byte{2}));
     ASSERT_TRUE(loop_->run_until_done(volume_->flush_range(page_ * page_size, page_size, false)));
     ASSERT_TRUE(store_->is_marked(page()));
-    const FrameId id = cache_->try_pin(page(), view_);
+    const FrameId id = cache_->pages().try_pin(page(), view_);
     ASSERT_NE(id, no_frame);
     for (int i = 0; i < 2; ++i) loop_->run_until_done(sweep_all());
     EXPECT_TRUE(store_->is_marked(page()));
-    cache_->unpin(id);
+    cache_->pages().unpin(id);
     for (int i = 0; i < 2; ++i) loop_->run_until_done(sweep_all());
     EXPECT_FALSE(store_->is_marked(page()));
 }
@@ -475,7 +475,7 @@ TEST_F(CacheLinks, what_was_seen_of_a_home_stays_while_it_is_away) {
     cut();
     std::vector<FrameId> none;
     EXPECT_FALSE(cache_->try_evict(id, none));
-    EXPECT_TRUE(cache_->holds(their_page()));
+    EXPECT_TRUE(cache_->pages().holds(their_page()));
 }
 
 // A home that has begun anew, of a cluster of three; the test plays the others.

@@ -10,9 +10,9 @@ namespace {
 class CacheWaiters : public HomeOnDevice {
   protected:
     void choose() {
-        frame_ = cache_->try_pin(page(), view_);
+        frame_ = cache_->pages().try_pin(page(), view_);
         ASSERT_NE(frame_, no_frame);
-        cache_->unpin(frame_);
+        cache_->pages().unpin(frame_);
     }
     void evict() {
         std::vector<FrameId> to_store;
@@ -41,13 +41,13 @@ TEST_F(CacheWaiters, a_page_that_is_asked_for_leaves_with_the_last_pin) {
     loop_->run_until_done(reads.close());
     ASSERT_TRUE(seen);
     choose();
-    const FrameId first = cache_->try_pin(page(), view_);
-    const FrameId second = cache_->try_pin(page(), view_);
+    const FrameId first = cache_->pages().try_pin(page(), view_);
+    const FrameId second = cache_->pages().try_pin(page(), view_);
     const size_t free_before = cache_->pool().free_count();
     evict();
-    cache_->unpin(first);
+    cache_->pages().unpin(first);
     EXPECT_EQ(cache_->pool().free_count(), free_before) << "one is left";
-    cache_->unpin(second);
+    cache_->pages().unpin(second);
     EXPECT_GT(cache_->pool().free_count(), free_before);
 }
 
@@ -67,8 +67,8 @@ TEST_F(CacheWaiters, a_page_that_is_asked_for_leaves_with_its_writer) {
     ASSERT_TRUE(write(std::byte{2}));
     choose();
     AskingUpdate update([&] { evict(); });
-    ASSERT_TRUE(cache_->try_update(page(), update, view_));
-    EXPECT_FALSE(cache_->holds(page()));
+    ASSERT_TRUE(cache_->pages().try_update(page(), update, view_));
+    EXPECT_FALSE(cache_->pages().holds(page()));
     loop_->run_until_done(turns(*loop_));
     std::optional<std::byte> seen;
     Gate reads;

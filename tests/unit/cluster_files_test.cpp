@@ -226,7 +226,7 @@ class BusyThread {
         LossView view;
         Linger linger;
         while (!ends_) {
-            (void)cache.try_update(attribute_page_of(volume_id), linger, view);
+            (void)cache.pages().try_update(attribute_page_of(volume_id), linger, view);
             std::this_thread::yield();
         }
     }

@@ -47,7 +47,7 @@ TEST_F(ClusterSessions, a_flush_over_another_handle_of_the_client_tells_of_the_l
 
 // Brings one page home that is held, or soon will be, by this host.
 Task<bool> hand_back(Cache& cache, PageId page) {
-    while (!cache.holds(page)) co_await Yield(*Loop::current());
+    while (!cache.pages().holds(page)) co_await Yield(*Loop::current());
     for (bool held = true; held; co_await Yield(*Loop::current())) {
         held = false;
         for (FrameId id = 0; id < cache.pool().frame_count(); ++id) {

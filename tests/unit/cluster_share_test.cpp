@@ -115,7 +115,7 @@ Task<Result<>> learn_attributes(Cache& cache, std::vector<VolumeId> volumes) {
 
 size_t attributes_known(Cache& cache, const std::vector<VolumeId>& volumes) {
     return static_cast<size_t>(
-        std::ranges::count_if(volumes, [&](VolumeId id) { return cache.holds(attribute_page_of(id)); }));
+        std::ranges::count_if(volumes, [&](VolumeId id) { return cache.pages().holds(attribute_page_of(id)); }));
 }
 
 TEST_F(Cluster, what_a_volume_is_stays_known_when_memory_is_short_and_its_home_does_not_answer) {
@@ -124,7 +124,7 @@ TEST_F(Cluster, what_a_volume_is_stays_known_when_memory_is_short_and_its_home_d
     std::vector<VolumeId> volumes = volumes_told_by_first(cache, 8);
     // A link that comes up meanwhile may take one of them away again.
     for (int round = 0; round < 2; ++round) ASSERT_TRUE(on(1, learn_attributes(cache, volumes)));
-    std::erase_if(volumes, [&](VolumeId id) { return !cache.holds(attribute_page_of(id)); });
+    std::erase_if(volumes, [&](VolumeId id) { return !cache.pages().holds(attribute_page_of(id)); });
     ASSERT_FALSE(volumes.empty());
     for (int round = 0; round < 3; ++round) ASSERT_TRUE(on(1, read_pages(cache, homed_at(2), 10s)));
     EXPECT_EQ(attributes_known(cache, volumes), volumes.size());

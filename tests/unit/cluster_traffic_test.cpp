@@ -29,7 +29,7 @@ TEST_F(ClusterTraffic, the_last_copy_in_any_memory_goes_to_its_home) {
     ASSERT_TRUE(on(2, read(*hosts_[2]->cache, at, seen)));
     EXPECT_EQ(seen, bytes);
     EXPECT_EQ(counters.store_reads, store_reads) << "from memory";
-    EXPECT_FALSE(hosts_[1]->cache->holds(page));
+    EXPECT_FALSE(hosts_[1]->cache->pages().holds(page));
 }
 
 struct Stream {

@@ -48,13 +48,13 @@ class FileCuts : public HomeOnDevice {
     }
     AttributePage attributes() {
         std::array<std::byte, sizeof(AttributePage)> bytes{};
-        EXPECT_TRUE(cache_->try_read(attribute_page_of(volume_id), 0, bytes, view_));
+        EXPECT_TRUE(cache_->pages().try_read(attribute_page_of(volume_id), 0, bytes, view_));
         return AttributePage::load(bytes.data());
     }
     void set(const AttributePage& page) {
         std::array<std::byte, sizeof(AttributePage)> bytes{};
         page.store(bytes.data());
-        ASSERT_TRUE(cache_->try_write(attribute_page_of(volume_id), 0, bytes, view_));
+        ASSERT_TRUE(cache_->pages().try_write(attribute_page_of(volume_id), 0, bytes, view_));
     }
     // Of the other host: no answer of the old one is waited for.
     void new_process() {
@@ -198,9 +198,9 @@ TEST_F(FileCuts, the_writes_that_hold_pages_are_few) {
     give(page_2);
     // It goes again before the other one is there.
     std::vector<FrameId> none;
-    const FrameId frame = cache_->try_pin(PageId::of(volume_id, 2), view_);
+    const FrameId frame = cache_->pages().try_pin(PageId::of(volume_id, 2), view_);
     ASSERT_NE(frame, no_frame);
-    cache_->unpin(frame);
+    cache_->pages().unpin(frame);
     (void)cache_->try_evict(frame, none);
     const Message* const evict = fabric_.last(MessageKind::evict);
     ASSERT_NE(evict, nullptr);

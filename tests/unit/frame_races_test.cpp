@@ -71,9 +71,9 @@ class FrameRaces : public testing::Test {
     }
     // It stays the page's until evict(), which takes it away unless it is in use; the next page to come gets it then.
     void choose(uint64_t number) {
-        frame_ = cache_->try_pin(page(number), view_);
+        frame_ = cache_->pages().try_pin(page(number), view_);
         ASSERT_NE(frame_, no_frame);
-        cache_->unpin(frame_);
+        cache_->pages().unpin(frame_);
     }
     void evict() {
         std::vector<FrameId> to_store;
@@ -121,7 +121,7 @@ TEST_F(FrameRaces, a_reader_sees_its_page_or_nothing) {
         fetch(first);
         choose(first);
     };
-    const auto act = [&](uint64_t first) { done = cache_->try_read(page(first), 100, bytes, view_); };
+    const auto act = [&](uint64_t first) { done = cache_->pages().try_read(page(first), 100, bytes, view_); };
     const auto between = [&](uint64_t first) {
         evict();
         write(first + 1, 2);
@@ -132,8 +132,10 @@ TEST_F(FrameRaces, a_reader_sees_its_page_or_nothing) {
 TEST_F(FrameRaces, a_reader_sees_one_write_whole_or_nothing) {
     std::array<std::byte, 200> bytes;
     bool done = false;
-    const auto act = [&](uint64_t first) { done = cache_->try_read(page(first), 100, bytes, view_); };
-    const auto between = [&](uint64_t first) { EXPECT_TRUE(cache_->try_write(page(first), 0, filled(2), view_)); };
+    const auto act = [&](uint64_t first) { done = cache_->pages().try_read(page(first), 100, bytes, view_); };
+    const auto between = [&](uint64_t first) {
+        EXPECT_TRUE(cache_->pages().try_write(page(first), 0, filled(2), view_));
+    };
     const auto prepare = [&](uint64_t first) {
         write(first, 1);
         choose(first);
@@ -148,15 +150,15 @@ TEST_F(FrameRaces, who_pins_a_page_has_it) {
         fetch(first);
         choose(first);
     };
-    const auto act = [&](uint64_t first) { pinned = cache_->try_pin(page(first), view_); };
+    const auto act = [&](uint64_t first) { pinned = cache_->pages().try_pin(page(first), view_); };
     const auto between = [&](uint64_t first) {
         evict();
         write(first + 1, 2);
     };
     at_every_place(2, prepare, act, between, [&](uint64_t first) {
         if (pinned != no_frame) {
-            EXPECT_TRUE(all_are({cache_->bytes(pinned), page_size}, 0));
-            cache_->unpin(pinned);
+            EXPECT_TRUE(all_are({cache_->pages().bytes(pinned), page_size}, 0));
+            cache_->pages().unpin(pinned);
         }
         const auto seen = read(first);
         EXPECT_TRUE(seen && all_are(*seen, 0));
@@ -174,7 +176,7 @@ TEST_F(FrameRaces, a_write_changes_its_page_or_nothing) {
         choose(first);
     };
     const auto act = [&](uint64_t first) {
-        done = cache_->try_write(page(first), 512, std::span(newer).first(some), view_);
+        done = cache_->pages().try_write(page(first), 512, std::span(newer).first(some), view_);
     };
     const auto between = [&](uint64_t first) {
         evict();
@@ -200,8 +202,8 @@ TEST_F(FrameRaces, a_write_of_two_pages_changes_both_or_none_and_no_third) {
         choose(first + 1);
     };
     const auto act = [&](uint64_t first) {
-        done = cache_->try_write_run(volume_id, first * page_size + page_size - some, std::span(newer).first(2 * some),
-                                     view_);
+        done = cache_->pages().try_write_run(volume_id, first * page_size + page_size - some,
+                                             std::span(newer).first(2 * some), view_);
     };
     const auto between = [&](uint64_t first) {
         evict();

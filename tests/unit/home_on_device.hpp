@@ -106,7 +106,7 @@ class HomeOnDevice : public testing::Test {
     }
     std::byte value_in_frame() {
         std::byte value{};
-        EXPECT_TRUE(cache_->try_read(page(), 17, std::span(&value, 1), view_));
+        EXPECT_TRUE(cache_->pages().try_read(page(), 17, std::span(&value, 1), view_));
         return value;
     }
     static Task<bool> turns(Loop& loop) {

@@ -190,7 +190,7 @@ TEST_F(HomeOnDevice, clean_pages_of_a_home_that_does_not_answer_make_room) {
         ASSERT_EQ(seen, std::byte{1});
     }
     const PageId in_use = PageId::of(volume_id, theirs - 1);
-    const FrameId pinned = cache_->try_pin(in_use, view_);
+    const FrameId pinned = cache_->pages().try_pin(in_use, view_);
     ASSERT_NE(pinned, no_frame);
 
     // From here on it says nothing.
@@ -201,8 +201,8 @@ TEST_F(HomeOnDevice, clean_pages_of_a_home_that_does_not_answer_make_room) {
     const auto timeout = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (written < count && std::chrono::steady_clock::now() < timeout) loop_->run_until_done(turns(*loop_));
     EXPECT_EQ(written, count);
-    EXPECT_EQ(cache_->bytes(pinned)[0], std::byte{1}) << "it is in use";
-    cache_->unpin(pinned);
+    EXPECT_EQ(cache_->pages().bytes(pinned)[0], std::byte{1}) << "it is in use";
+    cache_->pages().unpin(pinned);
     if (written < count) cache_->abandon();
     loop_->run_until_done(writes.close());
 }

@@ -45,7 +45,7 @@ class Relief : public testing::Test {
         gate.spawn(use(number * page_size, to_write));
         grant_all(fabric_, *cache_, answered_, tenure_);
         loop_->run_until_done(gate.close());
-        EXPECT_EQ(cache_->is_writable(PageId::of(volume_id, number)), to_write);
+        EXPECT_EQ(cache_->pages().is_writable(PageId::of(volume_id, number)), to_write);
         return PageId::of(volume_id, number);
     }
     Task<> use(uint64_t offset, bool to_write) {

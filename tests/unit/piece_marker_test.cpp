@@ -17,9 +17,9 @@ class PieceMarkerTest : public HomeOnDevice {
     Task<> pause(milliseconds time) { co_await loop_->sleep(time); }
     Result<> flush() { return loop_->run_until_done(volume_->flush_range(page_ * page_size, page_size, false)); }
     FrameId frame() {
-        const FrameId id = cache_->try_pin(page(), view_);
+        const FrameId id = cache_->pages().try_pin(page(), view_);
         EXPECT_NE(id, no_frame);
-        if (id != no_frame) cache_->unpin(id);
+        if (id != no_frame) cache_->pages().unpin(id);
         return id;
     }
     static Task<> store(Cache& cache, VolumeId volume, Result<>& result) {
@@ -39,7 +39,7 @@ TEST_F(PieceMarkerTest, a_mark_stays_while_a_write_is_on_its_way_into_the_store)
     // Nobody holds it any more: home's frame is all there is of it.
     std::vector<FrameId> none;
     (void)cache_->try_evict(frame(), none);
-    ASSERT_FALSE(cache_->holds(page()));
+    ASSERT_FALSE(cache_->pages().holds(page()));
     sweep();
     EXPECT_TRUE(store_->is_marked(page()));
     device_->let_write_go();
@@ -80,7 +80,7 @@ TEST_F(PieceMarkerTest, a_piece_that_is_written_to_as_it_is_given_up_is_not_stor
         written = false;
         (void)interleaving.run(
             count * step, watched, [&] { rest = cache_->rest_of(page(), true); },
-            [&] { written = cache_->try_write(page(), 0, bytes, view_); });
+            [&] { written = cache_->pages().try_write(page(), 0, bytes, view_); });
         EXPECT_NE(written, rest.is_stored && rest.is_free) << count;
     }
     EXPECT_GT(count, 10u);

@@ -1,4 +1,5 @@
-// The simulated performance: what docs/protocol-performance.md says of messages and delays, and that equal seeds give equal runs.
+// The simulated performance: what docs/protocol-performance.md says of messages and delays, and that equal seeds give
+// equal runs.
 #include <gtest/gtest.h>
 
 #include "tests/sim_performance/basic_orders.hpp"

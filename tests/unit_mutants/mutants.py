@@ -16,24 +16,24 @@ import mutate
 
 MUTANTS = [
     # Whose a frame is: it may have become another page's since the table named it.
-    ("coherence/cache/cache.cpp", "if (!FrameWord::readable(seen) || «frame->page_id() != page» || !may_use", {
+    ("coherence/pages/pages.cpp", "if (!FrameWord::readable(seen) || «frame->page_id() != page» || !may_use", {
         "a reader believes the table of pages": "false",
     }),
-    ("coherence/cache/cache.cpp", "if («frame->page_id() != page» || !may_use(*frame, page, view) || "
+    ("coherence/pages/pages.cpp", "if («frame->page_id() != page» || !may_use(*frame, page, view) || "
      "!frame->word.try_pin(seen))", {
         "who pins believes the table of pages": "false",
     }),
-    ("coherence/cache/cache.cpp", "!may_use(*frame, page, view) || !frame->word.try_pin(«seen»))", {
+    ("coherence/pages/pages.cpp", "!may_use(*frame, page, view) || !frame->word.try_pin(«seen»))", {
         "a pin is of another word than the one that was looked at": "frame->word.load()",
     }),
-    ("coherence/cache/cache.cpp", "if («frame->page_id() != page» || !may_use(*frame, page, view) || "
+    ("coherence/pages/pages.cpp", "if («frame->page_id() != page» || !may_use(*frame, page, view) || "
      "!frame->word.try_latch_exclusive(seen))\n        return false;", {
         "a writer believes the table of pages": "false",
     }),
-    ("coherence/cache/cache.cpp", "!frame->word.try_latch_exclusive(«seen»))\n        return false;", {
+    ("coherence/pages/pages.cpp", "!frame->word.try_latch_exclusive(«seen»))\n        return false;", {
         "a writer latches another word than the one that was looked at": "frame->word.load()",
     }),
-    ("coherence/cache/cache.cpp", "if («frame->page_id() != page» || !may_change(*frame, page, view) || "
+    ("coherence/pages/pages.cpp", "if («frame->page_id() != page» || !may_change(*frame, page, view) || "
      "!frame->word.try_latch_exclusive(seen))\n            break;", {
         "a writer of several pages believes the table of pages": "false",
     }),
@@ -42,7 +42,7 @@ MUTANTS = [
     }),
 
     # The second look of an optimistic reader.
-    ("coherence/cache/cache.cpp", "if («!frame->word.unchanged_since(seen)») return false;", {
+    ("coherence/pages/pages.cpp", "if («!frame->word.unchanged_since(seen)») return false;", {
         "an optimistic reader does not look again": "false",
     }),
     ("tiers/dram/frame_word.hpp", "word_.fetch_add(«version_one» - exclusive", {
@@ -54,13 +54,13 @@ MUTANTS = [
     }),
 
     # Who waits is woken.
-    ("coherence/cache/cache.cpp", "if («frame.word.unpin()») report_quiet(frame, page);", {
+    ("coherence/pages/pages.cpp", "if («frame.word.unpin()») listener_.on_quiet(frame, page);", {
         "the last pin of a busy frame ends and nobody hears of it": "(static_cast<void>(frame.word.unpin()), false)",
     }),
-    ("coherence/cache/cache.cpp", "if («frame->word.unlatch_exclusive()») report_quiet(*frame, page);", {
+    ("coherence/pages/pages.cpp", "if («frame->word.unlatch_exclusive()») listener_.on_quiet(*frame, page);", {
         "a writer leaves a busy frame and nobody hears of it": "(static_cast<void>(frame->word.unlatch_exclusive()), false)",
     }),
-    ("coherence/cache/cache.cpp", "if («frames[i]->word.unlatch_exclusive()») report(", {
+    ("coherence/pages/pages.cpp", "if («frames[i]->word.unlatch_exclusive()») report(", {
         "a writer of several pages leaves a busy frame and nobody hears of it":
             "(static_cast<void>(frames[i]->word.unlatch_exclusive()), false)",
     }),
@@ -70,19 +70,19 @@ MUTANTS = [
     ("coherence/cache/cache.cpp", "«frames_freed();»  // one may have come free before we were in the queue", {
         "who begins to wait for a frame does not look for one that came free meanwhile": "",
     }),
-    ("coherence/cache/frame_queue.cpp", "«if (last_ == &waiter) last_ = previous;»", {
+    ("coherence/pages/frame_queue.cpp", "«if (last_ == &waiter) last_ = previous;»", {
         "who comes after a waiter that gave up is not in the line": "",
     }),
-    ("coherence/cache/writable_share.cpp", "«serve();»  // there may be room again", {
+    ("coherence/pages/writable_share.cpp", "«serve();»  // there may be room again", {
         "who waits does not look whether there is room meanwhile": "",
     }),
-    ("coherence/cache/writable_share.cpp", "if («anyone_waits()») serve();", {
+    ("coherence/pages/writable_share.cpp", "if («anyone_waits()») serve();", {
         "who leaves the share lets nobody in": "false",
     }),
-    ("coherence/cache/writable_share.cpp", "of_home <= share_of_rest * («frame_count_ - of_all»);", {
+    ("coherence/pages/writable_share.cpp", "of_home <= share_of_rest * («frame_count_ - of_all»);", {
         "a home's share does not depend on the others": "frame_count_ - of_home",
     }),
-    ("coherence/cache/writable_share.cpp", "if (!fits(count + 1, «total_.load(std::memory_order_seq_cst) + 1»)) return false;", {
+    ("coherence/pages/writable_share.cpp", "if (!fits(count + 1, «total_.load(std::memory_order_seq_cst) + 1»)) return false;", {
         "the frames of all homes together are no limit": "count + 1",
     }),
     ("coherence/cache/cache.cpp", "    pool_->release(id, use_holder);\n    «frames_freed();»", {
@@ -96,20 +96,20 @@ MUTANTS = [
     }),
 
     # What is dirty is in the set of dirty frames.
-    ("coherence/cache/cache_actions.cpp", "«dirty_frames_.remove(id);\n    if ((frame.dirty.load(std::memory_order_seq_cst) | "
+    ("coherence/pages/pages.cpp", "«dirty_frames_.remove(id);\n    if ((frame.dirty.load(std::memory_order_seq_cst) | "
      "frame.writing.load(std::memory_order_seq_cst)) != 0)\n        dirty_frames_.add(id);»", {
         "what was written during a write-back leaves the set of dirty frames": "dirty_frames_.remove(id);",
         "a frame leaves the set of dirty frames after the look at its sectors":
             "if ((frame.dirty.load() | frame.writing.load()) == 0) dirty_frames_.remove(id);",
     }),
-    ("coherence/cache/cache_actions.cpp", "    «frame.dirty.fetch_or(mask, std::memory_order_seq_cst);\n"
-     "    dirty_frames_.add(pool_->id_of(frame));»", {
+    ("coherence/pages/pages.cpp", "    «frame.dirty.fetch_or(mask, std::memory_order_seq_cst);\n"
+     "    dirty_frames_.add(pool_.id_of(frame));»", {
         "a writer enters the set of dirty frames before it marks its sectors":
-            "dirty_frames_.add(pool_->id_of(frame)); frame.dirty.fetch_or(mask);",
+            "dirty_frames_.add(pool_.id_of(frame)); frame.dirty.fetch_or(mask);",
         "a writer does not enter the set of dirty frames": "frame.dirty.fetch_or(mask);",
     }),
     ("coherence/cache/cache_actions.cpp", "        frame.writing.store(0, std::memory_order_relaxed);\n"
-     "        «dirty_frames_.remove(id);»", {
+     "        «pages_.dirty_frames().remove(id);»", {
         "a frame that is given up stays in the set of dirty frames": "",
     }),
     ("coherence/cache/home_storing.cpp", "if (result && «frame.home_version == version») {", {
@@ -227,7 +227,7 @@ MUTANTS = [
     }),
 
     # A file that is cut while it is written.
-    ("coherence/cache/growth.cpp", "return cache_.try_read(page_, 0, front, view_) && "
+    ("coherence/cache/growth.cpp", "return cache_.pages().try_read(page_, 0, front, view_) &&\n               "
      "«AttributePage::load_front(front).truncations == truncations_»;", {
         "a write does not notice that its file was cut": "true",
         "each write takes its file for cut": "false",
@@ -247,16 +247,16 @@ MUTANTS = [
     ("coherence/cache/growth.cpp", "«if (!known) co_return co_await write_file(offset_bytes, from);»", {
         "cuts that nobody remembers are taken for none": "if (!known) co_return Result<>{};",
     }),
-    ("coherence/cache/growth.cpp", "if (!«cache_.may_use(attribute_page_of(id()), note_.losses)»)", {
+    ("coherence/cache/growth.cpp", "if (!«cache_.pages().may_use(attribute_page_of(id()), note_.losses)»)", {
         "who holds the size waits for it once more": "(co_await attribute_page()).has_value()",
     }),
     ("coherence/cache/growth.cpp", "if («seen.zeroes_before(end)») return false;", {
         "a file grows over what is being zeroed": "false",
     }),
-    ("coherence/cache/growth.cpp", "if (!bytes.empty() && «!cache_.try_write_within(note_.volume, at, bytes, "
-     "note_.losses, quiet)») return", {
+    ("coherence/cache/growth.cpp", "if (!bytes.empty() && «!cache_.pages().try_write_within(note_.volume, at, bytes, "
+     "note_.losses, quiet)»)\n            return", {
         "a file grows before its bytes are there":
-            "(static_cast<void>(cache_.try_write_within(note_.volume, at, bytes, note_.losses, quiet)), false)",
+            "(static_cast<void>(cache_.pages().try_write_within(note_.volume, at, bytes, note_.losses, quiet)), false)",
     }),
     ("coherence/cache/growth.cpp", "cache_.holding_turns().take(«id() % holders_max»)", {
         "any number of writes hold pages": "id()",

@@ -1,4 +1,4 @@
-#include "coherence/cache/frame_queue.hpp"
+#include "coherence/pages/frame_queue.hpp"
 
 #include <utility>
 

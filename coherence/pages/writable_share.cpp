@@ -1,4 +1,4 @@
-#include "coherence/cache/writable_share.hpp"
+#include "coherence/pages/writable_share.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -14,8 +14,8 @@
 #include <array>
 #include <atomic>
 
-#include "coherence/cache/frame_queue.hpp"
 #include "coherence/membership/host_set.hpp"
+#include "coherence/pages/frame_queue.hpp"
 
 namespace tarn {
 

@@ -1,0 +1,19 @@
+// PageUpdate: a change of a page's bytes in place, under its exclusive latch.
+#pragma once
+
+#include <cstddef>
+
+namespace tarn {
+
+struct PageUpdate {
+    // True: it changed `size` bytes from `offset` on.
+    virtual bool apply(std::byte* bytes) = 0;
+    bool tells = false;  // what the bytes were is told to the client: it must not be what was lost
+    size_t offset = 0;
+    size_t size = 0;
+
+  protected:
+    ~PageUpdate() = default;
+};
+
+}  // namespace tarn

@@ -1,0 +1,215 @@
+#include "coherence/pages/pages.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace tarn {
+
+namespace {
+
+// The only place that reads bytes which a writer may be changing. The caller throws the copy away if the frame's word
+// moved meanwhile. Under ThreadSanitizer, readers take a pin instead (Pages::try_read).
+[[maybe_unused]] void copy_optimistically(std::byte* into, const std::byte* from, size_t size) {
+    std::memcpy(into, from, size);
+}
+
+#if __has_feature(thread_sanitizer)
+constexpr bool may_read_optimistically = false;
+#else
+constexpr bool may_read_optimistically = true;
+#endif
+
+DirtyMask sectors_of(size_t offset, size_t size) {
+    const size_t first = offset / sector_size;
+    const size_t end = (offset + size + sector_size - 1) / sector_size;
+    return static_cast<DirtyMask>(((1u << end) - 1) & ~((1u << first) - 1));
+}
+
+}  // namespace
+
+Pages::Pages(FramePool& pool, const Membership& membership, unsigned stripe_bits, Listener& listener)
+    : pool_(pool),
+      membership_(membership),
+      listener_(listener),
+      index_(pool, stripe_bits, &Frame::next),
+      dirty_frames_(pool.frame_count()),
+      replacement_(pool) {}
+
+// What the store could not read is nobody's, and what was lost not everybody's.
+bool Pages::may_use(const Frame& frame, PageId page, LossView& view) const {
+    if (frame.broken.load(std::memory_order_relaxed)) return false;
+    count_losses(page, view);
+    const uint32_t lost = frame.lost.load(std::memory_order_relaxed);
+    return lost == 0 || view.may_read(page, membership_.home_of(page), lost);
+}
+
+void Pages::count_losses_slowly(PageId page, LossView& view) const {
+    if (const HostId home = membership_.home_of(page); protocol::contains(view.unheard(), home))
+        listener_.on_first_use(view, home);
+}
+
+bool Pages::try_read(PageId page, size_t offset, std::span<std::byte> into, LossView& view) {
+    Frame* const frame = index_.find(page);
+    if (!frame) return false;
+    const FrameWord::Value seen = frame->word.load();
+    if (!FrameWord::readable(seen) || frame->page_id() != page || !may_use(*frame, page, view)) return false;
+    const std::byte* const bytes = pool_.bytes(pool_.id_of(*frame)) + offset;
+    if constexpr (may_read_optimistically) {
+        copy_optimistically(into.data(), bytes, into.size());
+        if (!frame->word.unchanged_since(seen)) return false;
+    } else {
+        if (!frame->word.try_pin(seen)) return false;
+        std::memcpy(into.data(), bytes, into.size());
+        unpin(pool_.id_of(*frame));
+    }
+    replacement_.touch(*frame);
+    return true;
+}
+
+bool Pages::is_writable(PageId page) const {
+    const Frame* const frame = index_.find(page);
+    return frame && frame->page_id() == page && frame->writable.load(std::memory_order_relaxed);
+}
+
+bool Pages::may_use(PageId page, LossView& view) const {
+    const Frame* const frame = index_.find(page);
+    return frame && frame->page_id() == page && may_use(*frame, page, view);
+}
+
+bool Pages::holds(PageId page) const {
+    const Frame* const frame = index_.find(page);
+    return frame && frame->page_id() == page && FrameWord::readable(frame->word.load());
+}
+
+FrameId Pages::try_pin(PageId page, LossView& view) {
+    Frame* const frame = index_.find(page);
+    if (!frame) return no_frame;
+    const FrameWord::Value seen = frame->word.load();
+    if (frame->page_id() != page || !may_use(*frame, page, view) || !frame->word.try_pin(seen)) return no_frame;
+    replacement_.touch(*frame);
+    return pool_.id_of(*frame);
+}
+
+void Pages::unpin(FrameId id) {
+    Frame& frame = pool_.frame(id);
+    const PageId page = frame.page_id();
+    if (frame.word.unpin()) listener_.on_quiet(frame, page);
+}
+
+bool Pages::try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view, WriteCheck* check) {
+    bool written = false;
+    return try_change(page, view,
+                      [&](Frame& frame) {
+                          if (check && !check->holds()) return;
+                          write_frame(frame, offset, from);
+                          written = true;
+                      }) &&
+           written;
+}
+
+bool Pages::try_update(PageId page, PageUpdate& update, LossView& view) {
+    return try_change(page, view, [&](Frame& frame) { update_frame(frame, update); });
+}
+
+template <class Function>
+bool Pages::try_change(PageId page, LossView& view, Function&& change) {
+    Frame* const frame = index_.find(page);
+    if (!frame) return false;
+    const FrameWord::Value seen = frame->word.load();
+    if (frame->page_id() != page || !may_use(*frame, page, view) || !frame->word.try_latch_exclusive(seen))
+        return false;
+    change(*frame);
+    if (frame->word.unlatch_exclusive()) listener_.on_quiet(*frame, page);
+    replacement_.touch(*frame);
+    return true;
+}
+
+bool Pages::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
+                          WriteCheck* check) {
+    return write_latched(volume, offset_bytes, from, view, check,
+                         [&](Frame& frame, PageId page) { listener_.on_quiet(frame, page); });
+}
+
+bool Pages::try_write_within(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
+                             std::vector<QuietFrame>& quiet) {
+    return write_latched(volume, offset_bytes, from, view, nullptr,
+                         [&](Frame& frame, PageId page) { quiet.push_back({pool_.id_of(frame), page}); });
+}
+
+void Pages::report_quiet(std::span<const QuietFrame> quiet) {
+    for (const auto& [frame, page] : quiet) listener_.on_quiet(pool_.frame(frame), page);
+}
+
+template <class Report>
+bool Pages::write_latched(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
+                          WriteCheck* check, Report&& report) {
+    constexpr size_t pages_max = 257;  // 1 MiB at any offset
+    const uint64_t first = offset_bytes / page_size;
+    const size_t count = (offset_bytes + from.size() + page_size - 1) / page_size - first;
+    if (count > pages_max) return false;
+    std::array<Frame*, pages_max> frames;
+    size_t latched = 0;
+    for (; latched < count; ++latched) {
+        const PageId page = PageId::of(volume, first + latched);
+        Frame* const frame = index_.find(page);
+        if (!frame) break;
+        const FrameWord::Value seen = frame->word.load();
+        if (frame->page_id() != page || !may_change(*frame, page, view) || !frame->word.try_latch_exclusive(seen))
+            break;
+        frames[latched] = frame;
+    }
+    const bool all = latched == count && (!check || check->holds());
+    for (size_t i = 0, done = 0; i < latched; ++i) {
+        Frame& frame = *frames[i];
+        if (all) {
+            const size_t offset = i == 0 ? offset_bytes % page_size : 0;
+            const size_t size = std::min(page_size - offset, from.size() - done);
+            write_frame(frame, offset, from.subspan(done, size));
+            if (const uint32_t lost = frame.lost.load(std::memory_order_relaxed); lost != 0 && size == page_size)
+                view.wrote_whole(frame.page_id(), lost);
+            replacement_.touch(frame);
+            done += size;
+        }
+    }
+    for (size_t i = 0; i < latched; ++i)
+        if (frames[i]->word.unlatch_exclusive()) report(*frames[i], PageId::of(volume, first + i));
+    return all;
+}
+
+// Bytes that nobody could read cannot be changed in part; such as were lost can, though the session must not see them.
+bool Pages::may_change(const Frame& frame, PageId page, LossView& view) const {
+    count_losses(page, view);
+    return !frame.broken.load(std::memory_order_relaxed);
+}
+
+void Pages::mark_written(Frame& frame, size_t offset, size_t size) {
+    frame.zeroed.store(false, std::memory_order_relaxed);
+    mark_dirty(frame, sectors_of(offset, size));
+    last_writes_.note(pool_.id_of(frame));
+}
+
+void Pages::mark_dirty(Frame& frame, DirtyMask mask) {
+    frame.dirty.fetch_or(mask, std::memory_order_seq_cst);
+    dirty_frames_.add(pool_.id_of(frame));
+}
+
+// A writer marks the mask before the set, we take from the set before we look at the mask again: one of us sees it.
+void Pages::forget_dirty_if_clean(Frame& frame) {
+    const FrameId id = pool_.id_of(frame);
+    dirty_frames_.remove(id);
+    if ((frame.dirty.load(std::memory_order_seq_cst) | frame.writing.load(std::memory_order_seq_cst)) != 0)
+        dirty_frames_.add(id);
+}
+
+bool Pages::is_dirty(const Frame& frame) {
+    return frame.home_dirty ||
+           (frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed)) != 0;
+}
+
+// Only then is a turn of the loop, to see whether it goes on, worth the other host's wait.
+bool Pages::is_being_written(FrameId frame) const {
+    return (pool_.frame(frame).word.load() & FrameWord::exclusive) != 0 || last_writes_.has(frame);
+}
+
+}  // namespace tarn

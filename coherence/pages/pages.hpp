@@ -1,0 +1,131 @@
+// Pages: what this host holds, for whoever reads and writes it: lookup, latches, bytes. Nothing of it knows a message.
+//
+// The hot path: any thread, by the frame's word alone: find, latch, copy, let go. It never waits; where a page is not
+// held, or not so far as is asked, the caller takes the cold path (PageAccess). Who steps the protocol opens and closes
+// frames (FrameWord), and hears from here when the last latch of a busy frame is gone.
+#pragma once
+
+#include <sched.h>
+#include <xmmintrin.h>
+
+#include <span>
+#include <vector>
+
+#include "coherence/membership/membership.hpp"
+#include "coherence/pages/last_writes.hpp"
+#include "coherence/pages/loss_view.hpp"
+#include "coherence/pages/page_update.hpp"
+#include "coherence/pages/write_check.hpp"
+#include "tiers/dram/frame_index.hpp"
+#include "tiers/dram/frame_pool.hpp"
+#include "tiers/dram/frame_set.hpp"
+#include "tiers/dram/replacement.hpp"
+
+namespace tarn {
+
+class Pages {
+  public:
+    class Listener {
+      public:
+        // The last latch of a busy frame is gone. Nobody but the stripe can touch the frame until it has heard so.
+        virtual void on_quiet(Frame& frame, PageId page) = 0;
+        // The session uses a page of this home for the first time.
+        virtual void on_first_use(LossView& view, HostId home) = 0;
+
+      protected:
+        ~Listener() = default;
+    };
+
+    Pages(FramePool& pool, const Membership& membership, unsigned stripe_bits, Listener& listener);
+
+    // Within one page; view: of the session that asks. False: nothing was done.
+    bool try_read(PageId page, size_t offset, std::span<std::byte> into, LossView& view);
+    bool try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view,
+                   WriteCheck* check = nullptr);
+    bool try_update(PageId page, PageUpdate& update, LossView& view);
+    // Over several pages: all of them are latched before the first byte changes.
+    bool try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
+                       WriteCheck* check = nullptr);
+    // The same from within the update of another page, whose latch is held: what has to be done once it is not, by
+    // report_quiet(), is added to quiet.
+    struct QuietFrame {
+        FrameId frame;
+        PageId page;
+    };
+    bool try_write_within(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
+                          std::vector<QuietFrame>& quiet);
+    void report_quiet(std::span<const QuietFrame> quiet);
+
+    // Whether a read, or a write, would find the page just now.
+    bool holds(PageId page) const;
+    bool is_writable(PageId page) const;
+    // Of a page that an access holds: whether the session may see its bytes. Without a wait, whoever else is inside it.
+    bool may_use(PageId page, LossView& view) const;
+    // The frame's bytes stay as they are until unpin().
+    FrameId try_pin(PageId page, LossView& view);
+    void unpin(FrameId id);
+    // Before the bytes of a page are used: from when on losses of it count for the session.
+    void count_losses(PageId page, LossView& view) const {
+        if (view.unheard() != 0) [[unlikely]]
+            count_losses_slowly(page, view);
+    }
+    const std::byte* bytes(FrameId id) const { return pool_.bytes(id); }
+
+    // A woken access has the frame to itself (writing) or with readers, for as long as fn(frame, bytes) runs.
+    template <class Function>
+    void with_frame(FrameId id, bool writing, Function&& fn);
+    // Under the exclusive latch. Finished by the next process, should this one be killed half-way.
+    void write_frame(Frame& frame, size_t offset, std::span<const std::byte> from);
+    void zero_frame(Frame& frame, size_t offset, size_t size);
+    void update_frame(Frame& frame, PageUpdate& update);
+    // A write that the process before did not finish, or that it did; before any thread asks for pages.
+    void mark_written(Frame& frame, size_t offset, size_t size);
+
+    void mark_dirty(Frame& frame, DirtyMask mask);
+    void forget_dirty_if_clean(Frame& frame);
+    static bool is_dirty(const Frame& frame);
+    // Whether a thread wrote it just now.
+    bool is_being_written(FrameId frame) const;
+
+    // For who steps the protocol, under the latch of the page's stripe.
+    FrameIndex& index() { return index_; }
+    FrameSet& dirty_frames() { return dirty_frames_; }
+    Replacement& replacement() { return replacement_; }
+
+  private:
+    bool may_use(const Frame& frame, PageId page, LossView& view) const;
+    bool may_change(const Frame& frame, PageId page, LossView& view) const;
+    void count_losses_slowly(PageId page, LossView& view) const;
+    template <class Function>
+    bool try_change(PageId page, LossView& view, Function&& change);
+    template <class Report>
+    bool write_latched(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
+                       WriteCheck* check, Report&& report);
+
+    FramePool& pool_;
+    const Membership& membership_;
+    Listener& listener_;
+    FrameIndex index_;
+    FrameSet dirty_frames_;
+    Replacement replacement_;
+    LastWrites last_writes_;
+};
+
+template <class Function>
+void Pages::with_frame(FrameId id, bool writing, Function&& fn) {
+    Frame& frame = pool_.frame(id);
+    std::byte* const bytes = pool_.bytes(id);
+    for (;; _mm_pause()) {
+        const FrameWord::Value seen = frame.word.load();
+        if ((seen & FrameWord::ownership_mask) == FrameWord::none) return fn(frame, bytes);  // blank, and ours alone
+        if (writing ? frame.word.try_latch_exclusive(seen) : frame.word.try_pin(seen)) break;
+        if (FrameWord::latched(seen)) ::sched_yield();  // somebody is inside, for microseconds
+    }
+    const PageId page = frame.page_id();
+    fn(frame, bytes);
+    replacement_.touch(frame);
+    const bool quiet = writing ? frame.word.unlatch_exclusive() : frame.word.unpin();
+    if (quiet) listener_.on_quiet(frame, page);
+}
+
+}  // namespace tarn
