@@ -13,6 +13,7 @@ LAYERS = ["utils", "tiers", "coherence", "frontends", "daemon"]  # each may incl
 # The same within a layer: a room may include itself and those before it. "" is what lies beside the rooms.
 ROOMS = {
     "tiers/nvme": ["device", "table", "journal", ""],
+    "frontends": ["volumes", "fuse", "nbd"],
     "daemon": ["configuration", "control", "keeper", "mounts", "catalog", "process", "cli"],
 }
 LINE_LENGTH_MAX = 120

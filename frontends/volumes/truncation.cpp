@@ -6,10 +6,10 @@
 // come to the end, they go on in its place.
 #include <cstring>
 
-#include "coherence/cache/attribute_page.hpp"
-#include "coherence/cache/cached_volume.hpp"
 #include "coherence/cache/page_access.hpp"
 #include "coherence/cache/with_timeout.hpp"
+#include "frontends/volumes/attribute_page.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 
 namespace tarn {
 
@@ -46,7 +46,7 @@ Task<Result<AttributePage>> CachedVolume::whole_attribute_page() {
 Task<Result<Attributes>> CachedVolume::change_size(AttributeChange change) {
     const uint64_t size = *change.size_bytes;
     for (;;) {
-        CO_TRY(VolumeTurns::Turn turn, co_await with_timeout(fail_after(), cache_.cutting_turns().take(id())));
+        CO_TRY(VolumeTurns::Turn turn, co_await with_timeout(fail_after(), context_.cutting_turns().take(id())));
         bool cut = false;
         bool must_wait = false;
         auto apply = [&](AttributePage& page) {
@@ -98,7 +98,7 @@ Task<Result<>> CachedVolume::zeroing_over() {
     if (host != cache_.self() && host < hosts_max)
         CO_TRY_VOID(co_await with_timeout(fail_after(), await_zeroing(cache_, id(), host, seen.zeroing_epoch)));
     // Here, too: one at a time.
-    CO_TRY(const VolumeTurns::Turn turn, co_await with_timeout(fail_after(), cache_.cutting_turns().take(id())));
+    CO_TRY(const VolumeTurns::Turn turn, co_await with_timeout(fail_after(), context_.cutting_turns().take(id())));
     bool is_ours = false;
     auto apply = [&](AttributePage& page) {
         is_ours = is_same_mark(page, seen);

@@ -5,11 +5,10 @@
 //   truncation.cpp     the size, and what is cut off by it
 #pragma once
 
-#include "coherence/cache/cache.hpp"
-#include "coherence/cache/flusher.hpp"
-#include "coherence/cache/read_ahead.hpp"
-#include "coherence/cache/session.hpp"
-#include "coherence/volume.hpp"
+#include "frontends/volumes/client_session.hpp"
+#include "frontends/volumes/read_ahead.hpp"
+#include "frontends/volumes/volume.hpp"
+#include "frontends/volumes/volume_context.hpp"
 
 namespace tarn {
 
@@ -21,9 +20,9 @@ struct PageUpdate;
 class CachedVolume : public Volume {
   public:
     // For a session that begins now, or for one that goes on.
-    CachedVolume(Cache& cache, VolumeId id, OnLoss on_loss = OnLoss::fail)
-        : CachedVolume(cache, std::make_shared<Session>(cache, id, on_loss)) {}
-    CachedVolume(Cache& cache, std::shared_ptr<Session> session);
+    CachedVolume(VolumeContext& context, VolumeId id, OnLoss on_loss = OnLoss::fail)
+        : CachedVolume(context, std::make_shared<ClientSession>(context.cache(), id, on_loss)) {}
+    CachedVolume(VolumeContext& context, std::shared_ptr<ClientSession> session);
 
     // Until the volume's attributes are read, and say how long.
     void wait_at_most(std::chrono::milliseconds limit) { session_->fail_after.store(limit, std::memory_order_relaxed); }
@@ -78,7 +77,7 @@ class CachedVolume : public Volume {
     template <class Began>
     void note_written(uint64_t offset_bytes, uint64_t size_bytes, Began&& began);
     void read_ahead(uint64_t offset_bytes, uint64_t size_bytes);
-    static Task<> bring_in(Cache& cache, VolumeId volume, ReadAhead::Range range);
+    static Task<> bring_in(VolumeContext& context, VolumeId volume, ReadAhead::Range range);
     Task<Result<>> zero_pages(uint64_t offset_bytes, uint64_t size_bytes);
     // growth.cpp
     Task<Result<>> write_file(uint64_t offset_bytes, std::span<const std::byte> from);
@@ -102,8 +101,9 @@ class CachedVolume : public Volume {
     Task<Result<>> flush_volume();
     Task<Result<>> flush_pages(uint64_t offset_bytes, uint64_t size_bytes, bool attributes);
 
+    VolumeContext& context_;
     Cache& cache_;
-    const std::shared_ptr<Session> session_;
+    const std::shared_ptr<ClientSession> session_;
     WriteNote& note_;  // of the session
     ReadAhead read_ahead_;
 };

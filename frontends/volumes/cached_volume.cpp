@@ -1,12 +1,12 @@
-#include "coherence/cache/cached_volume.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 
 #include <algorithm>
 #include <array>
 
-#include "coherence/cache/attribute_page.hpp"
-#include "coherence/cache/extents.hpp"
 #include "coherence/cache/page_access.hpp"
 #include "coherence/cache/with_timeout.hpp"
+#include "frontends/volumes/attribute_page.hpp"
+#include "frontends/volumes/extents.hpp"
 
 namespace tarn {
 
@@ -29,11 +29,12 @@ bool for_each_page(VolumeId volume, uint64_t offset_bytes, uint64_t size_bytes, 
 
 }  // namespace
 
-CachedVolume::CachedVolume(Cache& cache, std::shared_ptr<Session> session)
-    : cache_(cache),
+CachedVolume::CachedVolume(VolumeContext& context, std::shared_ptr<ClientSession> session)
+    : context_(context),
+      cache_(context.cache()),
       session_(std::move(session)),
       note_(session_->note),
-      read_ahead_(cache.pool().frame_count() / read_ahead_fraction * page_size) {}
+      read_ahead_(cache_.pool().frame_count() / read_ahead_fraction * page_size) {}
 
 bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {
     const size_t before = pins.size();
@@ -68,14 +69,14 @@ bool CachedVolume::try_read(uint64_t offset_bytes, std::span<std::byte> into) {
 
 void CachedVolume::read_ahead(uint64_t offset_bytes, uint64_t size_bytes) {
     const ReadAhead::Range range = read_ahead_.on_read(offset_bytes, size_bytes);
-    if (range.size_bytes != 0 && !cache_.abandoned()) Loop::current()->spawn(bring_in(cache_, id(), range));
+    if (range.size_bytes != 0 && !cache_.abandoned()) Loop::current()->spawn(bring_in(context_, id(), range));
 }
 
 // May outlive the session. A hint: whoever needs the pages sees the errors.
-Task<> CachedVolume::bring_in(Cache& cache, VolumeId volume, ReadAhead::Range range) {
-    const VolumeUses::Use use(cache.uses(), volume);
-    co_await Yield(*Loop::current());                 // the read that asked comes first
-    CachedVolume own(cache, volume, OnLoss::revert);  // it shows them to nobody
+Task<> CachedVolume::bring_in(VolumeContext& context, VolumeId volume, ReadAhead::Range range) {
+    const VolumeUses::Use use(context.cache().uses(), volume);
+    co_await Yield(*Loop::current());                   // the read that asked comes first
+    CachedVolume own(context, volume, OnLoss::revert);  // it shows them to nobody
     const Result<Attributes> now = co_await own.attributes();
     const uint64_t end = now ? std::min(range.offset_bytes + range.size_bytes, now->size_bytes) : 0;
     if (end > range.offset_bytes) (void)co_await own.prefetch(range.offset_bytes, end - range.offset_bytes);
@@ -157,7 +158,7 @@ Task<Result<>> CachedVolume::flush_range(uint64_t offset_bytes, uint64_t size_by
 
 Task<Result<>> CachedVolume::flush_volume() {
     // Of this moment, not of the session: a loss of the attributes is no reason to flush fewer homes.
-    CachedVolume present(cache_, id(), OnLoss::revert);
+    CachedVolume present(context_, id(), OnLoss::revert);
     present.wait_at_most(fail_after());
     CO_TRY(const Attributes now, co_await present.attributes());
     const uint64_t pages = std::max(page_after(now.size_bytes), session_->pages_end.load(std::memory_order_relaxed));

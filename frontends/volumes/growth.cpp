@@ -16,10 +16,10 @@
 #include <iterator>
 #include <memory>
 
-#include "coherence/cache/attribute_page.hpp"
-#include "coherence/cache/cached_volume.hpp"
 #include "coherence/cache/page_access.hpp"
 #include "coherence/cache/with_timeout.hpp"
+#include "frontends/volumes/attribute_page.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 
 namespace tarn {
 
@@ -348,7 +348,7 @@ struct Held {
 
 Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
     CO_TRY(const VolumeTurns::Turn turn,
-           co_await with_timeout(fail_after(), cache_.holding_turns().take(id() % holders_max)));
+           co_await with_timeout(fail_after(), context_.holding_turns().take(id() % holders_max)));
     CO_TRY_VOID(co_await place(growth));
     const uint64_t first = growth.at / page_size;
     const uint64_t end = page_after(growth.at + growth.bytes.size());

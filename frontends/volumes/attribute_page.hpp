@@ -10,18 +10,10 @@
 #include <span>
 
 #include "coherence/cache/page_access.hpp"
-#include "coherence/volume.hpp"
+#include "frontends/volumes/volume.hpp"
 #include "utils/clock.hpp"
 
 namespace tarn {
-
-inline constexpr PageId attribute_page_of(VolumeId volume) {
-    return PageId::of(volume, page_number_mask);
-}
-// Whether it says which volumes there are, or what one of them is.
-inline constexpr bool describes_volumes(PageId page) {
-    return page.volume() == catalog_volume || page.number() == page_number_mask;
-}
 
 struct AttributePage {
     static constexpr uint32_t layout_version = 2;  // 1: never cut; 0: never written, all attributes are their defaults
