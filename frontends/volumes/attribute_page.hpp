@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "coherence/cache/page_access.hpp"
+#include "coherence/cache/cache.hpp"
 #include "frontends/volumes/volume.hpp"
 #include "utils/clock.hpp"
 
@@ -112,21 +112,11 @@ inline void change_page(AttributePage& page, const AttributeChange& change) {
     page.changed_ns = now;
 }
 
-// An update of the attributes in place. change(AttributePage&) -> bool: whether it changed any.
-template <class Change>
-class AttributeUpdate final : public PageUpdate {
-  public:
-    explicit AttributeUpdate(Change& change) : change_(change) { size = sizeof(AttributePage); }
-    bool apply(std::byte* bytes) override {
-        after = AttributePage::load(bytes);
-        if (!change_(after)) return false;
-        after.store(bytes);
-        return true;
-    }
-    AttributePage after;
-
-  private:
-    Change& change_;
-};
+// Its front, if this host has it at hand.
+inline std::optional<AttributePage> try_load_front(Cache& cache, VolumeId volume, LossView& view) {
+    std::array<std::byte, AttributePage::front_size> front;
+    if (!cache.try_read(attribute_page_of(volume), 0, front, view)) return std::nullopt;
+    return AttributePage::load_front(front);
+}
 
 }  // namespace tarn

@@ -114,9 +114,7 @@ Task<Result<>> CachedVolume::fetch(uint64_t offset_bytes, uint64_t size_bytes) {
 Task<Result<>> CachedVolume::write(uint64_t offset_bytes, std::span<const std::byte> from) {
     PageRequest request(cache_, *Loop::current(), note_.losses);
     request.add(PageAccess::Kind::write, id(), offset_bytes, from.size(), nullptr, from.data());
-    const Result<> written = co_await perform(request);
-    note_written(offset_bytes, from.size(), [&](HostId home) { return request.began(home); });
-    co_return written;
+    co_return co_await perform_write(request, offset_bytes, from.size());
 }
 
 // A bounded number of pages at a time.
@@ -126,9 +124,7 @@ Task<Result<>> CachedVolume::zero_pages(uint64_t offset_bytes, uint64_t size_byt
         const uint64_t size = std::min(batch_size - (offset_bytes + done) % batch_size, size_bytes - done);
         PageRequest request(cache_, *Loop::current(), note_.losses);
         request.add(PageAccess::Kind::zero, id(), offset_bytes + done, size, nullptr, nullptr);
-        const Result<> zeroed = co_await perform(request);
-        note_written(offset_bytes + done, size, [&](HostId home) { return request.began(home); });
-        if (!zeroed) co_return zeroed;
+        CO_TRY_VOID(co_await perform_write(request, offset_bytes + done, size));
         done += size;
     }
     co_return Result<>{};
@@ -231,9 +227,9 @@ Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, u
 }
 
 std::optional<AttributePage> CachedVolume::try_attribute_page() {
-    std::array<std::byte, AttributePage::front_size> front;
-    if (!cache_.try_read(attribute_page_of(id()), 0, front, note_.losses)) return std::nullopt;
-    return apply_fail_after(AttributePage::load_front(front));
+    const std::optional<AttributePage> page = try_load_front(cache_, id(), note_.losses);
+    if (page) apply_fail_after(*page);
+    return page;
 }
 
 Task<Result<AttributePage>> CachedVolume::attribute_page() {
@@ -265,24 +261,38 @@ Task<Result<>> CachedVolume::perform(PageRequest& request) {
     co_return co_await request.with_timeout(fail_after());
 }
 
-Task<Result<>> CachedVolume::update(PageUpdate& update) {
+Task<Result<>> CachedVolume::perform_write(PageRequest& request, uint64_t offset_bytes, uint64_t size_bytes) {
+    const Result<> written = co_await perform(request);
+    note_written(offset_bytes, size_bytes, [&](HostId home) { return request.began(home); });
+    co_return written;
+}
+
+Task<Result<AttributePage>> CachedVolume::update_attributes(std::function<bool(AttributePage&)> change) {
+    struct Update final : PageUpdate {
+        bool apply(std::byte* bytes) override {
+            after = AttributePage::load(bytes);
+            if (!change(after)) return false;
+            after.store(bytes);
+            return true;
+        }
+        std::function<bool(AttributePage&)> change;
+        AttributePage after;
+    } update;
+    update.size = sizeof(AttributePage);
+    update.change = std::move(change);
     PageRequest request(cache_, *Loop::current(), note_.losses);
     request.add_update(attribute_page_of(id()), update);
-    const Result<> updated = co_await perform(request);
-    note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage),
-                 [&](HostId home) { return request.began(home); });
-    co_return updated;
+    CO_TRY_VOID(co_await perform_write(request, attribute_page_of(id()).number() * page_size, sizeof(AttributePage)));
+    co_return update.after;
 }
 
 Task<Result<Attributes>> CachedVolume::change_attributes(AttributeChange change) {
     if (change.size_bytes) co_return co_await change_size(change);
-    auto apply = [&](AttributePage& page) {
-        change_page(page, change);
-        return true;
-    };
-    AttributeUpdate change_of(apply);
-    CO_TRY_VOID(co_await update(change_of));
-    co_return change_of.after.attributes();
+    CO_TRY(const AttributePage after, co_await update_attributes([&](AttributePage& page) {
+               change_page(page, change);
+               return true;
+           }));
+    co_return after.attributes();
 }
 
 }  // namespace tarn

@@ -5,6 +5,8 @@
 //   truncation.cpp     the size, and what is cut off by it
 #pragma once
 
+#include <functional>
+
 #include "frontends/volumes/client_session.hpp"
 #include "frontends/volumes/read_ahead.hpp"
 #include "frontends/volumes/volume.hpp"
@@ -15,7 +17,6 @@ namespace tarn {
 class Growth;
 class PageRequest;
 struct AttributePage;
-struct PageUpdate;
 
 class CachedVolume : public Volume {
   public:
@@ -70,8 +71,10 @@ class CachedVolume : public Volume {
     // To its end, or as far as the volume's fail-after and the interrupt of the task allow.
     Task<Result<>> perform(PageRequest& request);
     std::chrono::milliseconds fail_after() const { return session_->fail_after.load(std::memory_order_relaxed); }
-    // A change of the attribute page.
-    Task<Result<>> update(PageUpdate& update);
+    // The same of a request that writes this range: before its reply.
+    Task<Result<>> perform_write(PageRequest& request, uint64_t offset_bytes, uint64_t size_bytes);
+    // Changes the attributes in place. change: whether it changed any. Returns them as they are then.
+    Task<Result<AttributePage>> update_attributes(std::function<bool(AttributePage&)> change);
     // Before the reply of a write to these pages. began(home): the home's verifier of before it; 0: no page of it
     // changed.
     template <class Began>

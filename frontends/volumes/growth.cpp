@@ -47,15 +47,15 @@ struct Touch final : PageUpdate {
 class Uncut final : public WriteCheck {
   public:
     Uncut(Cache& cache, VolumeId volume, LossView& view, uint64_t truncations)
-        : cache_(cache), page_(attribute_page_of(volume)), view_(view), truncations_(truncations) {}
+        : cache_(cache), volume_(volume), view_(view), truncations_(truncations) {}
     bool holds() override {
-        std::array<std::byte, AttributePage::front_size> front;
-        return cache_.try_read(page_, 0, front, view_) && AttributePage::load_front(front).truncations == truncations_;
+        const std::optional<AttributePage> now = try_load_front(cache_, volume_, view_);
+        return now && now->truncations == truncations_;
     }
 
   private:
     Cache& cache_;
-    PageId page_;
+    VolumeId volume_;
     LossView& view_;
     uint64_t truncations_;
 };
@@ -64,18 +64,17 @@ class Uncut final : public WriteCheck {
 class Inside final : public WriteCheck {
   public:
     Inside(Cache& cache, VolumeId volume, LossView& view, uint64_t end_bytes)
-        : cache_(cache), page_(attribute_page_of(volume)), view_(view), end_bytes_(end_bytes) {}
+        : cache_(cache), volume_(volume), view_(view), end_bytes_(end_bytes) {}
     bool holds() override {
-        std::array<std::byte, AttributePage::front_size> front;
-        if (!cache_.try_read(page_, 0, front, view_)) return false;
-        seen = AttributePage::load_front(front);
-        return end_bytes_ <= seen.size_bytes;
+        const std::optional<AttributePage> now = try_load_front(cache_, volume_, view_);
+        if (now) seen = *now;
+        return now && end_bytes_ <= seen.size_bytes;
     }
     AttributePage seen;
 
   private:
     Cache& cache_;
-    PageId page_;
+    VolumeId volume_;
     LossView& view_;
     uint64_t end_bytes_;
 };
@@ -159,14 +158,13 @@ Task<Result<>> CachedVolume::write_growing(uint64_t offset_bytes, std::span<cons
 }
 
 Task<Result<>> CachedVolume::touch(int64_t now_ns) {
-    auto apply = [&](AttributePage& page) {
+    CO_TRY_VOID(co_await update_attributes([&](AttributePage& page) {
         if (page.modified_ns >= now_ns) return false;
         page.modified_ns = now_ns;
         page.changed_ns = std::max(page.changed_ns, now_ns);
         return true;
-    };
-    AttributeUpdate change(apply);
-    co_return co_await update(change);
+    }));
+    co_return Result<>{};
 }
 
 // An empty write grows the volume to that offset.

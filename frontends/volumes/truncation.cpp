@@ -49,7 +49,7 @@ Task<Result<Attributes>> CachedVolume::change_size(AttributeChange change) {
         CO_TRY(VolumeTurns::Turn turn, co_await with_timeout(fail_after(), context_.cutting_turns().take(id())));
         bool cut = false;
         bool must_wait = false;
-        auto apply = [&](AttributePage& page) {
+        const auto set_size = [&](AttributePage& page) {
             cut = size < page.size_bytes;
             must_wait = page.zeroing_from != AttributePage::no_zeroing && (cut || page.zeroes_before(size));
             if (must_wait) return false;
@@ -66,28 +66,26 @@ Task<Result<Attributes>> CachedVolume::change_size(AttributeChange change) {
             }
             return true;
         };
-        AttributeUpdate change_of(apply);
-        CO_TRY_VOID(co_await update(change_of));
+        CO_TRY(const AttributePage after, co_await update_attributes(set_size));
         if (must_wait) {
             turn.end();
             CO_TRY_VOID(co_await zeroing_over());
             continue;
         }
-        if (cut) CO_TRY_VOID(co_await zero_cut(change_of.after));
-        co_return change_of.after.attributes();
+        if (cut) CO_TRY_VOID(co_await zero_cut(after));
+        co_return after.attributes();
     }
 }
 
 // With the turn of the volume. An error leaves the mark.
 Task<Result<>> CachedVolume::zero_cut(AttributePage marked) {
     CO_TRY_VOID(co_await zero(marked.zeroing_from, marked.zeroing_end - marked.zeroing_from, false));
-    auto apply = [&](AttributePage& page) {
+    CO_TRY_VOID(co_await update_attributes([&](AttributePage& page) {
         if (!is_same_mark(page, marked)) return false;
         page.zeroing_from = AttributePage::no_zeroing;
         return true;
-    };
-    AttributeUpdate change(apply);
-    co_return co_await update(change);
+    }));
+    co_return Result<>{};
 }
 
 // Until the mark of this moment is gone.
@@ -100,7 +98,7 @@ Task<Result<>> CachedVolume::zeroing_over() {
     // Here, too: one at a time.
     CO_TRY(const VolumeTurns::Turn turn, co_await with_timeout(fail_after(), context_.cutting_turns().take(id())));
     bool is_ours = false;
-    auto apply = [&](AttributePage& page) {
+    const auto take_over = [&](AttributePage& page) {
         is_ours = is_same_mark(page, seen);
         if (!is_ours) return false;
         ++page.zeroing_attempt;
@@ -108,9 +106,8 @@ Task<Result<>> CachedVolume::zeroing_over() {
         page.zeroing_epoch = cache_.process_of(cache_.self()).epoch;
         return true;
     };
-    AttributeUpdate change(apply);
-    CO_TRY_VOID(co_await update(change));
-    if (is_ours) CO_TRY_VOID(co_await zero_cut(change.after));
+    CO_TRY(const AttributePage after, co_await update_attributes(take_over));
+    if (is_ours) CO_TRY_VOID(co_await zero_cut(after));
     co_return Result<>{};
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "coherence/cache/page_access.hpp"
 #include "coherence/cache/with_timeout.hpp"
 #include "frontends/volumes/attribute_page.hpp"
 #include "tests/unit/cluster.hpp"
