@@ -47,7 +47,7 @@ class Catalog::OpenVolume final : public CachedVolume {
 
 Catalog::Catalog(VolumeContext& volumes, std::vector<Loop*> shards, std::vector<std::string> host_names)
     : volumes_(volumes),
-      cache_(volumes.cache()),
+      cache_(volumes.cache),
       shards_(std::move(shards)),
       host_names_(std::move(host_names)),
       records_(volumes, catalog_volume, OnLoss::revert),  // nobody was told of a change that was not flushed
@@ -360,7 +360,7 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
     const bool holds = access == Access::write && !record->shared;
     if (holds) CO_TRY_VOID(co_await hold(*record));
     auto own = std::static_pointer_cast<ClientSession>(session);  // who makes sessions is this catalog alone
-    if (!own || own->note.volume != record->id) {
+    if (!own || own->session.volume != record->id) {
         co_await cache_.flusher().hear_from_homes();
         own = std::make_shared<ClientSession>(cache_, record->id, OnLoss::fail);
     }

@@ -14,7 +14,7 @@ namespace tarn {
 class Registrar {
   public:
     Registrar(VolumeContext& volumes, CatalogTable& table, Removals& removals)
-        : volumes_(volumes), cache_(volumes.cache()), table_(table), removals_(removals) {}
+        : volumes_(volumes), cache_(volumes.cache), table_(table), removals_(removals) {}
 
     // One change, as catalog.cpp writes it; the answer is the record it left, or who keeps a volume from being removed.
     // On the first shard.

@@ -14,14 +14,15 @@
 namespace tarn {
 
 struct ClientSession final : VolumeSession {
-    ClientSession(Cache& of, VolumeId volume, OnLoss on_loss) : cache(of), note{.volume = volume, .on_loss = on_loss} {
-        cache.flusher().add_note(note);
+    ClientSession(Cache& of, VolumeId volume, OnLoss on_loss)
+        : cache(of), session{.volume = volume, .on_loss = on_loss} {
+        cache.flusher().open_session(session);
     }
     ClientSession(const ClientSession&) = delete;
-    ~ClientSession() override { cache.flusher().remove_note(note); }
+    ~ClientSession() override { cache.flusher().close_session(session); }
 
     Cache& cache;
-    WriteNote note;
+    Session session;
     std::atomic<std::chrono::milliseconds> fail_after{std::chrono::milliseconds(0)};  // 0: no limit
     std::atomic<uint64_t> pages_end{0};  // above every page that the client has written here
 };

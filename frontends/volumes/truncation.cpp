@@ -38,7 +38,7 @@ Task<Result<>> await_zeroing(Cache& cache, VolumeId volume, HostId host, uint32_
 
 Task<Result<AttributePage>> CachedVolume::whole_attribute_page() {
     std::array<std::byte, sizeof(AttributePage)> bytes;
-    if (!cache_.try_read(attribute_page_of(id()), 0, bytes, note_.losses))
+    if (!cache_.try_read(attribute_page_of(id()), 0, bytes, session_.losses))
         CO_TRY_VOID(co_await read(attribute_page_of(id()).number() * page_size, bytes));
     co_return AttributePage::load(bytes.data());
 }
@@ -46,7 +46,7 @@ Task<Result<AttributePage>> CachedVolume::whole_attribute_page() {
 Task<Result<Attributes>> CachedVolume::change_size(AttributeChange change) {
     const uint64_t size = *change.size_bytes;
     for (;;) {
-        CO_TRY(VolumeTurns::Turn turn, co_await with_timeout(fail_after(), context_.cutting_turns().take(id())));
+        CO_TRY(VolumeTurns::Turn turn, co_await with_timeout(fail_after(), context_.cutting_turns.take(id())));
         bool cut = false;
         bool must_wait = false;
         const auto set_size = [&](AttributePage& page) {
@@ -96,7 +96,7 @@ Task<Result<>> CachedVolume::zeroing_over() {
     if (host != cache_.self() && host < hosts_max)
         CO_TRY_VOID(co_await with_timeout(fail_after(), await_zeroing(cache_, id(), host, seen.zeroing_epoch)));
     // Here, too: one at a time.
-    CO_TRY(const VolumeTurns::Turn turn, co_await with_timeout(fail_after(), context_.cutting_turns().take(id())));
+    CO_TRY(const VolumeTurns::Turn turn, co_await with_timeout(fail_after(), context_.cutting_turns.take(id())));
     bool is_ours = false;
     const auto take_over = [&](AttributePage& page) {
         is_ours = is_same_mark(page, seen);

@@ -85,7 +85,7 @@ Task<Result<>> flush(Host& host);
 Task<Result<>> evict_all(Host& host);
 
 // A session that lives as long as the test wants, on one host.
-struct Session {
+struct TestSession {
     static Task<std::unique_ptr<CachedVolume>> open(Host& host) {
         co_await host.cache->flusher().hear_from_homes();
         co_return std::make_unique<CachedVolume>(*host.volumes, volume_id);

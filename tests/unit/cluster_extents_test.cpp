@@ -85,7 +85,8 @@ TEST_F(Cluster, a_written_page_is_no_hole_while_its_bytes_move_and_a_trim_takes_
 Task<Result<>> write_every_other(Host& host, uint64_t offset, size_t count) {
     CachedVolume volume(*host.volumes, volume_id);
     const std::vector<std::byte> bytes(page_size, std::byte{1});
-    for (size_t i = 0; i < count; ++i) CO_TRY_VOID(co_await Session::write(volume, offset + 2 * i * page_size, bytes));
+    for (size_t i = 0; i < count; ++i)
+        CO_TRY_VOID(co_await TestSession::write(volume, offset + 2 * i * page_size, bytes));
     co_return Result<>{};
 }
 Task<Result<uint64_t>> stored_bytes(Host& host, uint64_t offset, uint64_t size) {
@@ -122,7 +123,7 @@ TEST_F(Cluster, a_write_at_once_over_the_border_of_two_homes_counts_for_both) {
     hosts_[homes().second]->stop();  // its verifier is another then
     hosts_[homes().second]->start();
     const auto both = [&]() -> Task<Result<>> {
-        const auto volume = co_await Session::open(*hosts_[1]);
+        const auto volume = co_await TestSession::open(*hosts_[1]);
         const std::vector<std::byte> bytes(2 * page_size, std::byte{1});
         CO_TRY_VOID(co_await volume->write(border - page_size, bytes));
         CO_TRY_VOID(co_await volume->flush_up_to(volume_bytes));

@@ -309,7 +309,7 @@ TEST_F(ClusterFiles, nothing_is_written_where_a_host_is_zeroing_before_it_says_t
     Host& zeroing = *hosts_[0];
     ASSERT_TRUE(on(0, leave_mark(zeroing, cut, end, 0, zeroing.cache->process_of(0).epoch)));
     {
-        VolumeTurns::Turn turn = *on(0, zeroing.volumes->cutting_turns().take(volume_id));
+        VolumeTurns::Turn turn = *on(0, zeroing.volumes->cutting_turns.take(volume_id));
         const std::vector<std::byte> bytes = filled(page_size, 3);
         Waiting growing(*hosts_[1], write_at(*hosts_[1], 3 * page_size, bytes));
         Waiting cutting(*hosts_[2], resize(*hosts_[2], 0));
@@ -336,7 +336,7 @@ TEST_F(ClusterFiles, nothing_is_written_where_a_host_is_zeroing_before_it_says_t
 TEST_F(ClusterFiles, a_size_that_grows_without_bytes_waits_for_the_zeroing_and_then_grows) {
     Host& zeroing = *hosts_[0];
     ASSERT_TRUE(on(0, leave_mark(zeroing, 100, 5 * page_size, 0, zeroing.cache->process_of(0).epoch)));
-    VolumeTurns::Turn turn = *on(0, zeroing.volumes->cutting_turns().take(volume_id));
+    VolumeTurns::Turn turn = *on(0, zeroing.volumes->cutting_turns.take(volume_id));
     Waiting extending(*hosts_[1], write_at(*hosts_[1], 4 * page_size, {}));
     EXPECT_EQ(*on(1, size_of(*hosts_[1])), 100U);
     turn.end();

@@ -31,16 +31,16 @@ class ClusterSessions : public Cluster {
 };
 
 TEST_F(ClusterSessions, a_flush_over_another_handle_of_the_client_tells_of_the_loss) {
-    auto first = on(1, Session::open(*hosts_[1]));
+    auto first = on(1, TestSession::open(*hosts_[1]));
     CachedVolume second(*hosts_[1]->volumes, std::static_pointer_cast<ClientSession>(first->session()));
-    auto stranger = on(1, Session::open(*hosts_[1]));
-    ASSERT_TRUE(on(1, Session::write(*first, at_, bytes_)));
+    auto stranger = on(1, TestSession::open(*hosts_[1]));
+    ASSERT_TRUE(on(1, TestSession::write(*first, at_, bytes_)));
     bring_home(at_);
     lose_home();
     std::vector<std::byte> seen(page_size);
     EXPECT_FALSE(on(1, second.flush_up_to(volume_bytes))) << "its client wrote what is lost";
     EXPECT_TRUE(on(1, stranger->flush_up_to(volume_bytes))) << "it wrote nothing";
-    EXPECT_FALSE(on(1, Session::read(second, at_, seen)));
+    EXPECT_FALSE(on(1, TestSession::read(second, at_, seen)));
     first.reset();
     EXPECT_FALSE(on(1, second.flush_up_to(volume_bytes))) << "the handle is gone, its client is not";
 }
@@ -77,7 +77,7 @@ class Background final : Loop::Posted {
   private:
     void run() override { host_.loop->spawn(write()); }
     Task<> write() {
-        result_ = co_await Session::write(volume_, offset_, bytes_);
+        result_ = co_await TestSession::write(volume_, offset_, bytes_);
         done_ = true;
         done_.notify_all();
     }
@@ -105,8 +105,8 @@ TEST_F(ClusterSessions, a_request_whose_first_page_is_lost_before_its_last_is_wr
     const HostId reading = hosts_[0]->cache->home_of(PageId::of(volume_id, border / page_size));
     ASSERT_NE(reading, 0);
     const HostId own = static_cast<HostId>(3 - reading);  // neither home
-    auto session = on(own, Session::open(*hosts_[own]));
-    auto reader = on(reading, Session::open(*hosts_[reading]));
+    auto session = on(own, TestSession::open(*hosts_[own]));
+    auto reader = on(reading, TestSession::open(*hosts_[reading]));
     Result<std::vector<Pin>> pins = on(reading, pin(*reader, border));
     ASSERT_TRUE(pins);
     const std::vector<std::byte> bytes(2 * page_size, std::byte{9});
@@ -121,7 +121,7 @@ TEST_F(ClusterSessions, a_request_whose_first_page_is_lost_before_its_last_is_wr
 }
 
 TEST_F(ClusterSessions, once_a_flush_failed_no_later_one_succeeds_over_any_handle) {
-    auto first = on(1, Session::open(*hosts_[1]));
+    auto first = on(1, TestSession::open(*hosts_[1]));
     CachedVolume second(*hosts_[1]->volumes, std::static_pointer_cast<ClientSession>(first->session()));
     EXPECT_FALSE(first->session()->flushed(fail(Errc::unavailable))) << "that is no loss";
     EXPECT_TRUE(on(1, second.flush()));

@@ -46,7 +46,7 @@ Task<Result<>> write_pages(Host& host, uint64_t offset, std::chrono::millisecond
     volume.wait_at_most(limit);
     const std::vector<std::byte> bytes(page_size, std::byte{1});
     for (uint64_t page = 0; page < page_count; ++page)
-        CO_TRY_VOID(co_await Session::write(volume, offset + page * page_size, bytes));
+        CO_TRY_VOID(co_await TestSession::write(volume, offset + page * page_size, bytes));
     co_return Result<>{};
 }
 
@@ -55,7 +55,7 @@ Task<Result<>> read_pages(Host& host, uint64_t offset, std::chrono::milliseconds
     volume.wait_at_most(limit);
     std::vector<std::byte> seen(page_size);
     for (uint64_t page = 0; page < page_count; ++page)
-        CO_TRY_VOID(co_await Session::read(volume, offset + page * page_size, seen));
+        CO_TRY_VOID(co_await TestSession::read(volume, offset + page * page_size, seen));
     co_return Result<>{};
 }
 

@@ -196,7 +196,7 @@ MUTANTS = [
     }),
 
     # A file that is cut while it is written.
-    ("frontends/volumes/growth.cpp", "return now && «now->truncations == truncations_»;", {
+    ("frontends/volumes/growth.cpp", "return «page.truncations == truncations»;", {
         "a write does not notice that its file was cut": "true",
         "each write takes its file for cut": "false",
     }),
@@ -215,18 +215,18 @@ MUTANTS = [
     ("frontends/volumes/growth.cpp", "«if (!known) co_return co_await write_file(offset_bytes, from);»", {
         "cuts that nobody remembers are taken for none": "if (!known) co_return Result<>{};",
     }),
-    ("frontends/volumes/growth.cpp", "if (!«cache_.may_use(attribute_page_of(id()), note_.losses)»)", {
+    ("frontends/volumes/growth.cpp", "if (!«cache_.may_use(attribute_page_of(id()), session_.losses)»)", {
         "who holds the size waits for it once more": "(co_await attribute_page()).has_value()",
     }),
     ("frontends/volumes/growth.cpp", "if («seen.zeroes_before(end)») return false;", {
         "a file grows over what is being zeroed": "false",
     }),
-    ("frontends/volumes/growth.cpp", "if (!bytes.empty() && «!cache_.try_write_within(note_.volume, at, bytes, "
-     "note_.losses, quiet)») return", {
+    ("frontends/volumes/growth.cpp", "if (!bytes.empty() && «!cache_.try_write_within(session_.volume, at, bytes, "
+     "session_.losses, quiet)»)", {
         "a file grows before its bytes are there":
-            "(static_cast<void>(cache_.try_write_within(note_.volume, at, bytes, note_.losses, quiet)), false)",
+            "(static_cast<void>(cache_.try_write_within(session_.volume, at, bytes, session_.losses, quiet)), false)",
     }),
-    ("frontends/volumes/growth.cpp", "context_.holding_turns().take(«id() % holders_max»)", {
+    ("frontends/volumes/growth.cpp", "context_.holding_turns.take(«id() % holders_max»)", {
         "any number of writes hold pages": "id()",
     }),
     ("frontends/volumes/truncation.cpp", "«++page.zeroing_attempt;»", {
@@ -242,9 +242,9 @@ MUTANTS = [
         "a size covers what is being zeroed": "cut",
         "a file is cut while another truncation zeroes": "page.zeroes_before(size)",
     }),
-    ("frontends/volumes/cached_volume.cpp", "«session_->pages_end.load(std::memory_order_relaxed)»);", {
+    ("frontends/volumes/cached_volume.cpp", "«client_->pages_end.load(std::memory_order_relaxed)»);", {
         "a flush ends where the file does": "uint64_t{0}",
-        "a flush ends before the last page that was written": "session_->pages_end.load() - 1",
+        "a flush ends before the last page that was written": "client_->pages_end.load() - 1",
     }),
 
     # Marks of pieces go when the store has all of them.
