@@ -41,6 +41,17 @@ struct PageId {
     auto operator<=>(const PageId&) const = default;
 };
 
+// The largest size of a volume; the page numbers above it are tarn's own.
+inline constexpr uint64_t volume_size_max = uint64_t{1} << 51;
+// A volume's last page has its attributes: its size and times.
+constexpr PageId attribute_page_of(VolumeId volume) {
+    return PageId::of(volume, page_number_mask);
+}
+// Whether it says which volumes there are, or what one of them is.
+constexpr bool describes_volumes(PageId page) {
+    return page.volume() == catalog_volume || page == attribute_page_of(page.volume());
+}
+
 // A bijective mix (the finaliser of MurmurHash3): nearby pages fall far apart.
 constexpr uint64_t mix64(uint64_t x) {
     x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;

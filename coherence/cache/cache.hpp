@@ -183,10 +183,6 @@ class Cache final : public Fabric::Receiver, Pages::Listener {
     void stamp(protocol::Message& message) const;
 
     LossRecorder& losses() { return losses_; }
-    // Of tasks that cut a volume and zero what is past its new end; of those that hold pages while they wait for
-    // others.
-    VolumeTurns& cutting_turns() { return cutting_turns_; }
-    VolumeTurns& holding_turns() { return holding_turns_; }
     VolumeUses& uses() { return uses_; }
 
     // Of a volume that nobody will use again, on any host. First each host lets go of its pages, dirty ones as well,
@@ -340,8 +336,6 @@ class Cache final : public Fabric::Receiver, Pages::Listener {
     void step_all(const protocol::Event& event, HostId lost_host);
     Task<Result<std::string>> tell_verifier();
     Task<Result<std::string>> tell_settled_verifier();
-    Task<Result<std::string>> tell_stored_runs(std::string request);
-    Task<Result<std::string>> tell_zeroing_over(std::string request);
 
     Task<> read_home_run(std::vector<HomeRead> reads);
     Task<> read_home_page(HomeRead read);
@@ -367,8 +361,6 @@ class Cache final : public Fabric::Receiver, Pages::Listener {
     protocol::LossRanges losses_before_;  // on record when this home began to serve
     size_t adopted_page_count_ = 0;
     std::atomic<bool> store_failure_told_{false};
-    VolumeTurns cutting_turns_;
-    VolumeTurns holding_turns_;
     VolumeUses uses_;
     VolumeTurns discarding_turns_;
     std::atomic<VolumeId> discarding_{0};     // the volume whose pages go; 0: none

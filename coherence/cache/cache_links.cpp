@@ -4,13 +4,11 @@
 #include <cstring>
 
 #include "coherence/cache/cache.hpp"
-#include "coherence/cache/extents.hpp"
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/home_read_batch.hpp"
 #include "coherence/cache/page_provider.hpp"
 #include "coherence/protocol/admission.hpp"
 #include "coherence/protocol/coalescing.hpp"
-#include "coherence/volume.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 
@@ -306,10 +304,6 @@ void Cache::set_fabric(Fabric& fabric) {
     CallHandlers& calls = fabric.calls();
     calls.set(CallKind::verifier, [this](HostId, const std::string&) { return tell_verifier(); });
     calls.set(CallKind::settled_verifier, [this](HostId, const std::string&) { return tell_settled_verifier(); });
-    calls.set(CallKind::stored_runs,
-              [this](HostId, std::string request) { return tell_stored_runs(std::move(request)); });
-    calls.set(CallKind::zeroing_over,
-              [this](HostId, std::string request) { return tell_zeroing_over(std::move(request)); });
 }
 
 // Of this home, once it has recovered.
@@ -322,19 +316,6 @@ Task<Result<std::string>> Cache::tell_verifier() {
 Task<Result<std::string>> Cache::tell_settled_verifier() {
     if (!membership_.is_settled()) co_return fail(Errc::unavailable, 0, "cache.call: a loss may be found out");
     co_return co_await tell_verifier();
-}
-
-Task<Result<std::string>> Cache::tell_stored_runs(std::string request) {
-    CO_TRY_VOID(co_await recovered());
-    co_return answer_stored_runs(*this, request);
-}
-
-// Once this host zeroes nothing of the volume.
-Task<Result<std::string>> Cache::tell_zeroing_over(std::string request) {
-    const std::optional<VolumeId> volume = unpack<VolumeId>(request);
-    if (!volume) co_return fail(Errc::protocol, 0, "zeroing.request");
-    co_await cutting_turns_.idle(*volume);
-    co_return std::string();
 }
 
 }  // namespace tarn

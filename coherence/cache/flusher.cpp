@@ -46,7 +46,7 @@ struct Flusher::Wait final : Loop::Posted {
 
 Flusher::Flusher(Cache& cache) : cache_(cache), home_(cache.self()), holder_(cache.self()), requester_(cache.self()) {}
 
-Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes, std::chrono::milliseconds limit) {
+Task<Result<>> Flusher::flush(Session& session, protocol::HostSet homes, std::chrono::milliseconds limit) {
     // A flush is counted from the verifiers known when it came: none may be unknown.
     auto learning = learn_verifiers(homes);
     Interrupt* const interrupt = co_await this_interrupt;
@@ -57,10 +57,10 @@ Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes, std::chr
     {
         const std::lock_guard guard(lock_);
         if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
-        tell_verifiers(note.volume);
-        note.noted.store(0, std::memory_order_relaxed);  // later writes are noted anew
+        tell_verifiers(session.volume);
+        session.noted.store(0, std::memory_order_relaxed);  // later writes are noted anew
         waits_.push_back(&wait);
-        requester_.start(note.session, homes, reinterpret_cast<protocol::WaiterToken>(&wait), actions);
+        requester_.start(session.id, homes, reinterpret_cast<protocol::WaiterToken>(&wait), actions);
         // Nobody can vouch for what the dead had.
         for (HostId home = 0; home < hosts_max; ++home)
             if (protocol::contains(homes, home) && cache_.membership().is_dead(home))
@@ -83,14 +83,14 @@ Task<Result<>> Flusher::flush(WriteNote& note, protocol::HostSet homes, std::chr
     co_return Result<>{};
 }
 
-Task<Result<>> Flusher::flush_pages(WriteNote& note, std::vector<PageId> pages, Atomicity atomicity) {
+Task<Result<>> Flusher::flush_pages(Session& session, std::vector<PageId> pages, Atomicity atomicity) {
     Loop& loop = *Loop::current();
     Wait wait(loop);
     wait.pages_missing = pages.size();
     uint64_t writes = 0;
     {
         const std::lock_guard guard(lock_);
-        writes = requester_.write_count(note.session, cache_.self());
+        writes = requester_.write_count(session.id, cache_.self());
         if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
         waits_.push_back(&wait);
     }
@@ -109,14 +109,14 @@ Task<Result<>> Flusher::flush_pages(WriteNote& note, std::vector<PageId> pages, 
         result = co_await cache_.store_pages(pages);
     if (result) result = co_await cache_.store().flush(loop);
     if (!result) {
-        log::error("flush of pages of volume {} failed: {}", note.volume, log::describe(result.error()));
+        log::error("flush of pages of volume {} failed: {}", session.volume, log::describe(result.error()));
         co_return fail(Errc::io, EIO, not_all_durable);
     }
     const std::lock_guard guard(lock_);
-    tell_verifiers(note.volume);
-    if (requester_.lost_a_write(note.session, cache_.self())) co_return fail(Errc::io, EIO, not_all_durable);
+    tell_verifiers(session.volume);
+    if (requester_.lost_a_write(session.id, cache_.self())) co_return fail(Errc::io, EIO, not_all_durable);
     std::ranges::sort(pages);
-    requester_.flushed_pages(note.session, cache_.self(), pages, writes);
+    requester_.flushed_pages(session.id, cache_.self(), pages, writes);
     co_return Result<>{};
 }
 
@@ -141,13 +141,13 @@ Task<Result<>> Flusher::learn_verifiers(protocol::HostSet homes) {
     co_return Result<>{};
 }
 
-void Flusher::note_write(WriteNote& note, HostId home, PageId first, PageId last, protocol::Verifier began) {
+void Flusher::note_write(Session& session, HostId home, PageId first, PageId last, protocol::Verifier began) {
     const std::lock_guard guard(lock_);
-    tell_verifiers(note.volume);
-    requester_.wrote(note.session, home, first, last, began);
+    tell_verifiers(session.volume);
+    requester_.wrote(session.id, home, first, last, began);
     // At home here a flush may be of single pages (flush_pages), and which ones are left counts.
-    if (home != cache_.self() || !requester_.knows_pages(note.session, home))
-        note.noted.fetch_or(protocol::set_of(home), std::memory_order_relaxed);
+    if (home != cache_.self() || !requester_.knows_pages(session.id, home))
+        session.noted.fetch_or(protocol::set_of(home), std::memory_order_relaxed);
 }
 
 void Flusher::tell_verifiers(VolumeId volume) {
@@ -257,50 +257,50 @@ bool Flusher::is_heard(HostId home) const {
     return cache_.fabric() && cache_.fabric()->linked(home) && heard >> 32 == cache_.membership().incarnation_of(home);
 }
 
-void Flusher::add_note(WriteNote& note) {
+void Flusher::open_session(Session& session) {
     const std::lock_guard guard(lock_);
-    open_session(note);
-    if (note.on_loss == OnLoss::fail) {
-        tell_verifiers(note.volume);
-        note.losses.await(cache_.membership().host_set());
+    begin(session);
+    if (session.on_loss == OnLoss::fail) {
+        tell_verifiers(session.volume);
+        session.losses.await(cache_.membership().host_set());
         for (HostId home = 0; home < hosts_max; ++home)
             if (is_heard(home))
-                note.losses.began_after(home,
-                                        protocol::loss_generation_of(verifiers_[home].load(std::memory_order_relaxed)));
+                session.losses.began_after(
+                    home, protocol::loss_generation_of(verifiers_[home].load(std::memory_order_relaxed)));
     }
-    notes_.push_back(&note);
+    sessions_.push_back(&session);
 }
 
 void Flusher::count_from_now(LossView& losses, HostId home) const {
     losses.began_after(home, protocol::loss_generation_of(present_verifier(home)));
 }
 
-void Flusher::open_session(WriteNote& note) {
-    note.session = ++last_session_;
-    requester_.open(note.session, note.volume);
+void Flusher::begin(Session& session) {
+    session.id = ++last_session_;
+    requester_.open(session.id, session.volume);
 }
 
-void Flusher::renew_note(WriteNote& note) {
+void Flusher::renew_session(Session& session) {
     const std::lock_guard guard(lock_);
-    TARN_ASSERT(note.on_loss == OnLoss::revert);
-    requester_.close(note.session);
-    open_session(note);
-    note.noted.store(0, std::memory_order_relaxed);
+    TARN_ASSERT(session.on_loss == OnLoss::revert);
+    requester_.close(session.id);
+    begin(session);
+    session.noted.store(0, std::memory_order_relaxed);
 }
 
-void Flusher::remove_note(WriteNote& note) {
+void Flusher::close_session(Session& session) {
     const std::lock_guard guard(lock_);
-    requester_.close(note.session);
-    std::erase(notes_, &note);
+    requester_.close(session.id);
+    std::erase(sessions_, &session);
 }
 
 void Flusher::heard(HostId home, protocol::Verifier verifier) {
     if (verifiers_[home].load(std::memory_order_relaxed) == verifier) return;
     const std::lock_guard guard(lock_);
     verifiers_[home].store(verifier, std::memory_order_relaxed);
-    for (WriteNote* const note : notes_) {
-        requester_.heard(note->volume, home, verifier);
-        note->noted.fetch_and(~protocol::set_of(home), std::memory_order_relaxed);
+    for (Session* const session : sessions_) {
+        requester_.heard(session->volume, home, verifier);
+        session->noted.fetch_and(~protocol::set_of(home), std::memory_order_relaxed);
     }
 }
 

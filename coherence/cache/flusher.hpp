@@ -18,13 +18,13 @@ enum class OnLoss : uint8_t {
     revert,  // what the page's home has
 };
 
-// What is kept of a session: which homes have the verifier of its writes noted since its last flush (the hot path's
-// only look at it), and which losses lie before it.
-struct WriteNote {
+// A client's session, as the books of FLUSH know it: which homes have the verifier of its writes noted since its last
+// flush (the hot path's only look at it), and which losses lie before it. Whoever owns it opens and closes it here.
+struct Session {
     VolumeId volume = 0;
     OnLoss on_loss = OnLoss::fail;
     LossView losses;
-    protocol::SessionId session = 0;  // numbered by add_note()
+    protocol::SessionId id = 0;  // given by open_session()
     std::atomic<protocol::HostSet> noted{0};
 };
 
@@ -34,13 +34,13 @@ class Flusher {
 
     // D1 for the volume. homes: every host that is home of a page of it. limit: how long a host is waited for, 0: until
     // it answers. Errors: io when something may be lost, or a host took too long.
-    Task<Result<>> flush(WriteNote& note, protocol::HostSet homes, std::chrono::milliseconds limit);
+    Task<Result<>> flush(Session& session, protocol::HostSet homes, std::chrono::milliseconds limit);
     // D1 for these pages alone, all of them homed here: neither messages nor other pages. Errors: as flush().
-    Task<Result<>> flush_pages(WriteNote& note, std::vector<PageId> pages, Atomicity atomicity);
+    Task<Result<>> flush_pages(Session& session, std::vector<PageId> pages, Atomicity atomicity);
     // After a write to these pages of one home, before its reply. began: its present_verifier() before the write.
-    void wrote(WriteNote& note, HostId home, PageId first, PageId last, protocol::Verifier began) {
-        const bool is_noted = protocol::contains(note.noted.load(std::memory_order_relaxed), home);
-        if (!is_noted || began != present_verifier(home)) note_write(note, home, first, last, began);
+    void wrote(Session& session, HostId home, PageId first, PageId last, protocol::Verifier began) {
+        const bool is_noted = protocol::contains(session.noted.load(std::memory_order_relaxed), home);
+        if (!is_noted || began != present_verifier(home)) note_write(session, home, first, last, began);
     }
     // As this host last heard it; 0: never, and it has not got any page of that home then.
     protocol::Verifier present_verifier(HostId home) const {
@@ -49,12 +49,12 @@ class Flusher {
     // Before a session opens, so that no loss from before is held against it. Homes that are away or not settled, or
     // hang, are waited for a moment only.
     Task<> hear_from_homes();
-    void add_note(WriteNote& note);
+    void open_session(Session& session);
     // A session that has not heard of this home uses a page of it now: it counts from what this host last heard.
     void count_from_now(LossView& losses, HostId home) const;
-    void remove_note(WriteNote& note);
+    void close_session(Session& session);
     // As if the session began now: no loss from before is held against it. Only of one whose reads heed no losses.
-    void renew_note(WriteNote& note);
+    void renew_session(Session& session);
 
     // Under a stripe's latch.
     void book(const protocol::Action& action, protocol::FlushActions& actions);
@@ -79,8 +79,8 @@ class Flusher {
 
   private:
     struct Wait;
-    void open_session(WriteNote& note);
-    void note_write(WriteNote& note, HostId home, PageId first, PageId last, protocol::Verifier began);
+    void begin(Session& session);  // with nothing noted
+    void note_write(Session& session, HostId home, PageId first, PageId last, protocol::Verifier began);
     // What this host last heard from each home, for the books of one volume.
     void tell_verifiers(VolumeId volume);
     Task<Result<>> learn_verifiers(protocol::HostSet homes);
@@ -102,7 +102,7 @@ class Flusher {
     protocol::FlushHome home_;
     protocol::FlushHolder holder_;
     protocol::FlushRequester requester_;
-    std::vector<WriteNote*> notes_;
+    std::vector<Session*> sessions_;
     protocol::SessionId last_session_ = 0;
     std::vector<Wait*> waits_;
     std::array<std::atomic<protocol::Verifier>, hosts_max> verifiers_{};

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <memory>
 
-#include "coherence/cache/attribute_page.hpp"
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/flusher.hpp"
 #include "coherence/cache/page_provider.hpp"

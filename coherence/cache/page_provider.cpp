@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "coherence/cache/attribute_page.hpp"
-
 namespace tarn {
 
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "coherence/cache/attribute_page.hpp"
 #include "coherence/cache/with_timeout.hpp"
+#include "frontends/volumes/attribute_page.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
 
@@ -33,8 +33,8 @@ constexpr milliseconds change_patience{800};
 // A handle that may write; the hold of an exclusive volume lasts as long as any of them.
 class Catalog::OpenVolume final : public CachedVolume {
   public:
-    OpenVolume(Catalog& catalog, std::shared_ptr<Session> session, VolumeUses::Use use, bool holds)
-        : CachedVolume(catalog.cache_, std::move(session)), catalog_(catalog), use_(std::move(use)), holds_(holds) {}
+    OpenVolume(Catalog& catalog, std::shared_ptr<ClientSession> session, VolumeUses::Use use, bool holds)
+        : CachedVolume(catalog.volumes_, std::move(session)), catalog_(catalog), use_(std::move(use)), holds_(holds) {}
     ~OpenVolume() override {
         if (holds_) catalog_.release_hold(id());
     }
@@ -45,14 +45,15 @@ class Catalog::OpenVolume final : public CachedVolume {
     bool holds_;
 };
 
-Catalog::Catalog(Cache& cache, std::vector<Loop*> shards, std::vector<std::string> host_names)
-    : cache_(cache),
+Catalog::Catalog(VolumeContext& volumes, std::vector<Loop*> shards, std::vector<std::string> host_names)
+    : volumes_(volumes),
+      cache_(volumes.cache),
       shards_(std::move(shards)),
       host_names_(std::move(host_names)),
-      records_(cache, catalog_volume, OnLoss::revert),  // nobody was told of a change that was not flushed
+      records_(volumes, catalog_volume, OnLoss::revert),  // nobody was told of a change that was not flushed
       table_(records_),
-      removals_(cache, shards_, host_names_),
-      registrar_(cache, table_, removals_) {
+      removals_(cache_, shards_, host_names_),
+      registrar_(volumes, table_, removals_) {
     records_.wait_at_most(catalog_patience);
     for (const std::string& name : host_names_) {
         silences_.push_back("host " + name + " does not answer");
@@ -218,7 +219,7 @@ std::optional<Attributes> Catalog::last_seen(VolumeId id) const {
 
 Task<Result<Attributes>> Catalog::attributes_of(VolumeId id, milliseconds timeout) {
     // Nobody's session: who asks has seen nothing yet, and is told what there is.
-    CachedVolume volume(cache_, id, OnLoss::revert);
+    CachedVolume volume(volumes_, id, OnLoss::revert);
     volume.wait_at_most(timeout);
     const Result<Attributes> attributes = co_await volume.attributes();
     if (attributes) {
@@ -359,10 +360,10 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
     CO_TRY_VOID(co_await entry_of(*record));
     const bool holds = access == Access::write && !record->shared;
     if (holds) CO_TRY_VOID(co_await hold(*record));
-    auto own = std::static_pointer_cast<Session>(session);  // who makes sessions is this catalog alone
-    if (!own || own->note.volume != record->id) {
+    auto own = std::static_pointer_cast<ClientSession>(session);  // who makes sessions is this catalog alone
+    if (!own || own->session.volume != record->id) {
         co_await cache_.flusher().hear_from_homes();
-        own = std::make_shared<Session>(cache_, record->id, OnLoss::fail);
+        own = std::make_shared<ClientSession>(cache_, record->id, OnLoss::fail);
     }
     auto volume = std::make_shared<OpenVolume>(*this, std::move(own), std::move(use), holds);
     // Unless it did not know of us. Last of all: whoever has it now is found by who ends its clients.
@@ -479,7 +480,7 @@ Task<Result<>> Catalog::flush_without(protocol::HostSet gone) {
     co_await cache_.flusher().hear_from_homes();
     for (const VolumeId id : volumes) {
         if (id == catalog_volume) continue;
-        CachedVolume volume(cache_, id);
+        CachedVolume volume(volumes_, id);
         const Result<> flushed =
             co_await (gone == 0 ? volume.flush() : volume.flush_homes(cache_.membership().host_set() & ~gone));
         if (!flushed && result) result = flushed;

@@ -18,12 +18,12 @@
 #include <string>
 #include <vector>
 
-#include "coherence/cache/cached_volume.hpp"
 #include "coherence/fabric/call_all.hpp"
 #include "daemon/catalog/catalog_table.hpp"
 #include "daemon/catalog/registrar.hpp"
 #include "daemon/catalog/removals.hpp"
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/cached_volume.hpp"
+#include "frontends/volumes/volumes.hpp"
 #include "utils/broadcast.hpp"
 
 namespace tarn {
@@ -32,8 +32,8 @@ class Catalog final : public Volumes {
   public:
     static constexpr HostId registrar_host = 0;
 
-    // host_names: by host id. The cache outlives the catalog.
-    Catalog(Cache& cache, std::vector<Loop*> shards, std::vector<std::string> host_names);
+    // host_names: by host id. The volumes' context outlives the catalog.
+    Catalog(VolumeContext& volumes, std::vector<Loop*> shards, std::vector<std::string> host_names);
     ~Catalog() override;
 
     Task<Result<std::vector<VolumeEntry>>> list() override;
@@ -116,6 +116,7 @@ class Catalog final : public Volumes {
     void release_hold(VolumeId id);
     Task<> tell_released(VolumeId id);
 
+    VolumeContext& volumes_;
     Cache& cache_;
     std::vector<Loop*> shards_;
     std::vector<std::string> host_names_;

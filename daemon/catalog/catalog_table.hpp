@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "coherence/cache/cached_volume.hpp"
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/cached_volume.hpp"
+#include "frontends/volumes/volumes.hpp"
 
 namespace tarn {
 

@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "coherence/cache/attribute_page.hpp"
-#include "coherence/cache/cached_volume.hpp"
 #include "coherence/cache/with_timeout.hpp"
+#include "frontends/volumes/attribute_page.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {
@@ -140,7 +140,7 @@ Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Att
     if (home != cache_.self() && !(cache_.fabric() && cache_.fabric()->answers(home)))
         co_return fail(Errc::unavailable, 0, "volume.create: the host that would keep its size is away");
     {
-        CachedVolume volume(cache_, record.id);
+        CachedVolume volume(volumes_, record.id);
         CO_TRY_VOID(co_await volume.change_attributes({.size_bytes = attributes.size_bytes,
                                                        .mode = attributes.mode,
                                                        .user = attributes.user,

@@ -4,17 +4,17 @@
 #include <string>
 #include <vector>
 
-#include "coherence/cache/cache.hpp"
 #include "daemon/catalog/catalog_table.hpp"
 #include "daemon/catalog/removals.hpp"
+#include "frontends/volumes/volume_context.hpp"
 #include "utils/sync.hpp"
 
 namespace tarn {
 
 class Registrar {
   public:
-    Registrar(Cache& cache, CatalogTable& table, Removals& removals)
-        : cache_(cache), table_(table), removals_(removals) {}
+    Registrar(VolumeContext& volumes, CatalogTable& table, Removals& removals)
+        : volumes_(volumes), cache_(volumes.cache), table_(table), removals_(removals) {}
 
     // One change, as catalog.cpp writes it; the answer is the record it left, or who keeps a volume from being removed.
     // On the first shard.
@@ -37,6 +37,7 @@ class Registrar {
     bool holds_still(const CatalogRecord& record) const;
     bool everybody_answers() const;
 
+    VolumeContext& volumes_;
     Cache& cache_;
     CatalogTable& table_;
     Removals& removals_;

@@ -13,7 +13,7 @@
 #include "daemon/cli/progress.hpp"
 #include "daemon/configuration/text.hpp"
 #include "daemon/control/http_request.hpp"
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/volumes.hpp"
 #include "tiers/page.hpp"
 #include "utils/printable.hpp"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "daemon/control/caller.hpp"
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/volumes.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"
 

@@ -16,7 +16,7 @@
 
 #include "daemon/control/control.hpp"
 #include "daemon/control/http_request.hpp"
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/volumes.hpp"
 
 namespace tarn {
 

@@ -8,7 +8,7 @@
 #include "daemon/control/caller.hpp"
 #include "daemon/control/control.hpp"
 #include "frontends/fuse/mount.hpp"
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/volumes.hpp"
 #include "utils/loop.hpp"
 #include "utils/sync.hpp"
 

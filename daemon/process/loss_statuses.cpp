@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "coherence/cache/attribute_page.hpp"
-#include "coherence/volume.hpp"
+#include "frontends/volumes/volume.hpp"
 
 namespace tarn {
 

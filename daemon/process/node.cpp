@@ -82,6 +82,7 @@ int Node::run(Signals& signals) {
     standings_.reset();
     fabric_.reset();
     mark_sweeper_.reset();
+    volumes_.reset();
     cache_.reset();
     scrubber_.reset();
     idle_checkpointer_.reset();
@@ -173,7 +174,8 @@ Task<Result<>> Node::start() {
                          log::describe(kept.error()));
     }
     co_await register_arena();
-    catalog_ = std::make_unique<Catalog>(*cache_, shards_, std::move(names));
+    volumes_ = std::make_unique<VolumeContext>(*cache_);
+    catalog_ = std::make_unique<Catalog>(*volumes_, shards_, std::move(names));
     scrubber_ = std::make_unique<Scrubber>(*store_, loop);
     idle_checkpointer_ = std::make_unique<IdleCheckpointer>(*store_, loop);
     mark_sweeper_ = std::make_unique<MarkSweeper>(cache_->marker(), loop);
@@ -291,6 +293,7 @@ Result<> Node::start_fabric() {
     }
     fabric_ = std::move(*made);
     cache_->set_fabric(*fabric_);
+    volumes_->answer_calls(fabric_->calls());
     catalog_->answer_calls(fabric_->calls());
     std::vector<HostId> others;
     for (const TcpFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);

@@ -80,6 +80,7 @@ class Node final : public Control {
     std::unique_ptr<Scrubber> scrubber_;
     std::unique_ptr<Timer> scrub_schedule_;
     std::unique_ptr<Cache> cache_;
+    std::unique_ptr<VolumeContext> volumes_;
     std::unique_ptr<TcpFabric> fabric_;
     std::unique_ptr<ShutdownBarrier> shutdown_barrier_;
     std::unique_ptr<DeadHosts> dead_hosts_;

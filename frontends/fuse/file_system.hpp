@@ -14,7 +14,7 @@
 #include "frontends/fuse/handles.hpp"
 #include "frontends/fuse/library.hpp"
 #include "frontends/fuse/nodes.hpp"
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/volumes.hpp"
 #include "utils/task.hpp"
 
 namespace tarn::fuse {

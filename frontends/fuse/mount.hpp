@@ -11,7 +11,7 @@
 
 #include "frontends/fuse/channel.hpp"
 #include "frontends/fuse/file_system.hpp"
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/volumes.hpp"
 #include "utils/loop.hpp"
 #include "utils/unique_fd.hpp"
 

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/volumes.hpp"
 
 namespace tarn::fuse {
 

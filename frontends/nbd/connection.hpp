@@ -28,7 +28,7 @@
 #include "frontends/nbd/reply.hpp"
 #include "frontends/nbd/request.hpp"
 #include "frontends/nbd/sessions.hpp"
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/volumes.hpp"
 #include "utils/interrupt.hpp"
 #include "utils/log_limit.hpp"
 #include "utils/loop.hpp"

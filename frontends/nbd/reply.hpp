@@ -11,9 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "coherence/volume.hpp"
 #include "frontends/nbd/request.hpp"
 #include "frontends/nbd/wire.hpp"
+#include "frontends/volumes/volume.hpp"
 
 namespace tarn::nbd {
 

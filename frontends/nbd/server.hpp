@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "frontends/nbd/connection.hpp"
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/volumes.hpp"
 #include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 #include "utils/unique_fd.hpp"

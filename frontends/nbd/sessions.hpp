@@ -19,7 +19,7 @@
 #include <tuple>
 #include <utility>
 
-#include "coherence/volume.hpp"
+#include "frontends/volumes/volume.hpp"
 
 namespace tarn::nbd {
 

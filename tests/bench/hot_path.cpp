@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "coherence/cache/cached_volume.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 
 namespace tarn::bench {
 namespace {
@@ -95,7 +95,8 @@ int run(size_t memory_mib) {
     const auto store = std::move(*loop->run_until_done(Store::open(*loop, path, {})));
     const auto cache = std::move(*Cache::create(
         {.self = 0, .hosts = {0}, .frame_count = page_count + page_count / 8, .shards = {loop.get()}}, *store));
-    CachedVolume volume(*cache, volume_id);
+    VolumeContext volumes(*cache);
+    CachedVolume volume(volumes, volume_id);
     std::byte page[page_size] = {};
     for (size_t i = 0; i < page_count; ++i)
         if (!loop->run_until_done(volume.read(i * page_size, page))) return 1;

@@ -22,9 +22,9 @@
 #include <string>
 #include <vector>
 
-#include "coherence/cache/cached_volume.hpp"
 #include "coherence/fabric/tcp_fabric.hpp"
 #include "daemon/configuration/configuration.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 #include "tests/bench/cpu_time.hpp"
 #include "utils/clock.hpp"
 #include "utils/mapping.hpp"
@@ -153,11 +153,13 @@ class Host {
                                           *cache_),
                         "fabric");
         cache_->set_fabric(*fabric_);
+        volumes_ = std::make_unique<VolumeContext>(*cache_);
+        volumes_->answer_calls(fabric_->calls());
         fabric_->start();
         for (uint64_t seen = cache_->membership().changed().count();
              cache_->membership().recovering() || !fabric_->linked(peer); seen = cache_->membership().changed().count())
             co_await cache_->membership().changed().next(seen);
-        volume_ = std::make_unique<CachedVolume>(*cache_, static_cast<VolumeId>(settings_.number("--volume")));
+        volume_ = std::make_unique<CachedVolume>(*volumes_, static_cast<VolumeId>(settings_.number("--volume")));
     }
     void stop() {
         volume_.reset();
@@ -180,6 +182,7 @@ class Host {
     std::unique_ptr<Store> store_;
     std::unique_ptr<Cache> cache_;
     std::unique_ptr<TcpFabric> fabric_;
+    std::unique_ptr<VolumeContext> volumes_;
     std::unique_ptr<CachedVolume> volume_;
 };
 

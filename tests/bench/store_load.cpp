@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "coherence/cache/cached_volume.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 #include "tests/bench/cpu_time.hpp"
 #include "tiers/nvme/store.hpp"
 #include "utils/clock.hpp"
@@ -239,7 +239,8 @@ void run_through_cache(const Settings& settings, Loop& loop, Store& store) {
     for (Loop* const shard : shards.loops())
         loop.run_until_done(run_on(*shard, register_memory(cache->pool().bytes())));
     {
-        CachedVolume volume(*cache, volume_id);
+        VolumeContext volumes(*cache);
+        CachedVolume volume(volumes, volume_id);
         loop.run_until_done(Load(settings, shards.loops(), store, &volume).run());
     }
     cache->abandon();  // its own tasks end before it goes

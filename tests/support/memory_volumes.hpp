@@ -13,7 +13,7 @@
 #include <set>
 #include <string>
 
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/volumes.hpp"
 #include "utils/mapping.hpp"
 
 namespace tarn {

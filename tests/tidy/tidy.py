@@ -12,8 +12,9 @@ from pathlib import Path
 LAYERS = ["utils", "tiers", "coherence", "frontends", "daemon"]  # each may include itself and those before it
 # The same within a layer: a room may include itself and those before it. "" is what lies beside the rooms.
 ROOMS = {
-    "coherence": ["membership", "pages", "protocol", "fabric", "", "cache"],
+    "coherence": ["membership", "pages", "protocol", "fabric", "cache"],
     "tiers/nvme": ["device", "table", "journal", ""],
+    "frontends": ["volumes", "fuse", "nbd"],
     "daemon": ["configuration", "control", "keeper", "mounts", "catalog", "process", "cli"],
 }
 LINE_LENGTH_MAX = 120

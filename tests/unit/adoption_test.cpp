@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "coherence/cache/cache.hpp"
-#include "coherence/cache/cached_volume.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 
 namespace tarn {
 namespace {
@@ -52,7 +52,8 @@ class Adoption : public testing::Test {
                                    *store_, std::move(arena));
         ASSERT_TRUE(cache);
         cache_ = std::move(*cache);
-        volume_ = std::make_unique<CachedVolume>(*cache_, volume_id);
+        volumes_ = std::make_unique<VolumeContext>(*cache_);
+        volume_ = std::make_unique<CachedVolume>(*volumes_, volume_id);
     }
     // Without a flush; what is left is the memory.
     UniqueFd kill() {
@@ -63,6 +64,7 @@ class Adoption : public testing::Test {
             loop_->run();
         }
         volume_.reset();
+        volumes_.reset();
         cache_.reset();
         store_.reset();
         loop_.reset();
@@ -102,6 +104,7 @@ class Adoption : public testing::Test {
     std::unique_ptr<Loop> loop_;
     std::unique_ptr<Store> store_;
     std::unique_ptr<Cache> cache_;
+    std::unique_ptr<VolumeContext> volumes_;
     std::unique_ptr<CachedVolume> volume_;
 };
 

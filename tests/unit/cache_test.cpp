@@ -8,8 +8,8 @@
 #include <map>
 #include <random>
 
-#include "coherence/cache/cached_volume.hpp"
 #include "coherence/cache/page_provider.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/journal/scan.hpp"
@@ -43,7 +43,8 @@ class Cached : public testing::Test {
             Cache::create({.self = 0, .hosts = {0}, .frame_count = frame_count, .shards = {loop_.get()}}, *store_);
         ASSERT_TRUE(cache);
         cache_ = std::move(*cache);
-        volume_ = std::make_unique<CachedVolume>(*cache_, volume_id);
+        volumes_ = std::make_unique<VolumeContext>(*cache_);
+        volume_ = std::make_unique<CachedVolume>(*volumes_, volume_id);
     }
     // What is not flushed is gone, as after a power cut.
     void close() {
@@ -51,6 +52,7 @@ class Cached : public testing::Test {
         loop_->stop();
         loop_->run();  // until all that the cache had begun has ended
         volume_.reset();
+        volumes_.reset();
         cache_.reset();
         store_.reset();
         loop_.reset();
@@ -71,6 +73,7 @@ class Cached : public testing::Test {
     std::unique_ptr<Loop> loop_;
     std::unique_ptr<Store> store_;
     std::unique_ptr<Cache> cache_;
+    std::unique_ptr<VolumeContext> volumes_;
     std::unique_ptr<CachedVolume> volume_;
 };
 
@@ -199,7 +202,7 @@ TEST_F(Cached, a_range_is_made_durable_without_the_rest) {
 }
 
 TEST_F(Cached, pages_of_the_catalog_that_change_together_become_one_group) {
-    auto catalog = std::make_unique<CachedVolume>(*cache_, catalog_volume);
+    auto catalog = std::make_unique<CachedVolume>(*volumes_, catalog_volume);
     const auto bytes = pattern(page_size, 2);
     for (const uint64_t page : {5, 0, 9})
         ASSERT_TRUE(loop_->run_until_done(catalog->write(page * page_size + 100, std::span(bytes).first(200))));

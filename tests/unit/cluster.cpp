@@ -39,6 +39,8 @@ void Host::start() {
             TARN_ASSERT(made);
             host.fabric = std::move(*made);
             host.cache->set_fabric(*host.fabric);
+            host.volumes = std::make_unique<VolumeContext>(*host.cache);
+            host.volumes->answer_calls(host.fabric->calls());
             host.cache->set_next_volume_id([](void*) -> Task<Result<VolumeId>> { co_return next_volume_id; }, nullptr);
             host.fabric->start();
             self.done = true;
@@ -67,6 +69,7 @@ void Host::stop() {
     threads_[1].join();
     threads_.clear();
     fabric.reset();
+    volumes.reset();
     cache.reset();
     store.reset();
     loop.reset();
@@ -93,23 +96,24 @@ uint64_t Cluster::homed_at(HostId home) const {
     return at;
 }
 
-Task<Result<>> write(Cache& cache, uint64_t offset, std::span<const std::byte> from) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<>> write(Host& host, uint64_t offset, std::span<const std::byte> from) {
+    CachedVolume volume(*host.volumes, volume_id);
     if (volume.try_write(offset, from)) co_return Result<>{};
     co_return co_await volume.write(offset, from);
 }
-Task<Result<>> read(Cache& cache, uint64_t offset, std::span<std::byte> into) {
-    CachedVolume volume(cache, volume_id, OnLoss::revert);
+Task<Result<>> read(Host& host, uint64_t offset, std::span<std::byte> into) {
+    CachedVolume volume(*host.volumes, volume_id, OnLoss::revert);
     if (volume.try_read(offset, into)) co_return Result<>{};
     co_return co_await volume.read(offset, into);
 }
-Task<Result<>> flush(Cache& cache) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<>> flush(Host& host) {
+    CachedVolume volume(*host.volumes, volume_id);
     CO_TRY_VOID(co_await volume.write_growing(0, std::span<const std::byte>()));
     co_return co_await volume.flush_up_to(volume_bytes);
 }
 
-Task<Result<>> evict_all(Cache& cache) {
+Task<Result<>> evict_all(Host& host) {
+    Cache& cache = *host.cache;
     for (bool again = true; again;) {
         again = false;
         std::vector<FrameId> to_store;

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "coherence/cache/cached_volume.hpp"
 #include "coherence/fabric/tcp_fabric.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 #include "utils/run_on.hpp"
 
 namespace tarn::three_hosts {
@@ -40,6 +40,7 @@ class Host {
     std::unique_ptr<Loop> other;
     std::unique_ptr<Store> store;
     std::unique_ptr<Cache> cache;
+    std::unique_ptr<VolumeContext> volumes;
     std::unique_ptr<TcpFabric> fabric;
 
   private:
@@ -75,19 +76,19 @@ class Cluster : public testing::Test {
 };
 
 // By sessions that last as long as the call.
-Task<Result<>> write(Cache& cache, uint64_t offset, std::span<const std::byte> from);
+Task<Result<>> write(Host& host, uint64_t offset, std::span<const std::byte> from);
 // What there is, whatever was lost before: it is nobody's session.
-Task<Result<>> read(Cache& cache, uint64_t offset, std::span<std::byte> into);
-Task<Result<>> flush(Cache& cache);
+Task<Result<>> read(Host& host, uint64_t offset, std::span<std::byte> into);
+Task<Result<>> flush(Host& host);
 
 // Until the host has none of its clean pages in memory any more.
-Task<Result<>> evict_all(Cache& cache);
+Task<Result<>> evict_all(Host& host);
 
 // A session that lives as long as the test wants, on one host.
-struct Session {
-    static Task<std::unique_ptr<CachedVolume>> open(Cache& cache) {
-        co_await cache.flusher().hear_from_homes();
-        co_return std::make_unique<CachedVolume>(cache, volume_id);
+struct TestSession {
+    static Task<std::unique_ptr<CachedVolume>> open(Host& host) {
+        co_await host.cache->flusher().hear_from_homes();
+        co_return std::make_unique<CachedVolume>(*host.volumes, volume_id);
     }
     static Task<Result<>> read(CachedVolume& volume, uint64_t offset, std::span<std::byte> into) {
         if (volume.try_read(offset, into)) co_return Result<>{};

@@ -17,8 +17,8 @@ struct Trimmer {
     std::string wrong;
 };
 
-Task<bool> is_hole(Cache& cache, uint64_t page, uint64_t first_page, uint64_t page_count) {
-    CachedVolume volume(cache, volume_id);
+Task<bool> is_hole(Host& host, uint64_t page, uint64_t first_page, uint64_t page_count) {
+    CachedVolume volume(*host.volumes, volume_id);
     const auto extents = co_await volume.extents(first_page * page_size, page_count * page_size);
     if (!extents) co_return true;
     for (const Extent& extent : *extents)
@@ -27,8 +27,8 @@ Task<bool> is_hole(Cache& cache, uint64_t page, uint64_t first_page, uint64_t pa
     co_return true;
 }
 
-Task<Result<>> trim(Cache& cache, uint64_t page) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<>> trim(Host& host, uint64_t page) {
+    CachedVolume volume(*host.volumes, volume_id);
     co_return co_await volume.zero(page * page_size, page_size, false);
 }
 
@@ -42,26 +42,26 @@ Task<> write_and_trim(std::vector<std::unique_ptr<Host>>& hosts, Trimmer& self) 
     const auto any = [&]() -> Host& { return *hosts[random() % host_count]; };
     for (int i = 0; i < 150 && self.wrong.empty(); ++i) {
         Host& writer = any();
-        if (!co_await run_on(*writer.loop, write(*writer.cache, offset, bytes))) self.wrong = "a write failed";
+        if (!co_await run_on(*writer.loop, write(writer, offset, bytes))) self.wrong = "a write failed";
         for (uint64_t reads = random() % 3; reads > 0; --reads) {
             Host& reader = any();
-            (void)co_await run_on(*reader.other, read(*reader.cache, offset, seen));
+            (void)co_await run_on(*reader.other, read(reader, offset, seen));
             if (seen != bytes) self.wrong = "a write is lost";
         }
         for (int k = 0; k < 6; ++k) {
             Host& other = any();
             const uint64_t cold = first_cold_page + random() % cold_pages;
-            (void)co_await run_on(*other.other, write(*other.cache, cold * page_size, bytes));
+            (void)co_await run_on(*other.other, write(other, cold * page_size, bytes));
         }
         Host& asking = any();
         const bool of_many = random() % 2 == 0;
         const uint64_t first = of_many ? self.page / many_pages * many_pages : self.page;
-        if (co_await run_on(*asking.other, is_hole(*asking.cache, self.page, first, of_many ? many_pages : 1)))
+        if (co_await run_on(*asking.other, is_hole(asking, self.page, first, of_many ? many_pages : 1)))
             self.wrong = of_many ? "one of many written pages is a hole" : "a written page is a hole";
         Host& trimmer = any();
-        if (!co_await run_on(*trimmer.loop, trim(*trimmer.cache, self.page))) self.wrong = "a trim failed";
+        if (!co_await run_on(*trimmer.loop, trim(trimmer, self.page))) self.wrong = "a trim failed";
         Host& reader = any();
-        (void)co_await run_on(*reader.other, read(*reader.cache, offset, seen));
+        (void)co_await run_on(*reader.other, read(reader, offset, seen));
         if (seen != zeros) self.wrong = "a trim is lost";
     }
 }
@@ -82,14 +82,15 @@ TEST_F(Cluster, a_written_page_is_no_hole_while_its_bytes_move_and_a_trim_takes_
     for (const Trimmer& each : trimmers) EXPECT_EQ(each.wrong, "");
 }
 
-Task<Result<>> write_every_other(Cache& cache, uint64_t offset, size_t count) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<>> write_every_other(Host& host, uint64_t offset, size_t count) {
+    CachedVolume volume(*host.volumes, volume_id);
     const std::vector<std::byte> bytes(page_size, std::byte{1});
-    for (size_t i = 0; i < count; ++i) CO_TRY_VOID(co_await Session::write(volume, offset + 2 * i * page_size, bytes));
+    for (size_t i = 0; i < count; ++i)
+        CO_TRY_VOID(co_await TestSession::write(volume, offset + 2 * i * page_size, bytes));
     co_return Result<>{};
 }
-Task<Result<uint64_t>> stored_bytes(Cache& cache, uint64_t offset, uint64_t size) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<uint64_t>> stored_bytes(Host& host, uint64_t offset, uint64_t size) {
+    CachedVolume volume(*host.volumes, volume_id);
     uint64_t sum = 0;
     for (uint64_t at = offset; at < offset + size;) {
         CO_TRY(const std::vector<Extent> runs, co_await volume.extents(at, offset + size - at));
@@ -103,16 +104,15 @@ Task<Result<uint64_t>> stored_bytes(Cache& cache, uint64_t offset, uint64_t size
 TEST_F(Cluster, no_page_is_a_hole_because_there_are_more_runs_than_one_answer_has) {
     constexpr size_t count = 2100;
     for (HostId home = 0; home < host_count; ++home) {
-        Cache& cache = *hosts_[home]->cache;
-        ASSERT_TRUE(on(home, write_every_other(cache, homed_at(home), count)));
-        const auto seen = on(1, stored_bytes(*hosts_[1]->cache, homed_at(home), 2 * count * page_size));
+        ASSERT_TRUE(on(home, write_every_other(*hosts_[home], homed_at(home), count)));
+        const auto seen = on(1, stored_bytes(*hosts_[1], homed_at(home), 2 * count * page_size));
         ASSERT_TRUE(seen);
         EXPECT_EQ(*seen, count * page_size) << "of home " << static_cast<int>(home);
     }
 }
 
 TEST_F(Cluster, a_write_at_once_over_the_border_of_two_homes_counts_for_both) {
-    Cache& cache = *hosts_[1]->cache;
+    const Cache& cache = *hosts_[1]->cache;
     const uint64_t range = cache.membership().ranges().pages_per_range() * page_size;
     uint64_t border = range;
     const auto homes = [&] {
@@ -123,7 +123,7 @@ TEST_F(Cluster, a_write_at_once_over_the_border_of_two_homes_counts_for_both) {
     hosts_[homes().second]->stop();  // its verifier is another then
     hosts_[homes().second]->start();
     const auto both = [&]() -> Task<Result<>> {
-        const auto volume = co_await Session::open(cache);
+        const auto volume = co_await TestSession::open(*hosts_[1]);
         const std::vector<std::byte> bytes(2 * page_size, std::byte{1});
         CO_TRY_VOID(co_await volume->write(border - page_size, bytes));
         CO_TRY_VOID(co_await volume->flush_up_to(volume_bytes));

@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "coherence/cache/attribute_page.hpp"
+#include "coherence/cache/page_access.hpp"
 #include "coherence/cache/with_timeout.hpp"
+#include "frontends/volumes/attribute_page.hpp"
 #include "tests/unit/cluster.hpp"
 
 namespace tarn::three_hosts {
@@ -13,24 +14,24 @@ std::vector<std::byte> filled(size_t size, unsigned value) {
     return std::vector<std::byte>(size, static_cast<std::byte>(value));
 }
 
-Task<Result<>> write_at(Cache& cache, uint64_t offset, std::span<const std::byte> from) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<>> write_at(Host& host, uint64_t offset, std::span<const std::byte> from) {
+    CachedVolume volume(*host.volumes, volume_id);
     co_return co_await volume.write_growing(offset, from);
 }
-Task<Result<>> resize(Cache& cache, uint64_t size) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<>> resize(Host& host, uint64_t size) {
+    CachedVolume volume(*host.volumes, volume_id);
     CO_TRY_VOID(co_await volume.change_attributes({.size_bytes = size}));
     co_return Result<>{};
 }
-Task<Result<uint64_t>> size_of(Cache& cache) {
-    CachedVolume volume(cache, volume_id, OnLoss::revert);
+Task<Result<uint64_t>> size_of(Host& host) {
+    CachedVolume volume(*host.volumes, volume_id, OnLoss::revert);
     CO_TRY(const Attributes now, co_await volume.attributes());
     co_return now.size_bytes;
 }
 
 // What a process leaves that ended after it had cut the volume to `from` and before it had zeroed what lay past it.
-Task<Result<>> leave_mark(Cache& cache, uint64_t from, uint64_t end, HostId host, uint32_t epoch) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<>> leave_mark(Host& host, uint64_t from, uint64_t end, HostId by, uint32_t epoch) {
+    CachedVolume volume(*host.volumes, volume_id);
     CO_TRY_VOID(co_await volume.change_attributes({.size_bytes = from}));
     AttributePage page;
     std::array<std::byte, sizeof page> bytes;
@@ -40,7 +41,7 @@ Task<Result<>> leave_mark(Cache& cache, uint64_t from, uint64_t end, HostId host
     page.cut(from);
     page.zeroing_from = from;
     page.zeroing_end = end;
-    page.zeroing_host = host;
+    page.zeroing_host = by;
     page.zeroing_epoch = epoch;
     page.store(bytes.data());
     CO_TRY_VOID(co_await volume.write(at, bytes));
@@ -77,13 +78,13 @@ TEST(AttributePage, knows_the_least_of_its_last_cuts) {
 using ClusterFiles = Cluster;
 
 // Who has seen the new size writes past it at once, while what was cut is still being zeroed.
-Task<Result<>> write_once_cut(Cache& cache, uint64_t cut, std::span<const std::byte> from) {
+Task<Result<>> write_once_cut(Host& host, uint64_t cut, std::span<const std::byte> from) {
     for (;;) {
-        CO_TRY(const uint64_t size, co_await size_of(cache));
+        CO_TRY(const uint64_t size, co_await size_of(host));
         if (size == cut) break;
         co_await Yield(*Loop::current());
     }
-    co_return co_await write_at(cache, cut + 12345, from);
+    co_return co_await write_at(host, cut + 12345, from);
 }
 Task<> cut_and_write(std::vector<std::unique_ptr<Host>>& hosts, uint64_t cut, std::span<const std::byte> from,
                      Result<>& cutting, Result<>& writing) {
@@ -93,8 +94,8 @@ Task<> cut_and_write(std::vector<std::unique_ptr<Host>>& hosts, uint64_t cut, st
         }
     };
     Gate gate;
-    gate.spawn(Part::run(*hosts[0]->loop, resize(*hosts[0]->cache, cut), cutting));
-    gate.spawn(Part::run(*hosts[1]->loop, write_once_cut(*hosts[1]->cache, cut, from), writing));
+    gate.spawn(Part::run(*hosts[0]->loop, resize(*hosts[0], cut), cutting));
+    gate.spawn(Part::run(*hosts[1]->loop, write_once_cut(*hosts[1], cut, from), writing));
     co_await gate.close();
 }
 
@@ -103,18 +104,18 @@ TEST_F(ClusterFiles, a_truncation_takes_nothing_that_was_written_after_it) {
     constexpr uint64_t cut = 5000;
     std::vector<std::byte> seen(cut + 12345 + 30000);
     for (unsigned round = 1; round <= 12; ++round) {
-        ASSERT_TRUE(on(2, write_at(*hosts_[2]->cache, 0, filled(size, 0xff))));
+        ASSERT_TRUE(on(2, write_at(*hosts_[2], 0, filled(size, 0xff))));
         const std::vector<std::byte> late = filled(30000, round);
         Result<> cutting;
         Result<> writing;
         driver_->run_until_done(cut_and_write(hosts_, cut, late, cutting, writing));
         ASSERT_TRUE(cutting) << cutting.error().where;
         ASSERT_TRUE(writing) << writing.error().where;
-        ASSERT_EQ(*on(2, size_of(*hosts_[2]->cache)), seen.size());
-        ASSERT_TRUE(on(2, read(*hosts_[2]->cache, 0, seen)));
+        ASSERT_EQ(*on(2, size_of(*hosts_[2])), seen.size());
+        ASSERT_TRUE(on(2, read(*hosts_[2], 0, seen)));
         ASSERT_TRUE(std::ranges::equal(std::span(seen).last(late.size()), late)) << "round " << round;
         ASSERT_EQ(std::ranges::count(seen, std::byte{0}), 12345) << "round " << round;
-        ASSERT_TRUE(on(0, resize(*hosts_[0]->cache, 0)));
+        ASSERT_TRUE(on(0, resize(*hosts_[0], 0)));
     }
 }
 
@@ -122,8 +123,8 @@ TEST_F(ClusterFiles, a_truncation_takes_nothing_that_was_written_after_it) {
 constexpr size_t appenders = 6;
 constexpr unsigned records_each = 120;
 
-Task<Result<>> append_records(Cache& cache, unsigned who) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<>> append_records(Host& host, unsigned who) {
+    CachedVolume volume(*host.volumes, volume_id);
     std::vector<std::byte> record;
     for (unsigned number = 1; number <= records_each; ++number) {
         record.assign(4 + (number * 37 + who * 101) % 700, static_cast<std::byte>(who + 1));
@@ -155,12 +156,12 @@ Result<std::array<unsigned, appenders>> check_records(std::span<const std::byte>
     return last;
 }
 
-Task<Result<>> follow_records(Cache& cache, const std::atomic<size_t>& left, unsigned& rounds) {
+Task<Result<>> follow_records(Host& host, const std::atomic<size_t>& left, unsigned& rounds) {
     std::vector<std::byte> bytes;
     while (left.load() > 0) {
-        CO_TRY(const uint64_t size, co_await size_of(cache));
+        CO_TRY(const uint64_t size, co_await size_of(host));
         bytes.resize(size);
-        CO_TRY_VOID(co_await read(cache, 0, bytes));
+        CO_TRY_VOID(co_await read(host, 0, bytes));
         if (const auto records = check_records(bytes); !records) co_return fail(records.error());
         ++rounds;
         co_await Yield(*Loop::current());
@@ -171,12 +172,12 @@ Task<Result<>> follow_records(Cache& cache, const std::atomic<size_t>& left, uns
 Task<> append_and_follow(std::vector<std::unique_ptr<Host>>& hosts, std::vector<Result<>>& results,
                          std::array<unsigned, host_count>& rounds) {
     struct Part {
-        static Task<> append(Loop& loop, Cache& cache, unsigned who, std::atomic<size_t>& left, Result<>& result) {
-            result = co_await run_on(loop, append_records(cache, who));
+        static Task<> append(Loop& loop, Host& host, unsigned who, std::atomic<size_t>& left, Result<>& result) {
+            result = co_await run_on(loop, append_records(host, who));
             --left;
         }
-        static Task<> follow(Loop& loop, Cache& cache, std::atomic<size_t>& left, unsigned& rounds, Result<>& result) {
-            result = co_await run_on(loop, follow_records(cache, left, rounds));
+        static Task<> follow(Loop& loop, Host& host, std::atomic<size_t>& left, unsigned& rounds, Result<>& result) {
+            result = co_await run_on(loop, follow_records(host, left, rounds));
         }
     };
     std::atomic<size_t> left = appenders;
@@ -184,10 +185,10 @@ Task<> append_and_follow(std::vector<std::unique_ptr<Host>>& hosts, std::vector<
     Gate gate;
     for (unsigned who = 0; who < appenders; ++who) {
         Host& host = *hosts[who % host_count];
-        gate.spawn(Part::append(who < host_count ? *host.loop : *host.other, *host.cache, who, left, results[who]));
+        gate.spawn(Part::append(who < host_count ? *host.loop : *host.other, host, who, left, results[who]));
     }
     for (unsigned i = 0; i < host_count; ++i)
-        gate.spawn(Part::follow(*hosts[i]->other, *hosts[i]->cache, left, rounds[i], results[appenders + i]));
+        gate.spawn(Part::follow(*hosts[i]->other, *hosts[i], left, rounds[i], results[appenders + i]));
     co_await gate.close();
 }
 
@@ -197,8 +198,8 @@ TEST_F(ClusterFiles, who_reads_where_others_append_sees_whole_records_and_nothin
     driver_->run_until_done(append_and_follow(hosts_, results, rounds));
     for (const Result<>& result : results) ASSERT_TRUE(result) << result.error().where;
     for (const unsigned each : rounds) EXPECT_GT(each, 0U);
-    std::vector<std::byte> all(*on(0, size_of(*hosts_[0]->cache)));
-    ASSERT_TRUE(on(0, read(*hosts_[0]->cache, 0, all)));
+    std::vector<std::byte> all(*on(0, size_of(*hosts_[0])));
+    ASSERT_TRUE(on(0, read(*hosts_[0], 0, all)));
     const auto records = check_records(all);
     ASSERT_TRUE(records) << records.error().where;
     for (const unsigned each : *records) EXPECT_EQ(each, records_each);
@@ -235,14 +236,14 @@ class BusyThread {
     std::thread thread_;
 };
 
-Task<Result<>> append_in_time(Cache& cache, unsigned who) {
+Task<Result<>> append_in_time(Host& host, unsigned who) {
     using namespace std::chrono_literals;
-    return with_timeout(20s, append_records(cache, who));
+    return with_timeout(20s, append_records(host, who));
 }
 Task<> append_everywhere(std::vector<std::unique_ptr<Host>>& hosts, std::array<Result<>, host_count>& results) {
     struct Part {
         static Task<> append(Host& host, unsigned who, Result<>& result) {
-            result = co_await run_on(*host.loop, append_in_time(*host.cache, who));
+            result = co_await run_on(*host.loop, append_in_time(host, who));
         }
     };
     Gate gate;
@@ -265,16 +266,16 @@ TEST_F(ClusterFiles, a_write_that_would_grow_goes_on_with_what_a_process_that_is
     const uint64_t cut = page_size + 100;
     const uint64_t end = 10 * page_size;
     const uint32_t gone = hosts_[2]->cache->membership().process_of(2).epoch;
-    ASSERT_TRUE(on(2, leave_mark(*hosts_[2]->cache, cut, end, 2, gone)));
-    ASSERT_TRUE(on(2, flush(*hosts_[2]->cache)));
+    ASSERT_TRUE(on(2, leave_mark(*hosts_[2], cut, end, 2, gone)));
+    ASSERT_TRUE(on(2, flush(*hosts_[2])));
     hosts_[2]->stop();
     hosts_[2]->start();
     ASSERT_TRUE(on(2, hosts_[2]->cache->recovered()));
-    ASSERT_TRUE(on(1, write_at(*hosts_[1]->cache, end, filled(1, 7))));
+    ASSERT_TRUE(on(1, write_at(*hosts_[1], end, filled(1, 7))));
     std::vector<std::byte> seen(end - cut);
-    ASSERT_TRUE(on(0, read(*hosts_[0]->cache, cut, seen)));
+    ASSERT_TRUE(on(0, read(*hosts_[0], cut, seen)));
     EXPECT_EQ(static_cast<size_t>(std::ranges::count(seen, std::byte{0})), seen.size());
-    EXPECT_EQ(*on(0, size_of(*hosts_[0]->cache)), end + 1);
+    EXPECT_EQ(*on(0, size_of(*hosts_[0])), end + 1);
 }
 
 // What the test does while another host's write waits.
@@ -305,18 +306,18 @@ struct Waiting {
 TEST_F(ClusterFiles, nothing_is_written_where_a_host_is_zeroing_before_it_says_that_it_has_ended) {
     const uint64_t cut = 100;
     const uint64_t end = 5 * page_size;
-    Cache& zeroing = *hosts_[0]->cache;
-    ASSERT_TRUE(on(0, leave_mark(zeroing, cut, end, 0, zeroing.membership().process_of(0).epoch)));
+    Host& zeroing = *hosts_[0];
+    ASSERT_TRUE(on(0, leave_mark(zeroing, cut, end, 0, zeroing.cache->membership().process_of(0).epoch)));
     {
-        VolumeTurns::Turn turn = *on(0, zeroing.cutting_turns().take(volume_id));
+        VolumeTurns::Turn turn = *on(0, zeroing.volumes->cutting_turns.take(volume_id));
         const std::vector<std::byte> bytes = filled(page_size, 3);
-        Waiting growing(*hosts_[1], write_at(*hosts_[1]->cache, 3 * page_size, bytes));
-        Waiting cutting(*hosts_[2], resize(*hosts_[2]->cache, 0));
+        Waiting growing(*hosts_[1], write_at(*hosts_[1], 3 * page_size, bytes));
+        Waiting cutting(*hosts_[2], resize(*hosts_[2], 0));
         // Within the size nobody waits.
-        ASSERT_TRUE(on(1, write_at(*hosts_[1]->cache, 0, filled(cut, 1))));
+        ASSERT_TRUE(on(1, write_at(*hosts_[1], 0, filled(cut, 1))));
         EXPECT_FALSE(growing.done || cutting.done);
         std::vector<std::byte> seen(page_size);
-        ASSERT_TRUE(on(2, read(*hosts_[2]->cache, 3 * page_size, seen)));
+        ASSERT_TRUE(on(2, read(*hosts_[2], 3 * page_size, seen)));
         EXPECT_EQ(seen, filled(page_size, 9)) << "it was zeroed, or written";
         turn.end();
         growing.done.wait(false);
@@ -324,31 +325,31 @@ TEST_F(ClusterFiles, nothing_is_written_where_a_host_is_zeroing_before_it_says_t
         EXPECT_TRUE(growing.result && cutting.result);
     }
     // Whichever was first.
-    const uint64_t size = *on(1, size_of(*hosts_[1]->cache));
+    const uint64_t size = *on(1, size_of(*hosts_[1]));
     EXPECT_TRUE(size == 0 || size == 4 * page_size) << size;
     std::vector<std::byte> seen(2 * page_size);
-    ASSERT_TRUE(on(0, read(*hosts_[0]->cache, page_size, seen)));
+    ASSERT_TRUE(on(0, read(*hosts_[0], page_size, seen)));
     EXPECT_EQ(seen, filled(2 * page_size, 0));
 }
 
 // As fallocate does it.
 TEST_F(ClusterFiles, a_size_that_grows_without_bytes_waits_for_the_zeroing_and_then_grows) {
-    Cache& zeroing = *hosts_[0]->cache;
-    ASSERT_TRUE(on(0, leave_mark(zeroing, 100, 5 * page_size, 0, zeroing.membership().process_of(0).epoch)));
-    VolumeTurns::Turn turn = *on(0, zeroing.cutting_turns().take(volume_id));
-    Waiting extending(*hosts_[1], write_at(*hosts_[1]->cache, 4 * page_size, {}));
-    EXPECT_EQ(*on(1, size_of(*hosts_[1]->cache)), 100U);
+    Host& zeroing = *hosts_[0];
+    ASSERT_TRUE(on(0, leave_mark(zeroing, 100, 5 * page_size, 0, zeroing.cache->membership().process_of(0).epoch)));
+    VolumeTurns::Turn turn = *on(0, zeroing.volumes->cutting_turns.take(volume_id));
+    Waiting extending(*hosts_[1], write_at(*hosts_[1], 4 * page_size, {}));
+    EXPECT_EQ(*on(1, size_of(*hosts_[1])), 100U);
     turn.end();
     extending.done.wait(false);
     EXPECT_TRUE(extending.result);
-    EXPECT_EQ(*on(2, size_of(*hosts_[2]->cache)), 4 * page_size);
+    EXPECT_EQ(*on(2, size_of(*hosts_[2])), 4 * page_size);
     std::vector<std::byte> seen(page_size);
-    ASSERT_TRUE(on(2, read(*hosts_[2]->cache, 3 * page_size, seen)));
+    ASSERT_TRUE(on(2, read(*hosts_[2], 3 * page_size, seen)));
     EXPECT_EQ(seen, filled(page_size, 0));
 }
 
-Task<Result<std::pair<uint64_t, uint64_t>>> append_twice(Cache& cache, std::span<const std::byte> bytes) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<std::pair<uint64_t, uint64_t>>> append_twice(Host& host, std::span<const std::byte> bytes) {
+    CachedVolume volume(*host.volumes, volume_id);
     CO_TRY(const uint64_t first, co_await volume.append(bytes));
     CO_TRY(const uint64_t second, co_await volume.append(bytes));
     co_return std::pair(first, second);
@@ -356,19 +357,18 @@ Task<Result<std::pair<uint64_t, uint64_t>>> append_twice(Cache& cache, std::span
 
 TEST_F(ClusterFiles, a_long_append_tells_where_it_begins) {
     const std::vector<std::byte> bytes = filled(2 * grown_at_once + 5, 1);
-    const auto places = on(0, append_twice(*hosts_[0]->cache, bytes));
+    const auto places = on(0, append_twice(*hosts_[0], bytes));
     ASSERT_TRUE(places);
     EXPECT_EQ(*places, std::pair(uint64_t{0}, uint64_t{bytes.size()}));
 }
 
 TEST_F(ClusterFiles, what_a_process_that_ended_left_past_the_end_is_cut_off_too) {
-    Cache& cache = *hosts_[0]->cache;
-    ASSERT_TRUE(on(0, write_at(cache, 0, filled(5000, 1))));
-    ASSERT_TRUE(on(0, write(cache, 3 * page_size, filled(page_size, 9))));  // no size covers it
-    ASSERT_TRUE(on(1, resize(*hosts_[1]->cache, 100)));
-    ASSERT_TRUE(on(1, resize(*hosts_[1]->cache, 5 * page_size)));
+    ASSERT_TRUE(on(0, write_at(*hosts_[0], 0, filled(5000, 1))));
+    ASSERT_TRUE(on(0, write(*hosts_[0], 3 * page_size, filled(page_size, 9))));  // no size covers it
+    ASSERT_TRUE(on(1, resize(*hosts_[1], 100)));
+    ASSERT_TRUE(on(1, resize(*hosts_[1], 5 * page_size)));
     std::vector<std::byte> seen(page_size, std::byte{1});
-    ASSERT_TRUE(on(2, read(*hosts_[2]->cache, 3 * page_size, seen)));
+    ASSERT_TRUE(on(2, read(*hosts_[2], 3 * page_size, seen)));
     EXPECT_EQ(seen, filled(page_size, 0));
 }
 

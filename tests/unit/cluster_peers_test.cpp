@@ -17,7 +17,7 @@ TEST_F(ClusterPeers, a_peer_that_names_pages_of_no_volume_is_disconnected) {
     const std::vector<std::byte> bytes(page_size, std::byte{5});
     std::vector<std::byte> seen(page_size);
     for (HostId range = 0; range < host_count; ++range)
-        ASSERT_TRUE(on(1, write(*hosts_[1]->cache, (uint64_t{64} << 20) * range, bytes)));
+        ASSERT_TRUE(on(1, write(*hosts_[1], (uint64_t{64} << 20) * range, bytes)));
     protocol::Message message;
     message.kind = protocol::MessageKind::get_shared;
     message.page = PageId::of(next_volume_id + 7, 0);
@@ -30,7 +30,7 @@ TEST_F(ClusterPeers, a_peer_that_names_pages_of_no_volume_is_disconnected) {
     while (hosts_[0]->cache->membership().changed().count() == links) std::this_thread::yield();  // down it goes
     while (hosts_[0]->cache->claim_count(message.page.volume()) != 0) std::this_thread::yield();
     for (HostId range = 0; range < host_count; ++range) {
-        ASSERT_TRUE(on(0, read(*hosts_[0]->cache, (uint64_t{64} << 20) * range, seen)));
+        ASSERT_TRUE(on(0, read(*hosts_[0], (uint64_t{64} << 20) * range, seen)));
         EXPECT_EQ(seen, bytes);
     }
 }
@@ -42,7 +42,7 @@ TEST_F(ClusterPeers, a_peer_that_says_what_no_host_says_is_disconnected_and_noth
     const std::vector<std::byte> bytes(page_size, std::byte{5});
     std::vector<std::byte> seen(page_size);
     for (HostId range = 0; range < host_count; ++range)
-        ASSERT_TRUE(on(1, write(*hosts_[1]->cache, (uint64_t{64} << 20) * range, bytes)));
+        ASSERT_TRUE(on(1, write(*hosts_[1], (uint64_t{64} << 20) * range, bytes)));
     Cache& victim = *hosts_[0]->cache;
     const auto page_at = [&](HostId home, VolumeId volume, uint64_t number) {
         while (victim.home_of(PageId::of(volume, number)) != home)
@@ -75,7 +75,7 @@ TEST_F(ClusterPeers, a_peer_that_says_what_no_host_says_is_disconnected_and_noth
     uint64_t next = own.number();
     for (const auto& [what, kind, page, lie] : lies) {
         // Once this is done the link works, in both directions, and host 0 has claims.
-        ASSERT_TRUE(on(1, write(*hosts_[1]->cache, ++next * page_size, bytes))) << what;
+        ASSERT_TRUE(on(1, write(*hosts_[1], ++next * page_size, bytes))) << what;
         Message message;
         message.kind = kind;
         message.page = page;
@@ -92,7 +92,7 @@ TEST_F(ClusterPeers, a_peer_that_says_what_no_host_says_is_disconnected_and_noth
     }
     for (HostId range = 0; range < host_count; ++range) {
         for (HostId reader = 0; reader < host_count; ++reader) {
-            ASSERT_TRUE(on(reader, read(*hosts_[reader]->cache, (uint64_t{64} << 20) * range, seen)));
+            ASSERT_TRUE(on(reader, read(*hosts_[reader], (uint64_t{64} << 20) * range, seen)));
             EXPECT_EQ(seen, bytes);
         }
     }

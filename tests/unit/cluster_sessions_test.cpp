@@ -11,14 +11,14 @@ class ClusterSessions : public Cluster {
     void SetUp() override {
         Cluster::SetUp();
         at_ = homed_at(0);
-        ASSERT_TRUE(on(1, write(*hosts_[1]->cache, at_, bytes_)));
-        ASSERT_TRUE(on(1, flush(*hosts_[1]->cache)));
+        ASSERT_TRUE(on(1, write(*hosts_[1], at_, bytes_)));
+        ASSERT_TRUE(on(1, flush(*hosts_[1])));
     }
     // Host 0 is its home, and only there it still is.
     void bring_home(uint64_t offset) {
         std::vector<std::byte> seen(page_size);
-        ASSERT_TRUE(on(0, read(*hosts_[0]->cache, offset, seen)));
-        ASSERT_TRUE(on(1, evict_all(*hosts_[1]->cache)));
+        ASSERT_TRUE(on(0, read(*hosts_[0], offset, seen)));
+        ASSERT_TRUE(on(1, evict_all(*hosts_[1])));
     }
     void lose_home() {
         hosts_[0]->stop();
@@ -31,22 +31,23 @@ class ClusterSessions : public Cluster {
 };
 
 TEST_F(ClusterSessions, a_flush_over_another_handle_of_the_client_tells_of_the_loss) {
-    auto first = on(1, Session::open(*hosts_[1]->cache));
-    CachedVolume second(*hosts_[1]->cache, std::static_pointer_cast<tarn::Session>(first->session()));
-    auto stranger = on(1, Session::open(*hosts_[1]->cache));
-    ASSERT_TRUE(on(1, Session::write(*first, at_, bytes_)));
+    auto first = on(1, TestSession::open(*hosts_[1]));
+    CachedVolume second(*hosts_[1]->volumes, std::static_pointer_cast<ClientSession>(first->session()));
+    auto stranger = on(1, TestSession::open(*hosts_[1]));
+    ASSERT_TRUE(on(1, TestSession::write(*first, at_, bytes_)));
     bring_home(at_);
     lose_home();
     std::vector<std::byte> seen(page_size);
     EXPECT_FALSE(on(1, second.flush_up_to(volume_bytes))) << "its client wrote what is lost";
     EXPECT_TRUE(on(1, stranger->flush_up_to(volume_bytes))) << "it wrote nothing";
-    EXPECT_FALSE(on(1, Session::read(second, at_, seen)));
+    EXPECT_FALSE(on(1, TestSession::read(second, at_, seen)));
     first.reset();
     EXPECT_FALSE(on(1, second.flush_up_to(volume_bytes))) << "the handle is gone, its client is not";
 }
 
 // Brings one page home that is held, or soon will be, by this host.
-Task<bool> hand_back(Cache& cache, PageId page) {
+Task<bool> hand_back(Host& host, PageId page) {
+    Cache& cache = *host.cache;
     while (!cache.pages().holds(page)) co_await Yield(*Loop::current());
     for (bool held = true; held; co_await Yield(*Loop::current())) {
         held = false;
@@ -76,7 +77,7 @@ class Background final : Loop::Posted {
   private:
     void run() override { host_.loop->spawn(write()); }
     Task<> write() {
-        result_ = co_await Session::write(volume_, offset_, bytes_);
+        result_ = co_await TestSession::write(volume_, offset_, bytes_);
         done_ = true;
         done_.notify_all();
     }
@@ -104,25 +105,24 @@ TEST_F(ClusterSessions, a_request_whose_first_page_is_lost_before_its_last_is_wr
     const HostId reading = hosts_[0]->cache->home_of(PageId::of(volume_id, border / page_size));
     ASSERT_NE(reading, 0);
     const HostId own = static_cast<HostId>(3 - reading);  // neither home
-    Cache& cache = *hosts_[own]->cache;
-    auto session = on(own, Session::open(cache));
-    auto reader = on(reading, Session::open(*hosts_[reading]->cache));
+    auto session = on(own, TestSession::open(*hosts_[own]));
+    auto reader = on(reading, TestSession::open(*hosts_[reading]));
     Result<std::vector<Pin>> pins = on(reading, pin(*reader, border));
     ASSERT_TRUE(pins);
     const std::vector<std::byte> bytes(2 * page_size, std::byte{9});
     Background write(*hosts_[own], *session, border - page_size, bytes);
-    ASSERT_TRUE(on(own, hand_back(cache, PageId::of(volume_id, border / page_size - 1))));
+    ASSERT_TRUE(on(own, hand_back(*hosts_[own], PageId::of(volume_id, border / page_size - 1))));
     lose_home();
     std::vector<std::byte> seen(page_size);
-    ASSERT_TRUE(on(own, read(cache, at_, seen))) << "its host hears of the new process";
+    ASSERT_TRUE(on(own, read(*hosts_[own], at_, seen))) << "its host hears of the new process";
     ASSERT_TRUE(on(reading, let_go(*reader, *pins)));
     ASSERT_TRUE(write.await());
     EXPECT_FALSE(on(own, session->flush_up_to(volume_bytes))) << "its first page was at home alone";
 }
 
 TEST_F(ClusterSessions, once_a_flush_failed_no_later_one_succeeds_over_any_handle) {
-    auto first = on(1, Session::open(*hosts_[1]->cache));
-    CachedVolume second(*hosts_[1]->cache, std::static_pointer_cast<tarn::Session>(first->session()));
+    auto first = on(1, TestSession::open(*hosts_[1]));
+    CachedVolume second(*hosts_[1]->volumes, std::static_pointer_cast<ClientSession>(first->session()));
     EXPECT_FALSE(first->session()->flushed(fail(Errc::unavailable))) << "that is no loss";
     EXPECT_TRUE(on(1, second.flush()));
     EXPECT_FALSE(first->session()->flushed(fail(Errc::io)));

@@ -3,7 +3,7 @@
 #include <array>
 #include <latch>
 
-#include "coherence/cache/attribute_page.hpp"
+#include "frontends/volumes/attribute_page.hpp"
 #include "tests/unit/cluster.hpp"
 
 namespace tarn::three_hosts {
@@ -41,21 +41,21 @@ class Paused {
     std::array<Thread, 2> threads_;
 };
 
-Task<Result<>> write_pages(Cache& cache, uint64_t offset, std::chrono::milliseconds limit) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<>> write_pages(Host& host, uint64_t offset, std::chrono::milliseconds limit) {
+    CachedVolume volume(*host.volumes, volume_id);
     volume.wait_at_most(limit);
     const std::vector<std::byte> bytes(page_size, std::byte{1});
     for (uint64_t page = 0; page < page_count; ++page)
-        CO_TRY_VOID(co_await Session::write(volume, offset + page * page_size, bytes));
+        CO_TRY_VOID(co_await TestSession::write(volume, offset + page * page_size, bytes));
     co_return Result<>{};
 }
 
-Task<Result<>> read_pages(Cache& cache, uint64_t offset, std::chrono::milliseconds limit) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<>> read_pages(Host& host, uint64_t offset, std::chrono::milliseconds limit) {
+    CachedVolume volume(*host.volumes, volume_id);
     volume.wait_at_most(limit);
     std::vector<std::byte> seen(page_size);
     for (uint64_t page = 0; page < page_count; ++page)
-        CO_TRY_VOID(co_await Session::read(volume, offset + page * page_size, seen));
+        CO_TRY_VOID(co_await TestSession::read(volume, offset + page * page_size, seen));
     co_return Result<>{};
 }
 
@@ -65,36 +65,35 @@ TEST_F(Cluster, dirty_pages_of_a_home_that_does_not_answer_leave_frames_for_all_
     const auto writable = [&](HostId home) { return cache.writable_share().count(home); };
     // All at once: faster than they can be given up.
     const std::vector<std::byte> ones(page_count * page_size, std::byte{1});
-    ASSERT_TRUE(on(1, write(cache, homed_at(0), ones)));
+    ASSERT_TRUE(on(1, write(*hosts_[1], homed_at(0), ones)));
     EXPECT_GT(writable(0), frame_count / 4);
     EXPECT_LE(writable(0), frame_count / 4 * 3);
     {
         const Paused first(*hosts_[0]);
-        EXPECT_FALSE(on(1, write_pages(cache, homed_at(0), 200ms))) << "it waits for the home";
-        ASSERT_TRUE(on(1, write_pages(cache, homed_at(2), 10s)));
-        ASSERT_TRUE(on(1, read_pages(cache, homed_at(2), 10s)));
+        EXPECT_FALSE(on(1, write_pages(*hosts_[1], homed_at(0), 200ms))) << "it waits for the home";
+        ASSERT_TRUE(on(1, write_pages(*hosts_[1], homed_at(2), 10s)));
+        ASSERT_TRUE(on(1, read_pages(*hosts_[1], homed_at(2), 10s)));
         const Paused second(*hosts_[2]);
-        EXPECT_FALSE(on(1, write_pages(cache, homed_at(2), 200ms)));
-        ASSERT_TRUE(on(1, write_pages(cache, homed_at(1), 10s)));
-        ASSERT_TRUE(on(1, read_pages(cache, homed_at(1), 10s)));
+        EXPECT_FALSE(on(1, write_pages(*hosts_[1], homed_at(2), 200ms)));
+        ASSERT_TRUE(on(1, write_pages(*hosts_[1], homed_at(1), 10s)));
+        ASSERT_TRUE(on(1, read_pages(*hosts_[1], homed_at(1), 10s)));
         EXPECT_LT(writable(0) + writable(2), frame_count);
     }
-    ASSERT_TRUE(on(1, write(cache, homed_at(0), ones)));
-    ASSERT_TRUE(on(1, flush(cache)));
+    ASSERT_TRUE(on(1, write(*hosts_[1], homed_at(0), ones)));
+    ASSERT_TRUE(on(1, flush(*hosts_[1])));
     std::vector<std::byte> seen(page_count * page_size);
-    ASSERT_TRUE(on(2, read(*hosts_[2]->cache, homed_at(0), seen)));
+    ASSERT_TRUE(on(2, read(*hosts_[2], homed_at(0), seen)));
     EXPECT_EQ(seen, ones);
 }
 
 TEST_F(Cluster, clean_pages_of_a_home_that_does_not_answer_leave_their_frames) {
     using namespace std::chrono_literals;
     const std::vector<std::byte> ones(page_count * page_size, std::byte{1});
-    ASSERT_TRUE(on(0, write(*hosts_[0]->cache, homed_at(0), ones)));
-    Cache& cache = *hosts_[1]->cache;
-    ASSERT_TRUE(on(1, read_pages(cache, homed_at(0), 10s)));
+    ASSERT_TRUE(on(0, write(*hosts_[0], homed_at(0), ones)));
+    ASSERT_TRUE(on(1, read_pages(*hosts_[1], homed_at(0), 10s)));
     const Paused first(*hosts_[0]);
-    ASSERT_TRUE(on(1, read_pages(cache, homed_at(2), 5s)));
-    ASSERT_TRUE(on(1, write_pages(cache, homed_at(2), 5s)));
+    ASSERT_TRUE(on(1, read_pages(*hosts_[1], homed_at(2), 5s)));
+    ASSERT_TRUE(on(1, write_pages(*hosts_[1], homed_at(2), 5s)));
 }
 
 // Of so many volumes, those whose attribute page host 0 is home of.
@@ -105,9 +104,9 @@ std::vector<VolumeId> volumes_told_by_first(const Cache& cache, size_t count) {
     return volumes;
 }
 
-Task<Result<>> learn_attributes(Cache& cache, std::vector<VolumeId> volumes) {
+Task<Result<>> learn_attributes(Host& host, std::vector<VolumeId> volumes) {
     for (const VolumeId id : volumes) {
-        CachedVolume volume(cache, id, OnLoss::revert);
+        CachedVolume volume(*host.volumes, id, OnLoss::revert);
         CO_TRY_VOID(co_await volume.attributes());
     }
     co_return Result<>{};
@@ -123,13 +122,13 @@ TEST_F(Cluster, what_a_volume_is_stays_known_when_memory_is_short_and_its_home_d
     Cache& cache = *hosts_[1]->cache;
     std::vector<VolumeId> volumes = volumes_told_by_first(cache, 8);
     // A link that comes up meanwhile may take one of them away again.
-    for (int round = 0; round < 2; ++round) ASSERT_TRUE(on(1, learn_attributes(cache, volumes)));
+    for (int round = 0; round < 2; ++round) ASSERT_TRUE(on(1, learn_attributes(*hosts_[1], volumes)));
     std::erase_if(volumes, [&](VolumeId id) { return !cache.pages().holds(attribute_page_of(id)); });
     ASSERT_FALSE(volumes.empty());
-    for (int round = 0; round < 3; ++round) ASSERT_TRUE(on(1, read_pages(cache, homed_at(2), 10s)));
+    for (int round = 0; round < 3; ++round) ASSERT_TRUE(on(1, read_pages(*hosts_[1], homed_at(2), 10s)));
     EXPECT_EQ(attributes_known(cache, volumes), volumes.size());
     const Paused first(*hosts_[0]);
-    for (int round = 0; round < 3; ++round) ASSERT_TRUE(on(1, read_pages(cache, homed_at(2), 10s)));
+    for (int round = 0; round < 3; ++round) ASSERT_TRUE(on(1, read_pages(*hosts_[1], homed_at(2), 10s)));
     EXPECT_EQ(attributes_known(cache, volumes), volumes.size());
 }
 
@@ -137,8 +136,8 @@ TEST_F(Cluster, what_very_many_volumes_are_leaves_frames_for_their_pages) {
     using namespace std::chrono_literals;
     Cache& cache = *hosts_[1]->cache;
     const std::vector<VolumeId> volumes = volumes_told_by_first(cache, 2 * frame_count);
-    ASSERT_TRUE(on(1, learn_attributes(cache, volumes)));
-    ASSERT_TRUE(on(1, read_pages(cache, homed_at(2), 10s)));
+    ASSERT_TRUE(on(1, learn_attributes(*hosts_[1], volumes)));
+    ASSERT_TRUE(on(1, read_pages(*hosts_[1], homed_at(2), 10s)));
     EXPECT_GT(attributes_known(cache, volumes), 0);
     EXPECT_LT(attributes_known(cache, volumes), frame_count / 4);
 }

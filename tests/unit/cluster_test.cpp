@@ -13,9 +13,9 @@ TEST_F(Cluster, what_one_host_wrote_every_other_reads) {
     for (int round = 0; round < 30; ++round) {
         const auto writer = static_cast<HostId>(round % 3);
         for (std::byte& byte : bytes) byte = static_cast<std::byte>(round * 7 + 1);
-        ASSERT_TRUE(on(writer, write(*hosts_[writer]->cache, 5000, bytes)));
+        ASSERT_TRUE(on(writer, write(*hosts_[writer], 5000, bytes)));
         for (HostId reader = 0; reader < host_count; ++reader) {
-            ASSERT_TRUE(on(reader, read(*hosts_[reader]->cache, 5000, seen)));
+            ASSERT_TRUE(on(reader, read(*hosts_[reader], 5000, seen)));
             ASSERT_EQ(seen, bytes) << "round " << round << " reader " << unsigned{reader};
         }
     }
@@ -30,10 +30,10 @@ struct Hammer {
 };
 
 // Each task has a sector of every page for itself; the pages are everybody's.
-Task<> hammer(Cache& cache, Hammer& self) {
+Task<> hammer(Host& host, Hammer& self) {
     constexpr size_t pages = frame_count * 3;
     constexpr size_t stride = 20;  // so that the pages lie in all ranges and on all homes
-    CachedVolume volume(cache, volume_id);
+    CachedVolume volume(*host.volumes, volume_id);
     std::mt19937_64 random(self.seed);
     for (int i = 0; i < self.requests && self.result; ++i) {
         const size_t page = random() % pages;
@@ -53,14 +53,12 @@ Task<> hammer(Cache& cache, Hammer& self) {
 
 Task<> hammer_all(std::vector<std::unique_ptr<Host>>& hosts, std::vector<Hammer>& hammers) {
     struct One {
-        static Task<> run(Loop& loop, Cache& cache, Hammer& hammer_of) {
-            co_await run_on(loop, hammer(cache, hammer_of));
-        }
+        static Task<> run(Loop& loop, Host& host, Hammer& hammer_of) { co_await run_on(loop, hammer(host, hammer_of)); }
     };
     Gate gate;
     for (size_t i = 0; i < hammers.size(); ++i) {
         Host& host = *hosts[i % host_count];
-        gate.spawn(One::run(i % 2 ? *host.loop : *host.other, *host.cache, hammers[i]));
+        gate.spawn(One::run(i % 2 ? *host.loop : *host.other, host, hammers[i]));
     }
     co_await gate.close();
 }
@@ -78,15 +76,15 @@ TEST_F(Cluster, flushed_writes_of_all_hosts_survive_the_kill_of_one) {
     std::vector<std::byte> bytes(page_size * 40);
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 / 7);
     for (HostId host = 0; host < host_count; ++host)
-        ASSERT_TRUE(on(host, write(*hosts_[host]->cache, (uint64_t{64} << 20) * host + 4096, bytes)));
-    ASSERT_TRUE(on(1, flush(*hosts_[1]->cache)));
+        ASSERT_TRUE(on(host, write(*hosts_[host], (uint64_t{64} << 20) * host + 4096, bytes)));
+    ASSERT_TRUE(on(1, flush(*hosts_[1])));
     for (HostId killed = 0; killed < host_count; ++killed) {
         hosts_[killed]->stop();
         hosts_[killed]->start();
         std::vector<std::byte> seen(bytes.size());
         for (HostId range = 0; range < host_count; ++range) {
             for (HostId reader = 0; reader < host_count; ++reader) {
-                ASSERT_TRUE(on(reader, read(*hosts_[reader]->cache, (uint64_t{64} << 20) * range + 4096, seen)));
+                ASSERT_TRUE(on(reader, read(*hosts_[reader], (uint64_t{64} << 20) * range + 4096, seen)));
                 ASSERT_EQ(seen, bytes) << "killed " << unsigned{killed} << ", read by " << unsigned{reader};
             }
         }
@@ -94,10 +92,10 @@ TEST_F(Cluster, flushed_writes_of_all_hosts_survive_the_kill_of_one) {
 }
 
 // Host 1's part of the next test. Null: as it should be.
-Task<const char*> give_up_on_hosts(Cache& cache, uint64_t far, uint64_t near) {
+Task<const char*> give_up_on_hosts(Host& host, uint64_t far, uint64_t near) {
     const std::vector<std::byte> bytes(page_size, std::byte{9});
     std::vector<std::byte> seen(page_size);
-    CachedVolume volume(cache, volume_id);
+    CachedVolume volume(*host.volumes, volume_id);
     if (!co_await volume.attributes()) co_return "the attributes";
     const auto failed = [](const Result<>& result) { return !result && result.error().sys_errno == EIO; };
     if (!failed(co_await volume.read(far, seen))) co_return "a read of what is away";
@@ -108,8 +106,8 @@ Task<const char*> give_up_on_hosts(Cache& cache, uint64_t far, uint64_t near) {
     if (!co_await volume.read(near, seen)) co_return "a read elsewhere";
     co_return nullptr;
 }
-Task<Result<>> set_fail_after(Cache& cache, uint32_t fail_after_ms) {
-    CachedVolume volume(cache, volume_id);
+Task<Result<>> set_fail_after(Host& host, uint32_t fail_after_ms) {
+    CachedVolume volume(*host.volumes, volume_id);
     CO_TRY(const Attributes changed, co_await volume.change_attributes({.fail_after_ms = fail_after_ms}));
     co_return changed.fail_after_ms == fail_after_ms ? Result<>{} : fail(Errc::corrupt, 0, "test");
 }
@@ -117,18 +115,18 @@ Task<Result<>> set_fail_after(Cache& cache, uint32_t fail_after_ms) {
 TEST_F(Cluster, with_fail_after_what_needs_a_host_that_is_away_fails_and_all_else_goes_on) {
     const HostId away = 2;
     const uint64_t far = homed_at(away);
-    ASSERT_TRUE(on(1, set_fail_after(*hosts_[1]->cache, 50)));
+    ASSERT_TRUE(on(1, set_fail_after(*hosts_[1], 50)));
     hosts_[away]->stop();
-    const char* const wrong = on(1, give_up_on_hosts(*hosts_[1]->cache, far, homed_at(1)));
+    const char* const wrong = on(1, give_up_on_hosts(*hosts_[1], far, homed_at(1)));
     EXPECT_EQ(wrong, nullptr) << wrong;
     hosts_[away]->start();
     // The page's write goes on alone and may be done by now; a later one is never overtaken by it.
     const std::vector<std::byte> bytes(page_size, std::byte{7});
     std::vector<std::byte> seen(page_size);
-    ASSERT_TRUE(on(1, write(*hosts_[1]->cache, far, bytes)));
-    ASSERT_TRUE(on(0, read(*hosts_[0]->cache, far, seen)));
+    ASSERT_TRUE(on(1, write(*hosts_[1], far, bytes)));
+    ASSERT_TRUE(on(0, read(*hosts_[0], far, seen)));
     EXPECT_EQ(seen, bytes);
-    ASSERT_TRUE(on(0, flush(*hosts_[0]->cache)));
+    ASSERT_TRUE(on(0, flush(*hosts_[0])));
 }
 
 }  // namespace

@@ -13,20 +13,20 @@ TEST_F(ClusterTraffic, the_last_copy_in_any_memory_goes_to_its_home) {
     const PageId page = PageId::of(volume_id, at / page_size);
     const std::vector<std::byte> bytes(page_size, std::byte{5});
     std::vector<std::byte> seen(page_size);
-    ASSERT_TRUE(on(1, write(*hosts_[1]->cache, at, bytes)));
-    ASSERT_TRUE(on(1, flush(*hosts_[1]->cache)));
+    ASSERT_TRUE(on(1, write(*hosts_[1], at, bytes)));
+    ASSERT_TRUE(on(1, flush(*hosts_[1])));
     hosts_[0]->stop();  // its memory has nothing now, host 1's has the page
     hosts_[0]->start();
-    ASSERT_TRUE(on(1, read(*hosts_[1]->cache, at, seen)));
+    ASSERT_TRUE(on(1, read(*hosts_[1], at, seen)));
     // The restarted home asks for what it may lack, and has it. It may not vouch for the writes of before.
-    (void)on(1, flush(*hosts_[1]->cache));
-    ASSERT_TRUE(on(1, flush(*hosts_[1]->cache)));
-    ASSERT_TRUE(on(0, evict_all(*hosts_[0]->cache)));
-    ASSERT_TRUE(on(1, evict_all(*hosts_[1]->cache)));
+    (void)on(1, flush(*hosts_[1]));
+    ASSERT_TRUE(on(1, flush(*hosts_[1])));
+    ASSERT_TRUE(on(0, evict_all(*hosts_[0])));
+    ASSERT_TRUE(on(1, evict_all(*hosts_[1])));
     const Cache::Counters& counters = hosts_[0]->cache->counters();
     EXPECT_GT(counters.last_copies_kept, 0);
     const uint64_t store_reads = counters.store_reads;
-    ASSERT_TRUE(on(2, read(*hosts_[2]->cache, at, seen)));
+    ASSERT_TRUE(on(2, read(*hosts_[2], at, seen)));
     EXPECT_EQ(seen, bytes);
     EXPECT_EQ(counters.store_reads, store_reads) << "from memory";
     EXPECT_FALSE(hosts_[1]->cache->pages().holds(page));
@@ -38,8 +38,8 @@ struct Stream {
 };
 
 // Writes the same page in every turn of its loop.
-Task<> write_on(Cache& cache, uint64_t at, Stream& self) {
-    CachedVolume volume(cache, volume_id);
+Task<> write_on(Host& host, uint64_t at, Stream& self) {
+    CachedVolume volume(*host.volumes, volume_id);
     const std::vector<std::byte> bytes(512, std::byte{1});
     while (!self.stop && self.result) {
         if (!volume.try_write(at, bytes)) self.result = co_await volume.write(at, bytes);
@@ -49,18 +49,18 @@ Task<> write_on(Cache& cache, uint64_t at, Stream& self) {
 
 Task<> write_beside(std::vector<std::unique_ptr<Host>>& hosts, HostId owner, HostId asking, Result<>& result) {
     struct One {
-        static Task<> run(Loop& loop, Cache& cache, uint64_t at, Stream& stream) {
-            co_await run_on(loop, write_on(cache, at, stream));
+        static Task<> run(Loop& loop, Host& host, uint64_t at, Stream& stream) {
+            co_await run_on(loop, write_on(host, at, stream));
         }
     };
     Stream first;
     Stream second;
     Gate gate;
-    gate.spawn(One::run(*hosts[owner]->loop, *hosts[owner]->cache, 0, first));
-    gate.spawn(One::run(*hosts[owner]->other, *hosts[owner]->cache, 512, second));
+    gate.spawn(One::run(*hosts[owner]->loop, *hosts[owner], 0, first));
+    gate.spawn(One::run(*hosts[owner]->other, *hosts[owner], 512, second));
     const std::vector<std::byte> bytes(512, std::byte{2});
     for (int i = 0; i < 100 && result; ++i)
-        result = co_await run_on(*hosts[asking]->loop, write(*hosts[asking]->cache, 1024, bytes));
+        result = co_await run_on(*hosts[asking]->loop, write(*hosts[asking], 1024, bytes));
     first.stop = second.stop = true;
     co_await gate.close();
     if (result && !(first.result && second.result)) result = fail(Errc::corrupt, 0, "test: a stream failed");
@@ -80,20 +80,20 @@ TEST_F(ClusterTraffic, a_large_read_costs_few_messages_and_few_reads_of_the_stor
     const uint64_t at = homed_at(0);
     std::vector<std::byte> bytes(page_count * page_size);
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 / 7);
-    ASSERT_TRUE(on(0, write(*hosts_[0]->cache, at, bytes)));
-    ASSERT_TRUE(on(0, flush(*hosts_[0]->cache)));
+    ASSERT_TRUE(on(0, write(*hosts_[0], at, bytes)));
+    ASSERT_TRUE(on(0, flush(*hosts_[0])));
     const auto requests = [&] { return hosts_[0]->fabric->received_count(protocol::MessageKind::get_shared); };
     const auto read_all = [&](HostId reader) {
         std::vector<std::byte> seen(bytes.size());
         const uint64_t before = requests();
-        EXPECT_TRUE(on(reader, read(*hosts_[reader]->cache, at, seen)));
+        EXPECT_TRUE(on(reader, read(*hosts_[reader], at, seen)));
         EXPECT_EQ(seen, bytes);
         return requests() - before;
     };
     // As its home has them: in its memory as owner, as one of two readers, and only in the store.
     EXPECT_EQ(read_all(1), 1);
     EXPECT_EQ(read_all(2), 1);
-    for (const HostId host : {1, 2, 0}) ASSERT_TRUE(on(host, evict_all(*hosts_[host]->cache)));
+    for (const HostId host : {1, 2, 0}) ASSERT_TRUE(on(host, evict_all(*hosts_[host])));
     const uint64_t reads_before = hosts_[0]->cache->counters().store_reads;
     EXPECT_EQ(read_all(1), 1);
     EXPECT_LE(hosts_[0]->cache->counters().store_reads - reads_before, page_count / 4);
@@ -106,12 +106,12 @@ TEST_F(ClusterTraffic, evictions_are_few_messages_for_each_home) {
     std::vector<std::byte> seen(512);
     for (uint64_t i = 0; i < page_count; ++i)
         for (const HostId host : {0, 1})  // home has them in its memory, and asks for no copy
-            ASSERT_TRUE(on(host, read(*hosts_[host]->cache, at + i * 3 * page_size, seen)));
+            ASSERT_TRUE(on(host, read(*hosts_[host], at + i * 3 * page_size, seen)));
     const auto evictions = [&] { return hosts_[0]->fabric->received_count(protocol::MessageKind::evict); };
     const auto answers = [&] { return hosts_[1]->fabric->received_count(protocol::MessageKind::evicted); };
     const uint64_t evictions_before = evictions();
     const uint64_t answers_before = answers();
-    ASSERT_TRUE(on(1, evict_all(*hosts_[1]->cache)));
+    ASSERT_TRUE(on(1, evict_all(*hosts_[1])));
     EXPECT_GT(evictions() - evictions_before, 0);
     EXPECT_LE(evictions() - evictions_before, page_count / 20);
     EXPECT_LE(answers() - answers_before, page_count / 20);

@@ -1,6 +1,6 @@
 // Writes of a file that is cut meanwhile, and what is left to zero past its end. The file's first pages are homed at
 // the other host, which the test plays; the attributes are homed here.
-#include "coherence/cache/attribute_page.hpp"
+#include "frontends/volumes/attribute_page.hpp"
 #include "tests/unit/home_on_device.hpp"
 
 namespace tarn::home_on_device {
@@ -193,7 +193,7 @@ TEST_F(FileCuts, the_writes_that_hold_pages_are_few) {
     set_size(page_3 - 50);
     std::vector<VolumeTurns::Turn> turns_of_others;
     for (VolumeId i = 0; i < few; ++i)
-        turns_of_others.push_back(*loop_->run_until_done(cache_->holding_turns().take(i)));
+        turns_of_others.push_back(*loop_->run_until_done(volumes_->holding_turns.take(i)));
     begin_write(page_3 - 100, page_3 + 100);  // both pages at once
     give(page_2);
     // It goes again before the other one is there.
@@ -272,7 +272,7 @@ TEST_F(FileZeroing, who_goes_on_with_it_counts_that) {
 
 TEST_F(FileZeroing, one_that_another_host_has_gone_on_with_is_that_one_s) {
     leave_mark();
-    VolumeTurns::Turn turn = *loop_->run_until_done(cache_->cutting_turns().take(volume_id));
+    VolumeTurns::Turn turn = *loop_->run_until_done(volumes_->cutting_turns.take(volume_id));
     begin_write(new_end() + page_size, new_end() + page_size + 10);
     AttributePage page = attributes();
     ++page.zeroing_attempt;
@@ -287,7 +287,7 @@ TEST_F(FileZeroing, one_that_another_host_has_gone_on_with_is_that_one_s) {
 
 TEST_F(FileZeroing, one_of_a_later_truncation_is_another) {
     leave_mark();
-    VolumeTurns::Turn turn = *loop_->run_until_done(cache_->cutting_turns().take(volume_id));
+    VolumeTurns::Turn turn = *loop_->run_until_done(volumes_->cutting_turns.take(volume_id));
     begin_write(new_end() + page_size, new_end() + page_size + 10);
     AttributePage page = attributes();
     page.cut(new_end());

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "coherence/cache/cached_volume.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 #include "tests/support/interleave.hpp"
 #include "tests/support/memory_device.hpp"
 
@@ -37,7 +37,8 @@ class FrameRaces : public testing::Test {
         store_ = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(device), identity)));
         cache_ =
             std::move(*Cache::create({.self = 0, .hosts = {0}, .frame_count = 8192, .shards = {loop_.get()}}, *store_));
-        volume_ = std::make_unique<CachedVolume>(*cache_, volume_id);
+        volumes_ = std::make_unique<VolumeContext>(*cache_);
+        volume_ = std::make_unique<CachedVolume>(*volumes_, volume_id);
     }
     ~FrameRaces() override {
         cache_->abandon();
@@ -108,6 +109,7 @@ class FrameRaces : public testing::Test {
     std::unique_ptr<Loop> loop_;
     std::unique_ptr<Store> store_;
     std::unique_ptr<Cache> cache_;
+    std::unique_ptr<VolumeContext> volumes_;
     std::unique_ptr<CachedVolume> volume_;
     LossView view_;
     FrameId frame_ = no_frame;

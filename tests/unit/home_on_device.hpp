@@ -4,8 +4,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
-#include "coherence/cache/cached_volume.hpp"
 #include "coherence/cache/page_provider.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 #include "tests/support/memory_device.hpp"
 #include "tests/support/recording_fabric.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
@@ -56,7 +56,8 @@ class HomeOnDevice : public testing::Test {
         cache_->set_fabric(fabric_);
         link();
         EXPECT_TRUE(loop_->run_until_done(cache_->recovered()));
-        volume_ = std::make_unique<CachedVolume>(*cache_, volume_id);
+        volumes_ = std::make_unique<VolumeContext>(*cache_);
+        volume_ = std::make_unique<CachedVolume>(*volumes_, volume_id);
     }
     // As SIGKILL. Returns its memory.
     UniqueFd end() {
@@ -65,6 +66,7 @@ class HomeOnDevice : public testing::Test {
         loop_->stop();
         loop_->run();
         volume_.reset();
+        volumes_.reset();
         cache_.reset();
         store_.reset();
         return memory;
@@ -119,6 +121,7 @@ class HomeOnDevice : public testing::Test {
     RecordingFabric fabric_;
     std::unique_ptr<Store> store_;
     std::unique_ptr<Cache> cache_;
+    std::unique_ptr<VolumeContext> volumes_;
     std::unique_ptr<CachedVolume> volume_;
     protocol::Process peer_process_{.incarnation = 1, .epoch = 1};
     LossView view_;

@@ -1,7 +1,7 @@
 // A home on a device that answers late, or takes nothing any more; the test plays the other host of the cluster.
 #include "tests/unit/home_on_device.hpp"
 
-#include "coherence/cache/extents.hpp"
+#include "frontends/volumes/extents.hpp"
 #include "tiers/nvme/journal/scan.hpp"
 
 namespace tarn::home_on_device {
@@ -92,8 +92,8 @@ TEST_F(HomeOnDevice, a_loss_that_could_not_be_recorded_is_recorded_by_the_next_p
     EXPECT_TRUE(store_->failure());
     EXPECT_EQ(store_->loss_generation(), generation);
     EXPECT_TRUE(cache_->pool().arena().header().losses_unrecorded);
-    WriteNote& note = std::static_pointer_cast<Session>(volume_->session())->note;
-    EXPECT_FALSE(loop_->run_until_done(cache_->flusher().flush(note, protocol::set_of(0), {})))
+    Session& session = std::static_pointer_cast<ClientSession>(volume_->session())->session;
+    EXPECT_FALSE(loop_->run_until_done(cache_->flusher().flush(session, protocol::set_of(0), {})))
         << "and nobody waits for it";
 
     UniqueFd memory = end();

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/volumes.hpp"
 #include "utils/printable.hpp"
 
 namespace tarn {

@@ -25,7 +25,8 @@ class Relief : public testing::Test {
             cache_->on_greeted(host);
         }
         EXPECT_TRUE(loop_->run_until_done(cache_->recovered()));
-        volume_ = std::make_unique<CachedVolume>(*cache_, volume_id);
+        volumes_ = std::make_unique<VolumeContext>(*cache_);
+        volume_ = std::make_unique<CachedVolume>(*volumes_, volume_id);
         answered_ = fabric_.sent.size();
     }
     ~Relief() override {
@@ -60,6 +61,7 @@ class Relief : public testing::Test {
     RecordingFabric fabric_;
     std::unique_ptr<Store> store_;
     std::unique_ptr<Cache> cache_;
+    std::unique_ptr<VolumeContext> volumes_;
     std::unique_ptr<CachedVolume> volume_;
     size_t answered_ = 0;
     Tenure tenure_ = protocol::first_tenure_of(1);

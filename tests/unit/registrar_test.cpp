@@ -22,10 +22,10 @@ class RegistrarTest : public HomeOnDevice {
         ended = true;
     }
 
-    std::unique_ptr<CachedVolume> catalog_ = std::make_unique<CachedVolume>(*cache_, catalog_volume);
+    std::unique_ptr<CachedVolume> catalog_ = std::make_unique<CachedVolume>(*volumes_, catalog_volume);
     CatalogTable table_{*catalog_};
     Removals removals_{*cache_, {loop_.get()}, {"here", "there"}};
-    Registrar registrar_{*cache_, table_, removals_};
+    Registrar registrar_{*volumes_, table_, removals_};
     Gate tasks_;
 };
 

@@ -227,56 +227,55 @@ MUTANTS = [
     }),
 
     # A file that is cut while it is written.
-    ("coherence/cache/growth.cpp", "return cache_.pages().try_read(page_, 0, front, view_) &&\n               "
-     "«AttributePage::load_front(front).truncations == truncations_»;", {
+    ("frontends/volumes/growth.cpp", "return «page.truncations == truncations»;", {
         "a write does not notice that its file was cut": "true",
         "each write takes its file for cut": "false",
     }),
-    ("coherence/cache/growth.cpp", "if («standing.empty() && std::ranges::none_of(request.refused(), stays)») co_return", {
+    ("frontends/volumes/growth.cpp", "if («standing.empty() && std::ranges::none_of(request.refused(), stays)») co_return", {
         "a page that came whole after the cut does not make its write the last": "std::ranges::none_of(request.refused(), stays)",
         "a part that stays and was not written before the cut is left out": "standing.empty()",
         "a write that was cut always comes first": "true",
         "a write that was cut always comes last": "false",
     }),
-    ("coherence/cache/growth.cpp", "if («std::ranges::equal(bytes, part(run))») standing", {
+    ("frontends/volumes/growth.cpp", "if («std::ranges::equal(bytes, part(run))») standing", {
         "a page that came whole and was zeroed counts as written": "true",
     }),
-    ("coherence/cache/growth.cpp", "while («now.zeroes_before(end)») {", {
+    ("frontends/volumes/growth.cpp", "while («now.zeroes_before(end)») {", {
         "a page in doubt is looked at while it is being zeroed": "false",
     }),
-    ("coherence/cache/growth.cpp", "«if (!known) co_return co_await write_file(offset_bytes, from);»", {
+    ("frontends/volumes/growth.cpp", "«if (!known) co_return co_await write_file(offset_bytes, from);»", {
         "cuts that nobody remembers are taken for none": "if (!known) co_return Result<>{};",
     }),
-    ("coherence/cache/growth.cpp", "if (!«cache_.pages().may_use(attribute_page_of(id()), note_.losses)»)", {
+    ("frontends/volumes/growth.cpp", "if (!«cache_.pages().may_use(attribute_page_of(id()), session_.losses)»)", {
         "who holds the size waits for it once more": "(co_await attribute_page()).has_value()",
     }),
-    ("coherence/cache/growth.cpp", "if («seen.zeroes_before(end)») return false;", {
+    ("frontends/volumes/growth.cpp", "if («seen.zeroes_before(end)») return false;", {
         "a file grows over what is being zeroed": "false",
     }),
-    ("coherence/cache/growth.cpp", "if (!bytes.empty() && «!cache_.pages().try_write_within(note_.volume, at, bytes, "
-     "note_.losses, quiet)»)\n            return", {
+    ("frontends/volumes/growth.cpp", "if (!bytes.empty() && «!cache_.pages().try_write_within(session_.volume, at, bytes, "
+     "session_.losses, quiet)»)", {
         "a file grows before its bytes are there":
-            "(static_cast<void>(cache_.pages().try_write_within(note_.volume, at, bytes, note_.losses, quiet)), false)",
+            "(static_cast<void>(cache_.pages().try_write_within(session_.volume, at, bytes, session_.losses, quiet)), false)",
     }),
-    ("coherence/cache/growth.cpp", "cache_.holding_turns().take(«id() % holders_max»)", {
+    ("frontends/volumes/growth.cpp", "context_.holding_turns.take(«id() % holders_max»)", {
         "any number of writes hold pages": "id()",
     }),
-    ("coherence/cache/truncation.cpp", "«++page.zeroing_attempt;»", {
+    ("frontends/volumes/truncation.cpp", "«++page.zeroing_attempt;»", {
         "who goes on with a zeroing does not count it": "",
     }),
-    ("coherence/cache/truncation.cpp", "«page.zeroing_attempt == seen.zeroing_attempt»;", {
+    ("frontends/volumes/truncation.cpp", "«page.zeroing_attempt == seen.zeroing_attempt»;", {
         "a zeroing that another host has gone on with is gone on with": "true",
     }),
-    ("coherence/cache/truncation.cpp", "«page.truncations == seen.truncations» &&", {
+    ("frontends/volumes/truncation.cpp", "«page.truncations == seen.truncations» &&", {
         "the zeroing of a later truncation is taken for that of an earlier one": "true",
     }),
-    ("coherence/cache/truncation.cpp", "&& («cut || page.zeroes_before(size)»);", {
+    ("frontends/volumes/truncation.cpp", "&& («cut || page.zeroes_before(size)»);", {
         "a size covers what is being zeroed": "cut",
         "a file is cut while another truncation zeroes": "page.zeroes_before(size)",
     }),
-    ("coherence/cache/cached_volume.cpp", "«session_->pages_end.load(std::memory_order_relaxed)»);", {
+    ("frontends/volumes/cached_volume.cpp", "«client_->pages_end.load(std::memory_order_relaxed)»);", {
         "a flush ends where the file does": "uint64_t{0}",
-        "a flush ends before the last page that was written": "session_->pages_end.load() - 1",
+        "a flush ends before the last page that was written": "client_->pages_end.load() - 1",
     }),
 
     # Marks of pieces go when the store has all of them.
@@ -334,13 +333,13 @@ MUTANTS = [
     }),
 
     # What peers ask, and what goes on without them.
-    ("coherence/cache/extents.cpp", "if («question.reserved != 0») return", {
+    ("frontends/volumes/extents.cpp", "if («question.reserved != 0») return", {
         "what a question has no meaning for yet is let through": "false",
     }),
-    ("coherence/cache/extents.cpp", "return «skipped < page_count» && run.page_count <=", {
+    ("frontends/volumes/extents.cpp", "return «skipped < page_count» && run.page_count <=", {
         "an answer may begin anywhere": "true",
     }),
-    ("coherence/cache/extents.cpp", "skipped < page_count && «run.page_count <= page_count - skipped»;", {
+    ("frontends/volumes/extents.cpp", "skipped < page_count && «run.page_count <= page_count - skipped»;", {
         "an answer may go on past what was asked for": "true",
     }),
     ("coherence/fabric/tcp_fabric.cpp", "if («theirs.own.reserved != 0 || theirs.of_you.reserved != 0»)", {

@@ -1,4 +1,4 @@
-#include "coherence/cache/extents.hpp"
+#include "frontends/volumes/extents.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Volume: what a front end may do with one open volume of the cluster. Implemented by coherence/cache.
+// Volume: what a front end may do with one open volume of the cluster. Implemented by CachedVolume.
 //
 // Two ways for each access. The try_ calls are the hot path: they run to their end on the calling thread, without a
 // message, lock, allocation or wait, when every page they need is in DRAM with the right ownership; else they change
@@ -27,9 +27,6 @@ namespace tarn {
 
 // An append of more bytes is made in pieces of this size. Other appends may come between them.
 inline constexpr size_t append_at_once = 128 * 1024;
-
-// The largest size of a volume; the page numbers above it are tarn's own (attributes).
-inline constexpr uint64_t volume_size_max = uint64_t{1} << 51;
 
 // Bytes of a cached page that stay put and stay current until unpinned. At most for one system call.
 struct Pin {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "coherence/volume.hpp"
+#include "frontends/volumes/volume.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"
 

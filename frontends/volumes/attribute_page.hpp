@@ -9,19 +9,11 @@
 #include <optional>
 #include <span>
 
-#include "coherence/cache/page_access.hpp"
-#include "coherence/volume.hpp"
+#include "coherence/cache/cache.hpp"
+#include "frontends/volumes/volume.hpp"
 #include "utils/clock.hpp"
 
 namespace tarn {
-
-inline constexpr PageId attribute_page_of(VolumeId volume) {
-    return PageId::of(volume, page_number_mask);
-}
-// Whether it says which volumes there are, or what one of them is.
-inline constexpr bool describes_volumes(PageId page) {
-    return page.volume() == catalog_volume || page.number() == page_number_mask;
-}
 
 struct AttributePage {
     static constexpr uint32_t layout_version = 2;  // 1: never cut; 0: never written, all attributes are their defaults
@@ -120,21 +112,11 @@ inline void change_page(AttributePage& page, const AttributeChange& change) {
     page.changed_ns = now;
 }
 
-// An update of the attributes in place. change(AttributePage&) -> bool: whether it changed any.
-template <class Change>
-class AttributeUpdate final : public PageUpdate {
-  public:
-    explicit AttributeUpdate(Change& change) : change_(change) { size = sizeof(AttributePage); }
-    bool apply(std::byte* bytes) override {
-        after = AttributePage::load(bytes);
-        if (!change_(after)) return false;
-        after.store(bytes);
-        return true;
-    }
-    AttributePage after;
-
-  private:
-    Change& change_;
-};
+// Its front, if this host has it at hand.
+inline std::optional<AttributePage> try_load_front(Cache& cache, VolumeId volume, LossView& view) {
+    std::array<std::byte, AttributePage::front_size> front;
+    if (!cache.pages().try_read(attribute_page_of(volume), 0, front, view)) return std::nullopt;
+    return AttributePage::load_front(front);
+}
 
 }  // namespace tarn

@@ -1,12 +1,12 @@
-#include "coherence/cache/cached_volume.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 
 #include <algorithm>
 #include <array>
 
-#include "coherence/cache/attribute_page.hpp"
-#include "coherence/cache/extents.hpp"
 #include "coherence/cache/page_access.hpp"
 #include "coherence/cache/with_timeout.hpp"
+#include "frontends/volumes/attribute_page.hpp"
+#include "frontends/volumes/extents.hpp"
 
 namespace tarn {
 
@@ -29,16 +29,17 @@ bool for_each_page(VolumeId volume, uint64_t offset_bytes, uint64_t size_bytes, 
 
 }  // namespace
 
-CachedVolume::CachedVolume(Cache& cache, std::shared_ptr<Session> session)
-    : cache_(cache),
-      session_(std::move(session)),
-      note_(session_->note),
-      read_ahead_(cache.pool().frame_count() / read_ahead_fraction * page_size) {}
+CachedVolume::CachedVolume(VolumeContext& context, std::shared_ptr<ClientSession> client)
+    : context_(context),
+      cache_(context.cache),
+      client_(std::move(client)),
+      session_(client_->session),
+      read_ahead_(cache_.pool().frame_count() / read_ahead_fraction * page_size) {}
 
 bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {
     const size_t before = pins.size();
     const bool all = for_each_page(id(), offset_bytes, size_bytes, [&](PageId page, size_t offset, size_t size) {
-        const FrameId frame = cache_.pages().try_pin(page, note_.losses);
+        const FrameId frame = cache_.pages().try_pin(page, session_.losses);
         if (frame == no_frame) return false;
         pins.push_back(
             {.bytes = cache_.pages().bytes(frame) + offset, .size_bytes = static_cast<uint32_t>(size), .frame = frame});
@@ -60,7 +61,7 @@ void CachedVolume::unpin(std::span<const Pin> pins) {
 bool CachedVolume::try_read(uint64_t offset_bytes, std::span<std::byte> into) {
     std::byte* next = into.data();
     const bool all = for_each_page(id(), offset_bytes, into.size(), [&](PageId page, size_t offset, size_t size) {
-        return cache_.pages().try_read(page, offset, {std::exchange(next, next + size), size}, note_.losses);
+        return cache_.pages().try_read(page, offset, {std::exchange(next, next + size), size}, session_.losses);
     });
     if (all && read_ahead_.at_marker(offset_bytes, into.size())) read_ahead(offset_bytes, into.size());
     return all;
@@ -68,14 +69,14 @@ bool CachedVolume::try_read(uint64_t offset_bytes, std::span<std::byte> into) {
 
 void CachedVolume::read_ahead(uint64_t offset_bytes, uint64_t size_bytes) {
     const ReadAhead::Range range = read_ahead_.on_read(offset_bytes, size_bytes);
-    if (range.size_bytes != 0 && !cache_.abandoned()) Loop::current()->spawn(bring_in(cache_, id(), range));
+    if (range.size_bytes != 0 && !cache_.abandoned()) Loop::current()->spawn(bring_in(context_, id(), range));
 }
 
 // May outlive the session. A hint: whoever needs the pages sees the errors.
-Task<> CachedVolume::bring_in(Cache& cache, VolumeId volume, ReadAhead::Range range) {
-    const VolumeUses::Use use(cache.uses(), volume);
-    co_await Yield(*Loop::current());                 // the read that asked comes first
-    CachedVolume own(cache, volume, OnLoss::revert);  // it shows them to nobody
+Task<> CachedVolume::bring_in(VolumeContext& context, VolumeId volume, ReadAhead::Range range) {
+    const VolumeUses::Use use(context.cache.uses(), volume);
+    co_await Yield(*Loop::current());                   // the read that asked comes first
+    CachedVolume own(context, volume, OnLoss::revert);  // it shows them to nobody
     const Result<Attributes> now = co_await own.attributes();
     const uint64_t end = now ? std::min(range.offset_bytes + range.size_bytes, now->size_bytes) : 0;
     if (end > range.offset_bytes) (void)co_await own.prefetch(range.offset_bytes, end - range.offset_bytes);
@@ -90,8 +91,8 @@ bool CachedVolume::try_write_checked(uint64_t offset_bytes, std::span<const std:
     const protocol::Verifier last_began = cache_.flusher().present_verifier(last_home);
     if (offset_bytes % page_size + from.size() <= page_size) {
         const PageId page = PageId::of(id(), offset_bytes / page_size);
-        if (!cache_.pages().try_write(page, offset_bytes % page_size, from, note_.losses, check)) return false;
-    } else if (!cache_.pages().try_write_run(id(), offset_bytes, from, note_.losses, check)) {
+        if (!cache_.pages().try_write(page, offset_bytes % page_size, from, session_.losses, check)) return false;
+    } else if (!cache_.pages().try_write_run(id(), offset_bytes, from, session_.losses, check)) {
         return false;
     }
     note_written(offset_bytes, from.size(), [&](HostId home) { return home == first_home ? first_began : last_began; });
@@ -100,7 +101,7 @@ bool CachedVolume::try_write_checked(uint64_t offset_bytes, std::span<const std:
 
 Task<Result<>> CachedVolume::read(uint64_t offset_bytes, std::span<std::byte> into) {
     if (offset_bytes < volume_size_max) read_ahead(offset_bytes, into.size());
-    PageRequest request(cache_, *Loop::current(), note_.losses);
+    PageRequest request(cache_, *Loop::current(), session_.losses);
     request.add(PageAccess::Kind::read, id(), offset_bytes, into.size(), into.data(), nullptr);
     co_return co_await perform(request);
 }
@@ -111,11 +112,9 @@ Task<Result<>> CachedVolume::fetch(uint64_t offset_bytes, uint64_t size_bytes) {
 }
 
 Task<Result<>> CachedVolume::write(uint64_t offset_bytes, std::span<const std::byte> from) {
-    PageRequest request(cache_, *Loop::current(), note_.losses);
+    PageRequest request(cache_, *Loop::current(), session_.losses);
     request.add(PageAccess::Kind::write, id(), offset_bytes, from.size(), nullptr, from.data());
-    const Result<> written = co_await perform(request);
-    note_written(offset_bytes, from.size(), [&](HostId home) { return request.began(home); });
-    co_return written;
+    co_return co_await perform_write(request, offset_bytes, from.size());
 }
 
 // A bounded number of pages at a time.
@@ -123,11 +122,9 @@ Task<Result<>> CachedVolume::zero_pages(uint64_t offset_bytes, uint64_t size_byt
     constexpr uint64_t batch_size = 256 * page_size;
     for (uint64_t done = 0; done < size_bytes;) {
         const uint64_t size = std::min(batch_size - (offset_bytes + done) % batch_size, size_bytes - done);
-        PageRequest request(cache_, *Loop::current(), note_.losses);
+        PageRequest request(cache_, *Loop::current(), session_.losses);
         request.add(PageAccess::Kind::zero, id(), offset_bytes + done, size, nullptr, nullptr);
-        const Result<> zeroed = co_await perform(request);
-        note_written(offset_bytes + done, size, [&](HostId home) { return request.began(home); });
-        if (!zeroed) co_return zeroed;
+        CO_TRY_VOID(co_await perform_write(request, offset_bytes + done, size));
         done += size;
     }
     co_return Result<>{};
@@ -148,22 +145,22 @@ Task<Result<>> CachedVolume::zero(uint64_t offset_bytes, uint64_t size_bytes, bo
 }
 
 Task<Result<>> CachedVolume::flush() {
-    co_return session_->flushed(co_await flush_volume());
+    co_return client_->flushed(co_await flush_volume());
 }
 
 Task<Result<>> CachedVolume::flush_range(uint64_t offset_bytes, uint64_t size_bytes, bool attributes) {
-    co_return session_->flushed(co_await flush_pages(offset_bytes, size_bytes, attributes));
+    co_return client_->flushed(co_await flush_pages(offset_bytes, size_bytes, attributes));
 }
 
 Task<Result<>> CachedVolume::flush_volume() {
     // Of this moment, not of the session: a loss of the attributes is no reason to flush fewer homes.
-    CachedVolume present(cache_, id(), OnLoss::revert);
+    CachedVolume present(context_, id(), OnLoss::revert);
     present.wait_at_most(fail_after());
     CO_TRY(const Attributes now, co_await present.attributes());
-    const uint64_t pages = std::max(page_after(now.size_bytes), session_->pages_end.load(std::memory_order_relaxed));
+    const uint64_t pages = std::max(page_after(now.size_bytes), client_->pages_end.load(std::memory_order_relaxed));
     const protocol::HostSet homes =
         cache_.membership().ranges().homes_of(id(), pages) | protocol::set_of(cache_.home_of(attribute_page_of(id())));
-    co_return co_await cache_.flusher().flush(note_, homes, fail_after());
+    co_return co_await cache_.flusher().flush(session_, homes, fail_after());
 }
 
 // Alone where this host is home. Elsewhere the volume's flush says the same, and more.
@@ -176,7 +173,7 @@ Task<Result<>> CachedVolume::flush_pages(uint64_t offset_bytes, uint64_t size_by
     if (attributes) pages.push_back(attribute_page_of(id()));
     const auto is_ours = [&](PageId page) { return cache_.home_of(page) == cache_.self(); };
     if (!std::ranges::all_of(pages, is_ours)) co_return co_await flush_volume();
-    co_return co_await cache_.flusher().flush_pages(note_, std::move(pages), Atomicity::page);
+    co_return co_await cache_.flusher().flush_pages(session_, std::move(pages), Atomicity::page);
 }
 
 Task<Result<>> CachedVolume::flush_group(std::vector<uint64_t> numbers) {
@@ -185,26 +182,26 @@ Task<Result<>> CachedVolume::flush_group(std::vector<uint64_t> numbers) {
         pages.push_back(PageId::of(id(), number));
         TARN_ASSERT(cache_.home_of(pages.back()) == cache_.self());
     }
-    return cache_.flusher().flush_pages(note_, std::move(pages), Atomicity::group);
+    return cache_.flusher().flush_pages(session_, std::move(pages), Atomicity::group);
 }
 
 Task<Result<>> CachedVolume::flush_attributes() {
-    return cache_.flusher().flush(note_, protocol::set_of(cache_.home_of(attribute_page_of(id()))), fail_after());
+    return cache_.flusher().flush(session_, protocol::set_of(cache_.home_of(attribute_page_of(id()))), fail_after());
 }
 
 Task<Result<>> CachedVolume::flush_homes(protocol::HostSet homes) {
-    return cache_.flusher().flush(note_, homes, fail_after());
+    return cache_.flusher().flush(session_, homes, fail_after());
 }
 
 Task<Result<>> CachedVolume::flush_up_to(uint64_t size_bytes) {
-    return cache_.flusher().flush(note_, cache_.membership().ranges().homes_of(id(), page_after(size_bytes)),
+    return cache_.flusher().flush(session_, cache_.membership().ranges().homes_of(id(), page_after(size_bytes)),
                                   fail_after());
 }
 
 Task<Result<>> CachedVolume::prefetch(uint64_t offset_bytes, uint64_t size_bytes) {
     // More than a fraction of the pool would push out what it brought in.
     const uint64_t size_max = cache_.pool().frame_count() / 4 * page_size;
-    PageRequest request(cache_, *Loop::current(), note_.losses);
+    PageRequest request(cache_, *Loop::current(), session_.losses);
     request.add(PageAccess::Kind::fetch, id(), offset_bytes, std::min(size_bytes, size_max), nullptr, nullptr);
     co_return co_await perform(request);
 }
@@ -231,9 +228,9 @@ Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, u
 }
 
 std::optional<AttributePage> CachedVolume::try_attribute_page() {
-    std::array<std::byte, AttributePage::front_size> front;
-    if (!cache_.pages().try_read(attribute_page_of(id()), 0, front, note_.losses)) return std::nullopt;
-    return apply_fail_after(AttributePage::load_front(front));
+    const std::optional<AttributePage> page = try_load_front(cache_, id(), session_.losses);
+    if (page) apply_fail_after(*page);
+    return page;
 }
 
 Task<Result<AttributePage>> CachedVolume::attribute_page() {
@@ -265,24 +262,38 @@ Task<Result<>> CachedVolume::perform(PageRequest& request) {
     co_return co_await request.with_timeout(fail_after());
 }
 
-Task<Result<>> CachedVolume::update(PageUpdate& update) {
-    PageRequest request(cache_, *Loop::current(), note_.losses);
+Task<Result<>> CachedVolume::perform_write(PageRequest& request, uint64_t offset_bytes, uint64_t size_bytes) {
+    const Result<> written = co_await perform(request);
+    note_written(offset_bytes, size_bytes, [&](HostId home) { return request.began(home); });
+    co_return written;
+}
+
+Task<Result<AttributePage>> CachedVolume::update_attributes(std::function<bool(AttributePage&)> change) {
+    struct Update final : PageUpdate {
+        bool apply(std::byte* bytes) override {
+            after = AttributePage::load(bytes);
+            if (!change(after)) return false;
+            after.store(bytes);
+            return true;
+        }
+        std::function<bool(AttributePage&)> change;
+        AttributePage after;
+    } update;
+    update.size = sizeof(AttributePage);
+    update.change = std::move(change);
+    PageRequest request(cache_, *Loop::current(), session_.losses);
     request.add_update(attribute_page_of(id()), update);
-    const Result<> updated = co_await perform(request);
-    note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage),
-                 [&](HostId home) { return request.began(home); });
-    co_return updated;
+    CO_TRY_VOID(co_await perform_write(request, attribute_page_of(id()).number() * page_size, sizeof(AttributePage)));
+    co_return update.after;
 }
 
 Task<Result<Attributes>> CachedVolume::change_attributes(AttributeChange change) {
     if (change.size_bytes) co_return co_await change_size(change);
-    auto apply = [&](AttributePage& page) {
-        change_page(page, change);
-        return true;
-    };
-    AttributeUpdate change_of(apply);
-    CO_TRY_VOID(co_await update(change_of));
-    co_return change_of.after.attributes();
+    CO_TRY(const AttributePage after, co_await update_attributes([&](AttributePage& page) {
+               change_page(page, change);
+               return true;
+           }));
+    co_return after.attributes();
 }
 
 }  // namespace tarn

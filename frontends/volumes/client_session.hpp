@@ -1,4 +1,4 @@
-// Session: what this host remembers of one client of a volume, over all its handles and connections.
+// ClientSession: what this host remembers of one client of a volume, over all its handles and connections.
 //
 // Which homes have a verifier of its writes noted, which losses lie before it, and whether a flush of it failed for
 // good (VolumeSession). All handles of a client share one, so that a flush over one of its connections vouches for
@@ -9,19 +9,20 @@
 #include <chrono>
 
 #include "coherence/cache/flusher.hpp"
-#include "coherence/volume.hpp"
+#include "frontends/volumes/volume.hpp"
 
 namespace tarn {
 
-struct Session final : VolumeSession {
-    Session(Cache& of, VolumeId volume, OnLoss on_loss) : cache(of), note{.volume = volume, .on_loss = on_loss} {
-        cache.flusher().add_note(note);
+struct ClientSession final : VolumeSession {
+    ClientSession(Cache& of, VolumeId volume, OnLoss on_loss)
+        : cache(of), session{.volume = volume, .on_loss = on_loss} {
+        cache.flusher().open_session(session);
     }
-    Session(const Session&) = delete;
-    ~Session() override { cache.flusher().remove_note(note); }
+    ClientSession(const ClientSession&) = delete;
+    ~ClientSession() override { cache.flusher().close_session(session); }
 
     Cache& cache;
-    WriteNote note;
+    Session session;
     std::atomic<std::chrono::milliseconds> fail_after{std::chrono::milliseconds(0)};  // 0: no limit
     std::atomic<uint64_t> pages_end{0};  // above every page that the client has written here
 };

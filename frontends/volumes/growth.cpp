@@ -3,8 +3,8 @@
 // Bytes past the end appear in the same moment as the size that covers them: their pages and the attribute page are
 // latched together (Growth). So nobody reads zeros where an append is under way, and past the end nothing is ever
 // stored. Bytes within the size are written where they are, page by page, each at a moment at which the volume has not
-// been cut since the write began (Uncut). What is refused because it was cut is dropped where the truncation took it:
-// the write came first.
+// been cut since the write began (AttributeCheck). What is refused because it was cut is dropped where the truncation
+// took it: the write came first.
 //
 // As a rule all pages are here, or stay when they have been fetched. When other hosts want them at the same time, each
 // is held until all are there: in the order of their numbers, the attribute page last, so that no two hosts wait for
@@ -16,10 +16,10 @@
 #include <iterator>
 #include <memory>
 
-#include "coherence/cache/attribute_page.hpp"
-#include "coherence/cache/cached_volume.hpp"
 #include "coherence/cache/page_access.hpp"
 #include "coherence/cache/with_timeout.hpp"
+#include "frontends/volumes/attribute_page.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 
 namespace tarn {
 
@@ -43,42 +43,22 @@ struct Touch final : PageUpdate {
     bool apply(std::byte*) override { return false; }
 };
 
-// The volume has not been cut.
-class Uncut final : public WriteCheck {
+// What the attributes must be for a write to be made. suffices(page): of what this host has at hand.
+template <class Suffices>
+class AttributeCheck final : public WriteCheck {
   public:
-    Uncut(Cache& cache, VolumeId volume, LossView& view, uint64_t truncations)
-        : cache_(cache), page_(attribute_page_of(volume)), view_(view), truncations_(truncations) {}
+    AttributeCheck(Cache& cache, VolumeId volume, LossView& view, Suffices suffices)
+        : cache_(cache), volume_(volume), view_(view), suffices_(std::move(suffices)) {}
     bool holds() override {
-        std::array<std::byte, AttributePage::front_size> front;
-        return cache_.pages().try_read(page_, 0, front, view_) &&
-               AttributePage::load_front(front).truncations == truncations_;
+        const std::optional<AttributePage> now = try_load_front(cache_, volume_, view_);
+        return now && suffices_(*now);
     }
 
   private:
     Cache& cache_;
-    PageId page_;
+    VolumeId volume_;
     LossView& view_;
-    uint64_t truncations_;
-};
-
-// The volume is as large as the write needs it to be, and seen is how it is.
-class Inside final : public WriteCheck {
-  public:
-    Inside(Cache& cache, VolumeId volume, LossView& view, uint64_t end_bytes)
-        : cache_(cache), page_(attribute_page_of(volume)), view_(view), end_bytes_(end_bytes) {}
-    bool holds() override {
-        std::array<std::byte, AttributePage::front_size> front;
-        if (!cache_.pages().try_read(page_, 0, front, view_)) return false;
-        seen = AttributePage::load_front(front);
-        return end_bytes_ <= seen.size_bytes;
-    }
-    AttributePage seen;
-
-  private:
-    Cache& cache_;
-    PageId page_;
-    LossView& view_;
-    uint64_t end_bytes_;
+    Suffices suffices_;
 };
 
 }  // namespace
@@ -89,8 +69,8 @@ class Growth final : public PageUpdate {
     enum class Outcome : uint8_t { not_tried, done, too_large, zeroing, pages_missing };
 
     // No offset: at the end.
-    Growth(Cache& cache, WriteNote& note, std::optional<uint64_t> offset, std::span<const std::byte> from)
-        : offset_bytes(offset), bytes(from), cache_(cache), note_(note) {
+    Growth(Cache& cache, Session& session, std::optional<uint64_t> offset, std::span<const std::byte> from)
+        : offset_bytes(offset), bytes(from), cache_(cache), session_(session) {
         size = sizeof(AttributePage);
         tells = !offset;  // where the end is
     }
@@ -105,7 +85,7 @@ class Growth final : public PageUpdate {
         if (seen.zeroes_before(end)) return false;
         outcome = Outcome::pages_missing;
         remember_verifiers(end);
-        if (!bytes.empty() && !cache_.pages().try_write_within(note_.volume, at, bytes, note_.losses, quiet))
+        if (!bytes.empty() && !cache_.pages().try_write_within(session_.volume, at, bytes, session_.losses, quiet))
             return false;
         outcome = Outcome::done;
         const int64_t now = tick();
@@ -135,8 +115,9 @@ class Growth final : public PageUpdate {
     };
     // The bytes are fewer than a range: two homes at most.
     void remember_verifiers(uint64_t end) {
-        const std::array<PageId, 3> pages = {attribute_page_of(note_.volume), PageId::of(note_.volume, at / page_size),
-                                             PageId::of(note_.volume, (end - (bytes.empty() ? 0 : 1)) / page_size)};
+        const std::array<PageId, 3> pages = {attribute_page_of(session_.volume),
+                                             PageId::of(session_.volume, at / page_size),
+                                             PageId::of(session_.volume, (end - (bytes.empty() ? 0 : 1)) / page_size)};
         for (size_t i = 0; i < pages.size(); ++i) {
             const HostId home = cache_.home_of(pages[i]);
             verifiers_[i] = {home, cache_.flusher().present_verifier(home)};
@@ -144,31 +125,33 @@ class Growth final : public PageUpdate {
     }
 
     Cache& cache_;
-    WriteNote& note_;
+    Session& session_;
     std::array<Verifier, 3> verifiers_{};
 };
 
 Task<Result<>> CachedVolume::write_growing(uint64_t offset_bytes, std::span<const std::byte> from) {
     const int64_t now = tick();
-    Inside inside(cache_, id(), note_.losses, offset_bytes + from.size());
+    AttributePage seen;
+    AttributeCheck inside(cache_, id(), session_.losses, [&](const AttributePage& page) {
+        seen = page;
+        return offset_bytes + from.size() <= page.size_bytes;
+    });
     if (from.empty() || !try_write_checked(offset_bytes, from, &inside)) {
         CO_TRY_VOID(co_await write_file(offset_bytes, from));
-        const std::optional<AttributePage> seen = try_attribute_page();
-        if (seen) inside.seen = *seen;
+        seen = try_attribute_page().value_or(seen);
     }
-    if (inside.seen.modified_ns >= now) co_return Result<>{};
+    if (seen.modified_ns >= now) co_return Result<>{};
     co_return co_await touch(now);
 }
 
 Task<Result<>> CachedVolume::touch(int64_t now_ns) {
-    auto apply = [&](AttributePage& page) {
+    CO_TRY_VOID(co_await update_attributes([&](AttributePage& page) {
         if (page.modified_ns >= now_ns) return false;
         page.modified_ns = now_ns;
         page.changed_ns = std::max(page.changed_ns, now_ns);
         return true;
-    };
-    AttributeUpdate change(apply);
-    co_return co_await update(change);
+    }));
+    co_return Result<>{};
 }
 
 // An empty write grows the volume to that offset.
@@ -189,7 +172,7 @@ Task<Result<>> CachedVolume::write_file(uint64_t offset_bytes, std::span<const s
             at = inside_end;
         } else {
             const uint64_t part_end = std::min(end, at - at % page_size + grown_at_once);
-            Growth growth(cache_, note_, at, rest.first(part_end - at));
+            Growth growth(cache_, session_, at, rest.first(part_end - at));
             CO_TRY_VOID(co_await grow(growth));
             at = part_end;
         }
@@ -201,11 +184,12 @@ Task<Result<>> CachedVolume::write_file(uint64_t offset_bytes, std::span<const s
 // Of a volume that was so large when it had been cut so often.
 Task<Result<>> CachedVolume::write_inside(uint64_t offset_bytes, std::span<const std::byte> from,
                                           uint64_t truncations) {
-    Uncut check(cache_, id(), note_.losses, truncations);
+    AttributeCheck check(cache_, id(), session_.losses,
+                         [&](const AttributePage& page) { return page.truncations == truncations; });
     if (try_write_checked(offset_bytes, from, &check)) co_return Result<>{};
     std::vector<PageRequest::Run> left = {{.offset_bytes = offset_bytes, .size_bytes = from.size()}};
     for (unsigned tries = 1;; ++tries) {
-        PageRequest request(cache_, *Loop::current(), note_.losses);
+        PageRequest request(cache_, *Loop::current(), session_.losses);
         request.check_with(check);
         for (const auto& [at, size] : left)
             request.add(PageAccess::Kind::write, id(), at, size, nullptr, from.data() + (at - offset_bytes));
@@ -220,7 +204,7 @@ Task<Result<>> CachedVolume::write_inside(uint64_t offset_bytes, std::span<const
         if (tries < checked_tries_max) continue;
         // The attributes are wanted elsewhere all the time.
         for (const auto& [at, size] : left) {
-            Growth growth(cache_, note_, at, from.subspan(at - offset_bytes, size));
+            Growth growth(cache_, session_, at, from.subspan(at - offset_bytes, size));
             CO_TRY_VOID(co_await grow(growth));
         }
         co_return Result<>{};
@@ -276,7 +260,7 @@ Task<Result<>> CachedVolume::settle_cut(uint64_t offset_bytes, std::span<const s
 Task<Result<uint64_t>> CachedVolume::append(std::span<const std::byte> from) {
     std::optional<uint64_t> first;
     for (size_t done = 0; !first || done < from.size();) {
-        Growth growth(cache_, note_, std::nullopt, from.subspan(done, std::min(from.size() - done, grown_at_once)));
+        Growth growth(cache_, session_, std::nullopt, from.subspan(done, std::min(from.size() - done, grown_at_once)));
         CO_TRY_VOID(co_await grow(growth));
         if (!first) first = growth.at;
         done += growth.bytes.size();
@@ -286,7 +270,7 @@ Task<Result<uint64_t>> CachedVolume::append(std::span<const std::byte> from) {
 
 bool CachedVolume::try_grow(Growth& growth) {
     growth.outcome = Growth::Outcome::not_tried;
-    (void)cache_.pages().try_update(attribute_page_of(id()), growth, note_.losses);
+    (void)cache_.pages().try_update(attribute_page_of(id()), growth, session_.losses);
     cache_.pages().report_quiet(growth.quiet);
     growth.quiet.clear();
     return growth.outcome != Growth::Outcome::not_tried && growth.outcome != Growth::Outcome::pages_missing;
@@ -329,7 +313,7 @@ Task<Result<>> CachedVolume::place(Growth& growth) {
 Task<Result<>> CachedVolume::bring_here(Growth& growth) {
     CO_TRY_VOID(co_await place(growth));
     Touch touch;
-    PageRequest request(cache_, *Loop::current(), note_.losses);
+    PageRequest request(cache_, *Loop::current(), session_.losses);
     for (uint64_t page = growth.at / page_size; page < page_after(growth.at + growth.bytes.size()); ++page)
         request.add_update(PageId::of(id(), page), touch);
     request.add_update(attribute_page_of(id()), touch);
@@ -350,7 +334,7 @@ struct Held {
 
 Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
     CO_TRY(const VolumeTurns::Turn turn,
-           co_await with_timeout(fail_after(), cache_.holding_turns().take(id() % holders_max)));
+           co_await with_timeout(fail_after(), context_.holding_turns.take(id() % holders_max)));
     CO_TRY_VOID(co_await place(growth));
     const uint64_t first = growth.at / page_size;
     const uint64_t end = page_after(growth.at + growth.bytes.size());
@@ -359,7 +343,7 @@ Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
     pages.push_back(attribute_page_of(id()));
     std::vector<std::unique_ptr<Held>> held;
     for (const PageId page : pages) {
-        held.push_back(std::make_unique<Held>(cache_, *Loop::current(), note_.losses, page));
+        held.push_back(std::make_unique<Held>(cache_, *Loop::current(), session_.losses, page));
         // A home that has just gone away is not waited for with pages and a turn in hand, which others need:
         // bring_here() does that.
         const Result<> brought = co_await held.back()->request.with_timeout(holding_patience);
@@ -367,7 +351,7 @@ Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
         CO_TRY_VOID(brought);
     }
     // To read it the usual way could be to wait for it, behind hosts that wait for us to let it go.
-    if (!cache_.pages().may_use(attribute_page_of(id()), note_.losses))
+    if (!cache_.pages().may_use(attribute_page_of(id()), session_.losses))
         co_return fail(Errc::io, EIO, "volume.grow: writes of the size were lost");
     // Nobody takes them away. But a thread may be inside one of them, for microseconds.
     while (!try_grow(growth)) {

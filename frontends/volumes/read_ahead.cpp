@@ -1,4 +1,4 @@
-#include "coherence/cache/read_ahead.hpp"
+#include "frontends/volumes/read_ahead.hpp"
 
 #include <algorithm>
 #include <mutex>

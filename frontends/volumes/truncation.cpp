@@ -6,10 +6,10 @@
 // come to the end, they go on in its place.
 #include <cstring>
 
-#include "coherence/cache/attribute_page.hpp"
-#include "coherence/cache/cached_volume.hpp"
 #include "coherence/cache/page_access.hpp"
 #include "coherence/cache/with_timeout.hpp"
+#include "frontends/volumes/attribute_page.hpp"
+#include "frontends/volumes/cached_volume.hpp"
 
 namespace tarn {
 
@@ -39,7 +39,7 @@ Task<Result<>> await_zeroing(Cache& cache, VolumeId volume, HostId host, uint32_
 
 Task<Result<AttributePage>> CachedVolume::whole_attribute_page() {
     std::array<std::byte, sizeof(AttributePage)> bytes;
-    if (!cache_.pages().try_read(attribute_page_of(id()), 0, bytes, note_.losses))
+    if (!cache_.pages().try_read(attribute_page_of(id()), 0, bytes, session_.losses))
         CO_TRY_VOID(co_await read(attribute_page_of(id()).number() * page_size, bytes));
     co_return AttributePage::load(bytes.data());
 }
@@ -47,10 +47,10 @@ Task<Result<AttributePage>> CachedVolume::whole_attribute_page() {
 Task<Result<Attributes>> CachedVolume::change_size(AttributeChange change) {
     const uint64_t size = *change.size_bytes;
     for (;;) {
-        CO_TRY(VolumeTurns::Turn turn, co_await with_timeout(fail_after(), cache_.cutting_turns().take(id())));
+        CO_TRY(VolumeTurns::Turn turn, co_await with_timeout(fail_after(), context_.cutting_turns.take(id())));
         bool cut = false;
         bool must_wait = false;
-        auto apply = [&](AttributePage& page) {
+        const auto set_size = [&](AttributePage& page) {
             cut = size < page.size_bytes;
             must_wait = page.zeroing_from != AttributePage::no_zeroing && (cut || page.zeroes_before(size));
             if (must_wait) return false;
@@ -67,28 +67,26 @@ Task<Result<Attributes>> CachedVolume::change_size(AttributeChange change) {
             }
             return true;
         };
-        AttributeUpdate change_of(apply);
-        CO_TRY_VOID(co_await update(change_of));
+        CO_TRY(const AttributePage after, co_await update_attributes(set_size));
         if (must_wait) {
             turn.end();
             CO_TRY_VOID(co_await zeroing_over());
             continue;
         }
-        if (cut) CO_TRY_VOID(co_await zero_cut(change_of.after));
-        co_return change_of.after.attributes();
+        if (cut) CO_TRY_VOID(co_await zero_cut(after));
+        co_return after.attributes();
     }
 }
 
 // With the turn of the volume. An error leaves the mark.
 Task<Result<>> CachedVolume::zero_cut(AttributePage marked) {
     CO_TRY_VOID(co_await zero(marked.zeroing_from, marked.zeroing_end - marked.zeroing_from, false));
-    auto apply = [&](AttributePage& page) {
+    CO_TRY_VOID(co_await update_attributes([&](AttributePage& page) {
         if (!is_same_mark(page, marked)) return false;
         page.zeroing_from = AttributePage::no_zeroing;
         return true;
-    };
-    AttributeUpdate change(apply);
-    co_return co_await update(change);
+    }));
+    co_return Result<>{};
 }
 
 // Until the mark of this moment is gone.
@@ -99,9 +97,9 @@ Task<Result<>> CachedVolume::zeroing_over() {
     if (host != cache_.self() && host < hosts_max)
         CO_TRY_VOID(co_await with_timeout(fail_after(), await_zeroing(cache_, id(), host, seen.zeroing_epoch)));
     // Here, too: one at a time.
-    CO_TRY(const VolumeTurns::Turn turn, co_await with_timeout(fail_after(), cache_.cutting_turns().take(id())));
+    CO_TRY(const VolumeTurns::Turn turn, co_await with_timeout(fail_after(), context_.cutting_turns.take(id())));
     bool is_ours = false;
-    auto apply = [&](AttributePage& page) {
+    const auto take_over = [&](AttributePage& page) {
         is_ours = is_same_mark(page, seen);
         if (!is_ours) return false;
         ++page.zeroing_attempt;
@@ -109,9 +107,8 @@ Task<Result<>> CachedVolume::zeroing_over() {
         page.zeroing_epoch = cache_.membership().process_of(cache_.self()).epoch;
         return true;
     };
-    AttributeUpdate change(apply);
-    CO_TRY_VOID(co_await update(change));
-    if (is_ours) CO_TRY_VOID(co_await zero_cut(change.after));
+    CO_TRY(const AttributePage after, co_await update_attributes(take_over));
+    if (is_ours) CO_TRY_VOID(co_await zero_cut(after));
     co_return Result<>{};
 }
 

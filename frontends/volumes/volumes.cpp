@@ -1,4 +1,4 @@
-#include "frontends/volumes.hpp"
+#include "frontends/volumes/volumes.hpp"
 
 #include "utils/printable.hpp"
 

@@ -5,32 +5,32 @@
 //   truncation.cpp     the size, and what is cut off by it
 #pragma once
 
-#include "coherence/cache/cache.hpp"
-#include "coherence/cache/flusher.hpp"
-#include "coherence/cache/read_ahead.hpp"
-#include "coherence/cache/session.hpp"
-#include "coherence/volume.hpp"
+#include <functional>
+
+#include "frontends/volumes/client_session.hpp"
+#include "frontends/volumes/read_ahead.hpp"
+#include "frontends/volumes/volume.hpp"
+#include "frontends/volumes/volume_context.hpp"
 
 namespace tarn {
 
 class Growth;
 class PageRequest;
 struct AttributePage;
-struct PageUpdate;
 
 class CachedVolume : public Volume {
   public:
     // For a session that begins now, or for one that goes on.
-    CachedVolume(Cache& cache, VolumeId id, OnLoss on_loss = OnLoss::fail)
-        : CachedVolume(cache, std::make_shared<Session>(cache, id, on_loss)) {}
-    CachedVolume(Cache& cache, std::shared_ptr<Session> session);
+    CachedVolume(VolumeContext& context, VolumeId id, OnLoss on_loss = OnLoss::fail)
+        : CachedVolume(context, std::make_shared<ClientSession>(context.cache, id, on_loss)) {}
+    CachedVolume(VolumeContext& context, std::shared_ptr<ClientSession> client);
 
     // Until the volume's attributes are read, and say how long.
-    void wait_at_most(std::chrono::milliseconds limit) { session_->fail_after.store(limit, std::memory_order_relaxed); }
-    VolumeId id() const override { return note_.volume; }
-    std::shared_ptr<VolumeSession> session() const override { return session_; }
+    void wait_at_most(std::chrono::milliseconds limit) { client_->fail_after.store(limit, std::memory_order_relaxed); }
+    VolumeId id() const override { return session_.volume; }
+    std::shared_ptr<VolumeSession> session() const override { return client_; }
     // As if the session began now (OnLoss::revert).
-    void begin_anew() { cache_.flusher().renew_note(note_); }
+    void begin_anew() { cache_.flusher().renew_session(session_); }
 
     bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;
     void unpin(std::span<const Pin> pins) override;
@@ -70,15 +70,17 @@ class CachedVolume : public Volume {
     bool try_write_checked(uint64_t offset_bytes, std::span<const std::byte> from, WriteCheck* check);
     // To its end, or as far as the volume's fail-after and the interrupt of the task allow.
     Task<Result<>> perform(PageRequest& request);
-    std::chrono::milliseconds fail_after() const { return session_->fail_after.load(std::memory_order_relaxed); }
-    // A change of the attribute page.
-    Task<Result<>> update(PageUpdate& update);
+    // The same, and what it wrote of this range is noted.
+    Task<Result<>> perform_write(PageRequest& request, uint64_t offset_bytes, uint64_t size_bytes);
+    std::chrono::milliseconds fail_after() const { return client_->fail_after.load(std::memory_order_relaxed); }
+    // Changes the attributes in place. change: whether it changed any. Returns them as they are then.
+    Task<Result<AttributePage>> update_attributes(std::function<bool(AttributePage&)> change);
     // Before the reply of a write to these pages. began(home): the home's verifier of before it; 0: no page of it
     // changed.
     template <class Began>
     void note_written(uint64_t offset_bytes, uint64_t size_bytes, Began&& began);
     void read_ahead(uint64_t offset_bytes, uint64_t size_bytes);
-    static Task<> bring_in(Cache& cache, VolumeId volume, ReadAhead::Range range);
+    static Task<> bring_in(VolumeContext& context, VolumeId volume, ReadAhead::Range range);
     Task<Result<>> zero_pages(uint64_t offset_bytes, uint64_t size_bytes);
     // growth.cpp
     Task<Result<>> write_file(uint64_t offset_bytes, std::span<const std::byte> from);
@@ -102,9 +104,10 @@ class CachedVolume : public Volume {
     Task<Result<>> flush_volume();
     Task<Result<>> flush_pages(uint64_t offset_bytes, uint64_t size_bytes, bool attributes);
 
+    VolumeContext& context_;
     Cache& cache_;
-    const std::shared_ptr<Session> session_;
-    WriteNote& note_;  // of the session
+    const std::shared_ptr<ClientSession> client_;
+    Session& session_;  // of the client
     ReadAhead read_ahead_;
 };
 
@@ -120,7 +123,7 @@ constexpr uint64_t page_after(uint64_t end_bytes) {
 template <class Began>
 void CachedVolume::note_written(uint64_t offset_bytes, uint64_t size_bytes, Began&& began) {
     const uint64_t end = page_after(offset_bytes + size_bytes);
-    if (std::atomic<uint64_t>& pages_end = session_->pages_end;
+    if (std::atomic<uint64_t>& pages_end = client_->pages_end;
         offset_bytes < volume_size_max && end > pages_end.load(std::memory_order_relaxed)) {
         uint64_t seen = pages_end.load(std::memory_order_relaxed);
         while (seen < end && !pages_end.compare_exchange_weak(seen, end, std::memory_order_relaxed)) {
@@ -131,7 +134,7 @@ void CachedVolume::note_written(uint64_t offset_bytes, uint64_t size_bytes, Bega
         const HostId home = cache_.home_of(PageId::of(id(), page));
         const protocol::Verifier verifier = began(home);
         if (verifier == 0) continue;  // none of its pages changed
-        cache_.flusher().wrote(note_, home, PageId::of(id(), page),
+        cache_.flusher().wrote(session_, home, PageId::of(id(), page),
                                PageId::of(id(), std::min(end, (page / step + 1) * step) - 1), verifier);
     }
 }
