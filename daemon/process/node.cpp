@@ -262,7 +262,7 @@ Task<> Node::register_arena() {
 
 Result<> Node::start_fabric() {
     if (configuration_.peers.size() < 2) return {};
-    TcpFabricConfiguration fabric{.self = configuration_.host_id(),
+    LinkedFabricConfiguration fabric{.self = configuration_.host_id(),
                                   .process = cache_->process_of(configuration_.host_id()),
                                   .cluster = configuration_.cluster,
                                   .shards = shards_};
@@ -284,7 +284,7 @@ Result<> Node::start_fabric() {
         else
             fabric.peers.push_back({.host = static_cast<HostId>(i), .address = address});
     }
-    Result<std::unique_ptr<TcpFabric>> made = TcpFabric::create(fabric, *cache_);
+    Result<std::unique_ptr<LinkedFabric>> made = LinkedFabric::create(fabric, *cache_);
     if (!made) {
         explain(("fabric address " + fabric.listen).c_str(), made.error());
         return fail(made.error());
@@ -293,7 +293,7 @@ Result<> Node::start_fabric() {
     cache_->set_fabric(*fabric_);
     catalog_->answer_calls(fabric_->calls());
     std::vector<HostId> others;
-    for (const TcpFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
+    for (const LinkedFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
     dead_hosts_ = std::make_unique<DeadHosts>(*cache_, others);
     standings_ = std::make_unique<Standings>(*cache_, *shards_.front(), others);
     shutdown_barrier_ = std::make_unique<ShutdownBarrier>(*cache_, std::move(others));

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "coherence/cache/cached_volume.hpp"
-#include "coherence/fabric/tcp_fabric.hpp"
+#include "coherence/fabric/link/linked_fabric.hpp"
 #include "daemon/configuration/configuration.hpp"
 #include "tests/bench/cpu_time.hpp"
 #include "utils/clock.hpp"
@@ -143,7 +143,7 @@ class Host {
                           *store_),
             "memory");
         const std::vector<std::byte> key = check(load_key(settings_.text("--key-file")), "key");
-        fabric_ = check(TcpFabric::create({.self = self,
+        fabric_ = check(LinkedFabric::create({.self = self,
                                            .process = cache_->process_of(self),
                                            .cluster = *cluster,
                                            .key = {reinterpret_cast<const char*>(key.data()), key.size()},
@@ -179,7 +179,7 @@ class Host {
     Loop& loop_;
     std::unique_ptr<Store> store_;
     std::unique_ptr<Cache> cache_;
-    std::unique_ptr<TcpFabric> fabric_;
+    std::unique_ptr<LinkedFabric> fabric_;
     std::unique_ptr<CachedVolume> volume_;
 };
 

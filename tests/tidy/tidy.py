@@ -12,6 +12,7 @@ from pathlib import Path
 LAYERS = ["utils", "tiers", "coherence", "frontends", "daemon"]  # each may include itself and those before it
 # The same within a layer: a room may include itself and those before it. "" is what lies beside the rooms.
 ROOMS = {
+    "coherence/fabric": ["transport", "", "link"],
     "tiers/nvme": ["device", "table", "journal", ""],
     "daemon": ["configuration", "control", "keeper", "mounts", "catalog", "process", "cli"],
 }

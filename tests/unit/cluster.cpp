@@ -28,14 +28,14 @@ void Host::start() {
                                                    .frame_count = frame_count,
                                                    .shards = {host.loop.get(), host.other.get()}},
                                                   *host.store));
-            TcpFabricConfiguration fabric{.self = host.id_,
+            LinkedFabricConfiguration fabric{.self = host.id_,
                                           .process = host.cache->process_of(host.id_),
                                           .key = host.key_,
                                           .listen = host.addresses_[host.id_],
                                           .shards = {host.loop.get(), host.other.get()}};
             for (HostId peer = 0; peer < host_count; ++peer)
                 if (peer != host.id_) fabric.peers.push_back({.host = peer, .address = host.addresses_[peer]});
-            auto made = TcpFabric::create(fabric, *host.cache);
+            auto made = LinkedFabric::create(fabric, *host.cache);
             TARN_ASSERT(made);
             host.fabric = std::move(*made);
             host.cache->set_fabric(*host.fabric);

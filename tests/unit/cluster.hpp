@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "coherence/cache/cached_volume.hpp"
-#include "coherence/fabric/tcp_fabric.hpp"
+#include "coherence/fabric/link/linked_fabric.hpp"
 #include "utils/run_on.hpp"
 
 namespace tarn::three_hosts {
@@ -40,7 +40,7 @@ class Host {
     std::unique_ptr<Loop> other;
     std::unique_ptr<Store> store;
     std::unique_ptr<Cache> cache;
-    std::unique_ptr<TcpFabric> fabric;
+    std::unique_ptr<LinkedFabric> fabric;
 
   private:
     StoreIdentity identity() const { return {.cluster = {}, .host = id_}; }

@@ -1,4 +1,4 @@
-// TcpFabric: the fabric over TCP sockets, on io_uring.
+// LinkedFabric: the fabric over TCP sockets, on io_uring.
 //
 // Each pair of hosts has one link; the host with the higher id connects, the other accepts. Links are made in the
 // background and made again when they break.
@@ -9,16 +9,16 @@
 #include <string>
 #include <vector>
 
-#include "coherence/fabric/authentication.hpp"
 #include "coherence/fabric/fabric.hpp"
-#include "coherence/fabric/strangers.hpp"
-#include "coherence/fabric/tcp_link.hpp"
+#include "coherence/fabric/link/authentication.hpp"
+#include "coherence/fabric/link/link.hpp"
+#include "coherence/fabric/link/strangers.hpp"
 #include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 
 namespace tarn {
 
-struct TcpFabricConfiguration {
+struct LinkedFabricConfiguration {
     struct Peer {
         HostId host;
         std::string address;  // "192.0.2.1:7420", "[2001:db8::1]:7420", or a name
@@ -33,14 +33,14 @@ struct TcpFabricConfiguration {
     // digest_of() the names of all hosts, to tell who was given another list; zeros: not told.
     std::array<uint8_t, 3> peers_digest{};
     std::vector<Loop*> shards;
-    // See TcpLink; 0: nobody is asked whether he is there.
-    std::chrono::milliseconds listen_for = TcpLink::listen_for_default;
+    // See Link; 0: nobody is asked whether he is there.
+    std::chrono::milliseconds listen_for = Link::listen_for_default;
 };
 
-class TcpFabric final : public Fabric {
+class LinkedFabric final : public Fabric {
   public:
     // Errors: invalid (an address), io (the listening socket; the text of the log says which).
-    static Result<std::unique_ptr<TcpFabric>> create(TcpFabricConfiguration configuration, Receiver& receiver);
+    static Result<std::unique_ptr<LinkedFabric>> create(LinkedFabricConfiguration configuration, Receiver& receiver);
 
     // Starts connecting and accepting; from then on the receiver is called. On the first shard.
     void start();
@@ -65,15 +65,15 @@ class TcpFabric final : public Fabric {
 
   private:
     struct Call;
-    TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, UniqueFd listener);
+    LinkedFabric(LinkedFabricConfiguration configuration, Receiver& receiver, UniqueFd listener);
 
     Task<> accept_all();
     Task<> meet(UniqueFd fd);
     // claimed: the host that the peer says it is, once it said so; no_host: it has said nothing that makes sense here.
     Task<Result<Introduction>> accept_introduction(int fd, HostId& claimed);
     Task<> pause(std::chrono::nanoseconds duration);
-    Task<> keep_connected(TcpLink& link, std::string address);
-    Task<> ask_the_absent(TcpLink& link, std::string address);
+    Task<> keep_connected(Link& link, std::string address);
+    Task<> ask_the_absent(Link& link, std::string address);
     Task<Result<>> compare_lists(std::string address);
     Introduction introduce_self() const;
     bool has_other_list(const Introduction& introduction) const;
@@ -84,12 +84,12 @@ class TcpFabric final : public Fabric {
     bool is_ours(const Introduction& introduction) const;
     bool accepts_link(const Introduction& introduction);
 
-    TcpFabricConfiguration configuration_;
+    LinkedFabricConfiguration configuration_;
     Receiver& receiver_;
     std::array<protocol::Incarnation, hosts_max> turned_away_{};  // said once of each process
     UniqueFd listener_;
-    PerLoop<TcpLink::Corked> corked_;
-    std::array<std::unique_ptr<TcpLink>, hosts_max> links_;
+    PerLoop<Link::Corked> corked_;
+    std::array<std::unique_ptr<Link>, hosts_max> links_;
     std::array<std::string, hosts_max> troubles_;  // why the last attempt to link did not succeed
     bool stopping_ = false;
     std::vector<Timer*> pauses_;

@@ -1,4 +1,4 @@
-// TcpReader: the incoming side of one connection: bytes from the socket become messages, in order.
+// RecordReader: the incoming side of one connection: bytes from the socket become messages, in order.
 //
 // What is there is taken in bulk. A page that has not arrived as a whole goes from the socket straight into the memory
 // that the receiver lends for it. While the receiver has none to lend, the connection is not read.
@@ -10,36 +10,35 @@
 #include <vector>
 
 #include "coherence/fabric/fabric.hpp"
+#include "coherence/fabric/link/control_record.hpp"
 #include "coherence/protocol/coalescing.hpp"
 #include "utils/loop.hpp"
 
 namespace tarn {
 
-class TcpReader {
+class RecordReader {
   public:
-    // The link's own frames use the layout of a message: request_id is the call's, sequence the size of the body.
-    static constexpr uint8_t frame_kind_min = 200;
-    static constexpr uint32_t body_size_max = 1 << 20;
-    class FrameTaker {
+    // The link: takes what is its own, and counts the messages.
+    class Owner {
       public:
-        virtual Result<> take_frame(const protocol::Message& header, std::string body) = 0;
+        virtual Result<> on_control(ControlRecord record) = 0;
         virtual void count_message(protocol::MessageKind kind) = 0;
 
       protected:
-        ~FrameTaker() = default;
+        ~Owner() = default;
     };
 
-    TcpReader(Loop& loop, int fd, HostId peer, protocol::Incarnation incarnation, Fabric::Receiver& receiver,
-              FrameTaker& frames)
+    RecordReader(Loop& loop, int fd, HostId peer, protocol::Incarnation incarnation, Fabric::Receiver& receiver,
+                 Owner& owner)
         : loop_(loop),
           fd_(fd),
           peer_(peer),
           incarnation_(incarnation),
           receiver_(receiver),
-          frames_(frames),
+          owner_(owner),
           readiness_(loop, fd, POLLIN | POLLRDHUP) {}
-    TcpReader(const TcpReader&) = delete;
-    ~TcpReader();
+    RecordReader(const RecordReader&) = delete;
+    ~RecordReader();
 
     // Until the connection ends. Errors: closed, io, or protocol: the peer does what no correct host does.
     Task<Result<>> read_all();
@@ -61,15 +60,15 @@ class TcpReader {
     enum class Next : uint8_t { bytes, page, turn };
     Result<Next> take_batch(std::span<const std::byte>& rest);
     struct Front final : Fabric::Receiver::Batch {
-        Front(TcpReader& of, std::span<const std::byte> bytes) : reader(of), rest(bytes) {}
+        Front(RecordReader& of, std::span<const std::byte> bytes) : reader(of), rest(bytes) {}
         void deliver() override { taken = reader.take_batch(rest); }
-        TcpReader& reader;
+        RecordReader& reader;
         std::span<const std::byte> rest;
         Result<Next> taken = Next::bytes;
     };
     size_t look_ahead(std::span<const std::byte> bytes, std::span<PageId> pages) const;
-    // Whether a whole frame was there, and was taken off the front.
-    Result<bool> take_frame(const protocol::Message& header, std::span<const std::byte>& bytes);
+    // Whether a whole control record was there, and was taken off the front.
+    Result<bool> take_control(const protocol::Message& header, std::span<const std::byte>& bytes);
     Result<protocol::Message> checked(std::span<const std::byte> bytes) const;
     Result<> deliver();
     // Whether the parts of the message were there as a whole, and were taken off the front with it.
@@ -82,7 +81,7 @@ class TcpReader {
     HostId peer_;
     protocol::Incarnation incarnation_;
     Fabric::Receiver& receiver_;
-    FrameTaker& frames_;
+    Owner& owner_;
     Readiness readiness_;
     bool readable_ = true;  // there may be more than was taken
     bool hung_up_ = false;

@@ -1,4 +1,4 @@
-#include "coherence/fabric/tcp_fabric.hpp"
+#include "coherence/fabric/link/linked_fabric.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "coherence/fabric/address.hpp"
+#include "coherence/fabric/transport/tcp/address.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
 
@@ -69,34 +69,33 @@ class Deadline {
 
 // A connection on its way to the shard of its link.
 struct HandOver final : Loop::Posted {
-    HandOver(TcpLink& to, UniqueFd of, protocol::Process by) : link(to), fd(std::move(of)), process(by) {
-        link.expect();
-    }
+    HandOver(Link& to, UniqueFd of, protocol::Process by) : link(to), fd(std::move(of)), process(by) { link.expect(); }
     void run() override {
         link.take_over(std::move(fd), process);
         delete this;
     }
-    TcpLink& link;
+    Link& link;
     UniqueFd fd;
     protocol::Process process;
 };
 
-void call_on_shard(TcpLink& link, void (TcpLink::*function)()) {
+void call_on_shard(Link& link, void (Link::*function)()) {
     struct Call final : Loop::Posted {
-        Call(TcpLink& to, void (TcpLink::*what)()) : link(to), function(what) {}
+        Call(Link& to, void (Link::*what)()) : link(to), function(what) {}
         void run() override {
             (link.*function)();
             delete this;
         }
-        TcpLink& link;
-        void (TcpLink::*function)();
+        Link& link;
+        void (Link::*function)();
     };
     link.loop().post(*new Call(link, function));
 }
 
 }  // namespace
 
-Result<std::unique_ptr<TcpFabric>> TcpFabric::create(TcpFabricConfiguration configuration, Receiver& receiver) {
+Result<std::unique_ptr<LinkedFabric>> LinkedFabric::create(LinkedFabricConfiguration configuration,
+                                                           Receiver& receiver) {
     TRY(const SocketAddress address, resolve(configuration.listen));
     UniqueFd listener(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int on = 1;
@@ -104,10 +103,10 @@ Result<std::unique_ptr<TcpFabric>> TcpFabric::create(TcpFabricConfiguration conf
     ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (::bind(listener.get(), address.get(), address.size()) != 0) return fail(Errc::io, errno, "fabric.listen: bind");
     if (::listen(listener.get(), hosts_max * 2) != 0) return fail(Errc::io, errno, "fabric.listen");
-    return std::unique_ptr<TcpFabric>(new TcpFabric(std::move(configuration), receiver, std::move(listener)));
+    return std::unique_ptr<LinkedFabric>(new LinkedFabric(std::move(configuration), receiver, std::move(listener)));
 }
 
-TcpFabric::TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, UniqueFd listener)
+LinkedFabric::LinkedFabric(LinkedFabricConfiguration configuration, Receiver& receiver, UniqueFd listener)
     : configuration_(std::move(configuration)),
       receiver_(receiver),
       listener_(std::move(listener)),
@@ -116,23 +115,23 @@ TcpFabric::TcpFabric(TcpFabricConfiguration configuration, Receiver& receiver, U
                                            buffer_bytes_min, buffer_bytes_max);
     for (const auto& peer : configuration_.peers) {
         Loop& loop = *configuration_.shards[peer.host % configuration_.shards.size()];
-        links_[peer.host] = std::make_unique<TcpLink>(loop, peer.host, name_of(peer.host), receiver, calls_,
-                                                      buffer_bytes, configuration_.listen_for, drained_, corked_);
+        links_[peer.host] = std::make_unique<Link>(loop, peer.host, name_of(peer.host), receiver, calls_, buffer_bytes,
+                                                   configuration_.listen_for, drained_, corked_);
     }
 }
 
-void TcpFabric::cork() {
-    if (TcpLink::Corked* const corked = corked_.here()) ++corked->depth;
+void LinkedFabric::cork() {
+    if (Link::Corked* const corked = corked_.here()) ++corked->depth;
 }
 
-void TcpFabric::uncork() {
-    TcpLink::Corked* const corked = corked_.here();
+void LinkedFabric::uncork() {
+    Link::Corked* const corked = corked_.here();
     if (!corked || --corked->depth > 0) return;
-    for (TcpLink* const link : corked->links) link->uncork();
+    for (Link* const link : corked->links) link->uncork();
     corked->links.clear();
 }
 
-void TcpFabric::start() {
+void LinkedFabric::start() {
     Loop& here = *configuration_.shards.front();
     here.spawn(accept_all());
     for (const auto& peer : configuration_.peers)
@@ -140,7 +139,7 @@ void TcpFabric::start() {
                                                    : ask_the_absent(*links_[peer.host], peer.address));
 }
 
-void TcpFabric::stop() {
+void LinkedFabric::stop() {
     stopping_ = true;
     for (Timer* const pause : pauses_) pause->cancel();
     // Shut down as well: a step of theirs that has just ended must not be followed by another that waits.
@@ -150,48 +149,48 @@ void TcpFabric::stop() {
     }
     configuration_.shards.front()->cancel_fd(listener_.get());
     for (HostId host = 0; host < hosts_max; ++host)
-        if (links_[host]) call_on_shard(*links_[host], &TcpLink::end);
+        if (links_[host]) call_on_shard(*links_[host], &Link::end);
 }
 
-uint64_t TcpFabric::received_count(protocol::MessageKind kind) const {
+uint64_t LinkedFabric::received_count(protocol::MessageKind kind) const {
     uint64_t count = 0;
     for (const auto& link : links_)
         if (link) count += link->received_count(kind);
     return count;
 }
 
-void TcpFabric::disconnect(HostId from) {
-    call_on_shard(*links_[from], &TcpLink::close);
+void LinkedFabric::disconnect(HostId from) {
+    call_on_shard(*links_[from], &Link::close);
 }
 
-void TcpFabric::send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) {
+void LinkedFabric::send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) {
     TARN_ASSERT(to < hosts_max && links_[to]);
     links_[to]->send(message, payload);
 }
 
-Task<Result<std::string>> TcpFabric::call(HostId to, CallKind kind, std::string request) {
+Task<Result<std::string>> LinkedFabric::call(HostId to, CallKind kind, std::string request) {
     if (to >= hosts_max || !links_[to]) co_return fail(Errc::unavailable, 0, "fabric.call: no such host");
     co_return co_await links_[to]->call(kind, std::move(request));
 }
 
-Introduction TcpFabric::introduce_self() const {
+Introduction LinkedFabric::introduce_self() const {
     return introduce(configuration_.self, configuration_.process, configuration_.cluster, configuration_.peers_digest);
 }
 
 // Then it takes its number, and ours, for somebody else's.
-bool TcpFabric::has_other_list(const Introduction& introduction) const {
+bool LinkedFabric::has_other_list(const Introduction& introduction) const {
     constexpr std::array<uint8_t, 3> not_told{};
     return introduction.magic == Introduction::magic_expected && introduction.cluster == configuration_.cluster &&
            introduction.peers != not_told && configuration_.peers_digest != not_told &&
            introduction.peers != configuration_.peers_digest;
 }
 
-bool TcpFabric::is_ours(const Introduction& introduction) const {
+bool LinkedFabric::is_ours(const Introduction& introduction) const {
     return introduction.magic == Introduction::magic_expected && introduction.cluster == configuration_.cluster &&
            introduction.host < hosts_max && links_[introduction.host] != nullptr;
 }
 
-bool TcpFabric::accepts_link(const Introduction& introduction) {
+bool LinkedFabric::accepts_link(const Introduction& introduction) {
     const Receiver::LinkDecision decision =
         receiver_.decide_on_link(introduction.host, introduction.process.incarnation);
     if (decision == Receiver::LinkDecision::accept) return true;
@@ -205,14 +204,14 @@ bool TcpFabric::accepts_link(const Introduction& introduction) {
     return false;
 }
 
-Task<> TcpFabric::pause(std::chrono::nanoseconds duration) {
+Task<> LinkedFabric::pause(std::chrono::nanoseconds duration) {
     Timer timer(*Loop::current());
     pauses_.push_back(&timer);
     if (!stopping_) co_await timer.sleep(duration);
     std::erase(pauses_, &timer);
 }
 
-Task<> TcpFabric::accept_all() {
+Task<> LinkedFabric::accept_all() {
     Loop& loop = *Loop::current();
     while (!stopping_) {
         const Result<size_t> accepted = co_await loop.accept(listener_.get());
@@ -225,7 +224,7 @@ Task<> TcpFabric::accept_all() {
     }
 }
 
-Task<> TcpFabric::meet(UniqueFd fd) {
+Task<> LinkedFabric::meet(UniqueFd fd) {
     set_up(fd.get());
     Deadline deadline(*Loop::current(), fd.get(), handshakes_);
     const std::string name = peer_name(fd.get());  // he may have left when it is asked for
@@ -244,12 +243,12 @@ Task<> TcpFabric::meet(UniqueFd fd) {
         co_return;
     }
     if (stopping_) co_return;
-    TcpLink& link = *links_[peer->host];
+    Link& link = *links_[peer->host];
     troubles_[peer->host].clear();
     link.loop().post(*new HandOver(link, std::move(fd), peer->process));
 }
 
-Task<Result<Introduction>> TcpFabric::accept_introduction(int fd, HostId& claimed) {
+Task<Result<Introduction>> LinkedFabric::accept_introduction(int fd, HostId& claimed) {
     Loop& loop = *Loop::current();
     Introduction peer;
     CO_TRY_VOID(co_await receive_exactly(loop, fd, std::as_writable_bytes(std::span(&peer, 1))));
@@ -284,7 +283,7 @@ Task<Result<Introduction>> TcpFabric::accept_introduction(int fd, HostId& claime
     co_return peer;
 }
 
-Task<> TcpFabric::keep_connected(TcpLink& link, std::string address) {
+Task<> LinkedFabric::keep_connected(Link& link, std::string address) {
     Loop& loop = *Loop::current();
     std::chrono::nanoseconds retry = retry_min;
     std::string said;
@@ -323,7 +322,7 @@ Task<> TcpFabric::keep_connected(TcpLink& link, std::string address) {
 }
 
 // Of two hosts that both take themselves for the first none connects. So who waits for a peer asks, now and then.
-Task<> TcpFabric::ask_the_absent(TcpLink& link, std::string address) {
+Task<> LinkedFabric::ask_the_absent(Link& link, std::string address) {
     std::chrono::nanoseconds wait = absent_wait_min;
     bool said = false;
     while (!stopping_) {
@@ -339,7 +338,7 @@ Task<> TcpFabric::ask_the_absent(TcpLink& link, std::string address) {
 }
 
 // Refused: the host that answers there was given another list.
-Task<Result<>> TcpFabric::compare_lists(std::string address) {
+Task<Result<>> LinkedFabric::compare_lists(std::string address) {
     Loop& loop = *Loop::current();
     CO_TRY(const SocketAddress to, resolve(address));
     const UniqueFd fd(::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -357,7 +356,7 @@ Task<Result<>> TcpFabric::compare_lists(std::string address) {
     co_return done;
 }
 
-Task<Result<Introduction>> TcpFabric::connect_introduction(int fd, HostId host) {
+Task<Result<Introduction>> LinkedFabric::connect_introduction(int fd, HostId host) {
     Loop& loop = *Loop::current();
     const Introduction own = introduce_self();
     CO_TRY_VOID(co_await send_exactly(loop, fd, std::as_bytes(std::span(&own, 1))));
@@ -378,7 +377,7 @@ Task<Result<Introduction>> TcpFabric::connect_introduction(int fd, HostId host) 
 }
 
 // Both must agree before there is a link: with the link each gives up what it holds of an earlier process of the other.
-Task<Result<>> TcpFabric::compare_stores(int fd, HostId host) {
+Task<Result<>> LinkedFabric::compare_stores(int fd, HostId host) {
     Loop& loop = *Loop::current();
     const auto wire = [](const StoreStanding& standing) {
         return Account::Standing{.nonce = standing.nonce, .position = standing.position, .epoch = standing.epoch};
@@ -404,7 +403,7 @@ Task<Result<>> TcpFabric::compare_stores(int fd, HostId host) {
     co_return Result<>{};
 }
 
-Task<Result<>> TcpFabric::receive_exactly(Loop& loop, int fd, std::span<std::byte> into) {
+Task<Result<>> LinkedFabric::receive_exactly(Loop& loop, int fd, std::span<std::byte> into) {
     while (!into.empty()) {
         CO_TRY(const size_t received, co_await loop.receive(fd, into));
         if (received == 0)
@@ -414,7 +413,7 @@ Task<Result<>> TcpFabric::receive_exactly(Loop& loop, int fd, std::span<std::byt
     co_return Result<>{};
 }
 
-Task<Result<>> TcpFabric::send_exactly(Loop& loop, int fd, std::span<const std::byte> from) {
+Task<Result<>> LinkedFabric::send_exactly(Loop& loop, int fd, std::span<const std::byte> from) {
     while (!from.empty()) {
         CO_TRY(const size_t sent, co_await loop.send(fd, from));
         from = from.subspan(sent);

@@ -1,9 +1,9 @@
-// TcpLink: the one connection to one other host, and what becomes of it when it breaks.
+// Link: the one connection to one other host, and what becomes of it when it breaks.
 //
 // Lives as long as the fabric, on one shard; connections come and go. Sending appends to a buffer that the link's
 // shard hands to the socket, everything of a turn in one system call; what may wait does not cost one of its own.
-// Receiving is TcpReader's. A peer of which nothing was heard for a while is asked whether it is there: a process that
-// is stopped keeps its connections.
+// Receiving is RecordReader's. A peer of which nothing was heard for a while is asked whether it is there: a process
+// that is stopped keeps its connections.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "coherence/fabric/fabric.hpp"
-#include "coherence/fabric/tcp_reader.hpp"
+#include "coherence/fabric/link/record_reader.hpp"
 #include "coherence/protocol/coalescing.hpp"
 #include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
@@ -23,7 +23,7 @@
 
 namespace tarn {
 
-class TcpLink final : TcpReader::FrameTaker {
+class Link final : RecordReader::Owner {
   public:
     // A peer is asked when nothing came from it for one such time, and does not answer when nothing came for two more.
     static constexpr std::chrono::milliseconds listen_for_default{200};
@@ -31,13 +31,13 @@ class TcpLink final : TcpReader::FrameTaker {
     // What a shard has corked: how often, and the links that it has sent to since.
     struct Corked {
         unsigned depth = 0;
-        std::vector<TcpLink*> links;
+        std::vector<Link*> links;
     };
 
     // calls: who answers those of the peer. name: of the peer, for the log. buffer_bytes: each of its two buffers keeps
     // at most this much while it has nothing to send. drained: told when it is congested no more. corked: of all links.
-    TcpLink(Loop& loop, HostId peer, std::string name, Fabric::Receiver& receiver, const CallHandlers& calls,
-            size_t buffer_bytes, std::chrono::milliseconds listen_for, Broadcast& drained, PerLoop<Corked>& corked)
+    Link(Loop& loop, HostId peer, std::string name, Fabric::Receiver& receiver, const CallHandlers& calls,
+         size_t buffer_bytes, std::chrono::milliseconds listen_for, Broadcast& drained, PerLoop<Corked>& corked)
         : loop_(loop),
           peer_(peer),
           name_(std::move(name)),
@@ -86,23 +86,23 @@ class TcpLink final : TcpReader::FrameTaker {
 
     struct Call;
     struct WakeWriter final : Loop::Posted {
-        explicit WakeWriter(TcpLink& of) : link(of) {}
+        explicit WakeWriter(Link& of) : link(of) {}
         void run() override;
-        TcpLink& link;
+        Link& link;
     };
 
     struct WakeLater final : Loop::Posted {
-        explicit WakeLater(TcpLink& of) : link(of) {}
+        explicit WakeLater(Link& of) : link(of) {}
         void run() override {
             if (!link.loop_.ending()) link.loop_.spawn(link.write_later());  // nobody waits for what is left then
         }
-        TcpLink& link;
+        Link& link;
     };
 
     struct WakeReader final : Loop::Posted {
-        explicit WakeReader(TcpLink& of) : link(of) {}
+        explicit WakeReader(Link& of) : link(of) {}
         void run() override;
-        TcpLink& link;
+        Link& link;
         std::atomic<bool> posted{false};
     };
 
@@ -113,9 +113,9 @@ class TcpLink final : TcpReader::FrameTaker {
     void schedule_writer();
     void schedule_later();
     Task<> write_later();
-    void send_frame(uint8_t kind, uint32_t id, uint8_t detail, std::string_view body);
+    void send_control(ControlRecord::Kind kind, uint32_t id = 0, uint8_t detail = 0, std::string_view body = {});
     Task<> write_all(int fd);
-    Result<> take_frame(const protocol::Message& header, std::string body) override;
+    Result<> on_control(ControlRecord record) override;
     void count_message(protocol::MessageKind kind) override {
         std::atomic<uint64_t>& count = received_[static_cast<uint8_t>(kind)];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // the link's shard alone
@@ -135,7 +135,7 @@ class TcpLink final : TcpReader::FrameTaker {
     Broadcast& drained_;
     PerLoop<Corked>& corked_;
     int fd_ = -1;  // of the present connection, on the link's shard
-    TcpReader* reader_ = nullptr;
+    RecordReader* reader_ = nullptr;
     Event closed_;
 
     SpinLock lock_;
@@ -154,7 +154,7 @@ class TcpLink final : TcpReader::FrameTaker {
     std::vector<std::byte> later_;          // what other shards send while we greet
     std::map<uint32_t, Call*> calls_;
     uint32_t last_call_ = 0;
-    std::array<std::atomic<uint64_t>, TcpReader::frame_kind_min> received_{};  // by kind
+    std::array<std::atomic<uint64_t>, ControlRecord::kind_min> received_{};  // by kind
 
     WakeWriter wake_writer_;
     WakeLater wake_later_;

@@ -1,4 +1,4 @@
-#include "coherence/fabric/strangers.hpp"
+#include "coherence/fabric/link/strangers.hpp"
 
 #include <sys/socket.h>
 
