@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "coherence/cache/page_provider.hpp"
+#include "coherence/fabric/transport/tcp/tcp_transport.hpp"
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/text.hpp"
@@ -263,14 +264,15 @@ Task<> Node::register_arena() {
 Result<> Node::start_fabric() {
     if (configuration_.peers.size() < 2) return {};
     LinkedFabricConfiguration fabric{.self = configuration_.host_id(),
-                                  .process = cache_->process_of(configuration_.host_id()),
-                                  .cluster = configuration_.cluster,
-                                  .shards = shards_};
+                                     .process = cache_->process_of(configuration_.host_id()),
+                                     .cluster = configuration_.cluster,
+                                     .shards = shards_};
     const Result<std::vector<std::byte>> key = load_key(configuration_.key_file);
     if (!key) {
         explain(("key file " + configuration_.key_file).c_str(), key.error());
         return fail(key.error());
     }
+    std::string listen;
     std::vector<std::string> names;
     for (const Peer& peer : configuration_.peers) names.push_back(peer.name);
     fabric.peers_digest = digest_of(names);
@@ -280,16 +282,16 @@ Result<> Node::start_fabric() {
         const Peer& peer = configuration_.peers[i];
         const std::string address = format_address(peer.address);
         if (i == fabric.self)
-            fabric.listen = configuration_.listen ? format_address(*configuration_.listen) : address;
+            listen = configuration_.listen ? format_address(*configuration_.listen) : address;
         else
             fabric.peers.push_back({.host = static_cast<HostId>(i), .address = address});
     }
-    Result<std::unique_ptr<LinkedFabric>> made = LinkedFabric::create(fabric, *cache_);
-    if (!made) {
-        explain(("fabric address " + fabric.listen).c_str(), made.error());
-        return fail(made.error());
+    Result<std::unique_ptr<Transport>> transport = TcpTransport::listen(listen);
+    if (!transport) {
+        explain(("fabric address " + listen).c_str(), transport.error());
+        return fail(transport.error());
     }
-    fabric_ = std::move(*made);
+    fabric_ = std::make_unique<LinkedFabric>(fabric, std::move(*transport), *cache_);
     cache_->set_fabric(*fabric_);
     catalog_->answer_calls(fabric_->calls());
     std::vector<HostId> others;

@@ -24,6 +24,7 @@
 
 #include "coherence/cache/cached_volume.hpp"
 #include "coherence/fabric/link/linked_fabric.hpp"
+#include "coherence/fabric/transport/tcp/tcp_transport.hpp"
 #include "daemon/configuration/configuration.hpp"
 #include "tests/bench/cpu_time.hpp"
 #include "utils/clock.hpp"
@@ -143,15 +144,14 @@ class Host {
                           *store_),
             "memory");
         const std::vector<std::byte> key = check(load_key(settings_.text("--key-file")), "key");
-        fabric_ = check(LinkedFabric::create({.self = self,
-                                           .process = cache_->process_of(self),
-                                           .cluster = *cluster,
-                                           .key = {reinterpret_cast<const char*>(key.data()), key.size()},
-                                           .listen = settings_.text("--listen"),
-                                           .peers = {{.host = peer, .address = settings_.text("--peer")}},
-                                           .shards = {&loop_}},
-                                          *cache_),
-                        "fabric");
+        const LinkedFabricConfiguration links{.self = self,
+                                              .process = cache_->process_of(self),
+                                              .cluster = *cluster,
+                                              .key = {reinterpret_cast<const char*>(key.data()), key.size()},
+                                              .peers = {{.host = peer, .address = settings_.text("--peer")}},
+                                              .shards = {&loop_}};
+        std::unique_ptr<Transport> transport = check(TcpTransport::listen(settings_.text("--listen")), "fabric");
+        fabric_ = std::make_unique<LinkedFabric>(links, std::move(transport), *cache_);
         cache_->set_fabric(*fabric_);
         fabric_->start();
         for (uint64_t seen = cache_->hosts_changed().count(); cache_->recovering() || !fabric_->linked(peer);

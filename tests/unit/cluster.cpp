@@ -1,5 +1,7 @@
 #include "tests/unit/cluster.hpp"
 
+#include "coherence/fabric/transport/tcp/tcp_transport.hpp"
+
 namespace tarn::three_hosts {
 
 Host::Host(HostId id, const std::string& directory, std::vector<std::string> addresses, std::string key)
@@ -29,15 +31,14 @@ void Host::start() {
                                                    .shards = {host.loop.get(), host.other.get()}},
                                                   *host.store));
             LinkedFabricConfiguration fabric{.self = host.id_,
-                                          .process = host.cache->process_of(host.id_),
-                                          .key = host.key_,
-                                          .listen = host.addresses_[host.id_],
-                                          .shards = {host.loop.get(), host.other.get()}};
+                                             .process = host.cache->process_of(host.id_),
+                                             .key = host.key_,
+                                             .shards = {host.loop.get(), host.other.get()}};
             for (HostId peer = 0; peer < host_count; ++peer)
                 if (peer != host.id_) fabric.peers.push_back({.host = peer, .address = host.addresses_[peer]});
-            auto made = LinkedFabric::create(fabric, *host.cache);
-            TARN_ASSERT(made);
-            host.fabric = std::move(*made);
+            auto transport = TcpTransport::listen(host.addresses_[host.id_]);
+            TARN_ASSERT(transport);
+            host.fabric = std::make_unique<LinkedFabric>(fabric, std::move(*transport), *host.cache);
             host.cache->set_fabric(*host.fabric);
             host.cache->set_next_volume_id([](void*) -> Task<Result<VolumeId>> { co_return next_volume_id; }, nullptr);
             host.fabric->start();

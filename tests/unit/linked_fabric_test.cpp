@@ -319,15 +319,15 @@ TEST_F(PlayedPeerTest, strangers_are_refused_before_anything_is_told) {
 
 TEST_F(PlayedPeerTest, few_strangers_are_kept_at_a_time_and_a_host_gets_through) {
     std::vector<UniqueFd> silent;
-    for (size_t i = 0; i < 4 * Strangers::count_of_address_max; ++i) silent.push_back(connect());
-    EXPECT_EQ(hung_up_count(silent, 3 * Strangers::count_of_address_max), 3 * Strangers::count_of_address_max);
+    for (size_t i = 0; i < 4 * Strangers::count_of_origin_max; ++i) silent.push_back(connect());
+    EXPECT_EQ(hung_up_count(silent, 3 * Strangers::count_of_origin_max), 3 * Strangers::count_of_origin_max);
     EXPECT_TRUE(hung_up(silent.front())) << "who came first leaves first";
     const UniqueFd fd = link();
     EXPECT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
     // The others are not of that address; one of the silent ones made room for the host, and left a place.
-    for (uint8_t from = 2; silent.size() < 4 * Strangers::count_of_address_max + Strangers::count_max; ++from)
-        for (size_t i = 0; i < Strangers::count_of_address_max; ++i) silent.push_back(connect(from));
-    constexpr size_t gone = 4 * Strangers::count_of_address_max;
+    for (uint8_t from = 2; silent.size() < 4 * Strangers::count_of_origin_max + Strangers::count_max; ++from)
+        for (size_t i = 0; i < Strangers::count_of_origin_max; ++i) silent.push_back(connect(from));
+    constexpr size_t gone = 4 * Strangers::count_of_origin_max;
     EXPECT_EQ(hung_up_count(silent, gone), gone) << "of all of them, as many are kept as there are places";
     const UniqueFd again = link();
     EXPECT_TRUE(recorder_.comes([&] { return recorder_.links_up == 2; }));

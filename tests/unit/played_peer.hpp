@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "coherence/fabric/link/linked_fabric.hpp"
+#include "coherence/fabric/transport/tcp/tcp_transport.hpp"
 
 namespace tarn::played_peer {
 
@@ -119,18 +120,17 @@ class PlayedPeerTest : public testing::Test {
         loop_ = std::move(*Loop::create());
         other_ = std::move(*Loop::create());
         for (;; ++port_) {
+            auto transport = TcpTransport::listen("127.0.0.1:" + std::to_string(port_));
+            if (!transport) continue;
             LinkedFabricConfiguration configuration{
                 .self = 0,
                 .process = {3, 3},
                 .key = std::string(key),
-                .listen = "127.0.0.1:" + std::to_string(port_),
                 .peers = {{.host = 1, .address = "127.0.0.1:9"}},
                 .shards = {loop_.get(), loop_.get(), other_.get()},  // host 1 is the second one's
                 .listen_for = listen_for()};
-            if (auto made = LinkedFabric::create(std::move(configuration), recorder_)) {
-                fabric_ = std::move(*made);
-                break;
-            }
+            fabric_ = std::make_unique<LinkedFabric>(std::move(configuration), std::move(*transport), recorder_);
+            break;
         }
         fabric_->calls().set(CallKind::change, [](HostId, std::string request) { return answer(std::move(request)); });
         thread_ = std::thread([this] { loop_->run(); });

@@ -312,7 +312,7 @@ MUTANTS = [
     ("coherence/cache/extents.cpp", "skipped < page_count && «run.page_count <= page_count - skipped»;", {
         "an answer may go on past what was asked for": "true",
     }),
-    ("coherence/fabric/link/linked_fabric.cpp", "if («theirs.own.reserved != 0 || theirs.of_you.reserved != 0»)", {
+    ("coherence/fabric/link/handshake.cpp", "if («theirs.own.reserved != 0 || theirs.of_you.reserved != 0»)", {
         "what an account has no meaning for yet is let through": "false",
     }),
     ("daemon/catalog/registrar.cpp", "«record.holder_epoch == cache_.process_of(record.holder).epoch» &&", {

@@ -166,7 +166,7 @@ void Link::fail_calls() {
 
 void Link::close() {
     connection_ends_ = true;
-    if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+    if (channel_) channel_->shut_down();
     if (reader_) reader_->end();
     writable_.notify_all();
 }
@@ -177,9 +177,9 @@ void Link::end() {
 }
 
 // A loop that ends takes no task any more.
-void Link::take_over(UniqueFd fd, Process process) {
+void Link::take_over(std::unique_ptr<Connection> connection, Process process) {
     if (loop_.ending()) return connection_ended();
-    loop_.spawn(serve(std::move(fd), process));
+    loop_.spawn(serve(std::move(connection), process));
 }
 
 void Link::connection_ended() {
@@ -191,13 +191,14 @@ Task<> Link::idle() {
     while (connection_count_.load(std::memory_order_relaxed) > 0) co_await closed_.wait();
 }
 
-Task<> Link::serve(UniqueFd fd, Process process) {
-    while (fd_ >= 0) {
+Task<> Link::serve(std::unique_ptr<Connection> connection, Process process) {
+    while (channel_) {
         close();
-        if (fd_ >= 0) co_await closed_.wait();  // it may have ended at once
+        if (channel_) co_await closed_.wait();  // it may have ended at once
     }
     if (ended_) co_return connection_ended();
-    fd_ = fd.get();
+    const std::unique_ptr<Channel> channel = connection->become_channel(loop_);
+    channel_ = channel.get();
     connection_ends_ = false;
     {
         const std::lock_guard guard(lock_);
@@ -222,10 +223,10 @@ Task<> Link::serve(UniqueFd fd, Process process) {
     log::info("fabric: linked with host {} (incarnation {})", name_, process.incarnation);
 
     Gate writer;
-    writer.spawn(write_all(fd_));
+    writer.spawn(write_all(*channel));
     Result<> ended;
     {
-        RecordReader reader(loop_, fd_, peer_, process.incarnation, receiver_, *this);
+        RecordReader reader(loop_, *channel, peer_, process.incarnation, receiver_, *this);
         reader_ = &reader;
         Timer timer(loop_);
         Gate listening;
@@ -245,13 +246,14 @@ Task<> Link::serve(UniqueFd fd, Process process) {
         note_waiting(0);
     }
     co_await writer.close();
+    co_await channel->close();
     receiver_.on_link_down(peer_);
     fail_calls();
     if (ended.error().code == Errc::closed || ended.error().code == Errc::io)
         log::warning("fabric: lost the link with host {}", name_);
     else
         log::error("fabric: closed the link with host {}: {}", name_, log::describe(ended.error()));
-    fd_ = -1;
+    channel_ = nullptr;
     connection_ended();
 }
 
@@ -286,7 +288,7 @@ void Link::set_answers(bool answers) {
                      *left_out);
 }
 
-Task<> Link::write_all(int fd) {
+Task<> Link::write_all(Channel& channel) {
     std::vector<std::byte> sending;
     while (!connection_ends_) {
         {
@@ -303,14 +305,11 @@ Task<> Link::write_all(int fd) {
             co_await writable_.wait();
             continue;
         }
-        // The socket takes most of what is sent at once; only the rest is worth a turn of the ring.
-        const ssize_t taken = ::send(fd, sending.data(), sending.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-        for (std::span rest =
-                 std::span<const std::byte>(sending).subspan(static_cast<size_t>(std::max<ssize_t>(taken, 0)));
-             !rest.empty();) {
-            const Result<size_t> sent = co_await loop_.send(fd, rest);
+        // The channel takes most of what is sent at once; only the rest is worth a wait.
+        for (std::span<const std::byte> rest = std::span(sending).subspan(channel.try_send(sending)); !rest.empty();) {
+            const Result<size_t> sent = co_await channel.send(rest);
             if (!sent || *sent == 0) {
-                ::shutdown(fd, SHUT_RDWR);
+                channel.shut_down();
                 co_return;
             }
             rest = rest.subspan(*sent);

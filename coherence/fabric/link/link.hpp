@@ -1,33 +1,31 @@
-// Link: the one connection to one other host, and what becomes of it when it breaks.
+// Link: what one other host is told and heard over, whatever the transport, and what becomes of it when it breaks.
 //
-// Lives as long as the fabric, on one shard; connections come and go. Sending appends to a buffer that the link's
-// shard hands to the socket, everything of a turn in one system call; what may wait does not cost one of its own.
-// Receiving is RecordReader's. A peer of which nothing was heard for a while is asked whether it is there: a process
-// that is stopped keeps its connections.
+// Lives as long as the fabric, on one shard; channels come and go. Sending appends to a buffer that the link's shard
+// hands to the channel, everything of a turn in one call; what may wait does not cost one of its own. Receiving is
+// RecordReader's. A peer of which nothing was heard for a while is asked whether it is there: a process that is stopped
+// keeps its connections. Made and used by LinkedFabric.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "coherence/fabric/fabric.hpp"
 #include "coherence/fabric/link/record_reader.hpp"
+#include "coherence/fabric/transport/transport.hpp"
 #include "coherence/protocol/coalescing.hpp"
 #include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 #include "utils/per_loop.hpp"
 #include "utils/spinlock.hpp"
-#include "utils/unique_fd.hpp"
 
 namespace tarn {
 
 class Link final : RecordReader::Owner {
   public:
-    // A peer is asked when nothing came from it for one such time, and does not answer when nothing came for two more.
-    static constexpr std::chrono::milliseconds listen_for_default{200};
-
     // What a shard has corked: how often, and the links that it has sent to since.
     struct Corked {
         unsigned depth = 0;
@@ -75,13 +73,13 @@ class Link final : RecordReader::Owner {
 
     // On the link's shard, after expect(): serves an authenticated connection until it breaks, unless the link has
     // ended. If there is one already it is closed: the peer would not connect again if it still had it.
-    void take_over(UniqueFd fd, protocol::Process process);
+    void take_over(std::unique_ptr<Connection> connection, protocol::Process process);
     // On the link's shard: the connection that it has, and in end() each that may still be on its way.
     void close();
     void end();
 
   private:
-    Task<> serve(UniqueFd fd, protocol::Process process);
+    Task<> serve(std::unique_ptr<Connection> connection, protocol::Process process);
     void connection_ended();
 
     struct Call;
@@ -114,7 +112,7 @@ class Link final : RecordReader::Owner {
     void schedule_later();
     Task<> write_later();
     void send_control(ControlRecord::Kind kind, uint32_t id = 0, uint8_t detail = 0, std::string_view body = {});
-    Task<> write_all(int fd);
+    Task<> write_all(Channel& channel);
     Result<> on_control(ControlRecord record) override;
     void count_message(protocol::MessageKind kind) override {
         std::atomic<uint64_t>& count = received_[static_cast<uint8_t>(kind)];
@@ -134,7 +132,7 @@ class Link final : RecordReader::Owner {
     const std::chrono::milliseconds listen_for_;
     Broadcast& drained_;
     PerLoop<Corked>& corked_;
-    int fd_ = -1;  // of the present connection, on the link's shard
+    Channel* channel_ = nullptr;  // the present one, on the link's shard
     RecordReader* reader_ = nullptr;
     Event closed_;
 
@@ -147,7 +145,7 @@ class Link final : RecordReader::Owner {
     bool wake_posted_ = false;
     bool later_posted_ = false;  // what is in outgoing_ is written soon, unless something takes it along before
     std::vector<std::byte> outgoing_;
-    size_t sending_bytes_ = 0;              // taken from it, and not by the socket yet
+    size_t sending_bytes_ = 0;              // taken from it, and not by the channel yet
     std::atomic<size_t> waiting_bytes_{0};  // of these, and of later_
     protocol::Batch batch_;                 // the last thing in outgoing_, as long as it is open
     size_t batch_at_ = 0;                   // where it begins there

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -15,56 +14,23 @@ RecordReader::~RecordReader() {
 }
 
 Task<Result<>> RecordReader::read_all() {
-    Result<> ended = co_await read_on();
-    co_await readiness_.close();
-    co_return ended;
-}
-
-Task<Result<>> RecordReader::read_on() {
-    while (!ended_) {
-        CO_TRY(size_t received, co_await receive());
-        if (received == 0) co_return fail(Errc::closed);
+    for (size_t taken = 0; !ended_;) {
+        const std::span page_rest(page_ ? page_ + page_filled_ : nullptr, page_ ? page_size - page_filled_ : 0);
+        CO_TRY(const Channel::Received received, co_await channel_.receive(page_rest, taken));
+        ++receive_count_;
+        taken = 0;
         if (page_) {
-            const size_t into_page = std::min(received, page_size - page_filled_);
-            page_filled_ += into_page;
-            received -= into_page;
+            page_filled_ += received.page_bytes;
             if (page_filled_ < page_size) continue;
             CO_TRY_VOID(deliver());
         }
-        filled_ += received;
-        CO_TRY_VOID(co_await take_buffered());
+        CO_TRY(taken, co_await take(received.bytes));
     }
     co_return fail(Errc::closed);
 }
 
-// The rest of the page first, if one is on its way; then the buffer. What is there is taken without a turn of the ring.
-Task<Result<size_t>> RecordReader::receive() {
-    if (filled_ == buffer_.size()) buffer_.resize(buffer_.size() * 2);  // a record longer than the buffer
-    const std::span free = std::span(buffer_).subspan(filled_);
-    const size_t page_rest = page_ ? page_size - page_filled_ : 0;
-    std::array<iovec, 2> pieces{iovec{.iov_base = page_ ? page_ + page_filled_ : nullptr, .iov_len = page_rest},
-                                iovec{.iov_base = free.data(), .iov_len = free.size()}};
-    msghdr message{};
-    message.msg_iov = page_ ? pieces.data() : pieces.data() + 1;
-    message.msg_iovlen = page_ ? 2 : 1;
-    for (;;) {
-        if (!readable_) {
-            CO_TRY(const unsigned events, co_await readiness_.wait());
-            hung_up_ = hung_up_ || (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-        }
-        const ssize_t received = ::recvmsg(fd_, &message, MSG_DONTWAIT);
-        // Less than there was room for was all there was. Who hung up is read until recvmsg says so.
-        readable_ =
-            hung_up_ || received == static_cast<ssize_t>(page_rest + free.size()) || (received < 0 && errno == EINTR);
-        if (received >= 0) ++receive_count_;
-        if (received >= 0) co_return static_cast<size_t>(received);
-        if (errno != EAGAIN && errno != EINTR) co_return fail(Errc::io, errno, "fabric.receive");
-    }
-}
-
-// Takes every whole message off the front of the buffer, and of the last one what there is.
-Task<Result<>> RecordReader::take_buffered() {
-    Front front(*this, {buffer_.data(), filled_});
+Task<Result<size_t>> RecordReader::take(std::span<const std::byte> bytes) {
+    Front front(*this, bytes);
     for (Next next = Next::turn; next != Next::bytes;) {
         std::array<PageId, messages_at_once_max> pages;
         receiver_.on_batch({pages.data(), look_ahead(front.rest, pages)}, front);
@@ -78,9 +44,7 @@ Task<Result<>> RecordReader::take_buffered() {
         }
         if (ended_) co_return fail(Errc::closed);
     }
-    std::memmove(buffer_.data(), front.rest.data(), front.rest.size());
-    filled_ = front.rest.size();
-    co_return Result<>{};
+    co_return bytes.size() - front.rest.size();
 }
 
 // The pages that the messages at the front are about, as far as that can be told.

@@ -1,39 +1,12 @@
 #include "coherence/fabric/link/strangers.hpp"
 
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace tarn {
 
-namespace {
-
-// Without the port. An IPv4 address is one of IPv6; of a whole network of IPv6, which one machine may have, the prefix.
-in6_addr address_of(int fd) {
-    constexpr size_t prefix_bytes = 8;
-    sockaddr_storage storage{};
-    socklen_t size = sizeof storage;
-    in6_addr address{};
-    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return address;
-    if (storage.ss_family == AF_INET) {
-        address.s6_addr[10] = address.s6_addr[11] = 0xff;
-        std::memcpy(address.s6_addr + 12, &reinterpret_cast<const sockaddr_in&>(storage).sin_addr, 4);
-    } else if (storage.ss_family == AF_INET6) {
-        address = reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr;
-        if (!IN6_IS_ADDR_V4MAPPED(&address)) std::memset(address.s6_addr + prefix_bytes, 0, prefix_bytes);
-    }
-    return address;
-}
-
-bool same(const in6_addr& a, const in6_addr& b) {
-    return std::memcmp(&a, &b, sizeof a) == 0;
-}
-
-}  // namespace
-
-Strangers::Visit::Visit(Strangers& strangers, int fd) : strangers_(strangers), fd_(fd), address_(address_of(fd)) {
+Strangers::Visit::Visit(Strangers& strangers, Connection& connection)
+    : strangers_(strangers), connection_(connection), origin_(connection.origin()) {
     strangers_.make_room(*this);
     place_ = strangers_.visits_.insert(strangers_.visits_.end(), this);
 }
@@ -43,15 +16,15 @@ void Strangers::Visit::leave() {
 }
 
 void Strangers::make_room(const Visit& newcomer) {
-    const auto is_neighbour = [&](const Visit* visit) { return same(visit->address_, newcomer.address_); };
+    const auto is_neighbour = [&](const Visit* visit) { return visit->origin_ == newcomer.origin_; };
     Visit* leaves = nullptr;
-    if (static_cast<size_t>(std::ranges::count_if(visits_, is_neighbour)) >= count_of_address_max)
+    if (static_cast<size_t>(std::ranges::count_if(visits_, is_neighbour)) >= count_of_origin_max)
         leaves = *std::ranges::find_if(visits_, is_neighbour);
     else if (visits_.size() >= count_max)
         leaves = visits_.front();
     if (!leaves) return;
     leaves->leave();
-    ::shutdown(leaves->fd_, SHUT_RDWR);
+    leaves->connection_.shut_down();
 }
 
 }  // namespace tarn
