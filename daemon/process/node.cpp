@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "coherence/cache/page_provider.hpp"
+#include "coherence/fabric/transport/tcp/tcp_transport.hpp"
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/text.hpp"
@@ -264,15 +265,16 @@ Task<> Node::register_arena() {
 
 Result<> Node::start_fabric() {
     if (configuration_.peers.size() < 2) return {};
-    TcpFabricConfiguration fabric{.self = configuration_.host_id(),
-                                  .process = cache_->membership().process_of(configuration_.host_id()),
-                                  .cluster = configuration_.cluster,
-                                  .shards = shards_};
+    LinkedFabricConfiguration fabric{.self = configuration_.host_id(),
+                                     .process = cache_->membership().process_of(configuration_.host_id()),
+                                     .cluster = configuration_.cluster,
+                                     .shards = shards_};
     const Result<std::vector<std::byte>> key = load_key(configuration_.key_file);
     if (!key) {
         explain(("key file " + configuration_.key_file).c_str(), key.error());
         return fail(key.error());
     }
+    std::string listen;
     std::vector<std::string> names;
     for (const Peer& peer : configuration_.peers) names.push_back(peer.name);
     fabric.peers_digest = digest_of(names);
@@ -282,21 +284,21 @@ Result<> Node::start_fabric() {
         const Peer& peer = configuration_.peers[i];
         const std::string address = format_address(peer.address);
         if (i == fabric.self)
-            fabric.listen = configuration_.listen ? format_address(*configuration_.listen) : address;
+            listen = configuration_.listen ? format_address(*configuration_.listen) : address;
         else
             fabric.peers.push_back({.host = static_cast<HostId>(i), .address = address});
     }
-    Result<std::unique_ptr<TcpFabric>> made = TcpFabric::create(fabric, *cache_);
-    if (!made) {
-        explain(("fabric address " + fabric.listen).c_str(), made.error());
-        return fail(made.error());
+    Result<std::unique_ptr<Transport>> transport = TcpTransport::listen(listen);
+    if (!transport) {
+        explain(("fabric address " + listen).c_str(), transport.error());
+        return fail(transport.error());
     }
-    fabric_ = std::move(*made);
+    fabric_ = std::make_unique<LinkedFabric>(fabric, std::move(*transport), *cache_);
     cache_->set_fabric(*fabric_);
     volumes_->answer_calls(fabric_->calls());
     catalog_->answer_calls(fabric_->calls());
     std::vector<HostId> others;
-    for (const TcpFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
+    for (const LinkedFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
     dead_hosts_ = std::make_unique<DeadHosts>(*cache_, others);
     standings_ = std::make_unique<Standings>(*cache_, *shards_.front(), others);
     shutdown_barrier_ = std::make_unique<ShutdownBarrier>(*cache_, std::move(others));

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "coherence/cache/cache.hpp"
-#include "coherence/fabric/tcp_fabric.hpp"
+#include "coherence/fabric/link/linked_fabric.hpp"
 #include "daemon/catalog/catalog.hpp"
 #include "daemon/configuration/configuration.hpp"
 #include "daemon/control/control.hpp"
@@ -81,7 +81,7 @@ class Node final : public Control {
     std::unique_ptr<Timer> scrub_schedule_;
     std::unique_ptr<Cache> cache_;
     std::unique_ptr<VolumeContext> volumes_;
-    std::unique_ptr<TcpFabric> fabric_;
+    std::unique_ptr<LinkedFabric> fabric_;
     std::unique_ptr<ShutdownBarrier> shutdown_barrier_;
     std::unique_ptr<DeadHosts> dead_hosts_;
     std::unique_ptr<Standings> standings_;

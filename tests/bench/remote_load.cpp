@@ -22,7 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "coherence/fabric/tcp_fabric.hpp"
+#include "coherence/fabric/link/linked_fabric.hpp"
+#include "coherence/fabric/transport/tcp/tcp_transport.hpp"
 #include "daemon/configuration/configuration.hpp"
 #include "frontends/volumes/cached_volume.hpp"
 #include "tests/bench/cpu_time.hpp"
@@ -143,15 +144,14 @@ class Host {
                           *store_),
             "memory");
         const std::vector<std::byte> key = check(load_key(settings_.text("--key-file")), "key");
-        fabric_ = check(TcpFabric::create({.self = self,
-                                           .process = cache_->membership().process_of(self),
-                                           .cluster = *cluster,
-                                           .key = {reinterpret_cast<const char*>(key.data()), key.size()},
-                                           .listen = settings_.text("--listen"),
-                                           .peers = {{.host = peer, .address = settings_.text("--peer")}},
-                                           .shards = {&loop_}},
-                                          *cache_),
-                        "fabric");
+        const LinkedFabricConfiguration links{.self = self,
+                                              .process = cache_->membership().process_of(self),
+                                              .cluster = *cluster,
+                                              .key = {reinterpret_cast<const char*>(key.data()), key.size()},
+                                              .peers = {{.host = peer, .address = settings_.text("--peer")}},
+                                              .shards = {&loop_}};
+        std::unique_ptr<Transport> transport = check(TcpTransport::listen(settings_.text("--listen")), "fabric");
+        fabric_ = std::make_unique<LinkedFabric>(links, std::move(transport), *cache_);
         cache_->set_fabric(*fabric_);
         volumes_ = std::make_unique<VolumeContext>(*cache_);
         volumes_->answer_calls(fabric_->calls());
@@ -181,7 +181,7 @@ class Host {
     Loop& loop_;
     std::unique_ptr<Store> store_;
     std::unique_ptr<Cache> cache_;
-    std::unique_ptr<TcpFabric> fabric_;
+    std::unique_ptr<LinkedFabric> fabric_;
     std::unique_ptr<VolumeContext> volumes_;
     std::unique_ptr<CachedVolume> volume_;
 };

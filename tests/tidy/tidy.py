@@ -13,6 +13,7 @@ LAYERS = ["utils", "tiers", "coherence", "frontends", "daemon"]  # each may incl
 # The same within a layer: a room may include itself and those before it. "" is what lies beside the rooms.
 ROOMS = {
     "coherence": ["membership", "pages", "protocol", "fabric", "cache"],
+    "coherence/fabric": ["transport", "", "link"],
     "tiers/nvme": ["device", "table", "journal", ""],
     "frontends": ["volumes", "fuse", "nbd"],
     "daemon": ["configuration", "control", "keeper", "mounts", "catalog", "process", "cli"],
@@ -41,23 +42,25 @@ def layer_of(path):
     return LAYERS.index(path.parts[0]) if path.parts[0] in LAYERS else None
 
 
-def room_of(path):
-    """The house that has rooms, and which of them; None outside of such a house."""
+def rooms_of(path):
+    """For each house around the path, outermost first, which of its rooms that is; None: none of them."""
     for house, rooms in ROOMS.items():
         if path.is_relative_to(house):
-            name = path.relative_to(house).parts[0] if len(path.relative_to(house).parts) > 1 else ""
-            return (house, rooms.index(name)) if name in rooms else (house, None)
-    return None
+            parts = path.relative_to(house).parts
+            name = parts[0] if len(parts) > 1 else ""
+            yield house, rooms.index(name) if name in rooms else None
 
 
 def check_rooms(path, included):
-    here, there = room_of(path), room_of(included)
-    if here is None or there is None or here[0] != there[0]:
-        return
-    if here[1] is None:
-        yield f"{path.parent} is no room of {here[0]}; the rooms are in tests/tidy/tidy.py"
-    elif there[1] is None or there[1] > here[1]:
-        yield f"{path.parent} must not include {included}: rooms are {', '.join(filter(None, ROOMS[here[0]]))}, in order"
+    there = dict(rooms_of(included))
+    for house, room in rooms_of(path):
+        if house not in there:
+            continue
+        if room is None:
+            yield f"{path.parent} is no room of {house}; the rooms are in tests/tidy/tidy.py"
+        elif there[house] is None or there[house] > room:
+            order = ", ".join(filter(None, ROOMS[house]))
+            yield f"{path.parent} must not include {included}: rooms are {order}, in order"
 
 
 def check_includes(path, lines):

@@ -1,5 +1,7 @@
 #include "tests/unit/cluster.hpp"
 
+#include "coherence/fabric/transport/tcp/tcp_transport.hpp"
+
 namespace tarn::three_hosts {
 
 Host::Host(HostId id, const std::string& directory, std::vector<std::string> addresses, std::string key)
@@ -28,16 +30,15 @@ void Host::start() {
                                                    .frame_count = frame_count,
                                                    .shards = {host.loop.get(), host.other.get()}},
                                                   *host.store));
-            TcpFabricConfiguration fabric{.self = host.id_,
-                                          .process = host.cache->membership().process_of(host.id_),
-                                          .key = host.key_,
-                                          .listen = host.addresses_[host.id_],
-                                          .shards = {host.loop.get(), host.other.get()}};
+            LinkedFabricConfiguration fabric{.self = host.id_,
+                                             .process = host.cache->membership().process_of(host.id_),
+                                             .key = host.key_,
+                                             .shards = {host.loop.get(), host.other.get()}};
             for (HostId peer = 0; peer < host_count; ++peer)
                 if (peer != host.id_) fabric.peers.push_back({.host = peer, .address = host.addresses_[peer]});
-            auto made = TcpFabric::create(fabric, *host.cache);
-            TARN_ASSERT(made);
-            host.fabric = std::move(*made);
+            auto transport = TcpTransport::listen(host.addresses_[host.id_]);
+            TARN_ASSERT(transport);
+            host.fabric = std::make_unique<LinkedFabric>(fabric, std::move(*transport), *host.cache);
             host.cache->set_fabric(*host.fabric);
             host.volumes = std::make_unique<VolumeContext>(*host.cache);
             host.volumes->answer_calls(host.fabric->calls());

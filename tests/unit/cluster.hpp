@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "coherence/fabric/tcp_fabric.hpp"
+#include "coherence/fabric/link/linked_fabric.hpp"
 #include "frontends/volumes/cached_volume.hpp"
 #include "utils/run_on.hpp"
 
@@ -41,7 +41,7 @@ class Host {
     std::unique_ptr<Store> store;
     std::unique_ptr<Cache> cache;
     std::unique_ptr<VolumeContext> volumes;
-    std::unique_ptr<TcpFabric> fabric;
+    std::unique_ptr<LinkedFabric> fabric;
 
   private:
     StoreIdentity identity() const { return {.cluster = {}, .host = id_}; }

@@ -152,10 +152,10 @@ MUTANTS = [
     ("coherence/cache/cache_links.cpp", "if («!stepped» && frame != no_frame) release(", {
         "the frame of a message is given back once more when the cache stops meanwhile": "abandoned()",
     }),
-    ("coherence/fabric/tcp_reader.cpp", "    «if (page_) receiver_.return_page(page_);»", {
+    ("coherence/fabric/link/record_reader.cpp", "    «if (page_) receiver_.return_page(page_);»", {
         "the frame of a page that was cut off is not given back": "",
     }),
-    ("coherence/fabric/tcp_reader.cpp", "receiver_.on_message(message_, «std::exchange(page_, nullptr)»);", {
+    ("coherence/fabric/link/record_reader.cpp", "receiver_.on_message(message_, «std::exchange(page_, nullptr)»);", {
         "a page that was delivered goes on being received into": "page_",
     }),
 
@@ -200,10 +200,10 @@ MUTANTS = [
     ("coherence/membership/membership.cpp", "«failed_stores_ &= ~set_of(host);»  // another process", {
         "another process of a host counts as having the failed store": "",
     }),
-    ("coherence/fabric/tcp_link.cpp", "    receiver_.on_link_down(peer_);\n    «fail_calls();»", {
+    ("coherence/fabric/link/link.cpp", "    receiver_.on_link_down(peer_);\n    «fail_calls();»", {
         "a call waits on when its link has broken": "",
     }),
-    ("coherence/fabric/tcp_link.cpp", "        «up_.store(false, std::memory_order_relaxed);\n        outgoing_ = {};»", {
+    ("coherence/fabric/link/link.cpp", "        «up_.store(false, std::memory_order_relaxed);\n        outgoing_ = {};»", {
         "a broken link counts as up": "",
     }),
 
@@ -211,18 +211,18 @@ MUTANTS = [
     ("coherence/cache/cache_actions.cpp", "if («!protocol::contains(slot.linked, to)» || !fabric_) return;", {
         "a stripe that has not heard of a new link sends over it": "false",
     }),
-    ("coherence/fabric/tcp_link.cpp", "= «greeting_ && Loop::current() != &loop_» ? later_ : outgoing_;", {
+    ("coherence/fabric/link/link.cpp", "= «greeting_ && Loop::current() != &loop_» ? later_ : outgoing_;", {
         "what other shards send goes before what a host says first": "false",
     }),
-    ("coherence/fabric/tcp_link.cpp", "        «outgoing_.insert(outgoing_.end(), later_.begin(), later_.end());»", {
+    ("coherence/fabric/link/link.cpp", "        «outgoing_.insert(outgoing_.end(), later_.begin(), later_.end());»", {
         "what other shards send while a host says what it says first is lost": "",
     }),
-    ("coherence/fabric/tcp_link.cpp", "    «receiver_.on_link_up(peer_, process);\n"
-     "    send_frame(frame_greeted, 0, 0, {});»", {
+    ("coherence/fabric/link/link.cpp", "    «receiver_.on_link_up(peer_, process);\n"
+     "    send_control(ControlRecord::Kind::greeted);»", {
         "a host has greeted before it has said what it holds":
-            "send_frame(frame_greeted, 0, 0, {}); receiver_.on_link_up(peer_, process);",
+            "send_control(ControlRecord::Kind::greeted); receiver_.on_link_up(peer_, process);",
     }),
-    ("coherence/fabric/tcp_link.cpp", "    if («greeting_» || !payload.empty()) return;", {
+    ("coherence/fabric/link/link.cpp", "    if («greeting_» || !payload.empty()) return;", {
         "what is sent while a host says what it says first is joined to what was sent before": "false",
     }),
 
@@ -342,7 +342,7 @@ MUTANTS = [
     ("frontends/volumes/extents.cpp", "skipped < page_count && «run.page_count <= page_count - skipped»;", {
         "an answer may go on past what was asked for": "true",
     }),
-    ("coherence/fabric/tcp_fabric.cpp", "if («theirs.own.reserved != 0 || theirs.of_you.reserved != 0»)", {
+    ("coherence/fabric/link/handshake.cpp", "if («theirs.own.reserved != 0 || theirs.of_you.reserved != 0»)", {
         "what an account has no meaning for yet is let through": "false",
     }),
     ("daemon/catalog/registrar.cpp", "«record.holder_epoch == cache_.membership().process_of(record.holder).epoch» &&", {

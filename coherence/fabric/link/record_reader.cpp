@@ -1,8 +1,7 @@
-#include "coherence/fabric/tcp_reader.hpp"
+#include "coherence/fabric/link/record_reader.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -10,61 +9,28 @@ namespace tarn {
 
 using protocol::Message;
 
-TcpReader::~TcpReader() {
+RecordReader::~RecordReader() {
     if (page_) receiver_.return_page(page_);
 }
 
-Task<Result<>> TcpReader::read_all() {
-    Result<> ended = co_await read_on();
-    co_await readiness_.close();
-    co_return ended;
-}
-
-Task<Result<>> TcpReader::read_on() {
-    while (!ended_) {
-        CO_TRY(size_t received, co_await receive());
-        if (received == 0) co_return fail(Errc::closed);
+Task<Result<>> RecordReader::read_all() {
+    for (size_t taken = 0; !ended_;) {
+        const std::span page_rest(page_ ? page_ + page_filled_ : nullptr, page_ ? page_size - page_filled_ : 0);
+        CO_TRY(const Channel::Received received, co_await channel_.receive(page_rest, taken));
+        ++receive_count_;
+        taken = 0;
         if (page_) {
-            const size_t into_page = std::min(received, page_size - page_filled_);
-            page_filled_ += into_page;
-            received -= into_page;
+            page_filled_ += received.page_bytes;
             if (page_filled_ < page_size) continue;
             CO_TRY_VOID(deliver());
         }
-        filled_ += received;
-        CO_TRY_VOID(co_await take_buffered());
+        CO_TRY(taken, co_await take(received.bytes));
     }
     co_return fail(Errc::closed);
 }
 
-// The rest of the page first, if one is on its way; then the buffer. What is there is taken without a turn of the ring.
-Task<Result<size_t>> TcpReader::receive() {
-    if (filled_ == buffer_.size()) buffer_.resize(buffer_.size() * 2);  // a frame longer than the buffer
-    const std::span free = std::span(buffer_).subspan(filled_);
-    const size_t page_rest = page_ ? page_size - page_filled_ : 0;
-    std::array<iovec, 2> pieces{iovec{.iov_base = page_ ? page_ + page_filled_ : nullptr, .iov_len = page_rest},
-                                iovec{.iov_base = free.data(), .iov_len = free.size()}};
-    msghdr message{};
-    message.msg_iov = page_ ? pieces.data() : pieces.data() + 1;
-    message.msg_iovlen = page_ ? 2 : 1;
-    for (;;) {
-        if (!readable_) {
-            CO_TRY(const unsigned events, co_await readiness_.wait());
-            hung_up_ = hung_up_ || (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-        }
-        const ssize_t received = ::recvmsg(fd_, &message, MSG_DONTWAIT);
-        // Less than there was room for was all there was. Who hung up is read until recvmsg says so.
-        readable_ =
-            hung_up_ || received == static_cast<ssize_t>(page_rest + free.size()) || (received < 0 && errno == EINTR);
-        if (received >= 0) ++receive_count_;
-        if (received >= 0) co_return static_cast<size_t>(received);
-        if (errno != EAGAIN && errno != EINTR) co_return fail(Errc::io, errno, "fabric.receive");
-    }
-}
-
-// Takes every whole message off the front of the buffer, and of the last one what there is.
-Task<Result<>> TcpReader::take_buffered() {
-    Front front(*this, {buffer_.data(), filled_});
+Task<Result<size_t>> RecordReader::take(std::span<const std::byte> bytes) {
+    Front front(*this, bytes);
     for (Next next = Next::turn; next != Next::bytes;) {
         std::array<PageId, messages_at_once_max> pages;
         receiver_.on_batch({pages.data(), look_ahead(front.rest, pages)}, front);
@@ -78,13 +44,11 @@ Task<Result<>> TcpReader::take_buffered() {
         }
         if (ended_) co_return fail(Errc::closed);
     }
-    std::memmove(buffer_.data(), front.rest.data(), front.rest.size());
-    filled_ = front.rest.size();
-    co_return Result<>{};
+    co_return bytes.size() - front.rest.size();
 }
 
 // The pages that the messages at the front are about, as far as that can be told.
-size_t TcpReader::look_ahead(std::span<const std::byte> bytes, std::span<PageId> pages) const {
+size_t RecordReader::look_ahead(std::span<const std::byte> bytes, std::span<PageId> pages) const {
     size_t count = 0;
     const auto add = [&](const Message& run) {
         for (uint32_t i = 0; i <= run.run && i < protocol::run_pages_max && count < pages.size(); ++i)
@@ -94,7 +58,7 @@ size_t TcpReader::look_ahead(std::span<const std::byte> bytes, std::span<PageId>
     while (count < pages.size() && bytes.size() >= sizeof(Message)) {
         Message header;
         std::memcpy(&header, bytes.data(), sizeof header);
-        if (header.version != protocol::message_version || static_cast<uint8_t>(header.kind) >= frame_kind_min) break;
+        if (header.version != protocol::message_version || ControlRecord::is_header(header)) break;
         add(header);
         bytes = bytes.subspan(sizeof header);
         for (size_t part = 0; part < header.parts && bytes.size() >= sizeof(protocol::Part); ++part) {
@@ -109,7 +73,7 @@ size_t TcpReader::look_ahead(std::span<const std::byte> bytes, std::span<PageId>
 }
 
 // Without a wait: some messages, or all there are.
-Result<TcpReader::Next> TcpReader::take_batch(std::span<const std::byte>& rest) {
+Result<RecordReader::Next> RecordReader::take_batch(std::span<const std::byte>& rest) {
     for (unsigned taken = 0; runs_left_ > 0 || rest.size() >= sizeof(Message);) {
         if (taken >= messages_at_once_max) return Next::turn;
         if (runs_left_ > 0) {
@@ -121,8 +85,8 @@ Result<TcpReader::Next> TcpReader::take_batch(std::span<const std::byte>& rest) 
         std::memcpy(&header, rest.data(), sizeof header);
         if (header.version != protocol::message_version)
             return fail(Errc::protocol, 0, "fabric.receive: another version");
-        if (static_cast<uint8_t>(header.kind) >= frame_kind_min) {
-            TRY(const bool whole, take_frame(header, rest));
+        if (ControlRecord::is_header(header)) {
+            TRY(const bool whole, take_control(header, rest));
             if (!whole) break;
             ++taken;
             continue;
@@ -147,16 +111,17 @@ Result<TcpReader::Next> TcpReader::take_batch(std::span<const std::byte>& rest) 
     return Next::bytes;
 }
 
-Result<bool> TcpReader::take_frame(const Message& header, std::span<const std::byte>& bytes) {
-    if (header.sequence > body_size_max) return fail(Errc::protocol, 0, "fabric.receive: too long");
-    if (bytes.size() < sizeof(Message) + header.sequence) return false;
+Result<bool> RecordReader::take_control(const Message& header, std::span<const std::byte>& bytes) {
+    const uint32_t body_size = ControlRecord::body_size_of(header);
+    if (body_size > ControlRecord::body_size_max) return fail(Errc::protocol, 0, "fabric.receive: too long");
+    if (bytes.size() < sizeof(Message) + body_size) return false;
     const auto* const body = reinterpret_cast<const char*>(bytes.data() + sizeof(Message));
-    TRY_VOID(frames_.take_frame(header, std::string(body, header.sequence)));
-    bytes = bytes.subspan(sizeof(Message) + header.sequence);
+    TRY_VOID(owner_.on_control(ControlRecord::of(header, std::string(body, body_size))));
+    bytes = bytes.subspan(sizeof(Message) + body_size);
     return true;
 }
 
-Result<bool> TcpReader::take_parts(std::span<const std::byte>& rest) {
+Result<bool> RecordReader::take_parts(std::span<const std::byte>& rest) {
     const size_t size = message_.parts * sizeof(protocol::Part);
     if (rest.size() < sizeof(Message) + size) return false;
     parts_.resize(message_.parts);
@@ -164,26 +129,26 @@ Result<bool> TcpReader::take_parts(std::span<const std::byte>& rest) {
     rest = rest.subspan(sizeof(Message) + size);
     TRY_VOID(protocol::validate(message_, parts_));
     runs_left_ = 1 + parts_.size();
-    frames_.count_message(message_.kind);
+    owner_.count_message(message_.kind);
     return true;
 }
 
-Result<unsigned> TcpReader::deliver_run() {
+Result<unsigned> RecordReader::deliver_run() {
     const Message run = protocol::run_of(message_, parts_, parts_.size() + 1 - runs_left_);
     --runs_left_;
     TRY_VOID(receiver_.on_message(run, nullptr));
     return 1u + run.run;
 }
 
-Result<Message> TcpReader::checked(std::span<const std::byte> bytes) const {
+Result<Message> RecordReader::checked(std::span<const std::byte> bytes) const {
     TRY(const Message message, protocol::decode(bytes.first<sizeof(Message)>()));
     if (message.from != peer_) return fail(Errc::protocol, 0, "fabric.receive: speaks for another host");
     if (message.incarnation != incarnation_) return fail(Errc::protocol, 0, "fabric.receive: another incarnation");
     return message;
 }
 
-Result<> TcpReader::deliver() {
-    frames_.count_message(message_.kind);
+Result<> RecordReader::deliver() {
+    owner_.count_message(message_.kind);
     return receiver_.on_message(message_, std::exchange(page_, nullptr));
 }
 

@@ -1,11 +1,11 @@
 // One host's fabric against a peer played by the test over a plain socket: it says what a host may say, in awkward
 // pieces, and then what no host may say.
-#include "tests/unit/tcp_fabric.hpp"
+#include "tests/unit/played_peer.hpp"
 
 namespace tarn::played_peer {
 namespace {
 
-TEST_F(TcpFabricTest, pages_arrive_whole_however_they_are_cut) {
+TEST_F(PlayedPeerTest, pages_arrive_whole_however_they_are_cut) {
     const UniqueFd fd = link();
     const std::string bytes = with_page('a') + with_page('b') + with_page('c');
     for (size_t done = 0, size = 1; done < bytes.size(); done += size, size = size * 3 % 1009 + 1)
@@ -15,7 +15,7 @@ TEST_F(TcpFabricTest, pages_arrive_whole_however_they_are_cut) {
     EXPECT_EQ(recorder_.to_lend, 4);
 }
 
-TEST_F(TcpFabricTest, many_messages_at_once_arrive_in_order) {
+TEST_F(PlayedPeerTest, many_messages_at_once_arrive_in_order) {
     const UniqueFd fd = link();
     constexpr uint32_t count = 1000;
     std::string bytes;
@@ -29,7 +29,7 @@ TEST_F(TcpFabricTest, many_messages_at_once_arrive_in_order) {
     for (uint32_t i = 0; i < count; ++i) EXPECT_EQ(recorder_.messages[i].request_id, i + 1);
 }
 
-TEST_F(TcpFabricTest, messages_that_arrive_together_are_announced_and_delivered_together) {
+TEST_F(PlayedPeerTest, messages_that_arrive_together_are_announced_and_delivered_together) {
     const UniqueFd fd = link();
     std::string bytes;
     for (uint64_t i = 0; i < 8; ++i) {
@@ -51,7 +51,7 @@ TEST_F(TcpFabricTest, messages_that_arrive_together_are_announced_and_delivered_
     for (uint64_t i = 0; i < 8; ++i) EXPECT_EQ(announced[i], PageId::of(5, i));
 }
 
-TEST_F(TcpFabricTest, what_may_wait_goes_with_the_next_message_or_alone) {
+TEST_F(PlayedPeerTest, what_may_wait_goes_with_the_next_message_or_alone) {
     const UniqueFd fd = link();
     ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
     Message greeted;
@@ -72,13 +72,13 @@ TEST_F(TcpFabricTest, what_may_wait_goes_with_the_next_message_or_alone) {
     }
 }
 
-TEST_F(TcpFabricTest, what_is_held_together_becomes_one_message) {
+TEST_F(PlayedPeerTest, what_is_held_together_becomes_one_message) {
     const UniqueFd fd = link();
     ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
     Message seen;
     ASSERT_TRUE(receive(fd, &seen, sizeof seen));  // greeted
     // From another shard, while the link's would send.
-    other_->run_until_done([](TcpFabric& fabric, Message each, Loop& links, Loop::Posted& nothing) -> Task<> {
+    other_->run_until_done([](LinkedFabric& fabric, Message each, Loop& links, Loop::Posted& nothing) -> Task<> {
         const Fabric::Cork cork(&fabric);
         for (uint32_t i = 0; i < 40; ++i) {
             each.page = PageId::of(5, 8 + i);
@@ -117,7 +117,7 @@ std::string a_batch(Message head) {
            std::string(reinterpret_cast<const char*>(parts.data()), sizeof parts);
 }
 
-TEST_F(TcpFabricTest, a_batch_arrives_as_its_runs_however_it_is_cut) {
+TEST_F(PlayedPeerTest, a_batch_arrives_as_its_runs_however_it_is_cut) {
     const UniqueFd fd = link();
     std::string bytes;
     for (int i = 0; i < 20; ++i) bytes += a_batch(message(MessageKind::get_shared)) + with_page('b');
@@ -138,7 +138,7 @@ TEST_F(TcpFabricTest, a_batch_arrives_as_its_runs_however_it_is_cut) {
     EXPECT_EQ(fabric_->received_count(MessageKind::data), 20);
 }
 
-TEST_F(TcpFabricTest, without_a_page_to_lend_the_link_waits_and_then_goes_on) {
+TEST_F(PlayedPeerTest, without_a_page_to_lend_the_link_waits_and_then_goes_on) {
     recorder_.change([&] { recorder_.to_lend = 0; });
     const UniqueFd fd = link();
     const Message plain = message(MessageKind::acknowledge);
@@ -152,7 +152,7 @@ TEST_F(TcpFabricTest, without_a_page_to_lend_the_link_waits_and_then_goes_on) {
     EXPECT_EQ(recorder_.pages[0], std::string(page_size, 'x'));
 }
 
-TEST_F(TcpFabricTest, a_link_that_is_not_read_is_congested_until_it_is_or_breaks) {
+TEST_F(PlayedPeerTest, a_link_that_is_not_read_is_congested_until_it_is_or_breaks) {
     const std::vector<std::byte> page(page_size, std::byte{7});
     Message data = message(MessageKind::data, protocol::flag_payload);
     data.from = 0;
@@ -180,7 +180,7 @@ TEST_F(TcpFabricTest, a_link_that_is_not_read_is_congested_until_it_is_or_breaks
     }
 }
 
-TEST_F(TcpFabricTest, a_waiting_link_can_break) {
+TEST_F(PlayedPeerTest, a_waiting_link_can_break) {
     recorder_.change([&] { recorder_.to_lend = 0; });
     const UniqueFd first = link();
     const std::string bytes = with_page('x');
@@ -191,7 +191,7 @@ TEST_F(TcpFabricTest, a_waiting_link_can_break) {
     EXPECT_TRUE(recorder_.comes([&] { return recorder_.links_down == 1; }));
 }
 
-TEST_F(TcpFabricTest, a_page_cut_off_in_the_middle_goes_back) {
+TEST_F(PlayedPeerTest, a_page_cut_off_in_the_middle_goes_back) {
     {
         const UniqueFd fd = link();
         const std::string bytes = with_page('x');
@@ -203,7 +203,7 @@ TEST_F(TcpFabricTest, a_page_cut_off_in_the_middle_goes_back) {
     EXPECT_TRUE(recorder_.messages.empty());
 }
 
-TEST_F(TcpFabricTest, what_no_host_says_ends_the_link_and_nothing_else) {
+TEST_F(PlayedPeerTest, what_no_host_says_ends_the_link_and_nothing_else) {
     Message unknown = message(MessageKind::acknowledge);
     unknown.kind = static_cast<MessageKind>(99);
     Message old = message(MessageKind::acknowledge);
@@ -212,16 +212,16 @@ TEST_F(TcpFabricTest, what_no_host_says_ends_the_link_and_nothing_else) {
     impostor.from = 0;
     Message stale = message(MessageKind::acknowledge);
     stale.incarnation = peer_incarnation - 1;
-    Message long_call = message(static_cast<MessageKind>(TcpReader::frame_kind_min));
-    long_call.sequence = TcpReader::body_size_max + 1;
+    Message long_call = message(static_cast<MessageKind>(ControlRecord::Kind::call));
+    long_call.sequence = ControlRecord::body_size_max + 1;
     Message endless = message(MessageKind::evict);
     endless.parts = 0xffff;
     Message grants = message(MessageKind::grant);
     grants.parts = 1;
-    Message unknown_frame = message(static_cast<MessageKind>(250));
-    unknown_frame.sequence = 0;
+    Message unknown_record = message(static_cast<MessageKind>(250));
+    unknown_record.sequence = 0;
     unsigned links = 0;
-    for (const Message& bad : {unknown, old, impostor, stale, long_call, endless, grants, unknown_frame}) {
+    for (const Message& bad : {unknown, old, impostor, stale, long_call, endless, grants, unknown_record}) {
         const UniqueFd fd = link();
         send(fd, &bad, sizeof bad);
         EXPECT_TRUE(hung_up(fd));
@@ -242,7 +242,7 @@ TEST_F(TcpFabricTest, what_no_host_says_ends_the_link_and_nothing_else) {
     ASSERT_TRUE(recorder_.comes([&] { return recorder_.messages.size() == 1; }));
 }
 
-TEST_F(TcpFabricTest, stopping_waits_for_no_handshake) {
+TEST_F(PlayedPeerTest, stopping_waits_for_no_handshake) {
     const UniqueFd fd = connect();
     const timeval limit{.tv_sec = 3, .tv_usec = 0};  // less than a handshake may take
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -256,7 +256,7 @@ TEST_F(TcpFabricTest, stopping_waits_for_no_handshake) {
     EXPECT_TRUE(hung_up(fd));
 }
 
-TEST_F(TcpFabricTest, there_is_no_link_with_a_store_that_is_older_than_the_other_host_remembers_it) {
+TEST_F(PlayedPeerTest, there_is_no_link_with_a_store_that_is_older_than_the_other_host_remembers_it) {
     {
         const UniqueFd fd = connect();
         prove_us(fd);
@@ -280,7 +280,7 @@ TEST_F(TcpFabricTest, there_is_no_link_with_a_store_that_is_older_than_the_other
     EXPECT_EQ(recorder_.standings, (std::vector<std::pair<HostId, StoreStanding>>{{1, ours}}));
 }
 
-TEST_F(TcpFabricTest, an_account_with_bits_that_mean_nothing_yet_is_refused) {
+TEST_F(PlayedPeerTest, an_account_with_bits_that_mean_nothing_yet_is_refused) {
     for (const bool of_own : {true, false}) {
         const UniqueFd fd = connect();
         prove_us(fd);
@@ -294,7 +294,7 @@ TEST_F(TcpFabricTest, an_account_with_bits_that_mean_nothing_yet_is_refused) {
     }
 }
 
-TEST_F(TcpFabricTest, strangers_are_refused_before_anything_is_told) {
+TEST_F(PlayedPeerTest, strangers_are_refused_before_anything_is_told) {
     EXPECT_TRUE(hung_up(link("another key")));
     {
         const UniqueFd fd = connect();
@@ -317,23 +317,23 @@ TEST_F(TcpFabricTest, strangers_are_refused_before_anything_is_told) {
     EXPECT_EQ(recorder_.links_up, 0);
 }
 
-TEST_F(TcpFabricTest, few_strangers_are_kept_at_a_time_and_a_host_gets_through) {
+TEST_F(PlayedPeerTest, few_strangers_are_kept_at_a_time_and_a_host_gets_through) {
     std::vector<UniqueFd> silent;
-    for (size_t i = 0; i < 4 * Strangers::count_of_address_max; ++i) silent.push_back(connect());
-    EXPECT_EQ(hung_up_count(silent, 3 * Strangers::count_of_address_max), 3 * Strangers::count_of_address_max);
+    for (size_t i = 0; i < 4 * Strangers::count_of_origin_max; ++i) silent.push_back(connect());
+    EXPECT_EQ(hung_up_count(silent, 3 * Strangers::count_of_origin_max), 3 * Strangers::count_of_origin_max);
     EXPECT_TRUE(hung_up(silent.front())) << "who came first leaves first";
     const UniqueFd fd = link();
     EXPECT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
     // The others are not of that address; one of the silent ones made room for the host, and left a place.
-    for (uint8_t from = 2; silent.size() < 4 * Strangers::count_of_address_max + Strangers::count_max; ++from)
-        for (size_t i = 0; i < Strangers::count_of_address_max; ++i) silent.push_back(connect(from));
-    constexpr size_t gone = 4 * Strangers::count_of_address_max;
+    for (uint8_t from = 2; silent.size() < 4 * Strangers::count_of_origin_max + Strangers::count_max; ++from)
+        for (size_t i = 0; i < Strangers::count_of_origin_max; ++i) silent.push_back(connect(from));
+    constexpr size_t gone = 4 * Strangers::count_of_origin_max;
     EXPECT_EQ(hung_up_count(silent, gone), gone) << "of all of them, as many are kept as there are places";
     const UniqueFd again = link();
     EXPECT_TRUE(recorder_.comes([&] { return recorder_.links_up == 2; }));
 }
 
-TEST_F(TcpFabricTest, a_process_that_was_declared_dead_is_refused_and_a_younger_one_is_not) {
+TEST_F(PlayedPeerTest, a_process_that_was_declared_dead_is_refused_and_a_younger_one_is_not) {
     recorder_.dead_incarnation = peer_incarnation;
     {
         const UniqueFd fd = connect();
@@ -347,7 +347,7 @@ TEST_F(TcpFabricTest, a_process_that_was_declared_dead_is_refused_and_a_younger_
     EXPECT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
 }
 
-class TcpFabricListens : public TcpFabricTest {
+class PlayedPeerListens : public PlayedPeerTest {
   protected:
     std::chrono::milliseconds listen_for() const override { return 20ms; }
     // Whether it comes true soon.
@@ -357,11 +357,11 @@ class TcpFabricListens : public TcpFabricTest {
             std::this_thread::sleep_for(1ms);
         return fabric_->answers(1) == answers;
     }
-    static constexpr uint8_t ask_kind = TcpReader::frame_kind_min + 3;
-    static constexpr uint8_t here_kind = TcpReader::frame_kind_min + 4;
+    static constexpr uint8_t ask_kind = static_cast<uint8_t>(ControlRecord::Kind::ask);
+    static constexpr uint8_t here_kind = static_cast<uint8_t>(ControlRecord::Kind::here);
 };
 
-TEST_F(TcpFabricListens, a_peer_that_says_nothing_is_asked_and_then_does_not_answer_until_it_does) {
+TEST_F(PlayedPeerListens, a_peer_that_says_nothing_is_asked_and_then_does_not_answer_until_it_does) {
     const UniqueFd fd = link();
     ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
     Message seen;
@@ -380,7 +380,7 @@ TEST_F(TcpFabricListens, a_peer_that_says_nothing_is_asked_and_then_does_not_ans
     EXPECT_TRUE(soon(true));
 }
 
-TEST_F(TcpFabricListens, who_is_asked_says_that_he_is_there) {
+TEST_F(PlayedPeerListens, who_is_asked_says_that_he_is_there) {
     const UniqueFd fd = link();
     Message ask = message(static_cast<MessageKind>(ask_kind));
     ask.sequence = 0;
@@ -391,7 +391,7 @@ TEST_F(TcpFabricListens, who_is_asked_says_that_he_is_there) {
     } while (static_cast<uint8_t>(seen.kind) != here_kind);
 }
 
-TEST_F(TcpFabricListens, while_it_is_not_read_for_lack_of_room_a_peer_is_not_taken_for_silent) {
+TEST_F(PlayedPeerListens, while_it_is_not_read_for_lack_of_room_a_peer_is_not_taken_for_silent) {
     recorder_.change([&] { recorder_.to_lend = 0; });
     const UniqueFd fd = link();
     const std::string bytes = with_page('x');
@@ -401,15 +401,15 @@ TEST_F(TcpFabricListens, while_it_is_not_read_for_lack_of_room_a_peer_is_not_tak
     EXPECT_TRUE(fabric_->answers(1));
 }
 
-TEST_F(TcpFabricTest, calls_are_answered_and_an_answer_nobody_waits_for_is_ignored) {
+TEST_F(PlayedPeerTest, calls_are_answered_and_an_answer_nobody_waits_for_is_ignored) {
     const UniqueFd fd = link();
     Message greeted;
     ASSERT_TRUE(receive(fd, &greeted, sizeof greeted));
-    Message answer = message(static_cast<MessageKind>(TcpReader::frame_kind_min + 1));
+    Message answer = message(static_cast<MessageKind>(ControlRecord::Kind::answer));
     answer.sequence = 0;
     answer.request_id = 4711;
     send(fd, &answer, sizeof answer);
-    Message call = message(static_cast<MessageKind>(TcpReader::frame_kind_min));
+    Message call = message(static_cast<MessageKind>(ControlRecord::Kind::call));
     call.sequence = 4;
     call.flags = static_cast<uint8_t>(CallKind::change);
     send(fd, &call, sizeof call);

@@ -1,4 +1,4 @@
-// TcpFabricTest: one host's fabric against a peer played by the test over a plain socket.
+// PlayedPeerTest: one host's fabric against a peer played by the test over a plain socket.
 #pragma once
 
 #include <arpa/inet.h>
@@ -11,7 +11,8 @@
 #include <mutex>
 #include <thread>
 
-#include "coherence/fabric/tcp_fabric.hpp"
+#include "coherence/fabric/link/linked_fabric.hpp"
+#include "coherence/fabric/transport/tcp/tcp_transport.hpp"
 
 namespace tarn::played_peer {
 
@@ -112,25 +113,24 @@ class Recorder final : public Fabric::Receiver {
     std::vector<std::string> pages;
 };
 
-class TcpFabricTest : public testing::Test {
+class PlayedPeerTest : public testing::Test {
   protected:
     void SetUp() override {
         port_ = static_cast<uint16_t>(20000 + ::getpid() % 20000);
         loop_ = std::move(*Loop::create());
         other_ = std::move(*Loop::create());
         for (;; ++port_) {
-            TcpFabricConfiguration configuration{
+            auto transport = TcpTransport::listen("127.0.0.1:" + std::to_string(port_));
+            if (!transport) continue;
+            LinkedFabricConfiguration configuration{
                 .self = 0,
                 .process = {3, 3},
                 .key = std::string(key),
-                .listen = "127.0.0.1:" + std::to_string(port_),
                 .peers = {{.host = 1, .address = "127.0.0.1:9"}},
                 .shards = {loop_.get(), loop_.get(), other_.get()},  // host 1 is the second one's
                 .listen_for = listen_for()};
-            if (auto made = TcpFabric::create(std::move(configuration), recorder_)) {
-                fabric_ = std::move(*made);
-                break;
-            }
+            fabric_ = std::make_unique<LinkedFabric>(std::move(configuration), std::move(*transport), recorder_);
+            break;
         }
         fabric_->calls().set(CallKind::change, [](HostId, std::string request) { return answer(std::move(request)); });
         thread_ = std::thread([this] { loop_->run(); });
@@ -246,17 +246,17 @@ class TcpFabricTest : public testing::Test {
     virtual std::chrono::milliseconds listen_for() const { return 0ms; }
 
     struct Start final : Loop::Posted {
-        explicit Start(TcpFabricTest& of) : test(of) {}
+        explicit Start(PlayedPeerTest& of) : test(of) {}
         void run() override { test.fabric_->start(); }
-        TcpFabricTest& test;
+        PlayedPeerTest& test;
     };
     struct Stop final : Loop::Posted {
-        explicit Stop(TcpFabricTest& of) : test(of) {}
+        explicit Stop(PlayedPeerTest& of) : test(of) {}
         void run() override {
             test.fabric_->stop();
             test.loop_->stop();
         }
-        TcpFabricTest& test;
+        PlayedPeerTest& test;
     };
 
     struct Nothing final : Loop::Posted {
@@ -271,7 +271,7 @@ class TcpFabricTest : public testing::Test {
     Stop stop_{*this};
     std::unique_ptr<Loop> loop_;
     std::unique_ptr<Loop> other_;  // a shard that a test runs itself
-    std::unique_ptr<TcpFabric> fabric_;
+    std::unique_ptr<LinkedFabric> fabric_;
     std::thread thread_;
 };
 

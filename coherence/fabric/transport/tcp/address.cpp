@@ -1,4 +1,4 @@
-#include "coherence/fabric/address.hpp"
+#include "coherence/fabric/transport/tcp/address.hpp"
 
 #include <netdb.h>
 

@@ -1,43 +1,41 @@
-// TcpLink: the one connection to one other host, and what becomes of it when it breaks.
+// Link: what one other host is told and heard over, whatever the transport, and what becomes of it when it breaks.
 //
-// Lives as long as the fabric, on one shard; connections come and go. Sending appends to a buffer that the link's
-// shard hands to the socket, everything of a turn in one system call; what may wait does not cost one of its own.
-// Receiving is TcpReader's. A peer of which nothing was heard for a while is asked whether it is there: a process that
-// is stopped keeps its connections.
+// Lives as long as the fabric, on one shard; channels come and go. Sending appends to a buffer that the link's shard
+// hands to the channel, everything of a turn in one call; what may wait does not cost one of its own. Receiving is
+// RecordReader's. A peer of which nothing was heard for a while is asked whether it is there: a process that is stopped
+// keeps its connections. Made and used by LinkedFabric.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "coherence/fabric/fabric.hpp"
-#include "coherence/fabric/tcp_reader.hpp"
+#include "coherence/fabric/link/record_reader.hpp"
+#include "coherence/fabric/transport/transport.hpp"
 #include "coherence/protocol/coalescing.hpp"
 #include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 #include "utils/per_loop.hpp"
 #include "utils/spinlock.hpp"
-#include "utils/unique_fd.hpp"
 
 namespace tarn {
 
-class TcpLink final : TcpReader::FrameTaker {
+class Link final : RecordReader::Owner {
   public:
-    // A peer is asked when nothing came from it for one such time, and does not answer when nothing came for two more.
-    static constexpr std::chrono::milliseconds listen_for_default{200};
-
     // What a shard has corked: how often, and the links that it has sent to since.
     struct Corked {
         unsigned depth = 0;
-        std::vector<TcpLink*> links;
+        std::vector<Link*> links;
     };
 
     // calls: who answers those of the peer. name: of the peer, for the log. buffer_bytes: each of its two buffers keeps
     // at most this much while it has nothing to send. drained: told when it is congested no more. corked: of all links.
-    TcpLink(Loop& loop, HostId peer, std::string name, Fabric::Receiver& receiver, const CallHandlers& calls,
-            size_t buffer_bytes, std::chrono::milliseconds listen_for, Broadcast& drained, PerLoop<Corked>& corked)
+    Link(Loop& loop, HostId peer, std::string name, Fabric::Receiver& receiver, const CallHandlers& calls,
+         size_t buffer_bytes, std::chrono::milliseconds listen_for, Broadcast& drained, PerLoop<Corked>& corked)
         : loop_(loop),
           peer_(peer),
           name_(std::move(name)),
@@ -75,34 +73,34 @@ class TcpLink final : TcpReader::FrameTaker {
 
     // On the link's shard, after expect(): serves an authenticated connection until it breaks, unless the link has
     // ended. If there is one already it is closed: the peer would not connect again if it still had it.
-    void take_over(UniqueFd fd, protocol::Process process);
+    void take_over(std::unique_ptr<Connection> connection, protocol::Process process);
     // On the link's shard: the connection that it has, and in end() each that may still be on its way.
     void close();
     void end();
 
   private:
-    Task<> serve(UniqueFd fd, protocol::Process process);
+    Task<> serve(std::unique_ptr<Connection> connection, protocol::Process process);
     void connection_ended();
 
     struct Call;
     struct WakeWriter final : Loop::Posted {
-        explicit WakeWriter(TcpLink& of) : link(of) {}
+        explicit WakeWriter(Link& of) : link(of) {}
         void run() override;
-        TcpLink& link;
+        Link& link;
     };
 
     struct WakeLater final : Loop::Posted {
-        explicit WakeLater(TcpLink& of) : link(of) {}
+        explicit WakeLater(Link& of) : link(of) {}
         void run() override {
             if (!link.loop_.ending()) link.loop_.spawn(link.write_later());  // nobody waits for what is left then
         }
-        TcpLink& link;
+        Link& link;
     };
 
     struct WakeReader final : Loop::Posted {
-        explicit WakeReader(TcpLink& of) : link(of) {}
+        explicit WakeReader(Link& of) : link(of) {}
         void run() override;
-        TcpLink& link;
+        Link& link;
         std::atomic<bool> posted{false};
     };
 
@@ -113,9 +111,9 @@ class TcpLink final : TcpReader::FrameTaker {
     void schedule_writer();
     void schedule_later();
     Task<> write_later();
-    void send_frame(uint8_t kind, uint32_t id, uint8_t detail, std::string_view body);
-    Task<> write_all(int fd);
-    Result<> take_frame(const protocol::Message& header, std::string body) override;
+    void send_control(ControlRecord::Kind kind, uint32_t id = 0, uint8_t detail = 0, std::string_view body = {});
+    Task<> write_all(Channel& channel);
+    Result<> on_control(ControlRecord record) override;
     void count_message(protocol::MessageKind kind) override {
         std::atomic<uint64_t>& count = received_[static_cast<uint8_t>(kind)];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // the link's shard alone
@@ -134,8 +132,8 @@ class TcpLink final : TcpReader::FrameTaker {
     const std::chrono::milliseconds listen_for_;
     Broadcast& drained_;
     PerLoop<Corked>& corked_;
-    int fd_ = -1;  // of the present connection, on the link's shard
-    TcpReader* reader_ = nullptr;
+    Channel* channel_ = nullptr;  // the present one, on the link's shard
+    RecordReader* reader_ = nullptr;
     Event closed_;
 
     SpinLock lock_;
@@ -147,14 +145,14 @@ class TcpLink final : TcpReader::FrameTaker {
     bool wake_posted_ = false;
     bool later_posted_ = false;  // what is in outgoing_ is written soon, unless something takes it along before
     std::vector<std::byte> outgoing_;
-    size_t sending_bytes_ = 0;              // taken from it, and not by the socket yet
+    size_t sending_bytes_ = 0;              // taken from it, and not by the channel yet
     std::atomic<size_t> waiting_bytes_{0};  // of these, and of later_
     protocol::Batch batch_;                 // the last thing in outgoing_, as long as it is open
     size_t batch_at_ = 0;                   // where it begins there
     std::vector<std::byte> later_;          // what other shards send while we greet
     std::map<uint32_t, Call*> calls_;
     uint32_t last_call_ = 0;
-    std::array<std::atomic<uint64_t>, TcpReader::frame_kind_min> received_{};  // by kind
+    std::array<std::atomic<uint64_t>, ControlRecord::kind_min> received_{};  // by kind
 
     WakeWriter wake_writer_;
     WakeLater wake_later_;

@@ -1,25 +1,25 @@
 // Strangers: connections that have not proved yet that they are of a host of this cluster. Anybody who reaches the port
-// can open them, so their number is bounded, in all and per address. When there is no room a new connection replaces
+// can open them, so their number is bounded, in all and per origin. When there is no room a new connection replaces
 // the oldest one. A host needs its place for two round trips only, so it gets through a flood.
 //
-// On one shard. Owns no socket: a connection that must go is shut down, and the task that serves it closes it.
+// On one shard. Owns no connection: one that must go is shut down, and the task that serves it ends it.
 #pragma once
 
-#include <netinet/in.h>
-
 #include <list>
+
+#include "coherence/fabric/transport/transport.hpp"
 
 namespace tarn {
 
 class Strangers {
   public:
     static constexpr size_t count_max = 128;
-    static constexpr size_t count_of_address_max = 16;
+    static constexpr size_t count_of_origin_max = 16;
 
-    // One of them, as long as it lives; the socket lives longer.
+    // One of them, as long as it lives; the connection lives longer.
     class Visit {
       public:
-        Visit(Strangers& strangers, int fd);
+        Visit(Strangers& strangers, Connection& connection);
         Visit(const Visit&) = delete;
         ~Visit() { leave(); }
         // He is known now, or gone.
@@ -30,8 +30,8 @@ class Strangers {
       private:
         friend class Strangers;
         Strangers& strangers_;
-        const int fd_;
-        const in6_addr address_;
+        Connection& connection_;
+        const Connection::Origin origin_;
         std::list<Visit*>::iterator place_;
         bool has_place_ = true;
     };

@@ -1,10 +1,10 @@
 // One link as it comes up and breaks: what goes over it first, and what waits for an answer over it.
-#include "tests/unit/tcp_fabric.hpp"
+#include "tests/unit/played_peer.hpp"
 
 namespace tarn::played_peer {
 namespace {
 
-using TcpLinkTest = TcpFabricTest;
+using LinkTest = PlayedPeerTest;
 
 Message asks_for(uint64_t page) {
     Message asks;
@@ -15,7 +15,7 @@ Message asks_for(uint64_t page) {
     return asks;
 }
 
-TEST_F(TcpLinkTest, what_other_threads_send_comes_after_what_a_host_says_first) {
+TEST_F(LinkTest, what_other_threads_send_comes_after_what_a_host_says_first) {
     constexpr uint64_t asked_first = 16;
     const auto says_first = [&] {
         Message first = asks_for(0);
@@ -37,7 +37,8 @@ TEST_F(TcpLinkTest, what_other_threads_send_comes_after_what_a_host_says_first) 
         EXPECT_EQ(seen.page, PageId::of(5, page));
     }
     ASSERT_TRUE(receive(fd, &seen, sizeof seen));
-    EXPECT_EQ(static_cast<uint8_t>(seen.kind), TcpReader::frame_kind_min + 2) << "that it has said all";
+    EXPECT_EQ(static_cast<uint8_t>(seen.kind), static_cast<uint8_t>(ControlRecord::Kind::greeted))
+        << "that it has said all";
     for (uint64_t asked = 0; asked < 3;) {
         ASSERT_TRUE(receive(fd, &seen, sizeof seen));
         EXPECT_EQ(seen.kind, MessageKind::get_shared);
@@ -48,18 +49,18 @@ TEST_F(TcpLinkTest, what_other_threads_send_comes_after_what_a_host_says_first) 
 
 // A call of the fabric's loop, and what came of it.
 struct Calling final : Loop::Posted {
-    explicit Calling(TcpFabric& of, Recorder& tells) : fabric(of), recorder(tells) {}
+    explicit Calling(LinkedFabric& of, Recorder& tells) : fabric(of), recorder(tells) {}
     void run() override { Loop::current()->spawn(call(*this)); }
     static Task<> call(Calling& self) {
         Result<std::string> answer = co_await self.fabric.call(1, CallKind::change, "ping");
         self.recorder.change([&] { self.ended.emplace(std::move(answer)); });
     }
-    TcpFabric& fabric;
+    LinkedFabric& fabric;
     Recorder& recorder;
     std::optional<Result<std::string>> ended;
 };
 
-TEST_F(TcpLinkTest, a_call_ends_with_the_link_that_it_went_over) {
+TEST_F(LinkTest, a_call_ends_with_the_link_that_it_went_over) {
     Calling calling(*fabric_, recorder_);
     {
         const UniqueFd fd = link();
@@ -68,7 +69,7 @@ TEST_F(TcpLinkTest, a_call_ends_with_the_link_that_it_went_over) {
         ASSERT_TRUE(receive(fd, &seen, sizeof seen));  // greeted
         loop_->post(calling);
         ASSERT_TRUE(receive(fd, &seen, sizeof seen));
-        EXPECT_EQ(static_cast<uint8_t>(seen.kind), TcpReader::frame_kind_min);
+        EXPECT_EQ(static_cast<uint8_t>(seen.kind), static_cast<uint8_t>(ControlRecord::Kind::call));
         EXPECT_FALSE(calling.ended);
     }
     ASSERT_TRUE(recorder_.comes([&] { return calling.ended.has_value(); }));
@@ -76,7 +77,7 @@ TEST_F(TcpLinkTest, a_call_ends_with_the_link_that_it_went_over) {
     EXPECT_EQ(calling.ended->error().code, Errc::unavailable);
 }
 
-TEST_F(TcpLinkTest, nothing_that_was_sent_without_a_link_goes_over_the_next) {
+TEST_F(LinkTest, nothing_that_was_sent_without_a_link_goes_over_the_next) {
     {
         const UniqueFd fd = link();
         ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
@@ -88,52 +89,62 @@ TEST_F(TcpLinkTest, nothing_that_was_sent_without_a_link_goes_over_the_next) {
     const UniqueFd fd = link();
     Message seen;
     ASSERT_TRUE(receive(fd, &seen, sizeof seen));
-    EXPECT_EQ(static_cast<uint8_t>(seen.kind), TcpReader::frame_kind_min + 2);
+    EXPECT_EQ(static_cast<uint8_t>(seen.kind), static_cast<uint8_t>(ControlRecord::Kind::greeted));
     fabric_->send(1, asks_for(4), {});
     ASSERT_TRUE(receive(fd, &seen, sizeof seen));
     EXPECT_EQ(seen.page, PageId::of(5, 4));
 }
 
-// Gives the link a connection in a turn of its loop, and says what the other end of it has seen since.
-struct HandingOver final : Loop::Posted {
-    explicit HandingOver(TcpLink& to) : link(to) {
-        int ends[2];
-        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-        ours = UniqueFd(ends[0]);
-        theirs = UniqueFd(ends[1]);
-        link.expect();
+// A connection of which nothing is known but whether it is still there.
+class Unused final : public Connection {
+  public:
+    explicit Unused(bool& is_closed) : is_closed_(is_closed) {}
+    ~Unused() override { is_closed_ = true; }
+    Task<Result<>> connect() override { co_return fail(Errc::unsupported); }
+    Task<Result<size_t>> send(std::span<const std::byte>) override { co_return fail(Errc::unsupported); }
+    Task<Result<size_t>> receive(std::span<std::byte>) override { co_return fail(Errc::unsupported); }
+    void shut_down() override {}
+    void cancel() override {}
+    std::string peer_name() const override { return "nobody"; }
+    Origin origin() const override { return {}; }
+    std::unique_ptr<Channel> become_channel(Loop&) override {
+        ADD_FAILURE() << "it is served";
+        return nullptr;
     }
-    void run() override { link.take_over(std::move(ours), peer_process); }
-    bool is_closed() const {
-        char byte = 0;
-        return ::recv(theirs.get(), &byte, 1, MSG_DONTWAIT) == 0;
-    }
-    TcpLink& link;
-    UniqueFd ours;
-    UniqueFd theirs;
+
+  private:
+    bool& is_closed_;
 };
 
-TEST(TcpLinkEnd, a_connection_that_comes_when_the_link_or_its_loop_has_ended_is_closed) {
+// Gives the link a connection in a turn of its loop, and says what became of it.
+struct HandingOver final : Loop::Posted {
+    explicit HandingOver(Link& to) : link(to) { link.expect(); }
+    void run() override { link.take_over(std::make_unique<Unused>(is_closed), peer_process); }
+    Link& link;
+    bool is_closed = false;
+};
+
+TEST(LinkEnd, a_connection_that_comes_when_the_link_or_its_loop_has_ended_is_closed) {
     Recorder recorder;
     Broadcast drained;
     const CallHandlers calls;
     const auto loop = std::move(*Loop::create());
     Loop* const shard = loop.get();
-    PerLoop<TcpLink::Corked> corked(std::span(&shard, 1));
-    TcpLink ended(*loop, 1, "ended", recorder, calls, 1 << 20, 0ms, drained, corked);
-    TcpLink open(*loop, 2, "open", recorder, calls, 1 << 20, 0ms, drained, corked);
+    PerLoop<Link::Corked> corked(std::span(&shard, 1));
+    Link ended(*loop, 1, "ended", recorder, calls, 1 << 20, 0ms, drained, corked);
+    Link open(*loop, 2, "open", recorder, calls, 1 << 20, 0ms, drained, corked);
     struct Late {
         static Task<> hand_over(Loop& loop, HandingOver& late) {
             while (!loop.ending()) co_await Yield(loop);
             loop.post(late);
             for (int turn = 0; turn < 3; ++turn) co_await Yield(loop);
-            EXPECT_TRUE(late.is_closed());
+            EXPECT_TRUE(late.is_closed);
             co_await late.link.idle();
         }
         static Task<> end_first(Loop& loop, HandingOver& late) {
             late.link.end();
             late.run();
-            EXPECT_TRUE(late.is_closed());
+            EXPECT_TRUE(late.is_closed);
             co_await late.link.idle();
             loop.stop();
         }

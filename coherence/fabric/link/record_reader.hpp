@@ -1,47 +1,40 @@
-// TcpReader: the incoming side of one connection: bytes from the socket become messages, in order.
+// RecordReader: the incoming side of one link: the bytes of a channel become messages and control records, in order.
 //
-// What is there is taken in bulk. A page that has not arrived as a whole goes from the socket straight into the memory
-// that the receiver lends for it. While the receiver has none to lend, the connection is not read.
+// What is there is taken in bulk. A page that has not arrived as a whole goes from the channel straight into the memory
+// that the receiver lends for it. While the receiver has none to lend, the channel is not read. Made by Link for each
+// channel.
 #pragma once
-
-#include <poll.h>
 
 #include <string>
 #include <vector>
 
 #include "coherence/fabric/fabric.hpp"
+#include "coherence/fabric/link/control_record.hpp"
+#include "coherence/fabric/transport/transport.hpp"
 #include "coherence/protocol/coalescing.hpp"
 #include "utils/loop.hpp"
 
 namespace tarn {
 
-class TcpReader {
+class RecordReader {
   public:
-    // The link's own frames use the layout of a message: request_id is the call's, sequence the size of the body.
-    static constexpr uint8_t frame_kind_min = 200;
-    static constexpr uint32_t body_size_max = 1 << 20;
-    class FrameTaker {
+    // The link: takes what is its own, and counts the messages.
+    class Owner {
       public:
-        virtual Result<> take_frame(const protocol::Message& header, std::string body) = 0;
+        virtual Result<> on_control(ControlRecord record) = 0;
         virtual void count_message(protocol::MessageKind kind) = 0;
 
       protected:
-        ~FrameTaker() = default;
+        ~Owner() = default;
     };
 
-    TcpReader(Loop& loop, int fd, HostId peer, protocol::Incarnation incarnation, Fabric::Receiver& receiver,
-              FrameTaker& frames)
-        : loop_(loop),
-          fd_(fd),
-          peer_(peer),
-          incarnation_(incarnation),
-          receiver_(receiver),
-          frames_(frames),
-          readiness_(loop, fd, POLLIN | POLLRDHUP) {}
-    TcpReader(const TcpReader&) = delete;
-    ~TcpReader();
+    RecordReader(Loop& loop, Channel& channel, HostId peer, protocol::Incarnation incarnation,
+                 Fabric::Receiver& receiver, Owner& owner)
+        : loop_(loop), channel_(channel), peer_(peer), incarnation_(incarnation), receiver_(receiver), owner_(owner) {}
+    RecordReader(const RecordReader&) = delete;
+    ~RecordReader();
 
-    // Until the connection ends. Errors: closed, io, or protocol: the peer does what no correct host does.
+    // Until the channel ends. Errors: closed, io, or protocol: the peer does what no correct host does.
     Task<Result<>> read_all();
     // There may be a page to lend again; or the connection ends, and nothing is waited for any more.
     void resume() { room_.notify_all(); }
@@ -54,22 +47,21 @@ class TcpReader {
     bool waits_for_room() const { return waits_for_room_; }
 
   private:
-    Task<Result<>> read_on();
-    Task<Result<size_t>> receive();
-    Task<Result<>> take_buffered();
+    // Takes every whole record off the front, and of the last one what there is; how many bytes that was.
+    Task<Result<size_t>> take(std::span<const std::byte> bytes);
     // What is waited for before the next message can be taken: more of it, a page to lend, or nothing.
     enum class Next : uint8_t { bytes, page, turn };
     Result<Next> take_batch(std::span<const std::byte>& rest);
     struct Front final : Fabric::Receiver::Batch {
-        Front(TcpReader& of, std::span<const std::byte> bytes) : reader(of), rest(bytes) {}
+        Front(RecordReader& of, std::span<const std::byte> bytes) : reader(of), rest(bytes) {}
         void deliver() override { taken = reader.take_batch(rest); }
-        TcpReader& reader;
+        RecordReader& reader;
         std::span<const std::byte> rest;
         Result<Next> taken = Next::bytes;
     };
     size_t look_ahead(std::span<const std::byte> bytes, std::span<PageId> pages) const;
-    // Whether a whole frame was there, and was taken off the front.
-    Result<bool> take_frame(const protocol::Message& header, std::span<const std::byte>& bytes);
+    // Whether a whole control record was there, and was taken off the front.
+    Result<bool> take_control(const protocol::Message& header, std::span<const std::byte>& bytes);
     Result<protocol::Message> checked(std::span<const std::byte> bytes) const;
     Result<> deliver();
     // Whether the parts of the message were there as a whole, and were taken off the front with it.
@@ -78,21 +70,16 @@ class TcpReader {
     Result<unsigned> deliver_run();
 
     Loop& loop_;
-    int fd_;
+    Channel& channel_;
     HostId peer_;
     protocol::Incarnation incarnation_;
     Fabric::Receiver& receiver_;
-    FrameTaker& frames_;
-    Readiness readiness_;
-    bool readable_ = true;  // there may be more than was taken
-    bool hung_up_ = false;
+    Owner& owner_;
     uint64_t receive_count_ = 0;
     Event room_;
     bool waits_for_room_ = false;
     bool ended_ = false;
 
-    std::vector<std::byte> buffer_ = std::vector<std::byte>(buffer_size);
-    size_t filled_ = 0;
     // The message whose page is on its way, and how much of the page is there.
     protocol::Message message_;
     std::byte* page_ = nullptr;
@@ -101,7 +88,6 @@ class TcpReader {
     std::vector<protocol::Part> parts_;
     size_t runs_left_ = 0;
 
-    static constexpr size_t buffer_size = 256 << 10;
     static constexpr unsigned messages_at_once_max = 32;
 };
 

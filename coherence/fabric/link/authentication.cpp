@@ -1,4 +1,4 @@
-#include "coherence/fabric/authentication.hpp"
+#include "coherence/fabric/link/authentication.hpp"
 
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>

@@ -1,4 +1,4 @@
-#include "coherence/fabric/tcp_link.hpp"
+#include "coherence/fabric/link/link.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -16,8 +16,6 @@ namespace {
 
 constexpr auto waiting_max = std::chrono::milliseconds(1);
 
-enum FrameKind : uint8_t { frame_call = TcpReader::frame_kind_min, frame_answer, frame_greeted, frame_ask, frame_here };
-
 std::span<const std::byte> bytes_of(const Message& message) {
     return std::as_bytes(std::span(&message, 1));
 }
@@ -25,7 +23,7 @@ std::span<const std::byte> bytes_of(const Message& message) {
 }  // namespace
 
 // One call that waits for its answer, on the shard that asked.
-struct TcpLink::Call final : Loop::Posted {
+struct Link::Call final : Loop::Posted {
     explicit Call(Loop& loop) : shard(loop) {}
     void run() override { waiter.resume(); }
     bool await_ready() const noexcept { return false; }
@@ -45,7 +43,7 @@ struct TcpLink::Call final : Loop::Posted {
     Result<std::string> result;
 };
 
-void TcpLink::WakeWriter::run() {
+void Link::WakeWriter::run() {
     {
         const std::lock_guard guard(link.lock_);
         link.wake_posted_ = false;
@@ -53,16 +51,16 @@ void TcpLink::WakeWriter::run() {
     link.writable_.notify_all();
 }
 
-void TcpLink::WakeReader::run() {
+void Link::WakeReader::run() {
     posted.store(false, std::memory_order_seq_cst);
     if (link.reader_) link.reader_->resume();
 }
 
-void TcpLink::resume() {
+void Link::resume() {
     if (!wake_reader_.posted.exchange(true, std::memory_order_seq_cst)) loop_.post(wake_reader_);
 }
 
-void TcpLink::append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait) {
+void Link::append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait) {
     std::vector<std::byte>& buffer = greeting_ && Loop::current() != &loop_ ? later_ : outgoing_;
     batch_.end();
     // The first page makes it as large as it may stay: growing copies, and touches new memory each time.
@@ -77,44 +75,44 @@ void TcpLink::append(std::span<const std::byte> header, std::span<const std::byt
 }
 
 // Under the lock.
-void TcpLink::note_waiting(size_t sending_bytes) {
+void Link::note_waiting(size_t sending_bytes) {
     const bool was_congested = congested();
     sending_bytes_ = sending_bytes;
     waiting_bytes_.store(sending_bytes + outgoing_.size() + later_.size(), std::memory_order_relaxed);
     if (was_congested && !congested()) drained_.announce();
 }
 
-void TcpLink::uncork() {
+void Link::uncork() {
     const std::lock_guard guard(lock_);
     if (--cork_count_ == 0 && up() && !outgoing_.empty()) schedule_writer();
 }
 
 // Under the lock.
-void TcpLink::cork_if_shard_has() {
+void Link::cork_if_shard_has() {
     Corked* const corked = corked_.here();
     if (!corked || corked->depth == 0 || std::ranges::find(corked->links, this) != corked->links.end()) return;
     corked->links.push_back(this);
     ++cork_count_;
 }
 
-void TcpLink::schedule_writer() {
+void Link::schedule_writer() {
     if (cork_count_ > 0 || writer_busy_ || std::exchange(wake_posted_, true)) return;
     loop_.post(wake_writer_);
 }
 
-void TcpLink::schedule_later() {
+void Link::schedule_later() {
     if (writer_busy_ || wake_posted_ || std::exchange(later_posted_, true)) return;
     loop_.post(wake_later_);
 }
 
-Task<> TcpLink::write_later() {
+Task<> Link::write_later() {
     co_await loop_.sleep(waiting_max);
     const std::lock_guard guard(lock_);
     later_posted_ = false;
     if (up() && !outgoing_.empty()) schedule_writer();
 }
 
-void TcpLink::send(const Message& message, std::span<const std::byte> payload) {
+void Link::send(const Message& message, std::span<const std::byte> payload) {
     const std::lock_guard guard(lock_);
     if (!up() || join_last(message)) return;
     cork_if_shard_has();
@@ -125,7 +123,7 @@ void TcpLink::send(const Message& message, std::span<const std::byte> payload) {
 }
 
 // What was appended last, and has not left, may stand for this one too.
-bool TcpLink::join_last(const Message& message) {
+bool Link::join_last(const Message& message) {
     const auto joined = batch_.join(message);
     if (joined == protocol::Batch::Joined::no) return false;
     std::memcpy(outgoing_.data() + batch_at_, &batch_.message(), sizeof message);
@@ -136,18 +134,14 @@ bool TcpLink::join_last(const Message& message) {
     return true;
 }
 
-void TcpLink::send_frame(uint8_t kind, uint32_t id, uint8_t detail, std::string_view body) {
-    Message header;
-    header.kind = static_cast<protocol::MessageKind>(kind);
-    header.flags = detail;
-    header.request_id = id;
-    header.sequence = static_cast<uint32_t>(body.size());
+void Link::send_control(ControlRecord::Kind kind, uint32_t id, uint8_t detail, std::string_view body) {
+    const Message header = ControlRecord::header_of(kind, id, detail, body.size());
     const std::lock_guard guard(lock_);
     if (up()) append(bytes_of(header), std::as_bytes(std::span(body)));
 }
 
-Task<Result<std::string>> TcpLink::call(CallKind kind, std::string request) {
-    TARN_ASSERT(request.size() <= TcpReader::body_size_max);
+Task<Result<std::string>> Link::call(CallKind kind, std::string request) {
+    TARN_ASSERT(request.size() <= ControlRecord::body_size_max);
     Call call(*Loop::current());
     uint32_t id = 0;
     {
@@ -156,12 +150,12 @@ Task<Result<std::string>> TcpLink::call(CallKind kind, std::string request) {
         id = ++last_call_;
         calls_[id] = &call;
     }
-    send_frame(frame_call, id, static_cast<uint8_t>(kind), request);
+    send_control(ControlRecord::Kind::call, id, static_cast<uint8_t>(kind), request);
     co_await call;
     co_return std::move(call.result);
 }
 
-void TcpLink::fail_calls() {
+void Link::fail_calls() {
     std::map<uint32_t, Call*> calls;
     {
         const std::lock_guard guard(lock_);
@@ -170,40 +164,41 @@ void TcpLink::fail_calls() {
     for (const auto& [id, call] : calls) call->finish(fail(Errc::unavailable, 0, "fabric.call: the link broke"));
 }
 
-void TcpLink::close() {
+void Link::close() {
     connection_ends_ = true;
-    if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+    if (channel_) channel_->shut_down();
     if (reader_) reader_->end();
     writable_.notify_all();
 }
 
-void TcpLink::end() {
+void Link::end() {
     ended_ = true;
     close();
 }
 
 // A loop that ends takes no task any more.
-void TcpLink::take_over(UniqueFd fd, Process process) {
+void Link::take_over(std::unique_ptr<Connection> connection, Process process) {
     if (loop_.ending()) return connection_ended();
-    loop_.spawn(serve(std::move(fd), process));
+    loop_.spawn(serve(std::move(connection), process));
 }
 
-void TcpLink::connection_ended() {
+void Link::connection_ended() {
     connection_count_.fetch_sub(1, std::memory_order_relaxed);
     closed_.notify_all();
 }
 
-Task<> TcpLink::idle() {
+Task<> Link::idle() {
     while (connection_count_.load(std::memory_order_relaxed) > 0) co_await closed_.wait();
 }
 
-Task<> TcpLink::serve(UniqueFd fd, Process process) {
-    while (fd_ >= 0) {
+Task<> Link::serve(std::unique_ptr<Connection> connection, Process process) {
+    while (channel_) {
         close();
-        if (fd_ >= 0) co_await closed_.wait();  // it may have ended at once
+        if (channel_) co_await closed_.wait();  // it may have ended at once
     }
     if (ended_) co_return connection_ended();
-    fd_ = fd.get();
+    const std::unique_ptr<Channel> channel = connection->become_channel(loop_);
+    channel_ = channel.get();
     connection_ends_ = false;
     {
         const std::lock_guard guard(lock_);
@@ -217,7 +212,7 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
         up_.store(true, std::memory_order_relaxed);
     }
     receiver_.on_link_up(peer_, process);
-    send_frame(frame_greeted, 0, 0, {});
+    send_control(ControlRecord::Kind::greeted);
     {
         const std::lock_guard guard(lock_);
         greeting_ = false;
@@ -228,10 +223,10 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
     log::info("fabric: linked with host {} (incarnation {})", name_, process.incarnation);
 
     Gate writer;
-    writer.spawn(write_all(fd_));
+    writer.spawn(write_all(*channel));
     Result<> ended;
     {
-        TcpReader reader(loop_, fd_, peer_, process.incarnation, receiver_, *this);
+        RecordReader reader(loop_, *channel, peer_, process.incarnation, receiver_, *this);
         reader_ = &reader;
         Timer timer(loop_);
         Gate listening;
@@ -251,19 +246,20 @@ Task<> TcpLink::serve(UniqueFd fd, Process process) {
         note_waiting(0);
     }
     co_await writer.close();
+    co_await channel->close();
     receiver_.on_link_down(peer_);
     fail_calls();
     if (ended.error().code == Errc::closed || ended.error().code == Errc::io)
         log::warning("fabric: lost the link with host {}", name_);
     else
         log::error("fabric: closed the link with host {}: {}", name_, log::describe(ended.error()));
-    fd_ = -1;
+    channel_ = nullptr;
     connection_ended();
 }
 
 // Whatever comes is a sign. While we do not read, for lack of pages to read into, there is none to be had; and when we
 // were stopped ourselves, what came meanwhile has not been read yet.
-Task<> TcpLink::listen_to_peer(Timer& timer) {
+Task<> Link::listen_to_peer(Timer& timer) {
     const auto listen_for_ns = static_cast<uint64_t>(std::chrono::nanoseconds(listen_for_).count());
     uint64_t heard = reader_->receive_count();
     unsigned silent_times = 0;
@@ -278,12 +274,12 @@ Task<> TcpLink::listen_to_peer(Timer& timer) {
             continue;
         }
         if (reader_->waits_for_room() || we_were_late) continue;
-        if (silent_times++ == 0) send_frame(frame_ask, 0, 0, {});
+        if (silent_times++ == 0) send_control(ControlRecord::Kind::ask);
         if (silent_times > 2) set_answers(false);
     }
 }
 
-void TcpLink::set_answers(bool answers) {
+void Link::set_answers(bool answers) {
     if (answers_.exchange(answers, std::memory_order_relaxed) == answers) return;
     const std::optional<std::string> left_out = silences_.admit();
     if (left_out && answers) log::info("fabric: host {} answers again{}", name_, *left_out);
@@ -292,7 +288,7 @@ void TcpLink::set_answers(bool answers) {
                      *left_out);
 }
 
-Task<> TcpLink::write_all(int fd) {
+Task<> Link::write_all(Channel& channel) {
     std::vector<std::byte> sending;
     while (!connection_ends_) {
         {
@@ -309,14 +305,11 @@ Task<> TcpLink::write_all(int fd) {
             co_await writable_.wait();
             continue;
         }
-        // The socket takes most of what is sent at once; only the rest is worth a turn of the ring.
-        const ssize_t taken = ::send(fd, sending.data(), sending.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-        for (std::span rest =
-                 std::span<const std::byte>(sending).subspan(static_cast<size_t>(std::max<ssize_t>(taken, 0)));
-             !rest.empty();) {
-            const Result<size_t> sent = co_await loop_.send(fd, rest);
+        // The channel takes most of what is sent at once; only the rest is worth a wait.
+        for (std::span<const std::byte> rest = std::span(sending).subspan(channel.try_send(sending)); !rest.empty();) {
+            const Result<size_t> sent = co_await channel.send(rest);
             if (!sent || *sent == 0) {
-                ::shutdown(fd, SHUT_RDWR);
+                channel.shut_down();
                 co_return;
             }
             rest = rest.subspan(*sent);
@@ -327,42 +320,43 @@ Task<> TcpLink::write_all(int fd) {
     }
 }
 
-Result<> TcpLink::take_frame(const Message& header, std::string body) {
-    switch (static_cast<uint8_t>(header.kind)) {
-        case frame_call:
+Result<> Link::on_control(ControlRecord record) {
+    switch (record.kind) {
+        case ControlRecord::Kind::call:
             if (!loop_.ending())  // else the link breaks soon
-                loop_.spawn(answer(header.request_id, static_cast<CallKind>(header.flags), std::move(body)));
+                loop_.spawn(answer(record.id, static_cast<CallKind>(record.detail), std::move(record.body)));
             return {};
-        case frame_greeted: receiver_.on_greeted(peer_); return {};
-        case frame_ask: send_frame(frame_here, 0, 0, {}); return {};
-        case frame_here: return {};  // that it came is all it says
-        case frame_answer: {
+        case ControlRecord::Kind::greeted: receiver_.on_greeted(peer_); return {};
+        case ControlRecord::Kind::ask: send_control(ControlRecord::Kind::here); return {};
+        case ControlRecord::Kind::here: return {};  // that it came is all it says
+        case ControlRecord::Kind::answer: {
             Call* call = nullptr;
             {
                 const std::lock_guard guard(lock_);
-                const auto found = calls_.find(header.request_id);
+                const auto found = calls_.find(record.id);
                 if (found == calls_.end()) return {};
                 call = found->second;
                 calls_.erase(found);
             }
-            if (header.flags == 0)
-                call->finish(std::move(body));
-            else if (header.flags <= static_cast<uint8_t>(Errc::unsupported) + 1)
-                call->finish(fail(static_cast<Errc>(header.flags - 1), 0, Fabric::answer_of_host));
+            if (record.detail == 0)
+                call->finish(std::move(record.body));
+            else if (record.detail <= static_cast<uint8_t>(Errc::unsupported) + 1)
+                call->finish(fail(static_cast<Errc>(record.detail - 1), 0, Fabric::answer_of_host));
             else
                 call->finish(fail(Errc::protocol, 0, "fabric.answer: an unknown error"));
             return {};
         }
-        default: return fail(Errc::protocol, 0, "fabric.receive: an unknown frame");
     }
+    return fail(Errc::protocol, 0, "fabric.receive: an unknown control record");
 }
 
-Task<> TcpLink::answer(uint32_t id, CallKind kind, std::string request) {
+Task<> Link::answer(uint32_t id, CallKind kind, std::string request) {
     const Result<std::string> answer = co_await handlers_.answer(kind, peer_, std::move(request));
     if (answer)
-        send_frame(frame_answer, id, 0, *answer);
+        send_control(ControlRecord::Kind::answer, id, 0, *answer);
     else
-        send_frame(frame_answer, id, static_cast<uint8_t>(static_cast<uint8_t>(answer.error().code) + 1), {});
+        send_control(ControlRecord::Kind::answer, id,
+                     static_cast<uint8_t>(static_cast<uint8_t>(answer.error().code) + 1));
 }
 
 }  // namespace tarn

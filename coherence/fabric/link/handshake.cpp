@@ -1,0 +1,164 @@
+#include "coherence/fabric/link/handshake.hpp"
+
+#include <utility>
+
+#include "utils/log.hpp"
+
+namespace tarn {
+
+namespace {
+
+constexpr const char* other_list =
+    "fabric.handshake: its list of peers is not ours; all hosts must be given the same hosts in the same order";
+
+Task<Result<>> send_all(Connection& connection, std::span<const std::byte> from) {
+    while (!from.empty()) {
+        CO_TRY(const size_t sent, co_await connection.send(from));
+        from = from.subspan(sent);
+    }
+    co_return Result<>{};
+}
+
+Task<Result<>> receive_all(Connection& connection, std::span<std::byte> into) {
+    while (!into.empty()) {
+        CO_TRY(const size_t received, co_await connection.receive(into));
+        if (received == 0)
+            co_return fail(Errc::closed, 0, "fabric.handshake: the other side hung up; its log says why");
+        into = into.subspan(received);
+    }
+    co_return Result<>{};
+}
+
+template <class T>
+Task<Result<>> say(Connection& connection, const T& value) {
+    return send_all(connection, std::as_bytes(std::span(&value, 1)));
+}
+
+template <class T>
+Task<Result<>> hear(Connection& connection, T& value) {
+    return receive_all(connection, std::as_writable_bytes(std::span(&value, 1)));
+}
+
+}  // namespace
+
+Introduction Handshake::introduce_self() const {
+    return introduce(configuration_.self, configuration_.process, configuration_.cluster, configuration_.peers_digest);
+}
+
+// Then it takes its number, and ours, for somebody else's.
+bool Handshake::has_other_list(const Introduction& introduction) const {
+    constexpr std::array<uint8_t, 3> not_told{};
+    return introduction.magic == Introduction::magic_expected && introduction.cluster == configuration_.cluster &&
+           introduction.peers != not_told && configuration_.peers_digest != not_told &&
+           introduction.peers != configuration_.peers_digest;
+}
+
+bool Handshake::is_of_cluster(const Introduction& introduction) const {
+    return introduction.magic == Introduction::magic_expected && introduction.cluster == configuration_.cluster &&
+           configuration_.has_peer(introduction.host);
+}
+
+bool Handshake::accepts_process(const Introduction& introduction) {
+    const Fabric::Receiver::LinkDecision decision =
+        receiver_.decide_on_link(introduction.host, introduction.process.incarnation);
+    if (decision == Fabric::Receiver::LinkDecision::accept) return true;
+    if (decision == Fabric::Receiver::LinkDecision::refuse &&
+        std::exchange(turned_away_[introduction.host], introduction.process.incarnation) !=
+            introduction.process.incarnation)
+        log::warning(
+            "fabric: host {} is back as it was when it was declared dead (incarnation {}) and is refused; "
+            "restart its tarnd with --discard-memory",
+            configuration_.name_of(introduction.host), introduction.process.incarnation);
+    return false;
+}
+
+Task<Result<Introduction>> Handshake::accept(Connection& connection, HostId& claimed) {
+    Introduction peer;
+    CO_TRY_VOID(co_await hear(connection, peer));
+    const Introduction own = introduce_self();
+    if (has_other_list(peer)) {
+        CO_TRY_VOID(co_await say(connection, own));  // so that it can say so, too
+        co_return fail(Errc::refused, 0, other_list);
+    }
+    const bool is_known = peer.magic == Introduction::magic_expected && configuration_.has_peer(peer.host);
+    if (is_known && peer.peers == configuration_.peers_digest && peer.cluster != configuration_.cluster) {
+        claimed = peer.host;
+        co_return fail(Errc::refused, 0, "fabric.handshake: it is of another cluster; all need the same cluster UUID");
+    }
+    if (!is_of_cluster(peer)) co_return fail(Errc::refused, 0, "fabric.handshake: not a host of this cluster");
+    // It only wondered why we do not connect.
+    if (peer.host < configuration_.self) co_return fail(Errc::unavailable, 0, "fabric.handshake: the wrong way round");
+    claimed = peer.host;
+    if (!accepts_process(peer))
+        co_return fail(Errc::unavailable, 0, "fabric.handshake: that process was declared dead");
+    const Proof proof = prove(configuration_.key, Direction::accepting, peer, own);
+    CO_TRY_VOID(co_await say(connection, own));
+    CO_TRY_VOID(co_await say(connection, proof));
+    Proof theirs{};
+    if (const Result<> proved = co_await hear(connection, theirs); !proved)
+        co_return fail(proved.error().code == Errc::closed
+                           ? Error{Errc::closed, 0,
+                                   "fabric.handshake: it hung up when we had proved our key; is its "
+                                   "key the same? Its log says why"}
+                           : proved.error());
+    if (!equal(theirs, prove(configuration_.key, Direction::connecting, peer, own)))
+        co_return fail(Errc::refused, 0, "fabric.handshake: wrong key");
+    CO_TRY_VOID(co_await compare_stores(connection, peer.host));
+    co_return peer;
+}
+
+Task<Result<Introduction>> Handshake::connect(Connection& connection, HostId host) {
+    const Introduction own = introduce_self();
+    CO_TRY_VOID(co_await say(connection, own));
+    Introduction peer;
+    Proof theirs{};
+    CO_TRY_VOID(co_await hear(connection, peer));
+    if (has_other_list(peer)) co_return fail(Errc::refused, 0, other_list);
+    CO_TRY_VOID(co_await hear(connection, theirs));
+    if (!is_of_cluster(peer) || peer.host != host)
+        co_return fail(Errc::refused, 0, "fabric.handshake: another host answers there");
+    if (!equal(theirs, prove(configuration_.key, Direction::accepting, own, peer)))
+        co_return fail(Errc::refused, 0, "fabric.handshake: wrong key");
+    if (!accepts_process(peer)) co_return fail(Errc::refused, 0, "fabric.handshake: that process was declared dead");
+    const Proof proof = prove(configuration_.key, Direction::connecting, own, peer);
+    CO_TRY_VOID(co_await say(connection, proof));
+    CO_TRY_VOID(co_await compare_stores(connection, host));
+    co_return peer;
+}
+
+Task<Result<>> Handshake::compare_lists(Connection& connection) {
+    const Introduction own = introduce_self();
+    CO_TRY_VOID(co_await say(connection, own));
+    Introduction peer;
+    CO_TRY_VOID(co_await hear(connection, peer));
+    if (has_other_list(peer)) co_return fail(Errc::refused, 0, other_list);
+    co_return Result<>{};
+}
+
+// Both must agree before there is a link: with the link each gives up what it holds of an earlier process of the other.
+Task<Result<>> Handshake::compare_stores(Connection& connection, HostId host) {
+    const auto wire = [](const StoreStanding& standing) {
+        return Account::Standing{.nonce = standing.nonce, .position = standing.position, .epoch = standing.epoch};
+    };
+    const auto standing_of = [](const Account::Standing& on_wire) {
+        return StoreStanding{.epoch = on_wire.epoch, .nonce = on_wire.nonce, .position = on_wire.position};
+    };
+    const Account ours{.own = wire(receiver_.own_standing()), .of_you = wire(receiver_.remembered_of(host))};
+    CO_TRY_VOID(co_await say(connection, ours));
+    Account theirs;
+    CO_TRY_VOID(co_await hear(connection, theirs));
+    if (theirs.own.reserved != 0 || theirs.of_you.reserved != 0)
+        co_return fail(Errc::protocol, 0, "fabric.handshake: account of a later version");
+    const Result<> accepted = receiver_.accepts_memory(host, standing_of(theirs.of_you));
+    const Verdict verdict = accepted ? Verdict::agreed : Verdict::mine_is_older;
+    CO_TRY_VOID(co_await say(connection, verdict));
+    Verdict answer{};
+    CO_TRY_VOID(co_await hear(connection, answer));
+    CO_TRY_VOID(accepted);
+    if (answer != Verdict::agreed)
+        co_return fail(Errc::refused, 0, "fabric.handshake: its store is older than this host remembers it");
+    receiver_.on_standing(host, standing_of(theirs.own));
+    co_return Result<>{};
+}
+
+}  // namespace tarn

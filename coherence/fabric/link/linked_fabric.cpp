@@ -1,0 +1,250 @@
+#include "coherence/fabric/link/linked_fabric.hpp"
+
+#include <algorithm>
+
+#include "utils/log.hpp"
+#include "utils/run_on.hpp"
+
+namespace tarn {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto retry_min = 50ms;
+constexpr auto retry_max = 1000ms;
+constexpr auto handshake_max = 5s;
+// How long a peer that should connect is waited for before it is asked why it does not.
+constexpr auto absent_wait_min = 2000ms;
+constexpr auto absent_wait_max = 60'000ms;
+// What the links' buffers keep: all of them, where there are not too many; and one, at least and at most.
+constexpr size_t buffers_bytes_max = 4 << 20;
+constexpr size_t buffer_bytes_min = 64 << 10;
+constexpr size_t buffer_bytes_max = 2 << 20;
+
+// A handshake under way, in a list of such; ends one that takes too long.
+class Deadline {
+  public:
+    Deadline(Loop& loop, Connection& connection, std::vector<Connection*>& under_way)
+        : timer_(loop), connection_(connection), under_way_(under_way) {
+        under_way_.push_back(&connection);
+        gate_.spawn(watch(*this));
+    }
+    Task<> end() {
+        std::erase(under_way_, &connection_);
+        timer_.cancel();
+        co_await gate_.close();
+    }
+
+  private:
+    static Task<> watch(Deadline& self) {
+        if (co_await self.timer_.sleep(handshake_max)) self.connection_.shut_down();
+    }
+    Timer timer_;
+    Gate gate_;
+    Connection& connection_;
+    std::vector<Connection*>& under_way_;
+};
+
+// A connection on its way to the shard of its link.
+struct HandOver final : Loop::Posted {
+    HandOver(Link& to, std::unique_ptr<Connection> over, protocol::Process by)
+        : link(to), connection(std::move(over)), process(by) {
+        link.expect();
+    }
+    void run() override {
+        link.take_over(std::move(connection), process);
+        delete this;
+    }
+    Link& link;
+    std::unique_ptr<Connection> connection;
+    protocol::Process process;
+};
+
+void call_on_shard(Link& link, void (Link::*function)()) {
+    struct Call final : Loop::Posted {
+        Call(Link& to, void (Link::*what)()) : link(to), function(what) {}
+        void run() override {
+            (link.*function)();
+            delete this;
+        }
+        Link& link;
+        void (Link::*function)();
+    };
+    link.loop().post(*new Call(link, function));
+}
+
+}  // namespace
+
+LinkedFabric::LinkedFabric(LinkedFabricConfiguration configuration, std::unique_ptr<Transport> transport,
+                           Receiver& receiver)
+    : configuration_(std::move(configuration)),
+      transport_(std::move(transport)),
+      handshake_(configuration_, receiver),
+      corked_(configuration_.shards) {
+    const size_t buffer_bytes = std::clamp(buffers_bytes_max / (2 * std::max<size_t>(configuration_.peers.size(), 1)),
+                                           buffer_bytes_min, buffer_bytes_max);
+    for (const auto& peer : configuration_.peers) {
+        Loop& loop = *configuration_.shards[peer.host % configuration_.shards.size()];
+        links_[peer.host] = std::make_unique<Link>(loop, peer.host, name_of(peer.host), receiver, calls_, buffer_bytes,
+                                                   configuration_.listen_for, drained_, corked_);
+    }
+}
+
+void LinkedFabric::cork() {
+    if (Link::Corked* const corked = corked_.here()) ++corked->depth;
+}
+
+void LinkedFabric::uncork() {
+    Link::Corked* const corked = corked_.here();
+    if (!corked || --corked->depth > 0) return;
+    for (Link* const link : corked->links) link->uncork();
+    corked->links.clear();
+}
+
+void LinkedFabric::start() {
+    Loop& here = *configuration_.shards.front();
+    here.spawn(accept_all());
+    for (const auto& peer : configuration_.peers)
+        here.spawn(peer.host < configuration_.self ? keep_connected(*links_[peer.host], peer.address)
+                                                   : ask_the_absent(*links_[peer.host], peer.address));
+}
+
+void LinkedFabric::stop() {
+    stopping_ = true;
+    for (Timer* const pause : pauses_) pause->cancel();
+    // Shut down as well: a step of theirs that has just ended must not be followed by another that waits.
+    for (Connection* const connection : handshakes_) {
+        connection->shut_down();
+        connection->cancel();
+    }
+    transport_->stop();
+    for (HostId host = 0; host < hosts_max; ++host)
+        if (links_[host]) call_on_shard(*links_[host], &Link::end);
+}
+
+uint64_t LinkedFabric::received_count(protocol::MessageKind kind) const {
+    uint64_t count = 0;
+    for (const auto& link : links_)
+        if (link) count += link->received_count(kind);
+    return count;
+}
+
+void LinkedFabric::disconnect(HostId from) {
+    call_on_shard(*links_[from], &Link::close);
+}
+
+void LinkedFabric::send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) {
+    TARN_ASSERT(to < hosts_max && links_[to]);
+    links_[to]->send(message, payload);
+}
+
+Task<Result<std::string>> LinkedFabric::call(HostId to, CallKind kind, std::string request) {
+    if (to >= hosts_max || !links_[to]) co_return fail(Errc::unavailable, 0, "fabric.call: no such host");
+    co_return co_await links_[to]->call(kind, std::move(request));
+}
+
+Task<> LinkedFabric::pause(std::chrono::nanoseconds duration) {
+    Timer timer(*Loop::current());
+    pauses_.push_back(&timer);
+    if (!stopping_) co_await timer.sleep(duration);
+    std::erase(pauses_, &timer);
+}
+
+Task<> LinkedFabric::accept_all() {
+    Loop& loop = *Loop::current();
+    while (!stopping_) {
+        Result<std::unique_ptr<Connection>> accepted = co_await transport_->accept();
+        if (accepted) {
+            if (!stopping_) loop.spawn(meet(std::move(*accepted)));
+        } else if (accepted.error().code != Errc::cancelled) {
+            co_await pause(100ms);  // out of descriptors, most likely
+        }
+    }
+}
+
+Task<> LinkedFabric::meet(std::unique_ptr<Connection> connection) {
+    Deadline deadline(*Loop::current(), *connection, handshakes_);
+    const std::string name = connection->peer_name();  // he may have left when it is asked for
+    Strangers::Visit visit(strangers_, *connection);
+    HostId claimed = no_host;
+    Result<Introduction> peer = co_await handshake_.accept(*connection, claimed);
+    if (!visit.has_place()) peer = fail(Errc::refused, 0, "fabric.handshake: it made room for others");
+    visit.leave();
+    co_await deadline.end();
+    if (!peer) {
+        // Whoever reaches the port may claim to be a host: it is shown only while that one has no link.
+        if (claimed != no_host) troubles_[claimed] = log::explain(peer.error());
+        if (peer.error().code == Errc::unavailable) co_return;  // that was said
+        if (const std::optional<std::string> left_out = refusals_.admit())
+            log::warning("fabric: refused a connection from {}: {}{}", name, log::describe(peer.error()), *left_out);
+        co_return;
+    }
+    if (!stopping_) hand_over(*links_[peer->host], std::move(connection), peer->process);
+}
+
+void LinkedFabric::hand_over(Link& link, std::unique_ptr<Connection> connection, protocol::Process process) {
+    troubles_[link.peer()].clear();
+    link.loop().post(*new HandOver(link, std::move(connection), process));
+}
+
+Task<> LinkedFabric::keep_connected(Link& link, std::string address) {
+    Loop& loop = *Loop::current();
+    std::chrono::nanoseconds retry = retry_min;
+    std::string said;
+    while (!stopping_) {
+        Result<Introduction> peer = fail(Errc::unavailable);
+        Result<std::unique_ptr<Connection>> connection = transport_->open(address);
+        if (!connection) {
+            peer = fail(connection.error());
+        } else {
+            Deadline deadline(loop, **connection, handshakes_);
+            if (const Result<> connected = co_await (*connection)->connect(); connected)
+                peer = co_await handshake_.connect(**connection, link.peer());
+            else
+                peer = fail(connected.error());
+            co_await deadline.end();
+        }
+        if (stopping_) co_return;
+        if (peer) {
+            retry = retry_min;
+            said.clear();
+            hand_over(link, std::move(*connection), peer->process);
+            co_await run_on(loop, link.loop(), link.idle());
+            continue;
+        }
+        std::string reason = log::describe(peer.error());
+        troubles_[link.peer()] = log::explain(peer.error());
+        if (reason != said) log::warning("fabric: no link with host {} at {}: {}", link.name(), address, reason);
+        said = std::move(reason);
+        co_await pause(retry);
+        retry = std::min<std::chrono::nanoseconds>(retry * 2, retry_max);
+    }
+}
+
+// Of two hosts that both take themselves for the first none connects. So who waits for a peer asks, now and then.
+Task<> LinkedFabric::ask_the_absent(Link& link, std::string address) {
+    std::chrono::nanoseconds wait = absent_wait_min;
+    bool said = false;
+    while (!stopping_) {
+        co_await pause(wait);
+        wait = std::min<std::chrono::nanoseconds>(wait * 2, absent_wait_max);
+        if (stopping_ || link.up()) continue;
+        const Result<> compared = co_await compare_lists(address);
+        if (!compared && !link.up()) troubles_[link.peer()] = log::explain(compared.error());
+        if (!compared && compared.error().code == Errc::refused && !std::exchange(said, true))
+            log::warning("fabric: no link with host {} at {}: {}", link.name(), address,
+                         log::describe(compared.error()));
+    }
+}
+
+Task<Result<>> LinkedFabric::compare_lists(std::string address) {
+    CO_TRY(const std::unique_ptr<Connection> connection, transport_->open(address));
+    Deadline deadline(*Loop::current(), *connection, handshakes_);
+    Result<> done = co_await connection->connect();
+    if (done) done = co_await handshake_.compare_lists(*connection);
+    co_await deadline.end();
+    co_return done;
+}
+
+}  // namespace tarn

@@ -1,0 +1,68 @@
+// LinkedFabric: the fabric as links to all other hosts, over one transport.
+//
+// Each pair of hosts has one link; the host with the higher id connects, the other accepts. Links are made in the
+// background and made again when they break. Made by the daemon; called by the cache and the catalog as a Fabric.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coherence/fabric/fabric.hpp"
+#include "coherence/fabric/link/handshake.hpp"
+#include "coherence/fabric/link/link.hpp"
+#include "coherence/fabric/link/linked_fabric_configuration.hpp"
+#include "coherence/fabric/link/strangers.hpp"
+#include "coherence/fabric/transport/transport.hpp"
+#include "utils/log_limit.hpp"
+#include "utils/loop.hpp"
+
+namespace tarn {
+
+class LinkedFabric final : public Fabric {
+  public:
+    LinkedFabric(LinkedFabricConfiguration configuration, std::unique_ptr<Transport> transport, Receiver& receiver);
+
+    // Starts connecting and accepting; from then on the receiver is called. On the first shard.
+    void start();
+    // Ends all links; the tasks end with their loops. On the first shard.
+    void stop();
+
+    void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) override;
+    void cork() override;
+    void uncork() override;
+    uint64_t received_count(protocol::MessageKind kind) const override;
+    bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
+    bool congested(HostId to) const override { return links_[to] && links_[to]->congested(); }
+    bool answers(HostId to) const override { return links_[to] && links_[to]->answers(); }
+    std::string why_not_linked(HostId host) const override { return linked(host) ? "" : troubles_[host]; }
+    std::string name_of(HostId host) const override { return configuration_.name_of(host); }
+    using Fabric::name_of;
+    void disconnect(HostId from) override;
+    void resume(HostId from) override { links_[from]->resume(); }
+    Task<Result<std::string>> call(HostId to, CallKind kind, std::string request) override;
+
+  private:
+    Task<> accept_all();
+    Task<> meet(std::unique_ptr<Connection> connection);
+    void hand_over(Link& link, std::unique_ptr<Connection> connection, protocol::Process process);
+    Task<> pause(std::chrono::nanoseconds duration);
+    Task<> keep_connected(Link& link, std::string address);
+    Task<> ask_the_absent(Link& link, std::string address);
+    Task<Result<>> compare_lists(std::string address);
+
+    const LinkedFabricConfiguration configuration_;
+    const std::unique_ptr<Transport> transport_;
+    Handshake handshake_;
+    PerLoop<Link::Corked> corked_;
+    std::array<std::unique_ptr<Link>, hosts_max> links_;
+    std::array<std::string, hosts_max> troubles_;  // why the last attempt to link did not succeed
+    bool stopping_ = false;
+    std::vector<Timer*> pauses_;
+    std::vector<Connection*> handshakes_;  // under way
+    Strangers strangers_;
+    LogLimit refusals_{5, std::chrono::seconds(10)};  // lines about them
+};
+
+}  // namespace tarn

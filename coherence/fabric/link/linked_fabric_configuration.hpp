@@ -1,0 +1,42 @@
+// LinkedFabricConfiguration: who this host is, and which others it is to be linked with, alike for every transport.
+//
+// Filled in by the daemon; read by LinkedFabric and its Handshake.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "coherence/protocol/message.hpp"
+#include "utils/loop.hpp"
+
+namespace tarn {
+
+struct LinkedFabricConfiguration {
+    // A peer is asked when nothing came from it for one such time, and does not answer when nothing came for two more.
+    static constexpr std::chrono::milliseconds listen_for_default{200};
+
+    struct Peer {
+        HostId host;
+        std::string address;  // as the transport writes them
+    };
+    HostId self = 0;
+    protocol::Process process;
+    std::array<uint8_t, 16> cluster{};
+    std::string key;
+    std::vector<Peer> peers;         // without this host
+    std::vector<std::string> names;  // of all hosts, by id; none: they are known by their numbers
+    // digest_of() the names of all hosts, to tell who was given another list; zeros: not told.
+    std::array<uint8_t, 3> peers_digest{};
+    std::vector<Loop*> shards;
+    std::chrono::milliseconds listen_for = listen_for_default;  // 0: nobody is asked whether he is there
+
+    bool has_peer(HostId host) const {
+        return std::ranges::any_of(peers, [&](const Peer& peer) { return peer.host == host; });
+    }
+    std::string name_of(HostId host) const { return host < names.size() ? names[host] : std::to_string(host); }
+};
+
+}  // namespace tarn

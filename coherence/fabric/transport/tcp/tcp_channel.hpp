@@ -1,0 +1,39 @@
+// TcpChannel: one connected socket, as a link uses it.
+//
+// What is there is taken in bulk, without a turn of the ring; what the socket does not take at once is worth one. Made
+// from a connection of TcpTransport; any stream socket will do.
+#pragma once
+
+#include <poll.h>
+
+#include <vector>
+
+#include "coherence/fabric/transport/transport.hpp"
+#include "utils/unique_fd.hpp"
+
+namespace tarn {
+
+class TcpChannel final : public Channel {
+  public:
+    TcpChannel(Loop& loop, UniqueFd fd)
+        : loop_(loop), fd_(std::move(fd)), readiness_(loop, fd_.get(), POLLIN | POLLRDHUP) {}
+
+    size_t try_send(std::span<const std::byte> bytes) override;
+    Task<Result<size_t>> send(std::span<const std::byte> bytes) override;
+    Task<Result<Received>> receive(std::span<std::byte> page, size_t taken) override;
+    void shut_down() override;
+    Task<> close() override { return readiness_.close(); }
+
+  private:
+    Loop& loop_;
+    const UniqueFd fd_;
+    Readiness readiness_;
+    bool readable_ = true;  // there may be more than was taken
+    bool hung_up_ = false;
+    std::vector<std::byte> buffer_ = std::vector<std::byte>(buffer_size);
+    size_t filled_ = 0;
+
+    static constexpr size_t buffer_size = 256 << 10;
+};
+
+}  // namespace tarn

@@ -1,0 +1,192 @@
+#include "tests/support/in_process_transport.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "utils/broadcast.hpp"
+
+namespace tarn {
+
+namespace {
+
+// What was sent, and is not taken yet. Never more than its room, which is reserved: what is read in place stays there.
+struct Pipe {
+    Pipe() { bytes.reserve(room); }
+    void widen() { bytes.reserve(room *= 2); }
+    std::vector<std::byte> bytes;
+    size_t room = InProcessNetwork::room_bytes;
+};
+
+struct Wire {
+    std::array<Pipe, 2> pipes;  // by the end that receives
+    std::array<bool, 2> is_shut{};
+    Broadcast changed;
+};
+
+// One end of a wire, which breaks with it.
+class End {
+  public:
+    End(std::shared_ptr<Wire> wire, size_t side) : wire_(std::move(wire)), side_(side) {}
+    End(End&&) = default;
+    ~End() {
+        if (wire_) shut_down();
+    }
+
+    Pipe& incoming() { return wire_->pipes[side_]; }
+    void drop(size_t count) {
+        incoming().bytes.erase(incoming().bytes.begin(), incoming().bytes.begin() + static_cast<ptrdiff_t>(count));
+        wire_->changed.announce();
+    }
+    void widen() {
+        incoming().widen();
+        wire_->changed.announce();
+    }
+    size_t try_send(std::span<const std::byte> bytes) {
+        if (is_broken()) return 0;
+        Pipe& pipe = wire_->pipes[1 - side_];
+        const size_t count = std::min(bytes.size(), pipe.room - pipe.bytes.size());
+        pipe.bytes.insert(pipe.bytes.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(count));
+        if (count > 0) wire_->changed.announce();
+        return count;
+    }
+    Task<Result<size_t>> send(std::span<const std::byte> bytes) {
+        size_t count = 0;
+        while (!is_broken() && (count = try_send(bytes)) == 0) co_await wire_->changed.next(wire_->changed.count());
+        co_return count;
+    }
+    // More than `count` bytes have come. What was sent before the other end was shut down still comes.
+    Task<Result<>> more_than(size_t count) {
+        while (!wire_->is_shut[side_] && incoming().bytes.size() <= count) {
+            if (wire_->is_shut[1 - side_]) co_return fail(Errc::closed);
+            co_await wire_->changed.next(wire_->changed.count());
+        }
+        if (wire_->is_shut[side_]) co_return fail(Errc::closed);
+        co_return Result<>{};
+    }
+    void shut_down() {
+        wire_->is_shut[side_] = true;
+        wire_->changed.announce();
+    }
+
+  private:
+    bool is_broken() const { return wire_->is_shut[0] || wire_->is_shut[1]; }
+
+    std::shared_ptr<Wire> wire_;
+    size_t side_;
+};
+
+class InProcessChannel final : public Channel {
+  public:
+    explicit InProcessChannel(End end) : end_(std::move(end)) {}
+
+    size_t try_send(std::span<const std::byte> bytes) override { return end_.try_send(bytes); }
+    Task<Result<size_t>> send(std::span<const std::byte> bytes) override { return end_.send(bytes); }
+    Task<Result<Received>> receive(std::span<std::byte> page, size_t taken) override {
+        end_.drop(taken);
+        const Pipe& pipe = end_.incoming();
+        if (given_ - taken == pipe.room) end_.widen();
+        given_ -= taken;
+        CO_TRY_VOID(co_await end_.more_than(given_));
+        const size_t page_bytes = std::min(page.size(), pipe.bytes.size());
+        std::copy_n(pipe.bytes.begin(), page_bytes, page.begin());
+        end_.drop(page_bytes);
+        given_ = pipe.bytes.size();
+        co_return Received{.page_bytes = page_bytes, .bytes = pipe.bytes};
+    }
+    void shut_down() override { end_.shut_down(); }
+    Task<> close() override { co_return; }
+
+  private:
+    End end_;
+    size_t given_ = 0;  // of what has come, in the last answer
+};
+
+}  // namespace
+
+class InProcessNetwork::Host final : public Transport {
+  public:
+    Host(InProcessNetwork& network, std::string name) : network_(network), name_(std::move(name)) {
+        network_.hosts_[name_] = this;
+    }
+    ~Host() override { network_.hosts_.erase(name_); }
+
+    Task<Result<std::unique_ptr<Connection>>> accept() override {
+        while (!stopped_ && waiting_.empty()) co_await changed_.next(changed_.count());
+        if (stopped_) co_return fail(Errc::cancelled);
+        std::unique_ptr<Connection> connection = std::move(waiting_.front());
+        waiting_.pop_front();
+        co_return connection;
+    }
+    Result<std::unique_ptr<Connection>> open(const std::string& name) override {
+        return std::make_unique<Opened>(network_, name_, name);
+    }
+    void stop() override {
+        stopped_ = true;
+        changed_.announce();
+    }
+
+  private:
+    class Opened final : public Connection {
+      public:
+        Opened(InProcessNetwork& network, std::string from, std::string to)
+            : network_(network), from_(std::move(from)), to_(std::move(to)) {}
+        explicit Opened(InProcessNetwork& network, std::string from, End end)
+            : network_(network), to_(std::move(from)), end_(std::move(end)) {}
+
+        Task<Result<>> connect() override {
+            const auto found = network_.hosts_.find(to_);
+            if (is_shut_ || found == network_.hosts_.end() || found->second->stopped_)
+                co_return fail(Errc::io, ECONNREFUSED, "fabric.connect");
+            const auto wire = std::make_shared<Wire>();
+            end_.emplace(wire, 0);
+            found->second->waiting_.push_back(std::make_unique<Opened>(network_, from_, End(wire, 1)));
+            found->second->changed_.announce();
+            co_return Result<>{};
+        }
+        Task<Result<size_t>> send(std::span<const std::byte> bytes) override { return end_->send(bytes); }
+        Task<Result<size_t>> receive(std::span<std::byte> bytes) override {
+            if (!co_await end_->more_than(0)) co_return size_t{0};
+            const size_t count = std::min(bytes.size(), end_->incoming().bytes.size());
+            std::copy_n(end_->incoming().bytes.begin(), count, bytes.begin());
+            end_->drop(count);
+            co_return count;
+        }
+        void shut_down() override {
+            is_shut_ = true;
+            if (end_) end_->shut_down();
+        }
+        void cancel() override {}  // nothing waits on what is shut down
+        std::string peer_name() const override { return to_; }
+        Origin origin() const override {
+            Origin origin{};
+            std::copy_n(to_.begin(), std::min(to_.size(), origin.size()), origin.begin());
+            return origin;
+        }
+        std::unique_ptr<Channel> become_channel(Loop& /*loop*/) override {
+            return std::make_unique<InProcessChannel>(*std::exchange(end_, std::nullopt));
+        }
+
+      private:
+        InProcessNetwork& network_;
+        const std::string from_;
+        const std::string to_;
+        std::optional<End> end_;
+        bool is_shut_ = false;
+    };
+
+    InProcessNetwork& network_;
+    const std::string name_;
+    std::deque<std::unique_ptr<Connection>> waiting_;
+    Broadcast changed_;
+    bool stopped_ = false;
+};
+
+std::unique_ptr<Transport> InProcessNetwork::join(const std::string& name) {
+    return std::make_unique<Host>(*this, name);
+}
+
+}  // namespace tarn

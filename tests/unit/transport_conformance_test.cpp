@@ -1,0 +1,424 @@
+// What every transport must do, told once: three hosts are linked over it, on one loop, and talk.
+//
+// A transport takes part with one line at the end. What is TCP's alone, and how a link takes bytes however they are
+// cut, is in linked_fabric_test.cpp.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "coherence/fabric/link/linked_fabric.hpp"
+#include "coherence/fabric/transport/tcp/tcp_transport.hpp"
+#include "tests/support/in_process_transport.hpp"
+
+namespace tarn {
+namespace {
+
+using namespace std::chrono_literals;
+using protocol::Message;
+using protocol::MessageKind;
+
+constexpr HostId host_count = 3;
+constexpr std::string_view key = "the key of all hosts";
+
+// Where one host is reached, and what it is reached by.
+struct Place {
+    std::string address;
+    std::unique_ptr<Transport> transport;
+};
+
+// Whatever joins hosts by the transport under test.
+class Network {
+  public:
+    virtual ~Network() = default;
+    virtual Place make_place() = 0;
+};
+
+class TcpNetwork final : public Network {
+  public:
+    Place make_place() override {
+        for (;; ++port_) {
+            std::string address = "127.0.0.1:" + std::to_string(port_);
+            if (auto transport = TcpTransport::listen(address))
+                return {.address = std::move(address), .transport = std::move(*transport)};
+        }
+    }
+
+  private:
+    uint16_t port_ = static_cast<uint16_t>(20000 + ::getpid() % 20000);
+};
+
+class OneProcess final : public Network {
+  public:
+    Place make_place() override {
+        const std::string name = "host " + std::to_string(count_++);
+        return {.address = name, .transport = network_.join(name)};
+    }
+
+  private:
+    InProcessNetwork network_;
+    unsigned count_ = 0;
+};
+
+protocol::Process process_of(HostId host) {
+    return {.incarnation = host + 10u, .epoch = host + 10u};
+}
+
+// The number of a message, and the page that goes with it, if one does.
+struct Heard {
+    uint32_t number;
+    std::string page;
+    bool operator==(const Heard&) const = default;
+};
+
+// What one host is told; lends as many pages at a time as the test says.
+class Recorder final : public Fabric::Receiver {
+  public:
+    LinkDecision decide_on_link(HostId, protocol::Incarnation) override { return LinkDecision::accept; }
+    void on_link_up(HostId host, protocol::Process process) override {
+        EXPECT_FALSE(is_up[host]) << "a link comes up once";
+        EXPECT_EQ(process, process_of(host));
+        is_up[host] = true;
+        ++ups[host];
+    }
+    void on_link_down(HostId host) override {
+        EXPECT_TRUE(is_up[host]) << "a break is told once";
+        is_up[host] = false;
+        ++downs[host];
+        if (on_down) on_down(host);
+    }
+    void on_greeted(HostId host) override {
+        EXPECT_TRUE(is_up[host]);
+        ++greetings[host];
+    }
+    void on_batch(std::span<const PageId>, Batch& batch) override { batch.deliver(); }
+    Result<> on_message(const Message& message, std::byte* page) override {
+        EXPECT_TRUE(is_up[message.from]) << "nothing comes before the link, or after its end";
+        std::string bytes;
+        if (page) {
+            EXPECT_EQ(lent_.count(page), 1u) << "it is in the page that was lent for it";
+            bytes.assign(reinterpret_cast<const char*>(page), page_size);
+            return_page(page);
+            --returned;
+        }
+        heard[message.from].push_back({.number = message.request_id, .page = std::move(bytes)});
+        return {};
+    }
+    std::byte* lend_page(HostId) override {
+        if (lent_.size() >= to_lend) {
+            ++refused;
+            return nullptr;
+        }
+        return *lent_.insert(new std::byte[page_size]).first;
+    }
+    void return_page(std::byte* page) override {
+        EXPECT_EQ(lent_.erase(page), 1u);
+        delete[] page;
+        ++returned;
+    }
+    size_t lent_count() const { return lent_.size(); }
+
+    std::array<bool, host_count> is_up{};
+    std::array<unsigned, host_count> ups{};
+    std::array<unsigned, host_count> downs{};
+    std::array<unsigned, host_count> greetings{};
+    std::array<std::vector<Heard>, host_count> heard;
+    size_t to_lend = 4;
+    unsigned refused = 0;
+    int returned = 0;  // for want of the rest of the page
+    std::function<void(HostId)> on_down;
+
+  private:
+    std::set<std::byte*> lent_;
+};
+
+class TransportConformance : public testing::TestWithParam<std::unique_ptr<Network> (*)()> {
+  protected:
+    void SetUp() override {
+        loop_ = std::move(*Loop::create());
+        network_ = GetParam()();
+        for (Place& place : places_) place = network_->make_place();
+        for (HostId host = 0; host < host_count; ++host) recorders_.push_back(std::make_unique<Recorder>());
+    }
+    void TearDown() override {
+        loop_->run_until_done(stop_all(*this));
+        loop_->stop();
+        loop_->run();
+        for (const auto& recorder : recorders_) EXPECT_EQ(recorder->lent_count(), 0u);
+    }
+
+    void start(HostId host) {
+        LinkedFabricConfiguration configuration{.self = host,
+                                                .process = process_of(host),
+                                                .key = std::string(key),
+                                                .shards = {loop_.get()},
+                                                .listen_for = 0ms};
+        for (HostId peer = 0; peer < host_count; ++peer)
+            if (peer != host) configuration.peers.push_back({.host = peer, .address = places_[peer].address});
+        fabrics_[host] = std::make_unique<LinkedFabric>(std::move(configuration), std::move(places_[host].transport),
+                                                        *recorders_[host]);
+        fabrics_[host]->calls().set(CallKind::change, [](HostId, std::string request) { return echo(request); });
+        loop_->run_until_done(start_one(*fabrics_[host]));
+    }
+    void start_all() {
+        for (HostId host = 0; host < host_count; ++host) start(host);
+        ASSERT_TRUE(comes([&] {
+            for (HostId host = 0; host < host_count; ++host)
+                for (HostId peer = 0; peer < host_count; ++peer)
+                    if (peer != host && recorder(host).greetings[peer] != 1) return false;
+            return true;
+        }));
+    }
+    LinkedFabric& fabric(HostId host) { return *fabrics_[host]; }
+    Recorder& recorder(HostId host) { return *recorders_[host]; }
+
+    // Whether it comes true soon.
+    bool comes(const std::function<bool()>& holds) { return loop_->run_until_done(await(*loop_, holds)); }
+
+    static Message message(HostId from, uint32_t number, bool has_page) {
+        Message made;
+        made.kind = has_page ? MessageKind::data : MessageKind::acknowledge;
+        made.flags = has_page ? protocol::flag_payload : 0;
+        made.from = from;
+        made.incarnation = process_of(from).incarnation;
+        made.page = PageId::of(5, uint64_t{number} * 100);
+        made.tenure = 1;
+        made.request_id = number;
+        return made;
+    }
+    static Heard expected(HostId from, uint32_t number, bool has_page) {
+        std::string page;
+        if (has_page)
+            for (size_t i = 0; i < page_size; ++i) page += static_cast<char>(from * 31 + number * 7 + i % 251);
+        return {.number = number, .page = std::move(page)};
+    }
+    void send(HostId from, HostId to, uint32_t number, bool has_page) {
+        const std::string page = expected(from, number, has_page).page;
+        fabric(from).send(to, message(from, number, has_page), std::as_bytes(std::span(page)));
+    }
+
+    // As a host that is played by the test: the whole handshake with host 0; then nothing is read but how it ends.
+    std::unique_ptr<Connection> connect_as(HostId host) { return loop_->run_until_done(connect(*this, host)); }
+    void say(Connection& connection, std::string_view bytes) {
+        EXPECT_TRUE(loop_->run_until_done(say_all(connection, std::as_bytes(std::span(bytes)))));
+    }
+    bool hangs_up(Connection& connection) { return loop_->run_until_done(await_end(connection)); }
+    static std::string bytes_of(const Message& message) {
+        return {reinterpret_cast<const char*>(&message), sizeof message};
+    }
+
+    static Task<Result<std::string>> echo(std::string request) { co_return request; }
+    static Task<> start_one(LinkedFabric& fabric) {
+        fabric.start();
+        co_return;
+    }
+    static Task<> stop_all(TransportConformance& self) {
+        for (const auto& fabric : self.fabrics_)
+            if (fabric) fabric->stop();
+        co_return;
+    }
+    static Task<bool> await(Loop& loop, const std::function<bool()>& holds) {
+        const auto deadline = std::chrono::steady_clock::now() + 10s;
+        while (!holds() && std::chrono::steady_clock::now() < deadline) co_await Yield(loop);
+        co_return holds();
+    }
+    static Task<bool> say_all(Connection& connection, std::span<const std::byte> bytes) {
+        while (!bytes.empty()) {
+            const Result<size_t> sent = co_await connection.send(bytes);
+            if (!sent || *sent == 0) co_return false;
+            bytes = bytes.subspan(*sent);
+        }
+        co_return true;
+    }
+    static Task<bool> hear_all(Connection& connection, std::span<std::byte> into) {
+        while (!into.empty()) {
+            const Result<size_t> received = co_await connection.receive(into);
+            if (!received || *received == 0) co_return false;
+            into = into.subspan(*received);
+        }
+        co_return true;
+    }
+    static Task<bool> await_end(Connection& connection) {
+        std::byte byte{};
+        while (co_await hear_all(connection, std::span(&byte, 1))) continue;
+        co_return true;
+    }
+    static Task<std::unique_ptr<Connection>> connect(TransportConformance& self, HostId host) {
+        auto made = self.places_[host].transport->open(self.places_[0].address);
+        EXPECT_TRUE(made);
+        std::unique_ptr<Connection> connection = std::move(*made);
+        EXPECT_TRUE(co_await connection->connect());
+        const Introduction own = introduce(host, process_of(host), {});
+        EXPECT_TRUE(co_await say_all(*connection, std::as_bytes(std::span(&own, 1))));
+        Introduction theirs;
+        Proof proof{};
+        EXPECT_TRUE(co_await hear_all(*connection, std::as_writable_bytes(std::span(&theirs, 1))));
+        EXPECT_TRUE(co_await hear_all(*connection, proof));
+        EXPECT_TRUE(equal(proof, prove(key, Direction::accepting, own, theirs)));
+        const Proof ours = prove(key, Direction::connecting, own, theirs);
+        EXPECT_TRUE(co_await say_all(*connection, ours));
+        Account account;
+        Verdict verdict = Verdict::agreed;
+        EXPECT_TRUE(co_await say_all(*connection, std::as_bytes(std::span(&account, 1))));
+        EXPECT_TRUE(co_await say_all(*connection, std::as_bytes(std::span(&verdict, 1))));
+        EXPECT_TRUE(co_await hear_all(*connection, std::as_writable_bytes(std::span(&account, 1))));
+        EXPECT_TRUE(co_await hear_all(*connection, std::as_writable_bytes(std::span(&verdict, 1))));
+        EXPECT_EQ(verdict, Verdict::agreed);
+        co_return connection;
+    }
+
+    std::unique_ptr<Loop> loop_;
+    std::unique_ptr<Network> network_;
+    std::array<Place, host_count> places_;
+    std::vector<std::unique_ptr<Recorder>> recorders_;
+    std::array<std::unique_ptr<LinkedFabric>, host_count> fabrics_;
+};
+
+TEST_P(TransportConformance, messages_and_pages_of_all_links_arrive_whole_and_in_order) {
+    start_all();
+    constexpr uint32_t count = 2000;
+    const auto has_page = [](uint32_t number) { return number % 3 == 0; };
+    for (uint32_t number = 1; number <= count; ++number)
+        for (HostId from = 0; from < host_count; ++from)
+            for (HostId to = 0; to < host_count; ++to)
+                if (to != from) send(from, to, number, has_page(number));
+    ASSERT_TRUE(comes([&] {
+        for (HostId to = 0; to < host_count; ++to)
+            for (HostId from = 0; from < host_count; ++from)
+                if (to != from && recorder(to).heard[from].size() < count) return false;
+        return true;
+    }));
+    for (HostId to = 0; to < host_count; ++to)
+        for (HostId from = 0; from < host_count; ++from)
+            for (uint32_t number = 1; to != from && number <= count; ++number)
+                ASSERT_EQ(recorder(to).heard[from][number - 1], expected(from, number, has_page(number)));
+}
+
+TEST_P(TransportConformance, without_a_page_to_lend_nothing_overtakes_and_then_it_goes_on) {
+    start_all();
+    recorder(1).to_lend = 0;
+    send(0, 1, 1, true);
+    send(0, 1, 2, false);
+    send(2, 1, 1, false);
+    ASSERT_TRUE(comes([&] { return recorder(1).refused > 0 && recorder(1).heard[2].size() == 1; }));
+    EXPECT_TRUE(recorder(1).heard[0].empty());
+    recorder(1).to_lend = 1;
+    fabric(1).resume(0);
+    ASSERT_TRUE(comes([&] { return recorder(1).heard[0].size() == 2; }));
+    EXPECT_EQ(recorder(1).heard[0][0], expected(0, 1, true));
+    EXPECT_EQ(recorder(1).heard[0][1], expected(0, 2, false));
+}
+
+TEST_P(TransportConformance, who_sends_to_a_host_that_does_not_receive_is_congested_until_it_does) {
+    start_all();
+    recorder(1).to_lend = 0;
+    constexpr uint32_t most = (64 << 20) / page_size;  // more than any transport takes
+    uint32_t sent = 0;
+    while (!fabric(0).congested(1) && sent < most) {
+        for (unsigned i = 0; i < 64; ++i) send(0, 1, ++sent, true);
+        unsigned turns = 0;
+        comes([&] { return !fabric(0).congested(1) || ++turns == 50; });  // it may only seem so
+    }
+    ASSERT_TRUE(fabric(0).congested(1));
+    EXPECT_FALSE(fabric(0).congested(2));
+    const uint64_t drained = fabric(0).drained().count();
+    ASSERT_TRUE(comes([&] { return recorder(1).refused > 0; }));
+    recorder(1).to_lend = 4;
+    fabric(1).resume(0);
+    ASSERT_TRUE(comes([&] { return recorder(1).heard[0].size() == sent; }));
+    ASSERT_TRUE(comes([&] { return !fabric(0).congested(1); }));
+    EXPECT_GT(fabric(0).drained().count(), drained) << "and who waits is told";
+    for (uint32_t number = 1; number <= sent; ++number)
+        ASSERT_EQ(recorder(1).heard[0][number - 1], expected(0, number, true));
+}
+
+TEST_P(TransportConformance, a_break_is_told_once_to_both_and_what_is_sent_without_a_link_is_dropped) {
+    start_all();
+    constexpr uint32_t count = 500;
+    constexpr uint32_t lost = 1000;
+    recorder(0).on_down = [&](HostId) {
+        EXPECT_FALSE(fabric(0).linked(1));
+        send(0, 1, lost, false);
+        send(0, 1, lost + 1, true);
+    };
+    for (uint32_t number = 1; number <= count; ++number) send(0, 1, number, true);
+    ASSERT_TRUE(comes([&] { return !recorder(1).heard[0].empty(); }));
+    fabric(0).disconnect(1);
+    ASSERT_TRUE(comes([&] { return recorder(0).greetings[1] == 2 && recorder(1).greetings[0] == 2; }));
+    EXPECT_EQ(recorder(0).downs[1], 1u);
+    EXPECT_EQ(recorder(1).downs[0], 1u);
+    send(0, 1, lost + 2, false);
+    const std::vector<Heard>& heard = recorder(1).heard[0];
+    ASSERT_TRUE(comes([&] { return heard.back() == expected(0, lost + 2, false); }));
+    for (uint32_t number = 1; number < heard.size(); ++number)
+        ASSERT_EQ(heard[number - 1], expected(0, number, true)) << "what had arrived before it, and nothing after";
+    EXPECT_EQ(recorder(2).downs[0] + recorder(0).downs[2], 0u) << "other links go on";
+}
+
+TEST_P(TransportConformance, the_end_of_a_host_is_told_to_the_others_and_ends_what_waits_on_it) {
+    start_all();
+    recorder(1).to_lend = 0;
+    for (uint32_t number = 1; number <= 200; ++number) send(0, 1, number, true);
+    ASSERT_TRUE(comes([&] { return recorder(1).refused > 0; }));
+    fabric(1).stop();
+    ASSERT_TRUE(comes([&] { return recorder(0).downs[1] == 1 && recorder(2).downs[1] == 1; }));
+    EXPECT_FALSE(fabric(0).linked(1));
+    EXPECT_FALSE(fabric(0).congested(1));
+    EXPECT_TRUE(fabric(0).linked(2));
+}
+
+TEST_P(TransportConformance, the_longest_call_is_answered_while_pages_pass) {
+    start_all();
+    for (uint32_t number = 1; number <= 200; ++number) send(0, 1, number, true);
+    const std::string longest(ControlRecord::body_size_max, 'c');
+    const auto answer = loop_->run_until_done(fabric(0).call(1, CallKind::change, longest));
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(*answer, longest);
+    EXPECT_EQ(recorder(1).heard[0].size(), 200u) << "what was sent before it came before it";
+}
+
+TEST_P(TransportConformance, bad_bytes_end_the_link_and_a_page_that_is_cut_off_goes_back) {
+    start(0);
+    start(2);
+    Message old = message(1, 1, false);
+    old.version = 77;
+    Message impostor = message(2, 1, false);
+    const Message page = message(1, 1, true);
+    unsigned links = 0;
+    for (const std::string& bad : {bytes_of(old), bytes_of(impostor), bytes_of(page) + "the beginning of one"}) {
+        const std::unique_ptr<Connection> connection = connect_as(1);
+        say(*connection, bytes_of(message(1, 7, false)) + bad);
+        if (bad.size() > sizeof(Message)) {
+            ASSERT_TRUE(comes([&] { return recorder(0).lent_count() == 1; }));
+            connection->shut_down();
+        }
+        EXPECT_TRUE(hangs_up(*connection));
+        ++links;
+        ASSERT_TRUE(comes([&] { return recorder(0).downs[1] == links; }));
+    }
+    EXPECT_EQ(recorder(0).heard[1], std::vector(3, expected(1, 7, false)));
+    EXPECT_EQ(recorder(0).returned, 1);
+    EXPECT_EQ(recorder(0).downs[2], 0u) << "nothing but that link";
+}
+
+TEST_P(TransportConformance, strangers_are_hung_up_on) {
+    start(0);
+    const auto made = places_[1].transport->open(places_[0].address);
+    ASSERT_TRUE(made);
+    EXPECT_TRUE(loop_->run_until_done((*made)->connect()));
+    say(**made, std::string(sizeof(Introduction), 'G'));
+    EXPECT_TRUE(hangs_up(**made));
+    EXPECT_EQ(recorder(0).ups[1], 0u);
+}
+
+std::unique_ptr<Network> over_tcp() {
+    return std::make_unique<TcpNetwork>();
+}
+std::unique_ptr<Network> in_one_process() {
+    return std::make_unique<OneProcess>();
+}
+INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformance, testing::Values(over_tcp));
+INSTANTIATE_TEST_SUITE_P(InProcess, TransportConformance, testing::Values(in_one_process));
+
+}  // namespace
+}  // namespace tarn
