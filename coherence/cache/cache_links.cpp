@@ -347,7 +347,7 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
         if (!stepped && frame != no_frame) release(frame, use_holder, deferred);
     }
     finish(deferred);
-    if (deferred.refused) return fail(Errc::protocol, 0, deferred.refused);
+    if (!deferred.refused.empty()) return fail(Errc::protocol, 0, deferred.refused);
     return {};
 }
 

@@ -127,8 +127,9 @@ Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Att
         if (record.name == name) co_return fail(Errc::exists, EEXIST, "a volume of that name exists already");
         if (names_collide(record.name, name))
             co_return fail(Errc::exists, 0,
-                           record.name.size() < name.size() ? "a part of its name is a volume, not a directory"
-                                                            : "a directory of others has that name");
+                           record.name.size() < name.size()
+                               ? StaticText("a part of its name is a volume, not a directory")
+                               : StaticText("a directory of others has that name"));
     }
     CO_TRY(CatalogHeader header, co_await table_.header());
     if (header.next_id > volume_id_max) co_return fail(Errc::no_space, 0, "the cluster has no volume ids left");
