@@ -153,7 +153,11 @@ Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Att
     header.slot_count = std::max(header.slot_count, slot + 1);
     CO_TRY_VOID(co_await table_.put_header(header));
     CO_TRY_VOID(co_await table_.put(record));
-    CO_TRY_VOID(co_await table_.commit(slot, true));
+    if (const Result<> committed = co_await table_.commit(slot, true); !committed) {
+        // Who is told of an error must not find the name.
+        (void)co_await table_.clear(slot);
+        co_return fail(committed.error());
+    }
     co_return record;
 }
 
