@@ -42,7 +42,9 @@ class CatalogTable {
   public:
     static constexpr uint32_t slots_max = 1u << 16;
 
-    explicit CatalogTable(CachedVolume& volume) : volume_(volume) {}
+    // slot_limit: how many volumes there can be.
+    explicit CatalogTable(CachedVolume& volume, uint32_t slot_limit = slots_max)
+        : volume_(volume), slot_limit_(slot_limit) {}
 
     // Errors of all: those of the volume; corrupt.
     Task<Result<CatalogHeader>> header();
@@ -69,6 +71,7 @@ class CatalogTable {
     Task<Result<>> write_bytes(uint64_t offset_bytes, std::span<const std::byte> from);
 
     CachedVolume& volume_;
+    const uint32_t slot_limit_;
 };
 
 }  // namespace tarn
