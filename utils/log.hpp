@@ -1,7 +1,7 @@
 // Structured logs with levels: to journald when the service manager connected us to it, else lines on stderr.
 //
-// Only daemon/ and tools log; layers below return errors, with two exceptions that have no caller to return to:
-// a refused peer and a failing device. The text never carries bytes that a client or peer chose unescaped.
+// Layers below daemon/ return errors; when they log all the same, CONTRIBUTING.md says. Bytes that a client or a peer
+// chose are escaped before they get here (printable.hpp).
 #pragma once
 
 #include <fmt/format.h>
