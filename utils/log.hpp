@@ -42,7 +42,7 @@ void debug(fmt::format_string<Args...> format, Args&&... args) {
 
 // For the log: "input/output error at nvme.read: No space left on device".
 std::string describe(const Error& error);
-// For whoever asked, who knows neither our parts nor our words for kinds of errors: "No space left on device".
+// For the user, without our names for modules and kinds of errors: "No space left on device".
 std::string explain(const Error& error);
 using tarn::printable;
 

@@ -49,7 +49,7 @@ class CatalogTable {
     // Errors of all: those of the volume; corrupt.
     Task<Result<CatalogHeader>> header();
     Task<Result<std::vector<CatalogRecord>>> list();
-    // Those that are being removed, too.
+    // Also those that are being removed.
     Task<Result<std::vector<CatalogRecord>>> list_all();
     Task<Result<std::optional<CatalogRecord>>> find(std::string name);
 
@@ -59,8 +59,8 @@ class CatalogTable {
     Task<Result<>> clear(uint32_t slot);
     // The lowest slot without a record.
     Task<Result<uint32_t>> free_slot();
-    // This record, and the header if it was put, too: after a power cut both are there or none. Hosts that had read
-    // them and are back without their memory do not make it fail.
+    // Makes the record durable, and with it the header if that was put: after a power cut both are there or neither is.
+    // Hosts that had read their pages and came back without their memory do not make it fail.
     Task<Result<>> commit(uint32_t slot, bool with_header);
     Task<Result<>> flush() { return volume_.flush_up_to(page_size); }
 
