@@ -1,5 +1,5 @@
-// What a file of /proc says, which may come to an end at any moment: its process may be gone between open and read.
-// (A stream's iterators throw then.)
+// Reads a file of /proc as a whole. Its process may end between open and read, and the file with it; a stream's
+// iterators would throw then.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@ namespace tarn {
 
 // Empty if there is none, or it cannot be read any more.
 std::string text_of(const std::filesystem::path& path);
-// From where the descriptor is.
+// From the descriptor's offset on.
 std::string text_of(int fd);
 
 }  // namespace tarn

@@ -1,5 +1,5 @@
-// Interrupt: that whoever waits for a task waits no more. A task carries it to those that it awaits, on the same loop
-// (task.hpp); what may wait for long listens, and ends early with Errc::cancelled.
+// Interrupt: tells a task that nobody waits for its result any more. A task hands it on to the tasks that it awaits on
+// the same loop (task.hpp). Whatever may wait for long listens, and ends early with Errc::cancelled.
 //
 //   Interrupt* const interrupt = co_await this_interrupt;                         // null: nobody will say so
 //   const Interrupt::Listener listener(interrupt, [&] { what_we_wait_for.give_up(); });
@@ -47,7 +47,7 @@ class Interrupt {
     };
 
     bool raised() const { return raised_; }
-    // Each listener hears it once. What that ends may be the interrupt's own end.
+    // Calls each listener once. A listener may destroy the interrupt.
     void raise() {
         bool ended = false;
         raised_ = true;
@@ -68,7 +68,7 @@ class Interrupt {
     }
 
   private:
-    // Something waits, the first time: from now on raise() has an effect.
+    // Called with the first listener: only from then on has raise() an effect.
     virtual void on_awaited() {}
 
     Listener* first_ = nullptr;

@@ -1,7 +1,7 @@
 // Structured logs with levels: to journald when the service manager connected us to it, else lines on stderr.
 //
-// Only daemon/ and tools log; layers below return errors, with two exceptions that have no caller to return to:
-// a refused peer and a failing device. The text never carries bytes that a client or peer chose unescaped.
+// Layers below daemon/ return errors; when they log all the same, CONTRIBUTING.md says. Bytes that a client or a peer
+// chose are escaped before they get here (printable.hpp).
 #pragma once
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ void debug(fmt::format_string<Args...> format, Args&&... args) {
 
 // For the log: "input/output error at nvme.read: No space left on device".
 std::string describe(const Error& error);
-// For whoever asked, who knows neither our parts nor our words for kinds of errors: "No space left on device".
+// For the user, without our names for modules and kinds of errors: "No space left on device".
 std::string explain(const Error& error);
 using tarn::printable;
 

@@ -1,5 +1,5 @@
-// LogLimit: how many lines may be written about what anybody can make happen as often as he likes. So many in each
-// window of time; the first line of a later window says how many were left out before it.
+// LogLimit: bounds the log lines about an event that anybody can cause at will: so many per window of time. The first
+// line of a later window says how many were left out before it.
 //
 // One thread, or one lock of the caller's.
 #pragma once
@@ -19,7 +19,7 @@ class LogLimit {
     constexpr LogLimit(unsigned lines_max, std::chrono::nanoseconds window)
         : lines_max_(lines_max), window_ns_(static_cast<uint64_t>(window.count())) {}
 
-    // Empty: this line is left out. Else what stands at its end: nothing, or how many were left out.
+    // Nothing: leave this line out. Otherwise a text to append to it: empty, or how many lines were left out.
     std::optional<std::string> admit(uint64_t now_ns = monotonic_ns()) {
         if (lines_ == 0 || now_ns - began_ns_ >= window_ns_) {
             began_ns_ = now_ns;

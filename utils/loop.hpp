@@ -30,7 +30,7 @@ namespace tarn {
 
 class Loop {
   public:
-    // What a completion calls; lives at least until then. more: it is not the last one of this operation.
+    // The callback of an operation; lives until its last completion. more: further completions follow.
     struct Completion {
         virtual void complete(int32_t result, bool more) = 0;
 
@@ -81,7 +81,7 @@ class Loop {
     template <class Prepare>
     class Operation;
 
-    // Each returns what awaits to Result<size_t>: the kernel's non-negative result, or an io error.
+    // Each returns an awaitable of Result<size_t>: the kernel's non-negative result, or an io error.
     auto read(int fd, std::span<std::byte> into, uint64_t offset_bytes);
     auto write(int fd, std::span<const std::byte> from, uint64_t offset_bytes);
     auto readv(int fd, std::span<const iovec> into, uint64_t offset_bytes);
@@ -96,12 +96,11 @@ class Loop {
     auto send_message(int fd, const msghdr* message, int flags = 0);
     auto accept(int fd, int flags = SOCK_CLOEXEC);
     auto connect(int fd, const sockaddr* address, socklen_t size_bytes);
-    // Ends also when the peer has shut down its side: io_uring asks for that whatever the events are.
+    // Also completes when the peer has shut down its side, whatever the events are: io_uring always asks for that.
     auto poll(int fd, unsigned events);
     // Until the socket takes bytes again, or is broken. Errors: io, cancelled.
     Task<Result<>> writable(int fd);
-    // Submits what prepare(io_uring_sqe&) writes, for operations that are none of those above; 128 bytes may be
-    // written.
+    // Submits an operation that has no function above. prepare(io_uring_sqe&) fills in the entry, of 128 bytes.
     template <class Prepare>
     void start(Completion& completion, Prepare prepare) {
         io_uring_sqe& sqe = submission();
@@ -299,8 +298,8 @@ class Timer {
     bool cancelled_ = false;
 };
 
-// Tells when a descriptor becomes ready, time and again for one submission. By the edge: what wait() told is told once,
-// so the caller uses the descriptor until it would block before it waits again. One waiter at a time.
+// Readiness of a descriptor, edge-triggered, from one submission for all events. wait() reports each event once: use
+// the descriptor until it would block, then wait again. One waiter at a time.
 class Readiness final : Loop::Completion {
   public:
     Readiness(Loop& loop, int fd, unsigned events) : loop_(loop), fd_(fd), events_(events) {}
@@ -327,7 +326,7 @@ class Readiness final : Loop::Completion {
         Readiness& readiness_;
     };
     Awaiter wait() { return Awaiter(*this); }
-    // Stops watching. Nobody waits, or will.
+    // Stops watching. Nobody may be waiting, or wait afterwards.
     Task<> close();
 
   private:

@@ -1,7 +1,7 @@
 // on_thread: a function that blocks, on a thread of its own, awaited by a coroutine of a loop.
 //
-// For what the kernel may take long over, or must not hold up the loop with. What the function refers to outlives it:
-// the coroutine waits for its end.
+// For system calls that may block for long, which must not hold up the loop. The coroutine waits for the function's
+// end, so the function may refer to its locals.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// PerLoop: a value for each of some loops, for what a shard keeps to itself.
+// PerLoop: one value for each loop, for state that a shard keeps to itself.
 //
 // The owner has it as a member, so two of them in one process share nothing. A value is used by its loop's thread only.
 #pragma once

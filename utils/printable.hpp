@@ -7,7 +7,7 @@
 
 namespace tarn {
 
-// The size in bytes of the UTF-8 character that text begins with; 0 when it is none (cut short, overlong, surrogate).
+// The size in bytes of the UTF-8 character that text begins with; 0: not a valid one (cut short, overlong, surrogate).
 size_t utf8_size(std::string_view text);
 bool is_utf8(std::string_view text);
 

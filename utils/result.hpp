@@ -27,10 +27,29 @@ enum class Errc : uint8_t {
 
 const char* to_string(Errc code) noexcept;
 
+// A text that outlives every Error that carries it: a string literal, as the compiler checks.
+class StaticText {
+  public:
+    consteval StaticText(const char* literal) : text_(literal) {
+        while (*literal != '\0') ++literal;  // no constant expression, unless the characters are constants
+    }
+    // For a text that is no literal: the caller vouches that it outlives every Error that carries it.
+    static constexpr StaticText vouched_for(const char* text) { return {text, Vouched()}; }
+    constexpr operator const char*() const { return text_; }
+    constexpr bool empty() const { return *text_ == '\0'; }
+
+  private:
+    struct Vouched {};
+    constexpr StaticText(const char* text, Vouched) : text_(text) {}
+    const char* text_;
+};
+
 struct Error {
+    constexpr Error(Errc code, int sys_errno = 0, StaticText where = "")
+        : code(code), sys_errno(sys_errno), where(where) {}
     Errc code;
-    int sys_errno = 0;
-    const char* where = "";  // a literal: "nvme.read", "nbd.handshake"
+    int sys_errno;
+    const char* where;  // "nvme.read", "nbd.handshake"
 };
 
 // void results are values too, so that TRY works on both.
@@ -40,7 +59,7 @@ class [[nodiscard]] Result : public std::expected<T, Error> {
     using std::expected<T, Error>::expected;
 };
 
-constexpr std::unexpected<Error> fail(Errc code, int sys_errno = 0, const char* where = "") {
+constexpr std::unexpected<Error> fail(Errc code, int sys_errno = 0, StaticText where = "") {
     return std::unexpected(Error{code, sys_errno, where});
 }
 constexpr std::unexpected<Error> fail(const Error& error) {

@@ -257,8 +257,8 @@ class Cache final : public Fabric::Receiver, Pages::Listener {
         std::vector<Recalled> recalled;
         bool of_message = false;  // nothing else is under way on this thread
         bool frames_freed = false;
-        uint64_t discard_steps = 0;     // about pages of the volume that is discarded
-        const char* refused = nullptr;  // why the link that brought the message ends
+        uint64_t discard_steps = 0;  // about pages of the volume that is discarded
+        StaticText refused = "";     // why the link that brought the message ends
     };
 
     Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<Arena> arena);

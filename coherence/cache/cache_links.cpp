@@ -114,7 +114,8 @@ Result<> Cache::accepts_memory(HostId of, const StoreStanding& of_us) {
 // The next start is refused at once, whether or not that host can be reached then.
 Task<> Cache::end_as_older(StoreStanding remembered) {
     if (const Result<> noted = co_await store_.set_outdone(*Loop::current(), remembered); !noted)
-        log::error("store: that it is older could not be recorded: {}", log::describe(noted.error()));
+        log::error("store: that it is older could not be recorded: {}; the next start has to be told by a host again",
+                   log::describe(noted.error()));
     if (older_handler_) older_handler_(older_context_);
 }
 
@@ -125,14 +126,15 @@ void Cache::on_standing(HostId host, const StoreStanding& standing) {
 Task<> Cache::remember_standing(HostId host, StoreStanding standing) {
     if (const Result<> remembered = co_await store_.set_heard(*Loop::current(), host, standing);
         !remembered && !abandoned() && !store_.failed())
-        log::warning("store: how far the store of host {} has come could not be recorded: {}",
-                     Fabric::name_of(fabric_, host), log::describe(remembered.error()));
+        log::warning(
+            "store: how far the store of host {} has come could not be recorded: {}; an old copy of it may be accepted",
+            Fabric::name_of(fabric_, host), log::describe(remembered.error()));
 }
 
 Task<> Cache::remember_again(HostId host) {
     if (const Result<> remembered = co_await membership_.declare_alive(host); !remembered)
-        log::error("store: that host {} is back could not be recorded: {}", Fabric::name_of(fabric_, host),
-                   log::describe(remembered.error()));
+        log::error("store: that host {} is back could not be recorded: {}; after a restart it counts as dead",
+                   Fabric::name_of(fabric_, host), log::describe(remembered.error()));
 }
 
 Task<Result<>> Cache::forget_host(HostId host, Incarnation incarnation) {
@@ -178,7 +180,8 @@ Task<> Cache::verify_volume(HostId peer, VolumeId volume) {
     // What it may have taken there is nobody's: neither pages nor space.
     step_all(protocol::Event::volume_unknown_of(volume), no_host);
     if (const Result<> dropped = co_await store_.drop_volume(*Loop::current(), volume); !dropped)
-        log::error("store: volume {}: {}", volume, log::describe(dropped.error()));
+        log::error("store: volume {}, which is not in the catalog, could not be dropped: {}; its space stays taken",
+                   volume, log::describe(dropped.error()));
 }
 
 std::byte* Cache::lend_page(HostId from) {
@@ -282,7 +285,7 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
         if (!stepped && frame != no_frame) release(frame, use_holder, deferred);
     }
     finish(deferred);
-    if (deferred.refused) return fail(Errc::protocol, 0, deferred.refused);
+    if (!deferred.refused.empty()) return fail(Errc::protocol, 0, deferred.refused);
     return {};
 }
 

@@ -83,7 +83,7 @@ struct Action {
     WaiterToken waiter = 0;
     uint32_t lost = 0;  // the loss generation in which the page last lost writes: a session that began before it gets
                         // an error for its reads until it has written the whole page; 0: never
-    const char* reason = nullptr;
+    StaticText reason = "";
     Message message{};
 };
 
@@ -117,7 +117,7 @@ class Actions {
         action.frame = frame;
         action.ownership = ownership;
     }
-    void refuse_peer(PageId page, HostId peer, const char* reason) {
+    void refuse_peer(PageId page, HostId peer, StaticText reason) {
         Action& action = add(Action::Kind::refuse_peer, page);
         action.to = peer;
         action.reason = reason;

@@ -113,7 +113,7 @@ class Home {
     void retire_copies(PageId page, Claim& claim, Actions& actions);
     void free_kept(PageId page, Claim& claim, HostId keeper, Tenure tenure, Actions& actions);
     bool may_have_newer(const Claim& claim, HostId host) const;
-    static void refuse(const Event& event, Actions& actions, const char* reason);
+    static void refuse(const Event& event, Actions& actions, StaticText reason);
     static void discard_payload(const Event& event, Actions& actions);
 
     // home_recovery.cpp

@@ -13,7 +13,7 @@ void Home::discard_payload(const Event& event, Actions& actions) {
         actions.about_frame(Action::Kind::release_frame, event.page, event.frame);
 }
 
-void Home::refuse(const Event& event, Actions& actions, const char* reason) {
+void Home::refuse(const Event& event, Actions& actions, StaticText reason) {
     discard_payload(event, actions);
     actions.refuse_peer(event.page, event.message.from, reason);
 }

@@ -28,6 +28,11 @@ constexpr milliseconds moment{100};
 // The same when one of the hosts is known to be silent: by who only wants to know, and by who changes the catalog.
 constexpr milliseconds glance_patience{200};
 constexpr milliseconds change_patience{800};
+
+// Of the catalog's texts: whoever asks it, and hears of an error by one of them, ends before it does.
+StaticText lasting(const std::string& text) {
+    return StaticText::vouched_for(text.c_str());
+}
 }  // namespace
 
 // A handle that may write; the hold of an exclusive volume lasts as long as any of them.
@@ -95,8 +100,8 @@ Error Catalog::silence_at_catalog(const Error& error) const {
     if (error.code != Errc::unavailable || silences_.empty() || !cache_.fabric()) return error;
     const HostId host = silent_host(PageId::of(catalog_volume, 0));
     if (host == registrar_host && cache_.self() != registrar_host)
-        return {Errc::unavailable, 0, registrar_is_away_.c_str()};
-    return host == cache_.self() ? error : Error{Errc::unavailable, 0, silences_[host].c_str()};
+        return {Errc::unavailable, 0, lasting(registrar_is_away_)};
+    return host == cache_.self() ? error : Error{Errc::unavailable, 0, lasting(silences_[host])};
 }
 
 // Another host's error is but a code when it comes here.
@@ -108,7 +113,7 @@ Error Catalog::in_words(const Error& error) const {
         case Errc::exists:
             return {code, EEXIST, "the name, or a part of it, is that of a volume or of a directory of volumes"};
         case Errc::busy: return {code, EBUSY, "another host has the volume open for writing"};
-        case Errc::no_space: return {code, ENOSPC, registrar_is_full_.c_str()};
+        case Errc::no_space: return {code, ENOSPC, lasting(registrar_is_full_)};
         default: return error;
     }
 }
@@ -122,7 +127,7 @@ Task<Result<std::string>> Catalog::ask_registrar(std::string request) {
         answer = co_await as_long_as(
             is_there, interruptible(cache_.fabric()->call(registrar_host, CallKind::change, std::move(request))));
         if (!answer && answer.error().code == Errc::cancelled && is_silent(registrar_host))
-            co_return fail(Errc::unavailable, 0, registrar_went_silent_.c_str());
+            co_return fail(Errc::unavailable, 0, lasting(registrar_went_silent_));
     }
     if (!answer) co_return fail(silence_at_catalog(in_words(answer.error())));
     co_return answer;
@@ -226,7 +231,7 @@ Task<Result<Attributes>> Catalog::attributes_of(VolumeId id, milliseconds timeou
         const std::lock_guard guard(seen_mutex_);
         attributes_[id] = *attributes;
     } else if (attributes.error().code == Errc::unavailable && !silences_.empty()) {
-        co_return fail(Errc::unavailable, EIO, silences_[silent_host(attribute_page_of(id))].c_str());
+        co_return fail(Errc::unavailable, EIO, lasting(silences_[silent_host(attribute_page_of(id))]));
     }
     co_return attributes;
 }
@@ -332,7 +337,7 @@ Task<Result<Attributes>> Catalog::glance_at(VolumeId volume, Task<Result<Attribu
     if (attributes || attributes.error().code != Errc::unavailable) co_return attributes;
     const std::optional<Attributes> before = last_seen(volume);
     if (before) co_return *before;
-    co_return fail(Errc::unavailable, EIO, silences_[silent_host(attribute_page_of(volume))].c_str());
+    co_return fail(Errc::unavailable, EIO, lasting(silences_[silent_host(attribute_page_of(volume))]));
 }
 
 // As it was when this host last saw it.
@@ -343,7 +348,7 @@ Task<Result<VolumeEntry>> Catalog::entry_seen(std::string name) const {
     if (record == records_seen_.end()) co_return entry;
     const auto attributes = attributes_.find(record->id);
     const HostId silent = silent_host(attribute_page_of(record->id));
-    if (attributes == attributes_.end()) co_return fail(Errc::unavailable, EIO, silences_[silent].c_str());
+    if (attributes == attributes_.end()) co_return fail(Errc::unavailable, EIO, lasting(silences_[silent]));
     entry = entry_without_attributes(*record);
     entry->attributes = attributes->second;
     entry->silent_host = host_names_[silent];
@@ -385,7 +390,7 @@ Task<Result<>> Catalog::hold(const CatalogRecord& record) {
     if (!answer && answer.error().code == Errc::busy) {
         CO_TRY(const std::optional<CatalogRecord> held, co_await look_up(record.name));
         if (held && held->holder < holds_elsewhere_.size())
-            co_return fail(Errc::busy, EBUSY, holds_elsewhere_[held->holder].c_str());
+            co_return fail(Errc::busy, EBUSY, lasting(holds_elsewhere_[held->holder]));
     }
     if (!answer) co_return fail(answer.error());
     const std::lock_guard guard(holds_mutex_);

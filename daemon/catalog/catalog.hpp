@@ -3,9 +3,10 @@
 // Reading needs nobody: the records are coherent pages (catalog_table.hpp). Changes are made by the registrar, the
 // first of the static peers, one at a time; the other hosts call it, and are told unavailable while it is away.
 //
-//   catalog.cpp    what every host does
-//   catalog_usage.cpp  what the volumes take in the stores
-//   registrar.cpp  what the registrar does
+//   catalog.cpp          what every host does
+//   catalog_usage.cpp    the space that volumes take in the stores
+//   catalog_orphans.cpp  after a start: space of volumes that are not in the catalog any more
+//   registrar.cpp        what the registrar does
 #pragma once
 
 #include <atomic>
@@ -50,10 +51,10 @@ class Catalog final : public Volumes {
     Task<std::vector<Deletion>> deletions() override;
     Task<Result<Space>> space() override;
     Task<Usage> usage() override;
-    // Whether a host is waited for that is away, or does not answer.
+    // Whether the host is away or does not answer, and was not declared dead.
     bool is_silent(HostId host) const;
 
-    // As it was last seen in the catalog; "#ID" for one that never was. Asks nobody, so that it never waits.
+    // The volume's name as this host last saw it in the catalog; "#ID" if it never did. Never waits.
     std::string name_of(VolumeId id) const;
 
     // The ids of all volumes, also of those being deleted; nothing when the catalog cannot be read without waiting.
@@ -67,11 +68,12 @@ class Catalog final : public Volumes {
     // After a start: gives back what volumes left behind here that are not in the catalog any more, and goes on with
     // what is being removed.
     Task<> clean_up();
-    // While there are NBD clients.
+    // The front end whose clients a removal disconnects.
     void set_clients(VolumeClients* clients) { removals_.set_clients(clients); }
-    // Once the cache is abandoned: until this host takes part in no removal.
+    // Waits until this host takes part in no removal; begins none afterwards. For the stop, once the cache is
+    // abandoned.
     Task<> end_removals() { return registrar_.end_removals(); }
-    // At shutdown, when all that were open have been closed: until whoever has to know has been told.
+    // At shutdown, when all handles are closed: waits until the registrar has heard of every release.
     Task<> settle();
     // Flushes every volume, also those without a name. Hosts that are gone are not asked; if one of them is home of
     // dirty pages here, that is an error. Returns the first error.
@@ -85,7 +87,7 @@ class Catalog final : public Volumes {
         std::string name;
     };
 
-    // Runs a task that may have to wait for hosts; not much longer than the grace when one of them is silent.
+    // Runs a task that may wait for other hosts, and interrupts it after the grace if one of them is silent.
     template <class T>
     Task<Result<T>> unless_silent(std::chrono::milliseconds grace, Task<Result<T>> task);
     bool somebody_is_silent() const;
@@ -97,8 +99,8 @@ class Catalog final : public Volumes {
     Task<Result<VolumeEntry>> entry_seen(std::string name) const;
     Task<Result<std::optional<CatalogRecord>>> look_up(std::string name);
     Task<Result<std::vector<CatalogRecord>>> records();
-    // When the catalog's pages cannot be had, since a host that has read them does not answer: as the registrar has
-    // them.
+    // As the registrar has them: for when the catalog's pages cannot be had, because a host that has read them does not
+    // answer.
     Task<Result<std::vector<CatalogRecord>>> records_of_registrar();
     Task<Result<std::string>> answer_records();
     Task<Result<std::string>> tell_space() const;
@@ -133,7 +135,7 @@ class Catalog final : public Volumes {
     std::map<VolumeId, Attributes> attributes_;
     std::vector<CatalogRecord> records_seen_;  // by the last list
     std::map<HostId, StoreSpace> spaces_;      // as they were last told
-    // What errors say of each host, and of the registrar.
+    // The texts of errors: by host, and about the registrar.
     std::vector<std::string> silences_;
     std::vector<std::string> holds_elsewhere_;
     std::string registrar_is_away_;

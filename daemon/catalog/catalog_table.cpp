@@ -70,7 +70,7 @@ Task<Result<CatalogHeader>> CatalogTable::header() {
     StoredHeader stored;
     CO_TRY_VOID(co_await read_page(0, std::as_writable_bytes(std::span(&stored, 1))));
     if (stored.magic == 0) co_return CatalogHeader{};
-    if (stored.magic != header_magic || stored.slot_count > slots_max)
+    if (stored.magic != header_magic || stored.slot_count > slot_limit_)
         co_return fail(Errc::corrupt, 0, "catalog.header");
     co_return CatalogHeader{.next_id = stored.next_id, .slot_count = stored.slot_count};
 }
@@ -110,7 +110,7 @@ Task<Result<uint32_t>> CatalogTable::free_slot() {
         if (record.slot != slot) break;
         ++slot;
     }
-    if (slot >= slots_max) co_return fail(Errc::no_space, 0, "catalog: there are too many volumes");
+    if (slot >= slot_limit_) co_return fail(Errc::no_space, 0, "catalog: there are too many volumes");
     co_return slot;
 }
 

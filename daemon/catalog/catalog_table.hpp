@@ -42,12 +42,14 @@ class CatalogTable {
   public:
     static constexpr uint32_t slots_max = 1u << 16;
 
-    explicit CatalogTable(CachedVolume& volume) : volume_(volume) {}
+    // slot_limit: how many volumes there can be.
+    explicit CatalogTable(CachedVolume& volume, uint32_t slot_limit = slots_max)
+        : volume_(volume), slot_limit_(slot_limit) {}
 
     // Errors of all: those of the volume; corrupt.
     Task<Result<CatalogHeader>> header();
     Task<Result<std::vector<CatalogRecord>>> list();
-    // Those that are being removed, too.
+    // Also those that are being removed.
     Task<Result<std::vector<CatalogRecord>>> list_all();
     Task<Result<std::optional<CatalogRecord>>> find(std::string name);
 
@@ -57,8 +59,8 @@ class CatalogTable {
     Task<Result<>> clear(uint32_t slot);
     // The lowest slot without a record.
     Task<Result<uint32_t>> free_slot();
-    // This record, and the header if it was put, too: after a power cut both are there or none. Hosts that had read
-    // them and are back without their memory do not make it fail.
+    // Makes the record durable, and with it the header if that was put: after a power cut both are there or neither is.
+    // Hosts that had read their pages and came back without their memory do not make it fail.
     Task<Result<>> commit(uint32_t slot, bool with_header);
     Task<Result<>> flush() { return volume_.flush_up_to(page_size); }
 
@@ -69,6 +71,7 @@ class CatalogTable {
     Task<Result<>> write_bytes(uint64_t offset_bytes, std::span<const std::byte> from);
 
     CachedVolume& volume_;
+    const uint32_t slot_limit_;
 };
 
 }  // namespace tarn

@@ -127,8 +127,9 @@ Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Att
         if (record.name == name) co_return fail(Errc::exists, EEXIST, "a volume of that name exists already");
         if (names_collide(record.name, name))
             co_return fail(Errc::exists, 0,
-                           record.name.size() < name.size() ? "a part of its name is a volume, not a directory"
-                                                            : "a directory of others has that name");
+                           record.name.size() < name.size()
+                               ? StaticText("a part of its name is a volume, not a directory")
+                               : StaticText("a directory of others has that name"));
     }
     CO_TRY(CatalogHeader header, co_await table_.header());
     if (header.next_id > volume_id_max) co_return fail(Errc::no_space, 0, "the cluster has no volume ids left");
@@ -152,7 +153,11 @@ Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Att
     header.slot_count = std::max(header.slot_count, slot + 1);
     CO_TRY_VOID(co_await table_.put_header(header));
     CO_TRY_VOID(co_await table_.put(record));
-    CO_TRY_VOID(co_await table_.commit(slot, true));
+    if (const Result<> committed = co_await table_.commit(slot, true); !committed) {
+        // Who is told of an error must not find the name.
+        (void)co_await table_.clear(slot);
+        co_return fail(committed.error());
+    }
     co_return record;
 }
 

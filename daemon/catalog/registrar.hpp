@@ -16,13 +16,13 @@ class Registrar {
     Registrar(VolumeContext& volumes, CatalogTable& table, Removals& removals)
         : volumes_(volumes), cache_(volumes.cache), table_(table), removals_(removals) {}
 
-    // One change, as catalog.cpp writes it; the answer is the record it left, or who keeps a volume from being removed.
+    // Performs one request. The answer is the record that it left, or the users who keep a volume from being removed.
     // On the first shard.
     // Errors: protocol for what is no request; exists, not_found, busy, invalid, no_space, unavailable.
     Task<Result<std::string>> change(HostId from, std::string request);
     // After a start: goes on with what is being removed.
     Task<> resume_removals();
-    // Once the cache is abandoned: until this host takes part in no removal.
+    // See Catalog.
     Task<> end_removals();
 
   private:

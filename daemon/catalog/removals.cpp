@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "coherence/cache/with_timeout.hpp"
+#include "coherence/fabric/call_all.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
 
@@ -75,16 +77,23 @@ Task<Result<std::string>> Removals::ask(HostId host, std::string request) {
 }
 
 Task<std::vector<std::string>> Removals::users_of(VolumeId volume) {
+    const std::string request = fmt::format("{} {}", users_request, volume);
+    std::vector<HostId> others;
+    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)
+        if (host != cache_.self() && cache_.fabric() && cache_.fabric()->answers(host)) others.push_back(host);
+    std::vector<HostAnswer> answers;
+    if (!others.empty())
+        answers = co_await call_all(*cache_.fabric(), std::move(others), CallKind::removal, request, users_patience);
+    Result<std::string> own = co_await with_timeout(users_patience, on_call(request, true));
+    answers.push_back({.host = cache_.self(), .said = std::move(own)});
+    std::ranges::sort(answers, {}, &HostAnswer::host);
     std::vector<std::string> users;
-    for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
-        if (host != cache_.self() && !(cache_.fabric() && cache_.fabric()->answers(host))) continue;
-        const Result<std::string> answer =
-            co_await with_timeout(users_patience, ask(host, fmt::format("{} {}", users_request, volume)));
-        const json list = answer ? json::parse(*answer, nullptr, false) : json();
+    for (const HostAnswer& answer : answers) {
+        const json list = answer.said ? json::parse(*answer.said, nullptr, false) : json();
         if (!list.is_array()) continue;
         for (const json& each : list)
             if (each.is_string())
-                users.push_back(fmt::format("{} (host {})", each.get<std::string>(), host_names_[host]));
+                users.push_back(fmt::format("{} (host {})", each.get<std::string>(), host_names_[answer.host]));
     }
     co_return users;
 }

@@ -1,4 +1,4 @@
-// Removals: how a volume goes that has no name any more.
+// Removals: removes a volume that has no name any more from all hosts.
 //
 // Its record stays in the catalog until it is gone, so that a restart of the registrar goes on with it. The registrar
 // asks all hosts, each at its own pace, for one step after the other:
@@ -27,17 +27,18 @@ class Removals {
     Removals(Cache& cache, std::vector<Loop*> shards, std::vector<std::string> host_names)
         : cache_(cache), shards_(std::move(shards)), host_names_(std::move(host_names)) {}
 
-    // While there is one.
+    // The front end of this host, if there is one.
     void set_clients(VolumeClients* clients) { clients_ = clients; }
 
-    // Any host may ask for the users; the steps are the registrar's to ask for.
+    // Any host may ask for the users; only the registrar may ask for a step.
     Task<Result<std::string>> on_call(std::string request, bool of_registrar);
 
     // The volume's NBD clients, on the hosts that answer.
     Task<std::vector<std::string>> users_of(VolumeId volume);
-    // As the registrar: until the volume is gone everywhere. False: it is not, and the next process has to go on.
+    // On the registrar: removes the volume everywhere. False: a host failed, or this one stops; the next process goes
+    // on.
     Task<bool> perform(VolumeId volume);
-    // What the steps under way wait for.
+    // Fills in which hosts the removal waits for.
     void explain(Deletion& deletion) const;
     // Once the cache is abandoned: until no step is under way on this host. On the first shard.
     Task<> end();

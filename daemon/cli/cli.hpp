@@ -18,7 +18,7 @@ enum class Exit : int {
     permission = 7,
 };
 
-// Which of the two streams a person reads: what is shown there is made safe for a terminal, and tells how far it is.
+// Which of the two streams is a terminal: text on it is made safe to show, and long work shows its progress.
 struct Terminals {
     bool out = false;
     bool err = false;

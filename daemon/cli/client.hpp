@@ -1,5 +1,5 @@
-// Client: asks the daemon over its control socket, one connection per question, and waits for the answer; for a daemon
-// that is just starting, some seconds until it listens.
+// Client: asks the daemon over its control socket, one connection per question, and waits for the answer. When a daemon
+// is just starting, it waits some seconds for it to listen.
 #pragma once
 
 #include <chrono>

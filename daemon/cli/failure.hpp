@@ -17,7 +17,7 @@ struct Failure {
     Exit exit = Exit::failed;
     std::string cause;
     std::string hint;  // may be empty
-    // Most failures are told by the three above alone, for which these need initializers.
+    // Most failures are made of the three above alone; so these need initializers.
     // NOLINTBEGIN(readability-redundant-member-init)
     std::string code = {};    // the daemon's word for it; empty: as the exit code says
     std::string object = {};  // what it was about, if that is not all that the verb was about
@@ -34,7 +34,7 @@ Exit exit_of(Errc code);
 // The daemon's answer to a request that failed.
 Failure failure_of(const Json& reply, int status);
 
-// Says it in the words of the verb: what was not found, and what to try, depend on what was wanted.
+// Puts the failure into the words of the verb: what was not found, and what to try, depend on the verb.
 void explain(Failure& failure, std::string_view verb, const std::string& object);
 
 // {"object", "code", "message", "hint", "exit"}

@@ -13,11 +13,11 @@ void print_init(std::ostream& out, const Json& made);
 void print_made(std::ostream& out, const char* what, const Json& volumes, const std::string& note);
 // The NBD clients that have a volume open which became smaller.
 void print_open_by(std::ostream& out, const Json& volumes);
-// What each of the list under the key was done to.
+// One line for each member of the list under the key: what was done to it.
 void print_done(std::ostream& out, const char* what, const Json& all, const char* key);
 void print_forgotten(std::ostream& out, const Json& forgotten);
 void print_list(std::ostream& out, const Json& list);
-// One a line; as they are unless a terminal shows them.
+// One name per line; escaped only for a terminal.
 void print_names(std::ostream& out, const Json& list, bool terminal);
 void print_volumes(std::ostream& out, const Json& volumes);
 // Of some volumes or of all: one URI per line.

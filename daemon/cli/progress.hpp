@@ -1,6 +1,6 @@
-// Progress: one line on a person's terminal while something takes long, gone when it is done.
+// Progress: one line on a terminal while work takes long, removed when it is done.
 //
-// Nothing is written for what is done within the first second, nor to what is no terminal.
+// Nothing is written during the first second, and nothing to a stream that is not a terminal.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ class Progress {
   public:
     static constexpr std::chrono::milliseconds default_interval{1000};
 
-    // out: none: nothing is shown. detail: what else there is to say, asked each time, on a thread of its own.
+    // out: null shows nothing. detail: gives the rest of the line; called for each update, on a thread of its own.
     Progress(std::ostream* out, std::string what, std::function<std::string()> detail,
              std::chrono::milliseconds interval = default_interval);
     Progress(const Progress&) = delete;

@@ -1,4 +1,4 @@
-// tarn store repair: makes a store that is refused one that can be opened, of which no daemon is running.
+// tarn store repair: repairs a store that a daemon refuses, so that it can be opened. No daemon may be running on it.
 #pragma once
 
 #include <ostream>

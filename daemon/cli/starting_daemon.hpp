@@ -1,11 +1,11 @@
-// Whether a tarnd is just starting, so that it is worth waiting for: its control socket is not there yet.
+// Whether a tarnd is just starting, whose control socket is worth waiting for.
 #pragma once
 
 #include <string>
 
 namespace tarn {
 
-// A guess from /proc: a tarnd that is younger than a minute and was not told to listen elsewhere than at control.
+// A guess from /proc: a tarnd younger than a minute whose command line names no other control socket.
 bool is_daemon_starting(const std::string& control);
 
 }  // namespace tarn

@@ -1,4 +1,4 @@
-// tarn store inspect and tarn store check: of a store that no daemon has open. They never write to it.
+// tarn store inspect and tarn store check, for a store that no daemon has open. They never write to it.
 #pragma once
 
 #include <ostream>

@@ -12,7 +12,7 @@ namespace tarn {
 struct Arguments {
     Configuration configuration;
     std::string configuration_path;
-    bool check_only = false;  // --check-config: say whether it is good, and leave
+    bool check_only = false;  // --check-config: say whether the configuration is good, and leave
     StartOptions start;
 };
 

@@ -24,7 +24,7 @@ inline constexpr const char* control_path_default = "/run/tarn/control.sock";
 inline constexpr uint64_t memory_size_min = uint64_t{64} << 20;
 inline constexpr uint64_t memory_size_max = uint64_t{16} << 40;  // frames have numbers of 32 bits
 inline constexpr unsigned shards_max = 256;
-// No host keeps a page from another one for longer, whatever it is told (C3).
+// The longest write lease that a configuration may ask for: the bound of C3 rests on it.
 inline constexpr unsigned lease_writes_max = 2047;
 inline constexpr unsigned lease_time_us_max = 100'000;
 
@@ -37,7 +37,7 @@ struct Configuration {
     std::string host;               // this host's name; one of the peers' when there are any
     Uuid cluster{};                 // whose store it is
     std::string store;              // a file or a block device
-    uint64_t memory_bytes = 0;      // of the frame pool
+    uint64_t memory_bytes = 0;      // of the whole process: frames, books and buffers (memory_budget.hpp)
     bool keep_memory = true;        // for the next process, should this one crash
     unsigned shards = 0;            // 0: one per CPU that we may run on
     std::optional<Address> listen;  // for the other hosts; default: this host's address among the peers
@@ -50,7 +50,7 @@ struct Configuration {
     log::Level log_level = log::Level::info;
     uint64_t scrub_every_s = 7 * 86400;              // 0: never
     uint64_t scrub_rate_bytes = uint64_t{50} << 20;  // per second
-    protocol::WriteLease write_lease;                // to hosts that wait for a page
+    protocol::WriteLease write_lease;                // of this host, while another one waits for the page
     bool volumes_shared = false;                     // what tarn create makes without --shared or --exclusive
 
     // The place of this host among the peers; 0 when it is alone.

@@ -15,18 +15,18 @@ struct MemoryLimit {
     std::string what;  // "this host has", "the cgroup /system.slice allows"
 };
 
-// All there are. root: where /proc and /sys are. Version 1 and 2 of cgroups.
+// All limits of this process; cgroups of version 1 and 2. root: where /proc and /sys are.
 std::vector<MemoryLimit> memory_limits(const std::filesystem::path& root = "/");
 
-// What must stay of so much: a sixteenth, and 64 MiB.
+// The reserve that must stay free below a limit: a sixteenth of it, and 64 MiB.
 inline uint64_t memory_kept_of(uint64_t limit_bytes) {
     return limit_bytes / 16 + (uint64_t{64} << 20);
 }
 
-// Why so much is too much, with the arithmetic; empty: it is not.
+// Why that is too much memory, with the arithmetic; empty: it is not.
 std::string too_much_memory(uint64_t memory_bytes, const std::vector<MemoryLimit>& limits);
 
-// What programs may take now without anybody's losing it; 0: unknown.
+// The memory that programs can take now without others being swapped out or killed; 0: unknown.
 uint64_t available_memory(const std::filesystem::path& root = "/");
 
 }  // namespace tarn

@@ -32,7 +32,7 @@ struct Address {
 Result<Address> parse_address(std::string_view text);
 std::string format_address(const Address& address);
 
-// The candidate that text most likely was meant to be; none when all are too far from it.
+// The candidate nearest to the text, as the one that was most likely meant; none when all are too far from it.
 std::optional<std::string_view> nearest_name(std::string_view text, std::span<const std::string_view> candidates);
 
 }  // namespace tarn

@@ -1,4 +1,4 @@
-// Caller: who is at the other end of the control socket, as the kernel says, for what is done in his name.
+// Caller: the user at the other end of the control socket, as the kernel knows him, for what is done with his rights.
 #pragma once
 
 #include <sys/types.h>

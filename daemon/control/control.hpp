@@ -1,6 +1,6 @@
-// Control: what an administrator may ask of the daemon beside its volumes. Implemented by daemon/node.
+// Control: what an administrator may ask of the daemon, apart from its volumes. Implemented by Node.
 //
-// Any call may be made from the shard that serves the control socket; a task stays on the shard that awaits it.
+// Called on the shard that serves the control socket, the first one.
 #pragma once
 
 #include <cstdint>
@@ -99,20 +99,25 @@ class Control {
     // nbd://HOST:PORT/NAME and nbd+unix:///NAME?socket=PATH, with NAME percent-encoded.
     virtual std::vector<std::string> export_uris(const std::string& volume) = 0;
 
-    // Of the last pass. rate_bytes: per second; 0: as configured. Errors: busy (one is under way).
+    // The pass under way; if there is none, the last one.
     virtual VerifyStatus verify_status() = 0;
+    // volume: none means all of them. rate_bytes: per second; 0 means as configured. Errors: busy (a pass is under
+    // way).
     virtual Result<> start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) = 0;
+    // The pass under way ends early; without one, nothing happens.
     virtual void stop_verify() = 0;
 
-    // Declares a host of the cluster dead. Errors: not_found, invalid (this host itself), busy (it is connected with
-    // some host), io.
+    // Declares a host of the cluster dead. Errors: not_found, invalid (this host itself), busy (this host, or one that
+    // answers it, is connected to that host), io.
     virtual Task<Result<Forgotten>> forget_host(std::string name) = 0;
 
     virtual std::vector<Mount> mounts() = 0;
-    // Mounts the volumes as files of a directory where the caller may do so (mount_point.hpp). Errors: not_found (no
-    // such directory), busy (something is mounted there), refused (permissions), unsupported.
+    // Mounts the volumes on a directory, as files; which directories the caller may name, mount_point.hpp says. Errors:
+    // not_found (no such directory), invalid (not a directory, or a symbolic link), busy (something is mounted there,
+    // or the directory is not empty), refused (permissions), io.
     virtual Task<Result<>> mount(Mount mount, Caller caller) = 0;
-    // With force whoever uses it gets errors from then on. Errors: not_found, io.
+    // A mount in use stays and its users are named; with force it goes, and their requests fail from then on. Errors:
+    // not_found, io.
     virtual Task<Result<Unmounting>> unmount(std::string path, bool force) = 0;
 };
 

@@ -1,7 +1,7 @@
-// HttpRequest: as much of HTTP/1.1 as the control socket speaks, and the limits it sets.
+// HttpRequest: the part of HTTP/1.1 that the control socket speaks, with its limits.
 //
 // A request is a head of at most 8 KiB and a body of at most 64 KiB with a Content-Length; chunked bodies are refused.
-// A parser only: no socket. What it refuses names the HTTP status to answer with.
+// A parser only, without a socket. A refusal names the HTTP status to answer with.
 #pragma once
 
 #include <cstdint>

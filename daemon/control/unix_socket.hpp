@@ -17,10 +17,9 @@ Result<UniqueFd> listen_unix(const std::string& path, mode_t mode);
 // Whether somebody listens there just now.
 bool is_listened_to(const std::string& path);
 
-// Why the directory of a path is no place for a socket that others trust: somebody else could put another there.
-// Checked with all that are above it. Good are directories of root or of our user that only they may write, or our
-// group, or where only the owner of a file may remove it (as in /tmp). Empty: it is good, or not there yet, and what is
-// above it is good.
+// Why the directory of a path is unsafe for a socket that others trust, since another user could put a socket of his
+// own there; empty: it is safe. The directory and all above it are checked. A safe one belongs to root or to our user,
+// and is writable for them and our group only, or sticky (as /tmp). One that is not there yet counts as safe.
 std::string unsafe_place(const std::string& path);
 
 // The user that the process at the other end runs as. Errors: io.

@@ -1,6 +1,6 @@
-// MemoryKeeper: where tarnd's memory is while no tarnd runs: with the service manager (systemd's descriptor store), or
-// with a tarn-keeper that tarnd starts itself. The service manager lets go of it when the service is stopped, so for a
-// stop it is a tarn-keeper there, too.
+// MemoryKeeper: hands tarnd's memory to a process that keeps it while no tarnd runs: the service manager (systemd's
+// descriptor store), or a tarn-keeper that tarnd starts itself. The service manager closes it when the service is
+// stopped, so for a stop a tarn-keeper takes it there, too.
 #pragma once
 
 #include <optional>
@@ -16,15 +16,15 @@ class MemoryKeeper {
     // socket: the path of tarn-keeper's socket, when it is one.
     explicit MemoryKeeper(std::string socket) : socket_(std::move(socket)) {}
 
-    // What the process before has left; nothing, most of the time. Once per process. Errors: io, refused (whoever
-    // listens there is not of our user).
+    // The memory that an earlier process left; most of the time there is none. Once per process. Errors: io, refused
+    // (whoever listens there is not of our user).
     Result<std::optional<UniqueFd>> take();
-    // From here on it outlives this process. Errors: io, refused, not_found (no tarn-keeper beside tarnd), and those of
-    // listen_unix.
+    // The memory outlives this process from here on. Errors: io, refused, not_found (no tarn-keeper beside tarnd), and
+    // those of listen_unix.
     Result<> keep(int fd);
-    // Before a stop, which may not come to make everything durable: it outlives that, too.
+    // Before a stop, which may end before everything is durable: the memory outlives that, too.
     void keep_beyond_stop(int fd);
-    // It is worth nothing any more.
+    // The memory is not needed any more.
     void drop();
 
   private:

@@ -1,5 +1,5 @@
-// Who uses a mount, as far as /proc tells: processes with files of it open, or with their working directory in it. Of
-// processes of others, which we may not look into, only those that opened a file themselves are known.
+// Who uses a mount, as far as /proc tells: processes that have files of it open, or their working directory in it. A
+// process of another user, which we may not look into, is found only if it opened a file of the mount itself.
 #pragma once
 
 #include <sys/types.h>

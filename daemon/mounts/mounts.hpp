@@ -1,4 +1,4 @@
-// Mounts: the mounts of this daemon, from the wish of a caller to their end. On the first shard.
+// Mounts: the mounts of this daemon, from the request of a caller to their end. On the first shard.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace tarn {
 
 class Mounts {
   public:
-    // named: directories that anybody who may ask may mount on. The volumes outlive it.
+    // named: directories that every user of the control socket may mount on. The volumes outlive the mounts.
     Mounts(std::vector<Loop*> shards, Volumes& volumes, std::vector<std::string> named)
         : shards_(std::move(shards)), volumes_(volumes), named_(std::move(named)) {}
 

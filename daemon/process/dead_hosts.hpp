@@ -1,8 +1,9 @@
 // DeadHosts: hosts that an operator declares dead, on all hosts of the cluster.
 //
-// A host of a static list that cannot be reached may be alive and serving reads, so nothing is taken from it. Who knows
-// better says so on any host, once. It is refused as long as any host that we reach is connected with it; then every
-// host that we reach is told, and those that come back later when they do. Each remembers it in its store.
+// A host of a static list that cannot be reached may be alive and serving reads, so nothing is taken from it. An
+// operator who knows that it is dead says so once, on any host. That is refused while any host within reach is
+// connected to it. Otherwise every host within reach is told at once, and the others when they come back. Each
+// remembers it in its store.
 #pragma once
 
 #include <string>
@@ -25,7 +26,7 @@ class DeadHosts {
     // Errors: busy (some host is connected with it; the text says so), io. On the first shard.
     Task<Result<Outcome>> forget(HostId host);
 
-    // Tells hosts whose links come up what they may not have heard. Until the cache is abandoned.
+    // Tells hosts whose links come up which hosts are dead. Runs until the cache is abandoned.
     Task<> keep_told();
 
   private:

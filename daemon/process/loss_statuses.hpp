@@ -1,5 +1,5 @@
-// What the list of losses says to people: what one loss took of one volume is one line, as is what it may have taken of
-// any.
+// The list of losses as people read it: one line for each loss and volume, and one for a loss that may concern any
+// volume.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace tarn {
 
-// By their generations. A host without a name is not known.
+// In the order of their generations. name_of_host returns an empty text for an unknown host.
 std::vector<LossStatus> loss_statuses(std::span<const Loss> losses,
                                       const std::function<std::optional<std::string>(VolumeId)>& name_of_volume,
                                       const std::function<std::string(HostId)>& name_of_host);

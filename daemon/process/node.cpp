@@ -357,10 +357,8 @@ Task<> Node::scrub_on_schedule() {
 }
 
 Task<> Node::serve(Signals& signals) {
-    for (;;) {
-        const Result<int> signal = co_await signals.next(*shards_.front());
-        if (!signal || *signal == SIGTERM || *signal == SIGINT) break;
-    }
+    Result<int> signal = co_await signals.next(*shards_.front());
+    while (signal && *signal == SIGHUP) signal = co_await signals.next(*shards_.front());  // nothing to read anew
     if (store_is_older_) cache_->abandon();  // nothing of it may become durable, or be waited for
     co_await stop();
     shards_.front()->stop();

@@ -1,4 +1,4 @@
-// What the service manager is told (sd_notify). Without one, nothing happens.
+// Tells the service manager how the daemon fares (sd_notify). Without a service manager nothing happens.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ void notify_ready(const std::string& status);
 void notify_status(const std::string& status);
 void notify_stopping();
 void notify_watchdog();
-// How often it wants to hear notify_watchdog(), if it does: half of what it allows.
+// How often notify_watchdog() is due: half of the time that the service manager allows; nothing: it does not watch.
 std::optional<std::chrono::microseconds> watchdog_interval();
 
 }  // namespace tarn

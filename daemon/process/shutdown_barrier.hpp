@@ -20,14 +20,14 @@ class ShutdownBarrier {
     ShutdownBarrier(Cache& cache, std::vector<HostId> peers);
 
     void say_stopping() { say(CallKind::stopping); }
-    // Those who are away because they stopped, each after its last flush: what they were sent before is durable there.
+    // Hosts that are away because they stopped, each after its last flush: what they had been sent is durable there.
     protocol::HostSet gone() const;
-    // Until nobody who is linked and stopping has a flush to do, or the cache is abandoned.
+    // Waits until every host that is linked and stopping has flushed, or the cache is abandoned.
     Task<> say_flushed_and_wait();
 
   private:
     Task<Result<std::string>> hear(HostId from, CallKind what);
-    // Waits for no answer: a host that is linked and hangs would keep us.
+    // Does not wait for answers: a host that is linked and hangs would hold up the stop.
     void say(CallKind what);
     static Task<> tell(Fabric& fabric, HostId peer, CallKind what);
     bool linked(HostId peer) const { return cache_.fabric()->linked(peer); }

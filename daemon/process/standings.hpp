@@ -1,5 +1,5 @@
-// Standings: tells the other hosts now and then how far this host's store has come, so that they know a store that is
-// copied back. With a link they hear it, too (Fabric::Receiver).
+// Standings: tells the other hosts every few seconds how far this host's store has come, so that they notice when an
+// old copy of it is put back. They are also told with each new link (Fabric::Receiver).
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ class Standings {
 
     // Returns after stop().
     Task<> keep_told();
-    // Those that are linked; nobody waits for it.
+    // Tells the hosts that are linked, without waiting for their answers.
     void tell();
     void stop() { pause_.cancel(); }
 

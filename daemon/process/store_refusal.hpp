@@ -1,4 +1,4 @@
-// What somebody can do whose store is refused, where the refusal itself does not say it.
+// Advice for the user whose store is refused, where the error itself gives none.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace tarn {
 
-// Of the store that the configuration names. Empty: the error says all there is.
+// For the store that the configuration names. Empty: there is nothing to add to the error.
 std::string advice_on_refused_store(const Configuration& configuration, const Error& error);
 
-// Of a store that was made for another host number than the configuration gives: names both, and says what is safe.
+// For a store that was made for another host number than the configuration gives: names both, and says what is safe.
 // Empty: the numbers agree.
 std::string advice_on_other_number(const Configuration& configuration, const StoreIdentity& found);
 

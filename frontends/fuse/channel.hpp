@@ -1,9 +1,9 @@
-// Channel: how one shard gets the requests of a mount, and the tasks they become: from the device, or, where the kernel
-// agreed to it, over io_uring (ring.hpp).
+// Channel: reads the requests of a mount on one shard and runs their tasks. Requests come from the device or, where the
+// kernel agreed to it, over io_uring (ring.hpp).
 //
-// Of the device: a request's bytes stay in the buffer they were read into as long as its task needs them (a write that
-// waits); the next request then gets another buffer. When all are taken the shard reads no more until one is free
-// again.
+// A request from the device stays in the buffer that it was read into for as long as its task needs the bytes (a write
+// that waits), and the next request gets another buffer. When all buffers are taken, the shard reads no more until one
+// is free again.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,8 @@ class Channel {
   public:
     static constexpr size_t buffers_max = 256;
     static constexpr std::chrono::milliseconds buffer_pause{1};
-    // For what is under way when the mount ends; who then still waits, for a host that is away, is interrupted.
+    // How long requests may go on when the mount ends. Those that then still wait, for a host that is away, are
+    // interrupted.
     static constexpr std::chrono::milliseconds farewell_max{1000};
     static constexpr unsigned requests_per_turn_max = 64;
     // A read that finds no request costs as much as one that does. So while requests come one by one, only one wake-up

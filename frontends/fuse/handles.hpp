@@ -1,5 +1,5 @@
-// Handles: what the kernel has open, by address. The kernel forgets to close what is open when a mount ends, and an
-// open volume is held: close_all() lets go of it. Thread-safe.
+// Handles: the files and directories that the kernel has open, by address. At the end of a mount the kernel does not
+// close them, and an open volume stays held: close_all() closes them. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Interrupts: the requests of one shard of a mount that wait for something, and how they stop waiting: the kernel says
-// that their process has a signal, or the mount is taken down by force. Each is then answered with EINTR.
+// Interrupts: ends the waiting of a mount's requests, for one shard: when the kernel says that their process has a
+// signal, or when the mount is taken down by force. An interrupted request is answered with EINTR.
 //
 // A process that is being killed goes at once. One that has a handler for its signal is interrupted only if what it
 // waits for takes longer than a moment, which means that a host is away: programs do not expect EINTR of a file, and a
@@ -28,7 +28,7 @@ class Interrupts final : Loop::Posted {
     Interrupts(Loop& loop, unsigned index) : loop_(loop), last_(index) {}
     Interrupts(const Interrupts&) = delete;
 
-    // What the task of one request carries. Known here from when it first waits; it waits for nothing once it replied.
+    // The interrupt of one request's task. Registered here from the task's first wait until its reply.
     class Operation final : public Interrupt {
       public:
         Operation(Interrupts& interrupts, fuse_req_t request) : interrupts_(interrupts), request_(request) {}
@@ -44,12 +44,12 @@ class Interrupts final : Loop::Posted {
         uint64_t id_ = 0;
     };
 
-    // The shard that an id is of. What the library keeps with a request says which one is meant; any thread.
+    // The shard that an id belongs to; the library keeps the id with the request. Any thread.
     static unsigned index_of(uint64_t id) { return id & ((1U << index_bits) - 1); }
     void interrupted(uint64_t id);
-    // The rest on the shard. All that wait, and all that will.
+    // The rest is called on the shard. Interrupts all requests that wait, and all that will.
     void raise_all();
-    // When no request can come any more: returns once none of those that came is still to be looked at.
+    // Called when no interrupt can come any more; returns once all that came were handled.
     Task<> close();
 
   private:

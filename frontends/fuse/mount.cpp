@@ -104,7 +104,8 @@ void Mount::detach() {
     pollfd device{.fd = fuse_session_fd(session_), .events = 0, .revents = 0};
     if (::poll(&device, 1, 0) > 0 && (device.revents & POLLERR) != 0) return;
     if (::umount2(target().c_str(), MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
-        log::warning("fuse: {}: cannot unmount: {}", log::printable(options_.path), std::strerror(errno));
+        log::warning("fuse: {}: cannot unmount: {}; unmount it by hand", log::printable(options_.path),
+                     std::strerror(errno));
 }
 
 Result<> Mount::attach(const std::vector<Loop*>& shards) {
@@ -179,7 +180,8 @@ Task<> Mount::serve() {
     if (options_.point) {
         options_.point.reset();
     } else if (const Result<> removed = remove_dead_mounts(options_.path); !removed)
-        log::warning("fuse: {}: {}", log::printable(options_.path), log::describe(removed.error()));
+        log::warning("fuse: {}: cannot unmount: {}; unmount it by hand", log::printable(options_.path),
+                     log::describe(removed.error()));
     file_system_.close_all();
 }
 

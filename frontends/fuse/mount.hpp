@@ -17,7 +17,7 @@
 
 namespace tarn::fuse {
 
-// A directory to mount on, whatever its name leads to by now: itself, and its name in the one above it.
+// A directory to mount on, independent of where its path leads by now: the directory, its parent, its name there.
 struct MountPoint {
     UniqueFd parent;
     std::string name;
@@ -26,7 +26,7 @@ struct MountPoint {
 
 struct MountOptions {
     std::string path;
-    // Checked by the caller. Without one it is the path that is mounted on.
+    // Checked by the caller. Without it, the path is mounted on.
     std::optional<MountPoint> point;
     bool read_only = false;
     bool allow_other = true;       // every user of the host; else only the daemon's
@@ -54,7 +54,7 @@ class Mount {
     // Threads that have opened files which are still open; they may have ended.
     std::vector<pid_t> openers() { return file_system_.openers(); }
 
-    // For the callbacks: where the request in hand was read.
+    // For the callbacks: the channel that read the request in hand.
     Channel& channel_here();
     // Any thread. id: see Interrupts.
     void interrupted(uint64_t id) { channels_[Interrupts::index_of(id)]->interrupts().interrupted(id); }

@@ -109,8 +109,8 @@ void Ring::completed(Entry& entry, int32_t result) {
     if (result >= 0 && !refusing_) serve(entry);
     const bool ended = result == -ENOTCONN || result == -ECONNABORTED || result == -ECANCELED;
     if (result < 0 && !ended && !std::exchange(warned_, true))
-        log::warning("fuse: the kernel refuses a request of io_uring on queue {}: {}", entry.queue,
-                     std::strerror(-result));
+        log::warning("fuse: the kernel refuses a request of io_uring on queue {}: {}; requests come over the device",
+                     entry.queue, std::strerror(-result));
     if (submitted_ == 0) closed_.notify_all();
 }
 

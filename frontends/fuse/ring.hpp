@@ -22,8 +22,8 @@
 
 namespace tarn::fuse {
 
-// A queue of the kernel and how many of its requests may be here at once. Each of all CPUs that the machine may ever
-// have needs an entry, or no request is sent this way.
+// A queue of the kernel, and how many of its requests may be here at once. The queue of every CPU that the machine may
+// ever have needs an entry; otherwise the kernel sends no request over rings.
 struct RingQueue {
     uint16_t number = 0;
     unsigned depth = 0;
@@ -43,7 +43,7 @@ class Ring {
     void open();
     // Replies to the request that the message's header names, unless it came another way: false.
     bool reply(std::span<const iovec> message);
-    // Requests that come from now on are left to the kernel, to end them with the mount.
+    // Requests that come from now on are left to the kernel, which fails them when the mount ends.
     void refuse() { refusing_ = true; }
     // Returns when the kernel let go of every entry, which it does when the connection ended.
     Task<> closed();
@@ -55,7 +55,7 @@ class Ring {
     void completed(Entry& entry, int32_t result);
     void serve(Entry& entry);
 
-    // Few at a time: looked through from the end.
+    // There are few at a time, so they are searched one by one, from the end.
     struct InHand {
         uint64_t unique;
         Entry* entry;

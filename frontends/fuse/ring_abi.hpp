@@ -1,5 +1,5 @@
-// FUSE over io_uring as Linux 6.14 speaks it: what Debian 12's linux/fuse.h does not have yet. Names of our own, since
-// newer headers have theirs.
+// FUSE over io_uring, as in Linux 6.14: the definitions that linux/fuse.h of Debian 12 lacks. The names are our own, so
+// that they do not collide with those of newer headers.
 #pragma once
 
 #include <array>

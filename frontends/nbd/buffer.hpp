@@ -1,5 +1,4 @@
-// What is held in memory for requests in work: the daemon's share for it, and bytes that are counted in it while they
-// live.
+// Memory for requests in work: the daemon's share of it, and buffers that count against the share while they live.
 #pragma once
 
 #include <atomic>
@@ -10,8 +9,8 @@
 
 namespace tarn::nbd {
 
-// What all connections of the daemon may hold together. Any thread. It may be exceeded by what each connection needs to
-// go on at all, see Connection.
+// The bytes that all connections of the daemon may hold together; any thread. Exceeded only by the little that each
+// connection needs to make progress at all (connection.hpp).
 class Share {
   public:
     explicit Share(size_t size_bytes) : size_bytes_(size_bytes) {}
@@ -33,7 +32,7 @@ class Share {
     alignas(64) std::atomic<size_t> held_bytes_{0};
 };
 
-// What one connection holds for its client, of the share: so much at most, but for what it needs to go on at all.
+// The bytes of the share that one connection holds for its client, up to a limit of its own; exceeded in the same way.
 struct Budget {
     Share& share;
     size_t held_bytes_max;

@@ -8,13 +8,14 @@
 // and then hears of it, sees no later write past the new end.
 //
 // Bounded: tasks, and bytes held for requests and replies. At a bound, and while the socket takes no replies, the
-// connection stops reading; it never grows and holds up nobody else. Nor does it wait for others to let go of what they
-// hold of the share: they may wait for a host that is away. With nothing else in work it goes on without room, a large
-// request in pieces; so beyond the share each connection holds at most a piece, and one of what it has received. (One
-// that does not take its replies: what one send leaves over, at most two of ReplyBatch::read_size_max.)
+// connection stops reading; it never grows and holds up nobody else. It does not wait for other connections to give
+// back their part of the share, since they may be waiting for a host that is away: a connection with nothing else in
+// work goes on without room, and serves a large request in pieces. So beyond the share a connection holds at most one
+// piece of a request and one of what it has received. (If its client takes no replies: what one send leaves over, at
+// most twice ReplyBatch::read_size_max.)
 //
-// A write is answered only when all of it came, also when it is refused: clients take an answer to what they are still
-// sending for a lie. It also takes effect only then, unless it is in pieces.
+// A write is answered only when all of it has arrived, even if it is refused: clients take an answer to a request that
+// they are still sending for a protocol error. It also takes effect only then, unless it is served in pieces.
 #pragma once
 
 #include <memory>
@@ -48,21 +49,21 @@ struct Workspace {
     std::vector<std::byte> received;
     ReplyBatch batch;
     std::vector<iovec> vectors;
-    LogLimit refusals{20, std::chrono::seconds(10)};  // lines about clients that do what no client does
+    LogLimit refusals{20, std::chrono::seconds(10)};  // lines about clients that break the protocol
 };
 
 class Connection final : Loop::Posted {
   public:
     static constexpr std::chrono::seconds handshake_time_max{30};
-    // For the client to take its last replies; and for what a client that has left still waits for. Then nobody waits
-    // for it any more, a host that is away, say.
+    // How long a client has to take its last replies, and the requests of a client that has left have to end. After
+    // that they are interrupted: they may wait for a host that is away.
     static constexpr std::chrono::seconds farewell_time_max{5};
     static constexpr size_t tasks_max = 256;
     // And half of the share.
     static constexpr size_t held_bytes_max = 64 * 1024 * 1024;
     static constexpr uint32_t piece_size_max = 64 * 1024;
     static_assert(piece_size_max <= Workspace::receive_size_bytes && piece_size_max > request_size);
-    // What a request that waits takes beside its bytes. Measured.
+    // The memory of a request that waits, apart from its bytes. Measured.
     static constexpr size_t task_size_bytes = 2048;
     static constexpr size_t task_bytes_per_page = 256;
 

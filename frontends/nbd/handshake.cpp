@@ -302,7 +302,7 @@ void Handshake::refuse(OptionReply type, std::string_view text) {
     reply(type, std::as_bytes(std::span(text)));
 }
 
-void Handshake::close(const char* reason) {
+void Handshake::close(StaticText reason) {
     reason_ = reason;
     state_ = State::closed;
 }

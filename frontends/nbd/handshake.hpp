@@ -42,7 +42,7 @@ class Handshake {
     Question question() const { return question_; }
     const std::string& name() const { return name_; }
     // Why it closed, for the log; empty when the client left in good order.
-    const char* reason() const { return reason_; }
+    StaticText reason() const { return reason_; }
 
     void answer_names(std::span<const std::string> names);
     // The volume of the question: its full name and its size.
@@ -68,7 +68,7 @@ class Handshake {
     void answer_info(const std::string& name, uint64_t size_bytes);
     void answer_export_name(uint64_t size_bytes);
     void ask(Question question, std::string name);
-    void close(const char* reason);
+    void close(StaticText reason);
     void reply(OptionReply type, std::span<const std::byte> payload = {});
     void refuse(OptionReply type, std::string_view text);
     uint16_t transmission_flags() const;
@@ -77,7 +77,7 @@ class Handshake {
     Question question_ = Question::list;
     Option option_ = Option::abort;  // the one being answered
     std::string name_;
-    const char* reason_ = "";
+    StaticText reason_ = "";
     bool greeted_ = false;
     bool no_zeroes_ = false;
     uint64_t skip_bytes_ = 0;

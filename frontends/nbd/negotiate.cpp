@@ -37,7 +37,7 @@ Task<Result<>> Connection::converse(Handshake& handshake) {
         handshake.output().clear();
         if (handshake.state() == Handshake::State::transmission) break;
         if (handshake.state() == Handshake::State::closed)
-            co_return fail(*handshake.reason() ? Errc::protocol : Errc::closed, 0, handshake.reason());
+            co_return fail(handshake.reason().empty() ? Errc::closed : Errc::protocol, 0, handshake.reason());
         CO_TRY(const size_t count, co_await workspace_.loop.receive(socket_.get(), received));
         if (count == 0) co_return fail(Errc::closed, 0, "nbd.handshake");
         handshake.receive(std::span<const std::byte>(received).first(count));

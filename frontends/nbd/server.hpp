@@ -22,12 +22,12 @@ namespace tarn::nbd {
 class Server final : public VolumeClients {
   public:
     static constexpr size_t connections_max = 16 * 1024;
-    // Descriptors of the process that connections leave to everything else, above all to links with other hosts; half
-    // of all, if that is less.
+    // The file descriptors that connections leave free for everything else, above all for links with other hosts; half
+    // of the process's limit, if that is less.
     static constexpr size_t descriptors_left_min = 512;
 
-    // The loops outlive the server and run until stop() returned. held_bytes_max: what is held for requests in work, of
-    // all connections, but for a little that each may need beyond it (connection.hpp).
+    // The loops outlive the server and run until stop() returned. held_bytes_max: for requests in
+    // work, of all connections together; each may need a little more (connection.hpp).
     Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max);
     Server(const Server&) = delete;
     ~Server() override;

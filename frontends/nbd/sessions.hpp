@@ -1,4 +1,4 @@
-// Sessions: which connections are one client's, and what is remembered of a client that has none just now.
+// Sessions: which connections belong to one client, and what is remembered of a client without a connection.
 //
 // A client of an export is one session over all its connections (docs/contract.md, D4): a write that it made over one
 // may be lost, and then a flush over any other must not succeed. Who it is: on a Unix socket the process that
@@ -44,12 +44,12 @@ class Sessions {
   public:
     using Clock = std::chrono::steady_clock;
     static constexpr std::chrono::minutes remembered_for{10};
-    // Of clients without a connection; beyond that the one that left first is forgotten.
+    // How many clients without a connection are remembered; beyond that the one that left first is forgotten.
     static constexpr size_t remembered_max = 4096;
 
     // What is known of the client at this volume; null: nothing.
     std::shared_ptr<VolumeSession> find(const Client& client, VolumeId volume, Clock::time_point now);
-    // One more connection of the session, or one less. said: it ended as a client that will not come back ends it.
+    // A connection joins the session, or leaves it. said: the client said that it disconnects, and will not come back.
     // Returns the client's session: if it is not this one, another connection was first, and nothing is changed.
     std::shared_ptr<VolumeSession> joined(const Client& client, VolumeId volume,
                                           const std::shared_ptr<VolumeSession>& session);

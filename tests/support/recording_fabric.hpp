@@ -24,6 +24,7 @@ class RecordingFabric : public Fabric {
     std::vector<HostId> resumed;
     std::function<void(const Sent&)> on_send;  // called with each message, once it is kept
     std::optional<std::string> answer;         // to each call; none: nobody can be called
+    std::function<Task<Result<std::string>>(HostId, CallKind, std::string)> on_call;  // answers instead, if it is there
 
     // How many of the kind were sent.
     size_t count(protocol::MessageKind kind) const {
@@ -48,7 +49,13 @@ class RecordingFabric : public Fabric {
     bool congested(HostId to) const override { return protocol::contains(full, to); }
     void disconnect(HostId) override {}
     void resume(HostId from) override { resumed.push_back(from); }
-    Task<Result<std::string>> call(HostId, CallKind, std::string) override {
+    Task<Result<std::string>> call(HostId to, CallKind kind, std::string request) override {
+        if (on_call) return on_call(to, kind, std::move(request));
+        return give_answer();
+    }
+
+  private:
+    Task<Result<std::string>> give_answer() const {
         if (answer) co_return *answer;
         co_return fail(Errc::unavailable);
     }

@@ -108,7 +108,7 @@ class RefusalTest : public testing::Test {
     }
     std::string_view refused() const {
         for (const Action& action : actions_)
-            if (action.kind == Action::Kind::refuse_peer) return action.reason;
+            if (action.kind == Action::Kind::refuse_peer) return std::string_view(action.reason);
         return "";
     }
     bool released() const {

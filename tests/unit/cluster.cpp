@@ -43,6 +43,7 @@ void Host::start() {
             host.volumes = std::make_unique<VolumeContext>(*host.cache);
             host.volumes->answer_calls(host.fabric->calls());
             host.cache->set_next_volume_id([](void*) -> Task<Result<VolumeId>> { co_return next_volume_id; }, nullptr);
+            if (host.make_on_top) host.on_top = host.make_on_top(host);
             host.fabric->start();
             self.done = true;
             self.done.notify_all();
@@ -57,11 +58,13 @@ void Host::start() {
 void Host::stop() {
     struct End final : Loop::Posted {
         Host* host = nullptr;
-        void run() override {
-            host->fabric->stop();
-            host->cache->abandon();
-            host->loop->stop();
+        static Task<> end(Host& host) {
+            host.fabric->stop();
+            host.cache->abandon();
+            if (host.on_top) co_await host.on_top->end();
+            host.loop->stop();
         }
+        void run() override { host->loop->spawn(end(*host)); }
     } end;
     end.host = this;
     loop->post(end);
@@ -69,6 +72,7 @@ void Host::stop() {
     other->stop();
     threads_[1].join();
     threads_.clear();
+    on_top.reset();
     fabric.reset();
     volumes.reset();
     cache.reset();
@@ -86,7 +90,10 @@ void Cluster::SetUp() {
     for (unsigned i = 0; i < host_count; ++i) addresses_.push_back("127.0.0.1:" + std::to_string(base + i));
     for (HostId id = 0; id < host_count; ++id)
         hosts_.push_back(std::make_unique<Host>(id, directory_, addresses_, "a key of the cluster"));
-    for (const auto& host : hosts_) host->start();
+    for (const auto& host : hosts_) {
+        prepare(*host);
+        host->start();
+    }
 }
 
 uint64_t Cluster::homed_at(HostId home) const {

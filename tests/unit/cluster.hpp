@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -25,6 +26,13 @@ constexpr uint64_t volume_bytes = uint64_t{256} << 20;  // what flushes cover; n
 
 class Host {
   public:
+    // What a test puts on top of the cache. Made before any link comes up; it goes before the cache does.
+    struct OnTop {
+        virtual ~OnTop() = default;
+        // Once the cache is abandoned: until nothing of it is under way.
+        virtual Task<> end() = 0;
+    };
+
     Host(HostId id, const std::string& directory, std::vector<std::string> addresses, std::string key);
     ~Host() {
         if (loop) stop();
@@ -42,6 +50,8 @@ class Host {
     std::unique_ptr<Cache> cache;
     std::unique_ptr<VolumeContext> volumes;
     std::unique_ptr<LinkedFabric> fabric;
+    std::function<std::unique_ptr<OnTop>(Host&)> make_on_top;
+    std::unique_ptr<OnTop> on_top;
 
   private:
     StoreIdentity identity() const { return {.cluster = {}, .host = id_}; }
@@ -56,6 +66,8 @@ class Host {
 class Cluster : public testing::Test {
   protected:
     void SetUp() override;
+    // Before the host starts for the first time.
+    virtual void prepare(Host&) {}
     void TearDown() override {
         hosts_.clear();
         std::filesystem::remove_all(directory_);

@@ -1,6 +1,9 @@
 // The registrar, and what goes on although a host of the cluster does not. The test plays the other host.
 #include "daemon/catalog/registrar.hpp"
 
+#include <optional>
+
+#include "frontends/volumes/attribute_page.hpp"
 #include "tests/unit/home_on_device.hpp"
 
 namespace tarn::home_on_device {
@@ -17,12 +20,36 @@ class RegistrarTest : public HomeOnDevice {
     Result<std::string> change(HostId from, std::string request) {
         return loop_->run_until_done(registrar_.change(from, std::move(request)));
     }
+    // From now on volumes can be made; the attributes of the first one are homed here.
+    void begin_catalog() {
+        VolumeId next = 1;
+        while (cache_->home_of(attribute_page_of(next)) != 0) ++next;
+        ASSERT_TRUE(loop_->run_until_done(table_.put_header({.next_id = next, .slot_count = 0})));
+    }
+    static std::string creation(const std::string& name, bool shared = true, uint64_t size_bytes = page_size) {
+        return create_request(name, shared, {.size_bytes = size_bytes});
+    }
+    Errc refusal(std::string request) {
+        const Result<std::string> answer = change(0, std::move(request));
+        EXPECT_FALSE(answer);
+        return answer ? Errc::io : answer.error().code;
+    }
+    std::vector<CatalogRecord> all_records() { return *loop_->run_until_done(table_.list_all()); }
+    bool is_named(const std::string& name) { return loop_->run_until_done(table_.find(name))->has_value(); }
+    static Task<> keep(Registrar& registrar, std::string request, std::optional<Result<std::string>>& answer) {
+        answer = co_await registrar.change(0, std::move(request));
+    }
+    static Task<bool> resume(Registrar& registrar) {
+        co_await registrar.resume_removals();
+        co_return true;
+    }
+    void let_run() { loop_->run_until_done(turns(*loop_)); }
     static Task<> remove(Removals& removals, bool& ended, bool& is_gone) {
         is_gone = co_await removals.perform(volume_id);
         ended = true;
     }
 
-    std::unique_ptr<CachedVolume> catalog_ = std::make_unique<CachedVolume>(*volumes_, catalog_volume);
+    std::unique_ptr<CachedVolume> catalog_ = std::make_unique<CachedVolume>(*volumes_, catalog_volume, OnLoss::revert);
     CatalogTable table_{*catalog_};
     Removals removals_{*cache_, {loop_.get()}, {"here", "there"}};
     Registrar registrar_{*volumes_, table_, removals_};
@@ -56,6 +83,151 @@ TEST_F(RegistrarTest, a_deletion_waits_for_a_host_that_is_away_until_that_is_for
     ASSERT_TRUE(loop_->run_until_done(cache_->forget_host(peer, peer_process_.incarnation)));
     loop_->run_until_done(turns(*loop_));
     EXPECT_TRUE(ended && is_gone);
+}
+
+TEST_F(RegistrarTest, makes_a_volume) {
+    begin_catalog();
+    const VolumeId id = loop_->run_until_done(table_.header())->next_id;
+    const Result<std::string> answer = change(peer, creation("disk"));
+    ASSERT_TRUE(answer);
+    const Result<CatalogRecord> record = parse_record(*answer);
+    ASSERT_TRUE(record);
+    EXPECT_EQ(record->name, "disk");
+    EXPECT_EQ(record->id, id);
+    EXPECT_TRUE(record->shared);
+    EXPECT_EQ(loop_->run_until_done(table_.header())->next_id, id + 1) << "ids are not used twice";
+    CachedVolume volume(*volumes_, id);
+    EXPECT_EQ(loop_->run_until_done(volume.attributes())->size_bytes, page_size);
+}
+
+TEST_F(RegistrarTest, refuses_names_and_sizes_that_cannot_be) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("dir/file")));
+    EXPECT_EQ(refusal(creation("dir/file")), Errc::exists);
+    EXPECT_EQ(refusal(creation("dir")), Errc::exists);
+    EXPECT_EQ(refusal(creation("dir/file/part")), Errc::exists);
+    EXPECT_EQ(refusal(creation("")), Errc::invalid);
+    EXPECT_EQ(refusal(creation("a\nb")), Errc::invalid);
+    EXPECT_EQ(refusal(creation("disk", false, 0)), Errc::invalid);
+    EXPECT_EQ(refusal(creation("disk", true, volume_size_max + 1)), Errc::invalid);
+    EXPECT_EQ(all_records().size(), 1u);
+}
+
+TEST_F(RegistrarTest, refuses_what_is_no_request) {
+    begin_catalog();
+    for (const char* const request :
+         {"", "no JSON", "[]", "{}", R"({"change": "make", "name": "disk"})", R"({"change": "create", "name": "disk"})",
+          R"({"change": "create", "size": 4096})", R"({"change": "create", "name": 1, "size": 4096})",
+          R"({"change": "create", "name": "disk", "size": -1})", R"({"change": "remove"})", R"({"change": "hold"})",
+          R"({"change": "release"})", R"({"change": "release", "id": 4294967296})"})
+        EXPECT_EQ(refusal(request), Errc::protocol) << request;
+    EXPECT_TRUE(all_records().empty());
+}
+
+TEST_F(RegistrarTest, makes_no_volume_without_an_id_or_a_sound_table) {
+    cut();  // nobody is waited for
+    ASSERT_TRUE(loop_->run_until_done(table_.put_header({.next_id = volume_id_max + 1, .slot_count = 0})));
+    EXPECT_EQ(refusal(creation("disk")), Errc::no_space);
+    ASSERT_TRUE(loop_->run_until_done(table_.put_header({.next_id = 2, .slot_count = CatalogTable::slots_max + 1})));
+    EXPECT_EQ(refusal(creation("disk")), Errc::corrupt);
+    EXPECT_EQ(refusal(remove_request("disk", true)), Errc::corrupt);
+}
+
+TEST_F(RegistrarTest, makes_no_volume_whose_size_a_host_would_keep_that_is_away) {
+    VolumeId next = 1;
+    while (cache_->home_of(attribute_page_of(next)) != peer) ++next;
+    ASSERT_TRUE(loop_->run_until_done(table_.put_header({.next_id = next, .slot_count = 0})));
+    cut();
+    EXPECT_EQ(refusal(creation("disk")), Errc::unavailable);
+    EXPECT_FALSE(is_named("disk"));
+}
+
+TEST_F(RegistrarTest, a_volume_that_cannot_be_made_durable_has_no_name) {
+    begin_catalog();
+    std::optional<Result<std::string>> answer;
+    device_->hold_next_write();
+    tasks_.spawn(keep(registrar_, creation("disk"), answer));
+    for (int held = 0; !answer && held < 100; ++held) {
+        while (!answer && !device_->holds_a_write())
+            loop_->run_until_done([](Loop& loop) -> Task<bool> {
+                co_await Yield(loop);
+                co_return true;
+            }(*loop_));
+        if (is_named("disk"))
+            device_->fail_writes(true);  // its attributes are durable, the record is not
+        else
+            device_->hold_next_write();
+        device_->let_write_go();
+    }
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->error().code, Errc::io);
+    EXPECT_FALSE(is_named("disk"));
+}
+
+TEST_F(RegistrarTest, a_removal_that_cannot_be_made_durable_leaves_the_name) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk")));
+    device_->fail_writes(true);
+    EXPECT_EQ(refusal(remove_request("disk", true)), Errc::io);
+    EXPECT_TRUE(is_named("disk"));
+}
+
+TEST_F(RegistrarTest, a_removal_that_stopped_half_way_goes_on_in_the_next_process) {
+    ASSERT_TRUE(loop_->run_until_done(table_.put_header({.next_id = 9, .slot_count = 2})));
+    ASSERT_TRUE(loop_->run_until_done(table_.put({.name = "gone", .id = volume_id, .slot = 0, .removed = true})));
+    ASSERT_TRUE(loop_->run_until_done(table_.put({.name = "kept", .id = 8, .slot = 1})));
+    std::vector<std::string> asked;
+    fabric_.on_call = [&asked](HostId, CallKind, std::string request) {
+        asked.push_back(std::move(request));
+        return []() -> Task<Result<std::string>> { co_return std::string(); }();
+    };
+    loop_->run_until_done(resume(registrar_));
+    loop_->run_until_done([](Registrar& registrar) -> Task<bool> {
+        co_await registrar.end_removals();
+        co_return true;
+    }(registrar_));
+    EXPECT_EQ(asked, (std::vector<std::string>{"close 7", "discard 7", "erase 7"}));
+    const std::vector<CatalogRecord> left = all_records();
+    ASSERT_EQ(left.size(), 1u);
+    EXPECT_EQ(left.front().name, "kept");
+}
+
+TEST_F(RegistrarTest, users_keep_a_volume_unless_it_is_forced) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk")));
+    fabric_.answer = R"(["192.0.2.9:1"])";
+    const Result<std::string> kept = change(0, remove_request("disk", false));
+    ASSERT_TRUE(kept);
+    EXPECT_EQ(parse_users(*kept), std::vector<std::string>{"192.0.2.9:1 (host there)"});
+    EXPECT_TRUE(is_named("disk"));
+    const Result<std::string> removed = change(0, remove_request("disk", true));
+    ASSERT_TRUE(removed);
+    EXPECT_TRUE(parse_users(*removed).empty());
+    EXPECT_FALSE(is_named("disk"));
+}
+
+TEST_F(RegistrarTest, a_host_that_is_away_and_holds_a_volume_keeps_it) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk", false)));
+    ASSERT_TRUE(change(peer, hold_request("disk")));
+    cut();
+    const Result<std::string> kept = change(0, remove_request("disk", false));
+    ASSERT_TRUE(kept);
+    EXPECT_EQ(parse_users(*kept).size(), 1u);
+    EXPECT_TRUE(is_named("disk"));
+}
+
+TEST_F(RegistrarTest, only_the_holder_releases_a_hold) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk", false)));
+    const Result<CatalogRecord> held = parse_record(*change(peer, hold_request("disk")));
+    ASSERT_TRUE(held);
+    EXPECT_EQ(held->holder, peer);
+    ASSERT_TRUE(change(0, release_request(held->id)));
+    EXPECT_EQ(refusal(hold_request("disk")), Errc::busy);
+    ASSERT_TRUE(change(peer, release_request(held->id)));
+    EXPECT_TRUE(change(0, hold_request("disk")));
+    EXPECT_TRUE(change(0, release_request(4711))) << "it was removed meanwhile";
 }
 
 }  // namespace

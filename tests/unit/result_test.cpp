@@ -36,7 +36,7 @@ TEST(Result, try_returns_the_first_error_with_its_place) {
 }
 
 TEST(Result, who_asked_is_told_the_cause_and_the_log_also_where_and_what_kind_it_is) {
-    const auto both = [](Errc code, int sys_errno, const char* where) {
+    const auto both = [](Errc code, int sys_errno, StaticText where) {
         return log::describe({code, sys_errno, where}) + " | " + log::explain({code, sys_errno, where});
     };
     EXPECT_EQ(both(Errc::exists, EEXIST, "a volume of that name exists already"),

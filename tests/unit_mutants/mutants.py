@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The cache and the fabric with their mutants: copies of their files in which one broken rule at a time can be chosen
+"""The cache, the fabric and the catalog with their mutants: copies of their files in which one broken rule at a time can be chosen
 at run time. Each must be caught by a unit test, see mutants_main.cpp.
 
 usage: mutants.py FILE OUTPUT DEPENDENCIES   a copy of one source or header, and what it depends on
@@ -350,6 +350,118 @@ MUTANTS = [
     }),
     ("daemon/catalog/removals.cpp", "«if (cache_.membership().is_dead(host)) break;»", {
         "a deletion waits for a host that was declared dead": "",
+    }),
+
+    # The catalog's pages.
+    ("daemon/catalog/catalog_table.cpp", "«std::erase_if(records, [](const CatalogRecord& record) { return record.removed; "
+     "});»", {
+        "a volume that is being removed keeps its name": "",
+    }),
+    ("daemon/catalog/catalog_table.cpp", "if («slot >= slot_limit_») co_return", {
+        "a full table has one slot more": "false",
+    }),
+    ("daemon/catalog/catalog_table.cpp", "if («stored.magic != header_magic» ||", {
+        "a damaged header of the catalog is believed": "false",
+    }),
+    ("daemon/catalog/catalog_table.cpp", "|| «stored.slot_count > slot_limit_»)", {
+        "a header of more slots than there are is believed": "false",
+    }),
+    ("daemon/catalog/catalog_table.cpp", "if («!valid_volume_name(record.name)») return", {
+        "a damaged name of a volume is believed": "false",
+    }),
+    ("daemon/catalog/catalog_table.cpp", "|| «stored.id > volume_id_max»)", {
+        "a volume id beyond all ids is believed": "false",
+    }),
+
+    # Who has which name.
+    ("daemon/catalog/registrar.cpp", "if («record.name == name») co_return", {
+        "a name is given twice": "false",
+    }),
+    ("daemon/catalog/registrar.cpp", "if («names_collide(record.name, name)»)", {
+        "a volume is a directory of others as well": "false",
+    }),
+    ("daemon/catalog/registrar.cpp", "if («header.next_id > volume_id_max») co_return", {
+        "ids go on beyond their end": "false",
+    }),
+    ("daemon/catalog/registrar.cpp", "    «header.next_id++;»", {
+        "an id is given twice": "",
+    }),
+    ("daemon/catalog/registrar.cpp", "        «(void)co_await table_.clear(slot);»", {
+        "a volume that could not be made durable has a name": "",
+    }),
+    ("daemon/catalog/registrar.cpp", "        «(void)co_await table_.put(before);»", {
+        "a removal that could not be made durable takes the name": "",
+    }),
+    ("daemon/catalog/registrar.cpp", "if («!users.empty()») co_return", {
+        "users do not keep a volume from being removed": "false",
+    }),
+    ("daemon/catalog/registrar.cpp", "if («record.removed») begin_to_see_off(record);", {
+        "a restart does not go on with a removal": "false",
+        "a restart removes every volume": "true",
+    }),
+    ("daemon/catalog/registrar.cpp", "if («record.holder == host») {", {
+        "anybody releases a hold": "true",
+    }),
+    ("daemon/catalog/catalog.cpp", "if («--found->second.count > 0») return;", {
+        "the first handle that is closed ends the hold": "(--found->second.count, false)",
+    }),
+    ("daemon/catalog/catalog.cpp", "if (holds_) «catalog_.release_hold(id());»", {
+        "a hold outlives the last handle": "",
+    }),
+    ("daemon/catalog/catalog_usage.cpp", "(«told.total_bytes == 0» ?", {
+        "space that was never told counts as told": "false",
+    }),
+
+    # How a volume goes.
+    ("daemon/catalog/removals.cpp", "if («!of_registrar && !request.starts_with(users_request)») return", {
+        "any host may ask for a step of a removal": "false",
+    }),
+    ("daemon/catalog/removals.cpp", "«co_await cache_.uses().none_of(volume);»", {
+        "a volume that is open is discarded": "",
+    }),
+    ("daemon/catalog/removals.cpp", "«if (failed) co_return false;»", {
+        "a removal goes on after a step that failed": "",
+    }),
+    ("daemon/catalog/removals.cpp", "if («code != Errc::unavailable && code != Errc::closed && code != Errc::cancelled») {", {
+        "a host that is away makes a removal fail": "true",
+    }),
+    ("daemon/catalog/removals.cpp", "&& «cache_.fabric()->answers(host)») others", {
+        "a host that is away is asked for users": "true",
+    }),
+
+    # Hosts that are declared dead.
+    ("daemon/process/dead_hosts.cpp", "if («cache_.membership().incarnation_of(notice->host) <= notice->incarnation» &&", {
+        "a younger process is declared dead with an older one": "true",
+    }),
+    ("daemon/process/dead_hosts.cpp", "if («theirs->linked != 0») co_return", {
+        "a host that another one is linked with is declared dead": "false",
+    }),
+    ("daemon/process/dead_hosts.cpp", "std::max(newest, «theirs->incarnation»)", {
+        "a process that only another host met is not declared dead": "notice.incarnation",
+    }),
+    ("daemon/process/dead_hosts.cpp", "return «host != from» &&", {
+        "a host declares itself dead": "true",
+    }),
+    ("daemon/process/dead_hosts.cpp", "known = «linked ? known | protocol::set_of(peer) : known & ~protocol::set_of(peer)»;", {
+        "a host hears of a death again and again": "known",
+        "a host that comes back a second time hears of no death": "linked ? known | protocol::set_of(peer) : known",
+    }),
+
+    # Hosts that stop together.
+    ("daemon/process/shutdown_barrier.cpp", "    «cache_.membership().changed().announce();»", {
+        "a flush elsewhere wakes nobody": "",
+    }),
+    ("daemon/process/shutdown_barrier.cpp", "protocol::contains(stopping, peer) && «linked(peer)»; });", {
+        "a stop waits for a host that died": "true",
+    }),
+    ("daemon/process/shutdown_barrier.cpp", "«stopping_.fetch_and(~protocol::set_of(from), std::memory_order_relaxed);»", {
+        "one host's last flush counts for all": "stopping_.store(0);",
+    }),
+    ("daemon/process/shutdown_barrier.cpp", "if («!linked(peer)» && flushed != 0", {
+        "a host that is still there counts as gone": "true",
+    }),
+    ("daemon/process/shutdown_barrier.cpp", "&& «flushed == cache_.membership().incarnation_of(peer)»)\n            gone", {
+        "another process of a host counts as flushed": "true",
     }),
 ]
 

@@ -1,4 +1,4 @@
-// tarn_unit_mutants: do the unit tests notice? Breaks one rule of the cache, the fabric or the registrar at a time and
+// tarn_unit_mutants: do the unit tests notice? Breaks one rule of the cache, the fabric or the catalog at a time and
 // runs the tests of them until the first that fails. Without a mutant all of them must pass.
 //
 // Each mutant runs in a process of its own, which ends at the first failure: what is left of a broken cache may crash,

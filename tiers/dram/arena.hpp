@@ -1,6 +1,6 @@
 // Arena: the memory of one host's frames, in a memfd that may outlive the process: another tarnd adopts it (D2).
 //
-//   header           whose it is, and what of the process must not be forgotten
+//   header           the store it belongs to, and the state that the next process needs
 //   stages           writes under way (write_stage.hpp)
 //   records          what each frame is held for (frame_record.hpp)
 //   frames           the frames' headers (frame.hpp)
@@ -28,7 +28,7 @@ namespace tarn {
 
 struct ArenaHeader {
     static constexpr uint64_t magic_expected = 0x616e657261746e72;
-    // Grows with each change of what lies in an arena.
+    // The version of the layout.
     static constexpr uint32_t layout_expected = 1;
     static constexpr size_t stripes_max = 128;
 
@@ -48,8 +48,8 @@ struct ArenaHeader {
     std::array<std::atomic<uint64_t>, hosts_max> met{};
     // By stripe: the last request that was numbered.
     std::array<std::atomic<uint32_t>, stripes_max> request_ids{};
-    // What a process before had in memory alone is gone, and not on record yet. Arenas of older programs have zeros
-    // here.
+    // An earlier process lost bytes that only its memory had, and the loss is not on record yet. Zero in arenas of
+    // older programs.
     std::atomic<bool> memory_was_lost{false};
 };
 static_assert(sizeof(ArenaHeader) <= page_size);

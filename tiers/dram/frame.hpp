@@ -40,7 +40,7 @@ struct alignas(64) Frame {
 
     std::atomic<bool> cached{false};  // in the table of cached pages; changes under the latch of the page's stripe
 
-    std::atomic<bool> writable{false};  // this host may write the page, or still could when it let it go; as cached
+    std::atomic<bool> writable{false};  // this host may write the page, or could when it let it go; guarded as cached
 
     // The rest is guarded by the latch of the page's stripe.
     bool home_dirty = false;  // home's bytes that the store may not have durably

@@ -14,7 +14,7 @@ namespace tarn {
 class FramePool {
   public:
     static Result<std::unique_ptr<FramePool>> create(size_t frame_count);  // Errors: of Arena::create
-    // Of an arena that was adopted, what is recorded as held, and home's bytes, are taken; all else is free.
+    // In an adopted arena, frames that are recorded as held and frames of home's bytes are taken; all others are free.
     explicit FramePool(std::unique_ptr<Arena> arena);
 
     size_t frame_count() const { return frame_count_; }
@@ -40,8 +40,7 @@ class FramePool {
 
     // Takes a free frame, unless fewer than `leave` would stay: no_frame. The first use is set.
     FrameId try_take(FrameUse use, size_t leave);
-    // Ends a use; the frame is free when that was its last.
-    // True: the frame became free.
+    // Ends a use. True: it was the last, and the frame is free now.
     bool release(FrameId id, FrameUse use);
 
   private:

@@ -62,8 +62,8 @@ class FrameSet {
                 visit(s * 64 + static_cast<size_t>(std::countr_zero(groups)));
     }
 
-    // An add may come between the look at a word and the clearing of its bit, which is then set again. A walk in
-    // between would miss what was added: there is none.
+    // Clears the bits of empty words. An add may come between the look at a word and the clearing of its bit: then the
+    // bit is set again. No walk runs meanwhile, as it could miss the added frame.
     void forget_empty() {
         for_each_group([&](size_t w) {
             if (words_[w].load(std::memory_order_seq_cst) != 0) return;

@@ -47,8 +47,8 @@ class Replacement {
         victim_age_.store(epoch_.load(std::memory_order_relaxed) - threshold, std::memory_order_relaxed);
         return {threshold};
     }
-    // Calls visit(FrameId) -> bool for up to `count` victims, last used in the threshold's epoch or before; false says
-    // that this one was none, and does not count. Gives up after one round of the hand.
+    // Calls visit(FrameId) -> bool for up to `count` victims, last used in the threshold's epoch or before. A victim
+    // for which visit returns false does not count. Gives up after one round of the hand.
     template <class Visitor>
     size_t pick(size_t count, Threshold threshold, Visitor&& visit) {
         size_t picked = 0;

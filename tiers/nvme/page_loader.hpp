@@ -33,7 +33,7 @@ class PageLoader {
     const Source& source(size_t i) const { return pages_[i].source; }
     std::byte* bytes(size_t i) const { return pages_[i].into; }
 
-    // Errors: io; then the bytes of all pages are anything.
+    // Errors: io; then the bytes of all pages are undefined.
     Task<Result<>> run(Loop& loop, BlockDevice& device);
     uint32_t checksum(size_t i) const;
     bool matches(size_t i) const { return checksum(i) == pages_[i].source.entry.checksum; }

@@ -60,7 +60,8 @@ Task<> Scrubber::run(std::optional<VolumeId> volume, uint64_t rate_bytes) {
     if (progress_.cancelled) co_return;
     ++progress_.passes;
     if (progress_.bad_page_count > 0)
-        log::error("verify: {} of {} pages are bad", progress_.bad_page_count, progress_.pages_checked);
+        log::error("verify: {} of {} pages are bad; their reads fail until they are written anew",
+                   progress_.bad_page_count, progress_.pages_checked);
     else
         log::info("verify: {} pages are good", progress_.pages_checked);
 }

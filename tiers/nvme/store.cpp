@@ -192,7 +192,7 @@ void Store::warn_of_space() {
         const std::lock_guard lock(mutex_);
         mark = mark_passed();
     }
-    if (mark != 0) log::warning("store: {} % of the space is in use", mark);
+    if (mark != 0) log::warning("store: {} % of the space is in use; when it is full, writes fail", mark);
 }
 
 Result<> Store::reserve(PageId page) {

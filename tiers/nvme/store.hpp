@@ -178,7 +178,7 @@ class Store {
 
     // Errors: io, corrupt (a checksum is wrong).
     Task<Result<>> read(Loop& loop, PageId page, std::span<std::byte, page_size> into);
-    // into[i] gets the page first + i; as few device reads as the slabs allow. After an error they are anything.
+    // into[i] gets the page first + i; as few device reads as the slabs allow. After an error they are undefined.
     Task<Result<>> read_run(Loop& loop, PageId first, std::span<std::byte* const> into);
     // Reads as read_run, and says which pages are bad; each has its line in the log.
     Task<std::vector<BadPage>> check_run(Loop& loop, PageId first, std::span<std::byte* const> into);
@@ -214,7 +214,8 @@ class Store {
     const Uuid& uuid() const { return superblock_.store; }
     uint64_t home_epoch() const { return superblock_.home_epoch; }
     uint64_t loss_generation() const { return loss_generation_.load(std::memory_order_relaxed); }
-    // A new loss generation, of which these losses are. Durable when it returns, losses first. Errors: io.
+    // Begins a new loss generation and records these losses in it; returns it. Durable when it returns, losses first.
+    // Errors: io.
     Task<Result<uint32_t>> record_losses(Loop& loop, std::vector<Loss> losses);
     // By their first pages.
     std::vector<Loss> losses() const;
@@ -223,14 +224,14 @@ class Store {
     bool is_marked(PageId page) const;
     // Puts that on record. Durable when it returns. Errors: io.
     Task<Result<>> mark(Loop& loop, std::vector<PageId> pages);
-    // The same, and from here on nothing is marked but what was: of a store that had no marks everything is, until
-    // somebody knows better.
+    // The same for a store without marks, in which every piece counts as marked: from here on only those do that were
+    // marked one by one.
     Task<Result<>> mark_nothing_but(Loop& loop, std::vector<PageId> pages);
     // The first page of each marked piece; nothing: any may be.
     std::optional<std::vector<PageId>> marked_pieces() const;
     uint64_t marked_bytes() const;
-    // Whether the piece's mark may go takes the caller a while to find out: until end_unmark() it is not marked, and
-    // whoever marks it meanwhile keeps it. Durable at some time, or with write_marks().
+    // Takes the piece's mark away for as long as the caller finds out whether it may go, until end_unmark(). Whoever
+    // marks the piece meanwhile keeps the mark. Durable at some time, or with write_marks().
     bool begin_unmark(PageId page);
     void end_unmark(PageId page, bool clears);
     Task<Result<>> write_marks(Loop& loop);
@@ -244,7 +245,8 @@ class Store {
     // Whether this store has all that another host remembers of it. Errors: refused (it is older, or another line of
     // starts; the text says which).
     Result<> has_come_as_far_as(const StoreStanding& remembered) const;
-    // After that: the next start is refused, unless told otherwise. Durable when it returns. Errors: io.
+    // Once this store turned out to be older: its next start is refused, unless Older::accept. Durable when it returns.
+    // Errors: io.
     Task<Result<>> set_outdone(Loop& loop, const StoreStanding& remembered);
     // What this host remembers of others' stores; the newest counts. Durable when it returns. Errors: io.
     StoreStanding heard(HostId host) const;

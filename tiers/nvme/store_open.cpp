@@ -281,7 +281,10 @@ Result<> Store::load_losses() {
         losses_ = std::move(*copies[0]);
     } else {
         if (!copies[0] && !copies[1]) {
-            log::error("store: both copies of its list of losses are bad: all its pages count as lost");
+            log::error(
+                "store: both copies of its list of losses are bad: all its pages count as lost, and clients from "
+                "before get "
+                "I/O errors");
             losses_ = {.sequence = superblock_.generation,
                        .losses = {{.first = {0},
                                    .last = last_page_id,
@@ -315,7 +318,9 @@ Result<> Store::load_marks(bool has_marks) {
     if (!has_marks) marks_.begin_everything();
     if (was_complete_) marks_.clear_all();
     if (marks_.is_everything() && !was_complete_)
-        log::warning("store: it does not say of which pages memory had newer bytes: if memory is lost, all may be");
+        log::warning(
+            "store: its marks of pages with newer bytes in memory are missing or bad: a loss of memory now counts for "
+            "all pages");
     superblock_.has_marks = !marks_.is_everything();
     return {};
 }

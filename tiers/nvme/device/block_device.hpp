@@ -32,16 +32,16 @@ class BlockDevice {
     virtual Task<Result<>> read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) = 0;
     virtual Task<Result<>> write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) = 0;
     virtual Task<Result<>> flush(Loop& loop) = 0;
-    // As write, and it is durable when it returns; whatever else was written is not, for that.
+    // As write, but durable when it returns. It makes no other write durable.
     virtual Task<Result<>> write_through(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) {
         CO_TRY_VOID(co_await write(loop, from, offset_bytes));
         co_return co_await flush(loop);
     }
 
-    // How long a write may be that no power cut tears; a power of two of at least a page, or 0: any may be torn.
+    // The longest write that no power cut tears: a power of two, at least a page. 0: any write may be torn.
     virtual uint64_t atomic_write_max() const { return 0; }
-    // As write, and of each power cut all of it is left or nothing. A power of two long, at most that long, in one
-    // piece, and at a multiple of its length.
+    // As write, but a power cut leaves all of it or nothing. One piece, whose length is a power of two of at most
+    // atomic_write_max() and whose offset is a multiple of its length.
     virtual Task<Result<>> write_atomic(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) {
         return write(loop, from, offset_bytes);
     }

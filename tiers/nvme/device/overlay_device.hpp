@@ -1,4 +1,4 @@
-// OverlayDevice: another device as it is, and what is written here only in memory.
+// OverlayDevice: reads another device, and keeps in memory what is written over it.
 //
 // So the tools run the real recovery on a store that they must not change.
 #pragma once

@@ -26,7 +26,7 @@ class StoreFile final : public BlockDevice {
     static Result<StoreFile> create(const std::string& path);
     // For the tools: it may be on a read-only file system, and nothing is ever written.
     static Result<StoreFile> open_read_only(const std::string& path);
-    // Nothing is stored there: all data of a file reads as zeros, or the first 16 MiB and the last 1 MiB of a device.
+    // Whether nothing is stored there: all data of a file is zeros, or the first 16 MiB and the last 1 MiB of a device.
     // Errors: io.
     Result<bool> is_blank();
     // Gives a file the size, and has its file system set the space aside; a device must be as large. Errors: no_space,

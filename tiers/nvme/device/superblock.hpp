@@ -96,7 +96,7 @@ struct StoreStanding {
     bool operator==(const StoreStanding&) const = default;
 };
 
-// What is kept of the last starts: their nonces, and where the journal that each had found ended.
+// What is kept of one of the last starts: its nonce, and where the journal ended that it found.
 struct StoreStart {
     uint64_t nonce = 0;
     uint64_t position = 0;
@@ -112,8 +112,8 @@ struct Superblock {
     uint64_t home_epoch = 0;       // grows at every start
     uint64_t used_epoch = 0;       // of the last start that came to use the store; 0: not told
     uint64_t loss_generation = 0;  // grows when accepted bytes were lost (D4)
-    bool is_complete = false;      // whoever had it open last left nothing that only memory had
-    bool has_marks = false;        // piece_marks.hpp says what newer bytes memory may have; otherwise any
+    bool is_complete = false;      // at the end of the last process nothing was in memory alone
+    bool has_marks = false;        // memory has newer bytes of marked pieces only (piece_marks.hpp); else of any
     // By host: one more than the last process of it that an operator declared dead; 0: none.
     std::array<uint32_t, hosts_max> forgotten{};
     // Where the journal begins: everything before it is in the slab table and the slabs, durably.
@@ -123,7 +123,7 @@ struct Superblock {
     std::array<StoreStart, starts_max> starts{};
     // What this host remembers of the others' stores.
     std::array<StoreStanding, hosts_max> heard{};
-    // Another host remembers this store as of that home epoch, which this is not: 0: none does.
+    // The home epoch of a newer state of this store, which another host remembers; 0: none does.
     uint32_t outdone_by_epoch = 0;
     // An operator took an older store for good in that home epoch, and all of it is on the list of losses; what others
     // remember from before counts no more. 0: never.

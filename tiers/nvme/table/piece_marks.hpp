@@ -1,5 +1,5 @@
-// PieceMarks: the pieces of 1 MiB of the volumes of which newer bytes than the store's may be somewhere in memory, here
-// or on another host: if memory is lost, what is marked may have lost writes, and nothing else.
+// PieceMarks: the pieces (1 MiB of a volume) of which some host's memory may have newer bytes than the store. When
+// memory is lost, pages of marked pieces may have lost writes, and no others.
 //
 // A piece is marked durably before any of its pages may be written, and stays so for a while after all of it is in the
 // store. Pure books, and the blocks of 4 KiB that say them on the device; Store guards them and writes them.

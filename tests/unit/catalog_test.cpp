@@ -1,0 +1,352 @@
+// The catalogs of three hosts in one process: volumes made, opened and removed by the registrar and by the others.
+#include "daemon/catalog/catalog.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "tests/unit/cluster.hpp"
+
+namespace tarn::three_hosts {
+namespace {
+
+constexpr HostId registrar = Catalog::registrar_host;
+constexpr Attributes one_page{.size_bytes = page_size};
+
+// The NBD clients of one host.
+class Clients final : public VolumeClients {
+  public:
+    Task<std::vector<std::string>> clients_of(VolumeId) override { co_return users; }
+    Task<> end_clients_of(VolumeId) override {
+        users.clear();
+        co_return;
+    }
+    std::vector<std::string> users;
+};
+
+struct CatalogOnTop final : Host::OnTop {
+    explicit CatalogOnTop(Host& host) : catalog(*host.volumes, {host.loop.get(), host.other.get()}, {"a", "b", "c"}) {
+        catalog.answer_calls(host.fabric->calls());
+        catalog.set_clients(&clients);
+    }
+    Task<> end() override { return catalog.end_removals(); }
+    Clients clients;
+    Catalog catalog;
+};
+
+// Both loops of a host, as long as it lives: it is linked and hangs.
+class Stopped {
+  public:
+    explicit Stopped(Host& host) {
+        host.loop->post(holds_[0]);
+        host.other->post(holds_[1]);
+    }
+    ~Stopped() {
+        for (Hold& hold : holds_) {
+            hold.ends = true;
+            hold.ends.notify_all();
+        }
+        for (Hold& hold : holds_) hold.ended.wait(false);
+    }
+
+  private:
+    struct Hold final : Loop::Posted {
+        void run() override {
+            ends.wait(false);
+            ended = true;
+            ended.notify_all();
+        }
+        std::atomic<bool> ends{false};
+        std::atomic<bool> ended{false};
+    };
+    std::array<Hold, 2> holds_;
+};
+
+class CatalogTest : public Cluster {
+  protected:
+    void SetUp() override {
+        Cluster::SetUp();
+        for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
+    }
+    void prepare(Host& host) override {
+        host.make_on_top = [](Host& made) { return std::make_unique<CatalogOnTop>(made); };
+    }
+    CatalogOnTop& top(HostId host) { return static_cast<CatalogOnTop&>(*hosts_[host]->on_top); }
+    Catalog& catalog(HostId host) { return top(host).catalog; }
+
+    static Task<bool> joined(Host& host) {
+        if (!co_await host.cache->recovered()) co_return false;
+        co_return co_await knows_links(host, host_count - 1);
+    }
+    // Until so many others are linked.
+    static Task<bool> knows_links(Host& host, size_t count) {
+        const auto links = [&host] {
+            size_t links = 0;
+            for (HostId other = 0; other < host_count; ++other) links += host.fabric->linked(other);
+            return links;
+        };
+        Broadcast& changed = host.cache->membership().changed();
+        for (uint64_t seen = changed.count(); links() != count; seen = changed.count()) co_await changed.next(seen);
+        co_return true;
+    }
+    // Until the other host answers.
+    static Task<bool> heard_of(Host& host, HostId other) {
+        while (!host.fabric->answers(other)) co_await Yield(*Loop::current());
+        co_return true;
+    }
+    void stop(HostId host) {
+        hosts_[host]->stop();
+        for (HostId other = 0; other < host_count; ++other)
+            if (other != host) on(other, knows_links(*hosts_[other], host_count - 2));
+    }
+
+    Result<VolumeEntry> create(HostId host, const std::string& name, bool shared = true) {
+        return on(host, catalog(host).create(name, shared, one_page));
+    }
+    static Task<> create_on(Loop& loop, Catalog& catalog, std::string name, Result<VolumeEntry>& result) {
+        result = co_await run_on(loop, catalog.create(std::move(name), true, one_page));
+    }
+    Task<bool> all_create(std::string name, std::vector<Result<VolumeEntry>>& results) {
+        Gate gate;
+        for (HostId host = 0; host < host_count; ++host)
+            gate.spawn(create_on(*hosts_[host]->loop, catalog(host), name, results[host]));
+        co_await gate.close();
+        co_return true;
+    }
+    Result<std::shared_ptr<Volume>> open(HostId host, const std::string& name, Access access = Access::write) {
+        return on(host, catalog(host).open(name, access));
+    }
+    static Task<bool> drop(std::shared_ptr<Volume> volume) {
+        volume.reset();
+        co_return true;
+    }
+    static Task<bool> settled(Catalog& catalog) {
+        co_await catalog.settle();
+        co_return true;
+    }
+    // The test has it no more.
+    static std::shared_ptr<Volume> take(Result<std::shared_ptr<Volume>>& opened) {
+        return std::exchange(*opened, nullptr);
+    }
+    void close(HostId host, std::shared_ptr<Volume> volume) {
+        on(host, drop(std::move(volume)));
+        on(host, settled(catalog(host)));
+    }
+    std::vector<std::string> names(HostId host) {
+        const auto entries = on(host, catalog(host).names());
+        EXPECT_TRUE(entries);
+        std::vector<std::string> names;
+        for (const VolumeEntry& entry : entries.value_or(std::vector<VolumeEntry>())) names.push_back(entry.name);
+        return names;
+    }
+    // Until the deletion waits for these hosts.
+    static Task<Deletion> waiting_for(Catalog& catalog, std::vector<std::string> hosts) {
+        for (;;) {
+            const std::vector<Deletion> deletions = co_await catalog.deletions();
+            if (deletions.size() == 1 && deletions.front().in_use_on == hosts) co_return deletions.front();
+            co_await Yield(*Loop::current());
+        }
+    }
+    // Until nothing is being removed any more; nothing more can be.
+    static Task<bool> removals_ended(Catalog& catalog) {
+        co_await catalog.end_removals();
+        co_return true;
+    }
+    static Task<bool> cleaned_up(Catalog& catalog) {
+        co_await catalog.clean_up();
+        co_return true;
+    }
+    static Task<Result<>> fill(std::shared_ptr<Volume> volume) {
+        const std::vector<std::byte> bytes(page_size, std::byte{7});
+        if (!volume->try_write(0, bytes)) CO_TRY_VOID(co_await volume->write(0, bytes));
+        co_return co_await volume->flush();
+    }
+    // Whether a host has space for it. Slabs come back with a flush.
+    bool stores(VolumeId volume) {
+        for (HostId host = 0; host < host_count; ++host)
+            EXPECT_TRUE(on(host, hosts_[host]->store->flush(*hosts_[host]->loop)));
+        return std::ranges::any_of(hosts_, [&](const auto& host) {
+            const std::vector<VolumeId> volumes = host->store->volumes();
+            return std::ranges::find(volumes, volume) != volumes.end();
+        });
+    }
+};
+
+TEST_F(CatalogTest, every_host_makes_and_removes_volumes_for_all) {
+    for (HostId maker = 0; maker < host_count; ++maker) {
+        const std::string name = "of-" + std::to_string(maker);
+        ASSERT_TRUE(create(maker, name));
+        for (HostId host = 0; host < host_count; ++host) {
+            const auto found = on(host, catalog(host).find(name));
+            ASSERT_TRUE(found);
+            EXPECT_EQ(found->attributes.size_bytes, page_size);
+            EXPECT_TRUE(found->shared);
+            EXPECT_EQ(names(host), std::vector<std::string>{name});
+            EXPECT_EQ(on(host, catalog(host).list())->size(), 1u);
+        }
+        const HostId remover = (maker + 1) % host_count;
+        ASSERT_TRUE(on(remover, catalog(remover).remove(name, false)));
+        for (HostId host = 0; host < host_count; ++host) {
+            EXPECT_TRUE(names(host).empty());
+            EXPECT_EQ(on(host, catalog(host).find(name)).error().code, Errc::not_found);
+            EXPECT_EQ(open(host, name).error().code, Errc::not_found);
+            EXPECT_EQ(on(host, catalog(host).remove(name, false)).error().code, Errc::not_found);
+        }
+    }
+}
+
+TEST_F(CatalogTest, a_name_is_given_once) {
+    ASSERT_TRUE(create(1, "dir/file"));
+    for (HostId host = 0; host < host_count; ++host) {
+        for (const char* const name : {"dir/file", "dir", "dir/file/part"})
+            EXPECT_EQ(create(host, name).error().code, Errc::exists) << name;
+        EXPECT_EQ(create(host, "dir//file").error().code, Errc::invalid);
+    }
+    EXPECT_TRUE(create(2, "dir/other"));
+    EXPECT_EQ(names(1), (std::vector<std::string>{"dir/file", "dir/other"}));
+}
+
+TEST_F(CatalogTest, of_hosts_that_make_a_name_at_once_one_does) {
+    for (int round = 0; round < 5; ++round) {
+        std::vector<Result<VolumeEntry>> results(host_count);
+        driver_->run_until_done(all_create("round-" + std::to_string(round), results));
+        EXPECT_EQ(std::ranges::count_if(results, [](const auto& result) { return result.has_value(); }), 1);
+        for (const Result<VolumeEntry>& result : results)
+            if (!result) EXPECT_EQ(result.error().code, Errc::exists);
+        EXPECT_EQ(names(1).size(), static_cast<size_t>(round) + 1);
+    }
+}
+
+TEST_F(CatalogTest, an_exclusive_volume_is_held_by_one_host) {
+    ASSERT_TRUE(create(1, "disk", false));
+    auto first = open(1, "disk");
+    auto second = open(1, "disk");
+    ASSERT_TRUE(first && second);
+    for (const HostId host : {registrar, HostId{2}}) {
+        const auto refused = open(host, "disk");
+        ASSERT_FALSE(refused);
+        EXPECT_EQ(refused.error().code, Errc::busy);
+        EXPECT_STREQ(refused.error().where, "host b has the volume open for writing");
+        EXPECT_TRUE(open(host, "disk", Access::read)) << "who reads holds nothing";
+    }
+    close(1, take(first));
+    EXPECT_EQ(open(2, "disk").error().code, Errc::busy) << "the other handle holds it still";
+    close(1, take(second));
+    auto third = open(2, "disk");
+    ASSERT_TRUE(third);
+    close(2, take(third));
+}
+
+TEST_F(CatalogTest, without_the_registrar_nothing_changes) {
+    ASSERT_TRUE(create(1, "disk"));
+    EXPECT_EQ(names(1), std::vector<std::string>{"disk"});
+    stop(registrar);
+    const auto made = create(1, "another");
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code, Errc::unavailable);
+    EXPECT_STREQ(made.error().where, "host a, the registrar, is away");
+    EXPECT_EQ(on(1, catalog(1).remove("disk", true)).error().code, Errc::unavailable);
+    EXPECT_EQ(names(1), std::vector<std::string>{"disk"}) << "what was read is known";
+    hosts_[registrar]->start();
+    for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
+    EXPECT_TRUE(create(1, "another"));
+    EXPECT_EQ(names(2), (std::vector<std::string>{"another", "disk"}));
+}
+
+TEST_F(CatalogTest, who_changes_something_does_not_wait_for_a_registrar_that_hangs) {
+    {
+        const Stopped stopped(*hosts_[registrar]);
+        const auto made = create(1, "disk");
+        ASSERT_FALSE(made);
+        EXPECT_EQ(made.error().code, Errc::unavailable);
+        EXPECT_TRUE(std::string_view(made.error().where).starts_with("host a, the registrar, ")) << made.error().where;
+    }
+    on(2, heard_of(*hosts_[2], registrar));
+    ASSERT_TRUE(create(2, "another"));
+    EXPECT_LE(names(2).size(), 2u) << "it may have been made after all, once";
+}
+
+TEST_F(CatalogTest, a_volume_that_is_open_elsewhere_goes_when_it_is_closed) {
+    ASSERT_TRUE(create(0, "disk"));
+    auto volume = open(2, "disk");
+    ASSERT_TRUE(volume && on(2, fill(*volume)));
+    const VolumeId id = (*volume)->id();
+    EXPECT_TRUE(stores(id));
+    const auto removal = on(1, catalog(1).remove("disk", false));
+    ASSERT_TRUE(removal);
+    EXPECT_TRUE(removal->users.empty());
+    EXPECT_TRUE(names(0).empty());
+    const Deletion deletion = on(registrar, waiting_for(catalog(registrar), {"c"}));
+    EXPECT_EQ(deletion.name, "disk");
+    EXPECT_TRUE(deletion.silent_hosts.empty());
+    EXPECT_TRUE(create(1, "disk")) << "its name is free at once";
+    EXPECT_TRUE(on(2, fill(*volume))) << "who has it goes on";
+    close(2, take(volume));
+    on(registrar, removals_ended(catalog(registrar)));
+    EXPECT_TRUE(on(registrar, catalog(registrar).deletions()).empty());
+    EXPECT_FALSE(stores(id));
+    EXPECT_EQ(names(2), std::vector<std::string>{"disk"});
+}
+
+TEST_F(CatalogTest, a_removal_goes_on_after_a_restart_of_the_registrar) {
+    ASSERT_TRUE(create(1, "disk"));
+    auto volume = open(2, "disk");
+    ASSERT_TRUE(volume && on(2, fill(*volume)));
+    const VolumeId id = (*volume)->id();
+    ASSERT_TRUE(on(registrar, catalog(registrar).remove("disk", false)));
+    (void)on(registrar, waiting_for(catalog(registrar), {"c"}));
+    stop(registrar);
+    hosts_[registrar]->start();
+    for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
+    EXPECT_TRUE(names(registrar).empty());
+    on(registrar, cleaned_up(catalog(registrar)));
+    (void)on(registrar, waiting_for(catalog(registrar), {"c"}));
+    close(2, take(volume));
+    on(registrar, removals_ended(catalog(registrar)));
+    EXPECT_TRUE(on(registrar, catalog(registrar).deletions()).empty());
+    EXPECT_FALSE(stores(id));
+}
+
+TEST_F(CatalogTest, clients_of_any_host_keep_a_volume_unless_it_is_forced) {
+    ASSERT_TRUE(create(1, "disk"));
+    top(0).clients.users = {"192.0.2.9:1"};
+    top(2).clients.users = {"192.0.2.9:2"};
+    const auto kept = on(1, catalog(1).remove("disk", false));
+    ASSERT_TRUE(kept);
+    EXPECT_EQ(kept->users, (std::vector<std::string>{"192.0.2.9:1 (host a)", "192.0.2.9:2 (host c)"}));
+    EXPECT_EQ(names(0), std::vector<std::string>{"disk"});
+    const auto removed = on(1, catalog(1).remove("disk", true));
+    ASSERT_TRUE(removed);
+    EXPECT_TRUE(removed->users.empty());
+    on(registrar, removals_ended(catalog(registrar)));
+    EXPECT_TRUE(top(0).clients.users.empty() && top(2).clients.users.empty());
+    EXPECT_TRUE(names(0).empty());
+}
+
+TEST_F(CatalogTest, space_and_usage_name_the_hosts_that_are_away) {
+    const auto made = create(1, "disk");
+    ASSERT_TRUE(made);
+    auto volume = open(1, "disk");
+    ASSERT_TRUE(volume && on(1, fill(*volume)));
+    close(1, take(volume));
+    const auto before = on(1, catalog(1).space());
+    ASSERT_TRUE(before);
+    uint64_t total_bytes = 0;
+    for (const auto& host : hosts_) total_bytes += host->store->space().total_bytes;
+    EXPECT_EQ(before->total_bytes, total_bytes);
+    EXPECT_TRUE(before->silent_hosts.empty() && before->untold_hosts.empty());
+    EXPECT_GT(on(2, catalog(2).usage()).of(made->id), 0u);
+    stop(2);
+    EXPECT_EQ(on(1, catalog(1).usage()).silent_hosts, std::vector<std::string>{"c"});
+    const auto after = on(1, catalog(1).space());
+    ASSERT_TRUE(after);
+    EXPECT_EQ(after->silent_hosts, std::vector<std::string>{"c"});
+    EXPECT_EQ(after->total_bytes, before->total_bytes) << "as it was last told";
+    const auto elsewhere = on(0, catalog(0).space());
+    ASSERT_TRUE(elsewhere);
+    EXPECT_EQ(elsewhere->untold_hosts, std::vector<std::string>{"c"}) << "it never was told there";
+    EXPECT_LT(elsewhere->total_bytes, before->total_bytes);
+}
+
+}  // namespace
+}  // namespace tarn::three_hosts
