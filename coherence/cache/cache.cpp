@@ -40,7 +40,8 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
       lease_(configuration.lease),
       flusher_(std::make_unique<Flusher>(*this)),
       provider_(std::make_unique<PageProvider>(*this, shards_)),
-      writable_share_(pool_->frame_count()) {
+      writable_share_(pool_->frame_count()),
+      executor_(configuration.self, *this, *this, *this, *flusher_, *this) {
     // The stripes' shares of the frames differ a little.
     const size_t pages_per_stripe = pool_->frame_count() / stripe_count * 9 / 8;
     for (size_t i = 0; i < stripe_count; ++i) {
@@ -165,42 +166,32 @@ void Cache::step(const protocol::Event& event) {
     finish(deferred);
 }
 
+// Of a step: what the next process needs to know of it, and who waits for it.
+class Cache::Recorder final : public StepObserver {
+  public:
+    Recorder(Cache& cache, StripeSlot& slot, Deferred& deferred) : cache_(cache), slot_(slot), deferred_(deferred) {}
+    void on_decided(const protocol::Event& event, const protocol::Actions&) override {
+        cache_.record(slot_, event);
+        const VolumeId volume = event.page.volume();
+        if (volume != 0 && volume == cache_.discarding_.load(std::memory_order_relaxed)) ++deferred_.discard_steps;
+    }
+
+  private:
+    Cache& cache_;
+    StripeSlot& slot_;
+    Deferred& deferred_;
+};
+
 bool Cache::step_latched(StripeSlot& slot, const protocol::Event& event, Deferred& deferred) {
     if (abandoned()) return false;
-    std::vector<protocol::Event>& events = slot.events;
-    TARN_ASSERT(events.empty());
-    events.push_back(event);
-    for (size_t next = 0; next < events.size(); ++next) {
-        const protocol::Event now = events[next];
-        slot.stripe.reserve();
-        slot.actions.clear();
-        slot.stripe.on(now, slot.actions);
-        record(slot, now);
-        if (const VolumeId volume = now.page.volume();
-            volume != 0 && volume == discarding_.load(std::memory_order_relaxed))
-            ++deferred.discard_steps;
-        for (const protocol::Action& action : slot.actions) perform(slot, action, deferred);
-    }
-    events.clear();
-    send_pending_grant(slot);
+    Recorder recorder(*this, slot, deferred);
+    executor_.step(slot.stripe, slot.links, slot.scratch, event, deferred, recorder);
     return true;
 }
 
 void Cache::finish(Deferred& deferred) {
-    if (!deferred.home_reads.empty()) {
-        if (HomeReadBatch** const batch = home_read_batches_.here(); batch && *batch) {
-            for (HomeRead& read : deferred.home_reads) (*batch)->add(read);
-        } else {
-            read_home_bytes(std::move(deferred.home_reads));
-        }
-    }
-    if (!deferred.flush_actions.empty()) flusher_->run(std::move(deferred.flush_actions));
-    if (!deferred.marks.empty()) marker_.add(std::move(deferred.marks));
-    if (!deferred.losses.empty()) losses_.add(std::move(deferred.losses), deferred.lost_host);
-    if (deferred.frames_freed) frames_freed();
+    executor_.finish(deferred);
     if (deferred.discard_steps != 0) count_discard_steps(deferred.discard_steps);
-    for (const Recalled& recalled : deferred.recalled) Loop::current()->spawn(yield_lease(recalled));
-    for (PageAccess* const access : deferred.woken) access->run();
 }
 
 // With pages that can go nowhere, what others' bytes have left of the reserve is what reads have to live on; half of it

@@ -25,12 +25,12 @@
 #include "coherence/cache/piece_marker.hpp"
 #include "coherence/cache/volume_turns.hpp"
 #include "coherence/cache/volume_uses.hpp"
+#include "coherence/executor/executor.hpp"
 #include "coherence/fabric/fabric.hpp"
 #include "coherence/membership/membership.hpp"
 #include "coherence/pages/frame_queue.hpp"
 #include "coherence/pages/pages.hpp"
 #include "coherence/pages/writable_share.hpp"
-#include "coherence/protocol/coalescing.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/stripe.hpp"
 #include "tiers/dram/frame_pool.hpp"
@@ -55,7 +55,7 @@ struct CacheConfiguration {
     protocol::WriteLease lease;
 };
 
-class Cache final : public Fabric::Receiver, Pages::Listener {
+class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore, Outbox, Accesses {
   public:
     // The store must outlive the cache. arena: what the process before left, if claim_arena() says that it is good.
     static Result<std::unique_ptr<Cache>> create(const CacheConfiguration& configuration, Store& store,
@@ -202,12 +202,6 @@ class Cache final : public Fabric::Receiver, Pages::Listener {
     // Asks the page's stripe to write the page's dirty bytes home; answered by Flusher::on_written.
     void write_back(PageId page, protocol::WaiterToken waiter);
 
-    struct HomeRead {
-        HostId to = no_host;
-        FrameId frame = no_frame;  // to this host itself: a frame of their own, if there was one
-        uint32_t link = 0;         // to another: the link it was asked over, and no later one
-        protocol::Message message;
-    };
     // One message's worth of home's bytes each. Neighbours are read together.
     void read_home_bytes(std::vector<HomeRead> reads);
     PerLoop<HomeReadBatch*>& home_read_batches() { return home_read_batches_; }
@@ -231,14 +225,11 @@ class Cache final : public Fabric::Receiver, Pages::Listener {
             : stripe(membership.self(), membership.process().epoch, membership.ranges()),
               last_request_id(last_request) {}
         SpinLock latch;
-        protocol::HostSet linked = 0;                   // hosts whose peer_up this stripe has had on the present link
-        std::array<uint32_t, hosts_max> link_counts{};  // of each host's links so far
+        StripeLinks links;
         protocol::Stripe stripe;
         std::atomic<uint32_t>& last_request_id;  // in the arena
-        protocol::Actions actions;
-        std::vector<protocol::Event> events;   // of the step under way
-        protocol::PendingGrant pending_grant;  // of the step under way
-        PageAccess* waiting = nullptr;         // list of the accesses that wait here
+        StepScratch scratch;
+        PageAccess* waiting = nullptr;  // list of the accesses that wait here
     };
     // A page that another host waits for, and that this one may go on writing for a while.
     struct Recalled {
@@ -246,20 +237,11 @@ class Cache final : public Fabric::Receiver, Pages::Listener {
         FrameId frame = no_frame;
         uint32_t version = 0;  // of the frame's word, as it was last seen
     };
-    // What a step leaves to do after the latch is released.
-    struct Deferred {
-        std::vector<HomeRead> home_reads;
-        protocol::FlushActions flush_actions;
-        std::vector<PageId> losses;
-        std::vector<PageId> marks;
-        HostId lost_host = no_host;      // whose memory they were lost with
-        std::vector<PageAccess*> woken;  // to go on at once
-        std::vector<Recalled> recalled;
-        bool of_message = false;  // nothing else is under way on this thread
-        bool frames_freed = false;
+    // What steps leave to do after the latch is released.
+    struct Deferred : StepResult {
         uint64_t discard_steps = 0;  // about pages of the volume that is discarded
-        StaticText refused = "";     // why the link that brought the message ends
     };
+    class Recorder;
 
     Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<Arena> arena);
 
@@ -290,24 +272,39 @@ class Cache final : public Fabric::Receiver, Pages::Listener {
     std::vector<PageId> pages_to_mark();
     Task<Result<>> record_possible_losses();
 
-    // cache_actions.cpp
-    void perform(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
-    void send(StripeSlot& slot, HostId to, protocol::Message message, std::span<const std::byte> payload);
-    void send_pending_grant(StripeSlot& slot);
-    // The payload is the frame's bytes as they are now, or a flag when they are known to be zeros.
-    void send_frame(StripeSlot& slot, HostId to, protocol::Message message, FrameId frame);
-    void quiesce(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
+    // cache_actions.cpp: Frames, Outbox and Accesses
+    Quiet quiesce(PageId page, FrameId frame, bool recalled) override;
+    DirtyMask unwritten_of(FrameId frame) override;
+    void set_access(PageId page, FrameId frame, protocol::Ownership ownership, uint32_t lost) override;
+    void begin_writing(FrameId frame) override;
+    void clear_writing(FrameId frame) override;
+    void clear_dirty(FrameId frame) override;
+    void mark_dirty(FrameId frame) override;
+    bool release(FrameId frame) override { return release(frame, use_holder); }
+    uint32_t age_of(FrameId frame) override;
+    void keep_lease(PageId page, FrameId frame) override;
+    void freed() override { frames_freed(); }
+    void send(HostId to, const protocol::Message& message, FrameId frame) override;
+    bool wake(const protocol::Action& action, bool may_resume) override;
+    void refuse(const protocol::Action& action) override;
+    void resume(protocol::WaiterToken waiter) override;
     Task<> yield_lease(Recalled recalled);
-    void set_access(const protocol::Action& action);
     void count_writable(Frame& frame, bool writable);
-    void release(FrameId id, FrameUse use, Deferred& deferred);
+    bool release(FrameId id, FrameUse use);
 
     // home_bytes.cpp
-    void apply_copy(const protocol::Action& action, Deferred& deferred);
-    void keep_copy(const protocol::Action& action, Deferred& deferred);
+    bool apply_copy(const protocol::Action& action) override;
+    bool keep_copy(const protocol::Action& action) override;
+    Found find(PageId page) override;
+    bool share(FrameId found) override;
+    void copy(Found found, FrameId into) override;
+    FrameId take_free_frame() override { return pool_->try_take(use_holder, reserve_count()); }
+    void read(std::vector<HomeRead> reads) override;
+    void record_losses(std::vector<PageId> pages, HostId lost_host) override;
+    void mark(std::vector<PageId> pages) override;
     bool wants_copy(const protocol::Message& message);
-    void send_home_bytes(StripeSlot& slot, const protocol::Action& action, Deferred& deferred);
-    void forget_home_bytes(Frame& frame, Deferred& deferred);
+    // Whether its frame came free.
+    bool forget_home_bytes(Frame& frame);
 
     // home_storing.cpp
     void bring_own_writes_home();
@@ -370,6 +367,7 @@ class Cache final : public Fabric::Receiver, Pages::Listener {
 
     FrameQueue waiting_for_frames_;
     WritableShare writable_share_;
+    Executor executor_;
     std::atomic<protocol::HostSet> starved_links_{0};  // their next message has a page, and no frame was free
 
     AskNextVolumeId ask_next_volume_id_ = nullptr;

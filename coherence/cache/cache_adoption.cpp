@@ -118,13 +118,12 @@ void Cache::adopt_home_bytes() {
         const auto position_of = [](const Frame& each) {
             return protocol::PageVersion{each.home_tenure, each.home_sequence};
         };
-        Deferred deferred;
         if (home_of(page) != self() || (other && position_of(*other) >= position_of(frame))) {
             frame.home_dirty = false;
-            release(id, use_home, deferred);
+            release(id, use_home);
             continue;
         }
-        if (other) forget_home_bytes(*other, deferred);
+        if (other) forget_home_bytes(*other);
         homes_.insert(frame);
         if (!frame.home_dirty) continue;
         frame.home_mask = 0;  // whatever the store was given, it may not have
@@ -165,9 +164,8 @@ void Cache::adopt_holding(PageId page, std::span<const FrameId> frames) {
         else if (state_of(held).role == FrameRecord::Role::exclusive)
             kept = no_frame;
     }
-    Deferred deferred;
     for (const FrameId id : frames)
-        if (id != held && id != kept) release(id, use_holder, deferred);
+        if (id != held && id != kept) release(id, use_holder);
 
     protocol::Adopted adopted;
     if (held != no_frame) {
@@ -199,8 +197,9 @@ void Cache::adopt_holding(PageId page, std::span<const FrameId> frames) {
     event.process = membership_.process();
     event.adopted = &adopted;
     say_what_home_has(event);
+    Deferred deferred;
     step_latched(slot_of(page), event, deferred);
-    TARN_ASSERT(deferred.home_reads.empty() && deferred.woken.empty());
+    TARN_ASSERT(deferred.home_reads.empty() && deferred.resumed.empty());
 }
 
 // Under the latch of the page's stripe.

@@ -8,7 +8,6 @@
 #include "coherence/cache/home_read_batch.hpp"
 #include "coherence/cache/page_provider.hpp"
 #include "coherence/protocol/admission.hpp"
-#include "coherence/protocol/coalescing.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 
@@ -22,11 +21,12 @@ using protocol::Process;
 void Cache::on_link_up(HostId host, Process process) {
     const Process previous = membership_.begin_meeting(host, process);
     for (const auto& slot : stripes_) {
-        Deferred deferred{.lost_host = host};
+        Deferred deferred;
+        deferred.lost_host = host;
         {
             const std::lock_guard guard(slot->latch);
-            slot->linked |= protocol::set_of(host);
-            ++slot->link_counts[host];
+            slot->links.up |= protocol::set_of(host);
+            ++slot->links.counts[host];
             step_latched(*slot, protocol::Event::peer_up_of(host, process, previous), deferred);
         }
         finish(deferred);
@@ -40,7 +40,7 @@ void Cache::on_link_down(HostId host) {
     membership_.on_link_down(host);
     for (const auto& slot : stripes_) {
         const std::lock_guard guard(slot->latch);
-        slot->linked &= ~protocol::set_of(host);
+        slot->links.up &= ~protocol::set_of(host);
     }
     membership_.changed().announce();
 }
@@ -80,7 +80,8 @@ void Cache::recover() {
 
 void Cache::step_all(const protocol::Event& event, HostId lost_host) {
     for (const auto& slot : stripes_) {
-        Deferred deferred{.lost_host = lost_host};
+        Deferred deferred;
+        deferred.lost_host = lost_host;
         {
             const std::lock_guard guard(slot->latch);
             step_latched(*slot, event, deferred);
@@ -282,7 +283,7 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
             stepped |= step_latched(slot, event, deferred);
         }
         // Not by abandoned(), which may have come true since: the protocol has the frame then.
-        if (!stepped && frame != no_frame) release(frame, use_holder, deferred);
+        if (!stepped && frame != no_frame) deferred.frames_freed |= release(frame, use_holder);
     }
     finish(deferred);
     if (!deferred.refused.empty()) return fail(Errc::protocol, 0, deferred.refused);

@@ -28,7 +28,7 @@ struct Session {
     std::atomic<protocol::HostSet> noted{0};
 };
 
-class Flusher {
+class Flusher final : public FlushBooks {
   public:
     explicit Flusher(Cache& cache);
 
@@ -57,10 +57,10 @@ class Flusher {
     void renew_session(Session& session);
 
     // Under a stripe's latch.
-    void book(const protocol::Action& action, protocol::FlushActions& actions);
-    void on_written(protocol::WaiterToken waiter, protocol::FlushActions& actions);
+    void book(const protocol::Action& action, protocol::FlushActions& actions) override;
+    void on_written(protocol::WaiterToken waiter, protocol::FlushActions& actions) override;
     // Outside of any latch.
-    void run(protocol::FlushActions actions);
+    void run(protocol::FlushActions actions) override;
     // Of this host, or of another one from which accepts() took it.
     void on_message(const protocol::Message& message);
     bool accepts(const protocol::Message& message);

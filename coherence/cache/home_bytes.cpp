@@ -10,6 +10,7 @@
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/flusher.hpp"
+#include "coherence/cache/home_read_batch.hpp"
 #include "coherence/cache/page_provider.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "utils/log.hpp"
@@ -25,7 +26,8 @@ constexpr size_t run_pages_max = 64;  // read at once
 
 }  // namespace
 
-void Cache::apply_copy(const Action& action, Deferred& deferred) {
+bool Cache::apply_copy(const Action& action) {
+    bool freed = false;
     Frame& given = pool_->frame(action.frame);
     const auto label = [&](Frame& frame) {
         if (!frame.home_dirty)
@@ -41,21 +43,22 @@ void Cache::apply_copy(const Action& action, Deferred& deferred) {
     if (home && home != &given && (home->storing != Storing::no || home->home_dirty)) {
         std::memcpy(pool_->bytes(pool_->id_of(*home)), pool_->bytes(action.frame), page_size);
         home->zeroed.store(given.zeroed.load(std::memory_order_relaxed), std::memory_order_relaxed);
-        if (!action.borrowed) release(action.frame, use_holder, deferred);
+        if (!action.borrowed) freed |= release(action.frame, use_holder);
     } else if (home != &given) {
-        if (home) forget_home_bytes(*home, deferred);
+        if (home) freed |= forget_home_bytes(*home);
         // A borrowed frame serves both its holder and home: home is at least as new as it believes to be.
         home = &given;
         home->page.store(action.page.value, std::memory_order_release);
         label(*home);  // before it counts as home's: the process may end here
         home->uses.fetch_or(use_home, std::memory_order_release);
         homes_.insert(*home);
-        if (!action.borrowed) release(action.frame, use_holder, deferred);
+        if (!action.borrowed) freed |= release(action.frame, use_holder);
     }
     label(*home);
     ++home->home_version;
     if (home->storing == Storing::taken) home->storing = Storing::begun;
     home_dirty_frames_.add(pool_->id_of(*home));
+    return freed;
 }
 
 // The last copy in any host's memory is about to go: would ours drop something older for it?
@@ -66,8 +69,8 @@ bool Cache::wants_copy(const Message& message) {
     return pool_->free_count() > provider_->low_mark() || message.hosts < pages_.replacement().victim_age();
 }
 
-void Cache::keep_copy(const Action& action, Deferred& deferred) {
-    if (action.borrowed) return;
+bool Cache::keep_copy(const Action& action) {
+    if (action.borrowed) return false;
     if (!homes_.find_exactly(action.page)) {
         Frame& frame = pool_->frame(action.frame);
         frame.page.store(action.page.value, std::memory_order_release);
@@ -76,15 +79,15 @@ void Cache::keep_copy(const Action& action, Deferred& deferred) {
         homes_.insert(frame);
         counters_.last_copies_kept.fetch_add(1, std::memory_order_relaxed);
     }
-    release(action.frame, use_holder, deferred);
+    return release(action.frame, use_holder);
 }
 
-void Cache::forget_home_bytes(Frame& frame, Deferred& deferred) {
+bool Cache::forget_home_bytes(Frame& frame) {
     TARN_ASSERT(frame.storing == Storing::no);
     homes_.erase(frame);
     frame.home_dirty = false;
     home_dirty_frames_.remove(pool_->id_of(frame));
-    release(pool_->id_of(frame), use_home, deferred);
+    return release(pool_->id_of(frame), use_home);
 }
 
 std::vector<uint64_t> Cache::pages_in_memory(VolumeId volume, uint64_t first, uint64_t end) {
@@ -134,39 +137,41 @@ size_t Cache::claim_count(VolumeId volume) {
     return count;
 }
 
-void Cache::send_home_bytes(StripeSlot& slot, const Action& action, Deferred& deferred) {
-    Message message = action.message;
-    Frame* source = homes_.find_exactly(action.page);
-    if (!source) source = pages_.index().find_exactly(action.page);  // a reader's frame holds what home has
-    if (source && source->broken.load(std::memory_order_relaxed)) source = nullptr;
-    const bool to_us = action.to == self();
-    if (source) {
-        const FrameId id = pool_->id_of(*source);
-        if (!to_us) return send_frame(slot, action.to, message, id);
-        if ((source->uses.load(std::memory_order_relaxed) & use_holder) == 0) {
-            // Nobody else needs it here: the reader gets the frame itself.
-            source->uses.fetch_or(use_holder, std::memory_order_relaxed);
-            message.flags |= protocol::flag_payload;
-            slot.events.push_back(protocol::Event::message_of(message, id));
-            return;
-        }
-        std::memcpy(pool_->bytes(message.frame), pool_->bytes(id), page_size);
-        message.flags |= protocol::flag_payload;
-        slot.events.push_back(protocol::Event::message_of(message, message.frame));
-        return;
-    }
-    if (!store_.present(action.page)) {
-        message.flags |= protocol::flag_zero;
-        if (!to_us) return send(slot, action.to, message, {});
-        std::memset(pool_->bytes(message.frame), 0, page_size);
-        slot.events.push_back(protocol::Event::message_of(message, message.frame));
-        return;
-    }
-    HomeRead read{.to = action.to, .link = slot.link_counts[action.to], .message = message};
-    // Never into the frame that the Holder has lent: an order that is undone while the store reads is given again, and
-    // what the store reads for the first one must not land in a page that is in use by then.
-    if (to_us) read.frame = pool_->try_take(use_holder, reserve_count());
-    deferred.home_reads.push_back(read);
+HomeStore::Found Cache::find(PageId page) {
+    const Frame* source = homes_.find_exactly(page);
+    if (!source) source = pages_.index().find_exactly(page);  // a reader's frame holds what home has
+    if (source && !source->broken.load(std::memory_order_relaxed))
+        return {.where = Found::Where::frame, .frame = pool_->id_of(*source)};
+    return {.where = store_.present(page) ? Found::Where::store : Found::Where::zeros};
+}
+
+bool Cache::share(FrameId found) {
+    Frame& frame = pool_->frame(found);
+    if ((frame.uses.load(std::memory_order_relaxed) & use_holder) != 0) return false;
+    frame.uses.fetch_or(use_holder, std::memory_order_relaxed);
+    return true;
+}
+
+void Cache::copy(Found found, FrameId into) {
+    if (found.where == Found::Where::frame)
+        std::memcpy(pool_->bytes(into), pool_->bytes(found.frame), page_size);
+    else
+        std::memset(pool_->bytes(into), 0, page_size);
+}
+
+void Cache::record_losses(std::vector<PageId> pages, HostId lost_host) {
+    losses_.add(std::move(pages), lost_host);
+}
+
+void Cache::mark(std::vector<PageId> pages) {
+    marker_.add(std::move(pages));
+}
+
+// With what else this shard asks of the store just now.
+void Cache::read(std::vector<HomeRead> reads) {
+    HomeReadBatch** const batch = home_read_batches_.here();
+    if (!batch || !*batch) return read_home_bytes(std::move(reads));
+    for (const HomeRead& each : reads) (*batch)->add(each);
 }
 
 void Cache::read_home_bytes(std::vector<HomeRead> reads) {
@@ -223,8 +228,10 @@ void Cache::deliver_home_bytes(const HomeRead& read, const std::byte* bytes, boo
         if (read.to != self()) {
             // A host that waits for a page that cannot be read is told so.
             message.flags |= failed ? protocol::flag_zero | protocol::flag_lost : protocol::flag_payload;
-            const std::span payload(bytes, failed ? 0 : page_size);
-            if (read.link == slot.link_counts[read.to]) send(slot, read.to, message, payload);
+            const bool is_same_link =
+                protocol::contains(slot.links.up, read.to) && read.link == slot.links.counts[read.to] && fabric_;
+            stamp(message);
+            if (is_same_link) fabric_->send(read.to, message, {bytes, failed ? 0 : page_size});
         } else {
             message.flags |= protocol::flag_payload;
             FrameId frame = read.frame;
@@ -279,7 +286,7 @@ bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
             return false;  // it goes with its group, or not at all
         // A home that is away cannot answer, and what was seen here meanwhile must be held when it is back (add_note).
         const HostId home = home_of(page);
-        const bool is_away = home != self() && !(protocol::contains(slot.linked, home) && fabric_->linked(home));
+        const bool is_away = home != self() && !(protocol::contains(slot.links.up, home) && fabric_->linked(home));
         // What is dirty goes with its bytes, and would only wait elsewhere.
         const bool would_wait = home != self() && !is_away && Pages::is_dirty(frame) && fabric_->congested(home);
         if (frame.cached.load(std::memory_order_relaxed) && !is_away && !would_wait) {
@@ -293,7 +300,7 @@ bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
                 frame.storing = Storing::begun;
                 to_store.push_back(id);
             } else {
-                forget_home_bytes(frame, deferred);
+                deferred.frames_freed |= forget_home_bytes(frame);
             }
         }
     }

@@ -20,13 +20,13 @@ class HomeReadBatch {
         if (!reads_.empty()) cache_.read_home_bytes(std::move(reads_));
     }
 
-    void add(Cache::HomeRead read) { reads_.push_back(read); }
+    void add(HomeRead read) { reads_.push_back(read); }
 
   private:
     Cache& cache_;
     HomeReadBatch** const current_;  // of this shard: the innermost
     HomeReadBatch* outer_ = nullptr;
-    std::vector<Cache::HomeRead> reads_;
+    std::vector<HomeRead> reads_;
 };
 
 }  // namespace tarn

@@ -100,7 +100,7 @@ Task<Result<>> Cache::settle_stored(std::vector<Stored>& stored, Result<> result
             frame.home_dirty = false;
             home_dirty_frames_.remove(id);
             if (free_after && frame.uses.load(std::memory_order_relaxed) == use_home)
-                forget_home_bytes(frame, deferred);
+                deferred.frames_freed |= forget_home_bytes(frame);
         }
     }
     stored.clear();
@@ -185,7 +185,7 @@ void Cache::bring_own_writes_home() {
             copy.mask = frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed);
             copy.frame = id;
             copy.borrowed = true;
-            apply_copy(copy, deferred);
+            deferred.frames_freed |= apply_copy(copy);
             frame.dirty.store(0, std::memory_order_relaxed);
             frame.writing.store(0, std::memory_order_relaxed);
             pages_.dirty_frames().remove(id);

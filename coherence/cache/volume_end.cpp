@@ -72,7 +72,7 @@ size_t Cache::forget_volume_bytes(VolumeId volume) {
             const std::lock_guard guard(slot_of(page).latch);
             if (homes_.find_exactly(page) != &frame) continue;
             if (frame.storing == Storing::no)
-                forget_home_bytes(frame, deferred);
+                deferred.frames_freed |= forget_home_bytes(frame);
             else
                 ++storing;
         }

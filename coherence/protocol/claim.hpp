@@ -49,6 +49,7 @@ struct Claim {
     HostSet missing = 0;        // whose reports the resolve waits for
     HostSet recalled = 0;
     HostSet keepers = 0;          // while home recovers: who reported kept bytes
+    HostSet dismissed = 0;        // whose kept bytes of before home decided against: they may not have heard of it
     bool stored_unknown = false;  // while home recovers: the store has bytes of some tenure
     bool missed_process = false;  // while home recovers: a holder never heard what the home's last process confirmed
     HostId booked = no_host;      // what the flush books know: the owner, or the anchor

@@ -15,7 +15,8 @@ void Home::digest(PageId page, Digest& digest) const {
     if (claim == nullptr) return digest.tenure(retired_);
     digest.add(claim->resolving, claim->marking, claim->loss_pending, claim->stored_unknown, claim->missed_process);
     for (const HostId host : {claim->owner, claim->anchor, claim->booked}) digest.host(host);
-    for (const HostSet hosts : {claim->readers, claim->missing, claim->recalled, claim->keepers}) digest.hosts(hosts);
+    for (const HostSet hosts : {claim->readers, claim->missing, claim->recalled, claim->keepers, claim->dismissed})
+        digest.hosts(hosts);
     digest.tenure(claim->tenure);
     digest.version(claim->applied);
     const auto add_request = [&](const Request& request) {

@@ -42,8 +42,10 @@ void Home::start_resolve(PageId page, Claim& claim, HostSet recalled, Actions& a
 
 void Home::send_recall(PageId page, const Claim& claim, HostId host, Actions& actions) const {
     Message recall = to_holder(MessageKind::recall, page, claim.tenure);
-    recall.hosts = claim.applied.tenure;
-    recall.sequence = claim.applied.sequence;
+    PageVersion known = claim.applied;
+    if (contains(claim.dismissed, host)) known = std::max(known, last_before(first_));
+    recall.hosts = known.tenure;
+    recall.sequence = known.sequence;
     actions.send(host, recall);
 }
 
@@ -281,7 +283,8 @@ void Home::on_recovered(const Event& event, Actions& actions) {
             // Kept bytes may be older than the stored ones, which a flush may have covered: those stand, also when a
             // holder, whose bytes are newer than either, dies before it has reported them. What was only kept is lost
             // with this home's memory, and the new boot id says so to every flush.
-            for_each_host(claim.keepers & ~claim.holders(),
+            claim.dismissed = claim.keepers & ~claim.holders();
+            for_each_host(claim.dismissed,
                           [&](HostId host) { actions.send(host, to_holder(MessageKind::free, page, claim.tenure)); });
             claim.keepers &= claim.holders();
         }

@@ -43,6 +43,12 @@ FrameId Stripe::lent_frame(const Message& message) const {
     return is_late ? no_frame : holding->awaited.landing;
 }
 
+FrameId Stripe::landing_of(const Message& message) const {
+    const Holding* holding = holder_.find(message.page);
+    const bool waits = holding != nullptr && holding->awaited.request_id == message.request_id;
+    return waits ? holding->awaited.landing : no_frame;
+}
+
 void Stripe::dispatch(const Event& event, Actions& actions) {
     switch (event.kind) {
         case Event::Kind::acquire:

@@ -48,6 +48,9 @@ class Stripe {
     // frame is lent for one request only: bytes of an earlier one that come late must not overwrite what has come
     // since.
     FrameId lent_frame(const Message& message) const;
+    // Where home's bytes may be copied in the step in which this host's own home sends them: they are the present ones,
+    // whatever came before. no_frame: this host waits for something else by now.
+    FrameId landing_of(const Message& message) const;
 
     const Home& home() const { return home_; }
     const Holder& holder() const { return holder_; }

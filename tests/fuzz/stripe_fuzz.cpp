@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
+#include "coherence/executor/executor.hpp"
 #include "coherence/protocol/admission.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/stripe.hpp"
@@ -39,7 +41,8 @@ constexpr std::array kinds{
     MessageKind::acknowledge,
 };
 
-class FuzzHost {
+// Also what stands behind the executor.
+class FuzzHost final : Frames, HomeStore, Outbox, FlushBooks, Accesses, StepObserver {
   public:
     FuzzHost() {
         flush_requester_.open(1, 3);
@@ -62,8 +65,8 @@ class FuzzHost {
             case 4: quiesced(record.request); break;
             case 5: lost(); break;
             case 6:
-                for (const PageId lost_page : losses_) step(Event::about(Event::Kind::loss_recorded, lost_page));
-                losses_.clear();
+                for (const PageId lost_page : std::exchange(losses_, {}))
+                    step(Event::about(Event::Kind::loss_recorded, lost_page));
                 break;
             case 7: step(Event::host_forgotten_of(peer)); break;
             case 8: peer_up(peer, record.flags & 1); break;
@@ -95,10 +98,6 @@ class FuzzHost {
                 return id;
             }
         TARN_ASSERT(false);
-    }
-    void release(FrameId id) {
-        TARN_ASSERT(id < frames_max && frames_[id].used);
-        frames_[id].used = false;
     }
 
     void serve(uint8_t which) {
@@ -199,63 +198,92 @@ class FuzzHost {
     }
 
     void step(const Event& event) {
-        Actions actions;
-        stripe_.reserve();
-        stripe_.on(event, actions);
-        FlushActions flush_actions;
-        std::vector<Event> more;
-        for (const Action& action : actions) perform(action, flush_actions, more);
-        flush(flush_actions);
-        for (const Event& each : more) step(each);
+        static constexpr StripeLinks every_link{.up = 7};
+        StepResult result;
+        executor_.step(stripe_, every_link, scratch_, event, result, *this);
+        TARN_ASSERT(result.refused.empty() || event.kind == Event::Kind::message);
+        executor_.finish(result);
     }
-    void perform(const Action& action, FlushActions& flush_actions, std::vector<Event>& more) {
-        Frame* const frame = action.frame == no_frame ? nullptr : &frames_.at(action.frame);
-        TARN_ASSERT(frame == nullptr || frame->used);
+
+    // Frames
+    Quiet quiesce(PageId page, FrameId id, bool) override {
+        (void)frame_of(id);
+        quiescing_.emplace_back(page, id);
+        return Quiet::later;
+    }
+    DirtyMask unwritten_of(FrameId id) override { return frame_of(id).dirty ? 1 : 0; }
+    void set_access(PageId, FrameId id, Ownership ownership, uint32_t) override { frame_of(id).access = ownership; }
+    void begin_writing(FrameId id) override { (void)frame_of(id); }
+    void clear_writing(FrameId id) override { (void)frame_of(id); }
+    void clear_dirty(FrameId id) override { frame_of(id).dirty = false; }
+    void mark_dirty(FrameId id) override { frame_of(id).dirty = true; }
+    bool release(FrameId id) override {
+        frame_of(id).used = false;
+        return true;
+    }
+    uint32_t age_of(FrameId) override { return 0; }
+    void keep_lease(PageId, FrameId) override { TARN_ASSERT(false); }
+    void freed() override {}
+
+    // HomeStore: nothing is in memory.
+    bool apply_copy(const Action& action) override { return action.borrowed || release(action.frame); }
+    bool keep_copy(const Action& action) override { return apply_copy(action); }
+    Found find(PageId) override { return {.where = Found::Where::store}; }
+    bool share(FrameId) override { return false; }
+    void copy(Found, FrameId) override {}
+    FrameId take_free_frame() override { return no_frame; }
+    void read(std::vector<HomeRead> reads) override {
+        for (HomeRead& each : reads) {
+            if (each.to != 0) {
+                sent_.push_back(each.message);
+                continue;
+            }
+            each.message.flags |= flag_payload;
+            step(Event::message_of(each.message, allocate()));
+        }
+    }
+    void record_losses(std::vector<PageId> lost_pages, HostId) override {
+        losses_.insert(losses_.end(), lost_pages.begin(), lost_pages.end());
+    }
+    void mark(std::vector<PageId>) override { TARN_ASSERT(false); }  // every page counts as marked
+
+    // Outbox
+    void send(HostId to, const Message& message, FrameId id) override {
+        TARN_ASSERT(to != 0 && to < 3);
+        if (id != no_frame) (void)frame_of(id);
+        if (sent_.size() > 64) sent_.erase(sent_.begin());
+        sent_.push_back(message);
+    }
+
+    // FlushBooks
+    void book(const Action& action, FlushActions& actions) override {
         switch (action.kind) {
-            case Action::Kind::nothing: break;
-            case Action::Kind::send:
-                TARN_ASSERT(action.to != 0 && action.to < 3);
-                if (sent_.size() > 64) sent_.erase(sent_.begin());
-                sent_.push_back(action.message);
-                break;
-            case Action::Kind::send_home_bytes:
-                if (action.to == 0) {
-                    Message message = action.message;
-                    message.flags |= flag_payload;
-                    more.push_back(Event::message_of(message, allocate()));
-                } else {
-                    sent_.push_back(action.message);
-                }
-                break;
-            case Action::Kind::wake:
-                TARN_ASSERT(waiting_ > 0);
-                --waiting_;
-                woken_.push_back(action.page);
-                break;
-            case Action::Kind::fail:
-                TARN_ASSERT(waiting_ > 0);
-                --waiting_;
-                break;
-            case Action::Kind::written: flush_holder_.on_written(action.waiter, flush_actions); break;
-            case Action::Kind::quiesce: quiescing_.emplace_back(action.page, action.frame); break;
-            case Action::Kind::set_access: frame->access = action.ownership; break;
-            case Action::Kind::begin_writing:
-            case Action::Kind::clear_writing: break;
-            case Action::Kind::clear_dirty: frame->dirty = false; break;
-            case Action::Kind::mark_dirty: frame->dirty = true; break;
-            case Action::Kind::release_frame: release(action.frame); break;
-            case Action::Kind::apply_copy:
-            case Action::Kind::keep_copy:
-                if (!action.borrowed) release(action.frame);
-                break;
             case Action::Kind::holder_added: flush_home_.holder_added(action.page, action.to); break;
             case Action::Kind::holder_removed: flush_home_.holder_removed(action.page, action.to); break;
             case Action::Kind::copy_expected: flush_home_.copy_expected(action.page, action.tenure); break;
-            case Action::Kind::copy_arrived: flush_home_.copy_arrived(action.page, action.tenure, flush_actions); break;
-            case Action::Kind::refuse_peer: TARN_ASSERT(action.to != 0 && action.reason != nullptr); break;
-            case Action::Kind::record_loss: losses_.push_back(action.page); break;
-            case Action::Kind::mark: TARN_ASSERT(false); break;  // every page counts as marked
+            case Action::Kind::copy_arrived: flush_home_.copy_arrived(action.page, action.tenure, actions); break;
+            default: TARN_ASSERT(false);
         }
+    }
+    void on_written(WaiterToken waiter, FlushActions& actions) override { flush_holder_.on_written(waiter, actions); }
+    void run(FlushActions actions) override { flush(actions); }
+
+    // Accesses
+    bool wake(const Action& action, bool) override {
+        TARN_ASSERT(waiting_ > 0);
+        --waiting_;
+        woken_.push_back(action.page);
+        return false;
+    }
+    void refuse(const Action&) override {
+        TARN_ASSERT(waiting_ > 0);
+        --waiting_;
+    }
+    void resume(WaiterToken) override { TARN_ASSERT(false); }
+
+    Frame& frame_of(FrameId id) {
+        TARN_ASSERT(frames_.at(id).used);
+        return frames_[id];
     }
 
     Stripe stripe_{0, 1, ranges};
@@ -270,6 +298,8 @@ class FuzzHost {
     std::vector<PageId> losses_;
     unsigned waiting_ = 0;
     WaiterToken last_waiter_ = 0;
+    StepScratch scratch_;
+    Executor executor_{0, *this, *this, *this, *this, *this};
 };
 
 }  // namespace

@@ -180,6 +180,9 @@ void Cluster::check_end() const {
         require(memory.flush_home.flush_count() == 0 && memory.flush_requester.flush_count() == 0 &&
                     (memory.flush_holder.ask_count() == 0 || a_store_failed),
                 "a flush never ended");
+        require(a_store_failed ||
+                    std::ranges::none_of(memory.frames, [](const Frame& frame) { return frame.writing != 0; }),
+                "a page is still being written home at the end");
         require(memory.flush_home.outstanding_copy_count() == 0, "a copy in the flush books never arrived");
         for (const protocol::Stripe& stripe : memory.stripes) {
             require(stripe.home().open_order_count() == 0, "an order is open at the end");

@@ -7,7 +7,7 @@
 //   network.cpp   links, and messages
 //   faults.cpp    which faults come, and when
 //   recovery.cpp  processes that end and begin
-//   executor.cpp  performs the actions of stripes and flush parts
+//   executor.cpp  what the executor's effects are here
 //   clients.cpp   operations of local threads
 //   checks.cpp    invariants after each step, and at the end
 //   trace.cpp     what a run looks like
@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "coherence/executor/executor.hpp"
 #include "coherence/membership/range_map.hpp"
 #include "tests/sim/coverage.hpp"
 #include "tests/sim/history.hpp"
@@ -60,6 +61,7 @@ class Cluster : public Truth::World {
     }
 
   private:
+    class Effects;
     using Time = uint64_t;
 
     struct Task {
@@ -180,14 +182,12 @@ class Cluster : public Truth::World {
 
     // executor.cpp
     void step(SimHost& host, const Event& event);
-    void perform(SimHost& host, const protocol::Action& action);
+    static bool is_about_page(const Event& event);
     void perform_flush(SimHost& host, const protocol::FlushActions& actions);
     void read_home_bytes(SimHost& host, const Task& task);
     void answer_flush_ask(SimHost& host, const protocol::Message& ask);
     void start_store_flush(SimHost& host, VolumeId volume, uint64_t ticket);
     void finish_store_flush(SimHost& host, const Task& task);
-    void send(SimHost& host, HostId to, protocol::Message message, FrameId bytes);
-    void send_pending_grant(SimHost& host);
     void observe(const SimHost& host, const Event& event);
     void observe_batch(const SimHost& host, const Task& task);
 
@@ -277,7 +277,7 @@ class Cluster : public Truth::World {
     unsigned store_failure_count_ = 0;
     uint64_t trace_hash_ = 0;
     uint64_t event_count_ = 0;
-    protocol::Actions actions_;
+    StepScratch scratch_;
 };
 
 }  // namespace tarn::sim

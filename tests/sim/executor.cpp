@@ -1,4 +1,6 @@
-// Cluster: performs the actions of stripes and flush parts, as the executor of a real host does.
+// Cluster: what the executor of a real host has behind it, as a model.
+#include <utility>
+
 #include "tests/sim/cluster.hpp"
 #include "tests/sim/failure.hpp"
 
@@ -8,156 +10,227 @@ using protocol::Action;
 using protocol::FlushAction;
 using protocol::MessageKind;
 
-void Cluster::step(SimHost& host, const Event& first) {
-    HostMemory& memory = host.memory;
-    memory.pending.push_back(first);
-    while (!memory.pending.empty()) {
-        const Event event = memory.pending.front();
-        memory.pending.pop_front();
-        observe(host, event);
-        // Events about no page go to every stripe; the simulator names the stripe in `waiter`.
-        const bool is_about_page = event.kind != Event::Kind::peer_up && event.kind != Event::Kind::recovered &&
-                                   event.kind != Event::Kind::host_forgotten;
-        protocol::Stripe& stripe = is_about_page ? host.stripe_of(event.page) : memory.stripes[event.waiter];
-        actions_.clear();
-        stripe.reserve();
-        const Tenure at_hand = is_about_page ? order_at_hand(host, event.page) : 0;
-        stripe.on(event, actions_);
-        if (at_hand != 0 && order_at_hand(host, event.page) == at_hand)
-            for (const Action& action : actions_)
-                require(action.kind != Action::Kind::wake, "I7: a local operation goes before an order that waits");
-        for (const Action& action : actions_) perform(host, action);
-        if (is_about_page) check_page(host, event.page);
-    }
-    send_pending_grant(host);
-}
+// What stands behind the executor in a simulated host, and the checks of each step.
+class Cluster::Effects final : public Frames,
+                               public HomeStore,
+                               public Outbox,
+                               public FlushBooks,
+                               public Accesses,
+                               public StepObserver {
+  public:
+    Effects(Cluster& cluster, SimHost& host) : cluster_(cluster), host_(host) {}
 
-// As the cache of a real host does: a grant waits for the bytes that come from the same step.
-void Cluster::send(SimHost& host, HostId to, protocol::Message message, FrameId bytes) {
-    protocol::PendingGrant& held = host.memory.pending_grant;
-    if (protocol::PendingGrant::is_worth_holding(message, host.id)) {
-        send_pending_grant(host);
-        held.hold(to, message);
-        return;
-    }
-    (void)held.join(to, message);
-    if (bytes != no_frame && send_later(host, to, message, bytes)) return;
-    transmit(host.id, to, message, bytes == no_frame ? nullptr : &host.memory.frames[bytes].content);
-}
-
-void Cluster::send_pending_grant(SimHost& host) {
-    if (!host.memory.pending_grant.holds()) return;
-    coverage_.reached(Sometimes::held_grant_sent_alone);
-    const auto [to, message] = host.memory.pending_grant.release();
-    transmit(host.id, to, message, nullptr);
-}
-
-void Cluster::perform(SimHost& host, const Action& action) {
-    HostMemory& memory = host.memory;
-    Frame* frame = action.frame == no_frame ? nullptr : &memory.frames[action.frame];
-    if (frame != nullptr) require(frame->used && !frame->released, "an action names a free frame");
-    protocol::FlushActions flush_actions;
-    switch (action.kind) {
-        case Action::Kind::nothing: break;
-        case Action::Kind::send: send(host, action.to, action.message, action.frame); break;
-        case Action::Kind::send_home_bytes:
-            // Never to another link or incarnation than that for which it was ordered.
-            schedule(store_.below(scenario_.store_delay_max), {.kind = Task::Kind::home_read,
-                                                               .host = host.id,
-                                                               .from = action.to,
-                                                               .epoch = host.epoch,
-                                                               .link_epoch = link_epoch_[host.id][action.to],
-                                                               .message = action.message});
-            break;
-        case Action::Kind::wake: {
-            const auto client = static_cast<uint32_t>(action.waiter >> 48);
-            host.clients[client].operation.access_to(action.page).waits = false;
-            frame->lost = action.lost;
-            schedule(workload_.below(scenario_.latch_max + 1), {.kind = Task::Kind::serve,
-                                                                .host = host.id,
-                                                                .epoch = host.epoch,
-                                                                .client = client,
-                                                                .frame = action.frame,
-                                                                .page = action.page});
-            break;
+    // Frames
+    Quiet quiesce(PageId, FrameId id, bool recalled) override {
+        Frame& frame = frame_of(id);
+        const Scenario& scenario = cluster_.scenario_;
+        if (frame.latches != 0 && recalled && scenario.lease_writes != 0) {
+            frame.recalled = true;
+            frame.lease_writes = scenario.lease_writes;
+            frame.writes_since_recall = 0;
+            frame.recalled_at = cluster_.now_;
+            return Quiet::leased;
         }
-        case Action::Kind::fail: {
-            const auto client = static_cast<uint32_t>(action.waiter >> 48);
-            Access& access = host.clients[client].operation.access_to(action.page);
-            require(access.want() != Want::shared, "a read fails for lack of space");
-            coverage_.reached(Sometimes::no_space);
-            fail_access(host, client, access);
-            break;
-        }
-        case Action::Kind::written: memory.flush_holder.on_written(action.waiter, flush_actions); break;
-        case Action::Kind::quiesce:
-            if (frame->latches != 0 && action.recalled && scenario_.lease_writes != 0) {
-                frame->recalled = true;
-                frame->lease_writes = scenario_.lease_writes;
-                frame->writes_since_recall = 0;
-                frame->recalled_at = now_;
-                schedule(scenario_.lease_time, {.kind = Task::Kind::lease_over,
-                                                .host = host.id,
-                                                .epoch = host.epoch,
-                                                .frame = action.frame,
-                                                .page = action.page});
-                break;
-            }
-            frame->busy = true;
-            if (frame->latches == 0)
-                memory.pending.push_front(Event::quiesced_of(action.page, frame->dirty | frame->writing));
-            break;
-        case Action::Kind::set_access:
-            require(frame->latches == 0 || action.ownership >= frame->access, "access is taken from a latched frame");
-            frame->busy = frame->recalled = false;
-            frame->page = action.page;
-            frame->access = action.ownership;
-            frame->lost = action.lost;
-            if (action.ownership == Ownership::none)
-                memory.bound.erase(action.page);
-            else
-                memory.bound[action.page] = action.frame;
-            break;
-        case Action::Kind::begin_writing:
-            frame->writing |= frame->dirty;
-            frame->dirty = 0;
-            break;
-        case Action::Kind::clear_writing: frame->writing = 0; break;
-        case Action::Kind::clear_dirty: frame->dirty = frame->writing = 0; break;
-        case Action::Kind::mark_dirty: frame->dirty = all_sectors; break;
-        case Action::Kind::release_frame: memory.release(action.frame); break;
-        case Action::Kind::apply_copy:
-            require(memory.home_bytes[action.page].page_version < protocol::PageVersion{action.tenure, action.sequence},
-                    "home's bytes go back");
-            check_mask(host, action, frame->content);
-            memory.home_bytes[action.page] = {frame->content, {action.tenure, action.sequence}};
-            if (!action.borrowed) memory.release(action.frame);
-            break;
-        case Action::Kind::keep_copy:
-            coverage_.reached(Sometimes::last_copy_kept);
-            require(frame->content.version == home_version_of(action.page), "home is given other bytes than it has");
-            if (!action.borrowed) memory.release(action.frame);
-            break;
-        case Action::Kind::holder_added: memory.flush_home.holder_added(action.page, action.to); break;
-        case Action::Kind::holder_removed: memory.flush_home.holder_removed(action.page, action.to); break;
-        case Action::Kind::copy_expected: memory.flush_home.copy_expected(action.page, action.tenure); break;
-        case Action::Kind::copy_arrived:
-            memory.flush_home.copy_arrived(action.page, action.tenure, flush_actions);
-            break;
-        case Action::Kind::refuse_peer: require(false, action.reason); break;
-        case Action::Kind::record_loss:
-            coverage_.reached(Sometimes::loss_recorded);
-            ++host.losses_pending;
-            schedule(store_.below(scenario_.store_delay_max),
-                     {.kind = Task::Kind::loss_recorded, .host = host.id, .epoch = host.epoch, .page = action.page});
-            break;
-        case Action::Kind::mark:
-            coverage_.reached(Sometimes::mark_awaited);
-            schedule(marks_.below(scenario_.mark_delay_max),
-                     {.kind = Task::Kind::marked, .host = host.id, .epoch = host.epoch, .page = action.page});
-            break;
+        frame.busy = true;
+        return frame.latches == 0 ? Quiet::now : Quiet::later;
     }
-    perform_flush(host, flush_actions);
+    DirtyMask unwritten_of(FrameId id) override { return frame_of(id).dirty | frame_of(id).writing; }
+    void set_access(PageId page, FrameId id, Ownership ownership, uint32_t lost) override {
+        Frame& frame = frame_of(id);
+        require(frame.latches == 0 || ownership >= frame.access, "access is taken from a latched frame");
+        frame.busy = frame.recalled = false;
+        frame.page = page;
+        frame.access = ownership;
+        frame.lost = lost;
+        if (ownership == Ownership::none)
+            memory().bound.erase(page);
+        else
+            memory().bound[page] = id;
+    }
+    void begin_writing(FrameId id) override {
+        Frame& frame = frame_of(id);
+        frame.writing |= frame.dirty;
+        frame.dirty = 0;
+    }
+    void clear_writing(FrameId id) override {
+        require(frame_of(id).writing != 0, "what came home was not on its way");
+        frame_of(id).writing = 0;
+    }
+    void clear_dirty(FrameId id) override { frame_of(id).dirty = frame_of(id).writing = 0; }
+    void mark_dirty(FrameId id) override { frame_of(id).dirty = all_sectors; }
+    bool release(FrameId id) override {
+        (void)frame_of(id);
+        memory().release(id);
+        return true;
+    }
+    uint32_t age_of(FrameId) override { return 0; }
+    void keep_lease(PageId page, FrameId id) override {
+        cluster_.schedule(
+            cluster_.scenario_.lease_time,
+            {.kind = Task::Kind::lease_over, .host = host_.id, .epoch = host_.epoch, .frame = id, .page = page});
+    }
+    void freed() override {}
+
+    // HomeStore
+    bool apply_copy(const Action& action) override {
+        const Frame& frame = frame_of(action.frame);
+        sim::Bytes& home = memory().home_bytes[action.page];
+        const protocol::PageVersion version{action.tenure, action.sequence};
+        require(home.page_version < version, "home's bytes go back");
+        cluster_.check_mask(host_, action, frame.content);
+        home = {frame.content, version};
+        if (!action.borrowed) memory().release(action.frame);
+        return true;
+    }
+    bool keep_copy(const Action& action) override {
+        cluster_.coverage_.reached(Sometimes::last_copy_kept);
+        require(frame_of(action.frame).content.version == cluster_.home_version_of(action.page),
+                "home is given other bytes than it has");
+        if (!action.borrowed) memory().release(action.frame);
+        return true;
+    }
+    // What memory has is sometimes there at once.
+    HomeStore::Found find(PageId page) override {
+        const auto newest = memory().home_bytes.find(page);
+        if (newest == memory().home_bytes.end() || !cluster_.store_.chance(50))
+            return {.where = HomeStore::Found::Where::store};
+        cluster_.coverage_.reached(Sometimes::home_bytes_at_hand);
+        const Content content = newest->second.content;
+        home_frame_ = memory().allocate();
+        memory().frames[home_frame_].content = content;
+        return {.where = HomeStore::Found::Where::frame, .frame = home_frame_};
+    }
+    bool share(FrameId) override {
+        if (!cluster_.store_.chance(50)) return false;
+        home_frame_ = no_frame;
+        return true;
+    }
+    void copy(HomeStore::Found found, FrameId into) override {
+        require(frame_of(into).sends == 0, "I9: bytes come into a buffer that is being sent");
+        frame_of(into).content = frame_of(found.frame).content;
+        memory().release(std::exchange(home_frame_, no_frame));
+    }
+    FrameId take_free_frame() override { return cluster_.store_.chance(50) ? memory().allocate() : no_frame; }
+    void read(std::vector<HomeRead> reads) override {
+        // Never to another link or incarnation than that for which it was ordered.
+        for (const HomeRead& each : reads)
+            cluster_.schedule(cluster_.store_.below(cluster_.scenario_.store_delay_max),
+                              {.kind = Task::Kind::home_read,
+                               .host = host_.id,
+                               .from = each.to,
+                               .epoch = host_.epoch,
+                               .link_epoch = cluster_.link_epoch_[host_.id][each.to],
+                               .frame = each.frame,
+                               .message = each.message});
+    }
+    void record_losses(std::vector<PageId> pages, HostId) override {
+        for (const PageId page : pages) {
+            cluster_.coverage_.reached(Sometimes::loss_recorded);
+            ++host_.losses_pending;
+            cluster_.schedule(
+                cluster_.store_.below(cluster_.scenario_.store_delay_max),
+                {.kind = Task::Kind::loss_recorded, .host = host_.id, .epoch = host_.epoch, .page = page});
+        }
+    }
+    void mark(std::vector<PageId> pages) override {
+        for (const PageId page : pages) {
+            cluster_.coverage_.reached(Sometimes::mark_awaited);
+            cluster_.schedule(cluster_.marks_.below(cluster_.scenario_.mark_delay_max),
+                              {.kind = Task::Kind::marked, .host = host_.id, .epoch = host_.epoch, .page = page});
+        }
+    }
+
+    // Outbox
+    void send(HostId to, const protocol::Message& message, FrameId id) override {
+        if (protocol::PendingGrant::is_worth_holding(message, host_.id) && !protocol::is_joined(message))
+            cluster_.coverage_.reached(Sometimes::held_grant_sent_alone);
+        if (id == no_frame) return cluster_.transmit(host_.id, to, message, nullptr);
+        if (!cluster_.send_later(host_, to, message, id))
+            cluster_.transmit(host_.id, to, message, &frame_of(id).content);
+        if (id == home_frame_) memory().release(std::exchange(home_frame_, no_frame));
+    }
+
+    // FlushBooks
+    void book(const Action& action, protocol::FlushActions& actions) override {
+        protocol::FlushHome& home = memory().flush_home;
+        switch (action.kind) {
+            case Action::Kind::holder_added: home.holder_added(action.page, action.to); break;
+            case Action::Kind::holder_removed: home.holder_removed(action.page, action.to); break;
+            case Action::Kind::copy_expected: home.copy_expected(action.page, action.tenure); break;
+            case Action::Kind::copy_arrived: home.copy_arrived(action.page, action.tenure, actions); break;
+            default: require(false, "no action of the books");
+        }
+    }
+    void on_written(protocol::WaiterToken waiter, protocol::FlushActions& actions) override {
+        memory().flush_holder.on_written(waiter, actions);
+    }
+    void run(protocol::FlushActions actions) override { cluster_.perform_flush(host_, actions); }
+
+    // Accesses
+    bool wake(const Action& action, bool) override {
+        const auto client = static_cast<uint32_t>(action.waiter >> 48);
+        host_.clients[client].operation.access_to(action.page).waits = false;
+        frame_of(action.frame).lost = action.lost;
+        cluster_.schedule(cluster_.workload_.below(cluster_.scenario_.latch_max + 1), {.kind = Task::Kind::serve,
+                                                                                       .host = host_.id,
+                                                                                       .epoch = host_.epoch,
+                                                                                       .client = client,
+                                                                                       .frame = action.frame,
+                                                                                       .page = action.page});
+        return false;
+    }
+    void refuse(const Action& action) override {
+        const auto client = static_cast<uint32_t>(action.waiter >> 48);
+        Access& access = host_.clients[client].operation.access_to(action.page);
+        require(access.want() != Want::shared, "a read fails for lack of space");
+        cluster_.coverage_.reached(Sometimes::no_space);
+        cluster_.fail_access(host_, client, access);
+    }
+    void resume(protocol::WaiterToken) override { require(false, "nothing goes on within a step"); }
+
+    // StepObserver
+    void on_event(const Event& event) override {
+        cluster_.observe(host_, event);
+        order_ = is_about_page(event) ? order_at_hand(host_, event.page) : 0;
+    }
+    void on_decided(const Event& event, const protocol::Actions& actions) override {
+        if (order_ == 0 || order_at_hand(host_, event.page) != order_) return;
+        for (const Action& action : actions)
+            require(action.kind != Action::Kind::wake, "I7: a local operation goes before an order that waits");
+    }
+    void on_performed(const Event& event) override {
+        if (is_about_page(event)) cluster_.check_page(host_, event.page);
+    }
+
+  private:
+    HostMemory& memory() { return host_.memory; }
+    Frame& frame_of(FrameId id) {
+        Frame& frame = memory().frames[id];
+        require(frame.used && !frame.released, "an action names a free frame");
+        return frame;
+    }
+
+    Cluster& cluster_;
+    SimHost& host_;
+    FrameId home_frame_ = no_frame;  // with what find() found, until it is shared, copied or sent
+    Tenure order_ = 0;               // at hand when the event came
+};
+
+// Events about no page go to every stripe; the simulator names the stripe in `waiter`.
+bool Cluster::is_about_page(const Event& event) {
+    return event.kind != Event::Kind::peer_up && event.kind != Event::Kind::recovered &&
+           event.kind != Event::Kind::host_forgotten;
+}
+
+void Cluster::step(SimHost& host, const Event& event) {
+    static constexpr StripeLinks every_link{.up = ~protocol::HostSet{0}};  // transmit() knows those that are down
+    Effects effects(*this, host);
+    const Executor executor(host.id, effects, effects, effects, effects, effects);
+    protocol::Stripe& stripe = is_about_page(event) ? host.stripe_of(event.page) : host.memory.stripes[event.waiter];
+    StepResult result;
+    executor.step(stripe, every_link, scratch_, event, result, effects);
+    require(result.refused.empty(), result.refused);
+    executor.finish(result);
 }
 
 void Cluster::read_home_bytes(SimHost& host, const Task& task) {
@@ -168,7 +241,10 @@ void Cluster::read_home_bytes(SimHost& host, const Task& task) {
     if (newer != host.memory.home_bytes.end()) content = newer->second.content;
     protocol::Message message = task.message;
     message.flags |= protocol::flag_payload;
-    transmit(host.id, task.from, message, &content);
+    if (task.frame == no_frame) return transmit(host.id, task.from, message, &content);
+    host.memory.frames[task.frame].content = content;
+    stamp(host.id, message);
+    step(host, Event::message_of(message, task.frame));
 }
 
 void Cluster::perform_flush(SimHost& host, const protocol::FlushActions& actions) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The protocol with its mutants: copies of its sources in which one broken rule at a time can be chosen at run time.
+"""The protocol and its executor with mutants: copies of their sources in which one broken rule at a time can be chosen
+at run time.
 
-usage: mutants.py SOURCE_DIRECTORY OUTPUT_DIRECTORY
+usage: mutants.py SOURCE_DIRECTORY... OUTPUT_DIRECTORY
 
 What an entry of the list means: tests/support/mutate.py.
 """
@@ -241,6 +242,9 @@ MUTANTS = [
     ("home_recovery.cpp", "lost_in(page) == 0 && «!claim.missed_process»;", {
         "a holder that missed a process of its home is taken at its word": "true",
     }),
+    ("home_recovery.cpp", "if («contains(claim.dismissed, host)») known", {
+        "kept bytes that home decided against are taken if they are reported again": "false",
+    }),
     ("home_recovery.cpp", "if («claim.keepers != 0» || contradicts)", {
         "a restarted home takes no kept bytes": "false",
     }),
@@ -414,6 +418,59 @@ MUTANTS = [
     }),
     ("stripe.cpp", "        «dispatch(data, actions);»", {
         "of a joined grant the bytes are left": "",
+    }),
+
+    # The executor.
+    ("executor.cpp", "frame = «step.stripe.landing_of(message)»;", {
+        "home's bytes go where their request was to land when it was made": "message.frame",
+        "home's bytes go to a frame that is lent for the first of them only": "step.stripe.lent_frame(message)",
+    }),
+    ("executor.cpp", "if («found.where == HomeStore::Found::Where::frame && home_store_.share(found.frame)») {", {
+        "home's frame becomes the Holder's though it has another use": "found.where == HomeStore::Found::Where::frame",
+    }),
+    ("executor.cpp", "        «home_store_.copy(found, frame);»", {
+        "home's bytes are not copied": "",
+    }),
+    ("executor.cpp", "        «send_pending_grant(step);»\n        pending.hold", {
+        "a second grant pushes the first out": "if (pending.holds()) (void)pending.release();",
+    }),
+    ("executor.cpp", "    events.clear();\n    «send_pending_grant(step);»", {
+        "a grant without bytes is never sent": "if (scratch.pending_grant.holds()) (void)scratch.pending_grant.release();",
+    }),
+    ("executor.cpp", "            «step.scratch.events.push_back(\n                protocol::Event::quiesced_of(action.page, "
+     "frames_.unwritten_of(action.frame)));»", {
+        "a frame that is quiet at once is not said to be": "",
+        "a frame that is quiet at once counts as clean":
+            "step.scratch.events.push_back(protocol::Event::quiesced_of(action.page, 0));",
+    }),
+    ("executor.cpp", "    «if (!result.flush_actions.empty()) books_.run(std::move(result.flush_actions));»", {
+        "what a flush asks for in a step is forgotten": "",
+    }),
+    ("executor.cpp", "    «if (!result.losses.empty()) home_store_.record_losses(std::move(result.losses), result.lost_host);»", {
+        "a loss is not recorded": "",
+    }),
+    ("executor.cpp", "    «if (!result.marks.empty()) home_store_.mark(std::move(result.marks));»", {
+        "a page is not marked": "",
+    }),
+    ("executor.cpp", "case Action::Kind::keep_copy: «result.frames_freed |= home_store_.keep_copy(action);»", {
+        "the last copy is dropped, and its frame leaks": "",
+    }),
+    ("executor.cpp", "case Action::Kind::begin_writing: «frames_.begin_writing(action.frame);»", {
+        "a write-back leaves the page dirty": "",
+    }),
+    ("executor.cpp", "case Action::Kind::clear_writing: «frames_.clear_writing(action.frame);»", {
+        "a page is being written home for ever": "",
+        "a page that was written home is clean, whatever was written since": "frames_.clear_dirty(action.frame);",
+    }),
+    ("executor.cpp", "case Action::Kind::clear_dirty: «frames_.clear_dirty(action.frame);»", {
+        "a page that has gone is still dirty": "",
+    }),
+    ("executor.cpp", "case Action::Kind::mark_dirty: «frames_.mark_dirty(action.frame);»", {
+        "bytes that home lacks are not dirty": "",
+    }),
+    ("executor.cpp", "case Frames::Quiet::leased: «step.result.leased.push_back({.page = action.page, .frame = "
+     "action.frame});»", {
+        "nobody ends a lease": "",
     }),
 ]
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -13,7 +12,6 @@
 
 #include "coherence/membership/recovery.hpp"
 #include "coherence/pages/loss_view.hpp"
-#include "coherence/protocol/coalescing.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/marks.hpp"
 #include "coherence/protocol/stripe.hpp"
@@ -105,7 +103,6 @@ inline constexpr size_t sim_hosts_max = 8;
 
 struct HostMemory {
     std::vector<protocol::Stripe> stripes;
-    protocol::PendingGrant pending_grant;  // of the step under way
     protocol::FlushHome flush_home;
     protocol::FlushHolder flush_holder;
     protocol::FlushRequester flush_requester;
@@ -118,7 +115,6 @@ struct HostMemory {
     Recovery recovery{0, 0};                      // begun as the process starts
     protocol::HostSet failed_stores = 0;          // of other hosts, as they said
     protocol::LossRanges losses_before;           // on record by then
-    std::deque<Event> pending;
 
     explicit HostMemory(HostId id) : flush_home(id), flush_holder(id), flush_requester(id) {}
 

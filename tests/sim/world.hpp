@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "coherence/executor/executor.hpp"
 #include "coherence/membership/range_map.hpp"
 #include "coherence/membership/recovery.hpp"
 #include "coherence/protocol/digest.hpp"
@@ -81,6 +82,7 @@ class World {
     unsigned started() const { return started_; }
 
   private:
+    class Effects;
     static constexpr PageId page = PageId::of(3, 0);  // homed at host 0
 
     using Version = uint8_t;
@@ -204,7 +206,6 @@ class World {
 
     // world_executor.cpp
     void step(HostId id, const protocol::Event& first);
-    void perform(HostId id, const protocol::Action& action, std::vector<protocol::Event>& events);
     void perform_flush(HostId id, const protocol::FlushActions& actions);
     void answer_flush_ask(HostId id, const protocol::Message& ask);
     void deliver_flush(HostId to, const protocol::Message& message);

@@ -1,5 +1,6 @@
-// World: performs the actions of stripes and flush parts.
+// World: what the executor of a real host has behind it, as a model that is small enough to be explored.
 #include <algorithm>
+#include <utility>
 
 #include "tests/sim/failure.hpp"
 #include "tests/sim/world.hpp"
@@ -35,93 +36,120 @@ void World::send(HostId from, HostId to, Message message, Version version) {
                         .number = ++last_message_});
 }
 
-void World::step(HostId id, const Event& first) {
-    Host& host = hosts_.change(id);
-    // Memory that is allocated once: a step may begin another one, but only so deep.
-    struct Scratch {
-        std::vector<Event> events;
-        protocol::Actions actions;
-    };
-    static std::array<Scratch, 8> scratch;
-    static size_t depth = 0;
-    require(depth < scratch.size(), "a step begins too many others");
-    auto& [events, actions] = scratch[depth++];
-    struct Leave {
-        ~Leave() { --depth; }
-    } leave;
-    events.assign(1, first);
-    for (size_t next = 0; next < events.size(); ++next) {
-        const Event event = events[next];
-        actions.clear();
-        host.stripe.reserve();
-        host.stripe.on(event, actions);
-        for (const Action& action : actions) perform(id, action, events);
-    }
-}
+// What stands behind the executor in a host of the world.
+class World::Effects final : public Frames,
+                             public HomeStore,
+                             public Outbox,
+                             public FlushBooks,
+                             public Accesses,
+                             public StepObserver {
+  public:
+    Effects(World& world, HostId id) : world_(world), id_(id), host_(world.hosts_.change(id)) {}
 
-void World::perform(HostId id, const Action& action, std::vector<Event>& events) {
-    Host& host = hosts_.change(id);
-    Frame* const frame = action.frame == no_frame ? nullptr : &host.frames[action.frame];
-    require(frame == nullptr || frame->used, "an action names a free frame");
-    FlushActions flush_actions;
-    switch (action.kind) {
-        case Action::Kind::nothing: break;
-        case Action::Kind::send: send(id, action.to, action.message, frame ? frame->version : garbage); break;
-        case Action::Kind::send_home_bytes: {
-            Message message = action.message;
-            message.flags |= protocol::flag_payload;
-            if (action.to != id) {
-                send(id, action.to, message, host.home_bytes.version);
-                break;
-            }
-            Event event = Event::message_of(message, allocate(id));
-            event.message.from = id;
-            host.frames[event.frame].version = host.home_bytes.version;
-            events.push_back(event);
-            break;
-        }
-        case Action::Kind::wake:
-            frame->lost = action.lost;
-            host.woken.push_back({action.frame, host.operation});
-            break;
-        case Action::Kind::fail: require(false, "no space was never said"); break;
-        case Action::Kind::written: host.flush_holder.on_written(action.waiter, flush_actions); break;
-        case Action::Kind::quiesce:
-            events.push_back(Event::quiesced_of(action.page, frame->dirty || frame->writing ? 1 : 0));
-            break;
-        case Action::Kind::set_access:
-            frame->access = action.ownership;
-            frame->lost = action.lost;
-            if (action.ownership != Ownership::none)
-                host.bound = action.frame;
-            else if (host.bound == action.frame)
-                host.bound = no_frame;
-            break;
-        case Action::Kind::begin_writing:
-            frame->writing |= frame->dirty;
-            frame->dirty = false;
-            break;
-        case Action::Kind::clear_writing: frame->writing = false; break;
-        case Action::Kind::clear_dirty: frame->dirty = frame->writing = false; break;
-        case Action::Kind::mark_dirty: frame->dirty = true; break;
-        case Action::Kind::release_frame: frame->used = false; break;
-        case Action::Kind::apply_copy: {
-            const protocol::PageVersion page_version{action.tenure, action.sequence};
-            require(host.home_bytes.page_version < page_version, "home's bytes go back");
-            host.home_bytes = {frame->version, page_version};
-            if (!action.borrowed) frame->used = false;
-            break;
-        }
-        case Action::Kind::keep_copy: require(false, "home wanted no copy"); break;
-        case Action::Kind::holder_added: host.flush_home.holder_added(action.page, action.to); break;
-        case Action::Kind::holder_removed: host.flush_home.holder_removed(action.page, action.to); break;
-        case Action::Kind::copy_expected: host.flush_home.copy_expected(action.page, action.tenure); break;
-        case Action::Kind::copy_arrived: host.flush_home.copy_arrived(action.page, action.tenure, flush_actions); break;
-        case Action::Kind::refuse_peer: require(false, action.reason); break;
-        case Action::Kind::record_loss: host.loss_due = true; break;
-        case Action::Kind::mark: require(false, "every page counts as marked"); break;
+    // Frames
+    Quiet quiesce(PageId, FrameId, bool) override { return Quiet::now; }
+    DirtyMask unwritten_of(FrameId id) override { return frame_of(id).dirty || frame_of(id).writing ? 1 : 0; }
+    void set_access(PageId, FrameId id, Ownership ownership, uint32_t lost) override {
+        frame_of(id).access = ownership;
+        frame_of(id).lost = lost;
+        if (ownership != Ownership::none)
+            host_.bound = id;
+        else if (host_.bound == id)
+            host_.bound = no_frame;
     }
-    perform_flush(id, flush_actions);
+    void begin_writing(FrameId id) override {
+        frame_of(id).writing |= frame_of(id).dirty;
+        frame_of(id).dirty = false;
+    }
+    void clear_writing(FrameId id) override { frame_of(id).writing = false; }
+    void clear_dirty(FrameId id) override { frame_of(id).dirty = frame_of(id).writing = false; }
+    void mark_dirty(FrameId id) override { frame_of(id).dirty = true; }
+    bool release(FrameId id) override {
+        frame_of(id).used = false;
+        return true;
+    }
+    uint32_t age_of(FrameId) override { return 0; }
+    void keep_lease(PageId, FrameId) override { require(false, "nobody is inside"); }
+    void freed() override {}
+
+    // HomeStore
+    bool apply_copy(const Action& action) override {
+        const protocol::PageVersion page_version{action.tenure, action.sequence};
+        require(host_.home_bytes.page_version < page_version, "home's bytes go back");
+        host_.home_bytes = {frame_of(action.frame).version, page_version};
+        if (!action.borrowed) (void)release(action.frame);
+        return true;
+    }
+    bool keep_copy(const Action&) override {
+        require(false, "home wanted no copy");
+        return false;
+    }
+    HomeStore::Found find(PageId) override {
+        home_frame_ = world_.allocate(id_);
+        host_.frames[home_frame_].version = host_.home_bytes.version;
+        return {.where = HomeStore::Found::Where::frame, .frame = home_frame_};
+    }
+    bool share(FrameId) override {
+        home_frame_ = no_frame;
+        return true;
+    }
+    void copy(HomeStore::Found, FrameId) override { require(false, "nobody else uses the frame"); }
+    FrameId take_free_frame() override { return no_frame; }
+    void read(std::vector<HomeRead>) override { require(false, "home's bytes are in memory"); }
+    void record_losses(std::vector<PageId>, HostId) override { host_.loss_due = true; }
+    void mark(std::vector<PageId>) override { require(false, "every page counts as marked"); }
+
+    // Outbox
+    void send(HostId to, const Message& message, FrameId id) override {
+        world_.send(id_, to, message, id == no_frame ? garbage : frame_of(id).version);
+        if (id != no_frame && id == home_frame_) (void)release(std::exchange(home_frame_, no_frame));
+    }
+
+    // FlushBooks
+    void book(const Action& action, FlushActions& actions) override {
+        switch (action.kind) {
+            case Action::Kind::holder_added: host_.flush_home.holder_added(action.page, action.to); break;
+            case Action::Kind::holder_removed: host_.flush_home.holder_removed(action.page, action.to); break;
+            case Action::Kind::copy_expected: host_.flush_home.copy_expected(action.page, action.tenure); break;
+            case Action::Kind::copy_arrived: host_.flush_home.copy_arrived(action.page, action.tenure, actions); break;
+            default: require(false, "no action of the books");
+        }
+    }
+    void on_written(protocol::WaiterToken waiter, FlushActions& actions) override {
+        host_.flush_holder.on_written(waiter, actions);
+    }
+    void run(FlushActions actions) override { world_.perform_flush(id_, actions); }
+
+    // Accesses
+    bool wake(const Action& action, bool) override {
+        frame_of(action.frame).lost = action.lost;
+        host_.woken.push_back({action.frame, host_.operation});
+        return false;
+    }
+    void refuse(const Action&) override { require(false, "no space was never said"); }
+    void resume(protocol::WaiterToken) override { require(false, "nothing goes on within a step"); }
+
+  private:
+    Frame& frame_of(FrameId id) {
+        require(host_.frames[id].used, "an action names a free frame");
+        return host_.frames[id];
+    }
+
+    World& world_;
+    HostId id_;
+    Host& host_;
+    FrameId home_frame_ = no_frame;  // with home's bytes, between find() and what is made of it
+};
+
+void World::step(HostId id, const Event& event) {
+    static constexpr StripeLinks every_link{.up = ~protocol::HostSet{0}};  // send() knows who is down
+    static StepScratch scratch;
+    Effects effects(*this, id);
+    const Executor executor(id, effects, effects, effects, effects, effects);
+    StepResult result;
+    executor.step(hosts_.change(id).stripe, every_link, scratch, event, result, effects);
+    require(result.refused.empty(), result.refused);
+    executor.finish(result);
 }
 
 void World::perform_flush(HostId id, const FlushActions& actions) {

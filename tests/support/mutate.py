@@ -51,10 +51,11 @@ def write_names(list_of_mutants, output):
 
 
 def main(list_of_mutants):
-    """All sources of one directory and those below; their names are paths from there."""
-    source, output = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    for file in sorted(source.rglob("*.cpp")):
-        name = file.relative_to(source).as_posix()
-        copy = output / f"mutant_{name.replace('/', '_')}"
-        copy.write_text(mutated(file.read_text(), name, list_of_mutants))
+    """All sources of some directories and those below; their names are paths from there."""
+    sources, output = [pathlib.Path(argument) for argument in sys.argv[1:-1]], pathlib.Path(sys.argv[-1])
+    for source in sources:
+        for file in sorted(source.rglob("*.cpp")):
+            name = file.relative_to(source).as_posix()
+            copy = output / f"mutant_{name.replace('/', '_')}"
+            copy.write_text(mutated(file.read_text(), name, list_of_mutants))
     write_names(list_of_mutants, output / "mutant_names.cpp")

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <optional>
 
 #include "tests/unit/cluster.hpp"
@@ -16,12 +17,23 @@ constexpr Attributes one_page{.size_bytes = page_size};
 // The NBD clients of one host.
 class Clients final : public VolumeClients {
   public:
-    Task<std::vector<std::string>> clients_of(VolumeId) override { co_return users; }
+    Task<std::vector<std::string>> clients_of(VolumeId) override { co_return users(); }
     Task<> end_clients_of(VolumeId) override {
-        users.clear();
+        set_users({});
         co_return;
     }
-    std::vector<std::string> users;
+    void set_users(std::vector<std::string> users) {
+        const std::lock_guard guard(mutex_);
+        users_ = std::move(users);
+    }
+    std::vector<std::string> users() {
+        const std::lock_guard guard(mutex_);
+        return users_;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<std::string> users_;
 };
 
 struct CatalogOnTop final : Host::OnTop {
@@ -309,8 +321,8 @@ TEST_F(CatalogTest, a_removal_goes_on_after_a_restart_of_the_registrar) {
 
 TEST_F(CatalogTest, clients_of_any_host_keep_a_volume_unless_it_is_forced) {
     ASSERT_TRUE(create(1, "disk"));
-    top(0).clients.users = {"192.0.2.9:1"};
-    top(2).clients.users = {"192.0.2.9:2"};
+    top(0).clients.set_users({"192.0.2.9:1"});
+    top(2).clients.set_users({"192.0.2.9:2"});
     const auto kept = on(1, catalog(1).remove("disk", false));
     ASSERT_TRUE(kept);
     EXPECT_EQ(kept->users, (std::vector<std::string>{"192.0.2.9:1 (host a)", "192.0.2.9:2 (host c)"}));
@@ -319,7 +331,7 @@ TEST_F(CatalogTest, clients_of_any_host_keep_a_volume_unless_it_is_forced) {
     ASSERT_TRUE(removed);
     EXPECT_TRUE(removed->users.empty());
     on(registrar, removals_ended(catalog(registrar)));
-    EXPECT_TRUE(top(0).clients.users.empty() && top(2).clients.users.empty());
+    EXPECT_TRUE(top(0).clients.users().empty() && top(2).clients.users().empty());
     EXPECT_TRUE(names(0).empty());
 }
 

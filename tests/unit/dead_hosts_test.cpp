@@ -36,6 +36,7 @@ class DeadHostsTest : public HomeOnDevice {
     ~DeadHostsTest() override {
         cache_->abandon();
         loop_->run_until_done(tasks_.close());
+        fabric_.on_call = {};
     }
 
     Task<Result<std::string>> play_other(HostId to, CallKind kind, std::string request) {

@@ -36,6 +36,8 @@ class RemovalsTest : public HomeOnDevice {
         released_.announce();
         loop_->run_until_done(tasks_.close());
         loop_->run_until_done(removals_.end());
+        let_run();  // a peer whose answer nobody awaits any more ends as well
+        fabric_.on_call = {};
     }
 
     Task<Result<std::string>> play_peer(std::string request) {

@@ -22,6 +22,7 @@ class ShutdownBarrierTest : public HomeOnDevice {
     ~ShutdownBarrierTest() override {
         cache_->abandon();
         loop_->run_until_done(tasks_.close());
+        fabric_.on_call = {};
     }
 
     static Task<Result<std::string>> nothing() { co_return std::string(); }

@@ -132,15 +132,15 @@ MUTANTS = [
     }),
 
     # Home's bytes that were read for a link go over no other.
-    ("coherence/cache/home_bytes.cpp", "if («read.link == slot.link_counts[read.to]») send", {
+    ("coherence/cache/home_bytes.cpp", "«read.link == slot.links.counts[read.to]» && fabric_;", {
         "home's bytes go over a later link than the one they were asked for over": "true",
     }),
-    ("coherence/cache/cache_links.cpp", "            «++slot->link_counts[host];»", {
+    ("coherence/cache/cache_links.cpp", "            «++slot->links.counts[host];»", {
         "a new link has the number of the old one": "",
     }),
 
     # A frame that bytes land in is nobody else's by then.
-    ("coherence/cache/home_bytes.cpp", "read.frame = «pool_->try_take(use_holder, reserve_count())»;", {
+    ("coherence/executor/executor.cpp", ".frame = to_us ? «home_store_.take_free_frame()» : no_frame,", {
         "the store reads into the frame that the Holder has lent": "message.frame",
     }),
     ("coherence/cache/home_bytes.cpp", "frame = «slot.stripe.lent_frame(message)»;", {
@@ -149,7 +149,7 @@ MUTANTS = [
     ("coherence/cache/cache_links.cpp", "    if (!admitted) {\n        «if (page) return_page(page);»", {
         "the frame of a message that is refused is not given back": "",
     }),
-    ("coherence/cache/cache_links.cpp", "if («!stepped» && frame != no_frame) release(", {
+    ("coherence/cache/cache_links.cpp", "if («!stepped» && frame != no_frame) deferred.frames_freed |= release(", {
         "the frame of a message is given back once more when the cache stops meanwhile": "abandoned()",
     }),
     ("coherence/fabric/link/record_reader.cpp", "    «if (page_) receiver_.return_page(page_);»", {
@@ -160,7 +160,7 @@ MUTANTS = [
     }),
 
     # Who is linked, and who has said what it holds.
-    ("coherence/cache/cache_links.cpp", "        «slot->linked &= ~protocol::set_of(host);»", {
+    ("coherence/cache/cache_links.cpp", "        «slot->links.up &= ~protocol::set_of(host);»", {
         "a broken link still counts": "",
     }),
     ("coherence/membership/recovery.cpp", "    if (recovering_) «reported_ &= ~set_of(host);»", {
@@ -208,7 +208,7 @@ MUTANTS = [
     }),
 
     # Nothing goes before what a host says first over a new link.
-    ("coherence/cache/cache_actions.cpp", "if («!protocol::contains(slot.linked, to)» || !fabric_) return;", {
+    ("coherence/executor/executor.cpp", "if («!protocol::contains(step.links.up, to)») return;", {
         "a stripe that has not heard of a new link sends over it": "false",
     }),
     ("coherence/fabric/link/link.cpp", "= «greeting_ && Loop::current() != &loop_» ? later_ : outgoing_;", {

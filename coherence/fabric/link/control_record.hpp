@@ -20,7 +20,7 @@ struct ControlRecord {
     Kind kind{};
     uint8_t detail = 0;  // of a call its CallKind; of an answer 0, or one more than its error's code
     uint32_t id = 0;     // of the call
-    std::string body{};
+    std::string body;
 
     static bool is_header(const protocol::Message& header) { return static_cast<uint8_t>(header.kind) >= kind_min; }
     static uint32_t body_size_of(const protocol::Message& header) { return header.sequence; }

@@ -1,0 +1,161 @@
+#include "coherence/executor/executor.hpp"
+
+#include <utility>
+
+#include "utils/assert.hpp"
+
+namespace tarn {
+
+using protocol::Action;
+using protocol::Message;
+using protocol::MessageKind;
+
+struct Executor::Step {
+    protocol::Stripe& stripe;
+    const StripeLinks& links;
+    StepScratch& scratch;
+    StepResult& result;
+};
+
+void Executor::step(protocol::Stripe& stripe, const StripeLinks& links, StepScratch& scratch,
+                    const protocol::Event& event, StepResult& result, StepObserver& observer) const {
+    Step step{.stripe = stripe, .links = links, .scratch = scratch, .result = result};
+    std::vector<protocol::Event>& events = scratch.events;
+    TARN_ASSERT(events.empty());
+    events.push_back(event);
+    for (size_t next = 0; next < events.size(); ++next) {
+        const protocol::Event now = events[next];
+        observer.on_event(now);
+        stripe.reserve();
+        scratch.actions.clear();
+        stripe.on(now, scratch.actions);
+        observer.on_decided(now, scratch.actions);
+        for (const Action& action : scratch.actions) perform(step, action);
+        observer.on_performed(now);
+    }
+    events.clear();
+    send_pending_grant(step);
+}
+
+void Executor::finish(StepResult& result) const {
+    if (!result.home_reads.empty()) home_store_.read(std::move(result.home_reads));
+    if (!result.flush_actions.empty()) books_.run(std::move(result.flush_actions));
+    if (!result.marks.empty()) home_store_.mark(std::move(result.marks));
+    if (!result.losses.empty()) home_store_.record_losses(std::move(result.losses), result.lost_host);
+    if (result.frames_freed) frames_.freed();
+    for (const StepResult::Leased& leased : result.leased) frames_.keep_lease(leased.page, leased.frame);
+    for (const protocol::WaiterToken waiter : result.resumed) accesses_.resume(waiter);
+}
+
+void Executor::perform(Step& step, const Action& action) const {
+    StepResult& result = step.result;
+    switch (action.kind) {
+        case Action::Kind::nothing: break;
+        case Action::Kind::send: {
+            Message message = action.message;
+            if (message.kind == MessageKind::evict)
+                if (const protocol::Holding* const holding = step.stripe.holder().find(action.page);
+                    holding && holding->frame != no_frame)
+                    message.hosts = frames_.age_of(holding->frame);
+            send(step, action.to, message, action.frame);
+            break;
+        }
+        case Action::Kind::send_home_bytes: send_home_bytes(step, action); break;
+
+        case Action::Kind::wake:
+            // Without a detour over the queue of a shard; but not nested in another operation's step.
+            if (accesses_.wake(action, result.of_message)) result.resumed.push_back(action.waiter);
+            break;
+        case Action::Kind::fail: accesses_.refuse(action); break;
+        case Action::Kind::written: books_.on_written(action.waiter, result.flush_actions); break;
+
+        case Action::Kind::quiesce: quiesce(step, action); break;
+        case Action::Kind::set_access:
+            frames_.set_access(action.page, action.frame, action.ownership, action.lost);
+            break;
+        case Action::Kind::begin_writing: frames_.begin_writing(action.frame); break;
+        case Action::Kind::clear_writing: frames_.clear_writing(action.frame); break;
+        case Action::Kind::clear_dirty: frames_.clear_dirty(action.frame); break;
+        case Action::Kind::mark_dirty: frames_.mark_dirty(action.frame); break;
+        case Action::Kind::release_frame: result.frames_freed |= frames_.release(action.frame); break;
+
+        case Action::Kind::apply_copy: result.frames_freed |= home_store_.apply_copy(action); break;
+        case Action::Kind::keep_copy: result.frames_freed |= home_store_.keep_copy(action); break;
+
+        case Action::Kind::holder_added:
+        case Action::Kind::holder_removed:
+        case Action::Kind::copy_expected:
+        case Action::Kind::copy_arrived: books_.book(action, result.flush_actions); break;
+
+        case Action::Kind::refuse_peer: result.refused = action.reason; break;
+        case Action::Kind::record_loss: result.losses.push_back(action.page); break;
+        case Action::Kind::mark: result.marks.push_back(action.page); break;
+    }
+}
+
+void Executor::quiesce(Step& step, const Action& action) const {
+    switch (frames_.quiesce(action.page, action.frame, action.recalled)) {
+        case Frames::Quiet::now:
+            step.scratch.events.push_back(
+                protocol::Event::quiesced_of(action.page, frames_.unwritten_of(action.frame)));
+            break;
+        case Frames::Quiet::later: break;
+        case Frames::Quiet::leased: step.result.leased.push_back({.page = action.page, .frame = action.frame}); break;
+    }
+}
+
+void Executor::send_home_bytes(Step& step, const Action& action) const {
+    Message message = action.message;
+    const HomeStore::Found found = home_store_.find(action.page);
+    const bool to_us = action.to == self_;
+    switch (found.where) {
+        case HomeStore::Found::Where::frame:
+            message.flags |= protocol::flag_payload;
+            if (!to_us) return send(step, action.to, message, found.frame);
+            break;
+        case HomeStore::Found::Where::zeros:
+            message.flags |= protocol::flag_zero;
+            if (!to_us) return send(step, action.to, message, no_frame);
+            break;
+        case HomeStore::Found::Where::store:
+            // Never into the frame that the Holder has lent: an order that is undone while the store reads is given
+            // again, and what the store reads for the first one must not land in a page that is in use by then.
+            step.result.home_reads.push_back({.to = action.to,
+                                              .frame = to_us ? home_store_.take_free_frame() : no_frame,
+                                              .link = step.links.counts[action.to],
+                                              .message = message});
+            return;
+    }
+    FrameId frame = no_frame;
+    if (found.where == HomeStore::Found::Where::frame && home_store_.share(found.frame)) {
+        frame = found.frame;
+    } else {
+        // Where the request lands now. That may be another frame than when it was made: bytes for an order that was
+        // undone since have come in their own.
+        frame = step.stripe.landing_of(message);
+        if (frame == no_frame) frame = home_store_.take_free_frame();
+        if (frame == no_frame) return;  // nobody waits for them
+        home_store_.copy(found, frame);
+    }
+    step.scratch.events.push_back(protocol::Event::message_of(message, frame));
+}
+
+void Executor::send(Step& step, HostId to, Message message, FrameId frame) const {
+    if (!protocol::contains(step.links.up, to)) return;  // nothing is kept for a broken link
+    protocol::PendingGrant& pending = step.scratch.pending_grant;
+    if (protocol::PendingGrant::is_worth_holding(message, self_)) {
+        send_pending_grant(step);
+        pending.hold(to, message);
+        return;
+    }
+    (void)pending.join(to, message);
+    outbox_.send(to, message, frame);
+}
+
+void Executor::send_pending_grant(Step& step) const {
+    if (!step.scratch.pending_grant.holds()) return;
+    const auto [to, message] = step.scratch.pending_grant.release();
+    outbox_.send(to, message, no_frame);
+}
+
+}  // namespace tarn
