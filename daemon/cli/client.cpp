@@ -74,19 +74,30 @@ Outcome<UniqueFd> Client::connect_patiently() const {
     }
 }
 
+// The socket of a daemon that was killed may take connections for a moment still.
+Outcome<std::string> Client::exchange(const std::string& request, bool repeatable) const {
+    const auto began = std::chrono::steady_clock::now();
+    for (;;) {
+        const auto fd = connect_patiently();
+        if (!fd) return std::unexpected(fd.error());
+        auto reply = exchange_over(fd->get(), request);
+        const bool hung_up = reply ? reply->empty() : reply.error().exit == Exit::unreachable;
+        if (!hung_up || !repeatable || std::chrono::steady_clock::now() - began > restart_max) return reply;
+        std::this_thread::sleep_for(retry_pause);
+    }
+}
+
 // The daemon closes the connection after its answer: what came until then is all of it.
-Outcome<std::string> Client::exchange(const std::string& request) const {
-    const auto fd = connect_patiently();
-    if (!fd) return std::unexpected(fd.error());
+Outcome<std::string> Client::exchange_over(int fd, const std::string& request) const {
     for (std::string_view rest = request; !rest.empty();) {
-        const ssize_t sent = ::send(fd->get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+        const ssize_t sent = ::send(fd, rest.data(), rest.size(), MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0) return std::unexpected(failure_of(errno, timeout_));
         rest.remove_prefix(static_cast<size_t>(sent));
     }
     std::string reply;
     for (std::array<char, 16384> buffer;;) {
-        const ssize_t received = ::recv(fd->get(), buffer.data(), buffer.size(), 0);
+        const ssize_t received = ::recv(fd, buffer.data(), buffer.size(), 0);
         if (received < 0 && errno == EINTR) continue;
         if (received < 0) return std::unexpected(failure_of(errno, timeout_));
         if (received == 0) return reply;
@@ -101,10 +112,10 @@ Outcome<Json> Client::ask(const std::string& method, const std::string& path, co
     } catch (const Json::type_error&) {
         return std::unexpected(Failure{Exit::usage, "not valid UTF-8", {}});
     }
-    const auto reply =
-        exchange(fmt::format("{} {} HTTP/1.1\r\nHost: tarn\r\nConnection: close\r\nContent-Type: "
-                             "application/json\r\nContent-Length: {}\r\n\r\n{}",
-                             method, path, text.size(), text));
+    const auto reply = exchange(fmt::format("{} {} HTTP/1.1\r\nHost: tarn\r\nConnection: close\r\nContent-Type: "
+                                            "application/json\r\nContent-Length: {}\r\n\r\n{}",
+                                            method, path, text.size(), text),
+                                method == "GET");
     if (!reply) return std::unexpected(reply.error());
     int status = 0;
     const size_t head_size = reply->find("\r\n\r\n");

@@ -22,7 +22,9 @@ class Client {
   private:
     Outcome<UniqueFd> connect() const;
     Outcome<UniqueFd> connect_patiently() const;
-    Outcome<std::string> exchange(const std::string& request) const;
+    // repeatable: it changes nothing, and may be asked again when the daemon dies under it.
+    Outcome<std::string> exchange(const std::string& request, bool repeatable) const;
+    Outcome<std::string> exchange_over(int fd, const std::string& request) const;
 
     std::string socket_;
     std::chrono::seconds timeout_;

@@ -164,6 +164,39 @@ END
     on solo delete idle
 }
 
+@test "what only asks is asked again when the daemon dies under it, and a change is not" {
+    cat > "$BATS_TEST_TMPDIR/dying.py" << 'END'
+import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("listens", flush=True)
+listener.accept()[0].close()
+client, daemon = listener.accept()[0], socket.socket(socket.AF_UNIX)
+daemon.connect(sys.argv[2])
+daemon.sendall(client.recv(65536))
+while answer := daemon.recv(65536): client.sendall(answer)
+client.close()
+listener.accept()[0].close()
+sys.stdin.read()
+listener.setblocking(False)
+try:
+    listener.accept()
+    print("asked again", flush=True)
+except BlockingIOError:
+    print("asked once", flush=True)
+END
+    mkfifo "$BATS_TEST_TMPDIR/end"
+    python3 "$BATS_TEST_TMPDIR/dying.py" "$BATS_TEST_TMPDIR/control.sock" "$CLUSTER/solo/control.sock" \
+        < "$BATS_TEST_TMPDIR/end" > "$BATS_TEST_TMPDIR/out" 3>&- &
+    exec 4> "$BATS_TEST_TMPDIR/end"
+    within 20 grep listens "$BATS_TEST_TMPDIR/out"
+    run -0 timeout 20 tarn --control "$BATS_TEST_TMPDIR/control.sock" status
+    run -5 timeout 20 tarn --control "$BATS_TEST_TMPDIR/control.sock" create again 1MiB
+    exec 4>&-
+    within 20 grep "asked once" "$BATS_TEST_TMPDIR/out"
+}
+
 @test "clients that take all connections take no descriptor that something else needs" {
     on solo create crowd 1MiB --shared
     host_stop solo
