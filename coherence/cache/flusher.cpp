@@ -306,13 +306,7 @@ void Flusher::heard(HostId home, protocol::Verifier verifier) {
 
 void Flusher::book(const Action& action, FlushActions& actions) {
     const std::lock_guard guard(lock_);
-    switch (action.kind) {
-        case Action::Kind::holder_added: home_.holder_added(action.page, action.to); break;
-        case Action::Kind::holder_removed: home_.holder_removed(action.page, action.to); break;
-        case Action::Kind::copy_expected: home_.copy_expected(action.page, action.tenure); break;
-        case Action::Kind::copy_arrived: home_.copy_arrived(action.page, action.tenure, actions); break;
-        default: TARN_ASSERT(false);
-    }
+    tarn::book(home_, action, actions);
 }
 
 void Flusher::on_written(protocol::WaiterToken waiter, FlushActions& actions) {

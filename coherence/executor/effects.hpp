@@ -88,6 +88,9 @@ class Outbox {
     virtual void send(HostId to, const protocol::Message& message, FrameId frame) = 0;
 };
 
+// What an action of the books says.
+void book(protocol::FlushHome& home, const protocol::Action& action, protocol::FlushActions& actions);
+
 // The books of FlushHome and FlushHolder, which span stripes.
 class FlushBooks {
   public:

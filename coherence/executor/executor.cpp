@@ -10,6 +10,16 @@ using protocol::Action;
 using protocol::Message;
 using protocol::MessageKind;
 
+void book(protocol::FlushHome& home, const Action& action, protocol::FlushActions& actions) {
+    switch (action.kind) {
+        case Action::Kind::holder_added: home.holder_added(action.page, action.to); break;
+        case Action::Kind::holder_removed: home.holder_removed(action.page, action.to); break;
+        case Action::Kind::copy_expected: home.copy_expected(action.page, action.tenure); break;
+        case Action::Kind::copy_arrived: home.copy_arrived(action.page, action.tenure, actions); break;
+        default: TARN_ASSERT(false);
+    }
+}
+
 struct Executor::Step {
     protocol::Stripe& stripe;
     const StripeLinks& links;

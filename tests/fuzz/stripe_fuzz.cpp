@@ -256,15 +256,7 @@ class FuzzHost final : Frames, HomeStore, Outbox, FlushBooks, Accesses, StepObse
     }
 
     // FlushBooks
-    void book(const Action& action, FlushActions& actions) override {
-        switch (action.kind) {
-            case Action::Kind::holder_added: flush_home_.holder_added(action.page, action.to); break;
-            case Action::Kind::holder_removed: flush_home_.holder_removed(action.page, action.to); break;
-            case Action::Kind::copy_expected: flush_home_.copy_expected(action.page, action.tenure); break;
-            case Action::Kind::copy_arrived: flush_home_.copy_arrived(action.page, action.tenure, actions); break;
-            default: TARN_ASSERT(false);
-        }
-    }
+    void book(const Action& action, FlushActions& actions) override { tarn::book(flush_home_, action, actions); }
     void on_written(WaiterToken waiter, FlushActions& actions) override { flush_holder_.on_written(waiter, actions); }
     void run(FlushActions actions) override { flush(actions); }
 

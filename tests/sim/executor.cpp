@@ -152,14 +152,7 @@ class Cluster::Effects final : public Frames,
 
     // FlushBooks
     void book(const Action& action, protocol::FlushActions& actions) override {
-        protocol::FlushHome& home = memory().flush_home;
-        switch (action.kind) {
-            case Action::Kind::holder_added: home.holder_added(action.page, action.to); break;
-            case Action::Kind::holder_removed: home.holder_removed(action.page, action.to); break;
-            case Action::Kind::copy_expected: home.copy_expected(action.page, action.tenure); break;
-            case Action::Kind::copy_arrived: home.copy_arrived(action.page, action.tenure, actions); break;
-            default: require(false, "no action of the books");
-        }
+        tarn::book(memory().flush_home, action, actions);
     }
     void on_written(protocol::WaiterToken waiter, protocol::FlushActions& actions) override {
         memory().flush_holder.on_written(waiter, actions);

@@ -239,9 +239,6 @@ MUTANTS = [
     ("home_recovery.cpp", "if («host == claim.anchor || (host == claim.owner && !has_memory)») confirm", {
         "an owner is not told to mark dirty by a home in doubt": "host == claim.anchor",
     }),
-    ("home_recovery.cpp", "lost_in(page) == 0 && «!claim.missed_process»;", {
-        "a holder that missed a process of its home is taken at its word": "true",
-    }),
     ("home_recovery.cpp", "if («contains(claim.dismissed, host)») known", {
         "kept bytes that home decided against are taken if they are reported again": "false",
     }),

@@ -106,15 +106,7 @@ class World::Effects final : public Frames,
     }
 
     // FlushBooks
-    void book(const Action& action, FlushActions& actions) override {
-        switch (action.kind) {
-            case Action::Kind::holder_added: host_.flush_home.holder_added(action.page, action.to); break;
-            case Action::Kind::holder_removed: host_.flush_home.holder_removed(action.page, action.to); break;
-            case Action::Kind::copy_expected: host_.flush_home.copy_expected(action.page, action.tenure); break;
-            case Action::Kind::copy_arrived: host_.flush_home.copy_arrived(action.page, action.tenure, actions); break;
-            default: require(false, "no action of the books");
-        }
-    }
+    void book(const Action& action, FlushActions& actions) override { tarn::book(host_.flush_home, action, actions); }
     void on_written(protocol::WaiterToken waiter, FlushActions& actions) override {
         host_.flush_holder.on_written(waiter, actions);
     }

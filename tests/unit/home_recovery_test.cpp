@@ -76,6 +76,46 @@ TEST(HomeRecovery, kept_bytes_never_win_over_stored_ones_of_an_unknown_tenure) {
     for (const Action& action : actions) EXPECT_NE(action.message.kind, MessageKind::recall);
 }
 
+// The word that frees the kept bytes may be lost, or late.
+TEST(HomeRecovery, bytes_that_home_decided_against_are_not_asked_for_when_their_host_is_recalled) {
+    Home home(home_host, 2);
+    Actions actions;
+    const auto deliver = [&](const Event& event) {
+        actions.clear();
+        home.reserve();
+        home.on(event, actions);
+    };
+    const auto hello = [&](HostId from, uint8_t flags, Tenure tenure, Tenure kept) {
+        Message message;
+        message.kind = MessageKind::hello;
+        message.from = from;
+        message.page = page;
+        message.flags = flags;
+        message.tenure = tenure;
+        message.hosts = kept;
+        Event event = Event::message_of(message);
+        event.stored_tenure = unknown_tenure;
+        deliver(event);
+    };
+    hello(1, flag_bytes, 0, first_tenure_of(1) + 8);
+    hello(2, flag_exclusive, first_tenure_of(1) + 9, 0);
+    deliver(Event::about(Event::Kind::recovered, PageId{}));
+    Message get;
+    get.kind = MessageKind::get_exclusive;
+    get.from = 1;
+    get.page = page;
+    get.request_id = 20;
+    deliver(Event::message_of(get));
+    deliver(Event::peer_up_of(2, {2, 2}, {1, 1}));
+    const auto recall = std::ranges::find_if(actions, [](const Action& action) {
+        return action.kind == Action::Kind::send && action.message.kind == MessageKind::recall;
+    });
+    ASSERT_NE(recall, actions.end());
+    EXPECT_EQ(recall->to, 1);
+    // What is newer than this it reports: nothing of before this process.
+    EXPECT_GE((PageVersion{recall->message.hosts, recall->message.sequence}), last_before(first_tenure_of(2)));
+}
+
 // It may lack what another host lost with its memory while this home knew no claims. So may the process before, whose
 // word did not reach an owner that has missed that process.
 TEST(HomeRecovery, an_owner_is_told_to_write_back_what_a_home_in_doubt_may_lack) {
