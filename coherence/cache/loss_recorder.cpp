@@ -37,8 +37,8 @@ Task<> LossRecorder::record() {
         if (lost.empty()) co_return;
         const Result<uint32_t> recorded = co_await cache_.store().record_losses(*Loop::current(), runs_of(lost));
         if (!recorded) {
-            // They stay unavailable: they must not be served as if nothing had happened. And they stay in doubt, so
-            // that the next process records them if this one cannot.
+            // They stay unavailable: they must not be served as if nothing had happened. And they stay
+            // unrecorded, so that the next process records them if this one cannot.
             if (!std::exchange(failed_, true))
                 log::error("store: a loss of {} pages could not be recorded: {}; they are unavailable until it is",
                            lost.size(), log::describe(recorded.error()));

@@ -1,8 +1,8 @@
 // LossRecorder: what the protocol found lost is on record, durably, before the page is served again; and it is said.
 //
 // A host that dies with many dirty pages loses them all at once: one write of the store is for all of them. What the
-// store does not take is tried again, and stays in doubt until it is on record (Cache::begin_doubt): the process may
-// end before, and the next one must assume the worst.
+// store does not take is tried again. Until then the arena says that losses lack their record
+// (Membership::begin_unrecorded_losses): should this process end before, the next one must assume the worst.
 #pragma once
 
 #include <cstdint>

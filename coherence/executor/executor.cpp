@@ -140,11 +140,11 @@ void Executor::send_home_bytes(Step& step, const Action& action) const {
     if (found.where == HomeStore::Found::Where::frame && home_store_.share(found.frame)) {
         frame = found.frame;
     } else {
-        // Where the request lands now. That may be another frame than when it was made: bytes for an order that was
-        // undone since have come in their own.
+        // Where the request lands now. When it was made that may have been another frame: bytes that were for an order
+        // which is undone came in a frame of their own, and took its place.
         frame = step.stripe.landing_of(message);
         if (frame == no_frame) frame = home_store_.take_free_frame();
-        if (frame == no_frame) return;  // nobody waits for them
+        if (frame == no_frame) return;  // and the Holder waits for something else by now
         home_store_.copy(found, frame);
     }
     step.scratch.events.push_back(protocol::Event::message_of(message, frame));

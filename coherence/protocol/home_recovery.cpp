@@ -111,7 +111,6 @@ void Home::on_loss_recorded(const Event& event, Actions& actions) {
     settle(event.page, *claim, actions);
 }
 
-// A host's memory is gone, and with it what only it had.
 // Nobody is told: only who lied could wait for an answer.
 void Home::on_volume_unknown(VolumeId volume, Actions& actions) {
     pages_.clear();
@@ -134,6 +133,7 @@ void Home::on_volume_unknown(VolumeId volume, Actions& actions) {
     }
 }
 
+// A host's memory is gone, and with it what only it had.
 void Home::forget_host(PageId page, Claim& claim, HostId host, Actions& actions) {
     requests_.remove_if(claim.queue, [&](const Request& request) { return request.requester == host; });
     if (recovering_) {

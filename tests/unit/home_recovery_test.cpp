@@ -42,24 +42,29 @@ TEST(HomeRestart, serves_only_after_every_peer_has_reported) {
     EXPECT_GT(home.find(page)->tenure, first_tenure_of(2));
 }
 
+// The store of home has bytes of the page, and does not know how new they are.
+Event hello(HostId from, uint8_t flags, Tenure tenure, Tenure kept) {
+    Message message;
+    message.kind = MessageKind::hello;
+    message.from = from;
+    message.page = page;
+    message.flags = flags;
+    message.tenure = tenure;
+    message.hosts = kept;
+    Event event = Event::message_of(message);
+    event.stored_tenure = unknown_tenure;
+    return event;
+}
+
 TEST(HomeRecovery, kept_bytes_never_win_over_stored_ones_of_an_unknown_tenure) {
     Home home(home_host, 2);
     Actions actions;
-    const auto hello = [&](HostId from, uint8_t flags, Tenure tenure, Tenure kept) {
-        Message message;
-        message.kind = MessageKind::hello;
-        message.from = from;
-        message.page = page;
-        message.flags = flags;
-        message.tenure = tenure;
-        message.hosts = kept;
-        Event event = Event::message_of(message);
-        event.stored_tenure = unknown_tenure;
+    const auto hear = [&](const Event& event) {
         home.reserve();
         home.on(event, actions);
     };
-    hello(1, flag_bytes, 0, first_tenure_of(1) + 8);
-    hello(2, flag_exclusive, first_tenure_of(1) + 8, 0);
+    hear(hello(1, flag_bytes, 0, first_tenure_of(1) + 8));
+    hear(hello(2, flag_exclusive, first_tenure_of(1) + 8, 0));
     actions.clear();
     home.reserve();
     home.on(Event::about(Event::Kind::recovered, PageId{}), actions);
@@ -85,20 +90,8 @@ TEST(HomeRecovery, bytes_that_home_decided_against_are_not_asked_for_when_their_
         home.reserve();
         home.on(event, actions);
     };
-    const auto hello = [&](HostId from, uint8_t flags, Tenure tenure, Tenure kept) {
-        Message message;
-        message.kind = MessageKind::hello;
-        message.from = from;
-        message.page = page;
-        message.flags = flags;
-        message.tenure = tenure;
-        message.hosts = kept;
-        Event event = Event::message_of(message);
-        event.stored_tenure = unknown_tenure;
-        deliver(event);
-    };
-    hello(1, flag_bytes, 0, first_tenure_of(1) + 8);
-    hello(2, flag_exclusive, first_tenure_of(1) + 9, 0);
+    deliver(hello(1, flag_bytes, 0, first_tenure_of(1) + 8));
+    deliver(hello(2, flag_exclusive, first_tenure_of(1) + 9, 0));
     deliver(Event::about(Event::Kind::recovered, PageId{}));
     Message get;
     get.kind = MessageKind::get_exclusive;
