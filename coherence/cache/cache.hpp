@@ -1,18 +1,15 @@
 // Cache: this host's part of the coherent store of pages: frames, latches and protocol put together.
 //
 // The hot path runs on any thread, by the frame's word alone: find, latch, copy, let go. Everything else steps the
-// stripe of the page under its latch (step()), performs what the protocol answers, and wakes the accesses that may go
+// stripe of the page under its latch (Stripes), performs what the protocol answers, and wakes the accesses that may go
 // on, each on the shard that asked.
 //
-//   cache.cpp          hot path, stepping, the page's way in and out of the tables
-//   cache_actions.cpp  what each action of the protocol means here
+//   cache.cpp          hot path, the page's way in and out of the tables
 //   home_bytes.cpp     home's bytes: from the frames, from the store
 //   home_storing.cpp   into the store
 //   volume_end.cpp     what there is of a volume that was deleted
 //   cache_links.cpp    links to other hosts, and what comes over them
 //   cache_adoption.cpp what the next process needs to know, and what this one takes from the one before
-//
-// Latches are taken in this order: stripe, flush books, frame pool. None is held across a wait.
 #pragma once
 
 #include <array>
@@ -25,10 +22,12 @@
 #include "coherence/cache/piece_marker.hpp"
 #include "coherence/cache/volume_turns.hpp"
 #include "coherence/cache/volume_uses.hpp"
-#include "coherence/executor/executor.hpp"
-#include "coherence/fabric/fabric.hpp"
+#include "coherence/executor/stripes.hpp"
+#include "coherence/fabric/peers.hpp"
 #include "coherence/membership/membership.hpp"
-#include "coherence/pages/frame_queue.hpp"
+#include "coherence/pages/frame_supply.hpp"
+#include "coherence/pages/held_frames.hpp"
+#include "coherence/pages/page_provider.hpp"
 #include "coherence/pages/pages.hpp"
 #include "coherence/pages/writable_share.hpp"
 #include "coherence/protocol/flush.hpp"
@@ -38,14 +37,11 @@
 #include "tiers/nvme/store.hpp"
 #include "utils/broadcast.hpp"
 #include "utils/loop.hpp"
-#include "utils/per_loop.hpp"
 
 namespace tarn {
 
 class Flusher;
-class HomeReadBatch;
 class PageAccess;
-class PageProvider;
 
 struct CacheConfiguration {
     HostId self = 0;
@@ -55,7 +51,12 @@ struct CacheConfiguration {
     protocol::WriteLease lease;
 };
 
-class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore, Outbox, Accesses {
+class Cache final : public Fabric::Receiver,
+                    public PageProvider::Evictor,
+                    Pages::Listener,
+                    Stripes::Recorder,
+                    HomeStore,
+                    Accesses {
   public:
     // The store must outlive the cache. arena: what the process before left, if claim_arena() says that it is good.
     static Result<std::unique_ptr<Cache>> create(const CacheConfiguration& configuration, Store& store,
@@ -73,41 +74,15 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
     void acquire(PageId page, protocol::Want want, PageAccess& access, FrameId spare);
     // The access waits no more. Too late: it was woken, or failed. Never: it writes a whole page; such a write, once
     // asked for, is done when it can be.
-    enum class Cancelled : uint8_t { yes, too_late, never };
-    Cancelled cancel(PageAccess& access);
+    Stripes::Cancelled cancel(PageAccess& access);
     void served(PageId page);
 
-    // Whether this home can store nothing any more: then what is dirty stays where it is, and no new page of it becomes
-    // writable, so that memory is left for reads. Ends with the process there. The catalog's few pages stay writable:
-    // who opens a volume needs them.
-    bool store_failed_at(HostId home) const {
-        return home == self() ? store_.failed() : membership_.store_failed_at(home);
-    }
-    bool refuses_writes_of(PageId page) const {
-        return page.volume() != catalog_volume && store_failed_at(home_of(page));
-    }
     // Once this host's store has failed: flushes that wait for other hosts' bytes fail.
-    void heed_store_failure();
-    bool any_store_failed() const { return store_.failed() || membership_.any_store_failed(); }
+    void heed_store_failure() override;
 
-    // Frames. take_frame: no_frame when only the reserve for bytes of others is left.
-    FrameId take_frame();
-    void give_frame(FrameId id);
-    // waiter is posted with a frame once there is one, in the order of the calls.
-    void wait_for_frame(FrameWaiter& waiter);
-    // False: it was posted.
-    bool cancel_frame(FrameWaiter& waiter) { return waiting_for_frames_.cancel(waiter); }
-    // Who waits for frames gets those that are free, or may be used now.
-    void frames_freed();
-    bool anyone_waits_for_frames() const { return !waiting_for_frames_.empty(); }
-
-    // Replacement found this frame cold. True: it is on its way out (or out).
-    bool try_evict(FrameId id, std::vector<FrameId>& to_store);
-    // The same for a clean page of another home, without waiting for that home's answer, or for the home itself. Only
-    // if any: those that tell names and sizes, without which nobody could use the frame.
-    bool drop_clean(FrameId id, bool any = false);
-    // Makes home's bytes in these frames durable, and the frames that are nothing else become free.
-    Task<Result<>> evict_home_bytes(std::vector<FrameId> ids);
+    bool try_evict(FrameId id, std::vector<FrameId>& to_store) override;
+    bool drop_clean(FrameId id, bool any) override;
+    Task<Result<>> evict_home_bytes(std::vector<FrameId> ids) override;
     // Makes durable what the store lacks of these pages, homed here; of all of a volume.
     Task<Result<>> store_pages(std::vector<PageId> pages);
     Task<Result<>> store_volume(VolumeId volume);
@@ -127,7 +102,7 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
 
     // Shutdown: every access that waits, or will, fails with cancelled; nothing is stepped any more.
     void abandon();
-    bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
+    bool abandoned() const override { return stripes_.abandoned(); }
 
     // An operator vouches that this host, up to this incarnation, is dead: what only it had is lost, it is waited for
     // no more, and it is welcome again only as another process. Remembered durably. On a shard. Errors: busy (it is
@@ -150,8 +125,8 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
     void on_link_down(HostId host) override;
     void on_batch(std::span<const PageId> pages, Batch& batch) override;
     Result<> on_message(const protocol::Message& message, std::byte* page) override;
-    std::byte* lend_page(HostId from) override;
-    void return_page(std::byte* page) override;
+    std::byte* lend_page(HostId from) override { return supply_.lend(from); }
+    void return_page(std::byte* page) override { supply_.give(pool_->id_of(page)); }
     void on_greeted(HostId host) override;
 
     Membership& membership() { return membership_; }
@@ -162,11 +137,16 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
     Store& store() { return store_; }
     Pages& pages() { return pages_; }
     Flusher& flusher() { return *flusher_; }
-    PageProvider& provider() { return *provider_; }
+    PageProvider& provider() { return provider_; }
+    FrameSupply& supply() { return supply_; }
+    Stripes& stripes() { return stripes_; }
+    const Peers& peers() const { return peers_; }
+    Peers& peers() { return peers_; }
+    const HeldFrames& held_frames() const { return held_frames_; }
     WritableShare& writable_share() { return writable_share_; }
     // Frames whose bytes are not in the store, or not at home.
     size_t dirty_frame_count();
-    Fabric* fabric() { return fabric_; }
+    Fabric* fabric() { return peers_.fabric(); }
     // What was taken over from the process before.
     size_t adopted_page_count() const { return adopted_page_count_; }
     // Until this home knows who holds what. Errors: unavailable (it stops).
@@ -178,9 +158,6 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
         ask_next_volume_id_ = ask;
         next_volume_id_context_ = context;
     }
-
-    // Fills in what every message of this host says.
-    void stamp(protocol::Message& message) const;
 
     LossRecorder& losses() { return losses_; }
     VolumeUses& uses() { return uses_; }
@@ -202,63 +179,22 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
     // Asks the page's stripe to write the page's dirty bytes home; answered by Flusher::on_written.
     void write_back(PageId page, protocol::WaiterToken waiter);
 
-    // One message's worth of home's bytes each. Neighbours are read together.
-    void read_home_bytes(std::vector<HomeRead> reads);
-    PerLoop<HomeReadBatch*>& home_read_batches() { return home_read_batches_; }
-
     struct Counters {
         std::atomic<uint64_t> misses{0};
         std::atomic<uint64_t> store_reads{0};
         std::atomic<uint64_t> store_writes{0};
         std::atomic<uint64_t> last_copies_kept{0};
-        std::atomic<uint64_t> turns_leased{0};  // of a loop, that local writes went on for while another host waited
     };
     Counters& counters() { return counters_; }
 
   private:
-    static constexpr unsigned stripe_bits = 7;
-    static constexpr size_t stripe_count = size_t{1} << stripe_bits;
-    static_assert(stripe_count <= ArenaHeader::stripes_max);
-
-    struct alignas(64) StripeSlot {
-        StripeSlot(const Membership& membership, std::atomic<uint32_t>& last_request)
-            : stripe(membership.self(), membership.process().epoch, membership.ranges()),
-              last_request_id(last_request) {}
-        SpinLock latch;
-        StripeLinks links;
-        protocol::Stripe stripe;
-        std::atomic<uint32_t>& last_request_id;  // in the arena
-        StepScratch scratch;
-        PageAccess* waiting = nullptr;  // list of the accesses that wait here
-    };
-    // A page that another host waits for, and that this one may go on writing for a while.
-    struct Recalled {
-        PageId page;
-        FrameId frame = no_frame;
-        uint32_t version = 0;  // of the frame's word, as it was last seen
-    };
-    // What steps leave to do after the latch is released.
-    struct Deferred : StepResult {
-        uint64_t discard_steps = 0;  // about pages of the volume that is discarded
-    };
-    class Recorder;
-
     Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<Arena> arena);
 
-    StripeSlot& slot_of(PageId page) { return *stripes_[pages_.index().stripe_of(page)]; }
-    void step(const protocol::Event& event);
-    // Under the latch of slot: the event and all that follows from it here. False: nothing is stepped any more.
-    bool step_latched(StripeSlot& slot, const protocol::Event& event, Deferred& deferred);
-    void finish(Deferred& deferred);
     void on_quiet(Frame& frame, PageId page) override;
     void on_first_use(LossView& view, HostId home) override;
-    static protocol::Event quiesced(Frame& frame, PageId page);
-    static void leave_waiting(PageAccess& access);
-    size_t reserve_count() const;
-    size_t lending_reserve_count() const;
 
     // cache_adoption.cpp
-    void record(StripeSlot& slot, const protocol::Event& event);
+    void record(const protocol::Holder& holder, const protocol::Event& event) override;
     void record_holding(PageId page, const protocol::Holding& holding);
     void record_frame(FrameId id, const FrameRecord::State& state);
     void adopt();
@@ -272,25 +208,10 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
     std::vector<PageId> pages_to_mark();
     Task<Result<>> record_possible_losses();
 
-    // cache_actions.cpp: Frames, Outbox and Accesses
-    Quiet quiesce(PageId page, FrameId frame, bool recalled) override;
-    DirtyMask unwritten_of(FrameId frame) override;
-    void set_access(PageId page, FrameId frame, protocol::Ownership ownership, uint32_t lost) override;
-    void begin_writing(FrameId frame) override;
-    void clear_writing(FrameId frame) override;
-    void clear_dirty(FrameId frame) override;
-    void mark_dirty(FrameId frame) override;
-    bool release(FrameId frame) override { return release(frame, use_holder); }
-    uint32_t age_of(FrameId frame) override;
-    void keep_lease(PageId page, FrameId frame) override;
-    void freed() override { frames_freed(); }
-    void send(HostId to, const protocol::Message& message, FrameId frame) override;
+    // Accesses
     bool wake(const protocol::Action& action, bool may_resume) override;
     void refuse(const protocol::Action& action) override;
     void resume(protocol::WaiterToken waiter) override;
-    Task<> yield_lease(Recalled recalled);
-    void count_writable(Frame& frame, bool writable);
-    bool release(FrameId id, FrameUse use);
 
     // home_bytes.cpp
     bool apply_copy(const protocol::Action& action) override;
@@ -298,7 +219,7 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
     Found find(PageId page) override;
     bool share(FrameId found) override;
     void copy(Found found, FrameId into) override;
-    FrameId take_free_frame() override { return pool_->try_take(use_holder, reserve_count()); }
+    FrameId take_free_frame() override { return supply_.take_at_once(); }
     void read(std::vector<HomeRead> reads) override;
     void record_losses(std::vector<PageId> pages, HostId lost_host) override;
     void mark(std::vector<PageId> pages) override;
@@ -318,9 +239,8 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
     Task<Result<>> settle_stored(std::vector<Stored>& stored, Result<> result, bool free_after);
 
     // volume_end.cpp
-    size_t discard_pages(std::vector<PageId>& pages);
+    uint64_t discard_pages(std::vector<PageId>& pages);
     size_t forget_volume_bytes(VolumeId volume);
-    void count_discard_steps(uint64_t count);
 
     // cache_links.cpp
     void recover_if_all_have_reported();
@@ -330,7 +250,6 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
     Task<> remember_again(HostId host);
     Task<> remember_standing(HostId host, StoreStanding standing);
     Task<> end_as_older(StoreStanding remembered);
-    void step_all(const protocol::Event& event, HostId lost_host);
     Task<Result<std::string>> tell_verifier();
     Task<Result<std::string>> tell_settled_verifier();
 
@@ -338,19 +257,19 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
     Task<> read_home_page(HomeRead read);
     void deliver_home_bytes(const HomeRead& read, const std::byte* bytes, bool failed);
 
-    std::vector<Loop*> shards_;
-    PerLoop<HomeReadBatch*> home_read_batches_;
     Store& store_;
-    Fabric* fabric_ = nullptr;
     std::unique_ptr<FramePool> pool_;
     Membership membership_;
+    Peers peers_;
     Pages pages_;       // what this host holds
     FrameIndex homes_;  // home's bytes of pages homed here
     FrameSet home_dirty_frames_;
-    protocol::WriteLease lease_;
-    std::vector<std::unique_ptr<StripeSlot>> stripes_;
+    WritableShare writable_share_;
+    PageProvider provider_;
+    FrameSupply supply_;
+    HeldFrames held_frames_;
     std::unique_ptr<Flusher> flusher_;
-    std::unique_ptr<PageProvider> provider_;
+    Stripes stripes_;
 
     LossRecorder losses_{*this};
     PieceMarker marker_{*this};
@@ -360,15 +279,7 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
     std::atomic<bool> store_failure_told_{false};
     VolumeUses uses_;
     VolumeTurns discarding_turns_;
-    std::atomic<VolumeId> discarding_{0};     // the volume whose pages go; 0: none
-    std::atomic<uint64_t> discard_steps_{0};  // of its pages
-    Broadcast discarded_;                     // one more
-    Broadcast stored_;                        // of some frame `storing` has ended
-
-    FrameQueue waiting_for_frames_;
-    WritableShare writable_share_;
-    Executor executor_;
-    std::atomic<protocol::HostSet> starved_links_{0};  // their next message has a page, and no frame was free
+    Broadcast stored_;  // of some frame `storing` has ended
 
     AskNextVolumeId ask_next_volume_id_ = nullptr;
     void* next_volume_id_context_ = nullptr;
@@ -376,7 +287,6 @@ class Cache final : public Fabric::Receiver, Pages::Listener, Frames, HomeStore,
     std::atomic<protocol::HostSet> under_suspicion_{0};  // of naming a volume that does not
     OlderHandler older_handler_ = nullptr;
     void* older_context_ = nullptr;
-    std::atomic<bool> abandoned_{false};
     Counters counters_;
 };
 

@@ -25,9 +25,7 @@ constexpr std::chrono::milliseconds record_again_after{500};
 }
 
 // After each step, before anybody is told of it.
-void Cache::record(StripeSlot& slot, const protocol::Event& event) {
-    const protocol::Holder& holder = slot.stripe.holder();
-    slot.last_request_id.store(holder.last_request_id(), std::memory_order_relaxed);
+void Cache::record(const protocol::Holder& holder, const protocol::Event& event) {
     const bool is_about_page = event.kind != protocol::Event::Kind::peer_up &&
                                event.kind != protocol::Event::Kind::host_forgotten &&
                                event.kind != protocol::Event::Kind::recovered;
@@ -76,9 +74,7 @@ Result<> Cache::claim_arena(Arena& arena, const Store& store) {
 
 // Nothing is linked yet, and no other thread knows of this cache.
 void Cache::adopt() {
-    ArenaHeader& header = pool_->arena().header();
-    for (size_t i = 0; i < stripe_count; ++i)
-        stripes_[i]->stripe.adopt_request_ids(header.request_ids[i].load(std::memory_order_relaxed));
+    stripes_.adopt_request_ids();
     finish_staged_writes();
     adopt_home_bytes();
     adopt_holdings();
@@ -120,7 +116,7 @@ void Cache::adopt_home_bytes() {
         };
         if (home_of(page) != self() || (other && position_of(*other) >= position_of(frame))) {
             frame.home_dirty = false;
-            release(id, use_home);
+            pool_->release(id, use_home);
             continue;
         }
         if (other) forget_home_bytes(*other);
@@ -165,14 +161,13 @@ void Cache::adopt_holding(PageId page, std::span<const FrameId> frames) {
             kept = no_frame;
     }
     for (const FrameId id : frames)
-        if (id != held && id != kept) release(id, use_holder);
+        if (id != held && id != kept) held_frames_.release(id);
 
     protocol::Adopted adopted;
     if (held != no_frame) {
         Frame& frame = pool_->frame(held);
         const FrameRecord::State& state = state_of(held);
-        const DirtyMask dirty =
-            frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed);
+        const DirtyMask dirty = Pages::unwritten(frame);
         frame.dirty.store(dirty, std::memory_order_relaxed);
         frame.writing.store(0, std::memory_order_relaxed);
         if (dirty != 0) pages_.dirty_frames().add(held);
@@ -197,9 +192,9 @@ void Cache::adopt_holding(PageId page, std::span<const FrameId> frames) {
     event.process = membership_.process();
     event.adopted = &adopted;
     say_what_home_has(event);
-    Deferred deferred;
-    step_latched(slot_of(page), event, deferred);
-    TARN_ASSERT(deferred.home_reads.empty() && deferred.resumed.empty());
+    Stripes::Turn turn(stripes_, page);
+    turn.step(event);
+    TARN_ASSERT(turn.result().home_reads.empty() && turn.result().resumed.empty());
 }
 
 // Under the latch of the page's stripe.
@@ -216,12 +211,11 @@ void Cache::say_what_home_has(protocol::Event& event) {
 // Of the pages homed here, as far as hosts have reported. Who holds a page has the newest there is of it.
 std::vector<PageId> Cache::held_pages() {
     std::vector<PageId> held;
-    for (const auto& slot : stripes_) {
-        const std::lock_guard guard(slot->latch);
-        slot->stripe.home().for_each([&](PageId page, const protocol::Claim& claim) {
+    stripes_.for_each([&](const Stripes::Turn& turn) {
+        turn.home().for_each([&](PageId page, const protocol::Claim& claim) {
             if (claim.holders() != 0) held.push_back(page);
         });
-    }
+    });
     return held;
 }
 

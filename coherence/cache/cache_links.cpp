@@ -5,8 +5,6 @@
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/flusher.hpp"
-#include "coherence/cache/home_read_batch.hpp"
-#include "coherence/cache/page_provider.hpp"
 #include "coherence/protocol/admission.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
@@ -20,17 +18,12 @@ using protocol::Process;
 
 void Cache::on_link_up(HostId host, Process process) {
     const Process previous = membership_.begin_meeting(host, process);
-    for (const auto& slot : stripes_) {
-        Deferred deferred;
-        deferred.lost_host = host;
-        {
-            const std::lock_guard guard(slot->latch);
-            slot->links.up |= protocol::set_of(host);
-            ++slot->links.counts[host];
-            step_latched(*slot, protocol::Event::peer_up_of(host, process, previous), deferred);
-        }
-        finish(deferred);
-    }
+    stripes_.for_each([&](Stripes::Turn& turn) {
+        turn.result().lost_host = host;
+        turn.links().up |= protocol::set_of(host);
+        ++turn.links().counts[host];
+        turn.step(protocol::Event::peer_up_of(host, process, previous));
+    });
     membership_.end_meeting(host, process, previous);
     flusher_->on_peer_up(host, process, previous);
     membership_.changed().announce();
@@ -38,10 +31,7 @@ void Cache::on_link_up(HostId host, Process process) {
 
 void Cache::on_link_down(HostId host) {
     membership_.on_link_down(host);
-    for (const auto& slot : stripes_) {
-        const std::lock_guard guard(slot->latch);
-        slot->links.up &= ~protocol::set_of(host);
-    }
+    stripes_.for_each([&](Stripes::Turn& turn) { turn.links().up &= ~protocol::set_of(host); });
     membership_.changed().announce();
 }
 
@@ -73,22 +63,9 @@ void Cache::recover() {
         on_record.push_back({.first = loss.first, .last = loss.last, .generation = loss.generation});
     losses_before_ = protocol::LossRanges(on_record);
     recovered.losses = &losses_before_;
-    step_all(recovered, no_host);
+    stripes_.step_all(recovered);
     flusher_->on_recovered();
     membership_.changed().announce();
-}
-
-void Cache::step_all(const protocol::Event& event, HostId lost_host) {
-    for (const auto& slot : stripes_) {
-        Deferred deferred;
-        deferred.lost_host = lost_host;
-        {
-            const std::lock_guard guard(slot->latch);
-            step_latched(*slot, event, deferred);
-        }
-        finish(deferred);
-    }
-    if (discarding_.load(std::memory_order_relaxed) != 0) count_discard_steps(pool_->frame_count());  // any page's
 }
 
 Fabric::Receiver::LinkDecision Cache::decide_on_link(HostId host, Incarnation incarnation) {
@@ -107,7 +84,7 @@ Result<> Cache::accepts_memory(HostId of, const StoreStanding& of_us) {
     log::error(
         "store: host {} remembers home epoch {} with the journal at {}; here it is {} at {}: {}. It was copied back or "
         "made anew, and serves nothing",
-        Fabric::name_of(fabric_, of), of_us.epoch, of_us.position, now.epoch, now.position, good.error().where);
+        Fabric::name_of(fabric(), of), of_us.epoch, of_us.position, now.epoch, now.position, good.error().where);
     if (!abandoned()) Loop::current()->spawn(end_as_older(of_us));
     return good;
 }
@@ -129,29 +106,29 @@ Task<> Cache::remember_standing(HostId host, StoreStanding standing) {
         !remembered && !abandoned() && !store_.failed())
         log::warning(
             "store: how far the store of host {} has come could not be recorded: {}; an old copy of it may be accepted",
-            Fabric::name_of(fabric_, host), log::describe(remembered.error()));
+            Fabric::name_of(fabric(), host), log::describe(remembered.error()));
 }
 
 Task<> Cache::remember_again(HostId host) {
     if (const Result<> remembered = co_await membership_.declare_alive(host); !remembered)
         log::error("store: that host {} is back could not be recorded: {}; after a restart it counts as dead",
-                   Fabric::name_of(fabric_, host), log::describe(remembered.error()));
+                   Fabric::name_of(fabric(), host), log::describe(remembered.error()));
 }
 
 Task<Result<>> Cache::forget_host(HostId host, Incarnation incarnation) {
     const bool is_news = !membership_.is_dead(host);
-    if (fabric_->linked(host)) co_return fail(Errc::busy, EBUSY, "host: it is connected; stop it first");
+    if (fabric()->linked(host)) co_return fail(Errc::busy, EBUSY, "host: it is connected; stop it first");
     CO_TRY_VOID(co_await membership_.declare_dead(host, incarnation));
-    if (fabric_->linked(host)) {  // it came back meanwhile
+    if (fabric()->linked(host)) {  // it came back meanwhile
         membership_.on_returned(host);
         CO_TRY_VOID(co_await membership_.declare_alive(host));
         co_return fail(Errc::busy, EBUSY, "host: it is connected; stop it first");
     }
     if (!is_news) co_return Result<>{};
-    log::warning("host {} (incarnation {}) was declared dead: what only it had is lost", fabric_->name_of(host),
+    log::warning("host {} (incarnation {}) was declared dead: what only it had is lost", fabric()->name_of(host),
                  incarnation);
     membership_.begin_unrecorded_losses();
-    step_all(protocol::Event::host_forgotten_of(host), host);
+    stripes_.step_all(protocol::Event::host_forgotten_of(host), host);
     membership_.forget_meeting(host);
     if (!membership_.recovering()) membership_.end_unrecorded_losses();
     flusher_->on_host_forgotten(host);
@@ -175,35 +152,20 @@ Task<> Cache::verify_volume(HostId peer, VolumeId volume) {
     if (!next || abandoned()) co_return;
     next_volume_id_.store(*next, std::memory_order_relaxed);
     if (volume <= *next) co_return;
-    log::error("fabric: closed the link with host {}: message.page: no such volume ({})", fabric_->name_of(peer),
+    log::error("fabric: closed the link with host {}: message.page: no such volume ({})", fabric()->name_of(peer),
                volume);
-    fabric_->disconnect(peer);
+    fabric()->disconnect(peer);
     // What it may have taken there is nobody's: neither pages nor space.
-    step_all(protocol::Event::volume_unknown_of(volume), no_host);
+    stripes_.step_all(protocol::Event::volume_unknown_of(volume));
     if (const Result<> dropped = co_await store_.drop_volume(*Loop::current(), volume); !dropped)
         log::error("store: volume {}, which is not in the catalog, could not be dropped: {}; its space stays taken",
                    volume, log::describe(dropped.error()));
 }
 
-std::byte* Cache::lend_page(HostId from) {
-    const size_t leave = any_store_failed() ? 0 : lending_reserve_count();
-    FrameId frame = pool_->try_take(use_holder, leave);
-    if (frame == no_frame) {
-        starved_links_.fetch_or(protocol::set_of(from), std::memory_order_seq_cst);
-        frame = pool_->try_take(use_holder, leave);  // one may have come free before we said so
-    }
-    if (pool_->free_count() < provider_->low_mark()) provider_->kick();
-    return frame == no_frame ? nullptr : pool_->bytes(frame);
-}
-
-void Cache::return_page(std::byte* page) {
-    give_frame(pool_->id_of(page));
-}
-
 // What they ask of the store goes to it together: neighbours of a scan in one operation.
 void Cache::on_batch(std::span<const PageId> pages, Batch& batch) {
     if (pages.size() > 1) prefetch(pages);
-    const HomeReadBatch reads(*this);
+    const Stripes::ReadBatch reads(stripes_);
     batch.deliver();
 }
 
@@ -249,7 +211,7 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
         message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read;
     const bool store_failed = (asks_to_write || message.kind == MessageKind::evict ||
                                message.kind == MessageKind::write_back || message.kind == MessageKind::home_copy) &&
-                              refuses_writes_of(message.page);
+                              membership_.refuses_writes_of(message.page);
     // What is refused here, a flush under way may be waiting for, whoever noticed the failure.
     if (store_failed && home == self()) heed_store_failure();
     // Of no use to the protocol, which keeps the page: only how long to keep it.
@@ -261,32 +223,27 @@ Result<> Cache::on_message(const Message& message, std::byte* page) {
     if (asks_to_write && !store_failed)
         for (uint32_t i = 0; i <= message.run; ++i)
             no_space[i] = !store_.reserve(protocol::part_of(message, i).page).has_value();
-    Deferred deferred;
-    deferred.of_message = true;
-    {
-        StripeSlot& slot = slot_of(message.page);
-        const std::lock_guard guard(slot.latch);
-        bool stepped = false;
-        for (uint32_t i = 0; i <= message.run; ++i) {
-            protocol::Event event = protocol::Event::message_of(protocol::part_of(message, i), frame);
-            event.no_space = no_space[i];
-            event.store_failed = store_failed;
-            if (message.kind == MessageKind::hello) {
-                say_what_home_has(event);
-                // What it writes must find room, as it was promised to the process before.
-                if (membership_.recovering() && message.has(protocol::flag_exclusive))
-                    (void)store_.reserve(message.page);
-            }
-            event.wants_copy = wants_copy(event.message);
-            if (event.wants_copy && frame != no_frame)
-                pages_.replacement().set_age(pool_->frame(frame), static_cast<uint32_t>(message.hosts));
-            stepped |= step_latched(slot, event, deferred);
+    Stripes::Turn turn(stripes_, message.page);
+    turn.result().of_message = true;
+    bool stepped = false;
+    for (uint32_t i = 0; i <= message.run; ++i) {
+        protocol::Event event = protocol::Event::message_of(protocol::part_of(message, i), frame);
+        event.no_space = no_space[i];
+        event.store_failed = store_failed;
+        if (message.kind == MessageKind::hello) {
+            say_what_home_has(event);
+            // What it writes must find room, as it was promised to the process before.
+            if (membership_.recovering() && message.has(protocol::flag_exclusive)) (void)store_.reserve(message.page);
         }
-        // Not by abandoned(), which may have come true since: the protocol has the frame then.
-        if (!stepped && frame != no_frame) deferred.frames_freed |= release(frame, use_holder);
+        event.wants_copy = wants_copy(event.message);
+        if (event.wants_copy && frame != no_frame)
+            pages_.replacement().set_age(pool_->frame(frame), static_cast<uint32_t>(message.hosts));
+        stepped |= turn.step(event);
     }
-    finish(deferred);
-    if (!deferred.refused.empty()) return fail(Errc::protocol, 0, deferred.refused);
+    // Not by abandoned(), which may have come true since: the protocol has the frame then.
+    if (!stepped && frame != no_frame) turn.result().frames_freed |= held_frames_.release(frame);
+    turn.end();
+    if (!turn.result().refused.empty()) return fail(Errc::protocol, 0, turn.result().refused);
     return {};
 }
 
@@ -304,7 +261,7 @@ Task<Result<>> Cache::recovered() {
 }
 
 void Cache::set_fabric(Fabric& fabric) {
-    fabric_ = &fabric;
+    peers_.set_fabric(fabric);
     CallHandlers& calls = fabric.calls();
     calls.set(CallKind::verifier, [this](HostId, const std::string&) { return tell_verifier(); });
     calls.set(CallKind::settled_verifier, [this](HostId, const std::string&) { return tell_settled_verifier(); });

@@ -328,9 +328,7 @@ void Flusher::run(FlushActions actions) {
                     on_message(action.message);
                     break;
                 }
-                Message message = action.message;
-                cache_.stamp(message);
-                if (cache_.fabric()) cache_.fabric()->send(action.to, message, {});
+                cache_.peers().send_bytes(action.to, action.message, {});
                 break;
             }
             case FlushAction::Kind::store_flush:

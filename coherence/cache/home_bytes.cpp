@@ -10,8 +10,6 @@
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/cache/flusher.hpp"
-#include "coherence/cache/home_read_batch.hpp"
-#include "coherence/cache/page_provider.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "utils/log.hpp"
 
@@ -43,7 +41,7 @@ bool Cache::apply_copy(const Action& action) {
     if (home && home != &given && (home->storing != Storing::no || home->home_dirty)) {
         std::memcpy(pool_->bytes(pool_->id_of(*home)), pool_->bytes(action.frame), page_size);
         home->zeroed.store(given.zeroed.load(std::memory_order_relaxed), std::memory_order_relaxed);
-        if (!action.borrowed) freed |= release(action.frame, use_holder);
+        if (!action.borrowed) freed |= held_frames_.release(action.frame);
     } else if (home != &given) {
         if (home) freed |= forget_home_bytes(*home);
         // A borrowed frame serves both its holder and home: home is at least as new as it believes to be.
@@ -52,7 +50,7 @@ bool Cache::apply_copy(const Action& action) {
         label(*home);  // before it counts as home's: the process may end here
         home->uses.fetch_or(use_home, std::memory_order_release);
         homes_.insert(*home);
-        if (!action.borrowed) freed |= release(action.frame, use_holder);
+        if (!action.borrowed) freed |= held_frames_.release(action.frame);
     }
     label(*home);
     ++home->home_version;
@@ -66,7 +64,7 @@ bool Cache::wants_copy(const Message& message) {
     if (message.kind != protocol::MessageKind::evict || homes_.find_exactly(message.page) ||
         pages_.index().find_exactly(message.page))
         return false;
-    return pool_->free_count() > provider_->low_mark() || message.hosts < pages_.replacement().victim_age();
+    return pool_->free_count() > provider_.low_mark() || message.hosts < pages_.replacement().victim_age();
 }
 
 bool Cache::keep_copy(const Action& action) {
@@ -79,7 +77,7 @@ bool Cache::keep_copy(const Action& action) {
         homes_.insert(frame);
         counters_.last_copies_kept.fetch_add(1, std::memory_order_relaxed);
     }
-    return release(action.frame, use_holder);
+    return held_frames_.release(action.frame);
 }
 
 bool Cache::forget_home_bytes(Frame& frame) {
@@ -87,7 +85,7 @@ bool Cache::forget_home_bytes(Frame& frame) {
     homes_.erase(frame);
     frame.home_dirty = false;
     home_dirty_frames_.remove(pool_->id_of(frame));
-    return release(pool_->id_of(frame), use_home);
+    return pool_->release(pool_->id_of(frame), use_home);
 }
 
 std::vector<uint64_t> Cache::pages_in_memory(VolumeId volume, uint64_t first, uint64_t end) {
@@ -106,18 +104,18 @@ std::vector<uint64_t> Cache::pages_in_memory(VolumeId volume, uint64_t first, ui
     };
     if (end - first <= looked_up_max) {
         for (uint64_t number = first; number < end; ++number) {
-            StripeSlot& slot = slot_of(PageId::of(volume, number));
-            const std::lock_guard guard(slot.latch);
-            add(PageId::of(volume, number), slot.stripe.home().find(PageId::of(volume, number)));
+            const PageId page = PageId::of(volume, number);
+            const Stripes::Turn turn(stripes_, page);
+            add(page, turn.home().find(page));
         }
         return numbers;
     }
     const auto is_asked = [&](PageId page) {
         return page.volume() == volume && page.number() >= first && page.number() < end;
     };
-    for (unsigned i = 0; i < stripe_count; ++i) {
-        const std::lock_guard guard(stripes_[i]->latch);
-        const protocol::Home& home = stripes_[i]->stripe.home();
+    for (unsigned i = 0; i < Stripes::count; ++i) {
+        const Stripes::Turn turn(stripes_, i);
+        const protocol::Home& home = turn.home();
         home.for_each([&](PageId page, const protocol::Claim& claim) {
             if (is_asked(page)) add(page, &claim);
         });
@@ -130,10 +128,9 @@ std::vector<uint64_t> Cache::pages_in_memory(VolumeId volume, uint64_t first, ui
 
 size_t Cache::claim_count(VolumeId volume) {
     size_t count = 0;
-    for (const auto& slot : stripes_) {
-        const std::lock_guard guard(slot->latch);
-        slot->stripe.home().for_each([&](PageId page, const protocol::Claim&) { count += page.volume() == volume; });
-    }
+    stripes_.for_each([&](const Stripes::Turn& turn) {
+        turn.home().for_each([&](PageId page, const protocol::Claim&) { count += page.volume() == volume; });
+    });
     return count;
 }
 
@@ -167,14 +164,8 @@ void Cache::mark(std::vector<PageId> pages) {
     marker_.add(std::move(pages));
 }
 
-// With what else this shard asks of the store just now.
+// One message's worth each. Neighbours are read together.
 void Cache::read(std::vector<HomeRead> reads) {
-    HomeReadBatch** const batch = home_read_batches_.here();
-    if (!batch || !*batch) return read_home_bytes(std::move(reads));
-    for (const HomeRead& each : reads) (*batch)->add(each);
-}
-
-void Cache::read_home_bytes(std::vector<HomeRead> reads) {
     std::sort(reads.begin(), reads.end(),
               [](const HomeRead& a, const HomeRead& b) { return a.message.page < b.message.page; });
     for (auto first = reads.begin(); first != reads.end();) {
@@ -220,33 +211,27 @@ void Cache::deliver_home_bytes(const HomeRead& read, const std::byte* bytes, boo
     if (failed)
         log::error("store: volume {} page {} cannot be read; accesses to it fail", message.page.volume(),
                    message.page.number());
-    Deferred deferred;
-    {
-        StripeSlot& slot = slot_of(message.page);
-        const std::lock_guard guard(slot.latch);
-        if (abandoned()) return;
-        if (read.to != self()) {
-            // A host that waits for a page that cannot be read is told so.
-            message.flags |= failed ? protocol::flag_zero | protocol::flag_lost : protocol::flag_payload;
-            const bool is_same_link =
-                protocol::contains(slot.links.up, read.to) && read.link == slot.links.counts[read.to] && fabric_;
-            stamp(message);
-            if (is_same_link) fabric_->send(read.to, message, {bytes, failed ? 0 : page_size});
-        } else {
-            message.flags |= protocol::flag_payload;
-            FrameId frame = read.frame;
-            if (frame == no_frame) {
-                // None was free: into the Holder's, if it still waits for these very bytes.
-                frame = slot.stripe.lent_frame(message);
-                if (frame == no_frame) return;
-                std::memcpy(pool_->bytes(frame), bytes, page_size);
-            }
-            pool_->frame(frame).zeroed.store(false, std::memory_order_relaxed);
-            pool_->frame(frame).broken.store(failed, std::memory_order_relaxed);
-            step_latched(slot, protocol::Event::message_of(message, frame), deferred);
-        }
+    Stripes::Turn turn(stripes_, message.page);
+    if (abandoned()) return;
+    if (read.to != self()) {
+        // A host that waits for a page that cannot be read is told so.
+        message.flags |= failed ? protocol::flag_zero | protocol::flag_lost : protocol::flag_payload;
+        const StripeLinks& links = turn.links();
+        if (protocol::contains(links.up, read.to) && read.link == links.counts[read.to])
+            peers_.send_bytes(read.to, message, {bytes, failed ? 0 : page_size});
+        return;
     }
-    finish(deferred);
+    message.flags |= protocol::flag_payload;
+    FrameId frame = read.frame;
+    if (frame == no_frame) {
+        // None was free: into the Holder's, if it still waits for these very bytes.
+        frame = turn.stripe().lent_frame(message);
+        if (frame == no_frame) return;
+        std::memcpy(pool_->bytes(frame), bytes, page_size);
+    }
+    pool_->frame(frame).zeroed.store(false, std::memory_order_relaxed);
+    pool_->frame(frame).broken.store(failed, std::memory_order_relaxed);
+    turn.step(protocol::Event::message_of(message, frame));
 }
 
 bool Cache::drop_clean(FrameId id, bool any) {
@@ -255,56 +240,44 @@ bool Cache::drop_clean(FrameId id, bool any) {
     if ((frame.uses.load(std::memory_order_relaxed) & use_holder) == 0 || Pages::is_dirty(frame)) return false;
     if (home_of(page) == self()) return false;
     if (!any && describes_volumes(page)) return false;
-    Deferred deferred;
-    bool dropped = false;
-    {
-        StripeSlot& slot = slot_of(page);
-        const std::lock_guard guard(slot.latch);
-        const protocol::Holding* const holding = slot.stripe.holder().find(page);
-        if (abandoned() || holding == nullptr || holding->frame != id) return false;
-        step_latched(slot, protocol::Event::evict_at_once(page), deferred);
-        dropped = deferred.frames_freed;
-    }
-    finish(deferred);
-    return dropped;
+    Stripes::Turn turn(stripes_, page);
+    const protocol::Holding* const holding = turn.holder().find(page);
+    if (abandoned() || holding == nullptr || holding->frame != id) return false;
+    turn.step(protocol::Event::evict_at_once(page));
+    return turn.result().frames_freed;
 }
 
 bool Cache::try_evict(FrameId id, std::vector<FrameId>& to_store) {
     Frame& frame = pool_->frame(id);
     const PageId page = frame.page_id();
     // Without the latch: nearly all frames may be such.
-    if (any_store_failed() && (home_dirty_frames_.has(id) || pages_.dirty_frames().has(id)) &&
-        store_failed_at(home_of(page)))
+    if (membership_.any_store_failed() && (home_dirty_frames_.has(id) || pages_.dirty_frames().has(id)) &&
+        membership_.store_failed_at(home_of(page)))
         return false;
-    Deferred deferred;
+    Stripes::Turn turn(stripes_, page);
+    if (abandoned() || frame.page_id() != page) return false;
+    if (page.volume() == catalog_volume && Pages::is_dirty(frame))
+        return false;  // it goes with its group, or not at all
+    // A home that is away cannot answer, and what was seen here meanwhile must be held when it is back (add_note).
+    const HostId home = home_of(page);
+    const bool is_away = home != self() && !(protocol::contains(turn.links().up, home) && fabric()->linked(home));
+    // What is dirty goes with its bytes, and would only wait elsewhere.
+    const bool would_wait = home != self() && !is_away && Pages::is_dirty(frame) && fabric()->congested(home);
     bool evicted = false;
-    {
-        StripeSlot& slot = slot_of(page);
-        const std::lock_guard guard(slot.latch);
-        if (abandoned() || frame.page_id() != page) return false;
-        if (page.volume() == catalog_volume && Pages::is_dirty(frame))
-            return false;  // it goes with its group, or not at all
-        // A home that is away cannot answer, and what was seen here meanwhile must be held when it is back (add_note).
-        const HostId home = home_of(page);
-        const bool is_away = home != self() && !(protocol::contains(slot.links.up, home) && fabric_->linked(home));
-        // What is dirty goes with its bytes, and would only wait elsewhere.
-        const bool would_wait = home != self() && !is_away && Pages::is_dirty(frame) && fabric_->congested(home);
-        if (frame.cached.load(std::memory_order_relaxed) && !is_away && !would_wait) {
-            step_latched(slot, protocol::Event::about(protocol::Event::Kind::evict, page), deferred);
-            evicted = !frame.cached.load(std::memory_order_relaxed);
-        }
-        const uint8_t uses = frame.uses.load(std::memory_order_acquire);
-        if (uses == use_home && frame.page_id() == page && frame.storing == Storing::no) {
-            evicted = true;
-            if (frame.home_dirty) {
-                frame.storing = Storing::begun;
-                to_store.push_back(id);
-            } else {
-                deferred.frames_freed |= forget_home_bytes(frame);
-            }
+    if (frame.cached.load(std::memory_order_relaxed) && !is_away && !would_wait) {
+        turn.step(protocol::Event::about(protocol::Event::Kind::evict, page));
+        evicted = !frame.cached.load(std::memory_order_relaxed);
+    }
+    const uint8_t uses = frame.uses.load(std::memory_order_acquire);
+    if (uses == use_home && frame.page_id() == page && frame.storing == Storing::no) {
+        evicted = true;
+        if (frame.home_dirty) {
+            frame.storing = Storing::begun;
+            to_store.push_back(id);
+        } else {
+            turn.result().frames_freed |= forget_home_bytes(frame);
         }
     }
-    finish(deferred);
     return evicted;
 }
 

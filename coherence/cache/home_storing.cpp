@@ -28,9 +28,7 @@ DirtyMask Cache::snapshot(Frame& frame, std::byte* into) {
     const auto copy = [&] {
         std::memcpy(into, bytes, page_size);
         if (frame.home_mask == 0) return all_sectors;
-        const int of_holder =
-            frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed);
-        return static_cast<DirtyMask>(frame.home_mask | of_holder);
+        return static_cast<DirtyMask>(frame.home_mask | Pages::unwritten(frame));
     };
     for (;;) {
         const FrameWord::Value seen = frame.word.load();
@@ -57,7 +55,7 @@ Task<Result<>> Cache::write_home_bytes(std::vector<FrameId> ids, Atomicity atomi
     for (const FrameId id : ids) {
         Frame& frame = pool_->frame(id);
         const PageId page = frame.page_id();
-        const std::lock_guard guard(slot_of(page).latch);
+        const auto latch = stripes_.latch(page);
         TARN_ASSERT(frame.storing == Storing::begun && frame.home_dirty);
         stored.push_back({.frame = id, .version = frame.home_version});
         if (frame.zeroed.load(std::memory_order_relaxed)) {
@@ -81,7 +79,7 @@ Task<Result<>> Cache::write_home_bytes(std::vector<FrameId> ids, Atomicity atomi
     if (!result) co_return result;
     for (const auto& [id, version] : std::span(stored).subspan(before)) {
         Frame& frame = pool_->frame(id);
-        const std::lock_guard guard(slot_of(frame.page_id()).latch);
+        const auto latch = stripes_.latch(frame.page_id());
         if (frame.home_version == version) frame.storing = Storing::taken;
     }
     co_return result;
@@ -91,20 +89,19 @@ Task<Result<>> Cache::write_home_bytes(std::vector<FrameId> ids, Atomicity atomi
 // not (D2).
 Task<Result<>> Cache::settle_stored(std::vector<Stored>& stored, Result<> result, bool free_after) {
     if (result) result = co_await store_.flush(*Loop::current());
-    Deferred deferred;
+    bool freed = false;
     for (const auto& [id, version] : stored) {
         Frame& frame = pool_->frame(id);
-        const std::lock_guard guard(slot_of(frame.page_id()).latch);
+        const auto latch = stripes_.latch(frame.page_id());
         frame.storing = Storing::no;
         if (result && frame.home_version == version) {
             frame.home_dirty = false;
             home_dirty_frames_.remove(id);
-            if (free_after && frame.uses.load(std::memory_order_relaxed) == use_home)
-                deferred.frames_freed |= forget_home_bytes(frame);
+            if (free_after && frame.uses.load(std::memory_order_relaxed) == use_home) freed |= forget_home_bytes(frame);
         }
     }
     stored.clear();
-    finish(deferred);
+    if (freed) supply_.freed();
     stored_.announce();
     heed_store_failure();
     co_return result;
@@ -116,32 +113,27 @@ PieceRest Cache::rest_of(PageId piece, bool gives_up) {
     static_assert(piece_pages % block_pages == 0);
     PieceRest rest;
     for (uint64_t first = 0; first < piece_pages && rest.is_stored; first += block_pages) {
-        Deferred deferred;
-        {
-            StripeSlot& slot = slot_of({piece.value + first});
-            const std::lock_guard guard(slot.latch);
-            for (uint64_t i = first; i < first + block_pages; ++i) {
-                const PageId page{piece.value + i};
-                const protocol::Home& home = slot.stripe.home();
-                if (const Frame* const frame = homes_.find_exactly(page)) {
-                    rest.changes += frame->home_version;
-                    rest.is_stored &= !frame->home_dirty;
-                }
-                if (home.has_everything(page)) continue;
-                const protocol::Claim* const claim = home.find(page);
-                const Frame* const own = claim && claim->owner == self() ? pages_.index().find_exactly(page) : nullptr;
-                if (own && !Pages::is_dirty(*own)) {
-                    if (gives_up) step_latched(slot, protocol::Event::evict_at_once(page), deferred);
-                    rest.is_free &= home.has_everything(page);
-                    // It may have been written to until this moment, and those bytes are home's now.
-                    const Frame* const left = homes_.find_exactly(page);
-                    rest.is_stored &= !left || !left->home_dirty;
-                } else {
-                    rest.is_stored = false;
-                }
+        Stripes::Turn turn(stripes_, PageId{piece.value + first});
+        const protocol::Home& home = turn.home();
+        for (uint64_t i = first; i < first + block_pages; ++i) {
+            const PageId page{piece.value + i};
+            if (const Frame* const frame = homes_.find_exactly(page)) {
+                rest.changes += frame->home_version;
+                rest.is_stored &= !frame->home_dirty;
+            }
+            if (home.has_everything(page)) continue;
+            const protocol::Claim* const claim = home.find(page);
+            const Frame* const own = claim && claim->owner == self() ? pages_.index().find_exactly(page) : nullptr;
+            if (own && !Pages::is_dirty(*own)) {
+                if (gives_up) turn.step(protocol::Event::evict_at_once(page));
+                rest.is_free &= home.has_everything(page);
+                // It may have been written to until this moment, and those bytes are home's now.
+                const Frame* const left = homes_.find_exactly(page);
+                rest.is_stored &= !left || !left->home_dirty;
+            } else {
+                rest.is_stored = false;
             }
         }
-        finish(deferred);
     }
     return rest;
 }
@@ -171,26 +163,21 @@ void Cache::bring_own_writes_home() {
     });
     for (const FrameId id : written) {
         Frame& frame = pool_->frame(id);
-        Deferred deferred;
-        {
-            StripeSlot& slot = slot_of(frame.page_id());
-            const std::lock_guard guard(slot.latch);
-            const protocol::Holding* const holding = slot.stripe.holder().find(frame.page_id());
-            if (holding == nullptr || holding->frame != id) continue;
-            Action copy;
-            copy.kind = Action::Kind::apply_copy;
-            copy.page = frame.page_id();
-            copy.tenure = holding->tenure;
-            copy.sequence = holding->sequence + 1;
-            copy.mask = frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed);
-            copy.frame = id;
-            copy.borrowed = true;
-            deferred.frames_freed |= apply_copy(copy);
-            frame.dirty.store(0, std::memory_order_relaxed);
-            frame.writing.store(0, std::memory_order_relaxed);
-            pages_.dirty_frames().remove(id);
-        }
-        finish(deferred);
+        Stripes::Turn turn(stripes_, frame.page_id());
+        const protocol::Holding* const holding = turn.holder().find(frame.page_id());
+        if (holding == nullptr || holding->frame != id) continue;
+        Action copy;
+        copy.kind = Action::Kind::apply_copy;
+        copy.page = frame.page_id();
+        copy.tenure = holding->tenure;
+        copy.sequence = holding->sequence + 1;
+        copy.mask = Pages::unwritten(frame);
+        copy.frame = id;
+        copy.borrowed = true;
+        turn.result().frames_freed |= apply_copy(copy);
+        frame.dirty.store(0, std::memory_order_relaxed);
+        frame.writing.store(0, std::memory_order_relaxed);
+        pages_.dirty_frames().remove(id);
     }
 }
 
@@ -247,7 +234,7 @@ std::vector<FrameId> Cache::take_home_dirty(std::span<const PageId>& pages, std:
     std::vector<FrameId> taken;
     for (; !pages.empty() && taken.size() < run_pages_max; pages = pages.subspan(1)) {
         const PageId page = pages.front();
-        const std::lock_guard guard(slot_of(page).latch);
+        const auto latch = stripes_.latch(page);
         Frame* const frame = homes_.find_exactly(page);
         if (!frame || !frame->home_dirty || frame->storing == Storing::taken) continue;
         if (frame->storing == Storing::begun) {
@@ -267,7 +254,7 @@ Task<Result<>> Cache::store_group(std::vector<PageId> pages) {
     for (size_t i = 0; i < pages.size();) {
         const uint64_t stored_before = stored_.count();
         {
-            const std::lock_guard guard(slot_of(pages[i]).latch);
+            const auto latch = stripes_.latch(pages[i]);
             Frame* const frame = homes_.find_exactly(pages[i]);
             const bool wanted = frame && frame->home_dirty;
             if (wanted && frame->storing == Storing::no) {

@@ -4,8 +4,6 @@
 #include <cstring>
 
 #include "coherence/cache/flusher.hpp"
-#include "coherence/cache/home_read_batch.hpp"
-#include "coherence/cache/page_provider.hpp"
 #include "utils/interrupt.hpp"
 
 namespace tarn {
@@ -58,7 +56,7 @@ void PageAccess::start() {
     const PageId page = page_;
     share.wait(*this, home);
     // This access may be over by now.
-    if (cache.refuses_writes_of(page)) share.let_in_all(home);
+    if (cache.membership().refuses_writes_of(page)) share.let_in_all(home);
     cache.provider().relieve();
 }
 
@@ -70,16 +68,16 @@ bool PageAccess::needs_room() const {
 
 void PageAccess::take_spare() {
     Cache& cache = request_->cache();
-    const FrameId spare = cache.take_frame();
+    const FrameId spare = cache.supply().take();
     if (spare != no_frame) return ask(spare);
     if (is_refused()) return;
     state_ = State::needs_frame;
-    cache.wait_for_frame(*this);
+    cache.supply().wait(*this);
 }
 
 // It would wait only to be refused, maybe for ever.
 bool PageAccess::is_refused() {
-    if (want() == protocol::Want::shared || !request_->cache().refuses_writes_of(page_)) return false;
+    if (want() == protocol::Want::shared || !request_->cache().membership().refuses_writes_of(page_)) return false;
     end(fail(Errc::io, EIO, "cache.access: the store of the page's home failed"));
     return true;
 }
@@ -94,10 +92,10 @@ bool PageAccess::give_up() {
     if (ended_) return true;
     Cache& cache = request_->cache();
     if (asked_) {
-        const Cache::Cancelled cancelled = cache.cancel(*this);
-        if (cancelled != Cache::Cancelled::yes) return cancelled == Cache::Cancelled::too_late;
+        const Stripes::Cancelled cancelled = cache.cancel(*this);
+        if (cancelled != Stripes::Cancelled::yes) return cancelled == Stripes::Cancelled::too_late;
     } else if (state_ == State::needs_room ? !cache.writable_share().cancel(*this, cache.home_of(page_))
-                                           : !cache.cancel_frame(*this)) {
+                                           : !cache.supply().cancel(*this)) {
         return true;
     }
     end({});
@@ -129,7 +127,7 @@ void PageAccess::run() {
         case State::needs_frame:
             if (gave_up) return end(fail(Errc::cancelled, 0, "cache.frame"));
             if (!request_->gave_up()) return ask(frame);
-            request_->cache().give_frame(frame);
+            request_->cache().supply().give(frame);
             return end({});
         case State::woken: return work();
         case State::failed: return end(fail(code_, 0, "cache.access"));
@@ -254,7 +252,7 @@ void PageRequest::prefetch_from(size_t first) {
 bool PageRequest::start() {
     missing_ = accesses_.size() + 1;  // one for this call, so that nobody resumes a coroutine that is not suspended
     {
-        const HomeReadBatch batch(cache_);
+        const Stripes::ReadBatch batch(cache_.stripes());
         const Fabric::Cork cork(accesses_.size() > 1 ? cache_.fabric() : nullptr);
         for (size_t next = 0; next < accesses_.size(); ++next) {
             if (next % pages_at_once == 0 && accesses_.size() > 1) prefetch_from(next);

@@ -18,7 +18,7 @@ namespace tarn {
 
 class PageRequest;
 
-class PageAccess final : public FrameWaiter {
+class PageAccess final : public FrameWaiter, public StripeWaiter {
   public:
     // hold: the page is this host's to write from the end of the access on until release().
     enum class Kind : uint8_t { read, write, zero, fetch, update, hold };
@@ -41,7 +41,7 @@ class PageAccess final : public FrameWaiter {
     // Under the latch of the page's stripe, when the access has left the list of those that wait. It then goes on by
     // run(), on its shard.
     void wake(FrameId granted, uint32_t lost);
-    void post_failed(Errc code);
+    void post_failed(Errc code) override;
 
     PageId page() const { return page_; }
     protocol::Want want() const;
@@ -53,9 +53,6 @@ class PageAccess final : public FrameWaiter {
     void move_to(PageRequest& request);
     // Of the kind hold, when it has ended.
     void release();
-
-    PageAccess* next = nullptr;  // list of the stripe
-    PageAccess** link = nullptr;
 
   private:
     enum class State : uint8_t { idle, needs_room, needs_frame, waiting, woken, failed };

@@ -10,52 +10,40 @@
 
 namespace tarn {
 
-void Cache::count_discard_steps(uint64_t count) {
-    discard_steps_.fetch_add(count, std::memory_order_relaxed);
-    discarded_.announce();
-}
-
-// Leaves those that are still there.
-size_t Cache::discard_pages(std::vector<PageId>& pages) {
-    const Fabric::Cork cork(fabric_);
+// Leaves those that are still there. How many steps that took.
+uint64_t Cache::discard_pages(std::vector<PageId>& pages) {
+    const Fabric::Cork cork(fabric());
+    uint64_t steps = 0;
     std::erase_if(pages, [&](PageId page) {
-        Deferred deferred;
-        bool is_gone = false;
-        {
-            StripeSlot& slot = slot_of(page);
-            const std::lock_guard guard(slot.latch);
-            step_latched(slot, protocol::Event::discard_of(page), deferred);
-            is_gone = !slot.stripe.holder().find(page);
-        }
-        deferred.discard_steps = 0;  // by us
-        finish(deferred);
-        return is_gone;
+        Stripes::Turn turn(stripes_, page);
+        turn.step(protocol::Event::discard_of(page));
+        steps += turn.watched_steps();
+        return !turn.holder().find(page);
     });
-    return pages.size();
+    return steps;
 }
 
 Task<Result<>> Cache::discard_volume(VolumeId volume) {
     CO_TRY(const VolumeTurns::Turn turn, co_await discarding_turns_.take(0));
-    discarding_.store(volume, std::memory_order_relaxed);
+    stripes_.watch(volume);
     std::vector<PageId> pages;
-    for (const auto& slot : stripes_) {
-        const std::lock_guard guard(slot->latch);
-        slot->stripe.holder().for_each([&](PageId page, const protocol::Holding&) {
+    stripes_.for_each([&](const Stripes::Turn& turn) {
+        turn.holder().for_each([&](PageId page, const protocol::Holding&) {
             if (page.volume() == volume) pages.push_back(page);
         });
-    }
+    });
     std::ranges::sort(pages);  // neighbours go in one message
     for (;;) {
-        const uint64_t steps = discard_steps_.load(std::memory_order_relaxed);
-        const size_t left = discard_pages(pages);
-        if (left == 0 || abandoned()) break;
+        const uint64_t steps_before = stripes_.watched_steps();
+        const uint64_t own_steps = discard_pages(pages);
+        if (pages.empty() || abandoned()) break;
         // Each of them takes a step at least; to look at all of them for each step would take too long.
-        for (uint64_t seen = discarded_.count();
-             discard_steps_.load(std::memory_order_relaxed) - steps < (left + 1) / 2 && !abandoned();
-             seen = discarded_.count())
-            co_await discarded_.next(seen);
+        const uint64_t enough = steps_before + own_steps + (pages.size() + 1) / 2;
+        Broadcast& watched = stripes_.watched();
+        for (uint64_t seen = watched.count(); stripes_.watched_steps() < enough && !abandoned(); seen = watched.count())
+            co_await watched.next(seen);
     }
-    discarding_.store(0, std::memory_order_relaxed);
+    stripes_.watch(0);
     if (abandoned()) co_return fail(Errc::cancelled, 0, "volume.discard");
     co_return Result<>{};
 }
@@ -67,16 +55,12 @@ size_t Cache::forget_volume_bytes(VolumeId volume) {
         Frame& frame = pool_->frame(id);
         const PageId page = frame.page_id();
         if (page.volume() != volume || (frame.uses.load(std::memory_order_relaxed) & use_home) == 0) continue;
-        Deferred deferred;
-        {
-            const std::lock_guard guard(slot_of(page).latch);
-            if (homes_.find_exactly(page) != &frame) continue;
-            if (frame.storing == Storing::no)
-                deferred.frames_freed |= forget_home_bytes(frame);
-            else
-                ++storing;
-        }
-        finish(deferred);
+        Stripes::Turn turn(stripes_, page);
+        if (homes_.find_exactly(page) != &frame) continue;
+        if (frame.storing == Storing::no)
+            turn.result().frames_freed |= forget_home_bytes(frame);
+        else
+            ++storing;
     }
     return storing;
 }

@@ -68,9 +68,16 @@ class Membership {
     // False: it is being declared alive already. Ends with declare_alive().
     bool begin_return(HostId host);
 
-    // Other hosts' stores that take nothing any more, as their messages say.
-    bool store_failed_at(HostId host) const { return protocol::contains(failed_stores_.load(), host); }
-    bool any_store_failed() const { return failed_stores_.load(std::memory_order_relaxed) != 0; }
+    // Stores that take nothing any more: this host's own, and others', as their messages say. Then what is dirty stays
+    // where it is, and no new page of that home becomes writable, so that memory is left for reads. Ends with the
+    // process there. The catalog's few pages stay writable: who opens a volume needs them.
+    bool store_failed_at(HostId home) const {
+        return home == self_ ? store_.failed() : protocol::contains(failed_stores_.load(), home);
+    }
+    bool refuses_writes_of(PageId page) const {
+        return page.volume() != catalog_volume && store_failed_at(home_of(page));
+    }
+    bool any_store_failed() const { return store_.failed() || failed_stores_.load(std::memory_order_relaxed) != 0; }
     void on_store_failed(HostId host) { failed_stores_ |= protocol::set_of(host); }
 
     // This home does not serve yet. recovery: to ask and tell, under the lock.

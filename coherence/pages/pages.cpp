@@ -202,11 +202,6 @@ void Pages::forget_dirty_if_clean(Frame& frame) {
         dirty_frames_.add(id);
 }
 
-bool Pages::is_dirty(const Frame& frame) {
-    return frame.home_dirty ||
-           (frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed)) != 0;
-}
-
 // Only then is a turn of the loop, to see whether it goes on, worth the other host's wait.
 bool Pages::is_being_written(FrameId frame) const {
     return (pool_.frame(frame).word.load() & FrameWord::exclusive) != 0 || last_writes_.has(frame);

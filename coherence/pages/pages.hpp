@@ -83,7 +83,11 @@ class Pages {
 
     void mark_dirty(Frame& frame, DirtyMask mask);
     void forget_dirty_if_clean(Frame& frame);
-    static bool is_dirty(const Frame& frame);
+    static bool is_dirty(const Frame& frame) { return frame.home_dirty || unwritten(frame) != 0; }
+    // Its sectors that are dirty or being written home.
+    static DirtyMask unwritten(const Frame& frame) {
+        return frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed);
+    }
     // Whether a thread wrote it just now.
     bool is_being_written(FrameId frame) const;
 

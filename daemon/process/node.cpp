@@ -6,8 +6,8 @@
 #include <csignal>
 #include <filesystem>
 
-#include "coherence/cache/page_provider.hpp"
 #include "coherence/fabric/transport/tcp/tcp_transport.hpp"
+#include "coherence/pages/page_provider.hpp"
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/text.hpp"

@@ -162,7 +162,7 @@ TEST_F(CacheLinks, a_late_read_without_a_frame_of_its_own_overwrites_nothing) {
     Gate reads;
     std::optional<std::byte> seen;
     reads.spawn(read_into(seen));
-    for (const FrameId id : taken) cache_->give_frame(id);
+    for (const FrameId id : taken) cache_->supply().give(id);
     loop_->run_until_done(turns(*loop_));
     ASSERT_TRUE(device_->holds_a_read());
     ASSERT_TRUE(hear(MessageKind::get_shared, 5));
@@ -264,14 +264,14 @@ TEST_F(CacheLinks, another_process_of_a_home_whose_store_failed_is_asked_again) 
     ASSERT_TRUE(cache_->on_message(refusal, nullptr));
     loop_->run_until_done(writes.close());
     EXPECT_FALSE(written);
-    EXPECT_TRUE(cache_->refuses_writes_of(their_page()));
+    EXPECT_TRUE(cache_->membership().refuses_writes_of(their_page()));
     cut();
     link();
-    EXPECT_TRUE(cache_->refuses_writes_of(their_page())) << "it is the same process";
+    EXPECT_TRUE(cache_->membership().refuses_writes_of(their_page())) << "it is the same process";
     cut();
     peer_process_ = {.incarnation = 2, .epoch = 2};
     link();
-    EXPECT_FALSE(cache_->refuses_writes_of(their_page()));
+    EXPECT_FALSE(cache_->membership().refuses_writes_of(their_page()));
 }
 
 struct WaitingWrite {
@@ -298,7 +298,7 @@ TEST_F(CacheLinks, who_waits_for_room_is_refused_once_the_store_of_the_home_has_
     refusal.request_id = 1;
     refusal.flags = protocol::flag_lost;
     ASSERT_TRUE(cache_->on_message(refusal, nullptr));
-    ASSERT_TRUE(cache_->refuses_writes_of(their_page()));
+    ASSERT_TRUE(cache_->membership().refuses_writes_of(their_page()));
     loop_->run_until_done(WaitingWrite::pause(*loop_));
     EXPECT_TRUE(over) << "it waits for ever";
     cache_->abandon();
@@ -459,13 +459,13 @@ TEST_F(CacheLinks, who_gives_up_as_a_frame_is_free_gives_it_back) {
     writes.spawn(Interrupting::write(*volume_, theirs(), interrupt, over));
     EXPECT_FALSE(over);
     const size_t before = cache_->pool().free_count();
-    cache_->give_frame(taken.back());
+    cache_->supply().give(taken.back());
     taken.pop_back();
     interrupt.raise();
     loop_->run_until_done(turns(*loop_));
     EXPECT_TRUE(over);
     EXPECT_EQ(cache_->pool().free_count(), before + 1);
-    for (const FrameId id : taken) cache_->give_frame(id);
+    for (const FrameId id : taken) cache_->supply().give(id);
     if (!over) cache_->abandon();
     loop_->run_until_done(writes.close());
 }

@@ -8,7 +8,7 @@
 #include <map>
 #include <random>
 
-#include "coherence/cache/page_provider.hpp"
+#include "coherence/pages/page_provider.hpp"
 #include "frontends/volumes/cached_volume.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/device/store_file.hpp"

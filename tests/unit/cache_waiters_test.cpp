@@ -81,39 +81,39 @@ TEST_F(CacheWaiters, a_page_that_is_asked_for_leaves_with_its_writer) {
 
 TEST_F(CacheWaiters, a_frame_that_came_free_before_one_waits_for_it_is_his) {
     const std::vector<FrameId> taken = take_all_but(cache_->provider().reserve_count());
-    ASSERT_EQ(cache_->take_frame(), no_frame);
-    cache_->give_frame(taken.back());
+    ASSERT_EQ(cache_->supply().take(), no_frame);
+    cache_->supply().give(taken.back());
     Waiter waiter(*loop_);
-    cache_->wait_for_frame(waiter);
+    cache_->supply().wait(waiter);
     EXPECT_NE(waiter.frame, no_frame);
     loop_->run_until_done(turns(*loop_));
     EXPECT_EQ(waiter.runs, 1);
     for (const FrameId id : taken)
-        if (id != taken.back() || waiter.frame != no_frame) cache_->give_frame(id);
+        if (id != taken.back() || waiter.frame != no_frame) cache_->supply().give(id);
 }
 
 TEST_F(CacheWaiters, who_waits_for_a_frame_gets_one_in_his_turn_also_behind_one_who_gave_up) {
     std::vector<FrameId> taken = take_all_but(cache_->provider().reserve_count());
     Waiter first(*loop_), second(*loop_), third(*loop_);
-    cache_->wait_for_frame(first);
-    cache_->wait_for_frame(second);
-    EXPECT_TRUE(cache_->cancel_frame(second));
-    EXPECT_FALSE(cache_->cancel_frame(second));
-    cache_->wait_for_frame(third);
-    cache_->give_frame(taken.back());
+    cache_->supply().wait(first);
+    cache_->supply().wait(second);
+    EXPECT_TRUE(cache_->supply().cancel(second));
+    EXPECT_FALSE(cache_->supply().cancel(second));
+    cache_->supply().wait(third);
+    cache_->supply().give(taken.back());
     taken.pop_back();
     EXPECT_NE(first.frame, no_frame);
     EXPECT_EQ(third.frame, no_frame);
-    cache_->give_frame(taken.back());
+    cache_->supply().give(taken.back());
     taken.pop_back();
     EXPECT_NE(third.frame, no_frame);
     EXPECT_EQ(second.frame, no_frame);
-    EXPECT_FALSE(cache_->cancel_frame(first)) << "it has got one";
+    EXPECT_FALSE(cache_->supply().cancel(first)) << "it has got one";
     loop_->run_until_done(turns(*loop_));
     EXPECT_EQ(first.runs + 10 * second.runs + 100 * third.runs, 101);
-    for (const FrameId id : taken) cache_->give_frame(id);
-    cache_->give_frame(first.frame);
-    cache_->give_frame(third.frame);
+    for (const FrameId id : taken) cache_->supply().give(id);
+    cache_->supply().give(first.frame);
+    cache_->supply().give(third.frame);
 }
 
 // A link finds no frame for what comes, and at each instruction of that one comes free.
@@ -137,14 +137,14 @@ TEST_F(CacheWaiters, a_link_that_finds_no_frame_is_told_of_the_next) {
         const FrameId comes_free = taken.back();
         taken.pop_back();
         came_there = interleaving.run(
-            at, nullptr, [&] { lent = cache_->lend_page(peer); }, [&] { cache_->give_frame(comes_free); });
-        if (!came_there) cache_->give_frame(comes_free);
+            at, nullptr, [&] { lent = cache_->lend_page(peer); }, [&] { cache_->supply().give(comes_free); });
+        if (!came_there) cache_->supply().give(comes_free);
         EXPECT_TRUE(lent || !fabric_.resumed.empty()) << at;
         if (lent) taken.push_back(cache_->pool().id_of(lent));
         for (FrameId id = 0; (id = cache_->pool().try_take(use_holder, 0)) != no_frame;) taken.push_back(id);
     }
     EXPECT_FALSE(came_there);
-    for (const FrameId id : taken) cache_->give_frame(id);
+    for (const FrameId id : taken) cache_->supply().give(id);
 }
 
 // A write of a whole page of the other host, whose client gives up.

@@ -24,7 +24,7 @@ TEST_F(ClusterPeers, a_peer_that_names_pages_of_no_volume_is_disconnected) {
     while (hosts_[0]->cache->home_of(message.page) != 0)
         message.page.value += hosts_[0]->cache->membership().ranges().pages_per_range();
     message.request_id = 1;
-    hosts_[1]->cache->stamp(message);
+    hosts_[1]->cache->peers().stamp(message);
     const uint64_t links = hosts_[0]->cache->membership().changed().count();
     hosts_[1]->fabric->send(0, message, {});
     while (hosts_[0]->cache->membership().changed().count() == links) std::this_thread::yield();  // down it goes
@@ -80,7 +80,7 @@ TEST_F(ClusterPeers, a_peer_that_says_what_no_host_says_is_disconnected_and_noth
         message.kind = kind;
         message.page = page;
         message.request_id = 1;
-        hosts_[1]->cache->stamp(message);
+        hosts_[1]->cache->peers().stamp(message);
         message.tenure = protocol::first_tenure_of(message.incarnation);
         lie(message);
         const uint64_t changes = victim.membership().changed().count();

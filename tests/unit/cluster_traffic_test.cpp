@@ -71,7 +71,7 @@ TEST_F(ClusterTraffic, a_host_that_writes_on_and_on_gives_way_to_one_that_waits)
     Result<> result;
     driver_->run_until_done(write_beside(hosts_, 1, 2, result));
     EXPECT_TRUE(result);
-    EXPECT_GT(hosts_[1]->cache->counters().turns_leased, 0);
+    EXPECT_GT(hosts_[1]->cache->held_frames().turns_leased(), 0);
 }
 
 // Neighbouring pages are asked for by few messages, which the home's store answers with few reads.

@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
-#include "coherence/cache/page_provider.hpp"
+#include "coherence/pages/page_provider.hpp"
 #include "frontends/volumes/cached_volume.hpp"
 #include "tests/support/memory_device.hpp"
 #include "tests/support/recording_fabric.hpp"

@@ -1,5 +1,5 @@
 // Which pages go so that the writable ones of one home leave frames for all others. The test plays the two other hosts.
-#include "coherence/cache/page_provider.hpp"
+#include "coherence/pages/page_provider.hpp"
 
 #include "tests/unit/home_on_device.hpp"
 

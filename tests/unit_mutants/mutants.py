@@ -67,7 +67,7 @@ MUTANTS = [
     ("tiers/dram/frame_word.hpp", "return (before & busy) != 0 && «(before & pins_mask) == pin_one»;", {
         "a busy frame counts as quiet when the first of two pins ends": "true",
     }),
-    ("coherence/cache/cache.cpp", "«frames_freed();»  // one may have come free before we were in the queue", {
+    ("coherence/pages/frame_supply.cpp", "«freed();»  // one may have come free before we were in the queue", {
         "who begins to wait for a frame does not look for one that came free meanwhile": "",
     }),
     ("coherence/pages/frame_queue.cpp", "«if (last_ == &waiter) last_ = previous;»", {
@@ -85,13 +85,13 @@ MUTANTS = [
     ("coherence/pages/writable_share.cpp", "if (!fits(count + 1, «total_.load(std::memory_order_seq_cst) + 1»)) return false;", {
         "the frames of all homes together are no limit": "count + 1",
     }),
-    ("coherence/cache/cache.cpp", "    pool_->release(id, use_holder);\n    «frames_freed();»", {
+    ("coherence/pages/frame_supply.cpp", "    pool_.release(id, use_holder);\n    «freed();»", {
         "a frame that is given back wakes nobody": "",
     }),
-    ("coherence/cache/cache_links.cpp", "«frame = pool_->try_take(use_holder, leave);»  // one may have come free", {
+    ("coherence/pages/frame_supply.cpp", "«frame = pool_.try_take(use_holder, leave);»  // one may have come free", {
         "a link that begins to wait for a frame does not look for one that came free meanwhile": "",
     }),
-    ("coherence/cache/cache.cpp", "[&](HostId host) { «fabric_->resume(host);» }", {
+    ("coherence/pages/frame_supply.cpp", "[&](HostId host) { «peers_.fabric()->resume(host);» }", {
         "a link that waits for a frame is not told of one": "",
     }),
 
@@ -108,8 +108,8 @@ MUTANTS = [
             "dirty_frames_.add(pool_.id_of(frame)); frame.dirty.fetch_or(mask);",
         "a writer does not enter the set of dirty frames": "frame.dirty.fetch_or(mask);",
     }),
-    ("coherence/cache/cache_actions.cpp", "        frame.writing.store(0, std::memory_order_relaxed);\n"
-     "        «pages_.dirty_frames().remove(id);»", {
+    ("coherence/pages/held_frames.cpp", "    frame.writing.store(0, std::memory_order_relaxed);\n"
+     "    «parts_.pages.dirty_frames().remove(id);»", {
         "a frame that is given up stays in the set of dirty frames": "",
     }),
     ("coherence/cache/home_storing.cpp", "if (result && «frame.home_version == version») {", {
@@ -132,10 +132,10 @@ MUTANTS = [
     }),
 
     # Home's bytes that were read for a link go over no other.
-    ("coherence/cache/home_bytes.cpp", "«read.link == slot.links.counts[read.to]» && fabric_;", {
+    ("coherence/cache/home_bytes.cpp", "«read.link == links.counts[read.to]»)", {
         "home's bytes go over a later link than the one they were asked for over": "true",
     }),
-    ("coherence/cache/cache_links.cpp", "            «++slot->links.counts[host];»", {
+    ("coherence/cache/cache_links.cpp", "        «++turn.links().counts[host];»", {
         "a new link has the number of the old one": "",
     }),
 
@@ -143,13 +143,13 @@ MUTANTS = [
     ("coherence/executor/executor.cpp", ".frame = to_us ? «home_store_.take_free_frame()» : no_frame,", {
         "the store reads into the frame that the Holder has lent": "message.frame",
     }),
-    ("coherence/cache/home_bytes.cpp", "frame = «slot.stripe.lent_frame(message)»;", {
+    ("coherence/cache/home_bytes.cpp", "frame = «turn.stripe().lent_frame(message)»;", {
         "what the store read late lands in the Holder's frame, whatever that is by then": "message.frame",
     }),
     ("coherence/cache/cache_links.cpp", "    if (!admitted) {\n        «if (page) return_page(page);»", {
         "the frame of a message that is refused is not given back": "",
     }),
-    ("coherence/cache/cache_links.cpp", "if («!stepped» && frame != no_frame) deferred.frames_freed |= release(", {
+    ("coherence/cache/cache_links.cpp", "if («!stepped» && frame != no_frame) turn.result().frames_freed", {
         "the frame of a message is given back once more when the cache stops meanwhile": "abandoned()",
     }),
     ("coherence/fabric/link/record_reader.cpp", "    «if (page_) receiver_.return_page(page_);»", {
@@ -160,7 +160,7 @@ MUTANTS = [
     }),
 
     # Who is linked, and who has said what it holds.
-    ("coherence/cache/cache_links.cpp", "        «slot->links.up &= ~protocol::set_of(host);»", {
+    ("coherence/cache/cache_links.cpp", "{ «turn.links().up &= ~protocol::set_of(host);» }", {
         "a broken link still counts": "",
     }),
     ("coherence/membership/recovery.cpp", "    if (recovering_) «reported_ &= ~set_of(host);»", {
@@ -296,8 +296,7 @@ MUTANTS = [
     }),
 
     # What is stored at the end.
-    ("coherence/cache/home_storing.cpp", "copy.mask = «frame.dirty.load(std::memory_order_relaxed) | "
-     "frame.writing.load(std::memory_order_relaxed)»;", {
+    ("coherence/cache/home_storing.cpp", "copy.mask = «Pages::unwritten(frame)»;", {
         "what a stop brings home is stored with all its sectors": "0",
         "what a stop brings home is stored with its first sector": "1",
     }),
@@ -309,13 +308,13 @@ MUTANTS = [
     }),
 
     # Who makes room, and for whom.
-    ("coherence/cache/page_provider.cpp", "return «frame.writable.load(std::memory_order_relaxed)» &&", {
+    ("coherence/pages/page_provider.cpp", "return «frame.writable.load(std::memory_order_relaxed)» &&", {
         "pages that may only be read leave to relieve their home": "true",
     }),
-    ("coherence/cache/page_provider.cpp", "«cache_.writable_share().is_crowded(cache_.home_of(frame.page_id()))» &&", {
+    ("coherence/pages/page_provider.cpp", "«parts_.writable_share.is_crowded(parts_.membership.home_of(frame.page_id()))» &&", {
         "pages of any home leave to relieve one": "true",
     }),
-    ("coherence/cache/page_provider.cpp", "«if (pause == pause_max && cache_.anyone_waits_for_frames()) "
+    ("coherence/pages/page_provider.cpp", "«if (pause == pause_max && parts_.supply.anyone_waits()) "
      "drop_clean(shard, batch_max);»", {
         "clean pages of a silent home wait for it": "",
     }),

@@ -36,8 +36,9 @@ class FrameIndex {
     }
 
     // The stripe of a page: pages of one 64 KiB block share it.
-    unsigned stripe_of(PageId page) const {
-        return static_cast<unsigned>(mix64(page.value >> block_bits) & ((1u << stripe_bits_) - 1));
+    unsigned stripe_of(PageId page) const { return stripe_of(page, stripe_bits_); }
+    static unsigned stripe_of(PageId page, unsigned stripe_bits) {
+        return static_cast<unsigned>(mix64(page.value >> block_bits) & ((1u << stripe_bits) - 1));
     }
 
     // Ahead of a search: first the bucket, then the header of the frame it names.

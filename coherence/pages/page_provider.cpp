@@ -1,7 +1,9 @@
-#include "coherence/cache/page_provider.hpp"
+#include "coherence/pages/page_provider.hpp"
 
 #include <algorithm>
 #include <utility>
+
+#include "coherence/pages/frame_supply.hpp"
 
 namespace tarn {
 
@@ -13,13 +15,13 @@ constexpr auto pause_max = std::chrono::microseconds(12'800);
 constexpr auto relief_pause_max = std::chrono::microseconds(409'600);
 }  // namespace
 
-PageProvider::PageProvider(Cache& cache, std::span<Loop* const> shards)
-    : cache_(cache),
-      reserve_count_(std::clamp<size_t>(cache.pool().frame_count() / 64, 32, 4096)),
-      low_mark_(reserve_count_ + std::max<size_t>(64, cache.pool().frame_count() / 50)),
-      high_mark_(low_mark_ + std::max<size_t>(64, cache.pool().frame_count() / 50)),
+PageProvider::PageProvider(const Parts& parts, std::span<Loop* const> shards)
+    : parts_(parts),
+      reserve_count_(std::clamp<size_t>(parts.pool.frame_count() / 64, 32, 4096)),
+      low_mark_(reserve_count_ + std::max<size_t>(64, parts.pool.frame_count() / 50)),
+      high_mark_(low_mark_ + std::max<size_t>(64, parts.pool.frame_count() / 50)),
       shards_(shards) {
-    TARN_ASSERT(high_mark_ < cache.pool().frame_count());
+    TARN_ASSERT(high_mark_ < parts.pool.frame_count());
 }
 
 void PageProvider::kick() {
@@ -30,47 +32,47 @@ void PageProvider::kick() {
 
 // Whatever their age: those that are old and could go have gone.
 void PageProvider::drop_clean(Shard& shard, size_t count) {
-    FramePool& pool = cache_.pool();
-    const Fabric::Cork cork(cache_.fabric());
+    FramePool& pool = parts_.pool;
+    const Fabric::Cork cork(parts_.peers.fabric());
     for (size_t i = 0; i < pool.frame_count() && count > 0; ++i) {
         shard.hand = (shard.hand + 1) % pool.frame_count();
-        if (cache_.drop_clean(static_cast<FrameId>(shard.hand))) --count;
+        if (parts_.evictor.drop_clean(static_cast<FrameId>(shard.hand), false)) --count;
     }
 }
 
 // What a volume is, another host says, which may be away by the time that somebody opens the volume. So these pages
 // stay, however old, but for a sixteenth of the frames at most: there may be very many volumes.
 bool PageProvider::is_spared(Shard& shard, FrameId id) {
-    const PageId page = cache_.pool().frame(id).page_id();
-    if (!describes_volumes(page) || cache_.home_of(page) == cache_.self()) return false;
+    const PageId page = parts_.pool.frame(id).page_id();
+    if (!describes_volumes(page) || parts_.membership.home_of(page) == parts_.membership.self()) return false;
     if (id <= shard.spared_last) shard.spared_count = 0;
     shard.spared_last = id;
-    return shard.spared_count++ < cache_.pool().frame_count() / 16;
+    return shard.spared_count++ < parts_.pool.frame_count() / 16;
 }
 
 Task<> PageProvider::provide(Shard& shard) {
     Loop& loop = *Loop::current();
-    FramePool& pool = cache_.pool();
+    FramePool& pool = parts_.pool;
     co_await Yield(loop);  // whoever kicked may hold a latch
     unsigned tenths = 1;
     auto pause = pause_min;
-    while (pool.free_count() < high_mark_ && !cache_.abandoned()) {
+    while (pool.free_count() < high_mark_ && !parts_.evictor.abandoned()) {
         const size_t free_before = pool.free_count();
         std::vector<FrameId> to_store;
         size_t picked = 0;
-        const Replacement::Threshold threshold = cache_.pages().replacement().threshold_of(tenths);
+        const Replacement::Threshold threshold = parts_.pages.replacement().threshold_of(tenths);
         for (size_t more = piece_max; more == piece_max && picked < batch_max;) {
             if (picked > 0) co_await Yield(loop);
-            const Fabric::Cork cork(cache_.fabric());  // evictions of a piece are one message for each home
-            more = cache_.pages().replacement().pick(piece_max, threshold, [&](FrameId id) {
-                return !is_spared(shard, id) && cache_.try_evict(id, to_store);
+            const Fabric::Cork cork(parts_.peers.fabric());  // evictions of a piece are one message for each home
+            more = parts_.pages.replacement().pick(piece_max, threshold, [&](FrameId id) {
+                return !is_spared(shard, id) && parts_.evictor.try_evict(id, to_store);
             });
             picked += more;
         }
         std::sort(to_store.begin(), to_store.end(),
                   [&](FrameId a, FrameId b) { return pool.frame(a).page_id() < pool.frame(b).page_id(); });
         // A failed write keeps its pages dirty; the flush that needs them says so (D6).
-        const bool stored = to_store.empty() || co_await cache_.evict_home_bytes(std::move(to_store));
+        const bool stored = to_store.empty() || co_await parts_.evictor.evict_home_bytes(std::move(to_store));
         if (stored && picked > 0) pause = pause_min;
         if (stored && pool.free_count() > free_before) {
             tenths = 1;
@@ -80,14 +82,14 @@ Task<> PageProvider::provide(Shard& shard) {
             tenths = std::min(tenths * 2, 10u);
             co_await Yield(loop);
         } else {
-            if (cache_.any_store_failed()) {
+            if (parts_.membership.any_store_failed()) {
                 // The rest is dirty, and stays so: it is looked at again when somebody needs a frame.
-                cache_.heed_store_failure();
-                cache_.frames_freed();
-                if (picked == 0 && !cache_.anyone_waits_for_frames()) break;
+                parts_.evictor.heed_store_failure();
+                parts_.supply.freed();
+                if (picked == 0 && !parts_.supply.anyone_waits()) break;
             }
             // What waits for a home that does not answer must not stop who needs none of it (C4).
-            if (pause == pause_max && cache_.anyone_waits_for_frames()) drop_clean(shard, batch_max);
+            if (pause == pause_max && parts_.supply.anyone_waits()) drop_clean(shard, batch_max);
             // Evictions wait for other hosts, or frames are pinned, or the store fails. What ends that is many things,
             // some on the hot path, which announces nothing: so look again, soon while something is under way.
             co_await loop.sleep(pause);
@@ -99,11 +101,11 @@ Task<> PageProvider::provide(Shard& shard) {
 
 Task<> PageProvider::give_up_all() {
     constexpr FrameId at_once = 1024;
-    for (FrameId id = 0; id < cache_.pool().frame_count() && !cache_.abandoned();) {
+    for (FrameId id = 0; id < parts_.pool.frame_count() && !parts_.evictor.abandoned();) {
         {
-            const Fabric::Cork cork(cache_.fabric());
-            for (const FrameId end = id + at_once; id < end && id < cache_.pool().frame_count(); ++id)
-                (void)cache_.drop_clean(id, true);
+            const Fabric::Cork cork(parts_.peers.fabric());
+            for (const FrameId end = id + at_once; id < end && id < parts_.pool.frame_count(); ++id)
+                (void)parts_.evictor.drop_clean(id, true);
         }
         co_await Yield(*Loop::current());
     }
@@ -116,25 +118,25 @@ void PageProvider::relieve() {
 }
 
 bool PageProvider::try_relieve(FrameId id) {
-    const Frame& frame = cache_.pool().frame(id);
+    const Frame& frame = parts_.pool.frame(id);
     std::vector<FrameId> to_store;  // none: they are other homes'
     return frame.writable.load(std::memory_order_relaxed) &&
-           cache_.writable_share().is_crowded(cache_.home_of(frame.page_id())) && cache_.try_evict(id, to_store);
+           parts_.writable_share.is_crowded(parts_.membership.home_of(frame.page_id())) &&
+           parts_.evictor.try_evict(id, to_store);
 }
 
 Task<> PageProvider::relieve_homes(Shard& shard) {
     Loop& loop = *Loop::current();
     co_await Yield(loop);  // as in provide()
-    const WritableShare& share = cache_.writable_share();
+    const WritableShare& share = parts_.writable_share;
     unsigned tenths = 1;
     auto pause = pause_min;
-    while (!cache_.abandoned() && share.any_is_crowded(cache_.membership().host_set())) {
+    while (!parts_.evictor.abandoned() && share.any_is_crowded(parts_.membership.host_set())) {
         size_t picked = 0;
         {
-            const Replacement::Threshold threshold = cache_.pages().replacement().threshold_of(tenths);
-            const Fabric::Cork cork(cache_.fabric());
-            picked =
-                cache_.pages().replacement().pick(piece_max, threshold, [&](FrameId id) { return try_relieve(id); });
+            const Replacement::Threshold threshold = parts_.pages.replacement().threshold_of(tenths);
+            const Fabric::Cork cork(parts_.peers.fabric());
+            picked = parts_.pages.replacement().pick(piece_max, threshold, [&](FrameId id) { return try_relieve(id); });
         }
         if (picked > 0 || tenths < 10) {
             if (picked == 0) tenths = std::min(tenths * 2, 10u);

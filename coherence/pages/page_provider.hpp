@@ -9,14 +9,46 @@
 
 #include <span>
 
-#include "coherence/cache/cache.hpp"
+#include "coherence/fabric/peers.hpp"
+#include "coherence/membership/membership.hpp"
+#include "coherence/pages/pages.hpp"
+#include "coherence/pages/writable_share.hpp"
 #include "utils/per_loop.hpp"
 
 namespace tarn {
 
+class FrameSupply;
+
 class PageProvider {
   public:
-    PageProvider(Cache& cache, std::span<Loop* const> shards);
+    // How a page leaves its frame.
+    class Evictor {
+      public:
+        // Replacement found this frame cold. True: it is on its way out (or out).
+        virtual bool try_evict(FrameId id, std::vector<FrameId>& to_store) = 0;
+        // The same for a clean page of another home, without waiting for that home's answer, or for the home itself.
+        // Only if any: those that tell names and sizes, without which nobody could use the frame.
+        virtual bool drop_clean(FrameId id, bool any) = 0;
+        // Makes home's bytes in these frames durable, and the frames that are nothing else become free.
+        virtual Task<Result<>> evict_home_bytes(std::vector<FrameId> ids) = 0;
+        // This host's store has failed.
+        virtual void heed_store_failure() = 0;
+        // Nothing is evicted any more.
+        virtual bool abandoned() const = 0;
+
+      protected:
+        ~Evictor() = default;
+    };
+    struct Parts {
+        const Membership& membership;
+        const Peers& peers;
+        FramePool& pool;
+        Pages& pages;
+        FrameSupply& supply;
+        const WritableShare& writable_share;
+        Evictor& evictor;
+    };
+    PageProvider(const Parts& parts, std::span<Loop* const> shards);
 
     // Frames below which the provider starts, and up to which it works.
     size_t low_mark() const { return low_mark_; }
@@ -45,7 +77,7 @@ class PageProvider {
     Task<> relieve_homes(Shard& shard);
     bool try_relieve(FrameId id);
 
-    Cache& cache_;
+    const Parts parts_;
     size_t reserve_count_;
     size_t low_mark_;
     size_t high_mark_;

@@ -1,0 +1,193 @@
+// Stripes: the partitions of this host's protocol state, each under a latch of its own, and the steps they take.
+//
+// Whoever has a page's stripe to itself has a Turn: it looks, and takes steps. When the turn is over the latch is
+// released, and what the steps left to do is done. Operations that wait for a page wait in its stripe.
+//
+// Latches are taken in this order: stripe, flush books, frame pool. None is held across a wait.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "coherence/executor/executor.hpp"
+#include "coherence/membership/membership.hpp"
+#include "coherence/protocol/marks.hpp"
+#include "tiers/dram/frame_index.hpp"
+#include "utils/broadcast.hpp"
+#include "utils/loop.hpp"
+#include "utils/per_loop.hpp"
+#include "utils/result.hpp"
+#include "utils/spinlock.hpp"
+
+namespace tarn {
+
+// A local operation that waits for a page: in the protocol a WaiterToken, here a link of the stripe's list.
+class StripeWaiter {
+  public:
+    // Under the latch of the stripe, when it waits there no more: the host stops.
+    virtual void post_failed(Errc code) = 0;
+
+  protected:
+    ~StripeWaiter() = default;
+
+  private:
+    friend class Stripes;
+    StripeWaiter* next_ = nullptr;
+    StripeWaiter** link_ = nullptr;  // null: it does not wait
+};
+
+class Stripes {
+  public:
+    static constexpr unsigned bits = 7;
+    static constexpr size_t count = size_t{1} << bits;
+    static_assert(count <= ArenaHeader::stripes_max);
+
+    // Of each step, before anybody is told of it: what the next process needs to know is recorded.
+    class Recorder {
+      public:
+        virtual void record(const protocol::Holder& holder, const protocol::Event& event) = 0;
+
+      protected:
+        ~Recorder() = default;
+    };
+
+    struct Effects {
+        Frames& frames;
+        HomeStore& home_store;
+        Outbox& outbox;
+        FlushBooks& books;
+        Accesses& accesses;
+        Recorder& recorder;
+    };
+
+    // header: of the arena, which outlives it. Only its request ids are used.
+    Stripes(const Membership& membership, ArenaHeader& header, size_t frame_count, std::span<Loop* const> shards,
+            const Effects& effects);
+    // Before the first step.
+    void set_marks(const protocol::Marks& marks);
+    // The process before has used request ids up to those in the arena.
+    void adopt_request_ids();
+
+    static unsigned index_of(PageId page) { return FrameIndex::stripe_of(page, bits); }
+
+    class Turn;
+    // One turn of each stripe after the other.
+    template <class Function>
+    void for_each(Function&& fn);
+    // The latch alone: nothing is stepped.
+    [[nodiscard]] std::unique_lock<SpinLock> latch(PageId page) { return std::unique_lock(slot_of(page).latch); }
+
+    void step(const protocol::Event& event);
+    // lost_host: whose memory was lost, if that is what they hear.
+    void step_all(const protocol::Event& event, HostId lost_host = no_host);
+
+    // Asks for the page, by an event that names the waiter. It is woken, refused or failed.
+    void wait(const protocol::Event& event, StripeWaiter& waiter);
+    // may_cancel is asked under the latch, if it still waits.
+    enum class Cancelled : uint8_t { yes, too_late, never };
+    Cancelled cancel(PageId page, protocol::WaiterToken token, StripeWaiter& waiter, bool may_cancel);
+    // Under the latch: it waits no more.
+    static void leave(StripeWaiter& waiter);
+
+    // These are about to be stepped: brings what the tables know of them into the CPU's caches.
+    void prefetch(std::span<const PageId> pages, std::span<const FrameIndex* const> indexes);
+
+    // While it lives, the reads of home's bytes that this shard's steps ask for are gathered; at its end they go to the
+    // store together, neighbours in one operation. On a thread that is no shard they are not gathered.
+    class ReadBatch;
+
+    // Shutdown: whoever waits, or will, fails with cancelled; nothing is stepped any more.
+    void abandon();
+    bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
+
+    // Counts the steps about pages of one volume (0: none), so that who waits for them knows when to look again.
+    void watch(VolumeId volume) { watched_.store(volume, std::memory_order_relaxed); }
+    uint64_t watched_steps() const { return watched_steps_.load(std::memory_order_relaxed); }
+    Broadcast& watched() { return watched_stepped_; }
+
+  private:
+    struct alignas(64) Slot {
+        Slot(const Membership& membership, std::atomic<uint32_t>& last_request)
+            : stripe(membership.self(), membership.process().epoch, membership.ranges()),
+              last_request_id(last_request) {}
+        SpinLock latch;
+        StripeLinks links;
+        protocol::Stripe stripe;
+        std::atomic<uint32_t>& last_request_id;  // in the arena
+        StepScratch scratch;
+        StripeWaiter* waiting = nullptr;  // list of those that wait here
+    };
+    class Observer;
+
+    Slot& slot_of(PageId page) { return *slots_[index_of(page)]; }
+    void finish(StepResult& result, uint64_t watched_steps);
+    void count_watched(uint64_t steps);
+
+    Executor executor_;
+    HomeStore& home_store_;
+    Recorder& recorder_;
+    std::vector<std::unique_ptr<Slot>> slots_;
+    PerLoop<ReadBatch*> read_batches_;
+    std::atomic<bool> abandoned_{false};
+    std::atomic<VolumeId> watched_{0};
+    std::atomic<uint64_t> watched_steps_{0};
+    Broadcast watched_stepped_;
+};
+
+class Stripes::Turn {
+  public:
+    Turn(Stripes& stripes, PageId page) : Turn(stripes, stripes.slot_of(page)) {}
+    Turn(Stripes& stripes, unsigned index) : Turn(stripes, *stripes.slots_[index]) {}
+    Turn(const Turn&) = delete;
+    ~Turn() { end(); }
+
+    // The event and all that follows from it here. False: nothing is stepped any more.
+    bool step(const protocol::Event& event);
+    const protocol::Stripe& stripe() const { return slot_.stripe; }
+    const protocol::Home& home() const { return slot_.stripe.home(); }
+    const protocol::Holder& holder() const { return slot_.stripe.holder(); }
+    StripeLinks& links() { return slot_.links; }
+    // What is left to do; good after the end as well.
+    StepResult& result() { return result_; }
+    // Of this turn, see watch().
+    uint64_t watched_steps() const { return watched_steps_; }
+    void end();
+
+  private:
+    friend class Stripes;
+    Turn(Stripes& stripes, Slot& slot) : stripes_(stripes), slot_(slot), latch_(slot.latch) {}
+
+    Stripes& stripes_;
+    Slot& slot_;
+    std::unique_lock<SpinLock> latch_;
+    StepResult result_;
+    uint64_t watched_steps_ = 0;
+};
+
+template <class Function>
+void Stripes::for_each(Function&& fn) {
+    for (const auto& slot : slots_) {
+        Turn turn(*this, *slot);
+        fn(turn);
+    }
+}
+
+class Stripes::ReadBatch {
+  public:
+    explicit ReadBatch(Stripes& stripes);
+    ReadBatch(const ReadBatch&) = delete;
+    ~ReadBatch();
+
+  private:
+    friend class Stripes;
+    HomeStore& home_store_;
+    ReadBatch** const current_;  // of this shard: the innermost
+    ReadBatch* outer_ = nullptr;
+    std::vector<HomeRead> reads_;
+};
+
+}  // namespace tarn
