@@ -1,10 +1,8 @@
 #include "coherence/cache/cache.hpp"
 
-#include <algorithm>
-#include <cstring>
+#include <array>
 #include <utility>
 
-#include "coherence/cache/flusher.hpp"
 #include "coherence/cache/page_access.hpp"
 
 namespace tarn {
@@ -31,8 +29,6 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
       membership_(configuration.self, configuration.hosts, pool_->arena().header(), store),
       peers_(membership_, store, *pool_),
       pages_(*pool_, membership_, Stripes::bits, *this),
-      homes_(*pool_, Stripes::bits, &Frame::home_next),
-      home_dirty_frames_(pool_->frame_count()),
       writable_share_(pool_->frame_count()),
       provider_({.membership = membership_,
                  .peers = peers_,
@@ -40,7 +36,7 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
                  .pages = pages_,
                  .supply = supply_,
                  .writable_share = writable_share_,
-                 .evictor = *this},
+                 .evictor = eviction_},
                 configuration.shards),
       supply_(*pool_, pages_.replacement(), membership_, peers_, provider_),
       held_frames_({.membership = membership_,
@@ -51,36 +47,98 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
                     .writable_share = writable_share_,
                     .provider = provider_},
                    configuration.lease),
-      flusher_(std::make_unique<Flusher>(*this)),
+      home_store_({.membership = membership_,
+                   .store = store,
+                   .pool = *pool_,
+                   .pages = pages_,
+                   .stripes = stripes_,
+                   .peers = peers_,
+                   .held_frames = held_frames_,
+                   .supply = supply_,
+                   .provider = provider_,
+                   .flushes = flusher_}),
+      eviction_({.membership = membership_,
+                 .peers = peers_,
+                 .pool = *pool_,
+                 .pages = pages_,
+                 .stripes = stripes_,
+                 .home = home_store_.frames(),
+                 .writer = home_store_.writer(),
+                 .flushes = flusher_}),
+      flusher_({.membership = membership_,
+                .store = store,
+                .pool = *pool_,
+                .pages = pages_,
+                .stripes = stripes_,
+                .peers = peers_,
+                .writer = home_store_.writer()}),
+      recorder_(*pool_),
       stripes_(membership_, pool_->arena().header(), pool_->frame_count(), configuration.shards,
                {.frames = held_frames_,
-                .home_store = *this,
+                .home_store = home_store_,
                 .outbox = peers_,
-                .books = *flusher_,
+                .books = flusher_,
                 .accesses = *this,
-                .recorder = *this}) {
-    if (!membership_.is_alone()) stripes_.set_marks(marker_);
-    if (pool_->arena().adopted()) adopt();
-    recover_if_all_have_reported();
+                .recorder = recorder_}),
+      home_start_({.membership = membership_,
+                   .store = store,
+                   .pool = *pool_,
+                   .stripes = stripes_,
+                   .home_store = home_store_,
+                   .flusher = flusher_}),
+      inbox_({.membership = membership_,
+              .store = store,
+              .pool = *pool_,
+              .pages = pages_,
+              .stripes = stripes_,
+              .supply = supply_,
+              .held_frames = held_frames_,
+              .writable_share = writable_share_,
+              .peers = peers_,
+              .home = home_store_.frames(),
+              .flusher = flusher_,
+              .home_start = home_start_}),
+      volume_end_({.store = store,
+                   .stripes = stripes_,
+                   .peers = peers_,
+                   .home = home_store_.frames(),
+                   .writer = home_store_.writer(),
+                   .marker = home_store_.marker(),
+                   .home_start = home_start_}) {
+    if (!membership_.is_alone()) stripes_.set_marks(home_store_.marker());
+    if (pool_->arena().adopted()) {
+        Adoption adoption({.membership = membership_,
+                           .store = store,
+                           .pool = *pool_,
+                           .pages = pages_,
+                           .stripes = stripes_,
+                           .held_frames = held_frames_,
+                           .home = home_store_.frames()});
+        adopted_page_count_ = adoption.run();
+    }
+    home_start_.go_on();
 }
 
 Cache::~Cache() = default;
+
+void Cache::set_fabric(Fabric& fabric) {
+    peers_.set_fabric(fabric);
+    inbox_.register_calls(fabric.calls());
+}
 
 void Cache::on_quiet(Frame& frame, PageId page) {
     stripes_.step(HeldFrames::quiesced(frame, page));
 }
 
 void Cache::on_first_use(LossView& view, HostId home) {
-    flusher_->count_from_now(view, home);
+    flusher_.count_from_now(view, home);
 }
 
 void Cache::prefetch(std::span<const PageId> pages) {
-    const std::array<const FrameIndex*, 2> indexes{&pages_.index(), &homes_};
-    stripes_.prefetch(pages, indexes);
+    stripes_.prefetch(pages, std::array{&pages_.index(), &home_store_.frames().index()});
 }
 
 void Cache::acquire(PageId page, Want want, PageAccess& access, FrameId spare) {
-    counters_.misses.fetch_add(1, std::memory_order_relaxed);
     protocol::Event event =
         protocol::Event::acquire_of(page, want, reinterpret_cast<protocol::WaiterToken>(&access), spare);
     if (want != Want::shared && home_of(page) == self()) {
@@ -97,18 +155,6 @@ Stripes::Cancelled Cache::cancel(PageAccess& access) {
 
 void Cache::served(PageId page) {
     stripes_.step(protocol::Event::about(protocol::Event::Kind::served, page));
-}
-
-void Cache::loss_recorded(PageId page, uint32_t generation) {
-    stripes_.step(protocol::Event::loss_recorded_of(page, generation));
-}
-
-void Cache::marked(PageId page, bool store_failed) {
-    stripes_.step(protocol::Event::marked_of(page, store_failed));
-}
-
-void Cache::write_back(PageId page, protocol::WaiterToken waiter) {
-    stripes_.step(protocol::Event::about(protocol::Event::Kind::write_back, page, waiter));
 }
 
 bool Cache::wake(const protocol::Action& action, bool may_resume) {
@@ -133,7 +179,7 @@ void Cache::resume(protocol::WaiterToken waiter) {
 size_t Cache::dirty_frame_count() {
     size_t count = 0;
     pages_.dirty_frames().for_each([&](FrameId) { ++count; });
-    home_dirty_frames_.for_each([&](FrameId) { ++count; });
+    home_store_.frames().dirty().for_each([&](FrameId) { ++count; });
     return count;
 }
 
@@ -141,7 +187,7 @@ void Cache::abandon() {
     stripes_.abandon();
     supply_.abandon();
     writable_share_.close();
-    flusher_->abandon();
+    flusher_.abandon();
     membership_.changed().announce();
 }
 

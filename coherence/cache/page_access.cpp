@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "coherence/cache/flusher.hpp"
 #include "utils/interrupt.hpp"
 
 namespace tarn {

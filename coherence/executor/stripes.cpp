@@ -123,7 +123,7 @@ void Stripes::leave(StripeWaiter& waiter) {
     waiter.link_ = nullptr;
 }
 
-void Stripes::prefetch(std::span<const PageId> pages, std::span<const FrameIndex* const> indexes) {
+void Stripes::prefetch(std::span<const PageId> pages, std::span<FrameIndex* const> indexes) {
     // Neighbours share a stripe: one turn of its latch for all of them, or none if somebody else has it.
     const auto for_each_latched = [&](auto&& visit) {
         for (size_t first = 0; first < pages.size();) {
@@ -135,11 +135,11 @@ void Stripes::prefetch(std::span<const PageId> pages, std::span<const FrameIndex
     };
     for_each_latched([&](const protocol::Stripe& stripe, PageId page) {
         stripe.prefetch(page);
-        for (const FrameIndex* const index : indexes) index->prefetch(page);
+        for (FrameIndex* const index : indexes) index->prefetch(page);
     });
     for_each_latched([&](const protocol::Stripe& stripe, PageId page) {
         stripe.prefetch_records(page);
-        for (const FrameIndex* const index : indexes) index->prefetch_frame(page);
+        for (FrameIndex* const index : indexes) index->prefetch_frame(page);
     });
 }
 

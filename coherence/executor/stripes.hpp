@@ -94,7 +94,7 @@ class Stripes {
     static void leave(StripeWaiter& waiter);
 
     // These are about to be stepped: brings what the tables know of them into the CPU's caches.
-    void prefetch(std::span<const PageId> pages, std::span<const FrameIndex* const> indexes);
+    void prefetch(std::span<const PageId> pages, std::span<FrameIndex* const> indexes);
 
     // While it lives, the reads of home's bytes that this shard's steps ask for are gathered; at its end they go to the
     // store together, neighbours in one operation. On a thread that is no shard they are not gathered.

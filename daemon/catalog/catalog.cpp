@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "coherence/cache/with_timeout.hpp"
 #include "frontends/volumes/attribute_page.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
+#include "utils/with_timeout.hpp"
 
 namespace tarn {
 
@@ -477,7 +477,7 @@ Task<Result<>> Catalog::flush_all(protocol::HostSet gone) {
 
 Task<Result<>> Catalog::flush_without(protocol::HostSet gone) {
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
-    std::vector<VolumeId> volumes = cache_.dirty_volumes();
+    std::vector<VolumeId> volumes = cache_.home_store().writer().dirty_volumes();
     for (const CatalogRecord& record : records)
         if (std::ranges::find(volumes, record.id) == volumes.end()) volumes.push_back(record.id);
     Result<> result = protocol::contains(gone, registrar_host) ? Result<>() : co_await table_.flush();

@@ -2,10 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "coherence/cache/with_timeout.hpp"
 #include "frontends/volumes/attribute_page.hpp"
 #include "frontends/volumes/cached_volume.hpp"
 #include "utils/log.hpp"
+#include "utils/with_timeout.hpp"
 
 namespace tarn {
 
@@ -185,7 +185,7 @@ Task<Result<std::string>> Registrar::remove(std::string name, bool force) {
 }
 
 Task<> Registrar::resume_removals() {
-    if (!co_await cache_.recovered()) co_return;
+    if (!co_await cache_.home_start().ended()) co_return;
     const Result<std::vector<CatalogRecord>> records = co_await table_.list_all();
     if (!records && !cache_.abandoned())
         log::warning("catalog: what was being deleted goes on after the next start: {}",

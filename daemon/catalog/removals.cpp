@@ -6,10 +6,10 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "coherence/cache/with_timeout.hpp"
 #include "coherence/fabric/call_all.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
+#include "utils/with_timeout.hpp"
 
 namespace tarn {
 
@@ -62,9 +62,9 @@ Task<Result<std::string>> Removals::take_step(std::string request) {
         if (clients_) co_await clients_->end_clients_of(volume);
         co_await cache_.uses().none_of(volume);
     } else if (step == steps[1]) {
-        CO_TRY_VOID(co_await cache_.discard_volume(volume));
+        CO_TRY_VOID(co_await cache_.volume_end().discard(volume));
     } else if (step == steps[2]) {
-        CO_TRY_VOID(co_await cache_.erase_volume(volume));
+        CO_TRY_VOID(co_await cache_.volume_end().erase(volume));
     } else {
         co_return fail(Errc::protocol, 0, "removal.request: unknown");
     }

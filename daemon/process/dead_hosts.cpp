@@ -62,7 +62,7 @@ Task<Result<std::string>> DeadHosts::hear_of_death(HostId from, std::string requ
     // What we know to be younger is not meant.
     if (cache_.membership().incarnation_of(notice->host) <= notice->incarnation &&
         !cache_.membership().is_dead(notice->host))
-        CO_TRY_VOID(co_await cache_.forget_host(notice->host, notice->incarnation));
+        CO_TRY_VOID(co_await cache_.inbox().forget_host(notice->host, notice->incarnation));
     co_return std::string();
 }
 
@@ -79,7 +79,7 @@ Task<Result<DeadHosts::Outcome>> DeadHosts::forget(HostId host) {
         newest = std::max(newest, theirs->incarnation);
     }
     notice.incarnation = newest;
-    CO_TRY_VOID(co_await cache_.forget_host(host, newest));
+    CO_TRY_VOID(co_await cache_.inbox().forget_host(host, newest));
     Outcome outcome;
     for (const HostAnswer& answer :
          co_await call_all(fabric, peers_but(host), CallKind::host_is_dead, pack(notice), answer_within))

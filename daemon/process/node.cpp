@@ -179,15 +179,15 @@ Task<Result<>> Node::start() {
     catalog_ = std::make_unique<Catalog>(*volumes_, shards_, std::move(names));
     scrubber_ = std::make_unique<Scrubber>(*store_, loop);
     idle_checkpointer_ = std::make_unique<IdleCheckpointer>(*store_, loop);
-    mark_sweeper_ = std::make_unique<MarkSweeper>(cache_->marker(), loop);
-    cache_->set_older_handler(
+    mark_sweeper_ = std::make_unique<MarkSweeper>(cache_->home_store().marker(), loop);
+    cache_->inbox().set_older_handler(
         [](void* context) {
             static_cast<Node*>(context)->store_is_older_ = true;
             ::kill(::getpid(), SIGTERM);  // as if somebody had asked: serve() ends everything in its order
         },
         this);
-    cache_->set_next_volume_id([](void* context) { return static_cast<Node*>(context)->catalog_->next_volume_id(); },
-                               this);
+    cache_->inbox().set_next_volume_id(
+        [](void* context) { return static_cast<Node*>(context)->catalog_->next_volume_id(); }, this);
     CO_TRY_VOID(start_fabric());
     CO_TRY_VOID(start_front_ends());
     scrub_schedule_ = std::make_unique<Timer>(loop);
@@ -239,7 +239,7 @@ Result<std::unique_ptr<Arena>> Node::memory_left_behind() {
             configuration_.store);
         return fail(Errc::refused, 0, "memory of another store");
     }
-    const Result<> claimed = arena ? Cache::claim_arena(**arena, *store_) : Result<>(fail(arena.error()));
+    const Result<> claimed = arena ? Adoption::claim(**arena, *store_) : Result<>(fail(arena.error()));
     if (claimed && configuration_.keep_memory && !options_.discard_memory) return std::move(*arena);
     if (!claimed)
         log::warning("memory of a process before is not used: {}", log::describe(claimed.error()));
@@ -293,7 +293,7 @@ Result<> Node::start_fabric() {
         explain(("fabric address " + listen).c_str(), transport.error());
         return fail(transport.error());
     }
-    fabric_ = std::make_unique<LinkedFabric>(fabric, std::move(*transport), *cache_);
+    fabric_ = std::make_unique<LinkedFabric>(fabric, std::move(*transport), cache_->inbox());
     cache_->set_fabric(*fabric_);
     volumes_->answer_calls(fabric_->calls());
     catalog_->answer_calls(fabric_->calls());
@@ -412,7 +412,7 @@ Task<> Node::stop() {
     const bool has_served = cache_ && !cache_->membership().recovering();
     bool is_complete = has_served ? all_is_durable : store_ && store_->was_complete();
     if (has_served && is_complete) {
-        if (const Result<> stored = co_await cache_->store_rest(); !stored) {
+        if (const Result<> stored = co_await cache_->home_store().writer().store_rest(); !stored) {
             log::error("not everything is durable: {}", log::describe(stored.error()));
             all_is_durable = is_complete = false;
         }

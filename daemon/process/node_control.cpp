@@ -27,7 +27,7 @@ Task<Result<NodeStatus>> Node::status() {
                       .store_marked_bytes = configuration_.peers.size() > 1 ? store_->marked_bytes() : 0,
                       .store_bad_pages = store_->bad_page_count(),
                       .store_failure = store_->failure() ? log::describe(*store_->failure()) : "",
-                      .lost_pages = cache_->losses().page_count(),
+                      .lost_pages = cache_->home_store().losses().page_count(),
                       .losses = {},
                       .fabric = fabric_ ? "tcp" : "none",
                       .peers = {}};

@@ -27,7 +27,7 @@ Standings::Standings(Cache& cache, Loop& loop, std::vector<HostId> peers)
 Task<Result<std::string>> Standings::hear(HostId from, std::string request) {
     const std::optional<Notice> notice = unpack<Notice>(request);
     if (!notice) co_return fail(Errc::protocol, 0, "standing.request");
-    cache_.on_standing(from, {.epoch = notice->epoch, .nonce = notice->nonce, .position = notice->position});
+    cache_.inbox().on_standing(from, {.epoch = notice->epoch, .nonce = notice->nonce, .position = notice->position});
     co_return std::string();
 }
 

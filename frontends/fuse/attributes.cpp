@@ -2,10 +2,10 @@
 
 #include <limits>
 
-#include "coherence/cache/with_timeout.hpp"
 #include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/file_system.hpp"
 #include "utils/clock.hpp"
+#include "utils/with_timeout.hpp"
 
 namespace tarn::fuse {
 

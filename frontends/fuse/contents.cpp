@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "coherence/cache/with_timeout.hpp"
 #include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/file_system.hpp"
+#include "utils/with_timeout.hpp"
 
 namespace tarn::fuse {
 

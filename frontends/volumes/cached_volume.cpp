@@ -4,9 +4,9 @@
 #include <array>
 
 #include "coherence/cache/page_access.hpp"
-#include "coherence/cache/with_timeout.hpp"
 #include "frontends/volumes/attribute_page.hpp"
 #include "frontends/volumes/extents.hpp"
+#include "utils/with_timeout.hpp"
 
 namespace tarn {
 

@@ -8,7 +8,8 @@
 #include <atomic>
 #include <chrono>
 
-#include "coherence/cache/flusher.hpp"
+#include "coherence/cache/cache.hpp"
+#include "coherence/flush/flusher.hpp"
 #include "frontends/volumes/volume.hpp"
 
 namespace tarn {

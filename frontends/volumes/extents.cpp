@@ -22,7 +22,8 @@ StoredRuns local_runs(Cache& cache, const Question& question) {
     const uint64_t end = question.first_page + question.page_count;
     StoredRuns stored{.runs = {}, .end_page = end};
     // Bytes that only DRAM has yet; first, since they may be in the store a moment later.
-    std::vector<uint64_t> pages = cache.pages_in_memory(question.volume, question.first_page, end);
+    std::vector<uint64_t> pages =
+        cache.home_store().frames().pages_in_memory(question.volume, question.first_page, end);
     for (const PageRun& run :
          cache.store().extents(question.volume, question.first_page, question.page_count, runs_max * 2)) {
         stored.end_page = run.first + run.count;
@@ -103,7 +104,7 @@ Task<Result<StoredRuns>> stored_runs(Cache& cache, VolumeId volume, uint64_t fir
         if (!protocol::contains(homes, host)) continue;
         Result<std::string> answer;
         if (host == cache.self()) {
-            CO_TRY_VOID(co_await cache.recovered());
+            CO_TRY_VOID(co_await cache.home_start().ended());
             answer = answer_stored_runs(cache, request);
         } else if (cache.fabric()) {
             answer = co_await ask(cache, host, request);

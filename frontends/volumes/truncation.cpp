@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "coherence/cache/page_access.hpp"
-#include "coherence/cache/with_timeout.hpp"
 #include "frontends/volumes/attribute_page.hpp"
 #include "frontends/volumes/cached_volume.hpp"
+#include "utils/with_timeout.hpp"
 
 namespace tarn {
 

@@ -7,7 +7,7 @@ namespace tarn {
 namespace {
 
 Task<Result<std::string>> tell_stored_runs(Cache& cache, std::string request) {
-    CO_TRY_VOID(co_await cache.recovered());
+    CO_TRY_VOID(co_await cache.home_start().ended());
     co_return answer_stored_runs(cache, request);
 }
 

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "coherence/cache/cache.hpp"
-#include "coherence/cache/volume_turns.hpp"
 #include "coherence/fabric/calls.hpp"
+#include "coherence/home_store/volume_turns.hpp"
 
 namespace tarn {
 

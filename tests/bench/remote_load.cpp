@@ -151,7 +151,7 @@ class Host {
                                               .peers = {{.host = peer, .address = settings_.text("--peer")}},
                                               .shards = {&loop_}};
         std::unique_ptr<Transport> transport = check(TcpTransport::listen(settings_.text("--listen")), "fabric");
-        fabric_ = std::make_unique<LinkedFabric>(links, std::move(transport), *cache_);
+        fabric_ = std::make_unique<LinkedFabric>(links, std::move(transport), cache_->inbox());
         cache_->set_fabric(*fabric_);
         volumes_ = std::make_unique<VolumeContext>(*cache_);
         volumes_->answer_calls(fabric_->calls());

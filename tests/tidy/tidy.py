@@ -12,7 +12,7 @@ from pathlib import Path
 LAYERS = ["utils", "tiers", "coherence", "frontends", "daemon"]  # each may include itself and those before it
 # The same within a layer: a room may include itself and those before it. "" is what lies beside the rooms.
 ROOMS = {
-    "coherence": ["membership", "protocol", "executor", "fabric", "pages", "cache"],
+    "coherence": ["membership", "protocol", "executor", "fabric", "pages", "home_store", "flush", "adoption", "cache"],
     "coherence/fabric": ["transport", "", "link"],
     "tiers/nvme": ["device", "table", "journal", ""],
     "frontends": ["volumes", "fuse", "nbd"],

@@ -23,7 +23,7 @@ PageBytes filled(unsigned value) {
     return bytes;
 }
 
-class Adoption : public testing::Test {
+class AdoptedHost : public testing::Test {
   protected:
     void SetUp() override {
         char name[] = "/var/tmp/tarn-adoption-test-XXXXXX";
@@ -76,7 +76,7 @@ class Adoption : public testing::Test {
     void adopt(const UniqueFd& memory) {
         open_store("store");
         std::unique_ptr<Arena> arena = map(memory);
-        ASSERT_TRUE(Cache::claim_arena(*arena, *store_));
+        ASSERT_TRUE(Adoption::claim(*arena, *store_));
         open("store", std::move(arena));
     }
 
@@ -108,7 +108,7 @@ class Adoption : public testing::Test {
     std::unique_ptr<CachedVolume> volume_;
 };
 
-TEST_F(Adoption, what_was_written_and_not_flushed_is_there) {
+TEST_F(AdoptedHost, what_was_written_and_not_flushed_is_there) {
     for (unsigned page = 0; page < 100; ++page) write(page, page + 1);
     adopt(kill());
     EXPECT_GE(cache_->adopted_page_count(), 100u);
@@ -116,18 +116,19 @@ TEST_F(Adoption, what_was_written_and_not_flushed_is_there) {
     EXPECT_TRUE(loop_->run_until_done(volume_->flush()));
 }
 
-TEST_F(Adoption, what_was_evicted_and_not_flushed_is_there) {
+TEST_F(AdoptedHost, what_was_evicted_and_not_flushed_is_there) {
     for (unsigned page = 0; page < 3 * frame_count; ++page) write(page, page % 251 + 1);
     adopt(kill());
     for (unsigned page = 0; page < 3 * frame_count; ++page) EXPECT_EQ(read(page), filled(page % 251 + 1));
 }
 
-TEST_F(Adoption, what_home_had_taken_is_durable_once_flushed) {
+TEST_F(AdoptedHost, what_home_had_taken_is_durable_once_flushed) {
     for (unsigned page = 0; page < 20; ++page) write(page, page + 1);
     ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
     for (unsigned page = 0; page < 20; ++page) {
         write(page, page + 50);
-        cache_->write_back(PageId::of(volume_id, page), 0);
+        cache_->stripes().step(
+            protocol::Event::about(protocol::Event::Kind::write_back, PageId::of(volume_id, page), 0));
     }
     adopt(kill());
     ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
@@ -136,7 +137,7 @@ TEST_F(Adoption, what_home_had_taken_is_durable_once_flushed) {
     for (unsigned page = 0; page < 20; ++page) EXPECT_EQ(read(page), filled(page + 50));
 }
 
-TEST_F(Adoption, it_can_be_adopted_again_and_again) {
+TEST_F(AdoptedHost, it_can_be_adopted_again_and_again) {
     UniqueFd memory;
     for (unsigned round = 1; round <= 4; ++round) {
         write(round, round);
@@ -148,34 +149,34 @@ TEST_F(Adoption, it_can_be_adopted_again_and_again) {
     }
 }
 
-TEST_F(Adoption, processes_that_were_killed_as_they_started_may_lie_between) {
+TEST_F(AdoptedHost, processes_that_were_killed_as_they_started_may_lie_between) {
     write(1, 1);
     const UniqueFd memory = kill();
     for (const bool claims : {false, true, false}) {
         open_store("store", Use::later);
         const std::unique_ptr<Arena> arena = map(memory);
-        if (claims) EXPECT_TRUE(Cache::claim_arena(*arena, *store_));
+        if (claims) EXPECT_TRUE(Adoption::claim(*arena, *store_));
         (void)kill();
     }
     open_store("store", Use::later);
     std::unique_ptr<Arena> arena = map(memory);
-    ASSERT_TRUE(Cache::claim_arena(*arena, *store_));
+    ASSERT_TRUE(Adoption::claim(*arena, *store_));
     ASSERT_TRUE(loop_->run_until_done(store_->begin_use(*loop_)));
     open("store", std::move(arena));
     EXPECT_EQ(read(1), filled(1));
 }
 
-TEST_F(Adoption, memory_of_before_another_process_used_the_store_is_refused) {
+TEST_F(AdoptedHost, memory_of_before_another_process_used_the_store_is_refused) {
     write(1, 1);
     const UniqueFd memory = kill();
     open_store("store", Use::later);
     ASSERT_TRUE(loop_->run_until_done(store_->begin_use(*loop_)));
     (void)kill();
     open_store("store", Use::later);
-    EXPECT_FALSE(Cache::claim_arena(*map(memory), *store_));
+    EXPECT_FALSE(Adoption::claim(*map(memory), *store_));
 }
 
-TEST_F(Adoption, a_store_that_was_closed_in_order_stays_so_until_it_is_used) {
+TEST_F(AdoptedHost, a_store_that_was_closed_in_order_stays_so_until_it_is_used) {
     ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_, true)));
     (void)kill();
     for (int i = 0; i < 2; ++i) {
@@ -190,14 +191,14 @@ TEST_F(Adoption, a_store_that_was_closed_in_order_stays_so_until_it_is_used) {
     EXPECT_FALSE(store_->was_complete());
 }
 
-TEST_F(Adoption, a_trim_is_there) {
+TEST_F(AdoptedHost, a_trim_is_there) {
     for (unsigned page = 0; page < 8; ++page) write(page, 9);
     ASSERT_TRUE(loop_->run_until_done(volume_->zero(2 * page_size, 3 * page_size, false)));
     adopt(kill());
     for (unsigned page = 0; page < 8; ++page) EXPECT_EQ(read(page), filled(page >= 2 && page < 5 ? 0 : 9));
 }
 
-TEST_F(Adoption, a_write_that_was_cut_short_is_finished) {
+TEST_F(AdoptedHost, a_write_that_was_cut_short_is_finished) {
     write(3, 1);
     const UniqueFd memory = kill();
     {
@@ -222,7 +223,7 @@ TEST_F(Adoption, a_write_that_was_cut_short_is_finished) {
     EXPECT_EQ(cache_->pool().frame(frame_of(cache_->pool().arena(), 3)).dirty.load(), 0b111);
 }
 
-TEST_F(Adoption, a_stage_that_names_nothing_that_is_held_is_ignored) {
+TEST_F(AdoptedHost, a_stage_that_names_nothing_that_is_held_is_ignored) {
     write(3, 1);
     const UniqueFd memory = kill();
     {
@@ -240,7 +241,7 @@ TEST_F(Adoption, a_stage_that_names_nothing_that_is_held_is_ignored) {
     EXPECT_EQ(read(3), filled(1));
 }
 
-TEST_F(Adoption, of_two_frames_of_one_page_the_newer_counts) {
+TEST_F(AdoptedHost, of_two_frames_of_one_page_the_newer_counts) {
     write(3, 1);
     write(4, 2);
     const UniqueFd memory = kill();
@@ -258,25 +259,25 @@ TEST_F(Adoption, of_two_frames_of_one_page_the_newer_counts) {
     EXPECT_EQ(read(4), filled(0));
 }
 
-TEST_F(Adoption, only_the_last_process_of_the_store_is_succeeded) {
+TEST_F(AdoptedHost, only_the_last_process_of_the_store_is_succeeded) {
     write(1, 1);
     const UniqueFd memory = kill();
     open("store", nullptr);  // without the memory
     (void)kill();
     open_store("store");
-    const Result<> claimed = Cache::claim_arena(*map(memory), *store_);
+    const Result<> claimed = Adoption::claim(*map(memory), *store_);
     ASSERT_FALSE(claimed);
     EXPECT_EQ(claimed.error().where, std::string("arena: another process has used the store since"));
     store_.reset();
     loop_.reset();
     make_store("other");
     open_store("other");
-    const Result<> other = Cache::claim_arena(*map(memory), *store_);
+    const Result<> other = Adoption::claim(*map(memory), *store_);
     ASSERT_FALSE(other);
     EXPECT_EQ(other.error().where, std::string("arena: of another store"));
 }
 
-TEST_F(Adoption, what_is_no_arena_is_refused) {
+TEST_F(AdoptedHost, what_is_no_arena_is_refused) {
     const auto refusal = [](off_t size, auto&& fill) {
         UniqueFd memfd(::memfd_create("test", MFD_CLOEXEC));
         EXPECT_EQ(::ftruncate(memfd.get(), size), 0);

@@ -37,7 +37,7 @@ class CacheLinks : public HomeOnDevice {
         std::vector<std::byte> bytes(page_size);
         done = (co_await volume_->read(number * page_size, bytes)).has_value();
     }
-    Task<> sweep_all() { co_await cache_->marker().sweep(std::chrono::milliseconds(0)); }
+    Task<> sweep_all() { co_await cache_->home_store().marker().sweep(std::chrono::milliseconds(0)); }
     Message from_peer(MessageKind kind, PageId page) const {
         Message message;
         message.kind = kind;
@@ -59,7 +59,7 @@ class CacheLinks : public HomeOnDevice {
         Message answer = from_peer(MessageKind::written_back, written->page);
         answer.tenure = written->tenure;
         answer.sequence = written->sequence;
-        return cache_->on_message(answer, nullptr);
+        return cache_->inbox().on_message(answer, nullptr);
     }
     bool is_in_set_if_dirty(FrameId id) {
         const Frame& frame = cache_->pool().frame(id);
@@ -120,16 +120,16 @@ TEST_F(CacheLinks, a_dirty_page_that_left_is_not_among_the_dirty_ones) {
     const FrameId id = own(their_page());
     EXPECT_EQ(cache_->dirty_frame_count(), 1u);
     std::vector<FrameId> none;
-    (void)cache_->try_evict(id, none);
+    (void)cache_->eviction().try_evict(id, none);
     const Message* const evict = fabric_.last(MessageKind::evict);
     ASSERT_NE(evict, nullptr);
     Message answer = from_peer(MessageKind::evicted, their_page());
     answer.request_id = evict->request_id;
     const size_t free_before = cache_->pool().free_count();
-    ASSERT_TRUE(cache_->on_message(answer, nullptr));
+    ASSERT_TRUE(cache_->inbox().on_message(answer, nullptr));
     EXPECT_GT(cache_->pool().free_count(), free_before);
     EXPECT_EQ(cache_->dirty_frame_count(), 0u);
-    EXPECT_TRUE(cache_->dirty_volumes().empty());
+    EXPECT_TRUE(cache_->home_store().writer().dirty_volumes().empty());
 }
 
 TEST_F(CacheLinks, what_was_flushed_is_not_among_the_dirty_ones) {
@@ -184,7 +184,7 @@ TEST_F(CacheLinks, the_frame_of_a_page_that_is_refused_is_free_again) {
     Message lie = from_peer(MessageKind::grant, page());  // which is homed here
     lie.flags = protocol::flag_payload;
     lie.tenure = tenure_;
-    EXPECT_FALSE(cache_->on_message(lie, cache_->lend_page(peer)));
+    EXPECT_FALSE(cache_->inbox().on_message(lie, cache_->inbox().lend_page(peer)));
     EXPECT_EQ(cache_->pool().free_count(), free_before);
 }
 
@@ -199,7 +199,7 @@ TEST_F(CacheLinks, the_frame_of_a_message_is_free_once_when_the_cache_stops_in_i
         stops = std::thread([&] { cache_->abandon(); });
         while (!cache_->abandoned()) std::this_thread::yield();
     };
-    const Result<> heard = cache_->on_message(late, cache_->lend_page(peer));
+    const Result<> heard = cache_->inbox().on_message(late, cache_->inbox().lend_page(peer));
     ASSERT_TRUE(heard) << heard.error().where;
     ASSERT_TRUE(stops.joinable()) << "nothing was sent";
     stops.join();
@@ -261,7 +261,7 @@ TEST_F(CacheLinks, another_process_of_a_home_whose_store_failed_is_asked_again) 
     Message refusal = from_peer(MessageKind::no_space, their_page());
     refusal.request_id = asked->request_id;
     refusal.flags = protocol::flag_lost;
-    ASSERT_TRUE(cache_->on_message(refusal, nullptr));
+    ASSERT_TRUE(cache_->inbox().on_message(refusal, nullptr));
     loop_->run_until_done(writes.close());
     EXPECT_FALSE(written);
     EXPECT_TRUE(cache_->membership().refuses_writes_of(their_page()));
@@ -297,7 +297,7 @@ TEST_F(CacheLinks, who_waits_for_room_is_refused_once_the_store_of_the_home_has_
     Message refusal = from_peer(MessageKind::no_space, their_page(1));
     refusal.request_id = 1;
     refusal.flags = protocol::flag_lost;
-    ASSERT_TRUE(cache_->on_message(refusal, nullptr));
+    ASSERT_TRUE(cache_->inbox().on_message(refusal, nullptr));
     ASSERT_TRUE(cache_->membership().refuses_writes_of(their_page()));
     loop_->run_until_done(WaitingWrite::pause(*loop_));
     EXPECT_TRUE(over) << "it waits for ever";
@@ -335,7 +335,7 @@ class Room : public CacheLinks {
             if (hello.kind != MessageKind::hello) continue;
             Message confirm = from_peer(MessageKind::confirm, hello.page);
             confirm.tenure = hello.tenure;
-            EXPECT_TRUE(cache_->on_message(confirm, nullptr));
+            EXPECT_TRUE(cache_->inbox().on_message(confirm, nullptr));
         }
         loop_->run_until_done(WaitingWrite::pause(*loop_));
         EXPECT_GT(fabric_.count(MessageKind::evict), before) << "nobody makes room";
@@ -408,8 +408,8 @@ TEST_F(CacheLinks, the_end_of_a_volume_waits_for_what_is_on_its_way_into_the_sto
     loop_->run_until_done(turns(*loop_));
     ASSERT_TRUE(device_->holds_a_write());
     tasks.spawn([](Cache& cache, bool& done) -> Task<> {
-        (void)co_await cache.discard_volume(volume_id);
-        done = (co_await cache.erase_volume(volume_id)).has_value();
+        (void)co_await cache.volume_end().discard(volume_id);
+        done = (co_await cache.volume_end().erase(volume_id)).has_value();
     }(*cache_, erased));
     loop_->run_until_done(turns(*loop_));
     EXPECT_FALSE(erased);
@@ -474,7 +474,7 @@ TEST_F(CacheLinks, what_was_seen_of_a_home_stays_while_it_is_away) {
     const FrameId id = own(their_page());
     cut();
     std::vector<FrameId> none;
-    EXPECT_FALSE(cache_->try_evict(id, none));
+    EXPECT_FALSE(cache_->eviction().try_evict(id, none));
     EXPECT_TRUE(cache_->pages().holds(their_page()));
 }
 
@@ -505,35 +505,35 @@ class RecoveringHome : public testing::Test {
 };
 
 TEST_F(RecoveringHome, what_a_host_reported_over_a_link_that_broke_does_not_count) {
-    cache_->on_link_up(1, process_);
-    cache_->on_greeted(1);
-    cache_->on_link_down(1);
-    cache_->on_link_up(1, process_);
-    cache_->on_link_up(2, process_);
-    cache_->on_greeted(2);
+    cache_->inbox().on_link_up(1, process_);
+    cache_->inbox().on_greeted(1);
+    cache_->inbox().on_link_down(1);
+    cache_->inbox().on_link_up(1, process_);
+    cache_->inbox().on_link_up(2, process_);
+    cache_->inbox().on_greeted(2);
     EXPECT_TRUE(cache_->membership().recovering()) << "host 1 has not said over this link what it holds";
-    cache_->on_greeted(1);
-    EXPECT_TRUE(loop_->run_until_done(cache_->recovered()));
+    cache_->inbox().on_greeted(1);
+    EXPECT_TRUE(loop_->run_until_done(cache_->home_start().ended()));
     end();
 }
 
 TEST_F(RecoveringHome, whom_it_met_and_that_losses_are_unrecorded_is_left_to_the_next_process) {
     const ArenaHeader& header = cache_->pool().arena().header();
-    cache_->on_link_up(1, {.incarnation = 3, .epoch = 5});
+    cache_->inbox().on_link_up(1, {.incarnation = 3, .epoch = 5});
     EXPECT_EQ(header.met[1].load(), uint64_t{3} << 32 | 5);
     EXPECT_FALSE(header.losses_unrecorded.load());
-    cache_->on_link_up(1, {.incarnation = 7, .epoch = 7});
+    cache_->inbox().on_link_up(1, {.incarnation = 7, .epoch = 7});
     EXPECT_TRUE(header.losses_unrecorded.load()) << "it has lost its memory while this home knew no claims";
     end();
 }
 
 TEST_F(RecoveringHome, the_last_report_comes_as_it_stops) {
-    cache_->on_link_up(1, {.incarnation = 3, .epoch = 3});
-    cache_->on_link_up(1, {.incarnation = 4, .epoch = 4});  // there is something to record
-    cache_->on_link_up(2, process_);
-    cache_->on_greeted(1);
+    cache_->inbox().on_link_up(1, {.incarnation = 3, .epoch = 3});
+    cache_->inbox().on_link_up(1, {.incarnation = 4, .epoch = 4});  // there is something to record
+    cache_->inbox().on_link_up(2, process_);
+    cache_->inbox().on_greeted(1);
     end();
-    cache_->on_greeted(2);  // the loop takes no task any more
+    cache_->inbox().on_greeted(2);  // the loop takes no task any more
     EXPECT_TRUE(cache_->membership().recovering());
 }
 

@@ -172,9 +172,9 @@ TEST_F(Cached, what_an_owner_wrote_since_its_write_back_is_stored_with_its_secto
         ASSERT_TRUE(write(offset, std::span(page).subspan(offset, 1)));
     };
     change(0);
-    cache_->write_back(PageId::of(volume_id, 0), 0);
+    cache_->stripes().step(protocol::Event::about(protocol::Event::Kind::write_back, PageId::of(volume_id, 0), 0));
     change(sector_size);  // in the same frame, which is home's by now
-    ASSERT_TRUE(loop_->run_until_done(cache_->store_volume(volume_id)));
+    ASSERT_TRUE(loop_->run_until_done(cache_->home_store().writer().store_volume(volume_id)));
     ASSERT_TRUE(loop_->run_until_done(store_->flush(*loop_)));
     close();
     open();

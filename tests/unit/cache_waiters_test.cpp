@@ -16,7 +16,7 @@ class CacheWaiters : public HomeOnDevice {
     }
     void evict() {
         std::vector<FrameId> to_store;
-        EXPECT_FALSE(cache_->try_evict(frame_, to_store) && to_store.empty()) << "somebody is inside";
+        EXPECT_FALSE(cache_->eviction().try_evict(frame_, to_store) && to_store.empty()) << "somebody is inside";
     }
     // All but so many of the free frames.
     std::vector<FrameId> take_all_but(size_t count) {
@@ -137,7 +137,7 @@ TEST_F(CacheWaiters, a_link_that_finds_no_frame_is_told_of_the_next) {
         const FrameId comes_free = taken.back();
         taken.pop_back();
         came_there = interleaving.run(
-            at, nullptr, [&] { lent = cache_->lend_page(peer); }, [&] { cache_->supply().give(comes_free); });
+            at, nullptr, [&] { lent = cache_->inbox().lend_page(peer); }, [&] { cache_->supply().give(comes_free); });
         if (!came_there) cache_->supply().give(comes_free);
         EXPECT_TRUE(lent || !fabric_.resumed.empty()) << at;
         if (lent) taken.push_back(cache_->pool().id_of(lent));

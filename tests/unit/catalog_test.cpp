@@ -87,7 +87,7 @@ class CatalogTest : public Cluster {
     Catalog& catalog(HostId host) { return top(host).catalog; }
 
     static Task<bool> joined(Host& host) {
-        if (!co_await host.cache->recovered()) co_return false;
+        if (!co_await host.cache->home_start().ended()) co_return false;
         co_return co_await knows_links(host, host_count - 1);
     }
     // Until so many others are linked.

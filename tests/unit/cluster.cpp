@@ -38,11 +38,12 @@ void Host::start() {
                 if (peer != host.id_) fabric.peers.push_back({.host = peer, .address = host.addresses_[peer]});
             auto transport = TcpTransport::listen(host.addresses_[host.id_]);
             TARN_ASSERT(transport);
-            host.fabric = std::make_unique<LinkedFabric>(fabric, std::move(*transport), *host.cache);
+            host.fabric = std::make_unique<LinkedFabric>(fabric, std::move(*transport), host.cache->inbox());
             host.cache->set_fabric(*host.fabric);
             host.volumes = std::make_unique<VolumeContext>(*host.cache);
             host.volumes->answer_calls(host.fabric->calls());
-            host.cache->set_next_volume_id([](void*) -> Task<Result<VolumeId>> { co_return next_volume_id; }, nullptr);
+            host.cache->inbox().set_next_volume_id([](void*) -> Task<Result<VolumeId>> { co_return next_volume_id; },
+                                                   nullptr);
             if (host.make_on_top) host.on_top = host.make_on_top(host);
             host.fabric->start();
             self.done = true;
@@ -131,10 +132,10 @@ Task<Result<>> evict_all(Host& host) {
                 const Frame& frame = cache.pool().frame(id);
                 if (frame.uses.load() == 0 || frame.page_id().volume() != volume_id) continue;
                 again = true;  // until its home has answered
-                (void)cache.try_evict(id, to_store);
+                (void)cache.eviction().try_evict(id, to_store);
             }
         }
-        if (!to_store.empty()) CO_TRY_VOID(co_await cache.evict_home_bytes(std::move(to_store)));
+        if (!to_store.empty()) CO_TRY_VOID(co_await cache.eviction().evict_home_bytes(std::move(to_store)));
         co_await Yield(*Loop::current());
     }
     co_return Result<>{};

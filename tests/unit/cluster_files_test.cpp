@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "coherence/cache/page_access.hpp"
-#include "coherence/cache/with_timeout.hpp"
 #include "frontends/volumes/attribute_page.hpp"
 #include "tests/unit/cluster.hpp"
+#include "utils/with_timeout.hpp"
 
 namespace tarn::three_hosts {
 namespace {
@@ -271,7 +271,7 @@ TEST_F(ClusterFiles, a_write_that_would_grow_goes_on_with_what_a_process_that_is
     ASSERT_TRUE(on(2, flush(*hosts_[2])));
     hosts_[2]->stop();
     hosts_[2]->start();
-    ASSERT_TRUE(on(2, hosts_[2]->cache->recovered()));
+    ASSERT_TRUE(on(2, hosts_[2]->cache->home_start().ended()));
     ASSERT_TRUE(on(1, write_at(*hosts_[1], end, filled(1, 7))));
     std::vector<std::byte> seen(end - cut);
     ASSERT_TRUE(on(0, read(*hosts_[0], cut, seen)));

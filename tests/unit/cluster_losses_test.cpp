@@ -87,12 +87,12 @@ TEST_F(ClusterLosses, who_may_have_seen_lost_writes_is_not_shown_what_was_before
     hosts_[1]->start();
     ASSERT_TRUE(on(0, read(*hosts_[0], lost, seen)));
     EXPECT_EQ(seen, before);
-    EXPECT_EQ(hosts_[0]->cache->losses().page_count(), 1);
+    EXPECT_EQ(hosts_[0]->cache->home_store().losses().page_count(), 1);
 
     // Host 1 also had the attributes; when they are read, that loss is on record, too.
     ASSERT_TRUE(on(0, read(*hosts_[0], attribute_page_of(volume_id).number() * page_size, attributes)));
     auto young = on(2, TestSession::open(*hosts_[2]));
-    ASSERT_TRUE(on(1, hosts_[1]->cache->recovered())) << "until it does it cannot be heard";
+    ASSERT_TRUE(on(1, hosts_[1]->cache->home_start().ended())) << "until it does it cannot be heard";
     (void)on(0,
              TestSession::open(*hosts_[0]));  // it hears from the homes, so that its flushes are about the present
     for (int attempt = 0; attempt < 2; ++attempt) {
@@ -159,7 +159,7 @@ TEST_F(ClusterLosses, what_only_its_home_had_in_memory_is_not_shown_as_it_was_be
 
 Task<Result<>> sweep(Host& host) {
     // The first look remembers what there is, the second finds that it has rested.
-    for (int look = 0; look < 2; ++look) co_await host.cache->marker().sweep(std::chrono::milliseconds(0));
+    for (int look = 0; look < 2; ++look) co_await host.cache->home_store().marker().sweep(std::chrono::milliseconds(0));
     co_return Result<>{};
 }
 

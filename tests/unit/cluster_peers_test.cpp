@@ -28,7 +28,11 @@ TEST_F(ClusterPeers, a_peer_that_names_pages_of_no_volume_is_disconnected) {
     const uint64_t links = hosts_[0]->cache->membership().changed().count();
     hosts_[1]->fabric->send(0, message, {});
     while (hosts_[0]->cache->membership().changed().count() == links) std::this_thread::yield();  // down it goes
-    while (hosts_[0]->cache->claim_count(message.page.volume()) != 0) std::this_thread::yield();
+    const auto has_claim = [&] {
+        const Stripes::Turn turn(hosts_[0]->cache->stripes(), message.page);
+        return turn.home().find(message.page) != nullptr;
+    };
+    while (has_claim()) std::this_thread::yield();
     for (HostId range = 0; range < host_count; ++range) {
         ASSERT_TRUE(on(0, read(*hosts_[0], (uint64_t{64} << 20) * range, seen)));
         EXPECT_EQ(seen, bytes);

@@ -23,7 +23,7 @@ class ClusterSessions : public Cluster {
     void lose_home() {
         hosts_[0]->stop();
         hosts_[0]->start();
-        ASSERT_TRUE(on(0, hosts_[0]->cache->recovered()));
+        ASSERT_TRUE(on(0, hosts_[0]->cache->home_start().ended()));
     }
 
     uint64_t at_ = 0;
@@ -56,7 +56,7 @@ Task<bool> hand_back(Host& host, PageId page) {
             if ((frame.uses.load() & use_holder) == 0 || frame.page_id() != page) continue;
             held = true;
             std::vector<FrameId> to_store;
-            (void)cache.try_evict(id, to_store);
+            (void)cache.eviction().try_evict(id, to_store);
         }
     }
     co_return true;

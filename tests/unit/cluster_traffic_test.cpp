@@ -23,12 +23,12 @@ TEST_F(ClusterTraffic, the_last_copy_in_any_memory_goes_to_its_home) {
     ASSERT_TRUE(on(1, flush(*hosts_[1])));
     ASSERT_TRUE(on(0, evict_all(*hosts_[0])));
     ASSERT_TRUE(on(1, evict_all(*hosts_[1])));
-    const Cache::Counters& counters = hosts_[0]->cache->counters();
-    EXPECT_GT(counters.last_copies_kept, 0);
-    const uint64_t store_reads = counters.store_reads;
+    LocalHomeStore& home_store = hosts_[0]->cache->home_store();
+    EXPECT_GT(home_store.frames().last_copies_kept(), 0);
+    const uint64_t store_reads = home_store.reader().read_count();
     ASSERT_TRUE(on(2, read(*hosts_[2], at, seen)));
     EXPECT_EQ(seen, bytes);
-    EXPECT_EQ(counters.store_reads, store_reads) << "from memory";
+    EXPECT_EQ(home_store.reader().read_count(), store_reads) << "from memory";
     EXPECT_FALSE(hosts_[1]->cache->pages().holds(page));
 }
 
@@ -94,9 +94,9 @@ TEST_F(ClusterTraffic, a_large_read_costs_few_messages_and_few_reads_of_the_stor
     EXPECT_EQ(read_all(1), 1);
     EXPECT_EQ(read_all(2), 1);
     for (const HostId host : {1, 2, 0}) ASSERT_TRUE(on(host, evict_all(*hosts_[host])));
-    const uint64_t reads_before = hosts_[0]->cache->counters().store_reads;
+    const uint64_t reads_before = hosts_[0]->cache->home_store().reader().read_count();
     EXPECT_EQ(read_all(1), 1);
-    EXPECT_LE(hosts_[0]->cache->counters().store_reads - reads_before, page_count / 4);
+    EXPECT_LE(hosts_[0]->cache->home_store().reader().read_count() - reads_before, page_count / 4);
 }
 
 // Also of pages that are no neighbours.

@@ -136,8 +136,8 @@ TEST_F(DeadHostsTest, another_host_may_declare_it) {
 TEST_F(DeadHostsTest, a_younger_process_of_it_is_not_meant) {
     peer_process_ = {.incarnation = 3, .epoch = 3};
     fabric_.up |= protocol::set_of(peer);
-    cache_->on_link_up(peer, peer_process_);
-    cache_->on_greeted(peer);
+    cache_->inbox().on_link_up(peer, peer_process_);
+    cache_->inbox().on_greeted(peer);
     cut();
     EXPECT_TRUE(hear(CallKind::host_is_dead, other, pack(Notice{.host = peer, .incarnation = 2})));
     EXPECT_FALSE(cache_->membership().is_dead(peer));

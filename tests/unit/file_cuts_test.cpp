@@ -100,13 +100,13 @@ TEST_F(FileCuts, a_write_within_the_size_takes_the_attributes_away_from_nobody) 
     ASSERT_TRUE(loop_->run_until_done(volume_->change_attributes({.modified_ns = INT64_MAX})));
     Message asked = message_of(MessageKind::get_shared, 5);
     asked.page = attribute_page_of(volume_id);
-    ASSERT_TRUE(cache_->on_message(asked, nullptr));
+    ASSERT_TRUE(cache_->inbox().on_message(asked, nullptr));
     const Message* const granted = fabric_.last(MessageKind::grant);
     ASSERT_NE(granted, nullptr);
     asked.kind = MessageKind::done;
     asked.tenure = granted->tenure;
     loop_->run_until_done(turns(*loop_));
-    ASSERT_TRUE(cache_->on_message(asked, nullptr));
+    ASSERT_TRUE(cache_->inbox().on_message(asked, nullptr));
     fabric_.sent.clear();
     begin_write(page_1 + 10, page_1 + 110);
     give(page_1);
@@ -201,12 +201,12 @@ TEST_F(FileCuts, the_writes_that_hold_pages_are_few) {
     const FrameId frame = cache_->pages().try_pin(PageId::of(volume_id, 2), view_);
     ASSERT_NE(frame, no_frame);
     cache_->pages().unpin(frame);
-    (void)cache_->try_evict(frame, none);
+    (void)cache_->eviction().try_evict(frame, none);
     const Message* const evict = fabric_.last(MessageKind::evict);
     ASSERT_NE(evict, nullptr);
     Message evicted = message_of(MessageKind::evicted, evict->request_id);
     evicted.page = evict->page;
-    ASSERT_TRUE(cache_->on_message(evicted, nullptr));
+    ASSERT_TRUE(cache_->inbox().on_message(evicted, nullptr));
     give(page_3);
     EXPECT_EQ(std::ranges::count_if(fabric_.sent, [](const auto& each) { return asks_for_page(each.message); }), 0)
         << "it holds pages, as others do";

@@ -78,8 +78,9 @@ class FrameRaces : public testing::Test {
     }
     void evict() {
         std::vector<FrameId> to_store;
-        (void)cache_->try_evict(frame_, to_store);
-        if (!to_store.empty()) EXPECT_TRUE(loop_->run_until_done(cache_->evict_home_bytes(std::move(to_store))));
+        (void)cache_->eviction().try_evict(frame_, to_store);
+        if (!to_store.empty())
+            EXPECT_TRUE(loop_->run_until_done(cache_->eviction().evict_home_bytes(std::move(to_store))));
     }
 
     // Steps from the first look at frame_ on. Each place has so many pages of its own, from `first` on. between() comes

@@ -49,13 +49,13 @@ class HomeOnDevice : public testing::Test {
         std::unique_ptr<Arena> arena;
         if (memory) {
             arena = std::move(*Arena::adopt(std::move(memory)));
-            EXPECT_TRUE(Cache::claim_arena(*arena, *store_));
+            EXPECT_TRUE(Adoption::claim(*arena, *store_));
         }
         cache_ = std::move(*Cache::create({.self = 0, .hosts = {0, peer}, .frame_count = 512, .shards = {loop_.get()}},
                                           *store_, std::move(arena)));
         cache_->set_fabric(fabric_);
         link();
-        EXPECT_TRUE(loop_->run_until_done(cache_->recovered()));
+        EXPECT_TRUE(loop_->run_until_done(cache_->home_start().ended()));
         volumes_ = std::make_unique<VolumeContext>(*cache_);
         volume_ = std::make_unique<CachedVolume>(*volumes_, volume_id);
     }
@@ -74,12 +74,12 @@ class HomeOnDevice : public testing::Test {
     PageId page() const { return PageId::of(volume_id, page_); }
     void link() {
         fabric_.up = protocol::set_of(peer);
-        cache_->on_link_up(peer, peer_process_);
-        cache_->on_greeted(peer);
+        cache_->inbox().on_link_up(peer, peer_process_);
+        cache_->inbox().on_greeted(peer);
     }
     void cut() {
         fabric_.up = 0;
-        cache_->on_link_down(peer);
+        cache_->inbox().on_link_down(peer);
     }
     // Of the other host, about the page.
     Message message_of(MessageKind kind, protocol::RequestId request, Tenure tenure = 0) const {
@@ -95,7 +95,7 @@ class HomeOnDevice : public testing::Test {
         return message;
     }
     Result<> hear(MessageKind kind, protocol::RequestId request, Tenure tenure = 0) {
-        return cache_->on_message(message_of(kind, request, tenure), nullptr);
+        return cache_->inbox().on_message(message_of(kind, request, tenure), nullptr);
     }
     Result<> write(std::byte value) {
         const std::vector<std::byte> bytes(page_size, value);
@@ -150,14 +150,14 @@ inline void grant(Cache& cache, const RecordingFabric::Sent& request, Tenure ten
     grant.tenure = tenure;
     grant.flags = asked.kind == MessageKind::get_shared ? 0 : protocol::flag_exclusive;
     if (asked.kind == MessageKind::get_exclusive_no_read) {
-        ASSERT_TRUE(cache.on_message(grant, nullptr));
+        ASSERT_TRUE(cache.inbox().on_message(grant, nullptr));
         return;
     }
     grant.flags |= protocol::flag_payload;
-    std::byte* const page = cache.lend_page(request.to);
+    std::byte* const page = cache.inbox().lend_page(request.to);
     ASSERT_NE(page, nullptr);
     std::memset(page, 1, page_size);
-    ASSERT_TRUE(cache.on_message(grant, page));
+    ASSERT_TRUE(cache.inbox().on_message(grant, page));
 }
 
 inline bool asks_for_page(const Message& message) {

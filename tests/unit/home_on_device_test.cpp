@@ -55,7 +55,8 @@ TEST_F(HomeOnDevice, what_changes_while_it_is_stored_is_stored_again_before_a_fl
 
     const std::vector<std::byte> newer(sector_size, std::byte{4});
     ASSERT_TRUE(volume_->try_write(changed * page_size, newer));
-    cache_->write_back(PageId::of(volume_id, changed), 0);
+    cache_->stripes().step(
+        protocol::Event::about(protocol::Event::Kind::write_back, PageId::of(volume_id, changed), 0));
     // The pages have landed, the record of that has not: the second flush comes in between.
     device_->hold_next_write();
     device_->let_write_go();
@@ -122,14 +123,14 @@ TEST_F(HomeOnDevice, a_flush_that_waits_for_bytes_which_a_failed_store_refuses_f
     EXPECT_FALSE(loop_->run_until_done(store_->record_losses(*loop_, {})));
     ASSERT_TRUE(store_->failed());
 
-    std::byte* const bytes = cache_->lend_page(peer);
+    std::byte* const bytes = cache_->inbox().lend_page(peer);
     ASSERT_NE(bytes, nullptr);
     std::memset(bytes, 2, page_size);
     Message write_back = message_of(MessageKind::write_back, 0, tenure);
     write_back.sequence = 1;
     write_back.dirty = all_sectors;
     write_back.flags = protocol::flag_payload;
-    ASSERT_TRUE(cache_->on_message(write_back, bytes));
+    ASSERT_TRUE(cache_->inbox().on_message(write_back, bytes));
     loop_->run_until_done(turns(*loop_));
     EXPECT_EQ(fabric_.last(MessageKind::written_back), nullptr);
     const Message* const flushed = fabric_.last(MessageKind::flushed);
@@ -154,7 +155,7 @@ TEST_F(HomeOnDevice, pages_that_another_home_lacks_wait_for_room_in_its_link) {
     };
     const auto evict_all = [&] {
         std::vector<FrameId> none;
-        for (FrameId id = 0; id < cache_->pool().frame_count(); ++id) (void)cache_->try_evict(id, none);
+        for (FrameId id = 0; id < cache_->pool().frame_count(); ++id) (void)cache_->eviction().try_evict(id, none);
     };
 
     fabric_.full = protocol::set_of(peer);
@@ -226,7 +227,7 @@ class LastWrites : public HomeOnDevice {
     }
     void store_rest() {
         cache_->abandon();
-        ASSERT_TRUE(loop_->run_until_done(cache_->store_rest()));
+        ASSERT_TRUE(loop_->run_until_done(cache_->home_store().writer().store_rest()));
     }
     // Of the page, the oldest first.
     std::vector<Record> journal() {
@@ -251,7 +252,7 @@ TEST_F(LastWrites, of_a_sector_take_that_sector_of_the_journal) {
 
 TEST_F(LastWrites, come_to_what_home_had_and_did_not_store) {
     write_to_sector(1);
-    cache_->write_back(page(), 0);
+    cache_->stripes().step(protocol::Event::about(protocol::Event::Kind::write_back, page(), 0));
     write_to_sector(6);
     store_rest();
     ASSERT_EQ(journal().size(), 2u);

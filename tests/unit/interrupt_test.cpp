@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "coherence/cache/with_timeout.hpp"
+#include "utils/with_timeout.hpp"
 
 namespace tarn {
 namespace {

@@ -21,10 +21,10 @@ class Relief : public testing::Test {
         cache_->set_fabric(fabric_);
         for (const HostId host : {crowded, other}) {
             fabric_.up |= protocol::set_of(host);
-            cache_->on_link_up(host, {.incarnation = 1, .epoch = 1});
-            cache_->on_greeted(host);
+            cache_->inbox().on_link_up(host, {.incarnation = 1, .epoch = 1});
+            cache_->inbox().on_greeted(host);
         }
-        EXPECT_TRUE(loop_->run_until_done(cache_->recovered()));
+        EXPECT_TRUE(loop_->run_until_done(cache_->home_start().ended()));
         volumes_ = std::make_unique<VolumeContext>(*cache_);
         volume_ = std::make_unique<CachedVolume>(*volumes_, volume_id);
         answered_ = fabric_.sent.size();

@@ -13,7 +13,7 @@ class PieceMarkerTest : public HomeOnDevice {
     void sweep(milliseconds rest = milliseconds(0)) {
         for (int i = 0; i < 2; ++i) loop_->run_until_done(sweep_once(rest));
     }
-    Task<> sweep_once(milliseconds rest) { co_await cache_->marker().sweep(rest); }
+    Task<> sweep_once(milliseconds rest) { co_await cache_->home_store().marker().sweep(rest); }
     Task<> pause(milliseconds time) { co_await loop_->sleep(time); }
     Result<> flush() { return loop_->run_until_done(volume_->flush_range(page_ * page_size, page_size, false)); }
     FrameId frame() {
@@ -23,13 +23,13 @@ class PieceMarkerTest : public HomeOnDevice {
         return id;
     }
     static Task<> store(Cache& cache, VolumeId volume, Result<>& result) {
-        result = co_await cache.store_volume(volume);
+        result = co_await cache.home_store().writer().store_volume(volume);
     }
 };
 
 TEST_F(PieceMarkerTest, a_mark_stays_while_a_write_is_on_its_way_into_the_store) {
     ASSERT_TRUE(write(std::byte{2}));
-    cache_->write_back(page(), 0);
+    cache_->stripes().step(protocol::Event::about(protocol::Event::Kind::write_back, page(), 0));
     Gate storing;
     Result<> stored;
     device_->hold_next_write();
@@ -38,7 +38,7 @@ TEST_F(PieceMarkerTest, a_mark_stays_while_a_write_is_on_its_way_into_the_store)
     ASSERT_TRUE(device_->holds_a_write());
     // Nobody holds it any more: home's frame is all there is of it.
     std::vector<FrameId> none;
-    (void)cache_->try_evict(frame(), none);
+    (void)cache_->eviction().try_evict(frame(), none);
     ASSERT_FALSE(cache_->pages().holds(page()));
     sweep();
     EXPECT_TRUE(store_->is_marked(page()));
@@ -79,7 +79,7 @@ TEST_F(PieceMarkerTest, a_piece_that_is_written_to_as_it_is_given_up_is_not_stor
         PieceRest rest;
         written = false;
         (void)interleaving.run(
-            count * step, watched, [&] { rest = cache_->rest_of(page(), true); },
+            count * step, watched, [&] { rest = cache_->home_store().marker().rest_of(page(), true); },
             [&] { written = cache_->pages().try_write(page(), 0, bytes, view_); });
         EXPECT_NE(written, rest.is_stored && rest.is_free) << count;
     }

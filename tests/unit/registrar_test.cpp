@@ -80,7 +80,7 @@ TEST_F(RegistrarTest, a_deletion_waits_for_a_host_that_is_away_until_that_is_for
     tasks_.spawn(remove(removals_, ended, is_gone));
     loop_->run_until_done(turns(*loop_));
     EXPECT_FALSE(ended);
-    ASSERT_TRUE(loop_->run_until_done(cache_->forget_host(peer, peer_process_.incarnation)));
+    ASSERT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(peer, peer_process_.incarnation)));
     loop_->run_until_done(turns(*loop_));
     EXPECT_TRUE(ended && is_gone);
 }

@@ -106,7 +106,7 @@ TEST_F(ShutdownBarrierTest, one_that_dies_is_waited_for_no_more) {
     let_pass();
     EXPECT_FALSE(ended_);
     fabric_.up = protocol::set_of(other);
-    cache_->on_link_down(peer);
+    cache_->inbox().on_link_down(peer);
     let_run();
     EXPECT_TRUE(ended_);
     EXPECT_EQ(barrier_.gone(), protocol::HostSet{0}) << "it may not have what it was sent";

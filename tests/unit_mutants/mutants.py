@@ -112,30 +112,30 @@ MUTANTS = [
      "    «parts_.pages.dirty_frames().remove(id);»", {
         "a frame that is given up stays in the set of dirty frames": "",
     }),
-    ("coherence/cache/home_storing.cpp", "if (result && «frame.home_version == version») {", {
+    ("coherence/home_store/home_writer.cpp", "if (result && «frame.home_version == version») {", {
         "home's bytes that changed while they were stored count as stored": "true",
     }),
-    ("coherence/cache/home_storing.cpp", "if («frame.home_version == version») frame.storing = Storing::taken;", {
+    ("coherence/home_store/home_writer.cpp", "if («frame.home_version == version») frame.storing = Storing::taken;", {
         "home's bytes that changed while they were stored count as taken": "true",
     }),
-    ("coherence/cache/home_storing.cpp", "            «home_dirty_frames_.remove(id);»\n            if (free_after", {
+    ("coherence/home_store/home_writer.cpp", "            «parts_.home.dirty().remove(id);»\n            if (free_after", {
         "home's bytes that were stored stay in the set of those that were not": "",
     }),
-    ("coherence/cache/home_bytes.cpp", "    «++home->home_version;»", {
+    ("coherence/home_store/home_frames.cpp", "    «++home->home_version;»", {
         "new bytes of home leave the version as it was": "",
     }),
-    ("coherence/cache/home_bytes.cpp", "«if (home->storing == Storing::taken) home->storing = Storing::begun;»", {
+    ("coherence/home_store/home_frames.cpp", "«if (home->storing == Storing::taken) home->storing = Storing::begun;»", {
         "new bytes of home count as taken by the store": "",
     }),
-    ("coherence/cache/home_bytes.cpp", "    «home_dirty_frames_.add(pool_->id_of(*home));»", {
+    ("coherence/home_store/home_frames.cpp", "    «dirty_.add(parts_.pool.id_of(*home));»", {
         "new bytes of home are not in the set of those to be stored": "",
     }),
 
     # Home's bytes that were read for a link go over no other.
-    ("coherence/cache/home_bytes.cpp", "«read.link == links.counts[read.to]»)", {
+    ("coherence/home_store/home_reader.cpp", "«read.link == links.counts[read.to]»)", {
         "home's bytes go over a later link than the one they were asked for over": "true",
     }),
-    ("coherence/cache/cache_links.cpp", "        «++turn.links().counts[host];»", {
+    ("coherence/cache/inbox.cpp", "        «++turn.links().counts[host];»", {
         "a new link has the number of the old one": "",
     }),
 
@@ -143,13 +143,13 @@ MUTANTS = [
     ("coherence/executor/executor.cpp", ".frame = to_us ? «home_store_.take_free_frame()» : no_frame,", {
         "the store reads into the frame that the Holder has lent": "message.frame",
     }),
-    ("coherence/cache/home_bytes.cpp", "frame = «turn.stripe().lent_frame(message)»;", {
+    ("coherence/home_store/home_reader.cpp", "frame = «turn.stripe().lent_frame(message)»;", {
         "what the store read late lands in the Holder's frame, whatever that is by then": "message.frame",
     }),
-    ("coherence/cache/cache_links.cpp", "    if (!admitted) {\n        «if (page) return_page(page);»", {
+    ("coherence/cache/inbox.cpp", "    if (!admitted) {\n        «if (page) return_page(page);»", {
         "the frame of a message that is refused is not given back": "",
     }),
-    ("coherence/cache/cache_links.cpp", "if («!stepped» && frame != no_frame) turn.result().frames_freed", {
+    ("coherence/cache/inbox.cpp", "if («!stepped» && frame != no_frame) turn.result().frames_freed", {
         "the frame of a message is given back once more when the cache stops meanwhile": "abandoned()",
     }),
     ("coherence/fabric/link/record_reader.cpp", "    «if (page_) receiver_.return_page(page_);»", {
@@ -160,7 +160,7 @@ MUTANTS = [
     }),
 
     # Who is linked, and who has said what it holds.
-    ("coherence/cache/cache_links.cpp", "{ «turn.links().up &= ~protocol::set_of(host);» }", {
+    ("coherence/cache/inbox.cpp", "{ «turn.links().up &= ~protocol::set_of(host);» }", {
         "a broken link still counts": "",
     }),
     ("coherence/membership/recovery.cpp", "    if (recovering_) «reported_ &= ~set_of(host);»", {
@@ -194,7 +194,7 @@ MUTANTS = [
     ("coherence/membership/membership.cpp", "«remember_met(host, process);»", {
         "the next process meets everybody for the first time": "",
     }),
-    ("coherence/cache/cache_links.cpp", "«if (abandoned()) return;»  // the loop takes no new tasks any more\n    for (;;)", {
+    ("coherence/adoption/home_start.cpp", "«if (parts_.stripes.abandoned()) return;»  // the loop takes no new tasks any more\n    for (;;)", {
         "a home that stops begins to record losses": "",
     }),
     ("coherence/membership/membership.cpp", "«failed_stores_ &= ~set_of(host);»  // another process", {
@@ -279,31 +279,31 @@ MUTANTS = [
     }),
 
     # Marks of pieces go when the store has all of them.
-    ("coherence/cache/home_storing.cpp", "«rest.is_stored &= !frame->home_dirty;»", {
+    ("coherence/home_store/piece_marker.cpp", "«rest.is_stored &= !frame->home_dirty;»", {
         "a piece of which only home's memory has bytes counts as stored": "",
     }),
-    ("coherence/cache/home_storing.cpp", "«rest.is_stored &= !left || !left->home_dirty;»", {
+    ("coherence/home_store/piece_marker.cpp", "«rest.is_stored &= !left || !left->home_dirty;»", {
         "what came home as its owner gave it up counts as stored": "",
     }),
-    ("coherence/cache/home_storing.cpp", "«rest.is_free &= home.has_everything(page);»", {
+    ("coherence/home_store/piece_marker.cpp", "«rest.is_free &= home.has_everything(page);»", {
         "a page that somebody is inside counts as free": "",
     }),
-    ("coherence/cache/home_storing.cpp", "«rest.changes += frame->home_version;»", {
+    ("coherence/home_store/piece_marker.cpp", "«rest.changes += frame->home_version;»", {
         "what home has got anew does not count as a change of its piece": "",
     }),
-    ("coherence/cache/piece_marker.cpp", "if (!now.is_stored || «seen.changes != now.changes») seen", {
+    ("coherence/home_store/piece_marker.cpp", "if (!now.is_stored || «seen.changes != now.changes») seen", {
         "a piece that was changed and stored has rested all the time": "false",
     }),
 
     # What is stored at the end.
-    ("coherence/cache/home_storing.cpp", "copy.mask = «Pages::unwritten(frame)»;", {
+    ("coherence/home_store/home_writer.cpp", "copy.mask = «Pages::unwritten(frame)»;", {
         "what a stop brings home is stored with all its sectors": "0",
         "what a stop brings home is stored with its first sector": "1",
     }),
-    ("coherence/cache/home_storing.cpp", "copy.sequence = «holding->sequence + 1»;", {
+    ("coherence/home_store/home_writer.cpp", "copy.sequence = «holding->sequence + 1»;", {
         "what a stop brings home has the position of what home has": "holding->sequence",
     }),
-    ("coherence/cache/home_storing.cpp", "if («home_of(pool_->frame(id).page_id()) == self()») written.push_back(id);", {
+    ("coherence/home_store/home_writer.cpp", "if («parts_.membership.home_of(parts_.pool.frame(id).page_id()) == parts_.membership.self()»)", {
         "a stop stores pages that are homed elsewhere": "true",
     }),
 

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <vector>
 
+#include "coherence/home_store/home_frames.hpp"
+#include "coherence/home_store/waiting_flushes.hpp"
 #include "coherence/protocol/loss_ranges.hpp"
 #include "coherence/protocol/marks.hpp"
 #include "tiers/page.hpp"
@@ -18,8 +20,6 @@
 #include "utils/task.hpp"
 
 namespace tarn {
-
-class Cache;
 
 // Of a piece, at one moment.
 struct PieceRest {
@@ -30,7 +30,15 @@ struct PieceRest {
 
 class PieceMarker final : public protocol::Marks {
   public:
-    explicit PieceMarker(Cache& cache) : cache_(cache) {}
+    struct Parts {
+        const Membership& membership;
+        Store& store;
+        Pages& pages;
+        Stripes& stripes;
+        HomeFrames& home;
+        WaitingFlushes& flushes;
+    };
+    explicit PieceMarker(const Parts& parts) : parts_(parts) {}
 
     // The catalog's pages need none, since nobody is told of a change of it that was not flushed.
     bool has(PageId page) const override;
@@ -46,6 +54,9 @@ class PieceMarker final : public protocol::Marks {
     Task<> sweep(std::chrono::milliseconds rest);
     // Unmarks the pieces of a deleted volume.
     Task<> forget(VolumeId volume);
+    // Of the piece that begins with this page, homed here. gives_up: what only this host may write, and has not
+    // changed, it may write no more without asking.
+    PieceRest rest_of(PageId piece, bool gives_up);
 
   private:
     struct Rest {
@@ -55,7 +66,7 @@ class PieceMarker final : public protocol::Marks {
     Task<> mark();
     bool unmark(PageId piece);
 
-    Cache& cache_;
+    const Parts parts_;
     std::mutex mutex_;  // never held across a wait
     std::vector<PageId> pending_;
     bool running_ = false;

@@ -1,11 +1,9 @@
-#include "coherence/cache/loss_recorder.hpp"
+#include "coherence/home_store/loss_recorder.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "coherence/cache/cache.hpp"
-#include "coherence/cache/flusher.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 
@@ -20,7 +18,7 @@ void LossRecorder::add(std::vector<PageId> pages, HostId host) {
         const std::lock_guard guard(mutex_);
         for (const PageId page : pages) pending_.push_back({.page = page, .host = host});
         if (std::exchange(running_, true)) return;
-        cache_.membership().begin_unrecorded_losses();
+        parts_.membership.begin_unrecorded_losses();
     }
     Loop::current()->spawn(record());
 }
@@ -32,10 +30,10 @@ Task<> LossRecorder::record() {
             const std::lock_guard guard(mutex_);
             lost.swap(pending_);
             running_ = !lost.empty();
-            if (!running_) cache_.membership().end_unrecorded_losses();
+            if (!running_) parts_.membership.end_unrecorded_losses();
         }
         if (lost.empty()) co_return;
-        const Result<uint32_t> recorded = co_await cache_.store().record_losses(*Loop::current(), runs_of(lost));
+        const Result<uint32_t> recorded = co_await parts_.store.record_losses(*Loop::current(), runs_of(lost));
         if (!recorded) {
             // They stay unavailable: they must not be served as if nothing had happened. And they stay
             // unrecorded, so that the next process records them if this one cannot.
@@ -46,14 +44,14 @@ Task<> LossRecorder::record() {
                 const std::lock_guard guard(mutex_);
                 pending_.insert(pending_.end(), lost.begin(), lost.end());
             }
-            cache_.flusher().on_store_failed();
+            parts_.flushes.on_store_failed();
             co_await Loop::current()->sleep(retry_after);
-            if (cache_.abandoned()) co_return;
+            if (parts_.stripes.abandoned()) co_return;
             continue;
         }
         failed_ = false;
         say(lost, *recorded);  // before anybody can see what is left of the pages
-        for (const Lost& each : lost) cache_.loss_recorded(each.page, *recorded);
+        for (const Lost& each : lost) parts_.stripes.step(protocol::Event::loss_recorded_of(each.page, *recorded));
     }
 }
 
@@ -80,8 +78,8 @@ void LossRecorder::say(std::span<const Lost> lost, uint32_t generation) {
         log::error(
             "volume {}: host {} lost its memory, and maybe unflushed writes of {} pages from page {} to {}; they "
             "are as they last reached this home, and clients from before get I/O errors (loss generation {})",
-            first->page.volume(), Fabric::name_of(cache_.fabric(), first->host), end - first, first->page.number(),
-            (end - 1)->page.number(), generation);
+            first->page.volume(), Fabric::name_of(parts_.peers.fabric(), first->host), end - first,
+            first->page.number(), (end - 1)->page.number(), generation);
         first = end;
     }
     const std::lock_guard guard(mutex_);

@@ -10,17 +10,26 @@
 #include <span>
 #include <vector>
 
+#include "coherence/executor/stripes.hpp"
+#include "coherence/fabric/peers.hpp"
+#include "coherence/home_store/waiting_flushes.hpp"
+#include "coherence/membership/membership.hpp"
 #include "tiers/nvme/table/loss_list.hpp"
 #include "tiers/page.hpp"
 #include "utils/task.hpp"
 
 namespace tarn {
 
-class Cache;
-
 class LossRecorder {
   public:
-    explicit LossRecorder(Cache& cache) : cache_(cache) {}
+    struct Parts {
+        Membership& membership;
+        Store& store;
+        Stripes& stripes;
+        const Peers& peers;
+        WaitingFlushes& flushes;
+    };
+    explicit LossRecorder(const Parts& parts) : parts_(parts) {}
 
     // These pages may have lost writes with the memory of `host`. Outside of any latch, on a shard.
     void add(std::vector<PageId> pages, HostId host);
@@ -38,7 +47,7 @@ class LossRecorder {
     static std::vector<Loss> runs_of(std::vector<Lost>& lost);
     void say(std::span<const Lost> lost, uint32_t generation);
 
-    Cache& cache_;
+    const Parts parts_;
     mutable std::mutex mutex_;  // never held across a wait
     std::vector<Lost> pending_;
     bool running_ = false;

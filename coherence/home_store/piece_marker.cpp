@@ -1,9 +1,8 @@
-#include "coherence/cache/piece_marker.hpp"
+#include "coherence/home_store/piece_marker.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "coherence/cache/cache.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 
@@ -22,7 +21,7 @@ constexpr size_t pieces_per_turn = 16;
 }  // namespace
 
 bool PieceMarker::has(PageId page) const {
-    return page.volume() == catalog_volume || cache_.store().is_marked(page);
+    return page.volume() == catalog_volume || parts_.store.is_marked(page);
 }
 
 void PieceMarker::add(std::vector<PageId> pages) {
@@ -43,14 +42,14 @@ Task<> PieceMarker::mark() {
             running_ = !pages.empty();
         }
         if (pages.empty()) co_return;
-        const Result<> marked = co_await cache_.store().mark(*Loop::current(), pages);
-        cache_.heed_store_failure();
-        for (const PageId page : pages) cache_.marked(page, !marked);
+        const Result<> marked = co_await parts_.store.mark(*Loop::current(), pages);
+        parts_.flushes.heed_store_failure();
+        for (const PageId page : pages) parts_.stripes.step(protocol::Event::marked_of(page, !marked));
     }
 }
 
 std::vector<protocol::LossRange> PieceMarker::possibly_lost() const {
-    const std::optional<std::vector<PageId>> pieces = cache_.store().marked_pieces();
+    const std::optional<std::vector<PageId>> pieces = parts_.store.marked_pieces();
     if (!pieces) return {{.first = {0}, .last = {UINT64_MAX}}};
     std::vector<protocol::LossRange> ranges;
     for (const PageId piece : *pieces) {
@@ -64,19 +63,19 @@ std::vector<protocol::LossRange> PieceMarker::possibly_lost() const {
 }
 
 bool PieceMarker::lacks_any(std::span<const PageId> pages) const {
-    return !cache_.store().marked_pieces() || !std::ranges::all_of(pages, [&](PageId page) { return has(page); });
+    return !parts_.store.marked_pieces() || !std::ranges::all_of(pages, [&](PageId page) { return has(page); });
 }
 
 Task<> PieceMarker::sweep(milliseconds rest) {
-    std::vector<PageId> pieces = cache_.store().marked_pieces().value_or(std::vector<PageId>{});
+    std::vector<PageId> pieces = parts_.store.marked_pieces().value_or(std::vector<PageId>{});
     std::erase_if(rests_, [&](const auto& each) { return !std::ranges::binary_search(pieces, each.first); });
     // From where the last one ended, once around.
     std::ranges::rotate(pieces, std::ranges::upper_bound(pieces, swept_));
     if (pieces.size() > pieces_per_sweep) pieces.resize(pieces_per_sweep);
     bool cleared = false;
-    for (size_t i = 0; i < pieces.size() && !cache_.abandoned() && !cache_.membership().recovering(); ++i) {
+    for (size_t i = 0; i < pieces.size() && !parts_.stripes.abandoned() && !parts_.membership.recovering(); ++i) {
         swept_ = pieces[i];
-        const PieceRest now = cache_.rest_of(swept_, false);
+        const PieceRest now = rest_of(swept_, false);
         const uint64_t now_ns = monotonic_ns();
         Rest& seen = rests_.try_emplace(swept_, Rest{now.changes, now_ns}).first->second;
         if (!now.is_stored || seen.changes != now.changes) seen = {now.changes, now_ns};
@@ -84,22 +83,54 @@ Task<> PieceMarker::sweep(milliseconds rest) {
         if (now.is_stored && has_rested) cleared |= unmark(swept_);
         if (i % pieces_per_turn == pieces_per_turn - 1) co_await Yield(*Loop::current());
     }
-    if (cleared && !cache_.abandoned()) (void)co_await cache_.store().write_marks(*Loop::current());
+    if (cleared && !parts_.stripes.abandoned()) (void)co_await parts_.store.write_marks(*Loop::current());
 }
 
 Task<> PieceMarker::forget(VolumeId volume) {
     bool cleared = false;
-    for (const PageId piece : cache_.store().marked_pieces().value_or(std::vector<PageId>{}))
+    for (const PageId piece : parts_.store.marked_pieces().value_or(std::vector<PageId>{}))
         if (piece.volume() == volume) cleared |= unmark(piece);
-    if (cleared) (void)co_await cache_.store().write_marks(*Loop::current());
+    if (cleared) (void)co_await parts_.store.write_marks(*Loop::current());
+}
+
+// Only what is in the store durably, and cannot be changed unseen.
+PieceRest PieceMarker::rest_of(PageId piece, bool gives_up) {
+    constexpr uint64_t block_pages = uint64_t{1} << FrameIndex::block_bits;  // they share a stripe
+    static_assert(piece_pages % block_pages == 0);
+    PieceRest rest;
+    for (uint64_t first = 0; first < piece_pages && rest.is_stored; first += block_pages) {
+        Stripes::Turn turn(parts_.stripes, PageId{piece.value + first});
+        const protocol::Home& home = turn.home();
+        for (uint64_t i = first; i < first + block_pages; ++i) {
+            const PageId page{piece.value + i};
+            if (const Frame* const frame = parts_.home.index().find_exactly(page)) {
+                rest.changes += frame->home_version;
+                rest.is_stored &= !frame->home_dirty;
+            }
+            if (home.has_everything(page)) continue;
+            const protocol::Claim* const claim = home.find(page);
+            const Frame* const own =
+                claim && claim->owner == parts_.membership.self() ? parts_.pages.index().find_exactly(page) : nullptr;
+            if (own && !Pages::is_dirty(*own)) {
+                if (gives_up) turn.step(protocol::Event::evict_at_once(page));
+                rest.is_free &= home.has_everything(page);
+                // It may have been written to until this moment, and those bytes are home's now.
+                const Frame* const left = parts_.home.index().find_exactly(page);
+                rest.is_stored &= !left || !left->home_dirty;
+            } else {
+                rest.is_stored = false;
+            }
+        }
+    }
+    return rest;
 }
 
 // From begin_unmark() on, who wants to write has to ask for the mark; so what is free then stays free, or keeps it.
 bool PieceMarker::unmark(PageId piece) {
-    if (!cache_.store().begin_unmark(piece)) return false;
-    const PieceRest rest = cache_.rest_of(piece, true);
+    if (!parts_.store.begin_unmark(piece)) return false;
+    const PieceRest rest = rest_of(piece, true);
     const bool clears = rest.is_stored && rest.is_free;
-    cache_.store().end_unmark(piece, clears);
+    parts_.store.end_unmark(piece, clears);
     return clears;
 }
 

@@ -1,12 +1,12 @@
-#include "coherence/cache/flusher.hpp"
+#include "coherence/flush/flusher.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
 
-#include "coherence/cache/with_timeout.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
+#include "utils/with_timeout.hpp"
 
 namespace tarn {
 
@@ -44,7 +44,11 @@ struct Flusher::Wait final : Loop::Posted {
     bool failed = false;
 };
 
-Flusher::Flusher(Cache& cache) : cache_(cache), home_(cache.self()), holder_(cache.self()), requester_(cache.self()) {}
+Flusher::Flusher(const Parts& parts)
+    : parts_(parts),
+      home_(parts.membership.self()),
+      holder_(parts.membership.self()),
+      requester_(parts.membership.self()) {}
 
 Task<Result<>> Flusher::flush(Session& session, protocol::HostSet homes, std::chrono::milliseconds limit) {
     // A flush is counted from the verifiers known when it came: none may be unknown.
@@ -56,14 +60,14 @@ Task<Result<>> Flusher::flush(Session& session, protocol::HostSet homes, std::ch
     FlushActions actions;
     {
         const std::lock_guard guard(lock_);
-        if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
+        if (parts_.stripes.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
         tell_verifiers(session.volume);
         session.noted.store(0, std::memory_order_relaxed);  // later writes are noted anew
         waits_.push_back(&wait);
         requester_.start(session.id, homes, reinterpret_cast<protocol::WaiterToken>(&wait), actions);
         // Nobody can vouch for what the dead had.
         for (HostId home = 0; home < hosts_max; ++home)
-            if (protocol::contains(homes, home) && cache_.membership().is_dead(home))
+            if (protocol::contains(homes, home) && parts_.membership.is_dead(home))
                 requester_.give_up_on(home, actions);
     }
     run(std::move(actions));
@@ -90,12 +94,12 @@ Task<Result<>> Flusher::flush_pages(Session& session, std::vector<PageId> pages,
     uint64_t writes = 0;
     {
         const std::lock_guard guard(lock_);
-        writes = requester_.write_count(session.id, cache_.self());
-        if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
+        writes = requester_.write_count(session.id, parts_.membership.self());
+        if (parts_.stripes.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
         waits_.push_back(&wait);
     }
     // Home is here: as a rule the answers come at once.
-    for (const PageId page : pages) cache_.write_back(page, reinterpret_cast<protocol::WaiterToken>(&wait));
+    for (const PageId page : pages) write_back(page, reinterpret_cast<protocol::WaiterToken>(&wait));
     {
         const std::lock_guard guard(lock_);
         wait.awaited = wait.pages_missing != 0 || std::erase(waits_, &wait) == 0;
@@ -104,19 +108,19 @@ Task<Result<>> Flusher::flush_pages(Session& session, std::vector<PageId> pages,
     if (wait.failed) co_return fail(wait.code, 0, not_all_durable);
     Result<> result;
     if (atomicity == Atomicity::group)
-        result = co_await cache_.store_group(pages);
+        result = co_await parts_.writer.store_group(pages);
     else
-        result = co_await cache_.store_pages(pages);
-    if (result) result = co_await cache_.store().flush(loop);
+        result = co_await parts_.writer.store_pages(pages);
+    if (result) result = co_await parts_.store.flush(loop);
     if (!result) {
         log::error("flush of pages of volume {} failed: {}", session.volume, log::describe(result.error()));
         co_return fail(Errc::io, EIO, not_all_durable);
     }
     const std::lock_guard guard(lock_);
     tell_verifiers(session.volume);
-    if (requester_.lost_a_write(session.id, cache_.self())) co_return fail(Errc::io, EIO, not_all_durable);
+    if (requester_.lost_a_write(session.id, parts_.membership.self())) co_return fail(Errc::io, EIO, not_all_durable);
     std::ranges::sort(pages);
-    requester_.flushed_pages(session.id, cache_.self(), pages, writes);
+    requester_.flushed_pages(session.id, parts_.membership.self(), pages, writes);
     co_return Result<>{};
 }
 
@@ -146,31 +150,31 @@ void Flusher::note_write(Session& session, HostId home, PageId first, PageId las
     tell_verifiers(session.volume);
     requester_.wrote(session.id, home, first, last, began);
     // At home here a flush may be of single pages (flush_pages), and which ones are left counts.
-    if (home != cache_.self() || !requester_.knows_pages(session.id, home))
+    if (home != parts_.membership.self() || !requester_.knows_pages(session.id, home))
         session.noted.fetch_or(protocol::set_of(home), std::memory_order_relaxed);
 }
 
 void Flusher::tell_verifiers(VolumeId volume) {
-    verifiers_[cache_.self()].store(own_verifier(), std::memory_order_relaxed);
+    verifiers_[parts_.membership.self()].store(own_verifier(), std::memory_order_relaxed);
     for (HostId home = 0; home < hosts_max; ++home)
         if (const protocol::Verifier heard = verifiers_[home].load(std::memory_order_relaxed); heard != 0)
             requester_.heard(volume, home, heard);
 }
 
 Task<Result<>> Flusher::learn_verifier(HostId home) {
-    while (home != cache_.self() && verifiers_[home].load(std::memory_order_relaxed) == 0) {
-        const uint64_t seen = cache_.membership().changed().count();
-        if (cache_.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
-        if (cache_.membership().is_dead(home))
+    while (home != parts_.membership.self() && verifiers_[home].load(std::memory_order_relaxed) == 0) {
+        const uint64_t seen = parts_.membership.changed().count();
+        if (parts_.stripes.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
+        if (parts_.membership.is_dead(home))
             co_return fail(Errc::io, EIO, "flush: a home of the volume was declared dead");
         // If it is away; it answers once it has recovered.
-        if (!co_await ask_verifier(home, CallKind::verifier)) co_await cache_.membership().changed().next(seen);
+        if (!co_await ask_verifier(home, CallKind::verifier)) co_await parts_.membership.changed().next(seen);
     }
     co_return Result<>{};
 }
 
 Task<bool> Flusher::ask_verifier(HostId home, CallKind kind) {
-    const Result<std::string> answer = co_await cache_.fabric()->call(home, kind);
+    const Result<std::string> answer = co_await parts_.peers.fabric()->call(home, kind);
     const auto verifier = answer ? unpack<protocol::Verifier>(*answer) : std::nullopt;
     if (verifier) heard(home, *verifier);
     co_return verifier.has_value();
@@ -192,16 +196,16 @@ Task<> Flusher::hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> h
 // that host had. It is over soon, so while hosts come and go, all homes are asked until they have.
 Task<> Flusher::hear_from_homes() {
     const uint64_t until_ns = monotonic_ns() + std::chrono::nanoseconds(settle_within).count();
-    while (cache_.fabric() && !cache_.abandoned()) {
+    while (parts_.peers.fabric() && !parts_.stripes.abandoned()) {
         co_await ask_homes();
-        if (all_are_heard() || !cache_.membership().has_just_changed() || monotonic_ns() >= until_ns) co_return;
+        if (all_are_heard() || !parts_.membership.has_just_changed() || monotonic_ns() >= until_ns) co_return;
         co_await Loop::current()->sleep(hear_again_after);
     }
 }
 
 bool Flusher::all_are_heard() const {
     for (HostId home = 0; home < hosts_max; ++home)
-        if (protocol::contains(cache_.membership().host_set(), home) && !cache_.membership().is_dead(home) &&
+        if (protocol::contains(parts_.membership.host_set(), home) && !parts_.membership.is_dead(home) &&
             !is_heard(home))
             return false;
     return true;
@@ -212,7 +216,7 @@ Task<> Flusher::ask_homes() {
     const auto hearing = std::make_shared<Hearing>(loop);
     for (HostId home = 0; home < hosts_max; ++home) {
         settled_ &= ~protocol::set_of(home);
-        if (home == cache_.self() || !cache_.fabric()->linked(home)) continue;
+        if (home == parts_.membership.self() || !parts_.peers.fabric()->linked(home)) continue;
         ++hearing->missing;
         loop.spawn(hear_from(*this, home, hearing));
     }
@@ -228,6 +232,14 @@ void Flusher::on_host_forgotten(HostId host) {
         requester_.give_up_on(host, actions);
     }
     run(std::move(actions));
+}
+
+void Flusher::write_back(PageId page, protocol::WaiterToken waiter) {
+    parts_.stripes.step(protocol::Event::about(protocol::Event::Kind::write_back, page, waiter));
+}
+
+void Flusher::heed_store_failure() {
+    if (parts_.store.failed() && !store_failure_told_.exchange(true)) on_store_failed();
 }
 
 void Flusher::on_store_failed() {
@@ -252,9 +264,10 @@ void Flusher::on_recovered() {
 // there. Otherwise a session that opens now is told of none from before it uses a page of that home.
 bool Flusher::is_heard(HostId home) const {
     const protocol::Verifier heard = verifiers_[home].load(std::memory_order_relaxed);
-    if (home == cache_.self()) return cache_.membership().is_settled();
+    if (home == parts_.membership.self()) return parts_.membership.is_settled();
     if (heard == 0 || !protocol::contains(settled_.load(std::memory_order_relaxed), home)) return false;
-    return cache_.fabric() && cache_.fabric()->linked(home) && heard >> 32 == cache_.membership().incarnation_of(home);
+    return parts_.peers.fabric() && parts_.peers.fabric()->linked(home) &&
+           heard >> 32 == parts_.membership.incarnation_of(home);
 }
 
 void Flusher::open_session(Session& session) {
@@ -262,7 +275,7 @@ void Flusher::open_session(Session& session) {
     begin(session);
     if (session.on_loss == OnLoss::fail) {
         tell_verifiers(session.volume);
-        session.losses.await(cache_.membership().host_set());
+        session.losses.await(parts_.membership.host_set());
         for (HostId home = 0; home < hosts_max; ++home)
             if (is_heard(home))
                 session.losses.began_after(
@@ -324,11 +337,11 @@ void Flusher::run(FlushActions actions) {
     for (const FlushAction& action : actions) {
         switch (action.kind) {
             case FlushAction::Kind::send: {
-                if (action.to == cache_.self()) {
+                if (action.to == parts_.membership.self()) {
                     on_message(action.message);
                     break;
                 }
-                cache_.peers().send_bytes(action.to, action.message, {});
+                parts_.peers.send_bytes(action.to, action.message, {});
                 break;
             }
             case FlushAction::Kind::store_flush:
@@ -372,7 +385,7 @@ void Flusher::on_message(const Message& message) {
         }
         default: {
             const std::lock_guard guard(lock_);
-            if (message.kind == MessageKind::flush && cache_.store().failed())
+            if (message.kind == MessageKind::flush && parts_.store.failed())
                 home_.refuse(message, own_verifier(), actions);
             else
                 home_.on_message(message, actions);
@@ -386,18 +399,18 @@ void Flusher::on_message(const Message& message) {
 Task<> Flusher::answer_ask(Message ask, protocol::WaiterToken waiter) {
     const VolumeId volume = ask.page.volume();
     std::vector<PageId> pages;
-    cache_.pages().dirty_frames().for_each([&](FrameId id) {
-        const PageId page = cache_.pool().frame(id).page_id();
-        if (page.volume() == volume && cache_.home_of(page) == ask.from) pages.push_back(page);
+    parts_.pages.dirty_frames().for_each([&](FrameId id) {
+        const PageId page = parts_.pool.frame(id).page_id();
+        if (page.volume() == volume && parts_.membership.home_of(page) == ask.from) pages.push_back(page);
     });
-    Fabric* const fabric = ask.from == cache_.self() ? nullptr : cache_.fabric();
+    Fabric* const fabric = ask.from == parts_.membership.self() ? nullptr : parts_.peers.fabric();
     for (const PageId page : pages) {
         if (fabric)
-            for (uint64_t seen = fabric->drained().count(); fabric->congested(ask.from) && !cache_.abandoned();
+            for (uint64_t seen = fabric->drained().count(); fabric->congested(ask.from) && !parts_.stripes.abandoned();
                  seen = fabric->drained().count())
                 co_await fabric->drained().next(seen);
-        if (cache_.abandoned()) co_return;
-        cache_.write_back(page, waiter);
+        if (parts_.stripes.abandoned()) co_return;
+        write_back(page, waiter);
     }
     FlushActions actions;
     {
@@ -408,8 +421,8 @@ Task<> Flusher::answer_ask(Message ask, protocol::WaiterToken waiter) {
 }
 
 Task<> Flusher::store_flush(VolumeId volume, uint64_t ticket) {
-    Result<> result = co_await cache_.store_volume(volume);
-    if (result) result = co_await cache_.store().flush(*Loop::current());
+    Result<> result = co_await parts_.writer.store_volume(volume);
+    if (result) result = co_await parts_.store.flush(*Loop::current());
     if (!result) log::error("flush of volume {} failed: {}", volume, log::describe(result.error()));
     FlushActions actions;
     {

@@ -7,7 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "coherence/cache/cache.hpp"
+#include "coherence/fabric/peers.hpp"
+#include "coherence/home_store/home_writer.hpp"
+#include "coherence/pages/loss_view.hpp"
 #include "coherence/protocol/flush.hpp"
 
 namespace tarn {
@@ -28,9 +30,18 @@ struct Session {
     std::atomic<protocol::HostSet> noted{0};
 };
 
-class Flusher final : public FlushBooks {
+class Flusher final : public FlushBooks, public WaitingFlushes {
   public:
-    explicit Flusher(Cache& cache);
+    struct Parts {
+        Membership& membership;
+        Store& store;
+        FramePool& pool;
+        Pages& pages;
+        Stripes& stripes;
+        Peers& peers;
+        HomeWriter& writer;
+    };
+    explicit Flusher(const Parts& parts);
 
     // D1 for the volume. homes: every host that is home of a page of it. limit: how long a host is waited for, 0: until
     // it answers. Errors: io when something may be lost, or a host took too long.
@@ -44,7 +55,7 @@ class Flusher final : public FlushBooks {
     }
     // As this host last heard it; 0: never, and it has not got any page of that home then.
     protocol::Verifier present_verifier(HostId home) const {
-        return home == cache_.self() ? own_verifier() : verifiers_[home].load(std::memory_order_relaxed);
+        return home == parts_.membership.self() ? own_verifier() : verifiers_[home].load(std::memory_order_relaxed);
     }
     // Before a session opens, so that no loss from before is held against it. Homes that are away or not settled, or
     // hang, are waited for a moment only.
@@ -66,19 +77,21 @@ class Flusher final : public FlushBooks {
     bool accepts(const protocol::Message& message);
     void on_peer_up(HostId host, protocol::Process process, protocol::Process previous);
     void on_recovered();
-    // This host's own: what waits for bytes of others fails now.
-    void on_store_failed();
+    void heed_store_failure() override;
+    void on_store_failed() override;
     void on_host_forgotten(HostId host);
     // With each message of a home: under which verifier it serves now.
     void heard(HostId home, protocol::Verifier verifier);
     protocol::Verifier own_verifier() const {
-        return protocol::verifier_of(cache_.membership().process().incarnation,
-                                     static_cast<uint32_t>(cache_.store().loss_generation()));
+        return protocol::verifier_of(parts_.membership.process().incarnation,
+                                     static_cast<uint32_t>(parts_.store.loss_generation()));
     }
     void abandon();
 
   private:
     struct Wait;
+    // Asks the page's stripe to write the page's dirty bytes home; answered by on_written().
+    void write_back(PageId page, protocol::WaiterToken waiter);
     void begin(Session& session);  // with nothing noted
     void note_write(Session& session, HostId home, PageId first, PageId last, protocol::Verifier began);
     // What this host last heard from each home, for the books of one volume.
@@ -97,7 +110,8 @@ class Flusher final : public FlushBooks {
     Task<> answer_ask(protocol::Message ask, protocol::WaiterToken waiter);
     Task<> store_flush(VolumeId volume, uint64_t ticket);
 
-    Cache& cache_;
+    const Parts parts_;
+    std::atomic<bool> store_failure_told_{false};
     SpinLock lock_;
     protocol::FlushHome home_;
     protocol::FlushHolder holder_;

@@ -1,0 +1,42 @@
+#include "coherence/adoption/arena_recorder.hpp"
+
+namespace tarn {
+
+using protocol::Ownership;
+
+void ArenaRecorder::record(const protocol::Holder& holder, const protocol::Event& event) {
+    const bool is_about_page = event.kind != protocol::Event::Kind::peer_up &&
+                               event.kind != protocol::Event::Kind::host_forgotten &&
+                               event.kind != protocol::Event::Kind::recovered;
+    if (!is_about_page)
+        holder.for_each([&](PageId page, const protocol::Holding& each) { record_holding(page, each); });
+    else if (const protocol::Holding* const holding = holder.find(event.page))
+        record_holding(event.page, *holding);
+}
+
+void ArenaRecorder::record_holding(PageId page, const protocol::Holding& holding) {
+    const auto state_of = [&](const protocol::FrameHeld& held, FrameRecord::Role role) {
+        return FrameRecord::State{.page = page.value,
+                                  .tenure = held.tenure,
+                                  .order = held.order,
+                                  .anchor_since = held.anchor_since,
+                                  .sequence = held.sequence,
+                                  .lost = held.lost,
+                                  .evict_id = held.evict_id,
+                                  .role = role};
+    };
+    const protocol::Adopted recorded = holding.recorded();
+    if (recorded.held.frame != no_frame)
+        record_frame(recorded.held.frame, state_of(recorded.held, recorded.held.ownership == Ownership::exclusive
+                                                                      ? FrameRecord::Role::exclusive
+                                                                      : FrameRecord::Role::shared));
+    if (recorded.kept.frame != no_frame)
+        record_frame(recorded.kept.frame, state_of(recorded.kept, FrameRecord::Role::kept));
+}
+
+void ArenaRecorder::record_frame(FrameId id, const FrameRecord::State& state) {
+    FrameRecord& record = pool_.record(id);
+    if (record.state() != state) record.set(state);
+}
+
+}  // namespace tarn

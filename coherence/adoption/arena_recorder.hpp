@@ -1,0 +1,21 @@
+// ArenaRecorder: after each step, what the next process needs to know of it is written into the arena (D2).
+#pragma once
+
+#include "coherence/executor/stripes.hpp"
+#include "tiers/dram/frame_pool.hpp"
+
+namespace tarn {
+
+class ArenaRecorder final : public Stripes::Recorder {
+  public:
+    explicit ArenaRecorder(FramePool& pool) : pool_(pool) {}
+    void record(const protocol::Holder& holder, const protocol::Event& event) override;
+
+  private:
+    void record_holding(PageId page, const protocol::Holding& holding);
+    void record_frame(FrameId id, const FrameRecord::State& state);
+
+    FramePool& pool_;
+};
+
+}  // namespace tarn

@@ -1,0 +1,83 @@
+// Inbox: what comes from other hosts: their links, what they say of stores, their messages. Checked, and turned into
+// events.
+#pragma once
+
+#include <atomic>
+#include <span>
+
+#include "coherence/adoption/home_start.hpp"
+#include "coherence/flush/flusher.hpp"
+#include "coherence/pages/writable_share.hpp"
+
+namespace tarn {
+
+class Inbox final : public Fabric::Receiver {
+  public:
+    struct Parts {
+        Membership& membership;
+        Store& store;
+        FramePool& pool;
+        Pages& pages;
+        Stripes& stripes;
+        FrameSupply& supply;
+        HeldFrames& held_frames;
+        WritableShare& writable_share;
+        Peers& peers;
+        HomeFrames& home;
+        Flusher& flusher;
+        HomeStart& home_start;
+    };
+    explicit Inbox(const Parts& parts) : parts_(parts) {}
+
+    // Answers the calls of other hosts; before any link can come up.
+    void register_calls(CallHandlers& calls);
+    // Tells the next unassigned volume id: a peer that names a later one is not correct. Before any link can come up.
+    using AskNextVolumeId = Task<Result<VolumeId>> (*)(void* context);
+    void set_next_volume_id(AskNextVolumeId ask, void* context) {
+        ask_next_volume_id_ = ask;
+        next_volume_id_context_ = context;
+    }
+    // Called once another host remembers a newer state of this host's store: it must end.
+    using OlderHandler = void (*)(void* context);
+    void set_older_handler(OlderHandler handler, void* context) {
+        older_handler_ = handler;
+        older_context_ = context;
+    }
+
+    // An operator vouches that this host, up to this incarnation, is dead: what only it had is lost, it is waited for
+    // no more, and it is welcome again only as another process. Remembered durably. On a shard. Errors: busy (it is
+    // linked), io.
+    Task<Result<>> forget_host(HostId host, protocol::Incarnation incarnation);
+
+    LinkDecision decide_on_link(HostId host, protocol::Incarnation incarnation) override;
+    StoreStanding own_standing() override { return parts_.store.standing(); }
+    StoreStanding remembered_of(HostId host) override { return parts_.store.heard(host); }
+    Result<> accepts_memory(HostId of, const StoreStanding& of_us) override;
+    void on_standing(HostId host, const StoreStanding& standing) override;
+    void on_link_up(HostId host, protocol::Process process) override;
+    void on_link_down(HostId host) override;
+    void on_greeted(HostId host) override;
+    void on_batch(std::span<const PageId> pages, Batch& batch) override;
+    Result<> on_message(const protocol::Message& message, std::byte* page) override;
+    std::byte* lend_page(HostId from) override { return parts_.supply.lend(from); }
+    void return_page(std::byte* page) override { parts_.supply.give(parts_.pool.id_of(page)); }
+
+  private:
+    void check_volume(HostId peer, VolumeId volume);
+    Task<> verify_volume(HostId peer, VolumeId volume);
+    Task<> remember_again(HostId host);
+    Task<> remember_standing(HostId host, StoreStanding standing);
+    Task<> end_as_older(StoreStanding remembered);
+    Task<Result<std::string>> tell_verifier();
+    Task<Result<std::string>> tell_settled_verifier();
+
+    const Parts parts_;
+    AskNextVolumeId ask_next_volume_id_ = nullptr;
+    void* next_volume_id_context_ = nullptr;
+    std::atomic<VolumeId> next_volume_id_{0};            // above every volume that is known to exist
+    std::atomic<protocol::HostSet> under_suspicion_{0};  // of naming a volume that does not
+    OlderHandler older_handler_ = nullptr;
+    void* older_context_ = nullptr;
+};
+
+}  // namespace tarn

@@ -1,0 +1,40 @@
+// HomeReader: home's bytes from the store, for requests that the memory cannot answer. Neighbours are read together.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "coherence/executor/stripes.hpp"
+#include "coherence/fabric/peers.hpp"
+#include "coherence/membership/membership.hpp"
+#include "utils/task.hpp"
+
+namespace tarn {
+
+class HomeReader {
+  public:
+    struct Parts {
+        const Membership& membership;
+        Store& store;
+        FramePool& pool;
+        Stripes& stripes;
+        Peers& peers;
+    };
+    explicit HomeReader(const Parts& parts) : parts_(parts) {}
+
+    // Each is delivered to the host that asked: to another over the link it asked over, to this one by a step. On a
+    // shard.
+    void read(std::vector<HomeRead> reads);
+    // Operations of the store so far.
+    uint64_t read_count() const { return reads_.load(std::memory_order_relaxed); }
+
+  private:
+    Task<> read_run_of(std::vector<HomeRead> reads);
+    Task<> read_page(HomeRead read);
+    void deliver(const HomeRead& read, const std::byte* bytes, bool failed);
+
+    const Parts parts_;
+    std::atomic<uint64_t> reads_{0};
+};
+
+}  // namespace tarn
