@@ -1,13 +1,8 @@
 #include "coherence/cache/cache.hpp"
 
-#include <array>
 #include <utility>
 
-#include "coherence/cache/page_access.hpp"
-
 namespace tarn {
-
-using protocol::Want;
 
 Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configuration, Store& store,
                                              std::unique_ptr<Arena> arena) {
@@ -65,20 +60,34 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
                  .home = home_store_.frames(),
                  .writer = home_store_.writer(),
                  .flushes = flusher_}),
+      verifiers_(membership_, store),
       flusher_({.membership = membership_,
                 .store = store,
                 .pool = *pool_,
                 .pages = pages_,
                 .stripes = stripes_,
                 .peers = peers_,
-                .writer = home_store_.writer()}),
+                .writer = home_store_.writer(),
+                .verifiers = verifiers_}),
+      accesses_({.membership = membership_,
+                 .store = store,
+                 .pool = *pool_,
+                 .pages = pages_,
+                 .home_index = home_store_.frames().index(),
+                 .stripes = stripes_,
+                 .peers = peers_,
+                 .supply = supply_,
+                 .writable_share = writable_share_,
+                 .provider = provider_,
+                 .verifiers = verifiers_,
+                 .uses = uses_}),
       recorder_(*pool_),
       stripes_(membership_, pool_->arena().header(), pool_->frame_count(), configuration.shards,
                {.frames = held_frames_,
                 .home_store = home_store_,
                 .outbox = peers_,
                 .books = flusher_,
-                .accesses = *this,
+                .accesses = accesses_,
                 .recorder = recorder_}),
       home_start_({.membership = membership_,
                    .store = store,
@@ -96,6 +105,7 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
               .writable_share = writable_share_,
               .peers = peers_,
               .home = home_store_.frames(),
+              .verifiers = verifiers_,
               .flusher = flusher_,
               .home_start = home_start_}),
       volume_end_({.store = store,
@@ -132,48 +142,6 @@ void Cache::on_quiet(Frame& frame, PageId page) {
 
 void Cache::on_first_use(LossView& view, HostId home) {
     flusher_.count_from_now(view, home);
-}
-
-void Cache::prefetch(std::span<const PageId> pages) {
-    stripes_.prefetch(pages, std::array{&pages_.index(), &home_store_.frames().index()});
-}
-
-void Cache::acquire(PageId page, Want want, PageAccess& access, FrameId spare) {
-    protocol::Event event =
-        protocol::Event::acquire_of(page, want, reinterpret_cast<protocol::WaiterToken>(&access), spare);
-    if (want != Want::shared && home_of(page) == self()) {
-        event.store_failed = membership_.refuses_writes_of(page);
-        event.no_space = !event.store_failed && !store_.reserve(page).has_value();
-    }
-    stripes_.wait(event, access);
-}
-
-Stripes::Cancelled Cache::cancel(PageAccess& access) {
-    return stripes_.cancel(access.page(), reinterpret_cast<protocol::WaiterToken>(&access), access,
-                           access.want() != Want::exclusive_no_read);
-}
-
-void Cache::served(PageId page) {
-    stripes_.step(protocol::Event::about(protocol::Event::Kind::served, page));
-}
-
-bool Cache::wake(const protocol::Action& action, bool may_resume) {
-    PageAccess& access = *reinterpret_cast<PageAccess*>(action.waiter);
-    Stripes::leave(access);
-    access.wake(action.frame, action.lost);
-    if (may_resume && access.shard == Loop::current()) return true;
-    access.shard->post(access);
-    return false;
-}
-
-void Cache::refuse(const protocol::Action& action) {
-    PageAccess& access = *reinterpret_cast<PageAccess*>(action.waiter);
-    Stripes::leave(access);
-    access.post_failed(membership_.refuses_writes_of(action.page) ? Errc::io : Errc::no_space);
-}
-
-void Cache::resume(protocol::WaiterToken waiter) {
-    reinterpret_cast<PageAccess*>(waiter)->run();
 }
 
 size_t Cache::dirty_frame_count() {

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "coherence/adoption/adoption.hpp"
@@ -14,11 +13,9 @@
 #include "coherence/cache/inbox.hpp"
 #include "coherence/cache/volume_end.hpp"
 #include "coherence/home_store/eviction.hpp"
-#include "coherence/pages/volume_uses.hpp"
+#include "coherence/pages/page_accesses.hpp"
 
 namespace tarn {
-
-class PageAccess;
 
 struct CacheConfiguration {
     HostId self = 0;
@@ -28,7 +25,7 @@ struct CacheConfiguration {
     protocol::WriteLease lease;
 };
 
-class Cache final : Pages::Listener, Accesses {
+class Cache final : Pages::Listener {
   public:
     // The store must outlive the cache. arena: what the process before left, if Adoption::claim() says that it is good.
     static Result<std::unique_ptr<Cache>> create(const CacheConfiguration& configuration, Store& store,
@@ -39,15 +36,6 @@ class Cache final : Pages::Listener, Accesses {
     // Shutdown: every access that waits, or will, fails with cancelled; nothing is stepped any more.
     void abandon();
     bool abandoned() const { return stripes_.abandoned(); }
-
-    // Cold path, for PageAccess: asks for the page; woken by PageAccess::run.
-    void acquire(PageId page, protocol::Want want, PageAccess& access, FrameId spare);
-    // The access waits no more. Too late: it was woken, or failed. Never: it writes a whole page; such a write, once
-    // asked for, is done when it can be.
-    Stripes::Cancelled cancel(PageAccess& access);
-    void served(PageId page);
-    // These are about to be asked for: brings what the tables know of them into the CPU's caches.
-    void prefetch(std::span<const PageId> pages);
 
     HostId self() const { return membership_.self(); }
     HostId home_of(PageId page) const { return membership_.home_of(page); }
@@ -63,12 +51,14 @@ class Cache final : Pages::Listener, Accesses {
     const Membership& membership() const { return membership_; }
     Peers& peers() { return peers_; }
     Pages& pages() { return pages_; }
+    PageAccesses& accesses() { return accesses_; }
     WritableShare& writable_share() { return writable_share_; }
     PageProvider& provider() { return provider_; }
     FrameSupply& supply() { return supply_; }
     HeldFrames& held_frames() { return held_frames_; }
     LocalHomeStore& home_store() { return home_store_; }
     Eviction& eviction() { return eviction_; }
+    Verifiers& verifiers() { return verifiers_; }
     Flusher& flusher() { return flusher_; }
     Stripes& stripes() { return stripes_; }
     HomeStart& home_start() { return home_start_; }
@@ -82,10 +72,6 @@ class Cache final : Pages::Listener, Accesses {
     // Pages::Listener
     void on_quiet(Frame& frame, PageId page) override;
     void on_first_use(LossView& view, HostId home) override;
-    // Accesses
-    bool wake(const protocol::Action& action, bool may_resume) override;
-    void refuse(const protocol::Action& action) override;
-    void resume(protocol::WaiterToken waiter) override;
 
     Store& store_;
     std::unique_ptr<FramePool> pool_;
@@ -98,13 +84,15 @@ class Cache final : Pages::Listener, Accesses {
     HeldFrames held_frames_;
     LocalHomeStore home_store_;
     Eviction eviction_;
+    Verifiers verifiers_;
     Flusher flusher_;
+    VolumeUses uses_;
+    PageAccesses accesses_;
     ArenaRecorder recorder_;
     Stripes stripes_;
     HomeStart home_start_;
     Inbox inbox_;
     VolumeEnd volume_end_;
-    VolumeUses uses_;
     size_t adopted_page_count_ = 0;
 };
 

@@ -227,7 +227,7 @@ Result<> Inbox::on_message(const Message& message, std::byte* page) {
 // Of this home, once it has recovered.
 Task<Result<std::string>> Inbox::tell_verifier() {
     CO_TRY_VOID(co_await parts_.home_start.ended());
-    co_return pack(parts_.flusher.own_verifier());
+    co_return pack(parts_.verifiers.own());
 }
 
 // At once: an error while it recovers, or a loss may be about to be found out.

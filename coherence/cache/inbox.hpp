@@ -24,6 +24,7 @@ class Inbox final : public Fabric::Receiver {
         WritableShare& writable_share;
         Peers& peers;
         HomeFrames& home;
+        const Verifiers& verifiers;
         Flusher& flusher;
         HomeStart& home_start;
     };

@@ -155,14 +155,13 @@ void Flusher::note_write(Session& session, HostId home, PageId first, PageId las
 }
 
 void Flusher::tell_verifiers(VolumeId volume) {
-    verifiers_[parts_.membership.self()].store(own_verifier(), std::memory_order_relaxed);
     for (HostId home = 0; home < hosts_max; ++home)
-        if (const protocol::Verifier heard = verifiers_[home].load(std::memory_order_relaxed); heard != 0)
+        if (const protocol::Verifier heard = parts_.verifiers.present(home); heard != 0)
             requester_.heard(volume, home, heard);
 }
 
 Task<Result<>> Flusher::learn_verifier(HostId home) {
-    while (home != parts_.membership.self() && verifiers_[home].load(std::memory_order_relaxed) == 0) {
+    while (parts_.verifiers.present(home) == 0) {
         const uint64_t seen = parts_.membership.changed().count();
         if (parts_.stripes.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
         if (parts_.membership.is_dead(home))
@@ -246,7 +245,7 @@ void Flusher::on_store_failed() {
     FlushActions actions;
     {
         const std::lock_guard guard(lock_);
-        home_.on_store_failed(own_verifier(), actions);
+        home_.on_store_failed(parts_.verifiers.own(), actions);
     }
     run(std::move(actions));
 }
@@ -263,7 +262,7 @@ void Flusher::on_recovered() {
 // Whether what was last heard of this home is of the process that it is now, and no loss was about to be found out
 // there. Otherwise a session that opens now is told of none from before it uses a page of that home.
 bool Flusher::is_heard(HostId home) const {
-    const protocol::Verifier heard = verifiers_[home].load(std::memory_order_relaxed);
+    const protocol::Verifier heard = parts_.verifiers.present(home);
     if (home == parts_.membership.self()) return parts_.membership.is_settled();
     if (heard == 0 || !protocol::contains(settled_.load(std::memory_order_relaxed), home)) return false;
     return parts_.peers.fabric() && parts_.peers.fabric()->linked(home) &&
@@ -278,14 +277,13 @@ void Flusher::open_session(Session& session) {
         session.losses.await(parts_.membership.host_set());
         for (HostId home = 0; home < hosts_max; ++home)
             if (is_heard(home))
-                session.losses.began_after(
-                    home, protocol::loss_generation_of(verifiers_[home].load(std::memory_order_relaxed)));
+                session.losses.began_after(home, protocol::loss_generation_of(parts_.verifiers.present(home)));
     }
     sessions_.push_back(&session);
 }
 
 void Flusher::count_from_now(LossView& losses, HostId home) const {
-    losses.began_after(home, protocol::loss_generation_of(present_verifier(home)));
+    losses.began_after(home, protocol::loss_generation_of(parts_.verifiers.present(home)));
 }
 
 void Flusher::begin(Session& session) {
@@ -308,9 +306,9 @@ void Flusher::close_session(Session& session) {
 }
 
 void Flusher::heard(HostId home, protocol::Verifier verifier) {
-    if (verifiers_[home].load(std::memory_order_relaxed) == verifier) return;
+    if (parts_.verifiers.present(home) == verifier) return;
     const std::lock_guard guard(lock_);
-    verifiers_[home].store(verifier, std::memory_order_relaxed);
+    parts_.verifiers.hear(home, verifier);
     for (Session* const session : sessions_) {
         requester_.heard(session->volume, home, verifier);
         session->noted.fetch_and(~protocol::set_of(home), std::memory_order_relaxed);
@@ -386,7 +384,7 @@ void Flusher::on_message(const Message& message) {
         default: {
             const std::lock_guard guard(lock_);
             if (message.kind == MessageKind::flush && parts_.store.failed())
-                home_.refuse(message, own_verifier(), actions);
+                home_.refuse(message, parts_.verifiers.own(), actions);
             else
                 home_.on_message(message, actions);
             break;
@@ -427,7 +425,7 @@ Task<> Flusher::store_flush(VolumeId volume, uint64_t ticket) {
     FlushActions actions;
     {
         const std::lock_guard guard(lock_);
-        home_.on_store_flushed(ticket, !result, own_verifier(), actions);
+        home_.on_store_flushed(ticket, !result, parts_.verifiers.own(), actions);
     }
     run(std::move(actions));
 }

@@ -3,13 +3,14 @@
 // The three pure parts (protocol/flush.hpp) share one lock, taken last. What they ask for is done outside of it.
 #pragma once
 
-#include <array>
+#include <atomic>
 #include <memory>
 #include <vector>
 
 #include "coherence/fabric/peers.hpp"
 #include "coherence/home_store/home_writer.hpp"
 #include "coherence/pages/loss_view.hpp"
+#include "coherence/pages/verifiers.hpp"
 #include "coherence/protocol/flush.hpp"
 
 namespace tarn {
@@ -40,6 +41,7 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
         Stripes& stripes;
         Peers& peers;
         HomeWriter& writer;
+        Verifiers& verifiers;
     };
     explicit Flusher(const Parts& parts);
 
@@ -48,14 +50,11 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     Task<Result<>> flush(Session& session, protocol::HostSet homes, std::chrono::milliseconds limit);
     // D1 for these pages alone, all of them homed here: neither messages nor other pages. Errors: as flush().
     Task<Result<>> flush_pages(Session& session, std::vector<PageId> pages, Atomicity atomicity);
-    // After a write to these pages of one home, before its reply. began: its present_verifier() before the write.
+    // After a write to these pages of one home, before its reply. began: its verifier (Verifiers::present) before the
+    // write.
     void wrote(Session& session, HostId home, PageId first, PageId last, protocol::Verifier began) {
         const bool is_noted = protocol::contains(session.noted.load(std::memory_order_relaxed), home);
-        if (!is_noted || began != present_verifier(home)) note_write(session, home, first, last, began);
-    }
-    // As this host last heard it; 0: never, and it has not got any page of that home then.
-    protocol::Verifier present_verifier(HostId home) const {
-        return home == parts_.membership.self() ? own_verifier() : verifiers_[home].load(std::memory_order_relaxed);
+        if (!is_noted || began != parts_.verifiers.present(home)) note_write(session, home, first, last, began);
     }
     // Before a session opens, so that no loss from before is held against it. Homes that are away or not settled, or
     // hang, are waited for a moment only.
@@ -82,10 +81,6 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     void on_host_forgotten(HostId host);
     // With each message of a home: under which verifier it serves now.
     void heard(HostId home, protocol::Verifier verifier);
-    protocol::Verifier own_verifier() const {
-        return protocol::verifier_of(parts_.membership.process().incarnation,
-                                     static_cast<uint32_t>(parts_.store.loss_generation()));
-    }
     void abandon();
 
   private:
@@ -119,7 +114,6 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     std::vector<Session*> sessions_;
     protocol::SessionId last_session_ = 0;
     std::vector<Wait*> waits_;
-    std::array<std::atomic<protocol::Verifier>, hosts_max> verifiers_{};
     std::atomic<protocol::HostSet> settled_{0};  // homes that said so when they were last asked
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "coherence/cache/page_access.hpp"
+#include "coherence/pages/page_access.hpp"
 #include "frontends/volumes/attribute_page.hpp"
 #include "frontends/volumes/extents.hpp"
 #include "utils/with_timeout.hpp"
@@ -87,8 +87,8 @@ bool CachedVolume::try_write_checked(uint64_t offset_bytes, std::span<const std:
     // A range is larger than what is written here at once: two homes at most.
     const HostId first_home = cache_.home_of(PageId::of(id(), offset_bytes / page_size));
     const HostId last_home = cache_.home_of(PageId::of(id(), (offset_bytes + from.size() - 1) / page_size));
-    const protocol::Verifier first_began = cache_.flusher().present_verifier(first_home);
-    const protocol::Verifier last_began = cache_.flusher().present_verifier(last_home);
+    const protocol::Verifier first_began = cache_.verifiers().present(first_home);
+    const protocol::Verifier last_began = cache_.verifiers().present(last_home);
     if (offset_bytes % page_size + from.size() <= page_size) {
         const PageId page = PageId::of(id(), offset_bytes / page_size);
         if (!cache_.pages().try_write(page, offset_bytes % page_size, from, session_.losses, check)) return false;
@@ -101,7 +101,7 @@ bool CachedVolume::try_write_checked(uint64_t offset_bytes, std::span<const std:
 
 Task<Result<>> CachedVolume::read(uint64_t offset_bytes, std::span<std::byte> into) {
     if (offset_bytes < volume_size_max) read_ahead(offset_bytes, into.size());
-    PageRequest request(cache_, *Loop::current(), session_.losses);
+    PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
     request.add(PageAccess::Kind::read, id(), offset_bytes, into.size(), into.data(), nullptr);
     co_return co_await perform(request);
 }
@@ -112,7 +112,7 @@ Task<Result<>> CachedVolume::fetch(uint64_t offset_bytes, uint64_t size_bytes) {
 }
 
 Task<Result<>> CachedVolume::write(uint64_t offset_bytes, std::span<const std::byte> from) {
-    PageRequest request(cache_, *Loop::current(), session_.losses);
+    PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
     request.add(PageAccess::Kind::write, id(), offset_bytes, from.size(), nullptr, from.data());
     co_return co_await perform_write(request, offset_bytes, from.size());
 }
@@ -122,7 +122,7 @@ Task<Result<>> CachedVolume::zero_pages(uint64_t offset_bytes, uint64_t size_byt
     constexpr uint64_t batch_size = 256 * page_size;
     for (uint64_t done = 0; done < size_bytes;) {
         const uint64_t size = std::min(batch_size - (offset_bytes + done) % batch_size, size_bytes - done);
-        PageRequest request(cache_, *Loop::current(), session_.losses);
+        PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
         request.add(PageAccess::Kind::zero, id(), offset_bytes + done, size, nullptr, nullptr);
         CO_TRY_VOID(co_await perform_write(request, offset_bytes + done, size));
         done += size;
@@ -201,7 +201,7 @@ Task<Result<>> CachedVolume::flush_up_to(uint64_t size_bytes) {
 Task<Result<>> CachedVolume::prefetch(uint64_t offset_bytes, uint64_t size_bytes) {
     // More than a fraction of the pool would push out what it brought in.
     const uint64_t size_max = cache_.pool().frame_count() / 4 * page_size;
-    PageRequest request(cache_, *Loop::current(), session_.losses);
+    PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
     request.add(PageAccess::Kind::fetch, id(), offset_bytes, std::min(size_bytes, size_max), nullptr, nullptr);
     co_return co_await perform(request);
 }
@@ -281,7 +281,7 @@ Task<Result<AttributePage>> CachedVolume::update_attributes(std::function<bool(A
     } update;
     update.size = sizeof(AttributePage);
     update.change = std::move(change);
-    PageRequest request(cache_, *Loop::current(), session_.losses);
+    PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
     request.add_update(attribute_page_of(id()), update);
     CO_TRY_VOID(co_await perform_write(request, attribute_page_of(id()).number() * page_size, sizeof(AttributePage)));
     co_return update.after;

@@ -16,7 +16,7 @@
 #include <iterator>
 #include <memory>
 
-#include "coherence/cache/page_access.hpp"
+#include "coherence/pages/page_access.hpp"
 #include "frontends/volumes/attribute_page.hpp"
 #include "frontends/volumes/cached_volume.hpp"
 #include "utils/with_timeout.hpp"
@@ -120,7 +120,7 @@ class Growth final : public PageUpdate {
                                              PageId::of(session_.volume, (end - (bytes.empty() ? 0 : 1)) / page_size)};
         for (size_t i = 0; i < pages.size(); ++i) {
             const HostId home = cache_.home_of(pages[i]);
-            verifiers_[i] = {home, cache_.flusher().present_verifier(home)};
+            verifiers_[i] = {home, cache_.verifiers().present(home)};
         }
     }
 
@@ -189,7 +189,7 @@ Task<Result<>> CachedVolume::write_inside(uint64_t offset_bytes, std::span<const
     if (try_write_checked(offset_bytes, from, &check)) co_return Result<>{};
     std::vector<PageRequest::Run> left = {{.offset_bytes = offset_bytes, .size_bytes = from.size()}};
     for (unsigned tries = 1;; ++tries) {
-        PageRequest request(cache_, *Loop::current(), session_.losses);
+        PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
         request.check_with(check);
         for (const auto& [at, size] : left)
             request.add(PageAccess::Kind::write, id(), at, size, nullptr, from.data() + (at - offset_bytes));
@@ -313,7 +313,7 @@ Task<Result<>> CachedVolume::place(Growth& growth) {
 Task<Result<>> CachedVolume::bring_here(Growth& growth) {
     CO_TRY_VOID(co_await place(growth));
     Touch touch;
-    PageRequest request(cache_, *Loop::current(), session_.losses);
+    PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
     for (uint64_t page = growth.at / page_size; page < page_after(growth.at + growth.bytes.size()); ++page)
         request.add_update(PageId::of(id(), page), touch);
     request.add_update(attribute_page_of(id()), touch);
@@ -324,7 +324,9 @@ namespace {
 
 // What was held is let go, however it ends.
 struct Held {
-    Held(Cache& cache, Loop& loop, LossView& view, PageId page) : request(cache, loop, view) { request.add_hold(page); }
+    Held(Cache& cache, Loop& loop, LossView& view, PageId page) : request(cache.accesses(), loop, view) {
+        request.add_hold(page);
+    }
     Held(const Held&) = delete;
     ~Held() { request.release_held(); }
     PageRequest request;

@@ -6,7 +6,7 @@
 // come to the end, they go on in its place.
 #include <cstring>
 
-#include "coherence/cache/page_access.hpp"
+#include "coherence/pages/page_access.hpp"
 #include "frontends/volumes/attribute_page.hpp"
 #include "frontends/volumes/cached_volume.hpp"
 #include "utils/with_timeout.hpp"

@@ -1,5 +1,5 @@
 // Whoever waits in the cache is woken: for a page that somebody is inside of, and for a free frame.
-#include "coherence/cache/page_access.hpp"
+#include "coherence/pages/page_access.hpp"
 #include "tests/support/interleave.hpp"
 #include "tests/unit/home_on_device.hpp"
 #include "utils/interrupt.hpp"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "coherence/cache/page_access.hpp"
+#include "coherence/pages/page_access.hpp"
 #include "frontends/volumes/attribute_page.hpp"
 #include "tests/unit/cluster.hpp"
 #include "utils/with_timeout.hpp"

@@ -320,14 +320,14 @@ MUTANTS = [
     }),
 
     # What goes on without its request.
-    ("coherence/cache/page_access.cpp", "«if (missing_ == 0) return;»  // they have ended meanwhile", {
+    ("coherence/pages/page_access.cpp", "«if (missing_ == 0) return;»  // they have ended meanwhile", {
         "a request for nothing is left behind": "",
     }),
-    ("coherence/cache/page_access.cpp", "«own->use_of_orphans_ = VolumeUses::Use(cache_.uses(), "
+    ("coherence/pages/page_access.cpp", "«own->use_of_orphans_ = VolumeUses::Use(host_.parts().uses, "
      "accesses_.front().page().volume());»", {
         "what goes on alone does not use the volume": "",
     }),
-    ("coherence/cache/page_access.cpp", "if (view_of_orphans_)\n        «delete this;»", {
+    ("coherence/pages/page_access.cpp", "if (view_of_orphans_)\n        «delete this;»", {
         "what went on alone stays for ever": "",
     }),
 

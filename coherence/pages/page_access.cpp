@@ -1,4 +1,4 @@
-#include "coherence/cache/page_access.hpp"
+#include "coherence/pages/page_access.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -24,13 +24,13 @@ protocol::Want PageAccess::want() const {
 }
 
 bool PageAccess::try_hot() {
-    Cache& cache = request_->cache();
+    const PageAccesses::Parts& parts = request_->parts();
     switch (kind_) {
-        case Kind::read: return cache.pages().try_read(page_, offset_, {into_, size_}, request_->view());
+        case Kind::read: return parts.pages.try_read(page_, offset_, {into_, size_}, request_->view());
         case Kind::write:
-            return cache.pages().try_write(page_, offset_, {from_, size_}, request_->view(), request_->check());
-        case Kind::update: return cache.pages().try_update(page_, *update_, request_->view());
-        case Kind::fetch: return cache.pages().holds(page_);
+            return parts.pages.try_write(page_, offset_, {from_, size_}, request_->view(), request_->check());
+        case Kind::update: return parts.pages.try_update(page_, *update_, request_->view());
+        case Kind::fetch: return parts.pages.holds(page_);
         case Kind::zero:
         case Kind::hold: return false;
     }
@@ -38,16 +38,16 @@ bool PageAccess::try_hot() {
 }
 
 void PageAccess::start() {
-    Cache& cache = request_->cache();
+    const PageAccesses::Parts& parts = request_->parts();
     // Only a change needs it; a read that hits looks nothing else up.
-    const protocol::Verifier began = changes() ? cache.flusher().present_verifier(cache.home_of(page_)) : 0;
+    const protocol::Verifier began = changes() ? parts.verifiers.present(parts.membership.home_of(page_)) : 0;
     if (try_hot()) {
         if (changes()) request_->changed(page_, began);
         return end({});
     }
     if (!needs_room()) return take_spare();
-    const HostId home = cache.home_of(page_);
-    WritableShare& share = cache.writable_share();
+    const HostId home = parts.membership.home_of(page_);
+    WritableShare& share = parts.writable_share;
     has_room_ = !share.anyone_waits_for(home) && share.try_enter(home);
     if (has_room_) return take_spare();
     if (is_refused()) return;
@@ -55,28 +55,28 @@ void PageAccess::start() {
     const PageId page = page_;
     share.wait(*this, home);
     // This access may be over by now.
-    if (cache.membership().refuses_writes_of(page)) share.let_in_all(home);
-    cache.provider().relieve();
+    if (parts.membership.refuses_writes_of(page)) share.let_in_all(home);
+    parts.provider.relieve();
 }
 
 bool PageAccess::needs_room() const {
-    Cache& cache = request_->cache();
-    return want() != protocol::Want::shared && cache.home_of(page_) != cache.self() &&
-           !cache.pages().is_writable(page_);
+    const PageAccesses::Parts& parts = request_->parts();
+    return want() != protocol::Want::shared && parts.membership.home_of(page_) != parts.membership.self() &&
+           !parts.pages.is_writable(page_);
 }
 
 void PageAccess::take_spare() {
-    Cache& cache = request_->cache();
-    const FrameId spare = cache.supply().take();
+    const PageAccesses::Parts& parts = request_->parts();
+    const FrameId spare = parts.supply.take();
     if (spare != no_frame) return ask(spare);
     if (is_refused()) return;
     state_ = State::needs_frame;
-    cache.supply().wait(*this);
+    parts.supply.wait(*this);
 }
 
 // It would wait only to be refused, maybe for ever.
 bool PageAccess::is_refused() {
-    if (want() == protocol::Want::shared || !request_->cache().membership().refuses_writes_of(page_)) return false;
+    if (want() == protocol::Want::shared || !request_->parts().membership.refuses_writes_of(page_)) return false;
     end(fail(Errc::io, EIO, "cache.access: the store of the page's home failed"));
     return true;
 }
@@ -84,17 +84,17 @@ bool PageAccess::is_refused() {
 void PageAccess::ask(FrameId spare) {
     state_ = State::waiting;
     asked_ = true;
-    request_->cache().acquire(page_, want(), *this, spare);
+    request_->host().acquire(page_, want(), *this, spare);
 }
 
 bool PageAccess::give_up() {
     if (ended_) return true;
-    Cache& cache = request_->cache();
+    const PageAccesses::Parts& parts = request_->parts();
     if (asked_) {
-        const Stripes::Cancelled cancelled = cache.cancel(*this);
+        const Stripes::Cancelled cancelled = request_->host().cancel(*this);
         if (cancelled != Stripes::Cancelled::yes) return cancelled == Stripes::Cancelled::too_late;
-    } else if (state_ == State::needs_room ? !cache.writable_share().cancel(*this, cache.home_of(page_))
-                                           : !cache.supply().cancel(*this)) {
+    } else if (state_ == State::needs_room ? !parts.writable_share.cancel(*this, parts.membership.home_of(page_))
+                                           : !parts.supply.cancel(*this)) {
         return true;
     }
     end({});
@@ -111,7 +111,8 @@ void PageAccess::move_to(PageRequest& request) {
 
 void PageAccess::end(const Result<>& result) {
     ended_ = true;
-    if (std::exchange(has_room_, false)) request_->cache().writable_share().leave(request_->cache().home_of(page_));
+    if (std::exchange(has_room_, false))
+        request_->parts().writable_share.leave(request_->parts().membership.home_of(page_));
     request_->ended(result);
 }
 
@@ -126,7 +127,7 @@ void PageAccess::run() {
         case State::needs_frame:
             if (gave_up) return end(fail(Errc::cancelled, 0, "cache.frame"));
             if (!request_->gave_up()) return ask(frame);
-            request_->cache().supply().give(frame);
+            request_->parts().supply.give(frame);
             return end({});
         case State::woken: return work();
         case State::failed: return end(fail(code_, 0, "cache.access"));
@@ -152,11 +153,11 @@ void PageAccess::post_failed(Errc code) {
 // Whether the session may see what the page holds.
 bool PageAccess::may_tell() const {
     const bool tells = kind_ == Kind::read || (kind_ == Kind::update && update_->tells);
-    return !tells || lost_ == 0 || request_->view().may_read(page_, request_->cache().home_of(page_), lost_);
+    return !tells || lost_ == 0 || request_->view().may_read(page_, request_->parts().membership.home_of(page_), lost_);
 }
 
 void PageAccess::release() {
-    if (std::exchange(holds_, false)) request_->cache().served(page_);
+    if (std::exchange(holds_, false)) request_->host().served(page_);
 }
 
 void PageAccess::write(Frame& granted) {
@@ -166,39 +167,39 @@ void PageAccess::write(Frame& granted) {
         if (want() != protocol::Want::exclusive_no_read) return request_->refused().push_back(run);
         request_->in_doubt().push_back(run);
     }
-    request_->cache().pages().write_frame(granted, offset_, {from_, size_});
+    request_->parts().pages.write_frame(granted, offset_, {from_, size_});
 }
 
 void PageAccess::work() {
-    Cache& cache = request_->cache();
-    cache.pages().count_losses(page_, request_->view());
+    const PageAccesses::Parts& parts = request_->parts();
+    parts.pages.count_losses(page_, request_->view());
     if (kind_ == Kind::hold) {
         holds_ = true;
-        if (!cache.pool().frame(frame).broken.load(std::memory_order_relaxed)) return end({});
+        if (!parts.pool.frame(frame).broken.load(std::memory_order_relaxed)) return end({});
         release();
         return end(fail(Errc::io, EIO, "cache.access: the page could not be read"));
     }
     if (!may_tell()) {
-        cache.served(page_);
+        request_->host().served(page_);
         return end(fail(Errc::io, EIO, "cache.access: writes of the page were lost"));
     }
-    if (changes()) request_->changed(page_, cache.flusher().present_verifier(cache.home_of(page_)));
+    if (changes()) request_->changed(page_, parts.verifiers.present(parts.membership.home_of(page_)));
     bool broken = false;
-    cache.pages().with_frame(frame, want() != protocol::Want::shared, [&](Frame& granted, std::byte* bytes) {
+    parts.pages.with_frame(frame, want() != protocol::Want::shared, [&](Frame& granted, std::byte* bytes) {
         if (want() == protocol::Want::exclusive_no_read) granted.broken.store(false, std::memory_order_relaxed);
         broken = granted.broken.load(std::memory_order_relaxed);
         if (broken) return;
         switch (kind_) {
             case Kind::read: std::memcpy(into_, bytes + offset_, size_); break;
             case Kind::write: write(granted); break;
-            case Kind::zero: cache.pages().zero_frame(granted, offset_, size_); break;
-            case Kind::update: cache.pages().update_frame(granted, *update_); break;
+            case Kind::zero: parts.pages.zero_frame(granted, offset_, size_); break;
+            case Kind::update: parts.pages.update_frame(granted, *update_); break;
             case Kind::fetch:
             case Kind::hold: break;
         }
     });
     if (lost_ != 0 && want() == protocol::Want::exclusive_no_read) request_->view().wrote_whole(page_, lost_);
-    cache.served(page_);
+    request_->host().served(page_);
     end(broken ? Result<>(fail(Errc::io, EIO, "cache.access: the page could not be read")) : Result<>());
 }
 
@@ -228,7 +229,7 @@ void PageRequest::release_held() {
 }
 
 void PageRequest::changed(PageId page, protocol::Verifier began) {
-    const HostId home = cache_.home_of(page);
+    const HostId home = host_.parts().membership.home_of(page);
     if (std::ranges::find(began_, home, &Began::home) == began_.end()) began_.push_back({home, began});
 }
 
@@ -244,15 +245,15 @@ void PageRequest::prefetch_from(size_t first) {
         pages[count] = accesses_[first + count].page();
         ++count;
     }
-    cache_.prefetch({pages.data(), count});
+    host_.prefetch({pages.data(), count});
 }
 
 // True: everything ended at once.
 bool PageRequest::start() {
     missing_ = accesses_.size() + 1;  // one for this call, so that nobody resumes a coroutine that is not suspended
     {
-        const Stripes::ReadBatch batch(cache_.stripes());
-        const Fabric::Cork cork(accesses_.size() > 1 ? cache_.fabric() : nullptr);
+        const Stripes::ReadBatch batch(host_.parts().stripes);
+        const Fabric::Cork cork(accesses_.size() > 1 ? host_.parts().peers.fabric() : nullptr);
         for (size_t next = 0; next < accesses_.size(); ++next) {
             if (next % pages_at_once == 0 && accesses_.size() > 1) prefetch_from(next);
             accesses_[next].start();
@@ -305,10 +306,10 @@ void PageRequest::leave_orphans() {
     orphan_count_ = 0;
     if (missing_ == 0) return;  // they have ended meanwhile
     auto view = std::make_unique<LossView>();
-    auto* const own = new PageRequest(cache_, loop_, *view);
+    auto* const own = new PageRequest(host_, loop_, *view);
     own->view_of_orphans_ = std::move(view);
     own->missing_ = std::exchange(missing_, 0);
-    own->use_of_orphans_ = VolumeUses::Use(cache_.uses(), accesses_.front().page().volume());
+    own->use_of_orphans_ = VolumeUses::Use(host_.parts().uses, accesses_.front().page().volume());
     own->accesses_ = std::move(accesses_);
     for (PageAccess& access : own->accesses_) access.move_to(*own);
 }

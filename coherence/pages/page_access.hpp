@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "coherence/cache/cache.hpp"
+#include "coherence/pages/page_accesses.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 
@@ -89,7 +89,7 @@ class PageAccess final : public FrameWaiter, public StripeWaiter {
 class PageRequest {
   public:
     // view: of the session whose request it is, which outlives it.
-    PageRequest(Cache& cache, Loop& loop, LossView& view) : cache_(cache), loop_(loop), view_(view) {}
+    PageRequest(PageAccesses& accesses, Loop& loop, LossView& view) : host_(accesses), loop_(loop), view_(view) {}
     PageRequest(const PageRequest&) = delete;
 
     // Splits a range of a volume into its pages. into or from, or neither (zero, fetch), as kind needs.
@@ -112,7 +112,8 @@ class PageRequest {
     // Awaits to the first error, once all accesses have ended.
     auto operator co_await();
 
-    Cache& cache() { return cache_; }
+    PageAccesses& host() { return host_; }
+    const PageAccesses::Parts& parts() const { return host_.parts(); }
     LossView& view() { return view_; }
     WriteCheck* check() { return check_; }
     bool gave_up() const { return gave_up_; }
@@ -135,7 +136,7 @@ class PageRequest {
     void give_up(Error why);
     void leave_orphans();
 
-    Cache& cache_;
+    PageAccesses& host_;
     Loop& loop_;
     LossView& view_;
     WriteCheck* check_ = nullptr;

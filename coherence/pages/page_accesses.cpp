@@ -1,0 +1,53 @@
+#include "coherence/pages/page_accesses.hpp"
+
+#include <array>
+
+#include "coherence/pages/page_access.hpp"
+
+namespace tarn {
+
+using protocol::Want;
+
+void PageAccesses::acquire(PageId page, Want want, PageAccess& access, FrameId spare) {
+    protocol::Event event =
+        protocol::Event::acquire_of(page, want, reinterpret_cast<protocol::WaiterToken>(&access), spare);
+    if (want != Want::shared && parts_.membership.home_of(page) == parts_.membership.self()) {
+        event.store_failed = parts_.membership.refuses_writes_of(page);
+        event.no_space = !event.store_failed && !parts_.store.reserve(page).has_value();
+    }
+    parts_.stripes.wait(event, access);
+}
+
+Stripes::Cancelled PageAccesses::cancel(PageAccess& access) {
+    return parts_.stripes.cancel(access.page(), reinterpret_cast<protocol::WaiterToken>(&access), access,
+                                 access.want() != Want::exclusive_no_read);
+}
+
+void PageAccesses::served(PageId page) {
+    parts_.stripes.step(protocol::Event::about(protocol::Event::Kind::served, page));
+}
+
+void PageAccesses::prefetch(std::span<const PageId> pages) {
+    parts_.stripes.prefetch(pages, std::array{&parts_.pages.index(), &parts_.home_index});
+}
+
+bool PageAccesses::wake(const protocol::Action& action, bool may_resume) {
+    PageAccess& access = *reinterpret_cast<PageAccess*>(action.waiter);
+    Stripes::leave(access);
+    access.wake(action.frame, action.lost);
+    if (may_resume && access.shard == Loop::current()) return true;
+    access.shard->post(access);
+    return false;
+}
+
+void PageAccesses::refuse(const protocol::Action& action) {
+    PageAccess& access = *reinterpret_cast<PageAccess*>(action.waiter);
+    Stripes::leave(access);
+    access.post_failed(parts_.membership.refuses_writes_of(action.page) ? Errc::io : Errc::no_space);
+}
+
+void PageAccesses::resume(protocol::WaiterToken waiter) {
+    reinterpret_cast<PageAccess*>(waiter)->run();
+}
+
+}  // namespace tarn

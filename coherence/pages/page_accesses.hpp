@@ -1,0 +1,56 @@
+// PageAccesses: the cold path of local operations: how they ask the protocol for pages, wait, and are woken, each on
+// the shard that asked; and what a PageAccess uses on its way.
+#pragma once
+
+#include <span>
+
+#include "coherence/executor/stripes.hpp"
+#include "coherence/fabric/peers.hpp"
+#include "coherence/pages/frame_supply.hpp"
+#include "coherence/pages/page_provider.hpp"
+#include "coherence/pages/pages.hpp"
+#include "coherence/pages/verifiers.hpp"
+#include "coherence/pages/volume_uses.hpp"
+#include "coherence/pages/writable_share.hpp"
+
+namespace tarn {
+
+class PageAccess;
+
+class PageAccesses final : public Accesses {
+  public:
+    struct Parts {
+        Membership& membership;
+        Store& store;
+        FramePool& pool;
+        Pages& pages;
+        FrameIndex& home_index;  // of home's bytes: only to bring it into the CPU's caches
+        Stripes& stripes;
+        Peers& peers;
+        FrameSupply& supply;
+        WritableShare& writable_share;
+        PageProvider& provider;
+        Verifiers& verifiers;
+        VolumeUses& uses;
+    };
+    explicit PageAccesses(const Parts& parts) : parts_(parts) {}
+    const Parts& parts() const { return parts_; }
+
+    // Asks for the page; woken by PageAccess::run.
+    void acquire(PageId page, protocol::Want want, PageAccess& access, FrameId spare);
+    // The access waits no more. Too late: it was woken, or failed. Never: it writes a whole page; such a write, once
+    // asked for, is done when it can be.
+    Stripes::Cancelled cancel(PageAccess& access);
+    void served(PageId page);
+    // These are about to be asked for: brings what the tables know of them into the CPU's caches.
+    void prefetch(std::span<const PageId> pages);
+
+    bool wake(const protocol::Action& action, bool may_resume) override;
+    void refuse(const protocol::Action& action) override;
+    void resume(protocol::WaiterToken waiter) override;
+
+  private:
+    const Parts parts_;
+};
+
+}  // namespace tarn
