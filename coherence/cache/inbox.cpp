@@ -9,10 +9,8 @@
 
 namespace tarn {
 
-using protocol::Incarnation;
 using protocol::Message;
 using protocol::MessageKind;
-using protocol::Process;
 
 void Inbox::register_calls(CallHandlers& calls) {
     calls.set(CallKind::verifier, [this](HostId, const std::string&) { return tell_verifier(); });
@@ -23,7 +21,7 @@ void Inbox::on_link_up(HostId host, Process process) {
     const Process previous = parts_.membership.begin_meeting(host, process);
     parts_.stripes.for_each([&](Stripes::Turn& turn) {
         turn.result().lost_host = host;
-        turn.links().up |= protocol::set_of(host);
+        turn.links().up |= set_of(host);
         ++turn.links().counts[host];
         turn.step(protocol::Event::peer_up_of(host, process, previous));
     });
@@ -34,7 +32,7 @@ void Inbox::on_link_up(HostId host, Process process) {
 
 void Inbox::on_link_down(HostId host) {
     parts_.membership.on_link_down(host);
-    parts_.stripes.for_each([&](Stripes::Turn& turn) { turn.links().up &= ~protocol::set_of(host); });
+    parts_.stripes.for_each([&](Stripes::Turn& turn) { turn.links().up &= ~set_of(host); });
     parts_.membership.changed().announce();
 }
 
@@ -118,13 +116,12 @@ Task<Result<>> Inbox::forget_host(HostId host, Incarnation incarnation) {
 void Inbox::check_volume(HostId peer, VolumeId volume) {
     if (volume < next_volume_id_.load(std::memory_order_relaxed) || volume == 0 || !ask_next_volume_id_) return;
     if (parts_.stripes.abandoned()) return;  // the loop takes no new tasks any more
-    if (!protocol::contains(under_suspicion_.fetch_or(protocol::set_of(peer)), peer))
-        Loop::current()->spawn(verify_volume(peer, volume));
+    if (!contains(under_suspicion_.fetch_or(set_of(peer)), peer)) Loop::current()->spawn(verify_volume(peer, volume));
 }
 
 Task<> Inbox::verify_volume(HostId peer, VolumeId volume) {
     const Result<VolumeId> next = co_await ask_next_volume_id_(next_volume_id_context_);
-    under_suspicion_ &= ~protocol::set_of(peer);
+    under_suspicion_ &= ~set_of(peer);
     if (!next || parts_.stripes.abandoned()) co_return;
     next_volume_id_.store(*next, std::memory_order_relaxed);
     if (volume <= *next) co_return;

@@ -48,14 +48,14 @@ class Inbox final : public Fabric::Receiver {
     // An operator vouches that this host, up to this incarnation, is dead: what only it had is lost, it is waited for
     // no more, and it is welcome again only as another process. Remembered durably. On a shard. Errors: busy (it is
     // linked), io.
-    Task<Result<>> forget_host(HostId host, protocol::Incarnation incarnation);
+    Task<Result<>> forget_host(HostId host, Incarnation incarnation);
 
-    LinkDecision decide_on_link(HostId host, protocol::Incarnation incarnation) override;
+    LinkDecision decide_on_link(HostId host, Incarnation incarnation) override;
     StoreStanding own_standing() override { return parts_.store.standing(); }
     StoreStanding remembered_of(HostId host) override { return parts_.store.heard(host); }
     Result<> accepts_memory(HostId of, const StoreStanding& of_us) override;
     void on_standing(HostId host, const StoreStanding& standing) override;
-    void on_link_up(HostId host, protocol::Process process) override;
+    void on_link_up(HostId host, Process process) override;
     void on_link_down(HostId host) override;
     void on_greeted(HostId host) override;
     void on_batch(std::span<const PageId> pages, Batch& batch) override;
@@ -75,8 +75,8 @@ class Inbox final : public Fabric::Receiver {
     const Parts parts_;
     AskNextVolumeId ask_next_volume_id_ = nullptr;
     void* next_volume_id_context_ = nullptr;
-    std::atomic<VolumeId> next_volume_id_{0};            // above every volume that is known to exist
-    std::atomic<protocol::HostSet> under_suspicion_{0};  // of naming a volume that does not
+    std::atomic<VolumeId> next_volume_id_{0};  // above every volume that is known to exist
+    std::atomic<HostSet> under_suspicion_{0};  // of naming a volume that does not
     OlderHandler older_handler_ = nullptr;
     void* older_context_ = nullptr;
 };

@@ -151,7 +151,7 @@ void Executor::send_home_bytes(Step& step, const Action& action) const {
 }
 
 void Executor::send(Step& step, HostId to, Message message, FrameId frame) const {
-    if (!protocol::contains(step.links.up, to)) return;  // nothing is kept for a broken link
+    if (!contains(step.links.up, to)) return;  // nothing is kept for a broken link
     protocol::PendingGrant& pending = step.scratch.pending_grant;
     if (protocol::PendingGrant::is_worth_holding(message, self_)) {
         send_pending_grant(step);

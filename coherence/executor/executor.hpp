@@ -16,7 +16,7 @@ namespace tarn {
 
 // The links as a stripe knows them: each stripe hears of a link under its own latch.
 struct StripeLinks {
-    protocol::HostSet up = 0;                  // hosts whose peer_up the stripe has had on the present link
+    HostSet up = 0;                            // hosts whose peer_up the stripe has had on the present link
     std::array<uint32_t, hosts_max> counts{};  // of each host's links so far
 };
 

@@ -29,7 +29,7 @@ class Fabric {
         // Whether this process of the host may be linked; asked before anything else of it is heard, and of each new
         // connection.
         enum class LinkDecision : uint8_t { accept, retry, refuse };
-        virtual LinkDecision decide_on_link(HostId host, protocol::Incarnation incarnation) = 0;
+        virtual LinkDecision decide_on_link(HostId host, Incarnation incarnation) = 0;
         // Before there is a link: what each host says of its own store, and what it remembers of the other's. A store
         // that lacks what another host remembers must not serve: its host ends, and there is no link.
         virtual StoreStanding own_standing() { return {}; }
@@ -37,7 +37,7 @@ class Fabric {
         virtual Result<> accepts_memory(HostId /*of*/, const StoreStanding& /*of_us*/) { return {}; }
         virtual void on_standing(HostId /*host*/, const StoreStanding& /*standing*/) {}
         // A new link; what is sent during the call goes first on it.
-        virtual void on_link_up(HostId host, protocol::Process process) = 0;
+        virtual void on_link_up(HostId host, Process process) = 0;
         virtual void on_link_down(HostId host) = 0;
         // The peer has said all it had to say first: what follows is new.
         virtual void on_greeted(HostId host) = 0;

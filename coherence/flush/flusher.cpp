@@ -50,7 +50,7 @@ Flusher::Flusher(const Parts& parts)
       holder_(parts.membership.self()),
       requester_(parts.membership.self()) {}
 
-Task<Result<>> Flusher::flush(Session& session, protocol::HostSet homes, std::chrono::milliseconds limit) {
+Task<Result<>> Flusher::flush(Session& session, HostSet homes, std::chrono::milliseconds limit) {
     // A flush is counted from the verifiers known when it came: none may be unknown.
     auto learning = learn_verifiers(homes);
     Interrupt* const interrupt = co_await this_interrupt;
@@ -67,8 +67,7 @@ Task<Result<>> Flusher::flush(Session& session, protocol::HostSet homes, std::ch
         requester_.start(session.id, homes, reinterpret_cast<protocol::WaiterToken>(&wait), actions);
         // Nobody can vouch for what the dead had.
         for (HostId home = 0; home < hosts_max; ++home)
-            if (protocol::contains(homes, home) && parts_.membership.is_dead(home))
-                requester_.give_up_on(home, actions);
+            if (contains(homes, home) && parts_.membership.is_dead(home)) requester_.give_up_on(home, actions);
     }
     run(std::move(actions));
     // Nothing is lost by giving up: a later flush may well succeed.
@@ -139,9 +138,9 @@ void Flusher::give_up(Wait& wait, Errc code) {
     run(std::move(actions));
 }
 
-Task<Result<>> Flusher::learn_verifiers(protocol::HostSet homes) {
+Task<Result<>> Flusher::learn_verifiers(HostSet homes) {
     for (HostId home = 0; home < hosts_max; ++home)
-        if (protocol::contains(homes, home)) CO_TRY_VOID(co_await learn_verifier(home));
+        if (contains(homes, home)) CO_TRY_VOID(co_await learn_verifier(home));
     co_return Result<>{};
 }
 
@@ -151,7 +150,7 @@ void Flusher::note_write(Session& session, HostId home, PageId first, PageId las
     requester_.wrote(session.id, home, first, last, began);
     // At home here a flush may be of single pages (flush_pages), and which ones are left counts.
     if (home != parts_.membership.self() || !requester_.knows_pages(session.id, home))
-        session.noted.fetch_or(protocol::set_of(home), std::memory_order_relaxed);
+        session.noted.fetch_or(set_of(home), std::memory_order_relaxed);
 }
 
 void Flusher::tell_verifiers(VolumeId volume) {
@@ -187,7 +186,7 @@ struct Flusher::Hearing {
 };
 
 Task<> Flusher::hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> hearing) {
-    if (co_await self.ask_verifier(home, CallKind::settled_verifier)) self.settled_ |= protocol::set_of(home);
+    if (co_await self.ask_verifier(home, CallKind::settled_verifier)) self.settled_ |= set_of(home);
     if (--hearing->missing == 0) hearing->timeout.cancel();
 }
 
@@ -204,8 +203,7 @@ Task<> Flusher::hear_from_homes() {
 
 bool Flusher::all_are_heard() const {
     for (HostId home = 0; home < hosts_max; ++home)
-        if (protocol::contains(parts_.membership.host_set(), home) && !parts_.membership.is_dead(home) &&
-            !is_heard(home))
+        if (contains(parts_.membership.host_set(), home) && !parts_.membership.is_dead(home) && !is_heard(home))
             return false;
     return true;
 }
@@ -214,7 +212,7 @@ Task<> Flusher::ask_homes() {
     Loop& loop = *Loop::current();
     const auto hearing = std::make_shared<Hearing>(loop);
     for (HostId home = 0; home < hosts_max; ++home) {
-        settled_ &= ~protocol::set_of(home);
+        settled_ &= ~set_of(home);
         if (home == parts_.membership.self() || !parts_.peers.fabric()->linked(home)) continue;
         ++hearing->missing;
         loop.spawn(hear_from(*this, home, hearing));
@@ -264,7 +262,7 @@ void Flusher::on_recovered() {
 bool Flusher::is_heard(HostId home) const {
     const protocol::Verifier heard = parts_.verifiers.present(home);
     if (home == parts_.membership.self()) return parts_.membership.is_settled();
-    if (heard == 0 || !protocol::contains(settled_.load(std::memory_order_relaxed), home)) return false;
+    if (heard == 0 || !contains(settled_.load(std::memory_order_relaxed), home)) return false;
     return parts_.peers.fabric() && parts_.peers.fabric()->linked(home) &&
            heard >> 32 == parts_.membership.incarnation_of(home);
 }
@@ -311,7 +309,7 @@ void Flusher::heard(HostId home, protocol::Verifier verifier) {
     parts_.verifiers.hear(home, verifier);
     for (Session* const session : sessions_) {
         requester_.heard(session->volume, home, verifier);
-        session->noted.fetch_and(~protocol::set_of(home), std::memory_order_relaxed);
+        session->noted.fetch_and(~set_of(home), std::memory_order_relaxed);
     }
 }
 
@@ -430,7 +428,7 @@ Task<> Flusher::store_flush(VolumeId volume, uint64_t ticket) {
     run(std::move(actions));
 }
 
-void Flusher::on_peer_up(HostId host, protocol::Process process, protocol::Process previous) {
+void Flusher::on_peer_up(HostId host, Process process, Process previous) {
     FlushActions actions;
     {
         const std::lock_guard guard(lock_);

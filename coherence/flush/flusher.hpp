@@ -28,7 +28,7 @@ struct Session {
     OnLoss on_loss = OnLoss::fail;
     LossView losses;
     protocol::SessionId id = 0;  // given by open_session()
-    std::atomic<protocol::HostSet> noted{0};
+    std::atomic<HostSet> noted{0};
 };
 
 class Flusher final : public FlushBooks, public WaitingFlushes {
@@ -47,13 +47,13 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
 
     // D1 for the volume. homes: every host that is home of a page of it. limit: how long a host is waited for, 0: until
     // it answers. Errors: io when something may be lost, or a host took too long.
-    Task<Result<>> flush(Session& session, protocol::HostSet homes, std::chrono::milliseconds limit);
+    Task<Result<>> flush(Session& session, HostSet homes, std::chrono::milliseconds limit);
     // D1 for these pages alone, all of them homed here: neither messages nor other pages. Errors: as flush().
     Task<Result<>> flush_pages(Session& session, std::vector<PageId> pages, Atomicity atomicity);
     // After a write to these pages of one home, before its reply. began: its verifier (Verifiers::present) before the
     // write.
     void wrote(Session& session, HostId home, PageId first, PageId last, protocol::Verifier began) {
-        const bool is_noted = protocol::contains(session.noted.load(std::memory_order_relaxed), home);
+        const bool is_noted = contains(session.noted.load(std::memory_order_relaxed), home);
         if (!is_noted || began != parts_.verifiers.present(home)) note_write(session, home, first, last, began);
     }
     // Before a session opens, so that no loss from before is held against it. Homes that are away or not settled, or
@@ -74,7 +74,7 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     // Of this host, or of another one from which accepts() took it.
     void on_message(const protocol::Message& message);
     bool accepts(const protocol::Message& message);
-    void on_peer_up(HostId host, protocol::Process process, protocol::Process previous);
+    void on_peer_up(HostId host, Process process, Process previous);
     void on_recovered();
     void heed_store_failure() override;
     void on_store_failed() override;
@@ -91,7 +91,7 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     void note_write(Session& session, HostId home, PageId first, PageId last, protocol::Verifier began);
     // What this host last heard from each home, for the books of one volume.
     void tell_verifiers(VolumeId volume);
-    Task<Result<>> learn_verifiers(protocol::HostSet homes);
+    Task<Result<>> learn_verifiers(HostSet homes);
     bool is_heard(HostId home) const;
     bool all_are_heard() const;
     Task<> ask_homes();
@@ -114,7 +114,7 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     std::vector<Session*> sessions_;
     protocol::SessionId last_session_ = 0;
     std::vector<Wait*> waits_;
-    std::atomic<protocol::HostSet> settled_{0};  // homes that said so when they were last asked
+    std::atomic<HostSet> settled_{0};  // homes that said so when they were last asked
 };
 
 }  // namespace tarn

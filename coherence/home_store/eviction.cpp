@@ -28,8 +28,8 @@ bool Eviction::try_evict(FrameId id, std::vector<FrameId>& to_store) {
         return false;  // it goes with its group, or not at all
     // A home that is away cannot answer, and what was seen here meanwhile must be held when it is back (add_note).
     const HostId home = parts_.membership.home_of(page);
-    const bool is_away = home != parts_.membership.self() &&
-                         !(protocol::contains(turn.links().up, home) && parts_.peers.fabric()->linked(home));
+    const bool is_away =
+        home != parts_.membership.self() && !(contains(turn.links().up, home) && parts_.peers.fabric()->linked(home));
     // What is dirty goes with its bytes, and would only wait elsewhere.
     const bool would_wait = home != parts_.membership.self() && !is_away && Pages::is_dirty(frame) &&
                             parts_.peers.fabric()->congested(home);

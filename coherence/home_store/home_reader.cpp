@@ -67,7 +67,7 @@ void HomeReader::deliver(const HomeRead& read, const std::byte* bytes, bool fail
         // A host that waits for a page that cannot be read is told so.
         message.flags |= failed ? protocol::flag_zero | protocol::flag_lost : protocol::flag_payload;
         const StripeLinks& links = turn.links();
-        if (protocol::contains(links.up, read.to) && read.link == links.counts[read.to])
+        if (contains(links.up, read.to) && read.link == links.counts[read.to])
             parts_.peers.send_bytes(read.to, message, {bytes, failed ? 0 : page_size});
         return;
     }

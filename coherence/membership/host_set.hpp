@@ -6,7 +6,7 @@
 
 #include "tiers/page.hpp"
 
-namespace tarn::protocol {
+namespace tarn {
 
 using HostSet = uint64_t;
 
@@ -27,4 +27,4 @@ constexpr void for_each_host(HostSet hosts, Visitor&& visit) {
     for (; hosts != 0; hosts &= hosts - 1) visit(static_cast<HostId>(std::countr_zero(hosts)));
 }
 
-}  // namespace tarn::protocol
+}  // namespace tarn

@@ -7,10 +7,6 @@
 
 namespace tarn {
 
-using protocol::HostSet;
-using protocol::Process;
-using protocol::set_of;
-
 namespace {
 
 HostSet set_of_all(std::span<const HostId> hosts) {
@@ -34,7 +30,7 @@ Membership::Membership(HostId self, std::span<const HostId> hosts, ArenaHeader& 
     for (HostId host = 0; host < hosts_max; ++host) {
         const uint64_t met = header.met[host].load(std::memory_order_relaxed);
         met_[host] = {.incarnation = static_cast<uint32_t>(met >> 32), .epoch = static_cast<uint32_t>(met)};
-        if (!protocol::contains(host_set_, host) || store.forgotten(host) == 0) continue;
+        if (!contains(host_set_, host) || store.forgotten(host) == 0) continue;
         dead_ |= set_of(host);
         recovery_.on_dead(host);
         // It was declared dead after the process before had died.
@@ -95,12 +91,12 @@ void Membership::forget_meeting(HostId host) {
     remember_met(host, {});
 }
 
-protocol::Incarnation Membership::dead_incarnation(HostId host) const {
+Incarnation Membership::dead_incarnation(HostId host) const {
     const uint32_t remembered = store_.forgotten(host);
     return remembered == 0 ? 0 : remembered - 1;
 }
 
-Task<Result<>> Membership::declare_dead(HostId host, protocol::Incarnation incarnation) {
+Task<Result<>> Membership::declare_dead(HostId host, Incarnation incarnation) {
     CO_TRY_VOID(co_await store_.set_forgotten(*Loop::current(), host, incarnation + 1));
     dead_ |= set_of(host);
     const std::lock_guard guard(lock_);
@@ -122,7 +118,7 @@ void Membership::on_returned(HostId host) {
 }
 
 bool Membership::begin_return(HostId host) {
-    return !protocol::contains(returning_.fetch_or(set_of(host)), host);
+    return !contains(returning_.fetch_or(set_of(host)), host);
 }
 
 Recovery::Moment Membership::moment() const {

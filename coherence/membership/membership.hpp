@@ -31,16 +31,16 @@ class Membership {
 
     HostId self() const { return self_; }
     std::span<const HostId> hosts() const { return hosts_; }
-    protocol::HostSet host_set() const { return host_set_; }
+    HostSet host_set() const { return host_set_; }
     bool is_alone() const { return hosts_.size() == 1; }
     const RangeMap& ranges() const { return ranges_; }
     HostId home_of(PageId page) const { return ranges_.find(page).home; }
 
     // The process of this host.
-    protocol::Process process() const { return process_; }
+    Process process() const { return process_; }
     // The process that this host last met there; its own for itself.
-    protocol::Process process_of(HostId host) const;
-    protocol::Incarnation incarnation_of(HostId host) const { return process_of(host).incarnation; }
+    Process process_of(HostId host) const;
+    Incarnation incarnation_of(HostId host) const { return process_of(host).incarnation; }
     // Announced when a link comes up or breaks, when this host has recovered, and when it stops.
     Broadcast& changed() { return changed_; }
     // A host came or went in the last seconds, or this one began.
@@ -48,8 +48,8 @@ class Membership {
 
     // A link came up. Between the two calls every stripe hears of it: until then the next process must hear of it, too.
     // begin: the process that was met before.
-    protocol::Process begin_meeting(HostId host, protocol::Process process);
-    void end_meeting(HostId host, protocol::Process process, protocol::Process previous);
+    Process begin_meeting(HostId host, Process process);
+    void end_meeting(HostId host, Process process, Process previous);
     void on_link_down(HostId host);
     // It has told, over its present link, what it holds of the pages homed here.
     void on_reported(HostId host);
@@ -57,11 +57,11 @@ class Membership {
     void forget_meeting(HostId host);
 
     // Declared dead, up to an incarnation: it is waited for no more, and may return only as another process.
-    bool is_dead(HostId host) const { return protocol::contains(dead_.load(std::memory_order_seq_cst), host); }
+    bool is_dead(HostId host) const { return contains(dead_.load(std::memory_order_seq_cst), host); }
     // The last process of a dead host that is taken for dead.
-    protocol::Incarnation dead_incarnation(HostId host) const;
+    Incarnation dead_incarnation(HostId host) const;
     // Errors: io.
-    Task<Result<>> declare_dead(HostId host, protocol::Incarnation incarnation);
+    Task<Result<>> declare_dead(HostId host, Incarnation incarnation);
     Task<Result<>> declare_alive(HostId host);
     // It is back already, as the process that was declared dead. In memory; declare_alive() makes it durable.
     void on_returned(HostId host);
@@ -72,13 +72,13 @@ class Membership {
     // where it is, and no new page of that home becomes writable, so that memory is left for reads. Ends with the
     // process there. The catalog's few pages stay writable: who opens a volume needs them.
     bool store_failed_at(HostId home) const {
-        return home == self_ ? store_.failed() : protocol::contains(failed_stores_.load(), home);
+        return home == self_ ? store_.failed() : contains(failed_stores_.load(), home);
     }
     bool refuses_writes_of(PageId page) const {
         return page.volume() != catalog_volume && store_failed_at(home_of(page));
     }
     bool any_store_failed() const { return store_.failed() || failed_stores_.load(std::memory_order_relaxed) != 0; }
-    void on_store_failed(HostId host) { failed_stores_ |= protocol::set_of(host); }
+    void on_store_failed(HostId host) { failed_stores_ |= set_of(host); }
 
     // This home does not serve yet. recovery: to ask and tell, under the lock.
     bool recovering() const { return recovering_.load(std::memory_order_relaxed); }
@@ -103,26 +103,26 @@ class Membership {
     bool is_settled() const;
 
   private:
-    void remember_met(HostId host, protocol::Process process);
+    void remember_met(HostId host, Process process);
 
     HostId self_;
     std::vector<HostId> hosts_;
-    protocol::HostSet host_set_ = 0;
-    protocol::Process process_;
+    HostSet host_set_ = 0;
+    Process process_;
     RangeMap ranges_;
     ArenaHeader& header_;
     Store& store_;
     Broadcast changed_;
     std::atomic<uint64_t> changed_at_ns_;
-    std::atomic<protocol::HostSet> dead_{0};
-    std::atomic<protocol::HostSet> returning_{0};  // dead, and back as another process: this is being remembered
-    std::atomic<protocol::HostSet> failed_stores_{0};
+    std::atomic<HostSet> dead_{0};
+    std::atomic<HostSet> returning_{0};  // dead, and back as another process: this is being remembered
+    std::atomic<HostSet> failed_stores_{0};
     std::atomic<bool> recovering_{true};
 
     mutable SpinLock lock_;
     Recovery recovery_;
-    protocol::HostSet met_now_ = 0;                   // linked, and every stripe has heard of it
-    std::array<protocol::Process, hosts_max> met_{};  // the last process of each host
+    HostSet met_now_ = 0;                   // linked, and every stripe has heard of it
+    std::array<Process, hosts_max> met_{};  // the last process of each host
 };
 
 }  // namespace tarn

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace tarn::protocol {
+namespace tarn {
 
 using Incarnation = uint32_t;  // of a host: which memory, new at each start without its arena; of a home: its boot id
 
@@ -20,4 +20,4 @@ constexpr bool has_lost_memory(const Process& previous, const Process& present) 
     return previous.incarnation != 0 && previous.incarnation != present.incarnation;
 }
 
-}  // namespace tarn::protocol
+}  // namespace tarn

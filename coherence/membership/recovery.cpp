@@ -4,9 +4,7 @@
 
 namespace tarn {
 
-using protocol::set_of;
-
-Recovery::Recovery(HostId self, protocol::HostSet hosts, bool memory_was_lost)
+Recovery::Recovery(HostId self, HostSet hosts, bool memory_was_lost)
     : hosts_(hosts), reported_(set_of(self)), memory_was_lost_(memory_was_lost) {}
 
 void Recovery::on_link_up(HostId host) {

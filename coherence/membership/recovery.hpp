@@ -22,18 +22,18 @@ class Recovery {
     using Moment = uint64_t;
 
     // memory_was_lost: what the process before had in memory alone is gone and not on record.
-    Recovery(HostId self, protocol::HostSet hosts, bool memory_was_lost = false);
+    Recovery(HostId self, HostSet hosts, bool memory_was_lost = false);
 
     bool recovering() const { return recovering_; }
-    protocol::HostSet reported() const { return reported_; }
+    HostSet reported() const { return reported_; }
     Moment moment() const { return moment_; }
 
     // It reports anew over each link.
     void on_link_up(HostId host);
-    void on_reported(HostId host) { reported_ |= protocol::set_of(host); }
+    void on_reported(HostId host) { reported_ |= set_of(host); }
     // Declared dead: it will not report. Or it is back as another process, and will.
-    void on_dead(HostId host) { dead_ |= protocol::set_of(host); }
-    void on_returned(HostId host) { dead_ &= ~protocol::set_of(host); }
+    void on_dead(HostId host) { dead_ |= set_of(host); }
+    void on_returned(HostId host) { dead_ &= ~set_of(host); }
 
     // Writes are lost, and that is not on record yet. Each begin has its end; false: some are still unrecorded.
     void begin_unrecorded_losses();
@@ -49,9 +49,9 @@ class Recovery {
     bool has_recorded_losses() const { return has_recorded_losses_; }
 
   private:
-    protocol::HostSet hosts_;  // that must report
-    protocol::HostSet reported_;
-    protocol::HostSet dead_ = 0;
+    HostSet hosts_;  // that must report
+    HostSet reported_;
+    HostSet dead_ = 0;
     Moment moment_ = 0;
     Moment losses_recorded_at_ = 0;
     unsigned unrecorded_losses_ = 0;

@@ -36,8 +36,8 @@ void FrameSupply::wait(FrameWaiter& waiter) {
 
 void FrameSupply::freed() {
     if (starved_links_.load(std::memory_order_seq_cst) != 0) {
-        const protocol::HostSet starved = starved_links_.exchange(0, std::memory_order_seq_cst);
-        protocol::for_each_host(starved, [&](HostId host) { peers_.fabric()->resume(host); });
+        const HostSet starved = starved_links_.exchange(0, std::memory_order_seq_cst);
+        for_each_host(starved, [&](HostId host) { peers_.fabric()->resume(host); });
     }
     waiting_.serve([&](FrameWaiter& waiter) {
         waiter.frame = take_at_once();
@@ -51,7 +51,7 @@ std::byte* FrameSupply::lend(HostId from) {
     const size_t leave = membership_.any_store_failed() ? 0 : lending_reserve_count();
     FrameId frame = pool_.try_take(use_holder, leave);
     if (frame == no_frame) {
-        starved_links_.fetch_or(protocol::set_of(from), std::memory_order_seq_cst);
+        starved_links_.fetch_or(set_of(from), std::memory_order_seq_cst);
         frame = pool_.try_take(use_holder, leave);  // one may have come free before we said so
     }
     if (pool_.free_count() < provider_.low_mark()) provider_.kick();

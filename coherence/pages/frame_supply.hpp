@@ -52,7 +52,7 @@ class FrameSupply {
     const Peers& peers_;
     PageProvider& provider_;
     FrameQueue waiting_;
-    std::atomic<protocol::HostSet> starved_links_{0};  // their next message has a page, and no frame was free
+    std::atomic<HostSet> starved_links_{0};  // their next message has a page, and no frame was free
 };
 
 }  // namespace tarn

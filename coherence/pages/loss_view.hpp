@@ -25,14 +25,14 @@ class LossView {
         for (auto& each : known_) each.store(everything, std::memory_order_relaxed);
     }
     // The homes whose losses count from when it uses a page of them, unless it is told before.
-    void await(protocol::HostSet homes) { unheard_.store(homes, std::memory_order_relaxed); }
+    void await(HostSet homes) { unheard_.store(homes, std::memory_order_relaxed); }
     // Those it has not been told of: it must be before a page of one is used.
-    protocol::HostSet unheard() const { return unheard_.load(std::memory_order_relaxed); }
+    HostSet unheard() const { return unheard_.load(std::memory_order_relaxed); }
     // Losses of this home up to the generation lie before the session. Only after await(); the first call counts.
     void began_after(HostId home, uint32_t generation) {
         uint32_t untold = everything;
         known_[home].compare_exchange_strong(untold, generation, std::memory_order_relaxed);
-        unheard_.fetch_and(~protocol::set_of(home), std::memory_order_release);
+        unheard_.fetch_and(~set_of(home), std::memory_order_release);
     }
 
     // lost: the generation of its home in which the page last lost writes.
@@ -53,7 +53,7 @@ class LossView {
         return found != rewritten_.end() && found->second >= lost;
     }
 
-    std::atomic<protocol::HostSet> unheard_{0};
+    std::atomic<HostSet> unheard_{0};
     std::array<std::atomic<uint32_t>, hosts_max> known_;
     mutable std::mutex mutex_;  // never held across a wait; lost pages only
     std::map<PageId, uint32_t> rewritten_;

@@ -45,7 +45,7 @@ bool Pages::may_use(const Frame& frame, PageId page, LossView& view) const {
 }
 
 void Pages::count_losses_slowly(PageId page, LossView& view) const {
-    if (const HostId home = membership_.home_of(page); protocol::contains(view.unheard(), home))
+    if (const HostId home = membership_.home_of(page); contains(view.unheard(), home))
         listener_.on_first_use(view, home);
 }
 

@@ -91,7 +91,7 @@ bool WritableShare::is_crowded(HostId home) const {
     return count != 0 && !fits(count + margin_, without(total_, total_leaving_) + margin_);
 }
 
-bool WritableShare::any_is_crowded(protocol::HostSet homes) const {
+bool WritableShare::any_is_crowded(HostSet homes) const {
     for (; homes != 0; homes &= homes - 1)
         if (is_crowded(static_cast<HostId>(std::countr_zero(homes)))) return true;
     return false;

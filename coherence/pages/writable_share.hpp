@@ -45,7 +45,7 @@ class WritableShare {
 
     // So near its share, but for what is leaving, that some of its pages should go.
     bool is_crowded(HostId home) const;
-    bool any_is_crowded(protocol::HostSet homes) const;
+    bool any_is_crowded(HostSet homes) const;
     size_t count(HostId home) const { return counts_[home].load(std::memory_order_relaxed); }
 
   private:

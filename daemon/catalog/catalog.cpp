@@ -288,13 +288,13 @@ Task<Result<std::vector<VolumeEntry>>> Catalog::list() {
     if (!records) co_return fail(records.error());
     std::vector<VolumeEntry> entries;
     const auto began = steady_clock::now();
-    protocol::HostSet silent = 0;
+    HostSet silent = 0;
     for (CatalogRecord& record : *records) {
         VolumeEntry& entry = entries.emplace_back(entry_without_attributes(std::move(record)));
         const PageId page = attribute_page_of(entry.id);
         const auto passed = std::chrono::duration_cast<milliseconds>(steady_clock::now() - began);
         // The pages that this host has need nobody.
-        const bool waits = passed < list_patience_max && !protocol::contains(silent, cache_.home_of(page));
+        const bool waits = passed < list_patience_max && !contains(silent, cache_.home_of(page));
         const Result<Attributes> attributes =
             co_await attributes_of(entry.id, waits ? std::max(list_patience - passed, moment) : milliseconds(1));
         entry.silent_host = silent_catalog;
@@ -304,7 +304,7 @@ Task<Result<std::vector<VolumeEntry>>> Catalog::list() {
         }
         if (attributes.error().code != Errc::unavailable) co_return fail(attributes.error());
         const HostId host = silent_host(page);
-        if (host == cache_.home_of(page)) silent |= protocol::set_of(host);
+        if (host == cache_.home_of(page)) silent |= set_of(host);
         const std::optional<Attributes> before = last_seen(entry.id);
         entry.silent_host = host_names_[host];
         entry.attributes_seen = before.has_value();
@@ -459,28 +459,28 @@ Task<std::optional<std::set<VolumeId>>> Catalog::volumes_there() {
     co_return volumes;
 }
 
-Task<Result<>> Catalog::flush_all(protocol::HostSet gone) {
+Task<Result<>> Catalog::flush_all(HostSet gone) {
     // Whom neither this process nor the one whose memory it has ever met can have nothing of ours.
     bool met_nobody = true;
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)
         met_nobody &= host == cache_.self() || cache_.membership().incarnation_of(host) == 0;
-    if (met_nobody) gone = cache_.membership().host_set() & ~protocol::set_of(cache_.self());
+    if (met_nobody) gone = cache_.membership().host_set() & ~set_of(cache_.self());
     Result<> result;
-    const bool is_alone = gone != 0 && (gone | protocol::set_of(cache_.self())) == cache_.membership().host_set();
+    const bool is_alone = gone != 0 && (gone | set_of(cache_.self())) == cache_.membership().host_set();
     if (!is_alone) result = co_await flush_without(gone);  // else its store takes what is left
     bool owes_bytes = false;
     cache_.pages().dirty_frames().for_each(
-        [&](FrameId id) { owes_bytes |= protocol::contains(gone, cache_.home_of(cache_.pool().frame(id).page_id())); });
+        [&](FrameId id) { owes_bytes |= contains(gone, cache_.home_of(cache_.pool().frame(id).page_id())); });
     if (owes_bytes && result) co_return fail(Errc::unavailable, 0, "flush: a host has gone without all bytes");
     co_return result;
 }
 
-Task<Result<>> Catalog::flush_without(protocol::HostSet gone) {
+Task<Result<>> Catalog::flush_without(HostSet gone) {
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
     std::vector<VolumeId> volumes = cache_.home_store().writer().dirty_volumes();
     for (const CatalogRecord& record : records)
         if (std::ranges::find(volumes, record.id) == volumes.end()) volumes.push_back(record.id);
-    Result<> result = protocol::contains(gone, registrar_host) ? Result<>() : co_await table_.flush();
+    Result<> result = contains(gone, registrar_host) ? Result<>() : co_await table_.flush();
     // A home that has restarted meanwhile has lost nothing of the sessions that begin here.
     co_await cache_.flusher().hear_from_homes();
     for (const VolumeId id : volumes) {

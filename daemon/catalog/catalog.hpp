@@ -77,10 +77,10 @@ class Catalog final : public Volumes {
     Task<> settle();
     // Flushes every volume, also those without a name. Hosts that are gone are not asked; if one of them is home of
     // dirty pages here, that is an error. Returns the first error.
-    Task<Result<>> flush_all(protocol::HostSet gone);
+    Task<Result<>> flush_all(HostSet gone);
 
   private:
-    Task<Result<>> flush_without(protocol::HostSet gone);
+    Task<Result<>> flush_without(HostSet gone);
     class OpenVolume;
     struct Hold {
         unsigned count = 0;  // handles on this host that may write

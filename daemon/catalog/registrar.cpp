@@ -219,10 +219,9 @@ Task<> Registrar::see_off(CatalogRecord record) {
 
 bool Registrar::everybody_answers() const {
     const Fabric* const fabric = cache_.fabric();
-    const protocol::HostSet hosts = cache_.membership().host_set() & ~protocol::set_of(cache_.self());
+    const HostSet hosts = cache_.membership().host_set() & ~set_of(cache_.self());
     for (HostId host = 0; fabric && host < hosts_max; ++host)
-        if (protocol::contains(hosts, host) && !fabric->answers(host) && !cache_.membership().is_dead(host))
-            return false;
+        if (contains(hosts, host) && !fabric->answers(host) && !cache_.membership().is_dead(host)) return false;
     return true;
 }
 

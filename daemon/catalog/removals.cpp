@@ -120,7 +120,7 @@ Task<> Removals::ask_until_done(HostId host, std::string_view step, VolumeId vol
         if (!cache_.abandoned()) co_await cache_.membership().changed().next(seen);
     }
     const std::lock_guard guard(mutex_);
-    pending_[volume].hosts &= ~protocol::set_of(host);
+    pending_[volume].hosts &= ~set_of(host);
 }
 
 Task<bool> Removals::perform(VolumeId volume) {
@@ -146,7 +146,7 @@ void Removals::explain(Deletion& deletion) const {
     const auto found = pending_.find(deletion.id);
     if (found == pending_.end()) return;
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host) {
-        if (!protocol::contains(found->second.hosts, host)) continue;
+        if (!contains(found->second.hosts, host)) continue;
         const bool answers = host == cache_.self() || (cache_.fabric() && cache_.fabric()->answers(host));
         if (!answers)
             deletion.silent_hosts.push_back(host_names_[host]);

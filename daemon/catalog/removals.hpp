@@ -61,7 +61,7 @@ class Removals {
     mutable std::mutex mutex_;  // never held across a wait
     struct Pending {
         std::string_view step;
-        protocol::HostSet hosts = 0;
+        HostSet hosts = 0;
     };
     std::map<VolumeId, Pending> pending_;
 };

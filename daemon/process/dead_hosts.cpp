@@ -20,7 +20,7 @@ struct Notice {
     HostId host = 0;
     uint8_t linked = 0;
     uint16_t reserved = 0;
-    protocol::Incarnation incarnation = 0;
+    Incarnation incarnation = 0;
 };
 
 constexpr Error no_other_host{Errc::protocol, 0, "forget: no other host of this cluster"};
@@ -69,7 +69,7 @@ Task<Result<std::string>> DeadHosts::hear_of_death(HostId from, std::string requ
 Task<Result<DeadHosts::Outcome>> DeadHosts::forget(HostId host) {
     if (cache_.fabric()->linked(host)) co_return fail(Errc::busy, 0, "it is connected; stop it first");
     Notice notice{.host = host, .incarnation = cache_.membership().incarnation_of(host)};
-    protocol::Incarnation newest = notice.incarnation;
+    Incarnation newest = notice.incarnation;
     Fabric& fabric = *cache_.fabric();
     for (const HostAnswer& answer :
          co_await call_all(fabric, peers_but(host), CallKind::knows_of_host, pack(notice), answer_within)) {
@@ -96,18 +96,18 @@ Task<> DeadHosts::tell(Cache& cache, HostId peer, std::string request) {
 
 Task<> DeadHosts::keep_told() {
     Broadcast& changed = cache_.membership().changed();
-    protocol::HostSet known = 0;  // links that are up and were told
+    HostSet known = 0;  // links that are up and were told
     for (uint64_t seen = changed.count(); !cache_.abandoned(); seen = changed.count()) {
         for (const HostId peer : peers_) {
             const bool linked = cache_.fabric()->linked(peer);
-            if (linked && !protocol::contains(known, peer)) {
+            if (linked && !contains(known, peer)) {
                 for (const HostId dead : peers_) {
                     if (dead == peer || !cache_.membership().is_dead(dead)) continue;
                     const Notice notice{.host = dead, .incarnation = cache_.membership().dead_incarnation(dead)};
                     Loop::current()->spawn(tell(cache_, peer, pack(notice)));
                 }
             }
-            known = linked ? known | protocol::set_of(peer) : known & ~protocol::set_of(peer);
+            known = linked ? known | set_of(peer) : known & ~set_of(peer);
         }
         co_await changed.next(seen);
     }

@@ -18,9 +18,9 @@ ShutdownBarrier::ShutdownBarrier(Cache& cache, std::vector<HostId> peers) : cach
 
 Task<Result<std::string>> ShutdownBarrier::hear(HostId from, CallKind what) {
     if (what == CallKind::stopping) {
-        stopping_.fetch_or(protocol::set_of(from), std::memory_order_relaxed);
+        stopping_.fetch_or(set_of(from), std::memory_order_relaxed);
     } else {
-        stopping_.fetch_and(~protocol::set_of(from), std::memory_order_relaxed);
+        stopping_.fetch_and(~set_of(from), std::memory_order_relaxed);
         flushed_[from].store(cache_.membership().incarnation_of(from), std::memory_order_relaxed);
     }
     cache_.membership().changed().announce();
@@ -38,17 +38,16 @@ void ShutdownBarrier::say(CallKind what) {
 }
 
 bool ShutdownBarrier::all_flushed() const {
-    const protocol::HostSet stopping = stopping_.load(std::memory_order_relaxed);
+    const HostSet stopping = stopping_.load(std::memory_order_relaxed);
     return std::none_of(peers_.begin(), peers_.end(),
-                        [&](HostId peer) { return protocol::contains(stopping, peer) && linked(peer); });
+                        [&](HostId peer) { return contains(stopping, peer) && linked(peer); });
 }
 
-protocol::HostSet ShutdownBarrier::gone() const {
-    protocol::HostSet gone = 0;
+HostSet ShutdownBarrier::gone() const {
+    HostSet gone = 0;
     for (const HostId peer : peers_) {
-        const protocol::Incarnation flushed = flushed_[peer].load(std::memory_order_relaxed);
-        if (!linked(peer) && flushed != 0 && flushed == cache_.membership().incarnation_of(peer))
-            gone |= protocol::set_of(peer);
+        const Incarnation flushed = flushed_[peer].load(std::memory_order_relaxed);
+        if (!linked(peer) && flushed != 0 && flushed == cache_.membership().incarnation_of(peer)) gone |= set_of(peer);
     }
     return gone;
 }

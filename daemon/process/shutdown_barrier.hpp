@@ -21,7 +21,7 @@ class ShutdownBarrier {
 
     void say_stopping() { say(CallKind::stopping); }
     // Hosts that are away because they stopped, each after its last flush: what they had been sent is durable there.
-    protocol::HostSet gone() const;
+    HostSet gone() const;
     // Waits until every host that is linked and stopping has flushed, or the cache is abandoned.
     Task<> say_flushed_and_wait();
 
@@ -35,8 +35,8 @@ class ShutdownBarrier {
 
     Cache& cache_;
     std::vector<HostId> peers_;
-    std::atomic<protocol::HostSet> stopping_{0};                           // and not yet flushed
-    std::array<std::atomic<protocol::Incarnation>, hosts_max> flushed_{};  // the process of each that has flushed
+    std::atomic<HostSet> stopping_{0};                           // and not yet flushed
+    std::array<std::atomic<Incarnation>, hosts_max> flushed_{};  // the process of each that has flushed
 };
 
 }  // namespace tarn

@@ -158,8 +158,8 @@ Task<Result<>> CachedVolume::flush_volume() {
     present.wait_at_most(fail_after());
     CO_TRY(const Attributes now, co_await present.attributes());
     const uint64_t pages = std::max(page_after(now.size_bytes), client_->pages_end.load(std::memory_order_relaxed));
-    const protocol::HostSet homes =
-        cache_.membership().ranges().homes_of(id(), pages) | protocol::set_of(cache_.home_of(attribute_page_of(id())));
+    const HostSet homes =
+        cache_.membership().ranges().homes_of(id(), pages) | set_of(cache_.home_of(attribute_page_of(id())));
     co_return co_await cache_.flusher().flush(session_, homes, fail_after());
 }
 
@@ -186,10 +186,10 @@ Task<Result<>> CachedVolume::flush_group(std::vector<uint64_t> numbers) {
 }
 
 Task<Result<>> CachedVolume::flush_attributes() {
-    return cache_.flusher().flush(session_, protocol::set_of(cache_.home_of(attribute_page_of(id()))), fail_after());
+    return cache_.flusher().flush(session_, set_of(cache_.home_of(attribute_page_of(id()))), fail_after());
 }
 
-Task<Result<>> CachedVolume::flush_homes(protocol::HostSet homes) {
+Task<Result<>> CachedVolume::flush_homes(HostSet homes) {
     return cache_.flusher().flush(session_, homes, fail_after());
 }
 

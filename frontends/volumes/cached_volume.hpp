@@ -53,7 +53,7 @@ class CachedVolume : public Volume {
     Task<Result<>> flush_attributes();
     // D1 for the first size_bytes: asks only their homes.
     Task<Result<>> flush_up_to(uint64_t size_bytes);
-    Task<Result<>> flush_homes(protocol::HostSet homes);
+    Task<Result<>> flush_homes(HostSet homes);
     Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) override;
     Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) override;
 

@@ -99,9 +99,9 @@ Task<Result<StoredRuns>> stored_runs(Cache& cache, VolumeId volume, uint64_t fir
         return skipped < page_count && run.page_count <= page_count - skipped;
     };
     const std::string request = pack(question);
-    const protocol::HostSet homes = cache.membership().ranges().homes_of(volume, first_page, page_count);
+    const HostSet homes = cache.membership().ranges().homes_of(volume, first_page, page_count);
     for (HostId host = 0; host < hosts_max; ++host) {
-        if (!protocol::contains(homes, host)) continue;
+        if (!contains(homes, host)) continue;
         Result<std::string> answer;
         if (host == cache.self()) {
             CO_TRY_VOID(co_await cache.home_start().ended());

@@ -198,14 +198,14 @@ void Cluster::check_end() const {
                 const protocol::Claim* claim = home.stripe_of(page).home().find(page);
                 require(claim != nullptr && claim->tenure == holding.tenure, "home does not know of a frame");
                 require(holding.ownership == Ownership::exclusive ? claim->owner == host.id
-                                                                  : protocol::contains(claim->readers, host.id),
+                                                                  : contains(claim->readers, host.id),
                         "home is wrong about a frame");
             });
         }
         for (PageId page : pages_) {
             const SimHost& home = hosts_[ranges_.find(page).home];
             const protocol::Claim* claim = home.stripe_of(page).home().find(page);
-            if (claim != nullptr && protocol::contains(claim->holders(), host.id))
+            if (claim != nullptr && contains(claim->holders(), host.id))
                 require(memory.bound.contains(page) || host.left_bare.contains(page),
                         "home names a host that has no frame");
         }

@@ -25,7 +25,7 @@ Session& Cluster::session_of(SimHost& host, Client& client, VolumeId volume) {
     if (session.id != 0) return session;
     session.id = ++last_session_;
     host.memory.flush_requester.open(session.id, volume);
-    session.losses->await((protocol::HostSet{1} << hosts_.size()) - 1);
+    session.losses->await((HostSet{1} << hosts_.size()) - 1);
     for (const SimHost& home : hosts_)
         if (answers(host, home) && is_settled(home)) session.losses->began_after(home.id, home.loss_generation);
     return session;
@@ -67,9 +67,9 @@ void Cluster::start_operation(SimHost& host, uint32_t client_index) {
     const VolumeId volume = operation.page.volume();
     hear_own_home(host, volume);
     const protocol::SessionId session = session_of(host, client, volume).id;
-    const protocol::HostSet homes = ranges_.homes_of(volume, last_page_number);
+    const HostSet homes = ranges_.homes_of(volume, last_page_number);
     bool knows_all = true;
-    protocol::for_each_host(homes, [&](HostId home) { knows_all &= host.memory.flush_requester.knows(volume, home); });
+    for_each_host(homes, [&](HostId home) { knows_all &= host.memory.flush_requester.knows(volume, home); });
     if (workload_.chance(scenario_.flush_percent) && knows_all) {
         operation.kind = Operation::Kind::flush;
         operation.cover = truth_.cover_of(volume, session);
@@ -199,7 +199,7 @@ void Cluster::perform_access(SimHost& host, uint32_t client_index, Access& acces
     finds_loss_ = false;
     History::Operation seen{.invoked = operation.invoked, .answered = event_count_};
     Session& session = session_of(host, client, page.volume());
-    if (protocol::contains(session.losses->unheard(), home)) {
+    if (contains(session.losses->unheard(), home)) {
         coverage_.reached(Sometimes::session_counts_from_use);
         session.losses->began_after(home, home == host.id ? host.loss_generation : host.memory.heard[home]);
     }

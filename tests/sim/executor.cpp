@@ -216,7 +216,7 @@ bool Cluster::is_about_page(const Event& event) {
 }
 
 void Cluster::step(SimHost& host, const Event& event) {
-    static constexpr StripeLinks every_link{.up = ~protocol::HostSet{0}};  // transmit() knows those that are down
+    static constexpr StripeLinks every_link{.up = ~HostSet{0}};  // transmit() knows those that are down
     Effects effects(*this, host);
     const Executor executor(host.id, effects, effects, effects, effects, effects);
     protocol::Stripe& stripe = is_about_page(event) ? host.stripe_of(event.page) : host.memory.stripes[event.waiter];
@@ -355,7 +355,7 @@ void Cluster::observe_batch(const SimHost& host, const Task& task) {
             const protocol::Home& home = host.stripe_of(part.page).home();
             const protocol::Claim* const claim = home.find(part.page);
             if (claim == nullptr) continue;
-            held += protocol::contains(claim->holders(), task.from);
+            held += contains(claim->holders(), task.from);
             resolves |= claim->resolving || host.memory.recovery.recovering();
             home.for_each_order(*claim, [&](const protocol::Request& order) {
                 if (order.requester != task.from || order.request_id != part.request_id) return;

@@ -124,7 +124,7 @@ void Cluster::heed_store_failure(SimHost& host) {
 
 bool Cluster::refuses_writes(const SimHost& host, PageId page) const {
     const HostId home = ranges_.find(page).home;
-    return home == host.id ? host.store_failed : protocol::contains(host.memory.failed_stores, home);
+    return home == host.id ? host.store_failed : contains(host.memory.failed_stores, home);
 }
 
 bool Cluster::knows_a_failed_store(const SimHost& host) const {

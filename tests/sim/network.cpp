@@ -34,7 +34,7 @@ void Cluster::hello(HostId host_id, HostId peer_id) {
     SimHost& host = hosts_[host_id];
     const SimHost& peer = hosts_[peer_id];
     const Process previous = std::exchange(host.memory.met[peer_id], peer.process());
-    if (previous != peer.process()) host.memory.failed_stores &= ~protocol::set_of(peer_id);
+    if (previous != peer.process()) host.memory.failed_stores &= ~set_of(peer_id);
     if (host.memory.recovery.recovering() && has_lost_memory(previous, peer.process())) host.begin_unrecorded_losses();
     host.memory.recovery.on_returned(peer_id);
     host.memory.recovery.on_link_up(peer_id);
@@ -176,7 +176,7 @@ void Cluster::deliver(const Task& task) {
             const protocol::Link link{.self = host.id,
                                       .peer = task.from,
                                       .process = host.memory.met[task.from],
-                                      .hosts = (protocol::HostSet{1} << scenario_.host_count) - 1,
+                                      .hosts = (HostSet{1} << scenario_.host_count) - 1,
                                       .view_epoch = view_epoch,
                                       .map_epoch = ranges_.epoch()};
             const Result<> admitted = protocol::admit(run, link, ranges_.find(run.page).home, last_page_number);
@@ -200,7 +200,7 @@ void Cluster::heed_failed_stores(SimHost& host, Event& event) {
     const protocol::Message& message = event.message;
     const bool is_answer = message.kind == MessageKind::no_space || message.kind == MessageKind::refused;
     if (is_answer && message.has(protocol::flag_lost) && hosts_[message.from].store_failed)
-        host.memory.failed_stores |= protocol::set_of(message.from);
+        host.memory.failed_stores |= set_of(message.from);
     const bool brings_bytes = message.kind == MessageKind::evict || message.kind == MessageKind::write_back;
     const bool asks_to_write =
         message.kind == MessageKind::get_exclusive || message.kind == MessageKind::get_exclusive_no_read;

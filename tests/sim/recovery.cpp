@@ -111,7 +111,7 @@ void Cluster::boot(SimHost& host) {
 
 void Cluster::begin_recovery(SimHost& host, bool adopts) {
     Recovery& recovery = host.memory.recovery;
-    recovery = Recovery(host.id, protocol::set_of_first(hosts_.size()), host.memory_was_lost);
+    recovery = Recovery(host.id, set_of_first(hosts_.size()), host.memory_was_lost);
     for (const SimHost& peer : hosts_) {
         if (!peer.is_forgotten) continue;
         recovery.on_dead(peer.id);

@@ -22,9 +22,7 @@
 namespace tarn::sim {
 
 using protocol::Event;
-using protocol::Incarnation;
 using protocol::Ownership;
-using protocol::Process;
 using protocol::Want;
 
 struct Frame {
@@ -113,7 +111,7 @@ struct HostMemory {
     std::array<Process, sim_hosts_max> met{};     // the process of each peer that was last met
     std::array<uint32_t, sim_hosts_max> heard{};  // the loss generation of each home, as it was last told
     Recovery recovery{0, 0};                      // begun as the process starts
-    protocol::HostSet failed_stores = 0;          // of other hosts, as they said
+    HostSet failed_stores = 0;                    // of other hosts, as they said
     protocol::LossRanges losses_before;           // on record by then
 
     explicit HostMemory(HostId id) : flush_home(id), flush_holder(id), flush_requester(id) {}

@@ -122,8 +122,8 @@ class World {
         What operation{};
         protocol::SessionId session = 1;
         Version cover = 0;  // of the flush under way
-        protocol::Incarnation incarnation = 1;
-        std::array<protocol::Incarnation, world_hosts> met{1, 1, 1};
+        Incarnation incarnation = 1;
+        std::array<Incarnation, world_hosts> met{1, 1, 1};
         Recovery recovery;
         std::vector<Woken> woken;
         std::vector<StoreFlush> store_flushes;
@@ -173,8 +173,8 @@ class World {
     struct Write {
         Version version = 0;
         HostId writer = no_host;
-        protocol::Incarnation writer_incarnation = 0;
-        protocol::Incarnation home_incarnation = 0;
+        Incarnation writer_incarnation = 0;
+        Incarnation home_incarnation = 0;
         protocol::Verifier noted = 0;
     };
 

@@ -134,7 +134,7 @@ class World::Effects final : public Frames,
 };
 
 void World::step(HostId id, const Event& event) {
-    static constexpr StripeLinks every_link{.up = ~protocol::HostSet{0}};  // send() knows who is down
+    static constexpr StripeLinks every_link{.up = ~HostSet{0}};  // send() knows who is down
     static StepScratch scratch;
     Effects effects(*this, id);
     const Executor executor(id, effects, effects, effects, effects, effects);

@@ -22,7 +22,7 @@ Want want_of(World::What operation) {
     return operation == World::What::write_whole ? Want::exclusive_no_read : Want::exclusive;
 }
 
-constexpr protocol::HostSet all_hosts_set = protocol::set_of_first(world_hosts);
+constexpr HostSet all_hosts_set = set_of_first(world_hosts);
 
 bool serves(Recovery& recovery) {
     return recovery.next(recovery.moment(), true) == Recovery::Next::serve;
@@ -105,7 +105,7 @@ bool World::is_idle_end(const InFlight& each) const {
     if (!each.ends_hello || each.from == 0 || crashes_left_ > 0 || !may_come(each)) return false;
     if (each.to != 0 || !hosts_[0].recovery.recovering()) return true;
     // Home waits for more.
-    return (hosts_[0].recovery.reported() | protocol::set_of(each.from)) != all_hosts_set;
+    return (hosts_[0].recovery.reported() | set_of(each.from)) != all_hosts_set;
 }
 
 void World::end_idle_hellos() {
@@ -197,7 +197,7 @@ void World::start(HostId id, What operation) {
         for (const Write& write : log_)
             if (!may_be_lost(write)) host.cover = write.version;
         FlushActions actions;
-        host.flush_requester.start(host.session, protocol::set_of(0), id, actions);
+        host.flush_requester.start(host.session, set_of(0), id, actions);
         return perform_flush(id, actions);
     }
     if (host.bound != no_frame) {
@@ -231,7 +231,7 @@ void World::access(HostId id, What operation, FrameId frame_id) {
 // As Truth of the simulator.
 bool World::may_be_lost(const Write& write) const {
     if (write.version == 0) return false;
-    const auto lives = [&](HostId id, protocol::Incarnation incarnation) {
+    const auto lives = [&](HostId id, Incarnation incarnation) {
         return hosts_[id].is_up && hosts_[id].incarnation == incarnation;
     };
     return !lives(write.writer, write.writer_incarnation) || !lives(0, write.home_incarnation);
@@ -326,9 +326,9 @@ void World::say_hello() {
 
 void World::hello(HostId id, HostId peer) {
     Host& host = hosts_.change(id);
-    const protocol::Incarnation before = std::exchange(host.met[peer], hosts_[peer].incarnation);
-    const protocol::Process previous{.incarnation = before, .epoch = before};
-    const protocol::Process present{.incarnation = hosts_[peer].incarnation, .epoch = hosts_[peer].incarnation};
+    const Incarnation before = std::exchange(host.met[peer], hosts_[peer].incarnation);
+    const Process previous{.incarnation = before, .epoch = before};
+    const Process present{.incarnation = hosts_[peer].incarnation, .epoch = hosts_[peer].incarnation};
     host.recovery.on_link_up(peer);
     saying_hello_to_ = peer;
     step(id, Event::peer_up_of(peer, present, previous));
@@ -387,7 +387,7 @@ void World::check_end() const {
         require(!host.is_busy, "C4: an operation never ended");
         const auto used = std::ranges::count(host.frames, true, &Frame::used);
         require(used == (host.bound == no_frame ? 0 : 1), "a frame is leaked");
-        const bool is_named = claim != nullptr && protocol::contains(claim->holders(), id);
+        const bool is_named = claim != nullptr && contains(claim->holders(), id);
         require(is_named == (host.bound != no_frame), "home is wrong about a frame");
     }
 }

@@ -7,10 +7,7 @@
 
 namespace tarn::sim_performance {
 
-using protocol::contains;
-using protocol::HostSet;
 using protocol::Ownership;
-using protocol::set_of;
 
 namespace {
 
@@ -122,8 +119,8 @@ void DirectoryModel::order(const Message& request) {
     if (needs_bytes && source == no_host) grant.flags |= protocol::flag_payload;
     post(home, request.from, grant);
     if (options_.resolves == ModelOptions::Resolves::home)
-        protocol::for_each_host(
-            holders, [&](HostId holder) { tell(holder, kind, request, entry.tenure, holder == source, home); });
+        for_each_host(holders,
+                      [&](HostId holder) { tell(holder, kind, request, entry.tenure, holder == source, home); });
 }
 
 void DirectoryModel::tell(HostId to, MessageKind kind, const Message& request, Tenure tenure, bool with_bytes,
@@ -193,7 +190,7 @@ void DirectoryModel::on_grant(HostId host, const Message& grant) {
     if (options_.resolves == ModelOptions::Resolves::requester) {
         Message request = grant;
         request.from = host;
-        protocol::for_each_host(grant.hosts, [&](HostId holder) {
+        for_each_host(grant.hosts, [&](HostId holder) {
             tell(holder, static_cast<MessageKind>(grant.sequence), request, grant.tenure, holder == grant.host, host);
         });
     }

@@ -44,7 +44,7 @@ class DirectoryModel : public System {
         Tenure tenure = 1;
         HostId owner = no_host;
         HostId source = no_host;
-        protocol::HostSet readers = 0;
+        HostSet readers = 0;
         bool busy = false;  // fifo and poll: a request is under way
         std::deque<Message> queue;
     };
@@ -61,8 +61,8 @@ class DirectoryModel : public System {
         Tenure granted = 0;
         bool needs_bytes = false;
         bool has_bytes = false;
-        protocol::HostSet ackers = 0;
-        protocol::HostSet heard = 0;
+        HostSet ackers = 0;
+        HostSet heard = 0;
 
         bool complete() const { return granted != 0 && (ackers & ~heard) == 0 && (!needs_bytes || has_bytes); }
     };

@@ -19,8 +19,8 @@ class RecordingFabric : public Fabric {
         protocol::Message message;
     };
     std::vector<Sent> sent;
-    protocol::HostSet up = 0;
-    protocol::HostSet full = 0;  // whose links are congested
+    HostSet up = 0;
+    HostSet full = 0;  // whose links are congested
     std::vector<HostId> resumed;
     std::function<void(const Sent&)> on_send;  // called with each message, once it is kept
     std::optional<std::string> answer;         // to each call; none: nobody can be called
@@ -45,8 +45,8 @@ class RecordingFabric : public Fabric {
     void cork() override {}
     void uncork() override {}
     uint64_t received_count(protocol::MessageKind) const override { return 0; }
-    bool linked(HostId to) const override { return protocol::contains(up, to); }
-    bool congested(HostId to) const override { return protocol::contains(full, to); }
+    bool linked(HostId to) const override { return contains(up, to); }
+    bool congested(HostId to) const override { return contains(full, to); }
     void disconnect(HostId) override {}
     void resume(HostId from) override { resumed.push_back(from); }
     Task<Result<std::string>> call(HostId to, CallKind kind, std::string request) override {

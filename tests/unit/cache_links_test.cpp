@@ -486,7 +486,7 @@ class RecoveringHome : public testing::Test {
         const StoreFormat format{.identity = identity, .store = {7}, .size_bytes = device->size_bytes()};
         EXPECT_TRUE(Store::format_device(*device, format));
         store_ = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(device), identity)));
-        fabric_.up = protocol::set_of(1) | protocol::set_of(2);
+        fabric_.up = set_of(1) | set_of(2);
         cache_ = std::move(
             *Cache::create({.self = 0, .hosts = {0, 1, 2}, .frame_count = 512, .shards = {loop_.get()}}, *store_));
         cache_->set_fabric(fabric_);
@@ -497,7 +497,7 @@ class RecoveringHome : public testing::Test {
         loop_->run();
     }
 
-    const protocol::Process process_{.incarnation = 1, .epoch = 1};
+    const Process process_{.incarnation = 1, .epoch = 1};
     const std::unique_ptr<Loop> loop_ = std::move(*Loop::create());
     std::unique_ptr<Store> store_;
     RecordingFabric fabric_;

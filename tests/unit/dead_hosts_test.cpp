@@ -15,7 +15,7 @@ struct Notice {
     HostId host = 0;
     uint8_t linked = 0;
     uint16_t reserved = 0;
-    protocol::Incarnation incarnation = 0;
+    Incarnation incarnation = 0;
     bool operator==(const Notice&) const = default;
 };
 
@@ -31,7 +31,7 @@ class DeadHostsTest : public HomeOnDevice {
             co_return true;
         }(*this));
         cut();
-        fabric_.up = protocol::set_of(other);
+        fabric_.up = set_of(other);
     }
     ~DeadHostsTest() override {
         cache_->abandon();
@@ -86,7 +86,7 @@ TEST_F(DeadHostsTest, the_youngest_process_that_anybody_met_is_the_dead_one) {
 }
 
 TEST_F(DeadHostsTest, a_host_that_is_linked_here_is_not_dead) {
-    fabric_.up |= protocol::set_of(peer);
+    fabric_.up |= set_of(peer);
     const auto refused = forget();
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Errc::busy);
@@ -135,7 +135,7 @@ TEST_F(DeadHostsTest, another_host_may_declare_it) {
 
 TEST_F(DeadHostsTest, a_younger_process_of_it_is_not_meant) {
     peer_process_ = {.incarnation = 3, .epoch = 3};
-    fabric_.up |= protocol::set_of(peer);
+    fabric_.up |= set_of(peer);
     cache_->inbox().on_link_up(peer, peer_process_);
     cache_->inbox().on_greeted(peer);
     cut();
@@ -147,7 +147,7 @@ TEST_F(DeadHostsTest, tells_what_is_known_of_a_host) {
     const Notice question{.host = peer};
     EXPECT_EQ(*unpack<Notice>(*hear(CallKind::knows_of_host, other, pack(question))),
               (Notice{.host = peer, .incarnation = 1}));
-    fabric_.up |= protocol::set_of(peer);
+    fabric_.up |= set_of(peer);
     EXPECT_EQ(*unpack<Notice>(*hear(CallKind::knows_of_host, other, pack(question))),
               (Notice{.host = peer, .linked = 1, .incarnation = 1}));
 }
@@ -172,7 +172,7 @@ TEST_F(DeadHostsTest, who_comes_back_is_told_once_with_each_link) {
     let_run();
     EXPECT_TRUE(told_.empty());
     for (unsigned links = 1; links <= 2; ++links) {
-        fabric_.up = protocol::set_of(other);
+        fabric_.up = set_of(other);
         cache_->membership().changed().announce();
         let_run();
         EXPECT_EQ(told_, std::vector<Notice>(links, Notice{.host = peer, .incarnation = 1}));

@@ -73,7 +73,7 @@ class HomeOnDevice : public testing::Test {
     }
     PageId page() const { return PageId::of(volume_id, page_); }
     void link() {
-        fabric_.up = protocol::set_of(peer);
+        fabric_.up = set_of(peer);
         cache_->inbox().on_link_up(peer, peer_process_);
         cache_->inbox().on_greeted(peer);
     }
@@ -123,7 +123,7 @@ class HomeOnDevice : public testing::Test {
     std::unique_ptr<Cache> cache_;
     std::unique_ptr<VolumeContext> volumes_;
     std::unique_ptr<CachedVolume> volume_;
-    protocol::Process peer_process_{.incarnation = 1, .epoch = 1};
+    Process peer_process_{.incarnation = 1, .epoch = 1};
     LossView view_;
     // The first that lies on this host.
     const uint64_t page_ = [] {

@@ -94,8 +94,7 @@ TEST_F(HomeOnDevice, a_loss_that_could_not_be_recorded_is_recorded_by_the_next_p
     EXPECT_EQ(store_->loss_generation(), generation);
     EXPECT_TRUE(cache_->pool().arena().header().losses_unrecorded);
     Session& session = std::static_pointer_cast<ClientSession>(volume_->session())->session;
-    EXPECT_FALSE(loop_->run_until_done(cache_->flusher().flush(session, protocol::set_of(0), {})))
-        << "and nobody waits for it";
+    EXPECT_FALSE(loop_->run_until_done(cache_->flusher().flush(session, set_of(0), {}))) << "and nobody waits for it";
 
     UniqueFd memory = end();
     loop_ = std::move(*Loop::create());
@@ -158,7 +157,7 @@ TEST_F(HomeOnDevice, pages_that_another_home_lacks_wait_for_room_in_its_link) {
         for (FrameId id = 0; id < cache_->pool().frame_count(); ++id) (void)cache_->eviction().try_evict(id, none);
     };
 
-    fabric_.full = protocol::set_of(peer);
+    fabric_.full = set_of(peer);
     ASSERT_TRUE(hear(MessageKind::flush_ask, 9));
     evict_all();
     loop_->run_until_done(turns(*loop_));

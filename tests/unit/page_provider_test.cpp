@@ -20,7 +20,7 @@ class Relief : public testing::Test {
             {.self = 0, .hosts = {0, crowded, other}, .frame_count = 512, .shards = {loop_.get()}}, *store_));
         cache_->set_fabric(fabric_);
         for (const HostId host : {crowded, other}) {
-            fabric_.up |= protocol::set_of(host);
+            fabric_.up |= set_of(host);
             cache_->inbox().on_link_up(host, {.incarnation = 1, .epoch = 1});
             cache_->inbox().on_greeted(host);
         }

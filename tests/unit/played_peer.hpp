@@ -21,14 +21,14 @@ using protocol::Message;
 using protocol::MessageKind;
 
 inline constexpr auto timeout = 10s;
-inline constexpr protocol::Incarnation peer_incarnation = 7;
-inline constexpr protocol::Process peer_process{.incarnation = peer_incarnation, .epoch = peer_incarnation};
+inline constexpr Incarnation peer_incarnation = 7;
+inline constexpr Process peer_process{.incarnation = peer_incarnation, .epoch = peer_incarnation};
 inline constexpr std::string_view key = "the key of both hosts";
 
 // Notes what the fabric tells it; has as many pages to lend as the test says.
 class Recorder final : public Fabric::Receiver {
   public:
-    LinkDecision decide_on_link(HostId, protocol::Incarnation incarnation) override {
+    LinkDecision decide_on_link(HostId, Incarnation incarnation) override {
         return incarnation > dead_incarnation ? LinkDecision::accept : LinkDecision::refuse;
     }
     static constexpr StoreStanding own{.epoch = 3, .nonce = 30, .position = 300};
@@ -41,7 +41,7 @@ class Recorder final : public Fabric::Receiver {
     void on_standing(HostId host, const StoreStanding& standing) override {
         change([&] { standings.emplace_back(host, standing); });
     }
-    void on_link_up(HostId, protocol::Process) override {
+    void on_link_up(HostId, Process) override {
         std::function<void()> first;
         change([&] { first = says_first; });
         if (first) first();
@@ -99,7 +99,7 @@ class Recorder final : public Fabric::Receiver {
     std::function<void()> says_first;  // over a new link
     std::mutex mutex;
     std::condition_variable changed;
-    std::atomic<protocol::Incarnation> dead_incarnation{0};
+    std::atomic<Incarnation> dead_incarnation{0};
     std::vector<std::pair<HostId, StoreStanding>> standings;
     unsigned links_up = 0;
     unsigned links_down = 0;

@@ -8,7 +8,7 @@ namespace {
 
 using Next = Recovery::Next;
 
-constexpr protocol::HostSet hosts = protocol::set_of_first(3);
+constexpr HostSet hosts = set_of_first(3);
 
 class RecoveryTest : public testing::Test {
   protected:
@@ -21,7 +21,7 @@ class RecoveryTest : public testing::Test {
 };
 
 TEST_F(RecoveryTest, a_home_that_is_alone_serves_at_once) {
-    Recovery alone(0, protocol::set_of(0));
+    Recovery alone(0, set_of(0));
     EXPECT_EQ(alone.next(alone.moment(), true), Next::serve);
     EXPECT_FALSE(alone.recovering());
 }
@@ -86,7 +86,7 @@ TEST_F(RecoveryTest, losses_are_recorded_first) {
 }
 
 TEST_F(RecoveryTest, the_loss_of_its_own_memory_is_recorded_first) {
-    Recovery lost(0, protocol::set_of(0), true);
+    Recovery lost(0, set_of(0), true);
     EXPECT_EQ(lost.next(lost.moment(), true), Next::record);
     EXPECT_TRUE(lost.recorded(lost.moment(), true));
     EXPECT_EQ(lost.next(lost.moment(), true), Next::serve);

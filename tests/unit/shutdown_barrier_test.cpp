@@ -17,7 +17,7 @@ class ShutdownBarrierTest : public HomeOnDevice {
             told_.emplace_back(to, kind);
             return nothing();
         };
-        fabric_.up = protocol::set_of(peer) | protocol::set_of(other);
+        fabric_.up = set_of(peer) | set_of(other);
     }
     ~ShutdownBarrierTest() override {
         cache_->abandon();
@@ -49,7 +49,7 @@ class ShutdownBarrierTest : public HomeOnDevice {
 };
 
 TEST_F(ShutdownBarrierTest, tells_those_that_are_linked) {
-    fabric_.up = protocol::set_of(other);
+    fabric_.up = set_of(other);
     loop_->run_until_done([](ShutdownBarrier& barrier) -> Task<bool> {
         barrier.say_stopping();
         co_return true;
@@ -105,11 +105,11 @@ TEST_F(ShutdownBarrierTest, one_that_dies_is_waited_for_no_more) {
     begin_to_wait();
     let_pass();
     EXPECT_FALSE(ended_);
-    fabric_.up = protocol::set_of(other);
+    fabric_.up = set_of(other);
     cache_->inbox().on_link_down(peer);
     let_run();
     EXPECT_TRUE(ended_);
-    EXPECT_EQ(barrier_.gone(), protocol::HostSet{0}) << "it may not have what it was sent";
+    EXPECT_EQ(barrier_.gone(), HostSet{0}) << "it may not have what it was sent";
 }
 
 TEST_F(ShutdownBarrierTest, a_wait_ends_when_all_is_given_up) {
@@ -124,15 +124,15 @@ TEST_F(ShutdownBarrierTest, a_wait_ends_when_all_is_given_up) {
 
 TEST_F(ShutdownBarrierTest, gone_is_who_flushed_and_left) {
     hear(peer, CallKind::stopping);
-    EXPECT_EQ(barrier_.gone(), protocol::HostSet{0});
+    EXPECT_EQ(barrier_.gone(), HostSet{0});
     hear(peer, CallKind::flushed);
-    EXPECT_EQ(barrier_.gone(), protocol::HostSet{0}) << "it is still there";
+    EXPECT_EQ(barrier_.gone(), HostSet{0}) << "it is still there";
     cut();
-    EXPECT_EQ(barrier_.gone(), protocol::set_of(peer));
+    EXPECT_EQ(barrier_.gone(), set_of(peer));
     peer_process_ = {.incarnation = 2, .epoch = 2};
     link();
     cut();
-    EXPECT_EQ(barrier_.gone(), protocol::HostSet{0}) << "another process of it has not flushed";
+    EXPECT_EQ(barrier_.gone(), HostSet{0}) << "another process of it has not flushed";
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ class OneProcess final : public Network {
     unsigned count_ = 0;
 };
 
-protocol::Process process_of(HostId host) {
+Process process_of(HostId host) {
     return {.incarnation = host + 10u, .epoch = host + 10u};
 }
 
@@ -74,8 +74,8 @@ struct Heard {
 // What one host is told; lends as many pages at a time as the test says.
 class Recorder final : public Fabric::Receiver {
   public:
-    LinkDecision decide_on_link(HostId, protocol::Incarnation) override { return LinkDecision::accept; }
-    void on_link_up(HostId host, protocol::Process process) override {
+    LinkDecision decide_on_link(HostId, Incarnation) override { return LinkDecision::accept; }
+    void on_link_up(HostId host, Process process) override {
         EXPECT_FALSE(is_up[host]) << "a link comes up once";
         EXPECT_EQ(process, process_of(host));
         is_up[host] = true;

@@ -103,8 +103,8 @@ TEST_F(WritableShareTest, a_home_is_crowded_before_it_is_full) {
     while (!share_.is_crowded(1) && share_.try_enter(1)) ++entered;
     EXPECT_LT(entered, frames / 4 * 3);
     EXPECT_GT(entered, frames / 2);
-    EXPECT_TRUE(share_.any_is_crowded(protocol::set_of(1) | protocol::set_of(2)));
-    EXPECT_FALSE(share_.any_is_crowded(protocol::set_of(2)));
+    EXPECT_TRUE(share_.any_is_crowded(set_of(1) | set_of(2)));
+    EXPECT_FALSE(share_.any_is_crowded(set_of(2)));
 }
 
 TEST_F(WritableShareTest, more_than_all_frames_leave_no_room) {

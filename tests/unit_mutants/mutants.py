@@ -150,7 +150,7 @@ MUTANTS = [
         "the frame of a message that is refused is not given back": "",
     }),
     ("coherence/cache/inbox.cpp", "if («!stepped» && frame != no_frame) turn.result().frames_freed", {
-        "the frame of a message is given back once more when the cache stops meanwhile": "abandoned()",
+        "the frame of a message is given back once more when the cache stops meanwhile": "parts_.stripes.abandoned()",
     }),
     ("coherence/fabric/link/record_reader.cpp", "    «if (page_) receiver_.return_page(page_);»", {
         "the frame of a page that was cut off is not given back": "",
@@ -160,7 +160,7 @@ MUTANTS = [
     }),
 
     # Who is linked, and who has said what it holds.
-    ("coherence/cache/inbox.cpp", "{ «turn.links().up &= ~protocol::set_of(host);» }", {
+    ("coherence/cache/inbox.cpp", "{ «turn.links().up &= ~set_of(host);» }", {
         "a broken link still counts": "",
     }),
     ("coherence/membership/recovery.cpp", "    if (recovering_) «reported_ &= ~set_of(host);»", {
@@ -208,7 +208,7 @@ MUTANTS = [
     }),
 
     # Nothing goes before what a host says first over a new link.
-    ("coherence/executor/executor.cpp", "if («!protocol::contains(step.links.up, to)») return;", {
+    ("coherence/executor/executor.cpp", "if («!contains(step.links.up, to)») return;", {
         "a stripe that has not heard of a new link sends over it": "false",
     }),
     ("coherence/fabric/link/link.cpp", "= «greeting_ && Loop::current() != &loop_» ? later_ : outgoing_;", {
@@ -441,25 +441,25 @@ MUTANTS = [
     ("daemon/process/dead_hosts.cpp", "return «host != from» &&", {
         "a host declares itself dead": "true",
     }),
-    ("daemon/process/dead_hosts.cpp", "known = «linked ? known | protocol::set_of(peer) : known & ~protocol::set_of(peer)»;", {
+    ("daemon/process/dead_hosts.cpp", "known = «linked ? known | set_of(peer) : known & ~set_of(peer)»;", {
         "a host hears of a death again and again": "known",
-        "a host that comes back a second time hears of no death": "linked ? known | protocol::set_of(peer) : known",
+        "a host that comes back a second time hears of no death": "linked ? known | set_of(peer) : known",
     }),
 
     # Hosts that stop together.
     ("daemon/process/shutdown_barrier.cpp", "    «cache_.membership().changed().announce();»", {
         "a flush elsewhere wakes nobody": "",
     }),
-    ("daemon/process/shutdown_barrier.cpp", "protocol::contains(stopping, peer) && «linked(peer)»; });", {
+    ("daemon/process/shutdown_barrier.cpp", "contains(stopping, peer) && «linked(peer)»; });", {
         "a stop waits for a host that died": "true",
     }),
-    ("daemon/process/shutdown_barrier.cpp", "«stopping_.fetch_and(~protocol::set_of(from), std::memory_order_relaxed);»", {
+    ("daemon/process/shutdown_barrier.cpp", "«stopping_.fetch_and(~set_of(from), std::memory_order_relaxed);»", {
         "one host's last flush counts for all": "stopping_.store(0);",
     }),
     ("daemon/process/shutdown_barrier.cpp", "if («!linked(peer)» && flushed != 0", {
         "a host that is still there counts as gone": "true",
     }),
-    ("daemon/process/shutdown_barrier.cpp", "&& «flushed == cache_.membership().incarnation_of(peer)»)\n            gone", {
+    ("daemon/process/shutdown_barrier.cpp", "&& «flushed == cache_.membership().incarnation_of(peer)») gone", {
         "another process of a host counts as flushed": "true",
     }),
 ]

@@ -17,7 +17,7 @@ std::array<uint8_t, 3> digest_of(std::span<const std::string> names) {
     return {whole[0], whole[1], static_cast<uint8_t>(whole[2] | 1)};
 }
 
-Introduction introduce(HostId host, protocol::Process process, const std::array<uint8_t, 16>& cluster,
+Introduction introduce(HostId host, Process process, const std::array<uint8_t, 16>& cluster,
                        const std::array<uint8_t, 3>& peers) {
     Introduction introduction{.process = process, .host = host, .peers = peers, .cluster = cluster};
     TARN_ASSERT(gnutls_rnd(GNUTLS_RND_NONCE, introduction.nonce.data(), introduction.nonce.size()) == 0);

@@ -28,7 +28,7 @@ struct Introduction {
     static constexpr std::array<char, 8> magic_expected = {'t', 'a', 'r', 'n', 'f', 'a', 'b', '3'};
 
     std::array<char, 8> magic = magic_expected;
-    protocol::Process process;
+    Process process;
     HostId host = no_host;
     std::array<uint8_t, 3> peers{};  // digest_of() the list that the host was given; zeros: it does not say
     std::array<uint8_t, 16> cluster{};
@@ -57,7 +57,7 @@ enum class Direction : char { connecting = 'c', accepting = 'a' };
 std::array<uint8_t, 3> digest_of(std::span<const std::string> names);
 
 // Fills in a fresh nonce.
-Introduction introduce(HostId host, protocol::Process process, const std::array<uint8_t, 16>& cluster,
+Introduction introduce(HostId host, Process process, const std::array<uint8_t, 16>& cluster,
                        const std::array<uint8_t, 3>& peers = {});
 Proof prove(std::string_view key, Direction who, const Introduction& connecting, const Introduction& accepting);
 // In constant time.

@@ -36,7 +36,7 @@ class Handshake {
 
     const LinkedFabricConfiguration& configuration_;
     Fabric::Receiver& receiver_;
-    std::array<protocol::Incarnation, hosts_max> turned_away_{};  // said once of each process
+    std::array<Incarnation, hosts_max> turned_away_{};  // said once of each process
 };
 
 }  // namespace tarn

@@ -10,7 +10,6 @@
 namespace tarn {
 
 using protocol::Message;
-using protocol::Process;
 
 namespace {
 

@@ -73,13 +73,13 @@ class Link final : RecordReader::Owner {
 
     // On the link's shard, after expect(): serves an authenticated connection until it breaks, unless the link has
     // ended. If there is one already it is closed: the peer would not connect again if it still had it.
-    void take_over(std::unique_ptr<Connection> connection, protocol::Process process);
+    void take_over(std::unique_ptr<Connection> connection, Process process);
     // On the link's shard: the connection that it has, and in end() each that may still be on its way.
     void close();
     void end();
 
   private:
-    Task<> serve(std::unique_ptr<Connection> connection, protocol::Process process);
+    Task<> serve(std::unique_ptr<Connection> connection, Process process);
     void connection_ended();
 
     struct Call;

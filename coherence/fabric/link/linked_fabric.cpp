@@ -48,7 +48,7 @@ class Deadline {
 
 // A connection on its way to the shard of its link.
 struct HandOver final : Loop::Posted {
-    HandOver(Link& to, std::unique_ptr<Connection> over, protocol::Process by)
+    HandOver(Link& to, std::unique_ptr<Connection> over, Process by)
         : link(to), connection(std::move(over)), process(by) {
         link.expect();
     }
@@ -58,7 +58,7 @@ struct HandOver final : Loop::Posted {
     }
     Link& link;
     std::unique_ptr<Connection> connection;
-    protocol::Process process;
+    Process process;
 };
 
 void call_on_shard(Link& link, void (Link::*function)()) {
@@ -183,7 +183,7 @@ Task<> LinkedFabric::meet(std::unique_ptr<Connection> connection) {
     if (!stopping_) hand_over(*links_[peer->host], std::move(connection), peer->process);
 }
 
-void LinkedFabric::hand_over(Link& link, std::unique_ptr<Connection> connection, protocol::Process process) {
+void LinkedFabric::hand_over(Link& link, std::unique_ptr<Connection> connection, Process process) {
     troubles_[link.peer()].clear();
     link.loop().post(*new HandOver(link, std::move(connection), process));
 }

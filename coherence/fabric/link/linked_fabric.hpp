@@ -46,7 +46,7 @@ class LinkedFabric final : public Fabric {
   private:
     Task<> accept_all();
     Task<> meet(std::unique_ptr<Connection> connection);
-    void hand_over(Link& link, std::unique_ptr<Connection> connection, protocol::Process process);
+    void hand_over(Link& link, std::unique_ptr<Connection> connection, Process process);
     Task<> pause(std::chrono::nanoseconds duration);
     Task<> keep_connected(Link& link, std::string address);
     Task<> ask_the_absent(Link& link, std::string address);

@@ -23,7 +23,7 @@ struct LinkedFabricConfiguration {
         std::string address;  // as the transport writes them
     };
     HostId self = 0;
-    protocol::Process process;
+    Process process;
     std::array<uint8_t, 16> cluster{};
     std::string key;
     std::vector<Peer> peers;         // without this host

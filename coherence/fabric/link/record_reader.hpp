@@ -28,8 +28,8 @@ class RecordReader {
         ~Owner() = default;
     };
 
-    RecordReader(Loop& loop, Channel& channel, HostId peer, protocol::Incarnation incarnation,
-                 Fabric::Receiver& receiver, Owner& owner)
+    RecordReader(Loop& loop, Channel& channel, HostId peer, Incarnation incarnation, Fabric::Receiver& receiver,
+                 Owner& owner)
         : loop_(loop), channel_(channel), peer_(peer), incarnation_(incarnation), receiver_(receiver), owner_(owner) {}
     RecordReader(const RecordReader&) = delete;
     ~RecordReader();
@@ -72,7 +72,7 @@ class RecordReader {
     Loop& loop_;
     Channel& channel_;
     HostId peer_;
-    protocol::Incarnation incarnation_;
+    Incarnation incarnation_;
     Fabric::Receiver& receiver_;
     Owner& owner_;
     uint64_t receive_count_ = 0;
