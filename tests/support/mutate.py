@@ -39,13 +39,13 @@ def mutated(text, file_name, list_of_mutants):
     for at, broken, instead in sorted(changes, reverse=True):
         text = text[:at] + instead + text[at + len(broken) :]
     once = "#pragma once\n" if file_name.endswith(".hpp") else ""
-    return f'{once}#include <bit>\n#include "tests/sim/mutant.hpp"\n#line 1 "{file_name}"\n{text}'
+    return f'{once}#include <bit>\n#include "tests/sim/support/mutant.hpp"\n#line 1 "{file_name}"\n{text}'
 
 
 def write_names(list_of_mutants, output):
     quoted = "".join(f'    "{name}",\n' for name in names(list_of_mutants))
     output.write_text(
-        '#include "tests/sim/mutant.hpp"\n\nnamespace tarn::sim {\n\nunsigned mutant = 0;\n\n'
+        '#include "tests/sim/support/mutant.hpp"\n\nnamespace tarn::sim {\n\nunsigned mutant = 0;\n\n'
         f"const std::vector<const char*> mutant_names = {{\n{quoted}}};\n\n}}  // namespace tarn::sim\n"
     )
 

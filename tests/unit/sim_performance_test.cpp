@@ -2,9 +2,9 @@
 // equal runs.
 #include <gtest/gtest.h>
 
-#include "tests/sim_performance/basic_orders.hpp"
-#include "tests/sim_performance/directory_model.hpp"
-#include "tests/sim_performance/tarn_system.hpp"
+#include "tests/sim/performance/basic_orders.hpp"
+#include "tests/sim/performance/directory_model.hpp"
+#include "tests/sim/performance/tarn_system.hpp"
 
 namespace tarn::sim_performance {
 namespace {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/mutant.hpp"
+#include "tests/sim/support/mutant.hpp"
 
 namespace tarn {
 namespace {
