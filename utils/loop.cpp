@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <array>
@@ -15,8 +14,6 @@ namespace tarn {
 namespace {
 thread_local Loop* current_loop = nullptr;
 constexpr size_t registered_buffer_size = size_t{1} << 30;  // the kernel's limit for one
-// Fewer would cost more system calls; with more, a device runs dry while a turn works through its completions.
-constexpr unsigned submissions_gathered_max = 2;
 constexpr unsigned reap_rounds_max = 4;
 }  // namespace
 
@@ -25,15 +22,12 @@ Loop* Loop::current() noexcept {
 }
 
 Result<std::unique_ptr<Loop>> Loop::create(unsigned entries) {
-    std::unique_ptr<Loop> loop(new Loop);
-    io_uring_params params{};
-    // The loop's thread runs completions only when it asks for them: no interrupts of the service of a request.
-    params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED |
-                   IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP | IORING_SETUP_SQE128;
-    params.cq_entries = entries * 8;
-    if (const int made = io_uring_queue_init_params(entries, &loop->ring_, &params); made < 0)
-        return fail(Errc::io, -made, "loop.create: io_uring_setup");
-    loop->ring_made_ = true;
+    TRY(std::unique_ptr<OperationRing> ring, make_io_uring(entries));
+    return create(std::move(ring));
+}
+
+Result<std::unique_ptr<Loop>> Loop::create(std::unique_ptr<OperationRing> ring) {
+    std::unique_ptr<Loop> loop(new Loop(std::move(ring)));
     loop->wakeup_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
     if (!loop->wakeup_) return fail(Errc::io, errno, "loop.create: eventfd");
     return loop;
@@ -41,7 +35,6 @@ Result<std::unique_ptr<Loop>> Loop::create(unsigned entries) {
 
 Loop::~Loop() {
     if (attached_) detach();
-    if (ring_made_) io_uring_queue_exit(&ring_);
 }
 
 Result<> Loop::register_memory(std::span<std::byte> memory) {
@@ -52,8 +45,7 @@ Result<> Loop::register_memory(std::span<std::byte> memory) {
         buffers.push_back({.iov_base = rest.data(), .iov_len = size});
         rest = rest.subspan(size);
     }
-    const int done = io_uring_register_buffers(&ring_, buffers.data(), static_cast<unsigned>(buffers.size()));
-    if (done < 0) return fail(Errc::io, -done, "loop.register_memory");
+    TRY_VOID(ring_->register_buffers(buffers));
     registered_ = memory;
     return {};
 }
@@ -72,10 +64,7 @@ void Loop::attach() {
     if (attached_) return;
     attached_ = true;
     current_loop = this;
-    // Debian 12's liburing declares io_uring_enable_rings and does not export it.
-    TARN_ASSERT(::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0);
-    // Spares each turn the look at the table of descriptors; refused, it costs no more than that.
-    io_uring_register_ring_fd(&ring_);
+    ring_->attach();
     own_gate_.spawn(watch_wakeups());
 }
 
@@ -84,7 +73,7 @@ void Loop::detach() {
     wake();
     drain(own_gate_);
     run_posted();
-    io_uring_unregister_ring_fd(&ring_);  // belongs to this thread, and the loop may be destroyed on another
+    ring_->detach();
     attached_ = false;
     current_loop = nullptr;
 }
@@ -107,14 +96,6 @@ void Loop::run() {
     while (!stopping_.load(std::memory_order_relaxed)) turn();
     drain(gate_);
     detach();
-}
-
-io_uring_sqe& Loop::submission() {
-    if (io_uring_sq_ready(&ring_) >= submissions_gathered_max) io_uring_submit(&ring_);
-    for (;;) {
-        if (io_uring_sqe* const sqe = io_uring_get_sqe(&ring_)) return *sqe;
-        io_uring_submit(&ring_);
-    }
 }
 
 void Sleep::await_suspend(std::coroutine_handle<> handle) {
@@ -207,10 +188,7 @@ void Loop::turn() {
     ++turns_;
     // Announce first, then look once more: either a post sees the announcement, or we see the post.
     sleeping_.store(true, std::memory_order_seq_cst);
-    if (!busy_ && !inbox_.load(std::memory_order_seq_cst))
-        io_uring_submit_and_wait(&ring_, 1);
-    else
-        io_uring_submit_and_get_events(&ring_);
+    ring_->submit(!busy_ && !inbox_.load(std::memory_order_seq_cst));
     sleeping_.store(false, std::memory_order_relaxed);
     reap();
     run_posted();
@@ -219,24 +197,13 @@ void Loop::turn() {
 
 // Bounded: what completes at once whenever it is submitted must not keep everything else waiting.
 void Loop::reap() {
-    std::array<io_uring_cqe*, 64> entries;
-    struct Done {
-        Completion* completion;
-        int32_t result;
-        bool more;
-    };
-    std::array<Done, entries.size()> done;
+    // Copied out first: a completion may submit, and what it reaps the ring then reuses.
+    std::array<OperationRing::Completed, 64> done;
     for (unsigned round = 0; round < reap_rounds_max; ++round) {
-        const unsigned count = io_uring_peek_batch_cqe(&ring_, entries.data(), entries.size());
+        const size_t count = ring_->reap(done);
         if (count == 0) return;
-        // Copied out first: a completion may submit, and what it reaps the ring then reuses.
-        for (unsigned i = 0; i < count; ++i)
-            done[i] = {.completion = static_cast<Completion*>(io_uring_cqe_get_data(entries[i])),
-                       .result = entries[i]->res,
-                       .more = (entries[i]->flags & IORING_CQE_F_MORE) != 0};
-        io_uring_cq_advance(&ring_, count);
-        for (unsigned i = 0; i < count; ++i)
-            if (done[i].completion) done[i].completion->complete(done[i].result, done[i].more);
+        for (const auto& [operation, result, more] : std::span(done).first(count))
+            if (operation) static_cast<Completion*>(operation)->complete(result, more);
     }
 }
 

@@ -7,7 +7,6 @@
 // Everything but post() and stop() belongs to the loop's own thread. Used by every tier and front end.
 #pragma once
 
-#include <liburing.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -21,6 +20,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "utils/operation_ring.hpp"
 #include "utils/result.hpp"
 #include "utils/sync.hpp"
 #include "utils/task.hpp"
@@ -49,6 +49,8 @@ class Loop {
 
     // entries bounds what one turn submits, not what may be in flight. Errors: io (io_uring is disabled or too old).
     static Result<std::unique_ptr<Loop>> create(unsigned entries = 256);
+    // On a ring that the caller made. Errors: io.
+    static Result<std::unique_ptr<Loop>> create(std::unique_ptr<OperationRing> ring);
     Loop(const Loop&) = delete;
     ~Loop();
 
@@ -117,10 +119,10 @@ class Loop {
     uint64_t turns() const { return turns_; }
 
   private:
-    Loop() = default;
+    explicit Loop(std::unique_ptr<OperationRing> ring) : ring_(std::move(ring)) {}
     friend class Sleep;
     friend class Readiness;
-    io_uring_sqe& submission();
+    io_uring_sqe& submission() { return ring_->next_submission(); }
     void attach();
     void detach();
     void drain(Gate& gate);
@@ -132,8 +134,7 @@ class Loop {
     // The registered buffer that holds all of bytes; -1: none does.
     int registered_buffer(std::span<const std::byte> bytes) const;
 
-    io_uring ring_{};
-    bool ring_made_ = false;
+    const std::unique_ptr<OperationRing> ring_;
     std::span<std::byte> registered_;
     UniqueFd wakeup_;
     uint64_t wakeup_count_ = 0;

@@ -17,18 +17,28 @@ namespace {
 struct Pipe {
     Pipe() { bytes.reserve(room); }
     void widen() { bytes.reserve(room *= 2); }
+    std::span<const std::byte> arrived() const { return std::span(bytes).first(arrived_count); }
     std::vector<std::byte> bytes;
+    size_t arrived_count = 0;
     size_t room = InProcessNetwork::room_bytes;
 };
 
-struct Wire {
+}  // namespace
+
+struct InProcessNetwork::Wire {
+    explicit Wire(Courier* courier_or_null) : courier(courier_or_null) {}
+    void shut_down() {
+        is_shut = {true, true};
+        changed.announce();
+    }
+    Courier* const courier;
     std::array<Pipe, 2> pipes;  // by the end that receives
     std::array<bool, 2> is_shut{};
     Broadcast changed;
 };
 
 // One end of a wire, which breaks with it.
-class End {
+class InProcessNetwork::End {
   public:
     End(std::shared_ptr<Wire> wire, size_t side) : wire_(std::move(wire)), side_(side) {}
     End(End&&) = default;
@@ -38,6 +48,7 @@ class End {
 
     Pipe& incoming() { return wire_->pipes[side_]; }
     void drop(size_t count) {
+        incoming().arrived_count -= count;
         incoming().bytes.erase(incoming().bytes.begin(), incoming().bytes.begin() + static_cast<ptrdiff_t>(count));
         wire_->changed.announce();
     }
@@ -50,7 +61,15 @@ class End {
         Pipe& pipe = wire_->pipes[1 - side_];
         const size_t count = std::min(bytes.size(), pipe.room - pipe.bytes.size());
         pipe.bytes.insert(pipe.bytes.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(count));
-        if (count > 0) wire_->changed.announce();
+        if (count == 0) return 0;
+        const auto arrive = [wire = wire_, side = 1 - side_](size_t arrived) {
+            wire->pipes[side].arrived_count += arrived;
+            wire->changed.announce();
+        };
+        if (wire_->courier)
+            wire_->courier->carry(count, arrive);
+        else
+            arrive(count);
         return count;
     }
     Task<Result<size_t>> send(std::span<const std::byte> bytes) {
@@ -60,7 +79,7 @@ class End {
     }
     // More than `count` bytes have come. What was sent before the other end was shut down still comes.
     Task<Result<>> more_than(size_t count) {
-        while (!wire_->is_shut[side_] && incoming().bytes.size() <= count) {
+        while (!wire_->is_shut[side_] && incoming().arrived_count <= count) {
             if (wire_->is_shut[1 - side_]) co_return fail(Errc::closed);
             co_await wire_->changed.next(wire_->changed.count());
         }
@@ -79,9 +98,9 @@ class End {
     size_t side_;
 };
 
-class InProcessChannel final : public Channel {
+class InProcessNetwork::Channel final : public tarn::Channel {
   public:
-    explicit InProcessChannel(End end) : end_(std::move(end)) {}
+    explicit Channel(End end) : end_(std::move(end)) {}
 
     size_t try_send(std::span<const std::byte> bytes) override { return end_.try_send(bytes); }
     Task<Result<size_t>> send(std::span<const std::byte> bytes) override { return end_.send(bytes); }
@@ -91,11 +110,11 @@ class InProcessChannel final : public Channel {
         if (given_ - taken == pipe.room) end_.widen();
         given_ -= taken;
         CO_TRY_VOID(co_await end_.more_than(given_));
-        const size_t page_bytes = std::min(page.size(), pipe.bytes.size());
+        const size_t page_bytes = std::min(page.size(), pipe.arrived_count);
         std::copy_n(pipe.bytes.begin(), page_bytes, page.begin());
         end_.drop(page_bytes);
-        given_ = pipe.bytes.size();
-        co_return Received{.page_bytes = page_bytes, .bytes = pipe.bytes};
+        given_ = pipe.arrived_count;
+        co_return Received{.page_bytes = page_bytes, .bytes = pipe.arrived()};
     }
     void shut_down() override { end_.shut_down(); }
     Task<> close() override { co_return; }
@@ -104,8 +123,6 @@ class InProcessChannel final : public Channel {
     End end_;
     size_t given_ = 0;  // of what has come, in the last answer
 };
-
-}  // namespace
 
 class InProcessNetwork::Host final : public Transport {
   public:
@@ -141,7 +158,8 @@ class InProcessNetwork::Host final : public Transport {
             const auto found = network_.hosts_.find(to_);
             if (is_shut_ || found == network_.hosts_.end() || found->second->stopped_)
                 co_return fail(Errc::io, ECONNREFUSED, "fabric.connect");
-            const auto wire = std::make_shared<Wire>();
+            const auto wire = std::make_shared<Wire>(network_.courier_);
+            network_.wires_.emplace(std::set{from_, to_}, wire);
             end_.emplace(wire, 0);
             found->second->waiting_.push_back(std::make_unique<Opened>(network_, from_, End(wire, 1)));
             found->second->changed_.announce();
@@ -150,7 +168,7 @@ class InProcessNetwork::Host final : public Transport {
         Task<Result<size_t>> send(std::span<const std::byte> bytes) override { return end_->send(bytes); }
         Task<Result<size_t>> receive(std::span<std::byte> bytes) override {
             if (!co_await end_->more_than(0)) co_return size_t{0};
-            const size_t count = std::min(bytes.size(), end_->incoming().bytes.size());
+            const size_t count = std::min(bytes.size(), end_->incoming().arrived_count);
             std::copy_n(end_->incoming().bytes.begin(), count, bytes.begin());
             end_->drop(count);
             co_return count;
@@ -166,8 +184,8 @@ class InProcessNetwork::Host final : public Transport {
             std::copy_n(to_.begin(), std::min(to_.size(), origin.size()), origin.begin());
             return origin;
         }
-        std::unique_ptr<Channel> become_channel(Loop& /*loop*/) override {
-            return std::make_unique<InProcessChannel>(*std::exchange(end_, std::nullopt));
+        std::unique_ptr<tarn::Channel> become_channel(Loop& /*loop*/) override {
+            return std::make_unique<Channel>(*std::exchange(end_, std::nullopt));
         }
 
       private:
@@ -187,6 +205,13 @@ class InProcessNetwork::Host final : public Transport {
 
 std::unique_ptr<Transport> InProcessNetwork::join(const std::string& name) {
     return std::make_unique<Host>(*this, name);
+}
+
+void InProcessNetwork::cut(const std::string& one, const std::string& other) {
+    const auto [first, end] = wires_.equal_range({one, other});
+    for (auto each = first; each != end; ++each)
+        if (const std::shared_ptr<Wire> wire = each->second.lock()) wire->shut_down();
+    wires_.erase(first, end);
 }
 
 }  // namespace tarn
