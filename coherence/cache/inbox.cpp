@@ -147,13 +147,14 @@ Result<> Inbox::on_message(const Message& message, std::byte* page) {
         if (page) return_page(page);
         return fail(Errc::refused, 0, "message.from: declared dead");
     }
-    const HostId home = parts_.membership.home_of(message.page);
+    const RangeMap& ranges = parts_.membership.ranges();
+    const HostId home = ranges.home_of(message.page);
     const protocol::Link link{.self = parts_.membership.self(),
                               .peer = message.from,
                               .process = parts_.membership.process_of(message.from),
                               .hosts = parts_.membership.host_set(),
-                              .view_epoch = Membership::view_epoch,
-                              .map_epoch = parts_.membership.ranges().epoch()};
+                              .view_epoch = parts_.membership.view_epoch(),
+                              .map_epoch = ranges.epoch()};
     const bool is_data = message.page.number() != page_number_mask;
     const Result<> admitted =
         protocol::admit(message, link, home, is_data ? volume_size_max / page_size : protocol::any_page);

@@ -6,7 +6,8 @@ namespace tarn {
 
 Stripes::Stripes(const Membership& membership, ArenaHeader& header, size_t frame_count, std::span<Loop* const> shards,
                  const Effects& effects)
-    : executor_(membership.self(), effects.frames, effects.home_store, effects.outbox, effects.books, effects.accesses),
+    : membership_(membership),
+      executor_(membership.self(), effects.frames, effects.home_store, effects.outbox, effects.books, effects.accesses),
       home_store_(effects.home_store),
       recorder_(effects.recorder),
       read_batches_(shards) {
@@ -44,6 +45,7 @@ class Stripes::Observer final : public StepObserver {
 
 bool Stripes::Turn::step(const protocol::Event& event) {
     if (stripes_.abandoned()) return false;
+    slot_.stripe.use(stripes_.membership_.ranges());
     Observer observer(stripes_, *this);
     stripes_.executor_.step(slot_.stripe, slot_.links, slot_.scratch, event, result_, observer);
     return true;

@@ -127,6 +127,7 @@ class Stripes {
     void finish(StepResult& result, uint64_t watched_steps);
     void count_watched(uint64_t steps);
 
+    const Membership& membership_;
     Executor executor_;
     HomeStore& home_store_;
     Recorder& recorder_;

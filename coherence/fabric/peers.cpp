@@ -6,7 +6,7 @@ using protocol::Message;
 
 void Peers::stamp(Message& message) const {
     message.from = membership_.self();
-    message.view_epoch = Membership::view_epoch;
+    message.view_epoch = membership_.view_epoch();
     message.map_epoch = membership_.ranges().epoch();
     message.incarnation = membership_.process().incarnation;
     message.loss_generation = store_.loss_generation();

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "utils/assert.hpp"
 #include "utils/clock.hpp"
 
 namespace tarn {
@@ -22,11 +23,11 @@ Membership::Membership(HostId self, std::span<const HostId> hosts, ArenaHeader& 
       hosts_(hosts.begin(), hosts.end()),
       host_set_(set_of_all(hosts)),
       process_{.incarnation = header.incarnation, .epoch = static_cast<uint32_t>(store.home_epoch())},
-      ranges_(1, hosts_),
       header_(header),
       store_(store),
       changed_at_ns_(monotonic_ns()),
       recovery_(self, host_set_, header.memory_was_lost) {
+    publish(RangeMap(1, hosts_));
     for (HostId host = 0; host < hosts_max; ++host) {
         const uint64_t met = header.met[host].load(std::memory_order_relaxed);
         met_[host] = {.incarnation = static_cast<uint32_t>(met >> 32), .epoch = static_cast<uint32_t>(met)};
@@ -37,6 +38,13 @@ Membership::Membership(HostId self, std::span<const HostId> hosts, ArenaHeader& 
         if (met != 0) header.losses_unrecorded.store(true, std::memory_order_relaxed);
     }
     if (header.losses_unrecorded.load(std::memory_order_relaxed)) recovery_.begin_unrecorded_losses();
+}
+
+void Membership::publish(const RangeMap& ranges) {
+    const std::lock_guard guard(lock_);
+    TARN_ASSERT(published_.empty() || ranges.epoch() > published_.back()->epoch());
+    published_.push_back(std::make_unique<const RangeMap>(ranges));
+    ranges_.store(published_.back().get(), std::memory_order_release);
 }
 
 Process Membership::process_of(HostId host) const {

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -24,8 +25,6 @@ namespace tarn {
 
 class Membership {
   public:
-    static constexpr uint32_t view_epoch = 1;  // static peers: the view never changes
-
     // hosts: all of the cluster, in the order of the configuration. header and store must outlive it.
     Membership(HostId self, std::span<const HostId> hosts, ArenaHeader& header, Store& store);
 
@@ -33,8 +32,16 @@ class Membership {
     std::span<const HostId> hosts() const { return hosts_; }
     HostSet host_set() const { return host_set_; }
     bool is_alone() const { return hosts_.size() == 1; }
-    const RangeMap& ranges() const { return ranges_; }
-    HostId home_of(PageId page) const { return ranges_.find(page).home; }
+    // Of a static list of peers there is one view.
+    uint32_t view_epoch() const { return 1; }
+    // The host that keeps the names of the volumes: of a static list the first.
+    HostId registrar() const { return hosts_.front(); }
+    // The present map. A snapshot: one that was published stays valid as long as the membership, so whoever asks
+    // several things of it asks one snapshot.
+    const RangeMap& ranges() const { return *ranges_.load(std::memory_order_acquire); }
+    HostId home_of(PageId page) const { return ranges().home_of(page); }
+    // In the present map's stead, which its epoch exceeds.
+    void publish(const RangeMap& ranges);
 
     // The process of this host.
     Process process() const { return process_; }
@@ -109,7 +116,7 @@ class Membership {
     std::vector<HostId> hosts_;
     HostSet host_set_ = 0;
     Process process_;
-    RangeMap ranges_;
+    std::atomic<const RangeMap*> ranges_{nullptr};
     ArenaHeader& header_;
     Store& store_;
     Broadcast changed_;
@@ -120,6 +127,7 @@ class Membership {
     std::atomic<bool> recovering_{true};
 
     mutable SpinLock lock_;
+    std::vector<std::unique_ptr<const RangeMap>> published_;  // the last one is the present one
     Recovery recovery_;
     HostSet met_now_ = 0;                   // linked, and every stripe has heard of it
     std::array<Process, hosts_max> met_{};  // the last process of each host

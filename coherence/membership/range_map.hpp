@@ -1,15 +1,16 @@
 // RangeMap: which host is the home of a page. The only place that knows how ranges are placed.
 //
-// A value: looked up once per request, never changed in place. A new placement is a new map with a higher epoch, and
-// the epoch travels in every message, so that a host with an old map is refused instead of misled. Ranges of a volume
-// lie round-robin on the hosts, each volume starting at another host; tables of single ranges (moves, range owners)
-// come with the control plane and change only find().
+// Immutable. A new placement is a new map with a higher epoch, which Membership publishes in the old one's stead; the
+// epoch travels in every message, so that a host with an old map is refused instead of misled. Ranges of a volume lie
+// round-robin on the hosts, each volume starting at another host; tables of single ranges (moves, range owners) come
+// with the control plane and change only home_of().
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
 
+#include "coherence/membership/host_set.hpp"
 #include "tiers/page.hpp"
 
 namespace tarn {
@@ -19,30 +20,25 @@ inline constexpr uint64_t pages_per_range_default = range_size_bytes_default / p
 
 class RangeMap {
   public:
-    struct Placement {
-        HostId home = no_host;
-        uint32_t epoch = 0;  // of the map that said so
-    };
-
     // hosts: in the order of the configuration, the same on every host; at least one, at most hosts_max.
+    // pages_per_range: a power of two.
     RangeMap(uint32_t epoch, std::span<const HostId> hosts, uint64_t pages_per_range = pages_per_range_default);
 
-    Placement find(PageId page) const {
-        const uint64_t range = page.number() / pages_per_range_;
-        return {.home = hosts_[(page.volume() + range) % host_count_], .epoch = epoch_};
+    HostId home_of(PageId page) const {
+        return hosts_[(page.volume() + (page.number() >> pages_per_range_bits_)) % host_count_];
     }
 
     // Every host that is the home of one of these pages of the volume; of its first pages: those a flush must ask.
-    uint64_t homes_of(VolumeId volume, uint64_t first_page, uint64_t page_count) const;
-    uint64_t homes_of(VolumeId volume, uint64_t page_count) const { return homes_of(volume, 0, page_count); }
+    HostSet homes_of(VolumeId volume, uint64_t first_page, uint64_t page_count) const;
+    HostSet homes_of(VolumeId volume, uint64_t page_count) const { return homes_of(volume, 0, page_count); }
 
     uint32_t epoch() const { return epoch_; }
-    uint64_t pages_per_range() const { return pages_per_range_; }
+    uint64_t pages_per_range() const { return uint64_t{1} << pages_per_range_bits_; }
 
   private:
     uint32_t epoch_;
     uint32_t host_count_;
-    uint64_t pages_per_range_;
+    unsigned pages_per_range_bits_;
     std::array<HostId, hosts_max> hosts_{};
 };
 

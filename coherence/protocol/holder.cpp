@@ -28,6 +28,11 @@ Holder::Holder(HostId self, const RangeMap& ranges) : self_(self), ranges_(&rang
     reserve();
 }
 
+void Holder::use(const RangeMap& ranges) {
+    TARN_ASSERT(ranges.epoch() >= ranges_->epoch());
+    ranges_ = &ranges;
+}
+
 void Holder::reserve() {
     // One event makes at most one record and one waiter. One order queues one successor; a step of this host's own Home
     // may give a few orders at once, at most one per open request of a page.
@@ -125,19 +130,13 @@ Message Holder::to_home(MessageKind kind, PageId page, const Holding& holding) c
     message.kind = kind;
     message.from = self_;
     message.page = page;
-    message.map_epoch = holding.map_epoch;
     message.tenure = holding.tenure;
     return message;
 }
 
 void Holder::on_acquire(const Event& event, Actions& actions) {
     Holding* holding = holdings_.find(event.page);
-    if (holding == nullptr) {
-        const RangeMap::Placement placement = ranges_->find(event.page);
-        holding = &holdings_.insert(event.page);
-        holding->home = placement.home;
-        holding->map_epoch = placement.epoch;
-    }
+    if (holding == nullptr) holding = &holdings_.insert(event.page);
     waiters_.add(holding->waiters, {.token = event.waiter, .want = event.want});
     if (holding->spare == no_frame)
         holding->spare = event.frame;
@@ -171,7 +170,7 @@ void Holder::send_done(PageId page, Holding& holding, Actions& actions) {
     if (!std::exchange(holding.done_due, false)) return;
     Message done = to_home(MessageKind::done, page, holding);
     done.request_id = holding.done_id;
-    actions.send(holding.home, done);
+    actions.send(home_of(page), done);
 }
 
 // True if the message is about the present order of the request that waits.
@@ -207,7 +206,7 @@ void Holder::on_grant(const Event& event, Holding& holding, Actions& actions) {
         awaited.granted = 0;
         Message resolve = to_home(MessageKind::resolve, event.page, holding);
         resolve.request_id = awaited.request_id;
-        actions.send(holding.home, resolve);
+        actions.send(home_of(event.page), resolve);
     }
 }
 
@@ -311,7 +310,7 @@ void Holder::send_request(PageId page, Holding& holding, Actions& actions) {
     TARN_ASSERT(holding.spare != no_frame);
     holding.awaited = {.request_id = next_request_id(), .want = want, .landing = holding.spare};
     holding.spare = no_frame;
-    actions.send(holding.home, request_message(page, holding));
+    actions.send(home_of(page), request_message(page, holding));
 }
 
 Message Holder::request_message(PageId page, const Holding& holding) const {

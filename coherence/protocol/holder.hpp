@@ -28,8 +28,10 @@ class Digest;
 
 class Holder {
   public:
-    // ranges must outlive the Holder; it is read once per new record.
+    // ranges must outlive the Holder.
     Holder(HostId self, const RangeMap& ranges);
+    // From the next step on. It is not older than the one before, and outlives the Holder, too.
+    void use(const RangeMap& ranges);
 
     // Room for one step. Grows tables when needed: call it outside of on(), under the same latch.
     void reserve();
@@ -93,7 +95,7 @@ class Holder {
     void serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions& actions);
     void serve_move(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions);
     void serve_drop(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions);
-    void answer_requester(PageId page, const Holding& holding, const Successor& order, FrameId bytes,
+    void answer_requester(PageId page, const Successor& order, FrameId bytes,
                           Actions& actions) const;
     void answer_home(PageId page, const Holding& holding, const Successor& order, DirtyMask dirty,
                      Actions& actions) const;
@@ -101,7 +103,7 @@ class Holder {
     void start_write_back(PageId page, Holding& holding, DirtyMask dirty, Actions& actions);
     void send_eviction(PageId page, Holding& holding, DirtyMask dirty, FrameId bytes, Actions& actions);
     void leave_bare(PageId page, Holding& holding, Actions& actions);
-    void say_that_it_is_gone(PageId page, HostId home, Tenure order, Actions& actions);
+    void say_that_it_is_gone(PageId page, Tenure order, Actions& actions);
     void on_eviction_answer(const Event& event, Holding& holding, Actions& actions);
     void on_written_back(const Event& event, Holding& holding, Actions& actions);
     void on_free(const Event& event, Holding& holding, Actions& actions);
@@ -112,6 +114,8 @@ class Holder {
     void forget_kept(PageId page, Holding& holding, Actions& actions);
     static bool is_applicable(const Holding& holding, const Successor& order);
     static bool is_answered_blindly(const Holding& holding, const Successor& order);
+
+    HostId home_of(PageId page) const { return ranges_->home_of(page); }
 
     // holder_recovery.cpp
     void on_peer_up(const Event& event, Actions& actions);
@@ -127,7 +131,7 @@ class Holder {
     static constexpr size_t successors_max = 4 * hosts_max;
 
     HostId self_;
-    const RangeMap* ranges_;
+    const RangeMap* ranges_;  // the only one who knows a page's home: no record remembers it
     RequestId last_request_id_ = 0;
     bool adopted_ = false;  // this process has the memory of one before
     RecordTable<Holding> holdings_;

@@ -24,8 +24,8 @@ void Holder::on_successor(const Event& event, Actions& actions) {
         // Nothing is here to wait for, or to lose.
         const bool wants_bytes = message.kind != MessageKind::drop || message.has(flag_anchor);
         // What the process before had let go of bare is in no record of its memory, and home may count on it still.
-        if (adopted_ && wants_bytes) return say_that_it_is_gone(event.page, message.from, message.tenure, actions);
-        if (message.kind == MessageKind::drop) answer_requester(event.page, Holding{}, order, no_frame, actions);
+        if (adopted_ && wants_bytes) return say_that_it_is_gone(event.page, message.tenure, actions);
+        if (message.kind == MessageKind::drop) answer_requester(event.page, order, no_frame, actions);
         return;
     }
     if (message.tenure < holding->floor) return;
@@ -61,17 +61,17 @@ bool Holder::serve_without_frame(PageId page, Holding& holding, Actions& actions
     const bool waits_for_nothing = holding.awaited.request_id == 0;
     return successors_.remove_if(holding.successors, [&](const Successor& order) {
         if (is_answered_blindly(holding, order)) {
-            answer_requester(page, holding, order, no_frame, actions);
+            answer_requester(page, order, no_frame, actions);
             return true;
         }
         if (order.kind == MessageKind::copy) {
             if (holding.ownership == Ownership::shared && holding.tenure == order.tenure) {
-                answer_requester(page, holding, order, holding.frame, actions);
+                answer_requester(page, order, holding.frame, actions);
                 return true;
             }
             if (holding.kept_frame != no_frame && holding.kept_order == order.tenure + 1) {
                 // The drop that follows this copy overtook it.
-                answer_requester(page, holding, order, holding.kept_frame, actions);
+                answer_requester(page, order, holding.kept_frame, actions);
                 return true;
             }
         }
@@ -79,7 +79,7 @@ bool Holder::serve_without_frame(PageId page, Holding& holding, Actions& actions
         const bool wants_bytes = order.kind != MessageKind::drop || (order.flags & flag_anchor) != 0;
         if (adopted_ && wants_bytes && holding.frame == no_frame && holding.kept_frame == no_frame &&
             holding.awaited.granted >= order.tenure) {
-            say_that_it_is_gone(page, holding.home, order.tenure, actions);
+            say_that_it_is_gone(page, order.tenure, actions);
             return true;
         }
         // Of an order that was undone.
@@ -139,13 +139,12 @@ void Holder::serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions
     if (!holding.evicting && !holding.adopted) actions.set_access(page, holding.frame, holding.ownership, holding.lost);
 }
 
-void Holder::answer_requester(PageId page, const Holding& holding, const Successor& order, FrameId bytes,
+void Holder::answer_requester(PageId page, const Successor& order, FrameId bytes,
                               Actions& actions) const {
     Message message;
     message.kind = bytes == no_frame ? MessageKind::acknowledge : MessageKind::data;
     message.from = self_;
     message.page = page;
-    message.map_epoch = holding.map_epoch;
     message.tenure = order.tenure;
     message.request_id = order.request_id;
     message.frame = order.frame;
@@ -159,12 +158,12 @@ void Holder::answer_home(PageId page, const Holding& holding, const Successor& o
     message.tenure = order.tenure;
     message.dirty = dirty;
     if (dirty != 0) message.flags |= flag_payload;
-    actions.send(holding.home, message, dirty != 0 ? holding.frame : no_frame);
+    actions.send(home_of(page), message, dirty != 0 ? holding.frame : no_frame);
 }
 
 void Holder::serve_move(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions) {
     const bool wants_bytes = (order.flags & flag_bytes) != 0;
-    answer_requester(page, holding, order, wants_bytes ? holding.frame : no_frame, actions);
+    answer_requester(page, order, wants_bytes ? holding.frame : no_frame, actions);
     answer_home(page, holding, order, dirty, actions);
     if (order.kind == MessageKind::move) {
         keep(page, holding, order.tenure, last_before(order.tenure), actions);
@@ -184,7 +183,7 @@ void Holder::serve_move(PageId page, Holding& holding, const Successor& order, D
 void Holder::serve_drop(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions) {
     const bool is_anchor = (order.flags & flag_anchor) != 0;
     const bool wants_bytes = (order.flags & flag_bytes) != 0;
-    answer_requester(page, holding, order, wants_bytes ? holding.frame : no_frame, actions);
+    answer_requester(page, order, wants_bytes ? holding.frame : no_frame, actions);
     if (is_anchor) {
         answer_home(page, holding, order, dirty, actions);
         keep(page, holding, order.tenure, last_before(order.tenure), actions);
@@ -267,13 +266,12 @@ void Holder::send_eviction(PageId page, Holding& holding, DirtyMask dirty, Frame
     if (bytes != no_frame) message.flags |= flag_payload;
     holding.bare_is_told = holding.bare;
     if (holding.bare) message.flags |= flag_evicting;
-    actions.send(holding.home, message, bytes);
+    actions.send(home_of(page), message, bytes);
 }
 
 // As a bare eviction: home finds out who has the bytes, if the order stands. Its answer is nobody's.
-void Holder::say_that_it_is_gone(PageId page, HostId home, Tenure order, Actions& actions) {
+void Holder::say_that_it_is_gone(PageId page, Tenure order, Actions& actions) {
     Holding nothing;
-    nothing.home = home;
     nothing.tenure = order - 1;
     nothing.bare = true;
     send_eviction(page, nothing, 0, no_frame, actions);
@@ -310,7 +308,7 @@ void Holder::start_write_back(PageId page, Holding& holding, DirtyMask dirty, Ac
     message.sequence = ++holding.sequence;
     message.dirty = dirty;
     message.flags |= flag_payload;
-    actions.send(holding.home, message, holding.frame);
+    actions.send(home_of(page), message, holding.frame);
 }
 
 void Holder::on_written_back(const Event& event, Holding& holding, Actions& actions) {

@@ -63,7 +63,7 @@ void Holder::report(PageId page, Holding& holding, Actions& actions) {
         message.hosts = holding.kept_version.tenure;
         message.sequence = holding.kept_version.sequence;
     }
-    actions.send(holding.home, message, bytes);
+    actions.send(home_of(page), message, bytes);
 }
 
 void Holder::on_peer_up(const Event& event, Actions& actions) {
@@ -72,7 +72,7 @@ void Holder::on_peer_up(const Event& event, Actions& actions) {
     holdings_.for_each([&](PageId page, const Holding&) { pages_.push_back(page); });
     for (const PageId page : pages_) {
         Holding& holding = *holdings_.find(page);
-        if (holding.home == event.host) {
+        if (home_of(page) == event.host) {
             if (is_new)
                 home_restarted(page, holding, event.process.epoch,
                                event.process.incarnation == event.previous.incarnation, actions);
@@ -82,12 +82,12 @@ void Holder::on_peer_up(const Event& event, Actions& actions) {
                 repeat_write_back(holding);
             }
             if (holding.frame != no_frame || holding.kept_frame != no_frame) send_hello(page, holding, actions);
-            if (holding.awaited.request_id != 0) actions.send(holding.home, request_message(page, holding));
+            if (holding.awaited.request_id != 0) actions.send(home_of(page), request_message(page, holding));
         } else if (holding.awaited.request_id != 0) {
             // Bytes or an acknowledgement of that host may be lost.
             Message resolve = to_home(MessageKind::resolve, page, holding);
             resolve.request_id = holding.awaited.request_id;
-            actions.send(holding.home, resolve);
+            actions.send(home_of(page), resolve);
         }
         advance(page, holding, actions);
     }
@@ -121,10 +121,7 @@ void Holder::on_adopted(const Event& event, Actions& actions) {
     const FrameHeld& held = event.adopted->held;
     const FrameHeld& kept = event.adopted->kept;
     TARN_ASSERT(holdings_.find(event.page) == nullptr && (held.frame != no_frame || kept.frame != no_frame));
-    const RangeMap::Placement placement = ranges_->find(event.page);
     Holding& holding = holdings_.insert(event.page);
-    holding.home = placement.home;
-    holding.map_epoch = placement.epoch;
     if (held.frame != no_frame) {
         holding.frame = held.frame;
         holding.ownership = held.ownership;
@@ -142,7 +139,7 @@ void Holder::on_adopted(const Event& event, Actions& actions) {
         holding.kept_order = kept.order;
         holding.kept_version = {kept.tenure, kept.sequence};
     }
-    if (holding.home == self_) {
+    if (home_of(event.page) == self_) {
         home_restarted(event.page, holding, event.process.epoch, true, actions);
         send_hello(event.page, holding, actions);
     }
@@ -174,7 +171,7 @@ void Holder::send_hello(PageId page, const Holding& holding, Actions& actions) c
         hello.flags |= flag_evicting;
         hello.request_id = holding.evict_id;
     }
-    actions.send(holding.home, hello);
+    actions.send(home_of(page), hello);
 }
 
 void Holder::on_confirm(const Event& event, Holding& holding, Actions& actions) {

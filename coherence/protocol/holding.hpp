@@ -48,9 +48,6 @@ struct Awaited {
 };
 
 struct Holding {
-    HostId home = no_host;
-    uint32_t map_epoch = 0;
-
     // What this host holds.
     Ownership ownership = Ownership::none;
     FrameId frame = no_frame;

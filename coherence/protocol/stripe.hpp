@@ -25,6 +25,8 @@ class Stripe {
   public:
     Stripe(HostId self, uint32_t epoch, const RangeMap& ranges)
         : self_(self), home_(self, epoch), holder_(self, ranges) {}
+    // See Holder.
+    void use(const RangeMap& ranges) { holder_.use(ranges); }
 
     // Before the first step: how many pages this host holds at a time, or is home of, about.
     void expect(size_t page_count) {

@@ -64,7 +64,7 @@ Catalog::Catalog(VolumeContext& volumes, std::vector<Loop*> shards, std::vector<
         silences_.push_back("host " + name + " does not answer");
         holds_elsewhere_.push_back("host " + name + " has the volume open for writing");
     }
-    const std::string registrar = "host " + host_names_[registrar_host] + ", the registrar, ";
+    const std::string registrar = "host " + host_names_[registrar_host()] + ", the registrar, ";
     registrar_is_away_ = registrar + "is away";
     registrar_is_full_ = registrar + "has no space";
     registrar_went_silent_ = registrar + "does not answer any more; it may still do what it was told";
@@ -99,7 +99,7 @@ Task<Result<T>> Catalog::unless_silent(milliseconds grace, Task<Result<T>> task)
 Error Catalog::silence_at_catalog(const Error& error) const {
     if (error.code != Errc::unavailable || silences_.empty() || !cache_.fabric()) return error;
     const HostId host = silent_host(PageId::of(catalog_volume, 0));
-    if (host == registrar_host && cache_.self() != registrar_host)
+    if (host == registrar_host() && !is_registrar())
         return {Errc::unavailable, 0, lasting(registrar_is_away_)};
     return host == cache_.self() ? error : Error{Errc::unavailable, 0, lasting(silences_[host])};
 }
@@ -120,13 +120,13 @@ Error Catalog::in_words(const Error& error) const {
 
 Task<Result<std::string>> Catalog::ask_registrar(std::string request) {
     Result<std::string> answer = fail(Errc::unavailable);
-    if (cache_.self() == registrar_host) {
+    if (is_registrar()) {
         answer = co_await run_on(*shards_.front(), change(cache_.self(), std::move(request)));
-    } else if (!is_silent(registrar_host)) {
-        const auto is_there = [this] { return !is_silent(registrar_host); };
+    } else if (!is_silent(registrar_host())) {
+        const auto is_there = [this] { return !is_silent(registrar_host()); };
         answer = co_await as_long_as(
-            is_there, interruptible(cache_.fabric()->call(registrar_host, CallKind::change, std::move(request))));
-        if (!answer && answer.error().code == Errc::cancelled && is_silent(registrar_host))
+            is_there, interruptible(cache_.fabric()->call(registrar_host(), CallKind::change, std::move(request))));
+        if (!answer && answer.error().code == Errc::cancelled && is_silent(registrar_host()))
             co_return fail(Errc::unavailable, 0, lasting(registrar_went_silent_));
     }
     if (!answer) co_return fail(silence_at_catalog(in_words(answer.error())));
@@ -149,10 +149,10 @@ Task<Result<std::string>> Catalog::answer_records() {
 }
 
 Task<Result<std::vector<CatalogRecord>>> Catalog::records_of_registrar() {
-    if (is_silent(registrar_host)) co_return fail(Errc::unavailable);
-    const auto is_there = [this] { return !is_silent(registrar_host); };
+    if (is_silent(registrar_host())) co_return fail(Errc::unavailable);
+    const auto is_there = [this] { return !is_silent(registrar_host()); };
     CO_TRY(const std::string answer,
-           co_await as_long_as(is_there, interruptible(cache_.fabric()->call(registrar_host, CallKind::records))));
+           co_await as_long_as(is_there, interruptible(cache_.fabric()->call(registrar_host(), CallKind::records))));
     std::vector<CatalogRecord> records;
     for (size_t at = 0; at < answer.size();) {
         const size_t end = std::min(answer.find('\n', at), answer.size());
@@ -167,9 +167,9 @@ void Catalog::answer_calls(CallHandlers& calls) {
     calls.set(CallKind::space, [this](HostId, const std::string&) { return tell_space(); });
     calls.set(CallKind::usage, [this](HostId, const std::string&) { return tell_usage(); });
     calls.set(CallKind::removal, [this](HostId from, std::string request) {
-        return removals_.on_call(std::move(request), from == registrar_host);
+        return removals_.on_call(std::move(request), from == registrar_host());
     });
-    if (cache_.self() != registrar_host) return;
+    if (!is_registrar()) return;
     calls.set(CallKind::records, [this](HostId, const std::string&) { return answer_records(); });
     calls.set(CallKind::change, [this](HostId from, std::string request) {
         return run_on(*shards_.front(), change(from, std::move(request)));
@@ -248,7 +248,7 @@ Task<Result<VolumeEntry>> Catalog::entry_of(CatalogRecord record) {
 Task<Result<std::vector<CatalogRecord>>> Catalog::records() {
     Result<std::vector<CatalogRecord>> records = co_await table_.list();
     // Once they were waited for in vain, the next do not wait so long, until they can be had again.
-    const bool may_ask = cache_.self() != registrar_host;
+    const bool may_ask = !is_registrar();
     records_.wait_at_most(records || !may_ask ? catalog_patience : moment);
     if (!records && records.error().code == Errc::unavailable) {
         const Error error = silence_at_catalog(records.error());
@@ -480,7 +480,7 @@ Task<Result<>> Catalog::flush_without(HostSet gone) {
     std::vector<VolumeId> volumes = cache_.home_store().writer().dirty_volumes();
     for (const CatalogRecord& record : records)
         if (std::ranges::find(volumes, record.id) == volumes.end()) volumes.push_back(record.id);
-    Result<> result = contains(gone, registrar_host) ? Result<>() : co_await table_.flush();
+    Result<> result = contains(gone, registrar_host()) ? Result<>() : co_await table_.flush();
     // A home that has restarted meanwhile has lost nothing of the sessions that begin here.
     co_await cache_.flusher().hear_from_homes();
     for (const VolumeId id : volumes) {

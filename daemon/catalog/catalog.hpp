@@ -31,8 +31,6 @@ namespace tarn {
 
 class Catalog final : public Volumes {
   public:
-    static constexpr HostId registrar_host = 0;
-
     // host_names: by host id. The volumes' context outlives the catalog.
     Catalog(VolumeContext& volumes, std::vector<Loop*> shards, std::vector<std::string> host_names);
     ~Catalog() override;
@@ -99,6 +97,8 @@ class Catalog final : public Volumes {
     Task<Result<VolumeEntry>> entry_seen(std::string name) const;
     Task<Result<std::optional<CatalogRecord>>> look_up(std::string name);
     Task<Result<std::vector<CatalogRecord>>> records();
+    HostId registrar_host() const { return cache_.membership().registrar(); }
+    bool is_registrar() const { return registrar_host() == cache_.self(); }
     // As the registrar has them: for when the catalog's pages cannot be had, because a host that has read them does not
     // answer.
     Task<Result<std::vector<CatalogRecord>>> records_of_registrar();

@@ -11,7 +11,7 @@ Task<> Catalog::clean_up() {
     for (bool is_first = true; !cache_.abandoned(); is_first = false) {
         const uint64_t seen = cache_.membership().changed().count();
         const Result<> dropped = co_await drop_orphans(stored);
-        if (is_first && cache_.self() == registrar_host) co_await registrar_.resume_removals();
+        if (is_first && is_registrar()) co_await registrar_.resume_removals();
         if (dropped || cache_.abandoned()) co_return;
         if (dropped.error().code != Errc::unavailable) {
             log::warning("catalog: orphans were not dropped: {}", log::describe(dropped.error()));

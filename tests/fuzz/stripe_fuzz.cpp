@@ -162,7 +162,7 @@ class FuzzHost final : Frames, HomeStore, Outbox, FlushBooks, Accesses, StepObse
         if (!validate(message)) return;
         const Link link{
             .self = 0, .peer = peer, .process = processes_[peer], .hosts = 7, .view_epoch = 1, .map_epoch = 1};
-        if (!admit(message, link, ranges.find(page).home)) return;
+        if (!admit(message, link, ranges.home_of(page))) return;
         if (is_about_flush(message.kind)) return receive_flush(message);
         Event event = Event::message_of(message);
         if (message.has_bytes()) event.frame = allocate();

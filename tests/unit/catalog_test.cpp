@@ -11,7 +11,7 @@
 namespace tarn::three_hosts {
 namespace {
 
-constexpr HostId registrar = Catalog::registrar_host;
+constexpr HostId registrar = 0;
 constexpr Attributes one_page{.size_bytes = page_size};
 
 // The NBD clients of one host.

@@ -130,7 +130,7 @@ class HomeOnDevice : public testing::Test {
         constexpr std::array<HostId, 2> hosts{0, peer};
         const RangeMap ranges(1, hosts);
         uint64_t page = 0;
-        while (ranges.find(PageId::of(volume_id, page)).home != 0) page += ranges.pages_per_range();
+        while (ranges.home_of(PageId::of(volume_id, page)) != 0) page += ranges.pages_per_range();
         return page;
     }();
 };

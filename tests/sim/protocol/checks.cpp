@@ -24,7 +24,7 @@ void SimCluster::check_page(const SimHost& stepped, PageId page) {
     }
     require(owners == 0 || (owners == 1 && readers == 0), "C1: more than one owner, or an owner and readers");
 
-    const SimHost& home = hosts_[ranges_.find(page).home];
+    const SimHost& home = hosts_[ranges_.home_of(page)];
     for (const SimHost& host : hosts_)
         if (host.is_up && (stepped.id == home.id || stepped.id == host.id)) check_request(host, home, page);
 
@@ -48,7 +48,7 @@ bool SimCluster::has_met(const SimHost& host, const SimHost& peer) const {
 }
 
 uint64_t SimCluster::home_version_of(PageId page) const {
-    const SimHost& home = hosts_[ranges_.find(page).home];
+    const SimHost& home = hosts_[ranges_.home_of(page)];
     const auto newer = home.memory.home_bytes.find(page);
     return newer != home.memory.home_bytes.end() ? newer->second.content.version : stored_version_of(page);
 }
@@ -69,7 +69,7 @@ void SimCluster::check_mask(const SimHost& home, const protocol::Action& copy, c
 
 // Bytes that are newer than home's are marked as dirty somewhere, but while they are on their way home.
 void SimCluster::check_frame(const SimHost& host, PageId page, const Frame& frame) const {
-    const SimHost& home = hosts_[ranges_.find(page).home];
+    const SimHost& home = hosts_[ranges_.home_of(page)];
     if ((frame.dirty | frame.writing) != 0 || !has_met(host, home) || home.memory.recovery.recovering()) return;
     const protocol::Claim* claim = home.stripe_of(page).home().find(page);
     const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
@@ -194,7 +194,7 @@ void SimCluster::check_end() const {
                 require(!holding.unconfirmed, "a frame is never confirmed");
                 require(!holding.evicting && !holding.quiescing && holding.spare == no_frame,
                         "a page is busy at the end");
-                const SimHost& home = hosts_[ranges_.find(page).home];
+                const SimHost& home = hosts_[ranges_.home_of(page)];
                 const protocol::Claim* claim = home.stripe_of(page).home().find(page);
                 require(claim != nullptr && claim->tenure == holding.tenure, "home does not know of a frame");
                 require(holding.ownership == Ownership::exclusive ? claim->owner == host.id
@@ -203,7 +203,7 @@ void SimCluster::check_end() const {
             });
         }
         for (PageId page : pages_) {
-            const SimHost& home = hosts_[ranges_.find(page).home];
+            const SimHost& home = hosts_[ranges_.home_of(page)];
             const protocol::Claim* claim = home.stripe_of(page).home().find(page);
             if (claim != nullptr && contains(claim->holders(), host.id))
                 require(memory.bound.contains(page) || host.left_bare.contains(page),

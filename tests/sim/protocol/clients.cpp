@@ -49,7 +49,7 @@ void SimCluster::end_session(SimHost& host, Client& client, VolumeId volume) {
 }
 
 bool SimCluster::may_see(Session& session, const Frame& frame, PageId page) {
-    if (frame.lost == 0 || session.losses->may_read(page, ranges_.find(page).home, frame.lost)) return true;
+    if (frame.lost == 0 || session.losses->may_read(page, ranges_.home_of(page), frame.lost)) return true;
     coverage_.reached(Sometimes::read_refused);
     return false;
 }
@@ -184,7 +184,7 @@ void SimCluster::access_or_wait(SimHost& host, uint32_t client_index, Access& ac
     }
     Event acquire =
         Event::acquire_of(access.page, access.want(), token_of(client_index, access.number), memory.allocate());
-    const bool is_home = ranges_.find(access.page).home == host.id;
+    const bool is_home = ranges_.home_of(access.page) == host.id;
     acquire.no_space = writes && is_home && store_is_full();
     acquire.store_failed = writes && is_home && host.store_failed;
     step(host, acquire);
@@ -196,7 +196,7 @@ void SimCluster::perform_access(SimHost& host, uint32_t client_index, Access& ac
     const PageId page = access.page;
     Frame& frame = host.memory.frames[frame_id];
     require(frame.used && frame.page == page, "the frame of an operation was taken away");
-    const HostId home = ranges_.find(page).home;
+    const HostId home = ranges_.home_of(page);
     finds_loss_ = false;
     History::Operation seen{.invoked = operation.invoked, .answered = event_count_};
     Session& session = session_of(host, client, page.volume());
@@ -241,7 +241,7 @@ void SimCluster::perform_access(SimHost& host, uint32_t client_index, Access& ac
 
 // Whether home knows this host as the one that has the bytes.
 bool SimCluster::is_secure(const SimHost& host, PageId page) const {
-    const SimHost& home = hosts_[ranges_.find(page).home];
+    const SimHost& home = hosts_[ranges_.home_of(page)];
     if (!home.is_up || home.memory.recovery.recovering()) return false;
     const protocol::Claim* claim = home.stripe_of(page).home().find(page);
     const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
@@ -302,7 +302,7 @@ void SimCluster::note_writes(SimHost& host, Client& client) {
     const Operation& operation = client.operation;
     for (const Access& access : operation.accesses) {
         if (access.version == 0) continue;
-        const HostId home = ranges_.find(access.page).home;
+        const HostId home = ranges_.home_of(access.page);
         const protocol::SessionId session = session_of(host, client, access.page.volume()).id;
         host.memory.flush_requester.wrote(session, home, access.page, access.page, operation.began.at(home));
         if (!operation.failed) truth_.replied(access.page, access.version, session);
@@ -335,7 +335,7 @@ void SimCluster::cancel(SimHost& host, const Task& task) {
 // As the page provider does when nothing else goes: any page that is held, also while it is being evicted.
 void SimCluster::drop_something(SimHost& host) {
     const PageId page = pages_[workload_.below(pages_.size())];
-    if (ranges_.find(page).home == host.id) return;
+    if (ranges_.home_of(page) == host.id) return;
     step(host, Event::evict_at_once(page));
     const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
     if (holding != nullptr && holding->bare) coverage_.reached(Sometimes::left_bare);
@@ -351,7 +351,7 @@ void SimCluster::evict_something(SimHost& host) {
         for (++victim; victim != host.memory.bound.end(); ++victim) pages.push_back(victim->first);
     for (const PageId page : pages) {
         // Not while its home is away: what sessions that open then have seen must be held when it is back.
-        if (has_met(host, hosts_[ranges_.find(page).home])) step(host, Event::about(Event::Kind::evict, page));
+        if (has_met(host, hosts_[ranges_.home_of(page)])) step(host, Event::about(Event::Kind::evict, page));
     }
 }
 

@@ -256,7 +256,7 @@ void SimCluster::answer_flush_ask(SimHost& host, const protocol::Message& ask) {
     std::vector<PageId> pages;
     for (const Frame& frame : memory.frames) {
         const bool concerns = frame.used && frame.page.volume() == ask.page.volume() &&
-                              ranges_.find(frame.page).home == ask.from && (frame.dirty | frame.writing) != 0;
+                              ranges_.home_of(frame.page) == ask.from && (frame.dirty | frame.writing) != 0;
         if (!concerns) continue;
         pages.push_back(frame.page);
         if (frame.access == Ownership::shared) coverage_.reached(Sometimes::flush_asked_an_anchor);

@@ -123,7 +123,7 @@ void SimCluster::heed_store_failure(SimHost& host) {
 }
 
 bool SimCluster::refuses_writes(const SimHost& host, PageId page) const {
-    const HostId home = ranges_.find(page).home;
+    const HostId home = ranges_.home_of(page);
     return home == host.id ? host.store_failed : contains(host.memory.failed_stores, home);
 }
 

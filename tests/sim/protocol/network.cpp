@@ -179,7 +179,7 @@ void SimCluster::deliver(const Task& task) {
                                       .hosts = (HostSet{1} << scenario_.host_count) - 1,
                                       .view_epoch = view_epoch,
                                       .map_epoch = ranges_.epoch()};
-            const Result<> admitted = protocol::admit(run, link, ranges_.find(run.page).home, last_page_number);
+            const Result<> admitted = protocol::admit(run, link, ranges_.home_of(run.page), last_page_number);
             require(admitted.has_value(), "a correct host's message is not admitted");
         }
         for (uint32_t page = 0; page <= run.run; ++page) deliver_page(host, task, protocol::part_of(run, page));

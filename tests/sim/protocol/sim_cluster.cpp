@@ -60,13 +60,13 @@ uint32_t SimCluster::incarnation_of(HostId host) const {
 }
 
 uint64_t SimCluster::stored_version_of(PageId page) const {
-    const SimHost& home = hosts_[ranges_.find(page).home];
+    const SimHost& home = hosts_[ranges_.home_of(page)];
     const auto stored = home.store.find(page);
     return stored == home.store.end() ? 0 : stored->second.content.version;
 }
 
 protocol::Verifier SimCluster::verifier_of(PageId page) const {
-    const HostId home = ranges_.find(page).home;
+    const HostId home = ranges_.home_of(page);
     return protocol::verifier_of(incarnation_of(home), hosts_[home].loss_generation);
 }
 
