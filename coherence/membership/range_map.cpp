@@ -8,7 +8,8 @@
 namespace tarn {
 
 RangeMap::RangeMap(uint32_t epoch, std::span<const HostId> hosts, uint64_t pages_per_range)
-    : epoch_(epoch), host_count_(static_cast<uint32_t>(hosts.size())),
+    : epoch_(epoch),
+      host_count_(static_cast<uint32_t>(hosts.size())),
       pages_per_range_bits_(static_cast<unsigned>(std::countr_zero(pages_per_range))) {
     TARN_ASSERT(!hosts.empty() && hosts.size() <= hosts_max);
     TARN_ASSERT(std::has_single_bit(pages_per_range));

@@ -40,24 +40,23 @@ void Home::digest(PageId page, Digest& digest) const {
 void Holder::digest(PageId page, Digest& digest) const {
     const Holding* const holding = holdings_.find(page);
     if (holding == nullptr) return digest.add('-');
-    digest.add(holding->ownership, holding->frame == no_frame, holding->unserved_count, holding->spare == no_frame,
-               holding->done_due, holding->kept_frame == no_frame, holding->report_due);
+    digest.add(holding->custody, holding->ownership, holding->unserved_count, holding->spare == no_frame,
+               holding->done_due != 0, holding->kept_frame == no_frame, holding->report_due.has_value());
     digest.tenure(holding->floor);
     if (holding->frame != no_frame) {
-        digest.add(holding->lost, holding->sequence, holding->blank, holding->unconfirmed, holding->adopted,
-                   holding->evict_wanted, holding->evict_with_bytes, holding->evict_at_once, holding->evict_discards,
-                   holding->evicting, holding->evicting ? holding->evict_dirty : 0, holding->quiescing,
-                   holding->writing_back);
+        digest.add(holding->lost, holding->sequence, holding->trust, holding->wish);
         digest.tenure(holding->tenure);
     }
-    digest.add(holding->bare, holding->bare && holding->bare_is_told);
-    if (holding->evicting || holding->bare) digest.request(self_, holding->evict_id);
-    if (holding->done_due) digest.request(self_, holding->done_id);
+    if (holding->custody == Custody::evicting) digest.add(holding->eviction.dirty);
+    if (holding->custody == Custody::bare) digest.add(holding->eviction.says_bare);
+    if (holding->custody == Custody::evicting || holding->custody == Custody::bare)
+        digest.request(self_, holding->eviction.id);
+    digest.request(self_, holding->done_due);
     if (holding->kept_frame != no_frame) {
         digest.tenure(holding->kept_order);
         digest.version(holding->kept_version);
     }
-    if (holding->report_due) digest.version(holding->home_version);
+    if (holding->report_due) digest.version(*holding->report_due);
     const Awaited& awaited = holding->awaited;
     digest.request(self_, awaited.request_id);
     if (awaited.request_id != 0) {

@@ -54,13 +54,7 @@ void Holder::on(const Event& event, Actions& actions) {
             break;
         case Event::Kind::evict:
             if (holding == nullptr) break;
-            if (event.at_once && holding->evicting && !holding->unconfirmed &&
-                (event.discard || (holding->evict_dirty == 0 && holding->anchor_since == 0)))
-                leave_bare(event.page, *holding, actions);
-            holding->evict_wanted = holding->frame != no_frame;
-            holding->evict_discards = holding->evict_wanted && event.discard;
-            holding->evict_at_once = event.at_once;
-            advance(event.page, *holding, actions);
+            on_evict(event, *holding, actions);
             break;
         case Event::Kind::write_back:
             if (holding == nullptr) {
@@ -145,6 +139,20 @@ void Holder::on_acquire(const Event& event, Actions& actions) {
     advance(event.page, *holding, actions);
 }
 
+void Holder::on_evict(const Event& event, Holding& holding, Actions& actions) {
+    const bool is_clean = holding.eviction.dirty == 0 && holding.anchor_since == 0;
+    if (event.at_once && holding.custody == Custody::evicting && holding.trust == Trust::confirmed &&
+        (event.discard || is_clean))
+        leave_bare(event.page, holding, actions);
+    if (holding.frame == no_frame)
+        holding.wish = EvictionWish::none;
+    else if (event.discard)
+        holding.wish = EvictionWish::discards;
+    else if (holding.wish != EvictionWish::with_bytes)
+        holding.wish = event.at_once ? EvictionWish::at_once : EvictionWish::wanted;
+    advance(event.page, holding, actions);
+}
+
 void Holder::on_cancel(const Event& event, Holding& holding, Actions& actions) {
     // What was there before a whole-page write may be gone already: such a write is carried out.
     waiters_.remove_if(holding.waiters, [&](const Waiter& waiter) {
@@ -156,9 +164,9 @@ void Holder::on_cancel(const Event& event, Holding& holding, Actions& actions) {
 void Holder::on_served(PageId page, Holding& holding, Actions& actions) {
     TARN_ASSERT(holding.unserved_count > 0);
     --holding.unserved_count;
-    if (holding.blank) {
+    if (holding.custody == Custody::blank) {
         // The page is whole now, and everyone else who waited for this grant may have it.
-        holding.blank = false;
+        holding.custody = Custody::open;
         actions.set_access(page, holding.frame, holding.ownership, holding.lost);
         wake_waiters(page, holding, actions);
     }
@@ -167,9 +175,9 @@ void Holder::on_served(PageId page, Holding& holding, Actions& actions) {
 }
 
 void Holder::send_done(PageId page, Holding& holding, Actions& actions) {
-    if (!std::exchange(holding.done_due, false)) return;
+    if (holding.done_due == 0) return;
     Message done = to_home(MessageKind::done, page, holding);
-    done.request_id = holding.done_id;
+    done.request_id = std::exchange(holding.done_due, 0);
     actions.send(home_of(page), done);
 }
 
@@ -262,9 +270,10 @@ void Holder::complete(PageId page, Holding& holding, Actions& actions) {
         TARN_ASSERT(awaited.landing != no_frame);
         if (holding.frame != no_frame) let_go(page, holding, actions);
         holding.frame = awaited.landing;
+        holding.custody = Custody::open;
     } else if (holding.frame == no_frame) {
         holding.frame = awaited.landing;
-        holding.blank = true;
+        holding.custody = Custody::blank;
     } else if (holding.spare == no_frame && !holding.waiters.empty()) {
         holding.spare = awaited.landing;
     } else {
@@ -275,23 +284,24 @@ void Holder::complete(PageId page, Holding& holding, Actions& actions) {
     holding.tenure = awaited.granted;
     holding.sequence = 0;
     holding.lost = awaited.lost;
-    holding.unconfirmed = holding.adopted = false;
-    if (awaited.needs_bytes || holding.blank) holding.anchor_since = 0;
-    holding.done_due = true;
-    holding.done_id = awaited.request_id;
+    holding.trust = Trust::confirmed;
+    const bool is_blank = holding.custody == Custody::blank;
+    if (awaited.needs_bytes || is_blank) holding.anchor_since = 0;
+    holding.done_due = awaited.request_id;
     // An owner's bytes are newer than what it kept, and will be kept or sent home in turn. A reader's may be dropped
     // while what it kept is still on its way home.
     if (awaited.grants_exclusive) forget_kept(page, holding, actions);
-    if (!holding.blank) actions.set_access(page, holding.frame, holding.ownership, holding.lost);
+    if (!is_blank) actions.set_access(page, holding.frame, holding.ownership, holding.lost);
     wake_waiters(page, holding, actions);
     if (holding.unserved_count == 0) send_done(page, holding, actions);
 }
 
 // Everyone whom the present ownership suffices; of a blank page only one, who writes all of it.
 void Holder::wake_waiters(PageId page, Holding& holding, Actions& actions) {
+    const bool is_blank = holding.custody == Custody::blank;
     waiters_.remove_if(holding.waiters, [&](const Waiter& waiter) {
         if (!suffices(holding.ownership, waiter.want)) return false;
-        if (holding.blank && (waiter.want != Want::exclusive_no_read || holding.unserved_count > 0)) return false;
+        if (is_blank && (waiter.want != Want::exclusive_no_read || holding.unserved_count > 0)) return false;
         Action& wake = actions.add(Action::Kind::wake, page);
         wake.waiter = waiter.token;
         wake.frame = holding.frame;
@@ -300,7 +310,7 @@ void Holder::wake_waiters(PageId page, Holding& holding, Actions& actions) {
         ++holding.unserved_count;
         return true;
     });
-    TARN_ASSERT(!holding.blank || holding.unserved_count == 1);
+    TARN_ASSERT(!is_blank || holding.unserved_count == 1);
 }
 
 void Holder::send_request(PageId page, Holding& holding, Actions& actions) {
@@ -321,15 +331,15 @@ Message Holder::request_message(PageId page, const Holding& holding) const {
 }
 
 void Holder::advance(PageId page, Holding& holding, Actions& actions) {
-    if (!holding.quiescing) {
+    if (holding.custody != Custody::quiescing) {
         if (holding.awaited.request_id != 0 && holding.awaited.complete()) complete(page, holding, actions);
         while (serve_without_frame(page, holding, actions)) {
         }
         if (holding.unserved_count == 0 && wants_quiet(holding)) {
-            if (holding.frame == no_frame || holding.evicting) {
-                serve_quiet(page, holding, holding.evict_dirty, actions);
+            if (holding.frame == no_frame || holding.custody == Custody::evicting) {
+                serve_quiet(page, holding, holding.eviction.dirty, actions);
             } else {
-                holding.quiescing = true;
+                holding.custody = Custody::quiescing;
                 Action& quiesce = actions.add(Action::Kind::quiesce, page);
                 quiesce.frame = holding.frame;
                 quiesce.recalled =
@@ -337,8 +347,8 @@ void Holder::advance(PageId page, Holding& holding, Actions& actions) {
             }
         }
     }
-    const bool is_open = !holding.quiescing && !holding.evicting && !holding.bare && !holding.blank &&
-                         !holding.report_due && !holding.adopted;
+    const bool is_open = (holding.custody == Custody::none || holding.custody == Custody::open) &&
+                         holding.trust != Trust::adopted && !holding.report_due;
     if (is_open && holding.frame != no_frame && holding.successors.empty()) wake_waiters(page, holding, actions);
     if (is_open && holding.unserved_count == 0 && holding.awaited.request_id == 0 &&
         waiters_.find(holding.waiters, [&](const Waiter& waiter) { return !suffices(holding.ownership, waiter.want); }))
@@ -354,14 +364,15 @@ void Holder::advance(PageId page, Holding& holding, Actions& actions) {
 }
 
 void Holder::check(const Holding& holding) const {
-    TARN_ASSERT((holding.frame == no_frame) == (holding.ownership == Ownership::none));
-    TARN_ASSERT(holding.frame == no_frame || holding.tenure > 0);
-    TARN_ASSERT(!(holding.evicting || holding.adopted) || holding.frame != no_frame);
-    TARN_ASSERT(!holding.quiescing || holding.frame != no_frame);
+    const bool has_frame = holding.custody != Custody::none && holding.custody != Custody::bare;
+    TARN_ASSERT(has_frame == (holding.frame != no_frame));
+    TARN_ASSERT(has_frame == (holding.ownership != Ownership::none));
+    TARN_ASSERT(has_frame || (holding.trust == Trust::confirmed && holding.wish == EvictionWish::none));
+    TARN_ASSERT(!has_frame || holding.tenure > 0);
     TARN_ASSERT(holding.ownership != Ownership::exclusive || holding.kept_frame == no_frame);
-    TARN_ASSERT(!holding.bare || (holding.frame == no_frame && holding.awaited.request_id == 0));
+    TARN_ASSERT(holding.custody != Custody::bare || holding.awaited.request_id == 0);
     TARN_ASSERT(holding.waiters.empty() || holding.spare != no_frame || holding.awaited.request_id != 0 ||
-                holding.blank);
+                holding.custody == Custody::blank);
 }
 
 }  // namespace tarn::protocol

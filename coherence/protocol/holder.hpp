@@ -65,6 +65,7 @@ class Holder {
     // holder.cpp
     void on_acquire(const Event& event, Actions& actions);
     void on_served(PageId page, Holding& holding, Actions& actions);
+    void on_evict(const Event& event, Holding& holding, Actions& actions);
     void on_cancel(const Event& event, Holding& holding, Actions& actions);
     void on_message(const Event& event, Actions& actions);
     void on_grant(const Event& event, Holding& holding, Actions& actions);
@@ -95,11 +96,10 @@ class Holder {
     void serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions& actions);
     void serve_move(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions);
     void serve_drop(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions);
-    void answer_requester(PageId page, const Successor& order, FrameId bytes,
-                          Actions& actions) const;
+    void answer_requester(PageId page, const Successor& order, FrameId bytes, Actions& actions) const;
     void answer_home(PageId page, const Holding& holding, const Successor& order, DirtyMask dirty,
                      Actions& actions) const;
-    void start_eviction(PageId page, Holding& holding, DirtyMask dirty, Actions& actions);
+    void start_eviction(PageId page, Holding& holding, EvictionWish wish, DirtyMask dirty, Actions& actions);
     void start_write_back(PageId page, Holding& holding, DirtyMask dirty, Actions& actions);
     void send_eviction(PageId page, Holding& holding, DirtyMask dirty, FrameId bytes, Actions& actions);
     void leave_bare(PageId page, Holding& holding, Actions& actions);
@@ -109,6 +109,7 @@ class Holder {
     void on_free(const Event& event, Holding& holding, Actions& actions);
     void keep(PageId page, Holding& holding, Tenure order, PageVersion version, Actions& actions);
     void let_go(PageId page, Holding& holding, Actions& actions);
+    FrameId end_custody(PageId page, Holding& holding, Actions& actions);
     void end_write_backs(PageId page, Holding& holding, Actions& actions);
     void repeat_write_back(Holding& holding);
     void forget_kept(PageId page, Holding& holding, Actions& actions);

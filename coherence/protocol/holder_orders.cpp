@@ -31,7 +31,7 @@ void Holder::on_successor(const Event& event, Actions& actions) {
     if (message.tenure < holding->floor) return;
     // What has left bare cannot serve an order. A reader's drop is answered like one that holds nothing; of all others
     // home hears by the eviction, and finds out who has the bytes.
-    if (holding->bare && (message.kind != MessageKind::drop || message.has(flag_anchor))) return;
+    if (holding->custody == Custody::bare && (message.kind != MessageKind::drop || message.has(flag_anchor))) return;
     size_t waiting = 0;
     successors_.for_each(holding->successors, [&](const Successor&) { ++waiting; });
     if (waiting >= successors_max) return actions.refuse_peer(event.page, message.from, "orders: too many of one page");
@@ -47,7 +47,8 @@ bool Holder::is_answered_blindly(const Holding& holding, const Successor& order)
 }
 
 bool Holder::is_applicable(const Holding& holding, const Successor& order) {
-    if (holding.frame == no_frame || holding.blank || holding.tenure + 1 != order.tenure) return false;
+    if (holding.frame == no_frame || holding.custody == Custody::blank || holding.tenure + 1 != order.tenure)
+        return false;
     switch (order.kind) {
         case MessageKind::drop: return holding.ownership == Ownership::shared;
         case MessageKind::move:
@@ -97,13 +98,14 @@ bool Holder::has_applicable_order(const Holding& holding) const {
 bool Holder::wants_quiet(const Holding& holding) const {
     if (holding.report_due || has_applicable_order(holding)) return true;
     if (holding.frame == no_frame) return !holding.write_waiters.empty();
-    if (holding.evicting || holding.unconfirmed || holding.writing_back) return false;
-    return holding.evict_wanted || !holding.write_waiters.empty();
+    if (holding.custody == Custody::evicting || holding.trust != Trust::confirmed || holding.writing_back())
+        return false;
+    return holding.wish != EvictionWish::none || !holding.write_waiters.empty();
 }
 
 void Holder::on_quiesced(const Event& event, Holding& holding, Actions& actions) {
-    TARN_ASSERT(holding.quiescing);
-    holding.quiescing = false;
+    TARN_ASSERT(holding.custody == Custody::quiescing);
+    holding.custody = Custody::open;
     serve_quiet(event.page, holding, event.dirty, actions);
     advance(event.page, holding, actions);
 }
@@ -130,17 +132,17 @@ void Holder::serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions
         }
     }
     if (holding.frame == no_frame) return end_write_backs(page, holding, actions);
-    if (!holding.evicting) {
-        if (!holding.write_waiters.empty() && !holding.writing_back && !holding.unconfirmed)
+    if (holding.custody != Custody::evicting) {
+        if (!holding.write_waiters.empty() && !holding.writing_back() && holding.trust == Trust::confirmed)
             start_write_back(page, holding, dirty, actions);
-        if (std::exchange(holding.evict_wanted, false)) start_eviction(page, holding, dirty, actions);
+        const EvictionWish wish = std::exchange(holding.wish, EvictionWish::none);
+        if (wish != EvictionWish::none) start_eviction(page, holding, wish, dirty, actions);
     }
-    if (holding.bare) return;
-    if (!holding.evicting && !holding.adopted) actions.set_access(page, holding.frame, holding.ownership, holding.lost);
+    if (holding.custody == Custody::open && holding.trust != Trust::adopted)
+        actions.set_access(page, holding.frame, holding.ownership, holding.lost);
 }
 
-void Holder::answer_requester(PageId page, const Successor& order, FrameId bytes,
-                              Actions& actions) const {
+void Holder::answer_requester(PageId page, const Successor& order, FrameId bytes, Actions& actions) const {
     Message message;
     message.kind = bytes == no_frame ? MessageKind::acknowledge : MessageKind::data;
     message.from = self_;
@@ -176,8 +178,8 @@ void Holder::serve_move(PageId page, Holding& holding, const Successor& order, D
     holding.ownership = Ownership::shared;
     holding.tenure = holding.anchor_since = order.tenure;
     holding.sequence = 0;
-    holding.evicting = false;
-    holding.unconfirmed = holding.adopted = false;
+    holding.custody = Custody::open;
+    holding.trust = Trust::confirmed;
 }
 
 void Holder::serve_drop(PageId page, Holding& holding, const Successor& order, DirtyMask dirty, Actions& actions) {
@@ -194,28 +196,28 @@ void Holder::serve_drop(PageId page, Holding& holding, const Successor& order, D
 
 // The frame becomes kept bytes: whole, unreadable, for recovery only.
 void Holder::keep(PageId page, Holding& holding, Tenure order, PageVersion version, Actions& actions) {
-    const FrameId frame = holding.frame;
     forget_kept(page, holding, actions);
-    actions.set_access(page, frame, Ownership::none);
-    actions.about_frame(Action::Kind::clear_dirty, page, frame);
+    holding.kept_frame = end_custody(page, holding, actions);
+    actions.about_frame(Action::Kind::clear_dirty, page, holding.kept_frame);
     end_write_backs(page, holding, actions);
-    holding.kept_frame = frame;
     holding.kept_order = order;
     holding.kept_version = version;
-    holding.frame = no_frame;
-    holding.ownership = Ownership::none;
-    holding.evicting = holding.evict_wanted = holding.adopted = false;
-    holding.anchor_since = 0;
 }
 
 void Holder::let_go(PageId page, Holding& holding, Actions& actions) {
-    actions.set_access(page, holding.frame, Ownership::none);
-    actions.about_frame(Action::Kind::release_frame, page, holding.frame);
+    actions.about_frame(Action::Kind::release_frame, page, end_custody(page, holding, actions));
     end_write_backs(page, holding, actions);
-    holding.frame = no_frame;
+}
+
+// The frame, which nothing of the page is served from any more.
+FrameId Holder::end_custody(PageId page, Holding& holding, Actions& actions) {
+    actions.set_access(page, holding.frame, Ownership::none);
+    holding.custody = Custody::none;
+    holding.trust = Trust::confirmed;
     holding.ownership = Ownership::none;
-    holding.evicting = holding.evict_wanted = holding.adopted = false;
+    holding.wish = EvictionWish::none;
     holding.anchor_since = 0;
+    return std::exchange(holding.frame, no_frame);
 }
 
 void Holder::forget_kept(PageId page, Holding& holding, Actions& actions) {
@@ -226,7 +228,6 @@ void Holder::forget_kept(PageId page, Holding& holding, Actions& actions) {
 
 // Home has these bytes or counts them as on their way: whoever waits for a write-back waits no more.
 void Holder::end_write_backs(PageId page, Holding& holding, Actions& actions) {
-    holding.writing_back = false;
     waiters_.splice(holding.writing_waiters, holding.write_waiters);
     while (!holding.writing_waiters.empty())
         actions.about_waiter(Action::Kind::written, page, waiters_.take_first(holding.writing_waiters).token);
@@ -235,37 +236,32 @@ void Holder::end_write_backs(PageId page, Holding& holding, Actions& actions) {
 // The answer to the write-back on its way is lost, or will be for an older tenure. Its sectors are still marked as
 // writing, and the next one takes them along.
 void Holder::repeat_write_back(Holding& holding) {
-    holding.writing_back = false;
     waiters_.splice(holding.write_waiters, holding.writing_waiters);
 }
 
-void Holder::start_eviction(PageId page, Holding& holding, DirtyMask dirty, Actions& actions) {
-    const bool discards = std::exchange(holding.evict_discards, false);
+void Holder::start_eviction(PageId page, Holding& holding, EvictionWish wish, DirtyMask dirty, Actions& actions) {
+    const bool discards = wish == EvictionWish::discards;
     if (discards) dirty = 0;
-    const bool with_bytes = std::exchange(holding.evict_with_bytes, false) || dirty != 0;
+    const bool with_bytes = wish == EvictionWish::with_bytes || dirty != 0;
     // It is wanted again, or on its way home anyway.
     if (!holding.waiters.empty() || holding.awaited.request_id != 0 || !holding.successors.empty() ||
-        holding.writing_back || holding.unconfirmed)
+        holding.writing_back() || holding.trust != Trust::confirmed)
         return;
-    bool at_once = holding.evict_at_once && !with_bytes && holding.anchor_since == 0;
-    at_once |= discards;
+    const bool at_once = wish == EvictionWish::at_once && !with_bytes && holding.anchor_since == 0;
     actions.set_access(page, holding.frame, Ownership::none);
-    holding.bare = at_once;
-    send_eviction(page, holding, dirty, with_bytes && !discards ? holding.frame : no_frame, actions);
-    if (at_once) return leave_bare(page, holding, actions);
-    holding.evicting = true;
-    holding.evict_dirty = dirty;
+    holding.custody = at_once || discards ? Custody::bare : Custody::evicting;
+    send_eviction(page, holding, dirty, with_bytes ? holding.frame : no_frame, actions);
+    if (holding.custody == Custody::bare) leave_bare(page, holding, actions);
 }
 
 void Holder::send_eviction(PageId page, Holding& holding, DirtyMask dirty, FrameId bytes, Actions& actions) {
-    holding.evict_id = next_request_id();
+    holding.eviction = {.id = next_request_id(), .dirty = dirty, .says_bare = holding.custody == Custody::bare};
     Message message = to_home(MessageKind::evict, page, holding);
-    message.request_id = holding.evict_id;
+    message.request_id = holding.eviction.id;
     message.sequence = ++holding.sequence;
     message.dirty = dirty;
     if (bytes != no_frame) message.flags |= flag_payload;
-    holding.bare_is_told = holding.bare;
-    if (holding.bare) message.flags |= flag_evicting;
+    if (holding.eviction.says_bare) message.flags |= flag_evicting;
     actions.send(home_of(page), message, bytes);
 }
 
@@ -273,7 +269,7 @@ void Holder::send_eviction(PageId page, Holding& holding, DirtyMask dirty, Frame
 void Holder::say_that_it_is_gone(PageId page, Tenure order, Actions& actions) {
     Holding nothing;
     nothing.tenure = order - 1;
-    nothing.bare = true;
+    nothing.custody = Custody::bare;
     send_eviction(page, nothing, 0, no_frame, actions);
 }
 
@@ -281,27 +277,27 @@ void Holder::say_that_it_is_gone(PageId page, Tenure order, Actions& actions) {
 // that. Home has the bytes; or nobody will ever ask for them (Event::discard).
 void Holder::leave_bare(PageId page, Holding& holding, Actions& actions) {
     let_go(page, holding, actions);
-    holding.bare = true;
+    holding.custody = Custody::bare;
 }
 
 void Holder::on_eviction_answer(const Event& event, Holding& holding, Actions& actions) {
-    if (holding.bare && holding.evict_id == event.message.request_id) {
+    if (holding.eviction.id != event.message.request_id) return;
+    const bool is_refused = event.message.kind == MessageKind::refused;
+    if (holding.custody == Custody::bare) {
         // One eviction at a time: a late one must not be taken for one of what is held by then.
-        if (event.message.kind == MessageKind::refused && !holding.bare_is_told)
-            return send_eviction(event.page, holding, 0, no_frame, actions);
-        holding.bare = false;
+        if (is_refused && !holding.eviction.says_bare) return send_eviction(event.page, holding, 0, no_frame, actions);
+        holding.custody = Custody::none;
     }
-    if (!holding.evicting || holding.evict_id != event.message.request_id) return;
-    if (event.message.kind == MessageKind::evicted) return let_go(event.page, holding, actions);
-    holding.evicting = false;
-    holding.unconfirmed = holding.adopted = false;
-    holding.evict_wanted = holding.evict_with_bytes = event.message.has(flag_bytes);
+    if (holding.custody != Custody::evicting) return;
+    if (!is_refused) return let_go(event.page, holding, actions);
+    holding.custody = Custody::open;
+    holding.trust = Trust::confirmed;
+    holding.wish = event.message.has(flag_bytes) ? EvictionWish::with_bytes : EvictionWish::none;
     actions.set_access(event.page, holding.frame, holding.ownership, holding.lost);
 }
 
 void Holder::start_write_back(PageId page, Holding& holding, DirtyMask dirty, Actions& actions) {
     if (dirty == 0) return end_write_backs(page, holding, actions);
-    holding.writing_back = true;
     waiters_.splice(holding.writing_waiters, holding.write_waiters);
     actions.about_frame(Action::Kind::begin_writing, page, holding.frame);
     Message message = to_home(MessageKind::write_back, page, holding);
@@ -314,8 +310,7 @@ void Holder::start_write_back(PageId page, Holding& holding, DirtyMask dirty, Ac
 void Holder::on_written_back(const Event& event, Holding& holding, Actions& actions) {
     const Message& message = event.message;
     const bool is_latest = message.tenure == holding.tenure && message.sequence == holding.sequence;
-    if (!holding.writing_back || !is_latest) return;
-    holding.writing_back = false;
+    if (!holding.writing_back() || !is_latest) return;
     actions.about_frame(Action::Kind::clear_writing, event.page, holding.frame);
     while (!holding.writing_waiters.empty())
         actions.about_waiter(Action::Kind::written, event.page, waiters_.take_first(holding.writing_waiters).token);

@@ -39,14 +39,13 @@ void Holder::on_recall(const Event& event, Actions& actions) {
     }
     if (message.tenure < holding->floor) return;
     raise_floor(*holding, message.tenure);
-    holding->report_due = true;
-    holding->home_version = {message.hosts, message.sequence};
+    holding->report_due = PageVersion{message.hosts, message.sequence};
     advance(event.page, *holding, actions);
 }
 
 // The frame is quiet. One of the recalled tenure or newer is of a grant after the resolve: it stays.
 void Holder::report(PageId page, Holding& holding, Actions& actions) {
-    holding.report_due = false;
+    const PageVersion home_version = *std::exchange(holding.report_due, std::nullopt);
     if (holding.frame != no_frame && holding.tenure < holding.floor) {
         const bool may_have_written = holding.ownership == Ownership::exclusive;
         const PageVersion version{holding.tenure, may_have_written ? holding.sequence + 1 : holding.sequence};
@@ -56,7 +55,7 @@ void Holder::report(PageId page, Holding& holding, Actions& actions) {
     message.tenure = holding.floor;
     message.request_id = holding.awaited.request_id;
     FrameId bytes = no_frame;
-    if (holding.kept_frame != no_frame && holding.kept_version > holding.home_version) {
+    if (holding.kept_frame != no_frame && holding.kept_version > home_version) {
         bytes = holding.kept_frame;
         message.flags |= flag_payload;
         message.dirty = all_sectors;
@@ -76,9 +75,9 @@ void Holder::on_peer_up(const Event& event, Actions& actions) {
             if (is_new)
                 home_restarted(page, holding, event.process.epoch,
                                event.process.incarnation == event.previous.incarnation, actions);
-            if (holding.bare) send_eviction(page, holding, 0, no_frame, actions);
+            if (holding.custody == Custody::bare) send_eviction(page, holding, 0, no_frame, actions);
             if (holding.frame != no_frame) {
-                holding.unconfirmed = true;
+                if (holding.trust == Trust::confirmed) holding.trust = Trust::unconfirmed;
                 repeat_write_back(holding);
             }
             if (holding.frame != no_frame || holding.kept_frame != no_frame) send_hello(page, holding, actions);
@@ -96,13 +95,13 @@ void Holder::on_peer_up(const Event& event, Actions& actions) {
 // A blank frame has nothing to be adopted for.
 Adopted Holding::recorded() const {
     Adopted recorded;
-    if (frame != no_frame && !blank)
+    if (frame != no_frame && custody != Custody::blank)
         recorded.held = {.frame = frame,
                          .ownership = ownership,
                          .tenure = tenure,
                          .sequence = sequence,
                          .lost = lost,
-                         .evict_id = evicting ? evict_id : 0,
+                         .evict_id = custody == Custody::evicting ? eviction.id : 0,
                          .anchor_since = anchor_since};
     if (kept_frame != no_frame)
         recorded.kept = {
@@ -128,11 +127,10 @@ void Holder::on_adopted(const Event& event, Actions& actions) {
         holding.tenure = held.tenure;
         holding.sequence = held.sequence;
         holding.lost = held.lost;
-        holding.evicting = held.evict_id != 0;
-        holding.evict_id = held.evict_id;
-        holding.evict_dirty = held.dirty;
+        holding.custody = held.evict_id != 0 ? Custody::evicting : Custody::open;
+        holding.eviction = {.id = held.evict_id, .dirty = held.dirty};
         holding.anchor_since = held.anchor_since;
-        holding.unconfirmed = holding.adopted = true;
+        holding.trust = Trust::adopted;
     }
     if (kept.frame != no_frame) {
         holding.kept_frame = kept.frame;
@@ -150,12 +148,13 @@ void Holder::on_adopted(const Event& event, Actions& actions) {
 void Holder::home_restarted(PageId page, Holding& holding, uint32_t epoch, bool has_memory, Actions& actions) {
     raise_floor(holding, first_tenure_of(epoch));
     // Whether the eviction was accepted nobody knows any more. The bytes are as good as kept ones.
-    if (holding.evicting) keep(page, holding, holding.tenure + 1, last_before(holding.tenure + 1), actions);
-    holding.bare = false;  // a home without claims counts on nobody
+    if (holding.custody == Custody::evicting)
+        keep(page, holding, holding.tenure + 1, last_before(holding.tenure + 1), actions);
+    if (holding.custody == Custody::bare) holding.custody = Custody::none;  // a home without claims counts on nobody
     if (!has_memory) holding.anchor_since = holding.tenure;
     if (holding.frame != no_frame && holding.anchor_since != 0)
         actions.about_frame(Action::Kind::mark_dirty, page, holding.frame);
-    holding.report_due = false;
+    holding.report_due.reset();
 }
 
 void Holder::send_hello(PageId page, const Holding& holding, Actions& actions) const {
@@ -167,20 +166,17 @@ void Holder::send_hello(PageId page, const Holding& holding, Actions& actions) c
         hello.flags |= flag_bytes;
         hello.hosts = holding.kept_order;
     }
-    if (holding.evicting) {
+    if (holding.custody == Custody::evicting) {
         hello.flags |= flag_evicting;
-        hello.request_id = holding.evict_id;
+        hello.request_id = holding.eviction.id;
     }
     actions.send(home_of(page), hello);
 }
 
 void Holder::on_confirm(const Event& event, Holding& holding, Actions& actions) {
     const Message& message = event.message;
-    if (message.tenure < holding.floor || !holding.unconfirmed || holding.frame == no_frame ||
-        message.tenure < holding.tenure)
-        return;
-    holding.unconfirmed = false;
-    const bool opens = std::exchange(holding.adopted, false);
+    if (message.tenure < holding.floor || holding.trust == Trust::confirmed || message.tenure < holding.tenure) return;
+    const bool opens = std::exchange(holding.trust, Trust::confirmed) == Trust::adopted;
     if (message.tenure > holding.tenure) {
         // A restarted home. Of several readers one is the anchor of the bytes home has lost.
         holding.tenure = message.tenure;
@@ -191,7 +187,7 @@ void Holder::on_confirm(const Event& event, Holding& holding, Actions& actions) 
             actions.about_frame(is_anchor ? Action::Kind::mark_dirty : Action::Kind::clear_dirty, event.page,
                                 holding.frame);
     }
-    if (opens && !holding.evicting && !holding.quiescing)
+    if (opens && holding.custody == Custody::open)
         actions.set_access(event.page, holding.frame, holding.ownership, holding.lost);
 }
 

@@ -1,6 +1,8 @@
 // Holding: a holder's record of one page that this host holds, waits for, or keeps for recovery.
 #pragma once
 
+#include <optional>
+
 #include "coherence/membership/host_set.hpp"
 #include "coherence/protocol/event.hpp"
 #include "coherence/protocol/node_pool.hpp"
@@ -47,43 +49,62 @@ struct Awaited {
     }
 };
 
+// What this host has of the page.
+enum class Custody : uint8_t {
+    none,       // no frame
+    blank,      // Exclusive without bytes: the first woken operation writes the whole page
+    open,       // a frame
+    quiescing,  // the executor was asked to bring the frame to rest
+    evicting,   // the eviction is sent: the frame is not served until its answer
+    bare,       // the eviction is sent, and the frame is gone: the next request waits for its answer
+};
+
+// Whether the page's home agrees with that.
+enum class Trust : uint8_t {
+    confirmed,
+    unconfirmed,  // the home has restarted, or the link to it: not evicted, not written back until it has said so
+    adopted,      // of the process before, too: not served until the home has said so, or an order has come for it
+};
+
+// Whether the frame is evicted as soon as it is quiet, and how.
+enum class EvictionWish : uint8_t {
+    none,
+    wanted,
+    at_once,     // without waiting for the answer, if the page is clean
+    with_bytes,  // home asked for them
+    discards,    // of a volume that is no more: what is dirty goes with it
+};
+
+// The eviction that was sent, while Custody is evicting or bare.
+struct SentEviction {
+    RequestId id = 0;
+    DirtyMask dirty = 0;     // of then
+    bool says_bare = false;  // that the frame is gone
+};
+
 struct Holding {
     // What this host holds.
+    Custody custody = Custody::none;
+    Trust trust = Trust::confirmed;
     Ownership ownership = Ownership::none;
     FrameId frame = no_frame;
     Tenure tenure = 0;
-    uint32_t sequence = 0;          // of the last write-back of this tenure
-    uint32_t lost = 0;              // the loss generation in which it last lost writes
-    bool blank = false;             // Exclusive without bytes: the first woken operation writes the whole page
-    bool unconfirmed = false;       // the home has restarted, or the link to it: not evicted, not written back until it
-                                    // has said so
-    bool adopted = false;           // of the process before, and not served until the home has said so, or an order
-                                    // has come for it
-    Tenure anchor_since = 0;        // the bytes of this tenure may not have reached home yet, though no mask says so;
-                                    // 0: they have
-    bool evict_wanted = false;      // evict as soon as the frame is quiet
-    bool evict_with_bytes = false;  // home asked for them
-    bool evicting = false;          // the eviction is sent: not served until its answer
-    bool evict_at_once = false;     // without waiting for the answer, if the page is clean
-    bool evict_discards = false;    // of a volume that is no more: what is dirty goes with it
-    DirtyMask evict_dirty = 0;      // the dirty mask of then
-    bool bare = false;              // the eviction is sent, and the frame is gone: the next request waits for its
-                                    // answer
-    bool bare_is_told = false;      // the eviction said so
-    RequestId evict_id = 0;         // of the eviction, while evicting
-    bool quiescing = false;         // the executor was asked to bring the frame to rest
-    uint32_t unserved_count = 0;    // woken operations that did not have their access yet
+    uint32_t sequence = 0;        // of the last write-back of this tenure
+    uint32_t lost = 0;            // the loss generation in which it last lost writes
+    Tenure anchor_since = 0;      // the bytes of this tenure may not have reached home yet, though no mask says so; 0:
+                                  // they have
+    uint32_t unserved_count = 0;  // woken operations that did not have their access yet
+    EvictionWish wish = EvictionWish::none;
+    SentEviction eviction;
 
     // The answer that this host waits for. `spare` is a free frame for the next request of the waiters.
     Awaited awaited;
     FrameId spare = no_frame;
-    bool done_due = false;  // `done` is sent when the woken operations were served
-    RequestId done_id = 0;
-    NodeList waiters;     // of Waiter
-    NodeList successors;  // of Successor
+    RequestId done_due = 0;  // `done` of this request is sent when the woken operations were served; 0: none
+    NodeList waiters;        // of Waiter
+    NodeList successors;     // of Successor
 
-    // Write-back without giving up.
-    bool writing_back = false;
+    // Write-back without giving up. One is on its way while somebody waits for it.
     NodeList writing_waiters;  // of Waiter, answered when the write-back on its way is applied
     NodeList write_waiters;    // of Waiter, need another one
 
@@ -94,15 +115,15 @@ struct Holding {
 
     // The last recall: nothing below is obeyed.
     Tenure floor = 0;
-    bool report_due = false;
-    PageVersion home_version;  // how new home's bytes were at the recall
+    std::optional<PageVersion> report_due;  // how new home's bytes were at the recall
 
     // What the arena says of it, for the process that adopts it.
     Adopted recorded() const;
 
+    bool writing_back() const { return !writing_waiters.empty(); }
     bool is_empty() const {
-        return frame == no_frame && kept_frame == no_frame && awaited.request_id == 0 && waiters.empty() &&
-               unserved_count == 0 && !quiescing && !report_due && !bare;
+        return custody == Custody::none && kept_frame == no_frame && awaited.request_id == 0 && waiters.empty() &&
+               unserved_count == 0 && !report_due;
     }
 };
 

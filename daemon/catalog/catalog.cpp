@@ -99,8 +99,7 @@ Task<Result<T>> Catalog::unless_silent(milliseconds grace, Task<Result<T>> task)
 Error Catalog::silence_at_catalog(const Error& error) const {
     if (error.code != Errc::unavailable || silences_.empty() || !cache_.fabric()) return error;
     const HostId host = silent_host(PageId::of(catalog_volume, 0));
-    if (host == registrar_host() && !is_registrar())
-        return {Errc::unavailable, 0, lasting(registrar_is_away_)};
+    if (host == registrar_host() && !is_registrar()) return {Errc::unavailable, 0, lasting(registrar_is_away_)};
     return host == cache_.self() ? error : Error{Errc::unavailable, 0, lasting(silences_[host])};
 }
 

@@ -258,7 +258,7 @@ TEST_F(HolderTest, a_page_is_not_served_while_its_eviction_is_unanswered) {
     ASSERT_TRUE(sent(MessageKind::evict));
     EXPECT_EQ(find(Action::Kind::set_access)->ownership, Ownership::none);
     Message answer = message(MessageKind::refused, home_host, tenure);
-    answer.request_id = holding().evict_id;
+    answer.request_id = holding().eviction.id;
     acquire(Want::shared, 2, 8);
     EXPECT_TRUE(woken().empty());
     deliver(Event::message_of(answer));
@@ -286,7 +286,7 @@ TEST_F(HolderTest, an_eviction_that_is_asked_for_its_bytes_comes_again_with_them
     ASSERT_TRUE(sent(MessageKind::evict));
     EXPECT_FALSE(sent(MessageKind::evict)->message.has_bytes());
     Message refused = message(MessageKind::refused, home_host, tenure);
-    refused.request_id = holding().evict_id;
+    refused.request_id = holding().eviction.id;
     refused.flags = flag_bytes;
     deliver(Event::message_of(refused));
     ASSERT_TRUE(find(Action::Kind::quiesce));
@@ -313,7 +313,7 @@ TEST_F(HolderTest, an_evicted_page_is_asked_for_again_by_who_waits) {
     deliver(Event::quiesced_of(page, 0));
     acquire(Want::shared, 2, 8);
     Message answer = message(MessageKind::evicted, home_host, tenure);
-    answer.request_id = holding().evict_id;
+    answer.request_id = holding().eviction.id;
     deliver(Event::message_of(answer));
     EXPECT_EQ(find(Action::Kind::release_frame)->frame, 7u);
     EXPECT_EQ(sent(MessageKind::get_shared)->message.frame, 8u);
@@ -400,7 +400,7 @@ TEST_F(HolderTest, a_restarted_home_is_told_what_is_here_and_confirms_it) {
     EXPECT_EQ(actions_.size(), 0u);  // not while unconfirmed
     deliver(Event::message_of(message(MessageKind::confirm, home_host, first_tenure_of(2) + 1)));
     EXPECT_EQ(holding().tenure, first_tenure_of(2) + 1);
-    EXPECT_FALSE(holding().unconfirmed);
+    EXPECT_EQ(holding().trust, Trust::confirmed);
 }
 
 // Few seeds of the simulator show these two.
@@ -434,7 +434,7 @@ TEST_F(HolderTest, a_page_that_is_discarded_leaves_at_once_with_what_is_dirty) {
     EXPECT_TRUE(find(Action::Kind::release_frame));
     ASSERT_TRUE(holder_.find(page)) << "until its home has answered";
     Message answer = message(MessageKind::evicted, home_host, tenure);
-    answer.request_id = holding().evict_id;
+    answer.request_id = holding().eviction.id;
     deliver(Event::message_of(answer));
     EXPECT_FALSE(holder_.find(page));
 }
@@ -443,11 +443,11 @@ TEST_F(HolderTest, a_dirty_page_whose_eviction_is_unanswered_is_discarded_with_i
     own();
     deliver(Event::about(Event::Kind::evict, page));
     deliver(Event::quiesced_of(page, 0xff));
-    ASSERT_TRUE(holding().evicting);
+    ASSERT_EQ(holding().custody, Custody::evicting);
     deliver(Event::discard_of(page));
     EXPECT_TRUE(find(Action::Kind::release_frame));
     Message answer = message(MessageKind::refused, home_host, tenure);
-    answer.request_id = holding().evict_id;
+    answer.request_id = holding().eviction.id;
     answer.flags = flag_bytes;
     deliver(Event::message_of(answer));
     ASSERT_TRUE(sent(MessageKind::evict)) << "home is told that the bytes are gone";
@@ -468,7 +468,7 @@ TEST_F(HolderTest, a_clean_page_leaves_at_once_and_is_asked_for_again_after_the_
     order(MessageKind::drop, tenure + 1, 2);
     EXPECT_TRUE(sent(MessageKind::acknowledge));
     Message evicted = message(MessageKind::evicted, home_host, tenure);
-    evicted.request_id = holding().evict_id;
+    evicted.request_id = holding().eviction.id;
     deliver(Event::message_of(evicted));
     EXPECT_TRUE(sent(MessageKind::get_shared));
 }

@@ -29,7 +29,8 @@ bool SearchState::is_spent(const InFlight& each) const {
                    message.tenure < std::max(holding->floor, holding->awaited.heard_tenure);
         case MessageKind::evicted:
         case MessageKind::refused:
-            return holding == nullptr || !holding->evicting || holding->evict_id != message.request_id;
+            return holding == nullptr || holding->custody != protocol::Custody::evicting ||
+                   holding->eviction.id != message.request_id;
         case MessageKind::written_back: return holding != nullptr && message.tenure < holding->tenure;
         case MessageKind::free: return is_spent_free(each);
         case MessageKind::done:

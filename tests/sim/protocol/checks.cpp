@@ -73,7 +73,8 @@ void SimCluster::check_frame(const SimHost& host, PageId page, const Frame& fram
     if ((frame.dirty | frame.writing) != 0 || !has_met(host, home) || home.memory.recovery.recovering()) return;
     const protocol::Claim* claim = home.stripe_of(page).home().find(page);
     const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
-    if (claim == nullptr || claim->resolving || !claim->copies.empty() || holding == nullptr || holding->unconfirmed)
+    if (claim == nullptr || claim->resolving || !claim->copies.empty() || holding == nullptr ||
+        holding->trust != protocol::Trust::confirmed)
         return;
     if (frame.content.version <= home_version_of(page)) return;
     const HostId keeper = claim->owner != no_host ? claim->owner : claim->anchor;
@@ -81,7 +82,7 @@ void SimCluster::check_frame(const SimHost& host, PageId page, const Frame& fram
     // Who was named anchor by a home that does not know which bytes are newest marks the page as dirty when it hears of
     // it.
     const protocol::Holding* kept = keeper == no_host ? nullptr : hosts_[keeper].stripe_of(page).holder().find(page);
-    if (kept != nullptr && kept->unconfirmed) return;
+    if (kept != nullptr && kept->trust != protocol::Trust::confirmed) return;
     const auto is_dirty = [&](const Frame& each) {
         return each.used && each.page == page && (each.dirty | each.writing) != 0 &&
                each.content.version >= frame.content.version;
@@ -109,7 +110,8 @@ void SimCluster::check_request(const SimHost& host, const SimHost& home, PageId 
 namespace {
 
 bool is_at_hand(const protocol::Holding& holding, const protocol::Successor& order) {
-    if (holding.frame == no_frame || holding.blank || holding.tenure + 1 != order.tenure) return false;
+    if (holding.frame == no_frame || holding.custody == protocol::Custody::blank || holding.tenure + 1 != order.tenure)
+        return false;
     const bool is_for_owner =
         order.kind == protocol::MessageKind::move || order.kind == protocol::MessageKind::move_shared;
     return order.kind != protocol::MessageKind::copy && is_for_owner == (holding.ownership == Ownership::exclusive);
@@ -127,7 +129,8 @@ void SimCluster::check_orders(const SimHost& host, PageId page) const {
         const protocol::Awaited& awaited = holding->awaited;
         const Tenure own = order.kind == protocol::MessageKind::copy ? order.tenure : order.tenure - 1;
         const bool waits_for_grant = awaited.request_id != 0 && awaited.granted <= own;
-        const bool waits_for_local = is_at_hand(*holding, order) || holding->quiescing || holding->unserved_count > 0;
+        const bool waits_for_local = is_at_hand(*holding, order) || holding->custody == protocol::Custody::quiescing ||
+                                     holding->unserved_count > 0;
         const bool waits_for_order = holding->frame != no_frame && holding->tenure < own;
         // One that a resolve has undone nobody waits for.
         const SimHost& requester = hosts_[order.requester];
@@ -191,8 +194,9 @@ void SimCluster::check_end() const {
             require(stripe.holder().successor_count() == 0, "a successor is left");
             stripe.holder().for_each([&](PageId page, const protocol::Holding& holding) {
                 require(holding.kept_frame == no_frame, "kept bytes are never freed");
-                require(!holding.unconfirmed, "a frame is never confirmed");
-                require(!holding.evicting && !holding.quiescing && holding.spare == no_frame,
+                require(holding.trust == protocol::Trust::confirmed, "a frame is never confirmed");
+                require(holding.custody != protocol::Custody::evicting &&
+                            holding.custody != protocol::Custody::quiescing && holding.spare == no_frame,
                         "a page is busy at the end");
                 const SimHost& home = hosts_[ranges_.home_of(page)];
                 const protocol::Claim* claim = home.stripe_of(page).home().find(page);

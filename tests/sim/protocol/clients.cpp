@@ -246,7 +246,7 @@ bool SimCluster::is_secure(const SimHost& host, PageId page) const {
     const protocol::Claim* claim = home.stripe_of(page).home().find(page);
     const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
     return claim != nullptr && holding != nullptr && !claim->resolving && claim->copies.empty() &&
-           claim->tenure == holding->tenure && !holding->unconfirmed &&
+           claim->tenure == holding->tenure && holding->trust == protocol::Trust::confirmed &&
            (claim->owner == host.id || claim->anchor == host.id);
 }
 
@@ -281,7 +281,7 @@ void SimCluster::serve(SimHost& host, const Task& task) {
     frame.page = task.page;
     const protocol::Holding* holding = host.stripe_of(task.page).holder().find(task.page);
     require(holding != nullptr && holding->frame == task.frame, "a woken operation finds no page");
-    if (holding->blank) coverage_.reached(Sometimes::write_woken_blank);
+    if (holding->custody == protocol::Custody::blank) coverage_.reached(Sometimes::write_woken_blank);
     perform_access(host, task.client, host.clients[task.client].operation.access_to(task.page), task.frame);
     step(host, Event::about(Event::Kind::served, task.page));
     end_access(host, task.client);
@@ -338,7 +338,7 @@ void SimCluster::drop_something(SimHost& host) {
     if (ranges_.home_of(page) == host.id) return;
     step(host, Event::evict_at_once(page));
     const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
-    if (holding != nullptr && holding->bare) coverage_.reached(Sometimes::left_bare);
+    if (holding != nullptr && holding->custody == protocol::Custody::bare) coverage_.reached(Sometimes::left_bare);
 }
 
 void SimCluster::evict_something(SimHost& host) {

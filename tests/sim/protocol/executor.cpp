@@ -307,8 +307,8 @@ void SimCluster::observe(const SimHost& host, const Event& event) {
         if (waits && holding->frame == no_frame)
             coverage_.reached(holding->awaited.granted == 0 ? Sometimes::order_before_grant
                                                             : Sometimes::order_before_bytes);
-        if (holding->evicting) coverage_.reached(Sometimes::eviction_met_an_order);
-        if (holding->writing_back) coverage_.reached(Sometimes::write_back_met_a_move);
+        if (holding->custody == protocol::Custody::evicting) coverage_.reached(Sometimes::eviction_met_an_order);
+        if (holding->writing_back()) coverage_.reached(Sometimes::write_back_met_a_move);
     }
     if (holding != nullptr) {
         if (message.kind == MessageKind::copy && holding->kept_frame != no_frame &&

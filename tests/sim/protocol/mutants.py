@@ -88,27 +88,30 @@ MUTANTS = [
     ("holder.cpp", "holding.frame != no_frame && «holding.successors.empty()») wake_waiters", {
         "local operations go before an order that waits": "true",
     }),
-    ("holder.cpp", "if («holding.frame == no_frame || holding.evicting») {\n                serve_quiet", {
+    ("holder.cpp", "if («holding.frame == no_frame || holding.custody == Custody::evicting») {\n                serve_quiet", {
         "a page is written back while it is being written":
-            "(holding.frame == no_frame || holding.evicting || (holding.ownership == Ownership::exclusive && "
-            "!holding.evict_wanted && !holding.report_due && !has_applicable_order(holding)))",
+            "(holding.frame == no_frame || holding.custody == Custody::evicting || "
+            "(holding.ownership == Ownership::exclusive && holding.wish == EvictionWish::none && "
+            "!holding.report_due && !has_applicable_order(holding)))",
     }),
-    ("holder.cpp", "serve_quiet(page, holding, «holding.evict_dirty», actions);", {
-        "a page is written back while it is being written": "(holding.evicting ? holding.evict_dirty : all_sectors)",
+    ("holder.cpp", "serve_quiet(page, holding, «holding.eviction.dirty», actions);", {
+        "a page is written back while it is being written":
+            "(holding.custody == Custody::evicting ? holding.eviction.dirty : all_sectors)",
     }),
-    ("holder.cpp", "!holding.evicting && «!holding.bare» && !holding.blank", {
-        "a page that has left bare is asked for before its eviction is answered": "true",
+    ("holder.cpp", "is_open = («holding.custody == Custody::none» ||", {
+        "a page that has left bare is asked for before its eviction is answered":
+            "holding.custody == Custody::none || holding.custody == Custody::bare",
     }),
-    ("holder_orders.cpp", "at_once = holding.evict_at_once && !with_bytes && «holding.anchor_since == 0»;", {
+    ("holder_orders.cpp", "at_once = wish == EvictionWish::at_once && !with_bytes && «holding.anchor_since == 0»;", {
         "an anchor leaves bare": "true",
     }),
-    ("holder_orders.cpp", "«if (holding->bare && (message.kind != MessageKind::drop || message.has(flag_anchor))) return;»", {
+    ("holder_orders.cpp", "«if (holding->custody == Custody::bare && (message.kind != MessageKind::drop || message.has(flag_anchor))) return;»", {
         "who has left bare answers orders for bytes": "",
     }),
-    ("holder_orders.cpp", "MessageKind::refused && «!holding.bare_is_told»)\n", {
+    ("holder_orders.cpp", "is_refused && «!holding.eviction.says_bare»)", {
         "who has left bare does not say so when its eviction is refused": "false",
     }),
-    ("holder_recovery.cpp", "«if (holding.bare) send_eviction(page, holding, 0, no_frame, actions);»", {
+    ("holder_recovery.cpp", "«if (holding.custody == Custody::bare) send_eviction(page, holding, 0, no_frame, actions);»", {
         "a bare eviction is lost with its link": "",
     }),
     ("home.cpp", "message.has(flag_evicting) && «counts_on(*claim, message.from)»)\n", {
@@ -117,13 +120,13 @@ MUTANTS = [
     ("home.cpp", "if (message.has(flag_evicting) && «claim->owner == message.from»)\n", {
         "a reader's bare eviction makes home's bytes current": "true",
     }),
-    ("holder_orders.cpp", "«actions.set_access(page, holding.frame, Ownership::none);»\n    holding.bare = at_once", {
+    ("holder_orders.cpp", "«actions.set_access(page, holding.frame, Ownership::none);»\n    holding.custody = at_once", {
         "the page is served while its eviction is unanswered": "",
     }),
-    ("holder_orders.cpp", "const bool with_bytes = «std::exchange(holding.evict_with_bytes, false) || dirty != 0»;", {
-        "a dirty page is evicted silently": "(std::exchange(holding.evict_with_bytes, false) && false)",
+    ("holder_orders.cpp", "const bool with_bytes = «wish == EvictionWish::with_bytes || dirty != 0»;", {
+        "a dirty page is evicted silently": "false",
     }),
-    ("holder_orders.cpp", "if (!holding.evicting || «holding.evict_id != event.message.request_id») return;", {
+    ("holder_orders.cpp", "if («holding.eviction.id != event.message.request_id») return;", {
         "the answer to an eviction counts for a later one": "false",
     }),
     # What holders owe.
@@ -134,7 +137,7 @@ MUTANTS = [
     ("holder.cpp", "if («holding.unserved_count == 0» && wants_quiet(holding)) {", {
         "a drop is answered before the waiting reads are served": "true",
     }),
-    ("holder_orders.cpp", "holding.blank || «holding.tenure + 1 != order.tenure») return false;", {
+    ("holder_orders.cpp", "custody == Custody::blank || «holding.tenure + 1 != order.tenure»)\n        return false;", {
         "an order is obeyed in another's place": "(holding.tenure >= order.tenure)",
     }),
     ("holder_orders.cpp", "if («holding.kept_frame != no_frame && holding.kept_order == order.tenure + 1») {", {
@@ -156,7 +159,7 @@ MUTANTS = [
     ("holder.cpp", "if («waiter.want == Want::shared») return false;\n        actions.about_waiter(Action::Kind::fail", {
         "no space fails the readers, too": "false",
     }),
-    ("holder.cpp", "if («holding.blank && (waiter.want != Want::exclusive_no_read || holding.unserved_count > 0)») return", {
+    ("holder.cpp", "if («is_blank && (waiter.want != Want::exclusive_no_read || holding.unserved_count > 0)») return", {
         "everyone is woken on a blank page": "false",
     }),
     ("holder.cpp", "«if (awaited.grants_exclusive) forget_kept(page, holding, actions);»", {
@@ -267,17 +270,17 @@ MUTANTS = [
         "of confirmed readers none is dirty": "Action::Kind::clear_dirty",
     }),
     # A process that adopts its memory.
-    ("holder_recovery.cpp", "if (frame != no_frame && «!blank»)", {
+    ("holder_recovery.cpp", "if (frame != no_frame && «custody != Custody::blank»)", {
         "a blank frame is adopted": "true",
     }),
     ("holder_recovery.cpp", "if («kept_frame != no_frame»)\n        recorded", {
         "kept bytes are not adopted": "false",
     }),
-    ("holder_recovery.cpp", "«holding.evicting = held.evict_id != 0;»", {
-        "an eviction under way is adopted as if it were not": "holding.evicting = false;",
+    ("holder_recovery.cpp", "«held.evict_id != 0 ? Custody::evicting : Custody::open»;", {
+        "an eviction under way is adopted as if it were not": "Custody::open",
     }),
-    ("holder_recovery.cpp", "holding.unconfirmed = «holding.adopted = true»;", {
-        "an adopted frame may be served at once": "true",
+    ("holder_recovery.cpp", "«holding.trust = Trust::adopted;»", {
+        "an adopted frame may be served at once": "holding.trust = Trust::unconfirmed;",
     }),
     ("holder_recovery.cpp", "«holding.sequence = held.sequence;»", {
         "an adopted owner numbers its write-backs anew": "holding.sequence = 0;",
@@ -343,7 +346,7 @@ MUTANTS = [
     ("flush_holder.cpp", "if («note.writes == part->writes» && !note.mixed) {", {
         "a flush clears the notes of later writes": "true",
     }),
-    ("holder.cpp", "«if (awaited.needs_bytes || holding.blank) holding.anchor_since = 0;»", {
+    ("holder.cpp", "«if (awaited.needs_bytes || is_blank) holding.anchor_since = 0;»", {
         "an upgrade clears anchor_since": "holding.anchor_since = 0;",
     }),
     ("holder.cpp", "«repeat_write_back(holding);»\n    holding.ownership", {

@@ -139,7 +139,7 @@ void SimCluster::adopt(SimHost& host, HostMemory&& arena) {
         const protocol::Holder& before = arena.stripes[stripe].holder();
         memory.stripes[stripe].adopt_request_ids(before.last_request_id());
         before.for_each([&](PageId page, const protocol::Holding& holding) {
-            if (holding.bare) host.left_bare.insert(page);
+            if (holding.custody == protocol::Custody::bare) host.left_bare.insert(page);
             protocol::Adopted adopted = holding.recorded();
             const auto take = [&](FrameId frame) {
                 if (frame == no_frame) return;

@@ -71,9 +71,11 @@ void SimCluster::describe() const {
                     static_cast<int>(holding->frame), static_cast<int>(holding->kept_frame), hex(holding->kept_order),
                     holding->awaited.request_id, hex(holding->awaited.granted), hex(holding->awaited.ackers),
                     hex(holding->awaited.heard), holding->awaited.has_bytes, hex(holding->floor),
-                    holding->unserved_count, holding->quiescing ? "quiescing " : "",
-                    holding->evicting ? "evicting " : "", holding->unconfirmed ? "unconfirmed " : "",
-                    holding->report_due ? "report due " : "", holding->blank ? "blank " : "");
+                    holding->unserved_count, holding->custody == protocol::Custody::quiescing ? "quiescing " : "",
+                    holding->custody == protocol::Custody::evicting ? "evicting " : "",
+                    holding->trust != protocol::Trust::confirmed ? "unconfirmed " : "",
+                    holding->report_due ? "report due " : "",
+                    holding->custody == protocol::Custody::blank ? "blank " : "");
             if (const protocol::Claim* claim = host.stripe_of(page).home().find(page))
                 std::printf(
                     "  claim %u.%llx: tenure %llx owner %d anchor %d readers %llx applied %llx.%x%s missing "
