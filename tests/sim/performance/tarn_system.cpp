@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 #include <utility>
-
-#include "utils/assert.hpp"
 
 namespace tarn::sim_performance {
 
@@ -38,7 +37,7 @@ TarnSystem::TarnSystem(Machine& machine, const TarnOptions& options)
       ranges_(round_robin(machine.host_count())),
       at_home_(options.page_count, !options.home_on_device) {
     for (HostId id = 0; id < machine.host_count(); ++id) {
-        Host& host = *hosts_.emplace_back(std::make_unique<Host>(id, ranges_));
+        Host& host = *hosts_.emplace_back(std::make_unique<Host>(*this, id));
         host.bound.assign(options.page_count, no_frame);
         step(host, Event::about(Event::Kind::recovered, PageId{}));
     }
@@ -82,7 +81,7 @@ void TarnSystem::access(Host& host, unsigned client, FrameId id, bool was_hit) {
     frame.dirty |= writes;
     if (frame.access != Ownership::none) {
         host.by_use.splice(host.by_use.end(), host.by_use, frame.place);
-        stay(host, frame);
+        host.stay(frame);
     }
     const Time ends = frame.latch.enter(machine_.now(), machine_.costs().access, writes);
     machine_.at(ends, [this, &host, client, id, was_hit] { accessed(host, client, id, was_hit); });
@@ -111,103 +110,69 @@ void TarnSystem::receive(HostId to, const Message& message) {
     step(host, event);
 }
 
-void TarnSystem::step(Host& host, const Event& first) {
-    host.pending.push_back(first);
-    if (std::exchange(host.stepping, true)) return;
-    while (!host.pending.empty()) {
-        const Event event = host.pending.front();
-        host.pending.pop_front();
-        actions_.clear();
-        host.stripe.reserve();
-        host.stripe.on(event, actions_);
-        for (const Action& action : actions_) perform(host, action);
-    }
-    host.stepping = false;
+void TarnSystem::step(Host& host, const Event& event) {
+    static constexpr StripeLinks every_link{.up = ~HostSet{0}};  // nothing fails
+    const Executor executor(host.id, host, host, host, host, host);
+    StepResult result;
+    StepObserver observer;
+    executor.step(host.stripe, every_link, scratch_, event, result, observer);
+    TARN_ASSERT(result.losses.empty() && result.marks.empty() && std::string_view(result.refused).empty());
+    executor.finish(result);
 }
 
-void TarnSystem::perform(Host& host, const Action& action) {
-    Frame* const frame = action.frame == no_frame ? nullptr : &host.frames[action.frame];
-    TARN_ASSERT(frame == nullptr || frame->used);
-    switch (action.kind) {
-        case Action::Kind::nothing: break;
-        case Action::Kind::send: {
-            Message message = action.message;
-            message.from = host.id;
-            machine_.send(host.id, action.to, message);
-            break;
-        }
-        case Action::Kind::send_home_bytes: {
-            Message message = action.message;
-            message.from = host.id;
-            message.flags |= protocol::flag_payload;
-            const auto deliver = [this, &host, to = action.to, message] {
-                if (to == host.id)
-                    receive(to, message);
-                else
-                    machine_.send(host.id, to, message);
-            };
-            if (at_home_[action.page.number()])
-                deliver();
+bool TarnSystem::Host::wake(const Action& action, bool /*may_resume*/) {
+    system.access(*this, static_cast<unsigned>(action.waiter), action.frame, false);
+    return false;
+}
+
+HomeStore::Found TarnSystem::Host::find(PageId page) {
+    return {system.at_home_[page.number()] ? Found::Where::frame : Found::Where::store};
+}
+
+void TarnSystem::Host::read(std::vector<HomeRead> reads) {
+    for (HomeRead& each : reads) {
+        each.message.flags |= protocol::flag_payload;
+        system.machine_.read_store(id, [this, to = each.to, message = each.message] {
+            if (to == id)
+                system.receive(to, message);
             else
-                machine_.read_store(host.id, deliver);
-            break;
-        }
-        case Action::Kind::wake: access(host, static_cast<unsigned>(action.waiter), action.frame, false); break;
-        case Action::Kind::quiesce: quiesce(host, action); break;
-        case Action::Kind::set_access: set_access(host, action); break;
-        case Action::Kind::begin_writing:
-        case Action::Kind::clear_dirty: frame->dirty = false; break;
-        case Action::Kind::mark_dirty: frame->dirty = true; break;
-        case Action::Kind::release_frame: release(host, action.frame); break;
-        case Action::Kind::apply_copy:
-        case Action::Kind::keep_copy:
-            at_home_[action.page.number()] = true;
-            if (!action.borrowed) release(host, action.frame);
-            break;
-        case Action::Kind::written:
-        case Action::Kind::clear_writing:
-        case Action::Kind::holder_added:
-        case Action::Kind::holder_removed:
-        case Action::Kind::copy_expected:
-        case Action::Kind::copy_arrived: break;
-        case Action::Kind::fail:
-        case Action::Kind::refuse_peer:
-        case Action::Kind::mark:
-        case Action::Kind::record_loss: TARN_ASSERT(false); break;
+                system.machine_.send(id, to, message);
+        });
     }
 }
 
-void TarnSystem::quiesce(Host& host, const Action& action) {
-    Frame& frame = host.frames[action.frame];
-    if (frame.latch.inside == 0) {
-        frame.busy = true;
-        host.pending.push_front(Event::quiesced_of(action.page, frame.dirty ? all_sectors : 0));
-        return;
-    }
-    if (!action.recalled || options_.lease.writes == 0) {
-        frame.busy = true;
-        return;
-    }
-    frame.recalled = true;
-    frame.lease_writes = options_.lease.writes;
-    frame.lease_until = machine_.now() + Time{options_.lease.time_us} * 1000;
+bool TarnSystem::Host::keep_copy(const Action& action) {
+    system.at_home_[action.page.number()] = true;
+    return !action.borrowed && release(action.frame);
 }
 
-void TarnSystem::set_access(Host& host, const Action& action) {
-    Frame& frame = host.frames[action.frame];
+Frames::Quiet TarnSystem::Host::quiesce(PageId /*page*/, FrameId frame_id, bool recalled) {
+    Frame& frame = frames[frame_id];
+    const protocol::WriteLease& lease = system.options_.lease;
+    frame.recalled = recalled && lease.writes > 0 && frame.latch.inside > 0;
+    frame.busy = !frame.recalled;
+    if (frame.latch.inside == 0) return Quiet::now;
+    if (!frame.recalled) return Quiet::later;
+    frame.lease_writes = lease.writes;
+    frame.lease_until = system.machine_.now() + Time{lease.time_us} * 1000;
+    return Quiet::leased;
+}
+
+void TarnSystem::Host::set_access(PageId page, FrameId frame_id, Ownership ownership, uint32_t /*lost*/) {
+    Frame& frame = frames[frame_id];
     frame.busy = frame.recalled = false;
-    if (frame.access != Ownership::none) host.by_use.erase(frame.place);
-    frame.access = action.ownership;
-    if (action.ownership != Ownership::none) {
-        frame.place = host.by_use.insert(host.by_use.end(), action.frame);
-        frame.page = action.page;
-        host.bound[action.page.number()] = action.frame;
-        stay(host, frame);
+    if (frame.access != Ownership::none) by_use.erase(frame.place);
+    frame.access = ownership;
+    if (ownership != Ownership::none) {
+        frame.place = by_use.insert(by_use.end(), frame_id);
+        frame.page = page;
+        bound[page.number()] = frame_id;
+        stay(frame);
         return;
     }
-    if (host.bound[action.page.number()] == action.frame) host.bound[action.page.number()] = no_frame;
+    if (bound[page.number()] == frame_id) bound[page.number()] = no_frame;
     // An eviction or a home copy is on its way, and then the frame is free.
-    if (!std::exchange(frame.leaving, true)) ++host.leaving;
+    if (!std::exchange(frame.leaving, true)) ++leaving;
 }
 
 FrameId TarnSystem::allocate(Host& host, PageId page) {
@@ -225,21 +190,22 @@ FrameId TarnSystem::allocate(Host& host, PageId page) {
     return frame;
 }
 
-void TarnSystem::release(Host& host, FrameId id) {
-    Frame& frame = host.frames[id];
+bool TarnSystem::Host::release(FrameId frame_id) {
+    Frame& frame = frames[frame_id];
     TARN_ASSERT(frame.used && frame.latch.inside == 0 && frame.access == Ownership::none);
-    stay(host, frame);
+    stay(frame);
     frame.used = false;
-    --host.used;
-    host.free.push_back(id);
-    if (host.starved.empty() || host.used >= options_.frames_per_host) return;
-    const unsigned client = host.starved.front();
-    host.starved.pop_front();
-    machine_.at(machine_.now(), [this, &host, client] { acquire(host, client); });
+    --used;
+    free.push_back(frame_id);
+    if (starved.empty() || used >= system.options_.frames_per_host) return true;
+    const unsigned client = starved.front();
+    starved.pop_front();
+    system.machine_.at(system.machine_.now(), [this, client] { system.acquire(*this, client); });
+    return true;
 }
 
-void TarnSystem::stay(Host& host, Frame& frame) {
-    if (std::exchange(frame.leaving, false)) --host.leaving;
+void TarnSystem::Host::stay(Frame& frame) {
+    if (std::exchange(frame.leaving, false)) --leaving;
 }
 
 void TarnSystem::replace_soon(Host& host) {

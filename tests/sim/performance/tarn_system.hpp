@@ -1,4 +1,4 @@
-// TarnSystem: a cluster of the real protocol's stripes, with just enough executor around them to be timed.
+// TarnSystem: a cluster of the real protocol's stripes and its executor, with just enough behind them to be timed.
 //
 // One stripe for each host. Frames have no bytes: only who holds what, and when, matters. Home's bytes are in its
 // memory, or on its device until they came home once. Frames are replaced in order of their last use. Nothing fails.
@@ -9,8 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "coherence/protocol/stripe.hpp"
+#include "coherence/executor/executor.hpp"
 #include "tests/sim/performance/load.hpp"
+#include "utils/assert.hpp"
 
 namespace tarn::sim_performance {
 
@@ -46,7 +47,45 @@ class TarnSystem : public System {
         Operation operation;
         bool waits_for_frame = false;
     };
-    struct Host {
+    // What stands behind the executor: the frames of one host. Nothing of FLUSH is timed.
+    struct Host final : Frames, HomeStore, Outbox, FlushBooks, Accesses {
+        Host(TarnSystem& system, HostId id) : system(system), id(id), stripe(id, 1, system.ranges_) {}
+
+        Quiet quiesce(PageId page, FrameId frame, bool recalled) override;
+        DirtyMask unwritten_of(FrameId frame) override { return frames[frame].dirty ? all_sectors : 0; }
+        void set_access(PageId page, FrameId frame, protocol::Ownership ownership, uint32_t lost) override;
+        void begin_writing(FrameId frame) override { frames[frame].dirty = false; }
+        void clear_writing(FrameId) override {}
+        void clear_dirty(FrameId frame) override { frames[frame].dirty = false; }
+        void mark_dirty(FrameId frame) override { frames[frame].dirty = true; }
+        bool release(FrameId frame) override;
+        uint32_t age_of(FrameId) override { return 0; }
+        void keep_lease(PageId, FrameId) override {}
+        void freed() override {}
+
+        bool apply_copy(const protocol::Action& action) override { return keep_copy(action); }
+        bool keep_copy(const protocol::Action& action) override;
+        Found find(PageId page) override;
+        bool share(FrameId) override { return false; }
+        void copy(Found, FrameId) override {}
+        FrameId take_free_frame() override { return no_frame; }
+        void read(std::vector<HomeRead> reads) override;
+        void record_losses(std::vector<PageId>, HostId) override {}
+        void mark(std::vector<PageId>) override {}
+
+        void send(HostId to, const Message& message, FrameId) override { system.machine_.send(id, to, message); }
+
+        void book(const protocol::Action&, protocol::FlushActions&) override {}
+        void on_written(protocol::WaiterToken, protocol::FlushActions&) override {}
+        void run(protocol::FlushActions) override {}
+
+        bool wake(const protocol::Action& action, bool may_resume) override;
+        void refuse(const protocol::Action&) override { TARN_ASSERT(false); }
+        void resume(protocol::WaiterToken) override {}
+
+        void stay(Frame& frame);
+
+        TarnSystem& system;
         HostId id;
         protocol::Stripe stripe;
         std::vector<Frame> frames;
@@ -58,26 +97,17 @@ class TarnSystem : public System {
         bool replacing = false;
         std::vector<Client> clients;
         std::deque<unsigned> starved;  // clients that wait for a frame
-        std::deque<protocol::Event> pending;
-        bool stepping = false;
-
-        Host(HostId id, const RangeMap& ranges) : id(id), stripe(id, 1, ranges) {}
     };
     static constexpr size_t replaced_at_once = 32;
 
     static PageId page_id(uint64_t number) { return PageId::of(0, number); }
     void receive(HostId to, const Message& message);
     void step(Host& host, const protocol::Event& event);
-    void perform(Host& host, const protocol::Action& action);
-    void quiesce(Host& host, const protocol::Action& action);
-    void set_access(Host& host, const protocol::Action& action);
     void acquire(Host& host, unsigned client);
     void access(Host& host, unsigned client, FrameId frame, bool was_hit);
     void accessed(Host& host, unsigned client, FrameId frame, bool was_hit);
     bool may_begin(Frame& frame, const Operation& operation);
     FrameId allocate(Host& host, PageId page);
-    void release(Host& host, FrameId frame);
-    void stay(Host& host, Frame& frame);
     void replace_soon(Host& host);
     void replace(Host& host);
 
@@ -86,7 +116,7 @@ class TarnSystem : public System {
     RangeMap ranges_;
     std::vector<std::unique_ptr<Host>> hosts_;
     std::vector<bool> at_home_;  // pages whose bytes are in the memory of their homes
-    protocol::Actions actions_;
+    StepScratch scratch_;
 };
 
 }  // namespace tarn::sim_performance
