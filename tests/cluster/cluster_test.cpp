@@ -1,5 +1,5 @@
 // What one of three hosts writes every other reads at once, and flushes cover everybody's writes; a host that is away.
-#include "tests/unit/cluster.hpp"
+#include "tests/cluster/cluster.hpp"
 
 #include <cstring>
 #include <random>

@@ -4,7 +4,7 @@
 #include <latch>
 
 #include "frontends/volumes/attribute_page.hpp"
-#include "tests/unit/cluster.hpp"
+#include "tests/cluster/cluster.hpp"
 
 namespace tarn::three_hosts {
 namespace {

@@ -3,7 +3,7 @@
 #include <thread>
 #include <tuple>
 
-#include "tests/unit/cluster.hpp"
+#include "tests/cluster/cluster.hpp"
 
 namespace tarn::three_hosts {
 namespace {

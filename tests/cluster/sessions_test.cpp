@@ -1,6 +1,6 @@
 // What a session of three real hosts is told when the home of its writes loses its memory: whichever of its handles
 // wrote, and whenever in a request that was.
-#include "tests/unit/cluster.hpp"
+#include "tests/cluster/cluster.hpp"
 
 namespace tarn::three_hosts {
 namespace {

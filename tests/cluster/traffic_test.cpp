@@ -1,7 +1,7 @@
 // What three hosts send each other: who comes first, what is sent together, and where the last copy goes.
 #include <atomic>
 
-#include "tests/unit/cluster.hpp"
+#include "tests/cluster/cluster.hpp"
 
 namespace tarn::three_hosts {
 namespace {

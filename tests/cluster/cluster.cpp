@@ -1,4 +1,4 @@
-#include "tests/unit/cluster.hpp"
+#include "tests/cluster/cluster.hpp"
 
 #include "coherence/fabric/transport/tcp/tcp_transport.hpp"
 

@@ -2,7 +2,7 @@
 #include <random>
 #include <string>
 
-#include "tests/unit/cluster.hpp"
+#include "tests/cluster/cluster.hpp"
 
 namespace tarn::three_hosts {
 namespace {

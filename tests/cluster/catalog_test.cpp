@@ -6,7 +6,7 @@
 #include <mutex>
 #include <optional>
 
-#include "tests/unit/cluster.hpp"
+#include "tests/cluster/cluster.hpp"
 
 namespace tarn::three_hosts {
 namespace {

@@ -1,6 +1,6 @@
 // What three hosts tell of pages that were lost or cannot be read: to whom, and until when.
 #include "frontends/volumes/attribute_page.hpp"
-#include "tests/unit/cluster.hpp"
+#include "tests/cluster/cluster.hpp"
 
 namespace tarn::three_hosts {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "coherence/pages/page_access.hpp"
 #include "frontends/volumes/attribute_page.hpp"
-#include "tests/unit/cluster.hpp"
+#include "tests/cluster/cluster.hpp"
 #include "utils/with_timeout.hpp"
 
 namespace tarn::three_hosts {
