@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -32,7 +34,9 @@ struct InProcessNetwork::Wire {
         changed.announce();
     }
     Courier* const courier;
-    std::array<Pipe, 2> pipes;  // by the end that receives
+    std::array<Pipe, 2> pipes;                                       // by the end that receives
+    std::array<std::map<uint64_t, std::span<std::byte>>, 2> opened;  // by the end that owns the memory, and key
+    uint64_t last_key = 0;
     std::array<bool, 2> is_shut{};
     Broadcast changed;
 };
@@ -91,11 +95,68 @@ class InProcessNetwork::End {
         wire_->changed.announce();
     }
 
+    RemoteRegion open(std::span<std::byte> memory) {
+        const uint64_t key = ++wire_->last_key;
+        wire_->opened[side_].emplace(key, memory);
+        return {.size_bytes = memory.size(), .key = key};
+    }
+    void close(uint64_t key) { wire_->opened[side_].erase(key); }
+    // In memory that the other end has opened.
+    Result<std::span<std::byte>> at(RemoteRegion region, uint64_t offset_bytes, size_t size_bytes) {
+        if (is_broken()) return fail(Errc::closed);
+        const auto found = wire_->opened[1 - side_].find(region.key);
+        if (found == wire_->opened[1 - side_].end()) return fail(Errc::refused, 0, "remote_memory: not open");
+        const std::span<std::byte> memory = found->second;
+        if (offset_bytes > memory.size() || size_bytes > memory.size() - offset_bytes)
+            return fail(Errc::refused, 0, "remote_memory: beyond the region");
+        return memory.subspan(offset_bytes, size_bytes);
+    }
+    Result<std::atomic_ref<uint64_t>> word_at(RemoteRegion region, uint64_t offset_bytes) {
+        if (offset_bytes % sizeof(uint64_t) != 0) return fail(Errc::invalid, 0, "remote_memory: no aligned word");
+        TRY(const std::span<std::byte> bytes, at(region, offset_bytes, sizeof(uint64_t)));
+        return std::atomic_ref(*reinterpret_cast<uint64_t*>(bytes.data()));
+    }
+
   private:
     bool is_broken() const { return wire_->is_shut[0] || wire_->is_shut[1]; }
 
     std::shared_ptr<Wire> wire_;
     size_t side_;
+};
+
+// Every operation takes effect as it begins.
+class InProcessNetwork::Memory final : public RemoteMemory {
+  public:
+    explicit Memory(End& end) : end_(end) {}
+
+    Result<RemoteRegion> open(std::span<std::byte> memory) override { return end_.open(memory); }
+    Task<> close(RemoteRegion region) override {
+        end_.close(region.key);
+        co_return;
+    }
+    Task<Result<>> read(RemoteRegion region, uint64_t offset_bytes, std::span<std::byte> into) override {
+        CO_TRY(const std::span<std::byte> bytes, end_.at(region, offset_bytes, into.size()));
+        std::ranges::copy(bytes, into.begin());
+        co_return Result<>{};
+    }
+    Task<Result<>> write(RemoteRegion region, uint64_t offset_bytes, std::span<const std::byte> from) override {
+        CO_TRY(const std::span<std::byte> bytes, end_.at(region, offset_bytes, from.size()));
+        std::ranges::copy(from, bytes.begin());
+        co_return Result<>{};
+    }
+    Task<Result<uint64_t>> compare_swap(RemoteRegion region, uint64_t offset_bytes, uint64_t expected,
+                                        uint64_t desired) override {
+        CO_TRY(const std::atomic_ref<uint64_t> word, end_.word_at(region, offset_bytes));
+        word.compare_exchange_strong(expected, desired);
+        co_return expected;
+    }
+    Task<Result<uint64_t>> fetch_add(RemoteRegion region, uint64_t offset_bytes, uint64_t summand) override {
+        CO_TRY(const std::atomic_ref<uint64_t> word, end_.word_at(region, offset_bytes));
+        co_return word.fetch_add(summand);
+    }
+
+  private:
+    End& end_;
 };
 
 class InProcessNetwork::Channel final : public tarn::Channel {
@@ -116,11 +177,13 @@ class InProcessNetwork::Channel final : public tarn::Channel {
         given_ = pipe.arrived_count;
         co_return Received{.page_bytes = page_bytes, .bytes = pipe.arrived()};
     }
+    RemoteMemory* remote_memory() override { return &memory_; }
     void shut_down() override { end_.shut_down(); }
     Task<> close() override { co_return; }
 
   private:
     End end_;
+    Memory memory_{end_};
     size_t given_ = 0;  // of what has come, in the last answer
 };
 

@@ -39,6 +39,7 @@ class InProcessNetwork {
     class Host;
     struct Wire;
     class End;
+    class Memory;
     class Channel;
 
     Courier* const courier_;

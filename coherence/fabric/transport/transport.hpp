@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 
+#include "coherence/fabric/transport/remote_memory.hpp"
 #include "utils/loop.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"
@@ -40,6 +41,9 @@ class Channel {
     // with; all of them, if there is a page for what comes first. If it can hold no more, and none were taken, it makes
     // room for more. Errors: closed, io.
     virtual Task<Result<Received>> receive(std::span<std::byte> page, size_t taken) = 0;
+
+    // The one-sided operations; null if the transport has none.
+    virtual RemoteMemory* remote_memory() { return nullptr; }
 
     // Breaks it, on both sides: who waits in send() or receive() goes on.
     virtual void shut_down() = 0;
