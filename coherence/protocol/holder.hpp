@@ -42,7 +42,6 @@ class Holder {
     void on(const Event& event, Actions& actions);
 
     const Holding* find(PageId page) const { return holdings_.find(page); }
-    size_t holding_count() const { return holdings_.size(); }
     size_t waiter_count() const { return waiters_.used(); }
     size_t successor_count() const { return successors_.used(); }
     template <class Visitor>
@@ -55,7 +54,7 @@ class Holder {
         successors_.for_each(holding.successors, visit);
     }
 
-    // digest.cpp
+    // See Home.
     void digest(PageId page, Digest& digest) const;
     RequestId last_request_id() const { return last_request_id_; }
     // Of the process before: answers to its requests must not be taken for answers to ours.

@@ -43,7 +43,6 @@ class Home {
     void on(const Event& event, Actions& actions);
 
     const Claim* find(PageId page) const { return claims_.find(page); }
-    size_t claim_count() const { return claims_.size(); }
     size_t open_order_count() const { return requests_.used(); }
     size_t home_copy_count() const { return copies_.used(); }
     bool recovering() const { return recovering_; }
@@ -71,9 +70,8 @@ class Home {
         claims_.for_each(visit);
     }
 
-    // digest.cpp; retired: above every tenure of a page without a claim.
+    // All that decides what happens next. Defined where all states are searched: tests/sim/explore/digest.cpp.
     void digest(PageId page, Digest& digest) const;
-    Tenure retired() const { return retired_; }
 
   private:
     // home.cpp

@@ -1,6 +1,6 @@
 // Canonical: one number for all states that behave alike.
 //
-// A state is several lists of words (coherence/protocol/digest.hpp). Their values are replaced by ranks among the
+// A state is several lists of words (tests/sim/explore/digest.hpp). Their values are replaced by ranks among the
 // values of their sort that occur in the state:
 //   - ids and versions are only compared with each other, and new ones are greater than all there are;
 //   - tenures are compared, also with the one before or behind another: t - 1, t + 1, and their like of one more step.
@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "coherence/protocol/digest.hpp"
+#include "tests/sim/explore/digest.hpp"
 #include "utils/assert.hpp"
 
 namespace tarn::sim {

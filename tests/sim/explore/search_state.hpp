@@ -22,9 +22,9 @@
 #include "coherence/executor/executor.hpp"
 #include "coherence/membership/range_map.hpp"
 #include "coherence/membership/recovery.hpp"
-#include "coherence/protocol/digest.hpp"
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/stripe.hpp"
+#include "tests/sim/explore/digest.hpp"
 
 namespace tarn::sim {
 

@@ -1,4 +1,4 @@
-// Digest: all state that decides what happens next, word by word, for a search through all states (tests/sim).
+// Digest: all state that decides what happens next, word by word, for the search through all states.
 //
 // Only what matters is said. Plain words are hashed at once; the others are kept with their sort, so that the reader
 // can leave out what does not matter of their values: of tenures only their order counts, and which are neighbours; of

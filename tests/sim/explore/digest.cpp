@@ -1,6 +1,6 @@
-// What of each part decides what happens next. Frames are numbers that mean the same whatever they are; only whether
-// there is one counts.
-#include "coherence/protocol/digest.hpp"
+// What of each part of the protocol decides what happens next. Frames are numbers that mean the same whatever they are:
+// only whether there is one counts.
+#include "tests/sim/explore/digest.hpp"
 
 #include "coherence/protocol/flush.hpp"
 #include "coherence/protocol/holder.hpp"
