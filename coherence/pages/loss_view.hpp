@@ -9,12 +9,12 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <map>
 #include <mutex>
 
 #include "coherence/membership/host_set.hpp"
 #include "tiers/page.hpp"
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
@@ -53,8 +53,8 @@ class LossView {
         return found != rewritten_.end() && found->second >= lost;
     }
 
-    std::atomic<HostSet> unheard_{0};
-    std::array<std::atomic<uint32_t>, hosts_max> known_;
+    Atomic<HostSet> unheard_{0};
+    std::array<Atomic<uint32_t>, hosts_max> known_;
     mutable std::mutex mutex_;  // never held across a wait; lost pages only
     std::map<PageId, uint32_t> rewritten_;
 };

@@ -13,10 +13,10 @@
 // latch of a busy frame is told so, and tells the stripe that the frame is quiet.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "utils/assert.hpp"
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
@@ -97,13 +97,13 @@ class FrameWord {
 
     // Whether an optimistic reader that saw `before` may trust what it copied.
     bool unchanged_since(Value before) const {
-        std::atomic_thread_fence(std::memory_order_acquire);
+        thread_fence(std::memory_order_acquire);
         constexpr Value irrelevant = pins_mask | recalled | writes_left_mask;
         return ((word_.load(std::memory_order_relaxed) ^ before) & ~irrelevant) == 0;
     }
 
   private:
-    std::atomic<Value> word_{0};
+    Atomic<Value> word_{0};
 };
 
 }  // namespace tarn
