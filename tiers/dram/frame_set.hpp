@@ -21,13 +21,15 @@ class FrameSet {
           words_(std::make_unique<Atomic<uint64_t>[]>(word_count_)),
           summary_(std::make_unique<Atomic<uint64_t>[]>(summary_count_)) {}
 
-    // Both bits are looked at: another thread may have set the first one only a moment ago, and not yet the second.
+    // Both bits are looked at: another thread may have set the first one only a moment ago, and not yet the second. Who
+    // removes a frame and then looks whether it should be there, and who changes that and then adds it: one of them
+    // sees the other. Hence the order of the look at the first bit, too.
     void add(FrameId id) {
         Atomic<uint64_t>& word = words_[id / 64];
         Atomic<uint64_t>& summary = summary_[id / 4096];
         const uint64_t bit = uint64_t{1} << (id % 64);
         const uint64_t summary_bit = uint64_t{1} << (id / 64 % 64);
-        if ((word.load(std::memory_order_relaxed) & bit) == 0) word.fetch_or(bit, std::memory_order_seq_cst);
+        if ((word.load(std::memory_order_seq_cst) & bit) == 0) word.fetch_or(bit, std::memory_order_seq_cst);
         if ((summary.load(std::memory_order_seq_cst) & summary_bit) == 0)
             summary.fetch_or(summary_bit, std::memory_order_seq_cst);
     }

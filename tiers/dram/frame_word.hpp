@@ -62,9 +62,10 @@ class FrameWord {
         return word_.compare_exchange_strong(seen, latched, std::memory_order_acquire);
     }
 
-    // True: this was the last latch of a busy frame, and the caller must report it quiet.
+    // True: this was the last latch of a busy frame, and the caller must report it quiet. What all others did in the
+    // frame comes before that: hence the acquire.
     [[nodiscard]] bool unpin() {
-        const Value before = word_.fetch_sub(pin_one, std::memory_order_release);
+        const Value before = word_.fetch_sub(pin_one, std::memory_order_acq_rel);
         TARN_ASSERT((before & pins_mask) != 0);
         return (before & busy) != 0 && (before & pins_mask) == pin_one;
     }
