@@ -5,10 +5,10 @@
 // The count is read before the condition: an announcement in between is not missed.
 #pragma once
 
-#include <atomic>
 #include <mutex>
 #include <utility>
 
+#include "utils/atomic.hpp"
 #include "utils/loop.hpp"
 #include "utils/spinlock.hpp"
 
@@ -63,7 +63,7 @@ class Broadcast {
 
   private:
     SpinLock lock_;
-    std::atomic<uint64_t> count_{0};
+    Atomic<uint64_t> count_{0};
     Next* first_ = nullptr;
 };
 

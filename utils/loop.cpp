@@ -72,7 +72,7 @@ void Loop::detach() {
     detaching_ = true;
     wake();
     drain(own_gate_);
-    run_posted();
+    posted_.run_all();
     ring_->detach();
     attached_ = false;
     current_loop = nullptr;
@@ -140,11 +140,7 @@ void Loop::cancel(Completion& operation) {
 }
 
 void Loop::post(Posted& call) {
-    Posted* head = inbox_.load(std::memory_order_relaxed);
-    do {
-        call.next = head;
-    } while (!inbox_.compare_exchange_weak(head, &call, std::memory_order_seq_cst));
-    if (current_loop != this && sleeping_.load(std::memory_order_seq_cst)) wake();
+    if (posted_.add(call) && current_loop != this) wake();
 }
 
 void Loop::stop() {
@@ -154,13 +150,6 @@ void Loop::stop() {
 
 void Loop::wake() {
     ::eventfd_write(wakeup_.get(), 1);
-}
-
-void Loop::run_posted() {
-    Posted* stack = inbox_.exchange(nullptr, std::memory_order_acquire);
-    Posted* queue = nullptr;  // the inbox is a stack; calls run in the order they came
-    while (stack) queue = std::exchange(stack, std::exchange(stack->next, queue));
-    while (queue) std::exchange(queue, queue->next)->run();
 }
 
 Task<> Loop::watch_wakeups() {
@@ -186,12 +175,11 @@ Task<Result<>> Loop::writable(int fd) {
 // Waits first and works last: the caller then looks at what the work changed before it waits again.
 void Loop::turn() {
     ++turns_;
-    // Announce first, then look once more: either a post sees the announcement, or we see the post.
-    sleeping_.store(true, std::memory_order_seq_cst);
-    ring_->submit(!busy_ && !inbox_.load(std::memory_order_seq_cst));
-    sleeping_.store(false, std::memory_order_relaxed);
+    const bool is_empty = posted_.begin_sleep();
+    ring_->submit(!busy_ && is_empty);
+    posted_.end_sleep();
     reap();
-    run_posted();
+    posted_.run_all();
     busy_ = idle_hook_ && idle_hook_(idle_argument_);
 }
 

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "utils/operation_ring.hpp"
+#include "utils/posted_calls.hpp"
 #include "utils/result.hpp"
 #include "utils/sync.hpp"
 #include "utils/task.hpp"
@@ -39,13 +40,7 @@ class Loop {
     };
 
     // A call from another thread; lives until it ran.
-    struct Posted {
-        virtual void run() = 0;
-        Posted* next = nullptr;
-
-      protected:
-        ~Posted() = default;
-    };
+    using Posted = PostedCalls::Call;
 
     // entries bounds what one turn submits, not what may be in flight. Errors: io (io_uring is disabled or too old).
     static Result<std::unique_ptr<Loop>> create(unsigned entries = 256);
@@ -128,7 +123,6 @@ class Loop {
     void drain(Gate& gate);
     void turn();
     void reap();
-    void run_posted();
     Task<> watch_wakeups();
     void wake();
     // The registered buffer that holds all of bytes; -1: none does.
@@ -138,8 +132,7 @@ class Loop {
     std::span<std::byte> registered_;
     UniqueFd wakeup_;
     uint64_t wakeup_count_ = 0;
-    std::atomic<Posted*> inbox_{nullptr};
-    std::atomic<bool> sleeping_{false};
+    PostedCalls posted_;
     std::atomic<bool> stopping_{false};
     uint64_t turns_ = 0;
     bool busy_ = false;  // the idle hook has more to do

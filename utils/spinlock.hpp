@@ -1,10 +1,7 @@
 // SpinLock: guards a few hundred nanoseconds of work that never waits. Meets BasicLockable.
 #pragma once
 
-#include <immintrin.h>
-#include <sched.h>
-
-#include <atomic>
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
@@ -14,9 +11,9 @@ class SpinLock {
         for (unsigned spins = 0; locked_.exchange(true, std::memory_order_acquire);) {
             while (locked_.load(std::memory_order_relaxed)) {
                 if (++spins < spins_before_yield)
-                    _mm_pause();
+                    pause_cpu();
                 else
-                    ::sched_yield();  // the holder may have lost its CPU
+                    yield_cpu();  // the holder may have lost its CPU
             }
         }
     }
@@ -25,7 +22,7 @@ class SpinLock {
 
   private:
     static constexpr unsigned spins_before_yield = 200;
-    std::atomic<bool> locked_{false};
+    Atomic<bool> locked_{false};
 };
 
 }  // namespace tarn

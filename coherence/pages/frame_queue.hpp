@@ -2,10 +2,10 @@
 // call it; who is served is posted to its shard.
 #pragma once
 
-#include <atomic>
 #include <mutex>
 
 #include "tiers/page.hpp"
+#include "utils/atomic.hpp"
 #include "utils/loop.hpp"
 #include "utils/spinlock.hpp"
 
@@ -49,7 +49,7 @@ class FrameQueue {
     SpinLock lock_;
     FrameWaiter* first_ = nullptr;
     FrameWaiter* last_ = nullptr;
-    std::atomic<size_t> count_{0};
+    Atomic<size_t> count_{0};
     bool closed_ = false;
 };
 

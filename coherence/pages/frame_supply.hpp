@@ -4,13 +4,12 @@
 // are full of each other's dirty pages cannot block each other. Any thread.
 #pragma once
 
-#include <atomic>
-
 #include "coherence/fabric/peers.hpp"
 #include "coherence/membership/membership.hpp"
 #include "coherence/pages/frame_queue.hpp"
 #include "tiers/dram/frame_pool.hpp"
 #include "tiers/dram/replacement.hpp"
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
@@ -52,7 +51,7 @@ class FrameSupply {
     const Peers& peers_;
     PageProvider& provider_;
     FrameQueue waiting_;
-    std::atomic<HostSet> starved_links_{0};  // their next message has a page, and no frame was free
+    Atomic<HostSet> starved_links_{0};  // their next message has a page, and no frame was free
 };
 
 }  // namespace tarn

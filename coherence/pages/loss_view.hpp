@@ -9,12 +9,12 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <map>
 #include <mutex>
 
 #include "coherence/membership/host_set.hpp"
 #include "tiers/page.hpp"
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
@@ -26,8 +26,9 @@ class LossView {
     }
     // The homes whose losses count from when it uses a page of them, unless it is told before.
     void await(HostSet homes) { unheard_.store(homes, std::memory_order_relaxed); }
-    // Those it has not been told of: it must be before a page of one is used.
-    HostSet unheard() const { return unheard_.load(std::memory_order_relaxed); }
+    // Those it has not been told of: it must be before a page of one is used. Who does not find a home here sees what
+    // it was told of it.
+    HostSet unheard() const { return unheard_.load(std::memory_order_acquire); }
     // Losses of this home up to the generation lie before the session. Only after await(); the first call counts.
     void began_after(HostId home, uint32_t generation) {
         uint32_t untold = everything;
@@ -53,8 +54,8 @@ class LossView {
         return found != rewritten_.end() && found->second >= lost;
     }
 
-    std::atomic<HostSet> unheard_{0};
-    std::array<std::atomic<uint32_t>, hosts_max> known_;
+    Atomic<HostSet> unheard_{0};
+    std::array<Atomic<uint32_t>, hosts_max> known_;
     mutable std::mutex mutex_;  // never held across a wait; lost pages only
     std::map<PageId, uint32_t> rewritten_;
 };

@@ -5,9 +5,6 @@
 // frames (FrameWord), and hears from here when the last latch of a busy frame is gone.
 #pragma once
 
-#include <sched.h>
-#include <xmmintrin.h>
-
 #include <span>
 #include <vector>
 
@@ -20,6 +17,7 @@
 #include "tiers/dram/frame_pool.hpp"
 #include "tiers/dram/frame_set.hpp"
 #include "tiers/dram/replacement.hpp"
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
@@ -119,11 +117,11 @@ template <class Function>
 void Pages::with_frame(FrameId id, bool writing, Function&& fn) {
     Frame& frame = pool_.frame(id);
     std::byte* const bytes = pool_.bytes(id);
-    for (;; _mm_pause()) {
+    for (;; pause_cpu()) {
         const FrameWord::Value seen = frame.word.load();
         if ((seen & FrameWord::ownership_mask) == FrameWord::none) return fn(frame, bytes);  // blank, and ours alone
         if (writing ? frame.word.try_latch_exclusive(seen) : frame.word.try_pin(seen)) break;
-        if (FrameWord::latched(seen)) ::sched_yield();  // somebody is inside, for microseconds
+        if (FrameWord::latched(seen)) yield_cpu();  // somebody is inside, for microseconds
     }
     const PageId page = frame.page_id();
     fn(frame, bytes);

@@ -82,7 +82,7 @@ void WritableShare::stay(HostId home) {
 
 // The numbers change meanwhile, and may not fit each other for a moment.
 bool WritableShare::is_crowded(HostId home) const {
-    const auto without = [](const std::atomic<size_t>& all, const std::atomic<size_t>& part) {
+    const auto without = [](const Atomic<size_t>& all, const Atomic<size_t>& part) {
         const size_t left = part.load(std::memory_order_relaxed);
         const size_t count = all.load(std::memory_order_relaxed);
         return count - std::min(left, count);

@@ -12,10 +12,10 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 
 #include "coherence/membership/host_set.hpp"
 #include "coherence/pages/frame_queue.hpp"
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
@@ -54,11 +54,11 @@ class WritableShare {
 
     size_t frame_count_;
     size_t margin_;  // frames: so near its share a home is crowded
-    std::atomic<size_t> total_{0};
-    std::array<std::atomic<size_t>, hosts_max> counts_{};
-    std::atomic<size_t> total_leaving_{0};
-    std::array<std::atomic<size_t>, hosts_max> leaving_{};
-    std::atomic<size_t> waiting_{0};  // at least those in the queues, until they are closed
+    Atomic<size_t> total_{0};
+    std::array<Atomic<size_t>, hosts_max> counts_{};
+    Atomic<size_t> total_leaving_{0};
+    std::array<Atomic<size_t>, hosts_max> leaving_{};
+    Atomic<size_t> waiting_{0};  // at least those in the queues, until they are closed
     std::array<FrameQueue, hosts_max> queues_;
 };
 

@@ -35,9 +35,14 @@ def mutated(text, file_name, list_of_mutants):
         if text.count(plain) != 1:
             sys.exit(f"mutants: {text.count(plain)} times in {file_name}: {plain}")
         at = text.index(plain) + len(before)
-        changes.append((at, broken, choice(broken, mutants, number_of)))
-    for at, broken, instead in sorted(changes, reverse=True):
-        text = text[:at] + instead + text[at + len(broken) :]
+        changes.append((at, len(broken), mutants))
+    # From the end on, and a place within another one before that.
+    grown = []
+    for at, length, mutants in sorted(changes, key=lambda change: (-change[0], change[1])):
+        end = at + length + sum(by for place, by in grown if place < at + length)
+        instead = choice(text[at:end], mutants, number_of)
+        text = text[:at] + instead + text[end:]
+        grown.append((at, len(instead) - (end - at)))
     once = "#pragma once\n" if file_name.endswith(".hpp") else ""
     return f'{once}#include <bit>\n#include "tests/sim/support/mutant.hpp"\n#line 1 "{file_name}"\n{text}'
 
@@ -48,6 +53,19 @@ def write_names(list_of_mutants, output):
         '#include "tests/sim/support/mutant.hpp"\n\nnamespace tarn::sim {\n\nunsigned mutant = 0;\n\n'
         f"const std::vector<const char*> mutant_names = {{\n{quoted}}};\n\n}}  // namespace tarn::sim\n"
     )
+
+
+def main_by_file(list_of_mutants, root, script):
+    """One file for a call: mutants.py FILE OUTPUT DEPENDENCIES, or their names: mutants.py --names OUTPUT."""
+    if sys.argv[1] == "--names":
+        for file_name in {entry[0] for entry in list_of_mutants}:
+            mutated((root / file_name).read_text(), file_name, list_of_mutants)
+        write_names(list_of_mutants, pathlib.Path(sys.argv[2]))
+        return
+    source, output, dependencies = (pathlib.Path(argument) for argument in sys.argv[1:])
+    file_name = str(source.resolve().relative_to(root))
+    output.write_text(mutated(source.read_text(), file_name, list_of_mutants))
+    dependencies.write_text(f"{output}: {pathlib.Path(script).resolve()} {pathlib.Path(__file__).resolve()}\n")
 
 
 def main(list_of_mutants):

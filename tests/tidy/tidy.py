@@ -26,7 +26,7 @@ SOURCE_SUFFIXES = {".cpp", ".hpp"}
 IMPURE_HEADERS = re.compile(
     r"^(sys/|netinet/|arpa/|linux/|unistd\.h|fcntl\.h|poll\.h|time\.h|pthread\.h|liburing\.h|ctime|chrono|thread|mutex"
     r"|shared_mutex|condition_variable|future|atomic|fstream|filesystem|iostream|cstdio|random"
-    r"|utils/(loop|clock|unique_fd|mapping|log|sync|task)\.hpp)"
+    r"|utils/(atomic|posted_calls|spinlock|loop|clock|unique_fd|mapping|log|sync|task)\.hpp)"
 )
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 

@@ -1,11 +1,11 @@
 // Frame: the header of one page-sized slot of DRAM. The bytes lie in the pool's arena, at the same index.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "tiers/dram/frame_word.hpp"
 #include "tiers/page.hpp"
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
@@ -25,22 +25,22 @@ enum class Storing : uint8_t {
 
 struct alignas(64) Frame {
     FrameWord word;
-    std::atomic<uint64_t> page{0};             // PageId; changes only while the word is unreadable
-    std::atomic<FrameId> next{no_frame};       // chain of the table of cached pages, or of the free list
-    std::atomic<FrameId> home_next{no_frame};  // chain of the table of home's bytes
-    std::atomic<uint32_t> access_epoch{0};     // when it was last used, by the coarse clock of replacement
-    std::atomic<DirtyMask> dirty{0};           // sectors that home lacks; set by writers under the exclusive latch
-    std::atomic<DirtyMask> writing{0};         // sectors of the write-back on its way to home
-    std::atomic<uint8_t> uses{0};              // of FrameUse
-    std::atomic<bool> zeroed{false};           // all zeros by a trim, and nothing written since: takes no space
+    Atomic<uint64_t> page{0};             // PageId; changes only while the word is unreadable
+    Atomic<FrameId> next{no_frame};       // chain of the table of cached pages, or of the free list
+    Atomic<FrameId> home_next{no_frame};  // chain of the table of home's bytes
+    Atomic<uint32_t> access_epoch{0};     // when it was last used, by the coarse clock of replacement
+    Atomic<DirtyMask> dirty{0};           // sectors that home lacks; set by writers under the exclusive latch
+    Atomic<DirtyMask> writing{0};         // sectors of the write-back on its way to home
+    Atomic<uint8_t> uses{0};              // of FrameUse
+    Atomic<bool> zeroed{false};           // all zeros by a trim, and nothing written since: takes no space
 
-    std::atomic<uint32_t> lost{0};  // the loss generation in which the page last lost writes, 0: never
+    Atomic<uint32_t> lost{0};  // the loss generation in which the page last lost writes, 0: never
 
-    std::atomic<bool> broken{false};  // the store could not read it: every access but a whole write fails
+    Atomic<bool> broken{false};  // the store could not read it: every access but a whole write fails
 
-    std::atomic<bool> cached{false};  // in the table of cached pages; changes under the latch of the page's stripe
+    Atomic<bool> cached{false};  // in the table of cached pages; changes under the latch of the page's stripe
 
-    std::atomic<bool> writable{false};  // this host may write the page, or could when it let it go; guarded as cached
+    Atomic<bool> writable{false};  // this host may write the page, or could when it let it go; guarded as cached
 
     // The rest is guarded by the latch of the page's stripe.
     bool home_dirty = false;  // home's bytes that the store may not have durably

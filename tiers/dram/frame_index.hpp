@@ -15,6 +15,7 @@
 #include <new>
 
 #include "tiers/dram/frame_pool.hpp"
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
@@ -23,7 +24,7 @@ class FrameIndex {
     static constexpr unsigned block_bits = 4;  // 16 pages, 64 KiB
 
     // link: the member of Frame that chains this table; a frame may be in two tables at once.
-    FrameIndex(FramePool& pool, unsigned stripe_bits, std::atomic<FrameId> Frame::* link)
+    FrameIndex(FramePool& pool, unsigned stripe_bits, Atomic<FrameId> Frame::* link)
         : pool_(pool), link_(link), stripe_bits_(stripe_bits), bucket_count_(std::bit_ceil(2 * pool.frame_count())) {
         // Twice as many buckets as frames: who shares a bucket costs the other one a miss of the CPU's caches.
         if (bucket_count_ < (size_t{1} << stripe_bits)) bucket_count_ = size_t{1} << stripe_bits;
@@ -77,7 +78,7 @@ class FrameIndex {
     }
     void erase(Frame& frame) {
         const FrameId erased = pool_.id_of(frame);
-        std::atomic<FrameId>* link = &bucket_of(frame.page_id());
+        Atomic<FrameId>* link = &bucket_of(frame.page_id());
         for (FrameId id; (id = link->load(std::memory_order_relaxed)) != erased;) {
             TARN_ASSERT(id != no_frame);
             link = &(pool_.frame(id).*link_);
@@ -99,7 +100,7 @@ class FrameIndex {
     }
 
   private:
-    using Bucket = std::atomic<FrameId>;
+    using Bucket = Atomic<FrameId>;
     struct Free {
         void operator()(Bucket* buckets) const { std::free(buckets); }
     };
@@ -112,7 +113,7 @@ class FrameIndex {
     }
 
     FramePool& pool_;
-    std::atomic<FrameId> Frame::* link_;
+    Atomic<FrameId> Frame::* link_;
     unsigned stripe_bits_;
     size_t bucket_count_;
     std::unique_ptr<Bucket[], Free> buckets_;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "tiers/dram/arena.hpp"
+#include "utils/atomic.hpp"
 #include "utils/result.hpp"
 #include "utils/spinlock.hpp"
 
@@ -55,7 +56,7 @@ class FramePool {
 
     SpinLock free_lock_;
     FrameId first_free_ = no_frame;
-    std::atomic<size_t> free_count_{0};
+    Atomic<size_t> free_count_{0};
 };
 
 }  // namespace tarn

@@ -2,7 +2,6 @@
 // those, so that walking a set with few members is cheap however large the pool.
 #pragma once
 
-#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <memory>
@@ -10,6 +9,7 @@
 #include <shared_mutex>
 
 #include "tiers/page.hpp"
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
@@ -18,16 +18,18 @@ class FrameSet {
     explicit FrameSet(size_t frame_count)
         : word_count_((frame_count + 63) / 64),
           summary_count_((word_count_ + 63) / 64),
-          words_(std::make_unique<std::atomic<uint64_t>[]>(word_count_)),
-          summary_(std::make_unique<std::atomic<uint64_t>[]>(summary_count_)) {}
+          words_(std::make_unique<Atomic<uint64_t>[]>(word_count_)),
+          summary_(std::make_unique<Atomic<uint64_t>[]>(summary_count_)) {}
 
-    // Both bits are looked at: another thread may have set the first one only a moment ago, and not yet the second.
+    // Both bits are looked at: another thread may have set the first one only a moment ago, and not yet the second. Who
+    // removes a frame and then looks whether it should be there, and who changes that and then adds it: one of them
+    // sees the other. Hence the order of the look at the first bit, too.
     void add(FrameId id) {
-        std::atomic<uint64_t>& word = words_[id / 64];
-        std::atomic<uint64_t>& summary = summary_[id / 4096];
+        Atomic<uint64_t>& word = words_[id / 64];
+        Atomic<uint64_t>& summary = summary_[id / 4096];
         const uint64_t bit = uint64_t{1} << (id % 64);
         const uint64_t summary_bit = uint64_t{1} << (id / 64 % 64);
-        if ((word.load(std::memory_order_relaxed) & bit) == 0) word.fetch_or(bit, std::memory_order_seq_cst);
+        if ((word.load(std::memory_order_seq_cst) & bit) == 0) word.fetch_or(bit, std::memory_order_seq_cst);
         if ((summary.load(std::memory_order_seq_cst) & summary_bit) == 0)
             summary.fetch_or(summary_bit, std::memory_order_seq_cst);
     }
@@ -76,9 +78,9 @@ class FrameSet {
 
     size_t word_count_;
     size_t summary_count_;
-    std::unique_ptr<std::atomic<uint64_t>[]> words_;
-    std::unique_ptr<std::atomic<uint64_t>[]> summary_;
-    std::shared_mutex walkers_;
+    std::unique_ptr<Atomic<uint64_t>[]> words_;
+    std::unique_ptr<Atomic<uint64_t>[]> summary_;
+    SharedMutex walkers_;
 };
 
 }  // namespace tarn

@@ -13,10 +13,10 @@
 // latch of a busy frame is told so, and tells the stripe that the frame is quiet.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "utils/assert.hpp"
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
@@ -62,9 +62,10 @@ class FrameWord {
         return word_.compare_exchange_strong(seen, latched, std::memory_order_acquire);
     }
 
-    // True: this was the last latch of a busy frame, and the caller must report it quiet.
+    // True: this was the last latch of a busy frame, and the caller must report it quiet. What all others did in the
+    // frame comes before that: hence the acquire.
     [[nodiscard]] bool unpin() {
-        const Value before = word_.fetch_sub(pin_one, std::memory_order_release);
+        const Value before = word_.fetch_sub(pin_one, std::memory_order_acq_rel);
         TARN_ASSERT((before & pins_mask) != 0);
         return (before & busy) != 0 && (before & pins_mask) == pin_one;
     }
@@ -97,13 +98,13 @@ class FrameWord {
 
     // Whether an optimistic reader that saw `before` may trust what it copied.
     bool unchanged_since(Value before) const {
-        std::atomic_thread_fence(std::memory_order_acquire);
+        thread_fence(std::memory_order_acquire);
         constexpr Value irrelevant = pins_mask | recalled | writes_left_mask;
         return ((word_.load(std::memory_order_relaxed) ^ before) & ~irrelevant) == 0;
     }
 
   private:
-    std::atomic<Value> word_{0};
+    Atomic<Value> word_{0};
 };
 
 }  // namespace tarn

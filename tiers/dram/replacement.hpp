@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 
 #include "tiers/dram/frame_pool.hpp"
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
@@ -93,11 +93,11 @@ class Replacement {
 
     FramePool& pool_;
     size_t step_;
-    std::atomic<uint32_t> victim_age_{0};
-    std::atomic<uint32_t> epoch_{1};
-    std::atomic<size_t> fills_{0};
-    std::atomic<size_t> hand_{0};
-    std::atomic<uint64_t> random_{0};
+    Atomic<uint32_t> victim_age_{0};
+    Atomic<uint32_t> epoch_{1};
+    Atomic<size_t> fills_{0};
+    Atomic<size_t> hand_{0};
+    Atomic<uint64_t> random_{0};
 };
 
 }  // namespace tarn

@@ -2,19 +2,19 @@
 // write that the next one can finish. A frame torn in place would have no good contents to fall back to.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "tiers/page.hpp"
+#include "utils/atomic.hpp"
 
 namespace tarn {
 
 struct alignas(64) WriteStage {
     enum class Pending : uint32_t { nothing, bytes, zeros };
 
-    std::atomic<bool> taken{false};  // by a thread of the present process
-    std::atomic<Pending> pending{Pending::nothing};
+    Atomic<bool> taken{false};  // by a thread of the present process
+    Atomic<Pending> pending{Pending::nothing};
     FrameId frame = no_frame;
     uint64_t page = 0;
     uint32_t offset = 0;
