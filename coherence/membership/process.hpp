@@ -5,7 +5,7 @@
 
 namespace tarn {
 
-using Incarnation = uint32_t;  // of a host: which memory, new at each start without its arena; of a home: its boot id
+using Incarnation = uint32_t;  // number of a host's memory: new at each start without the arena
 
 // A run that adopted the arena of the previous one has that run's memory, and nothing else of it: as a home it knows no
 // claims, and starts again above all tenures of earlier runs.

@@ -8,8 +8,8 @@
 //                   then on their way, then for the store.
 //   FlushHolder     on each asked host: answers when the write-backs that the executor began are all applied.
 //
-// The flush is complete only if the write verifier of each home (boot id · loss generation) is still the one under
-// which the writes were made: a restarted home cannot acknowledge what it lost.
+// The flush succeeds only if the write verifier of each home (incarnation · loss generation) is still the one under
+// which the writes were made: a restarted home cannot acknowledge lost writes.
 #pragma once
 
 #include <cstdint>
