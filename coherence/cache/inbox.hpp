@@ -31,8 +31,8 @@ class Inbox final : public Fabric::Receiver {
 
     // Registers handlers for the calls of other hosts. Call it before any link can come up.
     void register_calls(CallHandlers& calls);
-    // `ask` returns the next unassigned volume id: a peer that names a later one is not correct. Set it before any link
-    // can come up.
+    // `ask` returns the next unassigned volume id: a peer that names a later one is not correct. Set before any link is
+    // up.
     using AskNextVolumeId = Task<Result<VolumeId>> (*)(void* context);
     void set_next_volume_id(AskNextVolumeId ask, void* context) {
         ask_next_volume_id_ = ask;
@@ -46,8 +46,8 @@ class Inbox final : public Fabric::Receiver {
     }
 
     // An operator vouches that this host, up to this incarnation, is dead: bytes that only it had are lost, nobody
-    // waits for it any more, and it is linked again only as another process. Recorded durably. On a shard. Errors: busy
-    // (it is linked), io.
+    // waits for it any more, and it is linked again only as another process. Durable. On a shard. Errors: busy (it is
+    // linked), io.
     Task<Result<>> forget_host(HostId host, Incarnation incarnation);
 
     LinkDecision decide_on_link(HostId host, Incarnation incarnation) override;

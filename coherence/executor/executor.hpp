@@ -50,8 +50,7 @@ class Executor {
     Executor(HostId self, Frames& frames, HomeStore& home_store, Outbox& outbox, FlushBooks& books, Accesses& accesses)
         : self_(self), frames_(frames), home_store_(home_store), outbox_(outbox), books_(books), accesses_(accesses) {}
 
-    // Performs the event and all that follows from it on this host. Under the stripe's latch; not from within a step of
-    // it.
+    // Performs the event and all that follows from it here. Under the stripe's latch; not from within a step of it.
     void step(protocol::Stripe& stripe, const StripeLinks& links, StepScratch& scratch, const protocol::Event& event,
               StepResult& result, StepObserver& observer) const;
     // Under no latch.

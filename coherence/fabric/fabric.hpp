@@ -50,8 +50,8 @@ class Fabric {
         };
         virtual void on_batch(std::span<const PageId> pages, Batch& batch) = 0;
         // The message was checked by decode(), and is from the host that it names. page: lent by lend_page() and given
-        // back with this call; filled if the message has a payload, null if it has no bytes. An error ends the link: no
-        // correct host sends that.
+        // back with this call; filled if the message has a payload, null if it has no bytes. An error ends the link, as
+        // the peer's fault.
         virtual Result<> on_message(const protocol::Message& message, std::byte* page) = 0;
         // Lends a page of memory to receive into. Null: none is free now; Fabric::resume() says when to ask again.
         virtual std::byte* lend_page(HostId from) = 0;

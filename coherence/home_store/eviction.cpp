@@ -26,8 +26,7 @@ bool Eviction::try_evict(FrameId id, std::vector<FrameId>& to_store) {
     if (parts_.stripes.abandoned() || frame.page_id() != page) return false;
     if (page.volume() == catalog_volume && Pages::is_dirty(frame))
         return false;  // it is stored with its group, or not at all
-    // An unreachable home cannot answer, and a page seen here meanwhile must still be held when the home is back
-    // (add_note).
+    // An unreachable home cannot answer, and pages seen here meanwhile must still be held when it is back (add_note).
     const HostId home = parts_.membership.home_of(page);
     const bool is_away =
         home != parts_.membership.self() && !(contains(turn.links().up, home) && parts_.peers.fabric()->linked(home));

@@ -22,8 +22,7 @@ class HomeReader {
     };
     explicit HomeReader(const Parts& parts) : parts_(parts) {}
 
-    // Delivers each page to the host that asked: to another one over the link of its request, to this one by a step. On
-    // a shard.
+    // Delivers each page to the host that asked: over the link of its request, or here by a step. On a shard.
     void read(std::vector<HomeRead> reads);
     // How many operations of the store were made so far.
     uint64_t read_count() const { return reads_.load(std::memory_order_relaxed); }

@@ -82,8 +82,7 @@ Task<Result<>> HomeWriter::write(std::vector<FrameId> ids, Atomicity atomicity, 
     co_return result;
 }
 
-// Only durable bytes may leave memory: bytes that the store has not flushed yet die with the process, the frames do not
-// (D2).
+// Only durable bytes may leave memory: bytes in an unflushed store die with the process, the frames do not (D2).
 Task<Result<>> HomeWriter::settle(std::vector<Stored>& stored, Result<> result, bool free_after) {
     if (result) result = co_await parts_.store.flush(*Loop::current());
     bool freed = false;
@@ -122,8 +121,7 @@ Task<Result<>> HomeWriter::store_volume(VolumeId volume) {
     return store_pages(std::move(pages));
 }
 
-// Moves this host's writes to pages homed here into home's frames. The protocol, which would do so, is not stepped any
-// more.
+// Moves this host's writes to pages homed here into home's frames. The protocol does not run any more.
 void HomeWriter::bring_own_writes_home() {
     std::vector<FrameId> written;
     parts_.pages.dirty_frames().for_each([&](FrameId id) {

@@ -32,14 +32,11 @@ class HomeWriter {
     // Makes durable what the store lacks of these pages, homed here; or of a whole volume. Errors: io.
     Task<Result<>> store_pages(std::vector<PageId> pages);
     Task<Result<>> store_volume(VolumeId volume);
-    // As store_pages(), but atomic: after a power cut all pages are there or none. No more pages than the store takes
-    // at once.
+    // As store_pages(), but atomic: a power cut leaves all or none. No more pages than the store takes at once.
     Task<Result<>> store_group(std::vector<PageId> pages);
-    // Makes home's bytes in these frames durable, and frees those that have no other use. The caller has made them
-    // `storing`.
+    // Makes home's bytes in these `storing` frames durable, and frees the frames that have no other use.
     Task<Result<>> store_and_free(std::vector<FrameId> ids);
-    // After Stripes::abandon(): stores all bytes that only this home's memory has, including writes since the last
-    // flush. Errors: io.
+    // After Stripes::abandon(): stores all bytes that only this home's memory has, even unflushed writes. Errors: io.
     Task<Result<>> store_rest();
     // Volumes with pages here that are not in the store, or not at home; including those without a name.
     std::vector<VolumeId> dirty_volumes();

@@ -1,5 +1,4 @@
-// PieceMarker: marks the pieces of 1 MiB, of pages homed here, that may have newer bytes in some memory than in the
-// store.
+// PieceMarker: marks the pieces of 1 MiB, homed here, that may have newer bytes in some memory than in the store.
 //
 // Home waits for the mark of a page before it makes anybody its owner; while one write of the store is under way, the
 // requests that follow share the next. A sweep removes the marks of pieces that nobody has changed for a while, that

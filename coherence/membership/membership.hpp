@@ -36,8 +36,7 @@ class Membership {
     uint32_t view_epoch() const { return 1; }
     // The host that keeps the names of the volumes: the first of a static list.
     HostId registrar() const { return hosts_.front(); }
-    // The present map. A published map stays valid as long as the membership, so several questions that must agree go
-    // to one snapshot.
+    // The present map. A published map lives as long as the membership: use one for questions that must agree.
     const RangeMap& ranges() const { return *ranges_.load(std::memory_order_acquire); }
     HostId home_of(PageId page) const { return ranges().home_of(page); }
     // Replaces the present map, whose epoch must be lower.
@@ -70,8 +69,7 @@ class Membership {
     // Errors: io.
     Task<Result<>> declare_dead(HostId host, Incarnation incarnation);
     Task<Result<>> declare_alive(HostId host);
-    // The host was just declared dead, but is linked again: it counts as alive in memory; declare_alive() makes that
-    // durable.
+    // The host was just declared dead, but is linked again: counts as alive, durably only after declare_alive().
     void on_returned(HostId host);
     // False: the host is being declared alive already. Ends with declare_alive().
     bool begin_return(HostId host);

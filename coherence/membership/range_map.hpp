@@ -28,8 +28,7 @@ class RangeMap {
         return hosts_[(page.volume() + (page.number() >> pages_per_range_bits_)) % host_count_];
     }
 
-    // Every host that is the home of one of these pages of the volume. For its first pages: the homes that a flush must
-    // ask.
+    // Every host that is the home of one of these pages of the volume, such as the homes that a flush must ask.
     HostSet homes_of(VolumeId volume, uint64_t first_page, uint64_t page_count) const;
     HostSet homes_of(VolumeId volume, uint64_t page_count) const { return homes_of(volume, 0, page_count); }
 

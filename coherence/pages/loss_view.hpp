@@ -5,8 +5,7 @@
 //
 // A session may open while a home is unreachable, does not know yet what it has lost, or waits for a host whose memory
 // may be gone. It has not seen what it has not used: so losses count from its first use of a page of that home, by what
-// this host has heard until then. A host goes on serving the pages it holds, and the home may have lost those very
-// pages.
+// this host has heard until then. A host goes on serving the pages it holds, and the home may have lost those.
 #pragma once
 
 #include <array>

@@ -1,5 +1,4 @@
-// PageAccess: one operation on one page, from its first attempt to its end. PageRequest: the accesses of one client
-// request.
+// PageAccess: one operation on one page, from first attempt to end. PageRequest: the accesses of one client request.
 //
 // An access tries the hot path, takes a spare frame, asks the protocol, and once woken does its work under the frame's
 // latch. The accesses of a request proceed independently, and none holds a page while it waits for another: so requests

@@ -194,8 +194,7 @@ void Pages::mark_dirty(Frame& frame, DirtyMask mask) {
     dirty_frames_.add(pool_.id_of(frame));
 }
 
-// A writer marks the mask before the set; we remove from the set before we read the mask again: one of us sees the
-// other.
+// A writer marks the mask before the set; we remove from the set before we reread the mask: one sees the other.
 void Pages::forget_dirty_if_clean(Frame& frame) {
     const FrameId id = pool_.id_of(frame);
     dirty_frames_.remove(id);

@@ -1,5 +1,4 @@
-// Verifiers: the write verifier of each home, as this host last heard it. If one changes, writes may be lost. Any
-// thread.
+// Verifiers: each home's write verifier, as this host last heard it. If one changes, writes may be lost. Any thread.
 #pragma once
 
 #include <array>

@@ -15,8 +15,7 @@
 namespace tarn::protocol {
 
 // How long a host with an Exclusive page may serve its own operations before a waiting host gets the page (SELCC's
-// lease): while they follow each other without a gap, up to this many writes and this much time. This gives the bound
-// of C3.
+// lease): while they follow each other without a gap, up to this many writes and this much time: the bound of C3.
 struct WriteLease {
     uint32_t writes = 256;
     uint32_t time_us = 200;

@@ -1,10 +1,8 @@
-// Admission: which messages a link accepts from its peer, an authenticated host that may still be wrong, old or
-// hostile.
+// Admission: what a link accepts from its peer, an authenticated host that may still be wrong, old or hostile.
 //
 // Messages are checked in three places. validate() sees only the message; admit() also knows the link and the home of
 // each page; and where only the state of a page can tell, a handler gives the action refuse_peer. Each names the fault,
-// and the executor ends the link with that reason. A message that is merely late or stale is no fault: the handlers
-// ignore it.
+// and the executor ends the link with that reason. Merely late or stale messages are no fault: handlers ignore them.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// Claim: home's record of one page that somebody holds or waits for. Without a claim nobody does, and home's bytes are
-// current.
+// Claim: home's record of one page that somebody holds or waits for. Without one, home's bytes are current.
 #pragma once
 
 #include "coherence/membership/host_set.hpp"

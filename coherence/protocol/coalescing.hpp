@@ -75,8 +75,8 @@ class PendingGrant {
     bool holds() const { return to_ != no_host; }
     // Holds the grant instead of sending it. No other may be held.
     void hold(HostId to, const Message& grant);
-    // Call it before `data` is sent to a host: if it brings the bytes that the held grant promises, it becomes both,
-    // and nothing is held.
+    // Call it before `data` is sent to a host: if these are the held grant's bytes, it becomes both, and nothing is
+    // held.
     bool join(HostId to, Message& data);
     // At the end of the step, or before another grant is held: the grant to send, and its receiver.
     struct Sent {

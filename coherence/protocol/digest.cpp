@@ -1,5 +1,4 @@
-// The state of each part that decides what happens next. The number of a frame does not matter, only whether there is
-// one.
+// The state of each part that decides what happens next. Only whether there is a frame matters, not which.
 #include "coherence/protocol/digest.hpp"
 
 #include "coherence/protocol/flush.hpp"

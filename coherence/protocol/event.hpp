@@ -92,8 +92,7 @@ struct Event {
     uint32_t loss_generation = 0;
     Tenure stored_tenure = 0;  // message hello, adopted: of home's bytes, 0 if never written; or unknown
     uint32_t stored_sequence = 0;
-    bool has_memory = false;  // recovered: it has the previous process's memory, and no other host lost its own
-                              // meanwhile
+    bool has_memory = false;             // recovered: the memory was adopted, and no other host lost its own meanwhile
     const LossRanges* losses = nullptr;  // recovered: those on record at that time; they outlive the home
     PageId page{};
     WaiterToken waiter = 0;

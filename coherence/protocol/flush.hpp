@@ -1,6 +1,5 @@
 // Flush: the pure parts (docs/coherence.md, "Flush and the write verifier"). They span stripes, so a host has one of
-// each, under a lock of its own that is taken last (for the books, under a stripe's latch) and never held while a
-// stripe is stepped.
+// each, under a lock that is taken last (for the books, under a stripe's latch) and never held during a step.
 //
 // Three of them handle a flush of a volume:
 //   FlushRequester  on the host that received it: asks every home of the volume, answers when all have.
@@ -74,8 +73,7 @@ class FlushHome {
     void on_store_failed(Verifier verifier, FlushActions& actions);
     // The same for a flush that comes later, instead of on_message().
     void refuse(const Message& flush, Verifier verifier, FlushActions& actions) const;
-    // Every stripe has had its event `recovered`: a home that started without its arena does not know before whom to
-    // ask.
+    // Every stripe has had its event `recovered`: only now a home that started without its arena knows whom to ask.
     void on_recovered(FlushActions& actions);
     // A new link: unanswered asks are repeated. If the process is another than `previous`, the flushes that `previous`
     // asked for end; a new incarnation, or a forgotten host (no process), has nothing to write back either.
@@ -162,8 +160,7 @@ class FlushHolder {
     std::vector<Ask> asks_;
 };
 
-// A client of one volume across its reconnects (docs/contract.md). The executor numbers them, and never reuses a
-// number.
+// A client of one volume across its reconnects (docs/contract.md). The executor gives each a new number.
 using SessionId = uint64_t;
 
 class FlushRequester {

@@ -57,8 +57,7 @@ bool Holder::is_applicable(const Holding& holding, const Successor& order) {
     }
 }
 
-// Serves successors that need no quiet frame: copies, which only read, and those with nothing to take. True if there
-// was one.
+// Serves successors that need no quiet frame: copies, which only read, and those with nothing to take. True: one was.
 bool Holder::serve_without_frame(PageId page, Holding& holding, Actions& actions) {
     const bool waits_for_nothing = holding.awaited.request_id == 0;
     return successors_.remove_if(holding.successors, [&](const Successor& order) {

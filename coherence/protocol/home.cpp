@@ -161,8 +161,7 @@ void Home::on_get(const Event& event, Actions& actions) {
     settle(message.page, claim, actions);
 }
 
-// An owner will write without telling home: before that it must be on record that newer bytes than the store's may
-// exist.
+// An owner writes without telling home: before, it must be on record that newer bytes than the store's may exist.
 bool Home::lacks_mark(PageId page, const Request& request) const {
     return request.kind != MessageKind::get_shared && marks_ != nullptr && !marks_->has(page);
 }
@@ -300,8 +299,7 @@ void Home::on_done(const Event& event, Actions& actions) {
 
 bool Home::may_evict(const Claim& claim, const Message& message) const {
     if (claim.resolving || claim.tenure != message.tenure || !contains(claim.holders(), message.from)) return false;
-    // Bytes on their way home must arrive before this host may forget them, and hosts that wait for them must be
-    // served.
+    // Bytes on their way home must arrive before this host may forget them, and hosts waiting for it must be served.
     if (!claim.copies.empty()) return false;
     bool named = false;
     requests_.for_each(claim.orders, [&](const Request& open) {

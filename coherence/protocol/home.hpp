@@ -1,5 +1,4 @@
-// Home side of the directory protocol: for each page homed here, which hosts hold it, how, and where its newest bytes
-// are.
+// Home side of the directory protocol: for each page homed here, which hosts hold it, and where its newest bytes are.
 //
 // A pure state machine: no socket, file, clock or thread, and no allocation inside on() if the caller called reserve()
 // before. Home changes the claim the moment it orders a request, and sends each order to the host that will then hold

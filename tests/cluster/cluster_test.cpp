@@ -1,5 +1,4 @@
-// Three hosts: every host reads at once what another wrote, flushes cover everybody's writes, and a host is
-// unreachable.
+// Three hosts: each reads at once what another wrote, flushes cover everybody's writes; also with a host away.
 #include "tests/cluster/cluster.hpp"
 
 #include <cstring>

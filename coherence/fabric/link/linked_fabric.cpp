@@ -222,8 +222,7 @@ Task<> LinkedFabric::keep_connected(Link& link, std::string address) {
     }
 }
 
-// If each of two hosts believes that the other must connect, none does. So a host that waits for a peer asks it
-// periodically.
+// If each of two hosts believes that the other must connect, none does. So a host that waits for a peer also asks it.
 Task<> LinkedFabric::ask_the_absent(Link& link, std::string address) {
     std::chrono::nanoseconds wait = absent_wait_min;
     bool said = false;

@@ -15,8 +15,7 @@
 namespace tarn {
 
 struct LinkedFabricConfiguration {
-    // A peer is asked when nothing came from it for this time, and counts as silent when nothing came for twice as long
-    // again.
+    // After this time without bytes from a peer it is asked; after two more it counts as silent.
     static constexpr std::chrono::milliseconds listen_for_default{200};
 
     struct Peer {

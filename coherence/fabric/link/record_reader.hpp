@@ -1,8 +1,8 @@
 // RecordReader: the incoming side of one link: the bytes of a channel become messages and control records, in order.
 //
 // Bytes that have arrived are taken in bulk. The rest of a page that has not arrived in full goes from the channel
-// straight into memory that the receiver lends. While the receiver has none to lend, the channel is not read. Made by
-// Link for each channel.
+// straight into memory lent by the receiver. While the receiver has none to lend, the channel is not read. Made by Link
+// for each channel.
 #pragma once
 
 #include <string>

@@ -51,16 +51,15 @@ class Channel {
     virtual Task<> close() = 0;
 };
 
-// Used on the fabric's first shard. The peer is not authenticated yet: a connection is cheap, and may be shut down any
-// time.
+// Used on the fabric's first shard. Not authenticated yet: it is cheap, and may be shut down any time.
 class Connection {
   public:
     virtual ~Connection() = default;
 
     // Call it first, if Transport::open() made the connection. Errors: io, cancelled.
     virtual Task<Result<>> connect() = 0;
-    // Both return after some of the bytes; zero: the other side hung up. receive() takes no more than asked for.
-    // Errors: io, cancelled.
+    // Both return after some of the bytes; zero: the other side hung up. receive() takes no more than asked. Errors:
+    // io, cancelled.
     virtual Task<Result<size_t>> send(std::span<const std::byte> bytes) = 0;
     virtual Task<Result<size_t>> receive(std::span<std::byte> bytes) = 0;
 
@@ -69,8 +68,7 @@ class Connection {
     // Ends waiting tasks at once, with cancelled, even if a break is not noticed.
     virtual void cancel() = 0;
 
-    // Who is at the other end: peer_name() for the log; origin() is the same for all connections that one machine or
-    // its neighbours may open.
+    // The other end: peer_name() for the log; origin() is the same for all that one machine or its neighbours may open.
     using Origin = std::array<uint8_t, 16>;
     virtual std::string peer_name() const = 0;
     virtual Origin origin() const = 0;
