@@ -61,11 +61,11 @@ struct Event {
                   // A frame of the receiver's own is taken over or released; for grant and data it may instead be
                   // the lent frame, if the bytes were copied into it in this very step (see Stripe::lent_frame)
         peer_up,  // host, process, previous (the one that was met before): a new link to this host; see Stripe
-        host_forgotten,  // host: an operator vouches that it is dead: what only it had is lost, and is waited for no
-                         // more. The executor accepts no link of that incarnation any more
+        host_forgotten,  // host: an operator vouches that it is dead: bytes that only it had are lost, and nobody waits
+                         // for it. The executor accepts no link of that incarnation any more
         volume_unknown,  // page: its volume never existed: claims that peers made on its pages are dropped
-        adopted,    // page, process (of this host), adopted, stored_tenure, stored_sequence: what the process before
-                    // this one held of a page. Before anything else
+        adopted,    // page, process (of this host), adopted, stored_tenure, stored_sequence: what the previous process
+                    // held of a page. Before anything else
         recovered,  // has_memory, losses: every peer's hello messages were delivered since this home started: it may
                     // serve
 

@@ -23,7 +23,7 @@ namespace tarn::protocol {
 
 class Digest;
 
-using Verifier = uint64_t;  // incarnation of the home (upper half) · loss generation of the volume; 0: none
+using Verifier = uint64_t;  // of a home: incarnation (upper half) · loss generation; 0: none
 constexpr Verifier verifier_of(Incarnation incarnation, uint32_t loss_generation) {
     return Verifier{incarnation} << 32 | loss_generation;
 }
@@ -67,7 +67,7 @@ class FlushHome {
 
     // flush and flush_answer.
     void on_message(const Message& message, FlushActions& actions);
-    // verifier: the volume's present one, as any message would carry it.
+    // verifier: the home's present one, as any message would carry it.
     void on_store_flushed(uint64_t ticket, bool failed, Verifier verifier, FlushActions& actions);
     // The store failed, for good: every flush under way fails now, rather than wait for bytes that nothing could store.
     void on_store_failed(Verifier verifier, FlushActions& actions);

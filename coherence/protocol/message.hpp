@@ -86,7 +86,7 @@ struct Message {
     uint32_t view_epoch = 0;
     uint32_t map_epoch = 0;
     Incarnation incarnation = 0;   // the sender's; of a home, half of its write verifier
-    uint32_t loss_generation = 0;  // of the page's volume at its home, the other half
+    uint32_t loss_generation = 0;  // the sender's as a home, the other half
     RequestId request_id = 0;
     uint32_t sequence = 0;
     PageId page{};
