@@ -75,7 +75,7 @@ class PageAccess final : public FrameWaiter, public StripeWaiter {
     PageUpdate* update_;
     Kind kind_;
     State state_ = State::idle;
-    bool asked_ = false;  // the protocol; it got a frame before
+    bool asked_ = false;  // the protocol; until then it may wait for room or a frame
     bool ended_ = false;
     bool holds_ = false;
     bool has_room_ = false;  // in the WritableShare

@@ -32,7 +32,7 @@ class InProcessNetwork {
 
     // The transport of the host of this name. The network outlives it.
     std::unique_ptr<Transport> join(const std::string& name);
-    // Breaks all connections of the two hosts; bytes under way are lost.
+    // Breaks all connections of the two hosts, whatever is under way on them.
     void cut(const std::string& one, const std::string& other);
 
   private:
