@@ -11,7 +11,7 @@ Result<> Adoption::claim(Arena& arena, const Store& store) {
     ArenaHeader& header = arena.header();
     const auto epoch = static_cast<uint32_t>(store.home_epoch());
     if (header.store != store.uuid()) return fail(Errc::refused, 0, "arena: of another store");
-    // Processes that ended as they started may lie between.
+    // Processes that ended during their start may lie between.
     const uint32_t last = header.epoch.load(std::memory_order_relaxed);
     if (last < store.used_before() || last >= epoch)
         return fail(Errc::refused, 0, "arena: another process has used the store since");
@@ -27,7 +27,7 @@ size_t Adoption::run() {
     return adopted_page_count_;
 }
 
-// Their clients were not answered, but a page must not be half of one write and half of another.
+// Their clients got no answer, but a page must not be half of one write and half of another.
 void Adoption::finish_staged_writes() {
     for (WriteStage& stage : parts_.pool.arena().stages()) {
         stage.taken.store(false, std::memory_order_relaxed);
@@ -37,7 +37,7 @@ void Adoption::finish_staged_writes() {
         if (pending == WriteStage::Pending::nothing || !is_sane) continue;
         Frame& frame = parts_.pool.frame(stage.frame);
         const FrameRecord::State& state = parts_.pool.record(stage.frame).state();
-        // A whole-page write into a frame that was not recorded yet is not finished, but dropped with it.
+        // A whole-page write into a frame without a record yet is not finished, but dropped with the frame.
         if (state.role == FrameRecord::Role::exclusive && state.page == stage.page) {
             std::byte* const bytes = parts_.pool.bytes(stage.frame) + stage.offset;
             if (pending == WriteStage::Pending::bytes)
@@ -70,9 +70,9 @@ void Adoption::adopt_home_bytes() {
         if (other) parts_.home.forget(*other);
         parts_.home.index().insert(frame);
         if (!frame.home_dirty) continue;
-        frame.home_mask = 0;  // whatever the store was given, it may not have
+        frame.home_mask = 0;  // the store may lack what it was given
         parts_.home.dirty().add(id);
-        (void)parts_.store.reserve(page);  // as the process before had
+        (void)parts_.store.reserve(page);  // as the previous process had
     }
 }
 
@@ -90,7 +90,7 @@ void Adoption::adopt_holdings() {
     }
 }
 
-// Of several frames for one page all but the newest are of records that had not ended yet.
+// Of several frames for one page the newest counts: the records of the others had not been ended yet.
 void Adoption::adopt_holding(PageId page, std::span<const FrameId> frames) {
     FrameId held = no_frame;
     FrameId kept = no_frame;

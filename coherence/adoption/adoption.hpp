@@ -1,8 +1,8 @@
-// Adoption: what this process takes from the arena of the one before it, which has died (D2).
+// Adoption: takes over from the arena what the previous process, which has died, had in memory (D2).
 //
-// An adopted host does not resume, it reports: frames are what their records say, unserved until the page's home has
-// confirmed them; requests, orders and questions under way are gone, and asked anew by whoever still waits. As a home
-// it has its bytes, and learns from everybody's reports who holds what, as after any start.
+// An adopted host does not resume, it reports: frames are what their records say, and are not served until the page's
+// home has confirmed them. Requests, orders and calls under way are gone; hosts that still wait ask again. As a home it
+// has its bytes, and learns from everybody's reports who holds what, as after any start.
 #pragma once
 
 #include <span>
@@ -25,10 +25,10 @@ class Adoption {
     };
     explicit Adoption(const Parts& parts) : parts_(parts) {}
 
-    // Right after the store was opened: whether the arena is of the very process that had it before, and is ours from
-    // now on. Errors: refused.
+    // Claims the arena for this process if it is from the last process that had the store open. Call it right after the
+    // store was opened. Errors: refused.
     static Result<> claim(Arena& arena, const Store& store);
-    // Before anything is linked, and any other thread knows of the pages. How many pages were taken over.
+    // Returns how many pages were taken over. Call it before any link comes up and any other thread knows of the pages.
     size_t run();
 
   private:

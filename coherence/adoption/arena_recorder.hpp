@@ -1,4 +1,4 @@
-// ArenaRecorder: after each step, what the next process needs to know of it is written into the arena (D2).
+// ArenaRecorder: writes into the arena, after each step, what the next process needs to know of it (D2).
 #pragma once
 
 #include "coherence/executor/stripes.hpp"

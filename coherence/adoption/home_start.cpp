@@ -42,7 +42,7 @@ void HomeStart::recover() {
     parts_.membership.changed().announce();
 }
 
-// Of the pages homed here, as far as hosts have reported. Who holds a page has the newest there is of it.
+// The pages homed here that hosts have reported to hold. A holder of a page has its newest bytes.
 std::vector<PageId> HomeStart::held_pages() {
     std::vector<PageId> held;
     parts_.stripes.for_each([&](const Stripes::Turn& turn) {
@@ -53,17 +53,17 @@ std::vector<PageId> HomeStart::held_pages() {
     return held;
 }
 
-// Those that somebody may write, and those whose newest bytes only home's memory has.
+// Pages that somebody may write, and pages whose newest bytes only home's memory has.
 std::vector<PageId> HomeStart::pages_to_mark() {
     std::vector<PageId> pages = held_pages();
     parts_.home_store.frames().dirty().for_each([&](FrameId id) { pages.push_back(parts_.pool.frame(id).page_id()); });
     return pages;
 }
 
-// Before this home serves: what may be lost is on record, and what may be lost from here on is marked.
+// Before this home serves, possible losses are recorded, and pages that may be lost from now on are marked.
 //
-// What only the memory of the process before had is gone; or, while this home knew no claims, another host may have
-// lost writes to its pages. Nobody can say which pages that are, but that they are marked, and not held anywhere.
+// The bytes that only the previous process's memory had are gone; or, while this home knew no claims, another host may
+// have lost writes to its pages. Nobody knows which pages, only that they are marked, and not held anywhere.
 Task<> HomeStart::record_and_go_on() {
     for (bool said = false;;) {
         const Membership::Lack lack = parts_.membership.lack();
@@ -74,7 +74,7 @@ Task<> HomeStart::record_and_go_on() {
             if (parts_.membership.recorded(lack.moment, lack.losses)) break;
             continue;
         }
-        // What must not be served is not served.
+        // The home stays unavailable: these pages must not be served.
         if (!std::exchange(said, true))
             log::error("store: that writes may be lost could not be recorded: {}; this home waits until it is",
                        log::describe(done.error()));

@@ -1,5 +1,5 @@
-// HomeStart: from the start of this process until its home serves: what hosts report, what may be lost, and then every
-// stripe hears that it has recovered. When that may be is membership's rule (Recovery).
+// HomeStart: runs from the start of this process until its home serves. It collects the hosts' reports, records what
+// may be lost, then tells every stripe that it has recovered. Recovery has the rule when that may be.
 #pragma once
 
 #include <vector>
@@ -23,9 +23,9 @@ class HomeStart {
     };
     explicit HomeStart(const Parts& parts) : parts_(parts) {}
 
-    // A host has reported, or is waited for no more.
+    // Call it when a host has reported, or need not report any more.
     void go_on();
-    // Until this home knows who holds what. Errors: unavailable (it stops).
+    // Waits until this home knows who holds what. Errors: unavailable (it stops).
     Task<Result<>> ended();
 
   private:

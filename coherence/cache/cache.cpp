@@ -12,7 +12,7 @@ Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configura
         header.store = store.uuid();
         header.incarnation = static_cast<uint32_t>(store.home_epoch());
         header.epoch = static_cast<uint32_t>(store.home_epoch());
-        // Alone, nobody but the process that ended can have seen what is gone.
+        // On a host alone, only the process that ended can have seen the lost bytes.
         header.memory_was_lost = configuration.hosts.size() > 1 && !store.was_complete();
     }
     return std::unique_ptr<Cache>(new Cache(configuration, store, std::move(arena)));

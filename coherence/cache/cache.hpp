@@ -1,8 +1,8 @@
-// Cache: this host's part of the coherent store of pages: its parts, put together.
+// Cache: this host's part of the coherent store of pages. Constructs the parts and joins them.
 //
 // The hot path runs on any thread, by the frame's word alone: find, latch, copy, let go (Pages). Everything else steps
-// the stripe of the page under its latch (Stripes), performs what the protocol answers (HeldFrames, LocalHomeStore,
-// Peers, Flusher), and wakes the accesses that may go on, each on the shard that asked.
+// the stripe of the page under its latch (Stripes), performs the protocol's actions (HeldFrames, LocalHomeStore, Peers,
+// Flusher), and wakes the accesses that may go on, each on the shard that asked.
 #pragma once
 
 #include <memory>
@@ -27,13 +27,13 @@ struct CacheConfiguration {
 
 class Cache final : Pages::Listener {
   public:
-    // The store must outlive the cache. arena: what the process before left, if Adoption::claim() says that it is good.
+    // The store must outlive the cache. arena: the previous process's, if Adoption::claim() accepted it.
     static Result<std::unique_ptr<Cache>> create(const CacheConfiguration& configuration, Store& store,
                                                  std::unique_ptr<Arena> arena = nullptr);
     ~Cache();
-    // Before any link can come up.
+    // Call it before any link can come up.
     void set_fabric(Fabric& fabric);
-    // Shutdown: every access that waits, or will, fails with cancelled; nothing is stepped any more.
+    // Shutdown: every present and later wait of an access fails with cancelled; nothing is stepped any more.
     void abandon();
     bool abandoned() const { return stripes_.abandoned(); }
 
@@ -42,7 +42,7 @@ class Cache final : Pages::Listener {
     Fabric* fabric() { return peers_.fabric(); }
     // Frames whose bytes are not in the store, or not at home.
     size_t dirty_frame_count();
-    // What was taken over from the process before.
+    // How many pages were taken over from the previous process.
     size_t adopted_page_count() const { return adopted_page_count_; }
 
     Store& store() { return store_; }

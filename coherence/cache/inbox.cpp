@@ -45,7 +45,7 @@ Fabric::Receiver::LinkDecision Inbox::decide_on_link(HostId host, Incarnation in
     if (!parts_.membership.is_dead(host)) return LinkDecision::accept;
     if (incarnation <= parts_.membership.dead_incarnation(host)) return LinkDecision::refuse;
     if (parts_.stripes.abandoned()) return LinkDecision::retry;
-    // Another process. That it is back must be remembered first: after a restart of ours it is waited for again.
+    // Another process. Its return must be recorded first: after a restart of ours it is waited for again.
     if (parts_.membership.begin_return(host)) Loop::current()->spawn(remember_again(host));
     return LinkDecision::retry;
 }
@@ -63,7 +63,7 @@ Result<> Inbox::accepts_memory(HostId of, const StoreStanding& of_us) {
     return good;
 }
 
-// The next start is refused at once, whether or not that host can be reached then.
+// Recorded so that the next start is refused at once, whether or not that host can be reached then.
 Task<> Inbox::end_as_older(StoreStanding remembered) {
     if (const Result<> noted = co_await parts_.store.set_outdone(*Loop::current(), remembered); !noted)
         log::error("store: that it is older could not be recorded: {}; the next start has to be told by a host again",
@@ -111,8 +111,8 @@ Task<Result<>> Inbox::forget_host(HostId host, Incarnation incarnation) {
     co_return Result<>{};
 }
 
-// What this host knows of volumes may be older than the message, so a name that is new is looked up in the catalog,
-// which is coherent. The next id may be in use before the catalog says so: a volume is whole before it has a name.
+// This host's list of volumes may be older than the message, so an unknown volume is looked up in the catalog, which is
+// coherent. The next id may be in use before the catalog says so: a volume is complete before it has a name.
 void Inbox::check_volume(HostId peer, VolumeId volume) {
     if (volume < next_volume_id_.load(std::memory_order_relaxed) || volume == 0 || !ask_next_volume_id_) return;
     if (parts_.stripes.abandoned()) return;  // the loop takes no new tasks any more
@@ -128,14 +128,14 @@ Task<> Inbox::verify_volume(HostId peer, VolumeId volume) {
     log::error("fabric: closed the link with host {}: message.page: no such volume ({})",
                parts_.peers.fabric()->name_of(peer), volume);
     parts_.peers.fabric()->disconnect(peer);
-    // What it may have taken there is nobody's: neither pages nor space.
+    // Pages and space that the peer may have taken there belong to nobody.
     parts_.stripes.step_all(protocol::Event::volume_unknown_of(volume));
     if (const Result<> dropped = co_await parts_.store.drop_volume(*Loop::current(), volume); !dropped)
         log::error("store: volume {}, which is not in the catalog, could not be dropped: {}; its space stays taken",
                    volume, log::describe(dropped.error()));
 }
 
-// What they ask of the store goes to it together: neighbours of a scan in one operation.
+// The reads that they need from the store go to it together: neighbours of a scan in one operation.
 void Inbox::on_batch(std::span<const PageId> pages, Batch& batch) {
     if (pages.size() > 1) parts_.stripes.prefetch(pages, std::array{&parts_.pages.index(), &parts_.home.index()});
     const Stripes::ReadBatch reads(parts_.stripes);
@@ -186,9 +186,9 @@ Result<> Inbox::on_message(const Message& message, std::byte* page) {
     const bool store_failed = (asks_to_write || message.kind == MessageKind::evict ||
                                message.kind == MessageKind::write_back || message.kind == MessageKind::home_copy) &&
                               parts_.membership.refuses_writes_of(message.page);
-    // What is refused here, a flush under way may be waiting for, whoever noticed the failure.
+    // A flush under way may be waiting for bytes that are refused here, whoever noticed the failure.
     if (store_failed && home == parts_.membership.self()) parts_.flusher.heed_store_failure();
-    // Of no use to the protocol, which keeps the page: only how long to keep it.
+    // The protocol keeps the page in any case: this only tells for how long.
     if ((message.kind == MessageKind::no_space || message.kind == MessageKind::refused) &&
         message.has(protocol::flag_lost)) {
         parts_.membership.on_store_failed(message.from);
@@ -206,7 +206,7 @@ Result<> Inbox::on_message(const Message& message, std::byte* page) {
         event.store_failed = store_failed;
         if (message.kind == MessageKind::hello) {
             parts_.home.tell(event);
-            // What it writes must find room, as it was promised to the process before.
+            // Its writes must find room, as the previous process promised.
             if (parts_.membership.recovering() && message.has(protocol::flag_exclusive))
                 (void)parts_.store.reserve(message.page);
         }
@@ -215,20 +215,20 @@ Result<> Inbox::on_message(const Message& message, std::byte* page) {
             parts_.pages.replacement().set_age(parts_.pool.frame(frame), static_cast<uint32_t>(message.hosts));
         stepped |= turn.step(event);
     }
-    // Not by parts_.stripes.abandoned(), which may have come true since: the protocol has the frame then.
+    // Not parts_.stripes.abandoned(), which may have become true since: then the protocol has the frame.
     if (!stepped && frame != no_frame) turn.result().frames_freed |= parts_.held_frames.release(frame);
     turn.end();
     if (!turn.result().refused.empty()) return fail(Errc::protocol, 0, turn.result().refused);
     return {};
 }
 
-// Of this home, once it has recovered.
+// Answers with this home's verifier, once it has recovered.
 Task<Result<std::string>> Inbox::tell_verifier() {
     CO_TRY_VOID(co_await parts_.home_start.ended());
     co_return pack(parts_.verifiers.own());
 }
 
-// At once: an error while it recovers, or a loss may be about to be found out.
+// Answers at once: with an error while the home recovers, or may be about to discover a loss.
 Task<Result<std::string>> Inbox::tell_settled_verifier() {
     if (!parts_.membership.is_settled()) co_return fail(Errc::unavailable, 0, "cache.call: a loss may be found out");
     co_return co_await tell_verifier();

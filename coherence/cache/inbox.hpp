@@ -1,5 +1,4 @@
-// Inbox: what comes from other hosts: their links, what they say of stores, their messages. Checked, and turned into
-// events.
+// Inbox: checks what comes from other hosts (links, accounts of stores, messages) and turns it into events.
 #pragma once
 
 #include <atomic>
@@ -30,9 +29,10 @@ class Inbox final : public Fabric::Receiver {
     };
     explicit Inbox(const Parts& parts) : parts_(parts) {}
 
-    // Answers the calls of other hosts; before any link can come up.
+    // Registers handlers for the calls of other hosts. Call it before any link can come up.
     void register_calls(CallHandlers& calls);
-    // Tells the next unassigned volume id: a peer that names a later one is not correct. Before any link can come up.
+    // `ask` returns the next unassigned volume id: a peer that names a later one is not correct. Set before any link is
+    // up.
     using AskNextVolumeId = Task<Result<VolumeId>> (*)(void* context);
     void set_next_volume_id(AskNextVolumeId ask, void* context) {
         ask_next_volume_id_ = ask;
@@ -45,8 +45,8 @@ class Inbox final : public Fabric::Receiver {
         older_context_ = context;
     }
 
-    // An operator vouches that this host, up to this incarnation, is dead: what only it had is lost, it is waited for
-    // no more, and it is welcome again only as another process. Remembered durably. On a shard. Errors: busy (it is
+    // An operator vouches that this host, up to this incarnation, is dead: bytes that only it had are lost, nobody
+    // waits for it any more, and it is linked again only as another process. Durable. On a shard. Errors: busy (it is
     // linked), io.
     Task<Result<>> forget_host(HostId host, Incarnation incarnation);
 
@@ -75,8 +75,8 @@ class Inbox final : public Fabric::Receiver {
     const Parts parts_;
     AskNextVolumeId ask_next_volume_id_ = nullptr;
     void* next_volume_id_context_ = nullptr;
-    std::atomic<VolumeId> next_volume_id_{0};  // above every volume that is known to exist
-    std::atomic<HostSet> under_suspicion_{0};  // of naming a volume that does not
+    std::atomic<VolumeId> next_volume_id_{0};  // above every volume known to exist
+    std::atomic<HostSet> under_suspicion_{0};  // of naming one that does not exist
     OlderHandler older_handler_ = nullptr;
     void* older_context_ = nullptr;
 };

@@ -4,7 +4,7 @@
 
 namespace tarn {
 
-// Leaves those that are still there. How many steps that took.
+// Leaves in `pages` those that are still there. Returns the number of steps.
 uint64_t VolumeEnd::discard_pages(std::vector<PageId>& pages) {
     const Fabric::Cork cork(parts_.peers.fabric());
     uint64_t steps = 0;
@@ -31,7 +31,7 @@ Task<Result<>> VolumeEnd::discard(VolumeId volume) {
         const uint64_t steps_before = parts_.stripes.watched_steps();
         const uint64_t own_steps = discard_pages(pages);
         if (pages.empty() || parts_.stripes.abandoned()) break;
-        // Each of them takes a step at least; to look at all of them for each step would take too long.
+        // Each page needs at least one more step; looking at all pages after each step would take too long.
         const uint64_t enough = steps_before + own_steps + (pages.size() + 1) / 2;
         Broadcast& watched = parts_.stripes.watched();
         for (uint64_t seen = watched.count(); parts_.stripes.watched_steps() < enough && !parts_.stripes.abandoned();

@@ -1,9 +1,8 @@
-// VolumeEnd: the end of a volume. Nobody uses it any more on any host, and its id is not used twice.
+// VolumeEnd: the end of a volume that nobody uses any more on any host. Its id is never reused.
 //
-// First the holders let go: an ordinary eviction of each page, but that what is dirty goes with it (Event::discard). As
-// long as a page's home has not answered, a record of it stays; when none is left, no message about the volume is on
-// its way from here any more. Only when that is so on all hosts do the homes forget their bytes and give back the
-// space.
+// First each holder evicts the volume's pages as usual, except that dirty bytes are discarded (Event::discard). The
+// record of a page stays until its home has answered; when none is left, no message about the volume is on its way from
+// here any more. Only when this holds on all hosts do the homes drop their bytes and free the space.
 #pragma once
 
 #include <vector>
@@ -28,10 +27,10 @@ class VolumeEnd {
     };
     explicit VolumeEnd(const Parts& parts) : parts_(parts) {}
 
-    // First each host lets go of the volume's pages, dirty ones as well, until their homes have heard of it; waits for
-    // homes that are away. Errors: cancelled (it stops).
+    // First, on each host: drops the volume's pages, dirty ones as well, and waits until their homes have heard of it,
+    // for unreachable homes too. Errors: cancelled (it stops).
     Task<Result<>> discard(VolumeId volume);
-    // Then each host, once it has recovered, forgets what it has as their home, in memory and in the store. Errors:
+    // Then, on each host, once it has recovered: drops its bytes as their home, in memory and in the store. Errors:
     // cancelled, those of the store.
     Task<Result<>> erase(VolumeId volume);
 

@@ -1,8 +1,8 @@
-// What a step of the protocol does to its host: the few narrow things that stand behind the Executor.
+// Effects: what a step of the protocol does to its host, as a few narrow interfaces behind the Executor.
 //
-// A real host has frames in memory, a store on a device and links; simulators and fuzzers have models of these. What is
-// called in the midst of a step is called under the latch of the page's stripe, in the order of the protocol's actions
-// (action.hpp). What follows a step is called once that latch is released.
+// A real host has frames in memory, a store on a device and links; simulators and fuzzers have models of these.
+// Functions are called within a step, under the latch of the page's stripe and in the order of the protocol's actions
+// (action.hpp). Those marked "after a step" are called once that latch is released.
 #pragma once
 
 #include <span>
@@ -22,20 +22,20 @@ class Frames {
 
     enum class Quiet : uint8_t {
         now,     // nobody is inside, and nobody gets in
-        later,   // who is inside says when that is over: by the event `quiesced`
+        later,   // the last latch holder reports it, by the event `quiesced`
         leased,  // local writes go on for a while: keep_lease() sees to it that they end
     };
     virtual Quiet quiesce(PageId page, FrameId frame, bool recalled) = 0;
-    // Dirty or being written home: what the event `quiesced` tells.
+    // Sectors dirty or being written home, for the event `quiesced`.
     virtual DirtyMask unwritten_of(FrameId frame) = 0;
     virtual void set_access(PageId page, FrameId frame, protocol::Ownership ownership, uint32_t lost) = 0;
     virtual void begin_writing(FrameId frame) = 0;
     virtual void clear_writing(FrameId frame) = 0;
     virtual void clear_dirty(FrameId frame) = 0;
     virtual void mark_dirty(FrameId frame) = 0;
-    // Whether it is free now: nothing else uses it.
+    // True: the frame is free now; nothing else uses it.
     virtual bool release(FrameId frame) = 0;
-    // How long ago it was used, for the home that decides whether to keep its bytes.
+    // How long ago the frame was used: its home decides by that whether to keep the bytes.
     virtual uint32_t age_of(FrameId frame) = 0;
 
     // After a step.
@@ -43,11 +43,11 @@ class Frames {
     virtual void freed() = 0;
 };
 
-// One request for home's bytes that the store has to answer.
+// A request for home's bytes that the store has to answer.
 struct HomeRead {
     HostId to = no_host;
-    FrameId frame = no_frame;  // to this host itself: a frame of their own, if there was one
-    uint32_t link = 0;         // to another: the link it was asked over, and no later one
+    FrameId frame = no_frame;  // to this host itself: a separate frame, if one was free
+    uint32_t link = 0;         // to another host: the link it asked over, and no later one
     protocol::Message message;
 };
 
@@ -56,19 +56,19 @@ class HomeStore {
   public:
     virtual ~HomeStore() = default;
 
-    // Action::apply_copy and keep_copy. Both say whether a frame came free.
+    // Action::apply_copy and keep_copy. Both return whether a frame came free.
     virtual bool apply_copy(const protocol::Action& action) = 0;
     virtual bool keep_copy(const protocol::Action& action) = 0;
 
-    // Where home's bytes are. A frame: theirs, or that of a reader here, which holds the same.
+    // Where home's bytes are. A frame: home's own, or that of a reader here, which holds the same bytes.
     struct Found {
         enum class Where : uint8_t { frame, zeros, store } where;
         FrameId frame = no_frame;
     };
     virtual Found find(PageId page) = 0;
-    // For this host's own Holder: the found frame becomes the Holder's as well. False: somebody else uses it.
+    // For this host's own Holder: makes the found frame the Holder's as well. False: somebody else uses it.
     virtual bool share(FrameId found) = 0;
-    // Or these bytes, copied into a frame that nobody reads yet.
+    // Or copies the bytes into a frame that nobody reads yet.
     virtual void copy(Found found, FrameId into) = 0;
     // A frame of their own for home's bytes; no_frame: none is free.
     virtual FrameId take_free_frame() = 0;
@@ -84,11 +84,11 @@ class Outbox {
   public:
     virtual ~Outbox() = default;
 
-    // frame: whose bytes go with it, as they are now, or no_frame. They are taken, or pinned, before this returns (I9).
+    // frame: its present bytes go with the message; or no_frame. They are copied, or pinned, before this returns (I9).
     virtual void send(HostId to, const protocol::Message& message, FrameId frame) = 0;
 };
 
-// What an action of the books says.
+// Applies an action about the flush books.
 void book(protocol::FlushHome& home, const protocol::Action& action, protocol::FlushActions& actions);
 
 // The books of FlushHome and FlushHolder, which span stripes.
@@ -107,20 +107,20 @@ class Accesses {
   public:
     virtual ~Accesses() = default;
 
-    // It has its frame. True: it goes on by resume() after the step; false: somewhere else.
+    // The operation has its frame. True: it goes on by resume() after the step; false: elsewhere.
     virtual bool wake(const protocol::Action& action, bool may_resume) = 0;
     virtual void refuse(const protocol::Action& action) = 0;
     // After a step.
     virtual void resume(protocol::WaiterToken waiter) = 0;
 };
 
-// Sees each event of a step, and what the protocol makes of it.
+// Sees each event of a step, and the protocol's actions.
 class StepObserver {
   public:
     virtual ~StepObserver() = default;
 
     virtual void on_event(const protocol::Event&) {}
-    // Before anybody is told of it: what must outlive the process is recorded here.
+    // Called before anybody is told of them: records what must outlive the process.
     virtual void on_decided(const protocol::Event&, const protocol::Actions&) {}
     virtual void on_performed(const protocol::Event&) {}
 };

@@ -73,7 +73,7 @@ void Executor::perform(Step& step, const Action& action) const {
         case Action::Kind::send_home_bytes: send_home_bytes(step, action); break;
 
         case Action::Kind::wake:
-            // Without a detour over the queue of a shard; but not nested in another operation's step.
+            // Directly, without the queue of a shard; but not nested in another operation's step.
             if (accesses_.wake(action, result.of_message)) result.resumed.push_back(action.waiter);
             break;
         case Action::Kind::fail: accesses_.refuse(action); break;
@@ -128,8 +128,8 @@ void Executor::send_home_bytes(Step& step, const Action& action) const {
             if (!to_us) return send(step, action.to, message, no_frame);
             break;
         case HomeStore::Found::Where::store:
-            // Never into the frame that the Holder has lent: an order that is undone while the store reads is given
-            // again, and what the store reads for the first one must not land in a page that is in use by then.
+            // Never into the frame that the Holder has lent: an order that is undone during the read is given again,
+            // and the bytes read for the first one must not land in a page that is then in use.
             step.result.home_reads.push_back({.to = action.to,
                                               .frame = to_us ? home_store_.take_free_frame() : no_frame,
                                               .link = step.links.counts[action.to],
@@ -140,18 +140,18 @@ void Executor::send_home_bytes(Step& step, const Action& action) const {
     if (found.where == HomeStore::Found::Where::frame && home_store_.share(found.frame)) {
         frame = found.frame;
     } else {
-        // Where the request lands now. When it was made that may have been another frame: bytes that were for an order
-        // which is undone came in a frame of their own, and took its place.
+        // The request's present landing frame. It may have been another one when the request was made: bytes for an
+        // order that was undone came in a frame of their own, which replaced it.
         frame = step.stripe.landing_of(message);
         if (frame == no_frame) frame = home_store_.take_free_frame();
-        if (frame == no_frame) return;  // and the Holder waits for something else by now
+        if (frame == no_frame) return;  // and the Holder now waits for something else
         home_store_.copy(found, frame);
     }
     step.scratch.events.push_back(protocol::Event::message_of(message, frame));
 }
 
 void Executor::send(Step& step, HostId to, Message message, FrameId frame) const {
-    if (!contains(step.links.up, to)) return;  // nothing is kept for a broken link
+    if (!contains(step.links.up, to)) return;  // messages are not kept for a broken link
     protocol::PendingGrant& pending = step.scratch.pending_grant;
     if (protocol::PendingGrant::is_worth_holding(message, self_)) {
         send_pending_grant(step);

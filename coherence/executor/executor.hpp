@@ -1,7 +1,7 @@
 // Executor: one step of a stripe: an event, the actions that the protocol answers with, and their effects on this host.
 //
-// tarnd, the simulators and the fuzzer all step through it; they differ in what stands behind the effects. It keeps
-// nothing itself, so that any number of stripes may be stepped at once, each under its latch.
+// tarnd, the simulators and the fuzzer all step through it; they differ in the implementation of the effects. It keeps
+// no state, so any number of stripes may be stepped at once, each under its latch.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ namespace tarn {
 
 // The links as a stripe knows them: each stripe hears of a link under its own latch.
 struct StripeLinks {
-    HostSet up = 0;                            // hosts whose peer_up the stripe has had on the present link
-    std::array<uint32_t, hosts_max> counts{};  // of each host's links so far
+    HostSet up = 0;                            // hosts whose peer_up on the present link the stripe has had
+    std::array<uint32_t, hosts_max> counts{};  // how many links each host has had
 };
 
 // What a step uses while it lasts: memory that is allocated once.
@@ -40,7 +40,7 @@ struct StepResult {
     HostId lost_host = no_host;  // whose memory they were lost with
     std::vector<protocol::WaiterToken> resumed;
     std::vector<Leased> leased;
-    bool of_message = false;  // nothing else is under way on this thread
+    bool of_message = false;  // this thread does nothing else meanwhile
     bool frames_freed = false;
     StaticText refused = "";  // why the link that brought the message ends
 };
@@ -50,7 +50,7 @@ class Executor {
     Executor(HostId self, Frames& frames, HomeStore& home_store, Outbox& outbox, FlushBooks& books, Accesses& accesses)
         : self_(self), frames_(frames), home_store_(home_store), outbox_(outbox), books_(books), accesses_(accesses) {}
 
-    // Under the stripe's latch: the event and all that follows from it here. Not from within a step of this stripe.
+    // Performs the event and all that follows from it here. Under the stripe's latch; not from within a step of it.
     void step(protocol::Stripe& stripe, const StripeLinks& links, StepScratch& scratch, const protocol::Event& event,
               StepResult& result, StepObserver& observer) const;
     // Under no latch.

@@ -58,7 +58,7 @@ void Stripes::Turn::end() {
 }
 
 void Stripes::finish(StepResult& result, uint64_t watched_steps) {
-    // With what else this shard asks of the store just now.
+    // Together with this shard's other reads.
     if (!result.home_reads.empty())
         if (ReadBatch** const batch = read_batches_.here(); batch && *batch) {
             std::vector<HomeRead>& gathered = (*batch)->reads_;
@@ -94,7 +94,7 @@ void Stripes::step_all(const protocol::Event& event, HostId lost_host) {
         turn.result().lost_host = lost_host;
         turn.step(event);
     });
-    // It may have been about any page.
+    // The event may have been about any page.
     if (watched_.load(std::memory_order_relaxed) != 0) count_watched(UINT32_MAX);
 }
 
@@ -126,7 +126,7 @@ void Stripes::leave(StripeWaiter& waiter) {
 }
 
 void Stripes::prefetch(std::span<const PageId> pages, std::span<FrameIndex* const> indexes) {
-    // Neighbours share a stripe: one turn of its latch for all of them, or none if somebody else has it.
+    // Neighbours share a stripe: its latch is taken once for all of them; if another thread has it they are skipped.
     const auto for_each_latched = [&](auto&& visit) {
         for (size_t first = 0; first < pages.size();) {
             Slot& slot = slot_of(pages[first]);

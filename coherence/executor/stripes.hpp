@@ -1,7 +1,7 @@
 // Stripes: the partitions of this host's protocol state, each under a latch of its own, and the steps they take.
 //
-// Whoever has a page's stripe to itself has a Turn: it looks, and takes steps. When the turn is over the latch is
-// released, and what the steps left to do is done. Operations that wait for a page wait in its stripe.
+// A Turn holds the latch of a page's stripe: it looks things up, and takes steps. At its end the latch is released, and
+// the remaining work of its steps is done. Operations that wait for a page wait in its stripe.
 //
 // Latches are taken in this order: stripe, flush books, frame pool. None is held across a wait.
 #pragma once
@@ -28,7 +28,7 @@ namespace tarn {
 // A local operation that waits for a page: in the protocol a WaiterToken, here a link of the stripe's list.
 class StripeWaiter {
   public:
-    // Under the latch of the stripe, when it waits there no more: the host stops.
+    // Called under the stripe's latch, once it waits there no more: the host stops.
     virtual void post_failed(Errc code) = 0;
 
   protected:
@@ -46,7 +46,7 @@ class Stripes {
     static constexpr size_t count = size_t{1} << bits;
     static_assert(count <= ArenaHeader::stripes_max);
 
-    // Of each step, before anybody is told of it: what the next process needs to know is recorded.
+    // Records of each step what the next process needs to know, before anybody is told of the step.
     class Recorder {
       public:
         virtual void record(const protocol::Holder& holder, const protocol::Event& event) = 0;
@@ -64,12 +64,12 @@ class Stripes {
         Recorder& recorder;
     };
 
-    // header: of the arena, which outlives it. Only its request ids are used.
+    // header: the arena's, which outlives this. Only its request ids are used.
     Stripes(const Membership& membership, ArenaHeader& header, size_t frame_count, std::span<Loop* const> shards,
             const Effects& effects);
     // Before the first step.
     void set_marks(const protocol::Marks& marks);
-    // The process before has used request ids up to those in the arena.
+    // The previous process has used request ids up to those in the arena.
     void adopt_request_ids();
 
     static unsigned index_of(PageId page) { return FrameIndex::stripe_of(page, bits); }
@@ -78,33 +78,33 @@ class Stripes {
     // One turn of each stripe after the other.
     template <class Function>
     void for_each(Function&& fn);
-    // The latch alone: nothing is stepped.
+    // Takes the latch only: nothing is stepped.
     [[nodiscard]] std::unique_lock<SpinLock> latch(PageId page) { return std::unique_lock(slot_of(page).latch); }
 
     void step(const protocol::Event& event);
-    // lost_host: whose memory was lost, if that is what they hear.
+    // lost_host: the host whose memory was lost, if the event says that.
     void step_all(const protocol::Event& event, HostId lost_host = no_host);
 
-    // Asks for the page, by an event that names the waiter. It is woken, refused or failed.
+    // Asks for the page, by an event that names the waiter, which is then woken, refused or failed.
     void wait(const protocol::Event& event, StripeWaiter& waiter);
-    // may_cancel is asked under the latch, if it still waits.
+    // may_cancel is called under the latch, if the waiter still waits.
     enum class Cancelled : uint8_t { yes, too_late, never };
     Cancelled cancel(PageId page, protocol::WaiterToken token, StripeWaiter& waiter, bool may_cancel);
     // Under the latch: it waits no more.
     static void leave(StripeWaiter& waiter);
 
-    // These are about to be stepped: brings what the tables know of them into the CPU's caches.
+    // Brings the tables' entries of pages that are about to be stepped into the CPU's caches.
     void prefetch(std::span<const PageId> pages, std::span<FrameIndex* const> indexes);
 
-    // While it lives, the reads of home's bytes that this shard's steps ask for are gathered; at its end they go to the
-    // store together, neighbours in one operation. On a thread that is no shard they are not gathered.
+    // While it lives, it gathers the reads of home's bytes that this shard's steps ask for; at its end they go to the
+    // store together, neighbours in one operation. On a thread that is no shard nothing is gathered.
     class ReadBatch;
 
-    // Shutdown: whoever waits, or will, fails with cancelled; nothing is stepped any more.
+    // Shutdown: every present and later waiter fails with cancelled; nothing is stepped any more.
     void abandon();
     bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 
-    // Counts the steps about pages of one volume (0: none), so that who waits for them knows when to look again.
+    // Counts the steps about pages of one volume (0: none), so that a task waiting for them knows when to look again.
     void watch(VolumeId volume) { watched_.store(volume, std::memory_order_relaxed); }
     uint64_t watched_steps() const { return watched_steps_.load(std::memory_order_relaxed); }
     Broadcast& watched() { return watched_stepped_; }
@@ -146,13 +146,13 @@ class Stripes::Turn {
     Turn(const Turn&) = delete;
     ~Turn() { end(); }
 
-    // The event and all that follows from it here. False: nothing is stepped any more.
+    // Performs the event and all that follows from it on this host. False: nothing is stepped any more.
     bool step(const protocol::Event& event);
     const protocol::Stripe& stripe() const { return slot_.stripe; }
     const protocol::Home& home() const { return slot_.stripe.home(); }
     const protocol::Holder& holder() const { return slot_.stripe.holder(); }
     StripeLinks& links() { return slot_.links; }
-    // What is left to do; good after the end as well.
+    // The remaining work; valid after the end of the turn as well.
     StepResult& result() { return result_; }
     // Of this turn, see watch().
     uint64_t watched_steps() const { return watched_steps_; }
@@ -186,7 +186,7 @@ class Stripes::ReadBatch {
   private:
     friend class Stripes;
     HomeStore& home_store_;
-    ReadBatch** const current_;  // of this shard: the innermost
+    ReadBatch** const current_;  // this shard's innermost one
     ReadBatch* outer_ = nullptr;
     std::vector<HomeRead> reads_;
 };

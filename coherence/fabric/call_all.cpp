@@ -10,7 +10,7 @@ namespace tarn {
 
 namespace {
 
-// Shared by the asker and the calls: whichever ends last frees it.
+// Shared by the asking task and the calls: the last to end frees it.
 struct Asking {
     Asking(Loop& loop, const std::vector<HostId>& hosts) : missing(hosts.size()), timeout(loop) {
         for (const HostId host : hosts) answers.push_back({.host = host, .said = fail(Errc::unavailable)});
@@ -38,7 +38,7 @@ Task<std::vector<HostAnswer>> call_all(Fabric& fabric, std::vector<HostId> hosts
         const Interrupt::Listener listener(interrupt, [&] { asking->timeout.cancel(); });
         (void)co_await asking->timeout.sleep(timeout);
     }
-    co_return asking->answers;  // a copy: later answers come to nobody
+    co_return asking->answers;  // a copy: nobody sees later answers
 }
 
 }  // namespace tarn

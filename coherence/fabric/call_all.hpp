@@ -14,9 +14,9 @@ struct HostAnswer {
     Result<std::string> said;
 };
 
-// The answers in the order of `hosts`, once all are there or the timeout is over. Errors of an answer: as call()'s;
-// unavailable also for a host that did not answer in time, or before the waiting task was interrupted. From a loop that
-// runs; the fabric outlives it.
+// Returns the answers in the order of `hosts`, once all are there or the timeout has passed. Errors of an answer: as
+// call()'s; unavailable also for a host that did not answer in time, or before the waiting task was interrupted. Call
+// it on a running loop, which the fabric outlives.
 Task<std::vector<HostAnswer>> call_all(Fabric& fabric, std::vector<HostId> hosts, CallKind kind, std::string request,
                                        std::chrono::milliseconds timeout);
 

@@ -1,5 +1,5 @@
-// Calls: what hosts ask each other beside the messages of the protocol, and who answers which of it on this host.
-// Questions of the control plane: small, rare, never on the path of a page.
+// Calls: requests between hosts beside the protocol's messages, and this host's handler for each kind. They belong to
+// the control plane: small, rare, never on the path of a page.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace tarn {
 
-// On the wire. What request and answer are, says who answers.
+// Values on the wire. The handler of a kind defines its request and answer.
 enum class CallKind : uint8_t {
     // Cache
     verifier = 1,
@@ -38,7 +38,7 @@ enum class CallKind : uint8_t {
     removal = 20,
 };
 
-// The bytes of a plain struct without gaps, as requests and answers have them; nothing, if they are not of its size.
+// Reads a plain struct without gaps from the bytes of a request or answer; nothing if their size differs.
 template <class T>
 std::string pack(const T& value) {
     static_assert(std::has_unique_object_representations_v<T>);
@@ -57,9 +57,9 @@ class CallHandlers {
   public:
     using Handler = std::function<Task<Result<std::string>>(HostId from, std::string request)>;
 
-    // Before any link can come up; one for each kind. Runs on the shard of the link, as a task of its own.
+    // Sets the handler of a kind, before any link can come up. It runs on the shard of the link, as a task of its own.
     void set(CallKind kind, Handler handler) { handlers_[static_cast<size_t>(kind)] = std::move(handler); }
-    // Errors: unsupported for what nobody answers here; else the handler's.
+    // Errors: unsupported if no handler is set; else the handler's.
     Task<Result<std::string>> answer(CallKind kind, HostId from, std::string request) const {
         const auto number = static_cast<size_t>(kind);
         if (number < handlers_.size() && handlers_[number]) return handlers_[number](from, std::move(request));

@@ -26,12 +26,11 @@ class Fabric {
     class Receiver {
       public:
         virtual ~Receiver() = default;
-        // Whether this process of the host may be linked; asked before anything else of it is heard, and of each new
-        // connection.
+        // Whether this process of the host may be linked. Called for each new connection, before anything else from it.
         enum class LinkDecision : uint8_t { accept, retry, refuse };
         virtual LinkDecision decide_on_link(HostId host, Incarnation incarnation) = 0;
-        // Before there is a link: what each host says of its own store, and what it remembers of the other's. A store
-        // that lacks what another host remembers must not serve: its host ends, and there is no link.
+        // Before a link comes up, each host tells the state of its own store, and what it remembers of the other's. A
+        // store that lacks what another host remembers must not serve: its host ends, and no link comes up.
         virtual StoreStanding own_standing() { return {}; }
         virtual StoreStanding remembered_of(HostId /*host*/) { return {}; }
         virtual Result<> accepts_memory(HostId /*of*/, const StoreStanding& /*of_us*/) { return {}; }
@@ -39,10 +38,10 @@ class Fabric {
         // A new link; what is sent during the call goes first on it.
         virtual void on_link_up(HostId host, Process process) = 0;
         virtual void on_link_down(HostId host) = 0;
-        // The peer has said all it had to say first: what follows is new.
+        // The peer's greeting is complete: what follows is new.
         virtual void on_greeted(HostId host) = 0;
-        // Some messages that arrived together: calls batch.deliver() once, which hands over each of them without a wait
-        // in between. pages: what they are about, as far as that is known by now, and unchecked.
+        // Messages that arrived together. Must call batch.deliver() once, which hands over each of them without a wait
+        // in between. pages: their pages, as far as known by then, and unchecked.
         struct Batch {
             virtual void deliver() = 0;
 
@@ -50,11 +49,11 @@ class Fabric {
             ~Batch() = default;
         };
         virtual void on_batch(std::span<const PageId> pages, Batch& batch) = 0;
-        // Checked by decode(), from the host it names. page: lent by lend_page() and given back with the call; filled
-        // if the message has a payload, null if it has no bytes. An error ends the link: the peer does what no
-        // correct host does.
+        // The message was checked by decode(), and is from the host that it names. page: lent by lend_page() and given
+        // back with this call; filled if the message has a payload, null if it has no bytes. An error ends the link, as
+        // the peer's fault.
         virtual Result<> on_message(const protocol::Message& message, std::byte* page) = 0;
-        // A page of memory to receive into. Null: there is none now, and Fabric::resume() will say when to ask again.
+        // Lends a page of memory to receive into. Null: none is free now; Fabric::resume() says when to ask again.
         virtual std::byte* lend_page(HostId from) = 0;
         // The link broke before the page was whole.
         virtual void return_page(std::byte* page) = 0;
@@ -65,24 +64,24 @@ class Fabric {
     // Copies message and payload and returns; discards them when there is no link. Any thread. A message that may wait
     // (protocol::may_wait) goes with the next one to that host, at the latest after a millisecond.
     virtual void send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) = 0;
-    // Between the two calls, what this shard sends to one host is kept back, so that it becomes few messages. No wait
-    // may lie in between. They nest; see Cork. Without effect on a thread that is no shard.
+    // Between the two calls, messages of this shard to one host are held back, so that they are joined to few. No wait
+    // may lie in between. The calls nest; see Cork. Without effect on a thread that is no shard.
     virtual void cork() = 0;
     virtual void uncork() = 0;
-    // How many messages of this kind came over all links so far; one that stands for many counts once.
+    // How many messages of this kind were received over all links; one that stands for many counts once.
     virtual uint64_t received_count(protocol::MessageKind kind) const = 0;
     virtual bool linked(HostId to) const = 0;
-    // More waits to be sent to this host than its link has room for: who has pages to send, and need not do it now,
-    // waits until drained() announces. What must be sent is taken all the same.
+    // More bytes wait to be sent to this host than its link has room for. A task whose pages need not leave now waits
+    // until drained() announces; send() still takes everything.
     virtual bool congested(HostId to) const = 0;
     Broadcast& drained() { return drained_; }
-    // Linked, and heard lately: the process there runs. A guess that may be wrong for a moment either way: good for
-    // what is told to people and for what may fail, never for what must be right.
+    // The host is linked and was heard lately: its process runs. A guess that may be wrong for a moment either way:
+    // good for status and for requests that may fail, never for correctness.
     virtual bool answers(HostId to) const { return linked(to); }
-    // Why there is no link with it, as of the last attempt, in words; empty while there is one, or none was tried. On
+    // Why the last attempt to link with the host failed, in words; empty while it is linked, or before any attempt. On
     // the first shard.
     virtual std::string why_not_linked(HostId /*host*/) const { return {}; }
-    // As people know it, for the log.
+    // The host's name, for the log.
     virtual std::string name_of(HostId host) const { return std::to_string(host); }
     static std::string name_of(const Fabric* fabric, HostId host) {
         return fabric ? fabric->name_of(host) : std::to_string(host);
@@ -92,10 +91,10 @@ class Fabric {
     // The receiver, which had no page to lend to this host's link, may have one now. Any thread.
     virtual void resume(HostId from) = 0;
     // Errors: unavailable without a link or when it breaks before the answer; else the other host's, of which only the
-    // code is known: `where` is answer_of_host then.
+    // code travels: then `where` is answer_of_host.
     static constexpr char answer_of_host[] = "fabric.answer";
     virtual Task<Result<std::string>> call(HostId to, CallKind kind, std::string request = {}) = 0;
-    // Who answers the calls of other hosts. An error travels as its code.
+    // The handlers for the calls of other hosts. An error travels as its code.
     CallHandlers& calls() { return calls_; }
 
   protected:
@@ -103,7 +102,7 @@ class Fabric {
     CallHandlers calls_;
 
   public:
-    // While it lives, what this shard sends to one host travels together. A host alone has no fabric.
+    // While it lives, messages of this shard to one host travel together. fabric: null on a host alone.
     class Cork {
       public:
         explicit Cork(Fabric* fabric) : fabric_(fabric) {

@@ -1,5 +1,4 @@
-// Peers: the other hosts, for whoever sends them messages of the protocol. A host alone has no fabric, and sends
-// nothing.
+// Peers: sends the protocol's messages to other hosts. A host alone has no fabric, and sends nothing.
 #pragma once
 
 #include "coherence/executor/effects.hpp"
@@ -14,16 +13,16 @@ class Peers final : public Outbox {
     Peers(const Membership& membership, const Store& store, FramePool& pool)
         : membership_(membership), store_(store), pool_(pool) {}
 
-    // Before any link can come up.
+    // Call it before any link can come up.
     void set_fabric(Fabric& fabric) { fabric_ = &fabric; }
     Fabric* fabric() const { return fabric_; }
 
-    // With the bytes of the frame, if any. A page that is known to be zeros, or lost, goes as a flag.
+    // Sends the message with the bytes of the frame, if any. A page known to be zeros, or lost, goes as a flag.
     void send(HostId to, const protocol::Message& message, FrameId frame) override;
-    // With these bytes, or none.
+    // Sends the message with these bytes, or none.
     void send_bytes(HostId to, const protocol::Message& message, std::span<const std::byte> bytes);
 
-    // Fills in what every message of this host says.
+    // Fills in the fields that every message of this host carries.
     void stamp(protocol::Message& message) const;
 
   private:

@@ -18,13 +18,13 @@ using protocol::MessageKind;
 
 namespace {
 constexpr auto hear_within = std::chrono::milliseconds(500);
-constexpr auto settle_within = std::chrono::milliseconds(1500);  // links are tried again after a second at most
+constexpr auto settle_within = std::chrono::milliseconds(1500);  // broken links are retried within a second
 constexpr auto hear_again_after = std::chrono::milliseconds(10);
 constexpr const char* not_all_durable =
     "flush: not everything could be made durable, or what was written since the last flush may be lost";
 }  // namespace
 
-// One flush that waits for its end, on the shard that asked.
+// A flush that waits for its end, on the shard that asked.
 struct Flusher::Wait final : Loop::Posted {
     explicit Wait(Loop& loop) : shard(loop) {}
     void run() override {
@@ -38,7 +38,7 @@ struct Flusher::Wait final : Loop::Posted {
     Loop& shard;
     std::coroutine_handle<> waiter;
     bool ended = false;
-    size_t pages_missing = 0;  // of flush_pages(), until they are home
+    size_t pages_missing = 0;  // of flush_pages(), not at home yet
     bool awaited = false;      // and whether it waits for them
     Errc code = Errc::io;
     bool failed = false;
@@ -51,7 +51,7 @@ Flusher::Flusher(const Parts& parts)
       requester_(parts.membership.self()) {}
 
 Task<Result<>> Flusher::flush(Session& session, HostSet homes, std::chrono::milliseconds limit) {
-    // A flush is counted from the verifiers known when it came: none may be unknown.
+    // A flush counts from the verifiers known when it came: none may be unknown.
     auto learning = learn_verifiers(homes);
     Interrupt* const interrupt = co_await this_interrupt;
     if (limit.count() != 0 || interrupt) learning = with_timeout(limit, std::move(learning));
@@ -62,15 +62,15 @@ Task<Result<>> Flusher::flush(Session& session, HostSet homes, std::chrono::mill
         const std::lock_guard guard(lock_);
         if (parts_.stripes.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
         tell_verifiers(session.volume);
-        session.noted.store(0, std::memory_order_relaxed);  // later writes are noted anew
+        session.noted.store(0, std::memory_order_relaxed);  // later writes are noted again
         waits_.push_back(&wait);
         requester_.start(session.id, homes, reinterpret_cast<protocol::WaiterToken>(&wait), actions);
-        // Nobody can vouch for what the dead had.
+        // Nobody can vouch for the writes of a dead home.
         for (HostId home = 0; home < hosts_max; ++home)
             if (contains(homes, home) && parts_.membership.is_dead(home)) requester_.give_up_on(home, actions);
     }
     run(std::move(actions));
-    // Nothing is lost by giving up: a later flush may well succeed.
+    // Giving up loses nothing: a later flush may succeed.
     const Interrupt::Listener listener(interrupt, [&] { give_up(wait, Errc::cancelled); });
     if (limit.count() == 0) {
         co_await wait;
@@ -97,7 +97,7 @@ Task<Result<>> Flusher::flush_pages(Session& session, std::vector<PageId> pages,
         if (parts_.stripes.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
         waits_.push_back(&wait);
     }
-    // Home is here: as a rule the answers come at once.
+    // Home is here: the answers usually come at once.
     for (const PageId page : pages) write_back(page, reinterpret_cast<protocol::WaiterToken>(&wait));
     {
         const std::lock_guard guard(lock_);
@@ -131,7 +131,7 @@ void Flusher::give_up(Wait& wait, Errc code) {
     FlushActions actions;
     {
         const std::lock_guard guard(lock_);
-        if (std::ranges::find(waits_, &wait) == waits_.end()) return;  // it has ended by now
+        if (std::ranges::find(waits_, &wait) == waits_.end()) return;  // it has ended already
         wait.code = code;
         requester_.give_up(reinterpret_cast<protocol::WaiterToken>(&wait), actions);
     }
@@ -148,7 +148,7 @@ void Flusher::note_write(Session& session, HostId home, PageId first, PageId las
     const std::lock_guard guard(lock_);
     tell_verifiers(session.volume);
     requester_.wrote(session.id, home, first, last, began);
-    // At home here a flush may be of single pages (flush_pages), and which ones are left counts.
+    // If home is here, flush_pages() may flush single pages, and it counts which ones are left.
     if (home != parts_.membership.self() || !requester_.knows_pages(session.id, home))
         session.noted.fetch_or(set_of(home), std::memory_order_relaxed);
 }
@@ -165,7 +165,7 @@ Task<Result<>> Flusher::learn_verifier(HostId home) {
         if (parts_.stripes.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
         if (parts_.membership.is_dead(home))
             co_return fail(Errc::io, EIO, "flush: a home of the volume was declared dead");
-        // If it is away; it answers once it has recovered.
+        // The home is unreachable; it answers once it has recovered.
         if (!co_await ask_verifier(home, CallKind::verifier)) co_await parts_.membership.changed().next(seen);
     }
     co_return Result<>{};
@@ -178,7 +178,7 @@ Task<bool> Flusher::ask_verifier(HostId home, CallKind kind) {
     co_return verifier.has_value();
 }
 
-// Those that are asked, and who waits for them; the last of either ends it.
+// Shared by the calls to homes and the task that waits for them; the last to end frees it.
 struct Flusher::Hearing {
     explicit Hearing(Loop& loop) : timeout(loop) {}
     unsigned missing = 0;
@@ -190,8 +190,8 @@ Task<> Flusher::hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> h
     if (--hearing->missing == 0) hearing->timeout.cancel();
 }
 
-// A host that comes back after it has lost its memory is met by one home after the other, and each has to find out what
-// that host had. It is over soon, so while hosts come and go, all homes are asked until they have.
+// One home after the other meets a host that is back without its memory, and has to find out what that host had. This
+// takes only a moment, so while hosts come and go, homes are asked until all have done so.
 Task<> Flusher::hear_from_homes() {
     const uint64_t until_ns = monotonic_ns() + std::chrono::nanoseconds(settle_within).count();
     while (parts_.peers.fabric() && !parts_.stripes.abandoned()) {
@@ -257,8 +257,8 @@ void Flusher::on_recovered() {
     run(std::move(actions));
 }
 
-// Whether what was last heard of this home is of the process that it is now, and no loss was about to be found out
-// there. Otherwise a session that opens now is told of none from before it uses a page of that home.
+// Whether the last answer of this home is from its present process, and it could not be about to discover a loss.
+// Otherwise losses of that home count for a new session only from its first use of one of its pages.
 bool Flusher::is_heard(HostId home) const {
     const protocol::Verifier heard = parts_.verifiers.present(home);
     if (home == parts_.membership.self()) return parts_.membership.is_settled();
@@ -391,7 +391,7 @@ void Flusher::on_message(const Message& message) {
     run(std::move(actions));
 }
 
-// Every page of the volume that we changed and the asker lacks goes home now, as fast as it takes them.
+// Writes every page of the volume that we changed and the asking home lacks to that home, as fast as it takes them.
 Task<> Flusher::answer_ask(Message ask, protocol::WaiterToken waiter) {
     const VolumeId volume = ask.page.volume();
     std::vector<PageId> pages;

@@ -1,6 +1,6 @@
-// Flusher: performs FLUSH (D1) on this host: as the requester, as a home, and as a holder that is asked.
+// Flusher: performs FLUSH (D1) on this host, as the requester, as a home, and as a holder.
 //
-// The three pure parts (protocol/flush.hpp) share one lock, taken last. What they ask for is done outside of it.
+// The three pure parts (protocol/flush.hpp) share one lock, taken last. Their actions are performed outside it.
 #pragma once
 
 #include <atomic>
@@ -15,14 +15,14 @@
 
 namespace tarn {
 
-// What a session's reads of a page that lost writes get.
+// What a session reads from a page that lost writes.
 enum class OnLoss : uint8_t {
     fail,    // an error, if the session may have seen what was lost
-    revert,  // what the page's home has
+    revert,  // the bytes that the page's home has
 };
 
-// A client's session, as the books of FLUSH know it: which homes have the verifier of its writes noted since its last
-// flush (the hot path's only look at it), and which losses lie before it. Whoever owns it opens and closes it here.
+// A client's session, for the books of FLUSH: the homes whose verifiers are noted for its writes since its last flush
+// (all that the hot path looks at), and the losses that lie before it. Its owner opens and closes it here.
 struct Session {
     VolumeId volume = 0;
     OnLoss on_loss = OnLoss::fail;
@@ -45,33 +45,33 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     };
     explicit Flusher(const Parts& parts);
 
-    // D1 for the volume. homes: every host that is home of a page of it. limit: how long a host is waited for, 0: until
-    // it answers. Errors: io when something may be lost, or a host took too long.
+    // D1 for the volume. homes: every home of one of its pages. limit: the longest wait for a host, 0: until it
+    // answers. Errors: io when something may be lost, or a host took too long.
     Task<Result<>> flush(Session& session, HostSet homes, std::chrono::milliseconds limit);
-    // D1 for these pages alone, all of them homed here: neither messages nor other pages. Errors: as flush().
+    // D1 for these pages only, all homed here: needs no message and no other page. Errors: as flush().
     Task<Result<>> flush_pages(Session& session, std::vector<PageId> pages, Atomicity atomicity);
-    // After a write to these pages of one home, before its reply. began: its verifier (Verifiers::present) before the
-    // write.
+    // Call it after a write to these pages of one home, before the reply. began: the home's verifier
+    // (Verifiers::present) before the write.
     void wrote(Session& session, HostId home, PageId first, PageId last, protocol::Verifier began) {
         const bool is_noted = contains(session.noted.load(std::memory_order_relaxed), home);
         if (!is_noted || began != parts_.verifiers.present(home)) note_write(session, home, first, last, began);
     }
-    // Before a session opens, so that no loss from before is held against it. Homes that are away or not settled, or
-    // hang, are waited for a moment only.
+    // Call it before a session opens, so that no earlier loss is held against it. Waits only a moment for homes that
+    // are unreachable, not settled or hang.
     Task<> hear_from_homes();
     void open_session(Session& session);
-    // A session that has not heard of this home uses a page of it now: it counts from what this host last heard.
+    // A session uses a page of this home that it has not heard of: its losses count from what this host last heard.
     void count_from_now(LossView& losses, HostId home) const;
     void close_session(Session& session);
-    // As if the session began now: no loss from before is held against it. Only of one whose reads heed no losses.
+    // As if the session began now: no earlier loss is held against it. Only for a session whose reads ignore losses.
     void renew_session(Session& session);
 
-    // Under a stripe's latch.
+    // Called under a stripe's latch.
     void book(const protocol::Action& action, protocol::FlushActions& actions) override;
     void on_written(protocol::WaiterToken waiter, protocol::FlushActions& actions) override;
-    // Outside of any latch.
+    // Called outside any latch.
     void run(protocol::FlushActions actions) override;
-    // Of this host, or of another one from which accepts() took it.
+    // A message of this host, or one of another host that accepts() let through.
     void on_message(const protocol::Message& message);
     bool accepts(const protocol::Message& message);
     void on_peer_up(HostId host, Process process, Process previous);
@@ -79,7 +79,7 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     void heed_store_failure() override;
     void on_store_failed() override;
     void on_host_forgotten(HostId host);
-    // With each message of a home: under which verifier it serves now.
+    // Each message of a home tells the verifier under which it serves now.
     void heard(HostId home, protocol::Verifier verifier);
     void abandon();
 
@@ -89,7 +89,7 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     void write_back(PageId page, protocol::WaiterToken waiter);
     void begin(Session& session);  // with nothing noted
     void note_write(Session& session, HostId home, PageId first, PageId last, protocol::Verifier began);
-    // What this host last heard from each home, for the books of one volume.
+    // Tells the books of one volume what this host last heard from each home.
     void tell_verifiers(VolumeId volume);
     Task<Result<>> learn_verifiers(HostSet homes);
     bool is_heard(HostId home) const;
@@ -98,7 +98,7 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     Task<Result<>> learn_verifier(HostId home);
     static Task<> watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit);
     void give_up(Wait& wait, Errc code);
-    // Whether it answered.
+    // Returns whether the home answered.
     Task<bool> ask_verifier(HostId home, CallKind kind);
     struct Hearing;
     static Task<> hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> hearing);
@@ -114,7 +114,7 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     std::vector<Session*> sessions_;
     protocol::SessionId last_session_ = 0;
     std::vector<Wait*> waits_;
-    std::atomic<HostSet> settled_{0};  // homes that said so when they were last asked
+    std::atomic<HostSet> settled_{0};  // homes that said so in their last answer
 };
 
 }  // namespace tarn

@@ -18,19 +18,19 @@ bool Eviction::drop_clean(FrameId id, bool any) {
 bool Eviction::try_evict(FrameId id, std::vector<FrameId>& to_store) {
     Frame& frame = parts_.pool.frame(id);
     const PageId page = frame.page_id();
-    // Without the latch: nearly all frames may be such.
+    // Checked without the latch: nearly all frames may be of this kind.
     if (parts_.membership.any_store_failed() && (parts_.home.dirty().has(id) || parts_.pages.dirty_frames().has(id)) &&
         parts_.membership.store_failed_at(parts_.membership.home_of(page)))
         return false;
     Stripes::Turn turn(parts_.stripes, page);
     if (parts_.stripes.abandoned() || frame.page_id() != page) return false;
     if (page.volume() == catalog_volume && Pages::is_dirty(frame))
-        return false;  // it goes with its group, or not at all
-    // A home that is away cannot answer, and what was seen here meanwhile must be held when it is back (add_note).
+        return false;  // it is stored with its group, or not at all
+    // An unreachable home cannot answer, and pages seen here meanwhile must still be held when it is back (add_note).
     const HostId home = parts_.membership.home_of(page);
     const bool is_away =
         home != parts_.membership.self() && !(contains(turn.links().up, home) && parts_.peers.fabric()->linked(home));
-    // What is dirty goes with its bytes, and would only wait elsewhere.
+    // A dirty page leaves with its bytes, which would only wait elsewhere.
     const bool would_wait = home != parts_.membership.self() && !is_away && Pages::is_dirty(frame) &&
                             parts_.peers.fabric()->congested(home);
     bool evicted = false;

@@ -23,17 +23,17 @@ bool HomeFrames::apply_copy(const Action& action) {
         frame.home_sequence = action.sequence;
     };
     Frame* home = index_.find_exactly(action.page);
-    // What the store lacks stays in its frame: a flush under way has noted that one.
+    // Bytes that the store lacks stay in their frame: a flush under way has noted that frame.
     if (home && home != &given && (home->storing != Storing::no || home->home_dirty)) {
         std::memcpy(parts_.pool.bytes(parts_.pool.id_of(*home)), parts_.pool.bytes(action.frame), page_size);
         home->zeroed.store(given.zeroed.load(std::memory_order_relaxed), std::memory_order_relaxed);
         if (!action.borrowed) freed |= parts_.held_frames.release(action.frame);
     } else if (home != &given) {
         if (home) freed |= forget(*home);
-        // A borrowed frame serves both its holder and home: home is at least as new as it believes to be.
+        // A borrowed frame serves both its holder and home: home's bytes are at least as new as home believes.
         home = &given;
         home->page.store(action.page.value, std::memory_order_release);
-        label(*home);  // before it counts as home's: the process may end here
+        label(*home);  // before it counts as home's: the process may be killed here
         home->uses.fetch_or(use_home, std::memory_order_release);
         index_.insert(*home);
         if (!action.borrowed) freed |= parts_.held_frames.release(action.frame);
@@ -58,7 +58,7 @@ bool HomeFrames::keep_copy(const Action& action) {
     if (!index_.find_exactly(action.page)) {
         Frame& frame = parts_.pool.frame(action.frame);
         frame.page.store(action.page.value, std::memory_order_release);
-        frame.home_tenure = 0;  // as the store has it
+        frame.home_tenure = 0;  // the store's bytes
         frame.uses.fetch_or(use_home, std::memory_order_release);
         index_.insert(frame);
         last_copies_kept_.fetch_add(1, std::memory_order_relaxed);
@@ -97,10 +97,10 @@ void HomeFrames::copy(HomeStore::Found found, FrameId into) {
 }
 
 std::vector<uint64_t> HomeFrames::pages_in_memory(VolumeId volume, uint64_t first, uint64_t end) {
-    constexpr uint64_t looked_up_max = 4096;  // to walk over all that memory holds costs more
+    constexpr uint64_t looked_up_max = 4096;  // above this, one walk over all frames is cheaper
     std::vector<uint64_t> numbers;
     const auto is_zero = [](const Frame* frame) { return frame && frame->zeroed.load(std::memory_order_relaxed); };
-    // Under one latch: newest bytes go to and fro between their owner and home.
+    // Both checks under one latch: the newest bytes may move between their owner and home.
     const auto is_in_memory = [&](PageId page, const protocol::Claim* claim) {
         if (claim && !claim->home_has_bytes())
             return claim->owner != parts_.membership.self() || !is_zero(parts_.pages.index().find_exactly(page));

@@ -1,7 +1,7 @@
-// HomeFrames: home's bytes in memory: what arrives from holders, what requesters get, what may leave.
+// HomeFrames: home's bytes in memory: takes them from holders, gives them to requesters, decides what may leave.
 //
-// At most one frame per page has use_home; without one the store's bytes are home's. While such a frame is on its way
-// into the store it stays the page's home frame (`storing`), so that two writes of one page never race on the device:
+// At most one frame per page has use_home; without one, home's bytes are those of the store. While such a frame is
+// being stored it stays the page's home frame (`storing`), so that two writes of one page never race on the device:
 // newer bytes are copied into it, and it is written again (HomeWriter).
 #pragma once
 
@@ -30,23 +30,23 @@ class HomeFrames {
     };
     explicit HomeFrames(const Parts& parts);
 
-    // Under the latch of the page's stripe: as HomeStore says.
+    // Called under the latch of the page's stripe, see HomeStore.
     bool apply_copy(const protocol::Action& action);
     bool keep_copy(const protocol::Action& action);
     HomeStore::Found find(PageId page) const;
     bool share(FrameId found);
     void copy(HomeStore::Found found, FrameId into);
-    // The last copy in any host's memory is about to go: would ours drop something older for it?
+    // The last copy in any host's memory is about to go. True: this host's memory would drop an older page for it.
     bool wants_copy(const protocol::Message& message) const;
-    // What home has of the event's page.
+    // Fills in what home has of the event's page.
     void tell(protocol::Event& event) const;
-    // Of a frame that is not on its way into the store. Whether it came free.
+    // Drops home's bytes from a frame that is not being stored. Returns whether it came free.
     bool forget(Frame& frame);
 
-    // Of a deleted volume. How many of its frames are on their way into the store, and stay.
+    // Drops a deleted volume's frames. Returns how many are being stored, and stay.
     size_t forget_volume(VolumeId volume);
-    // Numbers of the pages in [first, end) homed here whose newest bytes are not in the store, in any order. Ask it
-    // before the store: a page may get there meanwhile, and is then nowhere for who asks the other way round.
+    // Numbers of the pages in [first, end) homed here whose newest bytes are not in the store, in any order. Call it
+    // before looking into the store: a page may get there meanwhile, and the other order would miss it.
     std::vector<uint64_t> pages_in_memory(VolumeId volume, uint64_t first, uint64_t end);
 
     FrameIndex& index() { return index_; }

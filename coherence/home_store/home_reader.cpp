@@ -64,7 +64,7 @@ void HomeReader::deliver(const HomeRead& read, const std::byte* bytes, bool fail
     Stripes::Turn turn(parts_.stripes, message.page);
     if (parts_.stripes.abandoned()) return;
     if (read.to != parts_.membership.self()) {
-        // A host that waits for a page that cannot be read is told so.
+        // A host that waits for an unreadable page is told so.
         message.flags |= failed ? protocol::flag_zero | protocol::flag_lost : protocol::flag_payload;
         const StripeLinks& links = turn.links();
         if (contains(links.up, read.to) && read.link == links.counts[read.to])
@@ -74,7 +74,7 @@ void HomeReader::deliver(const HomeRead& read, const std::byte* bytes, bool fail
     message.flags |= protocol::flag_payload;
     FrameId frame = read.frame;
     if (frame == no_frame) {
-        // None was free: into the Holder's, if it still waits for these very bytes.
+        // No frame was free: use the Holder's, if it still waits for these very bytes.
         frame = turn.stripe().lent_frame(message);
         if (frame == no_frame) return;
         std::memcpy(parts_.pool.bytes(frame), bytes, page_size);

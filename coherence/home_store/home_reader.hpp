@@ -1,4 +1,4 @@
-// HomeReader: home's bytes from the store, for requests that the memory cannot answer. Neighbours are read together.
+// HomeReader: reads home's bytes from the store, for requests that memory cannot answer. Neighbours are read together.
 #pragma once
 
 #include <atomic>
@@ -22,10 +22,9 @@ class HomeReader {
     };
     explicit HomeReader(const Parts& parts) : parts_(parts) {}
 
-    // Each is delivered to the host that asked: to another over the link it asked over, to this one by a step. On a
-    // shard.
+    // Delivers each page to the host that asked: over the link of its request, or here by a step. On a shard.
     void read(std::vector<HomeRead> reads);
-    // Operations of the store so far.
+    // How many operations of the store were made so far.
     uint64_t read_count() const { return reads_.load(std::memory_order_relaxed); }
 
   private:

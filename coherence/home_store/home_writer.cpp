@@ -12,14 +12,14 @@ using protocol::Action;
 namespace {
 
 constexpr size_t run_pages_max = 64;  // written at once
-// Of the pool, what one flush may have written and not made durable yet: so long none of it can be given up.
+// The fraction of the pool that one flush may have written but not yet made durable: these frames cannot be freed.
 constexpr size_t unsettled_fraction = 4;
 
 }  // namespace
 
-// The bytes of a home frame as they are at one moment, and which of its sectors may differ from what the store was
-// given. A local owner may be writing the very frame: what it wrote so far and did not write back yet is in the bytes,
-// so it is in the mask, too. Writers change both under the frame's latch.
+// The bytes of a home frame as they are at one moment, and the sectors that may differ from what the store was given. A
+// local owner may be writing this very frame: its writes that were not written back yet are in the bytes, so they are
+// in the mask, too. Writers change both under the frame's latch.
 DirtyMask HomeWriter::snapshot(Frame& frame, std::byte* into) {
     const std::byte* const bytes = parts_.pool.bytes(parts_.pool.id_of(frame));
     const auto copy = [&] {
@@ -38,7 +38,7 @@ DirtyMask HomeWriter::snapshot(Frame& frame, std::byte* into) {
             TARN_ASSERT(!frame.word.unpin());
             return mask;
         } else {
-            return copy();  // nobody can latch it
+            return copy();  // nobody can latch the frame
         }
     }
 }
@@ -82,8 +82,7 @@ Task<Result<>> HomeWriter::write(std::vector<FrameId> ids, Atomicity atomicity, 
     co_return result;
 }
 
-// Only what is durable may leave the memory: what the store has not flushed yet dies with the process, the frames do
-// not (D2).
+// Only durable bytes may leave memory: bytes in an unflushed store die with the process, the frames do not (D2).
 Task<Result<>> HomeWriter::settle(std::vector<Stored>& stored, Result<> result, bool free_after) {
     if (result) result = co_await parts_.store.flush(*Loop::current());
     bool freed = false;
@@ -117,12 +116,12 @@ Task<Result<>> HomeWriter::store_volume(VolumeId volume) {
         const PageId page = parts_.pool.frame(id).page_id();
         if (page.volume() == volume) pages.push_back(page);
     });
-    // In their order, so that neighbours become one write.
+    // Sorted, so that neighbours become one write.
     std::sort(pages.begin(), pages.end());
     return store_pages(std::move(pages));
 }
 
-// Of pages homed here. The protocol is not stepped any more, so that they come home by hand.
+// Moves this host's writes to pages homed here into home's frames. The protocol does not run any more.
 void HomeWriter::bring_own_writes_home() {
     std::vector<FrameId> written;
     parts_.pages.dirty_frames().for_each([&](FrameId id) {
@@ -173,7 +172,7 @@ Task<Result<>> HomeWriter::store_pages(std::vector<PageId> pages) {
     std::vector<Stored> stored;
     while (!pages.empty()) {
         const uint64_t stored_before = stored_.count();
-        std::vector<PageId> others;  // pages that somebody else is storing
+        std::vector<PageId> others;  // pages that other tasks are storing
         bool wrote = false;
         for (std::span<const PageId> left = pages; !left.empty();) {
             std::vector<FrameId> batch = take(left, others);
@@ -184,7 +183,7 @@ Task<Result<>> HomeWriter::store_pages(std::vector<PageId> pages) {
                 CO_TRY_VOID(co_await settle(stored, result, false));
         }
         if (!wrote && !others.empty()) {
-            // Not while others wait for ours: they may be what we wait for.
+            // Not while others wait for our frames: that could be a cycle.
             if (stored.empty()) {
                 co_await stored_.next(stored_before);
             } else {
@@ -196,8 +195,8 @@ Task<Result<>> HomeWriter::store_pages(std::vector<PageId> pages) {
     co_return co_await settle(stored, {}, false);
 }
 
-// Up to one run of the first pages' frames that are to be stored, by the caller from here on. What the store has taken
-// is as good as durable to whoever flushes it next.
+// Takes the frames to be stored of up to one run of the first pages; the caller stores them. The next flush of the
+// store covers pages that the store has taken already.
 std::vector<FrameId> HomeWriter::take(std::span<const PageId>& pages, std::vector<PageId>& others) {
     std::vector<FrameId> taken;
     for (; !pages.empty() && taken.size() < run_pages_max; pages = pages.subspan(1)) {
@@ -217,7 +216,7 @@ std::vector<FrameId> HomeWriter::take(std::span<const PageId>& pages, std::vecto
 
 Task<Result<>> HomeWriter::store_group(std::vector<PageId> pages) {
     TARN_ASSERT(pages.size() <= parts_.store.group_pages_max());
-    std::sort(pages.begin(), pages.end());  // two groups never wait for each other
+    std::sort(pages.begin(), pages.end());  // so that two groups never wait for each other
     std::vector<FrameId> group;
     for (size_t i = 0; i < pages.size();) {
         const uint64_t stored_before = stored_.count();

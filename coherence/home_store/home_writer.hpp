@@ -1,7 +1,7 @@
-// HomeWriter: home's bytes on their way into the store: batches of frames, groups, what is left at the end.
+// HomeWriter: writes home's bytes into the store: batches of frames, groups, and the rest at shutdown.
 //
-// A frame is `storing` from the moment a batch takes it until the store's flush that covers it, or its failure. Its
-// bytes may change meanwhile; its version tells, and then it stays dirty.
+// A frame is `storing` from the moment a batch takes it until the store's flush that covers it, or its failure. If its
+// bytes change meanwhile, so does its version, and the frame stays dirty.
 #pragma once
 
 #include <atomic>
@@ -29,22 +29,20 @@ class HomeWriter {
     };
     explicit HomeWriter(const Parts& parts) : parts_(parts) {}
 
-    // Makes durable what the store lacks of these pages, homed here; of all of a volume. Errors: io.
+    // Makes durable what the store lacks of these pages, homed here; or of a whole volume. Errors: io.
     Task<Result<>> store_pages(std::vector<PageId> pages);
     Task<Result<>> store_volume(VolumeId volume);
-    // As store_pages(), and after a power cut all of it is there or none; no more pages than the store takes at once.
+    // As store_pages(), but atomic: a power cut leaves all or none. No more pages than the store takes at once.
     Task<Result<>> store_group(std::vector<PageId> pages);
-    // Makes home's bytes in these frames durable, and the frames that are nothing else become free. The caller has made
-    // them `storing`.
+    // Makes home's bytes in these `storing` frames durable, and frees the frames that have no other use.
     Task<Result<>> store_and_free(std::vector<FrameId> ids);
-    // After Stripes::abandon(): whatever only this home's memory has, what was written here since the last flush
-    // included. Errors: io.
+    // After Stripes::abandon(): stores all bytes that only this home's memory has, even unflushed writes. Errors: io.
     Task<Result<>> store_rest();
-    // Volumes with pages here that are not in the store, or not at home; also such as have no name any more.
+    // Volumes with pages here that are not in the store, or not at home; including those without a name.
     std::vector<VolumeId> dirty_volumes();
-    // Announced when `storing` of some frame has ended.
+    // Announced when a frame's `storing` has ended.
     Broadcast& stored() { return stored_; }
-    // Pages given to the store so far.
+    // How many pages were given to the store so far.
     uint64_t write_count() const { return writes_.load(std::memory_order_relaxed); }
 
   private:

@@ -1,4 +1,4 @@
-// LocalHomeStore: home's pages between this host's memory and its store, as a step of the protocol sees them.
+// LocalHomeStore: home's pages as a step of the protocol sees them, in this host's memory or in its store.
 #pragma once
 
 #include "coherence/home_store/home_reader.hpp"

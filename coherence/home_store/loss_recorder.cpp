@@ -50,7 +50,7 @@ Task<> LossRecorder::record() {
             continue;
         }
         failed_ = false;
-        say(lost, *recorded);  // before anybody can see what is left of the pages
+        say(lost, *recorded);  // before anybody can see the remaining bytes
         for (const Lost& each : lost) parts_.stripes.step(protocol::Event::loss_recorded_of(each.page, *recorded));
     }
 }

@@ -1,8 +1,8 @@
-// LossRecorder: what the protocol found lost is on record, durably, before the page is served again; and it is said.
+// LossRecorder: records durably, and logs, what the protocol found lost, before the page is served again.
 //
-// A host that dies with many dirty pages loses them all at once: one write of the store is for all of them. What the
-// store does not take is tried again. Until then the arena says that losses lack their record
-// (Membership::begin_unrecorded_losses): should this process end before, the next one must assume the worst.
+// A host that dies with many dirty pages loses them all at once: one write of the store records all of them. If it
+// fails it is tried again. Until then the arena says that losses lack their record
+// (Membership::begin_unrecorded_losses): if this process ends before, the next one must assume the worst.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,10 @@ class LossRecorder {
     };
     explicit LossRecorder(const Parts& parts) : parts_(parts) {}
 
-    // These pages may have lost writes with the memory of `host`. Outside of any latch, on a shard.
+    // These pages may have lost writes with the memory of `host`. Outside any latch, on a shard.
     void add(std::vector<PageId> pages, HostId host);
 
-    // Since this process started.
+    // How many pages were recorded since this process started.
     uint64_t page_count() const;
 
   private:
@@ -43,7 +43,7 @@ class LossRecorder {
         HostId host;
     };
     Task<> record();
-    // Runs of neighbours that went with one host's memory. The pages are sorted by it.
+    // Runs of neighbours that were lost with one host's memory. Sorts the pages.
     static std::vector<Loss> runs_of(std::vector<Lost>& lost);
     void say(std::span<const Lost> lost, uint32_t generation);
 
@@ -51,7 +51,7 @@ class LossRecorder {
     mutable std::mutex mutex_;  // never held across a wait
     std::vector<Lost> pending_;
     bool running_ = false;
-    bool failed_ = false;  // the last attempt
+    bool failed_ = false;  // the last attempt to record
     uint64_t page_count_ = 0;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Off the hot path, but not for nothing: a look at a piece takes about 20 µs.
+// Off the hot path, but not free: checking a piece takes about 20 µs.
 constexpr milliseconds sweeps_every(1000);
 constexpr milliseconds rest_min(20'000);
 constexpr size_t pieces_per_sweep = 512;
@@ -69,7 +69,7 @@ bool PieceMarker::lacks_any(std::span<const PageId> pages) const {
 Task<> PieceMarker::sweep(milliseconds rest) {
     std::vector<PageId> pieces = parts_.store.marked_pieces().value_or(std::vector<PageId>{});
     std::erase_if(rests_, [&](const auto& each) { return !std::ranges::binary_search(pieces, each.first); });
-    // From where the last one ended, once around.
+    // From where the last sweep ended, once around.
     std::ranges::rotate(pieces, std::ranges::upper_bound(pieces, swept_));
     if (pieces.size() > pieces_per_sweep) pieces.resize(pieces_per_sweep);
     bool cleared = false;
@@ -93,7 +93,7 @@ Task<> PieceMarker::forget(VolumeId volume) {
     if (cleared) (void)co_await parts_.store.write_marks(*Loop::current());
 }
 
-// Only what is in the store durably, and cannot be changed unseen.
+// A piece is at rest only if it is durable in the store, and cannot be changed unseen.
 PieceRest PieceMarker::rest_of(PageId piece, bool gives_up) {
     constexpr uint64_t block_pages = uint64_t{1} << FrameIndex::block_bits;  // they share a stripe
     static_assert(piece_pages % block_pages == 0);
@@ -114,7 +114,7 @@ PieceRest PieceMarker::rest_of(PageId piece, bool gives_up) {
             if (own && !Pages::is_dirty(*own)) {
                 if (gives_up) turn.step(protocol::Event::evict_at_once(page));
                 rest.is_free &= home.has_everything(page);
-                // It may have been written to until this moment, and those bytes are home's now.
+                // It may have been written until this moment, and those bytes are home's now.
                 const Frame* const left = parts_.home.index().find_exactly(page);
                 rest.is_stored &= !left || !left->home_dirty;
             } else {
@@ -125,7 +125,7 @@ PieceRest PieceMarker::rest_of(PageId piece, bool gives_up) {
     return rest;
 }
 
-// From begin_unmark() on, who wants to write has to ask for the mark; so what is free then stays free, or keeps it.
+// From begin_unmark() on, a writer has to ask for the mark; so a piece that is free then stays free, or keeps its mark.
 bool PieceMarker::unmark(PageId piece) {
     if (!parts_.store.begin_unmark(piece)) return false;
     const PieceRest rest = rest_of(piece, true);

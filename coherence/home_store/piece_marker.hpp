@@ -1,9 +1,9 @@
-// PieceMarker: which pieces of 1 MiB of the pages homed here may have newer bytes in some memory than in the store.
+// PieceMarker: marks the pieces of 1 MiB, homed here, that may have newer bytes in some memory than in the store.
 //
 // Home waits for the mark of a page before it makes anybody its owner; while one write of the store is under way, the
-// requests that follow share the next. A sweep takes the marks off again: of pieces that nobody has changed for a
-// while, all of which is in the store, and that nobody may write without asking. A host without peers marks nothing,
-// since nobody outlives its memory who could have seen it.
+// requests that follow share the next. A sweep removes the marks of pieces that nobody has changed for a while, that
+// are in the store completely, and that nobody may write without asking. A host without peers marks nothing, since
+// everybody who could have seen its memory ends with it.
 #pragma once
 
 #include <chrono>
@@ -21,11 +21,11 @@
 
 namespace tarn {
 
-// Of a piece, at one moment.
+// The state of a piece at one moment.
 struct PieceRest {
-    bool is_stored = true;  // all that is known of it here
+    bool is_stored = true;  // all bytes that this host knows of
     bool is_free = true;    // and nobody may write it without asking
-    uint64_t changes = 0;   // another number when it was changed since
+    uint64_t changes = 0;   // differs after each change
 };
 
 class PieceMarker final : public protocol::Marks {
@@ -40,9 +40,9 @@ class PieceMarker final : public protocol::Marks {
     };
     explicit PieceMarker(const Parts& parts) : parts_(parts) {}
 
-    // The catalog's pages need none, since nobody is told of a change of it that was not flushed.
+    // The catalog's pages need no mark, since nobody is told of an unflushed change of it.
     bool has(PageId page) const override;
-    // Each is answered by the event `marked`. Outside of any latch, on a shard.
+    // Each page is answered by the event `marked`. Outside any latch, on a shard.
     void add(std::vector<PageId> pages);
 
     // Pages that may have lost writes if memory was lost.
@@ -50,12 +50,12 @@ class PieceMarker final : public protocol::Marks {
     // Whether any of these pages lies in an unmarked piece.
     bool lacks_any(std::span<const PageId> pages) const;
 
-    // Looks at some of the marked pieces and unmarks those that nobody wrote to for `rest`. One call at a time.
+    // Checks some of the marked pieces and unmarks those that nobody wrote to for `rest`. One call at a time.
     Task<> sweep(std::chrono::milliseconds rest);
     // Unmarks the pieces of a deleted volume.
     Task<> forget(VolumeId volume);
-    // Of the piece that begins with this page, homed here. gives_up: what only this host may write, and has not
-    // changed, it may write no more without asking.
+    // Looks at the piece that begins with this page, homed here. gives_up: gives up pages that only this host may write
+    // and has not changed, so that it must ask before it writes them.
     PieceRest rest_of(PageId piece, bool gives_up);
 
   private:
@@ -70,16 +70,16 @@ class PieceMarker final : public protocol::Marks {
     std::mutex mutex_;  // never held across a wait
     std::vector<PageId> pending_;
     bool running_ = false;
-    // Of the sweep alone.
+    // Used by the sweep only.
     std::map<PageId, Rest> rests_;
-    PageId swept_{};  // where the last one ended
+    PageId swept_{};  // where the last sweep ended
 };
 
-// Sweeps now and then. Belongs to one loop.
+// Sweeps periodically. Belongs to one loop.
 class MarkSweeper {
   public:
     MarkSweeper(PieceMarker& marker, Loop& loop) : marker_(marker), pause_(loop) { gate_.spawn(run()); }
-    // The last call.
+    // Must be the last call.
     Task<> close();
 
   private:

@@ -1,4 +1,4 @@
-// VolumeTurns: one task of this host at a time, for each volume. Any shard; who waits goes on there.
+// VolumeTurns: lets one task of this host at a time work on a volume. Any shard; a waiting task goes on there.
 #pragma once
 
 #include <mutex>
@@ -33,12 +33,12 @@ class VolumeTurns {
         VolumeId volume_;
     };
 
-    // A Result only so that who waits may give up (with_timeout()).
+    // A Result only so that the waiting task may give up (with_timeout()).
     Task<Result<Turn>> take(VolumeId volume) {
         for (uint64_t seen = ended_.count(); !try_take(volume); seen = ended_.count()) co_await ended_.next(seen);
         co_return Turn(*this, volume);
     }
-    // Until nobody has this volume's turn.
+    // Waits until nobody has this volume's turn.
     Task<> idle(VolumeId volume) {
         for (uint64_t seen = ended_.count(); is_taken(volume); seen = ended_.count()) co_await ended_.next(seen);
     }

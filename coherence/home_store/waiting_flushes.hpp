@@ -1,13 +1,13 @@
-// WaitingFlushes: who hears, of flushes under way, that what they wait for cannot be made durable.
+// WaitingFlushes: flushes under way, to be told that their bytes cannot be made durable.
 #pragma once
 
 namespace tarn {
 
 class WaitingFlushes {
   public:
-    // If this host's store has failed: flushes that wait for other hosts' bytes fail.
+    // If this host's store has failed, fails the flushes that wait for other hosts' bytes.
     virtual void heed_store_failure() = 0;
-    // They fail now.
+    // Fails them now.
     virtual void on_store_failed() = 0;
 
   protected:

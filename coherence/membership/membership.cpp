@@ -34,7 +34,7 @@ Membership::Membership(HostId self, std::span<const HostId> hosts, ArenaHeader& 
         if (!contains(host_set_, host) || store.forgotten(host) == 0) continue;
         dead_ |= set_of(host);
         recovery_.on_dead(host);
-        // It was declared dead after the process before had died.
+        // The host was declared dead after the previous process had died.
         if (met != 0) header.losses_unrecorded.store(true, std::memory_order_relaxed);
     }
     if (header.losses_unrecorded.load(std::memory_order_relaxed)) recovery_.begin_unrecorded_losses();

@@ -1,9 +1,9 @@
-// Membership: who there is. The hosts of the cluster, which process each one was last met as, who was declared dead,
-// who is back, which of their stores have failed, and where each page's home is.
+// Membership: the hosts of the cluster: the last process met of each, which were declared dead, which are back, whose
+// stores have failed; and where each page's home is.
 //
-// What the next process must know of it is written to the arena (whom this host met, whether losses lack their record)
-// and to the store (who was declared dead) before anybody acts on it. Any thread may ask; links tell it from their
-// shards. It sends nothing and steps nothing: the cache does, by what it says.
+// It writes what the next process must know to the arena (which processes it met, whether losses lack their record) and
+// to the store (dead hosts) before anybody acts on it. Any thread may read; links report from their shards. It sends
+// nothing and steps nothing: the cache does.
 #pragma once
 
 #include <array>
@@ -32,52 +32,51 @@ class Membership {
     std::span<const HostId> hosts() const { return hosts_; }
     HostSet host_set() const { return host_set_; }
     bool is_alone() const { return hosts_.size() == 1; }
-    // Of a static list of peers there is one view.
+    // A static list of peers has one view.
     uint32_t view_epoch() const { return 1; }
-    // The host that keeps the names of the volumes: of a static list the first.
+    // The host that keeps the names of the volumes: the first of a static list.
     HostId registrar() const { return hosts_.front(); }
-    // The present map. A snapshot: one that was published stays valid as long as the membership, so whoever asks
-    // several things of it asks one snapshot.
+    // The present map. A published map lives as long as the membership: use one for questions that must agree.
     const RangeMap& ranges() const { return *ranges_.load(std::memory_order_acquire); }
     HostId home_of(PageId page) const { return ranges().home_of(page); }
-    // In the present map's stead, which its epoch exceeds.
+    // Replaces the present map, whose epoch must be lower.
     void publish(const RangeMap& ranges);
 
-    // The process of this host.
+    // This host's process.
     Process process() const { return process_; }
-    // The process that this host last met there; its own for itself.
+    // The last process that this host met there; its own for itself.
     Process process_of(HostId host) const;
     Incarnation incarnation_of(HostId host) const { return process_of(host).incarnation; }
     // Announced when a link comes up or breaks, when this host has recovered, and when it stops.
     Broadcast& changed() { return changed_; }
-    // A host came or went in the last seconds, or this one began.
+    // A host came or went in the last seconds, or this one started.
     bool has_just_changed() const;
 
-    // A link came up. Between the two calls every stripe hears of it: until then the next process must hear of it, too.
-    // begin: the process that was met before.
+    // A link came up; between the two calls every stripe hears of it. If this process ends before, the next one must
+    // tell its stripes. begin returns the process that was met before.
     Process begin_meeting(HostId host, Process process);
     void end_meeting(HostId host, Process process, Process previous);
     void on_link_down(HostId host);
-    // It has told, over its present link, what it holds of the pages homed here.
+    // The host has reported, over its present link, what it holds of the pages homed here.
     void on_reported(HostId host);
     // The next process is to meet this host as if for the first time.
     void forget_meeting(HostId host);
 
-    // Declared dead, up to an incarnation: it is waited for no more, and may return only as another process.
+    // The host was declared dead, up to an incarnation: nobody waits for it, and it may return only as another process.
     bool is_dead(HostId host) const { return contains(dead_.load(std::memory_order_seq_cst), host); }
-    // The last process of a dead host that is taken for dead.
+    // The newest process of the host that counts as dead.
     Incarnation dead_incarnation(HostId host) const;
     // Errors: io.
     Task<Result<>> declare_dead(HostId host, Incarnation incarnation);
     Task<Result<>> declare_alive(HostId host);
-    // It is back already, as the process that was declared dead. In memory; declare_alive() makes it durable.
+    // The host was just declared dead, but is linked again: counts as alive, durably only after declare_alive().
     void on_returned(HostId host);
-    // False: it is being declared alive already. Ends with declare_alive().
+    // False: the host is being declared alive already. Ends with declare_alive().
     bool begin_return(HostId host);
 
-    // Stores that take nothing any more: this host's own, and others', as their messages say. Then what is dirty stays
-    // where it is, and no new page of that home becomes writable, so that memory is left for reads. Ends with the
-    // process there. The catalog's few pages stay writable: who opens a volume needs them.
+    // Homes whose stores take nothing any more: this host's own, and others', as their messages say. Their dirty pages
+    // stay where they are, and no new page of theirs becomes writable, so that memory is left for reads. Ends with the
+    // process there. The catalog's few pages stay writable: opening a volume needs them.
     bool store_failed_at(HostId home) const {
         return home == self_ ? store_.failed() : contains(failed_stores_.load(), home);
     }
@@ -87,25 +86,25 @@ class Membership {
     bool any_store_failed() const { return store_.failed() || failed_stores_.load(std::memory_order_relaxed) != 0; }
     void on_store_failed(HostId host) { failed_stores_ |= set_of(host); }
 
-    // This home does not serve yet. recovery: to ask and tell, under the lock.
+    // True while this home does not serve yet. recovery(): the rule, under its lock.
     bool recovering() const { return recovering_.load(std::memory_order_relaxed); }
     Recovery::Moment moment() const;
     Recovery::Next next(Recovery::Moment moment, bool all_marked);
     bool recorded(Recovery::Moment moment, bool losses);
-    // Whether what may be lost is yet to be recorded, and as of when.
+    // Whether possible losses are still to be recorded, and the moment of that answer.
     struct Lack {
         Recovery::Moment moment;
         bool losses;
     };
     Lack lack() const;
-    // What the process before had in memory alone is gone, and not on record yet.
+    // Bytes that only the previous process's memory had are gone, and the loss is not on record yet.
     bool memory_was_lost() const { return header_.memory_was_lost.load(std::memory_order_relaxed); }
-    // This process took over all that the one before it had in memory, and nothing was lost.
+    // This process took over the previous one's whole memory, and nothing was lost.
     bool has_memory() const;
     // While losses are not on record yet, the next process must assume the worst.
     void begin_unrecorded_losses();
     void end_unrecorded_losses();
-    // This home serves, and is about to find out of no loss: none is being recorded, and no host is away whose memory
+    // This home serves and cannot be about to discover a loss: none is being recorded, and no host is away whose memory
     // may be gone.
     bool is_settled() const;
 
@@ -122,14 +121,14 @@ class Membership {
     Broadcast changed_;
     std::atomic<uint64_t> changed_at_ns_;
     std::atomic<HostSet> dead_{0};
-    std::atomic<HostSet> returning_{0};  // dead, and back as another process: this is being remembered
+    std::atomic<HostSet> returning_{0};  // dead, and back as another process: being recorded
     std::atomic<HostSet> failed_stores_{0};
     std::atomic<bool> recovering_{true};
 
     mutable SpinLock lock_;
     std::vector<std::unique_ptr<const RangeMap>> published_;  // the last one is the present one
     Recovery recovery_;
-    HostSet met_now_ = 0;                   // linked, and every stripe has heard of it
+    HostSet met_now_ = 0;                   // linked hosts of which every stripe has heard
     std::array<Process, hosts_max> met_{};  // the last process of each host
 };
 

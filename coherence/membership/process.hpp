@@ -1,14 +1,14 @@
-// Process: a run of tarnd, and the memory it has.
+// Process: a run of tarnd, and its memory.
 #pragma once
 
 #include <cstdint>
 
 namespace tarn {
 
-using Incarnation = uint32_t;  // of a host: which memory, new at each start without its arena; of a home: its boot id
+using Incarnation = uint32_t;  // number of a host's memory: new at each start without the arena
 
-// A run of tarnd. One that adopted the arena of the run before it has that run's memory, and nothing else of it: as a
-// home it knows no claims, and begins anew above all tenures of earlier runs.
+// A run that adopted the arena of the previous one has that run's memory, and nothing else of it: as a home it knows no
+// claims, and starts again above all tenures of earlier runs.
 struct Process {
     Incarnation incarnation = 0;
     uint32_t epoch = 0;  // new at each start, and its home epoch; 0: never met

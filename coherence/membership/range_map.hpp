@@ -1,6 +1,6 @@
 // RangeMap: which host is the home of a page. The only place that knows how ranges are placed.
 //
-// Immutable. A new placement is a new map with a higher epoch, which Membership publishes in the old one's stead; the
+// Immutable. A new placement is a new map with a higher epoch, which Membership publishes in place of the old one; the
 // epoch travels in every message, so that a host with an old map is refused instead of misled. Ranges of a volume lie
 // round-robin on the hosts, each volume starting at another host; tables of single ranges (moves, range owners) come
 // with the control plane and change only home_of().
@@ -28,7 +28,7 @@ class RangeMap {
         return hosts_[(page.volume() + (page.number() >> pages_per_range_bits_)) % host_count_];
     }
 
-    // Every host that is the home of one of these pages of the volume; of its first pages: those a flush must ask.
+    // Every host that is the home of one of these pages of the volume, such as the homes that a flush must ask.
     HostSet homes_of(VolumeId volume, uint64_t first_page, uint64_t page_count) const;
     HostSet homes_of(VolumeId volume, uint64_t page_count) const { return homes_of(volume, 0, page_count); }
 

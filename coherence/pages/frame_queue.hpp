@@ -1,5 +1,5 @@
-// FrameQueue: accesses that wait for a frame, or for leave to ask for one. First come, first served. Any thread may
-// call it; who is served is posted to its shard.
+// FrameQueue: accesses that wait for a frame, or for permission to ask for one. First come, first served. Any thread
+// may call it; a served access is posted to its shard.
 #pragma once
 
 #include <mutex>
@@ -28,9 +28,9 @@ class FrameQueue {
     bool empty() const { return count_.load(std::memory_order_seq_cst) == 0; }
 
     void append(FrameWaiter& waiter);
-    // False: it is not here any more, and was posted.
+    // False: it is not queued any more, but was posted.
     bool cancel(FrameWaiter& waiter);
-    // Posts the first ones, for as long as give(waiter) has something for them.
+    // Posts the first waiters, as long as give(waiter) succeeds.
     template <class Give>
     void serve(Give&& give) {
         if (empty()) return;
@@ -40,7 +40,7 @@ class FrameQueue {
             waiter.shard->post(waiter);
         }
     }
-    // Whoever waits gives up, and whoever comes.
+    // Makes all present and later waiters give up.
     void close();
 
   private:

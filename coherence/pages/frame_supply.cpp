@@ -4,13 +4,13 @@
 
 namespace tarn {
 
-// With pages that can go nowhere, what others' bytes have left of the reserve is what reads have to live on; half of it
+// While pages cannot leave, reads can use only the part of the reserve that other hosts' bytes have left; half of it
 // stays for messages, whose bytes are refused.
 size_t FrameSupply::reserve_count() const {
     return membership_.any_store_failed() ? lending_reserve_count() / 2 : provider_.reserve_count();
 }
 
-// Others' bytes may take all but these: should the store fail, these frames are not dirty ones.
+// Others' bytes may take all frames but these: if the store fails, these are not dirty.
 size_t FrameSupply::lending_reserve_count() const {
     return provider_.reserve_count() / 4;
 }

@@ -1,4 +1,4 @@
-// FrameSupply: free frames, for local accesses, for home's bytes, and for what other hosts send.
+// FrameSupply: gives out free frames for local accesses, for home's bytes, and for bytes that other hosts send.
 //
 // A reserve that accesses may not take is for bytes that other hosts send; only local writes refill it, so hosts that
 // are full of each other's dirty pages cannot block each other. Any thread.
@@ -22,23 +22,23 @@ class FrameSupply {
                 PageProvider& provider)
         : pool_(pool), replacement_(replacement), membership_(membership), peers_(peers), provider_(provider) {}
 
-    // no_frame when only the reserve for bytes of others is left.
+    // Returns no_frame when only the reserve for other hosts' bytes is left.
     FrameId take();
     void give(FrameId id);
-    // waiter is posted with a frame once there is one, in the order of the calls.
+    // Posts the waiter with a frame once there is one, in the order of the calls.
     void wait(FrameWaiter& waiter);
-    // False: it was posted.
+    // False: it was posted already.
     bool cancel(FrameWaiter& waiter) { return waiting_.cancel(waiter); }
-    // Who waits for frames gets those that are free, or may be used now.
+    // Gives frames that have become free, or usable, to the waiters.
     void freed();
     bool anyone_waits() const { return !waiting_.empty(); }
-    // As take(), past those who wait: a step of the protocol goes on with it.
+    // As take(), but ahead of the waiters: a step of the protocol goes on with it.
     FrameId take_at_once() { return pool_.try_take(use_holder, reserve_count()); }
 
-    // Memory to receive a page of this host into. Null: none is free, and its link hears when there may be.
+    // Lends memory to receive a page from this host. Null: none is free; its link is told when there may be one.
     std::byte* lend(HostId from);
 
-    // Shutdown: whoever waits, or will, gives up.
+    // Shutdown: all present and later waiters give up.
     void abandon() { waiting_.close(); }
 
   private:
@@ -51,7 +51,7 @@ class FrameSupply {
     const Peers& peers_;
     PageProvider& provider_;
     FrameQueue waiting_;
-    Atomic<HostSet> starved_links_{0};  // their next message has a page, and no frame was free
+    Atomic<HostSet> starved_links_{0};  // links whose next message has a page, without a free frame
 };
 
 }  // namespace tarn

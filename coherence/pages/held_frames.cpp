@@ -55,7 +55,7 @@ Task<> HeldFrames::yield_lease(Recalled recalled) {
 }
 
 void HeldFrames::begin_writing(FrameId id) {
-    // In this order: a process may end between any two of these, and no sector may be in neither mask.
+    // In this order: the process may be killed between any two of these, and no sector may be in neither mask.
     Frame& frame = frame_of(id);
     frame.writing.fetch_or(frame.dirty.load(std::memory_order_relaxed), std::memory_order_release);
     frame.dirty.store(0, std::memory_order_release);
@@ -108,7 +108,7 @@ void HeldFrames::set_access(PageId page, FrameId id, Ownership ownership, uint32
     count_writable(frame, ownership == Ownership::exclusive);
 }
 
-// In the WritableShare; only pages of other homes, while the frame still has its page.
+// Counts in the WritableShare; only pages of other homes, while the frame still has its page.
 void HeldFrames::count_writable(Frame& frame, bool writable) {
     const bool before = frame.writable.load(std::memory_order_relaxed);
     if (!before && !writable) return;

@@ -1,5 +1,5 @@
-// HeldFrames: what a step of the protocol does to the frames in which this host holds pages: who may enter them, which
-// of their bytes are dirty, when they come free.
+// HeldFrames: performs a step's actions on the frames in which this host holds pages: who may enter them, which of
+// their bytes are dirty, when they come free.
 #pragma once
 
 #include <atomic>
@@ -39,17 +39,17 @@ class HeldFrames final : public Frames {
     void keep_lease(PageId page, FrameId frame) override;
     void freed() override { parts_.supply.freed(); }
 
-    // The last latch of the frame is gone: what its page's stripe is to hear.
+    // The event that tells a page's stripe that the last latch of its frame is gone.
     static protocol::Event quiesced(const Frame& frame, PageId page);
-    // Turns of a loop that local writes went on for while another host waited.
+    // For how many turns of a loop local writes went on while another host waited.
     uint64_t turns_leased() const { return turns_leased_.load(std::memory_order_relaxed); }
 
   private:
-    // A page that another host waits for, and that this one may go on writing for a while.
+    // A page that another host waits for, and that this host may still write for a while.
     struct Recalled {
         PageId page;
         FrameId frame = no_frame;
-        uint32_t version = 0;  // of the frame's word, as it was last seen
+        uint32_t version = 0;  // of the frame's word, when last seen
     };
     Task<> yield_lease(Recalled recalled);
     void count_writable(Frame& frame, bool writable);

@@ -1,7 +1,7 @@
-// LastWrites: which frames each thread wrote last, so that others can tell what is being written just now.
+// LastWrites: the frames that each thread wrote last, so that others can tell which are being written.
 //
-// A hint: a thread notes a write in a cache line that only it writes; who looks sees it soon. Threads beyond the number
-// of lines share them.
+// A hint: a thread notes a write in a cache line that only it writes; readers see it soon. Threads beyond the number of
+// lines share them.
 #pragma once
 
 #include <array>

@@ -3,9 +3,9 @@
 // Each home counts its losses. A session that began before a loss may have seen what was lost: its reads of the page
 // fail until it has written the whole page itself. One that began later sees what home has, and no error.
 //
-// A session may open while a home is away, does not know yet what it has lost, or waits for a host whose memory may be
-// gone. What it has not used yet it has not seen: so it counts from its first use of a page of that home, by what this
-// host has heard of it by then. A host goes on serving what it holds, and that may be what the home has lost.
+// A session may open while a home is unreachable, does not know yet what it has lost, or waits for a host whose memory
+// may be gone. It has not seen what it has not used: so losses count from its first use of a page of that home, by what
+// this host has heard until then. A host goes on serving the pages it holds, and the home may have lost those.
 #pragma once
 
 #include <array>
@@ -20,14 +20,14 @@ namespace tarn {
 
 class LossView {
   public:
-    // Until it is told of losses, all lie before the session.
+    // Until it is told otherwise, all losses lie before the session.
     LossView() {
         for (auto& each : known_) each.store(everything, std::memory_order_relaxed);
     }
-    // The homes whose losses count from when it uses a page of them, unless it is told before.
+    // The losses of these homes count from the first use of one of their pages, unless began_after() comes before.
     void await(HostSet homes) { unheard_.store(homes, std::memory_order_relaxed); }
-    // Those it has not been told of: it must be before a page of one is used. Who does not find a home here sees what
-    // it was told of it.
+    // Homes that still lack began_after(): it must come before a page of one is used. A thread that does not find a home
+    // here sees what began_after() said of it.
     HostSet unheard() const { return unheard_.load(std::memory_order_acquire); }
     // Losses of this home up to the generation lie before the session. Only after await(); the first call counts.
     void began_after(HostId home, uint32_t generation) {
@@ -36,7 +36,7 @@ class LossView {
         unheard_.fetch_and(~set_of(home), std::memory_order_release);
     }
 
-    // lost: the generation of its home in which the page last lost writes.
+    // lost: the generation, of its home, in which the page last lost writes.
     bool may_read(PageId page, HostId home, uint32_t lost) const {
         return lost <= known_[home].load(std::memory_order_relaxed) || has_rewritten(page, lost);
     }

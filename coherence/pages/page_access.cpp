@@ -39,7 +39,7 @@ bool PageAccess::try_hot() {
 
 void PageAccess::start() {
     const PageAccesses::Parts& parts = request_->parts();
-    // Only a change needs it; a read that hits looks nothing else up.
+    // Only a change needs the verifier; a read that hits looks up nothing else.
     const protocol::Verifier began = changes() ? parts.verifiers.present(parts.membership.home_of(page_)) : 0;
     if (try_hot()) {
         if (changes()) request_->changed(page_, began);
@@ -54,7 +54,7 @@ void PageAccess::start() {
     state_ = State::needs_room;
     const PageId page = page_;
     share.wait(*this, home);
-    // This access may be over by now.
+    // This access may have ended by now.
     if (parts.membership.refuses_writes_of(page)) share.let_in_all(home);
     parts.provider.relieve();
 }
@@ -74,7 +74,7 @@ void PageAccess::take_spare() {
     parts.supply.wait(*this);
 }
 
-// It would wait only to be refused, maybe for ever.
+// True: the access would wait only to be refused, maybe for ever.
 bool PageAccess::is_refused() {
     if (want() == protocol::Want::shared || !request_->parts().membership.refuses_writes_of(page_)) return false;
     end(fail(Errc::io, EIO, "cache.access: the store of the page's home failed"));
@@ -150,7 +150,7 @@ void PageAccess::post_failed(Errc code) {
     shard->post(*this);
 }
 
-// Whether the session may see what the page holds.
+// Whether the session may see the page's bytes.
 bool PageAccess::may_tell() const {
     const bool tells = kind_ == Kind::read || (kind_ == Kind::update && update_->tells);
     return !tells || lost_ == 0 || request_->view().may_read(page_, request_->parts().membership.home_of(page_), lost_);
@@ -248,9 +248,9 @@ void PageRequest::prefetch_from(size_t first) {
     host_.prefetch({pages.data(), count});
 }
 
-// True: everything ended at once.
+// Returns whether everything ended at once.
 bool PageRequest::start() {
-    missing_ = accesses_.size() + 1;  // one for this call, so that nobody resumes a coroutine that is not suspended
+    missing_ = accesses_.size() + 1;  // one more for this call: nobody may resume a coroutine that is not suspended
     {
         const Stripes::ReadBatch batch(host_.parts().stripes);
         const Fabric::Cork cork(accesses_.size() > 1 ? host_.parts().peers.fabric() : nullptr);
@@ -290,11 +290,11 @@ Task<> PageRequest::watch(PageRequest& self, Timer& timer, std::chrono::millisec
         self.give_up({Errc::unavailable, EIO, "cache.access: a host did not answer within fail-after"});
 }
 
-// Once: later ones come too late.
+// Only the first call counts.
 void PageRequest::give_up(Error why) {
     if (missing_ == orphan_count_) return;  // it ended in this very turn
     if (std::exchange(gave_up_, true)) return;
-    ++missing_;  // so that nothing ends before all were asked
+    ++missing_;  // so that nothing ends before all accesses were asked
     result_ = std::unexpected(why);
     for (PageAccess& access : accesses_)
         if (!access.give_up()) ++orphan_count_;

@@ -1,8 +1,8 @@
-// PageAccess: one operation on one page, from its first attempt to its end. PageRequest: those of one client request.
+// PageAccess: one operation on one page, from first attempt to end. PageRequest: the accesses of one client request.
 //
-// An access tries the hot path, takes a spare frame, asks the protocol, and when it is woken does its work under the
-// frame's latch. Accesses of a request proceed on their own, none holds a page while it waits for another, so that
-// requests larger than the pool, or hosts full of each other's pages, end all the same. No coroutine per page.
+// An access tries the hot path, takes a spare frame, asks the protocol, and once woken does its work under the frame's
+// latch. The accesses of a request proceed independently, and none holds a page while it waits for another: so requests
+// larger than the pool end, even between hosts full of each other's pages. No coroutine per page.
 #pragma once
 
 #include <chrono>
@@ -38,7 +38,7 @@ class PageAccess final : public FrameWaiter, public StripeWaiter {
     void start();
     void run() override;
 
-    // Under the latch of the page's stripe, when the access has left the list of those that wait. It then goes on by
+    // Called under the latch of the page's stripe, once the access has left the stripe's waiters. It then goes on by
     // run(), on its shard.
     void wake(FrameId granted, uint32_t lost);
     void post_failed(Errc code) override;
@@ -46,12 +46,12 @@ class PageAccess final : public FrameWaiter, public StripeWaiter {
     PageId page() const { return page_; }
     protocol::Want want() const;
 
-    // On its shard, for a request that waits no longer. True: it has ended, or goes on in a moment; false: it writes a
+    // On its shard, when its request has stopped waiting. True: it has ended, or will in a moment; false: it writes a
     // whole page, and does so when it can.
     bool give_up();
-    // It goes on for this request, with bytes of its own.
+    // Goes on for this request, with its own copy of the bytes.
     void move_to(PageRequest& request);
-    // Of the kind hold, when it has ended.
+    // For the kind hold, after the access has ended.
     void release();
 
   private:
@@ -75,12 +75,12 @@ class PageAccess final : public FrameWaiter, public StripeWaiter {
     PageUpdate* update_;
     Kind kind_;
     State state_ = State::idle;
-    bool asked_ = false;  // the protocol; it was to give a frame before
+    bool asked_ = false;  // the protocol; until then it may wait for room or a frame
     bool ended_ = false;
     bool holds_ = false;
     bool has_room_ = false;  // in the WritableShare
     Errc code_ = Errc::io;
-    PageBuffer copy_;    // of the bytes to write, once the request that brought them is over
+    PageBuffer copy_;    // of the bytes to write, once their request is over
     uint32_t lost_ = 0;  // the loss generation in which the page last lost writes
     uint16_t offset_;
     uint16_t size_;
@@ -88,19 +88,19 @@ class PageAccess final : public FrameWaiter, public StripeWaiter {
 
 class PageRequest {
   public:
-    // view: of the session whose request it is, which outlives it.
+    // view: of the request's session, which outlives it.
     PageRequest(PageAccesses& accesses, Loop& loop, LossView& view) : host_(accesses), loop_(loop), view_(view) {}
     PageRequest(const PageRequest&) = delete;
 
-    // Splits a range of a volume into its pages. into or from, or neither (zero, fetch), as kind needs.
+    // Splits a range of a volume into its pages. The kind needs `into`, `from`, or neither (zero, fetch).
     void add(PageAccess::Kind kind, VolumeId volume, uint64_t offset_bytes, uint64_t size_bytes, std::byte* into,
              const std::byte* from);
     void add_update(PageId page, PageUpdate& update);
     void add_hold(PageId page);
-    // What is held is let go; before the request ends.
+    // Releases the held pages; call it before the request ends.
     void release_held();
-    // Asked of each page that is written. Where it does not hold nothing is written, and the bytes are refused. But who
-    // has got a page without its bytes must write it: then they are in doubt.
+    // The check is made for each page that is written. If it fails nothing is written, and the access is refused; but a
+    // page that came without its bytes must be written: then the outcome is in doubt.
     void check_with(WriteCheck& check) { check_ = &check; }
     struct Run {
         uint64_t offset_bytes;
@@ -109,7 +109,7 @@ class PageRequest {
     std::vector<Run>& refused() { return refused_; }
     std::vector<Run>& in_doubt() { return in_doubt_; }
 
-    // Awaits to the first error, once all accesses have ended.
+    // Returns the first error, once all accesses have ended.
     auto operator co_await();
 
     PageAccesses& host() { return host_; }
@@ -118,13 +118,13 @@ class PageRequest {
     WriteCheck* check() { return check_; }
     bool gave_up() const { return gave_up_; }
     void ended(const Result<>& result);
-    // A page of it is changed. began: the verifier of the page's home as it was known before.
+    // A page of the request was changed. began: the verifier of the page's home that was known before.
     void changed(PageId page, protocol::Verifier began);
-    // The verifier of this home before the first of its pages changed; 0: none of them did.
+    // The verifier of this home before the first of its pages changed; 0: none changed.
     protocol::Verifier began(HostId home) const;
 
-    // As co_await, with a time limit (0: none). Fails also when the waiting task is interrupted. What cannot be undone
-    // then runs to its end by itself.
+    // As co_await, with a time limit (0: none). Also fails when the waiting task is interrupted. Accesses that cannot
+    // be undone then run to their end by themselves.
     Task<Result<>> with_timeout(std::chrono::milliseconds limit);
 
   private:
@@ -147,11 +147,11 @@ class PageRequest {
         HostId home;
         protocol::Verifier verifier;
     };
-    std::vector<Began> began_;  // of each home whose pages it has changed
+    std::vector<Began> began_;  // one for each home whose pages it has changed
     size_t missing_ = 0;
     bool gave_up_ = false;
     size_t orphan_count_ = 0;                    // accesses that will go on alone
-    std::unique_ptr<LossView> view_of_orphans_;  // of the request that is theirs, which deletes itself
+    std::unique_ptr<LossView> view_of_orphans_;  // of the orphans' request, which deletes itself
     VolumeUses::Use use_of_orphans_;
     Result<> result_;
     std::coroutine_handle<> waiter_;

@@ -24,7 +24,7 @@ class PageAccesses final : public Accesses {
         Store& store;
         FramePool& pool;
         Pages& pages;
-        FrameIndex& home_index;  // of home's bytes: only to bring it into the CPU's caches
+        FrameIndex& home_index;  // of home's bytes: only for prefetch()
         Stripes& stripes;
         Peers& peers;
         FrameSupply& supply;
@@ -36,13 +36,13 @@ class PageAccesses final : public Accesses {
     explicit PageAccesses(const Parts& parts) : parts_(parts) {}
     const Parts& parts() const { return parts_; }
 
-    // Asks for the page; woken by PageAccess::run.
+    // Asks for the page; the access goes on by PageAccess::run.
     void acquire(PageId page, protocol::Want want, PageAccess& access, FrameId spare);
-    // The access waits no more. Too late: it was woken, or failed. Never: it writes a whole page; such a write, once
-    // asked for, is done when it can be.
+    // Ends the access's wait. too_late: it was woken, or failed. never: it writes a whole page; such a write, once
+    // requested, is carried out.
     Stripes::Cancelled cancel(PageAccess& access);
     void served(PageId page);
-    // These are about to be asked for: brings what the tables know of them into the CPU's caches.
+    // Brings the tables' entries of pages that are about to be requested into the CPU's caches.
     void prefetch(std::span<const PageId> pages);
 
     bool wake(const protocol::Action& action, bool may_resume) override;

@@ -9,7 +9,7 @@ namespace tarn {
 
 namespace {
 constexpr size_t batch_max = 128;
-constexpr size_t piece_max = 16;  // more would keep requests waiting whose device meanwhile runs dry
+constexpr size_t piece_max = 16;  // more would delay requests while their device idles
 constexpr auto pause_min = std::chrono::microseconds(200);
 constexpr auto pause_max = std::chrono::microseconds(12'800);
 constexpr auto relief_pause_max = std::chrono::microseconds(409'600);
@@ -30,7 +30,7 @@ void PageProvider::kick() {
     Loop::current()->spawn(provide(*shard));
 }
 
-// Whatever their age: those that are old and could go have gone.
+// Ignores their age: old pages that could go have gone.
 void PageProvider::drop_clean(Shard& shard, size_t count) {
     FramePool& pool = parts_.pool;
     const Fabric::Cork cork(parts_.peers.fabric());
@@ -40,8 +40,8 @@ void PageProvider::drop_clean(Shard& shard, size_t count) {
     }
 }
 
-// What a volume is, another host says, which may be away by the time that somebody opens the volume. So these pages
-// stay, however old, but for a sixteenth of the frames at most: there may be very many volumes.
+// Another host knows what a volume is, and may be unreachable when somebody opens the volume. So these pages stay,
+// however old, in at most a sixteenth of the frames: there may be very many volumes.
 bool PageProvider::is_spared(Shard& shard, FrameId id) {
     const PageId page = parts_.pool.frame(id).page_id();
     if (!describes_volumes(page) || parts_.membership.home_of(page) == parts_.membership.self()) return false;
@@ -53,7 +53,7 @@ bool PageProvider::is_spared(Shard& shard, FrameId id) {
 Task<> PageProvider::provide(Shard& shard) {
     Loop& loop = *Loop::current();
     FramePool& pool = parts_.pool;
-    co_await Yield(loop);  // whoever kicked may hold a latch
+    co_await Yield(loop);  // the caller of kick() may hold a latch
     unsigned tenths = 1;
     auto pause = pause_min;
     while (pool.free_count() < high_mark_ && !parts_.evictor.abandoned()) {
@@ -63,7 +63,7 @@ Task<> PageProvider::provide(Shard& shard) {
         const Replacement::Threshold threshold = parts_.pages.replacement().threshold_of(tenths);
         for (size_t more = piece_max; more == piece_max && picked < batch_max;) {
             if (picked > 0) co_await Yield(loop);
-            const Fabric::Cork cork(parts_.peers.fabric());  // evictions of a piece are one message for each home
+            const Fabric::Cork cork(parts_.peers.fabric());  // evictions of a piece are one message to each home
             more = parts_.pages.replacement().pick(piece_max, threshold, [&](FrameId id) {
                 return !is_spared(shard, id) && parts_.evictor.try_evict(id, to_store);
             });
@@ -78,20 +78,20 @@ Task<> PageProvider::provide(Shard& shard) {
             tenths = 1;
             co_await Yield(loop);
         } else if (stored && picked == 0 && tenths < 10) {
-            // The oldest may be those that cannot go, pages of a home that is away: then the others must.
+            // The oldest pages may be those that cannot go, of an unreachable home: then others must.
             tenths = std::min(tenths * 2, 10u);
             co_await Yield(loop);
         } else {
             if (parts_.membership.any_store_failed()) {
-                // The rest is dirty, and stays so: it is looked at again when somebody needs a frame.
+                // The rest is dirty, and stays so: it is tried again when somebody needs a frame.
                 parts_.evictor.heed_store_failure();
                 parts_.supply.freed();
                 if (picked == 0 && !parts_.supply.anyone_waits()) break;
             }
-            // What waits for a home that does not answer must not stop who needs none of it (C4).
+            // Pages that wait for a silent home must not block accesses that do not need that home (C4).
             if (pause == pause_max && parts_.supply.anyone_waits()) drop_clean(shard, batch_max);
-            // Evictions wait for other hosts, or frames are pinned, or the store fails. What ends that is many things,
-            // some on the hot path, which announces nothing: so look again, soon while something is under way.
+            // Evictions wait for other hosts, or frames are pinned, or the store fails. Many things end that, some on
+            // the hot path, which announces nothing: so look again, soon while something is under way.
             co_await loop.sleep(pause);
             pause = std::min(pause * 2, pause_max);
         }
@@ -119,7 +119,7 @@ void PageProvider::relieve() {
 
 bool PageProvider::try_relieve(FrameId id) {
     const Frame& frame = parts_.pool.frame(id);
-    std::vector<FrameId> to_store;  // none: they are other homes'
+    std::vector<FrameId> to_store;  // stays empty: the pages are other homes'
     return frame.writable.load(std::memory_order_relaxed) &&
            parts_.writable_share.is_crowded(parts_.membership.home_of(frame.page_id())) &&
            parts_.evictor.try_evict(id, to_store);
@@ -143,7 +143,7 @@ Task<> PageProvider::relieve_homes(Shard& shard) {
             pause = pause_min;
             co_await Yield(loop);
         } else {
-            // All are pinned, or held, or the link is congested. Nobody says when that is over.
+            // All are pinned, or held, or the link is congested. Nobody announces the end of that.
             if (!share.anyone_waits()) break;
             co_await loop.sleep(pause);
             pause = std::min(pause * 2, relief_pause_max);

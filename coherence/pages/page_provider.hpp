@@ -2,9 +2,9 @@
 //
 // It asks Replacement for cold frames and gives each up: clean ones at once, dirty ones of other homes by an eviction
 // that carries the bytes, home's own bytes by a batched write into the store. Pages of a home that is near its
-// WritableShare go also while frames are free. What says which volumes there are stays. A reserve that ordinary
-// accesses may not take is for bytes that other hosts send; only local writes refill it, so hosts that are full of each
-// other's dirty pages cannot block each other.
+// WritableShare go even while frames are free. Pages that describe volumes stay. A reserve that ordinary accesses may
+// not take is for bytes that other hosts send; only local writes refill it, so hosts full of each other's dirty pages
+// cannot block each other.
 #pragma once
 
 #include <span>
@@ -24,12 +24,12 @@ class PageProvider {
     // How a page leaves its frame.
     class Evictor {
       public:
-        // Replacement found this frame cold. True: it is on its way out (or out).
+        // Replacement found this frame cold. True: its page is leaving, or gone.
         virtual bool try_evict(FrameId id, std::vector<FrameId>& to_store) = 0;
-        // The same for a clean page of another home, without waiting for that home's answer, or for the home itself.
-        // Only if any: those that tell names and sizes, without which nobody could use the frame.
+        // The same for a clean page of another home, without waiting for its answer, even if that home is unreachable.
+        // Pages of names and sizes go only if `any`: without them nobody could use the frame.
         virtual bool drop_clean(FrameId id, bool any) = 0;
-        // Makes home's bytes in these frames durable, and the frames that are nothing else become free.
+        // Makes home's bytes in these frames durable, and frees those that have no other use.
         virtual Task<Result<>> evict_home_bytes(std::vector<FrameId> ids) = 0;
         // This host's store has failed.
         virtual void heed_store_failure() = 0;
@@ -50,24 +50,24 @@ class PageProvider {
     };
     PageProvider(const Parts& parts, std::span<Loop* const> shards);
 
-    // Frames below which the provider starts, and up to which it works.
+    // The provider starts when fewer frames are free than this.
     size_t low_mark() const { return low_mark_; }
     size_t reserve_count() const { return reserve_count_; }
 
     // On a shard: starts a run there unless one is under way.
     void kick();
-    // The same, for homes that are near their WritableShare: until enough of their pages are on their way.
+    // The same for homes that are near their WritableShare: runs until enough of their pages are leaving.
     void relieve();
 
-    // At a stop, once all is durable: homes must not take what this host could write for lost with it.
+    // At a stop, once everything is durable: homes must not take pages that this host could write for lost.
     Task<> give_up_all();
 
   private:
-    // What a shard's task knows.
+    // The state of a shard's task.
     struct Shard {
         size_t hand = 0;  // where drop_clean() looked last
         FrameId spared_last = 0;
-        size_t spared_count = 0;  // in this round of the replacement's hand
+        size_t spared_count = 0;  // in this round of replacement's hand
         bool is_providing = false;
         bool is_relieving = false;
     };

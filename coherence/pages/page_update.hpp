@@ -6,9 +6,9 @@
 namespace tarn {
 
 struct PageUpdate {
-    // True: it changed `size` bytes from `offset` on.
+    // Returns whether it changed `size` bytes from `offset` on.
     virtual bool apply(std::byte* bytes) = 0;
-    bool tells = false;  // what the bytes were is told to the client: it must not be what was lost
+    bool tells = false;  // the client learns the old bytes: they must not be lost ones
     size_t offset = 0;
     size_t size = 0;
 

@@ -36,7 +36,7 @@ Pages::Pages(FramePool& pool, const Membership& membership, unsigned stripe_bits
       dirty_frames_(pool.frame_count()),
       replacement_(pool) {}
 
-// What the store could not read is nobody's, and what was lost not everybody's.
+// Bytes that the store could not read are for nobody, and lost bytes not for every session.
 bool Pages::may_use(const Frame& frame, PageId page, LossView& view) const {
     if (frame.broken.load(std::memory_order_relaxed)) return false;
     count_losses(page, view);
@@ -177,7 +177,7 @@ bool Pages::write_latched(VolumeId volume, uint64_t offset_bytes, std::span<cons
     return all;
 }
 
-// Bytes that nobody could read cannot be changed in part; such as were lost can, though the session must not see them.
+// Unreadable bytes cannot be changed in part; lost ones can, though the session must not see them.
 bool Pages::may_change(const Frame& frame, PageId page, LossView& view) const {
     count_losses(page, view);
     return !frame.broken.load(std::memory_order_relaxed);
@@ -194,7 +194,7 @@ void Pages::mark_dirty(Frame& frame, DirtyMask mask) {
     dirty_frames_.add(pool_.id_of(frame));
 }
 
-// A writer marks the mask before the set, we take from the set before we look at the mask again: one of us sees it.
+// A writer marks the mask before the set; we remove from the set before we reread the mask: one sees the other.
 void Pages::forget_dirty_if_clean(Frame& frame) {
     const FrameId id = pool_.id_of(frame);
     dirty_frames_.remove(id);
@@ -202,7 +202,7 @@ void Pages::forget_dirty_if_clean(Frame& frame) {
         dirty_frames_.add(id);
 }
 
-// Only then is a turn of the loop, to see whether it goes on, worth the other host's wait.
+// Only for such a frame is a turn of the loop, to see whether writes go on, worth the other host's wait.
 bool Pages::is_being_written(FrameId frame) const {
     return (pool_.frame(frame).word.load() & FrameWord::exclusive) != 0 || last_writes_.has(frame);
 }

@@ -1,8 +1,8 @@
-// Pages: what this host holds, for whoever reads and writes it: lookup, latches, bytes. Nothing of it knows a message.
+// Pages: local reads and writes of the pages that this host holds: lookup, latches, bytes. It knows no messages.
 //
-// The hot path: any thread, by the frame's word alone: find, latch, copy, let go. It never waits; where a page is not
-// held, or not so far as is asked, the caller takes the cold path (PageAccess). Who steps the protocol opens and closes
-// frames (FrameWord), and hears from here when the last latch of a busy frame is gone.
+// The hot path: any thread, by the frame's word alone: find, latch, copy, release. It never waits; if a page is not
+// held, or not with enough ownership, the caller takes the cold path (PageAccess). The protocol's steps open and close
+// frames (FrameWord); the listener hears when the last latch of a busy frame is gone.
 #pragma once
 
 #include <span>
@@ -25,7 +25,7 @@ class Pages {
   public:
     class Listener {
       public:
-        // The last latch of a busy frame is gone. Nobody but the stripe can touch the frame until it has heard so.
+        // The last latch of a busy frame is gone. Nobody but the stripe can touch the frame until it has heard that.
         virtual void on_quiet(Frame& frame, PageId page) = 0;
         // The session uses a page of this home for the first time.
         virtual void on_first_use(LossView& view, HostId home) = 0;
@@ -36,7 +36,7 @@ class Pages {
 
     Pages(FramePool& pool, const Membership& membership, unsigned stripe_bits, Listener& listener);
 
-    // Within one page; view: of the session that asks. False: nothing was done.
+    // Within one page; view: the session's. False: nothing was done.
     bool try_read(PageId page, size_t offset, std::span<std::byte> into, LossView& view);
     bool try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view,
                    WriteCheck* check = nullptr);
@@ -44,8 +44,8 @@ class Pages {
     // Over several pages: all of them are latched before the first byte changes.
     bool try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
                        WriteCheck* check = nullptr);
-    // The same from within the update of another page, whose latch is held: what has to be done once it is not, by
-    // report_quiet(), is added to quiet.
+    // The same from within the update of another page, whose latch is held: frames to report by report_quiet(), once
+    // that latch is released, are added to quiet.
     struct QuietFrame {
         FrameId frame;
         PageId page;
@@ -54,42 +54,42 @@ class Pages {
                           std::vector<QuietFrame>& quiet);
     void report_quiet(std::span<const QuietFrame> quiet);
 
-    // Whether a read, or a write, would find the page just now.
+    // Whether a read, or a write, would find the page now.
     bool holds(PageId page) const;
     bool is_writable(PageId page) const;
-    // Of a page that an access holds: whether the session may see its bytes. Without a wait, whoever else is inside it.
+    // Whether the session may see the bytes of a page that an access holds. Does not wait, even if others are inside.
     bool may_use(PageId page, LossView& view) const;
     // The frame's bytes stay as they are until unpin().
     FrameId try_pin(PageId page, LossView& view);
     void unpin(FrameId id);
-    // Before the bytes of a page are used: from when on losses of it count for the session.
+    // Call it before a page's bytes are used: sets from when on its losses count for the session.
     void count_losses(PageId page, LossView& view) const {
         if (view.unheard() != 0) [[unlikely]]
             count_losses_slowly(page, view);
     }
     const std::byte* bytes(FrameId id) const { return pool_.bytes(id); }
 
-    // A woken access has the frame to itself (writing) or with readers, for as long as fn(frame, bytes) runs.
+    // A woken access has the frame to itself (writing) or shares it with readers, while fn(frame, bytes) runs.
     template <class Function>
     void with_frame(FrameId id, bool writing, Function&& fn);
-    // Under the exclusive latch. Finished by the next process, should this one be killed half-way.
+    // Called under the exclusive latch. If this process is killed half-way, the next one finishes the write.
     void write_frame(Frame& frame, size_t offset, std::span<const std::byte> from);
     void zero_frame(Frame& frame, size_t offset, size_t size);
     void update_frame(Frame& frame, PageUpdate& update);
-    // A write that the process before did not finish, or that it did; before any thread asks for pages.
+    // Marks the bytes of a write that the previous process began. Call it before any thread asks for pages.
     void mark_written(Frame& frame, size_t offset, size_t size);
 
     void mark_dirty(Frame& frame, DirtyMask mask);
     void forget_dirty_if_clean(Frame& frame);
     static bool is_dirty(const Frame& frame) { return frame.home_dirty || unwritten(frame) != 0; }
-    // Its sectors that are dirty or being written home.
+    // The frame's sectors that are dirty or being written home.
     static DirtyMask unwritten(const Frame& frame) {
         return frame.dirty.load(std::memory_order_relaxed) | frame.writing.load(std::memory_order_relaxed);
     }
     // Whether a thread wrote it just now.
     bool is_being_written(FrameId frame) const;
 
-    // For who steps the protocol, under the latch of the page's stripe.
+    // For steps of the protocol, under the latch of the page's stripe.
     FrameIndex& index() { return index_; }
     FrameSet& dirty_frames() { return dirty_frames_; }
     Replacement& replacement() { return replacement_; }
@@ -121,7 +121,7 @@ void Pages::with_frame(FrameId id, bool writing, Function&& fn) {
         const FrameWord::Value seen = frame.word.load();
         if ((seen & FrameWord::ownership_mask) == FrameWord::none) return fn(frame, bytes);  // blank, and ours alone
         if (writing ? frame.word.try_latch_exclusive(seen) : frame.word.try_pin(seen)) break;
-        if (FrameWord::latched(seen)) yield_cpu();  // somebody is inside, for microseconds
+        if (FrameWord::latched(seen)) yield_cpu();  // another thread is inside, for microseconds
     }
     const PageId page = frame.page_id();
     fn(frame, bytes);

@@ -1,5 +1,5 @@
-// Writes of bytes into a frame, which the next process finishes should this one be killed half-way: a page must not be
-// half of one write and half of another (D2).
+// Writes of bytes into a frame that the next process finishes if this one is killed half-way: a page must not be half
+// of one write and half of another (D2).
 #include <array>
 #include <cstring>
 
@@ -13,7 +13,7 @@ namespace {
 class Staged {
   public:
     explicit Staged(std::span<WriteStage> stages) {
-        // Threads settle on stages of their own.
+        // Each thread comes to use a stage of its own.
         static std::atomic<size_t> last{0};
         thread_local size_t preferred = last.fetch_add(1, std::memory_order_relaxed);
         for (;; ++preferred) {
@@ -34,7 +34,7 @@ class Staged {
         stage_->offset = static_cast<uint32_t>(offset);
         stage_->size = static_cast<uint32_t>(size);
         stage_->pending.store(what, std::memory_order_release);
-        // What follows must not be moved before it.
+        // Later writes must not be moved before this one.
         std::atomic_signal_fence(std::memory_order_seq_cst);
     }
 
@@ -64,7 +64,7 @@ void Pages::zero_frame(Frame& frame, size_t offset, size_t size) {
 
 void Pages::update_frame(Frame& frame, PageUpdate& update) {
     const FrameId id = pool_.id_of(frame);
-    // Before a stage is taken: it may write other pages, which need stages of their own.
+    // Called before a stage is taken: it may write other pages, which need stages of their own.
     alignas(64) thread_local std::array<std::byte, page_size> scratch;
     std::memcpy(scratch.data(), pool_.bytes(id), page_size);
     if (!update.apply(scratch.data())) return;

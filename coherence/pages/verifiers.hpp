@@ -1,5 +1,4 @@
-// Verifiers: under which write verifier each home serves, as this host last heard it. A change of one says that writes
-// may be lost. Any thread.
+// Verifiers: each home's write verifier, as this host last heard it. If one changes, writes may be lost. Any thread.
 #pragma once
 
 #include <array>
@@ -14,12 +13,12 @@ class Verifiers {
   public:
     Verifiers(const Membership& membership, const Store& store) : membership_(membership), store_(store) {}
 
-    // Of this host as a home.
+    // This host's own, as a home.
     protocol::Verifier own() const {
         return protocol::verifier_of(membership_.process().incarnation,
                                      static_cast<uint32_t>(store_.loss_generation()));
     }
-    // 0: nothing was heard of this home, and this host has not got any page of it then.
+    // 0: nothing was heard of this home; then this host has no page of it.
     protocol::Verifier present(HostId home) const {
         return home == membership_.self() ? own() : heard_[home].load(std::memory_order_relaxed);
     }

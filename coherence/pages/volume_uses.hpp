@@ -1,4 +1,4 @@
-// VolumeUses: how many handles, and tasks that go on without one, use each volume on this host. Any thread.
+// VolumeUses: counts the handles, and the tasks without one, that use each volume on this host. Any thread.
 #pragma once
 
 #include <map>
@@ -36,7 +36,7 @@ class VolumeUses {
         const std::lock_guard guard(mutex_);
         return counts_.contains(volume);
     }
-    // Until nobody uses it here.
+    // Waits until nobody uses the volume here.
     Task<> none_of(VolumeId volume) {
         for (uint64_t seen = ended_.count(); any_of(volume); seen = ended_.count()) co_await ended_.next(seen);
     }

@@ -80,7 +80,7 @@ void WritableShare::stay(HostId home) {
     total_leaving_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// The numbers change meanwhile, and may not fit each other for a moment.
+// The counts change meanwhile, and may be inconsistent for a moment.
 bool WritableShare::is_crowded(HostId home) const {
     const auto without = [](const Atomic<size_t>& all, const Atomic<size_t>& part) {
         const size_t left = part.load(std::memory_order_relaxed);

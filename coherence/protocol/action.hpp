@@ -14,9 +14,8 @@
 
 namespace tarn::protocol {
 
-// How long a host that has a page Exclusive may serve its own operations before a host that waits for the page (SELCC's
-// lease): while they follow each other without a gap, up to this many writes and this much time. The bound of C3
-// follows from it.
+// How long a host with an Exclusive page may serve its own operations before a waiting host gets the page (SELCC's
+// lease): while they follow each other without a gap, up to this many writes and this much time: the bound of C3.
 struct WriteLease {
     uint32_t writes = 256;
     uint32_t time_us = 200;
@@ -57,17 +56,17 @@ struct Action {
                      // Answers Event::wants_copy; clean, so they may also be dropped at any time
 
         // The books of FlushHome, which spans stripes.
-        holder_added,    // page, to: one more page of this volume that this host, and not home, has the bytes of
+        holder_added,    // page, to: for one more page of this volume, this host has the bytes and home does not
         holder_removed,  // the same, one less
         copy_expected,   // page, tenure: bytes on their way home
         copy_arrived,    // page, tenure
 
         // The link.
-        refuse_peer,  // to, reason: this host says what no correct host says: end the link to it, and say why
+        refuse_peer,  // to, reason: this host sent what no correct host sends: end the link to it with this reason
 
         // The store.
-        record_loss,  // page: raise the volume's loss generation durably, then deliver `loss_recorded`
-        mark,         // page: have it marked durably (marks.hpp), then deliver `marked`
+        record_loss,  // page: raise home's loss generation durably, then deliver `loss_recorded`
+        mark,         // page: mark it durably (marks.hpp), then deliver `marked`
     };
 
     Kind kind = Kind::nothing;

@@ -1,9 +1,8 @@
-// Admission: what a link takes from its peer, an authenticated host that may yet be wrong, old or hostile.
+// Admission: what a link accepts from its peer, an authenticated host that may still be wrong, old or hostile.
 //
-// Three checks lie before the handlers. validate() knows the message alone; admit() also knows the link it came over
-// and who is whose home; and where only the state of a page tells, a handler gives the action refuse_peer. Each names
-// what was wrong, and the executor ends the link with that reason. What is merely late or stale is no offence: the
-// handlers ignore it.
+// Messages are checked in three places. validate() sees only the message; admit() also knows the link and the home of
+// each page; and where only the state of a page can tell, a handler gives the action refuse_peer. Each names the fault,
+// and the executor ends the link with that reason. Merely late or stale messages are no fault: handlers ignore them.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +22,8 @@ struct Link {
     uint32_t map_epoch = 0;   // of our RangeMap
 };
 
-// A validated message. home: of its page, by our RangeMap; for flush messages unused. page_count: of its volume by our
-// catalog, no_volume if there is none, any_page if that is not known here.
+// Checks a validated message. home: the page's, by our RangeMap; unused for flush messages. page_count: the volume's,
+// by our catalog; no_volume: no such volume, any_page: not known here.
 inline constexpr uint64_t no_volume = 0;
 inline constexpr uint64_t any_page = ~uint64_t{0};
 Result<> admit(const Message& message, const Link& link, HostId home, uint64_t page_count = any_page);

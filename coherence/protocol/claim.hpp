@@ -1,4 +1,4 @@
-// Claim: home's record of one page that somebody holds or waits for. No claim: nobody does, home's bytes are current.
+// Claim: home's record of one page that somebody holds or waits for. Without one, home's bytes are current.
 #pragma once
 
 #include "coherence/membership/host_set.hpp"
@@ -9,7 +9,7 @@
 
 namespace tarn::protocol {
 
-// A host's request. It is queued while the page is resolved, then ordered, and open until its requester is done.
+// A host's request. It is queued while the page is being resolved, then ordered, and open until its requester is done.
 struct Request {
     MessageKind kind{};  // get_shared, get_exclusive, get_exclusive_no_read
     HostId requester = no_host;
@@ -27,9 +27,9 @@ struct Request {
 
 // Bytes that an order sent on their way home: one per `move` and per `drop` to the anchor.
 struct HomeCopy {
-    Tenure tenure = 0;  // of the order
+    Tenure tenure = 0;  // the order's
     HostId host = no_host;
-    bool clean = false;  // it answered that it wrote nothing; waits for the copies before it
+    bool clean = false;  // the holder wrote nothing; the entry waits for the copies before it
 };
 
 struct Claim {
@@ -48,13 +48,13 @@ struct Claim {
     bool loss_pending = false;  // the loss generation must be durable before the page is served again
     HostSet missing = 0;        // whose reports the resolve waits for
     HostSet recalled = 0;
-    HostSet keepers = 0;          // while home recovers: who reported kept bytes
-    HostSet dismissed = 0;        // whose kept bytes of before home decided against: they may not have heard of it
+    HostSet keepers = 0;          // while home recovers: hosts that reported kept bytes
+    HostSet dismissed = 0;        // hosts whose older kept bytes home rejected: they may not know it
     bool stored_unknown = false;  // while home recovers: the store has bytes of some tenure
-    bool missed_process = false;  // while home recovers: a holder never heard what the home's last process confirmed
-    HostId booked = no_host;      // what the flush books know: the owner, or the anchor
+    bool missed_process = false;  // while home recovers: a holder missed the confirmations of home's last process
+    HostId booked = no_host;      // the host in the flush books: the owner, or the anchor
 
-    // Nobody may write without home's order, and everything written before is here.
+    // Nobody may write without home's order, and all earlier writes are here.
     bool home_has_bytes() const { return owner == no_host && applied >= last_before(tenure); }
     HostSet holders() const { return readers | set_of(owner) | set_of(anchor); }
 };

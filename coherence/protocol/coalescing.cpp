@@ -15,8 +15,8 @@ bool are_equal(const Message& a, const Message& b) {
     return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-// Whether `next` is about the page after those of `run`, and says the same. `frame` is left out: who answers a run
-// places nothing at the requester.
+// Whether `next` is about the page after those of `run`, and says the same. `frame` is ignored: an answer to a run is
+// not placed at the requester.
 bool follows(const Message& run, const Message& next) {
     if ((run.page.number() + run.run + 1) % run_pages_max == 0) return false;
     Message expected = part_of(run, run.run + 1u);
@@ -24,7 +24,7 @@ bool follows(const Message& run, const Message& next) {
     return are_equal(expected, next);
 }
 
-// What a batch says of all its runs alike.
+// The fields that all runs of a batch share.
 Message common_of(Message message) {
     message.page = {};
     message.tenure = 0;

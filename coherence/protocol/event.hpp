@@ -20,18 +20,18 @@ enum class Want : uint8_t {
     exclusive_no_read,  // the whole page will be written from bytes already received; cannot be cancelled
 };
 
-// The store has bytes of the page, and does not say of which tenure.
+// The store has bytes of the page, of an unknown tenure.
 inline constexpr Tenure unknown_tenure = ~Tenure{0};
 
-// What a frame of the process before held, as its arena says; for recovery, and not served until the home confirms it.
+// What a frame of the previous process held, by its arena; for recovery, and not served until the home confirms it.
 struct FrameHeld {
     FrameId frame = no_frame;
     Ownership ownership = Ownership::none;  // none: kept bytes, of the order `order`
     Tenure order = 0;
-    Tenure tenure = 0;  // with sequence: of the frame, or the version of the kept bytes
+    Tenure tenure = 0;  // with sequence: the frame's, or the version of the kept bytes
     uint32_t sequence = 0;
     uint32_t lost = 0;
-    RequestId evict_id = 0;  // 0: its eviction was not under way
+    RequestId evict_id = 0;  // 0: no eviction was under way
     Tenure anchor_since = 0;
     DirtyMask dirty = 0;
 };
@@ -40,7 +40,7 @@ struct Adopted {
     FrameHeld kept;
 };
 
-using WaiterToken = uint64_t;  // means something to the executor only
+using WaiterToken = uint64_t;  // has a meaning only for the executor
 
 struct Event {
     enum class Kind : uint8_t {
@@ -61,11 +61,11 @@ struct Event {
                   // A frame of the receiver's own is taken over or released; for grant and data it may instead be
                   // the lent frame, if the bytes were copied into it in this very step (see Stripe::lent_frame)
         peer_up,  // host, process, previous (the one that was met before): a new link to this host; see Stripe
-        host_forgotten,  // host: an operator vouches that it is dead: what only it had is lost, and is waited for no
-                         // more. The executor accepts no link of that incarnation any more
+        host_forgotten,  // host: an operator vouches that it is dead: bytes that only it had are lost, and nobody waits
+                         // for it. The executor accepts no link of that incarnation any more
         volume_unknown,  // page: its volume never existed: claims that peers made on its pages are dropped
-        adopted,    // page, process (of this host), adopted, stored_tenure, stored_sequence: what the process before
-                    // this one held of a page. Before anything else
+        adopted,    // page, process (of this host), adopted, stored_tenure, stored_sequence: what the previous process
+                    // held of a page. Before anything else
         recovered,  // has_memory, losses: every peer's hello messages were delivered since this home started: it may
                     // serve
 
@@ -92,8 +92,8 @@ struct Event {
     uint32_t loss_generation = 0;
     Tenure stored_tenure = 0;  // message hello, adopted: of home's bytes, 0 if never written; or unknown
     uint32_t stored_sequence = 0;
-    bool has_memory = false;  // recovered: of the process before; and no other host has lost its own meanwhile
-    const LossRanges* losses = nullptr;  // recovered: those on record by then; they outlive the home
+    bool has_memory = false;             // recovered: the memory was adopted, and no other host lost its own meanwhile
+    const LossRanges* losses = nullptr;  // recovered: those on record at that time; they outlive the home
     PageId page{};
     WaiterToken waiter = 0;
     Message message{};

@@ -1,15 +1,14 @@
-// Flush: its pure parts (docs/coherence.md, "Flush and the write verifier"). They span stripes, so each is one a host,
-// under a lock of its own that is taken last (under a stripe's latch for the books) and never held while a stripe is
-// stepped.
+// Flush: the pure parts (docs/coherence.md, "Flush and the write verifier"). They span stripes, so a host has one of
+// each, under a lock that is taken last (for the books, under a stripe's latch) and never held during a step.
 //
-// A flush of a volume passes three of them:
+// Three of them handle a flush of a volume:
 //   FlushRequester  on the host that received it: asks every home of the volume, answers when all have.
 //   FlushHome       on each home: asks every host that has bytes home lacks, waits for their answers and for the bytes
 //                   then on their way, then for the store.
 //   FlushHolder     on each asked host: answers when the write-backs that the executor began are all applied.
 //
-// The flush is complete only if the write verifier of each home (boot id · loss generation) is still the one under
-// which the writes were made: a restarted home cannot acknowledge what it lost.
+// The flush succeeds only if the write verifier of each home (incarnation · loss generation) is still the one under
+// which the writes were made: a restarted home cannot acknowledge lost writes.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +23,7 @@ namespace tarn::protocol {
 
 class Digest;
 
-using Verifier = uint64_t;  // incarnation of the home (upper half) · loss generation of the volume; 0: none
+using Verifier = uint64_t;  // of a home: incarnation (upper half) · loss generation; 0: none
 constexpr Verifier verifier_of(Incarnation incarnation, uint32_t loss_generation) {
     return Verifier{incarnation} << 32 | loss_generation;
 }
@@ -49,8 +48,7 @@ struct FlushAction {
 };
 using FlushActions = std::vector<FlushAction>;
 
-// A host with more flushes under way than its clients could wait for is refused, so that nothing here grows without
-// bound.
+// A host with more flushes under way than its clients could wait for is refused: this bounds the memory here.
 inline constexpr size_t flushes_of_a_host_max = 4096;
 
 class FlushHome {
@@ -63,27 +61,27 @@ class FlushHome {
     // The books: the actions of the same names, in the order in which a stripe gave them.
     void holder_added(PageId page, HostId host);
     void holder_removed(PageId page, HostId host);
-    // What copy_arrived lets go on is in the actions.
+    // copy_arrived may let flushes go on: their actions are appended.
     void copy_expected(PageId page, Tenure tenure);
     void copy_arrived(PageId page, Tenure tenure, FlushActions& actions);
 
     // flush and flush_answer.
     void on_message(const Message& message, FlushActions& actions);
-    // verifier: of the volume now, as it would be sent with any message.
+    // verifier: the home's present one, as any message would carry it.
     void on_store_flushed(uint64_t ticket, bool failed, Verifier verifier, FlushActions& actions);
     // The store failed, for good: every flush under way fails now, rather than wait for bytes that nothing could store.
     void on_store_failed(Verifier verifier, FlushActions& actions);
-    // The same for one that comes later, instead of on_message().
+    // The same for a flush that comes later, instead of on_message().
     void refuse(const Message& flush, Verifier verifier, FlushActions& actions) const;
-    // A home that started without its arena does not know whom to ask until every stripe has had its event `recovered`.
+    // Every stripe has had its event `recovered`: only now a home that started without its arena knows whom to ask.
     void on_recovered(FlushActions& actions);
-    // A new link: unanswered asks are repeated. Another process asks nothing any more that `previous` asked; a new
-    // incarnation, or a host that was forgotten (no process), has nothing to write back either.
+    // A new link: unanswered asks are repeated. If the process is another than `previous`, the flushes that `previous`
+    // asked for end; a new incarnation, or a forgotten host (no process), has nothing to write back either.
     void on_peer_up(HostId host, Process process, Process previous, FlushActions& actions);
 
     size_t flush_count() const { return flushes_.size(); }
     size_t outstanding_copy_count() const;
-    bool waits_for_copies() const;  // some flush has all answers, but not all copies
+    bool waits_for_copies() const;  // a flush has all answers, but not all copies
     uint32_t holder_count(VolumeId volume, HostId host) const;
     void digest(Digest& digest) const;
 
@@ -138,9 +136,9 @@ class FlushHolder {
     // homed at the asker that has dirty or writing sectors here, evicting frames included; then it calls begun().
     WaiterToken on_ask(const Message& ask);
     void begun(WaiterToken waiter, uint32_t write_back_count, FlushActions& actions);
-    // The action `written`. May come before begun().
+    // Answers the action `written`. May come before begun().
     void on_written(WaiterToken waiter, FlushActions& actions);
-    // Asks of the host's earlier link are forgotten, it repeats them. So are those of a host that was forgotten.
+    // Drops the asks of the host's earlier link, which it repeats; also those of a forgotten host.
     void on_peer_up(HostId host);
 
     size_t ask_count() const { return asks_.size(); }
@@ -152,7 +150,7 @@ class FlushHolder {
         HostId home = no_host;
         VolumeId volume = 0;
         RequestId ask_id = 0;
-        int64_t missing = 0;  // may pass below zero before begun
+        int64_t missing = 0;  // may be negative before begun()
         bool has_begun = false;
     };
     void answer_if_complete(WaiterToken waiter, FlushActions& actions);
@@ -162,41 +160,41 @@ class FlushHolder {
     std::vector<Ask> asks_;
 };
 
-// A client of one volume across its reconnects (docs/contract.md). The executor numbers them, and no number twice.
+// A client of one volume across its reconnects (docs/contract.md). The executor gives each a new number.
 using SessionId = uint64_t;
 
 class FlushRequester {
   public:
     explicit FlushRequester(HostId self) : self_(self) {}
 
-    // A session begins with nothing noted: what was lost before is no loss of its own. Once a write of it is lost, all
-    // its flushes fail until it is closed; those of other sessions do not.
+    // A session begins with nothing noted: an earlier loss is not its own. Once a write of it is lost, all its flushes
+    // fail until it is closed; those of other sessions do not.
     void open(SessionId session, VolumeId volume);
     void close(SessionId session);
 
-    // With each message of a home about a volume: its verifier (is_from_home). Not with hello, nor with what the same
-    // host says otherwise: a restarted home knows what it has lost only when it has recovered, and until then writes
-    // made under the old verifier must not be noted as the new one's. For this host's own home, before wrote() and
-    // start().
+    // Call it with the verifier of each message that a home sends about a volume (is_from_home), but not for hello or
+    // other messages of that host: a restarted home knows its losses only when it has recovered, and until then writes
+    // made under the old verifier must not be noted under the new one. For this host's own home, call it before wrote()
+    // and start().
     void heard(VolumeId volume, HostId home, Verifier verifier);
-    // A write to these pages of this home is done, and its reply follows. began: the home's verifier as it was known
-    // before the first of its bytes changed. What a home has lost since then may be of this write, so that is the
-    // verifier under which it is noted, and not the one that is known by now.
+    // A write to these pages of this home is done, and its reply follows. began: the home's verifier that was known
+    // before the first of its bytes changed. A later loss may include this write, so it is noted under that verifier,
+    // not under the present one.
     void wrote(SessionId session, HostId home, PageId first, PageId last, Verifier began);
-    // Whether the pages of all writes since the last success are known: they are few.
+    // Whether the pages of all writes since the last success are known, because they are few.
     bool knows_pages(SessionId session, HostId home) const;
-    // Counts wrote().
+    // How often wrote() was called.
     uint64_t write_count(SessionId session, HostId home) const;
-    // These pages (sorted) were made durable at this home by themselves, with the first `writes` writes. True: nothing
-    // is noted any more.
+    // These pages (sorted) were made durable separately at this home, with the first `writes` writes. True: nothing is
+    // noted any more.
     bool flushed_pages(SessionId session, HostId home, std::span<const PageId> pages, uint64_t writes);
 
-    // Whether this home was heard from at all. A host that opens a volume hears from each home of it before it takes
-    // the first request: what a flush covers is counted from the verifier that was known when the flush came.
+    // Whether this home was heard from at all. A host that opens a volume hears from each home before it takes the
+    // first request: a flush counts from the verifier that was known when it came.
     bool knows(VolumeId volume, HostId home) const;
-    Verifier known(VolumeId volume, HostId home) const;  // 0: it was not
+    Verifier known(VolumeId volume, HostId home) const;  // 0: never heard
 
-    // Whether a flush of the session would fail at this home, by what was heard of it.
+    // Whether a flush of the session would fail at this home, by its last verifier.
     bool lost_a_write(SessionId session, HostId home) const;
 
     // Every home of the volume, all of them known (RangeMap::homes_of), this host included if it is one.
@@ -205,8 +203,8 @@ class FlushRequester {
     void on_message(const Message& message, FlushActions& actions);
     // Unanswered flushes are sent again.
     void on_peer_up(HostId host, FlushActions& actions);
-    // Flushes that wait for this host fail: it was forgotten, or is away for longer than the volume's policy waits.
-    // What it has to vouch for is noted still, for the next flush.
+    // Flushes that wait for this host fail: it was forgotten, or is away for longer than the volume's policy waits. Its
+    // writes stay noted for the next flush.
     void give_up_on(HostId host, FlushActions& actions);
     // The same for one flush; without effect if it is over.
     void give_up(WaiterToken waiter, FlushActions& actions);
@@ -223,13 +221,13 @@ class FlushRequester {
     struct Written {
         PageId first;
         PageId last;
-        uint64_t write = 0;  // which of them
+        uint64_t write = 0;  // its number
     };
     static constexpr size_t written_max = 64;
     struct Note {
         HostId home = no_host;
-        Verifier noted = 0;            // of the writes since the last success; 0: none
-        bool mixed = false;            // they had several
+        Verifier noted = 0;            // verifier of the writes since the last success; 0: none
+        bool mixed = false;            // they had several verifiers
         uint64_t writes = 0;           // counts wrote(), so that a flush clears only what it covered
         std::vector<Written> written;  // since the last success, if they are few
         bool many = false;

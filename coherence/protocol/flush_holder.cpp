@@ -1,4 +1,4 @@
-// FlushHolder and FlushRequester: the sides of a flush that are not home.
+// FlushHolder and FlushRequester: a flush's sides other than home.
 #include <algorithm>
 
 #include "coherence/protocol/flush.hpp"
@@ -184,7 +184,7 @@ void FlushRequester::on_message(const Message& message, FlushActions& actions) {
         const auto part = std::ranges::find(flush->parts, message.from, &Part::home);
         Note& note = note_of(*session, message.from);
         // Later writes are noted for the next flush; they were made under the verifier that has just been confirmed,
-        // or under one that wrote() will find mixed.
+        // or under one that wrote() will find to be mixed.
         std::erase_if(note.written, [&](const Written& each) { return each.write <= part->writes; });
         if (note.writes == part->writes && !note.mixed) {
             note.noted = 0;

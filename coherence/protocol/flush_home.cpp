@@ -116,7 +116,7 @@ void FlushHome::on_answer(HostId host, RequestId ask_id, FlushActions& actions) 
     const auto flush = std::ranges::find(flushes_, ask_id, &Flush::ask_id);
     if (flush == flushes_.end() || !contains(flush->unanswered, host)) return;
     flush->unanswered &= ~set_of(host);
-    // What this host handed on before it answered is on its way home by now, and must arrive.
+    // Copies that the host sent before it answered are on their way home by now, and must arrive.
     flush->copies_until = last_ticket_;
     start_store_flush_if_ready(*flush, actions);
 }
@@ -136,7 +136,7 @@ void FlushHome::start_store_flush_if_ready(Flush& flush, FlushActions& actions) 
 void FlushHome::on_store_flushed(uint64_t ticket, bool failed, Verifier verifier, FlushActions& actions) {
     const auto flush = std::ranges::find(flushes_, ticket, &Flush::ticket);
     if (flush == flushes_.end()) return;
-    // Compared only now: a loss while the flush ran is a loss too.
+    // Compared only now: a loss while the flush ran counts, too.
     const bool lost = flush->known != verifier || (flush->noted != 0 && flush->noted != verifier);
     answer(*flush, failed || lost, verifier, actions);
     flushes_.erase(flush);

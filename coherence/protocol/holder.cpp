@@ -154,7 +154,7 @@ void Holder::on_evict(const Event& event, Holding& holding, Actions& actions) {
 }
 
 void Holder::on_cancel(const Event& event, Holding& holding, Actions& actions) {
-    // What was there before a whole-page write may be gone already: such a write is carried out.
+    // The old bytes may be gone before a whole-page write: such a write is carried out.
     waiters_.remove_if(holding.waiters, [&](const Waiter& waiter) {
         return waiter.token == event.waiter && waiter.want != Want::exclusive_no_read;
     });
@@ -207,7 +207,7 @@ void Holder::on_grant(const Event& event, Holding& holding, Actions& actions) {
     awaited.needs_bytes = message.has_bytes() || message.host != no_host;
     awaited.ackers = message.hosts;
     awaited.lost = message.sequence;
-    // Home believes that our own copy is current. If it is not there, home must find out.
+    // Home believes that our own copy is current. If we have none, home must resolve the page.
     const bool lacks_base = !awaited.needs_bytes && awaited.want != Want::exclusive_no_read &&
                             (holding.frame == no_frame || holding.tenure + 1 != message.tenure);
     if (lacks_base) {
@@ -218,8 +218,8 @@ void Holder::on_grant(const Event& event, Holding& holding, Actions& actions) {
     }
 }
 
-// Home has said who answers this order, and it is not the sender. Who answers before home has said so is not believed
-// either: only the hosts that the grant names count.
+// True: home has named the hosts that answer this order, and the sender is not among them. An answer that came before
+// the grant counts only if the grant then names its sender.
 bool Holder::was_not_asked(const Awaited& awaited, const Message& message) {
     return awaited.granted == message.tenure && !contains(awaited.ackers, message.from);
 }
@@ -296,7 +296,7 @@ void Holder::complete(PageId page, Holding& holding, Actions& actions) {
     if (holding.unserved_count == 0) send_done(page, holding, actions);
 }
 
-// Everyone whom the present ownership suffices; of a blank page only one, who writes all of it.
+// Wakes all waiters for whom the present ownership suffices; on a blank page only one, which writes all of it.
 void Holder::wake_waiters(PageId page, Holding& holding, Actions& actions) {
     const bool is_blank = holding.custody == Custody::blank;
     waiters_.remove_if(holding.waiters, [&](const Waiter& waiter) {

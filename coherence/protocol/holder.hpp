@@ -30,12 +30,12 @@ class Holder {
   public:
     // ranges must outlive the Holder.
     Holder(HostId self, const RangeMap& ranges);
-    // From the next step on. It is not older than the one before, and outlives the Holder, too.
+    // The map to use from the next step on. It must not be older than the last one, and outlive the Holder, too.
     void use(const RangeMap& ranges);
 
     // Room for one step. Grows tables when needed: call it outside of on(), under the same latch.
     void reserve();
-    // Before the first step, so that later ones move nothing as the tables grow.
+    // Call it before the first step, so that the tables do not grow, and move, in later ones.
     void expect(size_t page_count) { holdings_.expect(page_count); }
     void prefetch(PageId page) const { holdings_.prefetch(page); }
     void prefetch_record(PageId page) const { holdings_.prefetch_record(page); }
@@ -57,7 +57,7 @@ class Holder {
     // See Home.
     void digest(PageId page, Digest& digest) const;
     RequestId last_request_id() const { return last_request_id_; }
-    // Of the process before: answers to its requests must not be taken for answers to ours.
+    // The previous process's ids: answers to its requests must not be mistaken for answers to ours.
     void adopt_request_ids(RequestId last);
 
   private:
@@ -82,7 +82,7 @@ class Holder {
     Message to_home(MessageKind kind, PageId page, const Holding& holding) const;
     RequestId next_request_id();
 
-    // Does whatever can be done by now: the last call of every handler.
+    // Does whatever can be done now: the last call of every handler.
     void advance(PageId page, Holding& holding, Actions& actions);
     void check(const Holding& holding) const;
 
@@ -127,17 +127,17 @@ class Holder {
     void send_hello(PageId page, const Holding& holding, Actions& actions) const;
     void raise_floor(Holding& holding, Tenure floor);
 
-    // Each host has one request for a page at a time; a few more may be of orders that a resolve has undone.
+    // Each host has one request for a page at a time; a few more orders may be left that a resolve has undone.
     static constexpr size_t successors_max = 4 * hosts_max;
 
     HostId self_;
-    const RangeMap* ranges_;  // the only one who knows a page's home: no record remembers it
+    const RangeMap* ranges_;  // the only source of a page's home: no record stores it
     RequestId last_request_id_ = 0;
-    bool adopted_ = false;  // this process has the memory of one before
+    bool adopted_ = false;  // this process adopted its predecessor's memory
     RecordTable<Holding> holdings_;
     NodePool<Waiter> waiters_;
     NodePool<Successor> successors_;
-    std::vector<PageId> pages_;  // scratch of the walks of recovery
+    std::vector<PageId> pages_;  // scratch for recovery's walks
 };
 
 }  // namespace tarn::protocol

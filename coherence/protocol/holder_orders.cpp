@@ -1,4 +1,4 @@
-// Holder: what is done to a page that others want, or that is not wanted here.
+// Holder: orders for pages that other hosts want, and evictions of pages that are not wanted here.
 //
 // An order names the tenure it makes. It applies to the frame of the tenure before; until that is here, and the
 // operations woken for it were served, it waits among the successors, however early it came.
@@ -21,16 +21,16 @@ void Holder::on_successor(const Event& event, Actions& actions) {
     };
     Holding* holding = holdings_.find(event.page);
     if (holding == nullptr) {
-        // Nothing is here to wait for, or to lose.
+        // This host has nothing to wait for, or to lose.
         const bool wants_bytes = message.kind != MessageKind::drop || message.has(flag_anchor);
-        // What the process before had let go of bare is in no record of its memory, and home may count on it still.
+        // A page that the previous process evicted bare is in no record of its memory, and home may still count on it.
         if (adopted_ && wants_bytes) return say_that_it_is_gone(event.page, message.tenure, actions);
         if (message.kind == MessageKind::drop) answer_requester(event.page, order, no_frame, actions);
         return;
     }
     if (message.tenure < holding->floor) return;
-    // What has left bare cannot serve an order. A reader's drop is answered like one that holds nothing; of all others
-    // home hears by the eviction, and finds out who has the bytes.
+    // A bare page cannot serve an order. A reader's drop is answered as if nothing were held; for all others the
+    // eviction tells home, which then finds out who has the bytes.
     if (holding->custody == Custody::bare && (message.kind != MessageKind::drop || message.has(flag_anchor))) return;
     size_t waiting = 0;
     successors_.for_each(holding->successors, [&](const Successor&) { ++waiting; });
@@ -39,7 +39,7 @@ void Holder::on_successor(const Event& event, Actions& actions) {
     advance(event.page, *holding, actions);
 }
 
-// A drop for a reader's tenure that this host, by what it holds or was granted, has left behind.
+// A drop for a tenure that this host's frame or grant has already reached, or that finds nothing held or awaited.
 bool Holder::is_answered_blindly(const Holding& holding, const Successor& order) {
     if (order.kind != MessageKind::drop) return false;
     if (holding.frame != no_frame) return holding.tenure >= order.tenure;
@@ -57,7 +57,7 @@ bool Holder::is_applicable(const Holding& holding, const Successor& order) {
     }
 }
 
-// Successors that need no quiet frame: copies, which only read, and those with nothing to take. True if there was one.
+// Serves successors that need no quiet frame: copies, which only read, and those with nothing to take. True: one was.
 bool Holder::serve_without_frame(PageId page, Holding& holding, Actions& actions) {
     const bool waits_for_nothing = holding.awaited.request_id == 0;
     return successors_.remove_if(holding.successors, [&](const Successor& order) {
@@ -76,14 +76,14 @@ bool Holder::serve_without_frame(PageId page, Holding& holding, Actions& actions
                 return true;
             }
         }
-        // It was given before what this host waits for, so it means what the process before had let go of bare.
+        // The order is older than what this host waits for, so it means a page that the previous process evicted bare.
         const bool wants_bytes = order.kind != MessageKind::drop || (order.flags & flag_anchor) != 0;
         if (adopted_ && wants_bytes && holding.frame == no_frame && holding.kept_frame == no_frame &&
             holding.awaited.granted >= order.tenure) {
             say_that_it_is_gone(page, order.tenure, actions);
             return true;
         }
-        // Of an order that was undone.
+        // It belongs to an order that was undone.
         return holding.frame != no_frame ? holding.tenure >= order.tenure : waits_for_nothing;
     }) > 0;
 }
@@ -127,7 +127,7 @@ void Holder::serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions
             serve_drop(page, holding, order, dirty, actions);
         else
             serve_move(page, holding, order, dirty, actions);
-        dirty = 0;  // it went home with the order
+        dirty = 0;  // the bytes went home with the order
         while (serve_without_frame(page, holding, actions)) {
         }
     }
@@ -209,7 +209,7 @@ void Holder::let_go(PageId page, Holding& holding, Actions& actions) {
     end_write_backs(page, holding, actions);
 }
 
-// The frame, which nothing of the page is served from any more.
+// Returns the frame; the page is not served from it any more.
 FrameId Holder::end_custody(PageId page, Holding& holding, Actions& actions) {
     actions.set_access(page, holding.frame, Ownership::none);
     holding.custody = Custody::none;
@@ -233,7 +233,7 @@ void Holder::end_write_backs(PageId page, Holding& holding, Actions& actions) {
         actions.about_waiter(Action::Kind::written, page, waiters_.take_first(holding.writing_waiters).token);
 }
 
-// The answer to the write-back on its way is lost, or will be for an older tenure. Its sectors are still marked as
+// The answer to the write-back under way is lost, or will be for an older tenure. Its sectors are still marked as
 // writing, and the next one takes them along.
 void Holder::repeat_write_back(Holding& holding) {
     waiters_.splice(holding.write_waiters, holding.writing_waiters);
@@ -243,7 +243,7 @@ void Holder::start_eviction(PageId page, Holding& holding, EvictionWish wish, Di
     const bool discards = wish == EvictionWish::discards;
     if (discards) dirty = 0;
     const bool with_bytes = wish == EvictionWish::with_bytes || dirty != 0;
-    // It is wanted again, or on its way home anyway.
+    // The page is wanted again, or on its way home anyway.
     if (!holding.waiters.empty() || holding.awaited.request_id != 0 || !holding.successors.empty() ||
         holding.writing_back() || holding.trust != Trust::confirmed)
         return;
@@ -265,7 +265,7 @@ void Holder::send_eviction(PageId page, Holding& holding, DirtyMask dirty, Frame
     actions.send(home_of(page), message, bytes);
 }
 
-// As a bare eviction: home finds out who has the bytes, if the order stands. Its answer is nobody's.
+// Sent as a bare eviction: home finds out who has the bytes, if the order stands. Nobody waits for its answer.
 void Holder::say_that_it_is_gone(PageId page, Tenure order, Actions& actions) {
     Holding nothing;
     nothing.tenure = order - 1;
@@ -273,7 +273,7 @@ void Holder::say_that_it_is_gone(PageId page, Tenure order, Actions& actions) {
     send_eviction(page, nothing, 0, no_frame, actions);
 }
 
-// The frame of a clean page goes while its home has not answered, and may not for long: no other page need wait for
+// Frees the frame of a clean page before its home has answered, which may take long: no other page has to wait for
 // that. Home has the bytes; or nobody will ever ask for them (Event::discard).
 void Holder::leave_bare(PageId page, Holding& holding, Actions& actions) {
     let_go(page, holding, actions);
@@ -284,7 +284,7 @@ void Holder::on_eviction_answer(const Event& event, Holding& holding, Actions& a
     if (holding.eviction.id != event.message.request_id) return;
     const bool is_refused = event.message.kind == MessageKind::refused;
     if (holding.custody == Custody::bare) {
-        // One eviction at a time: a late one must not be taken for one of what is held by then.
+        // One eviction at a time: a late one must not be mistaken for an eviction of a page held later.
         if (is_refused && !holding.eviction.says_bare) return send_eviction(event.page, holding, 0, no_frame, actions);
         holding.custody = Custody::none;
     }

@@ -1,4 +1,4 @@
-// Holder: recall, and what is said over a new link.
+// Holder: recall, and the messages over a new link.
 //
 // A hello names a page that is held or kept; the request that waits for it, if any, is simply sent again after it, and
 // home ignores what it knows. flag_shared, flag_exclusive: tenure is the frame's. flag_anchor: home may lack the
@@ -12,8 +12,8 @@
 
 namespace tarn::protocol {
 
-// Nothing below the floor is obeyed any more, and a grant below it is forgotten; what else was received counts only for
-// a grant of its own tenure (hear). The request itself stands.
+// Nothing below the floor is obeyed any more, and a grant below it is dropped; other received messages count only for a
+// grant of their own tenure (hear). The request itself stands.
 void Holder::raise_floor(Holding& holding, Tenure floor) {
     holding.floor = std::max(holding.floor, floor);
     Awaited& awaited = holding.awaited;
@@ -43,7 +43,7 @@ void Holder::on_recall(const Event& event, Actions& actions) {
     advance(event.page, *holding, actions);
 }
 
-// The frame is quiet. One of the recalled tenure or newer is of a grant after the resolve: it stays.
+// The frame is quiet. A frame of the recalled tenure or newer comes from a grant after the resolve: it stays.
 void Holder::report(PageId page, Holding& holding, Actions& actions) {
     const PageVersion home_version = *std::exchange(holding.report_due, std::nullopt);
     if (holding.frame != no_frame && holding.tenure < holding.floor) {
@@ -83,7 +83,7 @@ void Holder::on_peer_up(const Event& event, Actions& actions) {
             if (holding.frame != no_frame || holding.kept_frame != no_frame) send_hello(page, holding, actions);
             if (holding.awaited.request_id != 0) actions.send(home_of(page), request_message(page, holding));
         } else if (holding.awaited.request_id != 0) {
-            // Bytes or an acknowledgement of that host may be lost.
+            // That host's bytes or acknowledgement may be lost.
             Message resolve = to_home(MessageKind::resolve, page, holding);
             resolve.request_id = holding.awaited.request_id;
             actions.send(home_of(page), resolve);
@@ -92,7 +92,7 @@ void Holder::on_peer_up(const Event& event, Actions& actions) {
     }
 }
 
-// A blank frame has nothing to be adopted for.
+// A blank frame has nothing to adopt.
 Adopted Holding::recorded() const {
     Adopted recorded;
     if (frame != no_frame && custody != Custody::blank)
@@ -114,8 +114,8 @@ void Holder::adopt_request_ids(RequestId last) {
     adopted_ = true;
 }
 
-// What the process before held, it holds still: as far as its home agrees. Homes elsewhere are told over the link, ours
-// has started with this process, and is told at once.
+// This process holds what the previous one held, as far as the home agrees. Other hosts' homes are told over the link;
+// our own home started with this process, and is told at once.
 void Holder::on_adopted(const Event& event, Actions& actions) {
     const FrameHeld& held = event.adopted->held;
     const FrameHeld& kept = event.adopted->kept;
@@ -144,10 +144,10 @@ void Holder::on_adopted(const Event& event, Actions& actions) {
     advance(event.page, holding, actions);
 }
 
-// A home that has its memory still lacks no more than it lacked before.
+// A home that kept its memory lacks no more than before.
 void Holder::home_restarted(PageId page, Holding& holding, uint32_t epoch, bool has_memory, Actions& actions) {
     raise_floor(holding, first_tenure_of(epoch));
-    // Whether the eviction was accepted nobody knows any more. The bytes are as good as kept ones.
+    // Nobody knows any more whether the eviction was accepted. Its bytes become kept bytes.
     if (holding.custody == Custody::evicting)
         keep(page, holding, holding.tenure + 1, last_before(holding.tenure + 1), actions);
     if (holding.custody == Custody::bare) holding.custody = Custody::none;  // a home without claims counts on nobody

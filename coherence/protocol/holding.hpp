@@ -16,7 +16,7 @@ struct Waiter {
     Want want{};
 };
 
-// A move, move_shared, copy or drop that this host cannot serve yet: it comes before what it follows.
+// A move, move_shared, copy or drop that this host cannot serve yet, because it overtook the grant that it follows.
 struct Successor {
     MessageKind kind{};
     HostId requester = no_host;
@@ -26,12 +26,12 @@ struct Successor {
     Tenure tenure = 0;
 };
 
-// The request this host waits for. Grant, bytes and acknowledgements come in any order; those of an older tenure are
-// of an order that a resolve has undone.
+// The request this host waits for. Grant, bytes and acknowledgements come in any order; those of an older tenure belong
+// to an order that a resolve has undone.
 struct Awaited {
     RequestId request_id = 0;  // 0: none
     Want want{};
-    FrameId landing = no_frame;  // lent to whoever sends the bytes
+    FrameId landing = no_frame;  // lent to the sender of the bytes
 
     Tenure granted = 0;  // 0: not yet
     bool grants_exclusive = false;
@@ -39,8 +39,8 @@ struct Awaited {
     bool needs_bytes = false;
     HostSet ackers = 0;
 
-    Tenure heard_tenure = 0;  // what the next two are about
-    HostSet heard = 0;        // who acknowledged or sent the bytes
+    Tenure heard_tenure = 0;  // the tenure of the next two
+    HostSet heard = 0;        // hosts that acknowledged or sent the bytes
     bool has_bytes = false;
 
     bool complete() const {
@@ -62,8 +62,8 @@ enum class Custody : uint8_t {
 // Whether the page's home agrees with that.
 enum class Trust : uint8_t {
     confirmed,
-    unconfirmed,  // the home has restarted, or the link to it: not evicted, not written back until it has said so
-    adopted,      // of the process before, too: not served until the home has said so, or an order has come for it
+    unconfirmed,  // the home, or the link to it, is new: not evicted or written back until the home confirms
+    adopted,      // and from the previous process: not served until the home confirms, or an order comes
 };
 
 // Whether the frame is evicted as soon as it is quiet, and how.
@@ -72,14 +72,14 @@ enum class EvictionWish : uint8_t {
     wanted,
     at_once,     // without waiting for the answer, if the page is clean
     with_bytes,  // home asked for them
-    discards,    // of a volume that is no more: what is dirty goes with it
+    discards,    // the volume is deleted: dirty bytes are discarded
 };
 
 // The eviction that was sent, while Custody is evicting or bare.
 struct SentEviction {
     RequestId id = 0;
-    DirtyMask dirty = 0;     // of then
-    bool says_bare = false;  // that the frame is gone
+    DirtyMask dirty = 0;     // when it was sent
+    bool says_bare = false;  // it says that the frame is gone
 };
 
 struct Holding {
@@ -89,11 +89,11 @@ struct Holding {
     Ownership ownership = Ownership::none;
     FrameId frame = no_frame;
     Tenure tenure = 0;
-    uint32_t sequence = 0;        // of the last write-back of this tenure
+    uint32_t sequence = 0;        // the last write-back's, in this tenure
     uint32_t lost = 0;            // the loss generation in which it last lost writes
     Tenure anchor_since = 0;      // the bytes of this tenure may not have reached home yet, though no mask says so; 0:
                                   // they have
-    uint32_t unserved_count = 0;  // woken operations that did not have their access yet
+    uint32_t unserved_count = 0;  // woken operations that still lack their access
     EvictionWish wish = EvictionWish::none;
     SentEviction eviction;
 
@@ -104,11 +104,11 @@ struct Holding {
     NodeList waiters;        // of Waiter
     NodeList successors;     // of Successor
 
-    // Write-back without giving up. One is on its way while somebody waits for it.
+    // Write-backs without giving up the page. One is under way while somebody waits for it.
     NodeList writing_waiters;  // of Waiter, answered when the write-back on its way is applied
-    NodeList write_waiters;    // of Waiter, need another one
+    NodeList write_waiters;    // of Waiter, need another write-back
 
-    // What this host handed on, whole, for recovery.
+    // The whole page that this host handed on, for recovery.
     FrameId kept_frame = no_frame;
     Tenure kept_order = 0;
     PageVersion kept_version;
@@ -117,7 +117,7 @@ struct Holding {
     Tenure floor = 0;
     std::optional<PageVersion> report_due;  // how new home's bytes were at the recall
 
-    // What the arena says of it, for the process that adopts it.
+    // What the arena records of it, for the process that adopts it.
     Adopted recorded() const;
 
     bool writing_back() const { return !writing_waiters.empty(); }

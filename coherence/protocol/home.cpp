@@ -80,7 +80,7 @@ Claim& Home::claim_of(PageId page) {
     if (Claim* claim = claims_.find(page)) return *claim;
     Claim& claim = claims_.insert(page);
     claim.tenure = retired_ + 1;
-    // Nobody held it: home's bytes are as new as can be. A home that lost its claims does not know that (on_hello).
+    // Nobody held the page: home's bytes are the newest. A home that lost its claims does not know that (on_hello).
     if (!recovering_) claim.applied = last_before(claim.tenure);
     return claim;
 }
@@ -138,7 +138,7 @@ void Home::on_get(const Event& event, Actions& actions) {
     };
     if (requests_.find(claim.orders, same) || requests_.find(claim.queue, same)) return;  // a hello repeated it
 
-    // A host has one request for a page at a time: it is done with its older ones.
+    // A host has one request for a page at a time: its older ones are done.
     close_orders(message.page, claim, actions, [&](const Request& open) { return open.requester == message.from; });
     requests_.remove_if(claim.queue, [&](const Request& older) { return older.requester == message.from; });
 
@@ -151,7 +151,7 @@ void Home::on_get(const Event& event, Actions& actions) {
         requests_.add(claim.queue, request);
     } else if (claim.owner == message.from ||
                (message.kind == MessageKind::get_shared && contains(claim.readers, message.from))) {
-        // It asks for what it should have: find out who has what.
+        // It asks for a page that it should have: find out who has what.
         requests_.add(claim.queue, request);
         start_resolve(message.page, claim, claim.holders(), actions);
     } else {
@@ -161,7 +161,7 @@ void Home::on_get(const Event& event, Actions& actions) {
     settle(message.page, claim, actions);
 }
 
-// Its owner will write without a word: that there may be newer bytes than the store's must be on record by then.
+// An owner writes without telling home: before, it must be on record that newer bytes than the store's may exist.
 bool Home::lacks_mark(PageId page, const Request& request) const {
     return request.kind != MessageKind::get_shared && marks_ != nullptr && !marks_->has(page);
 }
@@ -248,7 +248,7 @@ void Home::order_exclusive(PageId page, Claim& claim, Request& request, Actions&
     const bool home_is_current = claim.home_has_bytes();
     request.tenure = ++claim.tenure;
     if (home_is_current) claim.applied = std::max(claim.applied, last_before(claim.tenure));
-    // Every holder answers the requester, also when no bytes are wanted: until then it may read what it has.
+    // Every holder answers the requester, even when no bytes are wanted: until then it may read its copy.
     request.ackers = (claim.readers | set_of(claim.owner)) & ~set_of(request.requester);
     request.keeper = claim.owner != no_host ? claim.owner : anchor;
     request.source = wants_bytes ? request.keeper : no_host;
@@ -276,8 +276,8 @@ void Home::order_exclusive(PageId page, Claim& claim, Request& request, Actions&
     claim.anchor = no_host;
 }
 
-// A reader whose `copy` for another one may still be on its way, though home has the bytes by now: the drop may
-// overtake that copy, so this reader must keep the page as if it were the anchor.
+// A reader whose `copy` for another one may still be under way, though home has the bytes now: the drop may overtake
+// that copy, so this reader must keep the page as if it were the anchor.
 HostId Home::copy_source(const Claim& claim) const {
     HostId source = no_host;
     requests_.for_each(claim.orders, [&](const Request& open) {
@@ -299,7 +299,7 @@ void Home::on_done(const Event& event, Actions& actions) {
 
 bool Home::may_evict(const Claim& claim, const Message& message) const {
     if (claim.resolving || claim.tenure != message.tenure || !contains(claim.holders(), message.from)) return false;
-    // What is on its way home must arrive before this host may forget it, and whoever waits for it must be served.
+    // Bytes on their way home must arrive before this host may forget them, and hosts waiting for it must be served.
     if (!claim.copies.empty()) return false;
     bool named = false;
     requests_.for_each(claim.orders, [&](const Request& open) {
@@ -309,7 +309,7 @@ bool Home::may_evict(const Claim& claim, const Message& message) const {
     return true;
 }
 
-// As a holder, or for bytes that an order asks it for. It has nothing any more.
+// Whether home counts on a host that has nothing any more, as a holder or for bytes that an order asks it for.
 bool Home::counts_on(const Claim& claim, HostId host) const {
     bool asked = false;
     requests_.for_each(claim.orders, [&](const Request& open) { asked |= open.source == host || open.keeper == host; });
@@ -341,18 +341,18 @@ void Home::take_evicted_bytes(Claim& claim, const Event& event, Actions& actions
 void Home::on_evict(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Claim* claim = claims_.find(message.page);
-    if (recovering_) return discard_payload(event, actions);  // its hello comes, and will say what it has
+    if (recovering_) return discard_payload(event, actions);  // its hello will say what it has
     if (claim != nullptr && message.dirty != 0 && message.tenure == claim->tenure && claim->owner == no_host &&
         contains(claim->readers, message.from) && claim->anchor != no_host && claim->anchor != message.from)
         return refuse(event, actions, "evict: a reader cannot have written");
     Message answer = to_holder(MessageKind::refused, message.page, claim ? claim->tenure : 0);
     answer.request_id = message.request_id;
-    // It evicts only what it was served with.
+    // A host evicts only a page that it was served.
     if (claim != nullptr && !claim->resolving)
         close_orders(message.page, *claim, actions, [&](const Request& open) {
             return open.requester == message.from && open.tenure <= message.tenure;
         });
-    // No correct host lets go of bytes that only it has.
+    // No correct host drops bytes that only it has.
     const bool is_anchor = claim != nullptr && claim->anchor == message.from && !claim->home_has_bytes();
     const bool left_what_it_must_keep = message.has(flag_evicting) && is_anchor;
     if (claim == nullptr || !may_evict(*claim, message) || left_what_it_must_keep) {
@@ -374,7 +374,7 @@ void Home::on_evict(const Event& event, Actions& actions) {
         return settle(message.page, *claim, actions);
     }
     if (event.store_failed && brings_news(*claim, message)) {
-        // They could only fill home's memory, for good; where they are they can still be read.
+        // The bytes would only fill home's memory, for good; their holder can still read them.
         discard_payload(event, actions);
         answer.flags |= flag_lost;
         actions.send(message.from, answer);
@@ -389,8 +389,7 @@ void Home::on_evict(const Event& event, Actions& actions) {
     settle(message.page, *claim, actions);
 }
 
-// The last call of every handler that touched a claim: the books are brought up to date, and a claim that says nothing
-// is forgotten.
+// The last call of every handler that touched a claim: updates the books, and removes a claim that says nothing.
 void Home::settle(PageId page, Claim& claim, Actions& actions) {
     const HostId holder = claim.resolving ? no_host : claim.owner != no_host ? claim.owner : claim.anchor;
     if (holder != claim.booked) {

@@ -1,8 +1,8 @@
-// Home side of the directory protocol: for each page homed here, who holds it, how, and where its newest bytes are.
+// Home side of the directory protocol: for each page homed here, which hosts hold it, and where its newest bytes are.
 //
-// A pure state machine: no socket, file, clock or thread, and no allocation inside on() as long as the caller called
-// reserve() before. Home changes the claim the moment it orders a request, and sends each order to the host that will
-// hold the page by then; no handler waits for anything. docs/coherence.md tells the orders and why.
+// A pure state machine: no socket, file, clock or thread, and no allocation inside on() if the caller called reserve()
+// before. Home changes the claim the moment it orders a request, and sends each order to the host that will then hold
+// the page; no handler waits for anything. docs/coherence.md lists the orders, with reasons.
 //
 //   home.cpp           requests and the orders they become, evictions, done
 //   home_copies.cpp    bytes that come home: copies, write-backs, what may be freed
@@ -34,9 +34,9 @@ class Home {
 
     // Room for one step. Grows tables when needed: call it outside of on(), under the same latch.
     void reserve();
-    // Before the first step, so that later ones move nothing as the tables grow.
+    // Call it before the first step, so that the tables do not grow, and move, in later ones.
     void expect(size_t page_count) { claims_.expect(page_count); }
-    // Before the first event; without them every page counts as marked. They outlive the home.
+    // Call it before the first event; without marks every page counts as marked. They outlive the home.
     void set_marks(const Marks& marks) { marks_ = &marks; }
     void prefetch(PageId page) const { claims_.prefetch(page); }
     void prefetch_record(PageId page) const { claims_.prefetch_record(page); }
@@ -46,8 +46,8 @@ class Home {
     size_t open_order_count() const { return requests_.used(); }
     size_t home_copy_count() const { return copies_.used(); }
     bool recovering() const { return recovering_; }
-    // Whether home's own bytes of the page are the newest, and nobody may write it without asking first: once they are
-    // in the store, the page needs no mark.
+    // Whether home's own bytes of the page are the newest, and nobody may write it without asking first: the page needs
+    // no mark once they are in the store.
     bool has_everything(PageId page) const;
     // visit(const Request&), in the order of their tenures.
     template <class Visitor>
@@ -70,7 +70,7 @@ class Home {
         claims_.for_each(visit);
     }
 
-    // All that decides what happens next. Defined where all states are searched: tests/sim/explore/digest.cpp.
+    // All state that decides what happens next. Defined by the search through all states: tests/sim/explore/digest.cpp.
     void digest(PageId page, Digest& digest) const;
 
   private:
@@ -134,17 +134,17 @@ class Home {
     HostSet hosts_of_copies(const Claim& claim) const;
 
     HostId self_;
-    Tenure first_;   // of this home's epoch: what it has confirmed or ordered is above
-    Tenure before_;  // of the epoch before: what that process has confirmed or ordered is above
+    Tenure first_;   // of this home's epoch: its confirmations and orders are above
+    Tenure before_;  // of the previous epoch: that process's are above
     bool recovering_ = true;
     Tenure retired_;  // no page without a claim ever had a greater tenure
     RecordTable<Claim> claims_;
     NodePool<Request> requests_;
     NodePool<HomeCopy> copies_;
-    RecordTable<uint32_t> losses_;  // the loss generation of each page that has lost writes since this home serves
+    RecordTable<uint32_t> losses_;               // the loss generation of pages that lost writes since this home serves
     const LossRanges* losses_before_ = nullptr;  // and of those before
     const Marks* marks_ = nullptr;
-    std::vector<PageId> pages_;  // scratch of the walks of recovery
+    std::vector<PageId> pages_;  // scratch for recovery's walks
 };
 
 }  // namespace tarn::protocol

@@ -18,7 +18,7 @@ void Home::refuse(const Event& event, Actions& actions, StaticText reason) {
     actions.refuse_peer(event.page, event.message.from, reason);
 }
 
-// Only these have, or had on their way home, bytes that home lacks. Whoever else offers some is late, or lies.
+// Only these hosts have, or sent home, bytes that home lacks. Any other that offers some is late, or lies.
 bool Home::may_have_newer(const Claim& claim, HostId host) const {
     return claim.owner == host || claim.anchor == host || (claim.resolving && contains(claim.recalled, host)) ||
            contains(hosts_of_orders(claim) | hosts_of_copies(claim), host);
@@ -54,7 +54,7 @@ void Home::on_home_copy(const Event& event, Actions& actions) {
     if (message.tenure > claim->tenure) return refuse(event, actions, "home_copy: of no order");
     HomeCopy* own = copies_.find(claim->copies, [&](HomeCopy& copy) { return copy.tenure == message.tenure; });
     if (own != nullptr && own->host != message.from) return refuse(event, actions, "home_copy: asked of another host");
-    // Without an order that counts it, newer bytes stand for it already.
+    // If no order counts this copy, newer bytes stand for it already.
     if (own == nullptr)
         discard_payload(event, actions);
     else if (event.store_failed && message.has_bytes() && is_of_anchor(*claim, message))
@@ -67,12 +67,12 @@ void Home::on_home_copy(const Event& event, Actions& actions) {
     settle(message.page, *claim, actions);
 }
 
-// Of the order that made it a reader: nobody has written since.
+// The copy belongs to the order that made its sender a reader: nobody has written since.
 bool Home::is_of_anchor(const Claim& claim, const Message& message) {
     return claim.anchor == message.from && claim.tenure == message.tenure;
 }
 
-// The bytes could only fill home's memory, for good. Whoever has them stays the anchor, and other readers copy from it.
+// The bytes would only fill home's memory, for good. Their holder stays the anchor, and other readers copy from it.
 void Home::leave_with_anchor(Claim& claim, const Event& event, Actions& actions) {
     discard_payload(event, actions);
     copies_.remove_if(claim.copies, [&](const HomeCopy& copy) { return copy.tenure == event.message.tenure; });
@@ -82,13 +82,13 @@ void Home::leave_with_anchor(Claim& claim, const Event& event, Actions& actions)
 void Home::on_write_back(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Claim* claim = claims_.find(message.page);
-    // Of a failed store the flush that asked has failed, too; the page stays dirty where it is, and unanswered.
+    // If the store failed, so did the flush that asked; the page stays dirty where it is, and gets no answer.
     if (recovering_ || event.store_failed) return discard_payload(event, actions);
     if (claim != nullptr) {
         const PageVersion version{message.tenure, message.sequence};
         if (message.tenure > claim->tenure) return refuse(event, actions, "write_back: of no tenure");
         if (contains(claim->readers, message.from) && claim->home_has_bytes())
-            discard_payload(event, actions);  // it was the anchor, and the answer to its last one was lost
+            discard_payload(event, actions);  // from a former anchor, whose last answer was lost
         else if (version > claim->applied && !may_have_newer(*claim, message.from))
             return refuse(event, actions, "write_back: of a page of another host");
         else
@@ -120,11 +120,11 @@ void Home::retire_copies(PageId page, Claim& claim, Actions& actions) {
 
 // The keeper may forget the page of this order once the order is done and its copy is applied, whichever comes last.
 void Home::free_kept(PageId page, Claim& claim, HostId keeper, Tenure tenure, Actions& actions) {
-    if (claim.resolving) return;  // its end frees everything
+    if (claim.resolving) return;  // the resolve's end frees everything
     if (requests_.find(claim.orders, [&](Request& open) { return open.tenure == tenure && open.keeper == keeper; }))
         return;
     if (copies_.find(claim.copies, [&](HomeCopy& copy) { return copy.tenure == tenure; })) return;
-    if (claim.anchor == keeper && claim.tenure == tenure && !claim.home_has_bytes()) return;  // its copy was left there
+    if (claim.anchor == keeper && claim.tenure == tenure && !claim.home_has_bytes()) return;  // it keeps its bytes
     actions.send(keeper, to_holder(MessageKind::free, page, tenure));
 }
 

@@ -1,6 +1,6 @@
 // Home: one recovery path, resolve.
 //
-// Whatever was lost (a message, bytes, a host) the page is called back from every host that may know something of it.
+// Whatever was lost (a message, bytes, a host), home recalls the page from every host that may know something of it.
 // Each reports its newest bytes and what it waits for; home takes the newest, and orders the requests that still stand
 // anew. Walks over all claims happen only here, once per new link.
 #include <algorithm>
@@ -24,7 +24,7 @@ HostSet Home::hosts_of_copies(const Claim& claim) const {
     return hosts;
 }
 
-// recalled: beside them, everyone whom an open order or a copy names.
+// Recalls also every host that an open order or a copy names.
 void Home::start_resolve(PageId page, Claim& claim, HostSet recalled, Actions& actions) {
     TARN_ASSERT(!claim.resolving);
     recalled |= hosts_of_orders(claim) | hosts_of_copies(claim);
@@ -34,7 +34,7 @@ void Home::start_resolve(PageId page, Claim& claim, HostSet recalled, Actions& a
     claim.keepers = 0;
     claim.owner = claim.anchor = no_host;
     claim.readers = 0;
-    // What will be reported is an outstanding copy like those on their way, which flushes may wait for already.
+    // The reports count as an outstanding copy, like those on their way, which flushes may wait for already.
     actions.about_copy(Action::Kind::copy_expected, page, claim.tenure);
     for_each_host(recalled, [&](HostId host) { send_recall(page, claim, host, actions); });
     if (recalled == 0) finish_resolve(page, claim, actions);
@@ -57,7 +57,7 @@ void Home::on_report(const Event& event, Actions& actions) {
         !contains(claim->missing, message.from))
         return discard_payload(event, actions);
     if (message.has_bytes()) apply(message.page, *claim, {message.hosts, message.sequence}, event, actions);
-    // A request that its requester no longer waits for is complete, or was given up.
+    // A request whose requester no longer waits is complete, or was given up.
     const auto is_over = [&](const Request& request) {
         return request.requester == message.from && request.request_id != message.request_id;
     };
@@ -111,7 +111,7 @@ void Home::on_loss_recorded(const Event& event, Actions& actions) {
     settle(event.page, *claim, actions);
 }
 
-// Nobody is told: only who lied could wait for an answer.
+// Nobody is told: only a host that lied could wait for an answer.
 void Home::on_volume_unknown(VolumeId volume, Actions& actions) {
     pages_.clear();
     claims_.for_each([&](PageId page, const Claim&) {
@@ -133,7 +133,7 @@ void Home::on_volume_unknown(VolumeId volume, Actions& actions) {
     }
 }
 
-// A host's memory is gone, and with it what only it had.
+// A host's memory is gone, and with it the bytes that only it had.
 void Home::forget_host(PageId page, Claim& claim, HostId host, Actions& actions) {
     requests_.remove_if(claim.queue, [&](const Request& request) { return request.requester == host; });
     if (recovering_) {
@@ -169,7 +169,7 @@ void Home::forget_host(PageId page, Claim& claim, HostId host, Actions& actions)
 void Home::forget_requests(Claim& claim, HostId host) {
     const auto is_its = [&](const Request& request) { return request.requester == host; };
     requests_.remove_if(claim.queue, is_its);
-    // Whoever has reported is not recalled again.
+    // A host that has reported is not recalled again.
     if (claim.resolving) requests_.remove_if(claim.orders, is_its);
 }
 
@@ -216,7 +216,7 @@ void Home::on_hello(const Event& event, Actions& actions) {
         if (message.has(flag_shared)) claim.readers |= set_of(message.from);
         if (message.has(flag_shared) && message.has(flag_anchor)) claim.anchor = message.from;
         if (message.has(flag_exclusive)) {
-            // Two owners cannot be; if two say so, let the newer bytes win.
+            // Two owners are impossible; if two hosts claim it, the newer bytes win.
             if (claim.owner != no_host) claim.keepers |= set_of(claim.owner);
             claim.owner = message.from;
         }
@@ -225,14 +225,14 @@ void Home::on_hello(const Event& event, Actions& actions) {
     }
     Claim* claim = claims_.find(message.page);
     const bool is_resolving = claim != nullptr && claim->resolving;
-    if (is_resolving && contains(claim->recalled, message.from)) return;  // its report says everything
-    // Orders and copies that needed what it keeps were resolved when the link came up.
+    if (is_resolving && contains(claim->recalled, message.from)) return;  // its report will say everything
+    // Orders and copies that needed its kept bytes were resolved when the link came up.
     if (message.has(flag_bytes)) actions.send(message.from, to_holder(MessageKind::free, message.page, message.hosts));
     if (!holds) return;
     const bool is_named =
         claim != nullptr && claim->tenure == message.tenure &&
         (message.has(flag_exclusive) ? claim->owner == message.from : contains(claim->readers, message.from));
-    // Ordered away since the link came up: the move or drop that is on its way says what to do with the frame.
+    // The page was ordered away since the link came up: the move or drop under way says what to do with the frame.
     const bool is_ordered_away = claim != nullptr && !is_named && contains(hosts_of_orders(*claim), message.from);
     if (message.has(flag_evicting)) {
         Message answer = to_holder(MessageKind::evicted, message.page, message.tenure);
@@ -246,7 +246,7 @@ void Home::on_hello(const Event& event, Actions& actions) {
         claim->missing |= set_of(message.from);
         send_recall(message.page, *claim, message.from, actions);
     } else if (is_ordered_away && message.tenure < first_) {
-        // It never heard that this home has confirmed its frame, and cannot tell that the order follows on that.
+        // The host missed this home's confirmation of its frame, and cannot tell that the order follows on that.
         start_resolve(message.page, *claim, claim->holders() | set_of(message.from), actions);
         settle(message.page, *claim, actions);
     } else if (!is_ordered_away) {
@@ -256,8 +256,8 @@ void Home::on_hello(const Event& event, Actions& actions) {
     }
 }
 
-// Nothing of the page is on its way. What home does not have of it, the owner has marked as dirty, or the anchor has;
-// without its memory home has nothing but what the store has.
+// Nothing of the page is under way. Bytes that home lacks are marked dirty at the owner, or with the anchor; without
+// its memory home has only the store's bytes.
 void Home::confirm_holders(PageId page, Claim& claim, bool has_memory, Actions& actions) {
     ++claim.tenure;
     if (claim.owner == no_host && claim.anchor == no_host && has_memory)
@@ -280,9 +280,9 @@ void Home::on_recovered(const Event& event, Actions& actions) {
         Claim& claim = *claims_.find(page);
         const bool contradicts = claim.owner != no_host && claim.readers != 0;
         if (claim.stored_unknown) {
-            // Kept bytes may be older than the stored ones, which a flush may have covered: those stand, also when a
-            // holder, whose bytes are newer than either, dies before it has reported them. What was only kept is lost
-            // with this home's memory, and the new boot id says so to every flush.
+            // Kept bytes may be older than the stored ones, which a flush may have covered: the stored ones stand, even
+            // when a holder, whose bytes are newer than either, dies before it has reported them. Bytes that were only
+            // kept are lost with this home's memory, and the new incarnation says so to every flush.
             claim.dismissed = claim.keepers & ~claim.holders();
             for_each_host(claim.dismissed,
                           [&](HostId host) { actions.send(host, to_holder(MessageKind::free, page, claim.tenure)); });
@@ -291,9 +291,9 @@ void Home::on_recovered(const Event& event, Actions& actions) {
         if (claim.keepers != 0 || contradicts) {
             start_resolve(page, claim, claim.holders() | claim.keepers, actions);
         } else if (claim.holders() != 0) {
-            // What was on its way here when a host lost its memory is in no mask; that the page was resolved for it,
-            // this process may never have known. Nor does it know whether the one before was in doubt, and told so to
-            // a holder whom that never reached.
+            // Bytes on their way here when a host lost its memory are in no mask; this process may never have known
+            // that the page was resolved for them. Nor does it know whether its predecessor was in doubt, and told a
+            // holder that it did not reach.
             const bool has_memory = event.has_memory && lost_in(page) == 0 && !claim.missed_process;
             confirm_holders(page, claim, has_memory, actions);
         } else {

@@ -1,6 +1,6 @@
-// LossRanges: in which loss generation a page last lost writes, by what was on record when its home began to serve.
+// LossRanges: the loss generation in which a page last lost writes, by the record when its home began to serve.
 //
-// What is on record is a bounded superset: ranges of pages, which may overlap. Pure, and never changed once made.
+// The record is a bounded superset: ranges of pages, which may overlap. Pure and immutable.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +26,15 @@ class LossRanges {
     uint32_t generation_of(PageId page) const;
 
   private:
-    struct Step {  // from this page on, to that of the next step
+    struct Step {  // from this page to before that of the next step
         uint64_t first;
         uint32_t generation;
     };
     std::vector<Step> steps_;  // by `first`
 };
 
-// Of these ranges, which lie apart and in order, all but the held pages: what a home that lost its memory must take for
-// lost, when these are the pages that were marked, and those that its holders have reported. No page has the highest
-// id.
+// These ranges, which are disjoint and sorted, without the held pages: with the marked pages as ranges, and those that
+// holders reported as held, what a home that lost its memory must count as lost. No page has the highest id.
 std::vector<LossRange> without(std::span<const LossRange> ranges, std::vector<PageId> held);
 
 }  // namespace tarn::protocol

@@ -1,8 +1,8 @@
-// Marks: of which pages it is durably on record that their newest bytes may be elsewhere than in their home's store.
+// Marks: the durable record of pages whose newest bytes may be elsewhere than in their home's store.
 //
-// Home makes no host the owner of a page before the page is marked: an owner writes without a word, and when the memory
-// that has the bytes is lost, with home's or with another host's, nobody else can tell of it. So a home that knows
-// nothing of its pages any more takes for lost those that are marked, and no others.
+// Home makes no host the owner of a page before the page is marked: an owner writes without telling home, and when the
+// memory with the bytes is lost, home's or another host's, nobody else knows of them. So a home that lost its directory
+// counts the marked pages as lost, and no others.
 #pragma once
 
 #include "tiers/page.hpp"

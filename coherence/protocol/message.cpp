@@ -62,7 +62,7 @@ bool is_request(MessageKind kind) {
            kind == MessageKind::get_exclusive_no_read;
 }
 
-// An order names the host it is for, and that host waits with a request id.
+// True for kinds that name the host to serve, and the id of its waiting request.
 bool names_requester(MessageKind kind) {
     return kind == MessageKind::move || kind == MessageKind::move_shared || kind == MessageKind::copy ||
            kind == MessageKind::drop;
@@ -96,9 +96,9 @@ Result<> validate(const Message& message) {
     if (names_requester(message.kind) && (message.host == no_host || message.request_id == 0))
         return fail(Errc::protocol, 0, "message.requester");
     if (is_request(message.kind) && message.request_id == 0) return fail(Errc::protocol, 0, "message.request_id");
-    // Some tenure must follow each of them.
+    // Every valid tenure must have a successor.
     if (message.tenure >= tenure_end) return fail(Errc::protocol, 0, "message.tenure");
-    // The last of a tenure stands for what its owner hands on.
+    // The last sequence of a tenure is reserved for the bytes that its owner hands on.
     if (is_numbered(message.kind) && message.sequence == last_sequence)
         return fail(Errc::protocol, 0, "message.sequence");
     if (message.kind == MessageKind::report && message.has_bytes() && message.hosts >= message.tenure)

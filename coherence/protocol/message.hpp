@@ -1,11 +1,11 @@
 // Message: the 64 bytes that hosts exchange about a page, the same in memory and on the wire (little-endian).
 //
-// Home and Holder fill in what they mean; the executor stamps the rest when it sends (version, epochs, incarnation,
-// loss generation). A page that travels with a message follows it on the channel, always whole; `dirty` says which of
-// its sectors the store does not have, for the journal.
+// Home and Holder fill in the fields of the protocol; the executor stamps the rest when it sends (version, epochs,
+// incarnation, loss generation). A page that travels with a message follows it on the channel, always whole; `dirty`
+// says which of its sectors the store does not have, for the journal.
 //
-// decode() is the door: what comes off the network is checked there and refused with an error, never asserted. Behind
-// it, handlers still take every message for possibly late, stale or unexpected, since none relies on order.
+// decode() checks what comes off the network and refuses it with an error, never an assertion. Handlers still assume
+// that any message may be late, stale or unexpected, since none relies on order.
 #pragma once
 
 #include <bit>
@@ -86,15 +86,15 @@ struct Message {
     uint32_t view_epoch = 0;
     uint32_t map_epoch = 0;
     Incarnation incarnation = 0;   // the sender's; of a home, half of its write verifier
-    uint32_t loss_generation = 0;  // of the page's volume at its home, the other half
+    uint32_t loss_generation = 0;  // the sender's as a home, the other half
     RequestId request_id = 0;
     uint32_t sequence = 0;
     PageId page{};
     Tenure tenure = 0;
     HostSet hosts = 0;
     FrameId frame = no_frame;  // at the requester: where the bytes may be placed
-    uint16_t run = 0;          // it says the same of so many pages that follow, see coalescing.hpp
-    uint16_t parts = 0;        // and of so many further runs, whose Parts follow it on the channel
+    uint16_t run = 0;          // it says the same of this many following pages, see coalescing.hpp
+    uint16_t parts = 0;        // and this many further runs, whose Parts follow on the channel
 
     bool has(MessageFlag flag) const { return (flags & flag) != 0; }
     bool has_bytes() const { return (flags & (flag_payload | flag_zero)) != 0; }
@@ -113,23 +113,23 @@ static_assert(std::is_trivially_copyable_v<Message> && std::is_standard_layout_v
 
 const char* to_string(MessageKind kind) noexcept;
 
-// Whether the receiver's Home takes it, or else its Holder. Flush messages go to neither (flush.hpp).
+// Whether it goes to the receiver's Home, else to its Holder. Flush messages go to neither (flush.hpp).
 bool is_for_home(MessageKind kind) noexcept;
 bool is_from_home(MessageKind kind) noexcept;  // and thus carries home's verifier
 bool is_about_flush(MessageKind kind) noexcept;
-// Nobody waits for it: it may travel with the next message to the same host, if that is soon.
+// Nobody waits for it: it may travel with the next message to the same host, if that comes soon.
 bool may_wait(MessageKind kind) noexcept;
 
-// Messages of this kind may stand for others that say the same of other pages, unless they bring bytes.
+// Messages of this kind may stand for others that say the same of other pages, unless they carry bytes.
 bool may_be_joined(MessageKind kind) noexcept;
 
-// A run lies in one block of so many pages, and so in one stripe.
+// A run lies in one block of this many pages, and so in one stripe.
 inline constexpr uint32_t run_pages_max = 16;
-// A message stands for no more pages than these, its parts' included.
+// The most pages that a message stands for, including its parts.
 inline constexpr uint32_t joined_pages_max = 256;
 
-// Refuses what no correct host sends: another version, an unknown kind, hosts and pages that cannot be. Parts that
-// follow the message are checked with it (coalescing.hpp).
+// Refuses what no correct host sends: another version, an unknown kind, impossible hosts and pages. The parts that
+// follow a message are checked with it (coalescing.hpp).
 Result<> validate(const Message& message);
 Result<Message> decode(std::span<const std::byte, sizeof(Message)> bytes);
 

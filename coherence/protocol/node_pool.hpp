@@ -1,4 +1,4 @@
-// NodePool and NodeList: short queues that many records share one memory for.
+// NodePool and NodeList: the short queues of many records, in one shared pool.
 //
 // A record holds a NodeList (eight bytes); the nodes lie in the pool and are linked by index, so that the whole state
 // stays a plain copyable value. add() never allocates: reserve() does, before the step that may need it.

@@ -1,8 +1,8 @@
 // RecordTable: PageId → record, open addressing with linear probing.
 //
-// The slots are small and point to the records, so that a table with room to probe costs little. References stay valid
-// until the record is erased or reserve() is called; insertion moves nothing. The order of a walk depends only on the
-// history of the table, so that equal runs walk equally.
+// The slots are small and point to the records, so that a sparse table costs little. References stay valid until the
+// record is erased or reserve() is called; insertion moves nothing. The order of a walk depends only on the history of
+// the table, so that equal runs walk equally.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class RecordTable {
         for (const Slot& slot : old)
             if (slot.page != nobody) slots_[slot_of(slot.page)] = slot;
     }
-    // Before the first record: reserves room for `count` of them, so that no step has to move the table.
+    // Call it before the first record: reserves room for `count` records, so that no step has to move the table.
     void expect(size_t count) {
         TARN_ASSERT(used_ == 0);
         records_.reserve(count);
@@ -49,11 +49,11 @@ class RecordTable {
     }
     const T* find(PageId page) const { return const_cast<RecordTable*>(this)->find(page); }
 
-    // Ahead of find or insert: most pages are asked for long after they were last touched.
+    // Call it ahead of find or insert: most pages are requested long after they were last touched.
     void prefetch(PageId page) const {
         if (!slots_.empty()) __builtin_prefetch(&slots_[mix64(page.value) & (slots_.size() - 1)]);
     }
-    // The record itself, once its slot is at hand.
+    // The record itself, once its slot is in the cache.
     void prefetch_record(PageId page) const {
         if (slots_.empty()) return;
         const Slot& slot = slots_[slot_of(page)];
@@ -76,7 +76,7 @@ class RecordTable {
         size_t hole = slot_of(page);
         TARN_ASSERT(slots_[hole].page == page);
         free_records_.push_back(slots_[hole].record);
-        // Close the gap: whatever probed past the hole moves into it.
+        // Close the gap: entries that probed past the hole move into it.
         for (size_t next = step(hole); slots_[next].page != nobody; next = step(next)) {
             const size_t wanted = mix64(slots_[next].page.value) & (slots_.size() - 1);
             const bool between = hole <= next ? hole < wanted && wanted <= next : hole < wanted || wanted <= next;

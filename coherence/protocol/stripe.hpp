@@ -1,16 +1,15 @@
-// Stripe: one partition of a host's protocol state, a Home and a Holder that are stepped together.
+// Stripe: one partition of a host's protocol state: a Home and a Holder that are stepped together.
 //
 // The executor calls reserve() and on() under the stripe's latch and performs the actions as action.hpp says. Messages
 // between this host's own Holder and Home never leave the step; only what needs bytes from the store does
 // (send_home_bytes to this host).
 //
-// Links. Messages to a host without a link are discarded by the executor, and so is what was in flight when a link
-// broke: nothing is replayed. When a link comes up, every stripe gets `peer_up` before anything else of that link, and
-// what it sends then (hello, requests, resolve) goes first. A peer takes the hello messages of all our stripes before
-// any other message of the link, and every host does this towards every other. When the hello messages of every
-// peer of the static list have been delivered to this incarnation, each stripe gets `recovered`; a host alone gets it
-// at once. A peer whose link comes up anew before that counts as not having reported until it has done so over this
-// link.
+// Links. The executor discards messages to a host without a link; those in flight when a link broke are lost: nothing
+// is replayed. When a link comes up, every stripe gets `peer_up` before anything else of that link, and the messages it
+// sends then (hello, requests, resolve) go first. A peer takes the hello messages of all our stripes before any other
+// message of the link, and every host does this towards every other. When the hello messages of every peer of the
+// static list have been delivered to this incarnation, each stripe gets `recovered`; a host alone gets it at once. A
+// peer whose link comes up again before that counts as not having reported until it has done so over the new link.
 
 #pragma once
 
@@ -28,7 +27,7 @@ class Stripe {
     // See Holder.
     void use(const RangeMap& ranges) { holder_.use(ranges); }
 
-    // Before the first step: how many pages this host holds at a time, or is home of, about.
+    // Call it before the first step: about how many pages this host holds at a time, or is home of.
     void expect(size_t page_count) {
         home_.expect(page_count);
         holder_.expect(page_count);
@@ -36,7 +35,7 @@ class Stripe {
     void set_marks(const Marks& marks) { home_.set_marks(marks); }
     void reserve();
     void on(const Event& event, Actions& actions);
-    // Events about this page come soon: first where to find what is known of it, then that itself.
+    // Prefetches, for events about this page that come soon: first the slots of its records, then the records.
     void prefetch(PageId page) const {
         holder_.prefetch(page);
         home_.prefetch(page);
@@ -46,12 +45,11 @@ class Stripe {
         home_.prefetch_record(page);
     }
 
-    // Where the payload of this message may be copied now, in the step that delivers it; no_frame: use another frame. A
-    // frame is lent for one request only: bytes of an earlier one that come late must not overwrite what has come
-    // since.
+    // The frame that this message's payload may be copied into now, in the step that delivers it; no_frame: use another
+    // one. A frame is lent for one request only: late bytes of an earlier request must not overwrite newer ones.
     FrameId lent_frame(const Message& message) const;
-    // Where home's bytes may be copied in the step in which this host's own home sends them: they are the present ones,
-    // whatever came before. no_frame: this host waits for something else by now.
+    // The frame that home's bytes may be copied into in the step in which this host's own home sends them: they are the
+    // present ones, whatever came before. no_frame: this host now waits for something else.
     FrameId landing_of(const Message& message) const;
 
     const Home& home() const { return home_; }

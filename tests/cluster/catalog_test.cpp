@@ -46,7 +46,7 @@ struct CatalogOnTop final : Host::OnTop {
     Catalog catalog;
 };
 
-// Both loops of a host, as long as it lives: it is linked and hangs.
+// Blocks both loops of a host, as long as this lives: the host is linked and hangs.
 class Stopped {
   public:
     explicit Stopped(Host& host) {
@@ -90,7 +90,7 @@ class CatalogTest : public Cluster {
         if (!co_await host.cache->home_start().ended()) co_return false;
         co_return co_await knows_links(host, host_count - 1);
     }
-    // Until so many others are linked.
+    // Waits until this many others are linked.
     static Task<bool> knows_links(Host& host, size_t count) {
         const auto links = [&host] {
             size_t links = 0;
@@ -101,7 +101,7 @@ class CatalogTest : public Cluster {
         for (uint64_t seen = changed.count(); links() != count; seen = changed.count()) co_await changed.next(seen);
         co_return true;
     }
-    // Until the other host answers.
+    // Waits until the other host answers.
     static Task<bool> heard_of(Host& host, HostId other) {
         while (!host.fabric->answers(other)) co_await Yield(*Loop::current());
         co_return true;
@@ -136,7 +136,7 @@ class CatalogTest : public Cluster {
         co_await catalog.settle();
         co_return true;
     }
-    // The test has it no more.
+    // The test does not hold it any more.
     static std::shared_ptr<Volume> take(Result<std::shared_ptr<Volume>>& opened) {
         return std::exchange(*opened, nullptr);
     }
@@ -151,7 +151,7 @@ class CatalogTest : public Cluster {
         for (const VolumeEntry& entry : entries.value_or(std::vector<VolumeEntry>())) names.push_back(entry.name);
         return names;
     }
-    // Until the deletion waits for these hosts.
+    // Waits until the deletion waits for these hosts.
     static Task<Deletion> waiting_for(Catalog& catalog, std::vector<std::string> hosts) {
         for (;;) {
             const std::vector<Deletion> deletions = co_await catalog.deletions();
@@ -159,7 +159,7 @@ class CatalogTest : public Cluster {
             co_await Yield(*Loop::current());
         }
     }
-    // Until nothing is being removed any more; nothing more can be.
+    // Waits until nothing is being removed any more; nothing more can be.
     static Task<bool> removals_ended(Catalog& catalog) {
         co_await catalog.end_removals();
         co_return true;
@@ -173,7 +173,7 @@ class CatalogTest : public Cluster {
         if (!volume->try_write(0, bytes)) CO_TRY_VOID(co_await volume->write(0, bytes));
         co_return co_await volume->flush();
     }
-    // Whether a host has space for it. Slabs come back with a flush.
+    // Whether a host has space for the volume. A flush frees slabs.
     bool stores(VolumeId volume) {
         for (HostId host = 0; host < host_count; ++host)
             EXPECT_TRUE(on(host, hosts_[host]->store->flush(*hosts_[host]->loop)));

@@ -86,7 +86,7 @@ void Cluster::SetUp() {
     char name[] = "/var/tmp/tarn-cluster-test-XXXXXX";
     directory_ = ::mkdtemp(name);
     driver_ = std::move(*Loop::create());
-    // Below those that the kernel gives to whoever connects: one that is free while its host is down stays free.
+    // Below the kernel's ephemeral ports: a port that is free while its host is down stays free.
     const unsigned base = 10000 + static_cast<unsigned>(::getpid()) % 7000 * host_count;
     for (unsigned i = 0; i < host_count; ++i) addresses_.push_back("127.0.0.1:" + std::to_string(base + i));
     for (HostId id = 0; id < host_count; ++id)

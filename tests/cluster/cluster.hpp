@@ -22,14 +22,14 @@ constexpr size_t host_count = 3;
 constexpr size_t frame_count = 512;
 constexpr VolumeId volume_id = 5;
 constexpr VolumeId next_volume_id = 8192;
-constexpr uint64_t volume_bytes = uint64_t{256} << 20;  // what flushes cover; nobody sets a size
+constexpr uint64_t volume_bytes = uint64_t{256} << 20;  // covered by flushes; no test sets a size
 
 class Host {
   public:
-    // What a test puts on top of the cache. Made before any link comes up; it goes before the cache does.
+    // A test's layer on top of the cache. Made before any link comes up, destroyed before the cache.
     struct OnTop {
         virtual ~OnTop() = default;
-        // Once the cache is abandoned: until nothing of it is under way.
+        // Called once the cache is abandoned: waits until nothing of the layer is under way.
         virtual Task<> end() = 0;
     };
 
@@ -39,9 +39,9 @@ class Host {
     }
 
     void start();
-    // As SIGKILL: nothing is flushed.
+    // Like SIGKILL: nothing is flushed.
     void stop();
-    // The device ends in the middle, from now on.
+    // From now on the device ends in the middle.
     void lose_store() const { std::filesystem::resize_file(path_, 4096); }
 
     std::unique_ptr<Loop> loop;
@@ -66,7 +66,7 @@ class Host {
 class Cluster : public testing::Test {
   protected:
     void SetUp() override;
-    // Before the host starts for the first time.
+    // Call it before the host starts for the first time.
     virtual void prepare(Host&) {}
     void TearDown() override {
         hosts_.clear();
@@ -78,7 +78,7 @@ class Cluster : public testing::Test {
         return driver_->run_until_done(run_on(*hosts_[host]->loop, std::move(task)));
     }
 
-    // Where in the volume the first range is that lies on this host.
+    // The first offset in the volume whose home is this host.
     uint64_t homed_at(HostId home) const;
 
     std::string directory_;
@@ -87,13 +87,13 @@ class Cluster : public testing::Test {
     std::vector<std::unique_ptr<Host>> hosts_;
 };
 
-// By sessions that last as long as the call.
+// By a session for each call.
 Task<Result<>> write(Host& host, uint64_t offset, std::span<const std::byte> from);
-// What there is, whatever was lost before: it is nobody's session.
+// Reads without a session: earlier losses do not matter.
 Task<Result<>> read(Host& host, uint64_t offset, std::span<std::byte> into);
 Task<Result<>> flush(Host& host);
 
-// Until the host has none of its clean pages in memory any more.
+// Waits until the host has no clean page in memory any more.
 Task<Result<>> evict_all(Host& host);
 
 // A session that lives as long as the test wants, on one host.

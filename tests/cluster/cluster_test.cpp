@@ -1,4 +1,4 @@
-// What one of three hosts writes every other reads at once, and flushes cover everybody's writes; a host that is away.
+// Three hosts: each reads at once what another wrote, flushes cover everybody's writes; also with a host away.
 #include "tests/cluster/cluster.hpp"
 
 #include <cstring>
@@ -29,7 +29,7 @@ struct Hammer {
     int requests = 0;
 };
 
-// Each task has a sector of every page for itself; the pages are everybody's.
+// Each task has its own sector in every page; all tasks share the pages.
 Task<> hammer(Host& host, Hammer& self) {
     constexpr size_t pages = frame_count * 3;
     constexpr size_t stride = 20;  // so that the pages lie in all ranges and on all homes
@@ -91,7 +91,7 @@ TEST_F(Cluster, flushed_writes_of_all_hosts_survive_the_kill_of_one) {
     }
 }
 
-// Host 1's part of the next test. Null: as it should be.
+// Host 1's part of the next test. Returns null if all is well.
 Task<const char*> give_up_on_hosts(Host& host, uint64_t far, uint64_t near) {
     const std::vector<std::byte> bytes(page_size, std::byte{9});
     std::vector<std::byte> seen(page_size);
@@ -120,7 +120,7 @@ TEST_F(Cluster, with_fail_after_what_needs_a_host_that_is_away_fails_and_all_els
     const char* const wrong = on(1, give_up_on_hosts(*hosts_[1], far, homed_at(1)));
     EXPECT_EQ(wrong, nullptr) << wrong;
     hosts_[away]->start();
-    // The page's write goes on alone and may be done by now; a later one is never overtaken by it.
+    // The write goes on alone and may be done by now; it never overtakes a later one.
     const std::vector<std::byte> bytes(page_size, std::byte{7});
     std::vector<std::byte> seen(page_size);
     ASSERT_TRUE(on(1, write(*hosts_[1], far, bytes)));

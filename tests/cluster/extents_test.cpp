@@ -7,8 +7,8 @@
 namespace tarn::three_hosts {
 namespace {
 
-constexpr uint64_t many_pages = 8192;  // home walks over all it holds; of a few pages it looks each up
-constexpr uint64_t cold_pages = 8000;  // written beside, so that what is not used leaves the memory
+constexpr uint64_t many_pages = 8192;  // home walks over all it holds; few pages it looks up one by one
+constexpr uint64_t cold_pages = 8000;  // also written, so that unused pages leave memory
 constexpr uint64_t first_cold_page = 30'000;
 
 struct Trimmer {

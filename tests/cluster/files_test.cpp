@@ -29,7 +29,7 @@ Task<Result<uint64_t>> size_of(Host& host) {
     co_return now.size_bytes;
 }
 
-// What a process leaves that ended after it had cut the volume to `from` and before it had zeroed what lay past it.
+// The state left by a process that ended after it had cut the volume to `from`, before it had zeroed the bytes past it.
 Task<Result<>> leave_mark(Host& host, uint64_t from, uint64_t end, HostId by, uint32_t epoch) {
     CachedVolume volume(*host.volumes, volume_id);
     CO_TRY_VOID(co_await volume.change_attributes({.size_bytes = from}));
@@ -77,7 +77,7 @@ TEST(AttributePage, knows_the_least_of_its_last_cuts) {
 
 using ClusterFiles = Cluster;
 
-// Who has seen the new size writes past it at once, while what was cut is still being zeroed.
+// A writer that has seen the new size writes past it at once, while the cut bytes are still being zeroed.
 Task<Result<>> write_once_cut(Host& host, uint64_t cut, std::span<const std::byte> from) {
     for (;;) {
         CO_TRY(const uint64_t size, co_await size_of(host));
@@ -137,7 +137,7 @@ Task<Result<>> append_records(Host& host, unsigned who) {
     co_return Result<>{};
 }
 
-// Every byte below the size is of a record that is there whole. Returns the records of each appender.
+// Every byte below the size belongs to a complete record. Returns the records of each appender.
 Result<std::array<unsigned, appenders>> check_records(std::span<const std::byte> bytes) {
     std::array<unsigned, appenders> last{};
     while (!bytes.empty()) {
@@ -205,7 +205,7 @@ TEST_F(ClusterFiles, who_reads_where_others_append_sees_whole_records_and_nothin
     for (const unsigned each : *records) EXPECT_EQ(each, records_each);
 }
 
-// A thread that is inside the attribute page more often than not, for as long as it is here.
+// A thread that is inside the attribute page most of the time, as long as this lives.
 class BusyThread {
   public:
     explicit BusyThread(Cache& cache) : thread_([this, &cache] { work(cache); }) {}
@@ -251,11 +251,11 @@ Task<> append_everywhere(std::vector<std::unique_ptr<Host>>& hosts, std::array<R
     co_await gate.close();
 }
 
-// A write that holds the attribute page while others wait for it must not wait for it once more.
+// A write that holds the attribute page while others wait for it must not wait for it itself.
 TEST_F(ClusterFiles, appends_go_on_though_others_of_their_host_are_inside_the_size_all_the_time) {
     std::vector<std::unique_ptr<BusyThread>> busy;
     for (const auto& host : hosts_) busy.push_back(std::make_unique<BusyThread>(*host->cache));
-    // A write that waits for itself does so only if a thread is inside just as others wait: each round is one more try.
+    // A write waits for itself only if a thread is inside just as others wait: each round is one more try.
     for (unsigned round = 0; round < 100; ++round) {
         std::array<Result<>, host_count> results;
         driver_->run_until_done(append_everywhere(hosts_, results));
@@ -279,7 +279,7 @@ TEST_F(ClusterFiles, a_write_that_would_grow_goes_on_with_what_a_process_that_is
     EXPECT_EQ(*on(0, size_of(*hosts_[0])), end + 1);
 }
 
-// What the test does while another host's write waits.
+// Runs while another host's write waits.
 struct Waiting {
     Waiting(Host& host, Task<Result<>> task) {
         struct Begin final : Loop::Posted {
@@ -325,7 +325,7 @@ TEST_F(ClusterFiles, nothing_is_written_where_a_host_is_zeroing_before_it_says_t
         cutting.done.wait(false);
         EXPECT_TRUE(growing.result && cutting.result);
     }
-    // Whichever was first.
+    // Either may have been first.
     const uint64_t size = *on(1, size_of(*hosts_[1]));
     EXPECT_TRUE(size == 0 || size == 4 * page_size) << size;
     std::vector<std::byte> seen(2 * page_size);
@@ -333,7 +333,7 @@ TEST_F(ClusterFiles, nothing_is_written_where_a_host_is_zeroing_before_it_says_t
     EXPECT_EQ(seen, filled(2 * page_size, 0));
 }
 
-// As fallocate does it.
+// Like fallocate.
 TEST_F(ClusterFiles, a_size_that_grows_without_bytes_waits_for_the_zeroing_and_then_grows) {
     Host& zeroing = *hosts_[0];
     ASSERT_TRUE(on(0, leave_mark(zeroing, 100, 5 * page_size, 0, zeroing.cache->membership().process_of(0).epoch)));

@@ -1,4 +1,4 @@
-// What three hosts tell of pages that were lost or cannot be read: to whom, and until when.
+// Pages that were lost or cannot be read: which clients of three hosts get errors, and until when.
 #include "frontends/volumes/attribute_page.hpp"
 #include "tests/cluster/cluster.hpp"
 
@@ -45,7 +45,7 @@ TEST_F(ClusterLosses, neighbours_that_their_home_cannot_read_together_fail_too) 
     EXPECT_EQ(result.error().code, Errc::io);
 }
 
-// Host 1's part of the next test. Null: as it should be.
+// Host 1's part of the next test. Returns null if all is well.
 Task<const char*> old_and_new_session(Host& home, Host& host) {
     const std::vector<std::byte> bytes(page_size, std::byte{7});
     const uint64_t size = volume_bytes;
@@ -158,7 +158,7 @@ TEST_F(ClusterLosses, what_only_its_home_had_in_memory_is_not_shown_as_it_was_be
 }
 
 Task<Result<>> sweep(Host& host) {
-    // The first look remembers what there is, the second finds that it has rested.
+    // The first sweep notes the state, the second finds that it has not changed.
     for (int look = 0; look < 2; ++look) co_await host.cache->home_store().marker().sweep(std::chrono::milliseconds(0));
     co_return Result<>{};
 }
@@ -195,7 +195,7 @@ TEST_F(ClusterLosses, only_what_was_changed_since_it_was_stored_is_lost_with_its
     EXPECT_EQ(hosts_[0]->store->losses().front().page_count, piece_pages);
 }
 
-// Whoever might write a page without asking keeps its piece marked.
+// A host that may write a page without asking keeps its piece marked.
 TEST_F(ClusterLosses, what_two_hosts_lose_at_once_is_on_record) {
     const uint64_t at = homed_at(0);
     const std::vector<std::byte> before(page_size, std::byte{1});

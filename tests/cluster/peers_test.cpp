@@ -1,4 +1,4 @@
-// A peer that says what no host says is disconnected, and nothing else is affected.
+// A peer that sends what no correct host sends is disconnected; nothing else is affected.
 #include <chrono>
 #include <thread>
 #include <tuple>
@@ -12,7 +12,7 @@ using ClusterPeers = Cluster;
 
 using namespace std::chrono_literals;
 
-// That takes a look into the catalog.
+// This needs a lookup in the catalog.
 TEST_F(ClusterPeers, a_peer_that_names_pages_of_no_volume_is_disconnected) {
     const std::vector<std::byte> bytes(page_size, std::byte{5});
     std::vector<std::byte> seen(page_size);
@@ -27,7 +27,7 @@ TEST_F(ClusterPeers, a_peer_that_names_pages_of_no_volume_is_disconnected) {
     hosts_[1]->cache->peers().stamp(message);
     const uint64_t links = hosts_[0]->cache->membership().changed().count();
     hosts_[1]->fabric->send(0, message, {});
-    while (hosts_[0]->cache->membership().changed().count() == links) std::this_thread::yield();  // down it goes
+    while (hosts_[0]->cache->membership().changed().count() == links) std::this_thread::yield();  // the link breaks
     const auto has_claim = [&] {
         const Stripes::Turn turn(hosts_[0]->cache->stripes(), message.page);
         return turn.home().find(message.page) != nullptr;
@@ -39,7 +39,7 @@ TEST_F(ClusterPeers, a_peer_that_names_pages_of_no_volume_is_disconnected) {
     }
 }
 
-// What a host that is linked as a peer must not say ends that link; the hosts' own traffic goes on over a new one.
+// A message that a peer must not send ends its link; the hosts' own traffic goes on over a new one.
 TEST_F(ClusterPeers, a_peer_that_says_what_no_host_says_is_disconnected_and_nothing_else_is_affected) {
     using protocol::Message;
     using protocol::MessageKind;

@@ -1,5 +1,5 @@
-// What a session of three real hosts is told when the home of its writes loses its memory: whichever of its handles
-// wrote, and whenever in a request that was.
+// Errors that a session of three real hosts gets when the home of its writes loses its memory: whichever of its handles
+// wrote, and whenever during a request.
 #include "tests/cluster/cluster.hpp"
 
 namespace tarn::three_hosts {
@@ -14,7 +14,7 @@ class ClusterSessions : public Cluster {
         ASSERT_TRUE(on(1, write(*hosts_[1], at_, bytes_)));
         ASSERT_TRUE(on(1, flush(*hosts_[1])));
     }
-    // Host 0 is its home, and only there it still is.
+    // Host 0 is the page's home, and only host 0 still has it.
     void bring_home(uint64_t offset) {
         std::vector<std::byte> seen(page_size);
         ASSERT_TRUE(on(0, read(*hosts_[0], offset, seen)));
@@ -45,7 +45,7 @@ TEST_F(ClusterSessions, a_flush_over_another_handle_of_the_client_tells_of_the_l
     EXPECT_FALSE(on(1, second.flush_up_to(volume_bytes))) << "the handle is gone, its client is not";
 }
 
-// Brings one page home that is held, or soon will be, by this host.
+// Brings a page home that this host holds, or soon will.
 Task<bool> hand_back(Host& host, PageId page) {
     Cache& cache = *host.cache;
     while (!cache.pages().holds(page)) co_await Yield(*Loop::current());
@@ -62,7 +62,7 @@ Task<bool> hand_back(Host& host, PageId page) {
     co_return true;
 }
 
-// A write that goes on while the test does something else.
+// A write that runs while the test goes on.
 class Background final : Loop::Posted {
   public:
     Background(Host& host, CachedVolume& volume, uint64_t offset, std::span<const std::byte> bytes)
@@ -89,7 +89,7 @@ class Background final : Loop::Posted {
     std::atomic<bool> done_{false};
 };
 
-// Keeps a page of this host where it is, until it is let go.
+// Keeps a page on this host until it is released.
 Task<Result<std::vector<Pin>>> pin(CachedVolume& volume, uint64_t offset) {
     std::vector<Pin> pins;
     while (!volume.try_pin(offset, page_size, pins)) CO_TRY_VOID(co_await volume.fetch(offset, page_size));
@@ -104,7 +104,7 @@ TEST_F(ClusterSessions, a_request_whose_first_page_is_lost_before_its_last_is_wr
     const uint64_t border = at_ + hosts_[0]->cache->membership().ranges().pages_per_range() * page_size;
     const HostId reading = hosts_[0]->cache->home_of(PageId::of(volume_id, border / page_size));
     ASSERT_NE(reading, 0);
-    const HostId own = static_cast<HostId>(3 - reading);  // neither home
+    const HostId own = static_cast<HostId>(3 - reading);  // home of neither page
     auto session = on(own, TestSession::open(*hosts_[own]));
     auto reader = on(reading, TestSession::open(*hosts_[reading]));
     Result<std::vector<Pin>> pins = on(reading, pin(*reader, border));

@@ -1,4 +1,4 @@
-// A home that does not answer, and a host that was writing its pages: what that host does elsewhere goes on.
+// A home does not answer, and a host was writing its pages: that host's accesses to other homes' pages go on.
 #include <algorithm>
 #include <array>
 #include <latch>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t page_count = 3 * frame_count;
 
-// As SIGSTOP: both threads of the host stand still, its links stay.
+// Like SIGSTOP: both threads of the host stand still, its links stay.
 class Paused {
   public:
     explicit Paused(Host& host) {
@@ -96,7 +96,7 @@ TEST_F(Cluster, clean_pages_of_a_home_that_does_not_answer_leave_their_frames) {
     ASSERT_TRUE(on(1, write_pages(*hosts_[1], homed_at(2), 5s)));
 }
 
-// Of so many volumes, those whose attribute page host 0 is home of.
+// The volumes, of this many, whose attribute page has its home on host 0.
 std::vector<VolumeId> volumes_told_by_first(const Cache& cache, size_t count) {
     std::vector<VolumeId> volumes;
     for (VolumeId id = volume_id + 1; volumes.size() < count; ++id)

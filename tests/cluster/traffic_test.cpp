@@ -1,4 +1,4 @@
-// What three hosts send each other: who comes first, what is sent together, and where the last copy goes.
+// Messages between three hosts: who is served first, what is sent together, and where the last copy goes.
 #include <atomic>
 
 #include "tests/cluster/cluster.hpp"
@@ -15,10 +15,10 @@ TEST_F(ClusterTraffic, the_last_copy_in_any_memory_goes_to_its_home) {
     std::vector<std::byte> seen(page_size);
     ASSERT_TRUE(on(1, write(*hosts_[1], at, bytes)));
     ASSERT_TRUE(on(1, flush(*hosts_[1])));
-    hosts_[0]->stop();  // its memory has nothing now, host 1's has the page
+    hosts_[0]->stop();  // its memory is gone; host 1 has the page
     hosts_[0]->start();
     ASSERT_TRUE(on(1, read(*hosts_[1], at, seen)));
-    // The restarted home asks for what it may lack, and has it. It may not vouch for the writes of before.
+    // The restarted home asks for the bytes that it may lack, and gets them. It must not vouch for earlier writes.
     (void)on(1, flush(*hosts_[1]));
     ASSERT_TRUE(on(1, flush(*hosts_[1])));
     ASSERT_TRUE(on(0, evict_all(*hosts_[0])));
@@ -90,7 +90,7 @@ TEST_F(ClusterTraffic, a_large_read_costs_few_messages_and_few_reads_of_the_stor
         EXPECT_EQ(seen, bytes);
         return requests() - before;
     };
-    // As its home has them: in its memory as owner, as one of two readers, and only in the store.
+    // The three cases at the home: in its memory as owner, as one of two readers, and only in the store.
     EXPECT_EQ(read_all(1), 1);
     EXPECT_EQ(read_all(2), 1);
     for (const HostId host : {1, 2, 0}) ASSERT_TRUE(on(host, evict_all(*hosts_[host])));
@@ -99,7 +99,7 @@ TEST_F(ClusterTraffic, a_large_read_costs_few_messages_and_few_reads_of_the_stor
     EXPECT_LE(hosts_[0]->cache->home_store().reader().read_count() - reads_before, page_count / 4);
 }
 
-// Also of pages that are no neighbours.
+// Also for pages that are not neighbours.
 TEST_F(ClusterTraffic, evictions_are_few_messages_for_each_home) {
     constexpr size_t page_count = 200;
     const uint64_t at = homed_at(0);

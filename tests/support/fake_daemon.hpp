@@ -1,4 +1,4 @@
-// FakeDaemon: volumes that are names and sizes in a map, for tests of what talks to a daemon from outside.
+// FakeDaemon: volumes that are names and sizes in a map, for tests of a daemon's clients.
 #pragma once
 
 #include <functional>
@@ -153,7 +153,7 @@ class FakeDaemon final : public Volumes, public Control {
         co_return Unmounting{};
     }
 
-    // While a server runs, tests change and look at what follows inside this.
+    // While a server runs, tests use the following members only inside this.
     void with(const std::function<void(FakeDaemon&)>& change) {
         const FakeLock lock(mutex_);
         change(*this);

@@ -15,7 +15,7 @@ namespace tarn {
 
 namespace {
 
-// What was sent, and is not taken yet. Never more than its room, which is reserved: what is read in place stays there.
+// Bytes sent and not taken yet. Never more than the reserved room, so that bytes that are read in place do not move.
 struct Pipe {
     Pipe() { bytes.reserve(room); }
     void widen() { bytes.reserve(room *= 2); }
@@ -81,7 +81,7 @@ class InProcessNetwork::End {
         while (!is_broken() && (count = try_send(bytes)) == 0) co_await wire_->changed.next(wire_->changed.count());
         co_return count;
     }
-    // More than `count` bytes have come. What was sent before the other end was shut down still comes.
+    // Waits until more than `count` bytes have come. Bytes sent before the other end was shut down still come.
     Task<Result<>> more_than(size_t count) {
         while (!wire_->is_shut[side_] && incoming().arrived_count <= count) {
             if (wire_->is_shut[1 - side_]) co_return fail(Errc::closed);
@@ -101,7 +101,7 @@ class InProcessNetwork::End {
         return {.size_bytes = memory.size(), .key = key};
     }
     void close(uint64_t key) { wire_->opened[side_].erase(key); }
-    // In memory that the other end has opened.
+    // The place in memory that the other end has opened.
     Result<std::span<std::byte>> at(RemoteRegion region, uint64_t offset_bytes, size_t size_bytes) {
         if (is_broken()) return fail(Errc::closed);
         const auto found = wire_->opened[1 - side_].find(region.key);
@@ -184,7 +184,7 @@ class InProcessNetwork::Channel final : public tarn::Channel {
   private:
     End end_;
     Memory memory_{end_};
-    size_t given_ = 0;  // of what has come, in the last answer
+    size_t given_ = 0;  // bytes in the last result
 };
 
 class InProcessNetwork::Host final : public Transport {
@@ -240,7 +240,7 @@ class InProcessNetwork::Host final : public Transport {
             is_shut_ = true;
             if (end_) end_->shut_down();
         }
-        void cancel() override {}  // nothing waits on what is shut down
+        void cancel() override {}  // nothing waits after shut_down()
         std::string peer_name() const override { return to_; }
         Origin origin() const override {
             Origin origin{};

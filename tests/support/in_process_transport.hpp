@@ -1,7 +1,7 @@
 // InProcessNetwork: hosts that reach each other by name, inside one process and on one loop, without a socket.
 //
-// Each direction of a connection is a run of memory that the sender fills and the receiver reads in place: a transport
-// as small as one can be, deterministic, and with little room, so that senders wait soon. Used by tests.
+// Each direction of a connection is a run of memory that the sender fills and the receiver reads in place: a minimal
+// transport, deterministic, and with little room, so that senders soon wait. Used by tests.
 #pragma once
 
 #include <deque>
@@ -17,22 +17,22 @@ namespace tarn {
 
 class InProcessNetwork {
   public:
-    // What holds back who sends, in bytes of one direction.
+    // The room of one direction in bytes; a sender waits when it is full.
     static constexpr size_t room_bytes = 64 << 10;
 
-    // Says when what was sent arrives.
+    // Decides when sent bytes arrive.
     class Courier {
       public:
         virtual ~Courier() = default;
-        // Calls arrive() with how many of these bytes have arrived by then, once or several times.
+        // Calls arrive() once or several times, with how many of these bytes have arrived.
         virtual void carry(size_t count, std::function<void(size_t)> arrive) = 0;
     };
-    // Without a courier everything arrives at once.
+    // Without a courier bytes arrive at once.
     explicit InProcessNetwork(Courier* courier = nullptr) : courier_(courier) {}
 
     // The transport of the host of this name. The network outlives it.
     std::unique_ptr<Transport> join(const std::string& name);
-    // Breaks all connections of the two, wherever what is on its way has come to.
+    // Breaks all connections of the two hosts, whatever is under way on them.
     void cut(const std::string& one, const std::string& other);
 
   private:
@@ -43,7 +43,7 @@ class InProcessNetwork {
     class Channel;
 
     Courier* const courier_;
-    std::multimap<std::set<std::string>, std::weak_ptr<Wire>> wires_;  // by whom they join
+    std::multimap<std::set<std::string>, std::weak_ptr<Wire>> wires_;  // by the hosts that they join
     std::map<std::string, Host*> hosts_;
 };
 

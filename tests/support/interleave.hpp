@@ -1,8 +1,8 @@
-// Interleaving: runs one function an instruction at a time on a thread of its own, and lets another one happen between
-// two of its instructions. Who tries each place in turn has tried every order that one CPU can bring about.
+// Interleaving: runs one function an instruction at a time on its own thread, and another one between two of its
+// instructions. Trying each place in turn tries every order that one CPU can produce.
 //
-// For code that takes no lock which the other function needs: it would wait for a thread that stands still. It is let
-// go on after a moment then, and that place is not tried. x86 only, as the rest of tarn.
+// The stepped code must hold no lock that the other function needs, which would wait for a stopped thread. If it does,
+// it is continued after a moment, and that place is not tried. x86 only, like the rest of tarn.
 #pragma once
 
 #include <sys/mman.h>
@@ -33,9 +33,8 @@ class Interleaving {
         ::sigaction(SIGSEGV, &fault_before_, nullptr);
     }
 
-    // The other function runs on this thread, before the instruction of that number; they are counted from the first
-    // access to what is watched on, or to its neighbours in memory (null: from the beginning). False: there are not so
-    // many.
+    // Runs the other function on this thread, before the instruction of that number, counted from the first access to
+    // the watched memory or its neighbours (null: from the beginning). False: there are fewer instructions.
     template <class Stepped, class Other>
     bool run(unsigned at, const void* watched, Stepped&& stepped, Other&& other) {
         at_ = at;
@@ -48,7 +47,7 @@ class Interleaving {
             else
                 ::raise(SIGTRAP);
             stepped();
-            stepping_ = nullptr;  // the next step is none
+            stepping_ = nullptr;  // stop stepping
             ended_ = true;
         });
         while (!stands_ && !ended_) std::this_thread::yield();
@@ -69,7 +68,7 @@ class Interleaving {
     static void on_signal(int signal, siginfo_t*, void* context) {
         greg_t& flags = static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_EFL];
         Interleaving* const self = stepping_;
-        if (!self && signal == SIGSEGV) {  // no doing of ours
+        if (!self && signal == SIGSEGV) {  // not caused by us
             std::signal(SIGSEGV, SIG_DFL);
         } else if (!self) {
             flags &= ~trap_flag;

@@ -13,20 +13,20 @@ namespace tarn {
 class MemoryDevice final : public BlockDevice {
   public:
     explicit MemoryDevice(uint64_t size_bytes) : bytes_(size_bytes) {}
-    // What is on another one now.
+    // Copies the present contents of another device.
     explicit MemoryDevice(const MemoryDevice& other) : bytes_(other.bytes_) {}
 
-    // The next read is answered when it is let go, with what the device has then.
+    // Holds the next read until it is released; it then returns the contents of that moment.
     void hold_next_read() { holds_next_ = true; }
     bool holds_a_read() const { return held_ > 0; }
-    // The next write lands when it is let go, and so on: one at a time.
+    // Holds the next write until let_write_go(); can be repeated, one write at a time.
     void hold_next_write() { holds_next_write_ = true; }
     bool holds_a_write() const { return writes_held_ > writes_let_go_; }
     void let_write_go() {
         ++writes_let_go_;
         released_.notify_all();
     }
-    // Each write fails, from now on or no more.
+    // Whether each write fails from now on.
     void fail_writes(bool fails) { writes_fail_ = fails; }
     void let_go() {
         let_go_all_ = true;

@@ -1,9 +1,9 @@
-// memory_server: the front ends over volumes in memory, to try real clients on without a cluster.
+// memory_server: the front ends over volumes in memory, to test real clients without a cluster.
 //
 //   memory_server [--shards N] [--unix PATH] [--tcp PORT] [--volume NAME=SIZE_MIB] [--shared NAME=SIZE_MIB]
 //                 [--held NAME=SIZE_MIB] [--mount DIRECTORY] [--miss-every N] [--cold-delay-us N]
 //
-// Prints "ready" when clients may come; ends in good order on SIGTERM or SIGINT.
+// Prints "ready" when clients may connect; ends cleanly on SIGTERM or SIGINT.
 #include <fmt/format.h>
 #include <sys/signalfd.h>
 

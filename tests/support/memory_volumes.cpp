@@ -44,7 +44,7 @@ class Word {
         while (!try_begin_write()) std::this_thread::yield();
     }
     void abandon_write() { word_.fetch_and(~writing, std::memory_order_release); }
-    // A pin that came and goes again may be counted meanwhile.
+    // A pin that comes and goes may be counted meanwhile.
     void end_write(bool is_stored_now) {
         if (is_stored_now)
             word_.fetch_or(stored, std::memory_order_relaxed);
@@ -133,7 +133,7 @@ void MemoryVolume::copy_out(uint64_t offset_bytes, std::span<std::byte> into) {
     });
 }
 
-// Whole or not at all: takes every page first.
+// Atomic: takes every page first.
 bool MemoryVolume::try_copy_in(uint64_t offset_bytes, std::span<const std::byte> from) {
     uint64_t taken_bytes = 0;
     bool pinned = false;
@@ -320,7 +320,7 @@ Task<Result<VolumeEntry>> MemoryVolumes::create(std::string name, bool shared, A
     co_return describe(name, entry, attributes);
 }
 
-// Who has it open goes on with it.
+// Clients that have it open can go on using it.
 Task<Result<Removal>> MemoryVolumes::remove(std::string name, bool) {
     const std::lock_guard lock(mutex_);
     if (entries_.erase(name) == 0) co_return fail(Errc::not_found, 0, "memory.remove");

@@ -1,4 +1,4 @@
-// MemoryVolumes: the volumes of a cluster that is one process's memory, for the tests and benches of front ends.
+// MemoryVolumes: volumes in one process's memory instead of a cluster, for tests and benches of front ends.
 //
 // It keeps the promises of Volume and Volumes (page atomicity, holes, growth, any shard may call) and nothing more:
 // no other host, no store. Faults are switched on by name: accesses that miss the hot path, flushes that fail, a
@@ -22,7 +22,7 @@ namespace tarn {
 struct MemoryFaults {
     std::atomic<unsigned> miss_every{0};       // every n-th try_ call misses; 0: none
     std::atomic<unsigned> cold_delay_us{0};    // how long a cold access takes at least
-    std::function<bool()> copies_wait;         // a cold read or write waits while it says so; asked in each turn
+    std::function<bool()> copies_wait;         // cold reads and writes wait while this is true; called in each turn
     std::atomic<unsigned> failing_flushes{0};  // the next flushes fail
     std::atomic<uint64_t> flush_count{0};      // counted, not switched
 };
@@ -34,7 +34,7 @@ class MemoryVolume final : public Volume {
     MemoryVolume(VolumeId id, Attributes attributes, MemoryFaults& faults);
 
     VolumeId id() const override { return id_; }
-    // All its clients are one.
+    // All clients share one session.
     std::shared_ptr<VolumeSession> session() const override { return session_; }
     bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;
     void unpin(std::span<const Pin> pins) override;
@@ -66,7 +66,7 @@ class MemoryVolume final : public Volume {
     const std::shared_ptr<VolumeSession> session_ = std::make_shared<VolumeSession>();
     MemoryFaults& faults_;
     Mapping data_;
-    Mapping words_;  // of each page: how many pins, whether somebody writes, whether it is stored
+    Mapping words_;  // per page: pins, whether it is being written, whether it is stored
     std::mutex attributes_mutex_;
     Attributes attributes_;
 };

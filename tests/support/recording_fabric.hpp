@@ -1,5 +1,5 @@
-// RecordingFabric: links to hosts that a test plays itself. What is sent is kept; what the hosts say the test gives to
-// the receiver.
+// RecordingFabric: links to hosts that a test plays itself. It keeps sent messages; the test gives the hosts' messages
+// to the receiver.
 #pragma once
 
 #include <algorithm>
@@ -20,13 +20,13 @@ class RecordingFabric : public Fabric {
     };
     std::vector<Sent> sent;
     HostSet up = 0;
-    HostSet full = 0;  // whose links are congested
+    HostSet full = 0;  // hosts with congested links
     std::vector<HostId> resumed;
     std::function<void(const Sent&)> on_send;  // called with each message, once it is kept
-    std::optional<std::string> answer;         // to each call; none: nobody can be called
-    std::function<Task<Result<std::string>>(HostId, CallKind, std::string)> on_call;  // answers instead, if it is there
+    std::optional<std::string> answer;         // to each call; none: calls fail
+    std::function<Task<Result<std::string>>(HostId, CallKind, std::string)> on_call;  // answers instead, if set
 
-    // How many of the kind were sent.
+    // How many messages of the kind were sent.
     size_t count(protocol::MessageKind kind) const {
         return static_cast<size_t>(
             std::ranges::count_if(sent, [&](const Sent& each) { return each.message.kind == kind; }));

@@ -6,9 +6,9 @@
 //   both            → Account: of its own store, and what it remembers of the other's
 //   both            → one byte: Verdict
 //
-// A proof is HMAC-SHA-256 with the key over its direction and both introductions, whose nonces are drawn anew: a
-// recorded conversation proves nothing. The key itself never travels. What follows on the connection is neither
-// encrypted nor signed: the network between the hosts must be theirs alone.
+// A proof is HMAC-SHA-256 with the key over its direction and both introductions, whose nonces are fresh: a recorded
+// conversation proves nothing. The key itself never travels. Later traffic is neither encrypted nor signed: nobody else
+// may have access to the network between the hosts.
 #pragma once
 
 #include <array>
@@ -30,13 +30,13 @@ struct Introduction {
     std::array<char, 8> magic = magic_expected;
     Process process;
     HostId host = no_host;
-    std::array<uint8_t, 3> peers{};  // digest_of() the list that the host was given; zeros: it does not say
+    std::array<uint8_t, 3> peers{};  // digest_of() the host's list of peers; zeros: it does not say
     std::array<uint8_t, 16> cluster{};
     std::array<uint8_t, 28> nonce{};
 };
 static_assert(sizeof(Introduction) == 64);
 
-// What two hosts tell each other of their stores before they are linked (Fabric::Receiver).
+// The state of the stores, exchanged before two hosts are linked (Fabric::Receiver).
 struct Account {
     struct Standing {
         uint64_t nonce = 0;
@@ -53,7 +53,7 @@ enum class Verdict : uint8_t { agreed = 1, mine_is_older = 2 };
 using Proof = std::array<std::byte, 32>;
 enum class Direction : char { connecting = 'c', accepting = 'a' };
 
-// Hosts are numbers, places in a list that all of them must have been given alike. Never zeros.
+// Host ids are places in a list that must be the same on all hosts: this tells lists apart. Never zeros.
 std::array<uint8_t, 3> digest_of(std::span<const std::string> names);
 
 // Fills in a fresh nonce.

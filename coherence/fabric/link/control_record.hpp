@@ -1,8 +1,8 @@
-// ControlRecord: what travels on a link beside the protocol's messages, between the two links themselves: the end of
-// the greeting, calls and their answers, and whether the other one is there.
+// ControlRecord: a record that two links exchange beside the protocol's messages: the end of the greeting, calls and
+// their answers, and the question whether the other one is there.
 //
-// On the wire it has the layout of a message, with a body behind it. Sent and taken by Link; RecordReader tells it from
-// the messages by its kind.
+// On the wire it has the layout of a message, followed by a body. Link sends and handles it; RecordReader tells it from
+// messages by its kind.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tarn {
 
 struct ControlRecord {
     enum class Kind : uint8_t { call = 200, answer, greeted, ask, here };
-    static constexpr uint8_t kind_min = 200;  // those of messages are below
+    static constexpr uint8_t kind_min = 200;  // kinds of messages are below
     static constexpr uint32_t body_size_max = 1 << 20;
 
     Kind kind{};

@@ -45,7 +45,7 @@ Introduction Handshake::introduce_self() const {
     return introduce(configuration_.self, configuration_.process, configuration_.cluster, configuration_.peers_digest);
 }
 
-// Then it takes its number, and ours, for somebody else's.
+// True: the peer's list differs, so the ids in it may mean other hosts than ours.
 bool Handshake::has_other_list(const Introduction& introduction) const {
     constexpr std::array<uint8_t, 3> not_told{};
     return introduction.magic == Introduction::magic_expected && introduction.cluster == configuration_.cluster &&
@@ -77,7 +77,7 @@ Task<Result<Introduction>> Handshake::accept(Connection& connection, HostId& cla
     CO_TRY_VOID(co_await hear(connection, peer));
     const Introduction own = introduce_self();
     if (has_other_list(peer)) {
-        CO_TRY_VOID(co_await say(connection, own));  // so that it can say so, too
+        CO_TRY_VOID(co_await say(connection, own));  // so that the peer can log it, too
         co_return fail(Errc::refused, 0, other_list);
     }
     const bool is_known = peer.magic == Introduction::magic_expected && configuration_.has_peer(peer.host);
@@ -86,7 +86,7 @@ Task<Result<Introduction>> Handshake::accept(Connection& connection, HostId& cla
         co_return fail(Errc::refused, 0, "fabric.handshake: it is of another cluster; all need the same cluster UUID");
     }
     if (!is_of_cluster(peer)) co_return fail(Errc::refused, 0, "fabric.handshake: not a host of this cluster");
-    // It only wondered why we do not connect.
+    // The peer only asked why we do not connect.
     if (peer.host < configuration_.self) co_return fail(Errc::unavailable, 0, "fabric.handshake: the wrong way round");
     claimed = peer.host;
     if (!accepts_process(peer))
@@ -135,7 +135,7 @@ Task<Result<>> Handshake::compare_lists(Connection& connection) {
     co_return Result<>{};
 }
 
-// Both must agree before there is a link: with the link each gives up what it holds of an earlier process of the other.
+// Both must agree before the link comes up: on the link each drops what it holds of an earlier process of the other.
 Task<Result<>> Handshake::compare_stores(Connection& connection, HostId host) {
     const auto wire = [](const StoreStanding& standing) {
         return Account::Standing{.nonce = standing.nonce, .position = standing.position, .epoch = standing.epoch};

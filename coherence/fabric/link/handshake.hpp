@@ -1,8 +1,8 @@
-// Handshake: what two hosts say over a new connection before there is a link: who they are, that both hold the
-// cluster's key, and that neither's store is older than the other remembers it (authentication.hpp has the layout).
+// Handshake: over a new connection, before it becomes a link, two hosts tell who they are, prove that they hold the
+// cluster's key, and check that neither store is older than the other host remembers it (layout: authentication.hpp).
 //
-// On the fabric's first shard. Keeps nothing of a connection; asks the receiver what must be decided. Used by
-// LinkedFabric, which ends what takes too long.
+// On the fabric's first shard. Keeps no state of a connection; leaves decisions to the receiver. Used by LinkedFabric,
+// which ends handshakes that take too long.
 #pragma once
 
 #include <array>
@@ -19,12 +19,12 @@ class Handshake {
     Handshake(const LinkedFabricConfiguration& configuration, Fabric::Receiver& receiver)
         : configuration_(configuration), receiver_(receiver) {}
 
-    // With whoever connected. claimed: the host that the peer says it is, once it said so; else it is left as it was.
-    // Errors: unavailable, of which nothing needs to be said; refused; closed, io, cancelled.
+    // With a peer that connected. claimed: set to the host that the peer claims to be, once it says so. Errors:
+    // unavailable, which needs no log line; refused; closed, io, cancelled.
     Task<Result<Introduction>> accept(Connection& connection, HostId& claimed);
-    // With the host that a connection was made to. Errors: refused; closed, io, cancelled.
+    // With the host that this one connected to. Errors: refused; closed, io, cancelled.
     Task<Result<Introduction>> connect(Connection& connection, HostId host);
-    // Only whether the host there was given the same list. Errors: refused, if not; closed, io, cancelled.
+    // Only checks that the host there has the same list. Errors: refused, if not; closed, io, cancelled.
     Task<Result<>> compare_lists(Connection& connection);
 
   private:
@@ -36,7 +36,7 @@ class Handshake {
 
     const LinkedFabricConfiguration& configuration_;
     Fabric::Receiver& receiver_;
-    std::array<Incarnation, hosts_max> turned_away_{};  // said once of each process
+    std::array<Incarnation, hosts_max> turned_away_{};  // logged once per process
 };
 
 }  // namespace tarn

@@ -28,7 +28,7 @@ struct Link::Call final : Loop::Posted {
     bool await_ready() const noexcept { return false; }
     void await_suspend(std::coroutine_handle<> handle) {
         waiter = handle;
-        if (sent.exchange(true)) shard.post(*this);  // the answer was faster
+        if (sent.exchange(true)) shard.post(*this);  // the answer came first
     }
     void await_resume() const noexcept {}
     void finish(Result<std::string> with) {
@@ -62,7 +62,7 @@ void Link::resume() {
 void Link::append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait) {
     std::vector<std::byte>& buffer = greeting_ && Loop::current() != &loop_ ? later_ : outgoing_;
     batch_.end();
-    // The first page makes it as large as it may stay: growing copies, and touches new memory each time.
+    // The first page reserves the full size: growing would copy, and touch new memory each time.
     if (!payload.empty() && buffer.capacity() < buffer_bytes_) buffer.reserve(buffer_bytes_);
     buffer.insert(buffer.end(), header.begin(), header.end());
     buffer.insert(buffer.end(), payload.begin(), payload.end());
@@ -121,7 +121,7 @@ void Link::send(const Message& message, std::span<const std::byte> payload) {
     batch_at_ = outgoing_.size() - sizeof message;
 }
 
-// What was appended last, and has not left, may stand for this one too.
+// Joins the message to the last one appended, if that has not left.
 bool Link::join_last(const Message& message) {
     const auto joined = batch_.join(message);
     if (joined == protocol::Batch::Joined::no) return false;
@@ -175,7 +175,7 @@ void Link::end() {
     close();
 }
 
-// A loop that ends takes no task any more.
+// A loop that is ending takes no tasks.
 void Link::take_over(std::unique_ptr<Connection> connection, Process process) {
     if (loop_.ending()) return connection_ended();
     loop_.spawn(serve(std::move(connection), process));
@@ -193,7 +193,7 @@ Task<> Link::idle() {
 Task<> Link::serve(std::unique_ptr<Connection> connection, Process process) {
     while (channel_) {
         close();
-        if (channel_) co_await closed_.wait();  // it may have ended at once
+        if (channel_) co_await closed_.wait();  // the channel may have ended at once
     }
     if (ended_) co_return connection_ended();
     const std::unique_ptr<Channel> channel = connection->become_channel(loop_);
@@ -256,8 +256,8 @@ Task<> Link::serve(std::unique_ptr<Connection> connection, Process process) {
     connection_ended();
 }
 
-// Whatever comes is a sign. While we do not read, for lack of pages to read into, there is none to be had; and when we
-// were stopped ourselves, what came meanwhile has not been read yet.
+// Any bytes are a sign of life. While we do not read, for lack of pages to receive into, silence means nothing; and
+// after our own process was stopped, bytes that came meanwhile have not been read yet.
 Task<> Link::listen_to_peer(Timer& timer) {
     const auto listen_for_ns = static_cast<uint64_t>(std::chrono::nanoseconds(listen_for_).count());
     uint64_t heard = reader_->receive_count();
@@ -322,12 +322,12 @@ Task<> Link::write_all(Channel& channel) {
 Result<> Link::on_control(ControlRecord record) {
     switch (record.kind) {
         case ControlRecord::Kind::call:
-            if (!loop_.ending())  // else the link breaks soon
+            if (!loop_.ending())  // otherwise the link breaks soon
                 loop_.spawn(answer(record.id, static_cast<CallKind>(record.detail), std::move(record.body)));
             return {};
         case ControlRecord::Kind::greeted: receiver_.on_greeted(peer_); return {};
         case ControlRecord::Kind::ask: send_control(ControlRecord::Kind::here); return {};
-        case ControlRecord::Kind::here: return {};  // that it came is all it says
+        case ControlRecord::Kind::here: return {};  // its arrival is its only meaning
         case ControlRecord::Kind::answer: {
             Call* call = nullptr;
             {

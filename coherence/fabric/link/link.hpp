@@ -1,8 +1,8 @@
-// Link: what one other host is told and heard over, whatever the transport, and what becomes of it when it breaks.
+// Link: sends to and receives from one other host, over any transport, and handles its breaks.
 //
 // Lives as long as the fabric, on one shard; channels come and go. Sending appends to a buffer that the link's shard
-// hands to the channel, everything of a turn in one call; what may wait does not cost one of its own. Receiving is
-// RecordReader's. A peer of which nothing was heard for a while is asked whether it is there: a process that is stopped
+// hands to the channel, everything of a turn in one call; messages that may wait do not cost an extra call.
+// RecordReader receives. A peer from which nothing came for a while is asked whether it is there: a stopped process
 // keeps its connections. Made and used by LinkedFabric.
 #pragma once
 
@@ -26,14 +26,15 @@ namespace tarn {
 
 class Link final : RecordReader::Owner {
   public:
-    // What a shard has corked: how often, and the links that it has sent to since.
+    // A shard's corks: how many are open, and the links that it has sent to since.
     struct Corked {
         unsigned depth = 0;
         std::vector<Link*> links;
     };
 
-    // calls: who answers those of the peer. name: of the peer, for the log. buffer_bytes: each of its two buffers keeps
-    // at most this much while it has nothing to send. drained: told when it is congested no more. corked: of all links.
+    // calls: handlers for the peer's calls. name: the peer's, for the log. buffer_bytes: each of the two buffers keeps
+    // at most this capacity while there is nothing to send. drained: announced when the link is not congested any more.
+    // corked: shared by all links.
     Link(Loop& loop, HostId peer, std::string name, Fabric::Receiver& receiver, const CallHandlers& calls,
          size_t buffer_bytes, std::chrono::milliseconds listen_for, Broadcast& drained, PerLoop<Corked>& corked)
         : loop_(loop),
@@ -53,28 +54,28 @@ class Link final : RecordReader::Owner {
     const std::string& name() const { return name_; }
     Loop& loop() { return loop_; }
     bool up() const { return up_.load(std::memory_order_relaxed); }
-    // As many bytes wait as a buffer may keep.
+    // At least as many bytes wait as a buffer may keep.
     bool congested() const { return waiting_bytes_.load(std::memory_order_relaxed) >= buffer_bytes_; }
     bool answers() const { return up() && answers_.load(std::memory_order_relaxed); }
-    // Counts a connection that is on its way to take_over(), so that idle() waits for its end. Any thread.
+    // Counts a connection that take_over() will get, so that idle() waits for its end. Any thread.
     void expect() { connection_count_.fetch_add(1, std::memory_order_relaxed); }
-    // On the link's shard: until no connection is served or expected.
+    // On the link's shard: waits until no connection is served or expected.
     Task<> idle();
 
     // Any thread.
     void resume();
     void send(const protocol::Message& message, std::span<const std::byte> payload);
     Task<Result<std::string>> call(CallKind kind, std::string request);
-    // By a shard that had corked it.
+    // Called by a shard that had corked it.
     void uncork();
     uint64_t received_count(protocol::MessageKind kind) const {
         return received_[static_cast<uint8_t>(kind)].load(std::memory_order_relaxed);
     }
 
     // On the link's shard, after expect(): serves an authenticated connection until it breaks, unless the link has
-    // ended. If there is one already it is closed: the peer would not connect again if it still had it.
+    // ended. An older connection is closed: the peer would not connect again if it still had that.
     void take_over(std::unique_ptr<Connection> connection, Process process);
-    // On the link's shard: the connection that it has, and in end() each that may still be on its way.
+    // On the link's shard: closes the present connection; end() closes later ones, too.
     void close();
     void end();
 
@@ -92,7 +93,7 @@ class Link final : RecordReader::Owner {
     struct WakeLater final : Loop::Posted {
         explicit WakeLater(Link& of) : link(of) {}
         void run() override {
-            if (!link.loop_.ending()) link.loop_.spawn(link.write_later());  // nobody waits for what is left then
+            if (!link.loop_.ending()) link.loop_.spawn(link.write_later());  // otherwise nobody waits for the rest
         }
         Link& link;
     };
@@ -132,7 +133,7 @@ class Link final : RecordReader::Owner {
     const std::chrono::milliseconds listen_for_;
     Broadcast& drained_;
     PerLoop<Corked>& corked_;
-    Channel* channel_ = nullptr;  // the present one, on the link's shard
+    Channel* channel_ = nullptr;  // the present one; used on the link's shard
     RecordReader* reader_ = nullptr;
     Event closed_;
 
@@ -140,16 +141,16 @@ class Link final : RecordReader::Owner {
     std::atomic<bool> up_{false};
     std::atomic<bool> answers_{true};
     bool greeting_ = false;
-    bool writer_busy_ = false;  // it looks at outgoing_ again before it waits
-    unsigned cork_count_ = 0;   // shards that have sent, and will send more: the writer waits for them
+    bool writer_busy_ = false;  // the writer looks at outgoing_ again before it waits
+    unsigned cork_count_ = 0;   // corked shards that have sent: the writer waits for them
     bool wake_posted_ = false;
-    bool later_posted_ = false;  // what is in outgoing_ is written soon, unless something takes it along before
+    bool later_posted_ = false;  // write_later() will write outgoing_, unless a writer does so first
     std::vector<std::byte> outgoing_;
-    size_t sending_bytes_ = 0;              // taken from it, and not by the channel yet
-    std::atomic<size_t> waiting_bytes_{0};  // of these, and of later_
-    protocol::Batch batch_;                 // the last thing in outgoing_, as long as it is open
-    size_t batch_at_ = 0;                   // where it begins there
-    std::vector<std::byte> later_;          // what other shards send while we greet
+    size_t sending_bytes_ = 0;              // taken from outgoing_, not yet by the channel
+    std::atomic<size_t> waiting_bytes_{0};  // in outgoing_, later_ and being sent
+    protocol::Batch batch_;                 // the last record in outgoing_, while messages may join it
+    size_t batch_at_ = 0;                   // where it begins in outgoing_
+    std::vector<std::byte> later_;          // sent by other shards during our greeting
     std::map<uint32_t, Call*> calls_;
     uint32_t last_call_ = 0;
     std::array<std::atomic<uint64_t>, ControlRecord::kind_min> received_{};  // by kind
@@ -159,7 +160,7 @@ class Link final : RecordReader::Owner {
     WakeReader wake_reader_;
     Event writable_;
     bool connection_ends_ = false;
-    LogLimit silences_{4, std::chrono::seconds(60)};  // lines about them
+    LogLimit silences_{4, std::chrono::seconds(60)};  // log lines about a silent peer
     std::atomic<unsigned> connection_count_{0};
     bool ended_ = false;
 };

@@ -14,15 +14,15 @@ namespace {
 constexpr auto retry_min = 50ms;
 constexpr auto retry_max = 1000ms;
 constexpr auto handshake_max = 5s;
-// How long a peer that should connect is waited for before it is asked why it does not.
+// How long to wait for a peer that should connect, before asking it why it does not.
 constexpr auto absent_wait_min = 2000ms;
 constexpr auto absent_wait_max = 60'000ms;
-// What the links' buffers keep: all of them, where there are not too many; and one, at least and at most.
+// The capacity that links' buffers keep: in all, unless there are too many links; and each, at least and at most.
 constexpr size_t buffers_bytes_max = 4 << 20;
 constexpr size_t buffer_bytes_min = 64 << 10;
 constexpr size_t buffer_bytes_max = 2 << 20;
 
-// A handshake under way, in a list of such; ends one that takes too long.
+// Lists a handshake under way, and ends it if it takes too long.
 class Deadline {
   public:
     Deadline(Loop& loop, Connection& connection, std::vector<Connection*>& under_way)
@@ -113,7 +113,7 @@ void LinkedFabric::start() {
 void LinkedFabric::stop() {
     stopping_ = true;
     for (Timer* const pause : pauses_) pause->cancel();
-    // Shut down as well: a step of theirs that has just ended must not be followed by another that waits.
+    // Shut down, too: after a step that has just ended, another one must not wait.
     for (Connection* const connection : handshakes_) {
         connection->shut_down();
         connection->cancel();
@@ -165,7 +165,7 @@ Task<> LinkedFabric::accept_all() {
 
 Task<> LinkedFabric::meet(std::unique_ptr<Connection> connection) {
     Deadline deadline(*Loop::current(), *connection, handshakes_);
-    const std::string name = connection->peer_name();  // he may have left when it is asked for
+    const std::string name = connection->peer_name();  // read now: the peer may be gone later
     Strangers::Visit visit(strangers_, *connection);
     HostId claimed = no_host;
     Result<Introduction> peer = co_await handshake_.accept(*connection, claimed);
@@ -173,9 +173,9 @@ Task<> LinkedFabric::meet(std::unique_ptr<Connection> connection) {
     visit.leave();
     co_await deadline.end();
     if (!peer) {
-        // Whoever reaches the port may claim to be a host: it is shown only while that one has no link.
+        // Anybody who reaches the port may claim to be a host: the error is shown only while that host has no link.
         if (claimed != no_host) troubles_[claimed] = log::explain(peer.error());
-        if (peer.error().code == Errc::unavailable) co_return;  // that was said
+        if (peer.error().code == Errc::unavailable) co_return;  // already logged
         if (const std::optional<std::string> left_out = refusals_.admit())
             log::warning("fabric: refused a connection from {}: {}{}", name, log::describe(peer.error()), *left_out);
         co_return;
@@ -222,7 +222,7 @@ Task<> LinkedFabric::keep_connected(Link& link, std::string address) {
     }
 }
 
-// Of two hosts that both take themselves for the first none connects. So who waits for a peer asks, now and then.
+// If each of two hosts believes that the other must connect, none does. So a host that waits for a peer also asks it.
 Task<> LinkedFabric::ask_the_absent(Link& link, std::string address) {
     std::chrono::nanoseconds wait = absent_wait_min;
     bool said = false;

@@ -57,12 +57,12 @@ class LinkedFabric final : public Fabric {
     Handshake handshake_;
     PerLoop<Link::Corked> corked_;
     std::array<std::unique_ptr<Link>, hosts_max> links_;
-    std::array<std::string, hosts_max> troubles_;  // why the last attempt to link did not succeed
+    std::array<std::string, hosts_max> troubles_;  // why the last attempt to link failed
     bool stopping_ = false;
     std::vector<Timer*> pauses_;
     std::vector<Connection*> handshakes_;  // under way
     Strangers strangers_;
-    LogLimit refusals_{5, std::chrono::seconds(10)};  // lines about them
+    LogLimit refusals_{5, std::chrono::seconds(10)};  // log lines about refused connections
 };
 
 }  // namespace tarn

@@ -1,4 +1,4 @@
-// LinkedFabricConfiguration: who this host is, and which others it is to be linked with, alike for every transport.
+// LinkedFabricConfiguration: this host's identity and its peers, the same for every transport.
 //
 // Filled in by the daemon; read by LinkedFabric and its Handshake.
 #pragma once
@@ -15,23 +15,23 @@
 namespace tarn {
 
 struct LinkedFabricConfiguration {
-    // A peer is asked when nothing came from it for one such time, and does not answer when nothing came for two more.
+    // After this time without bytes from a peer it is asked; after two more it counts as silent.
     static constexpr std::chrono::milliseconds listen_for_default{200};
 
     struct Peer {
         HostId host;
-        std::string address;  // as the transport writes them
+        std::string address;  // in the transport's notation
     };
     HostId self = 0;
     Process process;
     std::array<uint8_t, 16> cluster{};
     std::string key;
     std::vector<Peer> peers;         // without this host
-    std::vector<std::string> names;  // of all hosts, by id; none: they are known by their numbers
-    // digest_of() the names of all hosts, to tell who was given another list; zeros: not told.
+    std::vector<std::string> names;  // of all hosts, by id; empty: numbers stand for them
+    // digest_of() the names of all hosts, to detect a host with another list; zeros: not told.
     std::array<uint8_t, 3> peers_digest{};
     std::vector<Loop*> shards;
-    std::chrono::milliseconds listen_for = listen_for_default;  // 0: nobody is asked whether he is there
+    std::chrono::milliseconds listen_for = listen_for_default;  // 0: peers are not asked whether they are there
 
     bool has_peer(HostId host) const {
         return std::ranges::any_of(peers, [&](const Peer& peer) { return peer.host == host; });

@@ -35,7 +35,7 @@ Task<Result<size_t>> RecordReader::take(std::span<const std::byte> bytes) {
         std::array<PageId, messages_at_once_max> pages;
         receiver_.on_batch({pages.data(), look_ahead(front.rest, pages)}, front);
         CO_TRY(next, front.taken);
-        // What they asked for leaves, and what they woke goes on, while the rest is worked on.
+        // Their replies leave, and the tasks they woke go on, before the rest is handled.
         if (next == Next::turn) co_await Yield(loop_);
         if (next == Next::page && !ended_) {
             waits_for_room_ = true;
@@ -47,7 +47,7 @@ Task<Result<size_t>> RecordReader::take(std::span<const std::byte> bytes) {
     co_return bytes.size() - front.rest.size();
 }
 
-// The pages that the messages at the front are about, as far as that can be told.
+// Collects the pages of the messages at the front, as far as they can be told.
 size_t RecordReader::look_ahead(std::span<const std::byte> bytes, std::span<PageId> pages) const {
     size_t count = 0;
     const auto add = [&](const Message& run) {
@@ -72,7 +72,7 @@ size_t RecordReader::look_ahead(std::span<const std::byte> bytes, std::span<Page
     return count;
 }
 
-// Without a wait: some messages, or all there are.
+// Takes some of the messages, or all that are there, without a wait.
 Result<RecordReader::Next> RecordReader::take_batch(std::span<const std::byte>& rest) {
     for (unsigned taken = 0; runs_left_ > 0 || rest.size() >= sizeof(Message);) {
         if (taken >= messages_at_once_max) return Next::turn;

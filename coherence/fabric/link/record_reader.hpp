@@ -1,8 +1,8 @@
 // RecordReader: the incoming side of one link: the bytes of a channel become messages and control records, in order.
 //
-// What is there is taken in bulk. A page that has not arrived as a whole goes from the channel straight into the memory
-// that the receiver lends for it. While the receiver has none to lend, the channel is not read. Made by Link for each
-// channel.
+// Bytes that have arrived are taken in bulk. The rest of a page that has not arrived in full goes from the channel
+// straight into memory lent by the receiver. While the receiver has none to lend, the channel is not read. Made by Link
+// for each channel.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ namespace tarn {
 
 class RecordReader {
   public:
-    // The link: takes what is its own, and counts the messages.
+    // The link: handles control records, and counts the messages.
     class Owner {
       public:
         virtual Result<> on_control(ControlRecord record) = 0;
@@ -34,22 +34,22 @@ class RecordReader {
     RecordReader(const RecordReader&) = delete;
     ~RecordReader();
 
-    // Until the channel ends. Errors: closed, io, or protocol: the peer does what no correct host does.
+    // Reads until the channel ends. Errors: closed, io, or protocol: the peer sent what no correct host sends.
     Task<Result<>> read_all();
-    // There may be a page to lend again; or the connection ends, and nothing is waited for any more.
+    // A page may be available again; or the connection ends, and the reader must not wait any more.
     void resume() { room_.notify_all(); }
     void end() {
         ended_ = true;
         room_.notify_all();
     }
-    // How often something came.
+    // How often bytes arrived.
     uint64_t receive_count() const { return receive_count_; }
     bool waits_for_room() const { return waits_for_room_; }
 
   private:
-    // Takes every whole record off the front, and of the last one what there is; how many bytes that was.
+    // Takes every whole record off the front, and the part of the last one that is there; returns how many bytes.
     Task<Result<size_t>> take(std::span<const std::byte> bytes);
-    // What is waited for before the next message can be taken: more of it, a page to lend, or nothing.
+    // What the next message needs before it can be taken: more bytes, a page to lend, or only the next turn.
     enum class Next : uint8_t { bytes, page, turn };
     Result<Next> take_batch(std::span<const std::byte>& rest);
     struct Front final : Fabric::Receiver::Batch {
@@ -60,13 +60,13 @@ class RecordReader {
         Result<Next> taken = Next::bytes;
     };
     size_t look_ahead(std::span<const std::byte> bytes, std::span<PageId> pages) const;
-    // Whether a whole control record was there, and was taken off the front.
+    // True: a whole control record was there, and was taken off the front.
     Result<bool> take_control(const protocol::Message& header, std::span<const std::byte>& bytes);
     Result<protocol::Message> checked(std::span<const std::byte> bytes) const;
     Result<> deliver();
-    // Whether the parts of the message were there as a whole, and were taken off the front with it.
+    // True: all parts of the message were there, and were taken off the front with it.
     Result<bool> take_parts(std::span<const std::byte>& rest);
-    // The next run of the message; its size in pages.
+    // Delivers the next run of the message; returns its size in pages.
     Result<unsigned> deliver_run();
 
     Loop& loop_;
@@ -80,11 +80,11 @@ class RecordReader {
     bool waits_for_room_ = false;
     bool ended_ = false;
 
-    // The message whose page is on its way, and how much of the page is there.
+    // The message whose page is still arriving, and how much of the page is there.
     protocol::Message message_;
     std::byte* page_ = nullptr;
     size_t page_filled_ = 0;
-    // The parts of the message, and how many of its runs are still to be delivered.
+    // The message's parts, and how many of its runs are still to be delivered.
     std::vector<protocol::Part> parts_;
     size_t runs_left_ = 0;
 

@@ -1,8 +1,8 @@
-// Strangers: connections that have not proved yet that they are of a host of this cluster. Anybody who reaches the port
-// can open them, so their number is bounded, in all and per origin. When there is no room a new connection replaces
-// the oldest one. A host needs its place for two round trips only, so it gets through a flood.
+// Strangers: unauthenticated connections. Anybody who reaches the port can open them, so their number is bounded, in
+// all and per origin. When there is no room a new connection replaces the oldest one. A host needs its place for only
+// two round trips, so it gets through a flood.
 //
-// On one shard. Owns no connection: one that must go is shut down, and the task that serves it ends it.
+// On one shard. Owns no connection: it shuts down one that must go, and the task that serves it ends it.
 #pragma once
 
 #include <list>
@@ -16,15 +16,15 @@ class Strangers {
     static constexpr size_t count_max = 128;
     static constexpr size_t count_of_origin_max = 16;
 
-    // One of them, as long as it lives; the connection lives longer.
+    // Registers one connection as long as this lives; the connection lives longer.
     class Visit {
       public:
         Visit(Strangers& strangers, Connection& connection);
         Visit(const Visit&) = delete;
         ~Visit() { leave(); }
-        // He is known now, or gone.
+        // The peer is authenticated now, or gone.
         void leave();
-        // False: he had to make room.
+        // False: this one had to make room for another.
         bool has_place() const { return has_place_; }
 
       private:
@@ -39,7 +39,7 @@ class Strangers {
   private:
     void make_room(const Visit& newcomer);
 
-    std::list<Visit*> visits_;  // who came first stands first
+    std::list<Visit*> visits_;  // oldest first
 };
 
 }  // namespace tarn

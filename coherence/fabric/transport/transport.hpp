@@ -1,12 +1,12 @@
-// Transport: how bytes get from one host to another, and nothing of what they mean.
+// Transport: moves bytes from one host to another, and knows nothing of their meaning.
 //
 // Hosts meet over a Connection: few bytes, one after the other, while they prove who they are. Then it becomes a
-// Channel on the shard of their link: bytes in bulk, both ways, whole and in order until it breaks. Messages, greeting,
-// corking and calls are made of that once, in link/. TCP is in tcp/; what a transport must do is told by
-// tests/unit/transport_conformance_test.cpp, which is run against each of them.
+// Channel on the shard of their link: bytes in bulk, both ways, whole and in order until it breaks. link/ builds
+// messages, greeting, corking and calls on that, once for all transports. TCP is in tcp/;
+// tests/unit/transport_conformance_test.cpp says what a transport must do, and runs against each of them.
 //
-// A channel receives into memory of its own, and hands that out: a ring that the peer writes into is read in place.
-// What has not come yet of a page goes straight into the page.
+// A channel receives into its own memory, and hands that out: a ring that the peer writes into is read in place. The
+// part of a page that has not arrived yet goes straight into the page.
 #pragma once
 
 #include <array>
@@ -23,66 +23,67 @@
 
 namespace tarn {
 
-// On the loop that it was made for. One sender and one receiver at a time.
+// Used on the loop that it was made for. One sender and one receiver at a time.
 class Channel {
   public:
     virtual ~Channel() = default;
 
-    // Takes of the bytes what there is room for, without a wait; maybe nothing.
+    // Takes as many of the bytes as there is room for, without a wait; maybe none.
     virtual size_t try_send(std::span<const std::byte> bytes) = 0;
-    // Takes at least some of them, once there is room. Nothing, or an error: it broke.
+    // Takes at least some of the bytes, once there is room. Zero, or an error: the channel broke.
     virtual Task<Result<size_t>> send(std::span<const std::byte> bytes) = 0;
 
     struct Received {
         size_t page_bytes;                 // at the front of `page`
-        std::span<const std::byte> bytes;  // all that has come since and is not taken; until the next receive()
+        std::span<const std::byte> bytes;  // received and not taken yet; valid until the next receive()
     };
-    // Once something has come, or the channel broke. taken: how many bytes at the front of the last answer's are done
-    // with; all of them, if there is a page for what comes first. If it can hold no more, and none were taken, it makes
-    // room for more. Errors: closed, io.
+    // Returns once bytes have arrived, or the channel broke. taken: how many bytes at the front of the last result are
+    // consumed; must be all of them if there is a page for the next bytes. If the buffer is full and none were taken,
+    // it grows. Errors: closed, io.
     virtual Task<Result<Received>> receive(std::span<std::byte> page, size_t taken) = 0;
 
     // The one-sided operations; null if the transport has none.
     virtual RemoteMemory* remote_memory() { return nullptr; }
 
-    // Breaks it, on both sides: who waits in send() or receive() goes on.
+    // Breaks the channel, on both sides: tasks waiting in send() or receive() go on.
     virtual void shut_down() = 0;
-    // Before its end, when nobody sends or receives any more.
+    // Call it before its end, when nobody sends or receives any more.
     virtual Task<> close() = 0;
 };
 
-// On the fabric's first shard. What nobody has proved may come over it: it costs little, and may be shut down any time.
+// Used on the fabric's first shard. Not authenticated yet: it is cheap, and may be shut down any time.
 class Connection {
   public:
     virtual ~Connection() = default;
 
-    // First of all, if Transport::open() made it. Errors: io, cancelled.
+    // Call it first, if Transport::open() made the connection. Errors: io, cancelled.
     virtual Task<Result<>> connect() = 0;
-    // Some of the bytes; nothing: the other side hung up. No more is received than is asked for. Errors: io, cancelled.
+    // Both return after some of the bytes; zero: the other side hung up. receive() takes no more than asked. Errors:
+    // io, cancelled.
     virtual Task<Result<size_t>> send(std::span<const std::byte> bytes) = 0;
     virtual Task<Result<size_t>> receive(std::span<std::byte> bytes) = 0;
 
-    // Breaks it: who waits goes on, with nothing.
+    // Breaks the connection: waiting tasks go on with zero bytes.
     virtual void shut_down() = 0;
-    // Ends what waits on it at once, with cancelled, also where a break is not noticed.
+    // Ends waiting tasks at once, with cancelled, even if a break is not noticed.
     virtual void cancel() = 0;
 
-    // Who is at the other end: for the log, and alike for all that one machine or its neighbours may open.
+    // The other end: peer_name() for the log; origin() is the same for all that one machine or its neighbours may open.
     using Origin = std::array<uint8_t, 16>;
     virtual std::string peer_name() const = 0;
     virtual Origin origin() const = 0;
 
-    // On any loop: what this connection was is the channel's from then on.
+    // On any loop. From then on the channel owns what this connection owned.
     virtual std::unique_ptr<Channel> become_channel(Loop& loop) = 0;
 };
 
-// On the fabric's first shard.
+// Used on the fabric's first shard.
 class Transport {
   public:
     virtual ~Transport() = default;
 
-    // The next connection that another host has opened to this one. One waits at a time. Errors: cancelled, after
-    // stop(); io: try again later.
+    // Returns the next connection that another host has opened to this one. One task waits at a time. Errors:
+    // cancelled, after stop(); io: try again later.
     virtual Task<Result<std::unique_ptr<Connection>>> accept() = 0;
     // Errors: invalid (no address of this transport), not_found.
     virtual Result<std::unique_ptr<Connection>> open(const std::string& address) = 0;

@@ -1,11 +1,11 @@
-// Canonical: one number for all states that behave alike.
+// Canonical: gives all states that behave alike the same number.
 //
 // A state is several lists of words (tests/sim/explore/digest.hpp). Their values are replaced by ranks among the
 // values of their sort that occur in the state:
 //   - ids and versions are only compared with each other, and new ones are greater than all there are;
-//   - tenures are compared, also with the one before or behind another: t - 1, t + 1, and their like of one more step.
-//     So a gap of more than gap_max is as good as one of gap_max.
-// Then everything is hashed, for each way to name the hosts that are interchangeable, and the least hash counts.
+//   - tenures are compared, also with neighbours of another: t - 1, t + 1, and one step further. So a gap of more than
+//     gap_max counts as one of gap_max.
+// Then everything is hashed, for each way to name the interchangeable hosts, and the least hash counts.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class Canonical {
     using Sort = protocol::Digest::Sort;
     using Word = protocol::Digest::Word;
     static constexpr HostId hosts = 3;
-    using Names = std::array<HostId, hosts>;  // of each host, its new one
+    using Names = std::array<HostId, hosts>;  // the new name of each host
 
     void clear() {
         for (Ranks& each : ranks_) each.count = 0;
@@ -45,7 +45,7 @@ class Canonical {
             TARN_ASSERT(rank < 256);
         }
     }
-    // What is said of one part of the state, when the hosts have these names.
+    // The words of one part of the state, when the hosts have these names.
     uint64_t hash(const protocol::Digest& digest, const Names& names) const {
         uint64_t hash = digest.hash();
         uint64_t packed = 0;

@@ -1,5 +1,4 @@
-// What of each part of the protocol decides what happens next. Frames are numbers that mean the same whatever they are:
-// only whether there is one counts.
+// The state of each part of the protocol that decides what happens next. Only whether there is a frame matters, not which.
 #include "tests/sim/explore/digest.hpp"
 
 #include "coherence/protocol/flush.hpp"
@@ -113,7 +112,7 @@ void FlushHolder::digest(Digest& digest) const {
         digest.waiter(self_, ask.waiter);
         digest.host(ask.home);
         digest.ask(ask.home, ask.ask_id);
-        digest.add(ask.missing + 1, ask.has_begun);  // it may be one below zero
+        digest.add(ask.missing + 1, ask.has_begun);  // it may be -1
     }
 }
 

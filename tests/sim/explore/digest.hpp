@@ -1,8 +1,8 @@
-// Digest: all state that decides what happens next, word by word, for the search through all states.
+// Digest: collects all state that decides what happens next, word by word, for the search through all states.
 //
-// Only what matters is said. Plain words are hashed at once; the others are kept with their sort, so that the reader
-// can leave out what does not matter of their values: of tenures only their order counts, and which are neighbours; of
-// ids, which are equal; of hosts, who is who.
+// It omits state that does not matter. Plain words are hashed at once; the others are kept with their sort, so that the
+// reader can ignore irrelevant differences: only the order of tenures counts, and which are neighbours; only which ids
+// are equal; only which host plays which role.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace tarn::protocol {
 
 class Digest {
   public:
-    // From `tenure` on their values are counted up as time goes on; ids are counted by each host.
+    // From `tenure` on, values grow with time; each host counts its own ids.
     enum class Sort : uint8_t { host, hosts, tenure, version, request, flush, ask, waiter, ticket };
     struct Word {
         uint64_t value : 48;
@@ -33,9 +33,9 @@ class Digest {
         hash_ = 0;
     }
     std::span<const Word> words() const { return words_; }
-    uint64_t hash() const { return hash_; }  // of the plain words, and of the sorts of the others
+    uint64_t hash() const { return hash_; }  // of the plain words, and the sorts of the others
 
-    // As wyhash: one multiplication to 128 bits, whose halves are folded.
+    // Like wyhash: one multiplication to 128 bits, whose halves are folded.
     static uint64_t mix(uint64_t hash, uint64_t word) {
         const auto product =
             static_cast<unsigned __int128>(hash ^ word ^ 0xa0761d6478bd642fULL) * 0xe7037ed1a0b428dbULL;

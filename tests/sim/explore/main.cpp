@@ -1,17 +1,17 @@
 // tarn_explore: all states that three hosts and one page can reach within bounds, in any order of messages.
 //
 // Depth first, from one state to each of its successors, over a table of the digests met (60 bits of each; at 50
-// million states the odds that any two collide are one in 900). Ends with the number of states, and without a
-// violation, or with the path to the first one.
+// million states the odds that any two collide are one in 900). Prints the number of states if nothing was violated,
+// else the path to the first violation.
 //
-// What spares work, and leaves out no state:
+// These save work, and skip no state:
 //   - Worlds that behave alike have one digest (search_state_digest.cpp, search_state_spent.cpp).
-//   - How many operations have begun is no part of a state: who has begun fewer may do whatever who has begun more may.
-//     A state is gone on from again only if it is met with fewer begun than before.
-//   - Sleep sets: if a message to one host and a step of another commute, it is enough to take the message first. Once
-//     a delivery was taken from a state, it sleeps in the states behind the steps taken there after it, as long as they
-//     commute with it. Where it would lead has been met by then, behind the delivery, or will be from a state with
-//     fewer begun: without new operations no state comes again, so that what was met with as many begun is done with.
+//   - The number of operations begun is no part of a state: a run that has begun fewer may do everything that one with
+//     more may. A state is explored again only if it is met with fewer begun than before.
+//   - Sleep sets: if a message to one host and a step of another commute, it is enough to take the message first. After
+//     a delivery was taken from a state, it sleeps in the states after later steps from there, as long as they commute
+//     with it. The state that it would lead to has been met already, after the delivery, or will be from a state with
+//     fewer begun: without new operations no state recurs, so a state met with as many begun is finished.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ namespace {
 // empty slot. The lowest four bits are the number.
 class Met {
   public:
-    // True if the state is new, or may go further than it could before: fewer operations have begun.
+    // True if the state is new, or was met with fewer operations begun than before.
     bool insert(uint64_t digest, unsigned started) {
         if ((used_ + 1) * 4 > slots_.size() * 3) grow();
         const uint64_t key = std::max<uint64_t>(digest & ~number_mask, number_mask + 1);
@@ -107,8 +107,8 @@ struct Search {
             node.world.check_end();
         }
         std::erase_if(node.steps, [&](const SearchState::Step& step) { return is_asleep(node, step); });
-        // The newest message first, and spent ones last: so a state is first met with as many spent messages as may be
-        // there, and what would go wrong if one had an effect after all comes to light.
+        // The newest message first, and spent ones last: so a state is first met with as many spent messages as
+        // possible, and an effect that one has after all is found.
         std::ranges::sort(node.steps, {}, [](const SearchState::Step& step) {
             return std::tuple(step.is_idle, ~step.message, step.what, step.host, step.index);
         });
@@ -194,12 +194,12 @@ constexpr Bounds of(Bounds kinds, unsigned operations, unsigned crashes, unsigne
     return kinds;
 }
 
-// What a merge has to pass, in less than two minutes on two CPUs; the longest first.
+// Must pass before a merge, in less than two minutes on two CPUs; the longest first.
 constexpr std::array ci_searches{
     of(all_kinds, 3, 1), of(reads_writes_evictions, 6, 0), of(reads_writes, 4, 1, 0), of(writes, 6, 1, 0),
     of(all_kinds, 4, 0),
 };
-// Hours, and some gigabytes.
+// Takes hours, and some gigabytes.
 constexpr std::array full_searches{
     of(all_kinds, 5, 0),
     of(reads_writes, 6, 1, 0),
@@ -207,7 +207,7 @@ constexpr std::array full_searches{
     of(reads_writes, 4, 1),
 };
 
-// Each in a process of its own, so many at a time. True if all passed.
+// Runs each in a process of its own, this many at a time. True if all passed.
 bool explore_all(std::span<const Bounds> searches, unsigned jobs) {
     bool passed = true;
     unsigned running = 0;

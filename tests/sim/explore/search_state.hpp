@@ -1,17 +1,17 @@
-// SearchState: three hosts, one page, and whatever may happen next: the state of the exhaustive search.
+// SearchState: a state of the exhaustive search: three hosts, one page, and the messages under way.
 //
-// The hosts run the same Stripe and flush objects as tarnd. The network is a set: any message may come next, but for
-// those that a new link's hello messages must precede. A world is a plain value: copied, as far as it differs, changed
-// by one step, and told from others by its digest.
+// The hosts run the same Stripe and flush objects as tarnd. The network is a set: any message may come next, except
+// those that a new link's hello messages must precede. A world is a plain value: copied as far as it differs, changed
+// by one step, and identified by its digest.
 //
 //   search_state_steps.cpp     what may happen, and what must hold after it
 //   search_state_executor.cpp  the actions of stripes and flush parts
 //   search_state_spent.cpp     messages that have nothing to say any more
 //   search_state_digest.cpp    what makes two worlds differ
 //
-// One client per host has one operation at a time. What a host does by itself takes no time: an access that finds the
-// page, home's bytes read, frames quiet at once. The accesses of woken operations, the store's flushes and the records
-// of losses are steps of their own.
+// One client per host has one operation at a time. Work within a host takes no time: accesses that find the page, reads
+// of home's bytes, quiet frames. The accesses of woken operations, the store's flushes and the records of losses are
+// steps of their own.
 #pragma once
 
 #include <array>
@@ -35,8 +35,8 @@ inline constexpr HostId world_hosts = 3;
 struct Bounds {
     unsigned operations = 6;
     unsigned crashes = 1;
-    unsigned under_way = 99;     // an operation begins only while at most so many messages are
-    bool hello_at_once = false;  // what is said over a new link arrives in one step, when the host restarts
+    unsigned under_way = 99;     // an operation begins only while at most this many messages are
+    bool hello_at_once = false;  // messages over a new link arrive in one step, when the host restarts
     bool reads = true;
     bool flushes = true;
     bool evictions = true;
@@ -64,20 +64,19 @@ class SearchState {
         What what{};
         HostId host = 0;
         uint8_t index = 0;     // of the message, woken operation or store flush
-        uint32_t message = 0;  // that is delivered: its number
+        uint32_t message = 0;  // the number of the delivered message
         bool is_idle = false;  // the message is spent: nothing may change
     };
     void steps(const Bounds& bounds, std::vector<Step>& into) const;
     void take(const Bounds& bounds, const Step& step);
     std::string describe(const Step& step) const;
-    // Whether it is all the same which of two comes first, now and later: what a message does to a host, and what
-    // another host does meanwhile.
+    // Whether the order of the two does not matter, now and later: a message to a host, and a step of another host.
     bool commutes(const Bounds& bounds, const Step& delivery, const Step& other) const;
 
     // The checks of states in which nothing moves any more; the others are made in take(). Both throw Failure.
     void check_end() const;
     bool is_quiet() const;
-    // Equal for worlds that behave alike, but for how many operations have begun.
+    // Equal for worlds that behave alike, apart from how many operations have begun.
     uint64_t digest() const;
     unsigned started() const { return started_; }
 

@@ -1,4 +1,4 @@
-// SearchState: what of it decides what happens next, and what is alike.
+// SearchState: its parts that decide what happens next, and the states that behave alike.
 #include <algorithm>
 #include <span>
 
@@ -17,7 +17,7 @@ namespace {
 // The hosts that are not the page's home may change places.
 constexpr std::array<Canonical::Names, 2> ways{Canonical::Names{0, 1, 2}, Canonical::Names{0, 2, 1}};
 
-// Memory that is allocated once.
+// Allocated once.
 struct Scratch {
     Canonical canonical;
     std::array<Digest, 64> messages;
@@ -53,7 +53,7 @@ void SearchState::record_host(HostId id, const Host& host, Digest& digest) {
                host.is_busy ? host.operation : What{}, host.incarnation, host.loss_generation);
     digest.hosts(host.recovery.reported());
     if (host.is_busy && host.operation == What::flush) add_version(digest, host.cover, garbage);
-    // Which frame is which, but not where they lie.
+    // Which frame is which, but not its place.
     if (host.bound != no_frame) digest.add(host.frames[host.bound].access);
     const protocol::Holding* holding = host.stripe.holder().find(page);
     const auto add_frame = [&](FrameId frame_id) {
@@ -123,13 +123,13 @@ void SearchState::record_message(const InFlight& each, Digest& digest) {
             digest.tenure(message.tenure);
             break;
     }
-    // Orders carry their requester's ids; answers those of who gets them; requests those of who sends them.
+    // Orders carry their requester's ids, answers those of their receiver, requests those of their sender.
     const bool is_order = message.host != no_host && message.kind != MessageKind::grant;
     const HostId requester = protocol::is_for_home(message.kind) ? each.from : is_order ? message.host : each.to;
     digest.request(requester, message.request_id);
 }
 
-// The writes that may be read, or found to be lost. Of several that nobody has the bytes of, and that will be lost, or
+// The writes that may be read, or found to be lost. Of several writes whose bytes nobody has, and that will be lost, or
 // not, together, the last stands for all.
 void SearchState::record_log(const Canonical& known, Digest& digest) const {
     digest.clear();

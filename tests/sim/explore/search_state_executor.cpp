@@ -1,4 +1,4 @@
-// SearchState: what the executor of a real host has behind it, as a model that is small enough to be explored.
+// SearchState: the executor's effects, as a model small enough to be explored.
 #include <algorithm>
 #include <utility>
 
@@ -36,7 +36,7 @@ void SearchState::send(HostId from, HostId to, Message message, Version version)
                         .number = ++last_message_});
 }
 
-// What stands behind the executor in a host of the world.
+// The effects of the executor in a host of the world.
 class SearchState::Effects final : public Frames,
                                    public HomeStore,
                                    public Outbox,
@@ -130,7 +130,7 @@ class SearchState::Effects final : public Frames,
     SearchState& world_;
     HostId id_;
     Host& host_;
-    FrameId home_frame_ = no_frame;  // with home's bytes, between find() and what is made of it
+    FrameId home_frame_ = no_frame;  // with home's bytes, between find() and their use
 };
 
 void SearchState::step(HostId id, const Event& event) {
@@ -160,7 +160,7 @@ void SearchState::perform_flush(HostId id, const FlushActions& actions) {
             case FlushAction::Kind::complete: {
                 Host& host = hosts_.change(id);
                 if (action.lost) {
-                    // The client gives up, and begins anew with what it finds.
+                    // The client gives up, and starts again with the bytes that it finds.
                     host.flush_requester.close(host.session);
                     host.flush_requester.open(++host.session, action.volume);
                 } else {

@@ -1,12 +1,12 @@
-// SearchState: messages that have nothing to say any more.
+// SearchState: messages without effect.
 //
 // A message is spent if its receiver ignores it now, and will as long as it may come: its request is over, its order
-// was undone, its tenure is past. Worlds that differ in spent messages only behave alike, and have equal digests; each
-// step that delivers one is taken all the same, and must change nothing.
+// was undone, its tenure is past. Worlds that differ only in spent messages behave alike, and have equal digests; steps
+// that deliver one are taken all the same, and must change nothing.
 //
-// What the rules below rely on: an id is given once; tenures only grow; a request that waits keeps its record; and what
-// is on its way from or to a host that crashes is gone. Nothing may rely on a floor, which goes with the record, nor is
-// a `home_copy` ever spent: whatever home hears of copies makes it count those that newer bytes stand for.
+// The rules below rely on this: an id is given once; tenures only grow; a waiting request keeps its record; and
+// messages from or to a host that crashes are gone. They must not rely on a floor, which goes with the record; nor is a
+// `home_copy` ever spent, since each one makes home count the copies that newer bytes stand for.
 #include <algorithm>
 
 #include "tests/sim/explore/search_state.hpp"
@@ -39,7 +39,7 @@ bool SearchState::is_spent(const InFlight& each) const {
     }
 }
 
-// Whether home's messages to this host, and all that it will send, carry the write verifier that the host knows.
+// Whether home's present and later messages to this host carry the write verifier that the host knows.
 bool SearchState::is_old_news(HostId to) const {
     if (crashed_ == 0) return crashes_left_ == 0;
     const bool may_change = crashes_left_ > 0 || hosts_[0].loss_due || hosts_[0].recovery.recovering() ||
@@ -73,7 +73,7 @@ bool SearchState::is_over(HostId requester, protocol::RequestId id) const {
     });
 }
 
-// Nothing is kept for an order up to this one, nor will be: later orders of home are newer.
+// No bytes are kept for an order up to this one, nor will be: later orders of home are newer.
 bool SearchState::is_spent_free(const InFlight& each) const {
     const Tenure tenure = each.message.tenure;
     const protocol::Holder& holder = hosts_[each.to].stripe.holder();

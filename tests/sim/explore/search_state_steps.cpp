@@ -85,7 +85,7 @@ void SearchState::steps(const Bounds& bounds, std::vector<Step>& into) const {
     }
     for (HostId id = 0; id < world_hosts && crashes_left_ > 0; ++id) {
         into.push_back({What::crash, id, 0});
-        // The store may have been written behind.
+        // The store may have been written in the background.
         if (id == 0 && hosts_[0].stored.version != hosts_[0].home_bytes.version) into.push_back({What::crash, id, 1});
     }
 }
@@ -99,8 +99,8 @@ bool SearchState::may_come(const InFlight& each) const {
     });
 }
 
-// Nobody learns anything from the end of most hellos: it only lets other messages come. Whether that is at once or
-// later makes no difference, unless a host crashes meanwhile.
+// Nobody learns anything from the end of most hellos: it only lets other messages come. It makes no difference when
+// that happens, unless a host crashes meanwhile.
 bool SearchState::is_idle_end(const InFlight& each) const {
     if (!each.ends_hello || each.from == 0 || crashes_left_ > 0 || !may_come(each)) return false;
     if (each.to != 0 || !hosts_[0].recovery.recovering()) return true;
@@ -117,8 +117,8 @@ void SearchState::end_idle_hellos() {
 }
 
 bool SearchState::commutes(const Bounds& bounds, const Step& delivery, const Step& other) const {
-    // Of what is not the receiver's own, a message may touch what it sends only; but for the end of a flush, which
-    // looks at the store and the log, and for the end of a hello, with which home may recover and everyone hear of it.
+    // Outside the receiver a message changes only the network. Exceptions: the end of a flush, which looks at the store
+    // and the log, and the end of a hello, with which home may recover and everyone hear of it.
     const auto sent = std::ranges::find(network_, delivery.message, &InFlight::number);
     if (other.host == delivery.host || sent->ends_hello || sent->message.kind == protocol::MessageKind::flushed)
         return false;
@@ -127,7 +127,7 @@ bool SearchState::commutes(const Bounds& bounds, const Step& delivery, const Ste
         case What::write:
         case What::write_whole:
         case What::evict:
-        case What::flush: return bounds.under_way == Bounds{}.under_way;  // else it asks how many messages there are
+        case What::flush: return bounds.under_way == Bounds{}.under_way;  // else it depends on the number of messages
         case What::deliver: return !network_[other.index].ends_hello;
         case What::serve:
         case What::store_flushed:
@@ -228,7 +228,7 @@ void SearchState::access(HostId id, What operation, FrameId frame_id) {
                     .noted = noted});
 }
 
-// As Truth of the simulator.
+// Like the simulator's Truth.
 bool SearchState::may_be_lost(const Write& write) const {
     if (write.version == 0) return false;
     const auto lives = [&](HostId id, Incarnation incarnation) {
@@ -247,7 +247,7 @@ void SearchState::check_read(Version found, uint32_t mark) {
     while (log_.back().version > found) {
         const Write& lost = log_.back();
         require(lost.version > flushed_, "D1: a flushed write is lost");
-        // With one crash, a page that its writer handed on is lost only with its present holder and home both; the
+        // With one crash, a page that its writer handed on is lost only if both its present holder and home fail; the
         // simulator follows that through several crashes.
         require(crashed_ > 0, "I2: not the latest write, and nobody crashed");
         require(may_be_lost(lost) || lost.noted != verifier(), "I2, D3: not the latest write, and nothing was lost");
@@ -315,7 +315,7 @@ void SearchState::say_hello() {
     for (bool again = true; std::exchange(again, false);) {
         for (size_t index = 0; index < network_.size() && !again; ++index) {
             if (!network_[index].of_hello) continue;
-            // Not by swapping with the last one: the order stays.
+            // Not swapped with the last one: the order must stay.
             std::rotate(network_.begin() + static_cast<long>(index), network_.begin() + static_cast<long>(index) + 1,
                         network_.end());
             deliver(network_.size() - 1);

@@ -1,6 +1,6 @@
-// Costs: what messages, accesses and devices take, in nanoseconds of virtual time.
+// Costs: the time that messages, accesses and devices take, in nanoseconds of virtual time.
 //
-// The defaults are those that the papers tell of their clusters: RDMA over 100 Gb/s.
+// The defaults are those of the papers' clusters: RDMA over 100 Gb/s.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ struct Costs {
     Time message = 1'000;  // one way, without a page
     Time page = 2'300;     // one way, with a page
     double link_bytes_per_ns = 12.5;
-    Time packet_cpu = 250;      // to send, or to take in, what goes from one host to another in one go
+    Time packet_cpu = 250;      // to send, or to receive, one packet between two hosts
     Time message_cpu = 200;     // to handle one message
-    Time waiting_max = 50'000;  // a message that may wait for another one to go with
-    Time access = 300;          // a local access to a page that is there
+    Time waiting_max = 50'000;  // for a message that may wait for another one
+    Time access = 300;          // a local access to a page that is held
     Time store_read = 80'000;
     Time store_interval = 1'400;  // between two pages of one device
 

@@ -11,7 +11,7 @@ using protocol::Ownership;
 
 namespace {
 
-// That a request is over, which the next one waits for: unlike tarn's `done`, which nobody does.
+// Tells that a request is over. The next request waits for this; nobody waits for tarn's `done`.
 constexpr MessageKind finished_kind = MessageKind::report;
 
 }  // namespace
@@ -25,7 +25,7 @@ DirectoryModel::DirectoryModel(Machine& machine, const ModelOptions& options)
     machine.set_receiver([this](HostId to, const Message& message) { receive(to, message); });
 }
 
-// What a host tells itself takes no message.
+// A host needs no message to itself.
 void DirectoryModel::post(HostId from, HostId to, Message message) {
     message.from = from;
     if (from != to) return machine_.send(from, to, message);
@@ -114,7 +114,7 @@ void DirectoryModel::order(const Message& request) {
     grant.tenure = entry.tenure;
     grant.hosts = holders;
     grant.host = source;
-    grant.sequence = static_cast<uint32_t>(kind);  // what a requester that resolves says to the holders
+    grant.sequence = static_cast<uint32_t>(kind);  // for a requester that asks the holders itself
     grant.flags = needs_bytes ? protocol::flag_bytes : 0;
     if (needs_bytes && source == no_host) grant.flags |= protocol::flag_payload;
     post(home, request.from, grant);
@@ -197,8 +197,8 @@ void DirectoryModel::on_grant(HostId host, const Message& grant) {
     advance(host, grant.page.number());
 }
 
-// By home, which is busy; or by a reader that lost the page before it could copy it: then this host's own turn as a
-// reader is over too.
+// Refused by home, which is busy; or by a reader that lost the page before it could copy it: then this host's own turn
+// as a reader is over, too.
 void DirectoryModel::on_refused(HostId host, const Message& refused) {
     const uint64_t page = refused.page.number();
     Held& mine = held(host, page);

@@ -1,6 +1,6 @@
-// DirectoryModel: what other systems do instead, as far as it takes to time them: choices to compare with tarn's.
+// DirectoryModel: other systems' protocols, as far as timing requires, to compare with tarn's choices.
 //
-// A directory without failures, evictions, flushes and copies for durability: whatever it leaves out makes it faster.
+// A directory without failures, evictions, flushes and copies for durability: omitting them makes it faster.
 //
 //   queue      chain: home names the next owner before the page is there (ScaleStore). fifo: home orders the next
 //              request when the one before has said that it is done. poll: home refuses while a request is under way,
@@ -8,8 +8,8 @@
 //   resolves   home: home tells the holders whom to serve. requester: home tells the requester, who asks the holders.
 //   on_read    downgrade: the owner stays a reader. steal: it loses the page to the reader (ScaleStore).
 //
-// With chain, requester and steal it is ScaleStore's protocol; with chain, home and downgrade it is tarn's without its
-// copies to home, which shows what those cost, and that the model is not handicapped.
+// With chain, requester and steal it is ScaleStore's protocol. With chain, home and downgrade it is tarn's without
+// copies to home, which shows their cost, and that the model is not handicapped.
 #pragma once
 
 #include <deque>
@@ -48,10 +48,10 @@ class DirectoryModel : public System {
         bool busy = false;  // fifo and poll: a request is under way
         std::deque<Message> queue;
     };
-    // What a host has of a page, and waits for.
+    // A host's state of a page.
     struct Held {
         protocol::Ownership ownership = protocol::Ownership::none;
-        Tenure tenure = 0;  // of the frame, or of the last one
+        Tenure tenure = 0;  // of the present or the last frame
         Latch latch;
         std::vector<unsigned> waiters;
         std::vector<Message> orders;  // not served yet

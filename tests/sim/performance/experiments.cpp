@@ -77,8 +77,8 @@ Measured poll(const Setting& setting, Time& best_back_off) {
     return best;
 }
 
-// What counts is how often the page changes hands. A host that has it goes on writing until it is asked for it: without
-// write lease that depends on how long the asking takes, and it is told beside.
+// The result is how often the page changes hands. Its host goes on writing until it is asked for it: without write
+// lease the number of these writes depends on how long asking takes, so it has a column of its own.
 void hot_page_rows(const char* network, const Setting& setting, std::string& rows, std::string& goals) {
     const auto model = [&](Queue queue, Resolves resolves) {
         return run<DirectoryModel>(setting, write_hot_page, ModelOptions{.queue = queue, .resolves = resolves});

@@ -1,4 +1,4 @@
-// Experiments: what is simulated, and the tables that come of it. The same seed gives the same tables.
+// Experiments: the simulated workloads, and their tables. The same seed gives the same tables.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// Load: the clients of all hosts, each with one operation at a time and no time to think, and what they measure.
+// Load: the clients of all hosts, each with one operation at a time and no think time, and their measurements.
 //
-// A System is what they use: hosts that hold pages by some protocol. Clients have cores of their own; only messages are
-// the host's one CPU's.
+// They use a System: hosts that hold pages by some protocol. Clients have cores of their own; the host's one CPU
+// handles only messages.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,7 @@ struct Measured {
     uint64_t operations = 0;
     uint64_t misses = 0;
     uint64_t messages = 0;
-    uint64_t messages_aside = 0;   // of these, those that no operation waits for
+    uint64_t messages_aside = 0;   // messages that no operation waits for
     std::vector<Time> latencies;   // of all operations, sorted
     std::vector<Time> waits;       // of misses, sorted
     std::vector<uint64_t> shares;  // misses of each host
@@ -70,7 +70,7 @@ struct Measured {
 
 double microseconds(const std::vector<Time>& sorted, double percentile);
 
-// What no operation waits for.
+// For work that no operation waits for.
 bool is_aside(MessageKind kind);
 
 class Load {
@@ -81,7 +81,7 @@ class Load {
 
     void begin();
     Measured measure(Time warm_up, Time duration);
-    // What was counted since the last call.
+    // The counts since the last call.
     Measured take();
 
   private:

@@ -1,10 +1,10 @@
 // Machine: the hosts' CPUs, the links between them and their devices, under one virtual clock.
 //
-// A host's CPU serves messages one at a time, in order of arrival. What it has to send leaves at the end of its turn:
-// when no message waits any more, or after turn_messages_max of them, in one packet for each destination, and another
-// one if there are pages. What may wait goes with the next packet, or alone when its time is over. Hosts under load
-// thus send fewer packets, as those do that write once per turn of their loop. Links have a delay, and a bandwidth at
-// both ends. A message without a page may overtake one with a page.
+// A host's CPU serves messages one at a time, in order of arrival. Its own messages leave at the end of its turn: when
+// no message waits any more, or after turn_messages_max of them, in one packet for each destination, and another one if
+// there are pages. Messages that may wait go with the next packet, or alone when their time is over. Thus hosts under
+// load send fewer packets, as real hosts do that write once per turn of their loop. Links have a delay, and a bandwidth
+// at both ends. A message without a page may overtake one with a page.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ class Machine {
     struct Packet {
         HostId to;
         bool has_pages;
-        Time due;  // when it leaves at the latest: all of it may wait (protocol::may_wait), or else at once
+        Time due;  // the latest departure: later than now only if all of it may wait (protocol::may_wait)
         std::vector<Message> messages;
     };
     struct Host {

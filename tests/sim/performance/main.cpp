@@ -1,5 +1,5 @@
-// tarn_sim_performance: how fast the protocol is under a cost model of hardware that is not here, beside what other
-// systems do. Prints Markdown; the same seed prints the same on every machine.
+// tarn_sim_performance: how fast the protocol is under a cost model of other hardware, beside other systems. Prints
+// Markdown; the same seed prints the same on every machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -79,7 +79,7 @@ Options parse(int argc, char** argv) {
     return options;
 }
 
-// In lines of 120 characters, as the documents are.
+// Wraps lines at 120 characters, like the documents.
 std::string wrapped(std::string_view text) {
     constexpr size_t line_length_max = 120;
     std::string lines;
@@ -113,7 +113,7 @@ std::string read_file(const std::string& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Where a table stands in a document, without its marks.
+// The place of a table in a document, without its marks.
 std::pair<size_t, size_t> find_section(const std::string& document, const Experiment& table) {
     const std::string mark = begin_mark(table);
     const size_t found = document.find(mark);

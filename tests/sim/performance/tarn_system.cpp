@@ -171,7 +171,7 @@ void TarnSystem::Host::set_access(PageId page, FrameId frame_id, Ownership owner
         return;
     }
     if (bound[page.number()] == frame_id) bound[page.number()] = no_frame;
-    // An eviction or a home copy is on its way, and then the frame is free.
+    // An eviction or a home copy is under way; after it the frame is free.
     if (!std::exchange(frame.leaving, true)) ++leaving;
 }
 

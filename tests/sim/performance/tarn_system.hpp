@@ -1,7 +1,7 @@
-// TarnSystem: a cluster of the real protocol's stripes and its executor, with just enough behind them to be timed.
+// TarnSystem: a cluster of the real protocol's stripes and executor, with just enough effects to be timed.
 //
-// One stripe for each host. Frames have no bytes: only who holds what, and when, matters. Home's bytes are in its
-// memory, or on its device until they came home once. Frames are replaced in order of their last use. Nothing fails.
+// One stripe for each host. Frames have no bytes: only holders and times matter. Home's bytes are on its device until
+// they came home once, then in its memory. Frames are replaced in order of their last use. Nothing fails.
 #pragma once
 
 #include <deque>
@@ -37,7 +37,7 @@ class TarnSystem : public System {
         bool dirty = false;
         bool busy = false;      // quiesce was asked: no new accesses
         bool recalled = false;  // quiesce was asked, but local accesses may still go first
-        bool leaving = false;   // hinted to be evicted
+        bool leaving = false;   // an eviction hint was given
         uint32_t lease_writes = 0;
         Time lease_until = 0;
         Latch latch;
@@ -47,7 +47,7 @@ class TarnSystem : public System {
         Operation operation;
         bool waits_for_frame = false;
     };
-    // What stands behind the executor: the frames of one host. Nothing of FLUSH is timed.
+    // The executor's effects: the frames of one host. FLUSH is not timed.
     struct Host final : Frames, HomeStore, Outbox, FlushBooks, Accesses {
         Host(TarnSystem& system, HostId id) : system(system), id(id), stripe(id, 1, system.ranges_) {}
 

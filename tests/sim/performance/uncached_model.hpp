@@ -1,4 +1,4 @@
-// UncachedModel: no cache at all. Each read of a page whose home is another host goes there and brings the page back.
+// UncachedModel: no cache. Each read of a page whose home is another host fetches the page from there.
 //
 // Only home has the bytes, so there is nothing to keep coherent, and no message besides request and answer.
 #pragma once

@@ -1,4 +1,4 @@
-// SimCluster: what must hold after each step, and when nothing moves any more.
+// SimCluster: the checks after each step, and when nothing moves any more.
 #include <algorithm>
 #include <cstdio>
 
@@ -7,7 +7,7 @@
 
 namespace tarn::sim {
 
-// After a step of `stepped`. What only it and the others of before decide was checked before.
+// Called after a step of `stepped`. Conditions on other hosts only were checked before.
 void SimCluster::check_page(const SimHost& stepped, PageId page) {
     unsigned owners = 0;
     unsigned readers = 0;
@@ -67,7 +67,7 @@ void SimCluster::check_mask(const SimHost& home, const protocol::Action& copy, c
                 "a sector of home's bytes changes that no mask names");
 }
 
-// Bytes that are newer than home's are marked as dirty somewhere, but while they are on their way home.
+// Bytes newer than home's are marked dirty on some host, except while they are on their way home.
 void SimCluster::check_frame(const SimHost& host, PageId page, const Frame& frame) const {
     const SimHost& home = hosts_[ranges_.home_of(page)];
     if ((frame.dirty | frame.writing) != 0 || !has_met(host, home) || home.memory.recovery.recovering()) return;
@@ -78,9 +78,8 @@ void SimCluster::check_frame(const SimHost& host, PageId page, const Frame& fram
         return;
     if (frame.content.version <= home_version_of(page)) return;
     const HostId keeper = claim->owner != no_host ? claim->owner : claim->anchor;
-    if (keeper != no_host && !has_met(hosts_[keeper], home)) return;  // it is away: what it had may be lost
-    // Who was named anchor by a home that does not know which bytes are newest marks the page as dirty when it hears of
-    // it.
+    if (keeper != no_host && !has_met(hosts_[keeper], home)) return;  // it is away: its bytes may be lost
+    // A home that does not know which bytes are newest names an anchor, which marks the page dirty when it hears.
     const protocol::Holding* kept = keeper == no_host ? nullptr : hosts_[keeper].stripe_of(page).holder().find(page);
     if (kept != nullptr && kept->trust != protocol::Trust::confirmed) return;
     const auto is_dirty = [&](const Frame& each) {
@@ -92,7 +91,7 @@ void SimCluster::check_frame(const SimHost& host, PageId page, const Frame& fram
     require(somewhere, "D1: bytes that home lacks are dirty nowhere");
 }
 
-// What recovery stands on: a request that was granted is one of home's open orders until it is complete.
+// Recovery relies on this: a granted request is one of home's open orders until it is complete.
 void SimCluster::check_request(const SimHost& host, const SimHost& home, PageId page) const {
     const protocol::Holding* holding = host.stripe_of(page).holder().find(page);
     if (holding == nullptr || holding->awaited.request_id == 0 || holding->awaited.granted == 0 ||
@@ -119,8 +118,8 @@ bool is_at_hand(const protocol::Holding& holding, const protocol::Successor& ord
 
 }  // namespace
 
-// What an order waits for comes before it: the grant of an older tenure, an older order on its way, or local
-// operations, which wait for nothing themselves. So no circle of hosts can wait for each other.
+// An order waits only for what comes before it: the grant of an older tenure, an older order under way, or local
+// operations, which wait for nothing themselves. So hosts cannot wait for each other in a cycle.
 void SimCluster::check_orders(const SimHost& host, PageId page) const {
     const protocol::Holder& holder = host.stripe_of(page).holder();
     const protocol::Holding* holding = holder.find(page);
@@ -132,7 +131,7 @@ void SimCluster::check_orders(const SimHost& host, PageId page) const {
         const bool waits_for_local = is_at_hand(*holding, order) || holding->custody == protocol::Custody::quiescing ||
                                      holding->unserved_count > 0;
         const bool waits_for_order = holding->frame != no_frame && holding->tenure < own;
-        // One that a resolve has undone nobody waits for.
+        // Nobody waits for an order that a resolve has undone.
         const SimHost& requester = hosts_[order.requester];
         const protocol::Holding* asking = requester.is_up ? requester.stripe_of(page).holder().find(page) : nullptr;
         const bool is_waited_for = asking != nullptr && asking->awaited.request_id == order.request_id &&
@@ -160,7 +159,7 @@ void SimCluster::check_lease(const SimHost& host, const Frame& frame) const {
             "I7: local writes go first for too long");
 }
 
-// Until home has them, bytes on their way home are also where they come from.
+// Until home has them, bytes on their way home are also kept at their source.
 void SimCluster::check_copies(const SimHost& home, PageId page, const protocol::Claim& claim) const {
     if (home.memory.recovery.recovering() || claim.resolving) return;
     home.stripe_of(page).home().for_each_copy(claim, [&](const protocol::HomeCopy& copy) {

@@ -14,12 +14,12 @@ protocol::WaiterToken token_of(uint32_t client, uint64_t operation) {
 
 }  // namespace
 
-// The clients of a host are as many sessions, or the connections of one, which then writes while it flushes.
+// The clients of a host are a session each, or the connections of one session, which then writes while it flushes.
 std::map<VolumeId, Session>& SimCluster::sessions_of(SimHost& host, Client& client) {
     return scenario_.shares_sessions != 0 ? host.shared_sessions : client.sessions;
 }
 
-// Who opens a session hears from each home that answers, so that no loss from before is held against it.
+// A new session hears from each home that answers, so that no earlier loss is held against it.
 Session& SimCluster::session_of(SimHost& host, Client& client, VolumeId volume) {
     Session& session = sessions_of(host, client)[volume];
     if (session.id != 0) return session;
@@ -31,7 +31,7 @@ Session& SimCluster::session_of(SimHost& host, Client& client, VolumeId volume) 
     return session;
 }
 
-// No loss is about to be found out: who begins now counts those from now on.
+// The home cannot be about to discover a loss: a session that begins now counts losses from now on.
 bool SimCluster::is_settled(const SimHost& home) const {
     const auto is_linked = [&](const SimHost& peer) {
         return peer.id == home.id || peer.is_forgotten || link_is_up_[home.id][peer.id];
@@ -42,7 +42,7 @@ bool SimCluster::is_settled(const SimHost& home) const {
 void SimCluster::end_session(SimHost& host, Client& client, VolumeId volume) {
     std::map<VolumeId, Session>& sessions = sessions_of(host, client);
     const auto session = sessions.find(volume);
-    // Another connection of the client may have been told first.
+    // Another connection of the client may have got the error first.
     if (session == sessions.end()) return;
     host.memory.flush_requester.close(session->second.id);
     sessions.erase(session);
@@ -56,7 +56,7 @@ bool SimCluster::may_see(Session& session, const Frame& frame, PageId page) {
 
 void SimCluster::start_operation(SimHost& host, uint32_t client_index) {
     Client& client = host.clients[client_index];
-    // It may have begun together with another one.
+    // The operation may have begun together with another one.
     if (client.remaining == 0 || client.operation.kind != Operation::Kind::none) return;
     --client.remaining;
     Operation& operation = client.operation;
@@ -90,7 +90,7 @@ void SimCluster::start_operation(SimHost& host, uint32_t client_index) {
     begin_accesses(host, client_index);
 }
 
-// The pages that follow. Those in the middle of a write are written whole; the last one may be, too.
+// The following pages. Those in the middle of a write are written whole; the last one may be, too.
 void SimCluster::add_pages(Operation& operation) {
     const Access first = operation.accesses.front();
     const auto begin = std::ranges::find(pages_, first.page);
@@ -108,7 +108,7 @@ void SimCluster::add_pages(Operation& operation) {
     coverage_.reached(Sometimes::request_of_many_pages);
 }
 
-// All at once if all are here, as a write of neighbours is; else each for itself.
+// All at once if all are here, like a write of neighbours; otherwise separately.
 void SimCluster::begin_accesses(SimHost& host, uint32_t client_index) {
     Operation& operation = host.clients[client_index].operation;
     operation.missing = operation.accesses.size() + 1;
@@ -126,7 +126,7 @@ void SimCluster::begin_accesses(SimHost& host, uint32_t client_index) {
     end_access(host, client_index);
 }
 
-// The frame, if a local thread may latch it for this access now.
+// Returns the frame if a local thread may latch it for this access now.
 FrameId SimCluster::latchable(const SimHost& host, const Access& access) const {
     const auto bound = host.memory.bound.find(access.page);
     if (bound == host.memory.bound.end()) return no_frame;
@@ -168,7 +168,7 @@ void SimCluster::access_or_wait(SimHost& host, uint32_t client_index, Access& ac
     if (latchable(host, access) != no_frame)
         return latch(host, client_index, access, workload_.below(scenario_.latch_max + 1));
     const bool writes = access.want() != Want::shared;
-    // Pages that can go nowhere leave some frames to others.
+    // Pages that cannot leave must not take all frames.
     const unsigned reserve = knows_a_failed_store(host) ? scenario_.page_count : 0;
     if (memory.used_frames >= scenario_.frame_count + reserve) {
         if (writes && refuses_writes(host, access.page)) return fail_access(host, client_index, access);
@@ -207,7 +207,7 @@ void SimCluster::perform_access(SimHost& host, uint32_t client_index, Access& ac
     uint64_t& newest_seen = session.seen[page];
     if (access.mask == 0) {
         if (!may_see(session, frame, page)) {
-            // Some clients go on with what is left to them, others begin anew.
+            // Some clients go on with the remaining bytes, others begin again.
             if (workload_.chance(30)) end_session(host, client, page.volume());
             return;
         }
@@ -218,7 +218,7 @@ void SimCluster::perform_access(SimHost& host, uint32_t client_index, Access& ac
         seen.found = frame.content.sectors;
         history_.add(page, seen);
         if (!is_secure(host, page)) return;
-        // After a crash the checks begin anew with what was found.
+        // After a crash the checks start again from the bytes found.
         return truth_.secure(page, {host.id, host.incarnation, home, incarnation_of(home), verifier_of(page), 0});
     }
     require(frame.sends == 0, "I9: a buffer that is being sent is written");
@@ -226,7 +226,7 @@ void SimCluster::perform_access(SimHost& host, uint32_t client_index, Access& ac
     const protocol::Verifier known = host.memory.flush_requester.known(page.volume(), home);
     const protocol::Verifier noted = operation.began.try_emplace(home, known).first->second;
     if (noted != known) coverage_.reached(Sometimes::request_met_a_loss);
-    // The home that this host has met: a restart it does not know of yet may take the write.
+    // The home's process that this host has met: the write may be lost in a restart that the host does not know of yet.
     const Incarnation met = home == host.id ? host.incarnation : host.memory.met[home].incarnation;
     truth_.write(page, frame.content, access.mask, access.zero,
                  {host.id, host.incarnation, home, met, noted, session.id});
@@ -239,7 +239,7 @@ void SimCluster::perform_access(SimHost& host, uint32_t client_index, Access& ac
     frame.dirty |= access.mask;
 }
 
-// Whether home knows this host as the one that has the bytes.
+// Whether home knows that this host has the bytes.
 bool SimCluster::is_secure(const SimHost& host, PageId page) const {
     const SimHost& home = hosts_[ranges_.home_of(page)];
     if (!home.is_up || home.memory.recovery.recovering()) return false;
@@ -297,7 +297,7 @@ void SimCluster::end_access(SimHost& host, uint32_t client_index) {
     if (--host.clients[client_index].operation.missing == 0) finish_operation(host, client_index);
 }
 
-// What it changed is noted only now, under what was known before it began: its first page may be lost again by now.
+// Its changes are noted only now, under the verifiers known before it began: its first page may be lost again by now.
 void SimCluster::note_writes(SimHost& host, Client& client) {
     const Operation& operation = client.operation;
     for (const Access& access : operation.accesses) {
@@ -320,7 +320,7 @@ void SimCluster::finish_operation(SimHost& host, uint32_t client_index) {
 void SimCluster::cancel(SimHost& host, const Task& task) {
     Operation& operation = host.clients[task.client].operation;
     if (operation.number != task.number || operation.kind == Operation::Kind::none) return;
-    ++operation.missing;  // so that nothing ends before all were asked
+    ++operation.missing;  // so that nothing ends before all pages were requested
     for (Access& access : operation.accesses) {
         if (!access.waits || access.want() == Want::exclusive_no_read) continue;
         coverage_.reached(Sometimes::waiter_cancelled);
@@ -332,7 +332,7 @@ void SimCluster::cancel(SimHost& host, const Task& task) {
     end_access(host, task.client);
 }
 
-// As the page provider does when nothing else goes: any page that is held, also while it is being evicted.
+// Like the page provider's last resort: any held page, even while it is being evicted.
 void SimCluster::drop_something(SimHost& host) {
     const PageId page = pages_[workload_.below(pages_.size())];
     if (ranges_.home_of(page) == host.id) return;
@@ -350,7 +350,7 @@ void SimCluster::evict_something(SimHost& host) {
     if (scenario_.together_percent != 0 && workload_.chance(scenario_.together_percent))
         for (++victim; victim != host.memory.bound.end(); ++victim) pages.push_back(victim->first);
     for (const PageId page : pages) {
-        // Not while its home is away: what sessions that open then have seen must be held when it is back.
+        // Not while its home is away: pages that sessions opened then have seen must still be held when it is back.
         if (has_met(host, hosts_[ranges_.home_of(page)])) step(host, Event::about(Event::Kind::evict, page));
     }
 }
@@ -360,7 +360,7 @@ void SimCluster::complete_flush(SimHost& host, protocol::WaiterToken waiter, boo
     Operation& operation = host.clients[client].operation;
     if (lost) {
         coverage_.reached(Sometimes::flush_failed);
-        // The client gives up, and begins anew with what it finds.
+        // The client gives up, and starts again with the bytes that it finds.
         end_session(host, host.clients[client], operation.page.volume());
     } else {
         truth_.flushed(operation.cover);

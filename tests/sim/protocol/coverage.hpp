@@ -1,5 +1,4 @@
-// Coverage: how often the races that matter were really reached ("sometimes" assertions). A big run fails if one of
-// them never was.
+// Coverage: how often the important races were reached ("sometimes" assertions). A big run fails if one never was.
 #pragma once
 
 #include <array>
@@ -156,7 +155,7 @@ struct Coverage {
     void add(const Coverage& other) {
         for (size_t index = 0; index < counts.size(); ++index) counts[index] += other.counts[index];
     }
-    // True if everything was reached.
+    // True if all were reached.
     bool print(bool with_faults) const {
         bool all = true;
         for (size_t index = 0; index < counts.size(); ++index) {

@@ -1,4 +1,4 @@
-// SimCluster: what the executor of a real host has behind it, as a model.
+// SimCluster: the executor's effects, as a model.
 #include <utility>
 
 #include "tests/sim/protocol/sim_cluster.hpp"
@@ -10,7 +10,7 @@ using protocol::Action;
 using protocol::FlushAction;
 using protocol::MessageKind;
 
-// What stands behind the executor in a simulated host, and the checks of each step.
+// The executor's effects in a simulated host, and the checks of each step.
 class SimCluster::Effects final : public Frames,
                                   public HomeStore,
                                   public Outbox,
@@ -89,7 +89,7 @@ class SimCluster::Effects final : public Frames,
         if (!action.borrowed) memory().release(action.frame);
         return true;
     }
-    // What memory has is sometimes there at once.
+    // Bytes in memory are sometimes available at once.
     HomeStore::Found find(PageId page) override {
         const auto newest = memory().home_bytes.find(page);
         if (newest == memory().home_bytes.end() || !cluster_.store_.chance(50))
@@ -112,7 +112,7 @@ class SimCluster::Effects final : public Frames,
     }
     FrameId take_free_frame() override { return cluster_.store_.chance(50) ? memory().allocate() : no_frame; }
     void read(std::vector<HomeRead> reads) override {
-        // Never to another link or incarnation than that for which it was ordered.
+        // Only over the link, and to the incarnation, for which it was ordered.
         for (const HomeRead& each : reads)
             cluster_.schedule(cluster_.store_.below(cluster_.scenario_.store_delay_max),
                               {.kind = Task::Kind::home_read,
@@ -205,8 +205,8 @@ class SimCluster::Effects final : public Frames,
 
     SimCluster& cluster_;
     SimHost& host_;
-    FrameId home_frame_ = no_frame;  // with what find() found, until it is shared, copied or sent
-    Tenure order_ = 0;               // at hand when the event came
+    FrameId home_frame_ = no_frame;  // found by find(), until it is shared, copied or sent
+    Tenure order_ = 0;               // order_at_hand() when the event came
 };
 
 // Events about no page go to every stripe; the simulator names the stripe in `waiter`.
@@ -281,12 +281,12 @@ void SimCluster::start_store_flush(SimHost& host, VolumeId volume, uint64_t tick
 void SimCluster::finish_store_flush(SimHost& host, const Task& task) {
     if (scenario_.store_fails_percent != 0 && disturbances_.chance(scenario_.store_fails_percent)) fail_store(host);
     for (const auto& [page, bytes] : task.bytes) {
-        // The device may have dropped any of it.
+        // The device may have dropped any of these writes.
         if (host.store_failed && disturbances_.chance(50)) continue;
         Bytes& stored = host.store[page];
         if (stored.page_version < bytes.page_version) stored = bytes;
     }
-    // Others may hear of it only when they come to the store themselves.
+    // Others may hear of the failure only when they use the store themselves.
     if (host.store_failed && disturbances_.chance(50)) heed_store_failure(host);
     protocol::FlushActions actions;
     host.memory.flush_home.on_store_flushed(task.number, host.store_failed, host.verifier(), actions);
@@ -340,7 +340,7 @@ void SimCluster::observe(const SimHost& host, const Event& event) {
         coverage_.reached(Sometimes::home_copy_out_of_order);
 }
 
-// What became of the pages of one message.
+// The fates of the pages of one message.
 void SimCluster::observe_batch(const SimHost& host, const Task& task) {
     coverage_.reached(task.parts.empty() ? Sometimes::run_sent : Sometimes::batch_sent);
     unsigned granted = 0;

@@ -1,8 +1,8 @@
 // SimCluster: which faults come, and when.
 //
-// A paused host is a process that is stopped: its links stay up, what the others send piles up, and it does nothing
-// until it goes on, or is killed. A stuck direction is a link that carries the messages of one host and not those of
-// the other: they are late all together, or lost with the link.
+// A paused host is a stopped process: its links stay up, incoming messages pile up, and it does nothing until it goes
+// on, or is killed. A link with a stuck direction carries the messages of one host but not the other's: those all come
+// late together, or are lost with the link.
 #include <utility>
 
 #include "tests/sim/protocol/sim_cluster.hpp"
@@ -72,7 +72,7 @@ void SimCluster::pause_somebody(const Task& task) {
     if (clients_are_busy()) schedule(disturbances_.between(1, 2 * scenario_.pause_interval), task);
 }
 
-// Everything that waited happens now, in the order in which it came.
+// Everything that piled up happens now, in the order in which it came.
 void SimCluster::resume(SimHost& host) {
     if (!std::exchange(host.is_paused, false)) return;
     host.resumed_at = now_;
@@ -85,7 +85,7 @@ void SimCluster::resume(SimHost& host) {
     if (messages >= many_messages) coverage_.reached(Sometimes::messages_piled_up);
 }
 
-// True if it must wait, and does.
+// True if the task must wait; it is then kept.
 bool SimCluster::hold_back(Task& task) {
     if (task.kind == Task::Kind::resume || task.host == no_host) return false;
     const bool travels = task.kind == Task::Kind::message || task.kind == Task::Kind::hello_done;
@@ -94,15 +94,15 @@ bool SimCluster::hold_back(Task& task) {
         return true;
     }
     HostId waits_for = task.host;
-    // It takes two to make a link.
+    // A link needs both processes to run.
     if (task.kind == Task::Kind::link_up && hosts_[task.from].is_paused) waits_for = task.from;
     if (!hosts_[waits_for].is_paused || task.kind == Task::Kind::unstick) return false;
     piled_up_[waits_for].push_back(std::move(task));
     return true;
 }
 
-// Once and for good, as far as this process knows: flushes fail, and what is dirty stays where it is. Nothing may hang
-// of that, but for pages whose loss cannot be recorded: where hosts crash an operator restarts this one.
+// The store fails for good, as far as this process knows: flushes fail, and dirty pages stay where they are. Nothing
+// may hang because of that, except pages whose loss cannot be recorded: in runs with crashes an operator restarts it.
 void SimCluster::fail_store(SimHost& host) {
     if (host.store_failed || store_failure_count_ == store_failures_max) return;
     host.store_failed = true;
@@ -131,7 +131,7 @@ bool SimCluster::knows_a_failed_store(const SimHost& host) const {
     return host.store_failed || host.memory.failed_stores != 0;
 }
 
-// Whoever asks this peer something now has the answer at once.
+// True: the peer would answer a request at once.
 bool SimCluster::answers(const SimHost& host, const SimHost& peer) const {
     return has_met(host, peer) && !peer.is_paused && !is_stuck_[host.id][peer.id] && !is_stuck_[peer.id][host.id];
 }

@@ -1,10 +1,10 @@
-// History: what clients saw, and when; and whether one order of it all explains it (linearizability, C2).
+// History: what clients saw, and when; checks that one order of all operations explains it (linearizability, C2).
 //
 // It knows nothing of the order in which the simulator ran the operations: only when each was invoked, when it was
 // answered, which sectors it wrote, and what it read in them. Each sector is a register, and each write has its own
 // value, so the zones of Gibbons and Korach (SIAM J. Comput. 26, 1997) decide it exactly: all operations about one
-// value must fit into one moment, or around one span of time, that excludes those of all other values. That a page
-// changes as a whole, its sectors together, is what Truth checks.
+// value must fit into one moment, or around one span of time, that excludes those of all other values. Truth checks
+// that a page's sectors change together.
 #pragma once
 
 #include <array>
@@ -28,9 +28,9 @@ class History {
     };
 
     void add(PageId page, const Operation& operation);
-    // A crash took writes that were answered, as it may: there is no order that explains this page.
+    // A crash took answered writes, as it may: no order explains this page.
     void forget(PageId page);
-    // What is wrong, or nothing.
+    // Returns the violation, or nothing.
     std::string check() const;
 
   private:

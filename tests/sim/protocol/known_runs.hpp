@@ -8,10 +8,10 @@
 
 namespace tarn::sim {
 
-// NAME=VALUE,... of a scenario, into `run`. False: there is no such name.
+// Parses NAME=VALUE,... of a scenario into `run`. False: no such name.
 bool parse_set(const std::string& text, Case& run);
 
-// Each line: the options of one run, then # and what was wrong. False: the file cannot be read, or is no such list.
+// Each line has the options of one run, then # and the failure. False: the file cannot be read, or is no such list.
 bool read_known_runs(const std::string& file_name, std::vector<Case>& cases);
 
 }  // namespace tarn::sim

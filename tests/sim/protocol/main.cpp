@@ -18,11 +18,11 @@ namespace {
 constexpr const char* usage =
     "usage: tarn_sim [--seeds COUNT] [--from SEED] [--jobs COUNT] [--faults none|all] [--corpus FILE]\n"
     "       tarn_sim --seed SEED [--set NAME=VALUE,...] [--trace]\n";
-constexpr uint64_t big_run = 5000;     // from here on every race must have been reached
-constexpr unsigned twice_every = 100;  // one seed in so many runs twice, and must run equally
+constexpr uint64_t big_run = 5000;     // runs of at least this size must reach every race
+constexpr unsigned twice_every = 100;  // one seed in this many runs twice, and must run equally
 
 struct Options {
-    uint64_t from = 0;  // 0: another one each time
+    uint64_t from = 0;  // 0: a new one each time
     uint64_t count = 100;
     unsigned jobs = 1;
     bool is_single = false;
@@ -67,7 +67,7 @@ bool parse(int argc, char** argv, Options& options) {
     return true;
 }
 
-// In this process, so that a debugger can follow.
+// Runs in this process, for a debugger.
 int run_single(const Options& options) {
     SimCluster cluster(options.run.seed, options.run.scenario(), options.traces ? Tracing::all : Tracing::off);
     try {
@@ -83,7 +83,7 @@ int run_single(const Options& options) {
     return 0;
 }
 
-// At most a page: what failed, the smallest run found that fails, and how that one ended.
+// At most a page: the failure, the smallest failing run found, and how that one ended.
 void report(const Failed& failed) {
     const Failed smallest = shrink(failed, 0);
     std::printf("seed %llu failed: %s\n  replay: ./dev sim %s --trace\n",

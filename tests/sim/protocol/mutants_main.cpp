@@ -1,6 +1,6 @@
 // tarn_sim_mutants: does the simulator notice? Breaks one rule of the protocol at a time and counts the schedules until
-// a check fails. The seeds are the same each time: whether a mutant is caught is no matter of luck. What no seed shows,
-// one of the runs that failed once may. With --only NAME a smaller run that shows the mutant is printed as well.
+// a check fails. The seeds are the same each time, so that luck does not decide whether a mutant is caught. A run that
+// failed once may catch it instead. With --only NAME a smaller run that shows the mutant is printed as well.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,10 +17,10 @@
 namespace tarn::sim {
 namespace {
 
-constexpr uint64_t seeds_max = 30'000;  // what CI runs of the protocol as it is
-constexpr unsigned seconds_max = 60;    // of CPU, for one mutant: one that only makes everything slow is no catch
+constexpr uint64_t seeds_max = 30'000;  // as many as CI runs of the unchanged protocol
+constexpr unsigned seconds_max = 60;    // of CPU, for one mutant: mere slowness does not catch it
 
-// The cases share the work of both CPUs.
+// The cases run in parallel on both CPUs.
 Failed first_failure(unsigned number, unsigned jobs, std::vector<Case> cases) {
     Batch batch;
     batch.cases = std::move(cases);
@@ -33,7 +33,7 @@ Failed first_failure(unsigned number, unsigned jobs, std::vector<Case> cases) {
 }
 
 Failed first_failure_of_seeds(unsigned number, unsigned jobs, uint64_t count) {
-    // In growing portions: most are caught at once, and a list of all seeds would cost more than they do.
+    // In growing portions: most mutants are caught at once, and a list of all seeds would cost more than the runs.
     uint64_t from = 1;
     for (uint64_t portion = 100; from <= count; portion *= 4) {
         std::vector<Case> cases;

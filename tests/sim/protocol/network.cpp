@@ -29,7 +29,7 @@ void SimCluster::link_up(HostId a, HostId b) {
     hello(b, a);
 }
 
-// `host` meets `peer` over a new link: what it says now arrives before everything else it says on this link.
+// `host` meets `peer` over a new link: these messages arrive before all its others on this link.
 void SimCluster::hello(HostId host_id, HostId peer_id) {
     SimHost& host = hosts_[host_id];
     const SimHost& peer = hosts_[peer_id];
@@ -59,7 +59,7 @@ void SimCluster::hello(HostId host_id, HostId peer_id) {
                                   .link_epoch = link_epoch_[host_id][peer_id]});
 }
 
-// Whoever opens a volume learns the verifier of each home, as soon as that home knows what it has lost.
+// A host that opens a volume learns the verifier of each home, once that home knows what it has lost.
 void SimCluster::open_volumes(SimHost& host, const SimHost& home) const {
     if (home.memory.recovery.recovering()) return;
     for (const PageId page : pages_) hear(host, home.id, page.volume(), home.verifier());
@@ -83,8 +83,8 @@ void SimCluster::transmit(HostId from, HostId to, protocol::Message message, con
     carry(from, to, message, content);
 }
 
-// A transport may take the bytes from the frame long after it was given the message, over the link of that moment or
-// not at all. Until then the executor holds a pin on the frame. True: so it is.
+// A transport may take the bytes from the frame long after it got the message; it sends them over the link of that
+// moment or not at all. Until then the executor pins the frame. True: this message is such a case.
 bool SimCluster::send_later(SimHost& host, HostId to, protocol::Message message, FrameId id) {
     if (scenario_.late_sends_percent == 0 || !link_is_up_[host.id][to] || saying_hello_to_ != no_host) return false;
     if (!disturbances_.chance(scenario_.late_sends_percent)) return false;
@@ -104,7 +104,7 @@ bool SimCluster::send_later(SimHost& host, HostId to, protocol::Message message,
     return true;
 }
 
-// The bytes leave, or their link is gone.
+// The bytes leave now, or their link is gone.
 void SimCluster::finish_send(const Task& task, bool leaves) {
     HostMemory& memory = hosts_[task.host].memory;
     Frame& frame = memory.frames[task.frame];
@@ -150,7 +150,7 @@ void SimCluster::carry(HostId from, HostId to, const protocol::Message& message,
     gathering.batch.begin(sent);
 }
 
-// As the link of a real host does: what has not left yet may stand for more.
+// Like the link of a real host: a message that has not left may be joined with later ones.
 bool SimCluster::join_last(const Task& task) {
     Gathering& gathering = gathering_[task.from][task.host];
     const bool is_there = now_ <= gathering.until && gathering.link_epoch == task.link_epoch;
@@ -194,7 +194,7 @@ void SimCluster::tell_flush_home(SimHost& host, const protocol::Message& message
         coverage_.reached(Sometimes::flush_repeated);
 }
 
-// Whose store has failed, as home of the page or elsewhere.
+// Handles failed stores, of the page's home or of another host.
 void SimCluster::heed_failed_stores(SimHost& host, Event& event) {
     using protocol::MessageKind;
     const protocol::Message& message = event.message;
@@ -207,7 +207,7 @@ void SimCluster::heed_failed_stores(SimHost& host, Event& event) {
     if (!host.store_failed || !(brings_bytes || asks_to_write)) return;
     event.store_failed = true;
     if (brings_bytes && event.frame != no_frame) coverage_.reached(Sometimes::bytes_refused_by_failed_store);
-    // The flush that asked for it would wait for ever.
+    // Otherwise the flush that asked for it would wait for ever.
     if (message.kind == MessageKind::write_back) heed_store_failure(host);
 }
 

@@ -1,4 +1,4 @@
-// SimCluster: processes that end, with their memory or without, and what the next ones and the others make of it.
+// SimCluster: processes that end, with their memory or without, and the recovery by their successors and the others.
 #include <bit>
 #include <iterator>
 #include <utility>
@@ -54,7 +54,7 @@ void SimCluster::recover(SimHost& host) {
     }
 }
 
-// An operator tells everyone who is up.
+// An operator tells every host that is up.
 void SimCluster::forget(SimHost& dead) {
     coverage_.reached(Sometimes::host_forgotten);
     dead.is_forgotten = true;
@@ -120,8 +120,8 @@ void SimCluster::begin_recovery(SimHost& host, bool adopts) {
     if (host.losses_unrecorded) recovery.begin_unrecorded_losses();
 }
 
-// What the arena of a real host says: its frames, as they were recorded at the end of the last step. What was
-// requested, ordered, asked or noted is gone.
+// The contents of a real host's arena: its frames, as recorded at the end of the last step. Requests, orders, asks and
+// notes are gone.
 void SimCluster::adopt(SimHost& host, HostMemory&& arena) {
     coverage_.reached(Sometimes::memory_adopted);
     HostMemory& memory = host.memory;
@@ -172,8 +172,8 @@ void SimCluster::record_loss(SimHost& host, const Task& task) {
     step(host, Event::loss_recorded_of(task.page, host.loss_generation));
 }
 
-// While a home knew no claims, another host may have lost writes to its pages; or it lost its own memory. Nobody can
-// say which pages that is about, but for those that are held.
+// While a home knew no claims, another host may have lost writes to its pages; or it lost its own memory. Any page that
+// nobody holds may be concerned.
 void SimCluster::record_possible_losses(SimHost& host) {
     if (std::exchange(host.losses_unrecorded, false)) coverage_.reached(Sometimes::losses_unrecorded);
     host.memory_was_lost = false;
@@ -192,7 +192,7 @@ void SimCluster::record_possible_losses(SimHost& host) {
     }
 }
 
-// Before a home serves: who holds a page goes on writing it.
+// Marked before a home serves: holders go on writing their pages.
 void SimCluster::mark_what_is_held(SimHost& host) const {
     for (const protocol::Stripe& stripe : host.memory.stripes)
         stripe.home().for_each([&](PageId page, const protocol::Claim& claim) {
@@ -201,7 +201,7 @@ void SimCluster::mark_what_is_held(SimHost& host) const {
     for (const auto& [page, bytes] : host.memory.home_bytes) host.marks.pages.insert(page);
 }
 
-// A store that failed marks nothing, and who waits to write is refused.
+// A failed store marks nothing, and waiting writers are refused.
 void SimCluster::finish_mark(SimHost& host, const Task& task) {
     if (host.store_failed)
         heed_store_failure(host);
@@ -214,7 +214,7 @@ void SimCluster::clear_a_mark(SimHost& host) {
     if (host.marks.pages.empty() || host.store_failed) return;
     auto page = host.marks.pages.begin();
     std::advance(page, static_cast<long>(marks_.below(host.marks.pages.size())));
-    // What only this host may write it gives up, and what it has written comes home.
+    // The host gives up pages that only it may write, and its writes come home.
     const protocol::Claim* const claim = host.stripe_of(*page).home().find(*page);
     if (claim != nullptr && claim->owner == host.id) step(host, Event::evict_at_once(*page));
     const auto newer = host.memory.home_bytes.find(*page);
@@ -247,7 +247,7 @@ void SimCluster::crash(SimHost& host) {
     host.keeps_memory = faults_.chance(scenario_.adopt_percent);
     host.losses_unrecorded |= host.losses_pending != 0;
     host.losses_pending = 0;
-    // The store writes behind: what was not flushed may be there, or not.
+    // The store writes in the background: unflushed bytes may be there, or not.
     for (const auto& [page, bytes] : host.memory.home_bytes)
         if (faults_.chance(30)) host.store[page] = bytes;
     for (Client& client : host.clients) {

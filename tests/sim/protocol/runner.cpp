@@ -44,7 +44,7 @@ void Totals::add(const Totals& other) {
 
 namespace {
 
-// What a child tells its parent, in memory that both see: also what it had done when it was ended.
+// A child's report to its parent, in shared memory, so that it survives when the child is killed.
 struct Progress {
     size_t next;  // the case under way
     uint64_t runs;
@@ -98,7 +98,7 @@ void start(Child& child, const Batch& batch) {
     std::fflush(stdout);
     child.pid = ::fork();
     if (child.pid == 0) {
-        // The mutant's assertions say what the parent will say shorter.
+        // Silences the mutant's assertions: the parent reports more briefly.
         if (batch.mutant != 0 && std::freopen("/dev/null", "w", stderr) == nullptr) std::_Exit(2);
         run_child(batch, batch.cases.size(), batch.jobs, *child.progress);
     }

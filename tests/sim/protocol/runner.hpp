@@ -1,5 +1,4 @@
-// Runner: runs seeds in processes of their own, so that a failed assertion or an endless loop is also just a failed
-// seed.
+// Runner: runs seeds in separate processes, so that a failed assertion or an endless loop is only a failed seed.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 
 namespace tarn::sim {
 
-// One run: a seed, and the numbers of its scenario that were set by hand.
+// One run: a seed, and the scenario numbers that were set by hand.
 struct Case {
     uint64_t seed = 0;
     bool with_faults = true;
@@ -45,7 +44,7 @@ struct Batch {
     unsigned jobs = 1;
     unsigned seconds_max = 600;  // of CPU, for one process
     unsigned mutant = 0;         // 0: the protocol as it is
-    unsigned twice_every = 0;    // one run in so many is run twice, and must be the same
+    unsigned twice_every = 0;    // one run in this many is run twice, and must be the same
     bool stops_at_first_failure() const { return failed_max == 1; }
 };
 

@@ -1,4 +1,4 @@
-// Scenario: what one seed decides before it runs: the world, the workload, and which faults are on (swarm testing).
+// Scenario: what a seed decides before the run: the world, the workload, and the faults that are on (swarm testing).
 //
 // Every number can be set by hand (--set hosts=2,pages=1), which is how a failing run is made smaller.
 #pragma once
@@ -21,7 +21,7 @@ struct Scenario {
     unsigned clients_per_host = 1;
     unsigned operations_per_client = 1;
 
-    // Per cent of operations; what is left are partial writes.
+    // Per cent of operations; the rest are partial writes.
     unsigned read_percent = 40;
     unsigned whole_write_percent = 0;
     unsigned zero_percent = 0;  // of whole-page writes
@@ -35,7 +35,7 @@ struct Scenario {
     unsigned latch_max = 0;
     unsigned lease_writes = 0;  // WriteLease
     unsigned lease_time = 0;
-    unsigned wants_copy_percent = 0;  // of evictions: home would like the last copy
+    unsigned wants_copy_percent = 0;  // of evictions: home asks for the last copy
     unsigned store_delay_max = 1;
     unsigned store_knows_tenures = 1;
     unsigned crash_interval = 0;       // 0: never
@@ -50,7 +50,7 @@ struct Scenario {
     unsigned at_once_percent = 0;     // of evictions: clean frames go before home has answered, or while it is away
     unsigned shares_sessions = 0;     // the clients of a host are connections of one
     unsigned late_sends_percent = 0;  // of the pages sent: their bytes are taken from the frame later
-    unsigned late_sends_max = 1;      // so much later at most
+    unsigned late_sends_max = 1;      // by at most this much
     unsigned mark_delay_max = 0;      // how long it takes to mark a page; 0: all are marked
     unsigned gather_max = 0;          // how long a message may wait for others to join it; 0: it leaves at once, alone
 
@@ -147,7 +147,7 @@ struct Scenario {
         scenario.crash_interval = with_faults && crashes ? crash_interval : 0;
         scenario.cut_interval = with_faults && cuts ? cut_interval : 0;
         scenario.forget_percent = scenario.crash_interval != 0 ? forget_percent : 0;
-        // Whoever adopts knows how new home's stored bytes are, or takes them for newer than what others have kept.
+        // An adopting home that cannot tell the version of its stored bytes takes them for newer than any kept ones.
         const bool adopts = scenario.crash_interval != 0 && scenario.store_knows_tenures != 0;
         scenario.adopt_percent = adopts ? adopt_percent : 0;
         if (!random.chance(65)) {
@@ -156,13 +156,13 @@ struct Scenario {
             scenario.page_count = std::max(scenario.page_count, between(2, 8));
             scenario.volume_count = std::min(scenario.volume_count, between(1, 3));
             scenario.clients_per_host = std::max(scenario.clients_per_host, between(2, 6));
-            // Its operations are larger, so there need not be as many.
+            // Its operations are larger, so fewer suffice.
             scenario.operations_per_client =
                 operations_of_each(scenario.client_count(), scenario.operations_per_client * 2 / 3);
         }
         scenario.at_once_percent = on() ? between(5, 100) : 0;
         scenario.shares_sessions = on() ? 1 : 0;
-        // What a flush meets is rare unless it meets much of it.
+        // Races with a flush are rare unless there is much traffic.
         if (random.chance(10)) scenario.flush_percent = between(30, 60);
         const unsigned one_way_percent = on() ? between(10, 100) : 0;
         const unsigned pause_interval = random.chance(30) ? between(200, 3000) : 0;

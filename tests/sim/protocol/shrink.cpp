@@ -11,7 +11,7 @@ namespace {
 
 constexpr unsigned seeds_per_try = 60;  // a smaller run is another run: several seeds are tried
 
-// To try for a number of the scenario, best first.
+// Values to try for a number of the scenario, best first.
 std::vector<unsigned> smaller(std::string_view name, unsigned value) {
     std::vector<unsigned> values;
     const auto offer = [&](unsigned candidate) {
@@ -29,7 +29,7 @@ std::vector<unsigned> smaller(std::string_view name, unsigned value) {
         offer(std::max(1u, value / 2));
         offer(std::max(1u, value - 1));
     } else if (name == "frames" || name == "tenures" || name == "reads") {
-        // Less of it is not simpler.
+        // A smaller value is not simpler.
     } else {
         offer(0);
     }

@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t pages_per_block = 16;
 constexpr uint64_t events_max = 400'000;  // a run beyond this makes no progress
 
-// Where neighbours are asked for together, some of them lie in two blocks of one home.
+// Neighbours that are requested together may lie in two blocks of one home.
 uint64_t pages_per_range_of(const Scenario& scenario) {
     return scenario.together_percent != 0 ? 2 * pages_per_block : pages_per_block;
 }
@@ -107,7 +107,7 @@ void SimCluster::run_if_alive(Task& task) {
     run_task(task);
 }
 
-// What belonged to a crashed host or a broken link is gone.
+// Tasks of a crashed host or a broken link are dropped.
 bool SimCluster::is_dead(const Task& task) const {
     if (task.epoch != 0 && (!hosts_[task.host].is_up || hosts_[task.host].epoch != task.epoch)) return true;
     const bool is_of_link = task.from != no_host && task.from != task.host && task.kind != Task::Kind::link_up;

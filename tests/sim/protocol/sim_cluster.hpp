@@ -3,14 +3,14 @@
 // Virtual time advances from task to task; equal times run in the order in which they were scheduled. Nothing here
 // depends on addresses or on the order of hash tables, so one seed is one run, bit for bit (trace_hash).
 //
-//   cluster.cpp   virtual time
-//   network.cpp   links, and messages
-//   faults.cpp    which faults come, and when
-//   recovery.cpp  processes that end and begin
-//   executor.cpp  what the executor's effects are here
-//   clients.cpp   operations of local threads
-//   checks.cpp    invariants after each step, and at the end
-//   trace.cpp     what a run looks like
+//   sim_cluster.cpp  virtual time
+//   network.cpp      links, and messages
+//   faults.cpp       which faults come, and when
+//   recovery.cpp     processes that end and start
+//   executor.cpp     the executor's effects
+//   clients.cpp      operations of local threads
+//   checks.cpp       invariants after each step, and at the end
+//   trace.cpp        printing of a run
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ namespace tarn::sim {
 
 enum class Tracing : uint8_t {
     off,
-    last,  // kept: what a report of a failure has room for
+    last,  // kept: as many lines as a failure report has room for
     all,   // printed as it happens
 };
 
@@ -41,10 +41,10 @@ class SimCluster : public Truth::World {
   public:
     SimCluster(uint64_t seed, const Scenario& scenario, Tracing tracing = Tracing::off);
 
-    // To the end, when every client is done and nothing is on its way. Throws Failure.
+    // Runs until every client is done and nothing is under way. Throws Failure.
     void run();
 
-    // After a failed run: the last steps, if they were kept, and what everybody holds and waits for.
+    // After a failed run: the last steps, if they were kept, and what each host holds and waits for.
     void describe() const;
 
     uint64_t trace_hash() const { return trace_hash_; }
@@ -106,7 +106,7 @@ class SimCluster : public Truth::World {
         Content content{};
         std::vector<std::pair<PageId, Bytes>> bytes{};  // store_flushed
     };
-    // What was sent last on a link, as long as more may join it.
+    // The last message on a link, as long as more may join it.
     struct Gathering {
         protocol::Batch batch;
         uint32_t slot = 0;  // of its task
@@ -122,7 +122,7 @@ class SimCluster : public Truth::World {
         }
     };
 
-    // cluster.cpp
+    // sim_cluster.cpp
     void schedule(Time delay, Task task) { (void)enter(delay, std::move(task)); }
     uint32_t enter(Time delay, Task task);  // its slot
     void run_if_alive(Task& task);
@@ -223,11 +223,11 @@ class SimCluster : public Truth::World {
     // checks.cpp
     void check_page(const SimHost& stepped, PageId page);
     void check_frame(const SimHost& host, PageId page, const Frame& frame) const;
-    // Home's new bytes differ from its present ones in the named sectors only: no others are written to the store.
+    // Home's new bytes differ from its present ones only in the named sectors: only these are written to the store.
     void check_mask(const SimHost& home, const protocol::Action& copy, const Content& content) const;
     void check_request(const SimHost& host, const SimHost& home, PageId page) const;
     void check_orders(const SimHost& host, PageId page) const;
-    // The tenure of an order that nothing but local operations holds up, 0: there is none.
+    // The tenure of an order that only local operations delay; 0: none.
     static Tenure order_at_hand(const SimHost& host, PageId page);
     void check_lease(const SimHost& host, const Frame& frame) const;
     void check_copies(const SimHost& home, PageId page, const protocol::Claim& claim) const;
@@ -251,13 +251,13 @@ class SimCluster : public Truth::World {
     Truth truth_;
     History history_;
     bool finds_loss_ = false;       // the access under way
-    uint64_t operation_count_ = 0;  // that ended, well or not
+    uint64_t operation_count_ = 0;  // that ended, successfully or not
     std::array<std::array<uint32_t, sim_hosts_max>, sim_hosts_max> link_epoch_{};
     std::array<std::array<bool, sim_hosts_max>, sim_hosts_max> link_is_up_{};
     std::array<std::array<Time, sim_hosts_max>, sim_hosts_max>
         not_before_{};  // messages of a link come after its hello
     std::array<std::array<Gathering, sim_hosts_max>, sim_hosts_max> gathering_{};
-    // Of a direction that is stuck: what was sent there and neither lost nor delivered yet.
+    // Messages in a stuck direction, neither lost nor delivered yet.
     std::array<std::array<bool, sim_hosts_max>, sim_hosts_max> is_stuck_{};
     std::array<std::array<std::vector<Task>, sim_hosts_max>, sim_hosts_max> stuck_{};
     std::array<std::vector<Task>, sim_hosts_max> piled_up_{};  // of a paused host
@@ -267,7 +267,7 @@ class SimCluster : public Truth::World {
     Time now_ = 0;
     uint64_t sequence_ = 0;
     std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
-    std::deque<Task> slots_;  // which stay where they are
+    std::deque<Task> slots_;  // a deque: slots do not move
     std::vector<uint32_t> free_slots_;
 
     SmallMap<PageId, Tenure> greatest_tenure_;

@@ -1,7 +1,7 @@
-// SimHost: one simulated host: what survives a crash, and what does not.
+// SimHost: one simulated host: the state that survives a crash, and the state that does not.
 //
-// The memory part is what the executor of a real host has: frames with masks and latches, home's bytes, the stripes and
-// the flush parts. SimCluster performs the actions on it.
+// The memory part corresponds to a real executor's: frames with masks and latches, home's bytes, the stripes and the
+// flush parts. SimCluster performs the actions on it.
 #pragma once
 
 #include <array>
@@ -38,19 +38,19 @@ struct Frame {
     unsigned writes_since_recall = 0;
     uint64_t recalled_at = 0;
     unsigned latches = 0;   // operations that are inside
-    uint32_t lost = 0;      // what the protocol said of losses
-    unsigned sends = 0;     // whose bytes the transport has not taken yet: nobody may write
+    uint32_t lost = 0;      // the frame's loss generation
+    unsigned sends = 0;     // sends whose bytes have not left: nobody may write
     bool released = false;  // as soon as it has
 };
 
-// What an operation does to one of its pages.
+// An operation's access to one of its pages.
 struct Access {
     PageId page{};
     DirtyMask mask = 0;    // to be written; 0: it reads
     bool zero = false;     // all of the page, with zeros
     uint64_t number = 0;   // tells a waiter of an earlier operation from this one's
     bool waits = false;    // as a waiter of the Holder, not woken yet
-    uint64_t version = 0;  // that it wrote
+    uint64_t version = 0;  // the version that it wrote
 
     Want want() const {
         if (mask == 0) return Want::shared;
@@ -64,11 +64,11 @@ struct Operation {
     enum class Kind : uint8_t { none, read, write, flush };
     Kind kind = Kind::none;
     PageId page{};         // the first
-    uint64_t invoked = 0;  // at which event
+    uint64_t invoked = 0;  // number of the event
     uint64_t number = 0;   // tells a task of an earlier operation from this one's
     std::vector<Access> accesses;
-    size_t missing = 0;                          // accesses that have not ended; and one as long as they are begun
-    bool failed = false;                         // one of them: what came of the others the client does not know
+    size_t missing = 0;                          // accesses that have not ended, plus one while they are being begun
+    bool failed = false;                         // one access failed: the client does not know the others' outcome
     SmallMap<HostId, protocol::Verifier> began;  // of each home, before the first of its pages changed
     Truth::Cover cover;
 
@@ -79,7 +79,7 @@ struct Operation {
     }
 };
 
-// Of one client and volume. What it saw of a page, it must not see older.
+// Of one client and volume. It must never see a page older than it has seen it.
 struct Session {
     protocol::SessionId id = 0;
     std::shared_ptr<LossView> losses = std::make_shared<LossView>();
@@ -106,13 +106,13 @@ struct HostMemory {
     protocol::FlushRequester flush_requester;
     std::vector<Frame> frames;
     unsigned used_frames = 0;
-    SmallMap<PageId, FrameId> bound;              // what local threads find
+    SmallMap<PageId, FrameId> bound;              // frames that local threads find
     SmallMap<PageId, Bytes> home_bytes;           // newer than the store
     std::array<Process, sim_hosts_max> met{};     // the process of each peer that was last met
-    std::array<uint32_t, sim_hosts_max> heard{};  // the loss generation of each home, as it was last told
-    Recovery recovery{0, 0};                      // begun as the process starts
-    HostSet failed_stores = 0;                    // of other hosts, as they said
-    protocol::LossRanges losses_before;           // on record by then
+    std::array<uint32_t, sim_hosts_max> heard{};  // the last loss generation heard of each home
+    Recovery recovery{0, 0};                      // set when the process starts
+    HostSet failed_stores = 0;                    // other hosts', as they reported
+    protocol::LossRanges losses_before;           // on record when the home began to serve
 
     explicit HostMemory(HostId id) : flush_home(id), flush_holder(id), flush_requester(id) {}
 
@@ -159,17 +159,17 @@ struct SimHost {
     MarkedPages marks;
     // Outside:
     std::vector<Client> clients;
-    std::map<VolumeId, Session> shared_sessions;  // of all clients of the host, if they are one (Scenario)
+    std::map<VolumeId, Session> shared_sessions;  // of the host's clients, if they share one (Scenario)
     // Lost in a crash, unless only the process crashes:
     HostMemory memory{0};
     bool keeps_memory = false;       // the process is gone, and the next one adopts its memory
-    bool losses_unrecorded = false;  // while it was away others lost theirs
-    bool memory_was_lost = false;    // its own, and that is not on record yet
-    unsigned losses_pending = 0;     // not yet on record
-    // Of the present process, which believes the store no more; the next one looks again.
+    bool losses_unrecorded = false;  // others lost theirs while it was away
+    bool memory_was_lost = false;    // its own was lost, which is not on record yet
+    unsigned losses_pending = 0;     // losses not on record yet
+    // The present process does not trust the store any more; the next one tries again.
     bool store_failed = false;
     bool store_failure_told = false;  // to the flushes under way
-    // What a process before had let go of bare, and this one does not know: home may count on it, until it asks.
+    // Pages that an earlier process evicted bare, unknown to this one: home may count on them, until it asks.
     std::set<PageId> left_bare;
 
     protocol::Stripe& stripe_of(PageId page) { return memory.stripes[mix64(page.value >> 4) % stripes_per_host]; }

@@ -1,4 +1,4 @@
-// SimCluster: what a run looks like: one line per step, and the state after a failure.
+// SimCluster: prints a run: one line per step, and the state after a failure.
 #include <cstdio>
 
 #include "tests/sim/protocol/sim_cluster.hpp"

@@ -50,7 +50,7 @@ void Truth::check_read(PageId page_id, const Content& content) {
 }
 
 void Truth::write(PageId page_id, Content& content, DirtyMask mask, bool zero, const WriteOrigin& origin) {
-    // A whole-page write does not care what was there before; every other one builds on the latest version.
+    // A whole-page write replaces any bytes; every other write builds on the latest version.
     if (mask != all_sectors) check_read(page_id, content);
     Page& page = pages_[page_id];
     content.version = ++last_version_;
@@ -84,8 +84,7 @@ Truth::Cover Truth::cover_of(VolumeId volume, protocol::SessionId session) const
     Cover cover = lost == lost_.end() ? Cover{} : lost->second;
     for (const auto& [page_id, page] : pages_) {
         if (page_id.volume() != volume) continue;
-        // What a crash before this flush took, or may still take, is not for the flush to save; but who wrote it must
-        // hear of it.
+        // The flush need not save writes that an earlier crash took, or may still take; but their writer must know.
         uint64_t replied = 0;
         for (const Version& version : page.log) {
             if (!version.replied) continue;

@@ -1,4 +1,4 @@
-// Truth: every write of a page in the order in which it took effect, and what may be read now.
+// Truth: every write of a page in the order in which it took effect, and the versions that may be read now.
 //
 // The simulator sees the moment at which each operation touches a frame, so linearizability (C2, I2) is checked where
 // it is strongest: a read must find exactly the latest write, of every sector. After a crash the page may have gone
@@ -21,9 +21,9 @@
 namespace tarn::sim {
 
 struct Content {
-    uint64_t version = 0;  // of the write that made it, 0: never written
+    uint64_t version = 0;  // number of the write that made it; 0: never written
     std::array<uint64_t, sectors_per_page> sectors{};
-    bool zero = true;  // travels as flag_zero; what tells the writes apart is carried beside it
+    bool zero = true;  // travels as flag_zero; the values that tell writes apart are carried beside it
     bool operator==(const Content&) const = default;
 };
 
@@ -45,7 +45,7 @@ class Truth {
         virtual uint32_t incarnation_of(HostId host) const = 0;
         virtual protocol::Verifier verifier_of(PageId page) const = 0;
         virtual uint64_t stored_version_of(PageId page) const = 0;  // durable at its home
-        // An access found writes gone that a crash may take.
+        // An access found that writes are gone, as a crash may cause.
         virtual void lost(PageId page) = 0;
     };
     Truth(World& world, Coverage& coverage) : world_(world), coverage_(coverage) {}
@@ -57,12 +57,11 @@ class Truth {
     // The client has the reply to the write that made this version, and its session has it noted.
     void replied(PageId page, uint64_t version, protocol::SessionId session);
 
-    // The latest version is held by a host that its home knows as owner or anchor: only the end of these two can take
-    // it.
+    // A host that home knows as owner or anchor holds the latest version: only its end or home's can take that.
     void secure(PageId page, const WriteOrigin& holder);
 
-    // What a flush of this session that starts now has to cover at least, and that it succeeded. Beside all that lives,
-    // it is what the session itself wrote, also if it is lost by now: then the flush must not succeed.
+    // What a flush of this session that starts now must cover at least, and that it succeeded. That is every write that
+    // still exists, and the session's own writes even if they are lost: then the flush must not succeed.
     using Cover = std::vector<std::pair<PageId, uint64_t>>;
     Cover cover_of(VolumeId volume, protocol::SessionId session) const;
     void flushed(const Cover& cover);
@@ -74,8 +73,8 @@ class Truth {
         bool replied = false;
     };
     struct Page {
-        std::vector<Version> log{Version{}};  // the first is: never written
-        uint64_t flushed = 0;                 // may not go back below this version
+        std::vector<Version> log{Version{}};  // the first entry: never written
+        uint64_t flushed = 0;                 // the page may not go back below this version
     };
 
     std::string describe(PageId page, const Content& found) const;
@@ -85,7 +84,7 @@ class Truth {
     Coverage& coverage_;
     uint64_t last_version_ = 0;
     SmallMap<PageId, Page> pages_;
-    // Of each session, what it wrote and what was lost: no flush of it may succeed any more.
+    // The lost writes of each session: none of its flushes may succeed any more.
     std::map<protocol::SessionId, Cover> lost_;
 };
 

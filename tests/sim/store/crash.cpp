@@ -1,4 +1,4 @@
-// What is checked of an image that a power cut left: recovery finds what the contract promises, and the books agree.
+// Checks of the image that a power cut left: recovery keeps the contract's promises, and the tables agree.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace tarn::store_sim {
 namespace {
 
 constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 1};
-constexpr uint64_t cuts_max = 120;  // of one seed: many seeds find more than many cuts
+constexpr uint64_t cuts_max = 120;  // per seed: many seeds find more than many cuts
 
 }  // namespace
 
@@ -25,10 +25,10 @@ void CrashRun::on_operation() {
         disk_->fill();
         ++counts_.full_disks;
     }
-    // Of two formats no copy is made.
+    // No copy mixes two formats.
     if (cuts_.below(200) == 0 && !upgrading_) earlier_ = disk_->copy();
     if (cut_count_ == cuts_max) return;
-    // More often when there is more to lose, most of all the order of things.
+    // More often when there is more to lose, especially order.
     const uint64_t weight =
         std::min<uint64_t>(disk_->unsettled_count(), 8) +
         (disk_->any_unsettled(layout_.table_offsets[0], layout_.data_offset) ? 24 : 0) +
@@ -72,7 +72,7 @@ std::map<uint64_t, Model::Found> CrashRun::read_all(Loop& loop, Store& store, bo
     return found;
 }
 
-// Nothing is allocated but for pages that are there.
+// Only pages that exist have space allocated.
 bool CrashRun::check_books(Store& store, const std::map<uint64_t, Model::Found>& found) {
     std::map<uint64_t, bool> slabs;
     for (const auto& [page, now] : found)
@@ -135,7 +135,7 @@ void CrashRun::check_image(Image image, const Before& before) {
     if (spare.size_bytes() != 0 && failure_.empty()) check_recovery_cut(spare);
 }
 
-// Recovery itself is cut at one of its operations.
+// Cuts the recovery itself at one of its operations.
 void CrashRun::check_recovery_cut(Image image) {
     auto cut_disk = std::make_unique<Disk>(std::move(image), cuts_.next(), true);
     Image left(0);
@@ -169,9 +169,9 @@ void CrashRun::go_on(Store& store, const Disk& disk, const std::map<uint64_t, Mo
     Model model = model_;
     model.restart(found);
     if (cuts_.chance(50)) check_spoiled(disk.cut(cuts_), model, true);
-    uint64_t value = next_value_ + (uint64_t{1} << 20);  // none that the clients have given
+    uint64_t value = next_value_ + (uint64_t{1} << 20);  // a value that no client uses
     for (uint64_t rounds = cuts_.between(1, 4); rounds > 0; --rounds) {
-        // Of many sizes, so that what the crash left in the ring may follow it without a gap.
+        // Of many sizes, so that remains of the crash in the ring may follow without a gap.
         const uint64_t count = std::min<uint64_t>(cuts_.chance(50) ? 1 : cuts_.between(2, 8), pages.size());
         const uint64_t first = cuts_.below(pages.size() - count + 1);
         Batch batch(count);
@@ -203,7 +203,7 @@ void CrashRun::go_on(Store& store, const Disk& disk, const std::map<uint64_t, Mo
 }
 
 void CrashRun::check_spoiled(Image image, const Model& model, bool data_only) {
-    // The data have by far the most blocks; each structure is to have its share.
+    // The data have by far the most blocks; give each structure its share.
     const std::array<uint64_t, 5> ends = {StoreLayout::journal_offset, layout_.table_offsets[0],
                                           layout_.table_offsets[1], layout_.data_offset, image.size_bytes()};
     const std::vector<uint64_t> used = image.used_blocks();
@@ -234,7 +234,7 @@ void CrashRun::check_copied_while_running() {
         earlier_->read(block * page_size, bytes);
         image.write(block * page_size, bytes);
     }
-    // The beginning of the journal may be too old for its end: what lies in place then is what was there before.
+    // The beginning of the journal may be too old for its end: then places still have their earlier bytes.
     check_bad_image(std::move(image), model_, true);
 }
 

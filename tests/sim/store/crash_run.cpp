@@ -101,7 +101,7 @@ std::string CrashRun::run() {
         if (failure_.empty()) check_losses(*store);
         if (failure_.empty()) check_marks(*store);
         model_.restart(found);
-        // What the store found it has told, and must find again.
+        // What the store reported to have found, it must find again.
         if (failure_.empty()) check_image(disk_->cut(cuts_), {});
         begun_ = disk_->copy();
         if (disk_fails_ && random_.chance(60))
@@ -119,7 +119,7 @@ std::string CrashRun::run() {
         counts_.checkpoints += status.checkpoints;
         counts_.waits += status.waits;
         counts_.failed_disks += store->failure() ? 1 : 0;
-        // The end of this life: what is left of the disk is the next one's.
+        // The end of this life: the next one starts with the rest of the disk.
         const bool orderly = random_.chance(10) && !store->failure() && !died_;
         if (orderly && !loop_.run_until_done(store->close(loop_)) && !may_fail()) fail("close failed");
         const bool only_the_process = !died_ && random_.chance(40);
@@ -145,7 +145,7 @@ std::string CrashRun::run() {
     return failure_;
 }
 
-// Clients work side by side. The last of them ends the life in the middle of what the others do.
+// Clients work concurrently. The last of them ends the life in the middle of the others' work.
 Task<> CrashRun::life(Store& store) {
     Gate clients;
     const uint64_t steps = random_.between(5, 100);
@@ -183,7 +183,7 @@ Task<> CrashRun::step(Store& store, VolumeId volume) {
     }
 }
 
-// What changed since the store last took the page, as a cache would know it.
+// The sectors changed since the store last took the page, as a cache would know them.
 DirtyMask CrashRun::draw_dirty(PageId page) {
     auto drawn = static_cast<DirtyMask>(random_.between(1, 255));
     if (random_.chance(habits_.whole_percent))
@@ -266,7 +266,7 @@ Task<> CrashRun::zero_some(Store& store, VolumeId volume) {
     return zero(store, volume, first, random_.between(1, std::min<uint64_t>(400, pages_per_client - first)));
 }
 
-// What was there is trimmed, durably or not, and new pages take its place at once.
+// The old pages are trimmed, durably or not, and new ones take their place at once.
 Task<> CrashRun::replace_some(Store& store, VolumeId volume) {
     const uint64_t count = random_.between(16, 60);
     const uint64_t first = random_.below(std::min(habits_.pages, pages_per_client - count));
@@ -305,10 +305,10 @@ Task<> CrashRun::flush(Store& store) {
     if (!flushed && !may_fail()) fail(fmt::format("flush failed: {}", flushed.error().where));
 }
 
-// No page twice, so that it is known which loss is which.
+// No page twice, so that losses can be told apart.
 Task<> CrashRun::record_loss(Store& store) {
     std::vector<Loss> losses;
-    // Sometimes more than a sector has room for, and never more than are kept apart.
+    // Sometimes more than fit in a sector, and never more than are kept separate.
     const bool many = random_.chance(40) && losses_begun_.size() < losses_max / 2;
     for (uint64_t left = many ? random_.between(10, 200) : random_.between(1, 3); left > 0; --left) {
         // Among those that are there, so that the list changes in the middle.
@@ -391,7 +391,7 @@ Task<> CrashRun::read_some(Store& store, VolumeId volume) {
         Contents contents{};
         if (!decode(page, into[i], contents))
             fail(fmt::format("volume {} page {} reads as garbage", volume, first + i));
-        // After a failed write it is old or new, whichever.
+        // After a failed write it may be old or new.
         const auto fits = [&](const Version& version) { return version.contents == contents; };
         if (known == model_.pages().end()                     ? contents != Contents{}
             : known->second.back().completed_at != UINT64_MAX ? !fits(known->second.back())

@@ -1,8 +1,8 @@
 // CrashRun: one seed. A store on a simulated disk, clients that change it, and power cuts at any instant.
 //
-// At random operations of the disk, during the work as during recovery, an image is cut: a second store recovers from
-// it, is checked against the model, and on some images is itself cut while it recovers. Now and then the power goes for
-// good, and the same disk is used on.
+// At random operations of the disk, during work and recovery, an image is cut: a second store recovers from it, is
+// checked against the model, and on some images is itself cut during recovery. Sometimes the power really fails, and
+// the run goes on with the same disk.
 #pragma once
 
 #include <memory>
@@ -37,12 +37,12 @@ struct Counts {
     uint64_t upgrades = 0;
     uint64_t lies = 0;  // images with wrong contents and right checksums
     uint64_t lies_refused = 0;
-    uint64_t at_rest = 0;     // images with all of it durable
-    uint64_t bad_places = 0;  // and one of two copies stale, or somebody else's
+    uint64_t at_rest = 0;     // images with everything durable
+    uint64_t bad_places = 0;  // of these, with one of two copies stale or misplaced
     uint64_t full_disks = 0;
 };
 
-// Pages with their bytes, as a client gives them to the store.
+// Pages with their bytes, in the form that the store takes.
 struct Batch {
     explicit Batch(size_t count) : buffer(make_page_buffer(count)) {}
     void add(PageId page, const Contents& contents, Tenure tenure, DirtyMask dirty, size_t version) {
@@ -56,13 +56,13 @@ struct Batch {
     std::vector<size_t> versions;
 };
 
-// What this seed's clients are given to: bugs hide where one thing is done all the time and another never.
+// The habits of this seed's clients: bugs hide where one operation is frequent and another never happens.
 struct Habits {
     explicit Habits(Random& random);
     static constexpr size_t kinds = 7;
     std::array<unsigned, kinds> weights;  // of flushes, writes, runs, groups, zeroes, replacements, reads
-    uint64_t pages;                       // that writes and groups stay within
-    unsigned whole_percent;               // of writes are of all sectors; of the others most are of one
+    uint64_t pages;                       // the range of writes and groups
+    unsigned whole_percent;               // of writes of all sectors; most others are of one
 };
 
 class CrashRun {
@@ -93,23 +93,23 @@ class CrashRun {
     Task<> read_some(Store& store, VolumeId volume);
     DirtyMask draw_dirty(PageId page);
     Contents change(PageId page, DirtyMask dirty);
-    // The disk between two lives becomes one of format 2, in which what is new in format 3 is garbage.
+    // Between two lives the disk is turned into format 2, with garbage where format 3 has new structures.
     void make_format_2();
-    // What is on record is all that must be, and nothing that was never said.
+    // The record has everything that it must have, and nothing that was never recorded.
     void check_losses(const Store& store);
-    // What was marked is, until somebody took the mark off.
+    // A piece stays marked until the mark is removed.
     void check_marks(const Store& store);
-    // As a start with --upgrade. While an upgrade is under way: without it such a store is refused, and never for rot.
+    // Like a start with --upgrade. A half-upgraded store is refused without it, but never as damaged.
     Result<std::unique_ptr<Store>> open_image(std::unique_ptr<Disk> disk);
     bool may_fail() const { return disk_fails_ || died_.has_value() || (disk_ && disk_->full()); }
-    // Nothing is taken any more, for good, and all that was taken can be read.
+    // The store takes nothing any more, for good, and everything it took can be read.
     void check_full(Store& store);
 
     void on_operation();
     // Recovers from the image and checks what it finds; the model is as it was when the image was cut.
     struct Before {
         uint64_t position = 0;               // up to which the journal was durable
-        std::optional<uint64_t> free_bytes;  // of an image that has only what is durable
+        std::optional<uint64_t> free_bytes;  // of an image with only durable bytes
     };
     void check_image(Image image, const Before& before);
     void check_recovery_cut(Image image);
@@ -117,13 +117,13 @@ class CrashRun {
     void check_bad_image(Image image, const Model& model, bool of_any_time);
     // Bits are flipped in every structure, or in data only.
     void check_spoiled(Image image, const Model& model, bool data_only);
-    // Whatever structures say, with checksums that are right.
+    // Structures have arbitrary contents with correct checksums.
     void check_lies(Image image);
     void lie_in_superblocks(Image& image);
     void lie_in_table(Image& image);
     void lie_in_journal(Image& image);
     static Uuid store_of(const Image& image);
-    // A copy made while the store went on: its beginning is older than its end.
+    // A copy made while the store was in use: its beginning is older than its end.
     void check_copied_while_running();
     // rest.cpp
     void check_at_rest(Store& store);
@@ -136,7 +136,7 @@ class CrashRun {
     void replace_block(Image& image, uint64_t offset);
     void start_journal_late(Disk& disk, uint64_t journal_size);
     static StoreSpace recount(Store& store);
-    // Writes and flushes on what was found, and cuts the disk after each.
+    // Writes and flushes on the recovered store, and cuts the disk after each.
     void go_on(Store& store, const Disk& disk, const std::map<uint64_t, Model::Found>& found);
     std::map<uint64_t, Model::Found> read_all(Loop& loop, Store& store, bool& readable);
     bool check_books(Store& store, const std::map<uint64_t, Model::Found>& found);
@@ -159,7 +159,7 @@ class CrashRun {
     uint64_t cut_every_;
     bool keeps_space_;     // this seed's clients keep space when they zero
     bool disk_fails_;      // and its disks
-    uint64_t atomic_max_;  // how much they write whole or not at all
+    uint64_t atomic_max_;  // the largest write that is atomic
     bool records_losses_;  // this seed's clients put losses on record, and its disks were of an older format
     std::vector<Loss> losses_begun_;
     std::vector<Loss> losses_recorded_;
@@ -169,11 +169,11 @@ class CrashRun {
     bool cutting_ = false;
     uint64_t cut_count_ = 0;
     uint64_t dies_in_ = UINT64_MAX;   // operations until the power goes for good
-    uint64_t fills_in_ = UINT64_MAX;  // and until the disk is full
+    uint64_t fills_in_ = UINT64_MAX;  // operations until the disk is full
     bool fills_;                      // this seed's disks are full at some time
-    std::optional<Image> begun_;      // as this life found it
+    std::optional<Image> begun_;      // at the beginning of this life
     std::optional<Image> earlier_;    // of this life
-    std::optional<Image> died_;       // and what it left
+    std::optional<Image> died_;       // at its end
     std::string failure_;
     uint64_t hash_ = 0;
 };

@@ -10,13 +10,13 @@ namespace tarn::store_sim {
 
 namespace {
 
-// Of a write, sector by sector, with the given chance in 100 each.
+// Keeps each sector of a write with the given chance in 100.
 void write_sectors(Image& image, uint64_t offset, std::span<const std::byte> bytes, unsigned percent, Random& random) {
     for (size_t at = 0; at < bytes.size(); at += sector_size)
         if (random.chance(percent)) image.write(offset + at, bytes.subspan(at, sector_size));
 }
 
-// What a power cut leaves of a write: nothing, all of it, its beginning, its end, or any of its sectors.
+// The sectors of a write that a power cut leaves: none, all, its beginning, its end, or any.
 void write_part(Image& image, uint64_t offset, std::span<const std::byte> bytes, Random& random) {
     constexpr std::array<unsigned, 3> percents = {10, 50, 90};
     const size_t middle = random.below(bytes.size() / sector_size + 1) * sector_size;
@@ -134,7 +134,7 @@ Result<> Disk::apply(Operation& operation) {
                 cache_.read(at, {static_cast<std::byte*>(piece.iov_base), piece.iov_len});
                 at += piece.iov_len;
             }
-            // Of a write that is under way a reader may see any part.
+            // A reader may see any part of a write that is under way.
             for (const Operation* const other : waiting_) {
                 if (!other->writes() || other->offset_ >= at || operation.offset_ >= other->offset_ + other->size_)
                     continue;
@@ -171,7 +171,7 @@ Result<> Disk::apply(Operation& operation) {
             }
             cache_.write(write.offset, write.bytes);
             if (operation.kind_ == 't') {
-                // Of older writes of the same sectors a later flush must bring none back.
+                // A later flush must not bring back older writes of the same sectors.
                 const bool failed = fails(faults.flush);
                 write_sectors(durable_, write.offset, write.bytes, failed ? 50 : 100, random_);
                 unflushed_.push_back(std::move(write));
@@ -262,11 +262,11 @@ bool Disk::any_unsettled(uint64_t first, uint64_t end) const {
                waiting_, [&](const Operation* operation) { return operation->writes() && within(operation->offset_); });
 }
 
-// Also of what is only under way. Of two writes of a sector the later may be lost and the earlier one be there: it had
-// left the cache before.
+// Includes writes that are only under way. The later of two writes of a sector may be lost and the earlier one be
+// there: that had left the cache before.
 Image Disk::cut(Random& random) const {
     Image image(durable_);
-    // The cache keeps nothing, everything, anything, or everything but an end of what is only under way.
+    // The cache keeps nothing, everything, anything, or everything but the end of writes that are only under way.
     enum class Mood : uint8_t { nothing, everything, anything, torn };
     constexpr std::array<Mood, 8> moods = {Mood::nothing,  Mood::everything, Mood::anything, Mood::anything,
                                            Mood::anything, Mood::torn,       Mood::torn,     Mood::torn};

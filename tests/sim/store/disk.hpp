@@ -1,9 +1,9 @@
 // Disk: a block device in memory that keeps only what a real one promises.
 //
 // Operations complete in an order that the seed draws. A write is in the cache when it completes; a flush makes durable
-// what had completed when it was called. cut() is what a power cut at this instant leaves: of every write since, each
-// sector of 512 bytes is there or not; an atomic one as a whole. On command operations fail: then a write may be there
-// in part, and of what a failed flush should have made durable some never will be, whatever a later flush says.
+// the writes completed when it was called. cut() returns what a power cut at this instant leaves: each 512-byte sector
+// of every later write is there or not; an atomic write as a whole. On command operations fail: then part of a write
+// may be there, and some writes of a failed flush never become durable, whatever a later flush says.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class Image {
     uint64_t size_bytes() const { return blocks_.size() * page_size; }
     void read(uint64_t offset, std::span<std::byte> into) const;
     void write(uint64_t offset, std::span<const std::byte> from);
-    // Those that were ever written.
+    // The blocks that were ever written.
     std::vector<uint64_t> used_blocks() const;
 
   private:
@@ -47,7 +47,7 @@ struct DiskFaults {
 
 class Disk final : public BlockDevice {
   public:
-    // Immediate: operations complete when they are called.
+    // In immediate mode operations complete when they are called.
     Disk(Image image, uint64_t seed, bool immediate)
         : durable_(image),
           cache_(std::move(image)),
@@ -68,20 +68,20 @@ class Disk final : public BlockDevice {
     Result<> write_now(std::span<const std::byte> from, uint64_t offset_bytes) override;
     Result<> flush_now() override;
 
-    // Completes one operation that waits; false when there is none.
+    // Completes one waiting operation; false when there is none.
     bool complete_one();
     // Writes that a power cut now may lose; those within [first, end).
     size_t unsettled_count() const { return unflushed_.size() + waiting_.size(); }
     bool any_unsettled(uint64_t first, uint64_t end) const;
-    // What somebody else reads now who copies it.
+    // What a concurrent copy of the disk reads now.
     Image copy() const { return cache_; }
-    // What is there whatever happens.
+    // The durable contents.
     Image durable() const { return durable_; }
-    // What a power cut now would leave; the disk itself goes on.
+    // The contents after a power cut now; the disk itself goes on.
     Image cut(Random& random) const;
     // Everything fails from here on.
     void die() { dead_ = true; }
-    // No write takes effect from here on, and the power stays on; read and flushed is what there was.
+    // No write takes effect from here on, though the power stays on; reads and flushes see the old contents.
     void fill() { full_ = true; }
     bool full() const { return full_; }
     void give_space() { full_ = false; }
@@ -107,7 +107,7 @@ class Disk final : public BlockDevice {
     Image durable_;
     Image cache_;
     Random random_;
-    unsigned newest_first_percent_;  // of some disks: older operations wait for long
+    unsigned newest_first_percent_;  // on some disks older operations wait for long
     bool immediate_;
     bool dead_ = false;
     bool full_ = false;

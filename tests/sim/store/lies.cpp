@@ -1,4 +1,4 @@
-// Structures that lie: wrong contents under checksums that are right, as only somebody can make them who means to.
+// Structures that lie: wrong contents under correct checksums, as only an attacker can make them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 1};
 
 void flip(std::span<std::byte> bytes, Random& random) {
-    // Most of them in what leads the bytes, where each one means something.
+    // Most of them in the header, where each byte means something.
     const uint64_t size = random.chance(80) ? std::min<uint64_t>(bytes.size(), 160) : bytes.size();
     const uint64_t at = random.below(size);
     bytes[at] = random.chance(50) ? static_cast<std::byte>(random.next()) : bytes[at] ^ std::byte{1};
@@ -27,8 +27,8 @@ void put_checksum(std::span<std::byte> block, size_t at, uint32_t checksum) {
 
 }  // namespace
 
-// Whoever can write the device can make its checksums right: then the store says what they wrote, or refuses, and does
-// neither read nor write beyond itself.
+// Whoever can write the device can also write correct checksums: then the store returns those contents, or refuses, but
+// never reads or writes beyond its bounds.
 void CrashRun::check_lies(Image image) {
     for (uint64_t lies = cuts_.between(1, 3); lies > 0; --lies) {
         switch (cuts_.below(3)) {
@@ -53,7 +53,7 @@ void CrashRun::check_lies(Image image) {
             fail(fmt::format("after a lie volume {} page {} has bytes of no page", PageId{page}.volume(),
                              PageId{page}.number()));
     }
-    // It goes on, in whatever it was told: what it accepts it has.
+    // The store goes on with those contents: it can read back whatever it accepts.
     for (const VolumeId volume : (*store)->volumes()) {
         for (uint64_t number = 0; number < 40; ++number) {
             const PageId page = PageId::of(volume, number * 11);

@@ -62,7 +62,7 @@ bool parse(int argc, char** argv, Options& options) {
     return options.jobs > 0;
 }
 
-// The hash of what the disk was asked to do; empty when a check failed.
+// The hash of the disk's operations; empty when a check failed.
 std::optional<uint64_t> run_seed(uint64_t seed, Loop& loop, Loop& other, Counts& counts) {
     current_seed = seed;
     CrashRun world(seed, loop, other, counts);
@@ -72,11 +72,11 @@ std::optional<uint64_t> run_seed(uint64_t seed, Loop& loop, Loop& other, Counts&
     return std::nullopt;
 }
 
-// Every jobs-th seed from the first one on, in a process of its own. What it counts is shared with its parent.
+// Runs every jobs-th seed from the first one on, in a process of its own. Its counts are shared with the parent.
 bool run_share(const Options& options, uint64_t first, Counts& counts) {
     std::signal(SIGABRT, tell_seed);
     std::signal(SIGSEGV, tell_seed);
-    // What the store logs of the faults it is given would drown the rest.
+    // The store's log lines about injected faults would drown the rest.
     if (!options.one && !std::freopen("/dev/null", "w", stderr)) return false;
     const std::unique_ptr<Loop> loop = std::move(*Loop::create());
     const std::unique_ptr<Loop> other = std::move(*Loop::create());
@@ -86,7 +86,7 @@ bool run_share(const Options& options, uint64_t first, Counts& counts) {
         const std::optional<uint64_t> hash = run_seed(seed, *loop, *other, counts);
         if (!hash) return false;
         ++counts.seeds;
-        // One seed is one run: said again now and then, it must be the same.
+        // One seed is one run: some seeds run again, and must give the same hash.
         if (options.one || seed % 100 == 0) {
             Counts ignored;
             if (run_seed(seed, *loop, *other, ignored) != hash) {

@@ -63,7 +63,7 @@ const Version& Model::newest(PageId page) const {
     return found == pages_.end() ? never : found->second.back();
 }
 
-// The newest that it can be.
+// The newest possible version.
 int64_t Model::version_of(const std::vector<Version>& versions, size_t from, const Found& found) const {
     for (size_t i = versions.size(); i-- > from;)
         if (versions[i].contents == found.contents && versions[i].tenure == found.tenure)
@@ -93,7 +93,7 @@ std::string Model::check(const std::map<uint64_t, Found>& found) const {
         size_t there = 0;
         size_t known = 0;
         for (const auto& [page, version] : group.members) {
-            if (found.at(page).tenure == 0) continue;  // zeros of before, or of after
+            if (found.at(page).tenure == 0) continue;  // zeros from before or after
             ++known;
             there += version_found.at(page) >= static_cast<int64_t>(version) ? 1 : 0;
         }

@@ -1,7 +1,7 @@
-// Model: what each page may hold, by the contract: its last durable contents, or any that it was given since.
+// Model: the contents that each page may have by the contract: the last durable ones, or any written since.
 //
-// A page's contents are eight numbers, one per sector; each sector's bytes say whose they are, so that a sector of
-// another page, volume or time is recognised.
+// A page's contents are eight numbers, one per sector; each sector's bytes identify it, so that a sector of another
+// page, volume or time is recognised.
 #pragma once
 
 #include <array>
@@ -32,11 +32,11 @@ class Model {
         std::vector<std::pair<uint64_t, size_t>> members;  // page, version
     };
 
-    // A change was asked for; returns its version, to be completed. It may already be on its way to the device.
+    // A change was requested; returns its version, to be completed. It may already be on its way to the device.
     size_t begin(PageId page, const Contents& contents, Tenure tenure);
     void complete(PageId page, size_t version);
     void add_group(Group group) { groups_.push_back(std::move(group)); }
-    // It failed: nobody knows what became of it, and later changes of its pages would look like it.
+    // The change failed: its outcome is unknown, and later changes of its pages could be mistaken for it.
     void forget_group(const Group& group) {
         std::erase_if(groups_, [&](const Group& other) { return other.members == group.members; });
     }
@@ -45,16 +45,16 @@ class Model {
     void durable(uint64_t moment);
 
     const Version& newest(PageId page) const;
-    // What a reader must see who was not disturbed.
+    // What an undisturbed reader must see.
     const std::map<uint64_t, std::vector<Version>>& pages() const { return pages_; }
 
-    // After a restart: which version each page has, and that this is allowed. Empty, or what is wrong.
+    // After a restart: determines the version of each page, and checks that it is allowed. Empty, or the violation.
     struct Found {
         Contents contents{};
         Tenure tenure = 0;
     };
     std::string check(const std::map<uint64_t, Found>& found) const;
-    // From now on the pages are what was found, durably.
+    // From now on the contents found are the durable ones.
     void restart(const std::map<uint64_t, Found>& found);
 
   private:

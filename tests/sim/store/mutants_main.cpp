@@ -1,5 +1,5 @@
 // tarn_store_sim_mutants: does the simulated disk notice? Breaks one rule of the store at a time and counts the crash
-// points until a check fails. The seeds are the same each time: whether a mutant is caught is no matter of luck.
+// points until a check fails. The seeds are the same each time, so that luck decides nothing.
 //
 // Each mutant runs in a process of its own: a broken store may crash, or wait for ever.
 #include <fmt/format.h>
@@ -23,7 +23,7 @@
 namespace tarn::store_sim {
 namespace {
 
-constexpr uint64_t points_max = 50'000;  // what the mutant that shows most rarely needs
+constexpr uint64_t points_max = 50'000;  // enough for the mutant that shows most rarely
 constexpr int seed_seconds_max = 8;      // of CPU; one takes a second at most
 
 uint64_t current_seed = 0;
@@ -64,7 +64,7 @@ struct Running {
     int output;
 };
 
-// What its process has said when it ended; empty when nothing was noticed.
+// The report of the mutant's process; empty when nothing was noticed.
 std::string said_by(const Running& ended) {
     std::string said;
     std::array<char, 512> buffer;
@@ -74,7 +74,7 @@ std::string said_by(const Running& ended) {
     return said;
 }
 
-// The first to end: some take a hundred times as long as others.
+// Waits for the first to end: some take a hundred times as long as others.
 Running wait_for_one(std::vector<Running>& running) {
     const pid_t process = ::wait(nullptr);
     const auto found = std::ranges::find(running, process, &Running::process);

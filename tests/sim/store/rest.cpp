@@ -1,5 +1,5 @@
-// What is checked when everything is durable: then there is one thing that a restart may find, to the last slab, and a
-// device that had one of two copies wrong, or is too short, changes nothing about it, or is refused.
+// Checks when everything is durable: then a restart may find only one state, to the last slab. A device with one of two
+// copies wrong, or one that is too short, changes nothing about that, or is refused.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,13 +35,13 @@ StoreSpace CrashRun::recount(Store& store) {
 void CrashRun::check_journal_reaches(const Image& image, uint64_t position) {
     Disk seen(Image(image), 1, true);
     const Result<Superblock> superblock = read_superblock(seen);
-    if (!superblock) return;  // opening it says why
+    if (!superblock) return;  // open() reports why
     const Result<JournalScan> scan = scan_journal(seen, *superblock, [](const FoundRecord&) -> Result<> { return {}; });
     if (scan && scan->end < position)
         fail(fmt::format("the journal ends at {}, and had been durable up to {}", scan->end, position));
 }
 
-// A slab that nothing but kept space is in, as its block says, and then nothing.
+// A slab whose block says that it has only kept space, and then nothing.
 Task<> CrashRun::keep_and_give_back(Store& store) {
     constexpr VolumeId volume = client_count + 1;
     constexpr uint64_t count = 4;
@@ -86,7 +86,7 @@ void CrashRun::check_exactly(Image image, const StoreSpace& space, const char* w
     if (failure_.empty() && !same_space(now, recount(**store))) fail(fmt::format("{}: the recount differs", what));
 }
 
-// What somebody else's block, or an older one, would be found to be.
+// The expected result for a misplaced, or an older, block.
 void CrashRun::replace_block(Image& image, uint64_t offset) {
     std::array<std::byte, page_size> bytes;
     const std::vector<uint64_t> used = image.used_blocks();
@@ -97,7 +97,7 @@ void CrashRun::replace_block(Image& image, uint64_t offset) {
     image.write(offset, bytes);
 }
 
-// All of it is there twice, and one of the two is enough.
+// Everything is there twice, and one copy is enough.
 void CrashRun::check_bad_place(Image image, const StoreSpace& space) {
     const uint64_t place = cuts_.below(2);
     const uint64_t slab_count = (image.size_bytes() - layout_.data_offset) / slab_size;
@@ -124,7 +124,7 @@ void CrashRun::check_bad_block(Image image) {
     check_bad_image(std::move(image), model_, false);
 }
 
-// However much is missing at its end.
+// The device may lack any part of its end.
 void CrashRun::check_short(const Image& image) {
     const uint64_t size =
         cuts_.chance(30) ? image.size_bytes() - page_size : cuts_.below(image.size_bytes() / page_size) * page_size;

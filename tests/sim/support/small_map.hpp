@@ -1,5 +1,5 @@
-// SmallMap: a sorted map of a handful of entries in one piece of memory. Iterators and references end with an insertion
-// or removal.
+// SmallMap: a sorted map of a handful of entries in one piece of memory. Insertion and removal invalidate iterators and
+// references.
 #pragma once
 
 #include <cstddef>

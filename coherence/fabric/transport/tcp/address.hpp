@@ -23,7 +23,7 @@ class SocketAddress {
 
 // Errors: invalid without a port, not_found for an unknown name. Numeric addresses never leave this machine.
 Result<SocketAddress> resolve(const std::string& address);
-// Of the other end of a connected socket, for logs.
+// The address of a connected socket's other end, for logs.
 std::string peer_name(int fd);
 
 }  // namespace tarn

@@ -38,7 +38,7 @@ Task<Result<Channel::Received>> TcpChannel::receive(std::span<std::byte> page, s
             hung_up_ = hung_up_ || (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
         }
         const ssize_t received = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
-        // Less than there was room for was all there was. Who hung up is read until recvmsg says so.
+        // A short read took everything there was. After a hang-up, reading goes on until recvmsg reports the end.
         readable_ =
             hung_up_ || received == static_cast<ssize_t>(page.size() + free.size()) || (received < 0 && errno == EINTR);
         if (received == 0) co_return fail(Errc::closed);

@@ -1,7 +1,7 @@
 // TcpChannel: one connected socket, as a link uses it.
 //
-// What is there is taken in bulk, without a turn of the ring; what the socket does not take at once is worth one. Made
-// from a connection of TcpTransport; any stream socket will do.
+// Available bytes are received in bulk, without the ring; the ring serves only to wait, and to send what the socket
+// does not take at once. Made from a connection of TcpTransport; any stream socket will do.
 #pragma once
 
 #include <poll.h>
@@ -28,7 +28,7 @@ class TcpChannel final : public Channel {
     Loop& loop_;
     const UniqueFd fd_;
     Readiness readiness_;
-    bool readable_ = true;  // there may be more than was taken
+    bool readable_ = true;  // more bytes may be there than were taken
     bool hung_up_ = false;
     std::vector<std::byte> buffer_ = std::vector<std::byte>(buffer_size);
     size_t filled_ = 0;

@@ -17,11 +17,11 @@ namespace {
 void set_up(int fd) {
     const int on = 1;
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    // A peer whose machine vanished is noticed even when we only wait for it.
+    // Keepalive notices a vanished machine even while we only wait for it.
     const int idle_seconds = 5;
     const int interval_seconds = 2;
     const int probes = 5;
-    const unsigned unanswered_ms = 15'000;  // and when what we sent is not acknowledged
+    const unsigned unanswered_ms = 15'000;  // for bytes that are not acknowledged
     ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
     ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_seconds, sizeof interval_seconds);
@@ -49,8 +49,8 @@ class TcpConnection final : public Connection {
     void shut_down() override { ::shutdown(fd_.get(), SHUT_RDWR); }
     void cancel() override { Loop::current()->cancel_fd(fd_.get()); }
     std::string peer_name() const override { return tarn::peer_name(fd_.get()); }
-    // Without the port. An IPv4 address is one of IPv6; of a whole network of IPv6, which one machine may have, the
-    // prefix.
+    // The address without the port, IPv4 mapped into IPv6. Of IPv6 only the prefix: one machine may have a whole
+    // network.
     Origin origin() const override {
         constexpr size_t prefix_bytes = 8;
         sockaddr_storage storage{};

@@ -1,7 +1,7 @@
 // TcpTransport: sockets on io_uring, for hosts that have a network between them.
 //
-// A peer whose machine vanished is noticed by keepalive, or by what it does not acknowledge, after 15 s. Made by the
-// daemon; used by LinkedFabric through Transport.
+// A vanished machine is noticed by keepalive, or by unacknowledged bytes, after 15 s. Made by the daemon; used by
+// LinkedFabric through Transport.
 #pragma once
 
 #include <memory>
