@@ -26,8 +26,8 @@ class LossView {
     }
     // The losses of these homes count from the first use of one of their pages, unless began_after() comes before.
     void await(HostSet homes) { unheard_.store(homes, std::memory_order_relaxed); }
-    // Homes that still lack began_after(): it must come before a page of one is used. A thread that does not find a home
-    // here sees what began_after() said of it.
+    // Homes that still lack began_after(): it must come before a page of one is used. Whoever does not find a home here
+    // sees what began_after() said of it.
     HostSet unheard() const { return unheard_.load(std::memory_order_acquire); }
     // Losses of this home up to the generation lie before the session. Only after await(); the first call counts.
     void began_after(HostId home, uint32_t generation) {

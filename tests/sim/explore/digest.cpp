@@ -1,4 +1,4 @@
-// The state of each part of the protocol that decides what happens next. Only whether there is a frame matters, not which.
+// The state of each part that decides what happens next. Only whether there is a frame matters, not which.
 #include "tests/sim/explore/digest.hpp"
 
 #include "coherence/protocol/flush.hpp"
