@@ -91,11 +91,8 @@ class Loop {
     // flags: of pwritev2.
     auto writev(int fd, std::span<const iovec> from, uint64_t offset_bytes, int flags);
     auto fdatasync(int fd);
-    auto fallocate(int fd, int mode, uint64_t offset_bytes, uint64_t size_bytes);
     auto receive(int fd, std::span<std::byte> into, int flags = 0);
-    auto receive_message(int fd, msghdr* message, int flags = 0);
     auto send(int fd, std::span<const std::byte> from, int flags = 0);
-    auto send_message(int fd, const msghdr* message, int flags = 0);
     auto accept(int fd, int flags = SOCK_CLOEXEC);
     auto connect(int fd, const sockaddr* address, socklen_t size_bytes);
     // Also completes when the peer has shut down its side, whatever the events are: io_uring always asks for that.
@@ -202,11 +199,6 @@ inline auto Loop::readv(int fd, std::span<const iovec> into, uint64_t offset_byt
         io_uring_prep_readv(&sqe, fd, into.data(), static_cast<unsigned>(into.size()), offset_bytes);
     });
 }
-inline auto Loop::writev(int fd, std::span<const iovec> from, uint64_t offset_bytes) {
-    return Operation(*this, [=](io_uring_sqe& sqe) {
-        io_uring_prep_writev(&sqe, fd, from.data(), static_cast<unsigned>(from.size()), offset_bytes);
-    });
-}
 inline auto Loop::writev(int fd, std::span<const iovec> from, uint64_t offset_bytes, int flags) {
     return Operation(*this, [=](io_uring_sqe& sqe) {
         io_uring_prep_writev2(&sqe, fd, from.data(), static_cast<unsigned>(from.size()), offset_bytes, flags);
@@ -215,26 +207,12 @@ inline auto Loop::writev(int fd, std::span<const iovec> from, uint64_t offset_by
 inline auto Loop::fdatasync(int fd) {
     return Operation(*this, [=](io_uring_sqe& sqe) { io_uring_prep_fsync(&sqe, fd, IORING_FSYNC_DATASYNC); });
 }
-inline auto Loop::fallocate(int fd, int mode, uint64_t offset_bytes, uint64_t size_bytes) {
-    return Operation(*this, [=](io_uring_sqe& sqe) {
-        io_uring_prep_fallocate(&sqe, fd, mode, static_cast<off_t>(offset_bytes), static_cast<off_t>(size_bytes));
-    });
-}
 inline auto Loop::receive(int fd, std::span<std::byte> into, int flags) {
     return Operation(*this, [=](io_uring_sqe& sqe) { io_uring_prep_recv(&sqe, fd, into.data(), into.size(), flags); });
-}
-inline auto Loop::receive_message(int fd, msghdr* message, int flags) {
-    return Operation(
-        *this, [=](io_uring_sqe& sqe) { io_uring_prep_recvmsg(&sqe, fd, message, static_cast<unsigned>(flags)); });
 }
 inline auto Loop::send(int fd, std::span<const std::byte> from, int flags) {
     return Operation(*this, [=](io_uring_sqe& sqe) {
         io_uring_prep_send(&sqe, fd, from.data(), from.size(), flags | MSG_NOSIGNAL);
-    });
-}
-inline auto Loop::send_message(int fd, const msghdr* message, int flags) {
-    return Operation(*this, [=](io_uring_sqe& sqe) {
-        io_uring_prep_sendmsg(&sqe, fd, message, static_cast<unsigned>(flags | MSG_NOSIGNAL));
     });
 }
 inline auto Loop::accept(int fd, int flags) {

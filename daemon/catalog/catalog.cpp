@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "frontends/volumes/attribute_page.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
 #include "utils/with_timeout.hpp"
@@ -380,9 +379,8 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
 Task<Result<>> Catalog::hold(const CatalogRecord& record) {
     {
         const std::lock_guard guard(holds_mutex_);
-        const auto found = holds_.find(record.id);
-        if (found != holds_.end()) {
-            ++found->second.count;
+        if (const auto found = holds_.find(record.id); found != holds_.end()) {
+            ++found->second;
             co_return Result<>{};
         }
     }
@@ -394,7 +392,7 @@ Task<Result<>> Catalog::hold(const CatalogRecord& record) {
     }
     if (!answer) co_return fail(answer.error());
     const std::lock_guard guard(holds_mutex_);
-    ++holds_[record.id].count;
+    ++holds_[record.id];
     co_return Result<>{};
 }
 
@@ -403,7 +401,7 @@ void Catalog::release_hold(VolumeId id) {
         const std::lock_guard guard(holds_mutex_);
         const auto found = holds_.find(id);
         TARN_ASSERT(found != holds_.end());
-        if (--found->second.count > 0) return;
+        if (--found->second > 0) return;
         holds_.erase(found);
     }
     if (!Loop::current() || cache_.abandoned()) return;

@@ -82,10 +82,6 @@ class Catalog final : public Volumes {
   private:
     Task<Result<>> flush_without(HostSet gone);
     class OpenVolume;
-    struct Hold {
-        unsigned count = 0;  // handles on this host that may write
-        std::string name;
-    };
 
     // Runs a task that may wait for other hosts, and interrupts it after the grace if one of them is silent.
     template <class T>
@@ -128,9 +124,9 @@ class Catalog final : public Volumes {
     Registrar registrar_;
     std::atomic<unsigned> releases_{0};  // on their way to the registrar
     Broadcast released_;
-    std::mutex holds_mutex_;  // never held across a wait
-    std::map<VolumeId, Hold> holds_;
-    mutable std::mutex seen_mutex_;  // the same
+    std::mutex holds_mutex_;              // never held across a wait
+    std::map<VolumeId, unsigned> holds_;  // handles on this host that may write
+    mutable std::mutex seen_mutex_;       // the same
     std::map<VolumeId, std::string> names_;
     std::map<VolumeId, Attributes> attributes_;
     std::vector<CatalogRecord> records_seen_;  // by the last list

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "frontends/volumes/attribute_page.hpp"
 #include "frontends/volumes/cached_volume.hpp"
 #include "utils/log.hpp"
 #include "utils/with_timeout.hpp"

@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "daemon/configuration/configuration.hpp"
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/process/store_refusal.hpp"

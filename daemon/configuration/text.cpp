@@ -6,7 +6,6 @@
 #include <array>
 #include <charconv>
 #include <limits>
-#include <optional>
 #include <vector>
 
 namespace tarn {

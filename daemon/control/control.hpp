@@ -85,12 +85,6 @@ struct Forgotten {
     std::vector<std::string> not_told;  // they will be when they are connected again
 };
 
-// How a client may reach a volume.
-struct Export {
-    std::string volume;
-    std::vector<std::string> uris;
-};
-
 class Control {
   public:
     virtual ~Control() = default;

@@ -401,8 +401,8 @@ MUTANTS = [
     ("daemon/catalog/registrar.cpp", "if («record.holder == host») {", {
         "anybody releases a hold": "true",
     }),
-    ("daemon/catalog/catalog.cpp", "if («--found->second.count > 0») return;", {
-        "the first handle that is closed ends the hold": "(--found->second.count, false)",
+    ("daemon/catalog/catalog.cpp", "if («--found->second > 0») return;", {
+        "the first handle that is closed ends the hold": "(--found->second, false)",
     }),
     ("daemon/catalog/catalog.cpp", "if (holds_) «catalog_.release_hold(id());»", {
         "a hold outlives the last handle": "",

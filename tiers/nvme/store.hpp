@@ -23,7 +23,6 @@
 #pragma once
 
 #include <atomic>
-#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -284,7 +283,6 @@ class Store {
     std::vector<PageRun> runs_by_number(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max) const;
 
     // store_write.cpp
-    struct Pinned;
     Result<> pin_for_write(std::span<const PageWrite> pages, std::vector<SlabIndex>& slabs);
     Task<Result<>> write_pinned(Loop& loop, std::span<const PageWrite> pages, std::span<const SlabIndex> slabs);
     Task<Result<>> write_group(Loop& loop, std::span<const PageWrite> pages, std::span<const SlabIndex> slabs);

@@ -1,7 +1,5 @@
 #include "tiers/nvme/device/superblock.hpp"
 
-#include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "tiers/nvme/device/checksum.hpp"
