@@ -1,5 +1,6 @@
 #include "daemon/process/node.hpp"
 
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/text.hpp"
 #include "daemon/control/unix_socket.hpp"
-#include "daemon/process/notify.hpp"
 #include "daemon/process/store_refusal.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
@@ -198,7 +198,7 @@ Task<Result<>> Node::start() {
                   configuration_.peers.size());
     log::info("tarnd serves as host {} with {} MiB of frames on {} shards", configuration_.host,
               cache_->pool().frame_count() * page_size >> 20, shards_.size());
-    notify_ready("serving");
+    sd_notify(0, "READY=1\nSTATUS=serving");
     co_return Result<>{};
 }
 
@@ -366,7 +366,7 @@ Task<> Node::serve(Signals& signals) {
 
 Task<> Node::stop() {
     Loop& loop = *shards_.front();
-    notify_stopping();
+    sd_notify(0, "STOPPING=1");
     log::info("stopping");
     if (memory_is_kept_) keeper_.keep_beyond_stop(cache_->pool().arena().fd());
     // Whoever waits for a host that is away must not keep us: after a while all that waits is given up.
