@@ -12,11 +12,11 @@
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/text.hpp"
-#include "daemon/control/unix_socket.hpp"
 #include "daemon/process/store_refusal.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
+#include "utils/unix_socket.hpp"
 
 namespace tarn {
 

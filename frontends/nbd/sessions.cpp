@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <sstream>
 
+#include "utils/unix_socket.hpp"
 #include "utils/file_text.hpp"
 
 namespace tarn::nbd {
@@ -37,9 +36,7 @@ Client Client::of(int socket) {
     socklen_t size = sizeof address;
     if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return client;
     if (address.ss_family == AF_UNIX) {
-        ucred credentials{};
-        socklen_t credentials_size = sizeof credentials;
-        ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &credentials_size);
+        const ucred credentials = peer_of(socket).value_or(ucred{});
         client.process = credentials.pid;
         client.started = start_of(credentials.pid);
         client.user = credentials.uid;
