@@ -4,28 +4,17 @@
 #include <netdb.h>
 
 #include <algorithm>
-#include <sstream>
 
-#include "utils/unix_socket.hpp"
 #include "utils/file_text.hpp"
+#include "utils/unix_socket.hpp"
 
 namespace tarn::nbd {
 
 namespace {
 
-// When a process was started, in ticks since the boot: with its id it names the process for good. 0: there is none.
+// With its id it names the process for good.
 uint64_t start_of(pid_t process) {
-    const std::string text = text_of(fmt::format("/proc/{}/stat", process));
-    // The second field is the program's name in parentheses, and may contain anything.
-    const size_t name_end = text.rfind(')');
-    if (name_end == std::string::npos) return 0;
-    std::istringstream fields(text.substr(name_end + 1));
-    constexpr int fields_before = 19;  // from the third to the 21st
-    std::string skipped;
-    for (int i = 0; i < fields_before; ++i) fields >> skipped;
-    uint64_t started = 0;
-    fields >> started;
-    return started;
+    return started_ticks(fmt::format("/proc/{}", process));
 }
 
 }  // namespace
