@@ -148,6 +148,12 @@ std::string format_address(const Address& address) {
     return fmt::format("{}:{}", address.host, address.port);
 }
 
+std::optional<uint8_t> parse_hex(std::string_view digits) {
+    uint8_t byte = 0;
+    const auto [end, error] = std::from_chars(digits.begin(), digits.end(), byte, 16);
+    return error == std::errc{} && digits.size() == 2 && end == digits.end() ? std::optional(byte) : std::nullopt;
+}
+
 std::optional<std::string_view> nearest_name(std::string_view text, std::span<const std::string_view> candidates) {
     std::optional<std::string_view> nearest;
     // Half of the letters may be wrong, and no more than three: beyond that a suggestion only misleads.
