@@ -80,6 +80,7 @@ class Loop {
         idle_argument_ = argument;
     }
 
+    class Awaited;
     template <class Prepare>
     class Operation;
 
@@ -87,9 +88,8 @@ class Loop {
     auto read(int fd, std::span<std::byte> into, uint64_t offset_bytes);
     auto write(int fd, std::span<const std::byte> from, uint64_t offset_bytes);
     auto readv(int fd, std::span<const iovec> into, uint64_t offset_bytes);
-    auto writev(int fd, std::span<const iovec> from, uint64_t offset_bytes);
     // flags: of pwritev2.
-    auto writev(int fd, std::span<const iovec> from, uint64_t offset_bytes, int flags);
+    auto writev(int fd, std::span<const iovec> from, uint64_t offset_bytes, int flags = 0);
     auto fdatasync(int fd);
     auto receive(int fd, std::span<std::byte> into, int flags = 0);
     auto send(int fd, std::span<const std::byte> from, int flags = 0);
@@ -101,7 +101,7 @@ class Loop {
     Task<Result<>> writable(int fd);
     // Submits an operation that has no function above. prepare(io_uring_sqe&) fills in the entry, of 128 bytes.
     template <class Prepare>
-    void start(Completion& completion, Prepare prepare) {
+    void start(Completion& completion, Prepare&& prepare) {
         io_uring_sqe& sqe = submission();
         prepare(sqe);
         io_uring_sqe_set_data(&sqe, &completion);
@@ -117,8 +117,6 @@ class Loop {
 
   private:
     explicit Loop(std::unique_ptr<OperationRing> ring) : ring_(std::move(ring)) {}
-    friend class Sleep;
-    friend class Readiness;
     io_uring_sqe& submission() { return ring_->next_submission(); }
     void attach();
     void detach();
@@ -148,32 +146,40 @@ class Loop {
     bool detaching_ = false;
 };
 
-template <class Prepare>
-class [[nodiscard]] Loop::Operation final : public Loop::Completion {
+// An operation that a coroutine awaits.
+class Loop::Awaited : public Loop::Completion {
   public:
-    Operation(Loop& loop, Prepare prepare) : loop_(loop), prepare_(std::move(prepare)) {}
-    bool await_ready() noexcept { return false; }
+    explicit Awaited(Loop& loop) : loop_(loop) {}
+    bool await_ready() const noexcept { return false; }
+    void complete(int32_t result, bool /*more: never*/) final {
+        result_ = result;
+        handle_.resume();
+    }
+
+  protected:
+    ~Awaited() = default;
+
+    Loop& loop_;
+    std::coroutine_handle<> handle_;
+    int32_t result_ = 0;
+};
+
+template <class Prepare>
+class [[nodiscard]] Loop::Operation final : public Loop::Awaited {
+  public:
+    Operation(Loop& loop, Prepare prepare) : Awaited(loop), prepare_(std::move(prepare)) {}
     void await_suspend(std::coroutine_handle<> handle) {
         handle_ = handle;
-        io_uring_sqe& sqe = loop_.submission();
-        prepare_(sqe);
-        io_uring_sqe_set_data(&sqe, static_cast<Completion*>(this));
+        loop_.start(*this, prepare_);
     }
     Result<size_t> await_resume() const {
         if (result_ >= 0) return static_cast<size_t>(result_);
         if (result_ == -ECANCELED) return fail(Errc::cancelled, ECANCELED, "loop.operation");
         return fail(Errc::io, -result_, "loop.operation");
     }
-    void complete(int32_t result, bool /*more: never*/) override {
-        result_ = result;
-        handle_.resume();
-    }
 
   private:
-    Loop& loop_;
     Prepare prepare_;
-    std::coroutine_handle<> handle_;
-    int32_t result_ = 0;
 };
 
 inline auto Loop::read(int fd, std::span<std::byte> into, uint64_t offset_bytes) {
@@ -225,25 +231,20 @@ inline auto Loop::poll(int fd, unsigned events) {
     return Operation(*this, [=](io_uring_sqe& sqe) { io_uring_prep_poll_add(&sqe, fd, events); });
 }
 
-class [[nodiscard]] Sleep final : public Loop::Completion {
+class [[nodiscard]] Sleep final : public Loop::Awaited {
   public:
     Sleep(Loop& loop, std::chrono::nanoseconds duration)
-        : loop_(loop),
+        : Awaited(loop),
           duration_{.tv_sec = duration.count() / 1'000'000'000, .tv_nsec = duration.count() % 1'000'000'000} {}
-    bool await_ready() noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> handle);
+    void await_suspend(std::coroutine_handle<> handle) {
+        handle_ = handle;
+        loop_.start(*this, [this](io_uring_sqe& sqe) { io_uring_prep_timeout(&sqe, &duration_, 0, 0); });
+    }
     // False when it was cancelled.
     bool await_resume() const { return result_ != -ECANCELED; }
-    void complete(int32_t result, bool /*more: never*/) override {
-        result_ = result;
-        handle_.resume();
-    }
 
   private:
-    Loop& loop_;
     __kernel_timespec duration_;
-    std::coroutine_handle<> handle_;
-    int32_t result_ = 0;
 };
 
 inline auto Loop::sleep(std::chrono::nanoseconds duration) {
@@ -335,32 +336,6 @@ class [[nodiscard]] Yield final : public Loop::Posted {
 
   private:
     Loop& loop_;
-    std::coroutine_handle<> handle_;
-};
-
-// Runs function on another shard's thread and resumes here with its value. A coroutine never changes its thread.
-template <class Function>
-class [[nodiscard]] CallOn final : public Loop::Posted {
-  public:
-    using Value = std::invoke_result_t<Function&>;
-    CallOn(Loop& here, Loop& there, Function function) : here_(here), there_(there), function_(std::move(function)) {}
-    bool await_ready() noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> handle) {
-        handle_ = handle;
-        there_.post(*this);
-    }
-    Value await_resume() { return std::move(*value_); }
-    void run() override {
-        if (value_) return handle_.resume();
-        value_.emplace(function_());
-        here_.post(*this);
-    }
-
-  private:
-    Loop& here_;
-    Loop& there_;
-    Function function_;
-    std::optional<Value> value_;
     std::coroutine_handle<> handle_;
 };
 

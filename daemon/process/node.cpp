@@ -252,10 +252,14 @@ Result<std::unique_ptr<Arena>> Node::memory_left_behind() {
 
 // With every shard's ring. A gain, not a need.
 Task<> Node::register_arena() {
-    const FramePool& pool = cache_->pool();
+    struct Register {
+        static Task<Result<>> with(Loop& shard, std::span<std::byte> frames) {
+            co_return shard.register_memory(frames);
+        }
+    };
     for (Loop* const shard : shards_) {
         const Result<> registered =
-            co_await CallOn(*shards_.front(), *shard, [&] { return shard->register_memory(pool.bytes()); });
+            co_await run_on(*shards_.front(), *shard, Register::with(*shard, cache_->pool().bytes()));
         if (registered) continue;
         log::info("the kernel did not register the frames for I/O ({}); a larger limit on locked memory lets it",
                   log::describe(registered.error()));
