@@ -40,7 +40,7 @@ class Node final : public Control {
     // Control
     Task<Result<NodeStatus>> status() override;
     std::vector<std::string> export_uris(const std::string& volume) override;
-    VerifyStatus verify_status() override;
+    Scrubber::Progress verify_status() override { return scrubber_->progress(); }
     Result<> start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) override;
     void stop_verify() override { scrubber_->cancel(); }
     Task<Result<Forgotten>> forget_host(std::string name) override;
