@@ -108,8 +108,9 @@ Task<Result<>> Node::start() {
                              {.cluster = configuration_.cluster,
                               .host = configuration_.host_id(),
                               .host_name = host_name_of(configuration_.host)},
-                             options_.upgrade ? Upgrade::perform : Upgrade::refuse,
-                             options_.accept_older_store ? Older::accept : Older::refuse, Use::later);
+                             {.upgrade = options_.upgrade,
+                              .accept_older = options_.accept_older_store,
+                              .use_later = true});
     if (!store) {
         explain(("store " + configuration_.store).c_str(), store.error());
         const std::string advice = advice_on_refused_store(configuration_, store.error());

@@ -78,21 +78,14 @@ struct StoreSpace {
     uint64_t free_bytes = 0;
 };
 
-enum class Upgrade : uint8_t {
-    refuse,   // a store of an older format is not opened
-    perform,  // it is brought to the present one first, in place
-};
-
-// Of a store that is older than what another host remembers of it.
-enum class Older : uint8_t {
-    refuse,
-    accept,  // all its pages are lost, and it goes on in an epoch that nobody knows
-};
-
-// When the use of a store begins. `later` is for a process that first looks at the memory that the one before left.
-enum class Use : uint8_t {
-    begins,
-    later,  // with Store::begin_use()
+struct OpenOptions {
+    // A store of an older format is brought to the present one first, in place; else it is refused.
+    bool upgrade = false;
+    // Of a store that is older than what another host remembers of it all pages are lost, and it goes on in an epoch
+    // that nobody knows; else it is refused.
+    bool accept_older = false;
+    // Its use begins with Store::begin_use(): for a process that first looks at the memory that the one before left.
+    bool use_later = false;
 };
 
 struct StoreFormat {
@@ -143,12 +136,10 @@ class Store {
     // Errors: not_found, busy, refused (another cluster's or host's, permissions), corrupt, unsupported (another
     // format), invalid, io.
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::string path, StoreIdentity expected,
-                                                     Upgrade upgrade = Upgrade::refuse, Older older = Older::refuse,
-                                                     Use use = Use::begins);
+                                                     OpenOptions options = {});
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                     StoreIdentity expected, Upgrade upgrade = Upgrade::refuse,
-                                                     Older older = Older::refuse, Use use = Use::begins);
-    // Of a store that was opened with Use::later, before anything else that changes it. Durable when it returns.
+                                                     StoreIdentity expected, OpenOptions options = {});
+    // Of a store that was opened with use_later, before anything else that changes it. Durable when it returns.
     // Errors: io.
     Task<Result<>> begin_use(Loop& loop);
     // The home epoch of the last process before this one that used the store: memory of an earlier one is older than
@@ -244,7 +235,7 @@ class Store {
     // Whether this store has all that another host remembers of it. Errors: refused (it is older, or another line of
     // starts; the text says which).
     Result<> has_come_as_far_as(const StoreStanding& remembered) const;
-    // Once this store turned out to be older: its next start is refused, unless Older::accept. Durable when it returns.
+    // Once this store turned out to be older: its next start is refused, unless accept_older. Durable when it returns.
     // Errors: io.
     Task<Result<>> set_outdone(Loop& loop, const StoreStanding& remembered);
     // What this host remembers of others' stores; the newest counts. Durable when it returns. Errors: io.
@@ -347,7 +338,7 @@ class Store {
     Result<> load_table();
     class Salvage;
     static Task<Result<std::unique_ptr<Store>>> open_with(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                          StoreIdentity expected, Upgrade upgrade, Older older, Use use,
+                                                          StoreIdentity expected, OpenOptions options,
                                                           SalvageReport* report);
     Result<bool> replay(std::vector<PageId>& unsure, Salvage* salvage);
     Result<> rewrite_journal(uint64_t from, uint64_t end);
