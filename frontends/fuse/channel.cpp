@@ -43,10 +43,11 @@ Task<> Channel::serve() {
     co_await end_requests();
 }
 
-Task<> Channel::run(fuse_req_t request, Task<> task) {
+Task<> Channel::run(fuse_req_t request, Task<Answer> task) {
     Interrupts::Operation operation(interrupts_, request);
     co_await CarryInterrupt(operation);
-    co_await std::move(task);
+    const Answer answer = co_await std::move(task);
+    if (answer.error_number) fuse_reply_err(request, *answer.error_number);
 }
 
 Task<> Channel::end_requests() {

@@ -54,13 +54,13 @@ class Channel {
     Loop& loop() { return loop_; }
     Interrupts& interrupts() { return interrupts_; }
     // Between a request's reading and its task's start: the request that is being dispatched.
-    void start(fuse_req_t request, Task<> task) { gate_.spawn(run(request, std::move(task))); }
+    void start(fuse_req_t request, Task<Answer> task) { gate_.spawn(run(request, std::move(task))); }
     // Null for a request of the ring: its bytes stay until its reply anyway.
     RequestBytes keep_bytes() const { return current_; }
 
   private:
     class Buffer;
-    Task<> run(fuse_req_t request, Task<> task);
+    Task<> run(fuse_req_t request, Task<Answer> task);
     Task<> end_requests();
     Task<> interrupt_after(Timer& timer);
     bool read_one();
