@@ -63,13 +63,15 @@ Task<> Channel::interrupt_after(Timer& timer) {
     if (co_await timer.sleep(farewell_max)) interrupts_.raise_all();
 }
 
-void Channel::stop() {
+Task<> Channel::stop() {
     stopping_ = true;
     loop_.cancel_fd(fuse_session_fd(session_));
+    co_return;
 }
 
-void Channel::open_ring() {
+Task<> Channel::open_ring() {
     if (!stopping_) ring_->open();
+    co_return;
 }
 
 Task<> Channel::close_ring() {

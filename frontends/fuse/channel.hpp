@@ -42,8 +42,8 @@ class Channel {
 
     // The rest on the shard. Serves requests until stop() or the end of the mount, then waits for what they started.
     Task<> serve();
-    void stop();
-    void open_ring();
+    Task<> stop();
+    Task<> open_ring();
     // After serve() of all channels: nothing more is to come.
     Task<> close_interrupts() { return interrupts_.close(); }
     // The same, and when the connection ended.
