@@ -163,13 +163,9 @@ SalvageReport Store::Salvage::report() const {
     SalvageReport report{.bits_mended = bits_mended,
                          .bytes_damaged = bytes_damaged_,
                          .records_kept = records_kept_,
-                         .any_page = any_page_,
-                         .losses = {}};
+                         .any_page = any_page_};
     const int64_t now = realtime_ns();
-    if (any_page_)
-        report.losses = losses_between(proved_, now);
-    else
-        report.losses = losses_of(lost_, now);
+    report.losses = any_page_ ? losses_between(proved_, now) : losses_of(lost_, now);
     bound_losses(report.losses);
     return report;
 }

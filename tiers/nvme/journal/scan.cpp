@@ -222,8 +222,7 @@ Result<JournalScan> scan_journal(BlockDevice& device, const Superblock& superblo
                                  const std::function<Result<>(const FoundRecord&)>& visit, JournalSalvage* salvage) {
     RingReader reader(device, superblock, salvage != nullptr);
     TRY_VOID(reader.allocate());
-    JournalScan scan{
-        .boundaries = {}, .closed = superblock.journal_tail, .end = superblock.journal_tail, .record_count = 0};
+    JournalScan scan{.closed = superblock.journal_tail, .end = superblock.journal_tail};
     uint32_t previous = superblock.journal_tail_checksum;
     uint32_t home_epoch = 0;
     const uint64_t limit = superblock.journal_tail + superblock.geometry.journal_size;
