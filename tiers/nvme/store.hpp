@@ -42,6 +42,7 @@
 #include "tiers/nvme/table/loss_list.hpp"
 #include "tiers/nvme/table/piece_marks.hpp"
 #include "tiers/page.hpp"
+#include "utils/broadcast.hpp"
 
 namespace tarn {
 
@@ -255,8 +256,14 @@ class Store {
     static uint64_t books_bytes_max(const StoreGeometry& geometry);
 
   private:
-    class Progress;
     Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock);
+
+    // What work() returns, which runs under the lock.
+    template <class Work>
+    auto locked(Work work) const {
+        const std::lock_guard lock(mutex_);
+        return work();
+    }
 
     // store.cpp
     // Under the lock, after an allocation: the mark that was just passed, in percent, or 0.
@@ -289,6 +296,7 @@ class Store {
 
     // store_flush.cpp
     Task<Result<>> run_flush_round(Loop& loop);
+    void want_superblock();
     Task<Result<>> write_superblock(Loop& loop);
     Task<Result<>> write_losses(Loop& loop, const LossList& list);
     Task<Result<>> write_copies(Loop& loop, const std::array<uint64_t, 2>& offsets, std::span<const std::byte> bytes);
@@ -300,6 +308,7 @@ class Store {
     Result<> note_failure(const Result<>& result);
 
     // store_checkpoint.cpp
+    Task<> await_progress(Loop& loop, bool wants_room);
     bool checkpoint_is_due() const;
     void start_checkpoint(Loop& loop);
     Task<> run_checkpoints(Loop& loop);
@@ -377,8 +386,8 @@ class Store {
     bool checkpointing_ = false;
     bool closing_ = false;
     bool catching_up_ = false;
-    Progress* waiting_ = nullptr;  // for the checkpoint under way
-    bool room_is_wanted_ = false;  // by one of them
+    Broadcast progress_;           // of the checkpoint under way
+    bool room_is_wanted_ = false;  // by one of those who wait for it
     uint64_t table_sequence_ = 0;
     uint64_t moved_until_ = 0;  // where the last record of a move ends
     size_t journaled_pages_max_;

@@ -261,11 +261,8 @@ void Store::note_use() {
 }
 
 Task<Result<>> Store::begin_use(Loop& loop) {
-    {
-        const std::lock_guard lock(mutex_);
-        note_use();
-        ++superblock_wanted_;
-    }
+    locked([&] { note_use(); });
+    want_superblock();
     return flush(loop);
 }
 

@@ -175,7 +175,7 @@ Task<Result<SalvageReport>> Store::plan_salvage(Loop& loop, BlockDevice& device)
     SalvageReport report;
     CO_TRY(const std::unique_ptr<Store> store, co_await open_with(loop, std::make_unique<OverlayDevice>(device),
                                                                   superblock.identity, {.use_later = true}, &report));
-    co_await store->settle();
+    co_await store->settle(loop);
     co_return report;
 }
 
