@@ -262,12 +262,17 @@ Task<Result<std::vector<CatalogRecord>>> Catalog::records() {
     co_return records;
 }
 
+// Instead of records that cannot be had at present, those of the last list, if there are any: whether it is so.
+bool Catalog::recall(Result<std::vector<CatalogRecord>>& records) const {
+    const std::lock_guard guard(seen_mutex_);
+    const bool recalls = !records && records.error().code == Errc::unavailable && !records_seen_.empty();
+    if (recalls) records = records_seen_;
+    return recalls;
+}
+
 Task<Result<std::vector<VolumeEntry>>> Catalog::names() {
     Result<std::vector<CatalogRecord>> records = co_await unless_silent(glance_patience, this->records());
-    if (!records && records.error().code == Errc::unavailable) {
-        const std::lock_guard guard(seen_mutex_);
-        if (!records_seen_.empty()) records = records_seen_;
-    }
+    recall(records);
     if (!records) co_return fail(records.error());
     std::vector<VolumeEntry> entries;
     for (const CatalogRecord& record : *records) entries.push_back(entry_without_attributes(record));
@@ -277,13 +282,7 @@ Task<Result<std::vector<VolumeEntry>>> Catalog::names() {
 Task<Result<std::vector<VolumeEntry>>> Catalog::list() {
     Result<std::vector<CatalogRecord>> records = co_await this->records();
     std::string silent_catalog;
-    if (!records && records.error().code == Errc::unavailable) {
-        const std::lock_guard guard(seen_mutex_);
-        if (!records_seen_.empty()) {
-            records = records_seen_;
-            silent_catalog = host_names_[silent_host(PageId::of(catalog_volume, 0))];
-        }
-    }
+    if (recall(records)) silent_catalog = host_names_[silent_host(PageId::of(catalog_volume, 0))];
     if (!records) co_return fail(records.error());
     std::vector<VolumeEntry> entries;
     const auto began = steady_clock::now();

@@ -95,6 +95,7 @@ class Catalog final : public Volumes {
     Task<Result<VolumeEntry>> entry_seen(std::string name) const;
     Task<Result<std::optional<CatalogRecord>>> look_up(std::string name);
     Task<Result<std::vector<CatalogRecord>>> records();
+    bool recall(Result<std::vector<CatalogRecord>>& records) const;
     // As the registrar has them: for when the catalog's pages cannot be had, because a host that has read them does not
     // answer.
     Task<Result<std::vector<CatalogRecord>>> records_of_registrar();

@@ -412,7 +412,7 @@ MUTANTS = [
     }),
 
     # How a volume goes.
-    ("daemon/catalog/removals.cpp", "if («!of_registrar && !request.starts_with(users_request)») return", {
+    ("daemon/catalog/removals.cpp", "if («!of_registrar && !request.starts_with(users_request)»)\n        co_return", {
         "any host may ask for a step of a removal": "false",
     }),
     ("daemon/catalog/removals.cpp", "«co_await cache_.uses().none_of(volume);»", {
