@@ -39,7 +39,7 @@ class Broadcast {
     // Until the count is no longer `seen`.
     class [[nodiscard]] Next final : public Loop::Posted {
       public:
-        Next(Broadcast& broadcast, uint64_t seen) : broadcast_(broadcast), seen_(seen), loop_(*Loop::current()) {}
+        Next(Broadcast& broadcast, uint64_t seen, Loop& loop) : broadcast_(broadcast), seen_(seen), loop_(loop) {}
         bool await_ready() const noexcept { return broadcast_.count() != seen_; }
         bool await_suspend(std::coroutine_handle<> handle) {
             waiter_ = handle;
@@ -59,7 +59,8 @@ class Broadcast {
         std::coroutine_handle<> waiter_;
         Next* after_ = nullptr;
     };
-    Next next(uint64_t seen) { return {*this, seen}; }
+    Next next(uint64_t seen) { return {*this, seen, *Loop::current()}; }
+    Next next(uint64_t seen, Loop& loop) { return {*this, seen, loop}; }
 
   private:
     SpinLock lock_;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <sstream>
 
 #include "utils/unique_fd.hpp"
 
@@ -25,6 +26,20 @@ std::string text_of(int fd) {
         if (size == 0) return text;
         text.append(buffer.data(), static_cast<size_t>(size));
     }
+}
+
+uint64_t started_ticks(const std::filesystem::path& process) {
+    const std::string text = text_of(process / "stat");
+    // The second field is the program's name in parentheses, and may contain anything.
+    const size_t name_end = text.rfind(')');
+    if (name_end == std::string::npos) return 0;
+    std::istringstream fields(text.substr(name_end + 1));
+    constexpr int fields_before = 19;  // from the third to the 21st
+    std::string skipped;
+    for (int i = 0; i < fields_before; ++i) fields >> skipped;
+    uint64_t started = 0;
+    fields >> started;
+    return started;
 }
 
 }  // namespace tarn

@@ -1,11 +1,15 @@
-// Reads a file of /proc as a whole. Its process may end between open and read, and the file with it; a stream's
+// Reads files of /proc, each as a whole. Its process may end between open and read, and the file with it; a stream's
 // iterators would throw then.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
 namespace tarn {
+
+// When a process was started, in the kernel's ticks since the boot; 0: there is none. process: its directory in /proc.
+uint64_t started_ticks(const std::filesystem::path& process);
 
 // Empty if there is none, or it cannot be read any more.
 std::string text_of(const std::filesystem::path& path);

@@ -98,19 +98,10 @@ void Loop::run() {
     detach();
 }
 
-void Sleep::await_suspend(std::coroutine_handle<> handle) {
-    handle_ = handle;
-    io_uring_sqe& sqe = loop_.submission();
-    io_uring_prep_timeout(&sqe, &duration_, 0, 0);
-    io_uring_sqe_set_data(&sqe, static_cast<Loop::Completion*>(this));
-}
-
 void Readiness::arm() {
     if (armed_) return;
     armed_ = true;
-    io_uring_sqe& sqe = loop_.submission();
-    io_uring_prep_poll_multishot(&sqe, fd_, events_);
-    io_uring_sqe_set_data(&sqe, static_cast<Loop::Completion*>(this));
+    loop_.start(*this, [this](io_uring_sqe& sqe) { io_uring_prep_poll_multishot(&sqe, fd_, events_); });
 }
 
 void Readiness::complete(int32_t result, bool more) {

@@ -75,6 +75,7 @@ class Loop {
         idle_argument_ = argument;
     }
 
+    class Awaited;
     template <class Prepare>
     class Operation;
 
@@ -82,15 +83,11 @@ class Loop {
     auto read(int fd, std::span<std::byte> into, uint64_t offset_bytes);
     auto write(int fd, std::span<const std::byte> from, uint64_t offset_bytes);
     auto readv(int fd, std::span<const iovec> into, uint64_t offset_bytes);
-    auto writev(int fd, std::span<const iovec> from, uint64_t offset_bytes);
     // flags: of pwritev2.
-    auto writev(int fd, std::span<const iovec> from, uint64_t offset_bytes, int flags);
+    auto writev(int fd, std::span<const iovec> from, uint64_t offset_bytes, int flags = 0);
     auto fdatasync(int fd);
-    auto fallocate(int fd, int mode, uint64_t offset_bytes, uint64_t size_bytes);
     auto receive(int fd, std::span<std::byte> into, int flags = 0);
-    auto receive_message(int fd, msghdr* message, int flags = 0);
     auto send(int fd, std::span<const std::byte> from, int flags = 0);
-    auto send_message(int fd, const msghdr* message, int flags = 0);
     auto accept(int fd, int flags = SOCK_CLOEXEC);
     auto connect(int fd, const sockaddr* address, socklen_t size_bytes);
     // Also completes when the peer has shut down its side, whatever the events are: io_uring always asks for that.
@@ -99,7 +96,7 @@ class Loop {
     Task<Result<>> writable(int fd);
     // Submits an operation that has no function above. prepare(io_uring_sqe&) fills in the entry, of 128 bytes.
     template <class Prepare>
-    void start(Completion& completion, Prepare prepare) {
+    void start(Completion& completion, Prepare&& prepare) {
         io_uring_sqe& sqe = submission();
         prepare(sqe);
         io_uring_sqe_set_data(&sqe, &completion);
@@ -115,8 +112,6 @@ class Loop {
 
   private:
     explicit Loop(std::unique_ptr<OperationRing> ring) : ring_(std::move(ring)) {}
-    friend class Sleep;
-    friend class Readiness;
     io_uring_sqe& submission() { return ring_->next_submission(); }
     void attach();
     void detach();
@@ -144,32 +139,40 @@ class Loop {
     bool detaching_ = false;
 };
 
-template <class Prepare>
-class [[nodiscard]] Loop::Operation final : public Loop::Completion {
+// An operation that a coroutine awaits.
+class Loop::Awaited : public Loop::Completion {
   public:
-    Operation(Loop& loop, Prepare prepare) : loop_(loop), prepare_(std::move(prepare)) {}
-    bool await_ready() noexcept { return false; }
+    explicit Awaited(Loop& loop) : loop_(loop) {}
+    bool await_ready() const noexcept { return false; }
+    void complete(int32_t result, bool /*more: never*/) final {
+        result_ = result;
+        handle_.resume();
+    }
+
+  protected:
+    ~Awaited() = default;
+
+    Loop& loop_;
+    std::coroutine_handle<> handle_;
+    int32_t result_ = 0;
+};
+
+template <class Prepare>
+class [[nodiscard]] Loop::Operation final : public Loop::Awaited {
+  public:
+    Operation(Loop& loop, Prepare prepare) : Awaited(loop), prepare_(std::move(prepare)) {}
     void await_suspend(std::coroutine_handle<> handle) {
         handle_ = handle;
-        io_uring_sqe& sqe = loop_.submission();
-        prepare_(sqe);
-        io_uring_sqe_set_data(&sqe, static_cast<Completion*>(this));
+        loop_.start(*this, prepare_);
     }
     Result<size_t> await_resume() const {
         if (result_ >= 0) return static_cast<size_t>(result_);
         if (result_ == -ECANCELED) return fail(Errc::cancelled, ECANCELED, "loop.operation");
         return fail(Errc::io, -result_, "loop.operation");
     }
-    void complete(int32_t result, bool /*more: never*/) override {
-        result_ = result;
-        handle_.resume();
-    }
 
   private:
-    Loop& loop_;
     Prepare prepare_;
-    std::coroutine_handle<> handle_;
-    int32_t result_ = 0;
 };
 
 inline auto Loop::read(int fd, std::span<std::byte> into, uint64_t offset_bytes) {
@@ -195,11 +198,6 @@ inline auto Loop::readv(int fd, std::span<const iovec> into, uint64_t offset_byt
         io_uring_prep_readv(&sqe, fd, into.data(), static_cast<unsigned>(into.size()), offset_bytes);
     });
 }
-inline auto Loop::writev(int fd, std::span<const iovec> from, uint64_t offset_bytes) {
-    return Operation(*this, [=](io_uring_sqe& sqe) {
-        io_uring_prep_writev(&sqe, fd, from.data(), static_cast<unsigned>(from.size()), offset_bytes);
-    });
-}
 inline auto Loop::writev(int fd, std::span<const iovec> from, uint64_t offset_bytes, int flags) {
     return Operation(*this, [=](io_uring_sqe& sqe) {
         io_uring_prep_writev2(&sqe, fd, from.data(), static_cast<unsigned>(from.size()), offset_bytes, flags);
@@ -208,26 +206,12 @@ inline auto Loop::writev(int fd, std::span<const iovec> from, uint64_t offset_by
 inline auto Loop::fdatasync(int fd) {
     return Operation(*this, [=](io_uring_sqe& sqe) { io_uring_prep_fsync(&sqe, fd, IORING_FSYNC_DATASYNC); });
 }
-inline auto Loop::fallocate(int fd, int mode, uint64_t offset_bytes, uint64_t size_bytes) {
-    return Operation(*this, [=](io_uring_sqe& sqe) {
-        io_uring_prep_fallocate(&sqe, fd, mode, static_cast<off_t>(offset_bytes), static_cast<off_t>(size_bytes));
-    });
-}
 inline auto Loop::receive(int fd, std::span<std::byte> into, int flags) {
     return Operation(*this, [=](io_uring_sqe& sqe) { io_uring_prep_recv(&sqe, fd, into.data(), into.size(), flags); });
-}
-inline auto Loop::receive_message(int fd, msghdr* message, int flags) {
-    return Operation(
-        *this, [=](io_uring_sqe& sqe) { io_uring_prep_recvmsg(&sqe, fd, message, static_cast<unsigned>(flags)); });
 }
 inline auto Loop::send(int fd, std::span<const std::byte> from, int flags) {
     return Operation(*this, [=](io_uring_sqe& sqe) {
         io_uring_prep_send(&sqe, fd, from.data(), from.size(), flags | MSG_NOSIGNAL);
-    });
-}
-inline auto Loop::send_message(int fd, const msghdr* message, int flags) {
-    return Operation(*this, [=](io_uring_sqe& sqe) {
-        io_uring_prep_sendmsg(&sqe, fd, message, static_cast<unsigned>(flags | MSG_NOSIGNAL));
     });
 }
 inline auto Loop::accept(int fd, int flags) {
@@ -240,25 +224,20 @@ inline auto Loop::poll(int fd, unsigned events) {
     return Operation(*this, [=](io_uring_sqe& sqe) { io_uring_prep_poll_add(&sqe, fd, events); });
 }
 
-class [[nodiscard]] Sleep final : public Loop::Completion {
+class [[nodiscard]] Sleep final : public Loop::Awaited {
   public:
     Sleep(Loop& loop, std::chrono::nanoseconds duration)
-        : loop_(loop),
+        : Awaited(loop),
           duration_{.tv_sec = duration.count() / 1'000'000'000, .tv_nsec = duration.count() % 1'000'000'000} {}
-    bool await_ready() noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> handle);
+    void await_suspend(std::coroutine_handle<> handle) {
+        handle_ = handle;
+        loop_.start(*this, [this](io_uring_sqe& sqe) { io_uring_prep_timeout(&sqe, &duration_, 0, 0); });
+    }
     // False when it was cancelled.
     bool await_resume() const { return result_ != -ECANCELED; }
-    void complete(int32_t result, bool /*more: never*/) override {
-        result_ = result;
-        handle_.resume();
-    }
 
   private:
-    Loop& loop_;
     __kernel_timespec duration_;
-    std::coroutine_handle<> handle_;
-    int32_t result_ = 0;
 };
 
 inline auto Loop::sleep(std::chrono::nanoseconds duration) {
@@ -350,32 +329,6 @@ class [[nodiscard]] Yield final : public Loop::Posted {
 
   private:
     Loop& loop_;
-    std::coroutine_handle<> handle_;
-};
-
-// Runs function on another shard's thread and resumes here with its value. A coroutine never changes its thread.
-template <class Function>
-class [[nodiscard]] CallOn final : public Loop::Posted {
-  public:
-    using Value = std::invoke_result_t<Function&>;
-    CallOn(Loop& here, Loop& there, Function function) : here_(here), there_(there), function_(std::move(function)) {}
-    bool await_ready() noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> handle) {
-        handle_ = handle;
-        there_.post(*this);
-    }
-    Value await_resume() { return std::move(*value_); }
-    void run() override {
-        if (value_) return handle_.resume();
-        value_.emplace(function_());
-        here_.post(*this);
-    }
-
-  private:
-    Loop& here_;
-    Loop& there_;
-    Function function_;
-    std::optional<Value> value_;
     std::coroutine_handle<> handle_;
 };
 

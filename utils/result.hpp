@@ -73,14 +73,14 @@ constexpr std::unexpected<Error> fail(const Error& error) {
 #define TARN_TRY_(result, declaration, expression, leave) \
     auto&& result = (expression);                         \
     if (!result) [[unlikely]]                             \
-        leave ::tarn::fail(result.error());               \
+        leave std::unexpected(std::move(result).error()); \
     declaration = *std::move(result)
 #define TARN_CHECK_(result, expression, leave)              \
     if (auto&& result = (expression); !result) [[unlikely]] \
-    leave ::tarn::fail(result.error())
+    leave std::unexpected(std::move(result).error())
 
 // TRY(auto x, f()) declares x or returns the error; TRY_VOID(f()) is for results without a value. The CO_ forms are
-// for coroutines.
+// for coroutines. f() may return any std::expected.
 #define TRY(declaration, ...) TARN_TRY_(TARN_CONCAT(result_, __LINE__), declaration, (__VA_ARGS__), return)
 #define CO_TRY(declaration, ...) TARN_TRY_(TARN_CONCAT(result_, __LINE__), declaration, (__VA_ARGS__), co_return)
 #define TRY_VOID(...) TARN_CHECK_(TARN_CONCAT(result_, __LINE__), (__VA_ARGS__), return)

@@ -1,4 +1,4 @@
-// run_on: a task on another shard, awaited here.
+// run_on: a task on another shard, awaited here. A coroutine never changes its thread.
 #pragma once
 
 #include <optional>

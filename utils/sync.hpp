@@ -36,6 +36,21 @@ class WaitQueue {
     }
     bool empty() const { return !first_; }
 
+    // Takes a place at the end of the queue until it is woken.
+    class Awaiter : Node {
+      public:
+        explicit Awaiter(WaitQueue& queue) : queue_(queue) {}
+        bool await_ready() const noexcept { return false; }
+        void await_suspend(std::coroutine_handle<> handle) {
+            waiter = handle;
+            queue_.push(*this);
+        }
+        void await_resume() const noexcept {}
+
+      private:
+        WaitQueue& queue_;
+    };
+
   private:
     Node* first_ = nullptr;
     Node* last_ = nullptr;
@@ -52,20 +67,7 @@ class Event {
 
     void notify_all() { queue_.wake_all(); }
 
-    class Awaiter : detail::WaitQueue::Node {
-      public:
-        explicit Awaiter(Event& event) : event_(event) {}
-        bool await_ready() noexcept { return false; }
-        void await_suspend(std::coroutine_handle<> handle) {
-            waiter = handle;
-            event_.queue_.push(*this);
-        }
-        void await_resume() noexcept {}
-
-      private:
-        Event& event_;
-    };
-    Awaiter wait() { return Awaiter(*this); }
+    auto wait() { return detail::WaitQueue::Awaiter(queue_); }
 
   private:
     detail::WaitQueue queue_;
@@ -85,19 +87,14 @@ class Semaphore {
             ++free_;
     }
 
-    class Awaiter : detail::WaitQueue::Node {
+    class Awaiter : public detail::WaitQueue::Awaiter {
       public:
-        explicit Awaiter(Semaphore& semaphore) : semaphore_(semaphore) {}
-        bool await_ready() noexcept {
+        explicit Awaiter(Semaphore& semaphore) : detail::WaitQueue::Awaiter(semaphore.queue_), semaphore_(semaphore) {}
+        bool await_ready() const noexcept {
             if (semaphore_.free_ == 0) return false;
             --semaphore_.free_;
             return true;
         }
-        void await_suspend(std::coroutine_handle<> handle) {
-            waiter = handle;
-            semaphore_.queue_.push(*this);
-        }
-        void await_resume() noexcept {}
 
       private:
         Semaphore& semaphore_;

@@ -12,11 +12,8 @@ class UniqueFd {
     UniqueFd() = default;
     explicit UniqueFd(int fd) : fd_(fd) {}
     UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    UniqueFd& operator=(UniqueFd&& other) noexcept {
-        if (this != &other) {
-            reset();
-            fd_ = std::exchange(other.fd_, -1);
-        }
+    UniqueFd& operator=(UniqueFd other) noexcept {
+        std::swap(fd_, other.fd_);
         return *this;
     }
     ~UniqueFd() { reset(); }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "frontends/volumes/attribute_page.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
 #include "utils/with_timeout.hpp"
@@ -262,12 +261,17 @@ Task<Result<std::vector<CatalogRecord>>> Catalog::records() {
     co_return records;
 }
 
+// Instead of records that cannot be had at present, those of the last list, if there are any: whether it is so.
+bool Catalog::recall(Result<std::vector<CatalogRecord>>& records) const {
+    const std::lock_guard guard(seen_mutex_);
+    const bool recalls = !records && records.error().code == Errc::unavailable && !records_seen_.empty();
+    if (recalls) records = records_seen_;
+    return recalls;
+}
+
 Task<Result<std::vector<VolumeEntry>>> Catalog::names() {
     Result<std::vector<CatalogRecord>> records = co_await unless_silent(glance_patience, this->records());
-    if (!records && records.error().code == Errc::unavailable) {
-        const std::lock_guard guard(seen_mutex_);
-        if (!records_seen_.empty()) records = records_seen_;
-    }
+    recall(records);
     if (!records) co_return fail(records.error());
     std::vector<VolumeEntry> entries;
     for (const CatalogRecord& record : *records) entries.push_back(entry_without_attributes(record));
@@ -277,13 +281,7 @@ Task<Result<std::vector<VolumeEntry>>> Catalog::names() {
 Task<Result<std::vector<VolumeEntry>>> Catalog::list() {
     Result<std::vector<CatalogRecord>> records = co_await this->records();
     std::string silent_catalog;
-    if (!records && records.error().code == Errc::unavailable) {
-        const std::lock_guard guard(seen_mutex_);
-        if (!records_seen_.empty()) {
-            records = records_seen_;
-            silent_catalog = host_names_[silent_host(PageId::of(catalog_volume, 0))];
-        }
-    }
+    if (recall(records)) silent_catalog = host_names_[silent_host(PageId::of(catalog_volume, 0))];
     if (!records) co_return fail(records.error());
     std::vector<VolumeEntry> entries;
     const auto began = steady_clock::now();
@@ -379,9 +377,8 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
 Task<Result<>> Catalog::hold(const CatalogRecord& record) {
     {
         const std::lock_guard guard(holds_mutex_);
-        const auto found = holds_.find(record.id);
-        if (found != holds_.end()) {
-            ++found->second.count;
+        if (const auto found = holds_.find(record.id); found != holds_.end()) {
+            ++found->second;
             co_return Result<>{};
         }
     }
@@ -393,7 +390,7 @@ Task<Result<>> Catalog::hold(const CatalogRecord& record) {
     }
     if (!answer) co_return fail(answer.error());
     const std::lock_guard guard(holds_mutex_);
-    ++holds_[record.id].count;
+    ++holds_[record.id];
     co_return Result<>{};
 }
 
@@ -402,7 +399,7 @@ void Catalog::release_hold(VolumeId id) {
         const std::lock_guard guard(holds_mutex_);
         const auto found = holds_.find(id);
         TARN_ASSERT(found != holds_.end());
-        if (--found->second.count > 0) return;
+        if (--found->second > 0) return;
         holds_.erase(found);
     }
     if (!Loop::current() || cache_.abandoned()) return;

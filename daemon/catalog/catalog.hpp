@@ -80,10 +80,6 @@ class Catalog final : public Volumes {
   private:
     Task<Result<>> flush_without(HostSet gone);
     class OpenVolume;
-    struct Hold {
-        unsigned count = 0;  // handles on this host that may write
-        std::string name;
-    };
 
     // Runs a task that may wait for other hosts, and interrupts it after the grace if one of them is silent.
     template <class T>
@@ -99,6 +95,7 @@ class Catalog final : public Volumes {
     Task<Result<std::vector<CatalogRecord>>> records();
     HostId registrar_host() const { return cache_.membership().registrar(); }
     bool is_registrar() const { return registrar_host() == cache_.self(); }
+    bool recall(Result<std::vector<CatalogRecord>>& records) const;
     // As the registrar has them: for when the catalog's pages cannot be had, because a host that has read them does not
     // answer.
     Task<Result<std::vector<CatalogRecord>>> records_of_registrar();
@@ -128,9 +125,9 @@ class Catalog final : public Volumes {
     Registrar registrar_;
     std::atomic<unsigned> releases_{0};  // on their way to the registrar
     Broadcast released_;
-    std::mutex holds_mutex_;  // never held across a wait
-    std::map<VolumeId, Hold> holds_;
-    mutable std::mutex seen_mutex_;  // the same
+    std::mutex holds_mutex_;              // never held across a wait
+    std::map<VolumeId, unsigned> holds_;  // handles on this host that may write
+    mutable std::mutex seen_mutex_;       // the same
     std::map<VolumeId, std::string> names_;
     std::map<VolumeId, Attributes> attributes_;
     std::vector<CatalogRecord> records_seen_;  // by the last list

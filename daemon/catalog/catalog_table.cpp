@@ -52,8 +52,6 @@ Result<CatalogRecord> decode(const StoredRecord& stored, uint32_t slot) {
     return record;
 }
 
-using Page = std::unique_ptr<std::array<std::byte, page_size>>;  // too large for a coroutine's frame
-
 }  // namespace
 
 Task<Result<>> CatalogTable::read_page(uint64_t page, std::span<std::byte> into) {
@@ -84,7 +82,7 @@ Task<Result<std::vector<CatalogRecord>>> CatalogTable::list() {
 Task<Result<std::vector<CatalogRecord>>> CatalogTable::list_all() {
     CO_TRY(const CatalogHeader header_now, co_await header());
     std::vector<CatalogRecord> records;
-    const auto page = std::make_unique<std::array<std::byte, page_size>>();
+    const auto page = std::make_unique<std::array<std::byte, page_size>>();  // too large for a coroutine's frame
     for (uint32_t slot = 0; slot < header_now.slot_count; ++slot) {
         if (slot % records_per_page == 0) CO_TRY_VOID(co_await read_page(1 + slot / records_per_page, *page));
         StoredRecord stored;

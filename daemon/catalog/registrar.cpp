@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "frontends/volumes/attribute_page.hpp"
 #include "frontends/volumes/cached_volume.hpp"
 #include "utils/log.hpp"
 #include "utils/with_timeout.hpp"
@@ -10,10 +9,6 @@
 namespace tarn {
 
 using nlohmann::json;
-
-namespace {
-constexpr std::chrono::milliseconds look_again_after{100};  // whether hosts that were silent answer
-}
 
 std::string create_request(const std::string& name, bool shared, const Attributes& attributes) {
     return json{{"change", "create"},        {"name", name},
@@ -38,6 +33,8 @@ std::string print_record(const CatalogRecord& record) {
 
 namespace {
 
+constexpr std::chrono::milliseconds look_again_after{100};  // whether hosts that were silent answer
+
 // A member of the type asked for, or nothing.
 template <class T>
 std::optional<T> get(const json& object, const char* key) {
@@ -52,6 +49,11 @@ std::optional<T> get(const json& object, const char* key) {
             return static_cast<T>(found->get<uint64_t>());
     }
     return std::nullopt;
+}
+
+Result<std::string> printed(const Result<CatalogRecord>& record) {
+    if (!record) return fail(record.error());
+    return print_record(*record);
 }
 
 }  // namespace
@@ -86,15 +88,6 @@ Task<Result<std::string>> Registrar::change(HostId from, std::string request) {
     turn_.release();
     co_return answer;
 }
-
-namespace {
-
-Result<std::string> printed(const Result<CatalogRecord>& record) {
-    if (!record) return fail(record.error());
-    return print_record(*record);
-}
-
-}  // namespace
 
 Task<Result<std::string>> Registrar::dispatch(HostId from, const std::string& request) {
     const json object = json::parse(request, nullptr, false);

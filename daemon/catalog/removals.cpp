@@ -22,12 +22,9 @@ constexpr std::chrono::milliseconds users_patience{500};
 }  // namespace
 
 Task<Result<std::string>> Removals::on_call(std::string request, bool of_registrar) {
-    if (!of_registrar && !request.starts_with(users_request)) return refuse();
-    return run_on(*shards_.front(), answer(std::move(request)));
-}
-
-Task<Result<std::string>> Removals::refuse() {
-    co_return fail(Errc::protocol, 0, "catalog: a removal by another than the registrar");
+    if (!of_registrar && !request.starts_with(users_request))
+        co_return fail(Errc::protocol, 0, "catalog: a removal by another than the registrar");
+    co_return co_await run_on(*shards_.front(), answer(std::move(request)));
 }
 
 Task<Result<std::string>> Removals::answer(std::string request) {

@@ -47,7 +47,6 @@ class Removals {
     static constexpr std::array<std::string_view, 3> steps = {"close", "discard", "erase"};
 
     Task<Result<std::string>> ask(HostId host, std::string request);
-    static Task<Result<std::string>> refuse();
     Task<Result<std::string>> answer(std::string request);
     Task<Result<std::string>> take_step(std::string request);
     Task<> ask_until_done(HostId host, std::string_view step, VolumeId volume, bool& failed);

@@ -12,7 +12,6 @@
 #include "daemon/cli/client.hpp"
 #include "daemon/cli/init.hpp"
 #include "daemon/cli/print.hpp"
-#include "daemon/cli/stopped_store.hpp"
 #include "daemon/cli/verbs.hpp"
 #include "daemon/configuration/text.hpp"
 #include "daemon/configuration/version.hpp"
@@ -42,7 +41,7 @@ constexpr std::array<Synonym, 9> synonyms = {{{"rm", "delete"},
 
 // A verb asks, and tells a person what came of it. object: what it was about, for the error line.
 struct Verb {
-    std::function<Answer(const Client&)> ask;
+    std::function<Answer(const Client&, const Options&)> ask;
     std::function<void(std::ostream&, const Json&)> tell;
     std::function<std::string()> object;
     std::function<Exit(const Json&)> verdict = nullptr;  // none: ok
@@ -95,12 +94,12 @@ class Commands {
         }
         // A person who waits is told how far it is, unless a program reads along.
         out_is_terminal_ = terminals.out;
-        progress_ = terminals.err && !options_.json ? &err : nullptr;
+        options_.progress = terminals.err && !options_.json ? &err : nullptr;
         const std::string name = chosen_name();
         const Verb& verb = verbs_.at(name);
         options_.init.control = options_.control;
         const Client client(options_.control, std::chrono::seconds(options_.timeout_s));
-        Answer answer = verb.ask(client);
+        Answer answer = verb.ask(client, options_);
         const std::string object = verb.object ? verb.object() : "";
         for (Failure& failure : answer.failures) explain(failure, name, object);
         const bool has_answer = answer.failures.empty() || options_.names.size() > 1;
@@ -189,11 +188,9 @@ class Commands {
     // Of several each failure names its own.
     std::string only_name() const { return options_.names.size() == 1 ? options_.names.front() : options_.name; }
     CLI::App* add_for_volume(const char* name, const char* description, const char* example,
-                             std::function<Answer(const Client&)> ask,
+                             Answer (*ask)(const Client&, const Options&),
                              std::function<void(std::ostream&, const Json&)> tell) {
-        CLI::App* const command =
-            add(name, description, example, {std::move(ask), std::move(tell), [this] { return only_name(); }});
-        return command;
+        return add(name, description, example, {ask, std::move(tell), [this] { return only_name(); }});
     }
     void add_name(CLI::App* command) {
         command->add_option("NAME", options_.name, "The volume")->required()->type_name("");
@@ -207,7 +204,7 @@ class Commands {
         CLI::App* const command =
             add("init", "Make this host's store and configuration",
                 "tarn init --store /var/lib/tarn/store --size 64GiB --memory 4GiB --nbd-unix /run/tarn/nbd.sock",
-                {[this](const Client&) { return Answer(initialise(options_.init)); }, print_init,
+                {[](const Client&, const Options& options) { return Answer(initialise(options.init)); }, print_init,
                  [this] { return options_.init.store; }});
         command->add_option("--store,--device", init.store, "A file or block device")->required()->type_name("PATH");
         command->add_option("--size", init.size, "Of the file; default: the whole device")->type_name("SIZE");
@@ -231,12 +228,11 @@ class Commands {
     }
 
     void add_create() {
-        CLI::App* const command = add_for_volume(
-            "create", "Make a volume", "tarn create vol1 10GiB",
-            [this](const Client& client) { return create_volume(client, options_); },
-            [this](std::ostream& out, const Json& made) {
-                print_made(out, "created", made, rounding_note(options_.size, made));
-            });
+        CLI::App* const command =
+            add_for_volume("create", "Make a volume", "tarn create vol1 10GiB", create_volume,
+                           [this](std::ostream& out, const Json& made) {
+                               print_made(out, "created", made, rounding_note(options_.size, made));
+                           });
         add_name(command);
         command->add_option("SIZE", options_.size, "Rounded up to whole pages of 4 KiB")->required()->type_name("");
         auto* const shared = command->add_flag("--shared", options_.shared, "Any number of hosts may write");
@@ -258,46 +254,40 @@ class Commands {
 
     void add_volume_verbs() {
         add_create();
-        CLI::App* const list = add("list", "List the volumes", "tarn list",
-                                   {[](const Client& client) { return Answer(client.ask("GET", "/v1/volumes")); },
-                                    [this](std::ostream& out, const Json& volumes) {
-                                        if (options_.quiet)
-                                            print_names(out, volumes, out_is_terminal_);
-                                        else
-                                            print_list(out, volumes);
-                                    },
-                                    {}});
+        CLI::App* const list =
+            add("list", "List the volumes", "tarn list",
+                {[](const Client& client, const Options&) { return Answer(client.ask("GET", "/v1/volumes")); },
+                 [this](std::ostream& out, const Json& volumes) {
+                     if (options_.quiet)
+                         print_names(out, volumes, out_is_terminal_);
+                     else
+                         print_list(out, volumes);
+                 },
+                 {}});
         list->add_flag("-q,--quiet", options_.quiet, "Names only, one a line");
-        add_names(add_for_volume(
-                      "show", "Show volumes", "tarn show vol1",
-                      [this](const Client& client) { return show_volumes(client, options_); }, print_volumes),
-                  "The volumes")
+        add_names(add_for_volume("show", "Show volumes", "tarn show vol1", show_volumes, print_volumes), "The volumes")
             ->required();
-        CLI::App* const resize = add_for_volume(
-            "resize", "Change a volume's size", "tarn resize vol1 20GiB",
-            [this](const Client& client) { return resize_volume(client, options_); },
-            [this](std::ostream& out, const Json& volumes) {
-                print_made(out, "resized", volumes, rounding_note(options_.size, volumes));
-                print_open_by(out, volumes);
-            });
+        CLI::App* const resize =
+            add_for_volume("resize", "Change a volume's size", "tarn resize vol1 20GiB", resize_volume,
+                           [this](std::ostream& out, const Json& volumes) {
+                               print_made(out, "resized", volumes, rounding_note(options_.size, volumes));
+                               print_open_by(out, volumes);
+                           });
         add_name(resize);
         resize->add_option("SIZE", options_.size, "Rounded up to whole pages of 4 KiB")->required()->type_name("");
         resize->add_flag("--force", options_.force, "Shrink it, and lose what lies past the new end");
         CLI::App* const remove = add_for_volume(
-            "delete", "Delete volumes and what they store", "tarn delete vol1",
-            [this](const Client& client) { return delete_volumes(client, options_, progress_); },
+            "delete", "Delete volumes and what they store", "tarn delete vol1", delete_volumes,
             [](std::ostream& out, const Json& volumes) { print_done(out, "deleted", volumes, "volumes"); });
         add_names(remove, "The volumes")->required();
         remove->add_flag("--force", options_.force, "Even while NBD clients have them open: these are disconnected");
         add_names(add_for_volume(
-                      "flush", "Make everything written to volumes durable", "tarn flush vol1",
-                      [this](const Client& client) { return flush_volumes(client, options_, progress_); },
+                      "flush", "Make everything written to volumes durable", "tarn flush vol1", flush_volumes,
                       [](std::ostream& out, const Json& volumes) { print_done(out, "flushed", volumes, "volumes"); }),
                   "The volumes")
             ->required();
-        add_names(add_for_volume(
-                      "export", "Print where NBD clients find volumes", "nbdinfo $(tarn export vol1 | head -1)",
-                      [this](const Client& client) { return export_volumes(client, options_); }, print_exports),
+        add_names(add_for_volume("export", "Print where NBD clients find volumes",
+                                 "nbdinfo $(tarn export vol1 | head -1)", export_volumes, print_exports),
                   "The volumes; default: all");
     }
 
@@ -305,7 +295,7 @@ class Commands {
         const auto object = [this] { return options_.path; };
         CLI::App* const mount =
             add("mount", "Mount the volumes as files of a directory, or list the mounts", "tarn mount /mnt/tarn",
-                {[this](const Client& client) { return mount_volumes(client, options_); },
+                {mount_volumes,
                  [this](std::ostream& out, const Json& mounts) {
                      print_mounts(out, options_.path.empty() ? "" : "mounted ", mounts);
                  },
@@ -314,7 +304,7 @@ class Commands {
         mount->add_flag("--read-only", options_.read_only, "Refuse writes through this mount");
         CLI::App* const umount = add(
             "umount", "Unmount", "tarn umount /mnt/tarn",
-            {[this](const Client& client) { return unmount_volumes(client, options_); },
+            {unmount_volumes,
              [](std::ostream& out, const Json& mounts) { print_done(out, "unmounted", mounts, "mounts"); }, object});
         umount->add_option("DIRECTORY", options_.path, "What to unmount")->required()->type_name("");
         umount->add_flag("--force", options_.force, "Even while files are open");
@@ -322,14 +312,15 @@ class Commands {
 
     void add_status() {
         add("status", "Show the daemon, its store and its peers", "tarn status",
-            {[](const Client& client) { return Answer(client.ask("GET", "/v1/status")); }, print_status, {}});
+            {[](const Client& client, const Options&) { return Answer(client.ask("GET", "/v1/status")); },
+             print_status,
+             {}});
     }
 
     void add_verify() {
         CLI::App* const command =
             add("verify", "Read what this host stores of volumes, or of all, and check it", "tarn verify vol1",
-                {[this](const Client& client) { return verify_volumes(client, options_, progress_); }, print_verified,
-                 [this] { return only_name(); },
+                {verify_volumes, print_verified, [this] { return only_name(); },
                  [this](const Json& status) {
                      if (options_.stop) return Exit::ok;
                      const bool good = status.value("bad_page_count", 0) == 0 && !status.value("cancelled", false);
@@ -352,8 +343,7 @@ class Commands {
         forget->add_option("HOST", options_.host, "As tarn status names it")->required()->type_name("");
         forget->add_flag("--it-is-dead", options_.it_is_dead,
                          "You vouch for it: powered off, or its tarnd killed. One that is only cut off still serves");
-        verbs_.emplace("host forget", Verb{[this](const Client& client) { return forget_host(client, options_); },
-                                           print_forgotten, [this] { return options_.host; }});
+        verbs_.emplace("host forget", Verb{forget_host, print_forgotten, [this] { return options_.host; }});
     }
 
     // On a store that no daemon has open; they ask nobody.
@@ -367,8 +357,8 @@ class Commands {
             command->footer(fmt::format("Example:\n  tarn store {} /var/lib/tarn/store", name));
             command->add_option("PATH", options_.path, "The file or block device")->required()->type_name("");
             verbs_.emplace(fmt::format("store {}", name),
-                           Verb{[this, ask](const Client&) { return Answer(ask(options_.path)); }, tell,
-                                [this] { return options_.path; }});
+                           Verb{[ask](const Client&, const Options& options) { return Answer(ask(options.path)); },
+                                tell, [this] { return options_.path; }});
         };
         add_verb("inspect", "Say what a store says about itself", inspect_stopped_store, print_store);
         add_verb("check", "Read every page of a store and check it", check_stopped_store, print_store);
@@ -383,17 +373,16 @@ class Commands {
         command->add_flag("--salvage-journal", options_.repair.salvage_journal,
                           "Keep of a damaged journal what can be proved");
         command->add_flag("--yes", options_.repair.yes, "Answers one of two questions; give it twice for both");
-        verbs_.emplace("store repair", Verb{[this](const Client&) {
-                                                return Answer(repair_stopped_store(options_.path, options_.repair));
-                                            },
-                                            print_repaired, [this] { return options_.path; }});
+        const auto repair = [](const Client&, const Options& options) {
+            return Answer(repair_stopped_store(options.path, options.repair));
+        };
+        verbs_.emplace("store repair", Verb{repair, print_repaired, [this] { return options_.path; }});
     }
 
     CLI::App app_{"tarn talks to this host's tarnd: one coherent store of pages, as block devices and files.", "tarn"};
     Options options_;
     std::map<std::string, Verb> verbs_;
     bool out_is_terminal_ = false;
-    std::ostream* progress_ = nullptr;
 };
 
 }  // namespace

@@ -1,8 +1,7 @@
 #include "daemon/cli/client.hpp"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,10 +9,13 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <string_view>
 #include <thread>
 
-#include "daemon/cli/starting_daemon.hpp"
 #include "daemon/configuration/configuration.hpp"
+#include "utils/file_text.hpp"
+#include "utils/unix_socket.hpp"
 
 namespace tarn {
 
@@ -34,29 +36,65 @@ Failure failure_of(int error, std::chrono::seconds timeout) {
         .exit = Exit::unreachable, .cause = fmt::format("the daemon hung up: {}", std::strerror(error)), .hint = {}};
 }
 
+constexpr double young_s = 60;
+
+double uptime_s() {
+    double seconds = 0;
+    std::ifstream("/proc/uptime") >> seconds;
+    return seconds;
+}
+
+// --control PATH or --control=PATH, which wins over the configuration.
+bool listens_elsewhere(const std::filesystem::path& process, const std::string& control) {
+    const std::string command_line = text_of(process / "cmdline");
+    std::string_view rest = command_line;
+    bool is_next = false;
+    while (!rest.empty()) {
+        const std::string_view word = rest.substr(0, rest.find('\0'));
+        rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+        if (is_next) return word != control;
+        if (word.starts_with("--control=")) return word.substr(10) != control;
+        is_next = word == "--control";
+    }
+    return false;
+}
+
+// A guess from /proc: a tarnd younger than a minute whose command line names no other control socket. Its socket is
+// worth waiting for.
+bool is_daemon_starting(const std::string& control) {
+    const double now_s = uptime_s();
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+        const std::string name = entry.path().filename();
+        if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+        if (text_of(entry.path() / "comm") != "tarnd\n") continue;
+        const uint64_t ticks = started_ticks(entry.path());
+        const double age_s = now_s - static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+        if (ticks != 0 && age_s < young_s && !listens_elsewhere(entry.path(), control)) return true;
+    }
+    return false;
+}
+
 }  // namespace
 
 Outcome<UniqueFd> Client::connect() const {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (socket_.empty() || socket_.size() >= sizeof address.sun_path)
-        return std::unexpected(Failure{Exit::usage, "the path of the control socket is empty or too long", {}});
-    std::memcpy(address.sun_path, socket_.data(), socket_.size());
+    const Result<sockaddr_un> address = unix_address(socket_);
+    if (!address) return refuse(Exit::usage, "the path of the control socket is empty or too long");
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const timeval timeout{.tv_sec = timeout_.count(), .tv_usec = 0};
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
-    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0) return fd;
     const int error = errno;
     if (error == EAGAIN) return std::unexpected(failure_of(error, timeout_));
     if (error == EACCES || error == EPERM)
-        return std::unexpected(
-            Failure{Exit::permission, fmt::format("{}: {}", socket_, std::strerror(error)), "sudo, or join its group"});
+        return refuse(Exit::permission, fmt::format("{}: {}", socket_, std::strerror(error)),
+                      "sudo, or join its group");
     std::error_code ignored;
     const bool is_made = std::filesystem::exists(configuration_path_default, ignored);
-    return std::unexpected(Failure{Exit::unreachable, fmt::format("no daemon at {}: {}", socket_, std::strerror(error)),
-                                   is_made ? "systemctl start tarnd, or --control PATH"
-                                           : "tarn init, which makes this host's configuration; or --control PATH"});
+    return refuse(Exit::unreachable, fmt::format("no daemon at {}: {}", socket_, std::strerror(error)),
+                  is_made ? "systemctl start tarnd, or --control PATH"
+                          : "tarn init, which makes this host's configuration; or --control PATH");
 }
 
 Outcome<UniqueFd> Client::connect_patiently() const {
@@ -78,9 +116,8 @@ Outcome<UniqueFd> Client::connect_patiently() const {
 Outcome<std::string> Client::exchange(const std::string& request, bool repeatable) const {
     const auto began = std::chrono::steady_clock::now();
     for (;;) {
-        const auto fd = connect_patiently();
-        if (!fd) return std::unexpected(fd.error());
-        auto reply = exchange_over(fd->get(), request);
+        TRY(const UniqueFd fd, connect_patiently());
+        auto reply = exchange_over(fd.get(), request);
         const bool hung_up = reply ? reply->empty() : reply.error().exit == Exit::unreachable;
         if (!hung_up || !repeatable || std::chrono::steady_clock::now() - began > restart_max) return reply;
         std::this_thread::sleep_for(retry_pause);
@@ -110,7 +147,7 @@ Outcome<Json> Client::ask(const std::string& method, const std::string& path, co
     try {
         if (!body.is_null()) text = body.dump();
     } catch (const Json::type_error&) {
-        return std::unexpected(Failure{Exit::usage, "not valid UTF-8", {}});
+        return refuse(Exit::usage, "not valid UTF-8");
     }
     const auto reply = exchange(fmt::format("{} {} HTTP/1.1\r\nHost: tarn\r\nConnection: close\r\nContent-Type: "
                                             "application/json\r\nContent-Length: {}\r\n\r\n{}",
@@ -120,10 +157,10 @@ Outcome<Json> Client::ask(const std::string& method, const std::string& path, co
     int status = 0;
     const size_t head_size = reply->find("\r\n\r\n");
     if (head_size == std::string::npos || std::sscanf(reply->c_str(), "HTTP/1.1 %d", &status) != 1)
-        return std::unexpected(Failure{Exit::unreachable, "the daemon hung up before it answered", {}});
+        return refuse(Exit::unreachable, "the daemon hung up before it answered");
     Json json = Json::parse(reply->substr(head_size + 4), nullptr, false);
     if (status >= 300) return std::unexpected(failure_of(json, status));
-    if (!json.is_object()) return std::unexpected(Failure{Exit::failed, "the daemon's answer is not JSON", {}});
+    if (!json.is_object()) return refuse(Exit::failed, "the daemon's answer is not JSON");
     return json;
 }
 

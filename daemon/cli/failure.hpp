@@ -27,6 +27,10 @@ struct Failure {
 template <class T = void>
 using Outcome = std::expected<T, Failure>;
 
+inline std::unexpected<Failure> refuse(Exit exit, std::string cause, std::string hint = {}) {
+    return std::unexpected(Failure{.exit = exit, .cause = std::move(cause), .hint = std::move(hint)});
+}
+
 // The word that the JSON of an error has for an exit code.
 std::string_view code_of(Exit exit);
 Exit exit_of(Errc code);

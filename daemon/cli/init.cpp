@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 
-#include "daemon/configuration/configuration.hpp"
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/process/store_refusal.hpp"
@@ -24,10 +24,6 @@
 namespace tarn {
 
 namespace {
-
-std::unexpected<Failure> refuse(Exit exit, std::string cause, std::string hint = {}) {
-    return std::unexpected(Failure{.exit = exit, .cause = std::move(cause), .hint = std::move(hint)});
-}
 
 constexpr const char* in_use_hint = "tarn status, which names the tarnd that may have it; stop that first";
 
@@ -92,19 +88,16 @@ std::string own_host_name() {
     return name;
 }
 
-Outcome<std::string> random_hex(size_t size_bytes) {
-    std::vector<unsigned char> bytes(size_bytes);
-    if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+template <size_t size>
+Outcome<std::array<uint8_t, size>> random_bytes() {
+    std::array<uint8_t, size> bytes;
+    if (::getrandom(bytes.data(), size, 0) != static_cast<ssize_t>(size))
         return refuse(Exit::failed, fmt::format("getrandom: {}", std::strerror(errno)));
-    std::string text;
-    for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-    return text;
+    return bytes;
 }
 
 Outcome<Uuid> draw_uuid() {
-    Uuid uuid;
-    if (::getrandom(uuid.data(), uuid.size(), 0) != static_cast<ssize_t>(uuid.size()))
-        return refuse(Exit::failed, fmt::format("getrandom: {}", std::strerror(errno)));
+    TRY(Uuid uuid, random_bytes<std::tuple_size_v<Uuid>>());
     uuid[6] = static_cast<uint8_t>((uuid[6] & 0x0f) | 0x40);  // version 4, random
     uuid[8] = static_cast<uint8_t>((uuid[8] & 0x3f) | 0x80);
     return uuid;
@@ -176,9 +169,8 @@ Outcome<Configuration> configuration_of(const InitOptions& options) {
         configuration.nbd_tcp = *address;
     }
     for (const std::string& text : options.peers) {
-        auto peer = parse_peer(text);
-        if (!peer) return std::unexpected(peer.error());
-        configuration.peers.push_back(*std::move(peer));
+        TRY(Peer peer, parse_peer(text));
+        configuration.peers.push_back(std::move(peer));
     }
     if (configuration.peers.size() > 1) {
         const std::filesystem::path beside = absolute(options.configuration_path);
@@ -186,9 +178,7 @@ Outcome<Configuration> configuration_of(const InitOptions& options) {
         if (configuration.key_file.empty()) configuration.key_file = beside.parent_path() / "key";
     }
     if (options.cluster.empty()) {
-        const auto drawn = draw_uuid();
-        if (!drawn) return std::unexpected(drawn.error());
-        configuration.cluster = *drawn;
+        TRY(configuration.cluster, draw_uuid());
     } else {
         const auto uuid = parse_uuid(options.cluster);
         if (!uuid) return refuse(Exit::usage, "--cluster is not a UUID");
@@ -277,13 +267,9 @@ Outcome<> take_up(const Configuration& configuration, const InitOptions& options
 }
 
 Outcome<> format_store(const Configuration& configuration, const InitOptions& options, Made& made) {
-    const auto size = store_size(configuration, options);
-    if (!size) return std::unexpected(size.error());
-    const uint64_t size_bytes = *size;
+    TRY(const uint64_t size_bytes, store_size(configuration, options));
     if (StoreGeometry::of_device(size_bytes).slab_count == 0) return refuse_too_small(size_bytes);
-    if (const auto checked = check_memory(configuration, options, StoreGeometry::of_device(size_bytes), size_bytes);
-        !checked)
-        return std::unexpected(checked.error());
+    TRY_VOID(check_memory(configuration, options, StoreGeometry::of_device(size_bytes), size_bytes));
     if (!options.force) {
         const Result<std::string> signature = known_signature(configuration.store);
         if (signature && !signature->empty())
@@ -331,9 +317,8 @@ Outcome<> provide_key(const Configuration& configuration, bool is_first, Made& m
     if (!is_first)
         return refuse(Exit::not_found, fmt::format("no key at {}", configuration.key_file),
                       "copy it from the host where the cluster was made");
-    const auto key = random_hex(32);
-    if (!key) return std::unexpected(key.error());
-    const auto written = write_file(configuration.key_file, *key + "\n", 0600, false);
+    TRY(const auto key, random_bytes<32>());
+    const auto written = write_file(configuration.key_file, fmt::format("{:02x}\n", fmt::join(key, "")), 0600, false);
     if (written) made.add(configuration.key_file);
     return written;
 }
@@ -360,13 +345,10 @@ Outcome<Json> initialise(const InitOptions& asked) {
     InitOptions options = asked;
     std::optional<Superblock> existing;
     if (!options.force) {
-        auto found = store_at(absolute(options.store));
-        if (!found) return std::unexpected(found.error());
-        existing = *std::move(found);
+        TRY(existing, store_at(absolute(options.store)));
     }
     if (existing && options.cluster.empty()) options.cluster = format_uuid(existing->identity.cluster);
-    const auto configuration = configuration_of(options);
-    if (!configuration) return std::unexpected(configuration.error());
+    TRY(const Configuration configuration, configuration_of(options));
     const std::string path = absolute(options.configuration_path);
     std::error_code problem;
     if (std::filesystem::exists(path, problem) && !options.replace_config)
@@ -382,23 +364,19 @@ Outcome<Json> initialise(const InitOptions& asked) {
         return refuse(problem == std::errc::permission_denied ? Exit::permission : Exit::failed,
                       fmt::format("{}: {}", path, problem.message()));
     const bool is_first =
-        asked.cluster.empty() && (!existing || has_met_nobody(*existing)) && configuration->host_id() == 0;
+        asked.cluster.empty() && (!existing || has_met_nobody(*existing)) && configuration.host_id() == 0;
     // The configuration last: with it the host counts as made.
-    if (const auto provided = provide_key(*configuration, is_first, made); !provided)
-        return std::unexpected(provided.error());
-    const auto stored =
-        existing ? take_up(*configuration, options, *existing) : format_store(*configuration, options, made);
-    if (!stored) return std::unexpected(stored.error());
+    TRY_VOID(provide_key(configuration, is_first, made));
+    TRY_VOID(existing ? take_up(configuration, options, *existing) : format_store(configuration, options, made));
     if (!std::filesystem::exists(path, problem)) made.add(path);
-    if (const auto written = write_file(path, format_toml(*configuration), 0644, options.replace_config); !written)
-        return std::unexpected(written.error());
+    TRY_VOID(write_file(path, format_toml(configuration), 0644, options.replace_config));
     made.keep();
     return Json{{"configuration", path},
-                {"store", configuration->store},
-                {"host", configuration->host},
-                {"cluster", format_uuid(configuration->cluster)},
-                {"key_file", configuration->key_file},
-                {"next", next_steps(*configuration, options, is_first, existing.has_value())}};
+                {"store", configuration.store},
+                {"host", configuration.host},
+                {"cluster", format_uuid(configuration.cluster)},
+                {"key_file", configuration.key_file},
+                {"next", next_steps(configuration, options, is_first, existing.has_value())}};
 }
 
 }  // namespace tarn

@@ -1,5 +1,6 @@
 #include "daemon/cli/print.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,10 +59,7 @@ std::string duration_of(uint64_t seconds) {
 
 std::string time_of(uint64_t since_epoch_ns) {
     const auto seconds = static_cast<time_t>(since_epoch_ns / 1'000'000'000);
-    struct tm parts{};
-    ::gmtime_r(&seconds, &parts);
-    return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
-                       parts.tm_hour, parts.tm_min, parts.tm_sec);
+    return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(seconds));
 }
 
 void print_peers(std::ostream& out, const Json& status) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
 #include "utils/printable.hpp"
@@ -11,28 +13,19 @@ namespace tarn {
 Progress::Progress(std::ostream* out, std::string what, std::function<std::string()> detail,
                    std::chrono::milliseconds interval)
     : out_(out), what_(std::move(what)), detail_(std::move(detail)), interval_(interval) {
-    if (out_) thread_ = std::thread([this] { show(); });
+    if (out_) thread_ = std::jthread([this](const std::stop_token& stop) { show(stop); });
 }
 
-Progress::~Progress() {
-    {
-        const std::lock_guard lock(mutex_);
-        done_ = true;
-    }
-    changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
-}
-
-void Progress::show() {
+void Progress::show(const std::stop_token& stop) const {
     const auto began = std::chrono::steady_clock::now();
     bool shown = false;
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, interval_, [this] { return done_; })) {
-        lock.unlock();
-        const std::string detail = detail_ ? detail_() : "";
+    std::mutex mutex;
+    std::condition_variable_any interval;  // cut short by the stop alone
+    for (std::unique_lock lock(mutex);;) {
+        interval.wait_for(lock, stop, interval_, [] { return false; });
+        const std::string detail = detail_ && !stop.stop_requested() ? detail_() : "";
         const auto passed = std::chrono::steady_clock::now() - began;
-        lock.lock();
-        if (done_) break;
+        if (stop.stop_requested()) break;
         *out_ << fmt::format("\r\033[K{}, {} s{}", printable(what_),
                              std::chrono::duration_cast<std::chrono::seconds>(passed).count(), printable(detail))
               << std::flush;

@@ -4,10 +4,9 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <ostream>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -21,19 +20,15 @@ class Progress {
     Progress(std::ostream* out, std::string what, std::function<std::string()> detail,
              std::chrono::milliseconds interval = default_interval);
     Progress(const Progress&) = delete;
-    ~Progress();
 
   private:
-    void show();
+    void show(const std::stop_token& stop) const;
 
     std::ostream* out_;
     std::string what_;
     std::function<std::string()> detail_;
     std::chrono::milliseconds interval_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool done_ = false;
-    std::thread thread_;
+    std::jthread thread_;  // ends before the rest does
 };
 
 }  // namespace tarn

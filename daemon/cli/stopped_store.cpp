@@ -1,6 +1,10 @@
 #include "daemon/cli/stopped_store.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <sstream>
 
 #include "daemon/configuration/configuration.hpp"
 #include "tiers/nvme/device/store_file.hpp"
@@ -11,16 +15,35 @@ namespace tarn {
 
 namespace {
 
-using Look = Task<Result<StoreInspection>> (*)(Loop&, BlockDevice&);
+constexpr int question_count = 2;
+constexpr size_t losses_shown = 20;
 
-Outcome<StoreInspection> look(const std::string& path, Look look_at) {
-    Result<StoreFile> file = StoreFile::open_read_only(path);
-    if (!file) return refuse_store(file.error());
-    const Result<std::unique_ptr<Loop>> loop = Loop::create();
-    if (!loop) return refuse_store(loop.error());
-    Result<StoreInspection> found = (*loop)->run_until_done(look_at(**loop, *file));
-    if (!found) return refuse_store(found.error());
-    return *std::move(found);
+// Why a store's file could not be used, as the user is told.
+std::unexpected<Failure> refuse_store(const Error& error) {
+    const Exit exit = error.code == Errc::not_found ? Exit::not_found
+                      : error.code == Errc::busy    ? Exit::busy
+                      : error.code == Errc::refused ? Exit::permission
+                                                    : Exit::failed;
+    return refuse(exit, log::explain(error), error.code == Errc::busy ? "systemctl stop tarnd" : "");
+}
+
+template <class T>
+Outcome<T> or_refuse(Result<T> result) {
+    if (!result) return refuse_store(result.error());
+    return *std::move(result);
+}
+
+template <class T>
+Result<T> look(const std::string& path, Task<Result<T>> (*look_at)(Loop&, BlockDevice&)) {
+    TRY(StoreFile file, StoreFile::open_read_only(path));
+    TRY(const std::unique_ptr<Loop> loop, Loop::create());
+    return loop->run_until_done(look_at(*loop, file));
+}
+
+Result<SalvageReport> salvage(const std::string& path) {
+    TRY(StoreFile file, StoreFile::open(path));
+    TRY(const std::unique_ptr<Loop> loop, Loop::create());
+    return loop->run_until_done(Store::salvage(*loop, std::make_unique<StoreFile>(std::move(file))));
 }
 
 Json json_of(const StoreInspection& found) {
@@ -61,35 +84,61 @@ Json json_of(const StoreInspection& found) {
     };
 }
 
-}  // namespace
-
-std::unexpected<Failure> refuse_store(const Error& error) {
-    const Exit exit = error.code == Errc::not_found ? Exit::not_found
-                      : error.code == Errc::busy    ? Exit::busy
-                      : error.code == Errc::refused ? Exit::permission
-                                                    : Exit::failed;
-    return std::unexpected(Failure{exit, log::explain(error), error.code == Errc::busy ? "systemctl stop tarnd" : ""});
+Json json_of(const std::string& path, const SalvageReport& report) {
+    Json losses = Json::array();
+    for (const Loss& loss : report.losses)
+        losses.push_back({{"first_volume_id", loss.first.volume()},
+                          {"first_page", loss.first.number()},
+                          {"last_volume_id", loss.last.volume()},
+                          {"last_page", loss.last.number()},
+                          {"pages", loss.page_count}});
+    return {{"path", path},
+            {"damaged", report.found_damage()},
+            {"bits_mended", report.bits_mended},
+            {"journal_bytes_lost", report.bytes_damaged},
+            {"records_kept", report.records_kept},
+            {"any_page", report.any_page},
+            {"losses", losses}};
 }
 
+bool is_answered(const std::string& question, const std::string& wanted) {
+    std::cerr << question << std::flush;
+    std::string answer;
+    return std::getline(std::cin, answer) && answer == wanted;
+}
+
+Outcome<> confirm(const std::string& path, const SalvageReport& report, int yes) {
+    if (yes >= question_count) return {};
+    if (::isatty(STDIN_FILENO) != 1)
+        return refuse(Exit::usage, "it asks twice, and nobody is there to answer",
+                      "tarn store repair --salvage-journal --yes --yes " + log::printable(path));
+    std::ostringstream lost;
+    print_repaired(lost, json_of(path, report));
+    std::cerr << "What it would do:\n" << lost.str();
+    if (yes < 1 && !is_answered("Is there no good copy of the store to use instead? Type yes to go on: ", "yes"))
+        return refuse(Exit::failed, "nothing was changed");
+    if (!is_answered("What is lost stays lost. Type the path of the store to go on: ", path))
+        return refuse(Exit::failed, "nothing was changed");
+    return {};
+}
+
+}  // namespace
+
 Outcome<Json> inspect_stopped_store(const std::string& path) {
-    const auto found = look(path, inspect_store);
-    if (!found) return std::unexpected(found.error());
-    return json_of(*found);
+    TRY(const StoreInspection found, or_refuse(look(path, inspect_store)));
+    return json_of(found);
 }
 
 Outcome<Json> check_stopped_store(const std::string& path) {
-    const auto found = look(path, check_store);
-    if (!found) return std::unexpected(found.error());
-    if (found->bad_page_count > 0) {
-        const BadPage& first = found->bad_pages.front();
-        return std::unexpected(Failure{
-            Exit::failed,
-            fmt::format("{} of {} pages are bad; the first is page {} of volume {}: {}", found->bad_page_count,
-                        found->pages_checked, first.page.number(), first.page.volume(), log::explain(first.why)),
-            {}});
+    TRY(const StoreInspection found, or_refuse(look(path, check_store)));
+    if (found.bad_page_count > 0) {
+        const BadPage& first = found.bad_pages.front();
+        return refuse(Exit::failed, fmt::format("{} of {} pages are bad; the first is page {} of volume {}: {}",
+                                                found.bad_page_count, found.pages_checked, first.page.number(),
+                                                first.page.volume(), log::explain(first.why)));
     }
-    Json json = json_of(*found);
-    json["pages_checked"] = found->pages_checked;
+    Json json = json_of(found);
+    json["pages_checked"] = found.pages_checked;
     return json;
 }
 
@@ -113,6 +162,45 @@ void print_store(std::ostream& out, const Json& store) {
                            mib(volume, "allocated_bytes"));
     if (const auto checked = store.find("pages_checked"); checked != store.end())
         out << fmt::format("checked  {} pages, all good\n", checked->get<uint64_t>());
+}
+
+Outcome<Json> repair_stopped_store(const std::string& path, const RepairOptions& options) {
+    if (!options.salvage_journal) return refuse(Exit::usage, "nothing says what to repair", "--salvage-journal");
+    TRY(const SalvageReport planned, or_refuse(look(path, Store::plan_salvage)));
+    if (!planned.found_damage()) return json_of(path, planned);
+    TRY_VOID(confirm(path, planned, options.yes));
+    TRY(const SalvageReport done, or_refuse(salvage(path)));
+    return json_of(path, done);
+}
+
+void print_repaired(std::ostream& out, const Json& repaired) {
+    const auto number = [&](const char* key) { return repaired.at(key).get<uint64_t>(); };
+    if (!repaired.at("damaged").get<bool>()) {
+        out << "the journal is whole: there is nothing to salvage\n";
+        return;
+    }
+    if (const uint64_t bits = number("bits_mended"); bits != 0)
+        out << fmt::format("mended   {} flipped bits of the journal; nothing is lost by them\n", bits);
+    if (const uint64_t bytes = number("journal_bytes_lost"); bytes != 0)
+        out << fmt::format("damaged  {} bytes of the journal; {} records of them prove themselves\n", bytes,
+                           number("records_kept"));
+    if (repaired.at("any_page").get<bool>())
+        out << "LOST     maybe writes to any page that later records say nothing of: none tells what the damaged ones "
+               "were about\n";
+    size_t shown = 0;
+    for (const Json& loss : repaired.at("losses")) {
+        if (repaired.at("any_page").get<bool>()) break;
+        if (++shown > losses_shown) {
+            out << fmt::format("         and {} more ranges\n", repaired.at("losses").size() - losses_shown);
+            break;
+        }
+        out << fmt::format("LOST     maybe writes to volume {}, pages {} to {}\n",
+                           loss.at("first_volume_id").get<uint64_t>(), loss.at("first_page").get<uint64_t>(),
+                           loss.at("last_page").get<uint64_t>());
+    }
+    if (number("journal_bytes_lost") != 0 && !repaired.at("losses").empty())
+        out << "These pages have the bytes of before. Who had their volumes open gets I/O errors for them until it\n"
+               "writes them whole or opens the volume anew; tarn status lists them.\n";
 }
 
 }  // namespace tarn

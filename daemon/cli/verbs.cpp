@@ -33,7 +33,6 @@ std::vector<Failure> check_names(const std::vector<std::string>& names) {
                             .cause = is_utf8(name) ? "not a volume's name: 1 to 255 bytes without control characters, "
                                                      "and no part between slashes that is empty, \".\" or \"..\""
                                                    : "not a volume's name: not valid UTF-8",
-                            .hint = {},
                             .object = name});
     }
     return failures;
@@ -60,8 +59,8 @@ Answer ask_each(const std::vector<std::string>& names, const std::function<Outco
 // Sizes are whole pages; who asked for something else is told.
 Outcome<uint64_t> rounded_size(const std::string& text) {
     const Result<uint64_t> size = parse_size(text);
-    if (!size) return std::unexpected(Failure{Exit::usage, fmt::format("{}: {}", text, size.error().where), "10GiB"});
-    if (*size > volume_size_max) return std::unexpected(Failure{Exit::usage, "a volume has at most 2 PiB", {}});
+    if (!size) return refuse(Exit::usage, fmt::format("{}: {}", text, size.error().where), "10GiB");
+    if (*size > volume_size_max) return refuse(Exit::usage, "a volume has at most 2 PiB");
     return (*size + page_size - 1) / page_size * page_size;
 }
 
@@ -151,6 +150,33 @@ bool is_elsewhere(const Json& mounts, const std::string& path) {
     return !is_seen_here(path);
 }
 
+// One shape, whether it succeeded or not.
+Answer of_mounts(Answer answer) {
+    answer.json.emplace("mounts", Json::array());
+    return answer;
+}
+
+Answer mount_or_list(const Client& client, const Options& options) {
+    if (options.path.empty()) {
+        auto mounts = client.ask("GET", "/v1/mounts");
+        if (!mounts) return mounts;
+        for (Json& mount : mounts->at("mounts")) mount["seen_here"] = !is_elsewhere(*mounts, mount.value("path", ""));
+        return mounts;
+    }
+    const std::string path = absolute_path(options.path);
+    auto mounted = client.ask("POST", "/v1/mounts", {{"path", path}, {"read_only", options.read_only}});
+    if (!mounted) return mounted;
+    if (is_elsewhere(*mounted, path)) {
+        const auto undone = client.ask("DELETE", "/v1/mounts", {{"path", path}, {"force", true}});
+        return Failure{Exit::failed,
+                       fmt::format("tarnd is in another mount namespace, and what it mounts there is not seen here{}",
+                                   undone ? "" : "; it is mounted there now"),
+                       "nsenter --mount --target PID-OF-TARND tarn mount " + path};
+    }
+    return Json{{"mounts", Json::array({{{"path", path}, {"read_only", options.read_only}, {"seen_here", true}}})},
+                {"namespace", mounted->value("namespace", uint64_t{0})}};
+}
+
 }  // namespace
 
 std::string rounding_note(const std::string& size, const Json& volumes) {
@@ -189,16 +215,16 @@ Answer resize_volume(const Client& client, const Options& options) {
     });
 }
 
-Answer delete_volumes(const Client& client, const Options& options, std::ostream* progress) {
+Answer delete_volumes(const Client& client, const Options& options) {
     return ask_each(options.names, [&](const std::string& name) {
-        const Progress shown(progress, "deleting " + name, nullptr);
+        const Progress shown(options.progress, "deleting " + name, nullptr);
         return client.ask("DELETE", volume_path(name), {{"force", options.force}});
     });
 }
 
-Answer flush_volumes(const Client& client, const Options& options, std::ostream* progress) {
+Answer flush_volumes(const Client& client, const Options& options) {
     return ask_each(options.names, [&](const std::string& name) {
-        const Progress shown(progress, "flushing " + name, [&client] { return not_durable_yet(client); });
+        const Progress shown(options.progress, "flushing " + name, [&client] { return not_durable_yet(client); });
         return client.ask("POST", volume_path(name) + "/flush");
     });
 }
@@ -227,7 +253,7 @@ Answer export_volumes(const Client& client, const Options& options) {
 }
 
 // One pass after the other: the daemon makes one at a time.
-Answer verify_volumes(const Client& client, const Options& options, std::ostream* progress) {
+Answer verify_volumes(const Client& client, const Options& options) {
     if (options.stop) return client.ask("DELETE", "/v1/verify");
     if (options.names.empty() && !options.whole_host)
         return Failure{Exit::usage, "neither a volume nor --host", "tarn verify --host"};
@@ -238,48 +264,17 @@ Answer verify_volumes(const Client& client, const Options& options, std::ostream
             return Failure{Exit::usage, fmt::format("{}: not a rate", options.size), "--rate 100MiB"};
         body["rate_bytes"] = *rate;
     }
-    if (options.whole_host) return follow_verification(client, body, progress);
+    if (options.whole_host) return follow_verification(client, body, options.progress);
     Json sum = Json::object();
     Answer answer = ask_each(options.names, [&](const std::string& name) {
         body["volume"] = name;
-        auto pass = follow_verification(client, body, progress);
+        auto pass = follow_verification(client, body, options.progress);
         if (pass) add_verification(sum, *pass);
         return pass;
     });
     answer.json = std::move(sum);
     return answer;
 }
-
-namespace {
-
-// One shape, whether it succeeded or not.
-Answer of_mounts(Answer answer) {
-    answer.json.emplace("mounts", Json::array());
-    return answer;
-}
-
-Answer mount_or_list(const Client& client, const Options& options) {
-    if (options.path.empty()) {
-        auto mounts = client.ask("GET", "/v1/mounts");
-        if (!mounts) return mounts;
-        for (Json& mount : mounts->at("mounts")) mount["seen_here"] = !is_elsewhere(*mounts, mount.value("path", ""));
-        return mounts;
-    }
-    const std::string path = absolute_path(options.path);
-    auto mounted = client.ask("POST", "/v1/mounts", {{"path", path}, {"read_only", options.read_only}});
-    if (!mounted) return mounted;
-    if (is_elsewhere(*mounted, path)) {
-        const auto undone = client.ask("DELETE", "/v1/mounts", {{"path", path}, {"force", true}});
-        return Failure{Exit::failed,
-                       fmt::format("tarnd is in another mount namespace, and what it mounts there is not seen here{}",
-                                   undone ? "" : "; it is mounted there now"),
-                       "nsenter --mount --target PID-OF-TARND tarn mount " + path};
-    }
-    return Json{{"mounts", Json::array({{{"path", path}, {"read_only", options.read_only}, {"seen_here", true}}})},
-                {"namespace", mounted->value("namespace", uint64_t{0})}};
-}
-
-}  // namespace
 
 Answer mount_volumes(const Client& client, const Options& options) {
     return of_mounts(mount_or_list(client, options));

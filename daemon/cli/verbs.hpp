@@ -8,7 +8,7 @@
 
 #include "daemon/cli/client.hpp"
 #include "daemon/cli/init.hpp"
-#include "daemon/cli/repair_store.hpp"
+#include "daemon/cli/stopped_store.hpp"
 #include "daemon/configuration/configuration.hpp"
 
 namespace tarn {
@@ -35,6 +35,7 @@ struct Options {
     bool it_is_dead = false;
     InitOptions init;
     RepairOptions repair;
+    std::ostream* progress = nullptr;  // where a person sees how far it is; none: nowhere
 };
 
 // Some of the names may have failed, and others not.
@@ -53,14 +54,13 @@ struct Answer {
     }
 };
 
-// progress: where a person sees how far it is; none: nowhere.
 Answer create_volume(const Client& client, const Options& options);
 Answer show_volumes(const Client& client, const Options& options);
 Answer resize_volume(const Client& client, const Options& options);
-Answer delete_volumes(const Client& client, const Options& options, std::ostream* progress);
-Answer flush_volumes(const Client& client, const Options& options, std::ostream* progress);
+Answer delete_volumes(const Client& client, const Options& options);
+Answer flush_volumes(const Client& client, const Options& options);
 Answer export_volumes(const Client& client, const Options& options);
-Answer verify_volumes(const Client& client, const Options& options, std::ostream* progress);
+Answer verify_volumes(const Client& client, const Options& options);
 Answer mount_volumes(const Client& client, const Options& options);
 Answer unmount_volumes(const Client& client, const Options& options);
 Answer forget_host(const Client& client, const Options& options);

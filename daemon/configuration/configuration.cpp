@@ -24,13 +24,6 @@ constexpr size_t file_size_max = size_t{1} << 20;
 constexpr size_t key_size_bytes = 32;
 constexpr size_t host_name_size_max = 63;
 
-int digit_value(char digit) {
-    if (digit >= '0' && digit <= '9') return digit - '0';
-    if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-    if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
-    return -1;
-}
-
 // Small regular files only: a FIFO or a device would make us wait, or never end.
 Result<std::string> read_file(const std::string& path, size_t size_max, struct stat& status) {
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -167,10 +160,8 @@ Result<std::vector<std::byte>> load_key(const std::string& path) {
         std::string_view digits = text;
         while (digits.ends_with('\n') || digits.ends_with('\r')) digits.remove_suffix(1);
         if (digits.size() == 2 * key_size_bytes) {
-            for (size_t i = 0; i < digits.size(); i += 2) {
-                const int value = digit_value(digits[i]) << 4 | digit_value(digits[i + 1]);
-                if (value >= 0) key.push_back(static_cast<std::byte>(value));
-            }
+            for (size_t i = 0; i < digits.size(); i += 2)
+                if (const auto byte = parse_hex(digits.substr(i, 2))) key.push_back(std::byte{*byte});
             if (key.size() == key_size_bytes) result = std::move(key);
         }
     }
@@ -187,10 +178,9 @@ std::optional<Uuid> parse_uuid(std::string_view text) {
             if (text[i++] != '-') return std::nullopt;
             continue;
         }
-        const int high = digit_value(text[i]);
-        const int low = digit_value(text[i + 1]);
-        if (high < 0 || low < 0) return std::nullopt;
-        uuid[count++] = static_cast<uint8_t>(high << 4 | low);
+        const auto byte = parse_hex(text.substr(i, 2));
+        if (!byte) return std::nullopt;
+        uuid[count++] = *byte;
         i += 2;
     }
     return uuid;

@@ -106,10 +106,10 @@ auto bool_into(bool& target) {
 
 // The values that a string is parsed into: parse returns a Result whose error says what is wrong with the text.
 template <class Target, class Parse>
-auto parsed_into(Target& target, Parse parse) {
-    return [&target, parse](const toml::node& node) -> std::string {
+auto parsed_into(Target& target, Parse parse, const char* no_string = "not a string") {
+    return [&target, parse, no_string](const toml::node& node) -> std::string {
         const auto* const text = node.as_string();
-        if (!text) return "not a string";
+        if (!text) return no_string;
         const auto value = parse(std::string_view(text->get()));
         if (!value) return value.error().where;
         target = *value;
@@ -118,14 +118,7 @@ auto parsed_into(Target& target, Parse parse) {
 }
 
 auto size_into(uint64_t& target) {
-    return [&target](const toml::node& node) -> std::string {
-        const auto* const text = node.as_string();
-        if (!text) return "not a size such as \"64GiB\"";
-        const Result<uint64_t> size = parse_size(text->get());
-        if (!size) return size.error().where;
-        target = *size;
-        return {};
-    };
+    return parsed_into(target, parse_size, "not a size such as \"64GiB\"");
 }
 
 auto count_into(unsigned& target, int64_t count_min, int64_t count_max) {

@@ -6,7 +6,6 @@
 #include <array>
 #include <charconv>
 #include <limits>
-#include <optional>
 #include <vector>
 
 namespace tarn {
@@ -147,6 +146,12 @@ Result<Address> parse_address(std::string_view text) {
 std::string format_address(const Address& address) {
     if (address.host.contains(':')) return fmt::format("[{}]:{}", address.host, address.port);
     return fmt::format("{}:{}", address.host, address.port);
+}
+
+std::optional<uint8_t> parse_hex(std::string_view digits) {
+    uint8_t byte = 0;
+    const auto [end, error] = std::from_chars(digits.begin(), digits.end(), byte, 16);
+    return error == std::errc{} && digits.size() == 2 && end == digits.end() ? std::optional(byte) : std::nullopt;
 }
 
 std::optional<std::string_view> nearest_name(std::string_view text, std::span<const std::string_view> candidates) {

@@ -32,6 +32,9 @@ struct Address {
 Result<Address> parse_address(std::string_view text);
 std::string format_address(const Address& address);
 
+// The byte that two hexadecimal digits stand for.
+std::optional<uint8_t> parse_hex(std::string_view digits);
+
 // The candidate nearest to the text, as the one that was most likely meant; none when all are too far from it.
 std::optional<std::string_view> nearest_name(std::string_view text, std::span<const std::string_view> candidates);
 

@@ -6,13 +6,12 @@
 
 #include <cerrno>
 
+#include "utils/unix_socket.hpp"
+
 namespace tarn {
 
 Result<Caller> Caller::of(int socket) {
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-        return fail(Errc::io, errno, "caller: SO_PEERCRED");
+    TRY(const ucred peer, peer_of(socket));
     Caller caller{.user = peer.uid, .group = peer.gid, .groups = {}};
     for (socklen_t bytes = 32 * sizeof(gid_t);;) {
         caller.groups.resize(bytes / sizeof(gid_t));

@@ -10,6 +10,7 @@
 
 #include "daemon/control/caller.hpp"
 #include "frontends/volumes/volumes.hpp"
+#include "tiers/nvme/scrubber.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"
 
@@ -56,18 +57,6 @@ struct NodeStatus {
     std::vector<PeerStatus> peers;       // in the order of their host ids, this host included; empty when it is alone
 };
 
-// A pass over the pages that this host stores.
-struct VerifyStatus {
-    std::optional<VolumeId> volume;  // none: all of them
-    bool running = false;
-    bool cancelled = false;
-    uint64_t pages_total = 0;
-    uint64_t pages_checked = 0;
-    uint64_t bad_page_count = 0;
-    std::vector<PageId> bad_pages;  // the first of them
-    uint64_t passes = 0;            // since the start
-};
-
 struct Mount {
     std::string path;
     bool read_only = false;
@@ -85,12 +74,6 @@ struct Forgotten {
     std::vector<std::string> not_told;  // they will be when they are connected again
 };
 
-// How a client may reach a volume.
-struct Export {
-    std::string volume;
-    std::vector<std::string> uris;
-};
-
 class Control {
   public:
     virtual ~Control() = default;
@@ -100,7 +83,7 @@ class Control {
     virtual std::vector<std::string> export_uris(const std::string& volume) = 0;
 
     // The pass under way; if there is none, the last one.
-    virtual VerifyStatus verify_status() = 0;
+    virtual Scrubber::Progress verify_status() = 0;
     // volume: none means all of them. rate_bytes: per second; 0 means as configured. Errors: busy (a pass is under
     // way).
     virtual Result<> start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) = 0;

@@ -25,14 +25,14 @@ std::string dump(const Json& json) {
 }
 
 HttpReply reply(const Json& json, int status = 200) {
-    return {.status = status, .body = dump(json)};
+    return {status, dump(json)};
 }
 
-struct Answer {
+struct Refusal {
     const char* code;
     int status;
 };
-Answer answer_of(Errc code) {
+Refusal refusal_of(Errc code) {
     switch (code) {
         case Errc::io: return {"io", 500};
         case Errc::no_space: return {"no_space", 507};
@@ -56,8 +56,8 @@ HttpReply refuse_as(int status, const char* code, std::string_view message) {
 }
 
 HttpReply refuse_with(const Error& error) {
-    const Answer answer = answer_of(error.code);
-    return refuse_as(answer.status, answer.code, log::explain(error));
+    const Refusal refusal = refusal_of(error.code);
+    return refuse_as(refusal.status, refusal.code, log::explain(error));
 }
 
 HttpReply no_such_thing() {
@@ -169,7 +169,7 @@ std::string describe_users(const std::vector<std::string>& users) {
     return "it is in use by " + list_some(users) + "; --force unmounts it all the same";
 }
 
-Json json_of(const VerifyStatus& status) {
+Json json_of(const Scrubber::Progress& status) {
     Json bad_pages = Json::array();
     for (const PageId page : status.bad_pages)
         bad_pages.push_back({{"volume_id", page.volume()}, {"page", page.number()}});
@@ -237,6 +237,8 @@ uint64_t mount_namespace() {
 
 }  // namespace
 
+HttpReply::HttpReply(const std::unexpected<Error>& failed) : HttpReply(refuse_with(failed.error())) {}
+
 HttpReply ControlApi::refuse(int status, std::string_view reason) {
     return refuse_as(status, status == 413 || status == 431 ? "too_large" : "invalid", reason);
 }
@@ -294,12 +296,10 @@ Task<HttpReply> ControlApi::handle_verify(const HttpRequest& request) {
         std::optional<VolumeId> volume;
         if (name) {
             if (!valid_volume_name(*name)) co_return refuse_as(400, "invalid", "not a valid volume name");
-            const Result<VolumeEntry> entry = co_await volumes_.find(*name);
-            if (!entry) co_return refuse_with(entry.error());
-            volume = entry->id;
+            CO_TRY(const VolumeEntry entry, co_await volumes_.find(*name));
+            volume = entry.id;
         }
-        if (const Result<> started = control_.start_verify(volume, rate_bytes); !started)
-            co_return refuse_with(started.error());
+        CO_TRY_VOID(control_.start_verify(volume, rate_bytes));
     } else if (request.method == "DELETE") {
         control_.stop_verify();
     } else if (request.method != "GET") {
@@ -309,9 +309,8 @@ Task<HttpReply> ControlApi::handle_verify(const HttpRequest& request) {
 }
 
 Task<HttpReply> ControlApi::status() {
-    const Result<NodeStatus> status = co_await control_.status();
-    if (!status) co_return refuse_with(status.error());
-    Json json = json_of(*status);
+    CO_TRY(const NodeStatus status, co_await control_.status());
+    Json json = json_of(status);
     // The other hosts are asked for theirs; the rest of the status is worth having without it.
     const Result<Space> space = co_await volumes_.space();
     json["space"] = space ? json_of(*space) : Json();
@@ -324,11 +323,10 @@ Task<HttpReply> ControlApi::status() {
 }
 
 Task<HttpReply> ControlApi::list() {
-    const Result<std::vector<VolumeEntry>> volumes = co_await volumes_.list();
-    if (!volumes) co_return refuse_with(volumes.error());
+    CO_TRY(const std::vector<VolumeEntry> volumes, co_await volumes_.list());
     const Usage usage = co_await volumes_.usage();
     Json json = Json::array();
-    for (const VolumeEntry& volume : *volumes) {
+    for (const VolumeEntry& volume : volumes) {
         json.push_back(json_of(volume));
         json.back()["used_bytes"] = usage.of(volume.id);
     }
@@ -353,16 +351,14 @@ Task<HttpReply> ControlApi::create(const HttpRequest& request) {
     attributes.size_bytes = size_bytes;
     attributes.mode = static_cast<uint32_t>(mode);
     attributes.modified_ns = attributes.changed_ns = realtime_ns();
-    const Result<VolumeEntry> volume = co_await volumes_.create(name, shared, attributes);
-    if (!volume) co_return refuse_with(volume.error());
-    co_return reply(json_of(*volume), 201);
+    CO_TRY(const VolumeEntry volume, co_await volumes_.create(name, shared, attributes));
+    co_return reply(json_of(volume), 201);
 }
 
 Task<HttpReply> ControlApi::show(std::string name) {
-    const Result<VolumeEntry> volume = co_await volumes_.find(name);
-    if (!volume) co_return refuse_with(volume.error());
-    Json json = json_of(*volume);
-    json["used_bytes"] = (co_await volumes_.usage()).of(volume->id);
+    CO_TRY(const VolumeEntry volume, co_await volumes_.find(name));
+    Json json = json_of(volume);
+    json["used_bytes"] = (co_await volumes_.usage()).of(volume.id);
     json["uris"] = control_.export_uris(name);
     // What this host cannot promise of any volume at present, and why.
     const Result<NodeStatus> status = co_await control_.status();
@@ -378,17 +374,14 @@ Task<HttpReply> ControlApi::resize(std::string name, const HttpRequest& request)
     const bool shrink = body.optional<bool>("shrink").value_or(false);
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
     if (size_bytes > volume_size_max) co_return refuse_as(400, "invalid", "a volume has at most 2 PiB");
-    Result<VolumeEntry> entry = co_await volumes_.find(name);
-    if (!entry) co_return refuse_with(entry.error());
-    if (size_bytes == 0 && !entry->shared) co_return refuse_as(400, "invalid", "size 0 is for shared volumes only");
-    const Result<std::shared_ptr<Volume>> volume = co_await volumes_.open(name, Access::write);
-    if (!volume) co_return refuse_with(volume.error());
+    CO_TRY(VolumeEntry entry, co_await volumes_.find(name));
+    if (size_bytes == 0 && !entry.shared) co_return refuse_as(400, "invalid", "size 0 is for shared volumes only");
+    CO_TRY(const std::shared_ptr<Volume> volume, co_await volumes_.open(name, Access::write));
     // Asked of the volume itself: the list may be older than another administrator's resize.
-    const Result<Attributes> now = co_await (*volume)->attributes();
-    if (!now) co_return refuse_with(now.error());
-    const bool shrinks = size_bytes < now->size_bytes;
+    CO_TRY(const Attributes now, co_await volume->attributes());
+    const bool shrinks = size_bytes < now.size_bytes;
     std::vector<std::string> users;
-    if (shrinks) users = co_await volumes_.users_of(entry->id);
+    if (shrinks) users = co_await volumes_.users_of(entry.id);
     if (!shrink && !users.empty())
         co_return refuse_as(409, "busy",
                             "NBD clients have it open: " + list_some(users) +
@@ -397,10 +390,9 @@ Task<HttpReply> ControlApi::resize(std::string name, const HttpRequest& request)
         co_return refuse_as(409, "would_shrink", "the volume is larger; shrinking it loses what lies past the new end");
     AttributeChange change;
     change.size_bytes = size_bytes;
-    const Result<Attributes> changed = co_await (*volume)->change_attributes(change);
-    if (!changed) co_return refuse_with(changed.error());
-    entry->attributes = *changed;
-    Json json = json_of(*entry);
+    CO_TRY(const Attributes changed, co_await volume->change_attributes(change));
+    entry.attributes = changed;
+    Json json = json_of(entry);
     json["open_by"] = users;
     co_return reply(json);
 }
@@ -409,20 +401,17 @@ Task<HttpReply> ControlApi::remove(std::string name, const HttpRequest& request)
     Body body(request.body.empty() ? "{}" : request.body);
     const bool force = body.optional<bool>("force").value_or(false);
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
-    const Result<Removal> removed = co_await volumes_.remove(name, force);
-    if (!removed) co_return refuse_with(removed.error());
-    if (!removed->users.empty())
+    CO_TRY(const Removal removed, co_await volumes_.remove(name, force));
+    if (!removed.users.empty())
         co_return refuse_as(409, "busy",
-                            "NBD clients have it open: " + list_some(removed->users) +
+                            "NBD clients have it open: " + list_some(removed.users) +
                                 "; --force disconnects them and deletes it all the same");
     co_return reply({{"name", name}});
 }
 
 Task<HttpReply> ControlApi::flush(std::string name) {
-    const Result<std::shared_ptr<Volume>> volume = co_await volumes_.open(name, Access::read);
-    if (!volume) co_return refuse_with(volume.error());
-    const Result<> flushed = co_await (*volume)->flush();
-    if (!flushed) co_return refuse_with(flushed.error());
+    CO_TRY(const std::shared_ptr<Volume> volume, co_await volumes_.open(name, Access::read));
+    CO_TRY_VOID(co_await volume->flush());
     co_return reply({{"name", name}});
 }
 
@@ -432,16 +421,14 @@ Task<HttpReply> ControlApi::forget_host(std::string name, const HttpRequest& req
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
     if (!is_dead)
         co_return refuse_as(400, "invalid", "a host that may be alive must not be forgotten: it still serves reads");
-    const Result<Forgotten> forgotten = co_await control_.forget_host(name);
-    if (!forgotten) co_return refuse_with(forgotten.error());
-    co_return reply({{"name", name}, {"told", forgotten->told}, {"not_told", forgotten->not_told}});
+    CO_TRY(const Forgotten forgotten, co_await control_.forget_host(name));
+    co_return reply({{"name", name}, {"told", forgotten.told}, {"not_told", forgotten.not_told}});
 }
 
 Task<HttpReply> ControlApi::exports() {
-    const Result<std::vector<VolumeEntry>> volumes = co_await volumes_.names();
-    if (!volumes) co_return refuse_with(volumes.error());
+    CO_TRY(const std::vector<VolumeEntry> volumes, co_await volumes_.names());
     Json json = Json::array();
-    for (const VolumeEntry& volume : *volumes)
+    for (const VolumeEntry& volume : volumes)
         json.push_back({{"volume", volume.name}, {"uris", control_.export_uris(volume.name)}});
     co_return reply({{"nbd", !control_.export_uris("").empty()}, {"exports", json}});
 }
@@ -460,8 +447,7 @@ Task<HttpReply> ControlApi::mount(const HttpRequest& request, Caller caller) {
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
     if (!mount.path.starts_with('/') || mount.path.contains('\0'))
         co_return refuse_as(400, "invalid", "path is not an absolute path");
-    const Result<> mounted = co_await control_.mount(mount, std::move(caller));
-    if (!mounted) co_return refuse_with(mounted.error());
+    CO_TRY_VOID(co_await control_.mount(mount, std::move(caller)));
     co_return reply({{"path", mount.path}, {"read_only", mount.read_only}, {"namespace", mount_namespace()}}, 201);
 }
 
@@ -470,9 +456,8 @@ Task<HttpReply> ControlApi::unmount(const HttpRequest& request) {
     const auto path = body.required<std::string>("path");
     const bool force = body.optional<bool>("force").value_or(false);
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
-    const Result<Unmounting> unmounted = co_await control_.unmount(path, force);
-    if (!unmounted) co_return refuse_with(unmounted.error());
-    if (unmounted->busy) co_return refuse_as(409, "busy", describe_users(unmounted->users));
+    CO_TRY(const Unmounting unmounted, co_await control_.unmount(path, force));
+    if (unmounted.busy) co_return refuse_as(409, "busy", describe_users(unmounted.users));
     co_return reply({{"path", path}});
 }
 

@@ -21,7 +21,11 @@
 namespace tarn {
 
 struct HttpReply {
-    int status = 200;
+    HttpReply(int status, std::string body) : status(status), body(std::move(body)) {}
+    // The error of what was asked for.
+    HttpReply(const std::unexpected<Error>& failed);
+
+    int status;
     std::string body;
 };
 

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "daemon/control/unix_socket.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
+#include "utils/unix_socket.hpp"
 
 namespace tarn {
 

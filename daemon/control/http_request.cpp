@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "daemon/configuration/text.hpp"
+
 namespace tarn {
 
 namespace {
@@ -12,13 +14,6 @@ namespace {
 bool is_unreserved(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
            c == '_' || c == '~';
-}
-
-int digit_value(char digit) {
-    if (digit >= '0' && digit <= '9') return digit - '0';
-    if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-    if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
-    return -1;
 }
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
@@ -131,11 +126,9 @@ std::optional<std::string> percent_decode(std::string_view text) {
             decoded += text[i];
             continue;
         }
-        if (i + 2 >= text.size()) return std::nullopt;
-        const int high = digit_value(text[i + 1]);
-        const int low = digit_value(text[i + 2]);
-        if (high < 0 || low < 0) return std::nullopt;
-        decoded += static_cast<char>(high << 4 | low);
+        const auto byte = parse_hex(text.substr(i + 1, 2));
+        if (!byte) return std::nullopt;
+        decoded += static_cast<char>(*byte);
         i += 2;
     }
     return decoded;

@@ -3,8 +3,6 @@
 // it ends when tarnd says so. A service manager ends what it has stopped by SIGTERM when the machine is shut down, and
 // at no other time (KillMode=process of the unit): then it ends by that, too.
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,8 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "daemon/control/unix_socket.hpp"
 #include "daemon/keeper/keeper_protocol.hpp"
+#include "utils/unix_socket.hpp"
 
 namespace {
 
@@ -22,8 +20,8 @@ using tarn::keeper::Word;
 
 // Only the user whose memory it is.
 bool may_ask(int socket) {
-    const tarn::Result<uid_t> user = tarn::peer_user(socket);
-    return user && *user == ::geteuid();
+    const tarn::Result<ucred> peer = tarn::peer_of(socket);
+    return peer && peer->uid == ::geteuid();
 }
 
 void remove_socket() {

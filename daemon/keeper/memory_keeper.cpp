@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <spawn.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
@@ -12,9 +10,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "daemon/control/unix_socket.hpp"
 #include "daemon/keeper/keeper_protocol.hpp"
 #include "utils/log.hpp"
+#include "utils/unix_socket.hpp"
 
 namespace tarn {
 
@@ -44,16 +42,14 @@ Result<std::optional<UniqueFd>> take_from_service_manager() {
 }  // namespace
 
 Result<UniqueFd> MemoryKeeper::connect() const {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (socket_.size() >= sizeof address.sun_path) return fail(Errc::invalid, 0, "keeper: path too long");
-    std::memcpy(address.sun_path, socket_.data(), socket_.size());
+    TRY(const sockaddr_un address, unix_address(socket_));
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd) return fail(Errc::io, errno, "keeper: socket");
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
         // Whoever listens gets all that the cluster's clients have written, or gives us what to take for it.
-        TRY(const uid_t user, peer_user(fd.get()));
-        if (user != ::geteuid()) return fail(Errc::refused, 0, "keeper: another user's process listens on its socket");
+        TRY(const ucred peer, peer_of(fd.get()));
+        if (peer.uid != ::geteuid())
+            return fail(Errc::refused, 0, "keeper: another user's process listens on its socket");
         return fd;
     }
     if (errno == ENOENT || errno == ECONNREFUSED) return fail(Errc::not_found, errno, "keeper: connect");

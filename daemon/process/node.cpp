@@ -1,5 +1,6 @@
 #include "daemon/process/node.hpp"
 
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,12 +12,11 @@
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/text.hpp"
-#include "daemon/control/unix_socket.hpp"
-#include "daemon/process/notify.hpp"
 #include "daemon/process/store_refusal.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
+#include "utils/unix_socket.hpp"
 
 namespace tarn {
 
@@ -33,8 +33,11 @@ size_t count_dirty(const Arena& arena) {
     return count;
 }
 
-void explain(const char* what, const Error& error) {
-    log::error("{}: {}", what, log::describe(error));
+// An error goes into the log on its way.
+template <class T>
+Result<T> explained(const std::string& what, Result<T> result) {
+    if (!result) log::error("{}: {}", what, log::describe(result.error()));
+    return result;
 }
 
 }  // namespace
@@ -58,36 +61,19 @@ Result<> Node::make_shards() {
 }
 
 int Node::run(Signals& signals) {
-    if (const Result<> made = make_shards(); !made) {
-        explain("event loop", made.error());
-        return 1;
-    }
+    if (!explained("event loop", make_shards())) return 1;
     Loop& first = *shards_.front();
     for (size_t i = 1; i < shards_.size(); ++i) threads_.emplace_back([loop = shards_[i]] { loop->run(); });
     const Result<> started = first.run_until_done(start());
-    if (!started) {
-        first.run_until_done(stop());
-    } else {
+    if (started) {
         first.spawn(serve(signals));
+    } else {
+        first.run_until_done(stop());
+        first.stop();
     }
-    if (!started) first.stop();
     first.run();
     for (size_t i = 1; i < shards_.size(); ++i) shards_[i]->stop();
     for (std::thread& thread : threads_) thread.join();
-    control_.reset();
-    mounts_.reset();
-    nbd_.reset();
-    catalog_.reset();
-    shutdown_barrier_.reset();
-    dead_hosts_.reset();
-    standings_.reset();
-    fabric_.reset();
-    mark_sweeper_.reset();
-    volumes_.reset();
-    cache_.reset();
-    scrubber_.reset();
-    idle_checkpointer_.reset();
-    store_.reset();
     if (store_is_older_) return 3;
     return started ? (stopped_clean_ ? 0 : 1)
            : started.error().code == Errc::corrupt || started.error().code == Errc::refused ||
@@ -104,14 +90,14 @@ Task<Result<>> Node::start() {
     std::filesystem::create_directory(std::filesystem::path(configuration_.control).parent_path(), ignored);
     CO_TRY_VOID(check_places());
     Result<std::unique_ptr<Store>> store =
-        co_await Store::open(loop, configuration_.store,
-                             {.cluster = configuration_.cluster,
-                              .host = configuration_.host_id(),
-                              .host_name = host_name_of(configuration_.host)},
-                             options_.upgrade ? Upgrade::perform : Upgrade::refuse,
-                             options_.accept_older_store ? Older::accept : Older::refuse, Use::later);
+        explained("store " + configuration_.store,
+                  co_await Store::open(
+                      loop, configuration_.store,
+                      {.cluster = configuration_.cluster,
+                       .host = configuration_.host_id(),
+                       .host_name = host_name_of(configuration_.host)},
+                      {.upgrade = options_.upgrade, .accept_older = options_.accept_older_store, .use_later = true}));
     if (!store) {
-        explain(("store " + configuration_.store).c_str(), store.error());
         const std::string advice = advice_on_refused_store(configuration_, store.error());
         if (!advice.empty()) log::error("{}", advice);
         co_return fail(store.error());
@@ -130,7 +116,6 @@ Task<Result<>> Node::start() {
         co_return fail(Errc::invalid, 0, "memory");
     }
     CacheConfiguration cache{.self = configuration_.host_id(),
-                             .hosts = {},
                              .frame_count = frame_count_for(configuration_.memory_bytes, shards_.size(), books),
                              .shards = shards_,
                              .lease = configuration_.write_lease};
@@ -141,10 +126,7 @@ Task<Result<>> Node::start() {
     }
     CO_TRY(std::unique_ptr<Arena> left_behind, memory_left_behind());
     // Not before that is known: until then a process that is killed leaves everything as it found it.
-    if (const Result<> begun = co_await store_->begin_use(loop); !begun) {
-        explain(("store " + configuration_.store).c_str(), begun.error());
-        co_return fail(begun.error());
-    }
+    CO_TRY_VOID(explained("store " + configuration_.store, co_await store_->begin_use(loop)));
     const bool adopts = left_behind != nullptr;
     if (adopts && left_behind->frame_count() != cache.frame_count)
         log::info(
@@ -156,12 +138,7 @@ Task<Result<>> Node::start() {
             "memory = {}: only {} of this host's memory are available just now; the kernel may end this process",
             format_size(configuration_.memory_bytes), format_size_roughly(free_bytes));
     const uint64_t began_ns = monotonic_ns();
-    Result<std::unique_ptr<Cache>> made = Cache::create(cache, *store_, std::move(left_behind));
-    if (!made) {
-        explain("memory", made.error());
-        co_return fail(made.error());
-    }
-    cache_ = std::move(*made);
+    CO_TRY(cache_, explained("memory", Cache::create(cache, *store_, std::move(left_behind))));
     if (adopts)
         log::warning(
             "memory: adopted {} pages of a process that ended without stopping, {} of them not durable yet, in "
@@ -198,7 +175,7 @@ Task<Result<>> Node::start() {
                   configuration_.peers.size());
     log::info("tarnd serves as host {} with {} MiB of frames on {} shards", configuration_.host,
               cache_->pool().frame_count() * page_size >> 20, shards_.size());
-    notify_ready("serving");
+    sd_notify(0, "READY=1\nSTATUS=serving");
     co_return Result<>{};
 }
 
@@ -224,12 +201,8 @@ Result<std::unique_ptr<Arena>> Node::memory_left_behind() {
         configuration_.keep_memory = false;
         return nullptr;
     }
-    Result<std::optional<UniqueFd>> taken = keeper_.take();
-    if (!taken) {
-        explain("memory of the process before", taken.error());
-        return nullptr;
-    }
-    if (!*taken) return nullptr;
+    Result<std::optional<UniqueFd>> taken = explained("memory of the process before", keeper_.take());
+    if (!taken || !*taken) return nullptr;
     Result<std::unique_ptr<Arena>> arena = Arena::adopt(std::move(**taken));
     if (arena && options_.accept_older_store) options_.discard_memory = true;  // it may be of the store as it was
     if (arena && (*arena)->header().store != store_->uuid() && !options_.discard_memory) {
@@ -252,10 +225,14 @@ Result<std::unique_ptr<Arena>> Node::memory_left_behind() {
 
 // With every shard's ring. A gain, not a need.
 Task<> Node::register_arena() {
-    const FramePool& pool = cache_->pool();
+    struct Register {
+        static Task<Result<>> with(Loop& shard, std::span<std::byte> frames) {
+            co_return shard.register_memory(frames);
+        }
+    };
     for (Loop* const shard : shards_) {
         const Result<> registered =
-            co_await CallOn(*shards_.front(), *shard, [&] { return shard->register_memory(pool.bytes()); });
+            co_await run_on(*shards_.front(), *shard, Register::with(*shard, cache_->pool().bytes()));
         if (registered) continue;
         log::info("the kernel did not register the frames for I/O ({}); a larger limit on locked memory lets it",
                   log::describe(registered.error()));
@@ -269,17 +246,14 @@ Result<> Node::start_fabric() {
                                      .process = cache_->membership().process_of(configuration_.host_id()),
                                      .cluster = configuration_.cluster,
                                      .shards = shards_};
-    const Result<std::vector<std::byte>> key = load_key(configuration_.key_file);
-    if (!key) {
-        explain(("key file " + configuration_.key_file).c_str(), key.error());
-        return fail(key.error());
-    }
+    TRY(const std::vector<std::byte> key,
+        explained("key file " + configuration_.key_file, load_key(configuration_.key_file)));
     std::string listen;
     std::vector<std::string> names;
     for (const Peer& peer : configuration_.peers) names.push_back(peer.name);
     fabric.peers_digest = digest_of(names);
     fabric.names = std::move(names);
-    fabric.key.assign(reinterpret_cast<const char*>(key->data()), key->size());
+    fabric.key.assign(reinterpret_cast<const char*>(key.data()), key.size());
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];
         const std::string address = format_address(peer.address);
@@ -288,12 +262,8 @@ Result<> Node::start_fabric() {
         else
             fabric.peers.push_back({.host = static_cast<HostId>(i), .address = address});
     }
-    Result<std::unique_ptr<Transport>> transport = TcpTransport::listen(listen);
-    if (!transport) {
-        explain(("fabric address " + listen).c_str(), transport.error());
-        return fail(transport.error());
-    }
-    fabric_ = std::make_unique<LinkedFabric>(fabric, std::move(*transport), cache_->inbox());
+    TRY(std::unique_ptr<Transport> transport, explained("fabric address " + listen, TcpTransport::listen(listen)));
+    fabric_ = std::make_unique<LinkedFabric>(fabric, std::move(transport), cache_->inbox());
     cache_->set_fabric(*fabric_);
     volumes_->answer_calls(fabric_->calls());
     catalog_->answer_calls(fabric_->calls());
@@ -314,32 +284,20 @@ Result<> Node::start_front_ends() {
     if (!configuration_.nbd_unix.empty()) {
         std::error_code ignored;  // listening says what is wrong, if anything is
         std::filesystem::create_directories(std::filesystem::path(configuration_.nbd_unix).parent_path(), ignored);
-        if (const Result<> listening = nbd_->listen_unix(configuration_.nbd_unix); !listening) {
-            explain(("nbd socket " + configuration_.nbd_unix).c_str(), listening.error());
-            return listening;
-        }
+        TRY_VOID(explained("nbd socket " + configuration_.nbd_unix, nbd_->listen_unix(configuration_.nbd_unix)));
     }
-    if (configuration_.nbd_tcp) {
-        const Result<uint16_t> listening = nbd_->listen_tcp(configuration_.nbd_tcp->host, configuration_.nbd_tcp->port);
-        if (!listening) {
-            explain(("nbd address " + format_address(*configuration_.nbd_tcp)).c_str(), listening.error());
-            return fail(listening.error());
-        }
-    }
+    if (const std::optional<Address>& address = configuration_.nbd_tcp)
+        TRY_VOID(explained("nbd address " + format_address(*address), nbd_->listen_tcp(address->host, address->port)));
     catalog_->set_clients(nbd_.get());
     loop.spawn(nbd_->serve());
 
     mounts_ = std::make_unique<Mounts>(shards_, *catalog_, configuration_.mount_points);
     api_ = std::make_unique<ControlApi>(*catalog_, *this, configuration_.volumes_shared);
-    Result<std::unique_ptr<ControlServer>> control = ControlServer::create(loop, configuration_.control, *api_);
-    if (!control) {
-        explain(("control socket " + configuration_.control).c_str(), control.error());
-        return fail(control.error());
-    }
-    control_ = std::move(*control);
+    TRY(control_, explained("control socket " + configuration_.control,
+                            ControlServer::create(loop, configuration_.control, *api_)));
     struct Serve {
         static Task<> control(ControlServer& server) {
-            if (const Result<> served = co_await server.serve(); !served) explain("control socket", served.error());
+            static_cast<void>(explained("control socket", co_await server.serve()));
         }
     };
     loop.spawn(Serve::control(*control_));
@@ -366,7 +324,7 @@ Task<> Node::serve(Signals& signals) {
 
 Task<> Node::stop() {
     Loop& loop = *shards_.front();
-    notify_stopping();
+    sd_notify(0, "STOPPING=1");
     log::info("stopping");
     if (memory_is_kept_) keeper_.keep_beyond_stop(cache_->pool().arena().fd());
     // Whoever waits for a host that is away must not keep us: after a while all that waits is given up.

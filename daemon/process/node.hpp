@@ -40,7 +40,7 @@ class Node final : public Control {
     // Control
     Task<Result<NodeStatus>> status() override;
     std::vector<std::string> export_uris(const std::string& volume) override;
-    VerifyStatus verify_status() override;
+    Scrubber::Progress verify_status() override { return scrubber_->progress(); }
     Result<> start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) override;
     void stop_verify() override { scrubber_->cancel(); }
     Task<Result<Forgotten>> forget_host(std::string name) override;
@@ -74,17 +74,18 @@ class Node final : public Control {
     std::vector<std::unique_ptr<Loop>> loops_;
     std::vector<Loop*> shards_;
     std::vector<std::thread> threads_;  // of every shard but the first, which is the main thread's
+    // The last goes first, when no loop runs any more.
     std::unique_ptr<Store> store_;
     std::unique_ptr<IdleCheckpointer> idle_checkpointer_;
-    std::unique_ptr<MarkSweeper> mark_sweeper_;
     std::unique_ptr<Scrubber> scrubber_;
     std::unique_ptr<Timer> scrub_schedule_;
     std::unique_ptr<Cache> cache_;
     std::unique_ptr<VolumeContext> volumes_;
+    std::unique_ptr<MarkSweeper> mark_sweeper_;
     std::unique_ptr<LinkedFabric> fabric_;
-    std::unique_ptr<ShutdownBarrier> shutdown_barrier_;
-    std::unique_ptr<DeadHosts> dead_hosts_;
     std::unique_ptr<Standings> standings_;
+    std::unique_ptr<DeadHosts> dead_hosts_;
+    std::unique_ptr<ShutdownBarrier> shutdown_barrier_;
     Gate telling_;
     std::unique_ptr<Catalog> catalog_;
     std::unique_ptr<nbd::Server> nbd_;

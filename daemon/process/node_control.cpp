@@ -28,9 +28,7 @@ Task<Result<NodeStatus>> Node::status() {
                       .store_bad_pages = store_->bad_page_count(),
                       .store_failure = store_->failure() ? log::describe(*store_->failure()) : "",
                       .lost_pages = cache_->home_store().losses().page_count(),
-                      .losses = {},
-                      .fabric = fabric_ ? "tcp" : "none",
-                      .peers = {}};
+                      .fabric = fabric_ ? "tcp" : "none"};
     const auto name_of_host = [&](HostId host) {
         if (host == configuration_.host_id()) return configuration_.host;
         return host < configuration_.peers.size() ? configuration_.peers[host].name : std::string();
@@ -77,18 +75,6 @@ Task<Result<Forgotten>> Node::forget_host(std::string name) {
     for (const HostId told : outcome.told) forgotten.told.push_back(configuration_.peers[told].name);
     for (const HostId other : outcome.not_told) forgotten.not_told.push_back(configuration_.peers[other].name);
     co_return forgotten;
-}
-
-VerifyStatus Node::verify_status() {
-    const Scrubber::Progress& progress = scrubber_->progress();
-    return {.volume = progress.volume,
-            .running = progress.running,
-            .cancelled = progress.cancelled,
-            .pages_total = progress.pages_total,
-            .pages_checked = progress.pages_checked,
-            .bad_page_count = progress.bad_page_count,
-            .bad_pages = progress.bad_pages,
-            .passes = progress.passes};
 }
 
 Result<> Node::start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) {

@@ -17,10 +17,8 @@ class Signals {
     // they would say comes as an error of the call. Errors: io.
     static Result<Signals> create();
 
-    // The number of the next signal. One waiter at a time. Errors: cancelled (see close), io.
+    // The number of the next signal. One waiter at a time. Errors: io.
     Task<Result<int>> next(Loop& loop);
-    // Ends the wait.
-    void close(Loop& loop) { loop.cancel_fd(fd_.get()); }
 
   private:
     UniqueFd fd_;

@@ -2,7 +2,6 @@
 
 #include <limits>
 
-#include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/file_system.hpp"
 #include "utils/clock.hpp"
 #include "utils/with_timeout.hpp"
@@ -32,14 +31,10 @@ int64_t to_ns(const timespec& time) {
 }  // namespace
 
 struct stat FileSystem::directory_stat(NodeId id) const {
-    struct stat status{};
-    status.st_ino = id;
+    const Attributes attributes{.modified_ns = mounted_ns_, .changed_ns = mounted_ns_, .user = user_, .group = group_};
+    struct stat status = file_stat(id, attributes);
     status.st_mode = S_IFDIR | directory_mode_;
     status.st_nlink = 2;
-    status.st_uid = user_;
-    status.st_gid = group_;
-    status.st_mtim = status.st_ctim = status.st_atim = to_timespec(mounted_ns_);
-    status.st_blksize = preferred_transfer_size;
     return status;
 }
 
@@ -58,20 +53,10 @@ struct stat FileSystem::file_stat(NodeId id, const Attributes& attributes, bool 
     return status;
 }
 
-// The volume a node stands for, if it still has the name.
-Task<Result<VolumeEntry>> FileSystem::entry_of(NodeId id) const {
+Task<Result<VolumeEntry>> FileSystem::entry_of(NodeId id, Find find) const {
     const std::optional<Node> node = nodes_.find(id);
     if (!node || node->directory) co_return fail(Errc::not_found, 0, "fuse.node");
-    CO_TRY(VolumeEntry entry, co_await interruptible(volumes_.find(node->path)));
-    if (node_of_volume(entry.id) != id) co_return fail(Errc::not_found, 0, "fuse.node: another volume has the name");
-    co_return entry;
-}
-
-// For who only wants to know: as it was seen last, when a host that would have to be asked does not answer.
-Task<Result<VolumeEntry>> FileSystem::glance(NodeId id) const {
-    const std::optional<Node> node = nodes_.find(id);
-    if (!node || node->directory) co_return fail(Errc::not_found, 0, "fuse.node");
-    CO_TRY(VolumeEntry entry, co_await interruptible(volumes_.glance(node->path)));
+    CO_TRY(VolumeEntry entry, co_await interruptible((volumes_.*find)(node->path)));
     if (node_of_volume(entry.id) != id) co_return fail(Errc::not_found, 0, "fuse.node: another volume has the name");
     co_return entry;
 }
@@ -89,36 +74,29 @@ std::shared_ptr<Volume> FileSystem::open_here(NodeId id) {
     return volume;
 }
 
-Task<> FileSystem::get_attributes(fuse_req_t request, NodeId id, OpenFile* file) {
+Task<Answer> FileSystem::get_attributes(fuse_req_t request, NodeId id, OpenFile* file) {
     const std::optional<Node> node = nodes_.find(id);
     if (node && node->directory) {
         const struct stat status = directory_stat(id);
         fuse_reply_attr(request, &status, 0);
-        co_return;
+        co_return Answer();
     }
     // The kernel asks by the node, also for fstat.
-    Result<Attributes> attributes = fail(Errc::not_found);
+    Attributes attributes;
     bool has_name = true;
     if (file) {
-        attributes = co_await glance_at(*file->volume);
+        CO_TRY(attributes, co_await glance_at(*file->volume));
+    } else if (const Result<VolumeEntry> entry = co_await entry_of(id, &Volumes::glance); entry) {
+        attributes = entry->attributes;
     } else {
-        const Result<VolumeEntry> entry = co_await glance(id);
-        std::shared_ptr<Volume> open;
-        if (!entry && entry.error().code == Errc::not_found) open = open_here(id);
-        has_name = !open;
-        if (entry)
-            attributes = entry->attributes;
-        else if (open)
-            attributes = co_await glance_at(*open);
-        else
-            attributes = fail(entry.error());
+        const std::shared_ptr<Volume> open = entry.error().code == Errc::not_found ? open_here(id) : nullptr;
+        if (!open) co_return fail(entry.error());
+        CO_TRY(attributes, co_await glance_at(*open));
+        has_name = false;
     }
-    if (!attributes) {
-        fuse_reply_err(request, to_errno(attributes.error()));
-        co_return;
-    }
-    const struct stat status = file_stat(id, *attributes, has_name);
+    const struct stat status = file_stat(id, attributes, has_name);
     fuse_reply_attr(request, &status, 0);
+    co_return Answer();
 }
 
 Task<Result<Attributes>> FileSystem::change(NodeId id, AttributeChange change, OpenFile* file) {
@@ -127,7 +105,7 @@ Task<Result<Attributes>> FileSystem::change(NodeId id, AttributeChange change, O
     co_return co_await volume->change_attributes(change);
 }
 
-Task<> FileSystem::set_attributes(fuse_req_t request, NodeId id, struct stat wanted, int which, OpenFile* file) {
+Task<Answer> FileSystem::set_attributes(fuse_req_t request, NodeId id, struct stat wanted, int which, OpenFile* file) {
     AttributeChange wish;
     if ((which & FUSE_SET_ATTR_SIZE) != 0) wish.size_bytes = static_cast<uint64_t>(wanted.st_size);
     // Never more than permission bits: a volume is no program to run as somebody else.
@@ -137,24 +115,15 @@ Task<> FileSystem::set_attributes(fuse_req_t request, NodeId id, struct stat wan
     if ((which & FUSE_SET_ATTR_MTIME) != 0) wish.modified_ns = to_ns(wanted.st_mtim);
     if ((which & FUSE_SET_ATTR_MTIME_NOW) != 0) wish.modified_ns = realtime_ns();
     const std::optional<Node> node = nodes_.find(id);
-    if (node && node->directory) {
-        fuse_reply_err(request, EPERM);  // it has no attributes to keep
-        co_return;
-    }
-    if (wish.size_bytes && *wish.size_bytes > volume_size_max) {
-        fuse_reply_err(request, EFBIG);
-        co_return;
-    }
+    if (node && node->directory) co_return EPERM;  // it has no attributes to keep
+    if (wish.size_bytes && *wish.size_bytes > volume_size_max) co_return EFBIG;
     // The access time is not kept: setting nothing else changes nothing.
     if (!wish.size_bytes && !wish.mode && !wish.user && !wish.group && !wish.modified_ns)
         co_return co_await get_attributes(request, id, file);
-    const Result<Attributes> changed = co_await change(id, wish, file);
-    if (!changed) {
-        fuse_reply_err(request, to_errno(changed.error()));
-        co_return;
-    }
-    const struct stat status = file_stat(id, *changed);
+    CO_TRY(const Attributes changed, co_await change(id, wish, file));
+    const struct stat status = file_stat(id, changed);
     fuse_reply_attr(request, &status, 0);
+    co_return Answer();
 }
 
 }  // namespace tarn::fuse

@@ -15,7 +15,7 @@ Mount& mount_of(fuse_req_t request) {
 FileSystem& files_of(fuse_req_t request) {
     return mount_of(request).file_system();
 }
-void start(fuse_req_t request, Task<> task) {
+void start(fuse_req_t request, Task<Answer> task) {
     mount_of(request).channel_here().start(request, std::move(task));
 }
 OpenFile* file_of(const fuse_file_info* info) {
@@ -52,13 +52,13 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t m
     start(request, files_of(request).create(request, parent, name, mode, *info));
 }
 void on_unlink(fuse_req_t request, fuse_ino_t parent, const char* name) {
-    start(request, files_of(request).unlink(request, parent, name));
+    start(request, files_of(request).unlink(parent, name));
 }
-void on_open(fuse_req_t request, fuse_ino_t id, fuse_file_info* info) {
-    start(request, files_of(request).open(request, id, *info));
+void on_open(fuse_req_t request, fuse_ino_t id, fuse_file_info*) {
+    start(request, files_of(request).open(request, id));
 }
 void on_release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) {
-    start(request, files_of(request).release(request, file_of(info)));
+    start(request, files_of(request).release(file_of(info)));
 }
 void on_read(fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_file_info* info) {
     start(request, files_of(request).read(request, file_of(info), static_cast<uint64_t>(offset), size));
@@ -70,11 +70,11 @@ void on_write(fuse_req_t request, fuse_ino_t, const char* data, size_t size, off
                                                    static_cast<uint64_t>(offset), bytes, info->flags));
 }
 void on_fsync(fuse_req_t request, fuse_ino_t, int, fuse_file_info* info) {
-    start(request, files_of(request).flush(request, file_of(info)));
+    start(request, files_of(request).flush(file_of(info)));
 }
 void on_fallocate(fuse_req_t request, fuse_ino_t, int mode, off_t offset, off_t size, fuse_file_info* info) {
-    start(request, files_of(request).allocate(request, file_of(info), mode, static_cast<uint64_t>(offset),
-                                              static_cast<uint64_t>(size)));
+    start(request,
+          files_of(request).allocate(file_of(info), mode, static_cast<uint64_t>(offset), static_cast<uint64_t>(size)));
 }
 void on_lseek(fuse_req_t request, fuse_ino_t, off_t offset, int whence, fuse_file_info* info) {
     start(request, files_of(request).seek(request, file_of(info), static_cast<uint64_t>(offset), whence));
@@ -82,48 +82,23 @@ void on_lseek(fuse_req_t request, fuse_ino_t, off_t offset, int whence, fuse_fil
 void on_opendir(fuse_req_t request, fuse_ino_t id, fuse_file_info* info) {
     start(request, files_of(request).open_directory(request, id, *info));
 }
-void on_readdir(fuse_req_t request, fuse_ino_t id, size_t size, off_t cursor, fuse_file_info* info) {
-    start(request, files_of(request).read_directory(request, id, size, cursor, *info));
+void on_readdir(fuse_req_t request, fuse_ino_t, size_t size, off_t cursor, fuse_file_info* info) {
+    start(request, files_of(request).read_directory(request, size, cursor, *info));
 }
 void on_releasedir(fuse_req_t request, fuse_ino_t, fuse_file_info* info) {
-    start(request, files_of(request).release_directory(request, *info));
+    start(request, files_of(request).release_directory(*info));
 }
 void on_fsyncdir(fuse_req_t request, fuse_ino_t, int, fuse_file_info*) {
-    start(request, files_of(request).flush_everything(request));
+    start(request, files_of(request).flush_everything());
 }
 void on_statfs(fuse_req_t request, fuse_ino_t) {
     start(request, files_of(request).report_space(request));
 }
 
-// Without these three the kernel would grant locks that hold on this host only.
-void on_getlk(fuse_req_t request, fuse_ino_t, fuse_file_info*, struct flock*) {
-    fuse_reply_err(request, ENOLCK);
-}
-void on_setlk(fuse_req_t request, fuse_ino_t, fuse_file_info*, struct flock*, int) {
-    fuse_reply_err(request, ENOLCK);
-}
-void on_flock(fuse_req_t request, fuse_ino_t, fuse_file_info*, int) {
-    fuse_reply_err(request, ENOLCK);
-}
-
-// Volumes have one name, and directories are only parts of names.
-void on_mkdir(fuse_req_t request, fuse_ino_t, const char*, mode_t) {
-    fuse_reply_err(request, EPERM);
-}
-void on_rmdir(fuse_req_t request, fuse_ino_t, const char*) {
-    fuse_reply_err(request, EPERM);
-}
-void on_mknod(fuse_req_t request, fuse_ino_t, const char*, mode_t, dev_t) {
-    fuse_reply_err(request, EPERM);
-}
-void on_symlink(fuse_req_t request, const char*, fuse_ino_t, const char*) {
-    fuse_reply_err(request, EPERM);
-}
-void on_link(fuse_req_t request, fuse_ino_t, fuse_ino_t, const char*) {
-    fuse_reply_err(request, EPERM);
-}
-void on_rename(fuse_req_t request, fuse_ino_t, const char*, fuse_ino_t, const char*, unsigned) {
-    fuse_reply_err(request, ENOTSUP);
+// Whatever the request says.
+template <int error_number, class... Said>
+void refuse(fuse_req_t request, Said...) {
+    fuse_reply_err(request, error_number);
 }
 
 }  // namespace
@@ -150,15 +125,17 @@ const fuse_lowlevel_ops& operations() {
         made.releasedir = on_releasedir;
         made.fsyncdir = on_fsyncdir;
         made.statfs = on_statfs;
-        made.getlk = on_getlk;
-        made.setlk = on_setlk;
-        made.flock = on_flock;
-        made.mkdir = on_mkdir;
-        made.rmdir = on_rmdir;
-        made.mknod = on_mknod;
-        made.symlink = on_symlink;
-        made.link = on_link;
-        made.rename = on_rename;
+        // Without these three the kernel would grant locks that hold on this host only.
+        made.getlk = refuse<ENOLCK>;
+        made.setlk = refuse<ENOLCK>;
+        made.flock = refuse<ENOLCK>;
+        // Volumes have one name, and directories are only parts of names.
+        made.mkdir = refuse<EPERM>;
+        made.rmdir = refuse<EPERM>;
+        made.mknod = refuse<EPERM>;
+        made.symlink = refuse<EPERM>;
+        made.link = refuse<EPERM>;
+        made.rename = refuse<ENOTSUP>;
         return made;
     }();
     return table;

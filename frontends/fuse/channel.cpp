@@ -43,10 +43,11 @@ Task<> Channel::serve() {
     co_await end_requests();
 }
 
-Task<> Channel::run(fuse_req_t request, Task<> task) {
+Task<> Channel::run(fuse_req_t request, Task<Answer> task) {
     Interrupts::Operation operation(interrupts_, request);
     co_await CarryInterrupt(operation);
-    co_await std::move(task);
+    const Answer answer = co_await std::move(task);
+    if (answer.error_number) fuse_reply_err(request, *answer.error_number);
 }
 
 Task<> Channel::end_requests() {
@@ -62,13 +63,15 @@ Task<> Channel::interrupt_after(Timer& timer) {
     if (co_await timer.sleep(farewell_max)) interrupts_.raise_all();
 }
 
-void Channel::stop() {
+Task<> Channel::stop() {
     stopping_ = true;
     loop_.cancel_fd(fuse_session_fd(session_));
+    co_return;
 }
 
-void Channel::open_ring() {
+Task<> Channel::open_ring() {
     if (!stopping_) ring_->open();
+    co_return;
 }
 
 Task<> Channel::close_ring() {

@@ -42,8 +42,8 @@ class Channel {
 
     // The rest on the shard. Serves requests until stop() or the end of the mount, then waits for what they started.
     Task<> serve();
-    void stop();
-    void open_ring();
+    Task<> stop();
+    Task<> open_ring();
     // After serve() of all channels: nothing more is to come.
     Task<> close_interrupts() { return interrupts_.close(); }
     // The same, and when the connection ended.
@@ -54,13 +54,13 @@ class Channel {
     Loop& loop() { return loop_; }
     Interrupts& interrupts() { return interrupts_; }
     // Between a request's reading and its task's start: the request that is being dispatched.
-    void start(fuse_req_t request, Task<> task) { gate_.spawn(run(request, std::move(task))); }
+    void start(fuse_req_t request, Task<Answer> task) { gate_.spawn(run(request, std::move(task))); }
     // Null for a request of the ring: its bytes stay until its reply anyway.
     RequestBytes keep_bytes() const { return current_; }
 
   private:
     class Buffer;
-    Task<> run(fuse_req_t request, Task<> task);
+    Task<> run(fuse_req_t request, Task<Answer> task);
     Task<> end_requests();
     Task<> interrupt_after(Timer& timer);
     bool read_one();

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/file_system.hpp"
 #include "utils/with_timeout.hpp"
 
@@ -79,23 +78,19 @@ Task<Result<std::shared_ptr<Volume>>> FileSystem::open_node(NodeId id) {
     co_return fail(entry.error());
 }
 
-Task<> FileSystem::open(fuse_req_t request, NodeId id, fuse_file_info) {
-    Result<std::shared_ptr<Volume>> volume = co_await open_node(id);
-    if (!volume) {
-        fuse_reply_err(request, to_errno(volume.error()));
-        co_return;
-    }
-    OpenFile* const file = files_.add({.volume = std::move(*volume), .opener = fuse_req_ctx(request)->pid});
+Task<Answer> FileSystem::open(fuse_req_t request, NodeId id) {
+    CO_TRY(std::shared_ptr<Volume> volume, co_await open_node(id));
+    OpenFile* const file = files_.add({.volume = std::move(volume), .opener = fuse_req_ctx(request)->pid});
     if (reply_open(request, reinterpret_cast<uint64_t>(file)) != 0) files_.remove(file);
+    co_return Answer();
 }
 
-Task<> FileSystem::release(fuse_req_t request, OpenFile* file) {
+Task<Answer> FileSystem::release(OpenFile* file) {
     files_.remove(file);
-    fuse_reply_err(request, 0);
-    co_return;
+    co_return 0;
 }
 
-Task<> FileSystem::read(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, size_t size_bytes) {
+Task<Answer> FileSystem::read(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, size_t size_bytes) {
     Volume& volume = *file->volume;
     size_bytes = std::min(size_bytes, transfer_size_max);
     const std::optional<Attributes> now = volume.try_attributes();
@@ -103,16 +98,14 @@ Task<> FileSystem::read(fuse_req_t request, OpenFile* file, uint64_t offset_byte
         const size_t count = readable_bytes(*now, offset_bytes, size_bytes);
         if (count == 0) {
             fuse_reply_buf(request, nullptr, 0);
-            co_return;
+            co_return Answer();
         }
-        if (reply_pinned(request, volume, offset_bytes, count, *now)) co_return;
+        if (reply_pinned(request, volume, offset_bytes, count, *now)) co_return Answer();
     }
     const auto bytes = std::make_unique_for_overwrite<std::byte[]>(size_bytes);
-    const Result<size_t> read = co_await read_whole(volume, offset_bytes, {bytes.get(), size_bytes});
-    if (read)
-        fuse_reply_buf(request, reinterpret_cast<const char*>(bytes.get()), *read);
-    else
-        fuse_reply_err(request, to_errno(read.error()));
+    CO_TRY(const size_t read, co_await read_whole(volume, offset_bytes, {bytes.get(), size_bytes}));
+    fuse_reply_buf(request, reinterpret_cast<const char*>(bytes.get()), read);
+    co_return Answer();
 }
 
 // Again, if the file has another size meanwhile: that of before does not go with the bytes of after. Who reads at the
@@ -132,67 +125,49 @@ Task<Result<size_t>> FileSystem::read_whole(Volume& volume, uint64_t offset_byte
     }
 }
 
-Task<> FileSystem::write(fuse_req_t request, RequestBytes, OpenFile* file, uint64_t offset_bytes,
-                         std::span<const std::byte> bytes, int flags) {
+Task<Answer> FileSystem::write(fuse_req_t request, RequestBytes, OpenFile* file, uint64_t offset_bytes,
+                               std::span<const std::byte> bytes, int flags) {
     Volume& volume = *file->volume;
     const bool append = (flags & O_APPEND) != 0;
-    if (!append && past_limit(offset_bytes, bytes.size())) {
-        fuse_reply_err(request, EFBIG);
-        co_return;
-    }
-    int error_number = 0;
+    if (!append && past_limit(offset_bytes, bytes.size())) co_return EFBIG;
     if (append) {
         // The kernel's offset is where the end was for this host.
-        const Result<uint64_t> written = co_await volume.append(bytes);
-        if (!written) error_number = to_errno(written.error());
-        if (written) offset_bytes = *written;
+        CO_TRY(offset_bytes, co_await volume.append(bytes));
     } else {
-        const Result<> written = co_await volume.write_growing(offset_bytes, bytes);
-        if (!written) error_number = to_errno(written.error());
+        CO_TRY_VOID(co_await volume.write_growing(offset_bytes, bytes));
     }
     // What was appended in several pieces may have another host's between them.
     const bool is_one_piece = !append || bytes.size() <= append_at_once;
-    if (error_number == 0 && (flags & (O_SYNC | O_DSYNC)) != 0)
-        error_number = to_errno(is_one_piece ? co_await volume.flush_range(offset_bytes, bytes.size(), true)
-                                             : co_await volume.flush());
-    if (error_number == 0)
-        fuse_reply_write(request, bytes.size());
-    else
-        fuse_reply_err(request, error_number);
+    if ((flags & (O_SYNC | O_DSYNC)) != 0)
+        CO_TRY_VOID(is_one_piece ? co_await volume.flush_range(offset_bytes, bytes.size(), true)
+                                 : co_await volume.flush());
+    fuse_reply_write(request, bytes.size());
+    co_return Answer();
 }
 
-Task<> FileSystem::flush(fuse_req_t request, OpenFile* file) {
-    fuse_reply_err(request, to_errno(co_await file->volume->flush()));
+Task<Answer> FileSystem::flush(OpenFile* file) {
+    co_return to_errno(co_await file->volume->flush());
 }
 
-Task<> FileSystem::allocate(fuse_req_t request, OpenFile* file, int mode, uint64_t offset_bytes, uint64_t size_bytes) {
+Task<Answer> FileSystem::allocate(OpenFile* file, int mode, uint64_t offset_bytes, uint64_t size_bytes) {
     Volume& volume = *file->volume;
     const bool keep_size = (mode & FALLOC_FL_KEEP_SIZE) != 0;
     const int action = mode & ~FALLOC_FL_KEEP_SIZE;
     const bool punch = action == FALLOC_FL_PUNCH_HOLE && keep_size;
     const bool zero = action == FALLOC_FL_ZERO_RANGE;
     const bool grow = action == 0 && !keep_size;  // space is taken when it is written, never ahead
-    if (!punch && !zero && !grow) {
-        fuse_reply_err(request, EOPNOTSUPP);
-        co_return;
-    }
-    if (past_limit(offset_bytes, size_bytes)) {
-        fuse_reply_err(request, EFBIG);
-        co_return;
-    }
-    Result<> done;
+    if (!punch && !zero && !grow) co_return EOPNOTSUPP;
+    if (past_limit(offset_bytes, size_bytes)) co_return EFBIG;
     if (punch || zero) {
         // Past the end there is nothing to zero, and must be nothing stored.
-        const Result<Attributes> attributes = co_await volume.attributes();
-        const uint64_t end = attributes ? attributes->size_bytes : 0;
-        if (!attributes)
-            done = fail(attributes.error());
-        else if (offset_bytes < end)
-            done = co_await volume.zero(offset_bytes, std::min(size_bytes, end - offset_bytes), zero);
+        CO_TRY(const Attributes attributes, co_await volume.attributes());
+        const uint64_t end = attributes.size_bytes;
+        if (offset_bytes < end)
+            CO_TRY_VOID(co_await volume.zero(offset_bytes, std::min(size_bytes, end - offset_bytes), zero));
     }
     // An empty write at the new end: it never shrinks a file that another host extends meanwhile.
-    if (done && !keep_size) done = co_await volume.write_growing(offset_bytes + size_bytes, {});
-    fuse_reply_err(request, done ? 0 : to_errno(done.error()));
+    if (!keep_size) CO_TRY_VOID(co_await volume.write_growing(offset_bytes + size_bytes, {}));
+    co_return 0;
 }
 
 // The start of the next run of the kind at or after the offset; the end of the file counts as a hole.
@@ -211,16 +186,12 @@ Task<Result<uint64_t>> FileSystem::find_run(Volume& volume, uint64_t offset_byte
     co_return fail(Errc::io, ENXIO, "fuse.seek");
 }
 
-Task<> FileSystem::seek(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, int whence) {
-    if (whence != SEEK_HOLE && whence != SEEK_DATA) {
-        fuse_reply_err(request, EINVAL);
-        co_return;
-    }
+Task<Answer> FileSystem::seek(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, int whence) {
+    if (whence != SEEK_HOLE && whence != SEEK_DATA) co_return EINVAL;
     const Result<uint64_t> found = co_await find_run(*file->volume, offset_bytes, whence == SEEK_HOLE);
-    if (found)
-        fuse_reply_lseek(request, static_cast<off_t>(*found));
-    else
-        fuse_reply_err(request, found.error().sys_errno == ENXIO ? ENXIO : to_errno(found.error()));
+    if (!found) co_return found.error().sys_errno == ENXIO ? ENXIO : to_errno(found.error());
+    fuse_reply_lseek(request, static_cast<off_t>(*found));
+    co_return Answer();
 }
 
 }  // namespace tarn::fuse

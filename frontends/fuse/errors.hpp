@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cerrno>
+#include <expected>
+#include <optional>
 
 #include "utils/result.hpp"
 
@@ -30,5 +32,14 @@ inline int to_errno(const Error& error) {
 inline int to_errno(const Result<>& result) {
     return result ? 0 : to_errno(result.error());
 }
+
+// What an operation leaves to be said of its request: nothing, since it has replied, or an error number.
+struct Answer {
+    Answer() = default;
+    Answer(int number) : error_number(number) {}
+    Answer(const std::unexpected<Error>& failed) : error_number(to_errno(failed.error())) {}
+
+    std::optional<int> error_number;
+};
 
 }  // namespace tarn::fuse

@@ -2,7 +2,7 @@
 //
 // Every volume is a file, opened with direct I/O: the kernel keeps no page, no size and no name (all timeouts are 0),
 // so what one host writes every other host reads at once. Directories are those that volume names imply (nodes.hpp).
-// Locks are refused, never local. Each operation replies exactly once. Thread-safe.
+// Locks are refused, never local. Each operation replies once, or leaves an error to its caller. Thread-safe.
 #pragma once
 
 #include <sys/stat.h>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/handles.hpp"
 #include "frontends/fuse/library.hpp"
 #include "frontends/fuse/nodes.hpp"
@@ -50,29 +51,29 @@ class FileSystem {
     std::vector<pid_t> openers();
 
     // Names (names.cpp).
-    Task<> lookup(fuse_req_t request, NodeId parent, std::string name);
-    Task<> forget(fuse_req_t request, NodeId id, uint64_t lookups);
-    Task<> create(fuse_req_t request, NodeId parent, std::string name, mode_t mode, fuse_file_info info);
-    Task<> unlink(fuse_req_t request, NodeId parent, std::string name);
-    Task<> open_directory(fuse_req_t request, NodeId id, fuse_file_info info);
-    Task<> read_directory(fuse_req_t request, NodeId id, size_t size_bytes, off_t cursor, fuse_file_info info);
-    Task<> release_directory(fuse_req_t request, fuse_file_info info);
-    Task<> flush_everything(fuse_req_t request);
-    Task<> report_space(fuse_req_t request);
+    Task<Answer> lookup(fuse_req_t request, NodeId parent, std::string name);
+    Task<Answer> forget(fuse_req_t request, NodeId id, uint64_t lookups);
+    Task<Answer> create(fuse_req_t request, NodeId parent, std::string name, mode_t mode, fuse_file_info info);
+    Task<Answer> unlink(NodeId parent, std::string name);
+    Task<Answer> open_directory(fuse_req_t request, NodeId id, fuse_file_info info);
+    Task<Answer> read_directory(fuse_req_t request, size_t size_bytes, off_t cursor, fuse_file_info info);
+    Task<Answer> release_directory(fuse_file_info info);
+    Task<Answer> flush_everything();
+    Task<Answer> report_space(fuse_req_t request);
 
     // Attributes (attributes.cpp).
-    Task<> get_attributes(fuse_req_t request, NodeId id, OpenFile* file);
-    Task<> set_attributes(fuse_req_t request, NodeId id, struct stat attributes, int which, OpenFile* file);
+    Task<Answer> get_attributes(fuse_req_t request, NodeId id, OpenFile* file);
+    Task<Answer> set_attributes(fuse_req_t request, NodeId id, struct stat attributes, int which, OpenFile* file);
 
     // Contents (contents.cpp).
-    Task<> open(fuse_req_t request, NodeId id, fuse_file_info info);
-    Task<> release(fuse_req_t request, OpenFile* file);
-    Task<> read(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, size_t size_bytes);
-    Task<> write(fuse_req_t request, RequestBytes keep, OpenFile* file, uint64_t offset_bytes,
-                 std::span<const std::byte> bytes, int flags);
-    Task<> flush(fuse_req_t request, OpenFile* file);
-    Task<> allocate(fuse_req_t request, OpenFile* file, int mode, uint64_t offset_bytes, uint64_t size_bytes);
-    Task<> seek(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, int whence);
+    Task<Answer> open(fuse_req_t request, NodeId id);
+    Task<Answer> release(OpenFile* file);
+    Task<Answer> read(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, size_t size_bytes);
+    Task<Answer> write(fuse_req_t request, RequestBytes keep, OpenFile* file, uint64_t offset_bytes,
+                       std::span<const std::byte> bytes, int flags);
+    Task<Answer> flush(OpenFile* file);
+    Task<Answer> allocate(OpenFile* file, int mode, uint64_t offset_bytes, uint64_t size_bytes);
+    Task<Answer> seek(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, int whence);
 
   private:
     struct stat directory_stat(NodeId id) const;
@@ -82,8 +83,9 @@ class FileSystem {
     Result<std::string> path_below(NodeId parent, const std::string& name) const;
     Task<Result<fuse_entry_param>> entry_at(std::string path);
     fuse_entry_param remember_file(const VolumeEntry& entry);
-    Task<Result<VolumeEntry>> entry_of(NodeId id) const;
-    Task<Result<VolumeEntry>> glance(NodeId id) const;
+    // The volume that a node stands for, if it still has the name; find: as Volumes finds it.
+    using Find = Task<Result<VolumeEntry>> (Volumes::*)(std::string);
+    Task<Result<VolumeEntry>> entry_of(NodeId id, Find find = &Volumes::find) const;
     Task<Result<Attributes>> glance_at(Volume& volume) const;
     Task<Result<std::shared_ptr<Volume>>> open_volume(VolumeEntry entry);
     Task<Result<std::shared_ptr<Volume>>> open_node(NodeId id);

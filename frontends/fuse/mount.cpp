@@ -170,10 +170,12 @@ Channel& Mount::channel_here() {
 
 Task<> Mount::serve() {
     Gate gate;
-    for (const std::unique_ptr<Channel>& channel : channels_) gate.spawn(serve_channel(*channel));
+    Loop& first = channels_.front()->loop();
+    for (const std::unique_ptr<Channel>& channel : channels_)
+        gate.spawn(run_on(first, channel->loop(), channel->serve()));
     co_await gate.close();
     for (const std::unique_ptr<Channel>& channel : channels_)
-        co_await run_on(channels_.front()->loop(), channel->loop(), channel->close_interrupts());
+        co_await run_on(first, channel->loop(), channel->close_interrupts());
     if (rings_open_) co_await end_connection();
     detach();
     // Under load the library has been seen to leave it; the device is closed, so it is dead by now.
@@ -185,20 +187,11 @@ Task<> Mount::serve() {
     file_system_.close_all();
 }
 
-Task<> Mount::serve_channel(Channel& channel) {
-    co_await run_on(channels_.front()->loop(), channel.loop(), channel.serve());
-}
-
 // Until every queue has an entry, the kernel lets all other requests wait.
 Task<> Mount::open_rings() {
     rings_open_ = true;
     log::info("fuse: {}: requests come over io_uring", log::printable(options_.path));
-    for (const std::unique_ptr<Channel>& channel : channels_) co_await run_on(channel->loop(), open_ring(*channel));
-}
-
-Task<> Mount::open_ring(Channel& channel) {
-    channel.open_ring();
-    co_return;
+    for (const std::unique_ptr<Channel>& channel : channels_) co_await run_on(channel->loop(), channel->open_ring());
 }
 
 // What the rings hold, they hold until the connection ended; from outside it may have.
@@ -213,7 +206,7 @@ Task<> Mount::end_connection() {
 
 Task<> Mount::stop() {
     for (const std::unique_ptr<Channel>& channel : channels_)
-        co_await run_on(channels_.front()->loop(), channel->loop(), stop_channel(*channel));
+        co_await run_on(channels_.front()->loop(), channel->loop(), channel->stop());
 }
 
 Task<Result<>> Mount::unmount() {
@@ -225,11 +218,6 @@ Task<Result<>> Mount::unmount() {
     if (error_number == EBUSY) co_return fail(Errc::busy, EBUSY, "fuse.umount: it is in use");
     if (error_number != 0) co_return fail(Errc::io, error_number, "fuse.umount: it cannot be unmounted");
     co_return Result<>{};
-}
-
-Task<> Mount::stop_channel(Channel& channel) {
-    channel.stop();
-    co_return;
 }
 
 }  // namespace tarn::fuse

@@ -70,9 +70,6 @@ class Mount {
     Result<> make_rings();
     Task<> open_rings();
     Task<> end_connection();
-    static Task<> stop_channel(Channel& channel);
-    static Task<> open_ring(Channel& channel);
-    Task<> serve_channel(Channel& channel);
 
     MountOptions options_;
     FileSystem file_system_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "frontends/fuse/errors.hpp"
 #include "frontends/fuse/file_system.hpp"
 #include "utils/clock.hpp"
 #include "utils/with_timeout.hpp"
@@ -59,68 +58,45 @@ Task<Result<fuse_entry_param>> FileSystem::entry_at(std::string path) {
     co_return known;
 }
 
-Task<> FileSystem::lookup(fuse_req_t request, NodeId parent, std::string name) {
-    Result<std::string> path = path_below(parent, name);
-    if (!path) {
-        fuse_reply_err(request, to_errno(path.error()));
-        co_return;
-    }
-    const Result<fuse_entry_param> entry = co_await entry_at(std::move(*path));
-    if (!entry) {
-        fuse_reply_err(request, to_errno(entry.error()));
-        co_return;
-    }
+Task<Answer> FileSystem::lookup(fuse_req_t request, NodeId parent, std::string name) {
+    CO_TRY(std::string path, path_below(parent, name));
+    CO_TRY(const fuse_entry_param entry, co_await entry_at(std::move(path)));
     // A lookup nobody waits for any more must not be counted.
-    if (fuse_reply_entry(request, &*entry) != 0) nodes_.forget(entry->ino, 1);
+    if (fuse_reply_entry(request, &entry) != 0) nodes_.forget(entry.ino, 1);
+    co_return Answer();
 }
 
-Task<> FileSystem::forget(fuse_req_t request, NodeId id, uint64_t lookups) {
+Task<Answer> FileSystem::forget(fuse_req_t request, NodeId id, uint64_t lookups) {
     nodes_.forget(id, lookups);
     fuse_reply_none(request);
-    co_return;
+    co_return Answer();
 }
 
-Task<> FileSystem::create(fuse_req_t request, NodeId parent, std::string name, mode_t mode, fuse_file_info info) {
+Task<Answer> FileSystem::create(fuse_req_t request, NodeId parent, std::string name, mode_t mode, fuse_file_info info) {
     const fuse_ctx* const context = fuse_req_ctx(request);
     const Attributes attributes{.mode = mode & 0777, .user = context->uid, .group = context->gid};
-    const Result<std::string> path = path_below(parent, name);
-    if (!path || path->size() > volume_name_size_max) {
-        fuse_reply_err(request, path ? ENAMETOOLONG : to_errno(path.error()));
-        co_return;
-    }
+    CO_TRY(const std::string path, path_below(parent, name));
+    if (path.size() > volume_name_size_max) co_return ENAMETOOLONG;
     // The registrar decides who of several creators was first, whatever their hosts.
-    Result<VolumeEntry> entry = co_await interruptible(volumes_.create(*path, true, attributes));
+    Result<VolumeEntry> entry = co_await interruptible(volumes_.create(path, true, attributes));
     if (!entry && entry.error().code == Errc::exists && (info.flags & O_EXCL) == 0)
-        entry = co_await interruptible(volumes_.find(*path));
-    if (!entry) {
-        fuse_reply_err(request, to_errno(entry.error()));
-        co_return;
-    }
-    Result<std::shared_ptr<Volume>> volume = co_await open_volume(*entry);
-    if (!volume) {
-        fuse_reply_err(request, to_errno(volume.error()));
-        co_return;
-    }
-    OpenFile* const file = files_.add({.volume = std::move(*volume), .opener = context->pid});
+        entry = co_await interruptible(volumes_.find(path));
+    if (!entry) co_return fail(entry.error());
+    CO_TRY(std::shared_ptr<Volume> volume, co_await open_volume(*entry));
+    OpenFile* const file = files_.add({.volume = std::move(volume), .opener = context->pid});
     const fuse_entry_param known = remember_file(*entry);
     info.fh = reinterpret_cast<uint64_t>(file);
     info.direct_io = 1;
-    if (fuse_reply_create(request, &known, &info) == 0) co_return;
+    if (fuse_reply_create(request, &known, &info) == 0) co_return Answer();
     files_.remove(file);  // nobody waits for it any more
     nodes_.forget(known.ino, 1);
+    co_return Answer();
 }
 
-Task<> FileSystem::unlink(fuse_req_t request, NodeId parent, std::string name) {
-    const Result<std::string> path = path_below(parent, name);
-    if (!path) {
-        fuse_reply_err(request, to_errno(path.error()));
-        co_return;
-    }
-    const Result<Removal> removed = co_await interruptible(volumes_.remove(*path, false));
-    if (removed)
-        fuse_reply_err(request, removed->users.empty() ? 0 : EBUSY);
-    else
-        fuse_reply_err(request, to_errno(removed.error()));
+Task<Answer> FileSystem::unlink(NodeId parent, std::string name) {
+    CO_TRY(const std::string path, path_below(parent, name));
+    CO_TRY(const Removal removed, co_await interruptible(volumes_.remove(path, false)));
+    co_return removed.users.empty() ? 0 : EBUSY;
 }
 
 Task<Result<>> FileSystem::fill(OpenDirectory& directory) {
@@ -135,26 +111,18 @@ Task<Result<>> FileSystem::fill(OpenDirectory& directory) {
     co_return Result<>{};
 }
 
-Task<> FileSystem::open_directory(fuse_req_t request, NodeId id, fuse_file_info info) {
+Task<Answer> FileSystem::open_directory(fuse_req_t request, NodeId id, fuse_file_info info) {
     std::optional<Node> node = nodes_.find(id);
-    if (!node || !node->directory) {
-        fuse_reply_err(request, node ? ENOTDIR : ENOENT);
-        co_return;
-    }
+    if (!node || !node->directory) co_return node ? ENOTDIR : ENOENT;
     OpenDirectory* const directory = directories_.add({.path = std::move(node->path), .entries = {}});
     info.fh = reinterpret_cast<uint64_t>(directory);
     if (fuse_reply_open(request, &info) != 0) directories_.remove(directory);
+    co_return Answer();
 }
 
-Task<> FileSystem::read_directory(fuse_req_t request, NodeId, size_t size_bytes, off_t cursor, fuse_file_info info) {
+Task<Answer> FileSystem::read_directory(fuse_req_t request, size_t size_bytes, off_t cursor, fuse_file_info info) {
     auto& directory = *reinterpret_cast<OpenDirectory*>(info.fh);
-    if (cursor == 0) {
-        const Result<> filled = co_await fill(directory);
-        if (!filled) {
-            fuse_reply_err(request, to_errno(filled.error()));
-            co_return;
-        }
-    }
+    if (cursor == 0) CO_TRY_VOID(co_await fill(directory));
     std::vector<char> bytes(std::min(size_bytes, transfer_size_max));
     size_t used = 0;
     for (auto at = static_cast<size_t>(cursor); at < directory.entries.size(); ++at) {
@@ -168,21 +136,20 @@ Task<> FileSystem::read_directory(fuse_req_t request, NodeId, size_t size_bytes,
         used += entry_size;
     }
     fuse_reply_buf(request, bytes.data(), used);
+    co_return Answer();
 }
 
-Task<> FileSystem::release_directory(fuse_req_t request, fuse_file_info info) {
+Task<Answer> FileSystem::release_directory(fuse_file_info info) {
     directories_.remove(reinterpret_cast<OpenDirectory*>(info.fh));
-    fuse_reply_err(request, 0);
-    co_return;
+    co_return 0;
 }
 
 // fsync of a directory. The kernel sends no syncfs to us, so this is how "flush everything" is said (peers do not).
-Task<> FileSystem::flush_everything(fuse_req_t request) {
-    const Result<std::vector<VolumeEntry>> list = co_await interruptible(volumes_.names());
-    int error_number = list ? 0 : to_errno(list.error());
-    for (size_t i = 0; list && i < list->size(); ++i) {
-        const Result<std::shared_ptr<Volume>> volume =
-            co_await interruptible(volumes_.open((*list)[i].name, Access::read));
+Task<Answer> FileSystem::flush_everything() {
+    CO_TRY(const std::vector<VolumeEntry> list, co_await interruptible(volumes_.names()));
+    int error_number = 0;
+    for (const VolumeEntry& entry : list) {
+        const Result<std::shared_ptr<Volume>> volume = co_await interruptible(volumes_.open(entry.name, Access::read));
         if (!volume && volume.error().code == Errc::not_found) continue;  // removed meanwhile
         if (!volume) {
             error_number = to_errno(volume.error());
@@ -191,21 +158,18 @@ Task<> FileSystem::flush_everything(fuse_req_t request) {
         const Result<> flushed = co_await (*volume)->flush();
         if (!flushed && flushed.error().code != Errc::not_found) error_number = to_errno(flushed.error());
     }
-    fuse_reply_err(request, error_number);
+    co_return error_number;
 }
 
-Task<> FileSystem::report_space(fuse_req_t request) {
-    const Result<Space> space = co_await interruptible(volumes_.space());
-    if (!space) {
-        fuse_reply_err(request, to_errno(space.error()));
-        co_return;
-    }
+Task<Answer> FileSystem::report_space(fuse_req_t request) {
+    CO_TRY(const Space space, co_await interruptible(volumes_.space()));
     struct statvfs status{};
     status.f_bsize = status.f_frsize = page_size;
-    status.f_blocks = space->total_bytes / page_size;
-    status.f_bfree = status.f_bavail = space->free_bytes / page_size;
+    status.f_blocks = space.total_bytes / page_size;
+    status.f_bfree = status.f_bavail = space.free_bytes / page_size;
     status.f_namemax = volume_name_size_max;
     fuse_reply_statfs(request, &status);
+    co_return Answer();
 }
 
 }  // namespace tarn::fuse

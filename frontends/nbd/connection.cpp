@@ -345,7 +345,7 @@ void Connection::on_write(const Request& request, std::span<const std::byte> pay
     bool written = volume_->try_write(request.offset_bytes, payload);
     if (!written && unpinned()) written = volume_->try_write(request.offset_bytes, payload);
     if (written) {
-        if (request.has(request_fua)) return start(request, flush_range_later(request));
+        if (request.has(request_fua)) return start(request, finish_after(request, flush_range(request)));
         return status(request, Errno::none);
     }
     if (owned.empty()) {
@@ -365,10 +365,11 @@ bool Connection::unpinned() {
 void Connection::on_other(const Request& request) {
     switch (request.command) {
         case Command::disconnect: leaving_ = said_disconnect_ = true; return;
-        case Command::flush: return start(request, flush_later(request));
+        case Command::flush: return start(request, finish_after(request, volume_->flush()));
         case Command::trim:
         case Command::write_zeroes: return start(request, zero_later(request));
-        case Command::cache: return start(request, prefetch_later(request));
+        case Command::cache:
+            return start(request, finish_after(request, volume_->prefetch(request.offset_bytes, request.size_bytes)));
         case Command::block_status: return start(request, block_status_later(request));
         case Command::read:
         case Command::write: break;

@@ -151,12 +151,10 @@ class Connection final : Loop::Posted {
     void reply_fetched();
     Task<> copy_fetched(Request request, Buffer data);
     Task<> write_later(Request request, Buffer payload);
-    Task<> flush_later(Request request);
-    Task<> flush_range_later(Request request);
+    Task<> finish_after(Request request, Task<Result<>> work);
     Task<> zero_later(Request request);
-    Task<> prefetch_later(Request request);
     Task<> block_status_later(Request request);
-    Task<Errno> flush_range(Request request);
+    Task<Result<>> flush_range(const Request& request);
     void finish(const Request& request, Errno error);
     void finish(const ReplyHeader& header, Buffer payload);
     void post_send();

@@ -5,17 +5,15 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <set>
 #include <unordered_set>
 
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
+#include "utils/unix_socket.hpp"
 
 namespace tarn::nbd {
 
@@ -43,18 +41,6 @@ size_t connections_allowed() {
     if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return Server::connections_max;
     const size_t left = std::min<size_t>(Server::descriptors_left_min, descriptors.rlim_cur / 2);
     return std::min<size_t>(Server::connections_max, descriptors.rlim_cur - left);
-}
-
-// A socket file that nobody listens on was left by a process that died.
-Result<> remove_stale(const sockaddr_un& address) {
-    const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!probe) return fail(Errc::io, errno, "nbd.listen: socket");
-    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
-        return fail(Errc::busy, EADDRINUSE, "nbd.listen: another server has this socket");
-    struct stat status{};
-    if (errno == ECONNREFUSED && ::lstat(address.sun_path, &status) == 0 && S_ISSOCK(status.st_mode))
-        ::unlink(address.sun_path);
-    return {};
 }
 
 }  // namespace
@@ -98,18 +84,7 @@ Server::~Server() {
 }
 
 Result<> Server::listen_unix(const std::string& path, mode_t mode) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.empty() || path.size() >= sizeof address.sun_path)
-        return fail(Errc::invalid, ENAMETOOLONG, "nbd.listen: path");
-    std::memcpy(address.sun_path, path.data(), path.size());
-    TRY_VOID(remove_stale(address));
-    UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!socket) return fail(Errc::io, errno, "nbd.listen: socket");
-    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-        return fail(Errc::io, errno, "nbd.listen: bind");
-    if (::chmod(path.c_str(), mode) != 0 || ::listen(socket.get(), backlog) != 0)
-        return fail(Errc::io, errno, "nbd.listen");
+    TRY(UniqueFd socket, tarn::listen_unix(path, mode, backlog));
     listeners_.push_back({std::move(socket), path});
     return {};
 }

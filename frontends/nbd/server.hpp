@@ -36,8 +36,6 @@ class Server final : public VolumeClients {
     Result<> listen_unix(const std::string& path, mode_t mode = 0660);
     // host is an address or a name, empty for all; port 0 takes a free one. Returns the port. Errors: invalid, io.
     Result<uint16_t> listen_tcp(const std::string& host, uint16_t port);
-    // A socket that listens already, from the service manager.
-    void adopt_listener(UniqueFd socket) { listeners_.push_back({std::move(socket), {}}); }
 
     // Accepts until stop(). Spawn it on the first shard.
     Task<> serve();

@@ -2,31 +2,19 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "utils/file_text.hpp"
+#include "utils/unix_socket.hpp"
 
 namespace tarn::nbd {
 
 namespace {
 
-// When a process was started, in ticks since the boot: with its id it names the process for good. 0: there is none.
+// With its id it names the process for good.
 uint64_t start_of(pid_t process) {
-    const std::string text = text_of(fmt::format("/proc/{}/stat", process));
-    // The second field is the program's name in parentheses, and may contain anything.
-    const size_t name_end = text.rfind(')');
-    if (name_end == std::string::npos) return 0;
-    std::istringstream fields(text.substr(name_end + 1));
-    constexpr int fields_before = 19;  // from the third to the 21st
-    std::string skipped;
-    for (int i = 0; i < fields_before; ++i) fields >> skipped;
-    uint64_t started = 0;
-    fields >> started;
-    return started;
+    return started_ticks(fmt::format("/proc/{}", process));
 }
 
 }  // namespace
@@ -37,9 +25,7 @@ Client Client::of(int socket) {
     socklen_t size = sizeof address;
     if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return client;
     if (address.ss_family == AF_UNIX) {
-        ucred credentials{};
-        socklen_t credentials_size = sizeof credentials;
-        ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &credentials_size);
+        const ucred credentials = peer_of(socket).value_or(ucred{});
         client.process = credentials.pid;
         client.started = start_of(credentials.pid);
         client.user = credentials.uid;

@@ -77,8 +77,8 @@ Task<> Connection::write_piece(Incoming piece) {
     const Result<> written = co_await volume_->write(request.offset_bytes + piece.done_bytes, piece.payload.bytes());
     const uint32_t rest_bytes = piece.rest_bytes();
     piece.payload = {};
-    Errno error = written ? Errno::none : to_errno(written.error());
-    if (error == Errno::none && rest_bytes == 0 && request.has(request_fua)) error = co_await flush_range(request);
+    Errno error = to_errno(written);
+    if (written && rest_bytes == 0 && request.has(request_fua)) error = to_errno(co_await flush_range(request));
     in_pieces_ = false;
     if (rest_bytes == 0) co_return finish(request, error);
     if (error != Errno::none) {
@@ -94,32 +94,22 @@ Task<> Connection::write_piece(Incoming piece) {
 }
 
 Task<> Connection::write_later(Request request, Buffer payload) {
-    const Result<> written = co_await volume_->write(request.offset_bytes, payload.bytes());
-    Errno error = written ? Errno::none : to_errno(written.error());
-    if (error == Errno::none && request.has(request_fua)) error = co_await flush_range(request);
-    finish(request, error);
+    Result<> written = co_await volume_->write(request.offset_bytes, payload.bytes());
+    if (written && request.has(request_fua)) written = co_await flush_range(request);
+    finish(request, to_errno(written));
 }
 
-Task<> Connection::flush_later(Request request) {
-    finish(request, to_errno(co_await volume_->flush()));
-}
-
-Task<> Connection::flush_range_later(Request request) {
-    finish(request, co_await flush_range(request));
+// A request that is answered with whether this worked.
+Task<> Connection::finish_after(Request request, Task<Result<>> work) {
+    finish(request, to_errno(co_await std::move(work)));
 }
 
 Task<> Connection::zero_later(Request request) {
     // A trim's contents are undefined by the text; here they read as zeros (docs/contract.md).
     const bool keep_space = request.has(request_no_hole);
-    const Result<> zeroed = co_await volume_->zero(request.offset_bytes, request.size_bytes, keep_space);
-    Errno error = zeroed ? Errno::none : to_errno(zeroed.error());
-    if (error == Errno::none && request.has(request_fua)) error = to_errno(co_await volume_->flush());
-    finish(request, error);
-}
-
-Task<> Connection::prefetch_later(Request request) {
-    const Result<> fetched = co_await volume_->prefetch(request.offset_bytes, request.size_bytes);
-    finish(request, fetched ? Errno::none : to_errno(fetched.error()));
+    Result<> zeroed = co_await volume_->zero(request.offset_bytes, request.size_bytes, keep_space);
+    if (zeroed && request.has(request_fua)) zeroed = co_await volume_->flush();
+    finish(request, to_errno(zeroed));
 }
 
 Task<> Connection::block_status_later(Request request) {
@@ -131,8 +121,8 @@ Task<> Connection::block_status_later(Request request) {
     finish(encode_block_status(request, static_cast<uint32_t>(encoded.size())), std::move(payload));
 }
 
-Task<Errno> Connection::flush_range(Request request) {
-    co_return to_errno(co_await volume_->flush_range(request.offset_bytes, request.size_bytes, false));
+Task<Result<>> Connection::flush_range(const Request& request) {
+    return volume_->flush_range(request.offset_bytes, request.size_bytes, false);
 }
 
 void Connection::finish(const Request& request, Errno error) {

@@ -77,7 +77,6 @@ inline constexpr uint32_t option_skip_max = 32 * 1024 * 1024;  // still larger o
 
 // Transmission flags.
 inline constexpr uint16_t transmission_has_flags = 1 << 0;
-inline constexpr uint16_t transmission_read_only = 1 << 1;
 inline constexpr uint16_t transmission_flush = 1 << 2;
 inline constexpr uint16_t transmission_fua = 1 << 3;
 inline constexpr uint16_t transmission_trim = 1 << 5;
@@ -133,10 +132,8 @@ enum class Errno : uint32_t {
     none = 0,
     not_permitted = 1,
     io = 5,
-    no_memory = 12,
     invalid = 22,
     no_space = 28,
-    overflow = 75,
     unsupported = 95,
     shutdown = 108,
 };

@@ -160,7 +160,7 @@ Task<Result<>> CachedVolume::flush_volume() {
     const uint64_t pages = std::max(page_after(now.size_bytes), client_->pages_end.load(std::memory_order_relaxed));
     const HostSet homes =
         cache_.membership().ranges().homes_of(id(), pages) | set_of(cache_.home_of(attribute_page_of(id())));
-    co_return co_await cache_.flusher().flush(session_, homes, fail_after());
+    co_return co_await flush_homes(homes);
 }
 
 // Alone where this host is home. Elsewhere the volume's flush says the same, and more.
@@ -185,17 +185,8 @@ Task<Result<>> CachedVolume::flush_group(std::vector<uint64_t> numbers) {
     return cache_.flusher().flush_pages(session_, std::move(pages), Atomicity::group);
 }
 
-Task<Result<>> CachedVolume::flush_attributes() {
-    return cache_.flusher().flush(session_, set_of(cache_.home_of(attribute_page_of(id()))), fail_after());
-}
-
-Task<Result<>> CachedVolume::flush_homes(HostSet homes) {
-    return cache_.flusher().flush(session_, homes, fail_after());
-}
-
 Task<Result<>> CachedVolume::flush_up_to(uint64_t size_bytes) {
-    return cache_.flusher().flush(session_, cache_.membership().ranges().homes_of(id(), page_after(size_bytes)),
-                                  fail_after());
+    return flush_homes(cache_.membership().ranges().homes_of(id(), page_after(size_bytes)));
 }
 
 Task<Result<>> CachedVolume::prefetch(uint64_t offset_bytes, uint64_t size_bytes) {

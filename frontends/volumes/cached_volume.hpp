@@ -49,11 +49,10 @@ class CachedVolume : public Volume {
     // D1 for these pages, all of them homed here; a power cut before it is done leaves all of them as they were, or all
     // as they are. Of the catalog only: its pages do not get into the store one by one, by their eviction.
     Task<Result<>> flush_group(std::vector<uint64_t> numbers);
-    // D1 for the attributes alone: asks only their home.
-    Task<Result<>> flush_attributes();
-    // D1 for the first size_bytes: asks only their homes.
+    // D1 for what has its home there: asks only these hosts.
+    Task<Result<>> flush_homes(HostSet homes) { return cache_.flusher().flush(session_, homes, fail_after()); }
+    Task<Result<>> flush_attributes() { return flush_homes(set_of(cache_.home_of(attribute_page_of(id())))); }
     Task<Result<>> flush_up_to(uint64_t size_bytes);
-    Task<Result<>> flush_homes(HostSet homes);
     Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) override;
     Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) override;
 

@@ -84,10 +84,8 @@ Result<std::string> answer_stored_runs(Cache& cache, const std::string& request)
     StoredRuns stored = local_runs(cache, question);
     merge(stored.runs);
     shorten(stored);
-    std::string answer(sizeof stored.end_page + stored.runs.size() * sizeof(StoredRun), '\0');
-    std::memcpy(answer.data(), &stored.end_page, sizeof stored.end_page);
-    if (!stored.runs.empty())
-        std::memcpy(answer.data() + sizeof stored.end_page, stored.runs.data(), stored.runs.size() * sizeof(StoredRun));
+    std::string answer = pack(stored.end_page);
+    for (const StoredRun& run : stored.runs) answer += pack(run);
     return answer;
 }
 

@@ -61,6 +61,16 @@ class AttributeCheck final : public WriteCheck {
     Suffices suffices_;
 };
 
+// What was held is let go, however it ends.
+struct Held {
+    Held(Cache& cache, Loop& loop, LossView& view, PageId page) : request(cache.accesses(), loop, view) {
+        request.add_hold(page);
+    }
+    Held(const Held&) = delete;
+    ~Held() { request.release_held(); }
+    PageRequest request;
+};
+
 }  // namespace
 
 // The update of the attribute page that writes the bytes, too. Nothing is changed unless all is.
@@ -319,20 +329,6 @@ Task<Result<>> CachedVolume::bring_here(Growth& growth) {
     request.add_update(attribute_page_of(id()), touch);
     co_return co_await perform(request);
 }
-
-namespace {
-
-// What was held is let go, however it ends.
-struct Held {
-    Held(Cache& cache, Loop& loop, LossView& view, PageId page) : request(cache.accesses(), loop, view) {
-        request.add_hold(page);
-    }
-    Held(const Held&) = delete;
-    ~Held() { request.release_held(); }
-    PageRequest request;
-};
-
-}  // namespace
 
 Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
     CO_TRY(const VolumeTurns::Turn turn,

@@ -114,8 +114,7 @@ class Volume {
     // D1: when it returns, every write to this volume whose reply was sent before, on any host, is on stable storage.
     virtual Task<Result<>> flush() = 0;
     // The same for these pages alone, and the volume's attributes if they are asked for: what FUA and O_SYNC wait for.
-    virtual Task<Result<>> flush_range(uint64_t offset_bytes, uint64_t size_bytes, bool attributes) {
-        static_cast<void>(offset_bytes), static_cast<void>(size_bytes), static_cast<void>(attributes);
+    virtual Task<Result<>> flush_range(uint64_t /*offset_bytes*/, uint64_t /*size_bytes*/, bool /*attributes*/) {
         return flush();
     }
     // Brings the range into this host's DRAM as far as it fits; a hint that never fails for lack of room.

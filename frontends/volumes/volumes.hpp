@@ -79,10 +79,7 @@ class Volumes {
     // as this host saw them last. Errors: not_found; unavailable when they never were seen.
     virtual Task<Result<VolumeEntry>> glance(std::string name) { return find(std::move(name)); }
     // The same of the attributes of a volume that is open. task: what asks for them.
-    virtual Task<Result<Attributes>> glance_at(VolumeId volume, Task<Result<Attributes>> task) {
-        static_cast<void>(volume);
-        return task;
-    }
+    virtual Task<Result<Attributes>> glance_at(VolumeId /*volume*/, Task<Result<Attributes>> task) { return task; }
     // Errors: not_found; unavailable as for find(); busy when it is exclusive, access is write and another host holds
     // it. The volume stays open, and the access held, while anybody keeps the pointer.
     // session: of an earlier handle of the same client, which goes on; null: one begins. One of another volume (of the
@@ -99,10 +96,7 @@ class Volumes {
     // NBD keeps it from being removed; or loses it, with force. Errors: not_found.
     virtual Task<Result<Removal>> remove(std::string name, bool force) = 0;
     // Who uses it over NBD, on the hosts that answer.
-    virtual Task<std::vector<std::string>> users_of(VolumeId volume) {
-        static_cast<void>(volume);
-        co_return std::vector<std::string>{};
-    }
+    virtual Task<std::vector<std::string>> users_of(VolumeId /*volume*/) { co_return std::vector<std::string>{}; }
     // What was removed and is not gone yet.
     virtual Task<std::vector<Deletion>> deletions() { co_return std::vector<Deletion>{}; }
     // At once, whoever is away.

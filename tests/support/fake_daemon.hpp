@@ -109,7 +109,7 @@ class FakeDaemon final : public Volumes, public Control {
         if (!nbd) return {};
         return {"nbd://127.0.0.1:10809/" + percent_encode(volume)};
     }
-    VerifyStatus verify_status() override {
+    Scrubber::Progress verify_status() override {
         const FakeLock lock(mutex_);
         return verified;
     }
@@ -168,7 +168,7 @@ class FakeDaemon final : public Volumes, public Control {
     NodeStatus node;
     Usage used;
     bool nbd = true;
-    VerifyStatus verified;
+    Scrubber::Progress verified;
     uint64_t verify_rate_bytes = 0;
     Result<> flush_result;
     std::string held_elsewhere;

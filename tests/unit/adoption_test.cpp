@@ -39,10 +39,10 @@ class AdoptedHost : public testing::Test {
     void make_store(const std::string& name) {
         ASSERT_TRUE(Store::format(directory_ + "/" + name, 64 << 20, {.cluster = {}, .host = 0}, false));
     }
-    void open_store(const std::string& name, Use use = Use::begins) {
+    void open_store(const std::string& name, OpenOptions options = {}) {
         loop_ = std::move(*Loop::create());
-        auto store = loop_->run_until_done(Store::open(*loop_, directory_ + "/" + name, {.cluster = {}, .host = 0},
-                                                       Upgrade::refuse, Older::refuse, use));
+        auto store =
+            loop_->run_until_done(Store::open(*loop_, directory_ + "/" + name, {.cluster = {}, .host = 0}, options));
         ASSERT_TRUE(store);
         store_ = std::move(*store);
     }
@@ -153,12 +153,12 @@ TEST_F(AdoptedHost, processes_that_were_killed_as_they_started_may_lie_between) 
     write(1, 1);
     const UniqueFd memory = kill();
     for (const bool claims : {false, true, false}) {
-        open_store("store", Use::later);
+        open_store("store", {.use_later = true});
         const std::unique_ptr<Arena> arena = map(memory);
         if (claims) EXPECT_TRUE(Adoption::claim(*arena, *store_));
         (void)kill();
     }
-    open_store("store", Use::later);
+    open_store("store", {.use_later = true});
     std::unique_ptr<Arena> arena = map(memory);
     ASSERT_TRUE(Adoption::claim(*arena, *store_));
     ASSERT_TRUE(loop_->run_until_done(store_->begin_use(*loop_)));
@@ -169,10 +169,10 @@ TEST_F(AdoptedHost, processes_that_were_killed_as_they_started_may_lie_between) 
 TEST_F(AdoptedHost, memory_of_before_another_process_used_the_store_is_refused) {
     write(1, 1);
     const UniqueFd memory = kill();
-    open_store("store", Use::later);
+    open_store("store", {.use_later = true});
     ASSERT_TRUE(loop_->run_until_done(store_->begin_use(*loop_)));
     (void)kill();
-    open_store("store", Use::later);
+    open_store("store", {.use_later = true});
     EXPECT_FALSE(Adoption::claim(*map(memory), *store_));
 }
 
@@ -180,14 +180,14 @@ TEST_F(AdoptedHost, a_store_that_was_closed_in_order_stays_so_until_it_is_used) 
     ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_, true)));
     (void)kill();
     for (int i = 0; i < 2; ++i) {
-        open_store("store", Use::later);
+        open_store("store", {.use_later = true});
         EXPECT_TRUE(store_->was_complete());
         (void)kill();
     }
-    open_store("store", Use::later);
+    open_store("store", {.use_later = true});
     ASSERT_TRUE(loop_->run_until_done(store_->begin_use(*loop_)));
     (void)kill();
-    open_store("store", Use::later);
+    open_store("store", {.use_later = true});
     EXPECT_FALSE(store_->was_complete());
 }
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "utils/on_thread.hpp"
+#include "utils/run_on.hpp"
 
 namespace tarn {
 namespace {
@@ -165,11 +166,14 @@ TEST(Loop, who_sleeps_time_and_again_hears_of_a_cancel_that_came_as_the_time_was
     EXPECT_LT(loop->run_until_done(cancel_too_late(*loop)), 3u);
 }
 
+Task<bool> is_current(Loop& loop) {
+    co_return Loop::current() == &loop;
+}
+
 Task<int> count_calls(Loop& here, Loop& there, int calls) {
     int count = 0;
     for (int i = 0; i < calls; ++i) {
-        CallOn call(here, there, [&there] { return Loop::current() == &there; });
-        if (co_await call) ++count;
+        if (co_await run_on(here, there, is_current(there))) ++count;
         EXPECT_EQ(Loop::current(), &here);
     }
     co_return count;

@@ -96,9 +96,9 @@ class StoreLosses : public testing::Test {
         store_.reset();
         loop_->run_until_done(pause(*loop_));  // lets the ring give back its reference to the file
     }
-    Result<> open(Upgrade upgrade = Upgrade::refuse, const StoreIdentity& expected = identity) {
+    Result<> open(OpenOptions options = {}, const StoreIdentity& expected = identity) {
         drop();
-        auto opened = loop_->run_until_done(Store::open(*loop_, path_, expected, upgrade));
+        auto opened = loop_->run_until_done(Store::open(*loop_, path_, expected, options));
         if (!opened) return fail(opened.error());
         store_ = std::move(*opened);
         return {};
@@ -210,15 +210,15 @@ TEST_F(StoreLosses, a_store_of_format_2_is_upgraded_only_when_told_to) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Errc::unsupported);
     EXPECT_NE(std::string(refused.error().where).find("--upgrade"), std::string::npos);
-    EXPECT_EQ(open(Upgrade::perform, {.cluster = {0xc2}, .host = 2}).error().code, Errc::refused);
+    EXPECT_EQ(open({.upgrade = true}, {.cluster = {0xc2}, .host = 2}).error().code, Errc::refused);
     EXPECT_EQ(open().error().code, Errc::unsupported) << "another host's store was changed";
-    ASSERT_TRUE(open(Upgrade::perform));
+    ASSERT_TRUE(open({.upgrade = true}));
     EXPECT_EQ(read(3), 0x33) << "what the journal had";
     EXPECT_TRUE(store_->losses().empty());
     EXPECT_FALSE(store_->was_complete()) << "its journal was in use";
     EXPECT_EQ(store_->home_epoch(), 2u);
     ASSERT_TRUE(open());
-    ASSERT_TRUE(open(Upgrade::perform)) << "there is nothing to do";
+    ASSERT_TRUE(open({.upgrade = true})) << "there is nothing to do";
     EXPECT_EQ(read(3), 0x33);
 }
 
@@ -227,7 +227,7 @@ TEST_F(StoreLosses, an_upgraded_store_that_was_closed_in_order_lacks_nothing) {
     write(3, 0x33);
     ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_)));
     make_format_2();
-    ASSERT_TRUE(open(Upgrade::perform));
+    ASSERT_TRUE(open({.upgrade = true}));
     EXPECT_TRUE(store_->was_complete());
     EXPECT_EQ(read(3), 0x33);
 }
@@ -237,12 +237,12 @@ TEST_F(StoreLosses, an_upgrade_that_was_cut_short_is_completed) {
     write(3, 0x33);
     make_format_2(false);
     EXPECT_EQ(open().error().code, Errc::unsupported);
-    ASSERT_TRUE(open(Upgrade::perform));
+    ASSERT_TRUE(open({.upgrade = true}));
     EXPECT_EQ(read(3), 0x33);
     make_format_2();
     spoil(StoreLayout::superblock_offsets[0]);
     EXPECT_EQ(open().error().code, Errc::unsupported);
-    ASSERT_TRUE(open(Upgrade::perform));
+    ASSERT_TRUE(open({.upgrade = true}));
     EXPECT_EQ(read(3), 0x33);
 }
 

@@ -33,10 +33,10 @@ class StoreStandingTest : public testing::Test {
         store_.reset();
         loop_->run_until_done(pause(*loop_));  // the ring gives back its reference to the file, and the lock
     }
-    Result<> open(Older older = Older::refuse) {
+    Result<> open(OpenOptions options = {}) {
         drop();
         Result<std::unique_ptr<Store>> store =
-            loop_->run_until_done(Store::open(*loop_, path("store"), identity, Upgrade::refuse, older));
+            loop_->run_until_done(Store::open(*loop_, path("store"), identity, options));
         if (!store) return fail(store.error());
         store_ = std::move(*store);
         return {};
@@ -133,7 +133,7 @@ TEST_F(StoreStandingTest, an_older_one_is_refused_until_it_is_accepted_and_then_
         EXPECT_EQ(refused.error().code, Errc::refused);
         EXPECT_NE(std::string(refused.error().where).find("--accept-older-store"), std::string::npos);
     }
-    ASSERT_TRUE(open(Older::accept));
+    ASSERT_TRUE(open({.accept_older = true}));
     EXPECT_GT(store_->home_epoch(), 40u);
     ASSERT_EQ(store_->losses().size(), 1u);
     EXPECT_EQ(store_->losses()[0].first, PageId{0});
@@ -142,7 +142,7 @@ TEST_F(StoreStandingTest, an_older_one_is_refused_until_it_is_accepted_and_then_
     EXPECT_TRUE(is_behind(remembered));
     const StoreStanding now = store_->standing();
     const uint64_t generation = store_->loss_generation();
-    ASSERT_TRUE(open(Older::accept));  // once is enough
+    ASSERT_TRUE(open({.accept_older = true}));  // once is enough
     EXPECT_EQ(store_->loss_generation(), generation);
     EXPECT_TRUE(is_behind(remembered));
     EXPECT_TRUE(is_behind(now));

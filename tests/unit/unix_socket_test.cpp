@@ -1,4 +1,4 @@
-#include "daemon/control/unix_socket.hpp"
+#include "utils/unix_socket.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -66,10 +66,10 @@ TEST_F(UnixSocketTest, a_symbolic_link_counts_as_what_it_leads_to) {
 TEST_F(UnixSocketTest, the_user_at_the_other_end_is_known) {
     int pair[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    EXPECT_EQ(*peer_user(pair[0]), ::geteuid());
+    EXPECT_EQ(peer_of(pair[0])->uid, ::geteuid());
     ::close(pair[0]);
     ::close(pair[1]);
-    EXPECT_FALSE(peer_user(-1));
+    EXPECT_FALSE(peer_of(-1));
 }
 
 }  // namespace

@@ -401,8 +401,8 @@ MUTANTS = [
     ("daemon/catalog/registrar.cpp", "if («record.holder == host») {", {
         "anybody releases a hold": "true",
     }),
-    ("daemon/catalog/catalog.cpp", "if («--found->second.count > 0») return;", {
-        "the first handle that is closed ends the hold": "(--found->second.count, false)",
+    ("daemon/catalog/catalog.cpp", "if («--found->second > 0») return;", {
+        "the first handle that is closed ends the hold": "(--found->second, false)",
     }),
     ("daemon/catalog/catalog.cpp", "if (holds_) «catalog_.release_hold(id());»", {
         "a hold outlives the last handle": "",
@@ -412,7 +412,7 @@ MUTANTS = [
     }),
 
     # How a volume goes.
-    ("daemon/catalog/removals.cpp", "if («!of_registrar && !request.starts_with(users_request)») return", {
+    ("daemon/catalog/removals.cpp", "if («!of_registrar && !request.starts_with(users_request)»)\n        co_return", {
         "any host may ask for a step of a removal": "false",
     }),
     ("daemon/catalog/removals.cpp", "«co_await cache_.uses().none_of(volume);»", {

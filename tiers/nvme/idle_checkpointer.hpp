@@ -4,6 +4,8 @@
 // Belongs to one loop.
 #pragma once
 
+#include <chrono>
+
 #include "tiers/nvme/store.hpp"
 #include "utils/loop.hpp"
 
@@ -13,10 +15,21 @@ class IdleCheckpointer {
   public:
     IdleCheckpointer(Store& store, Loop& loop) : store_(store), loop_(loop), pause_(loop) { gate_.spawn(run()); }
     // The last call. What the store is at goes on.
-    Task<> close();
+    Task<> close() {
+        pause_.cancel();
+        co_await gate_.close();
+    }
 
   private:
-    Task<> run();
+    static constexpr std::chrono::milliseconds looks_every{200};
+
+    Task<> run() {
+        for (uint64_t seen = store_.journal_status().changes; co_await pause_.sleep(looks_every);) {
+            const uint64_t now = store_.journal_status().changes;
+            if (now == seen) store_.catch_up(loop_);
+            seen = now;
+        }
+    }
 
     Store& store_;
     Loop& loop_;

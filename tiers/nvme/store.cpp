@@ -187,19 +187,12 @@ unsigned Store::mark_passed() {
 }
 
 void Store::warn_of_space() {
-    unsigned mark = 0;
-    {
-        const std::lock_guard lock(mutex_);
-        mark = mark_passed();
-    }
+    const unsigned mark = locked([&] { return mark_passed(); });
     if (mark != 0) log::warning("store: {} % of the space is in use; when it is full, writes fail", mark);
 }
 
 Result<> Store::reserve(PageId page) {
-    {
-        const std::lock_guard lock(mutex_);
-        TRY_VOID(state_.table.reserve(page));
-    }
+    TRY_VOID(locked([&] { return state_.table.reserve(page); }));
     warn_of_space();
     return {};
 }
@@ -232,10 +225,8 @@ bool Store::has_room_for(PageId page) const {
 
 Task<Result<>> Store::make_room(Loop& loop, PageId page) {
     if (const Result<> reserved = reserve(page); reserved) co_return reserved;
-    {
-        const std::lock_guard lock(mutex_);
-        if (!state_.table.anything_releasing()) co_return fail(Errc::no_space, 0, "store.make_room");
-    }
+    const bool flush_may_help = locked([&] { return state_.table.anything_releasing(); });
+    if (!flush_may_help) co_return fail(Errc::no_space, 0, "store.make_room");
     CO_TRY_VOID(co_await flush(loop));
     co_return reserve(page);
 }

@@ -23,7 +23,6 @@
 #pragma once
 
 #include <atomic>
-#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,6 +42,7 @@
 #include "tiers/nvme/table/loss_list.hpp"
 #include "tiers/nvme/table/piece_marks.hpp"
 #include "tiers/page.hpp"
+#include "utils/broadcast.hpp"
 
 namespace tarn {
 
@@ -79,21 +79,14 @@ struct StoreSpace {
     uint64_t free_bytes = 0;
 };
 
-enum class Upgrade : uint8_t {
-    refuse,   // a store of an older format is not opened
-    perform,  // it is brought to the present one first, in place
-};
-
-// Of a store that is older than what another host remembers of it.
-enum class Older : uint8_t {
-    refuse,
-    accept,  // all its pages are lost, and it goes on in an epoch that nobody knows
-};
-
-// When the use of a store begins. `later` is for a process that first looks at the memory that the one before left.
-enum class Use : uint8_t {
-    begins,
-    later,  // with Store::begin_use()
+struct OpenOptions {
+    // A store of an older format is brought to the present one first, in place; else it is refused.
+    bool upgrade = false;
+    // Of a store that is older than what another host remembers of it all pages are lost, and it goes on in an epoch
+    // that nobody knows; else it is refused.
+    bool accept_older = false;
+    // Its use begins with Store::begin_use(): for a process that first looks at the memory that the one before left.
+    bool use_later = false;
 };
 
 struct StoreFormat {
@@ -144,12 +137,10 @@ class Store {
     // Errors: not_found, busy, refused (another cluster's or host's, permissions), corrupt, unsupported (another
     // format), invalid, io.
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::string path, StoreIdentity expected,
-                                                     Upgrade upgrade = Upgrade::refuse, Older older = Older::refuse,
-                                                     Use use = Use::begins);
+                                                     OpenOptions options = {});
     static Task<Result<std::unique_ptr<Store>>> open(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                     StoreIdentity expected, Upgrade upgrade = Upgrade::refuse,
-                                                     Older older = Older::refuse, Use use = Use::begins);
-    // Of a store that was opened with Use::later, before anything else that changes it. Durable when it returns.
+                                                     StoreIdentity expected, OpenOptions options = {});
+    // Of a store that was opened with use_later, before anything else that changes it. Durable when it returns.
     // Errors: io.
     Task<Result<>> begin_use(Loop& loop);
     // The home epoch of the last process before this one that used the store: memory of an earlier one is older than
@@ -245,7 +236,7 @@ class Store {
     // Whether this store has all that another host remembers of it. Errors: refused (it is older, or another line of
     // starts; the text says which).
     Result<> has_come_as_far_as(const StoreStanding& remembered) const;
-    // Once this store turned out to be older: its next start is refused, unless Older::accept. Durable when it returns.
+    // Once this store turned out to be older: its next start is refused, unless accept_older. Durable when it returns.
     // Errors: io.
     Task<Result<>> set_outdone(Loop& loop, const StoreStanding& remembered);
     // What this host remembers of others' stores; the newest counts. Durable when it returns. Errors: io.
@@ -265,8 +256,14 @@ class Store {
     static uint64_t books_bytes_max(const StoreGeometry& geometry);
 
   private:
-    class Progress;
     Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock);
+
+    // What work() returns, which runs under the lock.
+    template <class Work>
+    auto locked(Work work) const {
+        const std::lock_guard lock(mutex_);
+        return work();
+    }
 
     // store.cpp
     // Under the lock, after an allocation: the mark that was just passed, in percent, or 0.
@@ -284,7 +281,6 @@ class Store {
     std::vector<PageRun> runs_by_number(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max) const;
 
     // store_write.cpp
-    struct Pinned;
     Result<> pin_for_write(std::span<const PageWrite> pages, std::vector<SlabIndex>& slabs);
     Task<Result<>> write_pinned(Loop& loop, std::span<const PageWrite> pages, std::span<const SlabIndex> slabs);
     Task<Result<>> write_group(Loop& loop, std::span<const PageWrite> pages, std::span<const SlabIndex> slabs);
@@ -300,6 +296,7 @@ class Store {
 
     // store_flush.cpp
     Task<Result<>> run_flush_round(Loop& loop);
+    void want_superblock();
     Task<Result<>> write_superblock(Loop& loop);
     Task<Result<>> write_losses(Loop& loop, const LossList& list);
     Task<Result<>> write_copies(Loop& loop, const std::array<uint64_t, 2>& offsets, std::span<const std::byte> bytes);
@@ -311,6 +308,7 @@ class Store {
     Result<> note_failure(const Result<>& result);
 
     // store_checkpoint.cpp
+    Task<> await_progress(Loop& loop, bool wants_room);
     bool checkpoint_is_due() const;
     void start_checkpoint(Loop& loop);
     Task<> run_checkpoints(Loop& loop);
@@ -349,7 +347,7 @@ class Store {
     Result<> load_table();
     class Salvage;
     static Task<Result<std::unique_ptr<Store>>> open_with(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                          StoreIdentity expected, Upgrade upgrade, Older older, Use use,
+                                                          StoreIdentity expected, OpenOptions options,
                                                           SalvageReport* report);
     Result<bool> replay(std::vector<PageId>& unsure, Salvage* salvage);
     Result<> rewrite_journal(uint64_t from, uint64_t end);
@@ -388,8 +386,8 @@ class Store {
     bool checkpointing_ = false;
     bool closing_ = false;
     bool catching_up_ = false;
-    Progress* waiting_ = nullptr;  // for the checkpoint under way
-    bool room_is_wanted_ = false;  // by one of them
+    Broadcast progress_;           // of the checkpoint under way
+    bool room_is_wanted_ = false;  // by one of those who wait for it
     uint64_t table_sequence_ = 0;
     uint64_t moved_until_ = 0;  // where the last record of a move ends
     size_t journaled_pages_max_;

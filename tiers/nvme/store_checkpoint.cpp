@@ -45,38 +45,18 @@ std::vector<SlabIndex> in_long_runs(std::vector<SlabIndex> slabs) {
 
 }  // namespace
 
-// Waits until the checkpoint under way has made progress; not at all when there is none.
-class Store::Progress final : public Loop::Posted {
-  public:
-    // wants_room: the checkpoint goes on at least once more.
-    Progress(Store& store, Loop& loop, bool wants_room) : store_(store), loop_(loop), wants_room_(wants_room) {}
-    bool await_ready() const noexcept { return false; }
-    bool await_suspend(std::coroutine_handle<> handle) {
-        const std::lock_guard lock(store_.mutex_);
-        if (!store_.checkpointing_) return false;
-        handle_ = handle;
-        next_waiting_ = std::exchange(store_.waiting_, this);
-        store_.room_is_wanted_ |= wants_room_;
-        return true;
+// Waits until the checkpoint under way has made progress; not at all when there is none. wants_room: it goes on at
+// least once more.
+Task<> Store::await_progress(Loop& loop, bool wants_room) {
+    uint64_t seen = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        if (!checkpointing_) co_return;
+        room_is_wanted_ |= wants_room;
+        seen = progress_.count();
     }
-    void await_resume() const noexcept {}
-    void run() override { handle_.resume(); }
-
-    // A waiter may be gone as soon as it was posted.
-    static void wake_all(Progress* waiting) {
-        while (waiting) {
-            Progress& one = *std::exchange(waiting, waiting->next_waiting_);
-            one.loop_.post(one);
-        }
-    }
-
-  private:
-    Store& store_;
-    Loop& loop_;
-    std::coroutine_handle<> handle_;
-    Progress* next_waiting_ = nullptr;
-    bool wants_room_;
-};
+    co_await progress_.next(seen, loop);
+}
 
 Task<Result<>> Store::wait_for_room(Loop& loop, uint64_t size_bytes) {
     for (bool waited = false;; waited = true) {
@@ -92,7 +72,7 @@ Task<Result<>> Store::wait_for_room(Loop& loop, uint64_t size_bytes) {
         }
         if (checkpoint || ring_is_full) start_checkpoint(loop);
         if (ring_is_full) {
-            co_await Progress(*this, loop, true);
+            co_await await_progress(loop, true);
         } else {
             const std::lock_guard lock(mutex_);
             if (has_room(size_bytes)) co_return Result<>{};
@@ -129,31 +109,22 @@ void Store::start_checkpoint(Loop& loop) {
 
 Task<> Store::run_checkpoints(Loop& loop) {
     for (;;) {
-        {
-            const std::lock_guard lock(mutex_);
-            room_is_wanted_ = false;
-        }
+        locked([&] { room_is_wanted_ = false; });
         const Result<> done = note_failure(co_await move_tail(loop));
-        Progress* waiting = nullptr;
         bool again = false;
         {
             const std::lock_guard lock(mutex_);
-            waiting = std::exchange(waiting_, nullptr);
             again = done && checkpoint_is_due();
             checkpointing_ = again;
+            progress_.announce();  // under the lock: without a checkpoint the store may be gone as soon as it is free
         }
-        Progress::wake_all(waiting);
         if (!again) co_return;
         co_await Yield(loop);
     }
 }
 
 Task<Result<>> Store::move_tail(Loop& loop) {
-    bool nothing_is_durable = false;
-    {
-        const std::lock_guard lock(mutex_);
-        nothing_is_durable = journal_.durable() == journal_.tail();
-    }
+    const bool nothing_is_durable = locked([&] { return journal_.durable() == journal_.tail(); });
     if (nothing_is_durable) CO_TRY_VOID(co_await flush(loop));
     Journal::Boundary end;
     std::vector<PageId> pages;
@@ -168,11 +139,7 @@ Task<Result<>> Store::move_tail(Loop& loop) {
     std::vector<InPlace> unrecorded;
     CO_TRY_VOID(co_await move_pages(loop, std::move(pages), end.position, record, unrecorded));
     CO_TRY_VOID(co_await prove_moves(loop));
-    std::vector<SlabIndex> due;
-    {
-        const std::lock_guard lock(mutex_);
-        due = state_.take_due_slabs(end.position);
-    }
+    std::vector<SlabIndex> due = locked([&] { return state_.take_due_slabs(end.position); });
     for (const InPlace& page : unrecorded) due.push_back(page.slab);
     const std::vector<SlabIndex> slabs = in_long_runs(std::move(due));
     for (std::span<const SlabIndex> left = slabs; !left.empty();) {
@@ -226,20 +193,11 @@ Task<Result<>> Store::write_blocks(Loop& loop, std::span<const SlabIndex> slabs,
 }
 
 Task<> Store::settle(Loop& loop) {
-    for (;;) {
-        {
-            const std::lock_guard lock(mutex_);
-            if (!checkpointing_) co_return;
-        }
-        co_await Progress(*this, loop, false);
-    }
+    while (locked([&] { return checkpointing_; })) co_await await_progress(loop, false);
 }
 
 Task<Result<>> Store::close(Loop& loop, bool complete) {
-    {
-        const std::lock_guard lock(mutex_);
-        closing_ = true;
-    }
+    locked([&] { closing_ = true; });
     for (;;) {
         bool busy = false;
         std::optional<Error> failed;
@@ -258,7 +216,7 @@ Task<Result<>> Store::close(Loop& loop, bool complete) {
         }
         if (!busy && failed) co_return fail(*failed);
         if (!busy) start_checkpoint(loop);
-        co_await Progress(*this, loop, false);
+        co_await await_progress(loop, false);
     }
 }
 

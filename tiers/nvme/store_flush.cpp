@@ -82,6 +82,12 @@ Task<Result<>> Store::write_losses(Loop& loop, const LossList& list) {
                                     encode_losses(superblock_.store, list, {buffer.get(), loss_list_size_max}));
 }
 
+// The next round writes it.
+void Store::want_superblock() {
+    const std::lock_guard lock(mutex_);
+    ++superblock_wanted_;
+}
+
 // By the leader of a round. The losses come first: their generation must mean something once it is told.
 Task<Result<>> Store::write_superblock(Loop& loop) {
     LossList losses;
@@ -139,10 +145,7 @@ std::vector<Loss> Store::losses() const {
 
 Task<Result<>> Store::set_forgotten(Loop& loop, HostId host, uint32_t value) {
     forgotten_[host].store(value, std::memory_order_relaxed);
-    {
-        const std::lock_guard lock(mutex_);
-        ++superblock_wanted_;
-    }
+    want_superblock();
     return flush(loop);
 }
 

@@ -25,10 +25,7 @@ Task<Result<>> Store::mark_nothing_but(Loop& loop, std::vector<PageId> pages) {
         if (!marks_.is_everything()) co_return Result<>{};
         marks_.end_everything();
     }
-    {
-        const std::lock_guard lock(mutex_);
-        ++superblock_wanted_;
-    }
+    want_superblock();
     co_return co_await flush(loop);
 }
 

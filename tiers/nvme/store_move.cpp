@@ -38,10 +38,7 @@ Task<> Store::run_turn(Store& store, Loop& loop, std::span<const PageId> pages, 
 // that says so.
 Task<Result<>> Store::move_pages(Loop& loop, std::vector<PageId> pages, uint64_t end, bool record,
                                  std::vector<InPlace>& unrecorded) {
-    {
-        const std::lock_guard lock(mutex_);
-        sort_by_journal(pages);
-    }
+    locked([&] { sort_by_journal(pages); });
     Turns turns;
     turns.written.reserve(pages.size());
     for (std::span<const PageId> left = pages; !left.empty() && turns.result;) {
@@ -171,19 +168,13 @@ Task<Result<>> Store::bring_into_place(Loop& loop, std::span<const PageId> pages
             readable[i] = false;
             for (int attempt = 0; attempt < read_attempts && !readable[i]; ++attempt) {
                 PageLoader one;
-                {
-                    const std::lock_guard lock(mutex_);
-                    one.add(loader.source(i), journal_, loader.bytes(i));
-                }
+                locked([&] { one.add(loader.source(i), journal_, loader.bytes(i)); });
                 readable[i] = (co_await one.run(loop, *device_)).has_value();
             }
         }
     }
-    {
-        const std::lock_guard lock(mutex_);
-        newest = newest > journal_.durable() ? newest : 0;
-    }
-    if (newest != 0) result = co_await flush(loop);
+    const bool flush_comes_first = locked([&] { return newest > journal_.durable(); });
+    if (flush_comes_first) result = co_await flush(loop);
     std::vector<size_t> by_place(loader.count());
     std::iota(by_place.begin(), by_place.end(), size_t{0});
     std::ranges::sort(by_place, {}, [&](size_t i) { return loader.source(i).place; });

@@ -160,10 +160,10 @@ Result<> Store::format_device(BlockDevice& device, const StoreFormat& format) {
     return device.flush_now();
 }
 
-Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::string path, StoreIdentity expected, Upgrade upgrade,
-                                                 Older older, Use use) {
+Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::string path, StoreIdentity expected,
+                                                 OpenOptions options) {
     CO_TRY(StoreFile file, co_await open_patiently(loop, path));
-    co_return co_await open(loop, std::make_unique<StoreFile>(std::move(file)), expected, upgrade, older, use);
+    co_return co_await open(loop, std::make_unique<StoreFile>(std::move(file)), expected, options);
 }
 
 Result<Superblock> read_superblock(BlockDevice& device) {
@@ -186,15 +186,15 @@ Result<Superblock> read_superblock(BlockDevice& device) {
 }
 
 Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                 StoreIdentity expected, Upgrade upgrade, Older older, Use use) {
-    return open_with(loop, std::move(device), expected, upgrade, older, use, nullptr);
+                                                 StoreIdentity expected, OpenOptions options) {
+    return open_with(loop, std::move(device), expected, options, nullptr);
 }
 
 Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_ptr<BlockDevice> device,
-                                                      StoreIdentity expected, Upgrade upgrade, Older older, Use use,
+                                                      StoreIdentity expected, OpenOptions options,
                                                       SalvageReport* report) {
     bool was_upgraded = false;
-    if (upgrade == Upgrade::perform) {
+    if (options.upgrade) {
         CO_TRY(was_upgraded, upgrade_store(*device, expected));
     }
     CO_TRY(Superblock superblock, read_superblock(*device));
@@ -208,7 +208,7 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
     if (has_other_number &&
         !(has_name && superblock.identity.host_name == expected.host_name && has_met_nobody(superblock)))
         co_return other_host;
-    if (superblock.outdone_by_epoch != 0 && older == Older::refuse && !report)
+    if (superblock.outdone_by_epoch != 0 && !options.accept_older && !report)
         co_return fail(Errc::refused, 0,
                        "store.open: another host remembers a newer state of this store, so it was copied back or made "
                        "anew; put the newest one back, or start tarnd once with --accept-older-store, which counts all "
@@ -220,7 +220,7 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
     CO_TRY_VOID(store->journal_.allocate());
     CO_TRY_VOID(store->load_losses());
     CO_TRY_VOID(store->load_marks(superblock.has_marks));
-    if (superblock.outdone_by_epoch != 0 && older == Older::accept) CO_TRY_VOID(store->accept_as_older());
+    if (superblock.outdone_by_epoch != 0 && options.accept_older) CO_TRY_VOID(store->accept_as_older());
     CO_TRY_VOID(store->load_table());
     std::vector<PageId> unsure;
     std::unique_ptr<Salvage> salvage = report ? std::make_unique<Salvage>(*store) : nullptr;
@@ -236,7 +236,7 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
     if (!report) store->begin_epoch();
     // Format 2 did not say it; who stopped in order left an empty journal.
     if (was_upgraded) store->was_complete_ = store->journal_.used_bytes() == 0;
-    if (use == Use::begins) store->note_use();
+    if (!options.use_later) store->note_use();
     if (report) store->superblock_.is_complete = store->is_complete_ = false;
     std::vector<PageId> unwritten;
     CO_TRY_VOID(co_await store->settle_unsure(loop, unsure, unwritten));
@@ -261,11 +261,8 @@ void Store::note_use() {
 }
 
 Task<Result<>> Store::begin_use(Loop& loop) {
-    {
-        const std::lock_guard lock(mutex_);
-        note_use();
-        ++superblock_wanted_;
-    }
+    locked([&] { note_use(); });
+    want_superblock();
     return flush(loop);
 }
 

@@ -163,13 +163,9 @@ SalvageReport Store::Salvage::report() const {
     SalvageReport report{.bits_mended = bits_mended,
                          .bytes_damaged = bytes_damaged_,
                          .records_kept = records_kept_,
-                         .any_page = any_page_,
-                         .losses = {}};
+                         .any_page = any_page_};
     const int64_t now = realtime_ns();
-    if (any_page_)
-        report.losses = losses_between(proved_, now);
-    else
-        report.losses = losses_of(lost_, now);
+    report.losses = any_page_ ? losses_between(proved_, now) : losses_of(lost_, now);
     bound_losses(report.losses);
     return report;
 }
@@ -177,9 +173,8 @@ SalvageReport Store::Salvage::report() const {
 Task<Result<SalvageReport>> Store::plan_salvage(Loop& loop, BlockDevice& device) {
     CO_TRY(const Superblock superblock, read_superblock(device));
     SalvageReport report;
-    CO_TRY(const std::unique_ptr<Store> store,
-           co_await open_with(loop, std::make_unique<OverlayDevice>(device), superblock.identity, Upgrade::refuse,
-                              Older::refuse, Use::later, &report));
+    CO_TRY(const std::unique_ptr<Store> store, co_await open_with(loop, std::make_unique<OverlayDevice>(device),
+                                                                  superblock.identity, {.use_later = true}, &report));
     co_await store->settle(loop);
     co_return report;
 }
@@ -188,8 +183,8 @@ Task<Result<SalvageReport>> Store::salvage(Loop& loop, std::unique_ptr<BlockDevi
     CO_TRY(SalvageReport report, co_await plan_salvage(loop, *device));
     if (!report.found_damage()) co_return report;
     CO_TRY(const Superblock superblock, read_superblock(*device));
-    CO_TRY(const std::unique_ptr<Store> store, co_await open_with(loop, std::move(device), superblock.identity,
-                                                                  Upgrade::refuse, Older::refuse, Use::later, &report));
+    CO_TRY(const std::unique_ptr<Store> store,
+           co_await open_with(loop, std::move(device), superblock.identity, {.use_later = true}, &report));
     // First of all: until the journal begins behind the hole, whoever opens the store finds it.
     Result<> done;
     if (!report.losses.empty()) {

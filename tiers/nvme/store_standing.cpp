@@ -66,11 +66,8 @@ Result<> Store::has_come_as_far_as(const StoreStanding& remembered) const {
 }
 
 Task<Result<>> Store::set_outdone(Loop& loop, const StoreStanding& remembered) {
-    {
-        const std::lock_guard lock(mutex_);
-        outdone_by_epoch_ = std::max(outdone_by_epoch_, remembered.epoch);
-        ++superblock_wanted_;
-    }
+    locked([&] { outdone_by_epoch_ = std::max(outdone_by_epoch_, remembered.epoch); });
+    want_superblock();
     return flush(loop);
 }
 

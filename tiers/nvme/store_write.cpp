@@ -66,11 +66,7 @@ Task<Result<>> Store::write(Loop& loop, std::span<const PageWrite> pages, Atomic
     slabs.reserve(pages.size());
     Result<> pinned = pin_for_write(pages, slabs);
     if (!pinned) {
-        bool flush_may_help = false;
-        {
-            const std::lock_guard lock(mutex_);
-            flush_may_help = state_.table.anything_releasing();
-        }
+        const bool flush_may_help = locked([&] { return state_.table.anything_releasing(); });
         if (flush_may_help) {
             CO_TRY_VOID(co_await flush(loop));
             pinned = pin_for_write(pages, slabs);

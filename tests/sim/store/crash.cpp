@@ -110,7 +110,7 @@ Result<std::unique_ptr<Store>> CrashRun::open_image(std::unique_ptr<Disk> disk) 
         if (!store && store.error().code != Errc::unsupported) return store;
         if (store) other_.run_until_done((*store)->settle(other_));
     }
-    return other_.run_until_done(Store::open(other_, std::move(disk), identity, Upgrade::perform));
+    return other_.run_until_done(Store::open(other_, std::move(disk), identity, {.upgrade = true}));
 }
 
 void CrashRun::check_image(Image image, const Before& before) {

@@ -86,7 +86,7 @@ std::string CrashRun::run() {
         if (life_number > 0 && records_losses_ && random_.chance(50)) make_format_2();
         disk_->on_operation = [this] { on_operation(); };
         Result<std::unique_ptr<Store>> opened =
-            loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity, Upgrade::perform));
+            loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity, {.upgrade = true}));
         upgrading_ = false;
         if (!opened) {
             loop_.set_idle_hook(nullptr, nullptr);

@@ -40,7 +40,7 @@ MUTANTS = [
     ("store_move.cpp", "«if (result) result = co_await transfer.run(loop, *device_);»", {
         "a record is freed before its page is in place": "",
     }),
-    ("store_move.cpp", "«if (newest != 0) result = co_await flush(loop);»", {
+    ("store_move.cpp", "«if (flush_comes_first) result = co_await flush(loop);»", {
         "pages go into place before the journal has them": "",
     }),
     ("store_move.cpp", "«CO_TRY_VOID(co_await flush_device(loop));»", {

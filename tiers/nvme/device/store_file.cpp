@@ -64,6 +64,12 @@ uint64_t atomic_write_max_of(int fd) {
     return fields.unit_min_bytes <= page_size && most >= page_size ? std::bit_floor(most) : 0;
 }
 
+size_t size_of(std::span<const iovec> pieces) {
+    size_t size = 0;
+    for (const iovec& piece : pieces) size += piece.iov_len;
+    return size;
+}
+
 }  // namespace
 
 Result<> StoreFile::open_and_lock(const std::string& path, int flags) {
@@ -180,16 +186,6 @@ Result<> StoreFile::set_size(uint64_t size_bytes) {
         return fail(Errc::io, errno, "store.format: ftruncate");
     return take_size();
 }
-
-namespace {
-
-size_t size_of(std::span<const iovec> pieces) {
-    size_t size = 0;
-    for (const iovec& piece : pieces) size += piece.iov_len;
-    return size;
-}
-
-}  // namespace
 
 // The device is as large as its superblock says: a short operation is a failed one.
 Task<Result<>> StoreFile::read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) {

@@ -1,7 +1,5 @@
 #include "tiers/nvme/device/superblock.hpp"
 
-#include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "tiers/nvme/device/checksum.hpp"
@@ -53,12 +51,6 @@ constexpr uint32_t flag_marks = 2;
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
-}
-
-uint32_t checksum_of(ConstBlockBytes block) {
-    constexpr std::array<std::byte, sizeof(uint32_t)> zeros{};
-    const uint32_t before = crc32c(block.first(checksum_offset));
-    return crc32c(block.subspan(checksum_offset + zeros.size()), crc32c(zeros, before));
 }
 
 bool makes_sense(const StoreGeometry& geometry) {
@@ -115,19 +107,14 @@ void encode_superblock(const Superblock& superblock, BlockBytes into, uint32_t v
         .home_epoch = superblock.home_epoch,
         .loss_generation = superblock.loss_generation,
         .flags = (superblock.is_complete ? flag_complete : 0) | (superblock.has_marks ? flag_marks : 0),
-        .checksum = 0,
         .journal_size_bytes = superblock.geometry.journal_size,
         .data_alignment_bytes = superblock.geometry.data_alignment,
         .journal_tail = superblock.journal_tail,
         .journal_tail_checksum = superblock.journal_tail_checksum,
         .used_epoch = static_cast<uint32_t>(superblock.used_epoch),
-        .forgotten = {},
         .outdone_by_epoch = superblock.outdone_by_epoch,
         .accepted_epoch = superblock.accepted_epoch,
         .starts = superblock.starts,
-        .heard_nonces = {},
-        .heard_positions = {},
-        .heard_epochs = {},
         .host_name = superblock.identity.host_name,
     };
     std::ranges::copy(superblock.forgotten, header.forgotten.begin());
@@ -137,7 +124,7 @@ void encode_superblock(const Superblock& superblock, BlockBytes into, uint32_t v
         header.heard_epochs[host] = superblock.heard[host].epoch;
     }
     std::memcpy(into.data(), &header, sizeof header);
-    const uint32_t checksum = checksum_of(into);
+    const uint32_t checksum = crc32c_around(into, checksum_offset);
     std::memcpy(into.data() + checksum_offset, &checksum, sizeof checksum);
 }
 
@@ -146,7 +133,8 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
     std::memcpy(&header, bytes.data(), sizeof header);
     if (header.magic != magic) return fail(Errc::not_found, 0, "store.superblock: not a tarn store");
     // Before the version: another format keeps the place of the checksum, so that this tells rot from progress.
-    if (header.checksum != checksum_of(bytes)) return fail(Errc::corrupt, 0, "store.superblock: wrong checksum");
+    if (header.checksum != crc32c_around(bytes, checksum_offset))
+        return fail(Errc::corrupt, 0, "store.superblock: wrong checksum");
     if (header.version > store_format_version)
         return fail(Errc::unsupported, 0, "store.superblock: of a newer format; a newer tarn reads it");
     if (header.version < store_format_upgradable)
@@ -186,11 +174,9 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
         .loss_generation = header.loss_generation,
         .is_complete = (header.flags & flag_complete) != 0,
         .has_marks = (header.flags & flag_marks) != 0,
-        .forgotten = {},
         .journal_tail = header.journal_tail,
         .journal_tail_checksum = header.journal_tail_checksum,
         .starts = header.starts,
-        .heard = {},
         .outdone_by_epoch = header.outdone_by_epoch,
         .accepted_epoch = header.accepted_epoch,
     };

@@ -33,7 +33,6 @@ class Transfer {
         add(offset_bytes, const_cast<std::byte*>(bytes), size_bytes);  // iovec knows no const; writes only read it
     }
     bool empty() const { return operations_.empty(); }
-    size_t operation_count() const { return operations_.size(); }
 
     // Runs what was added. The first error wins; all operations have ended when it returns. Errors: io, cancelled.
     Task<Result<>> run(Loop& loop, BlockDevice& device);

@@ -79,13 +79,8 @@ std::optional<size_t> mend_batch(const Uuid& store, std::span<std::byte> bytes, 
 
 uint32_t batch_checksum(const Uuid& store, std::span<const std::byte> bytes, std::span<const std::byte> rest) {
     TARN_ASSERT(bytes.size() >= sizeof(BatchHeader));
-    constexpr std::array<std::byte, sizeof(uint32_t)> zeros{};
-    constexpr size_t at = offsetof(BatchHeader, checksum);
-    uint32_t sum = crc32c(std::as_bytes(std::span(store)));
-    sum = crc32c(bytes.first(at), sum);
-    sum = crc32c(zeros, sum);
-    sum = crc32c(bytes.subspan(at + zeros.size()), sum);
-    return crc32c(rest, sum);
+    const uint32_t of_store = crc32c(std::as_bytes(std::span(store)));
+    return crc32c(rest, crc32c_around(bytes, offsetof(BatchHeader, checksum), of_store));
 }
 
 }  // namespace tarn

@@ -89,25 +89,6 @@ Result<std::optional<FoundBatch>> batch_at(RingReader& reader, const Superblock&
     return std::optional(FoundBatch{.header = header, .bytes = bytes});
 }
 
-}  // namespace
-
-std::optional<uint32_t> checksum_of_whole_page(const FoundRecord& found, std::span<std::byte> scratch) {
-    const JournalRecord& record = found.record;
-    const bool is_whole = record.dirty == all_sectors || (record.flags & JournalRecord::base_is_zeros) != 0;
-    if (record.kind != RecordKind::delta || !is_whole) return std::nullopt;
-    const std::span<std::byte, page_size> page(scratch.data(), page_size);
-    std::ranges::fill(page, std::byte{0});
-    size_t at = 0;
-    for (unsigned sector = 0; sector < sectors_per_page; ++sector) {
-        if ((record.dirty >> sector & 1) == 0) continue;
-        std::memcpy(page.data() + sector * sector_size, found.bytes.data() + at, sector_size);
-        at += sector_size;
-    }
-    return page_checksum(record.page, record.tenure, page);
-}
-
-namespace {
-
 Result<uint64_t> visit_records(const FoundBatch& batch, const std::function<Result<>(const FoundRecord&)>& visit) {
     uint64_t at = sizeof(BatchHeader);
     for (uint32_t i = 0; i < batch.header.record_count; ++i) {
@@ -128,27 +109,6 @@ Result<uint64_t> visit_records(const FoundBatch& batch, const std::function<Resu
     }
     return batch.header.record_count;
 }
-
-}  // namespace
-
-Result<> visit_damaged_batch(std::span<const std::byte> bytes,
-                             const std::function<Result<>(const FoundRecord&)>& visit) {
-    FoundBatch batch{.header = {}, .bytes = bytes};
-    std::memcpy(&batch.header, bytes.data(), sizeof batch.header);
-    uint64_t end = sizeof(BatchHeader);
-    const auto visit_and_note = [&](const FoundRecord& found) {
-        end = found.end - batch.header.position;
-        return visit(found);
-    };
-    TRY_VOID(visit_records(batch, visit_and_note));
-    // A batch ends where its records do: zeros follow, less than a page.
-    const std::span<const std::byte> rest = bytes.subspan(end);
-    if (rest.size() >= page_size || !std::ranges::all_of(rest, [](std::byte byte) { return byte == std::byte{0}; }))
-        return fail(Errc::corrupt, 0, "store.journal: a batch is longer than its records");
-    return {};
-}
-
-namespace {
 
 // The first batch beyond a hole of which later ones prove that it is of this journal, and not what an earlier crash
 // left in the ring: one that says that the hole had been durable, or that such a one follows by its checksum. None: it
@@ -218,12 +178,43 @@ Result<bool> turn_bit_back(BlockDevice& device, RingReader& reader, const Superb
 
 }  // namespace
 
+std::optional<uint32_t> checksum_of_whole_page(const FoundRecord& found, std::span<std::byte> scratch) {
+    const JournalRecord& record = found.record;
+    const bool is_whole = record.dirty == all_sectors || (record.flags & JournalRecord::base_is_zeros) != 0;
+    if (record.kind != RecordKind::delta || !is_whole) return std::nullopt;
+    const std::span<std::byte, page_size> page(scratch.data(), page_size);
+    std::ranges::fill(page, std::byte{0});
+    size_t at = 0;
+    for (unsigned sector = 0; sector < sectors_per_page; ++sector) {
+        if ((record.dirty >> sector & 1) == 0) continue;
+        std::memcpy(page.data() + sector * sector_size, found.bytes.data() + at, sector_size);
+        at += sector_size;
+    }
+    return page_checksum(record.page, record.tenure, page);
+}
+
+Result<> visit_damaged_batch(std::span<const std::byte> bytes,
+                             const std::function<Result<>(const FoundRecord&)>& visit) {
+    FoundBatch batch{.header = {}, .bytes = bytes};
+    std::memcpy(&batch.header, bytes.data(), sizeof batch.header);
+    uint64_t end = sizeof(BatchHeader);
+    const auto visit_and_note = [&](const FoundRecord& found) {
+        end = found.end - batch.header.position;
+        return visit(found);
+    };
+    TRY_VOID(visit_records(batch, visit_and_note));
+    // A batch ends where its records do: zeros follow, less than a page.
+    const std::span<const std::byte> rest = bytes.subspan(end);
+    if (rest.size() >= page_size || !std::ranges::all_of(rest, [](std::byte byte) { return byte == std::byte{0}; }))
+        return fail(Errc::corrupt, 0, "store.journal: a batch is longer than its records");
+    return {};
+}
+
 Result<JournalScan> scan_journal(BlockDevice& device, const Superblock& superblock,
                                  const std::function<Result<>(const FoundRecord&)>& visit, JournalSalvage* salvage) {
     RingReader reader(device, superblock, salvage != nullptr);
     TRY_VOID(reader.allocate());
-    JournalScan scan{
-        .boundaries = {}, .closed = superblock.journal_tail, .end = superblock.journal_tail, .record_count = 0};
+    JournalScan scan{.closed = superblock.journal_tail, .end = superblock.journal_tail};
     uint32_t previous = superblock.journal_tail_checksum;
     uint32_t home_epoch = 0;
     const uint64_t limit = superblock.journal_tail + superblock.geometry.journal_size;

@@ -97,15 +97,10 @@ std::span<const std::byte> encode_losses(const Uuid& store, const LossList& list
                           .page_count = loss.page_count,
                           .at_ns = loss.at_ns,
                           .generation = loss.generation,
-                          .host = loss.host,
-                          .reserved = 0};
+                          .host = loss.host};
         std::memcpy(&entries[i * sizeof entry], &entry, sizeof entry);
     }
-    Header header{.magic = magic,
-                  .sequence = list.sequence,
-                  .count = static_cast<uint32_t>(list.losses.size()),
-                  .checksum = 0,
-                  .reserved = {}};
+    Header header{.magic = magic, .sequence = list.sequence, .count = static_cast<uint32_t>(list.losses.size())};
     header.checksum = checksum_of(store, header, entries);
     std::memcpy(into.data(), &header, sizeof header);
     const size_t used = sizeof header + entries.size();

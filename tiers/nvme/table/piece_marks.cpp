@@ -49,10 +49,7 @@ uint64_t bit_of(PageId page) {
 }
 
 uint32_t checksum_of(const Uuid& store, std::span<const std::byte> block) {
-    constexpr std::array<std::byte, sizeof(uint32_t)> zeros{};
-    uint32_t checksum = crc32c(std::as_bytes(std::span(store)));
-    checksum = crc32c(block.first(checksum_offset), checksum);
-    return crc32c(block.subspan(checksum_offset + zeros.size()), crc32c(zeros, checksum));
+    return crc32c_around(block, checksum_offset, crc32c(std::as_bytes(std::span(store))));
 }
 
 }  // namespace
@@ -172,10 +169,7 @@ std::span<const std::byte> PieceMarks::encode(size_t index, std::span<std::byte>
     Header header{.magic = magic,
                   .sequence = block.sequence,
                   .index = static_cast<uint32_t>(index),
-                  .count = 0,
-                  .flags = block.full ? flag_full : 0,
-                  .checksum = 0,
-                  .reserved = {}};
+                  .flags = block.full ? flag_full : 0};
     for (const auto& [number, group] : block.groups) {
         if (group.set == 0 || header.count == entries_max) continue;
         const Entry entry{.group = number, .set = group.set};

@@ -1,7 +1,6 @@
 #include "tiers/nvme/table/slab_table.hpp"
 
 #include <algorithm>
-#include <bit>
 
 #include "utils/assert.hpp"
 

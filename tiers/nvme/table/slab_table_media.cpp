@@ -31,12 +31,8 @@ struct SlabTable::BlockHeader {
     static constexpr size_t tenures_offset = checksums_offset + pages_per_slab * sizeof(uint32_t);
 
     static uint32_t checksum_of(const Uuid& store, uint64_t slab, ConstBlockBytes block) {
-        constexpr std::array<std::byte, sizeof(checksum)> zeros{};
-        uint32_t sum = crc32c(std::as_bytes(std::span(store)));
-        sum = crc32c(std::as_bytes(std::span(&slab, 1)), sum);
-        sum = crc32c(block.first(offsetof(BlockHeader, checksum)), sum);
-        sum = crc32c(zeros, sum);
-        return crc32c(block.subspan(sizeof(BlockHeader)), sum);
+        const uint32_t sum = crc32c(std::as_bytes(std::span(&slab, 1)), crc32c(std::as_bytes(std::span(store))));
+        return crc32c_around(block, offsetof(BlockHeader, checksum), sum);
     }
     void seal(const Uuid& store, uint64_t slab, BlockBytes block) {
         static_assert(sizeof(BlockHeader) == checksums_offset && tenures_offset + pages_per_slab * 8 <= page_size);

@@ -1,7 +1,9 @@
 // Listening on a path: made with its mode from the start, and a dead daemon's socket taken over.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/un.h>
 
 #include <string>
 
@@ -10,9 +12,12 @@
 
 namespace tarn {
 
+// Errors: invalid (it is empty, or too long for a socket).
+Result<sockaddr_un> unix_address(const std::string& path);
+
 // Makes the directory when only that is missing. Errors: busy (somebody listens there), exists (something else than a
 // socket is there), invalid (the path is too long), refused, io.
-Result<UniqueFd> listen_unix(const std::string& path, mode_t mode);
+Result<UniqueFd> listen_unix(const std::string& path, mode_t mode, int backlog = 64);
 
 // Whether somebody listens there just now.
 bool is_listened_to(const std::string& path);
@@ -22,7 +27,7 @@ bool is_listened_to(const std::string& path);
 // and is writable for them and our group only, or sticky (as /tmp). One that is not there yet counts as safe.
 std::string unsafe_place(const std::string& path);
 
-// The user that the process at the other end runs as. Errors: io.
-Result<uid_t> peer_user(int socket);
+// The process at the other end, and whose it is. Errors: io.
+Result<ucred> peer_of(int socket);
 
 }  // namespace tarn

@@ -1,9 +1,7 @@
-#include "daemon/control/unix_socket.hpp"
+#include "utils/unix_socket.hpp"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,16 +13,6 @@
 namespace tarn {
 
 namespace {
-
-constexpr int backlog = 64;
-
-Result<sockaddr_un> address_of(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.empty() || path.size() >= sizeof address.sun_path) return fail(Errc::invalid, 0, "listen: path too long");
-    std::memcpy(address.sun_path, path.data(), path.size());
-    return address;
-}
 
 // Errors: io, also when nothing is there.
 Result<bool> answers(const sockaddr_un& address) {
@@ -49,8 +37,16 @@ Result<> remove_stale(const std::string& path, const sockaddr_un& address) {
 
 }  // namespace
 
+Result<sockaddr_un> unix_address(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.empty() || path.size() >= sizeof address.sun_path) return fail(Errc::invalid, 0, "listen: path too long");
+    std::memcpy(address.sun_path, path.data(), path.size());
+    return address;
+}
+
 bool is_listened_to(const std::string& path) {
-    const Result<sockaddr_un> address = address_of(path);
+    const Result<sockaddr_un> address = unix_address(path);
     return address && answers(*address).value_or(false);
 }
 
@@ -75,18 +71,18 @@ std::string unsafe_place(const std::string& path) {
     }
 }
 
-Result<uid_t> peer_user(int socket) {
+Result<ucred> peer_of(int socket) {
     ucred peer{};
     socklen_t size = sizeof peer;
     if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
         return fail(Errc::io, errno, "socket: SO_PEERCRED");
-    return peer.uid;
+    return peer;
 }
 
-Result<UniqueFd> listen_unix(const std::string& path, mode_t mode) {
-    TRY(const sockaddr_un address, address_of(path));
+Result<UniqueFd> listen_unix(const std::string& path, mode_t mode, int backlog) {
+    TRY(const sockaddr_un address, unix_address(path));
     const std::string directory = std::filesystem::path(path).parent_path().string();
-    if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
+    if (!directory.empty() && ::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
         return fail(errno == EACCES ? Errc::refused : Errc::io, errno, "listen: mkdir");
     TRY_VOID(remove_stale(path, address));
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
