@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "coherence/protocol/lent_frame.hpp"
 #include "utils/assert.hpp"
 
 namespace tarn {
@@ -142,7 +143,7 @@ void Executor::send_home_bytes(Step& step, const Action& action) const {
     } else {
         // The request's present landing frame. It may have been another one when the request was made: bytes for an
         // order that was undone came in a frame of their own, which replaced it.
-        frame = step.stripe.landing_of(message);
+        frame = protocol::lent_frame_for_present_bytes(step.stripe.holder().find(message.page), message);
         if (frame == no_frame) frame = home_store_.take_free_frame();
         if (frame == no_frame) return;  // and the Holder now waits for something else
         home_store_.copy(found, frame);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "coherence/protocol/lent_frame.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "utils/log.hpp"
 
@@ -75,7 +76,7 @@ void HomeReader::deliver(const HomeRead& read, const std::byte* bytes, bool fail
     FrameId frame = read.frame;
     if (frame == no_frame) {
         // No frame was free: use the Holder's, if it still waits for these very bytes.
-        frame = turn.stripe().lent_frame(message);
+        frame = protocol::lent_frame(turn.stripe().holder().find(message.page), message);
         if (frame == no_frame) return;
         std::memcpy(parts_.pool.bytes(frame), bytes, page_size);
     }

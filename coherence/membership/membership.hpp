@@ -52,8 +52,8 @@ class Membership {
     // A host came or went in the last seconds, or this one started.
     bool has_just_changed() const;
 
-    // A link came up; between the two calls every stripe hears of it. If this process ends before, the next one must
-    // tell its stripes. begin returns the process that was met before.
+    // A link came up. Every stripe hears of it between begin and end. If this process ends before end_meeting(), the
+    // next process must tell its stripes. begin_meeting() returns the process that was met before.
     Process begin_meeting(HostId host, Process process);
     void end_meeting(HostId host, Process process, Process previous);
     void on_link_down(HostId host);

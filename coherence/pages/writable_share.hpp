@@ -1,11 +1,11 @@
 // WritableShare: limits how many frames hold pages that this host may write, for each other host as their home.
 //
 // Such a page may be dirty, and a dirty page leaves only when its home takes it. So the pages of one home must never
-// fill all frames: while that home does not answer, accesses to other homes' pages must find frames (C4). A home may
-// have at most three times as many frames as hold no writable page of any home (the dynamic threshold of Choudhury and
-// Hahne, 1998): 3/4 of all if it is the only one, and less for each, the more homes there are. If several homes stop
-// answering, each leaves a quarter of the frames it finds to the others. A write that needs one more page of a home
-// waits here until another page of that home has left: it waits for no other home than its own.
+// fill all frames: while that home does not answer, accesses to other homes' pages must find frames (C4). One home's
+// pages may take at most three times the frames that hold no writable page of any home (the dynamic threshold of
+// Choudhury and Hahne, 1998): 3/4 of all frames if there is one such home, and less for each if there are more. If
+// several homes stop answering, each leaves a quarter of the frames it finds to the others. A write that needs one more
+// page of a home waits here until another page of that home has left: it waits for no other home than its own.
 //
 // An access counts from before it asks the protocol until it ends; a frame counts from when its page is writable until
 // it no longer holds the page. Any thread may call it.

@@ -59,7 +59,7 @@ struct Event {
         message,  // message; frame: where its payload lies (with flag_zero: a cleared frame); no_space, store_failed,
                   // stored_tenure.
                   // A frame of the receiver's own is taken over or released; for grant and data it may instead be
-                  // the lent frame, if the bytes were copied into it in this very step (see Stripe::lent_frame)
+                  // the lent frame, if the bytes were copied into it in this very step (lent_frame.hpp)
         peer_up,  // host, process, previous (the one that was met before): a new link to this host; see Stripe
         host_forgotten,  // host: an operator vouches that it is dead: bytes that only it had are lost, and nobody waits
                          // for it. The executor accepts no link of that incarnation any more

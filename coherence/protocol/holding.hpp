@@ -31,7 +31,7 @@ struct Successor {
 struct Awaited {
     RequestId request_id = 0;  // 0: none
     Want want{};
-    FrameId landing = no_frame;  // lent to the sender of the bytes
+    FrameId landing = no_frame;  // lent for the bytes: lent_frame.hpp
 
     Tenure granted = 0;  // 0: not yet
     bool grants_exclusive = false;

@@ -34,21 +34,6 @@ void Stripe::on(const Event& event, Actions& actions) {
     }
 }
 
-FrameId Stripe::lent_frame(const Message& message) const {
-    if (message.kind != MessageKind::grant && message.kind != MessageKind::data) return no_frame;
-    const Holding* holding = holder_.find(message.page);
-    if (holding == nullptr || holding->awaited.request_id != message.request_id) return no_frame;
-    const bool is_late =
-        message.tenure < holding->floor || message.tenure < holding->awaited.heard_tenure || holding->awaited.has_bytes;
-    return is_late ? no_frame : holding->awaited.landing;
-}
-
-FrameId Stripe::landing_of(const Message& message) const {
-    const Holding* holding = holder_.find(message.page);
-    const bool waits = holding != nullptr && holding->awaited.request_id == message.request_id;
-    return waits ? holding->awaited.landing : no_frame;
-}
-
 void Stripe::dispatch(const Event& event, Actions& actions) {
     switch (event.kind) {
         case Event::Kind::acquire:

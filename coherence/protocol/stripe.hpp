@@ -45,13 +45,6 @@ class Stripe {
         home_.prefetch_record(page);
     }
 
-    // The frame that this message's payload may be copied into now, in the step that delivers it; no_frame: use another
-    // one. A frame is lent for one request only: late bytes of an earlier request must not overwrite newer ones.
-    FrameId lent_frame(const Message& message) const;
-    // The frame that home's bytes may be copied into in the step in which this host's own home sends them: they are the
-    // present ones, whatever came before. no_frame: this host now waits for something else.
-    FrameId landing_of(const Message& message) const;
-
     const Home& home() const { return home_; }
     const Holder& holder() const { return holder_; }
     void adopt_request_ids(RequestId last) { holder_.adopt_request_ids(last); }

@@ -35,8 +35,8 @@ size_t readable_bytes(const Attributes& attributes, uint64_t offset_bytes, size_
     return static_cast<size_t>(std::min<uint64_t>(size_bytes, offset_bytes < end ? end - offset_bytes : 0));
 }
 
-// Whether what was read, of a file that was so before, is what a read at one moment finds: it was not cut, and if the
-// read ends at its end, that is where it was.
+// Whether the bytes that were read are those of one moment: the file was not cut meanwhile, and if they end at its end,
+// the end has not moved.
 bool is_one_moment(const std::optional<Attributes>& after, const Attributes& before, uint64_t read_end_bytes) {
     return after && after->truncations == before.truncations &&
            (read_end_bytes < before.size_bytes || after->size_bytes == before.size_bytes);

@@ -1,10 +1,10 @@
-// CachedVolume: the writes of a file, at an offset or at its end.
+// CachedVolume: the writes of a file, at an offset or at its end (O_APPEND).
 //
 // Bytes past the end appear in the same moment as the size that covers them: their pages and the attribute page are
 // latched together (Growth). So nobody reads zeros where an append is under way, and past the end nothing is ever
 // stored. Bytes within the size are written where they are, page by page, each at a moment at which the volume has not
-// been cut since the write began (AttributeCheck). What is refused because it was cut is dropped where the truncation
-// took it: the write came first.
+// been cut since the write began (AttributeCheck). Bytes that a truncation has cut off meanwhile are dropped, as if the
+// write had come first.
 //
 // As a rule all pages are here, or stay when they have been fetched. When other hosts want them at the same time, each
 // is held until all are there: in the order of their numbers, the attribute page last, so that no two hosts wait for
@@ -191,7 +191,7 @@ Task<Result<>> CachedVolume::write_file(uint64_t offset_bytes, std::span<const s
     co_return Result<>{};
 }
 
-// Of a volume that was so large when it had been cut so often.
+// Bytes within the size that the volume had after this many truncations.
 Task<Result<>> CachedVolume::write_inside(uint64_t offset_bytes, std::span<const std::byte> from,
                                           uint64_t truncations) {
     AttributeCheck check(cache_, id(), session_.losses,

@@ -143,7 +143,7 @@ MUTANTS = [
     ("coherence/executor/executor.cpp", ".frame = to_us ? «home_store_.take_free_frame()» : no_frame,", {
         "the store reads into the frame that the Holder has lent": "message.frame",
     }),
-    ("coherence/home_store/home_reader.cpp", "frame = «turn.stripe().lent_frame(message)»;", {
+    ("coherence/home_store/home_reader.cpp", "frame = «protocol::lent_frame(turn.stripe().holder().find(message.page), message)»;", {
         "what the store read late lands in the Holder's frame, whatever that is by then": "message.frame",
     }),
     ("coherence/cache/inbox.cpp", "    if (!admitted) {\n        «if (page) return_page(page);»", {

@@ -7,6 +7,8 @@
 //
 // A channel receives into its own memory, and hands that out: a ring that the peer writes into is read in place. The
 // part of a page that has not arrived yet goes straight into the page.
+//
+// A host has one transport, which daemon/process/node.cpp makes.
 #pragma once
 
 #include <array>
@@ -68,7 +70,7 @@ class Connection {
     // Ends waiting tasks at once, with cancelled, even if a break is not noticed.
     virtual void cancel() = 0;
 
-    // The other end: peer_name() for the log; origin() is the same for all that one machine or its neighbours may open.
+    // The other end: peer_name() for the log; origin() is the same for all connections from one network.
     using Origin = std::array<uint8_t, 16>;
     virtual std::string peer_name() const = 0;
     virtual Origin origin() const = 0;

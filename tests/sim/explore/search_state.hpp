@@ -5,7 +5,7 @@
 // by one step, and identified by its digest.
 //
 //   search_state_steps.cpp     what may happen, and what must hold after it
-//   search_state_executor.cpp  the actions of stripes and flush parts
+//   search_state_effects.cpp  the actions of stripes and flush parts
 //   search_state_spent.cpp     messages that have nothing to say any more
 //   search_state_digest.cpp    what makes two worlds differ
 //
@@ -203,7 +203,7 @@ class SearchState {
     bool is_spent_free(const InFlight& each) const;
     size_t under_way() const;
 
-    // search_state_executor.cpp
+    // search_state_effects.cpp
     void step(HostId id, const protocol::Event& first);
     void perform_flush(HostId id, const protocol::FlushActions& actions);
     void answer_flush_ask(HostId id, const protocol::Message& ask);

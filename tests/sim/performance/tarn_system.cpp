@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "coherence/protocol/lent_frame.hpp"
+
 namespace tarn::sim_performance {
 
 using protocol::Action;
@@ -104,7 +106,7 @@ void TarnSystem::receive(HostId to, const Message& message) {
     Host& host = *hosts_[to];
     Event event = Event::message_of(message);
     if (message.has(protocol::flag_payload)) {
-        const FrameId lent = host.stripe.lent_frame(message);
+        const FrameId lent = protocol::lent_frame(host.stripe.holder().find(message.page), message);
         event.frame = lent != no_frame ? lent : allocate(host, message.page);
     }
     step(host, event);

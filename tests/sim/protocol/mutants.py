@@ -343,7 +343,7 @@ MUTANTS = [
     ("flush_holder.cpp", "if (!ask->has_begun || «ask->missing != 0») return;", {
         "an asked host answers at once": "false",
     }),
-    ("flush_holder.cpp", "if («note.writes == part->writes» && !note.mixed) {", {
+    ("flush_requester.cpp", "if («note.writes == part->writes» && !note.mixed) {", {
         "a flush clears the notes of later writes": "true",
     }),
     ("holder.cpp", "«if (awaited.needs_bytes || is_blank) holding.anchor_since = 0;»", {
@@ -352,10 +352,10 @@ MUTANTS = [
     ("holder.cpp", "«repeat_write_back(holding);»\n    holding.ownership", {
         "a completed request forgets a write-back under way": "",
     }),
-    ("flush_holder.cpp", "note.mixed |= «note.noted != began»;", {
+    ("flush_requester.cpp", "note.mixed |= «note.noted != began»;", {
         "writes under two verifiers count as under the first": "false",
     }),
-    ("flush_holder.cpp", "«if (note.noted == 0) note.noted = began;»", {
+    ("flush_requester.cpp", "«if (note.noted == 0) note.noted = began;»", {
         "writes are noted under the newest verifier": "note.noted = began;",
     }),
     # What travels as one.
@@ -421,9 +421,10 @@ MUTANTS = [
     }),
 
     # The executor.
-    ("executor.cpp", "frame = «step.stripe.landing_of(message)»;", {
+    ("executor.cpp", "frame = «protocol::lent_frame_for_present_bytes(step.stripe.holder().find(message.page), message)»;", {
         "home's bytes go where their request was to land when it was made": "message.frame",
-        "home's bytes go to a frame that is lent for the first of them only": "step.stripe.lent_frame(message)",
+        "home's bytes go to a frame that is lent for the first of them only": 
+            "protocol::lent_frame(step.stripe.holder().find(message.page), message)",
     }),
     ("executor.cpp", "if («found.where == HomeStore::Found::Where::frame && home_store_.share(found.frame)») {", {
         "home's frame becomes the Holder's though it has another use": "found.where == HomeStore::Found::Where::frame",

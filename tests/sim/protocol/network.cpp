@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "coherence/protocol/admission.hpp"
+#include "coherence/protocol/lent_frame.hpp"
 #include "tests/sim/protocol/sim_cluster.hpp"
 #include "tests/sim/support/failure.hpp"
 
@@ -230,7 +231,7 @@ void SimCluster::deliver_page(SimHost& host, const Task& task, const protocol::M
     Event event = Event::message_of(message);
     if (task.has_content) {
         // Straight into the lent frame, if it is still lent; or into one that the Holder then swaps in.
-        const FrameId lent = host.stripe_of(message.page).lent_frame(message);
+        const FrameId lent = protocol::lent_frame(host.stripe_of(message.page).holder().find(message.page), message);
         event.frame = lent != no_frame && network_.chance(50) ? lent : host.memory.allocate();
         require(host.memory.frames[event.frame].sends == 0, "I9: bytes come into a buffer that is being sent");
         host.memory.frames[event.frame].content = task.content;

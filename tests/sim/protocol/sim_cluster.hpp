@@ -7,7 +7,7 @@
 //   network.cpp      links, and messages
 //   faults.cpp       which faults come, and when
 //   recovery.cpp     processes that end and start
-//   executor.cpp     the executor's effects
+//   effects.cpp      what stands behind the executor
 //   clients.cpp      operations of local threads
 //   checks.cpp       invariants after each step, and at the end
 //   trace.cpp        printing of a run
@@ -180,7 +180,7 @@ class SimCluster : public Truth::World {
     // trace.cpp
     void trace(const Task& task);
 
-    // executor.cpp
+    // effects.cpp
     void step(SimHost& host, const Event& event);
     static bool is_about_page(const Event& event);
     void perform_flush(SimHost& host, const protocol::FlushActions& actions);

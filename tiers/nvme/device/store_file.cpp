@@ -58,7 +58,7 @@ uint64_t atomic_write_max_of(int fd) {
     struct statx status{};
     if (::statx(fd, "", AT_EMPTY_PATH, mask, &status) != 0 || (status.stx_mask & statx_write_atomic) == 0) return 0;
     std::memcpy(&fields, &status, sizeof fields);
-    // Between blocks of a file its extents may end.
+    // An extent of a file may end between two of its blocks, so an atomic write must not span two.
     const uint32_t most =
         S_ISREG(status.stx_mode) ? std::min(fields.unit_max_bytes, status.stx_blksize) : fields.unit_max_bytes;
     return fields.unit_min_bytes <= page_size && most >= page_size ? std::bit_floor(most) : 0;
