@@ -21,6 +21,10 @@ Loop* Loop::current() noexcept {
     return current_loop;
 }
 
+void Loop::set_current(Loop* loop) noexcept {
+    current_loop = loop;
+}
+
 Result<std::unique_ptr<Loop>> Loop::create(unsigned entries) {
     TRY(std::unique_ptr<OperationRing> ring, make_io_uring(entries));
     return create(std::move(ring));

@@ -50,6 +50,8 @@ class Loop {
     ~Loop();
 
     static Loop* current() noexcept;
+    // For a thread that runs several loops in turns, as their rings hand over: whose turn it is. Null: nobody's.
+    static void set_current(Loop* loop) noexcept;
 
     // Pins memory for the kernel, once, so that reads and writes of files in it need not pin their pages each time.
     // Whole pages; at most once, on the loop's thread, and the memory must outlive the loop. Errors: io (most likely

@@ -13,6 +13,9 @@ HomeFrames::HomeFrames(const Parts& parts)
 bool HomeFrames::apply_copy(const Action& action) {
     bool freed = false;
     Frame& given = parts_.pool.frame(action.frame);
+    // Its owner could not read the page, so it changed nothing: what the store has is as new, and may yet be read.
+    if (given.broken.load(std::memory_order_relaxed))
+        return !action.borrowed && parts_.held_frames.release(action.frame);
     const auto label = [&](Frame& frame) {
         if (!frame.home_dirty)
             frame.home_mask = action.mask;

@@ -79,12 +79,14 @@ class InProcessNetwork::End {
     Task<Result<size_t>> send(std::span<const std::byte> bytes) {
         size_t count = 0;
         while (!is_broken() && (count = try_send(bytes)) == 0) co_await wire_->changed.next(wire_->changed.count());
+        if (count == 0) co_return fail(Errc::closed);
         co_return count;
     }
     // Waits until more than `count` bytes have come. Bytes sent before the other end was shut down still come.
     Task<Result<>> more_than(size_t count) {
         while (!wire_->is_shut[side_] && incoming().arrived_count <= count) {
-            if (wire_->is_shut[1 - side_]) co_return fail(Errc::closed);
+            const bool all_has_come = incoming().arrived_count == incoming().bytes.size();
+            if (wire_->is_shut[1 - side_] && all_has_come) co_return fail(Errc::closed);
             co_await wire_->changed.next(wire_->changed.count());
         }
         if (wire_->is_shut[side_]) co_return fail(Errc::closed);

@@ -137,6 +137,30 @@ TEST_F(HomeOnDevice, a_flush_that_waits_for_bytes_which_a_failed_store_refuses_f
     EXPECT_TRUE(flushed->has(protocol::flag_lost));
 }
 
+TEST_F(HomeOnDevice, what_its_owner_could_not_read_overwrites_nothing) {
+    ASSERT_TRUE(hear(MessageKind::get_exclusive, 5));
+    loop_->run_until_done(turns(*loop_));
+    const Message* const grant = fabric_.last(MessageKind::grant);
+    ASSERT_NE(grant, nullptr);
+    const Tenure tenure = grant->tenure;
+    ASSERT_TRUE(hear(MessageKind::done, 5, tenure));
+
+    std::byte* const bytes = cache_->inbox().lend_page(peer);
+    ASSERT_NE(bytes, nullptr);
+    Message write_back = message_of(MessageKind::write_back, 0, tenure);
+    write_back.sequence = 1;
+    write_back.dirty = all_sectors;
+    write_back.flags = protocol::flag_zero | protocol::flag_lost;
+    ASSERT_TRUE(cache_->inbox().on_message(write_back, bytes));
+    loop_->run_until_done(turns(*loop_));
+    ASSERT_NE(fabric_.last(MessageKind::written_back), nullptr);
+    ASSERT_TRUE(loop_->run_until_done(cache_->home_store().writer().store_volume(volume_id)));
+    const PageBuffer stored = make_page_buffer(1);
+    ASSERT_TRUE(loop_->run_until_done(
+        store_->read(*loop_, PageId::of(volume_id, page_), std::span<std::byte, page_size>(stored.get(), page_size))));
+    EXPECT_EQ(stored.get()[0], std::byte{1});
+}
+
 TEST_F(HomeOnDevice, pages_that_another_home_lacks_wait_for_room_in_its_link) {
     const uint64_t theirs = page_ + cache_->membership().ranges().pages_per_range();
     constexpr size_t count = 10;

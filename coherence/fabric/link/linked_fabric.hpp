@@ -20,7 +20,7 @@
 
 namespace tarn {
 
-class LinkedFabric final : public Fabric {
+class LinkedFabric : public Fabric {
   public:
     LinkedFabric(LinkedFabricConfiguration configuration, std::unique_ptr<Transport> transport, Receiver& receiver);
 

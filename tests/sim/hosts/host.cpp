@@ -1,70 +1,53 @@
 #include "tests/sim/hosts/host.hpp"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <array>
+
 namespace tarn::hosts_sim {
 
 namespace {
 
-constexpr uint64_t slab_count = 8;
-constexpr uint64_t size_bytes_of(StoreLayout layout) {
-    return layout.end;
-}
-
-// Operations of the disk take their time, each its own: they end in another order than they began.
-class SlowDisk final : public BlockDevice {
-  public:
-    SlowDisk(store_sim::Disk& disk, Kernel& kernel) : disk_(disk), kernel_(kernel) {}
-
-    uint64_t size_bytes() const override { return disk_.size_bytes(); }
-    bool direct() const override { return true; }
-    Task<Result<>> read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) override {
-        co_await pass_time(loop);
-        co_return co_await disk_.read(loop, into, offset_bytes);
-    }
-    Task<Result<>> write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) override {
-        co_await pass_time(loop);
-        co_return co_await disk_.write(loop, from, offset_bytes);
-    }
-    Task<Result<>> flush(Loop& loop) override {
-        co_await pass_time(loop);
-        co_return co_await disk_.flush(loop);
-    }
-    Result<> read_now(std::span<std::byte> into, uint64_t offset_bytes) override {
-        return disk_.read_now(into, offset_bytes);
-    }
-    Result<> write_now(std::span<const std::byte> from, uint64_t offset_bytes) override {
-        return disk_.write_now(from, offset_bytes);
-    }
-    Result<> flush_now() override { return disk_.flush_now(); }
-
-  private:
-    Task<> pass_time(Loop& loop) {
-        const uint64_t delay_ns = kernel_.random().chance(10) ? kernel_.random().below(20'000'000)
-                                                              : kernel_.random().between(10'000, 300'000);
-        co_await loop.sleep(std::chrono::nanoseconds(delay_ns));
-    }
-
-    store_sim::Disk& disk_;
-    Kernel& kernel_;
-};
+constexpr uint64_t slab_count = 24;
 
 StoreIdentity identity_of(HostId host) {
     return {.cluster = {}, .host = host};
 }
 
+// As it is at this moment.
+UniqueFd copy_of(int memory) {
+    UniqueFd copy(::memfd_create("arena", MFD_CLOEXEC));
+    struct stat status{};
+    TARN_ASSERT(copy && ::fstat(memory, &status) == 0 && ::ftruncate(copy.get(), status.st_size) == 0);
+    static std::array<std::byte, 1 << 20> piece;
+    for (off_t at = 0; at < status.st_size;) {
+        const ssize_t size = ::pread(memory, piece.data(), piece.size(), at);
+        TARN_ASSERT(size > 0 && ::pwrite(copy.get(), piece.data(), static_cast<size_t>(size), at) == size);
+        at += size;
+    }
+    return copy;
+}
+
 }  // namespace
 
-SimHost::SimHost(Kernel& kernel, InProcessNetwork& network, HostId id, size_t frame_count)
-    : kernel_(kernel), network_(network), id_(id), frame_count_(frame_count) {
+SimHost::SimHost(Kernel& kernel, InProcessNetwork& network, HostId id, const Shape& shape)
+    : kernel_(kernel), network_(network), id_(id), shape_(shape) {
     const StoreLayout layout = StoreLayout::of({.slab_count = slab_count, .journal_size = journal_size_min});
-    disk_ = std::make_unique<store_sim::Disk>(store_sim::Image(size_bytes_of(layout)), kernel_.random().next(), true);
+    disk_ = std::make_unique<store_sim::Disk>(store_sim::Image(layout.end), kernel_.random().next(), true);
     const StoreFormat format{.identity = identity_of(id),
                              .store = {static_cast<uint8_t>(id + 1), 7},
-                             .size_bytes = size_bytes_of(layout),
+                             .size_bytes = layout.end,
                              .journal_size = journal_size_min};
     TARN_ASSERT(Store::format_device(*disk_, format));
 }
 
-void SimHost::spawn(Task<> task) {
+SimHost::~SimHost() {
+    if (is_up()) cut_power();
+}
+
+void SimHost::spawn(size_t shard, Task<> task) {
     struct Spawn final : Loop::Posted {
         Spawn(Loop& on, Task<> what) : loop(on), task(std::move(what)) {}
         void run() override {
@@ -74,59 +57,147 @@ void SimHost::spawn(Task<> task) {
         Loop& loop;
         Task<> task;
     };
-    loop->post(*std::make_unique<Spawn>(*loop, std::move(task)).release());
+    Loop& loop = *loops[shard % loops.size()];
+    loop.post(*std::make_unique<Spawn>(loop, std::move(task)).release());
+}
+
+void SimHost::run(Task<> task) {
+    struct Run {
+        static Task<> to_end(Task<> what, bool& over) {
+            co_await std::move(what);
+            over = true;
+        }
+    };
+    bool ended = false;
+    spawn(0, Run::to_end(std::move(task), ended));
+    TARN_ASSERT(kernel_.run_until([&] { return ended; }));
 }
 
 void SimHost::start() {
-    loop = kernel_.make_loop();
-    bool begun = false;
-    spawn(begin(begun));
-    TARN_ASSERT(kernel_.run_until([&] { return begun; }));
+    disk_->faults = {};
+    for (unsigned i = 0; i < shape_.shard_count; ++i) loops.push_back(kernel_.make_loop());
+    run(begin());
 }
 
-Task<> SimHost::begin(bool& begun) {
-    store = std::move(*co_await Store::open(*loop, std::make_unique<SlowDisk>(*disk_, kernel_), identity_of(id_)));
-    std::vector<HostId> hosts;
-    for (HostId host = 0; host < host_count; ++host) hosts.push_back(host);
-    cache = std::move(
-        *Cache::create({.self = id_, .hosts = hosts, .frame_count = frame_count_, .shards = {loop.get()}}, *store));
-    LinkedFabricConfiguration configuration{
-        .self = id_, .process = cache->membership().process(), .key = "a key of the cluster", .shards = {loop.get()}};
-    for (const HostId host : hosts)
-        if (host != id_) configuration.peers.push_back({.host = host, .address = name_of(host)});
-    fabric = std::make_unique<LinkedFabric>(configuration, network_.join(name_of(id_)), cache->inbox());
+Task<> SimHost::begin() {
+    Loop& loop = *loops.front();
+    auto disk = std::make_unique<SlowDisk>(*disk_, kernel_);
+    slow_disk_ = disk.get();
+    store = std::move(
+        *co_await Store::open(loop, std::move(disk), identity_of(id_), Upgrade::refuse, Older::refuse, Use::later));
+    std::unique_ptr<Arena> arena;
+    if (memory_) {
+        arena = std::move(*Arena::adopt(std::move(memory_)));
+        TARN_ASSERT(Adoption::claim(*arena, *store));
+    }
+    TARN_ASSERT(co_await store->begin_use(loop));
+    CacheConfiguration configuration{.self = id_, .frame_count = shape_.frame_count};
+    LinkedFabricConfiguration links{.self = id_, .key = "a key of the cluster"};
+    for (const auto& each : loops) configuration.shards.push_back(each.get());
+    links.shards = configuration.shards;
+    for (HostId host = 0; host < host_count; ++host) {
+        configuration.hosts.push_back(host);
+        if (host != id_) links.peers.push_back({.host = host, .address = name_of(host)});
+    }
+    cache = std::move(*Cache::create(configuration, *store, std::move(arena)));
+    links.process = cache->membership().process();
+    ears_ = std::make_unique<Ears>(cache->inbox());
+    fabric = std::make_unique<LinksToKill>(links, network_.join(name_of(id_)), *ears_);
+    fabric->may_kill = [this] { return !ears_->is_greeting(); };
+    fabric->on_kill = [this] {
+        ++life_;
+        slow_disk_->cut_off();
+        memory_ = copy_of(cache->pool().arena().fd());
+    };
     cache->set_fabric(*fabric);
     volumes = std::make_unique<VolumeContext>(*cache);
     volumes->answer_calls(fabric->calls());
-    cache->inbox().set_next_volume_id([](void*) -> Task<Result<VolumeId>> { co_return volume_id + 1; }, nullptr);
+    cache->inbox().set_next_volume_id(
+        [](void*) -> Task<Result<VolumeId>> { co_return volume_id_first + volume_count_max; }, nullptr);
+    mark_sweeper_ = std::make_unique<MarkSweeper>(cache->home_store().marker(), loop);
     fabric->start();
-    begun = true;
 }
 
-void SimHost::crash() {
+void SimHost::pause(uint64_t duration_ns) {
+    for (const auto& loop : loops) kernel_.pause(*loop, kernel_.now_ns() + duration_ns);
+}
+
+void SimHost::cut_power() {
+    ++life_;
+    slow_disk_->cut_off();
     // The disk of the next life. What this one still does reaches neither it nor another host.
     auto next = std::make_unique<store_sim::Disk>(disk_->cut(kernel_.random()), kernel_.random().next(), true);
-    disk_->die();
     for (HostId host = 0; host < host_count; ++host)
         if (host != id_) network_.cut(name_of(id_), name_of(host));
-    bool ended = false;
-    spawn(end(ended));
-    TARN_ASSERT(kernel_.run_until([&] { return ended; }));
-    loop->stop();
-    kernel_.join(*loop);
-    fabric.reset();
-    volumes.reset();
-    cache.reset();
-    store.reset();
-    loop.reset();
+    run(end());
+    end_process();
+    memory_.reset();
     disk_ = std::move(next);
 }
 
-Task<> SimHost::end(bool& ended) const {
+void SimHost::begin_kill(unsigned messages) {
+    if (messages != 0) return fabric->kill_after(messages);
+    fabric->kill();
+}
+
+// What it had sent still arrives.
+void SimHost::kill() {
+    fabric->kill();
+    kernel_.run_for(1'000'000);
+    run(end());
+    end_process();
+}
+
+bool SimHost::stop() {
+    bool durable = false;
+    run(end_in_order(durable));
+    ++life_;
+    UniqueFd memory(::fcntl(cache->pool().arena().fd(), F_DUPFD_CLOEXEC, 0));
+    end_process();
+    if (!durable) memory_ = std::move(memory);
+    return durable;
+}
+
+Task<> SimHost::end() const {
     fabric->stop();
     cache->abandon();
-    ended = true;
-    co_return;
+    co_await mark_sweeper_->close();
+}
+
+// As Node::stop().
+Task<> SimHost::end_in_order(bool& durable) {
+    co_await mark_sweeper_->close();
+    durable = co_await flush_all();
+    if (durable) co_await cache->provider().give_up_all();
+    fabric->stop();
+    cache->abandon();
+    const bool has_served = !cache->membership().recovering();
+    if (has_served && durable) durable = (co_await cache->home_store().writer().store_rest()).has_value();
+    if (!co_await store->close(*loops.front(), has_served ? durable : store->was_complete())) durable = false;
+}
+
+Task<bool> SimHost::flush_all() {
+    co_await cache->flusher().hear_from_homes();
+    for (const VolumeId id : cache->home_store().writer().dirty_volumes()) {
+        CachedVolume volume(*volumes, id);
+        if (!co_await volume.flush_homes(cache->membership().host_set())) co_return false;
+    }
+    co_return true;
+}
+
+void SimHost::end_process() {
+    for (const auto& loop : loops) {
+        kernel_.pause(*loop, 0);
+        loop->stop();
+        kernel_.join(*loop);
+    }
+    fabric.reset();
+    ears_.reset();
+    volumes.reset();
+    mark_sweeper_.reset();
+    cache.reset();
+    store.reset();
+    loops.clear();
 }
 
 }  // namespace tarn::hosts_sim
