@@ -83,8 +83,7 @@ Task<> SimHost::begin() {
     Loop& loop = *loops.front();
     auto disk = std::make_unique<SlowDisk>(*disk_, kernel_);
     slow_disk_ = disk.get();
-    store = std::move(
-        *co_await Store::open(loop, std::move(disk), identity_of(id_), Upgrade::refuse, Older::refuse, Use::later));
+    store = std::move(*co_await Store::open(loop, std::move(disk), identity_of(id_), {.use_later = true}));
     std::unique_ptr<Arena> arena;
     if (memory_) {
         arena = std::move(*Arena::adopt(std::move(memory_)));
