@@ -59,3 +59,17 @@ def main(list_of_mutants):
             copy = output / f"mutant_{name.replace('/', '_')}"
             copy.write_text(mutated(file.read_text(), name, list_of_mutants))
     write_names(list_of_mutants, output / "mutant_names.cpp")
+
+
+def main_of_files(list_of_mutants, root):
+    """One file at a time, with what it depends on: FILE OUTPUT DEPENDENCIES; or their names: --names OUTPUT. Files are
+    named from the root."""
+    if sys.argv[1] == "--names":
+        for file_name in {entry[0] for entry in list_of_mutants}:
+            mutated((root / file_name).read_text(), file_name, list_of_mutants)
+        write_names(list_of_mutants, pathlib.Path(sys.argv[2]))
+        return
+    source, output, dependencies = (pathlib.Path(argument) for argument in sys.argv[1:])
+    file_name = str(source.resolve().relative_to(root))
+    output.write_text(mutated(source.read_text(), file_name, list_of_mutants))
+    dependencies.write_text(f"{output}: {pathlib.Path(sys.argv[0]).resolve()} {__file__}\n")

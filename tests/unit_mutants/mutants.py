@@ -465,16 +465,4 @@ MUTANTS = [
 ]
 
 
-def main():
-    if sys.argv[1] == "--names":
-        for file_name in {entry[0] for entry in MUTANTS}:
-            mutate.mutated((ROOT / file_name).read_text(), file_name, MUTANTS)
-        mutate.write_names(MUTANTS, pathlib.Path(sys.argv[2]))
-        return
-    source, output, dependencies = (pathlib.Path(argument) for argument in sys.argv[1:])
-    file_name = str(source.resolve().relative_to(ROOT))
-    output.write_text(mutate.mutated(source.read_text(), file_name, MUTANTS))
-    dependencies.write_text(f"{output}: {pathlib.Path(__file__).resolve()} {mutate.__file__}\n")
-
-
-main()
+mutate.main_of_files(MUTANTS, ROOT)
