@@ -21,7 +21,8 @@ void Client::open_session(CachedVolume& volume) {
     session_ = ++world_.last_session;
     on_session();
     if (world_.random().chance(world_.patience_percent))
-        volume.wait_at_most(std::chrono::milliseconds(world_.random().between(5, 500)));
+        volume.wait_at_most(
+            std::chrono::milliseconds(world_.random().between(2, world_.random().chance(50) ? 20 : 500)));
 }
 
 Task<> Client::work() {

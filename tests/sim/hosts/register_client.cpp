@@ -21,6 +21,12 @@ RegisterClient::Range RegisterClient::draw_pages(size_t count_max) {
     return {.page = page, .page_count = count, .first_byte = first_byte, .end_byte = first_byte + count * page_size};
 }
 
+// As a rule a few, now and then more than the frames that are free.
+size_t RegisterClient::draw_length(size_t usual) {
+    const uint64_t what = world_.random().below(100);
+    return what < 10 ? 64 : what < 25 ? 8 : usual;
+}
+
 // Whole ones: the rest of a sector belongs to it.
 RegisterClient::Range RegisterClient::draw_sectors() {
     Range range = draw_pages(2);
@@ -37,8 +43,8 @@ Task<bool> RegisterClient::step(CachedVolume& volume) {
     if (what < 12) co_return co_await zero(volume, world_.random().chance(50) ? draw_sectors() : draw_pages(4));
     if (what < 16) co_return co_await write(volume, draw_sectors(), true);
     if (what < 40) co_return co_await write(volume, draw_sectors(), false);
-    if (what < 50) co_return co_await write(volume, draw_pages(6), false);
-    co_return co_await read(volume, draw_pages(world_.random().chance(20) ? 8 : 1));
+    if (what < 50) co_return co_await write(volume, draw_pages(draw_length(6)), false);
+    co_return co_await read(volume, draw_pages(draw_length(1)));
 }
 
 Task<bool> RegisterClient::look(CachedVolume& volume) {

@@ -29,6 +29,7 @@ class RegisterClient final : public Client {
     Task<bool> zero(CachedVolume& volume, const Range& range);
     Task<bool> flush(CachedVolume& volume, bool of_all);
     Range draw_pages(size_t count_max);
+    size_t draw_length(size_t usual);
     Range draw_sectors();
     Registers::Who who() const { return {.client = number_, .session = session_}; }
 

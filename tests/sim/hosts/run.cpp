@@ -26,12 +26,12 @@ std::vector<uint64_t> pages_of(uint64_t count) {
 
 Run::Run(uint64_t seed, Counts& counts)
     : world_(seed, counts, *this),
-      cut_percent_(random().chance(70) ? 30 : 0),
+      cut_percent_(random().chance(80) ? 45 : 0),
       pause_percent_(random().chance(30) ? 10 : 0),
-      kill_percent_(random().chance(60) ? 90 : 20),
-      disks_fail_(random().chance(30)),
+      kill_percent_(random().chance(50) ? 80 : 10),
+      disks_fail_(random().chance(40)),
       delay_max_ns_(random().chance(50) ? ms_ns / 5 : 5 * ms_ns) {
-    world_.patience_percent = random().chance(30) ? 40 : 0;
+    world_.patience_percent = random().chance(40) ? 60 : 0;
     const SimHost::Shape shape{.frame_count = random().chance(50) ? size_t{192} : 512,
                                .shard_count = random().chance(50) ? 2u : 1u};
     for (HostId host = 0; host < host_count; ++host)
@@ -98,9 +98,9 @@ void Run::strike(SimHost& host, Blow blow) {
         case Blow::disk_failure:
             ++world_.counts.failed_disks;
             ++world_.failed_disks;
-            return host.fail_disk({.read = static_cast<unsigned>(random().chance(50) ? random().below(5000) : 0),
-                                   .write = static_cast<unsigned>(random().chance(50) ? random().below(300) : 0),
-                                   .flush = static_cast<unsigned>(random().chance(50) ? random().below(3000) : 0)});
+            return host.fail_disk({.read = static_cast<unsigned>(random().chance(70) ? random().below(5000) : 0),
+                                   .write = static_cast<unsigned>(random().chance(40) ? random().below(300) : 0),
+                                   .flush = static_cast<unsigned>(random().chance(40) ? random().below(3000) : 0)});
     }
 }
 
@@ -147,7 +147,7 @@ void Run::go_through_round(bool first) {
         blow = Blow::disk_failure;
     else if (random().chance(kill_percent_))
         blow = Blow::kill;
-    else if (!first && random().chance(60))
+    else if (!first || random().chance(50))
         blow = Blow::power_cut;
     SimHost& host = *world_.hosts[random().below(host_count)];
     if (is_good()) strike(host, blow);
