@@ -71,9 +71,10 @@ class Rest {
         require(holding.awaited.request_id == 0, "a request waits for its answer", page);
         require(holding.awaited.landing == no_frame, "a frame is lent for an answer", page);
         require(holding.unserved_count == 0 && !holding.done_due, "an order is not done", page);
-        require(!holding.quiescing && !holding.evicting && !holding.bare, "a page is leaving", page);
-        require(!holding.writing_back, "a page is being written back", page);
-        require(!holding.unconfirmed && !holding.adopted && !holding.report_due, "home has not confirmed it", page);
+        using protocol::Custody;
+        require(holding.custody == Custody::none || holding.custody == Custody::open, "a page is leaving", page);
+        require(!holding.writing_back(), "a page is being written back", page);
+        require(holding.trust == protocol::Trust::confirmed && !holding.report_due, "home has not confirmed it", page);
         for (const FrameId frame : {holding.frame, holding.spare, holding.kept_frame})
             if (frame != no_frame) require(held_.insert(frame).second, "a frame is held twice", page);
         if (holding.frame == no_frame) return;
