@@ -75,8 +75,9 @@ class FlushHome {
     void refuse(const Message& flush, Verifier verifier, FlushActions& actions) const;
     // Every stripe has had its event `recovered`: only now a home that started without its arena knows whom to ask.
     void on_recovered(FlushActions& actions);
-    // A new link: unanswered asks are repeated. If the process is another than `previous`, the flushes that `previous`
-    // asked for end; a new incarnation, or a forgotten host (no process), has nothing to write back either.
+    // A new link. If another process than `previous` is at the other end, the flushes that `previous` asked for are
+    // dropped. If it is of a new incarnation, or the host was forgotten (no process), it lost its bytes: its unanswered
+    // asks count as answered. Otherwise they are repeated.
     void on_peer_up(HostId host, Process process, Process previous, FlushActions& actions);
 
     size_t flush_count() const { return flushes_.size(); }
@@ -203,10 +204,10 @@ class FlushRequester {
     void on_message(const Message& message, FlushActions& actions);
     // Unanswered flushes are sent again.
     void on_peer_up(HostId host, FlushActions& actions);
-    // Flushes that wait for this host fail: it was forgotten, or is away for longer than the volume's policy waits. Its
-    // writes stay noted for the next flush.
+    // Fails all flushes that wait for this host, because it was forgotten. What they were to cover stays noted for the
+    // next flush.
     void give_up_on(HostId host, FlushActions& actions);
-    // The same for one flush; without effect if it is over.
+    // The same for one flush, for whatever reason; without effect if it is over.
     void give_up(WaiterToken waiter, FlushActions& actions);
 
     size_t flush_count() const { return flushes_.size(); }

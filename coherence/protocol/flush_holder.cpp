@@ -52,13 +52,4 @@ void FlushHolder::on_peer_up(HostId host) {
     std::erase_if(asks_, [&](const Ask& ask) { return ask.home == host; });
 }
 
-void FlushRequester::open(SessionId session, VolumeId volume) {
-    TARN_ASSERT(find_session(session) == nullptr);
-    sessions_.push_back({.id = session, .volume = volume, .notes = {}});
-}
-
-void FlushRequester::close(SessionId session) {
-    std::erase_if(sessions_, [&](const Session& each) { return each.id == session; });
-}
-
 }  // namespace tarn::protocol

@@ -6,6 +6,15 @@
 
 namespace tarn::protocol {
 
+void FlushRequester::open(SessionId session, VolumeId volume) {
+    TARN_ASSERT(find_session(session) == nullptr);
+    sessions_.push_back({.id = session, .volume = volume, .notes = {}});
+}
+
+void FlushRequester::close(SessionId session) {
+    std::erase_if(sessions_, [&](const Session& each) { return each.id == session; });
+}
+
 FlushRequester::Session* FlushRequester::find_session(SessionId session) {
     const auto found = std::ranges::find(sessions_, session, &Session::id);
     return found == sessions_.end() ? nullptr : &*found;

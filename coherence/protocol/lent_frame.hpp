@@ -1,9 +1,10 @@
 // Lent frames: who may write into a frame that this host has lent, and until when.
 //
 // A link is lent frames to receive pages into (FrameSupply::lend, Fabric::Receiver): it alone writes into one, until it
-// hands over the page or gives the frame back. A request lends the frame in which it wants its answer
-// (Awaited::landing); the two functions below say who may copy bytes into that one, in the step that delivers them. A
-// link's bytes are not copied: their frame takes the place of the request's (Holder::take_bytes).
+// hands over the page or gives the frame back. A request lends a frame for its answer
+// (Awaited::landing). Whoever delivers the answer asks one of the functions below in that same step: it returns that
+// frame if the bytes may be copied into it. A link's bytes are not copied: their frame replaces the request's
+// (Holder::take_bytes).
 #pragma once
 
 #include "coherence/protocol/holding.hpp"
@@ -11,7 +12,8 @@
 
 namespace tarn::protocol {
 
-// holding: the record of the message's page, or null. no_frame: the bytes go into another frame.
+// holding: the record of the message's page, or null. Both return no_frame if the bytes must not go there; the caller
+// then uses another frame, or drops them.
 //
 // For what the store has read. A frame is lent for one request only, and once: late bytes of an earlier request, or of
 // an order that was undone, must not overwrite newer ones.

@@ -1,14 +1,14 @@
 // CachedVolume: the writes of a file, at an offset or at its end (O_APPEND).
 //
 // Bytes past the end appear in the same moment as the size that covers them: their pages and the attribute page are
-// latched together (Growth). So nobody reads zeros where an append is under way, and past the end nothing is ever
-// stored. Bytes within the size are written where they are, page by page, each at a moment at which the volume has not
-// been cut since the write began (AttributeCheck). Bytes that a truncation has cut off meanwhile are dropped, as if the
-// write had come first.
+// latched together (Growth), up to append_at_once bytes at a time. So nobody reads zeros where an append is under way,
+// and past the end nothing is ever stored. Bytes within the size are written where they are, page by page, each at a
+// moment at which the volume has not been cut since the write began (AttributeCheck). Bytes that a truncation has cut
+// off meanwhile are dropped, as if the write had come first.
 //
-// As a rule all pages are here, or stay when they have been fetched. When other hosts want them at the same time, each
-// is held until all are there: in the order of their numbers, the attribute page last, so that no two hosts wait for
-// each other; nothing else holds a page while it waits for one.
+// Usually this host has all the pages, or keeps them once they are fetched. If other hosts keep taking them away, the
+// write holds each page until it has all of them (grow_holding): in the order of their numbers, the attribute page
+// last, so that no two hosts wait for each other. Nothing else holds a page while it waits for one.
 #include <sched.h>
 
 #include <algorithm>

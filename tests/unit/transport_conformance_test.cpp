@@ -1,7 +1,7 @@
 // What every transport must do, told once: three hosts are linked over it, on one loop, and talk.
 //
-// A transport takes part with one line at the end. What is TCP's alone, and how a link takes bytes however they are
-// cut, is in linked_fabric_test.cpp.
+// A transport takes part with a Network and one line at the end. What is TCP's alone, and how a link takes bytes
+// however they are cut, is in linked_fabric_test.cpp.
 #include <gtest/gtest.h>
 
 #include <functional>

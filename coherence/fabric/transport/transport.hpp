@@ -5,10 +5,11 @@
 // messages, greeting, corking and calls on that, once for all transports. TCP is in tcp/;
 // tests/unit/transport_conformance_test.cpp says what a transport must do, and runs against each of them.
 //
-// A channel receives into its own memory, and hands that out: a ring that the peer writes into is read in place. The
-// part of a page that has not arrived yet goes straight into the page.
+// receive() returns a view of the channel's own memory; for shared memory that is the ring the peer writes into. If the
+// caller passes a page, what comes next goes straight into the page.
 //
-// A host has one transport, which daemon/process/node.cpp makes.
+// A new transport is a folder beside tcp/, a Network in the conformance test, and its form of address in the
+// configuration. A host has one transport, which daemon/process/node.cpp makes.
 #pragma once
 
 #include <array>

@@ -1,10 +1,11 @@
 // BlockDevice: what a store lies on, as the store sees it: reads, writes, and a flush that makes writes durable.
 //
-// A write that returned is in the device's cache: after a power cut each 512 bytes of it are there or not, whatever
-// became of other writes, unless a flush that was called later returned success. After a failed flush nothing is known
-// about the writes before it. StoreFile is the real one; the simulator's loses, tears and fails on command.
+// A write that returned is only in the device's cache. A flush that is called later and succeeds makes it durable.
+// Until then a power cut may keep or lose each sector of it by itself. After a failed flush nothing is known about the
+// writes before it. StoreFile is the real one; the simulator's loses, tears and fails on command.
 //
-// Offsets, sizes and buffers are multiples of 4 KiB (O_DIRECT). Any shard may call, with its own loop.
+// Offsets, sizes and buffers are multiples of 4 KiB (O_DIRECT). So devices with sectors of 512 bytes and of 4096 (4Kn)
+// are alike; StoreFile refuses larger ones. Any shard may call, with its own loop.
 #pragma once
 
 #include <sys/uio.h>
