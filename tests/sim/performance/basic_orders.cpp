@@ -19,7 +19,7 @@ const std::vector<BasicOrder>& basic_orders() {
     static const std::vector<BasicOrder> orders{
         {"read, nobody holds the page", {{1, reads}}, 2, 1, 2},
         {"read, another host owns it", {{2, writes}, {1, reads}}, 4, 3, 3},
-        {"read, its home owns it", {{0, writes}, {1, reads}}, 3, 1, 2},
+        {"read, its home owns it", {{0, writes}, {1, reads}}, 2, 1, 2},
         {"read by its home, another host owns it", {{2, writes}, {0, reads}}, 2, 2, 2},
         {"read, others read it", {{2, reads}, {3, reads}, {1, reads}}, 2, 1, 2},
         {"write, nobody holds the page", {{1, writes}}, 2, 1, 2},
