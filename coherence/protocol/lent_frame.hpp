@@ -1,10 +1,9 @@
 // Lent frames: who may write into a frame that this host has lent, and until when.
 //
 // A link is lent frames to receive pages into (FrameSupply::lend, Fabric::Receiver): it alone writes into one, until it
-// hands over the page or gives the frame back. A request lends a frame for its answer
-// (Awaited::landing). Whoever delivers the answer asks one of the functions below in that same step: it returns that
-// frame if the bytes may be copied into it. A link's bytes are not copied: their frame replaces the request's
-// (Holder::take_bytes).
+// hands over the page or gives the frame back. A request lends a frame for its answer (Awaited::landing). Whoever
+// delivers the answer asks one of the functions below in that same step: it returns that frame if the bytes may be
+// copied into it. A link's bytes are not copied: their frame replaces the request's (Holder::take_bytes).
 #pragma once
 
 #include "coherence/protocol/holding.hpp"
