@@ -43,20 +43,21 @@ bool is_one_moment(const std::optional<Attributes>& after, const Attributes& bef
 }
 
 // Answers from frames, if all are here: the pins last as long as the system call that sends them. Not if the
-// file is another one since its size was looked at.
-bool reply_pinned(fuse_req_t request, Volume& volume, uint64_t offset_bytes, size_t size_bytes,
+// file is another one since its size was looked at. The volume is the caller's own: once answered, the client may close
+// the file on another shard before the pins are gone.
+bool reply_pinned(fuse_req_t request, std::shared_ptr<Volume> volume, uint64_t offset_bytes, size_t size_bytes,
                   const Attributes& before) {
     thread_local std::vector<Pin> pins;  // kept for their memory only
     thread_local std::vector<iovec> vectors;
     pins.clear();
     vectors.clear();
-    if (!volume.try_pin(offset_bytes, static_cast<uint32_t>(size_bytes), pins)) return false;
-    const bool is_whole = is_one_moment(volume.try_attributes(), before, offset_bytes + size_bytes);
+    if (!volume->try_pin(offset_bytes, static_cast<uint32_t>(size_bytes), pins)) return false;
+    const bool is_whole = is_one_moment(volume->try_attributes(), before, offset_bytes + size_bytes);
     if (is_whole) {
         for (const Pin& pin : pins) vectors.push_back({const_cast<std::byte*>(pin.bytes), pin.size_bytes});
         fuse_reply_iov(request, vectors.data(), static_cast<int>(vectors.size()));
     }
-    volume.unpin(pins);
+    volume->unpin(pins);
     return is_whole;
 }
 
@@ -100,7 +101,7 @@ Task<Answer> FileSystem::read(fuse_req_t request, OpenFile* file, uint64_t offse
             fuse_reply_buf(request, nullptr, 0);
             co_return Answer();
         }
-        if (reply_pinned(request, volume, offset_bytes, count, *now)) co_return Answer();
+        if (reply_pinned(request, file->volume, offset_bytes, count, *now)) co_return Answer();
     }
     const auto bytes = std::make_unique_for_overwrite<std::byte[]>(size_bytes);
     CO_TRY(const size_t read, co_await read_whole(volume, offset_bytes, {bytes.get(), size_bytes}));

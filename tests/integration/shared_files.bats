@@ -62,3 +62,21 @@ while seen < 450:
     wait "${writers[@]}"
     for host in a b c; do grep "^$host " "$CLUSTER/a/$log" | cmp - "$BATS_TEST_TMPDIR/$host"; done
 }
+
+# The reply lets the client close the file while the thread that replied still holds the pages it has sent.
+@test "whoever closes a file as soon as it has read takes nothing away from the thread that answered" {
+    local readers=() i
+    head -c 100000 /dev/urandom > "$CLUSTER/a/mnt/closed"
+    for i in 1 2 3 4; do
+        python3 -c '
+import os, sys
+for _ in range(3000):
+    file = os.open(sys.argv[1], os.O_RDONLY)
+    assert len(os.pread(file, 65536, 0)) == 65536
+    os.close(file)
+' "$CLUSTER/a/mnt/closed" &
+        readers+=($!)
+    done
+    for i in "${readers[@]}"; do wait "$i"; done
+    run -0 on a status
+}

@@ -6,6 +6,7 @@ bats_require_minimum_version 1.5.0
 
 : "${TARN_BUILD:=$(cd "$BATS_TEST_DIRNAME/../../build/release" && pwd)}"
 export TARN_BUILD
+export MALLOC_PERTURB_=165 # who uses memory that was freed finds other bytes there
 CLUSTER=${BATS_FILE_TMPDIR:-$BATS_RUN_TMPDIR}/cluster
 # shellcheck source=tests/integration/cluster.bash
 source "$BATS_TEST_DIRNAME/cluster.bash"
