@@ -419,6 +419,17 @@ TEST_F(CacheLinks, the_end_of_a_volume_waits_for_what_is_on_its_way_into_the_sto
     loop_->run_until_done(tasks.close());
 }
 
+TEST_F(CacheLinks, the_space_of_a_volume_is_free_at_its_end) {
+    ASSERT_TRUE(write(std::byte{2}));
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush_range(page_ * page_size, page_size, false)));
+    for (int i = 0; i < 2; ++i) loop_->run_until_done(sweep_all());
+    ASSERT_FALSE(store_->is_marked(page()));  // clearing a mark would flush
+    ASSERT_GT(store_->allocated_bytes(volume_id), 0U);
+    ASSERT_TRUE(loop_->run_until_done(cache_->volume_end().discard(volume_id)));
+    ASSERT_TRUE(loop_->run_until_done(cache_->volume_end().erase(volume_id)));
+    EXPECT_EQ(store_->allocated_bytes(volume_id), 0U);
+}
+
 class Interrupting final : public Interrupt {
   public:
     static Task<> write(CachedVolume& volume, uint64_t number, Interrupt& interrupt, bool& over) {

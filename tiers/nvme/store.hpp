@@ -196,7 +196,7 @@ class Store {
 
     // The runs of [first, first + count), in order, neighbours merged; ends early after runs_max runs.
     std::vector<PageRun> extents(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max = 65536) const;
-    // Zeroes a whole volume. No write to it may be in flight.
+    // Zeroes a whole volume; when it returns, the space is free. No write to it may be in flight. Errors: io.
     Task<Result<>> drop_volume(Loop& loop, VolumeId volume);
     std::vector<VolumeId> volumes() const;
     uint64_t allocated_bytes(VolumeId volume) const;

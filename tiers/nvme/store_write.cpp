@@ -258,7 +258,8 @@ Task<Result<>> Store::clear(Loop& loop, SlabIndex slab, PageId first, uint64_t c
 }
 
 Task<Result<>> Store::drop_volume(Loop& loop, VolumeId volume) {
-    return zero(loop, PageId::of(volume, 0), page_number_mask + 1);
+    CO_TRY_VOID(co_await zero(loop, PageId::of(volume, 0), page_number_mask + 1));
+    co_return co_await flush(loop);  // nobody else gets the space before
 }
 
 bool Store::has_room(uint64_t size_bytes) const {
