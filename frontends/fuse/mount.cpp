@@ -185,6 +185,7 @@ Task<> Mount::serve() {
         log::warning("fuse: {}: cannot unmount: {}; unmount it by hand", log::printable(options_.path),
                      log::describe(removed.error()));
     file_system_.close_all();
+    co_await stops_.close();
 }
 
 // Until every queue has an entry, the kernel lets all other requests wait.
@@ -205,8 +206,11 @@ Task<> Mount::end_connection() {
 }
 
 Task<> Mount::stop() {
+    if (stops_.closed()) co_return;  // it has ended
+    stops_.enter();
     for (const std::unique_ptr<Channel>& channel : channels_)
         co_await run_on(channels_.front()->loop(), channel->loop(), channel->stop());
+    stops_.leave();
 }
 
 Task<Result<>> Mount::unmount() {

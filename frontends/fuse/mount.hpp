@@ -13,6 +13,7 @@
 #include "frontends/fuse/file_system.hpp"
 #include "frontends/volumes/volumes.hpp"
 #include "utils/loop.hpp"
+#include "utils/sync.hpp"
 #include "utils/unique_fd.hpp"
 
 namespace tarn::fuse {
@@ -77,6 +78,7 @@ class Mount {
     bool mounted_ = false;
     bool rings_open_ = false;
     std::vector<std::unique_ptr<Channel>> channels_;
+    Gate stops_;  // which look at all channels, also if the mount ends meanwhile
 };
 
 // The table of the operations (callbacks.cpp); their user data is the Mount.

@@ -115,6 +115,46 @@ END
     umount "$CLUSTER/real/victim"
 }
 
+# Each wish to stop the mount looks at all of its shards; the mount ends with the first.
+@test "many may take a mount down by force at once, under load" {
+    [ -w /dev/fuse ] || skip "needs /dev/fuse"
+    local mount=$CLUSTER/solo/mnt
+    on solo create busy 8MiB --shared
+    for _ in {1..10}; do
+        host_mount solo
+        python3 -c '
+import json, os, socket, sys, threading
+control, mount = sys.argv[1:]
+
+def use():
+    try:
+        while True:
+            file = os.open(mount + "/busy", os.O_RDWR)
+            os.pread(file, 65536, 0)
+            os.close(file)
+    except OSError:
+        pass
+
+users = [threading.Thread(target=use) for _ in range(3)]
+for user in users:
+    user.start()
+callers = [socket.socket(socket.AF_UNIX) for _ in range(12)]
+body = json.dumps({"path": mount, "force": True})
+for caller in callers:
+    caller.settimeout(20)
+    caller.connect(control)
+for caller in callers:
+    caller.sendall(f"DELETE /v1/mounts HTTP/1.1\r\nHost: solo\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+answers = [caller.recv(65536).split()[1] for caller in callers]
+for user in users:
+    user.join()
+assert b"200" in answers and set(answers) <= {b"200", b"404"}, answers
+' "$CLUSTER/solo/control.sock" "$mount"
+    done
+    run -0 on solo status
+    on solo delete busy
+}
+
 @test "a directory that the configuration names may be mounted on by whoever may use the socket" {
     [ -w /dev/fuse ] || skip "needs /dev/fuse"
     host_stop solo
