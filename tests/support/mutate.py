@@ -1,13 +1,20 @@
+#!/usr/bin/env python3
 """Copies of sources in which one broken rule at a time can be chosen at run time.
 
-Only a simulator is built with these copies, and the real sources know nothing of them. Each entry of the list names a
-file, a passage that must occur in it exactly once, in which «…» marks what is broken, and the mutants of that place:
-what stands there instead. An expression becomes a choice between expressions, a statement one between statements. A
-name that occurs twice is one mutant in two places. A passage that is no longer found is an error: who changes a rule
-changes its mutants, and who adds a rule adds one.
+usage: mutate.py LIST FILE OUTPUT DEPENDENCIES   a copy of one source or header, and what it depends on
+       mutate.py LIST --names OUTPUT             the mutants' names; every entry must name a file that is there
+
+Only simulators and tests of their own are built with these copies, and the real sources know nothing of them. LIST is a
+file that sets MUTANTS. Each entry names a file, from the root of the tree, a passage that must occur in it exactly
+once, in which «…» marks what is broken, and the mutants of that place: what stands there instead. An expression becomes
+a choice between expressions, a statement one between statements. A name that occurs twice is one mutant in two places.
+A passage that is no longer found is an error: who changes a rule changes its mutants, and who adds a rule adds one.
 """
 import pathlib
+import runpy
 import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def names(mutants):
@@ -55,25 +62,18 @@ def write_names(list_of_mutants, output):
     )
 
 
-def main_by_file(list_of_mutants, root, script):
-    """One file for a call: mutants.py FILE OUTPUT DEPENDENCIES, or their names: mutants.py --names OUTPUT."""
-    if sys.argv[1] == "--names":
+def main():
+    path, *arguments = sys.argv[1:]
+    list_of_mutants = runpy.run_path(path)["MUTANTS"]
+    if arguments[0] == "--names":
         for file_name in {entry[0] for entry in list_of_mutants}:
-            mutated((root / file_name).read_text(), file_name, list_of_mutants)
-        write_names(list_of_mutants, pathlib.Path(sys.argv[2]))
+            mutated((ROOT / file_name).read_text(), file_name, list_of_mutants)
+        write_names(list_of_mutants, pathlib.Path(arguments[1]))
         return
-    source, output, dependencies = (pathlib.Path(argument) for argument in sys.argv[1:])
-    file_name = str(source.resolve().relative_to(root))
+    source, output, dependencies = (pathlib.Path(argument) for argument in arguments)
+    file_name = source.resolve().relative_to(ROOT).as_posix()
     output.write_text(mutated(source.read_text(), file_name, list_of_mutants))
-    dependencies.write_text(f"{output}: {pathlib.Path(script).resolve()} {pathlib.Path(__file__).resolve()}\n")
+    dependencies.write_text(f"{output}: {path} {pathlib.Path(__file__).resolve()}\n")
 
 
-def main(list_of_mutants):
-    """All sources of some directories and those below; their names are paths from there."""
-    sources, output = [pathlib.Path(argument) for argument in sys.argv[1:-1]], pathlib.Path(sys.argv[-1])
-    for source in sources:
-        for file in sorted(source.rglob("*.cpp")):
-            name = file.relative_to(source).as_posix()
-            copy = output / f"mutant_{name.replace('/', '_')}"
-            copy.write_text(mutated(file.read_text(), name, list_of_mutants))
-    write_names(list_of_mutants, output / "mutant_names.cpp")
+main()

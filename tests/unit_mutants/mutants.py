@@ -1,18 +1,5 @@
-#!/usr/bin/env python3
-"""The cache, the fabric and the catalog with their mutants: copies of their files in which one broken rule at a time can be chosen
-at run time. Each must be caught by a unit test, see mutants_main.cpp.
-
-usage: mutants.py FILE OUTPUT DEPENDENCIES   a copy of one source or header, and what it depends on
-       mutants.py --names OUTPUT             their names; every entry of the list must name a file that is there
-
-What an entry of the list means: tests/support/mutate.py. Files are named from the root of the tree.
-"""
-import pathlib
-import sys
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/support"))
-import mutate
+"""The rules of the cache, the fabric and the catalog that tests/support/mutate.py breaks: a unit test must notice
+each."""
 
 MUTANTS = [
     # Whose a frame is: it may have become another page's since the table named it.
@@ -463,5 +450,3 @@ MUTANTS = [
         "another process of a host counts as flushed": "true",
     }),
 ]
-
-mutate.main_by_file(MUTANTS, ROOT, __file__)

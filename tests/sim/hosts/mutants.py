@@ -1,18 +1,5 @@
-#!/usr/bin/env python3
-"""Whole hosts with mutants of what joins the protocol to sockets, frames and the store: copies of those files in which
-one broken rule at a time can be chosen at run time. The simulator of whole hosts must notice each, see mutants_main.cpp.
-
-usage: mutants.py FILE OUTPUT DEPENDENCIES   a copy of one source or header, and what it depends on
-       mutants.py --names OUTPUT             their names; every entry of the list must name a file that is there
-
-What an entry of the list means: tests/support/mutate.py. Files are named from the root of the tree.
-"""
-import pathlib
-import sys
-
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests/support"))
-import mutate
+"""The rules of what joins the protocol to sockets, frames and the store that tests/support/mutate.py breaks: the
+simulator of whole hosts must notice each."""
 
 MUTANTS = [
     # A step: its actions, all of them, and who waits.
@@ -179,5 +166,3 @@ MUTANTS = [
         "an append goes where the end was": "at != 0 ? at : seen.size_bytes",
     }),
 ]
-
-mutate.main_by_file(MUTANTS, ROOT, __file__)

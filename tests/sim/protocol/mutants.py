@@ -1,42 +1,31 @@
-#!/usr/bin/env python3
-"""The protocol and its executor with mutants: copies of their sources in which one broken rule at a time can be chosen
-at run time.
-
-usage: mutants.py SOURCE_DIRECTORY... OUTPUT_DIRECTORY
-
-What an entry of the list means: tests/support/mutate.py.
-"""
-import pathlib
-import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
-import mutate
+"""The rules of the protocol and of its executor that tests/support/mutate.py breaks: the simulator must notice each."""
 
 MUTANTS = [
     # Requests and orders.
-    ("home.cpp", "grant.hosts = «request.ackers»;", {
+    ("coherence/protocol/home.cpp", "grant.hosts = «request.ackers»;", {
         "exclusive without read: the acknowledgements are not counted":
             "(request.kind == MessageKind::get_exclusive_no_read ? 0 : request.ackers)",
         "a grant forgets one acknowledgement": "(request.ackers & (request.ackers - 1))",
         "a new owner waits for no reader": "(request.kind == MessageKind::get_shared ? request.ackers : 0)",
     }),
-    ("home.cpp", "request.source = «claim.anchor»;", {
+    ("coherence/protocol/home.cpp", "request.source = «claim.anchor»;", {
         "any reader is a source":
             "(claim.readers == 0 ? no_host : static_cast<HostId>(std::countr_zero(claim.readers)))",
     }),
-    ("home.cpp", "«++claim.tenure;»\n        claim.anchor = claim.owner;", {
+    ("coherence/protocol/home.cpp", "«++claim.tenure;»\n        claim.anchor = claim.owner;", {
         "a downgrade keeps the tenure": "",
     }),
-    ("home.cpp", "«expect_copy(page, claim, claim.tenure, claim.anchor, actions);»", {
+    ("coherence/protocol/home.cpp", "«expect_copy(page, claim, claim.tenure, claim.anchor, actions);»", {
         "the home copy of a downgrade is not counted": "",
     }),
-    ("home.cpp", "«if (request.keeper != no_host) expect_copy(page, claim, claim.tenure, request.keeper, actions);»", {
+    ("coherence/protocol/home.cpp",
+     "«if (request.keeper != no_host) expect_copy(page, claim, claim.tenure, request.keeper, actions);»", {
         "the home copy of a move is not counted": "",
     }),
-    ("home.cpp", "has_current_copy = «contains(claim.readers, request.requester)»;", {
+    ("coherence/protocol/home.cpp", "has_current_copy = «contains(claim.readers, request.requester)»;", {
         "an upgrade is granted to a host that was dropped": "true",
     }),
-    ("home.cpp", "request.keeper = «claim.owner != no_host ? claim.owner : anchor»;", {
+    ("coherence/protocol/home.cpp", "request.keeper = «claim.owner != no_host ? claim.owner : anchor»;", {
         "an order names the owner before the last": """[&] {
             HostId keeper = claim.owner != no_host ? claim.owner : anchor;
             requests_.for_each(claim.orders, [&](const Request& open) {
@@ -46,320 +35,349 @@ MUTANTS = [
             return keeper;
         }()""",
     }),
-    ("home.cpp", "claim.anchor != no_host ? claim.anchor : «copy_source(claim)»;", {
+    ("coherence/protocol/home.cpp", "claim.anchor != no_host ? claim.anchor : «copy_source(claim)»;", {
         "a copy that a drop overtook is forgotten": "no_host",
     }),
-    ("home.cpp", "while (!claim.queue.empty() && «!claim.resolving») {", {
+    ("coherence/protocol/home.cpp", "while (!claim.queue.empty() && «!claim.resolving») {", {
         "a request is ordered while the page is resolved": "true",
     }),
-    ("home.cpp", "open.requester == message.from && «open.request_id == message.request_id»;\n    });\n    settle(event", {
+    ("coherence/protocol/home.cpp",
+     "open.requester == message.from && «open.request_id == message.request_id»;\n    });\n    settle(event", {
         "a late done closes a newer order": "true",
     }),
     # Marks.
-    ("home.cpp", "if («lacks_mark(page, requests_.at(claim.queue.first))») {", {
+    ("coherence/protocol/home.cpp", "if («lacks_mark(page, requests_.at(claim.queue.first))») {", {
         "a page gets an owner before it is marked": "false",
     }),
-    ("home.cpp", "return «claim->home_has_bytes()» && is_at_rest", {
+    ("coherence/protocol/home.cpp", "return «claim->home_has_bytes()» && is_at_rest", {
         "the mark of a page with an owner is cleared": "true",
     }),
     # Evictions.
-    ("home.cpp", "claim.resolving || «claim.tenure != message.tenure» || !contains", {
+    ("coherence/protocol/home.cpp", "claim.resolving || «claim.tenure != message.tenure» || !contains", {
         "an eviction of an old tenure is accepted": "false",
     }),
-    ("home.cpp", "if («!claim.copies.empty()») return false;", {
+    ("coherence/protocol/home.cpp", "if («!claim.copies.empty()») return false;", {
         "the anchor leaves early": "(!claim.copies.empty() && claim.anchor != message.from)",
     }),
-    ("home.cpp", "wants_bytes = «only_has(*claim, message.from)» ||", {
+    ("coherence/protocol/home.cpp", "wants_bytes = «only_has(*claim, message.from)» ||", {
         "the anchor leaves early": "(claim->anchor != message.from && only_has(*claim, message.from))",
         "a dirty page is evicted silently": "false",
     }),
-    ("home.cpp", "if («named») return false;", {
+    ("coherence/protocol/home.cpp", "if («named») return false;", {
         "an eviction is accepted while an order names the host": "false",
     }),
-    ("home.cpp", "is_last_copy = «claim->holders() == set_of(message.from) && claim->queue.empty()»;", {
+    ("coherence/protocol/home.cpp",
+     "is_last_copy = «claim->holders() == set_of(message.from) && claim->queue.empty()»;", {
         "an anchor's bytes are kept as if the store had them": "true",
     }),
-    ("home.cpp", "message.has_bytes() && («message.dirty != 0 || claim.applied < last_before(claim.tenure)»);", {
+    ("coherence/protocol/home.cpp",
+     "message.has_bytes() && («message.dirty != 0 || claim.applied < last_before(claim.tenure)»);", {
         "an anchor's bytes are kept as if the store had them": "false",
     }),
-    ("home.cpp", "    «claim->readers &= ~set_of(message.from);»\n    answer.kind", {
+    ("coherence/protocol/home.cpp", "    «claim->readers &= ~set_of(message.from);»\n    answer.kind", {
         "who has evicted the page stays in the books": "",
     }),
-    ("holder.cpp", "holding.frame != no_frame && «holding.successors.empty()») wake_waiters", {
+    ("coherence/protocol/holder.cpp", "holding.frame != no_frame && «holding.successors.empty()») wake_waiters", {
         "local operations go before an order that waits": "true",
     }),
-    ("holder.cpp", "if («holding.frame == no_frame || holding.custody == Custody::evicting») {\n                serve_quiet", {
+    ("coherence/protocol/holder.cpp",
+     "if («holding.frame == no_frame || holding.custody == Custody::evicting») {\n                serve_quiet", {
         "a page is written back while it is being written":
             "(holding.frame == no_frame || holding.custody == Custody::evicting || "
             "(holding.ownership == Ownership::exclusive && holding.wish == EvictionWish::none && "
             "!holding.report_due && !has_applicable_order(holding)))",
     }),
-    ("holder.cpp", "serve_quiet(page, holding, «holding.eviction.dirty», actions);", {
+    ("coherence/protocol/holder.cpp", "serve_quiet(page, holding, «holding.eviction.dirty», actions);", {
         "a page is written back while it is being written":
             "(holding.custody == Custody::evicting ? holding.eviction.dirty : all_sectors)",
     }),
-    ("holder.cpp", "is_open = («holding.custody == Custody::none» ||", {
+    ("coherence/protocol/holder.cpp", "is_open = («holding.custody == Custody::none» ||", {
         "a page that has left bare is asked for before its eviction is answered":
             "holding.custody == Custody::none || holding.custody == Custody::bare",
     }),
-    ("holder_orders.cpp", "at_once = wish == EvictionWish::at_once && !with_bytes && «holding.anchor_since == 0»;", {
+    ("coherence/protocol/holder_orders.cpp",
+     "at_once = wish == EvictionWish::at_once && !with_bytes && «holding.anchor_since == 0»;", {
         "an anchor leaves bare": "true",
     }),
-    ("holder_orders.cpp", "«if (holding->custody == Custody::bare && (message.kind != MessageKind::drop || message.has(flag_anchor))) return;»", {
+    ("coherence/protocol/holder_orders.cpp",
+     "«if (holding->custody == Custody::bare && (message.kind != MessageKind::drop || message.has(flag_anchor))) return;»", {
         "who has left bare answers orders for bytes": "",
     }),
-    ("holder_orders.cpp", "is_refused && «!holding.eviction.says_bare»)", {
+    ("coherence/protocol/holder_orders.cpp", "is_refused && «!holding.eviction.says_bare»)", {
         "who has left bare does not say so when its eviction is refused": "false",
     }),
-    ("holder_recovery.cpp", "«if (holding.custody == Custody::bare) send_eviction(page, holding, 0, no_frame, actions);»", {
+    ("coherence/protocol/holder_recovery.cpp",
+     "«if (holding.custody == Custody::bare) send_eviction(page, holding, 0, no_frame, actions);»", {
         "a bare eviction is lost with its link": "",
     }),
-    ("home.cpp", "message.has(flag_evicting) && «counts_on(*claim, message.from)»)\n", {
+    ("coherence/protocol/home.cpp", "message.has(flag_evicting) && «counts_on(*claim, message.from)»)\n", {
         "home goes on counting on who has left bare": "false",
     }),
-    ("home.cpp", "if (message.has(flag_evicting) && «claim->owner == message.from»)\n", {
+    ("coherence/protocol/home.cpp", "if (message.has(flag_evicting) && «claim->owner == message.from»)\n", {
         "a reader's bare eviction makes home's bytes current": "true",
     }),
-    ("holder_orders.cpp", "«actions.set_access(page, holding.frame, Ownership::none);»\n    holding.custody = at_once", {
+    ("coherence/protocol/holder_orders.cpp",
+     "«actions.set_access(page, holding.frame, Ownership::none);»\n    holding.custody = at_once", {
         "the page is served while its eviction is unanswered": "",
     }),
-    ("holder_orders.cpp", "const bool with_bytes = «wish == EvictionWish::with_bytes || dirty != 0»;", {
+    ("coherence/protocol/holder_orders.cpp",
+     "const bool with_bytes = «wish == EvictionWish::with_bytes || dirty != 0»;", {
         "a dirty page is evicted silently": "false",
     }),
-    ("holder_orders.cpp", "if («holding.eviction.id != event.message.request_id») return;", {
+    ("coherence/protocol/holder_orders.cpp", "if («holding.eviction.id != event.message.request_id») return;", {
         "the answer to an eviction counts for a later one": "false",
     }),
     # What holders owe.
-    ("holder_orders.cpp", "return «holding.awaited.request_id == 0 || holding.awaited.granted >= order.tenure»;", {
+    ("coherence/protocol/holder_orders.cpp",
+     "return «holding.awaited.request_id == 0 || holding.awaited.granted >= order.tenure»;", {
         "a drop is acknowledged blindly": "true",
         "a drop waits for a grant that comes after it": "(holding.awaited.request_id == 0)",
     }),
-    ("holder.cpp", "if («holding.unserved_count == 0» && wants_quiet(holding)) {", {
+    ("coherence/protocol/holder.cpp", "if («holding.unserved_count == 0» && wants_quiet(holding)) {", {
         "a drop is answered before the waiting reads are served": "true",
     }),
-    ("holder_orders.cpp", "custody == Custody::blank || «holding.tenure + 1 != order.tenure»)\n        return false;", {
+    ("coherence/protocol/holder_orders.cpp",
+     "custody == Custody::blank || «holding.tenure + 1 != order.tenure»)\n        return false;", {
         "an order is obeyed in another's place": "(holding.tenure >= order.tenure)",
     }),
-    ("holder_orders.cpp", "if («holding.kept_frame != no_frame && holding.kept_order == order.tenure + 1») {", {
+    ("coherence/protocol/holder_orders.cpp",
+     "if («holding.kept_frame != no_frame && holding.kept_order == order.tenure + 1») {", {
         "a copy is not sent once its drop came": "false",
     }),
-    ("holder_orders.cpp", "«answer_home(page, holding, order, dirty, actions);»\n    if (order.kind == MessageKind::move)", {
+    ("coherence/protocol/holder_orders.cpp",
+     "«answer_home(page, holding, order, dirty, actions);»\n    if (order.kind == MessageKind::move)", {
         "exclusive without read: the home copy is skipped":
             "answer_home(page, holding, order, wants_bytes ? dirty : 0, actions);",
         "a downgrade sends no home copy":
             "answer_home(page, holding, order, order.kind == MessageKind::move ? dirty : 0, actions);",
         "a dirty page moves without a home copy": "answer_home(page, holding, order, 0, actions);",
     }),
-    ("holder_orders.cpp", "    if («is_anchor») {\n        answer_home", {
+    ("coherence/protocol/holder_orders.cpp", "    if («is_anchor») {\n        answer_home", {
         "a dropped anchor does not answer home": "false",
     }),
-    ("holder.cpp", "        «awaited.heard = 0;»\n        awaited.has_bytes = false;", {
+    ("coherence/protocol/holder.cpp", "        «awaited.heard = 0;»\n        awaited.has_bytes = false;", {
         "acknowledgements of an undone order count for the next": "",
     }),
-    ("holder.cpp", "if («waiter.want == Want::shared») return false;\n        actions.about_waiter(Action::Kind::fail", {
+    ("coherence/protocol/holder.cpp",
+     "if («waiter.want == Want::shared») return false;\n        actions.about_waiter(Action::Kind::fail", {
         "no space fails the readers, too": "false",
     }),
-    ("holder.cpp", "if («is_blank && (waiter.want != Want::exclusive_no_read || holding.unserved_count > 0)») return", {
+    ("coherence/protocol/holder.cpp",
+     "if («is_blank && (waiter.want != Want::exclusive_no_read || holding.unserved_count > 0)») return", {
         "everyone is woken on a blank page": "false",
     }),
-    ("holder.cpp", "«if (awaited.grants_exclusive) forget_kept(page, holding, actions);»", {
+    ("coherence/protocol/holder.cpp", "«if (awaited.grants_exclusive) forget_kept(page, holding, actions);»", {
         "a reader forgets what it kept": "forget_kept(page, holding, actions);",
     }),
-    ("home.cpp", "grant.sequence = «lost_in(page)»;", {
+    ("coherence/protocol/home.cpp", "grant.sequence = «lost_in(page)»;", {
         "a grant does not say that writes were lost": "0",
     }),
-    ("home.cpp", "return «losses_before_ == nullptr ? 0 : losses_before_->generation_of(page)»;", {
+    ("coherence/protocol/home.cpp", "return «losses_before_ == nullptr ? 0 : losses_before_->generation_of(page)»;", {
         "a restarted home forgets which pages lost writes": "0",
     }),
-    ("home.cpp", "if (const uint32_t* const loss = losses_.find(page)) return «*loss»;", {
+    ("coherence/protocol/home.cpp", "if (const uint32_t* const loss = losses_.find(page)) return «*loss»;", {
         "a page that was lost again counts as of the first time": "std::max(1u, *loss - 1)",
     }),
-    ("loss_ranges.cpp", "generation = «std::max(generation, range.generation)»;", {
+    ("coherence/protocol/loss_ranges.cpp", "generation = «std::max(generation, range.generation)»;", {
         "of several losses of a page the oldest counts":
             "(generation == 0 ? range.generation : std::min(generation, range.generation))",
     }),
-    ("loss_ranges.cpp", "«if (next <= range.last.value) left.push_back({.first = {next}, .last = range.last});»", {
+    ("coherence/protocol/loss_ranges.cpp",
+     "«if (next <= range.last.value) left.push_back({.first = {next}, .last = range.last});»", {
         "a home that lost its memory takes only pages before held ones for lost": "",
     }),
-    ("loss_ranges.cpp", "if («page->value > next») left", {
+    ("coherence/protocol/loss_ranges.cpp", "if («page->value > next») left", {
         "a home that lost its memory takes only pages behind held ones for lost": "false",
     }),
     # Bytes on their way home.
-    ("home_copies.cpp", "if («version <= claim.applied») {", {
+    ("coherence/protocol/home_copies.cpp", "if («version <= claim.applied») {", {
         "home applies copies as they come": "version.tenure == 0",
     }),
-    ("home_copies.cpp", "action.mask = «overtakes ? all_sectors : event.message.dirty»;", {
+    ("coherence/protocol/home_copies.cpp", "action.mask = «overtakes ? all_sectors : event.message.dirty»;", {
         "a copy that overtakes another names its own sectors only": "event.message.dirty",
     }),
-    ("home_copies.cpp", "if («!first.clean») break;", {
+    ("coherence/protocol/home_copies.cpp", "if («!first.clean») break;", {
         "a copy counts before it came": "false",
     }),
-    ("home_copies.cpp", "«apply(message.page, *claim, version, event, actions);»", {
+    ("coherence/protocol/home_copies.cpp", "«apply(message.page, *claim, version, event, actions);»", {
         "a write-back is answered, but not applied": "discard_payload(event, actions);",
     }),
-    ("home_copies.cpp", "if («copies_.find(claim.copies, [&](HomeCopy& copy) { return copy.tenure == tenure; })») return;", {
+    ("coherence/protocol/home_copies.cpp",
+     "if («copies_.find(claim.copies, [&](HomeCopy& copy) { return copy.tenure == tenure; })») return;", {
         "kept bytes are freed when the order is done": "(HomeCopy*)nullptr",
     }),
-    ("home_copies.cpp", "if («requests_.find(claim.orders, [&](Request& open) { return open.tenure == tenure "
+    ("coherence/protocol/home_copies.cpp",
+     "if («requests_.find(claim.orders, [&](Request& open) { return open.tenure == tenure "
      "&& open.keeper == keeper; })»)", {
         "kept bytes are freed when their copy is applied": "(Request*)nullptr",
     }),
-    ("holder_orders.cpp", "is_latest = «message.tenure == holding.tenure && message.sequence == holding.sequence»;", {
+    ("coherence/protocol/holder_orders.cpp",
+     "is_latest = «message.tenure == holding.tenure && message.sequence == holding.sequence»;", {
         "the answer to an older write-back counts for the newer": "true",
         "the answer to a write-back of another tenure counts": "(message.sequence == holding.sequence)",
     }),
-    ("holder_orders.cpp", "actions.about_frame(«Action::Kind::clear_writing», event.page, holding.frame);", {
+    ("coherence/protocol/holder_orders.cpp",
+     "actions.about_frame(«Action::Kind::clear_writing», event.page, holding.frame);", {
         "a write-back cleans what was written since": "Action::Kind::clear_dirty",
     }),
     # Recovery.
-    ("home_recovery.cpp", "«++claim.tenure;»\n    claim.recalled", {
+    ("coherence/protocol/home_recovery.cpp", "«++claim.tenure;»\n    claim.recalled", {
         "a resolve keeps the tenure": "",
     }),
-    ("home_recovery.cpp", "start_resolve(page, claim, «named & ~set_of(host)», actions);", {
+    ("coherence/protocol/home_recovery.cpp", "start_resolve(page, claim, «named & ~set_of(host)», actions);", {
         "a resolve does not recall the readers": "((named & ~claim.readers) & ~set_of(host))",
     }),
-    ("home_recovery.cpp", "«requests_.remove_if(claim->orders, is_over);»", {
+    ("coherence/protocol/home_recovery.cpp", "«requests_.remove_if(claim->orders, is_over);»", {
         "requests that nobody waits for are ordered again": "(void)is_over;",
     }),
-    ("home_recovery.cpp", "if (!claim.resolving || «claim.missing != 0» ||", {
+    ("coherence/protocol/home_recovery.cpp", "if (!claim.resolving || «claim.missing != 0» ||", {
         "a resolve ends before all have reported": "((claim.missing & (claim.missing - 1)) != 0)",
     }),
-    ("home_recovery.cpp", "claim.missing != 0 || «claim.loss_pending») return;", {
+    ("coherence/protocol/home_recovery.cpp", "claim.missing != 0 || «claim.loss_pending») return;", {
         "a page is served before its loss is recorded": "false",
     }),
-    ("home_recovery.cpp", "if («claim.owner == host» || claim.anchor == host ||", {
+    ("coherence/protocol/home_recovery.cpp", "if («claim.owner == host» || claim.anchor == host ||", {
         "the loss of an owner is not recorded": "false",
     }),
-    ("home_recovery.cpp", "requests_exclusive || «contains(in_copies | claim.missing, host)»)", {
+    ("coherence/protocol/home_recovery.cpp", "requests_exclusive || «contains(in_copies | claim.missing, host)»)", {
         "the loss of a copy on its way is not recorded": "false",
     }),
-    ("home_recovery.cpp", "} else if («contains(hosts_of_orders(claim) | hosts_of_copies(claim), host)») {", {
+    ("coherence/protocol/home_recovery.cpp",
+     "} else if («contains(hosts_of_orders(claim) | hosts_of_copies(claim), host)») {", {
         "copies lost with a link are not looked for": "contains(hosts_of_orders(claim), host)",
     }),
-    ("home_recovery.cpp", "if («claim.owner == no_host && claim.anchor == no_host && has_memory»)\n", {
+    ("coherence/protocol/home_recovery.cpp",
+     "if («claim.owner == no_host && claim.anchor == no_host && has_memory»)\n", {
         "a restarted home believes that it has the bytes": "(claim.owner == no_host && claim.anchor == no_host)",
     }),
-    ("home_recovery.cpp", "if («host == claim.anchor || (host == claim.owner && !has_memory)») confirm", {
+    ("coherence/protocol/home_recovery.cpp",
+     "if («host == claim.anchor || (host == claim.owner && !has_memory)») confirm", {
         "an owner is not told to mark dirty by a home in doubt": "host == claim.anchor",
     }),
-    ("home_recovery.cpp", "if («contains(claim.dismissed, host)») known", {
+    ("coherence/protocol/home_recovery.cpp", "if («contains(claim.dismissed, host)») known", {
         "kept bytes that home decided against are taken if they are reported again": "false",
     }),
-    ("home_recovery.cpp", "if («claim.keepers != 0» || contradicts)", {
+    ("coherence/protocol/home_recovery.cpp", "if («claim.keepers != 0» || contradicts)", {
         "a restarted home takes no kept bytes": "false",
     }),
-    ("home_recovery.cpp", "if («claim.stored_unknown») {", {
+    ("coherence/protocol/home_recovery.cpp", "if («claim.stored_unknown») {", {
         "kept bytes win over stored ones of an unknown tenure": "false",
     }),
-    ("home_recovery.cpp", "if («is_named || is_ordered_away») answer.kind", {
+    ("coherence/protocol/home_recovery.cpp", "if («is_named || is_ordered_away») answer.kind", {
         "an eviction is confirmed though an order is under way": "is_named",
     }),
-    ("holder_recovery.cpp", "«holding.floor = std::max(holding.floor, floor);»", {
+    ("coherence/protocol/holder_recovery.cpp", "«holding.floor = std::max(holding.floor, floor);»", {
         "messages below the floor are obeyed": "",
     }),
-    ("holder_recovery.cpp", "may_have_written ? «holding.sequence + 1» : holding.sequence", {
+    ("coherence/protocol/holder_recovery.cpp", "may_have_written ? «holding.sequence + 1» : holding.sequence", {
         "an owner's report is no newer than its write-back": "holding.sequence",
     }),
-    ("holder_recovery.cpp", "                «repeat_write_back(holding);»", {
+    ("coherence/protocol/holder_recovery.cpp", "                «repeat_write_back(holding);»", {
         "a write-back lost with a link is waited for": "",
     }),
-    ("holder_recovery.cpp", "«if (!has_memory) holding.anchor_since = holding.tenure;»", {
+    ("coherence/protocol/holder_recovery.cpp", "«if (!has_memory) holding.anchor_since = holding.tenure;»", {
         "frames are not marked dirty when home restarts": "",
     }),
-    ("holder_recovery.cpp", "actions.about_frame(«is_anchor ? Action::Kind::mark_dirty : Action::Kind::clear_dirty», event.page", {
+    ("coherence/protocol/holder_recovery.cpp",
+     "actions.about_frame(«is_anchor ? Action::Kind::mark_dirty : Action::Kind::clear_dirty», event.page", {
         "of confirmed readers none is dirty": "Action::Kind::clear_dirty",
     }),
     # A process that adopts its memory.
-    ("holder_recovery.cpp", "if (frame != no_frame && «custody != Custody::blank»)", {
+    ("coherence/protocol/holder_recovery.cpp", "if (frame != no_frame && «custody != Custody::blank»)", {
         "a blank frame is adopted": "true",
     }),
-    ("holder_recovery.cpp", "if («kept_frame != no_frame»)\n        recorded", {
+    ("coherence/protocol/holder_recovery.cpp", "if («kept_frame != no_frame»)\n        recorded", {
         "kept bytes are not adopted": "false",
     }),
-    ("holder_recovery.cpp", "«held.evict_id != 0 ? Custody::evicting : Custody::open»;", {
+    ("coherence/protocol/holder_recovery.cpp", "«held.evict_id != 0 ? Custody::evicting : Custody::open»;", {
         "an eviction under way is adopted as if it were not": "Custody::open",
     }),
-    ("holder_recovery.cpp", "«holding.trust = Trust::adopted;»", {
+    ("coherence/protocol/holder_recovery.cpp", "«holding.trust = Trust::adopted;»", {
         "an adopted frame may be served at once": "holding.trust = Trust::unconfirmed;",
     }),
-    ("holder_recovery.cpp", "«holding.sequence = held.sequence;»", {
+    ("coherence/protocol/holder_recovery.cpp", "«holding.sequence = held.sequence;»", {
         "an adopted owner numbers its write-backs anew": "holding.sequence = 0;",
     }),
-    ("holder_recovery.cpp", "        «holding.anchor_since = held.anchor_since;»", {
+    ("coherence/protocol/holder_recovery.cpp", "        «holding.anchor_since = held.anchor_since;»", {
         "an adopted anchor does not know that it is one": "",
     }),
-    ("holder_recovery.cpp", "if («holding.anchor_since != 0») hello.flags |= flag_anchor;", {
+    ("coherence/protocol/holder_recovery.cpp", "if («holding.anchor_since != 0») hello.flags |= flag_anchor;", {
         "a reader does not say that home may lack its bytes": "false",
     }),
-    ("holder_recovery.cpp", "«send_hello(event.page, holding, actions);»\n    }\n    advance", {
+    ("coherence/protocol/holder_recovery.cpp", "«send_hello(event.page, holding, actions);»\n    }\n    advance", {
         "a host that adopts does not report to itself": "",
     }),
-    ("home_recovery.cpp", "«if (has_adopted) forget_requests(claim, host);»", {
+    ("coherence/protocol/home_recovery.cpp", "«if (has_adopted) forget_requests(claim, host);»", {
         "requests of a process that ended are ordered": "",
     }),
-    ("home_recovery.cpp", "is_new = «event.process.incarnation != event.previous.incarnation»;", {
+    ("coherence/protocol/home_recovery.cpp", "is_new = «event.process.incarnation != event.previous.incarnation»;", {
         "an adopted memory is taken for lost": "(event.process != event.previous)",
         "the boot id is ignored": "false",
     }),
-    ("home_recovery.cpp", "PageVersion{event.stored_tenure, «event.stored_sequence»}", {
+    ("coherence/protocol/home_recovery.cpp", "PageVersion{event.stored_tenure, «event.stored_sequence»}", {
         "a home that adopts forgets how new its bytes are": "0",
     }),
-    ("flush_home.cpp", "if («process != previous») std::erase_if", {
+    ("coherence/protocol/flush_home.cpp", "if («process != previous») std::erase_if", {
         "flushes of a process that ended are answered": "(process.incarnation != previous.incarnation)",
     }),
-    ("holder_recovery.cpp", "«last_request_id_ = last;»", {
+    ("coherence/protocol/holder_recovery.cpp", "«last_request_id_ = last;»", {
         "requests are numbered anew": "(void)last;",
     }),
     # Flush.
-    ("home.cpp", "claim.resolving ? no_host : «claim.owner != no_host ? claim.owner : claim.anchor»;", {
+    ("coherence/protocol/home.cpp",
+     "claim.resolving ? no_host : «claim.owner != no_host ? claim.owner : claim.anchor»;", {
         "a flush asks owners only": "claim.owner",
     }),
-    ("home_recovery.cpp", "«actions.about_copy(Action::Kind::copy_expected, page, claim.tenure);»\n    for_each_host", {
+    ("coherence/protocol/home_recovery.cpp",
+     "«actions.about_copy(Action::Kind::copy_expected, page, claim.tenure);»\n    for_each_host", {
         "a resolving page is no outstanding copy": "",
     }),
-    ("home_recovery.cpp", "«actions.about_copy(Action::Kind::copy_arrived, page, claim.tenure);»\n    while", {
+    ("coherence/protocol/home_recovery.cpp",
+     "«actions.about_copy(Action::Kind::copy_arrived, page, claim.tenure);»\n    while", {
         "a resolving page is no outstanding copy": "",
     }),
-    ("flush_home.cpp", "«flush->copies_until = last_ticket_;»", {
+    ("coherence/protocol/flush_home.cpp", "«flush->copies_until = last_ticket_;»", {
         "a flush counts copies only at its start": "",
     }),
-    ("flush_home.cpp", "if («copy.ticket <= flush.copies_until») return;", {
+    ("coherence/protocol/flush_home.cpp", "if («copy.ticket <= flush.copies_until») return;", {
         "a flush waits for no copies": "false",
     }),
-    ("flush_home.cpp", "lost = «flush->known != verifier || (flush->noted != 0 && flush->noted != verifier)»;", {
+    ("coherence/protocol/flush_home.cpp",
+     "lost = «flush->known != verifier || (flush->noted != 0 && flush->noted != verifier)»;", {
         "a flush does not compare the verifier": "false",
         "the loss generation is ignored":
             "(flush->known >> 32 != verifier >> 32 || (flush->noted != 0 && flush->noted >> 32 != verifier >> 32))",
     }),
-    ("flush_home.cpp", "answer(*flush, «failed || lost», verifier, actions);", {
+    ("coherence/protocol/flush_home.cpp", "answer(*flush, «failed || lost», verifier, actions);", {
         "a flush succeeds though the store failed": "lost",
     }),
-    ("flush_home.cpp", "{\n    «for (const Flush& flush : flushes_) answer(flush, true, verifier, actions);»\n    flushes_.clear", {
+    ("coherence/protocol/flush_home.cpp",
+     "{\n    «for (const Flush& flush : flushes_) answer(flush, true, verifier, actions);»\n    flushes_.clear", {
         "a store that failed forgets the flushes under way": "",
     }),
-    ("flush_home.cpp", "if («contains(flush.unanswered, host)») ask(flush, host, actions);", {
+    ("coherence/protocol/flush_home.cpp", "if («contains(flush.unanswered, host)») ask(flush, host, actions);", {
         "an ask lost with a link is not repeated": "false",
     }),
-    ("flush_holder.cpp", "if (!ask->has_begun || «ask->missing != 0») return;", {
+    ("coherence/protocol/flush_holder.cpp", "if (!ask->has_begun || «ask->missing != 0») return;", {
         "an asked host answers at once": "false",
     }),
-    ("flush_requester.cpp", "if («note.writes == part->writes» && !note.mixed) {", {
+    ("coherence/protocol/flush_requester.cpp", "if («note.writes == part->writes» && !note.mixed) {", {
         "a flush clears the notes of later writes": "true",
     }),
-    ("holder.cpp", "«if (awaited.needs_bytes || is_blank) holding.anchor_since = 0;»", {
+    ("coherence/protocol/holder.cpp", "«if (awaited.needs_bytes || is_blank) holding.anchor_since = 0;»", {
         "an upgrade clears anchor_since": "holding.anchor_since = 0;",
     }),
-    ("holder.cpp", "«repeat_write_back(holding);»\n    holding.ownership", {
+    ("coherence/protocol/holder.cpp", "«repeat_write_back(holding);»\n    holding.ownership", {
         "a completed request forgets a write-back under way": "",
     }),
-    ("flush_requester.cpp", "note.mixed |= «note.noted != began»;", {
+    ("coherence/protocol/flush_requester.cpp", "note.mixed |= «note.noted != began»;", {
         "writes under two verifiers count as under the first": "false",
     }),
-    ("flush_requester.cpp", "«if (note.noted == 0) note.noted = began;»", {
+    ("coherence/protocol/flush_requester.cpp", "«if (note.noted == 0) note.noted = began;»", {
         "writes are noted under the newest verifier": "note.noted = began;",
     }),
     # What travels as one.
-    ("coalescing.cpp", "Message expected = «part_of(run, run.run + 1u)»;", {
+    ("coherence/protocol/coalescing.cpp", "Message expected = «part_of(run, run.run + 1u)»;", {
         "neighbours of other request ids make a run": """[&] {
             Message as_if = part_of(run, run.run + 1u);
             as_if.request_id = next.request_id;
@@ -371,108 +389,115 @@ MUTANTS = [
             return as_if;
         }()""",
     }),
-    ("coalescing.cpp", "if («(run.page.number() + run.run + 1) % run_pages_max == 0») return false;", {
+    ("coherence/protocol/coalescing.cpp",
+     "if («(run.page.number() + run.run + 1) % run_pages_max == 0») return false;", {
         "a run goes beyond its block": "false",
     }),
-    ("coalescing.cpp", "if («!are_equal(common_of(message_), common_of(next))» || next.hosts", {
+    ("coherence/protocol/coalescing.cpp", "if («!are_equal(common_of(message_), common_of(next))» || next.hosts", {
         "messages of other kinds make a batch": "(next.has_bytes() || !may_be_joined(next.kind))",
     }),
-    ("coalescing.cpp", "last_part_ = {.page = next.page,\n                  .tenure = «next.tenure»,", {
+    ("coherence/protocol/coalescing.cpp",
+     "last_part_ = {.page = next.page,\n                  .tenure = «next.tenure»,", {
         "a part has the tenure of the first": "message_.tenure",
     }),
-    ("coalescing.cpp", ".request_id = «next.request_id»,", {
+    ("coherence/protocol/coalescing.cpp", ".request_id = «next.request_id»,", {
         "a part has the request id of the first": "message_.request_id",
     }),
-    ("coalescing.cpp", "    «last_run_ = next;»\n", {
+    ("coherence/protocol/coalescing.cpp", "    «last_run_ = next;»\n", {
         "a run goes on where another ended": "",
     }),
-    ("coalescing.cpp", "        else\n            «last_part_.run = last_run_.run;»", {
+    ("coherence/protocol/coalescing.cpp", "        else\n            «last_part_.run = last_run_.run;»", {
         "a part forgets its neighbours": "",
     }),
-    ("coalescing.cpp", "message_.run = «last_run_.run»;", {
+    ("coherence/protocol/coalescing.cpp", "message_.run = «last_run_.run»;", {
         "a run forgets its last page": "static_cast<uint16_t>(last_run_.run - 1)",
     }),
-    ("coalescing.cpp", "const Part& part = «parts[index - 1]»;", {
+    ("coherence/protocol/coalescing.cpp", "const Part& part = «parts[index - 1]»;", {
         "of the parts the first is taken each time": "parts[0]",
     }),
-    ("coalescing.cpp", "«run.tenure = part.tenure;»", {
+    ("coherence/protocol/coalescing.cpp", "«run.tenure = part.tenure;»", {
         "a part is of the first one's tenure": "",
     }),
-    ("coalescing.cpp", "«run.request_id = part.request_id;»", {
+    ("coherence/protocol/coalescing.cpp", "«run.request_id = part.request_id;»", {
         "a part is of the first one's request id": "",
     }),
-    ("coalescing.cpp", "    «run.run = static_cast<uint16_t>(part.run);»", {
+    ("coherence/protocol/coalescing.cpp", "    «run.run = static_cast<uint16_t>(part.run);»", {
         "a part is as long as the first run": "",
     }),
-    ("coalescing.cpp", "    «grant_.flags |= data.flags & bytes_flags;»", {
+    ("coherence/protocol/coalescing.cpp", "    «grant_.flags |= data.flags & bytes_flags;»", {
         "a joined grant does not say that it has bytes": "",
     }),
-    ("coalescing.cpp", "    «data = grant_;»\n", {
+    ("coherence/protocol/coalescing.cpp", "    «data = grant_;»\n", {
         "the bytes go without their grant": "",
     }),
-    ("stripe.cpp", "«dispatch(Event::message_of(grant_of_joined(event.message)), actions);»", {
+    ("coherence/protocol/stripe.cpp", "«dispatch(Event::message_of(grant_of_joined(event.message)), actions);»", {
         "of a joined grant only the bytes are taken": "",
     }),
-    ("stripe.cpp", "        «reserve();»  // a home that has recovered", {
+    ("coherence/protocol/stripe.cpp", "        «reserve();»  // a home that has recovered", {
         "room is made for one message of a host to itself": "",
     }),
-    ("stripe.cpp", "        «dispatch(data, actions);»", {
+    ("coherence/protocol/stripe.cpp", "        «dispatch(data, actions);»", {
         "of a joined grant the bytes are left": "",
     }),
 
     # The executor.
-    ("executor.cpp", "frame = «protocol::lent_frame_for_present_bytes(step.stripe.holder().find(message.page), message)»;", {
+    ("coherence/executor/executor.cpp",
+     "frame = «protocol::lent_frame_for_present_bytes(step.stripe.holder().find(message.page), message)»;", {
         "home's bytes go where their request was to land when it was made": "message.frame",
         "home's bytes go to a frame that is lent for the first of them only": 
             "protocol::lent_frame(step.stripe.holder().find(message.page), message)",
     }),
-    ("executor.cpp", "if («found.where == HomeStore::Found::Where::frame && home_store_.share(found.frame)») {", {
+    ("coherence/executor/executor.cpp",
+     "if («found.where == HomeStore::Found::Where::frame && home_store_.share(found.frame)») {", {
         "home's frame becomes the Holder's though it has another use": "found.where == HomeStore::Found::Where::frame",
     }),
-    ("executor.cpp", "        «home_store_.copy(found, frame);»", {
+    ("coherence/executor/executor.cpp", "        «home_store_.copy(found, frame);»", {
         "home's bytes are not copied": "",
     }),
-    ("executor.cpp", "        «send_pending_grant(step);»\n        pending.hold", {
+    ("coherence/executor/executor.cpp", "        «send_pending_grant(step);»\n        pending.hold", {
         "a second grant pushes the first out": "if (pending.holds()) (void)pending.release();",
     }),
-    ("executor.cpp", "    events.clear();\n    «send_pending_grant(step);»", {
+    ("coherence/executor/executor.cpp", "    events.clear();\n    «send_pending_grant(step);»", {
         "a grant without bytes is never sent": "if (scratch.pending_grant.holds()) (void)scratch.pending_grant.release();",
     }),
-    ("executor.cpp", "            «step.scratch.events.push_back(\n                protocol::Event::quiesced_of(action.page, "
+    ("coherence/executor/executor.cpp",
+     "            «step.scratch.events.push_back(\n                protocol::Event::quiesced_of(action.page, "
      "frames_.unwritten_of(action.frame)));»", {
         "a frame that is quiet at once is not said to be": "",
         "a frame that is quiet at once counts as clean":
             "step.scratch.events.push_back(protocol::Event::quiesced_of(action.page, 0));",
     }),
-    ("executor.cpp", "    «if (!result.flush_actions.empty()) books_.run(std::move(result.flush_actions));»", {
+    ("coherence/executor/executor.cpp",
+     "    «if (!result.flush_actions.empty()) books_.run(std::move(result.flush_actions));»", {
         "what a flush asks for in a step is forgotten": "",
     }),
-    ("executor.cpp", "    «if (!result.losses.empty()) home_store_.record_losses(std::move(result.losses), result.lost_host);»", {
+    ("coherence/executor/executor.cpp",
+     "    «if (!result.losses.empty()) home_store_.record_losses(std::move(result.losses), result.lost_host);»", {
         "a loss is not recorded": "",
     }),
-    ("executor.cpp", "    «if (!result.marks.empty()) home_store_.mark(std::move(result.marks));»", {
+    ("coherence/executor/executor.cpp", "    «if (!result.marks.empty()) home_store_.mark(std::move(result.marks));»", {
         "a page is not marked": "",
     }),
-    ("executor.cpp", "case Action::Kind::keep_copy: «result.frames_freed |= home_store_.keep_copy(action);»", {
+    ("coherence/executor/executor.cpp",
+     "case Action::Kind::keep_copy: «result.frames_freed |= home_store_.keep_copy(action);»", {
         "the last copy is dropped, and its frame leaks": "",
     }),
-    ("executor.cpp", "case Action::Kind::begin_writing: «frames_.begin_writing(action.frame);»", {
+    ("coherence/executor/executor.cpp", "case Action::Kind::begin_writing: «frames_.begin_writing(action.frame);»", {
         "a write-back leaves the page dirty": "",
     }),
-    ("executor.cpp", "case Action::Kind::clear_writing: «frames_.clear_writing(action.frame);»", {
+    ("coherence/executor/executor.cpp", "case Action::Kind::clear_writing: «frames_.clear_writing(action.frame);»", {
         "a page is being written home for ever": "",
         "a page that was written home is clean, whatever was written since": "frames_.clear_dirty(action.frame);",
     }),
-    ("executor.cpp", "case Action::Kind::clear_dirty: «frames_.clear_dirty(action.frame);»", {
+    ("coherence/executor/executor.cpp", "case Action::Kind::clear_dirty: «frames_.clear_dirty(action.frame);»", {
         "a page that has gone is still dirty": "",
     }),
-    ("executor.cpp", "case Action::Kind::mark_dirty: «frames_.mark_dirty(action.frame);»", {
+    ("coherence/executor/executor.cpp", "case Action::Kind::mark_dirty: «frames_.mark_dirty(action.frame);»", {
         "bytes that home lacks are not dirty": "",
     }),
-    ("executor.cpp", "case Frames::Quiet::leased: «step.result.leased.push_back({.page = action.page, .frame = "
+    ("coherence/executor/executor.cpp",
+     "case Frames::Quiet::leased: «step.result.leased.push_back({.page = action.page, .frame = "
      "action.frame});»", {
         "nobody ends a lease": "",
     }),
 ]
-
-mutate.main(MUTANTS)

@@ -1,18 +1,5 @@
-#!/usr/bin/env python3
-"""What threads share, with its mutants: copies in which one broken rule at a time can be chosen at run time. Each must be
-caught by a scenario, see mutants_main.cpp. Orders of memory are rules, too.
-
-usage: mutants.py FILE OUTPUT DEPENDENCIES   a copy of one source or header, and what it depends on
-       mutants.py --names OUTPUT             their names; every entry of the list must name a file that is there
-
-What an entry of the list means: tests/support/mutate.py. Files are named from the root of the tree.
-"""
-import pathlib
-import sys
-
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests/support"))
-import mutate
+"""The rules of what threads share that tests/support/mutate.py breaks, orders of memory among them: a scenario of the
+model of threads must notice each."""
 
 RELAXED = "std::memory_order_relaxed"
 ACQUIRE = "std::memory_order_acquire"
@@ -279,5 +266,3 @@ MUTANTS = [
         "nobody need ask before what was told is seen": RELAXED,
     }),
 ]
-
-mutate.main_by_file(MUTANTS, ROOT, __file__)
