@@ -2,6 +2,7 @@
 // plays the other hosts.
 #include <cstdio>
 
+#include "coherence/pages/page_access.hpp"
 #include "tests/support/interleave.hpp"
 #include "tests/unit/home_on_device.hpp"
 #include "utils/interrupt.hpp"
@@ -381,6 +382,22 @@ TEST_F(CacheLinks, a_page_that_is_writable_needs_no_room) {
     EXPECT_TRUE(over);
     cache_->abandon();
     loop_->run_until_done(zeroes.close());
+}
+
+// If it is another one at the flush, the write may be lost.
+TEST_F(CacheLinks, a_write_that_waited_knows_the_verifier_of_its_home) {
+    cache_->verifiers().hear(peer, protocol::verifier_of(peer_process_.incarnation, 0));
+    const std::vector<std::byte> bytes(page_size, std::byte{4});
+    PageRequest request(cache_->accesses(), *loop_, view_);
+    request.add(PageAccess::Kind::write, volume_id, theirs() * page_size, page_size, nullptr, bytes.data());
+    Result<> written = fail(Errc::invalid);
+    Gate writes;
+    writes.spawn([](PageRequest& waiting, Result<>& into) -> Task<> { into = co_await waiting; }(request, written));
+    grant_all(fabric_, *cache_, answered_, tenure_);
+    loop_->run_until_done(writes.close());
+    EXPECT_TRUE(written);
+    EXPECT_NE(request.began(peer), 0U);
+    EXPECT_EQ(request.began(peer), cache_->verifiers().present(peer));
 }
 
 TEST_F(CacheLinks, a_mark_stays_while_somebody_is_inside_the_page) {

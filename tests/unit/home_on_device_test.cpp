@@ -137,6 +137,19 @@ TEST_F(HomeOnDevice, a_flush_that_waits_for_bytes_which_a_failed_store_refuses_f
     EXPECT_TRUE(flushed->has(protocol::flag_lost));
 }
 
+TEST_F(HomeOnDevice, a_flush_of_another_host_is_told_that_the_store_failed) {
+    ASSERT_TRUE(write(std::byte{2}));
+    device_->fail_writes(true);
+    for (const protocol::RequestId request : {6, 7}) {  // the first one finds it out
+        fabric_.sent.clear();
+        ASSERT_TRUE(hear(MessageKind::flush, request));
+        loop_->run_until_done(turns(*loop_));
+        const Message* const flushed = fabric_.last(MessageKind::flushed);
+        ASSERT_NE(flushed, nullptr) << request;
+        EXPECT_TRUE(flushed->has(protocol::flag_lost)) << request;
+    }
+}
+
 TEST_F(HomeOnDevice, what_its_owner_could_not_read_overwrites_nothing) {
     ASSERT_TRUE(hear(MessageKind::get_exclusive, 5));
     loop_->run_until_done(turns(*loop_));

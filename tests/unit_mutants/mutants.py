@@ -415,6 +415,13 @@ MUTANTS = [
         "a host that is away is asked for users": "true",
     }),
 
+    # What a flush vouches for.
+    ("coherence/pages/page_access.cpp",
+     "writes of the page were lost\"));\n    }\n    «if (changes()) request_->changed(page_, "
+     "parts.verifiers.present(parts.membership.home_of(page_)));»", {
+        "a write that waited takes no verifier": "",
+    }),
+
     # Hosts that are declared dead.
     ("daemon/process/dead_hosts.cpp", "if («cache_.membership().incarnation_of(notice->host) <= notice->incarnation» &&", {
         "a younger process is declared dead with an older one": "true",
