@@ -12,6 +12,7 @@
 #include "coherence/adoption/arena_recorder.hpp"
 #include "coherence/cache/inbox.hpp"
 #include "coherence/cache/volume_end.hpp"
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/home_store/eviction.hpp"
 #include "coherence/pages/page_accesses.hpp"
 
@@ -45,7 +46,7 @@ class Cache final : Pages::Listener {
     // How many pages were taken over from the previous process.
     size_t adopted_page_count() const { return adopted_page_count_; }
 
-    Store& store() { return store_; }
+    Store& store() { return parts_.store; }
     FramePool& pool() { return *pool_; }
     Membership& membership() { return membership_; }
     const Membership& membership() const { return membership_; }
@@ -73,7 +74,6 @@ class Cache final : Pages::Listener {
     void on_quiet(Frame& frame, PageId page) override;
     void on_first_use(LossView& view, HostId home) override;
 
-    Store& store_;
     std::unique_ptr<FramePool> pool_;
     Membership membership_;
     Peers peers_;

@@ -6,22 +6,17 @@
 
 #include "coherence/adoption/home_start.hpp"
 #include "coherence/flush/flusher.hpp"
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/pages/writable_share.hpp"
 
 namespace tarn {
 
 class Inbox final : public Fabric::Receiver {
   public:
-    struct Parts {
-        Membership& membership;
-        Store& store;
-        FramePool& pool;
-        Pages& pages;
-        Stripes& stripes;
+    struct Parts : HostParts {
         FrameSupply& supply;
         HeldFrames& held_frames;
         WritableShare& writable_share;
-        Peers& peers;
         HomeFrames& home;
         const Verifiers& verifiers;
         Flusher& flusher;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/fabric/peers.hpp"
 #include "coherence/home_store/home_writer.hpp"
 #include "coherence/pages/loss_view.hpp"
@@ -33,13 +34,7 @@ struct Session {
 
 class Flusher final : public FlushBooks, public WaitingFlushes {
   public:
-    struct Parts {
-        Membership& membership;
-        Store& store;
-        FramePool& pool;
-        Pages& pages;
-        Stripes& stripes;
-        Peers& peers;
+    struct Parts : HostParts {
         HomeWriter& writer;
         Verifiers& verifiers;
     };

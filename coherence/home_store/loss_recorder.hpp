@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "coherence/executor/stripes.hpp"
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/fabric/peers.hpp"
 #include "coherence/home_store/waiting_flushes.hpp"
 #include "coherence/membership/membership.hpp"
@@ -22,11 +23,7 @@ namespace tarn {
 
 class LossRecorder {
   public:
-    struct Parts {
-        Membership& membership;
-        Store& store;
-        Stripes& stripes;
-        const Peers& peers;
+    struct Parts : HostParts {
         WaitingFlushes& flushes;
     };
     explicit LossRecorder(const Parts& parts) : parts_(parts) {}

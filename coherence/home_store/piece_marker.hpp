@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/home_store/home_frames.hpp"
 #include "coherence/home_store/waiting_flushes.hpp"
 #include "coherence/protocol/loss_ranges.hpp"
@@ -30,11 +31,7 @@ struct PieceRest {
 
 class PieceMarker final : public protocol::Marks {
   public:
-    struct Parts {
-        const Membership& membership;
-        Store& store;
-        Pages& pages;
-        Stripes& stripes;
+    struct Parts : HostParts {
         HomeFrames& home;
         WaitingFlushes& flushes;
     };

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/executor/stripes.hpp"
 #include "coherence/fabric/peers.hpp"
 #include "coherence/pages/frame_supply.hpp"
@@ -19,14 +20,8 @@ class PageAccess;
 
 class PageAccesses final : public Accesses {
   public:
-    struct Parts {
-        Membership& membership;
-        Store& store;
-        FramePool& pool;
-        Pages& pages;
+    struct Parts : HostParts {
         FrameIndex& home_index;  // of home's bytes: only for prefetch()
-        Stripes& stripes;
-        Peers& peers;
         FrameSupply& supply;
         WritableShare& writable_share;
         PageProvider& provider;

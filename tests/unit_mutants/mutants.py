@@ -140,7 +140,7 @@ MUTANTS = [
     }),
 
     # A frame that bytes land in is nobody else's by then.
-    ("coherence/executor/executor.cpp", ".frame = to_us ? «home_store_.take_free_frame()» : no_frame,", {
+    ("coherence/executor/executor.cpp", ".frame = to_us ? «effects_.home_store.take_free_frame()» : no_frame,", {
         "the store reads into the frame that the Holder has lent": "message.frame",
     }),
     ("coherence/home_store/home_reader.cpp", "frame = «protocol::lent_frame(turn.stripe().holder().find(message.page), message)»;", {

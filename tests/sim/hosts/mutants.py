@@ -16,7 +16,7 @@ import mutate
 
 MUTANTS = [
     # A step: its actions, all of them, and who waits.
-    ("coherence/executor/executor.cpp", "if («result.frames_freed») frames_.freed();", {
+    ("coherence/executor/executor.cpp", "if («result.frames_freed») effects_.frames.freed();", {
         "frames that come free are announced to nobody": "false",
     }),
     ("coherence/executor/executor.cpp", "frame = «protocol::lent_frame_for_present_bytes(step.stripe.holder().find("

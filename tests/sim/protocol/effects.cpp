@@ -218,7 +218,7 @@ bool SimCluster::is_about_page(const Event& event) {
 void SimCluster::step(SimHost& host, const Event& event) {
     static constexpr StripeLinks every_link{.up = ~HostSet{0}};  // transmit() knows those that are down
     Effects effects(*this, host);
-    const Executor executor(host.id, effects, effects, effects, effects, effects);
+    const Executor executor(host.id, {effects, effects, effects, effects, effects});
     protocol::Stripe& stripe = is_about_page(event) ? host.stripe_of(event.page) : host.memory.stripes[event.waiter];
     StepResult result;
     executor.step(stripe, every_link, scratch_, event, result, effects);
