@@ -136,9 +136,9 @@ bool PendingGrant::join(HostId to, Message& data) {
     return true;
 }
 
-PendingGrant::Sent PendingGrant::release() {
+std::pair<HostId, Message> PendingGrant::release() {
     TARN_ASSERT(holds());
-    return {.to = std::exchange(to_, no_host), .message = grant_};
+    return {std::exchange(to_, no_host), grant_};
 }
 
 }  // namespace tarn::protocol
