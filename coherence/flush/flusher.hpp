@@ -80,6 +80,8 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
 
   private:
     struct Wait;
+    template <class Change>
+    void act(Change&& change);
     // Asks the page's stripe to write the page's dirty bytes home; answered by on_written().
     void write_back(PageId page, protocol::WaiterToken waiter);
     void begin(Session& session);  // with nothing noted
@@ -90,7 +92,6 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     bool is_heard(HostId home) const;
     bool all_are_heard() const;
     Task<> ask_homes();
-    Task<Result<>> learn_verifier(HostId home);
     static Task<> watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit);
     void give_up(Wait& wait, Errc code);
     // Returns whether the home answered.
