@@ -332,7 +332,7 @@ MUTANTS = [
     }),
 
     # What peers ask, and what goes on without them.
-    ("frontends/volumes/extents.cpp", "if («question.reserved != 0») return", {
+    ("frontends/volumes/extents.cpp", "if («asked->reserved != 0») return", {
         "what a question has no meaning for yet is let through": "false",
     }),
     ("frontends/volumes/extents.cpp", "return «skipped < page_count» && run.page_count <=", {
