@@ -36,7 +36,7 @@ class PageAccesses final : public Accesses {
     // Ends the access's wait. too_late: it was woken, or failed. never: it writes a whole page; such a write, once
     // requested, is carried out.
     Stripes::Cancelled cancel(PageAccess& access);
-    void served(PageId page);
+    void served(PageId page) { parts_.stripes.step(protocol::Event::about(protocol::Event::Kind::served, page)); }
     // Brings the tables' entries of pages that are about to be requested into the CPU's caches.
     void prefetch(std::span<const PageId> pages);
 
