@@ -54,14 +54,6 @@ void Cache::set_fabric(Fabric& fabric) {
     inbox_.register_calls(fabric.calls());
 }
 
-void Cache::on_quiet(Frame& frame, PageId page) {
-    stripes_.step(HeldFrames::quiesced(frame, page));
-}
-
-void Cache::on_first_use(LossView& view, HostId home) {
-    flusher_.count_from_now(view, home);
-}
-
 size_t Cache::dirty_frame_count() {
     size_t count = 0;
     pages_.dirty_frames().for_each([&](FrameId) { ++count; });

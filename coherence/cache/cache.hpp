@@ -71,10 +71,11 @@ class Cache final : Pages::Listener {
     Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<Arena> arena);
 
     // Pages::Listener
-    void on_quiet(Frame& frame, PageId page) override;
-    void on_first_use(LossView& view, HostId home) override;
+    void on_quiet(Frame& frame, PageId page) override { stripes_.step(HeldFrames::quiesced(frame, page)); }
+    void on_first_use(LossView& view, HostId home) override { flusher_.count_from_now(view, home); }
 
     std::unique_ptr<FramePool> pool_;
+    const HostParts parts_;
     Membership membership_;
     Peers peers_;
     Pages pages_;

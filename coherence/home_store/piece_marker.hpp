@@ -38,7 +38,7 @@ class PieceMarker final : public protocol::Marks {
     explicit PieceMarker(const Parts& parts) : parts_(parts) {}
 
     // The catalog's pages need no mark, since nobody is told of an unflushed change of it.
-    bool has(PageId page) const override;
+    bool has(PageId page) const override { return page.volume() == catalog_volume || parts_.store.is_marked(page); }
     // Each page is answered by the event `marked`. Outside any latch, on a shard.
     void add(std::vector<PageId> pages);
 
