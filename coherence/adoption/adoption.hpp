@@ -7,6 +7,7 @@
 
 #include <span>
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/executor/stripes.hpp"
 #include "coherence/home_store/home_frames.hpp"
 
@@ -14,12 +15,7 @@ namespace tarn {
 
 class Adoption {
   public:
-    struct Parts {
-        const Membership& membership;
-        Store& store;
-        FramePool& pool;
-        Pages& pages;
-        Stripes& stripes;
+    struct Parts : HostParts {
         HeldFrames& held_frames;
         HomeFrames& home;
     };

@@ -15,28 +15,23 @@ void ArenaRecorder::record(const protocol::Holder& holder, const protocol::Event
 }
 
 void ArenaRecorder::record_holding(PageId page, const protocol::Holding& holding) {
-    const auto state_of = [&](const protocol::FrameHeld& held, FrameRecord::Role role) {
-        return FrameRecord::State{.page = page.value,
-                                  .tenure = held.tenure,
-                                  .order = held.order,
-                                  .anchor_since = held.anchor_since,
-                                  .sequence = held.sequence,
-                                  .lost = held.lost,
-                                  .evict_id = held.evict_id,
-                                  .role = role};
+    const auto record_frame = [&](const protocol::FrameHeld& held, FrameRecord::Role role) {
+        if (held.frame == no_frame) return;
+        const FrameRecord::State state{.page = page.value,
+                                       .tenure = held.tenure,
+                                       .order = held.order,
+                                       .anchor_since = held.anchor_since,
+                                       .sequence = held.sequence,
+                                       .lost = held.lost,
+                                       .evict_id = held.evict_id,
+                                       .role = role};
+        FrameRecord& record = pool_.record(held.frame);
+        if (record.state() != state) record.set(state);
     };
-    const protocol::Adopted recorded = holding.recorded();
-    if (recorded.held.frame != no_frame)
-        record_frame(recorded.held.frame, state_of(recorded.held, recorded.held.ownership == Ownership::exclusive
-                                                                      ? FrameRecord::Role::exclusive
-                                                                      : FrameRecord::Role::shared));
-    if (recorded.kept.frame != no_frame)
-        record_frame(recorded.kept.frame, state_of(recorded.kept, FrameRecord::Role::kept));
-}
-
-void ArenaRecorder::record_frame(FrameId id, const FrameRecord::State& state) {
-    FrameRecord& record = pool_.record(id);
-    if (record.state() != state) record.set(state);
+    const auto [held, kept] = holding.recorded();
+    record_frame(held,
+                 held.ownership == Ownership::exclusive ? FrameRecord::Role::exclusive : FrameRecord::Role::shared);
+    record_frame(kept, FrameRecord::Role::kept);
 }
 
 }  // namespace tarn

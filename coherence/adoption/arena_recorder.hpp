@@ -13,7 +13,6 @@ class ArenaRecorder final : public Stripes::Recorder {
 
   private:
     void record_holding(PageId page, const protocol::Holding& holding);
-    void record_frame(FrameId id, const FrameRecord::State& state);
 
     FramePool& pool_;
 };

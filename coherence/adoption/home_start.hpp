@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/executor/stripes.hpp"
 #include "coherence/flush/flusher.hpp"
 #include "coherence/home_store/local_home_store.hpp"
@@ -13,11 +14,7 @@ namespace tarn {
 
 class HomeStart {
   public:
-    struct Parts {
-        Membership& membership;
-        Store& store;
-        FramePool& pool;
-        Stripes& stripes;
+    struct Parts : HostParts {
         LocalHomeStore& home_store;
         Flusher& flusher;
     };

@@ -19,111 +19,29 @@ Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configura
 }
 
 Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<Arena> arena)
-    : store_(store),
-      pool_(std::make_unique<FramePool>(std::move(arena))),
+    : pool_(std::make_unique<FramePool>(std::move(arena))),
+      parts_{membership_, store, *pool_, pages_, stripes_, peers_},
       membership_(configuration.self, configuration.hosts, pool_->arena().header(), store),
       peers_(membership_, store, *pool_),
       pages_(*pool_, membership_, Stripes::bits, *this),
       writable_share_(pool_->frame_count()),
-      provider_({.membership = membership_,
-                 .peers = peers_,
-                 .pool = *pool_,
-                 .pages = pages_,
-                 .supply = supply_,
-                 .writable_share = writable_share_,
-                 .evictor = eviction_},
-                configuration.shards),
+      provider_({membership_, peers_, *pool_, pages_, supply_, writable_share_, eviction_}, configuration.shards),
       supply_(*pool_, pages_.replacement(), membership_, peers_, provider_),
-      held_frames_({.membership = membership_,
-                    .pool = *pool_,
-                    .pages = pages_,
-                    .stripes = stripes_,
-                    .supply = supply_,
-                    .writable_share = writable_share_,
-                    .provider = provider_},
-                   configuration.lease),
-      home_store_({.membership = membership_,
-                   .store = store,
-                   .pool = *pool_,
-                   .pages = pages_,
-                   .stripes = stripes_,
-                   .peers = peers_,
-                   .held_frames = held_frames_,
-                   .supply = supply_,
-                   .provider = provider_,
-                   .flushes = flusher_}),
-      eviction_({.membership = membership_,
-                 .peers = peers_,
-                 .pool = *pool_,
-                 .pages = pages_,
-                 .stripes = stripes_,
-                 .home = home_store_.frames(),
-                 .writer = home_store_.writer(),
-                 .flushes = flusher_}),
+      held_frames_({membership_, *pool_, pages_, stripes_, supply_, writable_share_, provider_}, configuration.lease),
+      home_store_({parts_, held_frames_, supply_, provider_, flusher_}),
+      eviction_({parts_, home_store_.frames(), home_store_.writer(), flusher_}),
       verifiers_(membership_, store),
-      flusher_({.membership = membership_,
-                .store = store,
-                .pool = *pool_,
-                .pages = pages_,
-                .stripes = stripes_,
-                .peers = peers_,
-                .writer = home_store_.writer(),
-                .verifiers = verifiers_}),
-      accesses_({.membership = membership_,
-                 .store = store,
-                 .pool = *pool_,
-                 .pages = pages_,
-                 .home_index = home_store_.frames().index(),
-                 .stripes = stripes_,
-                 .peers = peers_,
-                 .supply = supply_,
-                 .writable_share = writable_share_,
-                 .provider = provider_,
-                 .verifiers = verifiers_,
-                 .uses = uses_}),
+      flusher_({parts_, home_store_.writer(), verifiers_}),
+      accesses_({parts_, home_store_.frames().index(), supply_, writable_share_, provider_, verifiers_, uses_}),
       recorder_(*pool_),
       stripes_(membership_, pool_->arena().header(), pool_->frame_count(), configuration.shards,
-               {.frames = held_frames_,
-                .home_store = home_store_,
-                .outbox = peers_,
-                .books = flusher_,
-                .accesses = accesses_,
-                .recorder = recorder_}),
-      home_start_({.membership = membership_,
-                   .store = store,
-                   .pool = *pool_,
-                   .stripes = stripes_,
-                   .home_store = home_store_,
-                   .flusher = flusher_}),
-      inbox_({.membership = membership_,
-              .store = store,
-              .pool = *pool_,
-              .pages = pages_,
-              .stripes = stripes_,
-              .supply = supply_,
-              .held_frames = held_frames_,
-              .writable_share = writable_share_,
-              .peers = peers_,
-              .home = home_store_.frames(),
-              .verifiers = verifiers_,
-              .flusher = flusher_,
-              .home_start = home_start_}),
-      volume_end_({.store = store,
-                   .stripes = stripes_,
-                   .peers = peers_,
-                   .home = home_store_.frames(),
-                   .writer = home_store_.writer(),
-                   .marker = home_store_.marker(),
-                   .home_start = home_start_}) {
+               {held_frames_, home_store_, peers_, flusher_, accesses_}, recorder_),
+      home_start_({parts_, home_store_, flusher_}),
+      inbox_({parts_, supply_, held_frames_, writable_share_, home_store_.frames(), verifiers_, flusher_, home_start_}),
+      volume_end_({parts_, home_store_.frames(), home_store_.writer(), home_store_.marker(), home_start_}) {
     if (!membership_.is_alone()) stripes_.set_marks(home_store_.marker());
     if (pool_->arena().adopted()) {
-        Adoption adoption({.membership = membership_,
-                           .store = store,
-                           .pool = *pool_,
-                           .pages = pages_,
-                           .stripes = stripes_,
-                           .held_frames = held_frames_,
-                           .home = home_store_.frames()});
+        Adoption adoption({parts_, held_frames_, home_store_.frames()});
         adopted_page_count_ = adoption.run();
     }
     home_start_.go_on();
@@ -134,14 +52,6 @@ Cache::~Cache() = default;
 void Cache::set_fabric(Fabric& fabric) {
     peers_.set_fabric(fabric);
     inbox_.register_calls(fabric.calls());
-}
-
-void Cache::on_quiet(Frame& frame, PageId page) {
-    stripes_.step(HeldFrames::quiesced(frame, page));
-}
-
-void Cache::on_first_use(LossView& view, HostId home) {
-    flusher_.count_from_now(view, home);
 }
 
 size_t Cache::dirty_frame_count() {

@@ -12,6 +12,7 @@
 #include "coherence/adoption/arena_recorder.hpp"
 #include "coherence/cache/inbox.hpp"
 #include "coherence/cache/volume_end.hpp"
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/home_store/eviction.hpp"
 #include "coherence/pages/page_accesses.hpp"
 
@@ -45,7 +46,7 @@ class Cache final : Pages::Listener {
     // How many pages were taken over from the previous process.
     size_t adopted_page_count() const { return adopted_page_count_; }
 
-    Store& store() { return store_; }
+    Store& store() { return parts_.store; }
     FramePool& pool() { return *pool_; }
     Membership& membership() { return membership_; }
     const Membership& membership() const { return membership_; }
@@ -70,11 +71,11 @@ class Cache final : Pages::Listener {
     Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<Arena> arena);
 
     // Pages::Listener
-    void on_quiet(Frame& frame, PageId page) override;
-    void on_first_use(LossView& view, HostId home) override;
+    void on_quiet(Frame& frame, PageId page) override { stripes_.step(HeldFrames::quiesced(frame, page)); }
+    void on_first_use(LossView& view, HostId home) override { flusher_.count_from_now(view, home); }
 
-    Store& store_;
     std::unique_ptr<FramePool> pool_;
+    const HostParts parts_;
     Membership membership_;
     Peers peers_;
     Pages pages_;

@@ -68,7 +68,7 @@ Task<> Inbox::end_as_older(StoreStanding remembered) {
     if (const Result<> noted = co_await parts_.store.set_outdone(*Loop::current(), remembered); !noted)
         log::error("store: that it is older could not be recorded: {}; the next start has to be told by a host again",
                    log::describe(noted.error()));
-    if (older_handler_) older_handler_(older_context_);
+    if (older_handler_) older_handler_();
 }
 
 void Inbox::on_standing(HostId host, const StoreStanding& standing) {
@@ -120,7 +120,7 @@ void Inbox::check_volume(HostId peer, VolumeId volume) {
 }
 
 Task<> Inbox::verify_volume(HostId peer, VolumeId volume) {
-    const Result<VolumeId> next = co_await ask_next_volume_id_(next_volume_id_context_);
+    const Result<VolumeId> next = co_await ask_next_volume_id_();
     under_suspicion_ &= ~set_of(peer);
     if (!next || parts_.stripes.abandoned()) co_return;
     next_volume_id_.store(*next, std::memory_order_relaxed);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <span>
 
 #include "coherence/adoption/home_start.hpp"
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/flush/flusher.hpp"
 #include "coherence/pages/writable_share.hpp"
 
@@ -12,16 +14,10 @@ namespace tarn {
 
 class Inbox final : public Fabric::Receiver {
   public:
-    struct Parts {
-        Membership& membership;
-        Store& store;
-        FramePool& pool;
-        Pages& pages;
-        Stripes& stripes;
+    struct Parts : HostParts {
         FrameSupply& supply;
         HeldFrames& held_frames;
         WritableShare& writable_share;
-        Peers& peers;
         HomeFrames& home;
         const Verifiers& verifiers;
         Flusher& flusher;
@@ -33,17 +29,10 @@ class Inbox final : public Fabric::Receiver {
     void register_calls(CallHandlers& calls);
     // `ask` returns the next unassigned volume id: a peer that names a later one is not correct. Set before any link is
     // up.
-    using AskNextVolumeId = Task<Result<VolumeId>> (*)(void* context);
-    void set_next_volume_id(AskNextVolumeId ask, void* context) {
-        ask_next_volume_id_ = ask;
-        next_volume_id_context_ = context;
-    }
+    using AskNextVolumeId = std::function<Task<Result<VolumeId>>()>;
+    void set_next_volume_id(AskNextVolumeId ask) { ask_next_volume_id_ = std::move(ask); }
     // Called once another host remembers a newer state of this host's store: it must end.
-    using OlderHandler = void (*)(void* context);
-    void set_older_handler(OlderHandler handler, void* context) {
-        older_handler_ = handler;
-        older_context_ = context;
-    }
+    void set_older_handler(std::function<void()> handler) { older_handler_ = std::move(handler); }
 
     // An operator vouches that this host, up to this incarnation, is dead: bytes that only it had are lost, nobody
     // waits for it any more, and it is linked again only as another process. Durable. On a shard. Errors: busy (it is
@@ -73,12 +62,10 @@ class Inbox final : public Fabric::Receiver {
     Task<Result<std::string>> tell_settled_verifier();
 
     const Parts parts_;
-    AskNextVolumeId ask_next_volume_id_ = nullptr;
-    void* next_volume_id_context_ = nullptr;
+    AskNextVolumeId ask_next_volume_id_;
     std::atomic<VolumeId> next_volume_id_{0};  // above every volume known to exist
     std::atomic<HostSet> under_suspicion_{0};  // of naming one that does not exist
-    OlderHandler older_handler_ = nullptr;
-    void* older_context_ = nullptr;
+    std::function<void()> older_handler_;
 };
 
 }  // namespace tarn

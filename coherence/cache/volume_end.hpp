@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coherence/adoption/home_start.hpp"
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/home_store/home_writer.hpp"
 #include "coherence/home_store/piece_marker.hpp"
 #include "coherence/home_store/volume_turns.hpp"
@@ -16,10 +17,7 @@ namespace tarn {
 
 class VolumeEnd {
   public:
-    struct Parts {
-        Store& store;
-        Stripes& stripes;
-        const Peers& peers;
+    struct Parts : HostParts {
         HomeFrames& home;
         HomeWriter& writer;
         PieceMarker& marker;

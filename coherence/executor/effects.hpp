@@ -114,6 +114,15 @@ class Accesses {
     virtual void resume(protocol::WaiterToken waiter) = 0;
 };
 
+// All of them.
+struct Effects {
+    Frames& frames;
+    HomeStore& home_store;
+    Outbox& outbox;
+    FlushBooks& books;
+    Accesses& accesses;
+};
+
 // Sees each event of a step, and the protocol's actions.
 class StepObserver {
   public:

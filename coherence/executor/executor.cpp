@@ -49,13 +49,13 @@ void Executor::step(protocol::Stripe& stripe, const StripeLinks& links, StepScra
 }
 
 void Executor::finish(StepResult& result) const {
-    if (!result.home_reads.empty()) home_store_.read(std::move(result.home_reads));
-    if (!result.flush_actions.empty()) books_.run(std::move(result.flush_actions));
-    if (!result.marks.empty()) home_store_.mark(std::move(result.marks));
-    if (!result.losses.empty()) home_store_.record_losses(std::move(result.losses), result.lost_host);
-    if (result.frames_freed) frames_.freed();
-    for (const StepResult::Leased& leased : result.leased) frames_.keep_lease(leased.page, leased.frame);
-    for (const protocol::WaiterToken waiter : result.resumed) accesses_.resume(waiter);
+    if (!result.home_reads.empty()) effects_.home_store.read(std::move(result.home_reads));
+    if (!result.flush_actions.empty()) effects_.books.run(std::move(result.flush_actions));
+    if (!result.marks.empty()) effects_.home_store.mark(std::move(result.marks));
+    if (!result.losses.empty()) effects_.home_store.record_losses(std::move(result.losses), result.lost_host);
+    if (result.frames_freed) effects_.frames.freed();
+    for (const StepResult::Leased& leased : result.leased) effects_.frames.keep_lease(leased.page, leased.frame);
+    for (const protocol::WaiterToken waiter : result.resumed) effects_.accesses.resume(waiter);
 }
 
 void Executor::perform(Step& step, const Action& action) const {
@@ -67,7 +67,7 @@ void Executor::perform(Step& step, const Action& action) const {
             if (message.kind == MessageKind::evict)
                 if (const protocol::Holding* const holding = step.stripe.holder().find(action.page);
                     holding && holding->frame != no_frame)
-                    message.hosts = frames_.age_of(holding->frame);
+                    message.hosts = effects_.frames.age_of(holding->frame);
             send(step, action.to, message, action.frame);
             break;
         }
@@ -75,28 +75,28 @@ void Executor::perform(Step& step, const Action& action) const {
 
         case Action::Kind::wake:
             // Directly, without the queue of a shard; but not nested in another operation's step.
-            if (accesses_.wake(action, result.of_message)) result.resumed.push_back(action.waiter);
+            if (effects_.accesses.wake(action, result.of_message)) result.resumed.push_back(action.waiter);
             break;
-        case Action::Kind::fail: accesses_.refuse(action); break;
-        case Action::Kind::written: books_.on_written(action.waiter, result.flush_actions); break;
+        case Action::Kind::fail: effects_.accesses.refuse(action); break;
+        case Action::Kind::written: effects_.books.on_written(action.waiter, result.flush_actions); break;
 
         case Action::Kind::quiesce: quiesce(step, action); break;
         case Action::Kind::set_access:
-            frames_.set_access(action.page, action.frame, action.ownership, action.lost);
+            effects_.frames.set_access(action.page, action.frame, action.ownership, action.lost);
             break;
-        case Action::Kind::begin_writing: frames_.begin_writing(action.frame); break;
-        case Action::Kind::clear_writing: frames_.clear_writing(action.frame); break;
-        case Action::Kind::clear_dirty: frames_.clear_dirty(action.frame); break;
-        case Action::Kind::mark_dirty: frames_.mark_dirty(action.frame); break;
-        case Action::Kind::release_frame: result.frames_freed |= frames_.release(action.frame); break;
+        case Action::Kind::begin_writing: effects_.frames.begin_writing(action.frame); break;
+        case Action::Kind::clear_writing: effects_.frames.clear_writing(action.frame); break;
+        case Action::Kind::clear_dirty: effects_.frames.clear_dirty(action.frame); break;
+        case Action::Kind::mark_dirty: effects_.frames.mark_dirty(action.frame); break;
+        case Action::Kind::release_frame: result.frames_freed |= effects_.frames.release(action.frame); break;
 
-        case Action::Kind::apply_copy: result.frames_freed |= home_store_.apply_copy(action); break;
-        case Action::Kind::keep_copy: result.frames_freed |= home_store_.keep_copy(action); break;
+        case Action::Kind::apply_copy: result.frames_freed |= effects_.home_store.apply_copy(action); break;
+        case Action::Kind::keep_copy: result.frames_freed |= effects_.home_store.keep_copy(action); break;
 
         case Action::Kind::holder_added:
         case Action::Kind::holder_removed:
         case Action::Kind::copy_expected:
-        case Action::Kind::copy_arrived: books_.book(action, result.flush_actions); break;
+        case Action::Kind::copy_arrived: effects_.books.book(action, result.flush_actions); break;
 
         case Action::Kind::refuse_peer: result.refused = action.reason; break;
         case Action::Kind::record_loss: result.losses.push_back(action.page); break;
@@ -105,10 +105,10 @@ void Executor::perform(Step& step, const Action& action) const {
 }
 
 void Executor::quiesce(Step& step, const Action& action) const {
-    switch (frames_.quiesce(action.page, action.frame, action.recalled)) {
+    switch (effects_.frames.quiesce(action.page, action.frame, action.recalled)) {
         case Frames::Quiet::now:
             step.scratch.events.push_back(
-                protocol::Event::quiesced_of(action.page, frames_.unwritten_of(action.frame)));
+                protocol::Event::quiesced_of(action.page, effects_.frames.unwritten_of(action.frame)));
             break;
         case Frames::Quiet::later: break;
         case Frames::Quiet::leased: step.result.leased.push_back({.page = action.page, .frame = action.frame}); break;
@@ -117,7 +117,7 @@ void Executor::quiesce(Step& step, const Action& action) const {
 
 void Executor::send_home_bytes(Step& step, const Action& action) const {
     Message message = action.message;
-    const HomeStore::Found found = home_store_.find(action.page);
+    const HomeStore::Found found = effects_.home_store.find(action.page);
     const bool to_us = action.to == self_;
     switch (found.where) {
         case HomeStore::Found::Where::frame:
@@ -132,21 +132,21 @@ void Executor::send_home_bytes(Step& step, const Action& action) const {
             // Never into the frame that the Holder has lent: an order that is undone during the read is given again,
             // and the bytes read for the first one must not land in a page that is then in use.
             step.result.home_reads.push_back({.to = action.to,
-                                              .frame = to_us ? home_store_.take_free_frame() : no_frame,
+                                              .frame = to_us ? effects_.home_store.take_free_frame() : no_frame,
                                               .link = step.links.counts[action.to],
                                               .message = message});
             return;
     }
     FrameId frame = no_frame;
-    if (found.where == HomeStore::Found::Where::frame && home_store_.share(found.frame)) {
+    if (found.where == HomeStore::Found::Where::frame && effects_.home_store.share(found.frame)) {
         frame = found.frame;
     } else {
         // The request's present landing frame. It may have been another one when the request was made: bytes for an
         // order that was undone came in a frame of their own, which replaced it.
         frame = protocol::lent_frame_for_present_bytes(step.stripe.holder().find(message.page), message);
-        if (frame == no_frame) frame = home_store_.take_free_frame();
+        if (frame == no_frame) frame = effects_.home_store.take_free_frame();
         if (frame == no_frame) return;  // and the Holder now waits for something else
-        home_store_.copy(found, frame);
+        effects_.home_store.copy(found, frame);
     }
     step.scratch.events.push_back(protocol::Event::message_of(message, frame));
 }
@@ -160,13 +160,13 @@ void Executor::send(Step& step, HostId to, Message message, FrameId frame) const
         return;
     }
     (void)pending.join(to, message);
-    outbox_.send(to, message, frame);
+    effects_.outbox.send(to, message, frame);
 }
 
 void Executor::send_pending_grant(Step& step) const {
     if (!step.scratch.pending_grant.holds()) return;
     const auto [to, message] = step.scratch.pending_grant.release();
-    outbox_.send(to, message, no_frame);
+    effects_.outbox.send(to, message, no_frame);
 }
 
 }  // namespace tarn

@@ -47,8 +47,7 @@ struct StepResult {
 
 class Executor {
   public:
-    Executor(HostId self, Frames& frames, HomeStore& home_store, Outbox& outbox, FlushBooks& books, Accesses& accesses)
-        : self_(self), frames_(frames), home_store_(home_store), outbox_(outbox), books_(books), accesses_(accesses) {}
+    Executor(HostId self, const Effects& effects) : self_(self), effects_(effects) {}
 
     // Performs the event and all that follows from it here. Under the stripe's latch; not from within a step of it.
     void step(protocol::Stripe& stripe, const StripeLinks& links, StepScratch& scratch, const protocol::Event& event,
@@ -65,11 +64,7 @@ class Executor {
     void send_pending_grant(Step& step) const;
 
     HostId self_;
-    Frames& frames_;
-    HomeStore& home_store_;
-    Outbox& outbox_;
-    FlushBooks& books_;
-    Accesses& accesses_;
+    const Effects effects_;
 };
 
 }  // namespace tarn

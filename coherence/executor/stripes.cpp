@@ -5,11 +5,11 @@
 namespace tarn {
 
 Stripes::Stripes(const Membership& membership, ArenaHeader& header, size_t frame_count, std::span<Loop* const> shards,
-                 const Effects& effects)
+                 const Effects& effects, Recorder& recorder)
     : membership_(membership),
-      executor_(membership.self(), effects.frames, effects.home_store, effects.outbox, effects.books, effects.accesses),
+      executor_(membership.self(), effects),
       home_store_(effects.home_store),
-      recorder_(effects.recorder),
+      recorder_(recorder),
       read_batches_(shards) {
     // The stripes' shares of the frames differ a little.
     const size_t pages_per_stripe = frame_count / count * 9 / 8;

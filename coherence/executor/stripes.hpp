@@ -55,18 +55,9 @@ class Stripes {
         ~Recorder() = default;
     };
 
-    struct Effects {
-        Frames& frames;
-        HomeStore& home_store;
-        Outbox& outbox;
-        FlushBooks& books;
-        Accesses& accesses;
-        Recorder& recorder;
-    };
-
     // header: the arena's, which outlives this. Only its request ids are used.
     Stripes(const Membership& membership, ArenaHeader& header, size_t frame_count, std::span<Loop* const> shards,
-            const Effects& effects);
+            const Effects& effects, Recorder& recorder);
     // Before the first step.
     void set_marks(const protocol::Marks& marks);
     // The previous process has used request ids up to those in the arena.

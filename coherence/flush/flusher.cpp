@@ -44,6 +44,17 @@ struct Flusher::Wait final : Loop::Posted {
     bool failed = false;
 };
 
+// Changes the books under the lock, and does what follows outside it.
+template <class Change>
+void Flusher::act(Change&& change) {
+    FlushActions actions;
+    {
+        const std::lock_guard guard(lock_);
+        change(actions);
+    }
+    run(std::move(actions));
+}
+
 Flusher::Flusher(const Parts& parts)
     : parts_(parts),
       home_(parts.membership.self()),
@@ -105,11 +116,8 @@ Task<Result<>> Flusher::flush_pages(Session& session, std::vector<PageId> pages,
     }
     if (wait.awaited) co_await wait;
     if (wait.failed) co_return fail(wait.code, 0, not_all_durable);
-    Result<> result;
-    if (atomicity == Atomicity::group)
-        result = co_await parts_.writer.store_group(pages);
-    else
-        result = co_await parts_.writer.store_pages(pages);
+    Result<> result =
+        co_await (atomicity == Atomicity::group ? parts_.writer.store_group(pages) : parts_.writer.store_pages(pages));
     if (result) result = co_await parts_.store.flush(loop);
     if (!result) {
         log::error("flush of pages of volume {} failed: {}", session.volume, log::describe(result.error()));
@@ -128,20 +136,11 @@ Task<> Flusher::watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::mill
 }
 
 void Flusher::give_up(Wait& wait, Errc code) {
-    FlushActions actions;
-    {
-        const std::lock_guard guard(lock_);
+    act([&](FlushActions& actions) {
         if (std::ranges::find(waits_, &wait) == waits_.end()) return;  // it has ended already
         wait.code = code;
         requester_.give_up(reinterpret_cast<protocol::WaiterToken>(&wait), actions);
-    }
-    run(std::move(actions));
-}
-
-Task<Result<>> Flusher::learn_verifiers(HostSet homes) {
-    for (HostId home = 0; home < hosts_max; ++home)
-        if (contains(homes, home)) CO_TRY_VOID(co_await learn_verifier(home));
-    co_return Result<>{};
+    });
 }
 
 void Flusher::note_write(Session& session, HostId home, PageId first, PageId last, protocol::Verifier began) {
@@ -159,14 +158,16 @@ void Flusher::tell_verifiers(VolumeId volume) {
             requester_.heard(volume, home, heard);
 }
 
-Task<Result<>> Flusher::learn_verifier(HostId home) {
-    while (parts_.verifiers.present(home) == 0) {
-        const uint64_t seen = parts_.membership.changed().count();
-        if (parts_.stripes.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
-        if (parts_.membership.is_dead(home))
-            co_return fail(Errc::io, EIO, "flush: a home of the volume was declared dead");
-        // The home is unreachable; it answers once it has recovered.
-        if (!co_await ask_verifier(home, CallKind::verifier)) co_await parts_.membership.changed().next(seen);
+Task<Result<>> Flusher::learn_verifiers(HostSet homes) {
+    for (HostId home = 0; home < hosts_max; ++home) {
+        while (contains(homes, home) && parts_.verifiers.present(home) == 0) {
+            const uint64_t seen = parts_.membership.changed().count();
+            if (parts_.stripes.abandoned()) co_return fail(Errc::cancelled, 0, "flush");
+            if (parts_.membership.is_dead(home))
+                co_return fail(Errc::io, EIO, "flush: a home of the volume was declared dead");
+            // The home is unreachable; it answers once it has recovered.
+            if (!co_await ask_verifier(home, CallKind::verifier)) co_await parts_.membership.changed().next(seen);
+        }
     }
     co_return Result<>{};
 }
@@ -202,10 +203,8 @@ Task<> Flusher::hear_from_homes() {
 }
 
 bool Flusher::all_are_heard() const {
-    for (HostId home = 0; home < hosts_max; ++home)
-        if (contains(parts_.membership.host_set(), home) && !parts_.membership.is_dead(home) && !is_heard(home))
-            return false;
-    return true;
+    return std::ranges::all_of(parts_.membership.hosts(),
+                               [&](HostId home) { return parts_.membership.is_dead(home) || is_heard(home); });
 }
 
 Task<> Flusher::ask_homes() {
@@ -221,14 +220,11 @@ Task<> Flusher::ask_homes() {
 }
 
 void Flusher::on_host_forgotten(HostId host) {
-    FlushActions actions;
-    {
-        const std::lock_guard guard(lock_);
+    act([&](FlushActions& actions) {
         holder_.on_peer_up(host);
         home_.on_peer_up(host, {}, {.incarnation = 1, .epoch = 1}, actions);  // no process any more
         requester_.give_up_on(host, actions);
-    }
-    run(std::move(actions));
+    });
 }
 
 void Flusher::write_back(PageId page, protocol::WaiterToken waiter) {
@@ -240,21 +236,11 @@ void Flusher::heed_store_failure() {
 }
 
 void Flusher::on_store_failed() {
-    FlushActions actions;
-    {
-        const std::lock_guard guard(lock_);
-        home_.on_store_failed(parts_.verifiers.own(), actions);
-    }
-    run(std::move(actions));
+    act([&](FlushActions& actions) { home_.on_store_failed(parts_.verifiers.own(), actions); });
 }
 
 void Flusher::on_recovered() {
-    FlushActions actions;
-    {
-        const std::lock_guard guard(lock_);
-        home_.on_recovered(actions);
-    }
-    run(std::move(actions));
+    act([&](FlushActions& actions) { home_.on_recovered(actions); });
 }
 
 // Whether the last answer of this home is from its present process, and it could not be about to discover a loss.
@@ -274,8 +260,7 @@ void Flusher::open_session(Session& session) {
         tell_verifiers(session.volume);
         session.losses.await(parts_.membership.host_set());
         for (HostId home = 0; home < hosts_max; ++home)
-            if (is_heard(home))
-                session.losses.began_after(home, protocol::loss_generation_of(parts_.verifiers.present(home)));
+            if (is_heard(home)) count_from_now(session.losses, home);
     }
     sessions_.push_back(&session);
 }
@@ -332,14 +317,12 @@ void Flusher::on_written(protocol::WaiterToken waiter, FlushActions& actions) {
 void Flusher::run(FlushActions actions) {
     for (const FlushAction& action : actions) {
         switch (action.kind) {
-            case FlushAction::Kind::send: {
-                if (action.to == parts_.membership.self()) {
+            case FlushAction::Kind::send:
+                if (action.to == parts_.membership.self())
                     on_message(action.message);
-                    break;
-                }
-                parts_.peers.send_bytes(action.to, action.message, {});
+                else
+                    parts_.peers.send_bytes(action.to, action.message, {});
                 break;
-            }
             case FlushAction::Kind::store_flush:
                 Loop::current()->spawn(store_flush(action.volume, action.ticket));
                 break;
@@ -363,32 +346,18 @@ bool Flusher::accepts(const Message& message) {
 }
 
 void Flusher::on_message(const Message& message) {
-    FlushActions actions;
-    switch (message.kind) {
-        case MessageKind::flush_ask: {
-            protocol::WaiterToken waiter = 0;
-            {
-                const std::lock_guard guard(lock_);
-                waiter = holder_.on_ask(message);
-            }
-            Loop::current()->spawn(answer_ask(message, waiter));
-            return;
-        }
-        case MessageKind::flushed: {
-            const std::lock_guard guard(lock_);
+    protocol::WaiterToken asked = 0;
+    act([&](FlushActions& actions) {
+        if (message.kind == MessageKind::flush_ask)
+            asked = holder_.on_ask(message);
+        else if (message.kind == MessageKind::flushed)
             requester_.on_message(message, actions);
-            break;
-        }
-        default: {
-            const std::lock_guard guard(lock_);
-            if (message.kind == MessageKind::flush && parts_.store.failed())
-                home_.refuse(message, parts_.verifiers.own(), actions);
-            else
-                home_.on_message(message, actions);
-            break;
-        }
-    }
-    run(std::move(actions));
+        else if (message.kind == MessageKind::flush && parts_.store.failed())
+            home_.refuse(message, parts_.verifiers.own(), actions);
+        else
+            home_.on_message(message, actions);
+    });
+    if (message.kind == MessageKind::flush_ask) Loop::current()->spawn(answer_ask(message, asked));
 }
 
 // Writes every page of the volume that we changed and the asking home lacks to that home, as fast as it takes them.
@@ -408,35 +377,22 @@ Task<> Flusher::answer_ask(Message ask, protocol::WaiterToken waiter) {
         if (parts_.stripes.abandoned()) co_return;
         write_back(page, waiter);
     }
-    FlushActions actions;
-    {
-        const std::lock_guard guard(lock_);
-        holder_.begun(waiter, static_cast<uint32_t>(pages.size()), actions);
-    }
-    run(std::move(actions));
+    act([&](FlushActions& actions) { holder_.begun(waiter, static_cast<uint32_t>(pages.size()), actions); });
 }
 
 Task<> Flusher::store_flush(VolumeId volume, uint64_t ticket) {
     Result<> result = co_await parts_.writer.store_volume(volume);
     if (result) result = co_await parts_.store.flush(*Loop::current());
     if (!result) log::error("flush of volume {} failed: {}", volume, log::describe(result.error()));
-    FlushActions actions;
-    {
-        const std::lock_guard guard(lock_);
-        home_.on_store_flushed(ticket, !result, parts_.verifiers.own(), actions);
-    }
-    run(std::move(actions));
+    act([&](FlushActions& actions) { home_.on_store_flushed(ticket, !result, parts_.verifiers.own(), actions); });
 }
 
 void Flusher::on_peer_up(HostId host, Process process, Process previous) {
-    FlushActions actions;
-    {
-        const std::lock_guard guard(lock_);
+    act([&](FlushActions& actions) {
         holder_.on_peer_up(host);
         home_.on_peer_up(host, process, previous, actions);
         requester_.on_peer_up(host, actions);
-    }
-    run(std::move(actions));
+    });
 }
 
 void Flusher::abandon() {

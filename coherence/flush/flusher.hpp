@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/fabric/peers.hpp"
 #include "coherence/home_store/home_writer.hpp"
 #include "coherence/pages/loss_view.hpp"
@@ -33,13 +34,7 @@ struct Session {
 
 class Flusher final : public FlushBooks, public WaitingFlushes {
   public:
-    struct Parts {
-        Membership& membership;
-        Store& store;
-        FramePool& pool;
-        Pages& pages;
-        Stripes& stripes;
-        Peers& peers;
+    struct Parts : HostParts {
         HomeWriter& writer;
         Verifiers& verifiers;
     };
@@ -85,6 +80,8 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
 
   private:
     struct Wait;
+    template <class Change>
+    void act(Change&& change);
     // Asks the page's stripe to write the page's dirty bytes home; answered by on_written().
     void write_back(PageId page, protocol::WaiterToken waiter);
     void begin(Session& session);  // with nothing noted
@@ -95,7 +92,6 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     bool is_heard(HostId home) const;
     bool all_are_heard() const;
     Task<> ask_homes();
-    Task<Result<>> learn_verifier(HostId home);
     static Task<> watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit);
     void give_up(Wait& wait, Errc code);
     // Returns whether the home answered.

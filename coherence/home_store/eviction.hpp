@@ -2,6 +2,7 @@
 // PageProvider.
 #pragma once
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/home_store/home_writer.hpp"
 #include "coherence/pages/page_provider.hpp"
 
@@ -9,12 +10,7 @@ namespace tarn {
 
 class Eviction final : public PageProvider::Evictor {
   public:
-    struct Parts {
-        const Membership& membership;
-        const Peers& peers;
-        FramePool& pool;
-        Pages& pages;
-        Stripes& stripes;
+    struct Parts : HostParts {
         HomeFrames& home;
         HomeWriter& writer;
         WaitingFlushes& flushes;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "coherence/executor/effects.hpp"
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/executor/stripes.hpp"
 #include "coherence/membership/membership.hpp"
 #include "coherence/pages/held_frames.hpp"
@@ -19,12 +20,7 @@ namespace tarn {
 
 class HomeFrames {
   public:
-    struct Parts {
-        const Membership& membership;
-        Store& store;
-        FramePool& pool;
-        Pages& pages;
-        Stripes& stripes;
+    struct Parts : HostParts {
         HeldFrames& held_frames;
         const PageProvider& provider;
     };

@@ -17,8 +17,7 @@ constexpr size_t run_pages_max = 64;  // read at once
 }  // namespace
 
 void HomeReader::read(std::vector<HomeRead> reads) {
-    std::sort(reads.begin(), reads.end(),
-              [](const HomeRead& a, const HomeRead& b) { return a.message.page < b.message.page; });
+    std::ranges::sort(reads, {}, [](const HomeRead& read) { return read.message.page; });
     for (auto first = reads.begin(); first != reads.end();) {
         auto end = first + 1;
         while (end != reads.end() && end - first < static_cast<ptrdiff_t>(run_pages_max) &&
@@ -30,8 +29,7 @@ void HomeReader::read(std::vector<HomeRead> reads) {
 }
 
 Task<> HomeReader::read_run_of(std::vector<HomeRead> reads) {
-    const size_t bounced = static_cast<size_t>(
-        std::count_if(reads.begin(), reads.end(), [](const HomeRead& read) { return read.frame == no_frame; }));
+    const auto bounced = static_cast<size_t>(std::ranges::count(reads, no_frame, &HomeRead::frame));
     const PageBuffer bounce = bounced ? make_page_buffer(bounced) : nullptr;
     std::vector<std::byte*> into;
     into.reserve(reads.size());

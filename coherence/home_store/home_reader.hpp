@@ -4,6 +4,7 @@
 #include <atomic>
 #include <vector>
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/executor/stripes.hpp"
 #include "coherence/fabric/peers.hpp"
 #include "coherence/membership/membership.hpp"
@@ -13,14 +14,7 @@ namespace tarn {
 
 class HomeReader {
   public:
-    struct Parts {
-        const Membership& membership;
-        Store& store;
-        FramePool& pool;
-        Stripes& stripes;
-        Peers& peers;
-    };
-    explicit HomeReader(const Parts& parts) : parts_(parts) {}
+    explicit HomeReader(const HostParts& parts) : parts_(parts) {}
 
     // Delivers each page to the host that asked: over the link of its request, or here by a step. On a shard.
     void read(std::vector<HomeRead> reads);
@@ -32,7 +26,7 @@ class HomeReader {
     Task<> read_page(HomeRead read);
     void deliver(const HomeRead& read, const std::byte* bytes, bool failed);
 
-    const Parts parts_;
+    const HostParts parts_;
     std::atomic<uint64_t> reads_{0};
 };
 

@@ -116,8 +116,6 @@ Task<Result<>> HomeWriter::store_volume(VolumeId volume) {
         const PageId page = parts_.pool.frame(id).page_id();
         if (page.volume() == volume) pages.push_back(page);
     });
-    // Sorted, so that neighbours become one write.
-    std::sort(pages.begin(), pages.end());
     return store_pages(std::move(pages));
 }
 
@@ -164,11 +162,11 @@ Task<Result<>> HomeWriter::store_rest() {
     bring_own_writes_home();
     std::vector<PageId> pages;
     parts_.home.dirty().for_each([&](FrameId id) { pages.push_back(parts_.pool.frame(id).page_id()); });
-    std::sort(pages.begin(), pages.end());
     co_return co_await store_pages(std::move(pages));
 }
 
 Task<Result<>> HomeWriter::store_pages(std::vector<PageId> pages) {
+    std::ranges::sort(pages);  // neighbours become one write
     std::vector<Stored> stored;
     while (!pages.empty()) {
         const uint64_t stored_before = stored_.count();

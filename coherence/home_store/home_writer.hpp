@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/home_store/home_frames.hpp"
 #include "coherence/home_store/waiting_flushes.hpp"
 #include "utils/broadcast.hpp"
@@ -17,12 +18,7 @@ namespace tarn {
 
 class HomeWriter {
   public:
-    struct Parts {
-        const Membership& membership;
-        Store& store;
-        FramePool& pool;
-        Pages& pages;
-        Stripes& stripes;
+    struct Parts : HostParts {
         FrameSupply& supply;
         HomeFrames& home;
         WaitingFlushes& flushes;

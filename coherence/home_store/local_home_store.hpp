@@ -1,6 +1,7 @@
 // LocalHomeStore: home's pages as a step of the protocol sees them, in this host's memory or in its store.
 #pragma once
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/home_store/home_reader.hpp"
 #include "coherence/home_store/home_writer.hpp"
 #include "coherence/home_store/loss_recorder.hpp"
@@ -10,13 +11,7 @@ namespace tarn {
 
 class LocalHomeStore final : public HomeStore {
   public:
-    struct Parts {
-        Membership& membership;
-        Store& store;
-        FramePool& pool;
-        Pages& pages;
-        Stripes& stripes;
-        Peers& peers;
+    struct Parts : HostParts {
         HeldFrames& held_frames;
         FrameSupply& supply;
         const PageProvider& provider;
@@ -24,13 +19,11 @@ class LocalHomeStore final : public HomeStore {
     };
     explicit LocalHomeStore(const Parts& parts)
         : supply_(parts.supply),
-          frames_({parts.membership, parts.store, parts.pool, parts.pages, parts.stripes, parts.held_frames,
-                   parts.provider}),
-          reader_({parts.membership, parts.store, parts.pool, parts.stripes, parts.peers}),
-          writer_({parts.membership, parts.store, parts.pool, parts.pages, parts.stripes, parts.supply, frames_,
-                   parts.flushes}),
-          losses_({parts.membership, parts.store, parts.stripes, parts.peers, parts.flushes}),
-          marker_({parts.membership, parts.store, parts.pages, parts.stripes, frames_, parts.flushes}) {}
+          frames_({parts, parts.held_frames, parts.provider}),
+          reader_(parts),
+          writer_({parts, parts.supply, frames_, parts.flushes}),
+          losses_({parts, parts.flushes}),
+          marker_({parts, frames_, parts.flushes}) {}
 
     HomeFrames& frames() { return frames_; }
     HomeReader& reader() { return reader_; }

@@ -56,8 +56,7 @@ Task<> LossRecorder::record() {
 }
 
 std::vector<Loss> LossRecorder::runs_of(std::vector<Lost>& lost) {
-    std::ranges::sort(
-        lost, [](const Lost& a, const Lost& b) { return std::pair(a.host, a.page) < std::pair(b.host, b.page); });
+    std::ranges::sort(lost, {}, [](const Lost& each) { return std::pair(each.host, each.page); });
     std::vector<Loss> runs;
     for (const Lost& each : lost) {
         const bool goes_on = !runs.empty() && runs.back().host == each.host &&
@@ -82,13 +81,7 @@ void LossRecorder::say(std::span<const Lost> lost, uint32_t generation) {
             first->page.number(), (end - 1)->page.number(), generation);
         first = end;
     }
-    const std::lock_guard guard(mutex_);
-    page_count_ += lost.size();
-}
-
-uint64_t LossRecorder::page_count() const {
-    const std::lock_guard guard(mutex_);
-    return page_count_;
+    page_count_.fetch_add(lost.size(), std::memory_order_relaxed);
 }
 
 }  // namespace tarn

@@ -5,11 +5,13 @@
 // (Membership::begin_unrecorded_losses): if this process ends before, the next one must assume the worst.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <span>
 #include <vector>
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/executor/stripes.hpp"
 #include "coherence/fabric/peers.hpp"
 #include "coherence/home_store/waiting_flushes.hpp"
@@ -22,11 +24,7 @@ namespace tarn {
 
 class LossRecorder {
   public:
-    struct Parts {
-        Membership& membership;
-        Store& store;
-        Stripes& stripes;
-        const Peers& peers;
+    struct Parts : HostParts {
         WaitingFlushes& flushes;
     };
     explicit LossRecorder(const Parts& parts) : parts_(parts) {}
@@ -35,7 +33,7 @@ class LossRecorder {
     void add(std::vector<PageId> pages, HostId host);
 
     // How many pages were recorded since this process started.
-    uint64_t page_count() const;
+    uint64_t page_count() const { return page_count_.load(std::memory_order_relaxed); }
 
   private:
     struct Lost {
@@ -48,11 +46,11 @@ class LossRecorder {
     void say(std::span<const Lost> lost, uint32_t generation);
 
     const Parts parts_;
-    mutable std::mutex mutex_;  // never held across a wait
+    std::mutex mutex_;  // never held across a wait
     std::vector<Lost> pending_;
     bool running_ = false;
     bool failed_ = false;  // the last attempt to record
-    uint64_t page_count_ = 0;
+    std::atomic<uint64_t> page_count_{0};
 };
 
 }  // namespace tarn

@@ -20,10 +20,6 @@ constexpr size_t pieces_per_turn = 16;
 
 }  // namespace
 
-bool PieceMarker::has(PageId page) const {
-    return page.volume() == catalog_volume || parts_.store.is_marked(page);
-}
-
 void PieceMarker::add(std::vector<PageId> pages) {
     {
         const std::lock_guard guard(mutex_);

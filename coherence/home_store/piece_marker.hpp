@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/home_store/home_frames.hpp"
 #include "coherence/home_store/waiting_flushes.hpp"
 #include "coherence/protocol/loss_ranges.hpp"
@@ -30,18 +31,14 @@ struct PieceRest {
 
 class PieceMarker final : public protocol::Marks {
   public:
-    struct Parts {
-        const Membership& membership;
-        Store& store;
-        Pages& pages;
-        Stripes& stripes;
+    struct Parts : HostParts {
         HomeFrames& home;
         WaitingFlushes& flushes;
     };
     explicit PieceMarker(const Parts& parts) : parts_(parts) {}
 
     // The catalog's pages need no mark, since nobody is told of an unflushed change of it.
-    bool has(PageId page) const override;
+    bool has(PageId page) const override { return page.volume() == catalog_volume || parts_.store.is_marked(page); }
     // Each page is answered by the event `marked`. Outside any latch, on a shard.
     void add(std::vector<PageId> pages);
 

@@ -1,6 +1,7 @@
 #include "coherence/membership/membership.hpp"
 
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "utils/assert.hpp"
@@ -8,20 +9,11 @@
 
 namespace tarn {
 
-namespace {
-
-HostSet set_of_all(std::span<const HostId> hosts) {
-    HostSet set = 0;
-    for (const HostId host : hosts) set |= set_of(host);
-    return set;
-}
-
-}  // namespace
-
 Membership::Membership(HostId self, std::span<const HostId> hosts, ArenaHeader& header, Store& store)
     : self_(self),
       hosts_(hosts.begin(), hosts.end()),
-      host_set_(set_of_all(hosts)),
+      host_set_(std::accumulate(hosts.begin(), hosts.end(), HostSet{0},
+                                [](HostSet set, HostId host) { return set | set_of(host); })),
       process_{.incarnation = header.incarnation, .epoch = static_cast<uint32_t>(store.home_epoch())},
       header_(header),
       store_(store),
@@ -95,10 +87,6 @@ void Membership::remember_met(HostId host, Process process) {
     header_.met[host].store(uint64_t{process.incarnation} << 32 | process.epoch, std::memory_order_release);
 }
 
-void Membership::forget_meeting(HostId host) {
-    remember_met(host, {});
-}
-
 Incarnation Membership::dead_incarnation(HostId host) const {
     const uint32_t remembered = store_.forgotten(host);
     return remembered == 0 ? 0 : remembered - 1;
@@ -123,10 +111,6 @@ void Membership::on_returned(HostId host) {
     dead_ &= ~set_of(host);
     const std::lock_guard guard(lock_);
     recovery_.on_returned(host);
-}
-
-bool Membership::begin_return(HostId host) {
-    return !contains(returning_.fetch_or(set_of(host)), host);
 }
 
 Recovery::Moment Membership::moment() const {

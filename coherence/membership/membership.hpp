@@ -60,7 +60,7 @@ class Membership {
     // The host has reported, over its present link, what it holds of the pages homed here.
     void on_reported(HostId host);
     // The next process is to meet this host as if for the first time.
-    void forget_meeting(HostId host);
+    void forget_meeting(HostId host) { remember_met(host, {}); }
 
     // The host was declared dead, up to an incarnation: nobody waits for it, and it may return only as another process.
     bool is_dead(HostId host) const { return contains(dead_.load(std::memory_order_seq_cst), host); }
@@ -72,7 +72,7 @@ class Membership {
     // The host was just declared dead, but is linked again: counts as alive, durably only after declare_alive().
     void on_returned(HostId host);
     // False: the host is being declared alive already. Ends with declare_alive().
-    bool begin_return(HostId host);
+    bool begin_return(HostId host) { return !contains(returning_.fetch_or(set_of(host)), host); }
 
     // Homes whose stores take nothing any more: this host's own, and others', as their messages say. Their dirty pages
     // stay where they are, and no new page of theirs becomes writable, so that memory is left for reads. Ends with the

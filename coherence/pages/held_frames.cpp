@@ -20,14 +20,6 @@ Frames::Quiet HeldFrames::quiesce(PageId, FrameId id, bool recalled) {
     return frame.word.make_busy() ? Quiet::now : Quiet::later;
 }
 
-DirtyMask HeldFrames::unwritten_of(FrameId id) {
-    return Pages::unwritten(frame_of(id));
-}
-
-protocol::Event HeldFrames::quiesced(const Frame& frame, PageId page) {
-    return protocol::Event::quiesced_of(page, Pages::unwritten(frame));
-}
-
 void HeldFrames::keep_lease(PageId page, FrameId frame) {
     const uint32_t version = FrameWord::version(frame_of(frame).word.load());
     Loop::current()->spawn(yield_lease({.page = page, .frame = frame, .version = version}));
@@ -68,18 +60,12 @@ void HeldFrames::clear_writing(FrameId id) {
 }
 
 void HeldFrames::clear_dirty(FrameId id) {
-    Frame& frame = frame_of(id);
-    frame.dirty.store(0, std::memory_order_relaxed);
-    frame.writing.store(0, std::memory_order_relaxed);
-    parts_.pages.forget_dirty_if_clean(frame);
+    frame_of(id).dirty.store(0, std::memory_order_relaxed);
+    clear_writing(id);
 }
 
 void HeldFrames::mark_dirty(FrameId id) {
     parts_.pages.mark_dirty(frame_of(id), all_sectors);
-}
-
-uint32_t HeldFrames::age_of(FrameId id) {
-    return parts_.pages.replacement().age_of(frame_of(id));
 }
 
 void HeldFrames::set_access(PageId page, FrameId id, Ownership ownership, uint32_t lost) {

@@ -28,19 +28,21 @@ class HeldFrames final : public Frames {
     HeldFrames(const Parts& parts, const protocol::WriteLease& lease) : parts_(parts), lease_(lease) {}
 
     Quiet quiesce(PageId page, FrameId frame, bool recalled) override;
-    DirtyMask unwritten_of(FrameId frame) override;
+    DirtyMask unwritten_of(FrameId id) override { return Pages::unwritten(frame_of(id)); }
     void set_access(PageId page, FrameId frame, protocol::Ownership ownership, uint32_t lost) override;
     void begin_writing(FrameId frame) override;
     void clear_writing(FrameId frame) override;
     void clear_dirty(FrameId frame) override;
     void mark_dirty(FrameId frame) override;
     bool release(FrameId frame) override;
-    uint32_t age_of(FrameId frame) override;
+    uint32_t age_of(FrameId id) override { return parts_.pages.replacement().age_of(frame_of(id)); }
     void keep_lease(PageId page, FrameId frame) override;
     void freed() override { parts_.supply.freed(); }
 
     // The event that tells a page's stripe that the last latch of its frame is gone.
-    static protocol::Event quiesced(const Frame& frame, PageId page);
+    static protocol::Event quiesced(const Frame& frame, PageId page) {
+        return protocol::Event::quiesced_of(page, Pages::unwritten(frame));
+    }
     // For how many turns of a loop local writes went on while another host waited.
     uint64_t turns_leased() const { return turns_leased_.load(std::memory_order_relaxed); }
 

@@ -109,8 +109,14 @@ class PageRequest {
     std::vector<Run>& refused() { return refused_; }
     std::vector<Run>& in_doubt() { return in_doubt_; }
 
-    // Returns the first error, once all accesses have ended.
-    auto operator co_await();
+    // co_await returns the first error, once all accesses have ended.
+    bool await_ready() const noexcept { return false; }
+    bool await_suspend(std::coroutine_handle<> handle) {
+        if (start()) return false;
+        waiter_ = handle;
+        return true;
+    }
+    Result<> await_resume() const { return result_; }
 
     PageAccesses& host() { return host_; }
     const PageAccesses::Parts& parts() const { return host_.parts(); }
@@ -128,7 +134,6 @@ class PageRequest {
     Task<Result<>> with_timeout(std::chrono::milliseconds limit);
 
   private:
-    friend class PageRequestAwaiter;
     bool start();
     static constexpr size_t pages_at_once = 32;
     void prefetch_from(size_t first);
@@ -156,24 +161,5 @@ class PageRequest {
     Result<> result_;
     std::coroutine_handle<> waiter_;
 };
-
-class PageRequestAwaiter {
-  public:
-    explicit PageRequestAwaiter(PageRequest& request) : request_(request) {}
-    bool await_ready() noexcept { return false; }
-    bool await_suspend(std::coroutine_handle<> handle) {
-        if (request_.start()) return false;
-        request_.waiter_ = handle;
-        return true;
-    }
-    Result<> await_resume() { return request_.result_; }
-
-  private:
-    PageRequest& request_;
-};
-
-inline auto PageRequest::operator co_await() {
-    return PageRequestAwaiter(*this);
-}
 
 }  // namespace tarn

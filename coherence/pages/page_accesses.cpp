@@ -23,10 +23,6 @@ Stripes::Cancelled PageAccesses::cancel(PageAccess& access) {
                                  access.want() != Want::exclusive_no_read);
 }
 
-void PageAccesses::served(PageId page) {
-    parts_.stripes.step(protocol::Event::about(protocol::Event::Kind::served, page));
-}
-
 void PageAccesses::prefetch(std::span<const PageId> pages) {
     parts_.stripes.prefetch(pages, std::array{&parts_.pages.index(), &parts_.home_index});
 }

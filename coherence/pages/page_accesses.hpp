@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "coherence/executor/host_parts.hpp"
 #include "coherence/executor/stripes.hpp"
 #include "coherence/fabric/peers.hpp"
 #include "coherence/pages/frame_supply.hpp"
@@ -19,14 +20,8 @@ class PageAccess;
 
 class PageAccesses final : public Accesses {
   public:
-    struct Parts {
-        Membership& membership;
-        Store& store;
-        FramePool& pool;
-        Pages& pages;
+    struct Parts : HostParts {
         FrameIndex& home_index;  // of home's bytes: only for prefetch()
-        Stripes& stripes;
-        Peers& peers;
         FrameSupply& supply;
         WritableShare& writable_share;
         PageProvider& provider;
@@ -41,7 +36,7 @@ class PageAccesses final : public Accesses {
     // Ends the access's wait. too_late: it was woken, or failed. never: it writes a whole page; such a write, once
     // requested, is carried out.
     Stripes::Cancelled cancel(PageAccess& access);
-    void served(PageId page);
+    void served(PageId page) { parts_.stripes.step(protocol::Event::about(protocol::Event::Kind::served, page)); }
     // Brings the tables' entries of pages that are about to be requested into the CPU's caches.
     void prefetch(std::span<const PageId> pages);
 

@@ -69,8 +69,7 @@ Task<> PageProvider::provide(Shard& shard) {
             });
             picked += more;
         }
-        std::sort(to_store.begin(), to_store.end(),
-                  [&](FrameId a, FrameId b) { return pool.frame(a).page_id() < pool.frame(b).page_id(); });
+        std::ranges::sort(to_store, {}, [&](FrameId id) { return pool.frame(id).page_id(); });
         // A failed write keeps its pages dirty; the flush that needs them says so (D6).
         const bool stored = to_store.empty() || co_await parts_.evictor.evict_home_bytes(std::move(to_store));
         if (stored && picked > 0) pause = pause_min;

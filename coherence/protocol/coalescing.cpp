@@ -27,13 +27,10 @@ bool follows(const Message& run, const Message& next) {
 // The fields that all runs of a batch share.
 Message common_of(Message message) {
     message.page = {};
-    message.tenure = 0;
-    message.request_id = 0;
-    message.sequence = 0;
-    message.hosts = 0;
+    message.tenure = message.hosts = 0;
+    message.request_id = message.sequence = 0;
     message.frame = no_frame;
-    message.run = 0;
-    message.parts = 0;
+    message.run = message.parts = 0;
     return message;
 }
 
@@ -139,9 +136,9 @@ bool PendingGrant::join(HostId to, Message& data) {
     return true;
 }
 
-PendingGrant::Sent PendingGrant::release() {
+std::pair<HostId, Message> PendingGrant::release() {
     TARN_ASSERT(holds());
-    return {.to = std::exchange(to_, no_host), .message = grant_};
+    return {std::exchange(to_, no_host), grant_};
 }
 
 }  // namespace tarn::protocol

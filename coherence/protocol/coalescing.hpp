@@ -13,6 +13,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 
 #include "coherence/protocol/message.hpp"
 
@@ -79,11 +80,7 @@ class PendingGrant {
     // held.
     bool join(HostId to, Message& data);
     // At the end of the step, or before another grant is held: the grant to send, and its receiver.
-    struct Sent {
-        HostId to;
-        Message message;
-    };
-    Sent release();
+    std::pair<HostId, Message> release();
 
   private:
     HostId to_ = no_host;

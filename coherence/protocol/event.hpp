@@ -86,8 +86,8 @@ struct Event {
     bool wants_copy = false;  // message evict: home's memory would rather have this page than its own coldest
     bool at_once = false;     // evict: a clean page that home has goes before home has answered, if it ever does
     bool discard = false;     // evict: nobody will ever use it again, anywhere: as at_once, whatever is dirty
-    Process process;
-    Process previous;
+    Process process{};
+    Process previous{};
     const Adopted* adopted = nullptr;
     uint32_t loss_generation = 0;
     Tenure stored_tenure = 0;  // message hello, adopted: of home's bytes, 0 if never written; or unknown
@@ -98,73 +98,33 @@ struct Event {
     WaiterToken waiter = 0;
     Message message{};
 
+    // waiter: of cancel, write_back
+    static Event about(Kind kind, PageId page, WaiterToken waiter = 0) {
+        return {.kind = kind, .page = page, .waiter = waiter};
+    }
     static Event acquire_of(PageId page, Want want, WaiterToken waiter, FrameId frame) {
-        Event event;
-        event.kind = Kind::acquire;
-        event.page = page;
-        event.want = want;
-        event.waiter = waiter;
-        event.frame = frame;
-        return event;
+        return {.kind = Kind::acquire, .want = want, .frame = frame, .page = page, .waiter = waiter};
     }
-    // served, evict
-    static Event about(Kind kind, PageId page) {
-        Event event;
-        event.kind = kind;
-        event.page = page;
-        return event;
-    }
-    static Event evict_at_once(PageId page) {
-        Event event = about(Kind::evict, page);
-        event.at_once = true;
-        return event;
-    }
+    static Event evict_at_once(PageId page) { return {.kind = Kind::evict, .at_once = true, .page = page}; }
     static Event discard_of(PageId page) {
-        Event event = about(Kind::evict, page);
-        event.at_once = event.discard = true;
-        return event;
-    }
-    // cancel, write_back
-    static Event about(Kind kind, PageId page, WaiterToken waiter) {
-        Event event = about(kind, page);
-        event.waiter = waiter;
-        return event;
+        return {.kind = Kind::evict, .at_once = true, .discard = true, .page = page};
     }
     static Event quiesced_of(PageId page, DirtyMask dirty) {
-        Event event = about(Kind::quiesced, page);
-        event.dirty = dirty;
-        return event;
+        return {.kind = Kind::quiesced, .dirty = dirty, .page = page};
     }
     static Event message_of(const Message& message, FrameId frame = no_frame) {
-        Event event = about(Kind::message, message.page);
-        event.frame = frame;
-        event.message = message;
-        return event;
+        return {.kind = Kind::message, .frame = frame, .page = message.page, .message = message};
     }
     static Event loss_recorded_of(PageId page, uint32_t loss_generation) {
-        Event event = about(Kind::loss_recorded, page);
-        event.loss_generation = loss_generation;
-        return event;
+        return {.kind = Kind::loss_recorded, .loss_generation = loss_generation, .page = page};
     }
     static Event marked_of(PageId page, bool store_failed) {
-        Event event = about(Kind::marked, page);
-        event.store_failed = store_failed;
-        return event;
+        return {.kind = Kind::marked, .store_failed = store_failed, .page = page};
     }
-    static Event host_forgotten_of(HostId host) {
-        Event event;
-        event.kind = Kind::host_forgotten;
-        event.host = host;
-        return event;
-    }
+    static Event host_forgotten_of(HostId host) { return {.kind = Kind::host_forgotten, .host = host}; }
     static Event volume_unknown_of(VolumeId volume) { return about(Kind::volume_unknown, PageId::of(volume, 0)); }
     static Event peer_up_of(HostId host, Process process, Process previous) {
-        Event event;
-        event.kind = Kind::peer_up;
-        event.host = host;
-        event.process = process;
-        event.previous = previous;
-        return event;
+        return {.kind = Kind::peer_up, .host = host, .process = process, .previous = previous};
     }
 };
 

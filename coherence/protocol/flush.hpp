@@ -48,6 +48,13 @@ struct FlushAction {
 };
 using FlushActions = std::vector<FlushAction>;
 
+// A message about a flush, or an ask, of this volume.
+inline Message& send_of_flush(FlushActions& actions, HostId to, MessageKind kind, HostId from, VolumeId volume,
+                              RequestId id) {
+    const Message message{.kind = kind, .from = from, .request_id = id, .page = PageId::of(volume, 0)};
+    return actions.emplace_back(FlushAction{.kind = FlushAction::Kind::send, .to = to, .message = message}).message;
+}
+
 // A host with more flushes under way than its clients could wait for is refused: this bounds the memory here.
 inline constexpr size_t flushes_of_a_host_max = 4096;
 
@@ -59,7 +66,7 @@ class FlushHome {
     bool accepts(const Message& message) const;
 
     // The books: the actions of the same names, in the order in which a stripe gave them.
-    void holder_added(PageId page, HostId host);
+    void holder_added(PageId page, HostId host) { ++volume_of(page.volume()).holder_counts[host]; }
     void holder_removed(PageId page, HostId host);
     // copy_arrived may let flushes go on: their actions are appended.
     void copy_expected(PageId page, Tenure tenure);
@@ -83,7 +90,6 @@ class FlushHome {
     size_t flush_count() const { return flushes_.size(); }
     size_t outstanding_copy_count() const;
     bool waits_for_copies() const;  // a flush has all answers, but not all copies
-    uint32_t holder_count(VolumeId volume, HostId host) const;
     void digest(Digest& digest) const;
 
   private:
@@ -140,7 +146,9 @@ class FlushHolder {
     // Answers the action `written`. May come before begun().
     void on_written(WaiterToken waiter, FlushActions& actions);
     // Drops the asks of the host's earlier link, which it repeats; also those of a forgotten host.
-    void on_peer_up(HostId host);
+    void on_peer_up(HostId host) {
+        std::erase_if(asks_, [&](const Ask& ask) { return ask.home == host; });
+    }
 
     size_t ask_count() const { return asks_.size(); }
     void digest(Digest& digest) const;
@@ -192,7 +200,7 @@ class FlushRequester {
 
     // Whether this home was heard from at all. A host that opens a volume hears from each home before it takes the
     // first request: a flush counts from the verifier that was known when it came.
-    bool knows(VolumeId volume, HostId home) const;
+    bool knows(VolumeId volume, HostId home) const { return known(volume, home) != 0; }
     Verifier known(VolumeId volume, HostId home) const;  // 0: never heard
 
     // Whether a flush of the session would fail at this home, by its last verifier.
@@ -258,7 +266,9 @@ class FlushRequester {
     static Note& note_of(Session& session, HostId home);
     const Note* find_note(SessionId session, HostId home) const;
     void send(const Flush& flush, const Part& part, FlushActions& actions) const;
-    static void fail(const Flush& flush, FlushActions& actions);
+    static void end(const Flush& flush, bool lost, FlushActions& actions);
+    template <class Predicate>
+    void fail_if(Predicate&& is_meant, FlushActions& actions);
 
     HostId self_;
     RequestId last_request_id_ = 0;

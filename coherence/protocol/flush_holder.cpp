@@ -11,12 +11,8 @@ bool FlushHolder::accepts(const Message& ask) const {
 }
 
 WaiterToken FlushHolder::on_ask(const Message& ask) {
-    asks_.push_back({
-        .waiter = ++last_waiter_,
-        .home = ask.from,
-        .volume = ask.page.volume(),
-        .ask_id = ask.request_id,
-    });
+    asks_.push_back(
+        {.waiter = ++last_waiter_, .home = ask.from, .volume = ask.page.volume(), .ask_id = ask.request_id});
     return last_waiter_;
 }
 
@@ -38,18 +34,8 @@ void FlushHolder::on_written(WaiterToken waiter, FlushActions& actions) {
 void FlushHolder::answer_if_complete(WaiterToken waiter, FlushActions& actions) {
     const auto ask = std::ranges::find(asks_, waiter, &Ask::waiter);
     if (!ask->has_begun || ask->missing != 0) return;
-    FlushAction& action = actions.emplace_back();
-    action.kind = FlushAction::Kind::send;
-    action.to = ask->home;
-    action.message.kind = MessageKind::flush_answer;
-    action.message.from = self_;
-    action.message.page = PageId::of(ask->volume, 0);
-    action.message.request_id = ask->ask_id;
+    send_of_flush(actions, ask->home, MessageKind::flush_answer, self_, ask->volume, ask->ask_id);
     asks_.erase(ask);
-}
-
-void FlushHolder::on_peer_up(HostId host) {
-    std::erase_if(asks_, [&](const Ask& ask) { return ask.home == host; });
 }
 
 }  // namespace tarn::protocol

@@ -10,20 +10,12 @@ namespace tarn::protocol {
 
 FlushHome::Volume& FlushHome::volume_of(VolumeId volume) {
     const auto found = std::ranges::find(volumes_, volume, &Volume::volume);
-    if (found != volumes_.end()) return *found;
-    Volume& added = volumes_.emplace_back();
-    added.volume = volume;
-    return added;
+    return found != volumes_.end() ? *found : volumes_.emplace_back(Volume{.volume = volume, .copies = {}});
 }
 
 const FlushHome::Volume* FlushHome::find_volume(VolumeId volume) const {
     const auto found = std::ranges::find(volumes_, volume, &Volume::volume);
     return found == volumes_.end() ? nullptr : &*found;
-}
-
-uint32_t FlushHome::holder_count(VolumeId volume, HostId host) const {
-    const Volume* found = find_volume(volume);
-    return found ? found->holder_counts[host] : 0;
 }
 
 size_t FlushHome::outstanding_copy_count() const {
@@ -34,10 +26,6 @@ size_t FlushHome::outstanding_copy_count() const {
 
 bool FlushHome::waits_for_copies() const {
     return std::ranges::any_of(flushes_, [](const Flush& flush) { return flush.unanswered == 0 && !flush.in_store; });
-}
-
-void FlushHome::holder_added(PageId page, HostId host) {
-    ++volume_of(page.volume()).holder_counts[host];
 }
 
 void FlushHome::holder_removed(PageId page, HostId host) {
@@ -75,15 +63,12 @@ void FlushHome::on_flush(const Message& message, FlushActions& actions) {
         return known.requester == message.from && known.request_id == message.request_id;
     });
     if (is_repeated) return;
-    const Flush flush{
-        .ticket = ++last_ticket_,
-        .volume = message.page.volume(),
-        .requester = message.from,
-        .request_id = message.request_id,
-        .noted = message.hosts,
-        .known = message.tenure,
-    };
-    flushes_.push_back(flush);
+    flushes_.push_back({.ticket = ++last_ticket_,
+                        .volume = message.page.volume(),
+                        .requester = message.from,
+                        .request_id = message.request_id,
+                        .noted = message.hosts,
+                        .known = message.tenure});
     if (!recovering_) start(flushes_.back(), actions);
 }
 
@@ -103,13 +88,7 @@ void FlushHome::start(Flush& flush, FlushActions& actions) {
 }
 
 void FlushHome::ask(const Flush& flush, HostId host, FlushActions& actions) const {
-    FlushAction& action = actions.emplace_back();
-    action.kind = FlushAction::Kind::send;
-    action.to = host;
-    action.message.kind = MessageKind::flush_ask;
-    action.message.from = self_;
-    action.message.page = PageId::of(flush.volume, 0);
-    action.message.request_id = flush.ask_id;
+    send_of_flush(actions, host, MessageKind::flush_ask, self_, flush.volume, flush.ask_id);
 }
 
 void FlushHome::on_answer(HostId host, RequestId ask_id, FlushActions& actions) {
@@ -127,10 +106,7 @@ void FlushHome::start_store_flush_if_ready(Flush& flush, FlushActions& actions) 
         for (const OutstandingCopy& copy : found->copies)
             if (copy.ticket <= flush.copies_until) return;
     flush.in_store = true;
-    FlushAction& action = actions.emplace_back();
-    action.kind = FlushAction::Kind::store_flush;
-    action.volume = flush.volume;
-    action.ticket = flush.ticket;
+    actions.push_back({.kind = FlushAction::Kind::store_flush, .volume = flush.volume, .ticket = flush.ticket});
 }
 
 void FlushHome::on_store_flushed(uint64_t ticket, bool failed, Verifier verifier, FlushActions& actions) {
@@ -143,15 +119,10 @@ void FlushHome::on_store_flushed(uint64_t ticket, bool failed, Verifier verifier
 }
 
 void FlushHome::answer(const Flush& flush, bool lost, Verifier verifier, FlushActions& actions) const {
-    FlushAction& action = actions.emplace_back();
-    action.kind = FlushAction::Kind::send;
-    action.to = flush.requester;
-    action.message.kind = MessageKind::flushed;
-    action.message.from = self_;
-    action.message.page = PageId::of(flush.volume, 0);
-    action.message.request_id = flush.request_id;
-    action.message.hosts = verifier;
-    if (lost) action.message.flags |= flag_lost;
+    Message& message =
+        send_of_flush(actions, flush.requester, MessageKind::flushed, self_, flush.volume, flush.request_id);
+    message.hosts = verifier;
+    if (lost) message.flags |= flag_lost;
 }
 
 void FlushHome::on_store_failed(Verifier verifier, FlushActions& actions) {

@@ -31,10 +31,6 @@ Verifier FlushRequester::known(VolumeId volume, HostId home) const {
     return found == known_.end() ? 0 : found->verifier;
 }
 
-bool FlushRequester::knows(VolumeId volume, HostId home) const {
-    return known(volume, home) != 0;
-}
-
 void FlushRequester::heard(VolumeId volume, HostId home, Verifier verifier) {
     const auto found =
         std::ranges::find_if(known_, [&](const Known& each) { return each.volume == volume && each.home == home; });
@@ -99,12 +95,12 @@ bool FlushRequester::lost_a_write(SessionId id, HostId home) const {
 void FlushRequester::start(SessionId id, HostSet homes, WaiterToken waiter, FlushActions& actions) {
     Session* const session = find_session(id);
     TARN_ASSERT(session != nullptr);
-    Flush flush;
-    flush.request_id = ++last_request_id_;
-    flush.session = id;
-    flush.volume = session->volume;
-    flush.waiter = waiter;
-    flush.unanswered = homes;
+    Flush flush{.request_id = ++last_request_id_,
+                .session = id,
+                .volume = session->volume,
+                .waiter = waiter,
+                .unanswered = homes,
+                .parts = {}};
     for_each_host(homes, [&](HostId home) {
         const Note& note = note_of(*session, home);
         // Writes under two verifiers: at least one of them is not the present one.
@@ -117,15 +113,9 @@ void FlushRequester::start(SessionId id, HostSet homes, WaiterToken waiter, Flus
 }
 
 void FlushRequester::send(const Flush& flush, const Part& part, FlushActions& actions) const {
-    FlushAction& action = actions.emplace_back();
-    action.kind = FlushAction::Kind::send;
-    action.to = part.home;
-    action.message.kind = MessageKind::flush;
-    action.message.from = self_;
-    action.message.page = PageId::of(flush.volume, 0);
-    action.message.request_id = flush.request_id;
-    action.message.hosts = part.noted;
-    action.message.tenure = part.known;
+    Message& message = send_of_flush(actions, part.home, MessageKind::flush, self_, flush.volume, flush.request_id);
+    message.hosts = part.noted;
+    message.tenure = part.known;
 }
 
 void FlushRequester::on_message(const Message& message, FlushActions& actions) {
@@ -146,11 +136,7 @@ void FlushRequester::on_message(const Message& message, FlushActions& actions) {
         }
     }
     if (flush->unanswered != 0) return;
-    FlushAction& action = actions.emplace_back();
-    action.kind = FlushAction::Kind::complete;
-    action.volume = flush->volume;
-    action.waiter = flush->waiter;
-    action.lost = flush->lost;
+    end(*flush, flush->lost, actions);
     flushes_.erase(flush);
 }
 
@@ -161,28 +147,26 @@ void FlushRequester::on_peer_up(HostId host, FlushActions& actions) {
     }
 }
 
-void FlushRequester::give_up_on(HostId host, FlushActions& actions) {
+template <class Predicate>
+void FlushRequester::fail_if(Predicate&& is_meant, FlushActions& actions) {
     std::erase_if(flushes_, [&](const Flush& flush) {
-        if (!contains(flush.unanswered, host)) return false;
-        fail(flush, actions);
+        if (!is_meant(flush)) return false;
+        end(flush, true, actions);
         return true;
     });
+}
+
+void FlushRequester::give_up_on(HostId host, FlushActions& actions) {
+    fail_if([&](const Flush& flush) { return contains(flush.unanswered, host); }, actions);
 }
 
 void FlushRequester::give_up(WaiterToken waiter, FlushActions& actions) {
-    std::erase_if(flushes_, [&](const Flush& flush) {
-        if (flush.waiter != waiter) return false;
-        fail(flush, actions);
-        return true;
-    });
+    fail_if([&](const Flush& flush) { return flush.waiter == waiter; }, actions);
 }
 
-void FlushRequester::fail(const Flush& flush, FlushActions& actions) {
-    FlushAction& action = actions.emplace_back();
-    action.kind = FlushAction::Kind::complete;
-    action.volume = flush.volume;
-    action.waiter = flush.waiter;
-    action.lost = true;
+void FlushRequester::end(const Flush& flush, bool lost, FlushActions& actions) {
+    actions.push_back(
+        {.kind = FlushAction::Kind::complete, .lost = lost, .volume = flush.volume, .waiter = flush.waiter});
 }
 
 }  // namespace tarn::protocol

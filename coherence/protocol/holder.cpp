@@ -53,8 +53,7 @@ void Holder::on(const Event& event, Actions& actions) {
             if (holding != nullptr) on_cancel(event, *holding, actions);
             break;
         case Event::Kind::evict:
-            if (holding == nullptr) break;
-            on_evict(event, *holding, actions);
+            if (holding != nullptr) on_evict(event, *holding, actions);
             break;
         case Event::Kind::write_back:
             if (holding == nullptr) {
@@ -71,11 +70,7 @@ void Holder::on(const Event& event, Actions& actions) {
         case Event::Kind::message: on_message(event, actions); break;
         case Event::Kind::peer_up: on_peer_up(event, actions); break;
         case Event::Kind::adopted: on_adopted(event, actions); break;
-        case Event::Kind::recovered:
-        case Event::Kind::host_forgotten:
-        case Event::Kind::volume_unknown:
-        case Event::Kind::loss_recorded:
-        case Event::Kind::marked: TARN_ASSERT(false); break;
+        default: TARN_ASSERT(false);  // it is Home's
     }
 }
 
@@ -120,12 +115,7 @@ RequestId Holder::next_request_id() {
 }
 
 Message Holder::to_home(MessageKind kind, PageId page, const Holding& holding) const {
-    Message message;
-    message.kind = kind;
-    message.from = self_;
-    message.page = page;
-    message.tenure = holding.tenure;
-    return message;
+    return {.kind = kind, .from = self_, .page = page, .tenure = holding.tenure};
 }
 
 void Holder::on_acquire(const Event& event, Actions& actions) {

@@ -42,16 +42,12 @@ class Holder {
     void on(const Event& event, Actions& actions);
 
     const Holding* find(PageId page) const { return holdings_.find(page); }
-    size_t waiter_count() const { return waiters_.used(); }
-    size_t successor_count() const { return successors_.used(); }
+    // Of all holdings, whose lists name them.
+    const NodePool<Waiter>& waiters() const { return waiters_; }
+    const NodePool<Successor>& successors() const { return successors_; }
     template <class Visitor>
     void for_each(Visitor&& visit) const {
         holdings_.for_each(visit);
-    }
-    // visit(const Successor&), in the order in which they came.
-    template <class Visitor>
-    void for_each_successor(const Holding& holding, Visitor&& visit) const {
-        successors_.for_each(holding.successors, visit);
     }
 
     // See Home.

@@ -11,14 +11,12 @@ namespace tarn::protocol {
 
 void Holder::on_successor(const Event& event, Actions& actions) {
     const Message& message = event.message;
-    const Successor order{
-        .kind = message.kind,
-        .requester = message.host,
-        .flags = message.flags,
-        .request_id = message.request_id,
-        .frame = message.frame,
-        .tenure = message.tenure,
-    };
+    const Successor order{.kind = message.kind,
+                          .requester = message.host,
+                          .flags = message.flags,
+                          .request_id = message.request_id,
+                          .frame = message.frame,
+                          .tenure = message.tenure};
     Holding* holding = holdings_.find(event.page);
     if (holding == nullptr) {
         // This host has nothing to wait for, or to lose.
@@ -143,14 +141,14 @@ void Holder::serve_quiet(PageId page, Holding& holding, DirtyMask dirty, Actions
 }
 
 void Holder::answer_requester(PageId page, const Successor& order, FrameId bytes, Actions& actions) const {
-    Message message;
-    message.kind = bytes == no_frame ? MessageKind::acknowledge : MessageKind::data;
-    message.from = self_;
-    message.page = page;
-    message.tenure = order.tenure;
-    message.request_id = order.request_id;
-    message.frame = order.frame;
-    if (bytes != no_frame) message.flags |= flag_payload;
+    const bool has_bytes = bytes != no_frame;
+    const Message message{.kind = has_bytes ? MessageKind::data : MessageKind::acknowledge,
+                          .from = self_,
+                          .flags = has_bytes ? uint8_t{flag_payload} : uint8_t{0},
+                          .request_id = order.request_id,
+                          .page = page,
+                          .tenure = order.tenure,
+                          .frame = order.frame};
     actions.send(order.requester, message, bytes);
 }
 

@@ -28,15 +28,9 @@ void Holder::raise_floor(Holding& holding, Tenure floor) {
 void Holder::on_recall(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Holding* holding = holdings_.find(event.page);
-    if (holding == nullptr) {
-        Message nothing;
-        nothing.kind = MessageKind::report;
-        nothing.from = self_;
-        nothing.page = event.page;
-        nothing.tenure = message.tenure;
-        actions.send(message.from, nothing);
-        return;
-    }
+    if (holding == nullptr)
+        return actions.send(message.from,
+                            {.kind = MessageKind::report, .from = self_, .page = event.page, .tenure = message.tenure});
     if (message.tenure < holding->floor) return;
     raise_floor(*holding, message.tenure);
     holding->report_due = PageVersion{message.hosts, message.sequence};

@@ -33,13 +33,7 @@ void Home::on(const Event& event, Actions& actions) {
         case Event::Kind::recovered: on_recovered(event, actions); break;
         case Event::Kind::loss_recorded: on_loss_recorded(event, actions); break;
         case Event::Kind::marked: on_marked(event, actions); break;
-        case Event::Kind::acquire:
-        case Event::Kind::served:
-        case Event::Kind::cancel:
-        case Event::Kind::evict:
-        case Event::Kind::write_back:
-        case Event::Kind::adopted:
-        case Event::Kind::quiesced: TARN_ASSERT(false); break;
+        default: TARN_ASSERT(false);  // it is the Holder's
     }
 }
 
@@ -55,24 +49,7 @@ void Home::on_message(const Event& event, Actions& actions) {
         case MessageKind::report: on_report(event, actions); break;
         case MessageKind::resolve: on_resolve(event, actions); break;
         case MessageKind::hello: on_hello(event, actions); break;
-        case MessageKind::flush:
-        case MessageKind::flush_answer:
-        case MessageKind::grant:
-        case MessageKind::move:
-        case MessageKind::move_shared:
-        case MessageKind::copy:
-        case MessageKind::drop:
-        case MessageKind::evicted:
-        case MessageKind::refused:
-        case MessageKind::free:
-        case MessageKind::recall:
-        case MessageKind::confirm:
-        case MessageKind::written_back:
-        case MessageKind::no_space:
-        case MessageKind::flush_ask:
-        case MessageKind::flushed:
-        case MessageKind::data:
-        case MessageKind::acknowledge: discard_payload(event, actions); break;
+        default: discard_payload(event, actions);  // it is the Holder's
     }
 }
 
@@ -86,12 +63,7 @@ Claim& Home::claim_of(PageId page) {
 }
 
 Message Home::to_holder(MessageKind kind, PageId page, Tenure tenure) const {
-    Message message;
-    message.kind = kind;
-    message.from = self_;
-    message.page = page;
-    message.tenure = tenure;
-    return message;
+    return {.kind = kind, .from = self_, .page = page, .tenure = tenure};
 }
 
 Message Home::to_holder(MessageKind kind, PageId page, const Request& request) const {
@@ -128,11 +100,7 @@ void Home::on_get(const Event& event, Actions& actions) {
     const Message& message = event.message;
     Claim& claim = claim_of(message.page);
     const Request request{
-        .kind = message.kind,
-        .requester = message.from,
-        .request_id = message.request_id,
-        .frame = message.frame,
-    };
+        .kind = message.kind, .requester = message.from, .request_id = message.request_id, .frame = message.frame};
     const auto same = [&](const Request& known) {
         return known.requester == request.requester && known.request_id == request.request_id;
     };
@@ -305,8 +273,7 @@ bool Home::may_evict(const Claim& claim, const Message& message) const {
     requests_.for_each(claim.orders, [&](const Request& open) {
         named |= contains(open.hosts() & ~set_of(open.requester), message.from);
     });
-    if (named) return false;
-    return true;
+    return !named;
 }
 
 // Whether home counts on a host that has nothing any more, as a holder or for bytes that an order asks it for.

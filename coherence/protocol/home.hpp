@@ -43,27 +43,13 @@ class Home {
     void on(const Event& event, Actions& actions);
 
     const Claim* find(PageId page) const { return claims_.find(page); }
-    size_t open_order_count() const { return requests_.used(); }
-    size_t home_copy_count() const { return copies_.used(); }
+    // Of all claims, whose lists name them.
+    const NodePool<Request>& requests() const { return requests_; }
+    const NodePool<HomeCopy>& copies() const { return copies_; }
     bool recovering() const { return recovering_; }
     // Whether home's own bytes of the page are the newest, and nobody may write it without asking first: the page needs
     // no mark once they are in the store.
     bool has_everything(PageId page) const;
-    // visit(const Request&), in the order of their tenures.
-    template <class Visitor>
-    void for_each_order(const Claim& claim, Visitor&& visit) const {
-        requests_.for_each(claim.orders, visit);
-    }
-    // visit(const Request&), in the order in which they came.
-    template <class Visitor>
-    void for_each_queued(const Claim& claim, Visitor&& visit) const {
-        requests_.for_each(claim.queue, visit);
-    }
-    // visit(const HomeCopy&), in the order of their tenures.
-    template <class Visitor>
-    void for_each_copy(const Claim& claim, Visitor&& visit) const {
-        copies_.for_each(claim.copies, visit);
-    }
     // visit(PageId, const Claim&)
     template <class Visitor>
     void for_each(Visitor&& visit) const {
@@ -123,6 +109,8 @@ class Home {
     void on_report(const Event& event, Actions& actions);
     void on_resolve(const Event& event, Actions& actions);
     void on_loss_recorded(const Event& event, Actions& actions);
+    template <class Visitor>
+    void for_each_claim(Actions& actions, Visitor&& visit);
     void forget_host(PageId page, Claim& claim, HostId host, Actions& actions);
     void forget_requests(Claim& claim, HostId host);
     void start_resolve(PageId page, Claim& claim, HostSet recalled, Actions& actions);

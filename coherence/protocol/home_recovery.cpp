@@ -111,15 +111,23 @@ void Home::on_loss_recorded(const Event& event, Actions& actions) {
     settle(event.page, *claim, actions);
 }
 
-// Nobody is told: only a host that lied could wait for an answer.
-void Home::on_volume_unknown(VolumeId volume, Actions& actions) {
+// settle() may remove the claim, so the pages are listed before.
+template <class Visitor>
+void Home::for_each_claim(Actions& actions, Visitor&& visit) {
     pages_.clear();
-    claims_.for_each([&](PageId page, const Claim&) {
-        if (page.volume() == volume) pages_.push_back(page);
-    });
-    const auto all = [](const auto&) { return true; };
+    claims_.for_each([&](PageId page, const Claim&) { pages_.push_back(page); });
     for (const PageId page : pages_) {
         Claim& claim = *claims_.find(page);
+        visit(page, claim);
+        settle(page, claim, actions);
+    }
+}
+
+// Nobody is told: only a host that lied could wait for an answer.
+void Home::on_volume_unknown(VolumeId volume, Actions& actions) {
+    const auto all = [](const auto&) { return true; };
+    for_each_claim(actions, [&](PageId page, Claim& claim) {
+        if (page.volume() != volume) return;
         requests_.remove_if(claim.orders, all);
         requests_.remove_if(claim.queue, all);
         while (!claim.copies.empty())
@@ -129,8 +137,7 @@ void Home::on_volume_unknown(VolumeId volume, Actions& actions) {
         claim.readers = claim.keepers = claim.missing = claim.recalled = 0;
         claim.loss_pending = claim.marking = false;
         claim.applied = std::max(claim.applied, last_before(claim.tenure));
-        settle(page, claim, actions);
-    }
+    });
 }
 
 // A host's memory is gone, and with it the bytes that only it had.
@@ -177,10 +184,7 @@ void Home::on_peer_up(const Event& event, Actions& actions) {
     const HostId host = event.host;
     const bool is_new = event.process.incarnation != event.previous.incarnation;
     const bool has_adopted = !is_new && event.process != event.previous;
-    pages_.clear();
-    claims_.for_each([&](PageId page, const Claim&) { pages_.push_back(page); });
-    for (const PageId page : pages_) {
-        Claim& claim = *claims_.find(page);
+    for_each_claim(actions, [&](PageId page, Claim& claim) {
         if (has_adopted) forget_requests(claim, host);
         if (is_new || recovering_) {
             forget_host(page, claim, host, actions);
@@ -189,18 +193,11 @@ void Home::on_peer_up(const Event& event, Actions& actions) {
         } else if (contains(hosts_of_orders(claim) | hosts_of_copies(claim), host)) {
             start_resolve(page, claim, claim.holders(), actions);
         }
-        settle(page, claim, actions);
-    }
+    });
 }
 
 void Home::on_host_forgotten(HostId host, Actions& actions) {
-    pages_.clear();
-    claims_.for_each([&](PageId page, const Claim&) { pages_.push_back(page); });
-    for (const PageId page : pages_) {
-        Claim& claim = *claims_.find(page);
-        forget_host(page, claim, host, actions);
-        settle(page, claim, actions);
-    }
+    for_each_claim(actions, [&](PageId page, Claim& claim) { forget_host(page, claim, host, actions); });
 }
 
 void Home::on_hello(const Event& event, Actions& actions) {
@@ -274,10 +271,7 @@ void Home::confirm_holders(PageId page, Claim& claim, bool has_memory, Actions& 
 void Home::on_recovered(const Event& event, Actions& actions) {
     recovering_ = false;
     losses_before_ = event.losses;
-    pages_.clear();
-    claims_.for_each([&](PageId page, const Claim&) { pages_.push_back(page); });
-    for (const PageId page : pages_) {
-        Claim& claim = *claims_.find(page);
+    for_each_claim(actions, [&](PageId page, Claim& claim) {
         const bool contradicts = claim.owner != no_host && claim.readers != 0;
         if (claim.stored_unknown) {
             // Kept bytes may be older than the stored ones, which a flush may have covered: the stored ones stand, even
@@ -300,8 +294,7 @@ void Home::on_recovered(const Event& event, Actions& actions) {
             claim.applied = last_before(claim.tenure);
         }
         serve_queue(page, claim, actions);
-        settle(page, claim, actions);
-    }
+    });
 }
 
 }  // namespace tarn::protocol

@@ -71,10 +71,6 @@ class NodePool {
     void for_each(const NodeList& list, Visitor&& visit) const {
         for (uint32_t node = list.first; node != no_node; node = nodes_[node].next) visit(nodes_[node].value);
     }
-    template <class Visitor>
-    void for_each(const NodeList& list, Visitor&& visit) {
-        for (uint32_t node = list.first; node != no_node; node = nodes_[node].next) visit(nodes_[node].value);
-    }
     // Keeps the order of the rest. Returns how many were removed.
     template <class Predicate>
     size_t remove_if(NodeList& list, Predicate&& matches) {

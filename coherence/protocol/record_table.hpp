@@ -88,12 +88,7 @@ class RecordTable {
         --used_;
     }
 
-    // The visitor may change records, but neither insert nor erase.
-    template <class Visitor>
-    void for_each(Visitor&& visit) {
-        for (const Slot& slot : slots_)
-            if (slot.page != nobody) visit(slot.page, records_[slot.record]);
-    }
+    // The visitor must neither insert nor erase.
     template <class Visitor>
     void for_each(Visitor&& visit) const {
         for (const Slot& slot : slots_)

@@ -157,14 +157,11 @@ Task<Result<>> Node::start() {
     scrubber_ = std::make_unique<Scrubber>(*store_, loop);
     idle_checkpointer_ = std::make_unique<IdleCheckpointer>(*store_, loop);
     mark_sweeper_ = std::make_unique<MarkSweeper>(cache_->home_store().marker(), loop);
-    cache_->inbox().set_older_handler(
-        [](void* context) {
-            static_cast<Node*>(context)->store_is_older_ = true;
-            ::kill(::getpid(), SIGTERM);  // as if somebody had asked: serve() ends everything in its order
-        },
-        this);
-    cache_->inbox().set_next_volume_id(
-        [](void* context) { return static_cast<Node*>(context)->catalog_->next_volume_id(); }, this);
+    cache_->inbox().set_older_handler([this] {
+        store_is_older_ = true;
+        ::kill(::getpid(), SIGTERM);  // as if somebody had asked: serve() ends everything in its order
+    });
+    cache_->inbox().set_next_volume_id([this] { return catalog_->next_volume_id(); });
     CO_TRY_VOID(start_fabric());
     CO_TRY_VOID(start_front_ends());
     scrub_schedule_ = std::make_unique<Timer>(loop);

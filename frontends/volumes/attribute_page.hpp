@@ -40,16 +40,10 @@ struct AttributePage {
     std::array<uint64_t, cuts_kept>
         cuts{};  // the new sizes of the last truncations, each at its number modulo their count
 
-    // As it would be written today.
-    static AttributePage load(const std::byte* bytes) {
+    // As it would be written today. Of its first front_size bytes alone: what attributes() needs.
+    static AttributePage load(const std::byte* bytes, size_t size = sizeof(AttributePage)) {
         AttributePage page;
-        std::memcpy(&page, bytes, sizeof page);
-        return page.as_of_today();
-    }
-    // Of its first bytes alone: what attributes() needs.
-    static AttributePage load_front(std::span<const std::byte> bytes) {
-        AttributePage page;
-        std::memcpy(&page, bytes.data(), front_size);
+        std::memcpy(&page, bytes, size);
         return page.as_of_today();
     }
     void store(std::byte* bytes) const { std::memcpy(bytes, this, sizeof *this); }
@@ -116,7 +110,7 @@ inline void change_page(AttributePage& page, const AttributeChange& change) {
 inline std::optional<AttributePage> try_load_front(Cache& cache, VolumeId volume, LossView& view) {
     std::array<std::byte, AttributePage::front_size> front;
     if (!cache.pages().try_read(attribute_page_of(volume), 0, front, view)) return std::nullopt;
-    return AttributePage::load_front(front);
+    return AttributePage::load(front.data(), front.size());
 }
 
 }  // namespace tarn

@@ -144,10 +144,6 @@ Task<Result<>> CachedVolume::zero(uint64_t offset_bytes, uint64_t size_bytes, bo
     co_return Result<>{};
 }
 
-Task<Result<>> CachedVolume::flush() {
-    co_return client_->flushed(co_await flush_volume());
-}
-
 Task<Result<>> CachedVolume::flush_range(uint64_t offset_bytes, uint64_t size_bytes, bool attributes) {
     co_return client_->flushed(co_await flush_pages(offset_bytes, size_bytes, attributes));
 }
@@ -228,7 +224,7 @@ Task<Result<AttributePage>> CachedVolume::attribute_page() {
     if (const std::optional<AttributePage> cached = try_attribute_page()) co_return *cached;
     std::array<std::byte, AttributePage::front_size> front;
     CO_TRY_VOID(co_await read(attribute_page_of(id()).number() * page_size, front));
-    co_return apply_fail_after(AttributePage::load_front(front));
+    co_return apply_fail_after(AttributePage::load(front.data(), front.size()));
 }
 
 std::optional<Attributes> CachedVolume::try_attributes() {

@@ -44,7 +44,7 @@ class CachedVolume : public Volume {
     Task<Result<>> fetch(uint64_t offset_bytes, uint64_t size_bytes) override;
     Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) override;
     Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) override;
-    Task<Result<>> flush() override;
+    Task<Result<>> flush() override { co_return client_->flushed(co_await flush_volume()); }
     Task<Result<>> flush_range(uint64_t offset_bytes, uint64_t size_bytes, bool attributes) override;
     // D1 for these pages, all of them homed here; a power cut before it is done leaves all of them as they were, or all
     // as they are. Of the catalog only: its pages do not get into the store one by one, by their eviction.

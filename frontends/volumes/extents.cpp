@@ -37,8 +37,7 @@ StoredRuns local_runs(Cache& cache, const Question& question) {
 
 // Sorts, and joins what overlaps or touches.
 void merge(std::vector<StoredRun>& runs) {
-    std::sort(runs.begin(), runs.end(),
-              [](const StoredRun& a, const StoredRun& b) { return a.first_page < b.first_page; });
+    std::ranges::sort(runs, {}, &StoredRun::first_page);
     size_t kept = 0;
     for (const StoredRun& run : runs) {
         if (kept > 0 && run.first_page <= runs[kept - 1].first_page + runs[kept - 1].page_count) {
@@ -64,26 +63,22 @@ Task<Result<std::string>> ask(Cache& cache, HostId host, std::string request) {
     }
 }
 
-// At most runs_max runs; the answer then ends before the first that did not fit.
-void shorten(StoredRuns& stored) {
-    if (stored.runs.size() <= runs_max) return;
-    stored.end_page = stored.runs[runs_max].first_page;
-    stored.runs.resize(runs_max);
-}
-
 }  // namespace
 
 Result<std::string> answer_stored_runs(Cache& cache, const std::string& request) {
     const std::optional<Question> asked = unpack<Question>(request);
     if (!asked) return fail(Errc::protocol, 0, "extents.request");
-    const Question& question = *asked;
-    if (question.reserved != 0) return fail(Errc::protocol, 0, "extents.request: of a later version");
-    if (question.volume > volume_id_max || question.page_count == 0 || question.page_count > page_number_mask ||
-        question.first_page > page_number_mask - question.page_count)
+    if (asked->reserved != 0) return fail(Errc::protocol, 0, "extents.request: of a later version");
+    if (asked->volume > volume_id_max || asked->page_count == 0 || asked->page_count > page_number_mask ||
+        asked->first_page > page_number_mask - asked->page_count)
         return fail(Errc::protocol, 0, "extents.request: no such pages");
-    StoredRuns stored = local_runs(cache, question);
+    StoredRuns stored = local_runs(cache, *asked);
     merge(stored.runs);
-    shorten(stored);
+    // At most runs_max runs; the answer then ends before the first that did not fit.
+    if (stored.runs.size() > runs_max) {
+        stored.end_page = stored.runs[runs_max].first_page;
+        stored.runs.resize(runs_max);
+    }
     std::string answer = pack(stored.end_page);
     for (const StoredRun& run : stored.runs) answer += pack(run);
     return answer;

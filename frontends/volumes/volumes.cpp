@@ -4,14 +4,6 @@
 
 namespace tarn {
 
-namespace {
-
-bool valid_part(std::string_view part) {
-    return !part.empty() && part != "." && part != "..";
-}
-
-}  // namespace
-
 bool valid_volume_name(std::string_view name) {
     if (name.empty() || name.size() > volume_name_size_max) return false;
     for (size_t i = 0; i < name.size();) {
@@ -21,7 +13,8 @@ bool valid_volume_name(std::string_view name) {
     }
     for (size_t start = 0;;) {
         const size_t slash = name.find('/', start);
-        if (!valid_part(name.substr(start, slash - start))) return false;
+        const std::string_view part = name.substr(start, slash - start);
+        if (part.empty() || part == "." || part == "..") return false;
         if (slash == std::string_view::npos) return true;
         start = slash + 1;
     }

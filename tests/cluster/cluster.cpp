@@ -42,8 +42,7 @@ void Host::start() {
             host.cache->set_fabric(*host.fabric);
             host.volumes = std::make_unique<VolumeContext>(*host.cache);
             host.volumes->answer_calls(host.fabric->calls());
-            host.cache->inbox().set_next_volume_id([](void*) -> Task<Result<VolumeId>> { co_return next_volume_id; },
-                                                   nullptr);
+            host.cache->inbox().set_next_volume_id([]() -> Task<Result<VolumeId>> { co_return next_volume_id; });
             if (host.make_on_top) host.on_top = host.make_on_top(host);
             host.fabric->start();
             self.done = true;

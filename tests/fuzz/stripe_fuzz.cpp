@@ -291,7 +291,7 @@ class FuzzHost final : Frames, HomeStore, Outbox, FlushBooks, Accesses, StepObse
     unsigned waiting_ = 0;
     WaiterToken last_waiter_ = 0;
     StepScratch scratch_;
-    Executor executor_{0, *this, *this, *this, *this, *this};
+    Executor executor_{0, {*this, *this, *this, *this, *this}};
 };
 
 }  // namespace

@@ -265,9 +265,9 @@ TEST(Coalescing, a_grant_takes_along_no_other_bytes) {
         const Message before = data;
         EXPECT_FALSE(held.join(5, data));
         EXPECT_EQ(encoded(data), encoded(before));
-        const PendingGrant::Sent sent = held.release();
-        EXPECT_EQ(sent.to, 5);
-        EXPECT_EQ(encoded(sent.message), encoded(a_grant()));
+        const auto [to, message] = held.release();
+        EXPECT_EQ(to, 5);
+        EXPECT_EQ(encoded(message), encoded(a_grant()));
         EXPECT_FALSE(held.holds());
     }
     PendingGrant held;

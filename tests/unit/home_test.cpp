@@ -183,7 +183,7 @@ TEST_F(HomeTest, get_exclusive_with_an_owner_is_chained_to_it) {
     EXPECT_TRUE(sent(MessageKind::move, 1));
     receive(MessageKind::get_exclusive, 3, 30);
     EXPECT_TRUE(sent(MessageKind::move, 2));
-    EXPECT_EQ(home_.home_copy_count(), 2u);
+    EXPECT_EQ(home_.copies().used(), 2u);
 }
 
 TEST_F(HomeTest, no_read_is_acknowledged_by_everyone_all_the_same) {
@@ -204,7 +204,7 @@ TEST_F(HomeTest, a_drop_to_the_anchor_is_answered_to_home_too) {
     EXPECT_TRUE(sent(MessageKind::drop, 1)->has(flag_anchor));
     EXPECT_TRUE(sent(MessageKind::drop, 1)->has(flag_bytes));
     EXPECT_FALSE(sent(MessageKind::drop, 2)->has(flag_anchor));
-    EXPECT_EQ(home_.home_copy_count(), 2u);
+    EXPECT_EQ(home_.copies().used(), 2u);
 }
 
 TEST_F(HomeTest, an_eviction_with_its_bytes_is_accepted_and_the_claim_forgotten) {
@@ -327,7 +327,7 @@ TEST_F(HomeTest, an_overtaken_copy_counts_as_applied_and_the_mask_is_the_whole_p
     settle(MessageKind::get_exclusive, 3, 30);
     const Tenure tenure = claim().tenure;
     receive(MessageKind::home_copy, 2, 0, tenure, flag_payload);
-    EXPECT_EQ(home_.home_copy_count(), 0u);
+    EXPECT_EQ(home_.copies().used(), 0u);
     for (const Action& action : actions_)
         if (action.kind == Action::Kind::apply_copy) EXPECT_EQ(action.mask, all_sectors);
     receive(MessageKind::home_copy, 1, 0, tenure - 1, flag_payload);
@@ -341,9 +341,9 @@ TEST_F(HomeTest, a_clean_answer_waits_for_the_copies_before_it) {
     settle(MessageKind::get_exclusive, 3, 30);
     const Tenure tenure = claim().tenure;
     receive(MessageKind::home_copy, 2, 0, tenure);
-    EXPECT_EQ(home_.home_copy_count(), 2u);
+    EXPECT_EQ(home_.copies().used(), 2u);
     receive(MessageKind::home_copy, 1, 0, tenure - 1, flag_payload);
-    EXPECT_EQ(home_.home_copy_count(), 0u);
+    EXPECT_EQ(home_.copies().used(), 0u);
     EXPECT_TRUE(sent(MessageKind::free, 1));
     EXPECT_TRUE(sent(MessageKind::free, 2));
 }
@@ -415,7 +415,7 @@ TEST_F(HomeTest, a_home_whose_store_failed_leaves_dirty_bytes_with_whom_it_asked
     EXPECT_EQ(count(Action::Kind::apply_copy), 0u);
     EXPECT_EQ(count(Action::Kind::release_frame), 1u);
     EXPECT_EQ(count(Action::Kind::copy_arrived), 1u) << "a flush that waits for it has failed";
-    EXPECT_EQ(home_.home_copy_count(), 0u);
+    EXPECT_EQ(home_.copies().used(), 0u);
     receive(MessageKind::done, 2, 20, tenure);
     EXPECT_FALSE(sent(MessageKind::free, 1)) << "only it has the bytes";
     EXPECT_EQ(claim().anchor, 1);
@@ -438,9 +438,9 @@ TEST_F(HomeTest, a_repeated_request_is_ordered_once) {
 TEST_F(HomeTest, done_closes_its_own_order_only) {
     receive(MessageKind::get_shared, 1, 10);
     receive(MessageKind::done, 1, 9, claim().tenure);
-    EXPECT_EQ(home_.open_order_count(), 1u);
+    EXPECT_EQ(home_.requests().used(), 1u);
     receive(MessageKind::done, 1, 10, claim().tenure);
-    EXPECT_EQ(home_.open_order_count(), 0u);
+    EXPECT_EQ(home_.requests().used(), 0u);
 }
 
 TEST_F(HomeTest, a_void_reader_of_a_page_that_home_has_just_leaves) {

@@ -127,7 +127,7 @@ MUTANTS = [
     }),
 
     # A frame that bytes land in is nobody else's by then.
-    ("coherence/executor/executor.cpp", ".frame = to_us ? «home_store_.take_free_frame()» : no_frame,", {
+    ("coherence/executor/executor.cpp", ".frame = to_us ? «effects_.home_store.take_free_frame()» : no_frame,", {
         "the store reads into the frame that the Holder has lent": "message.frame",
     }),
     ("coherence/home_store/home_reader.cpp", "frame = «protocol::lent_frame(turn.stripe().holder().find(message.page), message)»;", {
@@ -319,7 +319,7 @@ MUTANTS = [
     }),
 
     # What peers ask, and what goes on without them.
-    ("frontends/volumes/extents.cpp", "if («question.reserved != 0») return", {
+    ("frontends/volumes/extents.cpp", "if («asked->reserved != 0») return", {
         "what a question has no meaning for yet is let through": "false",
     }),
     ("frontends/volumes/extents.cpp", "return «skipped < page_count» && run.page_count <=", {

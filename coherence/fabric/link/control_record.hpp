@@ -25,12 +25,10 @@ struct ControlRecord {
     static bool is_header(const protocol::Message& header) { return static_cast<uint8_t>(header.kind) >= kind_min; }
     static uint32_t body_size_of(const protocol::Message& header) { return header.sequence; }
     static protocol::Message header_of(Kind kind, uint32_t id, uint8_t detail, size_t body_size) {
-        protocol::Message header;
-        header.kind = static_cast<protocol::MessageKind>(kind);
-        header.flags = detail;
-        header.request_id = id;
-        header.sequence = static_cast<uint32_t>(body_size);
-        return header;
+        return {.kind = static_cast<protocol::MessageKind>(kind),
+                .flags = detail,
+                .request_id = id,
+                .sequence = static_cast<uint32_t>(body_size)};
     }
     static ControlRecord of(const protocol::Message& header, std::string body) {
         return {.kind = static_cast<Kind>(header.kind),

@@ -42,21 +42,25 @@ struct Link::Call final : Loop::Posted {
     Result<std::string> result;
 };
 
-void Link::WakeWriter::run() {
+void Link::wake_writer() {
     {
-        const std::lock_guard guard(link.lock_);
-        link.wake_posted_ = false;
+        const std::lock_guard guard(lock_);
+        wake_posted_ = false;
     }
-    link.writable_.notify_all();
+    writable_.notify_all();
 }
 
-void Link::WakeReader::run() {
-    posted.store(false, std::memory_order_seq_cst);
-    if (link.reader_) link.reader_->resume();
+void Link::wake_reader() {
+    reader_posted_.store(false, std::memory_order_seq_cst);
+    if (reader_) reader_->resume();
+}
+
+void Link::begin_later() {
+    if (!loop_.ending()) loop_.spawn(write_later());  // otherwise nobody waits for the rest
 }
 
 void Link::resume() {
-    if (!wake_reader_.posted.exchange(true, std::memory_order_seq_cst)) loop_.post(wake_reader_);
+    if (!reader_posted_.exchange(true, std::memory_order_seq_cst)) loop_.post(wake_reader_);
 }
 
 void Link::append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait) {
@@ -329,14 +333,13 @@ Result<> Link::on_control(ControlRecord record) {
         case ControlRecord::Kind::ask: send_control(ControlRecord::Kind::here); return {};
         case ControlRecord::Kind::here: return {};  // its arrival is its only meaning
         case ControlRecord::Kind::answer: {
-            Call* call = nullptr;
+            decltype(calls_)::node_type found;
             {
                 const std::lock_guard guard(lock_);
-                const auto found = calls_.find(record.id);
-                if (found == calls_.end()) return {};
-                call = found->second;
-                calls_.erase(found);
+                found = calls_.extract(record.id);
             }
+            if (!found) return {};
+            Call* const call = found.mapped();
             if (record.detail == 0)
                 call->finish(std::move(record.body));
             else if (record.detail <= static_cast<uint8_t>(Errc::unsupported) + 1)
@@ -351,11 +354,8 @@ Result<> Link::on_control(ControlRecord record) {
 
 Task<> Link::answer(uint32_t id, CallKind kind, std::string request) {
     const Result<std::string> answer = co_await handlers_.answer(kind, peer_, std::move(request));
-    if (answer)
-        send_control(ControlRecord::Kind::answer, id, 0, *answer);
-    else
-        send_control(ControlRecord::Kind::answer, id,
-                     static_cast<uint8_t>(static_cast<uint8_t>(answer.error().code) + 1));
+    const uint8_t detail = answer ? uint8_t{0} : static_cast<uint8_t>(static_cast<uint8_t>(answer.error().code) + 1);
+    send_control(ControlRecord::Kind::answer, id, detail, answer.value_or(""));
 }
 
 }  // namespace tarn

@@ -24,7 +24,7 @@
 
 namespace tarn {
 
-class Link final : RecordReader::Owner {
+class Link final {
   public:
     // A shard's corks: how many are open, and the links that it has sent to since.
     struct Corked {
@@ -45,10 +45,7 @@ class Link final : RecordReader::Owner {
           buffer_bytes_(buffer_bytes),
           listen_for_(listen_for),
           drained_(drained),
-          corked_(corked),
-          wake_writer_(*this),
-          wake_later_(*this),
-          wake_reader_(*this) {}
+          corked_(corked) {}
 
     HostId peer() const { return peer_; }
     const std::string& name() const { return name_; }
@@ -79,31 +76,28 @@ class Link final : RecordReader::Owner {
     void close();
     void end();
 
+    // What its RecordReader has read.
+    Result<> on_control(ControlRecord record);
+    void count_message(protocol::MessageKind kind) {
+        std::atomic<uint64_t>& count = received_[static_cast<uint8_t>(kind)];
+        count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // the link's shard alone
+    }
+
   private:
     Task<> serve(std::unique_ptr<Connection> connection, Process process);
     void connection_ended();
 
     struct Call;
-    struct WakeWriter final : Loop::Posted {
-        explicit WakeWriter(Link& of) : link(of) {}
-        void run() override;
+    // A call on the link's shard; posted again only once it runs.
+    template <void (Link::*function)()>
+    struct Wake final : Loop::Posted {
+        explicit Wake(Link& of) : link(of) {}
+        void run() override { (link.*function)(); }
         Link& link;
     };
-
-    struct WakeLater final : Loop::Posted {
-        explicit WakeLater(Link& of) : link(of) {}
-        void run() override {
-            if (!link.loop_.ending()) link.loop_.spawn(link.write_later());  // otherwise nobody waits for the rest
-        }
-        Link& link;
-    };
-
-    struct WakeReader final : Loop::Posted {
-        explicit WakeReader(Link& of) : link(of) {}
-        void run() override;
-        Link& link;
-        std::atomic<bool> posted{false};
-    };
+    void wake_writer();
+    void begin_later();
+    void wake_reader();
 
     void cork_if_shard_has();
     void append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait = false);
@@ -114,11 +108,6 @@ class Link final : RecordReader::Owner {
     Task<> write_later();
     void send_control(ControlRecord::Kind kind, uint32_t id = 0, uint8_t detail = 0, std::string_view body = {});
     Task<> write_all(Channel& channel);
-    Result<> on_control(ControlRecord record) override;
-    void count_message(protocol::MessageKind kind) override {
-        std::atomic<uint64_t>& count = received_[static_cast<uint8_t>(kind)];
-        count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // the link's shard alone
-    }
     Task<> answer(uint32_t id, CallKind kind, std::string request);
     void fail_calls();
     Task<> listen_to_peer(Timer& timer);
@@ -155,9 +144,10 @@ class Link final : RecordReader::Owner {
     uint32_t last_call_ = 0;
     std::array<std::atomic<uint64_t>, ControlRecord::kind_min> received_{};  // by kind
 
-    WakeWriter wake_writer_;
-    WakeLater wake_later_;
-    WakeReader wake_reader_;
+    Wake<&Link::wake_writer> wake_writer_{*this};
+    Wake<&Link::begin_later> wake_later_{*this};
+    Wake<&Link::wake_reader> wake_reader_{*this};
+    std::atomic<bool> reader_posted_{false};
     Event writable_;
     bool connection_ends_ = false;
     LogLimit silences_{4, std::chrono::seconds(60)};  // log lines about a silent peer

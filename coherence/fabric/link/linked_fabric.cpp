@@ -46,32 +46,17 @@ class Deadline {
     std::vector<Connection*>& under_way_;
 };
 
-// A connection on its way to the shard of its link.
-struct HandOver final : Loop::Posted {
-    HandOver(Link& to, std::unique_ptr<Connection> over, Process by)
-        : link(to), connection(std::move(over)), process(by) {
-        link.expect();
-    }
-    void run() override {
-        link.take_over(std::move(connection), process);
-        delete this;
-    }
-    Link& link;
-    std::unique_ptr<Connection> connection;
-    Process process;
-};
-
-void call_on_shard(Link& link, void (Link::*function)()) {
+template <class Function>
+void call_on_shard(Link& link, Function function) {
     struct Call final : Loop::Posted {
-        Call(Link& to, void (Link::*what)()) : link(to), function(what) {}
+        explicit Call(Function what) : function(std::move(what)) {}
         void run() override {
-            (link.*function)();
+            function();
             delete this;
         }
-        Link& link;
-        void (Link::*function)();
+        Function function;
     };
-    link.loop().post(*new Call(link, function));
+    link.loop().post(*new Call(std::move(function)));
 }
 
 }  // namespace
@@ -120,7 +105,7 @@ void LinkedFabric::stop() {
     }
     transport_->stop();
     for (HostId host = 0; host < hosts_max; ++host)
-        if (links_[host]) call_on_shard(*links_[host], &Link::end);
+        if (Link* const link = links_[host].get()) call_on_shard(*link, [link] { link->end(); });
 }
 
 uint64_t LinkedFabric::received_count(protocol::MessageKind kind) const {
@@ -131,7 +116,7 @@ uint64_t LinkedFabric::received_count(protocol::MessageKind kind) const {
 }
 
 void LinkedFabric::disconnect(HostId from) {
-    call_on_shard(*links_[from], &Link::close);
+    call_on_shard(*links_[from], [&link = *links_[from]] { link.close(); });
 }
 
 void LinkedFabric::send(HostId to, const protocol::Message& message, std::span<const std::byte> payload) {
@@ -185,7 +170,10 @@ Task<> LinkedFabric::meet(std::unique_ptr<Connection> connection) {
 
 void LinkedFabric::hand_over(Link& link, std::unique_ptr<Connection> connection, Process process) {
     troubles_[link.peer()].clear();
-    link.loop().post(*new HandOver(link, std::move(connection), process));
+    link.expect();
+    call_on_shard(link, [&link, connection = std::move(connection), process]() mutable {
+        link.take_over(std::move(connection), process);
+    });
 }
 
 Task<> LinkedFabric::keep_connected(Link& link, std::string address) {

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "coherence/fabric/link/link.hpp"
+
 namespace tarn {
 
 using protocol::Message;
@@ -116,7 +118,7 @@ Result<bool> RecordReader::take_control(const Message& header, std::span<const s
     if (body_size > ControlRecord::body_size_max) return fail(Errc::protocol, 0, "fabric.receive: too long");
     if (bytes.size() < sizeof(Message) + body_size) return false;
     const auto* const body = reinterpret_cast<const char*>(bytes.data() + sizeof(Message));
-    TRY_VOID(owner_.on_control(ControlRecord::of(header, std::string(body, body_size))));
+    TRY_VOID(link_.on_control(ControlRecord::of(header, std::string(body, body_size))));
     bytes = bytes.subspan(sizeof(Message) + body_size);
     return true;
 }
@@ -129,7 +131,7 @@ Result<bool> RecordReader::take_parts(std::span<const std::byte>& rest) {
     rest = rest.subspan(sizeof(Message) + size);
     TRY_VOID(protocol::validate(message_, parts_));
     runs_left_ = 1 + parts_.size();
-    owner_.count_message(message_.kind);
+    link_.count_message(message_.kind);
     return true;
 }
 
@@ -148,7 +150,7 @@ Result<Message> RecordReader::checked(std::span<const std::byte> bytes) const {
 }
 
 Result<> RecordReader::deliver() {
-    owner_.count_message(message_.kind);
+    link_.count_message(message_.kind);
     return receiver_.on_message(message_, std::exchange(page_, nullptr));
 }
 

@@ -16,21 +16,14 @@
 
 namespace tarn {
 
+class Link;
+
 class RecordReader {
   public:
-    // The link: handles control records, and counts the messages.
-    class Owner {
-      public:
-        virtual Result<> on_control(ControlRecord record) = 0;
-        virtual void count_message(protocol::MessageKind kind) = 0;
-
-      protected:
-        ~Owner() = default;
-    };
-
+    // link: handles control records, and counts the messages.
     RecordReader(Loop& loop, Channel& channel, HostId peer, Incarnation incarnation, Fabric::Receiver& receiver,
-                 Owner& owner)
-        : loop_(loop), channel_(channel), peer_(peer), incarnation_(incarnation), receiver_(receiver), owner_(owner) {}
+                 Link& link)
+        : loop_(loop), channel_(channel), peer_(peer), incarnation_(incarnation), receiver_(receiver), link_(link) {}
     RecordReader(const RecordReader&) = delete;
     ~RecordReader();
 
@@ -74,7 +67,7 @@ class RecordReader {
     HostId peer_;
     Incarnation incarnation_;
     Fabric::Receiver& receiver_;
-    Owner& owner_;
+    Link& link_;
     uint64_t receive_count_ = 0;
     Event room_;
     bool waits_for_room_ = false;

@@ -137,7 +137,7 @@ void SearchState::step(HostId id, const Event& event) {
     static constexpr StripeLinks every_link{.up = ~HostSet{0}};  // send() knows who is down
     static StepScratch scratch;
     Effects effects(*this, id);
-    const Executor executor(id, effects, effects, effects, effects, effects);
+    const Executor executor(id, {effects, effects, effects, effects, effects});
     StepResult result;
     executor.step(hosts_.change(id).stripe, every_link, scratch, event, result, effects);
     require(result.refused.empty(), result.refused);

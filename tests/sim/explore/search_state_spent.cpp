@@ -62,8 +62,8 @@ bool SearchState::is_over(HostId requester, protocol::RequestId id) const {
         is_known |= open.requester == requester && open.request_id == id;
     };
     if (claim != nullptr) {
-        home.for_each_order(*claim, look_at);
-        home.for_each_queued(*claim, look_at);
+        home.requests().for_each(claim->orders, look_at);
+        home.requests().for_each(claim->queue, look_at);
     }
     return !is_known && std::ranges::none_of(network_, [&](const InFlight& each) {
         const MessageKind kind = each.message.kind;
@@ -82,7 +82,8 @@ bool SearchState::is_spent_free(const InFlight& each) const {
         const bool is_anchor = holding->anchor_since != 0 && holding->anchor_since <= tenure;
         const bool will_report = holding->report_due && holding->floor <= tenure;
         bool is_ordered = false;
-        holder.for_each_successor(*holding, [&](const auto& order) { is_ordered |= order.tenure <= tenure; });
+        holder.successors().for_each(holding->successors,
+                                     [&](const auto& order) { is_ordered |= order.tenure <= tenure; });
         if (keeps || is_anchor || will_report || is_ordered) return false;
     }
     return std::ranges::none_of(network_, [&](const InFlight& other) {

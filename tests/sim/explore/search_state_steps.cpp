@@ -379,7 +379,7 @@ void SearchState::check_end() const {
     const protocol::Home& home = hosts_[0].stripe.home();
     const protocol::Claim* const claim = home.find(page);
     require(!hosts_[0].recovery.recovering(), "C4: home never recovered");
-    require(home.open_order_count() == 0 && home.home_copy_count() == 0, "C4: an order or a copy never ended");
+    require(home.requests().used() == 0 && home.copies().used() == 0, "C4: an order or a copy never ended");
     require(hosts_[0].flush_home.flush_count() == 0 && hosts_[0].flush_home.outstanding_copy_count() == 0,
             "C4: a flush never ended");
     for (HostId id = 0; id < world_hosts; ++id) {

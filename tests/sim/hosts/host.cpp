@@ -111,8 +111,7 @@ Task<> SimHost::begin() {
     cache->set_fabric(*fabric);
     volumes = std::make_unique<VolumeContext>(*cache);
     volumes->answer_calls(fabric->calls());
-    cache->inbox().set_next_volume_id(
-        [](void*) -> Task<Result<VolumeId>> { co_return volume_id_first + volume_count_max; }, nullptr);
+    cache->inbox().set_next_volume_id([]() -> Task<Result<VolumeId>> { co_return volume_id_first + volume_count_max; });
     mark_sweeper_ = std::make_unique<MarkSweeper>(cache->home_store().marker(), loop);
     fabric->start();
 }

@@ -3,7 +3,7 @@ simulator of whole hosts must notice each."""
 
 MUTANTS = [
     # A step: its actions, all of them, and who waits.
-    ("coherence/executor/executor.cpp", "if («result.frames_freed») frames_.freed();", {
+    ("coherence/executor/executor.cpp", "if («result.frames_freed») effects_.frames.freed();", {
         "frames that come free are announced to nobody": "false",
     }),
     ("coherence/executor/executor.cpp", "frame = «protocol::lent_frame_for_present_bytes(step.stripe.holder().find("

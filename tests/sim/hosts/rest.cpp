@@ -60,8 +60,8 @@ class Rest {
 
     void look_at_holdings() {
         cache_.stripes().for_each([&](const Stripes::Turn& turn) {
-            require(turn.holder().waiter_count() == 0, "an operation waits for a page");
-            require(turn.holder().successor_count() == 0, "an order waits for a page");
+            require(turn.holder().waiters().used() == 0, "an operation waits for a page");
+            require(turn.holder().successors().used() == 0, "an order waits for a page");
             turn.holder().for_each([&](PageId page, const Holding& holding) { look_at(page, holding); });
             turn.home().for_each([&](PageId page, const protocol::Claim& claim) { look_at(page, claim); });
         });

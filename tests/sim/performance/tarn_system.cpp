@@ -114,7 +114,7 @@ void TarnSystem::receive(HostId to, const Message& message) {
 
 void TarnSystem::step(Host& host, const Event& event) {
     static constexpr StripeLinks every_link{.up = ~HostSet{0}};  // nothing fails
-    const Executor executor(host.id, host, host, host, host, host);
+    const Executor executor(host.id, {host, host, host, host, host});
     StepResult result;
     StepObserver observer;
     executor.step(host.stripe, every_link, scratch_, event, result, observer);

@@ -100,7 +100,7 @@ void SimCluster::check_request(const SimHost& host, const SimHost& home, PageId 
     const protocol::Claim* claim = home.stripe_of(page).home().find(page);
     bool is_open = false;
     if (claim != nullptr)
-        home.stripe_of(page).home().for_each_order(*claim, [&](const protocol::Request& open) {
+        home.stripe_of(page).home().requests().for_each(claim->orders, [&](const protocol::Request& open) {
             is_open |= open.requester == host.id && open.request_id == holding->awaited.request_id;
         });
     require(is_open, "I4: a granted request is not among home's open orders");
@@ -124,7 +124,7 @@ void SimCluster::check_orders(const SimHost& host, PageId page) const {
     const protocol::Holder& holder = host.stripe_of(page).holder();
     const protocol::Holding* holding = holder.find(page);
     if (!host.is_up || holding == nullptr || holding->successors.empty()) return;
-    holder.for_each_successor(*holding, [&](const protocol::Successor& order) {
+    holder.successors().for_each(holding->successors, [&](const protocol::Successor& order) {
         const protocol::Awaited& awaited = holding->awaited;
         const Tenure own = order.kind == protocol::MessageKind::copy ? order.tenure : order.tenure - 1;
         const bool waits_for_grant = awaited.request_id != 0 && awaited.granted <= own;
@@ -146,7 +146,7 @@ Tenure SimCluster::order_at_hand(const SimHost& host, PageId page) {
     const protocol::Holding* holding = holder.find(page);
     Tenure at_hand = 0;
     if (holding == nullptr || holding->successors.empty()) return 0;
-    holder.for_each_successor(*holding, [&](const protocol::Successor& order) {
+    holder.successors().for_each(holding->successors, [&](const protocol::Successor& order) {
         if (is_at_hand(*holding, order)) at_hand = order.tenure;
     });
     return at_hand;
@@ -162,7 +162,7 @@ void SimCluster::check_lease(const SimHost& host, const Frame& frame) const {
 // Until home has them, bytes on their way home are also kept at their source.
 void SimCluster::check_copies(const SimHost& home, PageId page, const protocol::Claim& claim) const {
     if (home.memory.recovery.recovering() || claim.resolving) return;
-    home.stripe_of(page).home().for_each_copy(claim, [&](const protocol::HomeCopy& copy) {
+    home.stripe_of(page).home().copies().for_each(claim.copies, [&](const protocol::HomeCopy& copy) {
         const SimHost& source = hosts_[copy.host];
         if (!has_met(source, home) || copy.clean) return;
         if (source.left_bare.contains(page)) return;
@@ -187,10 +187,10 @@ void SimCluster::check_end() const {
                 "a page is still being written home at the end");
         require(memory.flush_home.outstanding_copy_count() == 0, "a copy in the flush books never arrived");
         for (const protocol::Stripe& stripe : memory.stripes) {
-            require(stripe.home().open_order_count() == 0, "an order is open at the end");
-            require(stripe.home().home_copy_count() == 0, "a home copy is outstanding at the end");
-            require(stripe.holder().waiter_count() == 0 || a_store_failed, "a waiter is left");
-            require(stripe.holder().successor_count() == 0, "a successor is left");
+            require(stripe.home().requests().used() == 0, "an order is open at the end");
+            require(stripe.home().copies().used() == 0, "a home copy is outstanding at the end");
+            require(stripe.holder().waiters().used() == 0 || a_store_failed, "a waiter is left");
+            require(stripe.holder().successors().used() == 0, "a successor is left");
             stripe.holder().for_each([&](PageId page, const protocol::Holding& holding) {
                 require(holding.kept_frame == no_frame, "kept bytes are never freed");
                 require(holding.trust == protocol::Trust::confirmed, "a frame is never confirmed");

@@ -218,7 +218,7 @@ bool SimCluster::is_about_page(const Event& event) {
 void SimCluster::step(SimHost& host, const Event& event) {
     static constexpr StripeLinks every_link{.up = ~HostSet{0}};  // transmit() knows those that are down
     Effects effects(*this, host);
-    const Executor executor(host.id, effects, effects, effects, effects, effects);
+    const Executor executor(host.id, {effects, effects, effects, effects, effects});
     protocol::Stripe& stripe = is_about_page(event) ? host.stripe_of(event.page) : host.memory.stripes[event.waiter];
     StepResult result;
     executor.step(stripe, every_link, scratch_, event, result, effects);
@@ -328,7 +328,7 @@ void SimCluster::observe(const SimHost& host, const Event& event) {
     const bool asks = message.kind == MessageKind::get_shared || message.kind == MessageKind::get_exclusive ||
                       message.kind == MessageKind::get_exclusive_no_read;
     if (asks && claim != nullptr)
-        host.stripe_of(event.page).home().for_each_order(*claim, [&](const protocol::Request& order) {
+        host.stripe_of(event.page).home().requests().for_each(claim->orders, [&](const protocol::Request& order) {
             if (order.requester == message.from && order.request_id == message.request_id)
                 coverage_.reached(Sometimes::request_repeated);
         });
@@ -357,7 +357,7 @@ void SimCluster::observe_batch(const SimHost& host, const Task& task) {
             if (claim == nullptr) continue;
             held += contains(claim->holders(), task.from);
             resolves |= claim->resolving || host.memory.recovery.recovering();
-            home.for_each_order(*claim, [&](const protocol::Request& order) {
+            home.requests().for_each(claim->orders, [&](const protocol::Request& order) {
                 if (order.requester != task.from || order.request_id != part.request_id) return;
                 ++granted;
                 owned += order.keeper != no_host && order.keeper != host.id;

@@ -448,10 +448,10 @@ MUTANTS = [
             "protocol::lent_frame(step.stripe.holder().find(message.page), message)",
     }),
     ("coherence/executor/executor.cpp",
-     "if («found.where == HomeStore::Found::Where::frame && home_store_.share(found.frame)») {", {
+     "if («found.where == HomeStore::Found::Where::frame && effects_.home_store.share(found.frame)») {", {
         "home's frame becomes the Holder's though it has another use": "found.where == HomeStore::Found::Where::frame",
     }),
-    ("coherence/executor/executor.cpp", "        «home_store_.copy(found, frame);»", {
+    ("coherence/executor/executor.cpp", "        «effects_.home_store.copy(found, frame);»", {
         "home's bytes are not copied": "",
     }),
     ("coherence/executor/executor.cpp", "        «send_pending_grant(step);»\n        pending.hold", {
@@ -462,37 +462,37 @@ MUTANTS = [
     }),
     ("coherence/executor/executor.cpp",
      "            «step.scratch.events.push_back(\n                protocol::Event::quiesced_of(action.page, "
-     "frames_.unwritten_of(action.frame)));»", {
+     "effects_.frames.unwritten_of(action.frame)));»", {
         "a frame that is quiet at once is not said to be": "",
         "a frame that is quiet at once counts as clean":
             "step.scratch.events.push_back(protocol::Event::quiesced_of(action.page, 0));",
     }),
     ("coherence/executor/executor.cpp",
-     "    «if (!result.flush_actions.empty()) books_.run(std::move(result.flush_actions));»", {
+     "    «if (!result.flush_actions.empty()) effects_.books.run(std::move(result.flush_actions));»", {
         "what a flush asks for in a step is forgotten": "",
     }),
     ("coherence/executor/executor.cpp",
-     "    «if (!result.losses.empty()) home_store_.record_losses(std::move(result.losses), result.lost_host);»", {
+     "    «if (!result.losses.empty()) effects_.home_store.record_losses(std::move(result.losses), result.lost_host);»", {
         "a loss is not recorded": "",
     }),
-    ("coherence/executor/executor.cpp", "    «if (!result.marks.empty()) home_store_.mark(std::move(result.marks));»", {
+    ("coherence/executor/executor.cpp", "    «if (!result.marks.empty()) effects_.home_store.mark(std::move(result.marks));»", {
         "a page is not marked": "",
     }),
     ("coherence/executor/executor.cpp",
-     "case Action::Kind::keep_copy: «result.frames_freed |= home_store_.keep_copy(action);»", {
+     "case Action::Kind::keep_copy: «result.frames_freed |= effects_.home_store.keep_copy(action);»", {
         "the last copy is dropped, and its frame leaks": "",
     }),
-    ("coherence/executor/executor.cpp", "case Action::Kind::begin_writing: «frames_.begin_writing(action.frame);»", {
+    ("coherence/executor/executor.cpp", "case Action::Kind::begin_writing: «effects_.frames.begin_writing(action.frame);»", {
         "a write-back leaves the page dirty": "",
     }),
-    ("coherence/executor/executor.cpp", "case Action::Kind::clear_writing: «frames_.clear_writing(action.frame);»", {
+    ("coherence/executor/executor.cpp", "case Action::Kind::clear_writing: «effects_.frames.clear_writing(action.frame);»", {
         "a page is being written home for ever": "",
-        "a page that was written home is clean, whatever was written since": "frames_.clear_dirty(action.frame);",
+        "a page that was written home is clean, whatever was written since": "effects_.frames.clear_dirty(action.frame);",
     }),
-    ("coherence/executor/executor.cpp", "case Action::Kind::clear_dirty: «frames_.clear_dirty(action.frame);»", {
+    ("coherence/executor/executor.cpp", "case Action::Kind::clear_dirty: «effects_.frames.clear_dirty(action.frame);»", {
         "a page that has gone is still dirty": "",
     }),
-    ("coherence/executor/executor.cpp", "case Action::Kind::mark_dirty: «frames_.mark_dirty(action.frame);»", {
+    ("coherence/executor/executor.cpp", "case Action::Kind::mark_dirty: «effects_.frames.mark_dirty(action.frame);»", {
         "bytes that home lacks are not dirty": "",
     }),
     ("coherence/executor/executor.cpp",

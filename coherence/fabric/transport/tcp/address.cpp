@@ -12,14 +12,10 @@ Result<SocketAddress> resolve(const std::string& address) {
         return fail(Errc::invalid, 0, "address: write HOST:PORT");
     std::string host = address.substr(0, colon);
     if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-    const addrinfo hints{.ai_flags = AI_NUMERICSERV | AI_PASSIVE,
-                         .ai_family = AF_UNSPEC,
-                         .ai_socktype = SOCK_STREAM,
-                         .ai_protocol = 0,
-                         .ai_addrlen = 0,
-                         .ai_addr = nullptr,
-                         .ai_canonname = nullptr,
-                         .ai_next = nullptr};
+    addrinfo hints{};
+    hints.ai_flags = AI_NUMERICSERV | AI_PASSIVE;
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
     if (::getaddrinfo(host.empty() ? nullptr : host.c_str(), address.c_str() + colon + 1, &hints, &found) != 0)
         return fail(Errc::not_found, 0, "address: no such host or port");

@@ -18,10 +18,6 @@ Task<Result<size_t>> TcpChannel::send(std::span<const std::byte> bytes) {
     co_return co_await loop_.send(fd_.get(), bytes);
 }
 
-void TcpChannel::shut_down() {
-    ::shutdown(fd_.get(), SHUT_RDWR);
-}
-
 Task<Result<Channel::Received>> TcpChannel::receive(std::span<std::byte> page, size_t taken) {
     filled_ -= taken;
     std::memmove(buffer_.data(), buffer_.data() + taken, filled_);

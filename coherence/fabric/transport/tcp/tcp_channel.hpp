@@ -5,6 +5,7 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <vector>
 
@@ -21,7 +22,7 @@ class TcpChannel final : public Channel {
     size_t try_send(std::span<const std::byte> bytes) override;
     Task<Result<size_t>> send(std::span<const std::byte> bytes) override;
     Task<Result<Received>> receive(std::span<std::byte> page, size_t taken) override;
-    void shut_down() override;
+    void shut_down() override { ::shutdown(fd_.get(), SHUT_RDWR); }
     Task<> close() override { return readiness_.close(); }
 
   private:
