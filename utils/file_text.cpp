@@ -5,11 +5,30 @@
 
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <sstream>
 
 #include "utils/unique_fd.hpp"
 
 namespace tarn {
+
+namespace {
+
+// mountinfo has blanks and such as \040.
+std::string unescaped(const std::string& text) {
+    std::string plain;
+    for (size_t i = 0; i < text.size(); ++i) {
+        if (text[i] == '\\' && i + 3 < text.size()) {
+            plain += static_cast<char>(std::stoi(text.substr(i + 1, 3), nullptr, 8));
+            i += 3;
+        } else {
+            plain += text[i];
+        }
+    }
+    return plain;
+}
+
+}  // namespace
 
 std::string text_of(const std::filesystem::path& path) {
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -40,6 +59,30 @@ uint64_t started_ticks(const std::filesystem::path& process) {
     uint64_t started = 0;
     fields >> started;
     return started;
+}
+
+std::string value_of(const std::filesystem::path& path, std::string_view key) {
+    std::ifstream stream(path);
+    for (std::string line; std::getline(stream, line);) {
+        if (!line.starts_with(key)) continue;
+        const size_t at = line.find_first_not_of(" \t", key.size());
+        return at == std::string::npos ? "" : line.substr(at);
+    }
+    return "";
+}
+
+std::vector<MountSeen> mounts_seen() {
+    std::vector<MountSeen> mounts;
+    std::ifstream lines("/proc/self/mountinfo");
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line);
+        std::string id, point, type, word;
+        words >> id >> word >> word >> word >> point;
+        while (words >> word && word != "-") {
+        }
+        if (words >> type) mounts.push_back({.id = id, .point = unescaped(point), .type = type});
+    }
+    return mounts;
 }
 
 }  // namespace tarn

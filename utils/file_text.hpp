@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace tarn {
 
@@ -15,5 +17,16 @@ uint64_t started_ticks(const std::filesystem::path& process);
 std::string text_of(const std::filesystem::path& path);
 // From the descriptor's offset on.
 std::string text_of(int fd);
+
+// What follows the key in its line, without the white space before it; empty if there is no such line.
+std::string value_of(const std::filesystem::path& path, std::string_view key);
+
+struct MountSeen {
+    std::string id;
+    std::string point;
+    std::string type;  // "fuse.tarn"
+};
+// By this process; what lies on top of something comes after it.
+std::vector<MountSeen> mounts_seen();
 
 }  // namespace tarn

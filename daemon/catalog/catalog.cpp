@@ -28,10 +28,8 @@ constexpr milliseconds moment{100};
 constexpr milliseconds glance_patience{200};
 constexpr milliseconds change_patience{800};
 
-// Of the catalog's texts: whoever asks it, and hears of an error by one of them, ends before it does.
-StaticText lasting(const std::string& text) {
-    return StaticText::vouched_for(text.c_str());
-}
+constexpr std::string_view does_not_answer = " does not answer";
+
 }  // namespace
 
 // A handle that may write; the hold of an exclusive volume lasts as long as any of them.
@@ -59,17 +57,19 @@ Catalog::Catalog(VolumeContext& volumes, std::vector<Loop*> shards, std::vector<
       removals_(cache_, shards_, host_names_),
       registrar_(volumes, table_, removals_) {
     records_.wait_at_most(catalog_patience);
-    for (const std::string& name : host_names_) {
-        silences_.push_back("host " + name + " does not answer");
-        holds_elsewhere_.push_back("host " + name + " has the volume open for writing");
-    }
-    const std::string registrar = "host " + host_names_[registrar_host()] + ", the registrar, ";
-    registrar_is_away_ = registrar + "is away";
-    registrar_is_full_ = registrar + "has no space";
-    registrar_went_silent_ = registrar + "does not answer any more; it may still do what it was told";
 }
 
 Catalog::~Catalog() = default;
+
+// The text lasts as long as the catalog: whoever asks it, and hears of an error by the text, ends before it does.
+StaticText Catalog::about(HostId host, std::string_view what) const {
+    const std::lock_guard guard(texts_mutex_);
+    return StaticText::vouched_for(texts_.insert(fmt::format("host {}{}", host_names_[host], what)).first->c_str());
+}
+
+std::unexpected<Error> Catalog::silence_of(HostId host) const {
+    return fail(Errc::unavailable, EIO, about(host, does_not_answer));
+}
 
 bool Catalog::is_silent(HostId host) const {
     return host != cache_.self() && cache_.fabric() && !cache_.fabric()->answers(host) &&
@@ -96,10 +96,11 @@ Task<Result<T>> Catalog::unless_silent(milliseconds grace, Task<Result<T>> task)
 
 // The error of an access to the catalog, or of a change, with the name of the host that keeps it from ending.
 Error Catalog::silence_at_catalog(const Error& error) const {
-    if (error.code != Errc::unavailable || silences_.empty() || !cache_.fabric()) return error;
+    if (error.code != Errc::unavailable || !cache_.fabric()) return error;
     const HostId host = silent_host(PageId::of(catalog_volume, 0));
-    if (host == registrar_host() && !is_registrar()) return {Errc::unavailable, 0, lasting(registrar_is_away_)};
-    return host == cache_.self() ? error : Error{Errc::unavailable, 0, lasting(silences_[host])};
+    if (host == registrar_host() && !is_registrar())
+        return {Errc::unavailable, 0, about(host, ", the registrar, is away")};
+    return host == cache_.self() ? error : Error{Errc::unavailable, 0, about(host, does_not_answer)};
 }
 
 // Another host's error is but a code when it comes here.
@@ -111,7 +112,7 @@ Error Catalog::in_words(const Error& error) const {
         case Errc::exists:
             return {code, EEXIST, "the name, or a part of it, is that of a volume or of a directory of volumes"};
         case Errc::busy: return {code, EBUSY, "another host has the volume open for writing"};
-        case Errc::no_space: return {code, ENOSPC, lasting(registrar_is_full_)};
+        case Errc::no_space: return {code, ENOSPC, about(registrar_host(), ", the registrar, has no space")};
         default: return error;
     }
 }
@@ -125,7 +126,9 @@ Task<Result<std::string>> Catalog::ask_registrar(std::string request) {
         answer = co_await as_long_as(
             is_there, interruptible(cache_.fabric()->call(registrar_host(), CallKind::change, std::move(request))));
         if (!answer && answer.error().code == Errc::cancelled && is_silent(registrar_host()))
-            co_return fail(Errc::unavailable, 0, lasting(registrar_went_silent_));
+            co_return fail(
+                Errc::unavailable, 0,
+                about(registrar_host(), ", the registrar, does not answer any more; it may still do what it was told"));
     }
     if (!answer) co_return fail(silence_at_catalog(in_words(answer.error())));
     co_return answer;
@@ -228,8 +231,8 @@ Task<Result<Attributes>> Catalog::attributes_of(VolumeId id, milliseconds timeou
     if (attributes) {
         const std::lock_guard guard(seen_mutex_);
         attributes_[id] = *attributes;
-    } else if (attributes.error().code == Errc::unavailable && !silences_.empty()) {
-        co_return fail(Errc::unavailable, EIO, lasting(silences_[silent_host(attribute_page_of(id))]));
+    } else if (attributes.error().code == Errc::unavailable) {
+        co_return silence_of(silent_host(attribute_page_of(id)));
     }
     co_return attributes;
 }
@@ -334,7 +337,7 @@ Task<Result<Attributes>> Catalog::glance_at(VolumeId volume, Task<Result<Attribu
     if (attributes || attributes.error().code != Errc::unavailable) co_return attributes;
     const std::optional<Attributes> before = last_seen(volume);
     if (before) co_return *before;
-    co_return fail(Errc::unavailable, EIO, lasting(silences_[silent_host(attribute_page_of(volume))]));
+    co_return silence_of(silent_host(attribute_page_of(volume)));
 }
 
 // As it was when this host last saw it.
@@ -345,7 +348,7 @@ Task<Result<VolumeEntry>> Catalog::entry_seen(std::string name) const {
     if (record == records_seen_.end()) co_return entry;
     const auto attributes = attributes_.find(record->id);
     const HostId silent = silent_host(attribute_page_of(record->id));
-    if (attributes == attributes_.end()) co_return fail(Errc::unavailable, EIO, lasting(silences_[silent]));
+    if (attributes == attributes_.end()) co_return silence_of(silent);
     entry = entry_without_attributes(*record);
     entry->attributes = attributes->second;
     entry->silent_host = host_names_[silent];
@@ -385,8 +388,8 @@ Task<Result<>> Catalog::hold(const CatalogRecord& record) {
     const Result<std::string> answer = co_await ask_registrar(hold_request(record.name));
     if (!answer && answer.error().code == Errc::busy) {
         CO_TRY(const std::optional<CatalogRecord> held, co_await look_up(record.name));
-        if (held && held->holder < holds_elsewhere_.size())
-            co_return fail(Errc::busy, EBUSY, lasting(holds_elsewhere_[held->holder]));
+        if (held && held->holder < host_names_.size())
+            co_return fail(Errc::busy, EBUSY, about(held->holder, " has the volume open for writing"));
     }
     if (!answer) co_return fail(answer.error());
     const std::lock_guard guard(holds_mutex_);

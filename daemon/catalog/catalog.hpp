@@ -4,8 +4,7 @@
 // first of the static peers, one at a time; the other hosts call it, and are told unavailable while it is away.
 //
 //   catalog.cpp          what every host does
-//   catalog_usage.cpp    the space that volumes take in the stores
-//   catalog_orphans.cpp  after a start: space of volumes that are not in the catalog any more
+//   catalog_usage.cpp    the space that volumes take in the stores, or left behind there
 //   registrar.cpp        what the registrar does
 #pragma once
 
@@ -102,7 +101,8 @@ class Catalog final : public Volumes {
     Task<Result<std::string>> answer_records();
     Task<Result<std::string>> tell_space() const;
     Task<Result<std::string>> tell_usage() const;
-    std::string answer_usage() const;
+    StaticText about(HostId host, std::string_view what) const;
+    std::unexpected<Error> silence_of(HostId host) const;
     Error silence_at_catalog(const Error& error) const;
     Error in_words(const Error& error) const;
     VolumeEntry entry_without_attributes(CatalogRecord record) const;
@@ -132,12 +132,8 @@ class Catalog final : public Volumes {
     std::map<VolumeId, Attributes> attributes_;
     std::vector<CatalogRecord> records_seen_;  // by the last list
     std::map<HostId, StoreSpace> spaces_;      // as they were last told
-    // The texts of errors: by host, and about the registrar.
-    std::vector<std::string> silences_;
-    std::vector<std::string> holds_elsewhere_;
-    std::string registrar_is_away_;
-    std::string registrar_is_full_;
-    std::string registrar_went_silent_;
+    mutable std::mutex texts_mutex_;
+    mutable std::set<std::string> texts_;  // of errors
 };
 
 }  // namespace tarn

@@ -1,9 +1,11 @@
-// What space the stores of all hosts have, and what the volumes take of it.
+// What space the stores of all hosts have, what the volumes take of it, and what volumes left behind here that are not
+// in the catalog any more.
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 
 #include "daemon/catalog/catalog.hpp"
+#include "utils/log.hpp"
 
 namespace tarn {
 
@@ -33,17 +35,13 @@ Task<Result<std::string>> Catalog::tell_space() const {
 }
 
 Task<Result<std::string>> Catalog::tell_usage() const {
-    co_return answer_usage();
-}
-
-std::string Catalog::answer_usage() const {
     std::string answer;
     for (const VolumeId volume : cache_.store().volumes()) {
         const UsedByVolume used{.volume = volume, .bytes = cache_.store().allocated_bytes(volume)};
         if (answer.size() + sizeof used > answer_size_max) break;
         answer += pack(used);
     }
-    return answer;
+    co_return answer;
 }
 
 // Hosts that have been silent for a while are not asked.
@@ -72,7 +70,7 @@ Task<Usage> Catalog::usage() {
             usage.bytes[static_cast<VolumeId>(used.volume)] += used.bytes;
         }
     };
-    add(answer_usage());
+    add(*co_await tell_usage());
     if (!cache_.fabric()) co_return usage;
     for (const HostAnswer& answer : co_await ask_others(CallKind::usage, usage_timeout)) {
         if (answer.said)
@@ -100,6 +98,35 @@ Task<Result<Space>> Catalog::space() {
         space.free_bytes += told.free_bytes;
     }
     co_return space;
+}
+
+Task<> Catalog::clean_up() {
+    const std::vector<VolumeId> stored = cache_.store().volumes();
+    for (bool is_first = true; !cache_.abandoned(); is_first = false) {
+        const uint64_t seen = cache_.membership().changed().count();
+        const Result<> dropped = co_await drop_orphans(stored);
+        if (is_first && is_registrar()) co_await registrar_.resume_removals();
+        if (dropped || cache_.abandoned()) co_return;
+        if (dropped.error().code != Errc::unavailable) {
+            log::warning("catalog: orphans were not dropped: {}", log::describe(dropped.error()));
+            co_return;
+        }
+        if (is_first)
+            log::info("catalog: what is left here of deleted volumes is looked for when more hosts are there");
+        co_await cache_.membership().changed().next(seen);  // the catalog, or a part of it, is with a host that is away
+    }
+}
+
+Task<Result<>> Catalog::drop_orphans(std::vector<VolumeId> stored) {
+    CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list_all());
+    CO_TRY(const CatalogHeader header, co_await table_.header());
+    for (const VolumeId id : stored) {
+        const bool named =
+            std::any_of(records.begin(), records.end(), [&](const CatalogRecord& record) { return record.id == id; });
+        if (id == catalog_volume || id >= header.next_id || named) continue;
+        CO_TRY_VOID(co_await cache_.store().drop_volume(*Loop::current(), id));
+    }
+    co_return Result<>{};
 }
 
 }  // namespace tarn

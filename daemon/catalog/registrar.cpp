@@ -188,10 +188,6 @@ Task<> Registrar::resume_removals() {
         if (record.removed) begin_to_see_off(record);
 }
 
-void Registrar::begin_to_see_off(const CatalogRecord& record) {
-    if (!seeing_off_.closed()) seeing_off_.spawn(see_off(record));
-}
-
 // In the background: the name is gone.
 Task<> Registrar::see_off(CatalogRecord record) {
     if (!co_await removals_.perform(record.id)) co_return;

@@ -30,7 +30,9 @@ class Registrar {
     Task<Result<std::string>> remove(std::string name, bool force);
     Task<Result<CatalogRecord>> hold(std::string name, HostId host);
     Task<Result<CatalogRecord>> release(VolumeId id, HostId host);
-    void begin_to_see_off(const CatalogRecord& record);
+    void begin_to_see_off(const CatalogRecord& record) {
+        if (!seeing_off_.closed()) seeing_off_.spawn(see_off(record));
+    }
     Task<> see_off(CatalogRecord record);
     Task<Result<>> forget(CatalogRecord record);
     Task<Result<std::string>> dispatch(HostId from, const std::string& request);

@@ -35,10 +35,6 @@ Task<Result<std::string>> Removals::answer(std::string request) {
     co_return answer;
 }
 
-Task<> Removals::end() {
-    while (steps_under_way_ > 0) co_await step_ended_.wait();
-}
-
 Task<Result<std::string>> Removals::take_step(std::string request) {
     const std::string_view rest = request;
     const size_t space = rest.find(' ');

@@ -41,7 +41,9 @@ class Removals {
     // Fills in which hosts the removal waits for.
     void explain(Deletion& deletion) const;
     // Once the cache is abandoned: until no step is under way on this host. On the first shard.
-    Task<> end();
+    Task<> end() {
+        while (steps_under_way_ > 0) co_await step_ended_.wait();
+    }
 
   private:
     static constexpr std::array<std::string_view, 3> steps = {"close", "discard", "erase"};

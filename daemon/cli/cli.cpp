@@ -39,16 +39,20 @@ constexpr std::array<Synonym, 9> synonyms = {{{"rm", "delete"},
                                               {"help", "--help"},
                                               {"version", "--version"}}};
 
-// A verb asks, and tells a person what came of it. object: what it was about, for the error line.
+// A verb asks, and tells a person what came of it.
 struct Verb {
     std::function<Answer(const Client&, const Options&)> ask;
     std::function<void(std::ostream&, const Json&)> tell;
-    std::function<std::string()> object;
     std::function<Exit(const Json&)> verdict = nullptr;  // none: ok
 };
 
 bool has_word(std::span<const char* const> words, std::string_view wanted) {
     return std::ranges::any_of(words, [&](const char* word) { return word == wanted; });
+}
+
+// One line for each member of the list under the key.
+auto done(const char* what, const char* key) {
+    return [=](std::ostream& out, const Json& all) { print_done(out, what, all, key); };
 }
 
 class Commands {
@@ -57,10 +61,8 @@ class Commands {
         app_.set_version_flag("--version", fmt::format("tarn {}", version));
         app_.require_subcommand(1);
         app_.fallthrough();
-        app_.add_option("--control", options_.control, "The daemon's control socket")
-            ->type_name("PATH")
-            ->envname("TARN_CONTROL")
-            ->capture_default_str();
+        add_option(&app_, "--control", options_.control, "The daemon's control socket", "PATH")
+            ->envname("TARN_CONTROL");
         app_.add_option("--timeout", options_.timeout_s, "How long to wait for the daemon")
             ->type_name("SECONDS")
             ->check(CLI::Range(1u, 86400u))
@@ -100,7 +102,7 @@ class Commands {
         options_.init.control = options_.control;
         const Client client(options_.control, std::chrono::seconds(options_.timeout_s));
         Answer answer = verb.ask(client, options_);
-        const std::string object = verb.object ? verb.object() : "";
+        const std::string object = this->object();
         for (Failure& failure : answer.failures) explain(failure, name, object);
         const bool has_answer = answer.failures.empty() || options_.names.size() > 1;
         if (!options_.json && has_answer) verb.tell(out, answer.json);
@@ -179,18 +181,31 @@ class Commands {
         return failure;
     }
 
-    CLI::App* add(const char* name, const char* description, const char* example, Verb verb) {
-        CLI::App* const command = app_.add_subcommand(name, description);
+    CLI::App* add(const char* name, const char* description, const char* example, Verb verb,
+                  CLI::App* group = nullptr) {
+        CLI::App* const command = (group ? group : &app_)->add_subcommand(name, description);
         command->footer(fmt::format("Example:\n  {}", example));
-        verbs_.emplace(name, std::move(verb));
+        verbs_.emplace((group ? group->get_name() + " " : "") + name, std::move(verb));
         return command;
     }
-    // Of several each failure names its own.
-    std::string only_name() const { return options_.names.size() == 1 ? options_.names.front() : options_.name; }
-    CLI::App* add_for_volume(const char* name, const char* description, const char* example,
-                             Answer (*ask)(const Client&, const Options&),
-                             std::function<void(std::ostream&, const Json&)> tell) {
-        return add(name, description, example, {ask, std::move(tell), [this] { return only_name(); }});
+    // Verbs of two words.
+    CLI::App* add_group(const char* name, const char* description) {
+        CLI::App* const group = app_.add_subcommand(name, description);
+        group->require_subcommand(1);
+        group->fallthrough();
+        return group;
+    }
+    static CLI::Option* add_option(CLI::App* command, const char* name, std::string& target, const char* description,
+                                   const char* type) {
+        return command->add_option(name, target, description)->type_name(type)->capture_default_str();
+    }
+    // What the verb is about, for the error line: each has its own option for it. Of several names each failure has its
+    // own.
+    std::string object() const {
+        if (options_.names.size() == 1) return options_.names.front();
+        for (const std::string* const text : {&options_.name, &options_.path, &options_.host, &options_.init.store})
+            if (!text->empty()) return *text;
+        return "";
     }
     void add_name(CLI::App* command) {
         command->add_option("NAME", options_.name, "The volume")->required()->type_name("");
@@ -204,35 +219,28 @@ class Commands {
         CLI::App* const command =
             add("init", "Make this host's store and configuration",
                 "tarn init --store /var/lib/tarn/store --size 64GiB --memory 4GiB --nbd-unix /run/tarn/nbd.sock",
-                {[](const Client&, const Options& options) { return Answer(initialise(options.init)); }, print_init,
-                 [this] { return options_.init.store; }});
-        command->add_option("--store,--device", init.store, "A file or block device")->required()->type_name("PATH");
-        command->add_option("--size", init.size, "Of the file; default: the whole device")->type_name("SIZE");
-        command->add_option("--memory", init.memory, "Memory for cached pages")
-            ->type_name("SIZE")
-            ->capture_default_str();
-        command->add_option("--config", init.configuration_path, "The configuration file to write")
-            ->type_name("FILE")
-            ->capture_default_str();
-        command->add_option("--host", init.host, "This host's name; default: what hostname says")->type_name("NAME");
+                {[](const Client&, const Options& options) { return Answer(initialise(options.init)); }, print_init});
+        add_option(command, "--store,--device", init.store, "A file or block device", "PATH")->required();
+        add_option(command, "--size", init.size, "Of the file; default: the whole device", "SIZE");
+        add_option(command, "--memory", init.memory, "Memory for cached pages", "SIZE");
+        add_option(command, "--config", init.configuration_path, "The configuration file to write", "FILE");
+        add_option(command, "--host", init.host, "This host's name; default: what hostname says", "NAME");
         command->add_option("--peer", init.peers, "All hosts of the cluster, this one too, in the same order on each")
             ->type_name("NAME=HOST:PORT");
-        command->add_option("--cluster", init.cluster, "The cluster to join; default: a new one")->type_name("UUID");
-        command->add_option("--key-file", init.key_file, "The cluster's key; made for a new cluster")
-            ->type_name("FILE");
-        command->add_option("--nbd-unix", init.nbd_unix, "Serve NBD on this socket")->type_name("PATH");
-        command->add_option("--nbd-tcp", init.nbd_tcp, "Serve NBD on this address")->type_name("HOST:PORT");
+        add_option(command, "--cluster", init.cluster, "The cluster to join; default: a new one", "UUID");
+        add_option(command, "--key-file", init.key_file, "The cluster's key; made for a new cluster", "FILE");
+        add_option(command, "--nbd-unix", init.nbd_unix, "Serve NBD on this socket", "PATH");
+        add_option(command, "--nbd-tcp", init.nbd_tcp, "Serve NBD on this address", "HOST:PORT");
         command->add_flag("--replace-config", init.replace_config,
                           "Write it anew, for the store that is there, if any");
         command->add_flag("--force", init.force, "Destroy what is stored there");
     }
 
     void add_create() {
-        CLI::App* const command =
-            add_for_volume("create", "Make a volume", "tarn create vol1 10GiB", create_volume,
-                           [this](std::ostream& out, const Json& made) {
-                               print_made(out, "created", made, rounding_note(options_.size, made));
-                           });
+        CLI::App* const command = add("create", "Make a volume", "tarn create vol1 10GiB",
+                                      {create_volume, [this](std::ostream& out, const Json& made) {
+                                           print_made(out, "created", made, rounding_note(options_.size, made));
+                                       }});
         add_name(command);
         command->add_option("SIZE", options_.size, "Rounded up to whole pages of 4 KiB")->required()->type_name("");
         auto* const shared = command->add_flag("--shared", options_.shared, "Any number of hosts may write");
@@ -245,11 +253,9 @@ class Commands {
                 return octal ? std::string() : std::string("not an octal number");
             })
             ->capture_default_str();
-        command
-            ->add_option("--fail-after", options_.fail_after,
-                         "What an access does that needs a host which does not answer: wait, or fail after so long")
-            ->type_name("wait|TIME")
-            ->capture_default_str();
+        add_option(command, "--fail-after", options_.fail_after,
+                   "What an access does that needs a host which does not answer: wait, or fail after so long",
+                   "wait|TIME");
     }
 
     void add_volume_verbs() {
@@ -262,50 +268,41 @@ class Commands {
                          print_names(out, volumes, out_is_terminal_);
                      else
                          print_list(out, volumes);
-                 },
-                 {}});
+                 }});
         list->add_flag("-q,--quiet", options_.quiet, "Names only, one a line");
-        add_names(add_for_volume("show", "Show volumes", "tarn show vol1", show_volumes, print_volumes), "The volumes")
+        add_names(add("show", "Show volumes", "tarn show vol1", {show_volumes, print_volumes}), "The volumes")
             ->required();
-        CLI::App* const resize =
-            add_for_volume("resize", "Change a volume's size", "tarn resize vol1 20GiB", resize_volume,
-                           [this](std::ostream& out, const Json& volumes) {
-                               print_made(out, "resized", volumes, rounding_note(options_.size, volumes));
-                               print_open_by(out, volumes);
-                           });
+        CLI::App* const resize = add("resize", "Change a volume's size", "tarn resize vol1 20GiB",
+                                     {resize_volume, [this](std::ostream& out, const Json& volumes) {
+                                          print_made(out, "resized", volumes, rounding_note(options_.size, volumes));
+                                          print_open_by(out, volumes);
+                                      }});
         add_name(resize);
         resize->add_option("SIZE", options_.size, "Rounded up to whole pages of 4 KiB")->required()->type_name("");
         resize->add_flag("--force", options_.force, "Shrink it, and lose what lies past the new end");
-        CLI::App* const remove = add_for_volume(
-            "delete", "Delete volumes and what they store", "tarn delete vol1", delete_volumes,
-            [](std::ostream& out, const Json& volumes) { print_done(out, "deleted", volumes, "volumes"); });
+        CLI::App* const remove = add("delete", "Delete volumes and what they store", "tarn delete vol1",
+                                     {delete_volumes, done("deleted", "volumes")});
         add_names(remove, "The volumes")->required();
         remove->add_flag("--force", options_.force, "Even while NBD clients have them open: these are disconnected");
-        add_names(add_for_volume(
-                      "flush", "Make everything written to volumes durable", "tarn flush vol1", flush_volumes,
-                      [](std::ostream& out, const Json& volumes) { print_done(out, "flushed", volumes, "volumes"); }),
+        add_names(add("flush", "Make everything written to volumes durable", "tarn flush vol1",
+                      {flush_volumes, done("flushed", "volumes")}),
                   "The volumes")
             ->required();
-        add_names(add_for_volume("export", "Print where NBD clients find volumes",
-                                 "nbdinfo $(tarn export vol1 | head -1)", export_volumes, print_exports),
+        add_names(add("export", "Print where NBD clients find volumes", "nbdinfo $(tarn export vol1 | head -1)",
+                      {export_volumes, print_exports}),
                   "The volumes; default: all");
     }
 
     void add_mount_verbs() {
-        const auto object = [this] { return options_.path; };
         CLI::App* const mount =
             add("mount", "Mount the volumes as files of a directory, or list the mounts", "tarn mount /mnt/tarn",
-                {mount_volumes,
-                 [this](std::ostream& out, const Json& mounts) {
+                {mount_volumes, [this](std::ostream& out, const Json& mounts) {
                      print_mounts(out, options_.path.empty() ? "" : "mounted ", mounts);
-                 },
-                 object});
+                 }});
         mount->add_option("DIRECTORY", options_.path, "Where; default: list the mounts")->type_name("");
         mount->add_flag("--read-only", options_.read_only, "Refuse writes through this mount");
-        CLI::App* const umount = add(
-            "umount", "Unmount", "tarn umount /mnt/tarn",
-            {unmount_volumes,
-             [](std::ostream& out, const Json& mounts) { print_done(out, "unmounted", mounts, "mounts"); }, object});
+        CLI::App* const umount =
+            add("umount", "Unmount", "tarn umount /mnt/tarn", {unmount_volumes, done("unmounted", "mounts")});
         umount->add_option("DIRECTORY", options_.path, "What to unmount")->required()->type_name("");
         umount->add_flag("--force", options_.force, "Even while files are open");
     }
@@ -313,70 +310,56 @@ class Commands {
     void add_status() {
         add("status", "Show the daemon, its store and its peers", "tarn status",
             {[](const Client& client, const Options&) { return Answer(client.ask("GET", "/v1/status")); },
-             print_status,
-             {}});
+             print_status});
     }
 
     void add_verify() {
         CLI::App* const command =
             add("verify", "Read what this host stores of volumes, or of all, and check it", "tarn verify vol1",
-                {verify_volumes, print_verified, [this] { return only_name(); },
-                 [this](const Json& status) {
+                {verify_volumes, print_verified, [this](const Json& status) {
                      if (options_.stop) return Exit::ok;
                      const bool good = status.value("bad_page_count", 0) == 0 && !status.value("cancelled", false);
                      return good ? Exit::ok : Exit::failed;
                  }});
         auto* const name = add_names(command, "The volumes");
         auto* const host = command->add_flag("--host", options_.whole_host, "All volumes")->excludes(name);
-        command->add_option("--rate", options_.size, "Bytes per second, at most; default: scrub_rate of tarn.toml")
-            ->type_name("SIZE");
+        add_option(command, "--rate", options_.size, "Bytes per second, at most; default: scrub_rate of tarn.toml",
+                   "SIZE");
         command->add_flag("--stop", options_.stop, "Stop the pass that is under way")->excludes(name)->excludes(host);
     }
 
     void add_host_verbs() {
-        CLI::App* const host = app_.add_subcommand("host", "Say what only a person can know of a host");
-        host->require_subcommand(1);
-        host->fallthrough();
-        CLI::App* const forget = host->add_subcommand(
-            "forget", "Stop waiting for a host that is dead; what only it had is lost, and clients are told");
-        forget->footer("Example:\n  tarn host forget c --it-is-dead");
+        CLI::App* const forget =
+            add("forget", "Stop waiting for a host that is dead; what only it had is lost, and clients are told",
+                "tarn host forget c --it-is-dead", {forget_host, print_forgotten},
+                add_group("host", "Say what only a person can know of a host"));
         forget->add_option("HOST", options_.host, "As tarn status names it")->required()->type_name("");
         forget->add_flag("--it-is-dead", options_.it_is_dead,
                          "You vouch for it: powered off, or its tarnd killed. One that is only cut off still serves");
-        verbs_.emplace("host forget", Verb{forget_host, print_forgotten, [this] { return options_.host; }});
     }
 
     // On a store that no daemon has open; they ask nobody.
     void add_store_verbs() {
-        CLI::App* const store = app_.add_subcommand("store", "Look at a store that is not in use, or repair it");
-        store->require_subcommand(1);
-        store->fallthrough();
-        const auto add_verb = [&](const char* name, const char* description, Outcome<Json> (*ask)(const std::string&),
-                                  void (*tell)(std::ostream&, const Json&)) {
-            CLI::App* const command = store->add_subcommand(name, description);
-            command->footer(fmt::format("Example:\n  tarn store {} /var/lib/tarn/store", name));
-            command->add_option("PATH", options_.path, "The file or block device")->required()->type_name("");
-            verbs_.emplace(fmt::format("store {}", name),
-                           Verb{[ask](const Client&, const Options& options) { return Answer(ask(options.path)); },
-                                tell, [this] { return options_.path; }});
+        CLI::App* const store = add_group("store", "Look at a store that is not in use, or repair it");
+        const auto add_verb = [&](const char* name, const char* description, const char* option, auto ask, auto tell) {
+            const std::string example = fmt::format("tarn store {}{} /var/lib/tarn/store", name, option);
+            CLI::App* const command = add(name, description, example.c_str(), {ask, tell}, store);
+            add_option(command, "PATH", options_.path, "The file or block device", "")->required();
+            return command;
         };
-        add_verb("inspect", "Say what a store says about itself", inspect_stopped_store, print_store);
-        add_verb("check", "Read every page of a store and check it", check_stopped_store, print_store);
-        add_repair(*store);
-    }
-
-    void add_repair(CLI::App& store) {
-        CLI::App* const command = store.add_subcommand(
-            "repair", "Make a store that is refused one that can be opened, and list what is lost");
-        command->footer("Example:\n  tarn store repair --salvage-journal /var/lib/tarn/store");
-        command->add_option("PATH", options_.path, "The file or block device")->required()->type_name("");
+        const auto inspect = [](const Client&, const Options& options) { return inspect_stopped_store(options.path); };
+        const auto check = [](const Client&, const Options& options) { return check_stopped_store(options.path); };
+        const auto repair = [](const Client&, const Options& options) {
+            return repair_stopped_store(options.path, options.repair);
+        };
+        add_verb("inspect", "Say what a store says about itself", "", inspect, print_store);
+        add_verb("check", "Read every page of a store and check it", "", check, print_store);
+        CLI::App* const command =
+            add_verb("repair", "Make a store that is refused one that can be opened, and list what is lost",
+                     " --salvage-journal", repair, print_repaired);
         command->add_flag("--salvage-journal", options_.repair.salvage_journal,
                           "Keep of a damaged journal what can be proved");
         command->add_flag("--yes", options_.repair.yes, "Answers one of two questions; give it twice for both");
-        const auto repair = [](const Client&, const Options& options) {
-            return Answer(repair_stopped_store(options.path, options.repair));
-        };
-        verbs_.emplace("store repair", Verb{repair, print_repaired, [this] { return options_.path; }});
     }
 
     CLI::App app_{"tarn talks to this host's tarnd: one coherent store of pages, as block devices and files.", "tarn"};

@@ -2,16 +2,14 @@
 #pragma once
 
 #include <expected>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 #include "daemon/cli/cli.hpp"
+#include "daemon/control/control.hpp"
 #include "utils/result.hpp"
 
 namespace tarn {
-
-using Json = nlohmann::ordered_json;
 
 struct Failure {
     Exit exit = Exit::failed;

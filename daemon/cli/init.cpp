@@ -145,12 +145,18 @@ std::string format_toml(const Configuration& configuration) {
     return text;
 }
 
+// Of an option, what its text says.
+template <class T>
+Outcome<T> parsed(const char* option, const std::string& text, const Result<T>& value) {
+    if (!value) return refuse(Exit::usage, fmt::format("{} {}: {}", option, text, value.error().where));
+    return *value;
+}
+
 Outcome<Peer> parse_peer(const std::string& text) {
     const size_t equals = text.find('=');
     if (equals == std::string::npos) return refuse(Exit::usage, "--peer is not NAME=HOST:PORT: " + text);
-    const Result<Address> address = parse_address(std::string_view(text).substr(equals + 1));
-    if (!address) return refuse(Exit::usage, fmt::format("--peer {}: {}", text, address.error().where));
-    return Peer{.name = text.substr(0, equals), .address = *address};
+    TRY(const Address address, parsed("--peer", text, parse_address(std::string_view(text).substr(equals + 1))));
+    return Peer{.name = text.substr(0, equals), .address = address};
 }
 
 Outcome<Configuration> configuration_of(const InitOptions& options) {
@@ -159,14 +165,9 @@ Outcome<Configuration> configuration_of(const InitOptions& options) {
     configuration.store = absolute(options.store);
     configuration.control = options.control.empty() ? control_path_default : absolute(options.control);
     configuration.nbd_unix = absolute(options.nbd_unix);
-    const Result<uint64_t> memory = parse_size(options.memory);
-    if (!memory) return refuse(Exit::usage, fmt::format("--memory {}: {}", options.memory, memory.error().where));
-    configuration.memory_bytes = *memory;
+    TRY(configuration.memory_bytes, parsed("--memory", options.memory, parse_size(options.memory)));
     if (!options.nbd_tcp.empty()) {
-        const Result<Address> address = parse_address(options.nbd_tcp);
-        if (!address)
-            return refuse(Exit::usage, fmt::format("--nbd-tcp {}: {}", options.nbd_tcp, address.error().where));
-        configuration.nbd_tcp = *address;
+        TRY(configuration.nbd_tcp, parsed("--nbd-tcp", options.nbd_tcp, parse_address(options.nbd_tcp)));
     }
     for (const std::string& text : options.peers) {
         TRY(Peer peer, parse_peer(text));
@@ -204,12 +205,8 @@ Outcome<Configuration> configuration_of(const InitOptions& options) {
 
 // How large the store is going to be: a device is taken whole unless told otherwise.
 Outcome<uint64_t> store_size(const Configuration& configuration, const InitOptions& options) {
+    if (!options.size.empty()) return parsed("--size", options.size, parse_size(options.size));
     std::error_code ignored;
-    if (!options.size.empty()) {
-        const Result<uint64_t> size = parse_size(options.size);
-        if (!size) return refuse(Exit::usage, fmt::format("--size {}: {}", options.size, size.error().where));
-        return *size;
-    }
     if (!std::filesystem::is_block_file(configuration.store, ignored))
         return refuse(Exit::usage, "a file needs --size", "--size 64GiB");
     const Result<StoreFile> device = StoreFile::open_read_only(configuration.store);

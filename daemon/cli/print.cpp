@@ -62,6 +62,11 @@ std::string time_of(uint64_t since_epoch_ns) {
     return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(seconds));
 }
 
+// The hosts of a list behind what is said of them; nothing, if there are none.
+void print_hosts(std::ostream& out, const char* said, const Json& hosts) {
+    for (const Json& host : hosts) out << std::exchange(said, ", ") << text_of(host);
+}
+
 void print_peers(std::ostream& out, const Json& status) {
     const Json& peers = array_of(status, "peers");
     if (peers.size() < 2) {
@@ -223,21 +228,15 @@ void print_status(std::ostream& out, const Json& status) {
     if (const auto space = status.find("space"); space != status.end() && space->is_object()) {
         out << fmt::format("space    {} in all, {} free", size_of(*space, "total_bytes"),
                            size_of(*space, "free_bytes"));
-        const char* separator = "; as last told by ";
-        for (const Json& host : array_of(*space, "silent_hosts"))
-            out << std::exchange(separator, ", ") << text_of(host);
-        separator = "; without ";
+        print_hosts(out, "; as last told by ", array_of(*space, "silent_hosts"));
         const Json& untold = array_of(*space, "untold_hosts");
-        for (const Json& host : untold) out << std::exchange(separator, ", ") << text_of(host);
+        print_hosts(out, "; without ", untold);
         out << (untold.empty() ? "\n" : ", not heard since this tarnd started\n");
     }
     for (const Json& deletion : array_of(status, "deleting")) {
         out << fmt::format("deleting {}", text_of(deletion, "name"));
-        const char* separator = "; files of it are open on ";
-        for (const Json& host : array_of(deletion, "in_use_on")) out << std::exchange(separator, ", ") << text_of(host);
-        separator = "; waits for ";
-        for (const Json& host : array_of(deletion, "silent_hosts"))
-            out << std::exchange(separator, ", ") << text_of(host);
+        print_hosts(out, "; files of it are open on ", array_of(deletion, "in_use_on"));
+        print_hosts(out, "; waits for ", array_of(deletion, "silent_hosts"));
         out << "\n";
     }
     print_peers(out, status);

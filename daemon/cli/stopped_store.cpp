@@ -20,10 +20,7 @@ constexpr size_t losses_shown = 20;
 
 // Why a store's file could not be used, as the user is told.
 std::unexpected<Failure> refuse_store(const Error& error) {
-    const Exit exit = error.code == Errc::not_found ? Exit::not_found
-                      : error.code == Errc::busy    ? Exit::busy
-                      : error.code == Errc::refused ? Exit::permission
-                                                    : Exit::failed;
+    const Exit exit = error.code == Errc::invalid ? Exit::failed : exit_of(error.code);
     return refuse(exit, log::explain(error), error.code == Errc::busy ? "systemctl stop tarnd" : "");
 }
 
@@ -73,10 +70,10 @@ Json json_of(const StoreInspection& found) {
          {{"offset_bytes", StoreLayout::journal_offset},
           {"size_bytes", superblock.geometry.journal_size},
           {"begin", superblock.journal_tail},
-          {"end", found.journal_end},
-          {"proved_durable", found.journal_closed},
-          {"batches", found.journal_batches},
-          {"records", found.journal_records}}},
+          {"end", found.journal.end},
+          {"proved_durable", found.journal.closed},
+          {"batches", found.journal.boundaries.size()},
+          {"records", found.journal.record_count}}},
         {"table_offsets_bytes", found.layout.table_offsets},
         {"data_offset_bytes", found.layout.data_offset},
         {"volumes", volumes},

@@ -5,9 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <thread>
 
 #include "daemon/cli/progress.hpp"
@@ -15,6 +12,7 @@
 #include "daemon/control/http_request.hpp"
 #include "frontends/volumes/volumes.hpp"
 #include "tiers/page.hpp"
+#include "utils/file_text.hpp"
 #include "utils/printable.hpp"
 
 namespace tarn {
@@ -111,35 +109,13 @@ std::string absolute_path(const std::string& path) {
     return normal;
 }
 
-// mountinfo has blanks and such as \040.
-std::string unescaped(const std::string& text) {
-    std::string plain;
-    for (size_t i = 0; i < text.size(); ++i) {
-        if (text[i] == '\\' && i + 3 < text.size()) {
-            plain += static_cast<char>(std::stoi(text.substr(i + 1, 3), nullptr, 8));
-            i += 3;
-        } else {
-            plain += text[i];
-        }
-    }
-    return plain;
-}
-
 // Whether this process sees a mount of tarn there.
 bool is_seen_here(const std::string& path) {
     std::error_code ignored;
     const std::string resolved = std::filesystem::weakly_canonical(path, ignored).string();
-    std::ifstream mounts("/proc/self/mountinfo");
-    for (std::string line; std::getline(mounts, line);) {
-        std::istringstream words(line);
-        const std::vector<std::string> fields{std::istream_iterator<std::string>(words), {}};
-        const auto dash = std::ranges::find(fields, "-");
-        if (fields.size() < 6 || dash == fields.end() || dash + 1 == fields.end() || *(dash + 1) != "fuse.tarn")
-            continue;
-        const std::string place = unescaped(fields[4]);
-        if (place == path || place == resolved) return true;
-    }
-    return false;
+    return std::ranges::any_of(mounts_seen(), [&](const MountSeen& mount) {
+        return mount.type == "fuse.tarn" && (mount.point == path || mount.point == resolved);
+    });
 }
 
 // A daemon in a container, say, mounts what only it sees.

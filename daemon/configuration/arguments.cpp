@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <functional>
 
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/version.hpp"
@@ -12,19 +13,43 @@ namespace tarn {
 
 namespace {
 
-struct Flags {
-    std::string host;
-    std::string store;
-    std::string memory;
-    unsigned shards = 0;
-    std::string listen;
-    std::string control;
-    std::string nbd_unix;
-    std::string nbd_tcp;
-    std::string log_level;
+// Flags that change the configuration, which is read once the command line names its file.
+class Overrides {
+  public:
+    // parse: returns a Result whose error says what is wrong with the text.
+    template <class Target, class Parse>
+    void add(CLI::App& app, const char* flag, const char* type, const char* what, Target Configuration::* target,
+             Parse parse) {
+        const auto note = [=, this](const std::string& text) {
+            if (text.empty()) return;
+            add([=, this](Configuration& configuration) {
+                if (const auto value = parse(text))
+                    configuration.*target = *value;
+                else
+                    errors_ += fmt::format("tarnd: {} {}: {}\n", flag, log::printable(text), value.error().where);
+            });
+        };
+        app.add_option_function<std::string>(flag, note, what)->type_name(type);
+    }
+    void add(std::function<void(Configuration&)> change) { changes_.push_back(std::move(change)); }
+    // Returns what is wrong with the flags.
+    std::string apply_to(Configuration& configuration) {
+        for (const auto& change : changes_) change(configuration);
+        return errors_;
+    }
+
+  private:
+    std::vector<std::function<void(Configuration&)>> changes_;
+    std::string errors_;
 };
 
-void declare(CLI::App& app, Arguments& arguments, Flags& flags) {
+// A path on the command line is relative to where the command was given.
+Result<std::string> absolute(const std::string& path) {
+    return std::filesystem::absolute(path).string();
+}
+
+void declare(CLI::App& app, Arguments& arguments, Overrides& overrides) {
+    const auto as_is = [](const std::string& text) { return Result<std::string>(text); };
     app.set_version_flag("--version", fmt::format("tarnd {}", version));
     app.add_option("-c,--config", arguments.configuration_path, "The configuration file")
         ->type_name("FILE")
@@ -36,51 +61,22 @@ void declare(CLI::App& app, Arguments& arguments, Flags& flags) {
                  "Use a store that another host remembers as newer, and count all of its pages as lost");
     app.add_flag("--discard-memory", arguments.start.discard_memory,
                  "Begin without the memory that a crashed tarnd has left; says what is lost with it");
-    app.add_option("--host", flags.host, "This host's name")->type_name("NAME");
-    app.add_option("--store", flags.store, "The store: a file or block device")->type_name("PATH");
-    app.add_option("--memory", flags.memory, "Memory for cached pages")->type_name("SIZE");
-    app.add_option("--shards", flags.shards, "Event loops")->check(CLI::Range(1u, shards_max));
-    app.add_option("--listen", flags.listen, "Where the other hosts connect to")->type_name("HOST:PORT");
-    app.add_option("--control", flags.control, "The socket that tarn connects to")->type_name("PATH");
-    app.add_option("--nbd-unix", flags.nbd_unix, "Serve NBD on this socket")->type_name("PATH");
-    app.add_option("--nbd-tcp", flags.nbd_tcp, "Serve NBD on this address")->type_name("HOST:PORT");
-    app.add_option("--log-level", flags.log_level, "error, warning, info or debug")->type_name("LEVEL");
+    const auto add = [&](const char* flag, const char* type, const char* what, auto target, auto parse) {
+        overrides.add(app, flag, type, what, target, parse);
+    };
+    add("--host", "NAME", "This host's name", &Configuration::host, as_is);
+    add("--store", "PATH", "The store: a file or block device", &Configuration::store, absolute);
+    add("--memory", "SIZE", "Memory for cached pages", &Configuration::memory_bytes, parse_size);
+    const auto set_shards = [&overrides](unsigned count) {
+        overrides.add([count](Configuration& configuration) { configuration.shards = count; });
+    };
+    app.add_option_function<unsigned>("--shards", set_shards, "Event loops")->check(CLI::Range(1u, shards_max));
+    add("--listen", "HOST:PORT", "Where the other hosts connect to", &Configuration::listen, parse_address);
+    add("--control", "PATH", "The socket that tarn connects to", &Configuration::control, absolute);
+    add("--nbd-unix", "PATH", "Serve NBD on this socket", &Configuration::nbd_unix, absolute);
+    add("--nbd-tcp", "HOST:PORT", "Serve NBD on this address", &Configuration::nbd_tcp, parse_address);
+    add("--log-level", "LEVEL", "error, warning, info or debug", &Configuration::log_level, log::parse_level);
     app.footer("Example:\n  tarnd --config /etc/tarn/tarn.toml --check-config");
-}
-
-// Appends what is wrong with the flags.
-class Override {
-  public:
-    template <class Target, class Parse>
-    void with(const char* flag, const std::string& text, Target& target, Parse parse) {
-        if (text.empty()) return;
-        if (const auto value = parse(text))
-            target = *value;
-        else
-            errors_ += fmt::format("tarnd: {} {}: {}\n", flag, log::printable(text), value.error().where);
-    }
-    // A path on the command line is relative to where the command was given.
-    void with_path(const std::string& text, std::string& target) const {
-        if (!text.empty()) target = std::filesystem::absolute(text).string();
-    }
-    const std::string& errors() const { return errors_; }
-
-  private:
-    std::string errors_;
-};
-
-std::string override_with(const Flags& flags, Configuration& configuration) {
-    Override change;
-    if (!flags.host.empty()) configuration.host = flags.host;
-    if (flags.shards > 0) configuration.shards = flags.shards;
-    change.with_path(flags.store, configuration.store);
-    change.with_path(flags.control, configuration.control);
-    change.with_path(flags.nbd_unix, configuration.nbd_unix);
-    change.with("--memory", flags.memory, configuration.memory_bytes, parse_size);
-    change.with("--listen", flags.listen, configuration.listen, parse_address);
-    change.with("--nbd-tcp", flags.nbd_tcp, configuration.nbd_tcp, parse_address);
-    change.with("--log-level", flags.log_level, configuration.log_level, log::parse_level);
-    return change.errors();
 }
 
 std::string describe(const std::vector<ConfigurationError>& errors) {
@@ -95,8 +91,8 @@ std::expected<Arguments, Leave> parse_arguments(std::span<const char* const> wor
     CLI::App app("tarnd pools the memory and NVMe of a cluster's hosts into one coherent page store.", "tarnd");
     Arguments arguments;
     arguments.configuration_path = configuration_path_default;
-    Flags flags;
-    declare(app, arguments, flags);
+    Overrides overrides;
+    declare(app, arguments, overrides);
     try {
         app.parse(static_cast<int>(words.size()), words.data());
     } catch (const CLI::CallForHelp&) {
@@ -112,11 +108,11 @@ std::expected<Arguments, Leave> parse_arguments(std::span<const char* const> wor
     if (!configuration)
         return std::unexpected(Leave{.exit_code = exit_configuration, .text = describe(configuration.error())});
     arguments.configuration = std::move(*configuration);
-    std::string errors = override_with(flags, arguments.configuration);
+    std::string errors = overrides.apply_to(arguments.configuration);
     if (errors.empty()) errors = describe(check_configuration(arguments.configuration, ""));
     if (errors.empty()) {
         const std::string reason = too_much_memory(arguments.configuration.memory_bytes, memory_limits());
-        const std::string& file = flags.memory.empty() ? arguments.configuration_path : "";
+        const std::string& file = app.count("--memory") == 0 ? arguments.configuration_path : "";
         if (!reason.empty()) errors = describe({{.file = file, .key = "memory", .reason = reason}});
     }
     if (!errors.empty()) return std::unexpected(Leave{.exit_code = exit_configuration, .text = std::move(errors)});

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@
 
 namespace tarn {
 
+using Json = nlohmann::ordered_json;
+
 struct PeerStatus {
     std::string name;
     std::string address;
@@ -26,35 +29,10 @@ struct PeerStatus {
     bool forgotten = false;  // declared dead, and not back since
 };
 
-// Pages homed here that may have lost writes, all of one volume, with one host's memory.
-struct LossStatus {
-    std::string volume;  // its name when it was last seen, or #ID; empty: any
-    std::string host;
-    uint32_t generation = 0;
-    uint64_t page_count = 0;  // of data
-    uint64_t first_page = 0;
-    uint64_t last_page = 0;
-    bool attributes = false;  // as well: size, times, owner and permissions
-    int64_t at_ns = 0;
-};
-
+// What status answers, apart from the peers, in the order of its keys.
 struct NodeStatus {
-    std::string host;
-    std::string cluster;  // UUID
-    uint64_t uptime_s = 0;
-    uint64_t memory_bytes = 0;  // of the frame pool
-    uint64_t cached_bytes = 0;
-    uint64_t dirty_bytes = 0;            // not yet durable
-    Space store;                         // of this host
-    uint64_t store_allocated_bytes = 0;  // slabs that volumes have
-    uint64_t store_stored_bytes = 0;     // pages that were written
-    uint64_t store_marked_bytes = 0;     // of pieces of which memory may have newer bytes than the store
-    uint64_t store_bad_pages = 0;        // reads that met a wrong checksum, since the start
-    std::string store_failure;           // empty: none
-    uint64_t lost_pages = 0;             // homed here, that may have lost writes since the start
-    std::vector<LossStatus> losses;      // the newest last, those of earlier processes included
-    std::string fabric;                  // "none", "tcp"
-    std::vector<PeerStatus> peers;       // in the order of their host ids, this host included; empty when it is alone
+    Json facts = Json::object();
+    std::vector<PeerStatus> peers;  // in the order of their host ids, this host included; empty when it is alone
 };
 
 struct Mount {

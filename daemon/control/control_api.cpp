@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -14,8 +15,6 @@
 namespace tarn {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr uint64_t fail_after_ms_max = uint64_t{24} * 3600 * 1000;
 
@@ -58,14 +57,6 @@ HttpReply refuse_as(int status, const char* code, std::string_view message) {
 HttpReply refuse_with(const Error& error) {
     const Refusal refusal = refusal_of(error.code);
     return refuse_as(refusal.status, refusal.code, log::explain(error));
-}
-
-HttpReply no_such_thing() {
-    return refuse_as(404, "not_found", "no such resource");
-}
-
-HttpReply wrong_method() {
-    return refuse_as(405, "unsupported", "no such method for this resource");
 }
 
 // A JSON object whose members are all asked for: what nobody asked for is refused at the end.
@@ -120,17 +111,13 @@ class Body {
     }
     template <class T>
     std::optional<T> convert(const char* key, const Json& value) {
-        bool fits = false;
-        if constexpr (std::is_same_v<T, bool>)
-            fits = value.is_boolean();
-        else if constexpr (std::is_same_v<T, uint64_t>)
-            fits = value.is_number_unsigned();
-        else
-            fits = value.is_string();
-        if (fits) return value.get<T>();
-        note(std::string(key) + (std::is_same_v<T, bool>       ? " is not true or false"
-                                 : std::is_same_v<T, uint64_t> ? " is not a whole number from 0 to 2^64-1"
-                                                               : " is not a string"));
+        constexpr bool is_bool = std::is_same_v<T, bool>;
+        constexpr bool is_number = std::is_same_v<T, uint64_t>;
+        if (is_bool ? value.is_boolean() : is_number ? value.is_number_unsigned() : value.is_string())
+            return value.get<T>();
+        note(std::string(key) + (is_bool     ? " is not true or false"
+                                 : is_number ? " is not a whole number from 0 to 2^64-1"
+                                             : " is not a string"));
         return std::nullopt;
     }
 
@@ -139,20 +126,20 @@ class Body {
 };
 
 Json json_of(const VolumeEntry& volume) {
-    if (!volume.attributes_seen)
-        return {{"name", volume.name},     {"id", volume.id},         {"size_bytes", Json()},
-                {"shared", volume.shared}, {"holder", volume.holder}, {"silent_host", volume.silent_host}};
-    return {{"name", volume.name},
-            {"id", volume.id},
-            {"size_bytes", volume.attributes.size_bytes},
-            {"shared", volume.shared},
-            {"holder", volume.holder},
-            {"mode", volume.attributes.mode},
-            {"user", volume.attributes.user},
-            {"group", volume.attributes.group},
-            {"fail_after_ms", volume.attributes.fail_after_ms},
-            {"modified_ns", volume.attributes.modified_ns},
-            {"silent_host", volume.silent_host}};
+    const Attributes& attributes = volume.attributes;
+    Json json{{"name", volume.name},
+              {"id", volume.id},
+              {"size_bytes", volume.attributes_seen ? Json(attributes.size_bytes) : Json()},
+              {"shared", volume.shared},
+              {"holder", volume.holder}};
+    if (volume.attributes_seen)
+        json.update({{"mode", attributes.mode},
+                     {"user", attributes.user},
+                     {"group", attributes.group},
+                     {"fail_after_ms", attributes.fail_after_ms},
+                     {"modified_ns", attributes.modified_ns}});
+    json["silent_host"] = volume.silent_host;
+    return json;
 }
 
 std::string list_some(const std::vector<std::string>& names) {
@@ -183,10 +170,6 @@ Json json_of(const Scrubber::Progress& status) {
             {"passes", status.passes}};
 }
 
-Json json_of(const Space& space) {
-    return {{"total_bytes", space.total_bytes}, {"free_bytes", space.free_bytes}};
-}
-
 Json json_of(const NodeStatus& status) {
     Json peers = Json::array();
     for (const PeerStatus& peer : status.peers)
@@ -198,35 +181,11 @@ Json json_of(const NodeStatus& status) {
                          {"answers", peer.self || peer.answers},
                          {"reason", peer.trouble},
                          {"forgotten", peer.forgotten}});
-    Json losses = Json::array();
-    for (const LossStatus& loss : status.losses)
-        losses.push_back({{"volume", loss.volume},
-                          {"host", loss.host},
-                          {"generation", loss.generation},
-                          {"pages", loss.page_count},
-                          {"first_page", loss.first_page},
-                          {"last_page", loss.last_page},
-                          {"attributes", loss.attributes},
-                          {"at_ns", loss.at_ns}});
-    return {{"version", version},
-            {"host", status.host},
-            {"cluster", status.cluster},
-            {"uptime_s", status.uptime_s},
-            {"memory_bytes", status.memory_bytes},
-            {"cached_bytes", status.cached_bytes},
-            {"dirty_bytes", status.dirty_bytes},
-            {"store", json_of(status.store)},
-            {"store_allocated_bytes", status.store_allocated_bytes},
-            {"store_stored_bytes", status.store_stored_bytes},
-            {"store_marked_bytes", status.store_marked_bytes},
-            {"store_bad_pages", status.store_bad_pages},
-            {"store_failure", status.store_failure},
-            {"lost_pages", status.lost_pages},
-            {"losses", losses},
-            {"fabric", status.fabric},
-            // Peers are a static list: nobody takes over for a host that is gone.
-            {"failover", false},
-            {"peers", peers}};
+    Json json{{"version", version}};
+    json.update(status.facts);
+    // Peers are a static list: nobody takes over for a host that is gone.
+    json.update({{"failover", false}, {"peers", peers}});
+    return json;
 }
 
 // Who is in another one may not see what is mounted here. 0: not known.
@@ -244,50 +203,43 @@ HttpReply ControlApi::refuse(int status, std::string_view reason) {
 }
 
 Task<HttpReply> ControlApi::handle(HttpRequest request, Caller caller) {
+    struct Route {
+        std::string_view method, resource;
+        size_t size;
+        std::string_view action;  // behind the name
+        Answer ControlApi::* answer;
+    };
+    constexpr std::array<Route, 15> routes = {{{"GET", "status", 2, "", &ControlApi::status},
+                                               {"GET", "volumes", 2, "", &ControlApi::list},
+                                               {"POST", "volumes", 2, "", &ControlApi::create},
+                                               {"GET", "volumes", 3, "", &ControlApi::show},
+                                               {"PATCH", "volumes", 3, "", &ControlApi::resize},
+                                               {"DELETE", "volumes", 3, "", &ControlApi::remove},
+                                               {"POST", "volumes", 4, "flush", &ControlApi::flush},
+                                               {"GET", "exports", 2, "", &ControlApi::exports},
+                                               {"GET", "mounts", 2, "", &ControlApi::mounts},
+                                               {"POST", "mounts", 2, "", &ControlApi::mount},
+                                               {"DELETE", "mounts", 2, "", &ControlApi::unmount},
+                                               {"GET", "verify", 2, "", &ControlApi::verify},
+                                               {"POST", "verify", 2, "", &ControlApi::verify},
+                                               {"DELETE", "verify", 2, "", &ControlApi::verify},
+                                               {"POST", "hosts", 4, "forget", &ControlApi::forget_host}}};
     const std::vector<std::string>& path = request.path;
-    if (path.size() < 2 || path[0] != "v1") co_return no_such_thing();
-    if (path[1] == "volumes") co_return co_await handle_volume(request);
-    if (path[1] == "hosts" && path.size() == 4 && path[3] == "forget") {
-        if (request.method != "POST") co_return wrong_method();
-        co_return co_await forget_host(path[2], request);
+    if (path.size() > 2 && path[0] == "v1" && path[1] == "volumes" && !valid_volume_name(path[2]))
+        co_return refuse_as(400, "invalid", "not a valid volume name");
+    bool exists = false;
+    for (const Route& route : routes) {
+        if (path.size() != route.size || path[0] != "v1" || path[1] != route.resource) continue;
+        if (route.size == 4 && path[3] != route.action) continue;
+        if (route.method == request.method) co_return co_await (this->*route.answer)(request, caller);
+        exists = true;
     }
-    if (path.size() != 2) co_return no_such_thing();
-    if (path[1] == "mounts") co_return co_await handle_mounts(request, std::move(caller));
-    if (path[1] == "verify") co_return co_await handle_verify(request);
-    if (path[1] != "status" && path[1] != "exports") co_return no_such_thing();
-    if (request.method != "GET") co_return wrong_method();
-    if (path[1] == "status") co_return co_await status();
-    co_return co_await exports();
-}
-
-Task<HttpReply> ControlApi::handle_volume(const HttpRequest& request) {
-    const std::vector<std::string>& path = request.path;
-    if (path.size() == 2) {
-        if (request.method == "GET") co_return co_await list();
-        if (request.method == "POST") co_return co_await create(request);
-        co_return wrong_method();
-    }
-    if (!valid_volume_name(path[2])) co_return refuse_as(400, "invalid", "not a valid volume name");
-    if (path.size() == 4 && path[3] == "flush") {
-        if (request.method != "POST") co_return wrong_method();
-        co_return co_await flush(path[2]);
-    }
-    if (path.size() != 3) co_return no_such_thing();
-    if (request.method == "GET") co_return co_await show(path[2]);
-    if (request.method == "PATCH") co_return co_await resize(path[2], request);
-    if (request.method == "DELETE") co_return co_await remove(path[2], request);
-    co_return wrong_method();
-}
-
-Task<HttpReply> ControlApi::handle_mounts(const HttpRequest& request, Caller caller) {
-    if (request.method == "GET") co_return mounts();
-    if (request.method == "POST") co_return co_await mount(request, std::move(caller));
-    if (request.method == "DELETE") co_return co_await unmount(request);
-    co_return wrong_method();
+    if (exists) co_return refuse_as(405, "unsupported", "no such method for this resource");
+    co_return refuse_as(404, "not_found", "no such resource");
 }
 
 // Without a volume: all that this host stores.
-Task<HttpReply> ControlApi::handle_verify(const HttpRequest& request) {
+Task<HttpReply> ControlApi::verify(const HttpRequest& request, const Caller&) {
     if (request.method == "POST") {
         Body body(request.body);
         const auto name = body.optional<std::string>("volume");
@@ -302,19 +254,21 @@ Task<HttpReply> ControlApi::handle_verify(const HttpRequest& request) {
         CO_TRY_VOID(control_.start_verify(volume, rate_bytes));
     } else if (request.method == "DELETE") {
         control_.stop_verify();
-    } else if (request.method != "GET") {
-        co_return wrong_method();
     }
     co_return reply(json_of(control_.verify_status()), request.method == "POST" ? 202 : 200);
 }
 
-Task<HttpReply> ControlApi::status() {
+Task<HttpReply> ControlApi::status(const HttpRequest&, const Caller&) {
     CO_TRY(const NodeStatus status, co_await control_.status());
     Json json = json_of(status);
     // The other hosts are asked for theirs; the rest of the status is worth having without it.
     const Result<Space> space = co_await volumes_.space();
-    json["space"] = space ? json_of(*space) : Json();
-    if (space) json["space"].update({{"silent_hosts", space->silent_hosts}, {"untold_hosts", space->untold_hosts}});
+    json["space"] = nullptr;
+    if (space)
+        json["space"] = {{"total_bytes", space->total_bytes},
+                         {"free_bytes", space->free_bytes},
+                         {"silent_hosts", space->silent_hosts},
+                         {"untold_hosts", space->untold_hosts}};
     json["deleting"] = Json::array();
     for (const Deletion& deletion : co_await volumes_.deletions())
         json["deleting"].push_back(
@@ -322,7 +276,7 @@ Task<HttpReply> ControlApi::status() {
     co_return reply(json);
 }
 
-Task<HttpReply> ControlApi::list() {
+Task<HttpReply> ControlApi::list(const HttpRequest&, const Caller&) {
     CO_TRY(const std::vector<VolumeEntry> volumes, co_await volumes_.list());
     const Usage usage = co_await volumes_.usage();
     Json json = Json::array();
@@ -333,7 +287,7 @@ Task<HttpReply> ControlApi::list() {
     co_return reply({{"volumes", json}, {"used_without", usage.silent_hosts}});
 }
 
-Task<HttpReply> ControlApi::create(const HttpRequest& request) {
+Task<HttpReply> ControlApi::create(const HttpRequest& request, const Caller&) {
     Body body(request.body);
     const auto name = body.required<std::string>("name");
     const auto size_bytes = body.required<uint64_t>("size_bytes");
@@ -355,20 +309,22 @@ Task<HttpReply> ControlApi::create(const HttpRequest& request) {
     co_return reply(json_of(volume), 201);
 }
 
-Task<HttpReply> ControlApi::show(std::string name) {
+Task<HttpReply> ControlApi::show(const HttpRequest& request, const Caller&) {
+    const std::string& name = request.path[2];
     CO_TRY(const VolumeEntry volume, co_await volumes_.find(name));
     Json json = json_of(volume);
     json["used_bytes"] = (co_await volumes_.usage()).of(volume.id);
     json["uris"] = control_.export_uris(name);
     // What this host cannot promise of any volume at present, and why.
     const Result<NodeStatus> status = co_await control_.status();
-    json["degraded"] = status && !status->store_failure.empty()
-                           ? "the store of host " + status->host + " failed: " + status->store_failure
-                           : std::string();
+    const std::string failure = status ? status->facts.value("store_failure", "") : "";
+    json["degraded"] =
+        failure.empty() ? "" : "the store of host " + status->facts.value("host", "") + " failed: " + failure;
     co_return reply(json);
 }
 
-Task<HttpReply> ControlApi::resize(std::string name, const HttpRequest& request) {
+Task<HttpReply> ControlApi::resize(const HttpRequest& request, const Caller&) {
+    const std::string& name = request.path[2];
     Body body(request.body);
     const auto size_bytes = body.required<uint64_t>("size_bytes");
     const bool shrink = body.optional<bool>("shrink").value_or(false);
@@ -397,7 +353,8 @@ Task<HttpReply> ControlApi::resize(std::string name, const HttpRequest& request)
     co_return reply(json);
 }
 
-Task<HttpReply> ControlApi::remove(std::string name, const HttpRequest& request) {
+Task<HttpReply> ControlApi::remove(const HttpRequest& request, const Caller&) {
+    const std::string& name = request.path[2];
     Body body(request.body.empty() ? "{}" : request.body);
     const bool force = body.optional<bool>("force").value_or(false);
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
@@ -409,13 +366,15 @@ Task<HttpReply> ControlApi::remove(std::string name, const HttpRequest& request)
     co_return reply({{"name", name}});
 }
 
-Task<HttpReply> ControlApi::flush(std::string name) {
+Task<HttpReply> ControlApi::flush(const HttpRequest& request, const Caller&) {
+    const std::string& name = request.path[2];
     CO_TRY(const std::shared_ptr<Volume> volume, co_await volumes_.open(name, Access::read));
     CO_TRY_VOID(co_await volume->flush());
     co_return reply({{"name", name}});
 }
 
-Task<HttpReply> ControlApi::forget_host(std::string name, const HttpRequest& request) {
+Task<HttpReply> ControlApi::forget_host(const HttpRequest& request, const Caller&) {
+    const std::string& name = request.path[2];
     Body body(request.body);
     const bool is_dead = body.required<bool>("it_is_dead");
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
@@ -425,7 +384,7 @@ Task<HttpReply> ControlApi::forget_host(std::string name, const HttpRequest& req
     co_return reply({{"name", name}, {"told", forgotten.told}, {"not_told", forgotten.not_told}});
 }
 
-Task<HttpReply> ControlApi::exports() {
+Task<HttpReply> ControlApi::exports(const HttpRequest&, const Caller&) {
     CO_TRY(const std::vector<VolumeEntry> volumes, co_await volumes_.names());
     Json json = Json::array();
     for (const VolumeEntry& volume : volumes)
@@ -433,13 +392,13 @@ Task<HttpReply> ControlApi::exports() {
     co_return reply({{"nbd", !control_.export_uris("").empty()}, {"exports", json}});
 }
 
-HttpReply ControlApi::mounts() {
+Task<HttpReply> ControlApi::mounts(const HttpRequest&, const Caller&) {
     Json json = Json::array();
     for (const Mount& mount : control_.mounts()) json.push_back({{"path", mount.path}, {"read_only", mount.read_only}});
-    return reply({{"mounts", json}, {"namespace", mount_namespace()}});
+    co_return reply({{"mounts", json}, {"namespace", mount_namespace()}});
 }
 
-Task<HttpReply> ControlApi::mount(const HttpRequest& request, Caller caller) {
+Task<HttpReply> ControlApi::mount(const HttpRequest& request, const Caller& caller) {
     Body body(request.body);
     Mount mount;
     mount.path = body.required<std::string>("path");
@@ -447,11 +406,11 @@ Task<HttpReply> ControlApi::mount(const HttpRequest& request, Caller caller) {
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
     if (!mount.path.starts_with('/') || mount.path.contains('\0'))
         co_return refuse_as(400, "invalid", "path is not an absolute path");
-    CO_TRY_VOID(co_await control_.mount(mount, std::move(caller)));
+    CO_TRY_VOID(co_await control_.mount(mount, caller));
     co_return reply({{"path", mount.path}, {"read_only", mount.read_only}, {"namespace", mount_namespace()}}, 201);
 }
 
-Task<HttpReply> ControlApi::unmount(const HttpRequest& request) {
+Task<HttpReply> ControlApi::unmount(const HttpRequest& request, const Caller&) {
     Body body(request.body);
     const auto path = body.required<std::string>("path");
     const bool force = body.optional<bool>("force").value_or(false);

@@ -13,10 +13,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
+#include "utils/file_text.hpp"
 #include "utils/on_thread.hpp"
 
 namespace tarn {
@@ -91,14 +90,9 @@ bool is_dead(const fuse::MountPoint& point) {
 
 // Whether it is of a tarnd, and not somebody else's that is dead.
 bool is_tarns(int directory) {
-    std::ifstream info(fmt::format("/proc/self/fdinfo/{}", directory));
-    std::string wanted;
-    for (std::string key; info >> key;)
-        if (key == "mnt_id:") info >> wanted;
-    std::ifstream mounts("/proc/self/mountinfo");
-    for (std::string line; std::getline(mounts, line);)
-        if (line.starts_with(wanted + " ")) return line.contains(" - fuse.tarn ");
-    return false;
+    const std::string id = value_of(fmt::format("/proc/self/fdinfo/{}", directory), "mnt_id:");
+    return std::ranges::any_of(mounts_seen(),
+                               [&](const MountSeen& mount) { return mount.id == id && mount.type == "fuse.tarn"; });
 }
 
 Result<bool> is_empty(int directory) {

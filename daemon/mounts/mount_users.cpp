@@ -8,11 +8,10 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <string_view>
 
+#include "utils/file_text.hpp"
 #include "utils/log.hpp"
 #include "utils/on_thread.hpp"
 
@@ -28,38 +27,11 @@ std::optional<pid_t> number(std::string_view text) {
     return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-// What follows the key in a file of /proc, without the white space before it.
-std::string value_of(const fs::path& file, std::string_view key) {
-    std::ifstream stream(file);
-    for (std::string line; std::getline(stream, line);) {
-        if (!line.starts_with(key)) continue;
-        const size_t at = line.find_first_not_of(" \t", key.size());
-        return at == std::string::npos ? "" : line.substr(at);
-    }
-    return "";
-}
-
-// As /proc writes it: white space and backslashes are octal.
-std::string escaped(std::string_view path) {
-    std::string text;
-    for (const char byte : path) {
-        if (byte == ' ' || byte == '\t' || byte == '\n' || byte == '\\')
-            text += fmt::format("\\{:03o}", static_cast<unsigned char>(byte));
-        else
-            text += byte;
-    }
-    return text;
-}
-
 // The number that the kernel gave to the mount at the path; the last one is on top.
 std::string mount_id_of(const std::string& path) {
-    std::ifstream mounts("/proc/self/mountinfo");
     std::string found;
-    for (std::string line; std::getline(mounts, line);) {
-        std::istringstream fields(line);
-        std::string id, parent, device, root, point;
-        if (fields >> id >> parent >> device >> root >> point && point == escaped(path)) found = id;
-    }
+    for (const MountSeen& mount : mounts_seen())
+        if (mount.point == path) found = mount.id;
     return found;
 }
 

@@ -13,6 +13,7 @@
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/text.hpp"
 #include "daemon/process/store_refusal.hpp"
+#include "utils/alarm.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 #include "utils/run_on.hpp"
@@ -222,14 +223,12 @@ Result<std::unique_ptr<Arena>> Node::memory_left_behind() {
 
 // With every shard's ring. A gain, not a need.
 Task<> Node::register_arena() {
-    struct Register {
-        static Task<Result<>> with(Loop& shard, std::span<std::byte> frames) {
-            co_return shard.register_memory(frames);
-        }
+    const auto register_with = [](Loop& shard, std::span<std::byte> frames) -> Task<Result<>> {
+        co_return shard.register_memory(frames);
     };
     for (Loop* const shard : shards_) {
         const Result<> registered =
-            co_await run_on(*shards_.front(), *shard, Register::with(*shard, cache_->pool().bytes()));
+            co_await run_on(*shards_.front(), *shard, register_with(*shard, cache_->pool().bytes()));
         if (registered) continue;
         log::info("the kernel did not register the frames for I/O ({}); a larger limit on locked memory lets it",
                   log::describe(registered.error()));
@@ -292,12 +291,10 @@ Result<> Node::start_front_ends() {
     api_ = std::make_unique<ControlApi>(*catalog_, *this, configuration_.volumes_shared);
     TRY(control_, explained("control socket " + configuration_.control,
                             ControlServer::create(loop, configuration_.control, *api_)));
-    struct Serve {
-        static Task<> control(ControlServer& server) {
-            static_cast<void>(explained("control socket", co_await server.serve()));
-        }
+    const auto serve = [](ControlServer& server) -> Task<> {
+        static_cast<void>(explained("control socket", co_await server.serve()));
     };
-    loop.spawn(Serve::control(*control_));
+    loop.spawn(serve(*control_));
     return {};
 }
 
@@ -325,16 +322,11 @@ Task<> Node::stop() {
     log::info("stopping");
     if (memory_is_kept_) keeper_.keep_beyond_stop(cache_->pool().arena().fd());
     // Whoever waits for a host that is away must not keep us: after a while all that waits is given up.
-    Timer timeout(loop);
-    Gate watching;
-    struct Watch {
-        static Task<> give_up(Timer& timer, Cache* cache) {
-            if (!co_await timer.sleep(shutdown_flush_max) || !cache) co_return;
-            log::warning("some requests still wait for hosts that are away; they are given up");
-            cache->abandon();
-        }
-    };
-    watching.spawn(Watch::give_up(timeout, cache_.get()));
+    Alarm alarm(loop, shutdown_flush_max, [cache = cache_.get()] {
+        if (!cache) return;
+        log::warning("some requests still wait for hosts that are away; they are given up");
+        cache->abandon();
+    });
     if (scrub_schedule_) scrub_schedule_->cancel();
     if (scrubber_) co_await scrubber_->close();
     if (mark_sweeper_) co_await mark_sweeper_->close();
@@ -356,8 +348,7 @@ Task<> Node::stop() {
     if (standings_) standings_->tell();
     if (shutdown_barrier_ && all_is_durable) co_await cache_->provider().give_up_all();
     if (shutdown_barrier_) co_await shutdown_barrier_->say_flushed_and_wait();
-    timeout.cancel();
-    co_await watching.close();
+    co_await alarm.end();
     if (fabric_) fabric_->stop();
     if (cache_) cache_->abandon();
     if (catalog_) co_await catalog_->end_removals();

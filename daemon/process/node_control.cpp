@@ -15,40 +15,52 @@ namespace tarn {
 Task<Result<NodeStatus>> Node::status() {
     const StoreSpace space = store_->space();
     const FramePool& pool = cache_->pool();
-    NodeStatus status{.host = configuration_.host,
-                      .cluster = format_uuid(configuration_.cluster),
-                      .uptime_s = (monotonic_ns() - started_ns_) / 1'000'000'000,
-                      .memory_bytes = pool.frame_count() * page_size,
-                      .cached_bytes = (pool.frame_count() - pool.free_count()) * page_size,
-                      .dirty_bytes = cache_->dirty_frame_count() * page_size,
-                      .store = {.total_bytes = space.total_bytes, .free_bytes = space.free_bytes},
-                      .store_allocated_bytes = space.allocated_bytes,
-                      .store_stored_bytes = space.stored_bytes,
-                      .store_marked_bytes = configuration_.peers.size() > 1 ? store_->marked_bytes() : 0,
-                      .store_bad_pages = store_->bad_page_count(),
-                      .store_failure = store_->failure() ? log::describe(*store_->failure()) : "",
-                      .lost_pages = cache_->home_store().losses().page_count(),
-                      .fabric = fabric_ ? "tcp" : "none"};
+    Json losses = Json::array();
     const auto name_of_host = [&](HostId host) {
         if (host == configuration_.host_id()) return configuration_.host;
         return host < configuration_.peers.size() ? configuration_.peers[host].name : std::string();
     };
-    if (const std::vector<Loss> losses = store_->losses(); !losses.empty()) {
+    if (const std::vector<Loss> lost = store_->losses(); !lost.empty()) {
         const std::optional<std::set<VolumeId>> volumes = co_await catalog_->volumes_there();
         const auto name_of_volume = [&](VolumeId volume) -> std::optional<std::string> {
             if (volumes && volume != catalog_volume && !volumes->contains(volume)) return std::nullopt;
             return catalog_->name_of(volume);
         };
-        status.losses = loss_statuses(losses, name_of_volume, name_of_host);
+        for (const LossStatus& loss : loss_statuses(lost, name_of_volume, name_of_host))
+            losses.push_back({{"volume", loss.volume},
+                              {"host", loss.host},
+                              {"generation", loss.generation},
+                              {"pages", loss.page_count},
+                              {"first_page", loss.first_page},
+                              {"last_page", loss.last_page},
+                              {"attributes", loss.attributes},
+                              {"at_ns", loss.at_ns}});
     }
+    NodeStatus status;
+    status.facts = {{"host", configuration_.host},
+                    {"cluster", format_uuid(configuration_.cluster)},
+                    {"uptime_s", (monotonic_ns() - started_ns_) / 1'000'000'000},
+                    {"memory_bytes", pool.frame_count() * page_size},  // of the frame pool
+                    {"cached_bytes", (pool.frame_count() - pool.free_count()) * page_size},
+                    {"dirty_bytes", cache_->dirty_frame_count() * page_size},  // not yet durable
+                    {"store", {{"total_bytes", space.total_bytes}, {"free_bytes", space.free_bytes}}},
+                    {"store_allocated_bytes", space.allocated_bytes},  // slabs that volumes have
+                    {"store_stored_bytes", space.stored_bytes},        // pages that were written
+                    // Of pieces of which memory may have newer bytes than the store.
+                    {"store_marked_bytes", configuration_.peers.size() > 1 ? store_->marked_bytes() : 0},
+                    {"store_bad_pages", store_->bad_page_count()},  // reads that met a wrong checksum, since the start
+                    {"store_failure", store_->failure() ? log::describe(*store_->failure()) : ""},
+                    {"lost_pages", cache_->home_store().losses().page_count()},
+                    {"losses", losses},
+                    {"fabric", fabric_ ? "tcp" : "none"}};
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];
         const bool self = i == configuration_.host_id();
         status.peers.push_back({.name = peer.name,
                                 .address = format_address(peer.address),
                                 .self = self,
-                                .connected = self || (fabric_ && fabric_->linked(static_cast<HostId>(i))),
-                                .answers = self || (fabric_ && fabric_->answers(static_cast<HostId>(i))),
+                                .connected = fabric_ && fabric_->linked(static_cast<HostId>(i)),
+                                .answers = fabric_ && fabric_->answers(static_cast<HostId>(i)),
                                 .trouble = fabric_ && !self ? fabric_->why_not_linked(static_cast<HostId>(i)) : "",
                                 .forgotten = cache_->membership().is_dead(static_cast<HostId>(i))});
     }

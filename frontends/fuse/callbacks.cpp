@@ -36,65 +36,6 @@ void on_init(void*, fuse_conn_info* connection) {
     connection->time_gran = 1;
 }
 
-void on_lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
-    start(request, files_of(request).lookup(request, parent, name));
-}
-void on_forget(fuse_req_t request, fuse_ino_t id, uint64_t lookups) {
-    start(request, files_of(request).forget(request, id, lookups));
-}
-void on_getattr(fuse_req_t request, fuse_ino_t id, fuse_file_info* info) {
-    start(request, files_of(request).get_attributes(request, id, file_of(info)));
-}
-void on_setattr(fuse_req_t request, fuse_ino_t id, struct stat* attributes, int which, fuse_file_info* info) {
-    start(request, files_of(request).set_attributes(request, id, *attributes, which, file_of(info)));
-}
-void on_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info) {
-    start(request, files_of(request).create(request, parent, name, mode, *info));
-}
-void on_unlink(fuse_req_t request, fuse_ino_t parent, const char* name) {
-    start(request, files_of(request).unlink(parent, name));
-}
-void on_open(fuse_req_t request, fuse_ino_t id, fuse_file_info*) {
-    start(request, files_of(request).open(request, id));
-}
-void on_release(fuse_req_t request, fuse_ino_t, fuse_file_info* info) {
-    start(request, files_of(request).release(file_of(info)));
-}
-void on_read(fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_file_info* info) {
-    start(request, files_of(request).read(request, file_of(info), static_cast<uint64_t>(offset), size));
-}
-void on_write(fuse_req_t request, fuse_ino_t, const char* data, size_t size, off_t offset, fuse_file_info* info) {
-    Channel& channel = mount_of(request).channel_here();
-    const auto bytes = std::as_bytes(std::span(data, size));
-    channel.start(request, files_of(request).write(request, channel.keep_bytes(), file_of(info),
-                                                   static_cast<uint64_t>(offset), bytes, info->flags));
-}
-void on_fsync(fuse_req_t request, fuse_ino_t, int, fuse_file_info* info) {
-    start(request, files_of(request).flush(file_of(info)));
-}
-void on_fallocate(fuse_req_t request, fuse_ino_t, int mode, off_t offset, off_t size, fuse_file_info* info) {
-    start(request,
-          files_of(request).allocate(file_of(info), mode, static_cast<uint64_t>(offset), static_cast<uint64_t>(size)));
-}
-void on_lseek(fuse_req_t request, fuse_ino_t, off_t offset, int whence, fuse_file_info* info) {
-    start(request, files_of(request).seek(request, file_of(info), static_cast<uint64_t>(offset), whence));
-}
-void on_opendir(fuse_req_t request, fuse_ino_t id, fuse_file_info* info) {
-    start(request, files_of(request).open_directory(request, id, *info));
-}
-void on_readdir(fuse_req_t request, fuse_ino_t, size_t size, off_t cursor, fuse_file_info* info) {
-    start(request, files_of(request).read_directory(request, size, cursor, *info));
-}
-void on_releasedir(fuse_req_t request, fuse_ino_t, fuse_file_info* info) {
-    start(request, files_of(request).release_directory(*info));
-}
-void on_fsyncdir(fuse_req_t request, fuse_ino_t, int, fuse_file_info*) {
-    start(request, files_of(request).flush_everything());
-}
-void on_statfs(fuse_req_t request, fuse_ino_t) {
-    start(request, files_of(request).report_space(request));
-}
-
 // Whatever the request says.
 template <int error_number, class... Said>
 void refuse(fuse_req_t request, Said...) {
@@ -107,24 +48,63 @@ const fuse_lowlevel_ops& operations() {
     static const fuse_lowlevel_ops table = [] {
         fuse_lowlevel_ops made{};
         made.init = on_init;
-        made.lookup = on_lookup;
-        made.forget = on_forget;
-        made.getattr = on_getattr;
-        made.setattr = on_setattr;
-        made.create = on_create;
-        made.unlink = on_unlink;
-        made.open = on_open;
-        made.release = on_release;
-        made.read = on_read;
-        made.write = on_write;
-        made.fsync = on_fsync;
-        made.fallocate = on_fallocate;
-        made.lseek = on_lseek;
-        made.opendir = on_opendir;
-        made.readdir = on_readdir;
-        made.releasedir = on_releasedir;
-        made.fsyncdir = on_fsyncdir;
-        made.statfs = on_statfs;
+        made.lookup = [](fuse_req_t request, fuse_ino_t parent, const char* name) {
+            start(request, files_of(request).lookup(request, parent, name));
+        };
+        made.forget = [](fuse_req_t request, fuse_ino_t id, uint64_t lookups) {
+            start(request, files_of(request).forget(request, id, lookups));
+        };
+        made.getattr = [](fuse_req_t request, fuse_ino_t id, fuse_file_info* info) {
+            start(request, files_of(request).get_attributes(request, id, file_of(info)));
+        };
+        made.setattr = [](fuse_req_t request, fuse_ino_t id, struct stat* attributes, int which, fuse_file_info* info) {
+            start(request, files_of(request).set_attributes(request, id, *attributes, which, file_of(info)));
+        };
+        made.create = [](fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info) {
+            start(request, files_of(request).create(request, parent, name, mode, *info));
+        };
+        made.unlink = [](fuse_req_t request, fuse_ino_t parent, const char* name) {
+            start(request, files_of(request).unlink(parent, name));
+        };
+        made.open = [](fuse_req_t request, fuse_ino_t id, fuse_file_info*) {
+            start(request, files_of(request).open(request, id));
+        };
+        made.release = [](fuse_req_t request, fuse_ino_t, fuse_file_info* info) {
+            start(request, files_of(request).release(file_of(info)));
+        };
+        made.read = [](fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_file_info* info) {
+            start(request, files_of(request).read(request, file_of(info), static_cast<uint64_t>(offset), size));
+        };
+        made.write = [](fuse_req_t request, fuse_ino_t, const char* data, size_t size, off_t offset,
+                        fuse_file_info* info) {
+            Channel& channel = mount_of(request).channel_here();
+            const auto bytes = std::as_bytes(std::span(data, size));
+            channel.start(request, files_of(request).write(request, channel.keep_bytes(), file_of(info),
+                                                           static_cast<uint64_t>(offset), bytes, info->flags));
+        };
+        made.fsync = [](fuse_req_t request, fuse_ino_t, int, fuse_file_info* info) {
+            start(request, files_of(request).flush(file_of(info)));
+        };
+        made.fallocate = [](fuse_req_t request, fuse_ino_t, int mode, off_t offset, off_t size, fuse_file_info* info) {
+            start(request, files_of(request).allocate(file_of(info), mode, static_cast<uint64_t>(offset),
+                                                      static_cast<uint64_t>(size)));
+        };
+        made.lseek = [](fuse_req_t request, fuse_ino_t, off_t offset, int whence, fuse_file_info* info) {
+            start(request, files_of(request).seek(request, file_of(info), static_cast<uint64_t>(offset), whence));
+        };
+        made.opendir = [](fuse_req_t request, fuse_ino_t id, fuse_file_info* info) {
+            start(request, files_of(request).open_directory(request, id, *info));
+        };
+        made.readdir = [](fuse_req_t request, fuse_ino_t, size_t size, off_t cursor, fuse_file_info* info) {
+            start(request, files_of(request).read_directory(request, size, cursor, *info));
+        };
+        made.releasedir = [](fuse_req_t request, fuse_ino_t, fuse_file_info* info) {
+            start(request, files_of(request).release_directory(*info));
+        };
+        made.fsyncdir = [](fuse_req_t request, fuse_ino_t, int, fuse_file_info*) {
+            start(request, files_of(request).flush_everything());
+        };
+        made.statfs = [](fuse_req_t request, fuse_ino_t) { start(request, files_of(request).report_space(request)); };
         // Without these three the kernel would grant locks that hold on this host only.
         made.getlk = refuse<ENOLCK>;
         made.setlk = refuse<ENOLCK>;

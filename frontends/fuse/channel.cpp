@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "utils/alarm.hpp"
+
 namespace tarn::fuse {
 
 // The library allocates the memory when it first reads into it.
@@ -51,16 +53,9 @@ Task<> Channel::run(fuse_req_t request, Task<Answer> task) {
 }
 
 Task<> Channel::end_requests() {
-    Timer timer(loop_);
-    Gate watching;
-    watching.spawn(interrupt_after(timer));
+    Alarm alarm(loop_, farewell_max, [this] { interrupts_.raise_all(); });
     co_await gate_.close();
-    timer.cancel();
-    co_await watching.close();
-}
-
-Task<> Channel::interrupt_after(Timer& timer) {
-    if (co_await timer.sleep(farewell_max)) interrupts_.raise_all();
+    co_await alarm.end();
 }
 
 Task<> Channel::stop() {
@@ -72,10 +67,6 @@ Task<> Channel::stop() {
 Task<> Channel::open_ring() {
     if (!stopping_) ring_->open();
     co_return;
-}
-
-Task<> Channel::close_ring() {
-    if (ring_) co_await ring_->closed();
 }
 
 bool Channel::read_one() {

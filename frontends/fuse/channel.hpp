@@ -47,7 +47,9 @@ class Channel {
     // After serve() of all channels: nothing more is to come.
     Task<> close_interrupts() { return interrupts_.close(); }
     // The same, and when the connection ended.
-    Task<> close_ring();
+    Task<> close_ring() {
+        if (ring_) co_await ring_->closed();
+    }
     // Sends the library's answer the way its request came; as writev().
     ssize_t reply(int device, std::span<const iovec> message);
 
@@ -62,7 +64,6 @@ class Channel {
     class Buffer;
     Task<> run(fuse_req_t request, Task<Answer> task);
     Task<> end_requests();
-    Task<> interrupt_after(Timer& timer);
     bool read_one();
     bool acquire_buffer();
     void note_offer();

@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <csignal>
-#include <fstream>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "frontends/fuse/mount.hpp"
+#include "utils/file_text.hpp"
 
 namespace tarn::fuse {
 
@@ -17,15 +15,8 @@ namespace {
 
 // Whether a thread is about to end: whatever ends its process, the kernel then gives each thread a SIGKILL.
 bool is_being_killed(pid_t thread) {
-    constexpr std::string_view key = "SigPnd:\t";
-    std::ifstream status(fmt::format("/proc/{}/status", thread));
-    for (std::string line; std::getline(status, line);) {
-        if (!line.starts_with(key)) continue;
-        uint64_t pending = 0;
-        std::from_chars(line.data() + key.size(), line.data() + line.size(), pending, 16);
-        return (pending >> (SIGKILL - 1) & 1) != 0;
-    }
-    return !status.is_open();  // it has left no trace
+    const std::string pending = value_of(fmt::format("/proc/{}/status", thread), "SigPnd:");
+    return pending.empty() || (std::stoull(pending, nullptr, 16) >> (SIGKILL - 1) & 1) != 0;  // empty: it left no trace
 }
 
 void on_interrupt(fuse_req_t request, void* id) {
@@ -64,10 +55,6 @@ void Interrupts::run() {
         else
             gate_.spawn(raise_later(id));
     }
-}
-
-void Interrupts::raise(uint64_t id) {
-    if (const auto found = waiting_.find(id); found != waiting_.end()) found->second->raise();
 }
 
 Task<> Interrupts::raise_later(uint64_t id) {

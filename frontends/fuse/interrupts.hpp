@@ -55,7 +55,9 @@ class Interrupts final : Loop::Posted {
   private:
     void add(Operation& operation);
     void run() override;
-    void raise(uint64_t id);
+    void raise(uint64_t id) {
+        if (const auto found = waiting_.find(id); found != waiting_.end()) found->second->raise();
+    }
     Task<> raise_later(uint64_t id);
 
     Loop& loop_;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 
+#include "utils/alarm.hpp"
 #include "utils/assert.hpp"
 #include "utils/log.hpp"
 
@@ -20,10 +21,6 @@ Connection::Connection(Workspace& workspace, Volumes& volumes, Sessions& session
       socket_(std::move(socket)),
       client_(std::move(client)),
       budget_{.share = workspace.share, .held_bytes_max = std::min(held_bytes_max, workspace.share.size_bytes() / 2)} {}
-
-Connection::~Connection() {
-    TARN_ASSERT(!send_posted_ && tasks_ == 0);
-}
 
 Task<> Connection::serve() {
     const Result<> negotiated = co_await negotiate();
@@ -47,30 +44,22 @@ Task<> Connection::say_farewell() {
     leaving_ = true;
     incoming_.reset();  // half a write has no effect
     co_await end_tasks();
-    Timer timer(workspace_.loop);
-    Gate timers;
-    timers.spawn(limit_time(timer, farewell_time_max));
+    Alarm alarm(workspace_.loop, farewell_time_max, [this] { break_off(); });
     while (send_posted_ || send_blocked_ || (!queue_.empty() && !broken_)) co_await progress_.wait();
-    timer.cancel();
-    co_await timers.close();
+    co_await alarm.end();
     co_await gate_.close();
 }
 
 // A client that has left waits for nothing: what it holds, an exclusive volume say, must not wait for a host that is
 // away.
 Task<> Connection::end_tasks() {
-    Timer timer(workspace_.loop);
-    Gate timers;
-    if (tasks_ > 0) timers.spawn(interrupt_after(timer, farewell_time_max));
+    if (tasks_ == 0) co_return;
+    Alarm alarm(workspace_.loop, farewell_time_max, [this] {
+        if (send_blocked_) break_off();  // it does not take what has been read for it
+        if (!stopped_) client_left_.raise();
+    });
     while (tasks_ > 0) co_await progress_.wait();
-    timer.cancel();
-    co_await timers.close();
-}
-
-Task<> Connection::interrupt_after(Timer& timer, std::chrono::nanoseconds time) {
-    if (!co_await timer.sleep(time)) co_return;
-    if (send_blocked_) break_off();  // it does not take what has been read for it
-    if (!stopped_) client_left_.raise();
+    co_await alarm.end();
 }
 
 void Connection::stop() {
@@ -97,10 +86,6 @@ void Connection::break_off() {
 void Connection::log_refusal(const char* what, std::string_view why) {
     if (const std::optional<std::string> left_out = workspace_.refusals.admit())
         log::warning("nbd: {} {}: {}{}", client_.text, what, why, *left_out);
-}
-
-Task<> Connection::limit_time(Timer& timer, std::chrono::nanoseconds time) {
-    if (co_await timer.sleep(time)) break_off();
 }
 
 // Only while something of our own is under way, whose end then wakes us: a connection that waited for others to let go

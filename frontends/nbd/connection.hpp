@@ -69,7 +69,7 @@ class Connection final : Loop::Posted {
 
     Connection(Workspace& workspace, Volumes& volumes, Sessions& sessions, UniqueFd socket, Client client);
     Connection(const Connection&) = delete;
-    ~Connection();
+    ~Connection() { TARN_ASSERT(!send_posted_ && tasks_ == 0); }
 
     // Returns when the client is gone and nothing is in flight.
     Task<> serve();
@@ -107,9 +107,7 @@ class Connection final : Loop::Posted {
     Task<Result<std::shared_ptr<Volume>>> open(const VolumeEntry& entry);
     Task<> refuse(Handshake& handshake, Error error);
     Task<Result<>> send_all(std::span<const std::byte> bytes);
-    Task<> limit_time(Timer& timer, std::chrono::nanoseconds time);
     Task<> end_tasks();
-    Task<> interrupt_after(Timer& timer, std::chrono::nanoseconds time);
 
     // Transmission.
     Task<> transmit();
@@ -151,11 +149,14 @@ class Connection final : Loop::Posted {
     void reply_fetched();
     Task<> copy_fetched(Request request, Buffer data);
     Task<> write_later(Request request, Buffer payload);
-    Task<> finish_after(Request request, Task<Result<>> work);
+    // A request that is answered with whether this worked.
+    Task<> finish_after(Request request, Task<Result<>> work) { finish(request, to_errno(co_await std::move(work))); }
     Task<> zero_later(Request request);
     Task<> block_status_later(Request request);
-    Task<Result<>> flush_range(const Request& request);
-    void finish(const Request& request, Errno error);
+    Task<Result<>> flush_range(const Request& request) {
+        return volume_->flush_range(request.offset_bytes, request.size_bytes, false);
+    }
+    void finish(const Request& request, Errno error) { finish(encode_status(request, error, export_.structured), {}); }
     void finish(const ReplyHeader& header, Buffer payload);
     void post_send();
 

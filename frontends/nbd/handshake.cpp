@@ -1,6 +1,7 @@
 #include "frontends/nbd/handshake.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "utils/assert.hpp"
 
@@ -54,19 +55,14 @@ class Fields {
     bool failed_ = false;
 };
 
-bool known(Option option) {
-    switch (option) {
-        case Option::export_name:
-        case Option::abort:
-        case Option::list:
-        case Option::info:
-        case Option::go:
-        case Option::structured_reply:
-        case Option::list_meta_context:
-        case Option::set_meta_context: return true;
-    }
-    return false;
-}
+constexpr std::array known_options = {Option::export_name,
+                                      Option::abort,
+                                      Option::list,
+                                      Option::info,
+                                      Option::go,
+                                      Option::structured_reply,
+                                      Option::list_meta_context,
+                                      Option::set_meta_context};
 
 }  // namespace
 
@@ -108,7 +104,7 @@ size_t Handshake::step(std::span<const std::byte> bytes) {
     option_ = static_cast<Option>(load_big<uint32_t>(bytes.data() + 8));
     const auto size = load_big<uint32_t>(bytes.data() + 12);
     const bool too_big = size > option_size_max;
-    if (too_big || !known(option_)) {
+    if (too_big || std::ranges::find(known_options, option_) == known_options.end()) {
         // EXPORT_NAME has no reply that could refuse it.
         if (size > option_skip_max || (too_big && option_ == Option::export_name)) {
             close("an option beyond all limits");
@@ -296,10 +292,6 @@ void Handshake::reply(OptionReply type, std::span<const std::byte> payload) {
     append(output_, static_cast<uint32_t>(type));
     append(output_, static_cast<uint32_t>(payload.size()));
     output_.insert(output_.end(), payload.begin(), payload.end());
-}
-
-void Handshake::refuse(OptionReply type, std::string_view text) {
-    reply(type, std::as_bytes(std::span(text)));
 }
 
 void Handshake::close(StaticText reason) {

@@ -70,7 +70,7 @@ class Handshake {
     void ask(Question question, std::string name);
     void close(StaticText reason);
     void reply(OptionReply type, std::span<const std::byte> payload = {});
-    void refuse(OptionReply type, std::string_view text);
+    void refuse(OptionReply type, std::string_view text) { reply(type, std::as_bytes(std::span(text))); }
     uint16_t transmission_flags() const;
 
     State state_ = State::negotiating;

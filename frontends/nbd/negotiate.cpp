@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include "frontends/nbd/connection.hpp"
+#include "utils/alarm.hpp"
 #include "utils/log.hpp"
 
 namespace tarn::nbd {
@@ -15,13 +16,10 @@ constexpr size_t negotiation_receive_size = 4096;
 }  // namespace
 
 Task<Result<>> Connection::negotiate() {
-    Timer timer(workspace_.loop);
-    Gate timers;
-    timers.spawn(limit_time(timer, handshake_time_max));
+    Alarm alarm(workspace_.loop, handshake_time_max, [this] { break_off(); });
     Handshake handshake;
     const Result<> result = co_await converse(handshake);
-    timer.cancel();
-    co_await timers.close();
+    co_await alarm.end();
     if (broken_) co_return fail(Errc::protocol, 0, "nbd.handshake: it took too long");
     co_return result;
 }

@@ -7,10 +7,6 @@
 
 namespace tarn::nbd {
 
-void OutQueue::push(const ReplyHeader& header, Buffer payload) {
-    segments_.push_back({header, std::move(payload)});
-}
-
 void OutQueue::push_copy(Budget& budget, std::span<const iovec> vectors, size_t skip_bytes) {
     size_t size_bytes = 0;
     for (const iovec& vector : vectors) size_bytes += vector.iov_len;

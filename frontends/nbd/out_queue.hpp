@@ -20,7 +20,7 @@ class OutQueue {
     bool empty() const { return segments_.empty(); }
 
     // The payload follows the header.
-    void push(const ReplyHeader& header, Buffer payload);
+    void push(const ReplyHeader& header, Buffer payload) { segments_.push_back({header, std::move(payload)}); }
     // Copies vectors, less their first skip_bytes.
     void push_copy(Budget& budget, std::span<const iovec> vectors, size_t skip_bytes);
     // Appends what is queued, up to vectors_max in all.

@@ -99,10 +99,6 @@ void ReplyBatch::add_header(const ReplyHeader& header) {
     size_bytes_ += kept.size_bytes;
 }
 
-void ReplyBatch::add_status(const Request& request, Errno error, bool structured) {
-    add_header(encode_status(request, error, structured));
-}
-
 void ReplyBatch::add_read(const Request& request, size_t pins_before, bool structured) {
     add_header(encode_read(request, structured));
     size_t pinned_bytes = 0;

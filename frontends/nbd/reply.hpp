@@ -54,7 +54,9 @@ class ReplyBatch {
     // False when the vectors do not suffice; the caller then sends the batch and comes again.
     bool has_room_for(size_t pin_count) const { return vectors_.size() + pin_count + 1 <= vectors_max; }
 
-    void add_status(const Request& request, Errno error, bool structured);
+    void add_status(const Request& request, Errno error, bool structured) {
+        add_header(encode_status(request, error, structured));
+    }
     void add_read(const Request& request, size_t pins_before, bool structured);
     void clear();
 

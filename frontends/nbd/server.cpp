@@ -56,23 +56,6 @@ struct Server::Shard {
     Gate gate;
 };
 
-// Takes an accepted socket to its shard.
-class Server::Handover final : public Loop::Posted {
-  public:
-    Handover(Server& server, Shard& shard, UniqueFd socket)
-        : server_(server), shard_(shard), socket_(std::move(socket)) {}
-    void run() override {
-        const std::unique_ptr<Handover> self(this);
-        Client client = Client::of(socket_.get());
-        if (!shard_.stopping) shard_.gate.spawn(server_.run_connection(shard_, std::move(socket_), std::move(client)));
-    }
-
-  private:
-    Server& server_;
-    Shard& shard_;
-    UniqueFd socket_;
-};
-
 Server::Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max)
     : loop_(*shards.front()), volumes_(volumes), share_(held_bytes_max), connections_max_(connections_allowed()) {
     for (Loop* const shard : shards) shards_.push_back(std::make_unique<Shard>(*shard, share_));
@@ -145,13 +128,20 @@ Task<> Server::accept_from(Listener& listener) {
         Shard& shard = least_loaded();
         shard.load.fetch_add(1, std::memory_order_relaxed);
         connection_count_.fetch_add(1, std::memory_order_relaxed);
-        shard.loop.post(*new Handover(*this, shard, std::move(socket)));
+        loop_.spawn(run_on(shard.loop, take_up(shard, std::move(socket))));
     }
 }
 
 Server::Shard& Server::least_loaded() {
     return **std::ranges::min_element(shards_, {},
                                       [](const auto& shard) { return shard->load.load(std::memory_order_relaxed); });
+}
+
+// An accepted socket, on its shard.
+Task<> Server::take_up(Shard& shard, UniqueFd socket) {
+    Client client = Client::of(socket.get());
+    if (!shard.stopping) shard.gate.spawn(run_connection(shard, std::move(socket), std::move(client)));
+    co_return;
 }
 
 Task<> Server::run_connection(Shard& shard, UniqueFd socket, Client client) {

@@ -53,9 +53,9 @@ class Server final : public VolumeClients {
         std::string path;  // of a Unix socket that is ours to remove
     };
     struct Shard;
-    class Handover;
 
     Task<> accept_from(Listener& listener);
+    Task<> take_up(Shard& shard, UniqueFd socket);
     Task<> run_connection(Shard& shard, UniqueFd socket, Client client);
     Task<> stop_shard(Shard& shard);
     static Task<std::vector<std::string>> clients_on(Shard& shard, VolumeId volume);

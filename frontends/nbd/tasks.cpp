@@ -99,11 +99,6 @@ Task<> Connection::write_later(Request request, Buffer payload) {
     finish(request, to_errno(written));
 }
 
-// A request that is answered with whether this worked.
-Task<> Connection::finish_after(Request request, Task<Result<>> work) {
-    finish(request, to_errno(co_await std::move(work)));
-}
-
 Task<> Connection::zero_later(Request request) {
     // A trim's contents are undefined by the text; here they read as zeros (docs/contract.md).
     const bool keep_space = request.has(request_no_hole);
@@ -119,14 +114,6 @@ Task<> Connection::block_status_later(Request request) {
     Buffer payload(budget_, encoded.size());
     std::copy(encoded.begin(), encoded.end(), payload.bytes().begin());
     finish(encode_block_status(request, static_cast<uint32_t>(encoded.size())), std::move(payload));
-}
-
-Task<Result<>> Connection::flush_range(const Request& request) {
-    return volume_->flush_range(request.offset_bytes, request.size_bytes, false);
-}
-
-void Connection::finish(const Request& request, Errno error) {
-    finish(encode_status(request, error, export_.structured), {});
 }
 
 // Called at the end of a task: what several tasks finish in one turn goes out in one send. Nothing else happens here,

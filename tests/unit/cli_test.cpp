@@ -228,8 +228,8 @@ TEST_F(CliTest, what_others_chose_does_nothing_to_a_terminal) {
     EXPECT_EQ(out_, "created a\\u{202e}gpj\\u{200b}.x, 1 MiB, shared\n");
     daemon_.with([&](FakeDaemon& daemon) {
         daemon.entries[evil].holder = "\x1b[2J";
-        daemon.node.host = "\x1b]0;x\x07";
-        daemon.node.store_failure = "\xc2\x9b";
+        daemon.node.facts["host"] = "\x1b]0;x\x07";
+        daemon.node.facts["store_failure"] = "\xc2\x9b";
         daemon.mounted = {{.path = "/mnt/\x1b[0m"}};
     });
     for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"list"},
@@ -359,13 +359,13 @@ TEST_F(CliTest, mounts_and_status_are_told) {
     EXPECT_EQ(run({"umount", "/mnt/tarn"}), Exit::busy);
     EXPECT_NE(err_.find("in use by cat (process 7), bash (process 9); --force"), std::string::npos) << err_;
     EXPECT_EQ(run({"umount", "/mnt/tarn", "--force"}), Exit::ok);
-    daemon_.with([](FakeDaemon& daemon) { daemon.node.host = "a"; });
+    daemon_.with([](FakeDaemon& daemon) { daemon.node.facts["host"] = "a"; });
     EXPECT_EQ(run({"status"}), Exit::ok);
     EXPECT_NE(out_.find("this host alone"), std::string::npos);
     daemon_.with([](FakeDaemon& daemon) {
         daemon.node.peers = {{.name = "a", .address = "x:1", .self = true, .connected = true},
                              {.name = "b", .address = "y:1", .self = false, .connected = false}};
-        daemon.node.store_failure = "input/output error";
+        daemon.node.facts["store_failure"] = "input/output error";
     });
     EXPECT_EQ(run({"status"}), Exit::ok);
     EXPECT_NE(out_.find("no failover"), std::string::npos);

@@ -18,7 +18,6 @@
 namespace tarn {
 namespace {
 
-using Json = nlohmann::json;
 using namespace std::string_literals;
 
 int refusal_of(const std::string& bytes) {
@@ -201,13 +200,13 @@ TEST_F(ControlApiTest, a_pass_is_of_a_volume_or_of_all) {
 TEST_F(ControlApiTest, a_volume_on_a_failed_store_is_degraded) {
     EXPECT_EQ(status_of("POST", "/v1/volumes", R"({"name": "a", "size_bytes": 8192})"), 201);
     EXPECT_EQ(ask("GET", "/v1/volumes/a").json["degraded"], "");
-    daemon_.node.host = "a";
-    daemon_.node.store_failure = "no space";
+    daemon_.node.facts["host"] = "a";
+    daemon_.node.facts["store_failure"] = "no space";
     EXPECT_EQ(ask("GET", "/v1/volumes/a").json["degraded"], "the store of host a failed: no space");
 }
 
 TEST_F(ControlApiTest, status_says_that_there_is_no_failover) {
-    daemon_.node.host = "a";
+    daemon_.node.facts["host"] = "a";
     daemon_.node.peers = {{.name = "a", .address = "x:1", .self = true, .connected = false},
                           {.name = "b", .address = "y:1", .self = false, .connected = false, .trouble = "wrong key"}};
     daemon_.untold_hosts = {"b"};

@@ -405,7 +405,7 @@ TEST_F(StoreJournal, the_tools_change_nothing) {
         ASSERT_TRUE(found) << found.error().where;
         EXPECT_EQ(found->pages_checked, 31u);
         EXPECT_EQ(found->bad_page_count, 0u);
-        EXPECT_EQ(found->journal_records, 2u);
+        EXPECT_EQ(found->journal.record_count, 2u);
         ASSERT_EQ(found->volumes.size(), 1u);
         EXPECT_EQ(found->volumes[0].allocated_bytes, 2 * slab_size);
     }

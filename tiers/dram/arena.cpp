@@ -33,6 +33,11 @@ size_t Arena::bytes_offset(size_t frame_count) {
 Result<> Arena::map(size_t frame_count) {
     frame_count_ = frame_count;
     TRY(mapping_, Mapping::create(bytes_offset(frame_count) + frame_count * page_size, memfd_.get()));
+    const std::span<std::byte> all = mapping_.bytes();
+    ::madvise(all.data(), all.size(), MADV_HUGEPAGE);  // a gain, not a need: it may be refused
+    // Of an arena that is adopted the pages are there; without this each first access would be a fault of its own.
+    if (::madvise(all.data(), all.size(), MADV_POPULATE_WRITE) != 0)
+        return fail(Errc::io, errno, "dram.arena: memory is short");
     return {};
 }
 
@@ -45,10 +50,6 @@ Result<std::unique_ptr<Arena>> Arena::create(size_t frame_count) {
     if (::ftruncate(arena->memfd_.get(), static_cast<off_t>(size)) != 0)
         return fail(Errc::io, errno, "dram.arena: ftruncate");
     TRY_VOID(arena->map(frame_count));
-    const std::span<std::byte> all = arena->mapping_.bytes();
-    ::madvise(all.data(), all.size(), MADV_HUGEPAGE);  // a gain, not a need: it may be refused
-    if (::madvise(all.data(), all.size(), MADV_POPULATE_WRITE) != 0)
-        return fail(Errc::io, errno, "dram.arena: memory is short");
     auto* const header = new (arena->at(0)) ArenaHeader;
     header->layout = ArenaHeader::layout_expected;
     header->frame_size = page_size;
@@ -83,11 +84,6 @@ Result<std::unique_ptr<Arena>> Arena::adopt(UniqueFd memfd) {
     arena->memfd_ = std::move(memfd);
     arena->adopted_ = true;
     TRY_VOID(arena->map(frame_count));
-    const std::span<std::byte> all = arena->mapping_.bytes();
-    ::madvise(all.data(), all.size(), MADV_HUGEPAGE);
-    // The pages are there; without this each first access would be a fault of its own.
-    if (::madvise(all.data(), all.size(), MADV_POPULATE_WRITE) != 0)
-        return fail(Errc::io, errno, "dram.arena: memory is short");
     return arena;
 }
 

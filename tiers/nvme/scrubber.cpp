@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "tiers/nvme/device/page_buffer.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 
@@ -40,16 +39,9 @@ Task<> Scrubber::run(std::optional<VolumeId> volume, uint64_t rate_bytes) {
     std::vector<VolumeId> volumes = volume ? std::vector{*volume} : store_.volumes();
     std::vector<std::pair<VolumeId, PageRun>> runs;
     for (const VolumeId each : volumes) {
-        for (uint64_t at = 0; at <= page_number_mask;) {
-            const std::vector<PageRun> some = store_.extents(each, at, page_number_mask + 1 - at);
-            if (some.empty()) break;
-            for (const PageRun& run : some) {
-                if (!run.present) continue;
-                runs.emplace_back(each, run);
-                progress_.pages_total += run.count;
-            }
-            at = some.back().first + some.back().count;
-            co_await Yield(loop_);
+        for (const PageRun& run : co_await store_.stored_runs(loop_, each)) {
+            runs.emplace_back(each, run);
+            progress_.pages_total += run.count;
         }
     }
     for (const auto& [each, run] : runs) {
@@ -67,15 +59,11 @@ Task<> Scrubber::run(std::optional<VolumeId> volume, uint64_t rate_bytes) {
 }
 
 Task<> Scrubber::check(VolumeId volume, PageRun run, uint64_t rate_bytes) {
-    const PageBuffer buffer = make_page_buffer(run_pages_max);
     for (uint64_t done = 0; done < run.count && !progress_.cancelled;) {
-        std::vector<std::byte*> into;
-        for (size_t i = 0; i < std::min<uint64_t>(run_pages_max, run.count - done); ++i)
-            into.push_back(buffer.get() + i * page_size);
-        const std::vector<BadPage> bad_pages =
-            co_await store_.check_run(loop_, PageId::of(volume, run.first + done), into);
-        done += into.size();
-        progress_.pages_checked += into.size();
+        const size_t count = std::min<uint64_t>(run_pages_max, run.count - done);
+        const auto bad_pages = co_await store_.check_run(loop_, PageId::of(volume, run.first + done), count);
+        done += count;
+        progress_.pages_checked += count;
         progress_.bad_page_count += bad_pages.size();
         for (const BadPage& bad : bad_pages)
             if (progress_.bad_pages.size() < bad_pages_max) progress_.bad_pages.push_back(bad.page);

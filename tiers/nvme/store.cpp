@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "tiers/nvme/device/checksum.hpp"
 #include "utils/assert.hpp"
@@ -114,11 +115,15 @@ Task<Result<>> Store::load_run(Loop& loop, PageId first, std::span<std::byte* co
 }
 
 // What the device cannot read at once it may read one by one.
-Task<std::vector<BadPage>> Store::check_run(Loop& loop, PageId first, std::span<std::byte* const> into) {
+Task<std::vector<BadPage>> Store::check_run(Loop& loop, PageId first, size_t count) {
+    const PageBuffer buffer = make_page_buffer(count);
+    std::vector<std::byte*> pages;
+    for (size_t i = 0; i < count; ++i) pages.push_back(buffer.get() + i * page_size);
+    const std::span<std::byte* const> into = pages;
     std::vector<BadPage> bad;
     if (co_await load_run(loop, first, into, &bad)) co_return bad;
     bad.clear();
-    for (size_t i = 0; i < into.size(); ++i) {
+    for (size_t i = 0; i < count; ++i) {
         const PageId page{first.value + i};
         const Result<> read = co_await load_run(loop, page, into.subspan(i, 1), &bad);
         if (read) continue;
@@ -249,6 +254,18 @@ std::vector<PageRun> Store::extents(VolumeId volume, uint64_t first, uint64_t co
     return runs;
 }
 
+Task<std::vector<PageRun>> Store::stored_runs(Loop& loop, VolumeId volume) const {
+    std::vector<PageRun> runs;
+    for (uint64_t at = 0; at <= page_number_mask;) {
+        const std::vector<PageRun> some = extents(volume, at, page_number_mask + 1 - at);
+        if (some.empty()) break;
+        std::ranges::copy_if(some, std::back_inserter(runs), &PageRun::present);
+        at = some.back().first + some.back().count;
+        co_await Yield(loop);
+    }
+    co_return runs;
+}
+
 std::vector<PageRun> Store::runs_by_number(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max) const {
     std::vector<uint64_t> numbers;
     for (const auto& [slab, number] : slabs_of(volume)) numbers.push_back(number);
@@ -298,11 +315,6 @@ JournalStatus Store::journal_status() const {
     status.size_bytes = journal_.size_bytes();
     status.used_bytes = journal_.used_bytes();
     return status;
-}
-
-std::optional<Error> Store::failure() const {
-    const std::lock_guard lock(mutex_);
-    return failure_;
 }
 
 }  // namespace tarn

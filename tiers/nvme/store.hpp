@@ -30,6 +30,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tiers/nvme/device/block_device.hpp"
@@ -106,9 +107,6 @@ struct JournalStatus {
     uint64_t waits = 0;  // writes that waited for room on the ring
 };
 
-// The current superblock of a device that is large enough for what it says. Errors: as of open.
-Result<Superblock> read_superblock(BlockDevice& device);
-
 // Whether its host never met another one. No other host has its number then, so the number may change.
 bool has_met_nobody(const Superblock& superblock);
 
@@ -171,8 +169,10 @@ class Store {
     Task<Result<>> read(Loop& loop, PageId page, std::span<std::byte, page_size> into);
     // into[i] gets the page first + i; as few device reads as the slabs allow. After an error they are undefined.
     Task<Result<>> read_run(Loop& loop, PageId first, std::span<std::byte* const> into);
-    // Reads as read_run, and says which pages are bad; each has its line in the log.
-    Task<std::vector<BadPage>> check_run(Loop& loop, PageId first, std::span<std::byte* const> into);
+    // The runs of a volume's pages that were written.
+    Task<std::vector<PageRun>> stored_runs(Loop& loop, VolumeId volume) const;
+    // Reads that many pages, and says which of them are bad; each has its line in the log.
+    Task<std::vector<BadPage>> check_run(Loop& loop, PageId first, size_t count);
     // Whole pages, in any order, none twice. Errors: no_space, io, invalid (a group too large); after an error each
     // page has its old or its new bytes, and after no_space its old ones.
     Task<Result<>> write(Loop& loop, std::span<const PageWrite> pages, Atomicity atomicity = Atomicity::page);
@@ -209,7 +209,9 @@ class Store {
     // Errors: io.
     Task<Result<uint32_t>> record_losses(Loop& loop, std::vector<Loss> losses);
     // By their first pages.
-    std::vector<Loss> losses() const;
+    std::vector<Loss> losses() const {
+        return locked([&] { return losses_.losses; });
+    }
 
     // Whether it is durably on record that memory may have newer bytes of the page's piece of 1 MiB than the store.
     bool is_marked(PageId page) const;
@@ -240,11 +242,15 @@ class Store {
     // Errors: io.
     Task<Result<>> set_outdone(Loop& loop, const StoreStanding& remembered);
     // What this host remembers of others' stores; the newest counts. Durable when it returns. Errors: io.
-    StoreStanding heard(HostId host) const;
+    StoreStanding heard(HostId host) const {
+        return locked([&] { return heard_[host]; });
+    }
     Task<Result<>> set_heard(Loop& loop, HostId host, const StoreStanding& standing);
 
     // Why flushes fail, once one failed.
-    std::optional<Error> failure() const;
+    std::optional<Error> failure() const {
+        return locked([&] { return failure_; });
+    }
     bool failed() const { return failed_.load(std::memory_order_relaxed); }
     // False when the file system refused O_DIRECT: worth a line in the log.
     bool direct() const { return device_->direct(); }
@@ -260,7 +266,7 @@ class Store {
 
     // What work() returns, which runs under the lock.
     template <class Work>
-    auto locked(Work work) const {
+    std::invoke_result_t<Work> locked(Work work) const {
         const std::lock_guard lock(mutex_);
         return work();
     }
@@ -295,6 +301,8 @@ class Store {
     bool has_room(uint64_t size_bytes) const;
 
     // store_flush.cpp
+    // One round serves all who wait for what it does.
+    Task<Result<>> share_round(Loop& loop, GroupCommit& commit, Task<Result<>> (Store::*round)(Loop&));
     Task<Result<>> run_flush_round(Loop& loop);
     void want_superblock();
     Task<Result<>> write_superblock(Loop& loop);

@@ -10,16 +10,20 @@ Task<Result<>> Store::flush(Loop& loop) {
         if (failure_) co_return fail(*failure_);
         if (journal_.durable() == journal_.head() && superblock_written_ == superblock_wanted_) co_return Result<>{};
     }
-    GroupCommit::Join join(flushes_, loop);
+    co_return co_await share_round(loop, flushes_, &Store::run_flush_round);
+}
+
+Task<Result<>> Store::share_round(Loop& loop, GroupCommit& commit, Task<Result<>> (Store::*round)(Loop&)) {
+    GroupCommit::Join join(commit, loop);
     if (!co_await join) co_return join.result();
-    if (flushes_.crowded()) co_await Yield(loop);
-    flushes_.begin();
+    if (&commit == &flushes_ && flushes_.crowded()) co_await Yield(loop);
+    commit.begin();
     Result<> result;
     if (const std::optional<Error> failed = failure())
         result = fail(*failed);
     else
-        result = note_failure(co_await run_flush_round(loop));
-    flushes_.finish(result);
+        result = note_failure(co_await (this->*round)(loop));
+    commit.finish(result);
     co_return result;
 }
 
@@ -136,11 +140,6 @@ Task<Result<uint32_t>> Store::record_losses(Loop& loop, std::vector<Loss> losses
     while (told < generation && !loss_generation_.compare_exchange_weak(told, generation)) {
     }
     co_return generation;
-}
-
-std::vector<Loss> Store::losses() const {
-    const std::lock_guard lock(mutex_);
-    return losses_.losses;
 }
 
 Task<Result<>> Store::set_forgotten(Loop& loop, HostId host, uint32_t value) {

@@ -9,9 +9,7 @@
 #include <memory>
 
 #include "tiers/nvme/device/overlay_device.hpp"
-#include "tiers/nvme/journal/scan.hpp"
 #include "utils/log.hpp"
-#include "utils/mapping.hpp"
 #include "utils/unique_fd.hpp"
 
 namespace tarn {
@@ -21,49 +19,21 @@ namespace {
 constexpr size_t bad_pages_max = 100;
 constexpr size_t run_pages_max = 256;
 
-Result<> read_copies(BlockDevice& device, StoreInspection& found) {
-    TRY(const Mapping scratch, Mapping::create(page_size));
-    for (size_t i = 0; i < found.superblock_copies.size(); ++i) {
-        TRY_VOID(device.read_now(scratch.bytes(), StoreLayout::superblock_offsets[i]));
-        const Result<Superblock> copy = decode_superblock(ConstBlockBytes(scratch.bytes()));
-        found.superblock_copies[i] = copy ? "good" : copy.error().where;
-    }
-    return {};
-}
-
 Task<Result<std::unique_ptr<Store>>> open_above(Loop& loop, BlockDevice& device, StoreInspection& found) {
     CO_TRY(found.superblock, read_superblock(device));
     found.layout = StoreLayout::of(found.superblock.geometry);
-    CO_TRY_VOID(read_copies(device, found));
-    CO_TRY(const JournalScan scan,
-           scan_journal(device, found.superblock, [](const FoundRecord&) -> Result<> { return {}; }));
-    found.journal_end = scan.end;
-    found.journal_closed = scan.closed;
-    found.journal_batches = scan.boundaries.size();
-    found.journal_records = scan.record_count;
+    CO_TRY(const SuperblockCopies copies, read_superblocks(device));
+    for (size_t i = 0; i < copies.size(); ++i) {
+        if (!copies[i] && copies[i].error().code == Errc::io) co_return fail(copies[i].error());
+        found.superblock_copies[i] = copies[i] ? "good" : copies[i].error().where;
+    }
+    CO_TRY(found.journal, scan_journal(device, found.superblock, [](const FoundRecord&) { return Result<>(); }));
     CO_TRY(std::unique_ptr<Store> store,
            co_await Store::open(loop, std::make_unique<OverlayDevice>(device), found.superblock.identity));
     found.space = store->space();
     for (const VolumeId volume : store->volumes())
         found.volumes.push_back({.id = volume, .allocated_bytes = store->allocated_bytes(volume)});
     co_return store;
-}
-
-Task<> check_run(Loop& loop, Store& store, VolumeId volume, PageRun run, StoreInspection& found) {
-    const PageBuffer buffer = make_page_buffer(run_pages_max);
-    for (uint64_t done = 0; done < run.count;) {
-        const PageId first = PageId::of(volume, run.first + done);
-        std::vector<std::byte*> into;
-        for (size_t i = 0; i < std::min<uint64_t>(run_pages_max, run.count - done); ++i)
-            into.push_back(buffer.get() + i * page_size);
-        found.pages_checked += into.size();
-        done += into.size();
-        const std::vector<BadPage> bad_pages = co_await store.check_run(loop, first, into);
-        for (const BadPage& bad : bad_pages) {
-            ++found.bad_page_count;
-            if (found.bad_pages.size() < bad_pages_max) found.bad_pages.push_back(bad);
-        }
-    }
 }
 
 }  // namespace
@@ -79,12 +49,17 @@ Task<Result<StoreInspection>> check_store(Loop& loop, BlockDevice& device) {
     StoreInspection found;
     CO_TRY(const std::unique_ptr<Store> store, co_await open_above(loop, device, found));
     for (const StoreInspection::Volume& volume : found.volumes) {
-        for (uint64_t at = 0; at <= page_number_mask;) {
-            const std::vector<PageRun> runs = store->extents(volume.id, at, page_number_mask + 1 - at);
-            if (runs.empty()) break;
-            for (const PageRun& run : runs)
-                if (run.present) co_await check_run(loop, *store, volume.id, run, found);
-            at = runs.back().first + runs.back().count;
+        for (const PageRun& run : co_await store->stored_runs(loop, volume.id)) {
+            for (uint64_t done = 0; done < run.count;) {
+                const size_t count = std::min<uint64_t>(run_pages_max, run.count - done);
+                for (const BadPage& bad :
+                     co_await store->check_run(loop, PageId::of(volume.id, run.first + done), count)) {
+                    ++found.bad_page_count;
+                    if (found.bad_pages.size() < bad_pages_max) found.bad_pages.push_back(bad);
+                }
+                done += count;
+            }
+            found.pages_checked += run.count;
         }
     }
     co_await store->settle(loop);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tiers/nvme/journal/scan.hpp"
 #include "tiers/nvme/store.hpp"
 
 namespace tarn {
@@ -17,10 +18,7 @@ struct StoreInspection {
     Superblock superblock;
     StoreLayout layout;
     std::array<std::string, 2> superblock_copies;  // "good", or what is wrong
-    uint64_t journal_end = 0;
-    uint64_t journal_closed = 0;
-    uint64_t journal_batches = 0;
-    uint64_t journal_records = 0;
+    JournalScan journal;
     StoreSpace space;
     std::vector<Volume> volumes;
 

@@ -29,21 +29,12 @@ Task<Result<>> Store::mark_nothing_but(Loop& loop, std::vector<PageId> pages) {
     co_return co_await flush(loop);
 }
 
-// One round serves all who wait. A block is written to the place that does not have its newest contents, so the write
-// that is cut short takes nothing with it.
 Task<Result<>> Store::write_marks(Loop& loop) {
-    GroupCommit::Join join(marks_rounds_, loop);
-    if (!co_await join) co_return join.result();
-    marks_rounds_.begin();
-    Result<> result;
-    if (const std::optional<Error> failed = failure())
-        result = fail(*failed);
-    else
-        result = note_failure(co_await run_marks_round(loop));
-    marks_rounds_.finish(result);
-    co_return result;
+    return share_round(loop, marks_rounds_, &Store::run_marks_round);
 }
 
+// A block is written to the place that does not have its newest contents, so the write that is cut short takes nothing
+// with it.
 Task<Result<>> Store::run_marks_round(Loop& loop) {
     const PageBuffer buffer = make_page_buffer(mark_block_count);
     Transfer transfer(Transfer::Direction::write_through);

@@ -108,7 +108,7 @@ void Store::append_move(const JournalRecord& move, std::span<const InPlace> move
     const std::span<const std::byte> payload = std::as_bytes(std::span(entries));
     journal_.append(move, std::span(&payload, 1));
     state_.on_in_place(move, entries, journal_.head());
-    moved_until_ = journal_.appended_end();
+    moved_until_ = journal_.head();
 }
 
 // Until the records of what was moved are durable and a later batch says that they were: a batch without a successor

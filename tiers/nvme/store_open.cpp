@@ -166,25 +166,6 @@ Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::string path, S
     co_return co_await open(loop, std::make_unique<StoreFile>(std::move(file)), expected, options);
 }
 
-Result<Superblock> read_superblock(BlockDevice& device) {
-    if (device.size_bytes() < StoreLayout::journal_offset)
-        return fail(Errc::invalid, 0, "store.open: too small for a store");
-    TRY(const Mapping scratch, Mapping::create(page_size));
-    const BlockBytes block(scratch.bytes());
-    std::array<Result<Superblock>, 2> copies;
-    for (size_t i = 0; i < copies.size(); ++i) {
-        // A copy that cannot be read is a bad one.
-        if (const Result<> read = device.read_now(block, StoreLayout::superblock_offsets[i]); read)
-            copies[i] = decode_superblock(block);
-        else
-            copies[i] = fail(read.error());
-    }
-    TRY(const Superblock superblock, choose_superblock(copies[0], copies[1]));
-    if (StoreLayout::of(superblock.geometry).end > device.size_bytes())
-        return fail(Errc::corrupt, 0, "store.open: shorter than its superblock says");
-    return superblock;
-}
-
 Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::unique_ptr<BlockDevice> device,
                                                  StoreIdentity expected, OpenOptions options) {
     return open_with(loop, std::move(device), expected, options, nullptr);
@@ -338,15 +319,9 @@ Result<> Store::rewrite_marks_now() {
     return {};
 }
 
-// One copy after the other, as later (write_copies).
 Result<> Store::write_losses_now() {
     TRY(const Mapping scratch, Mapping::create(loss_list_size_max));
-    const std::span<const std::byte> list = encode_losses(superblock_.store, losses_, scratch.bytes());
-    for (const uint64_t offset : loss_list_offsets) {
-        TRY_VOID(device_->write_now(list, offset));
-        TRY_VOID(device_->flush_now());
-    }
-    return {};
+    return write_copies_now(*device_, loss_list_offsets, encode_losses(superblock_.store, losses_, scratch.bytes()));
 }
 
 Result<> Store::load_table() {
@@ -478,11 +453,7 @@ Result<> Store::write_superblock_now() {
     const BlockBytes block(scratch.bytes());
     ++superblock_.generation;
     encode_superblock(superblock_, block);
-    for (const uint64_t offset : StoreLayout::superblock_offsets) {
-        TRY_VOID(device_->write_now(block, offset));
-        TRY_VOID(device_->flush_now());
-    }
-    return {};
+    return write_copies_now(*device_, StoreLayout::superblock_offsets, block);
 }
 
 }  // namespace tarn

@@ -71,11 +71,6 @@ Task<Result<>> Store::set_outdone(Loop& loop, const StoreStanding& remembered) {
     return flush(loop);
 }
 
-StoreStanding Store::heard(HostId host) const {
-    const std::lock_guard lock(mutex_);
-    return heard_[host];
-}
-
 Task<Result<>> Store::set_heard(Loop& loop, HostId host, const StoreStanding& standing) {
     {
         const std::lock_guard lock(mutex_);

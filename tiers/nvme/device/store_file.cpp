@@ -116,21 +116,9 @@ Result<> StoreFile::take_size() {
     return {};
 }
 
-Result<StoreFile> StoreFile::open(const std::string& path) {
+Result<StoreFile> StoreFile::open_with(const std::string& path, int flags) {
     StoreFile file;
-    TRY_VOID(file.open_and_lock(path, O_RDWR));
-    return file;
-}
-
-Result<StoreFile> StoreFile::create(const std::string& path) {
-    StoreFile file;
-    TRY_VOID(file.open_and_lock(path, O_RDWR | O_CREAT));
-    return file;
-}
-
-Result<StoreFile> StoreFile::open_read_only(const std::string& path) {
-    StoreFile file;
-    TRY_VOID(file.open_and_lock(path, O_RDONLY));
+    TRY_VOID(file.open_and_lock(path, flags));
     return file;
 }
 
@@ -202,13 +190,15 @@ Task<Result<>> StoreFile::read(Loop& loop, std::span<const iovec> into, uint64_t
 }
 
 Task<Result<>> StoreFile::write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) {
-    size_t moved_bytes = 0;
-    if (from.size() == 1) {
-        const std::span bytes(static_cast<const std::byte*>(from[0].iov_base), from[0].iov_len);
-        CO_TRY(moved_bytes, co_await loop.write(fd_.get(), bytes, offset_bytes));
-    } else {
-        CO_TRY(moved_bytes, co_await loop.writev(fd_.get(), from, offset_bytes));
-    }
+    if (from.size() != 1) co_return co_await writev(loop, from, offset_bytes, 0);
+    const std::span bytes(static_cast<const std::byte*>(from[0].iov_base), from[0].iov_len);
+    CO_TRY(const size_t moved_bytes, co_await loop.write(fd_.get(), bytes, offset_bytes));
+    if (moved_bytes != bytes.size()) co_return fail(Errc::io, ENOSPC, "store.write: short");
+    co_return Result<>{};
+}
+
+Task<Result<>> StoreFile::writev(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes, int flags) {
+    CO_TRY(const size_t moved_bytes, co_await loop.writev(fd_.get(), from, offset_bytes, flags));
     if (moved_bytes != size_of(from)) co_return fail(Errc::io, ENOSPC, "store.write: short");
     co_return Result<>{};
 }
@@ -221,15 +211,11 @@ Task<Result<>> StoreFile::flush(Loop& loop) {
 // One operation where write and fdatasync are two, and no thread of io_uring's own that waits for the device. The
 // kernel flushes the device only if that has no writes that are durable by themselves (FUA).
 Task<Result<>> StoreFile::write_through(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) {
-    CO_TRY(const size_t moved_bytes, co_await loop.writev(fd_.get(), from, offset_bytes, RWF_DSYNC));
-    if (moved_bytes != size_of(from)) co_return fail(Errc::io, ENOSPC, "store.write: short");
-    co_return Result<>{};
+    return writev(loop, from, offset_bytes, RWF_DSYNC);
 }
 
 Task<Result<>> StoreFile::write_atomic(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) {
-    CO_TRY(const size_t moved_bytes, co_await loop.writev(fd_.get(), from, offset_bytes, rwf_atomic));
-    if (moved_bytes != size_of(from)) co_return fail(Errc::io, ENOSPC, "store.write: short");
-    co_return Result<>{};
+    return writev(loop, from, offset_bytes, rwf_atomic);
 }
 
 Result<> StoreFile::read_now(std::span<std::byte> into, uint64_t offset_bytes) {

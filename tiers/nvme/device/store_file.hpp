@@ -4,6 +4,8 @@
 // however that ends.
 #pragma once
 
+#include <fcntl.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,11 +23,11 @@ class StoreFile final : public BlockDevice {
 
     // Errors: not_found, refused (permissions, read-only), busy (another process has it), invalid (neither file nor
     // block device), unsupported (a block device with sectors beyond 4 KiB), io.
-    static Result<StoreFile> open(const std::string& path);
+    static Result<StoreFile> open(const std::string& path) { return open_with(path, O_RDWR); }
     // The same, and makes the file when there is none.
-    static Result<StoreFile> create(const std::string& path);
+    static Result<StoreFile> create(const std::string& path) { return open_with(path, O_RDWR | O_CREAT); }
     // For the tools: it may be on a read-only file system, and nothing is ever written.
-    static Result<StoreFile> open_read_only(const std::string& path);
+    static Result<StoreFile> open_read_only(const std::string& path) { return open_with(path, O_RDONLY); }
     // Whether nothing is stored there: all data of a file is zeros, or the first 16 MiB and the last 1 MiB of a device.
     // Errors: io.
     Result<bool> is_blank();
@@ -51,8 +53,10 @@ class StoreFile final : public BlockDevice {
     Result<> flush_now() override;
 
   private:
+    static Result<StoreFile> open_with(const std::string& path, int flags);
     Result<> open_and_lock(const std::string& path, int flags);
     Result<> take_size();
+    Task<Result<>> writev(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes, int flags);
     Result<bool> reads_as_zeros(uint64_t begin, uint64_t end, std::span<std::byte> scratch);
 
     UniqueFd fd_;

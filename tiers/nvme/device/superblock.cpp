@@ -2,7 +2,9 @@
 
 #include <cstring>
 
+#include "tiers/nvme/device/block_device.hpp"
 #include "tiers/nvme/device/checksum.hpp"
+#include "utils/mapping.hpp"
 
 namespace tarn {
 
@@ -49,6 +51,32 @@ constexpr size_t checksum_offset = offsetof(Header, checksum);
 constexpr uint32_t flag_complete = 1;
 constexpr uint32_t flag_marks = 2;
 
+// Copies what lies in a block and in memory, in one direction or the other.
+void copy_fields(auto& header, auto& superblock, auto copy) {
+    copy(header.cluster, superblock.identity.cluster);
+    copy(header.store, superblock.store);
+    copy(header.host, superblock.identity.host);
+    copy(header.slab_count, superblock.geometry.slab_count);
+    copy(header.generation, superblock.generation);
+    copy(header.home_epoch, superblock.home_epoch);
+    copy(header.loss_generation, superblock.loss_generation);
+    copy(header.journal_size_bytes, superblock.geometry.journal_size);
+    copy(header.data_alignment_bytes, superblock.geometry.data_alignment);
+    copy(header.journal_tail, superblock.journal_tail);
+    copy(header.journal_tail_checksum, superblock.journal_tail_checksum);
+    copy(header.used_epoch, superblock.used_epoch);
+    copy(header.outdone_by_epoch, superblock.outdone_by_epoch);
+    copy(header.accepted_epoch, superblock.accepted_epoch);
+    copy(header.starts, superblock.starts);
+    copy(header.host_name, superblock.identity.host_name);
+    for (HostId host = 0; host < hosts_max; ++host) {
+        copy(header.forgotten[host], superblock.forgotten[host]);
+        copy(header.heard_nonces[host], superblock.heard[host].nonce);
+        copy(header.heard_positions[host], superblock.heard[host].position);
+        copy(header.heard_epochs[host], superblock.heard[host].epoch);
+    }
+}
+
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
@@ -94,41 +122,18 @@ StoreGeometry StoreGeometry::of_device(uint64_t size_bytes, uint64_t journal_siz
 
 void encode_superblock(const Superblock& superblock, BlockBytes into, uint32_t version) {
     std::ranges::fill(into, std::byte{0});
-    Header header{
-        .magic = magic,
-        .version = version,
-        .page_size_bytes = page_size,
-        .slab_size_bytes = slab_size,
-        .cluster = superblock.identity.cluster,
-        .store = superblock.store,
-        .host = superblock.identity.host,
-        .slab_count = superblock.geometry.slab_count,
-        .generation = superblock.generation,
-        .home_epoch = superblock.home_epoch,
-        .loss_generation = superblock.loss_generation,
-        .flags = (superblock.is_complete ? flag_complete : 0) | (superblock.has_marks ? flag_marks : 0),
-        .journal_size_bytes = superblock.geometry.journal_size,
-        .data_alignment_bytes = superblock.geometry.data_alignment,
-        .journal_tail = superblock.journal_tail,
-        .journal_tail_checksum = superblock.journal_tail_checksum,
-        .used_epoch = static_cast<uint32_t>(superblock.used_epoch),
-        .outdone_by_epoch = superblock.outdone_by_epoch,
-        .accepted_epoch = superblock.accepted_epoch,
-        .starts = superblock.starts,
-        .host_name = superblock.identity.host_name,
-    };
-    std::ranges::copy(superblock.forgotten, header.forgotten.begin());
-    for (HostId host = 0; host < hosts_max; ++host) {
-        header.heard_nonces[host] = superblock.heard[host].nonce;
-        header.heard_positions[host] = superblock.heard[host].position;
-        header.heard_epochs[host] = superblock.heard[host].epoch;
-    }
+    Header header{.magic = magic,
+                  .version = version,
+                  .page_size_bytes = page_size,
+                  .slab_size_bytes = slab_size,
+                  .flags = (superblock.is_complete ? flag_complete : 0) | (superblock.has_marks ? flag_marks : 0)};
+    copy_fields(header, superblock, []<class T>(T& in_block, const auto& value) { in_block = static_cast<T>(value); });
     std::memcpy(into.data(), &header, sizeof header);
     const uint32_t checksum = crc32c_around(into, checksum_offset);
     std::memcpy(into.data() + checksum_offset, &checksum, sizeof checksum);
 }
 
-Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
+Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t oldest) {
     Header header;
     std::memcpy(&header, bytes.data(), sizeof header);
     if (header.magic != magic) return fail(Errc::not_found, 0, "store.superblock: not a tarn store");
@@ -141,19 +146,19 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
         return fail(Errc::unsupported, 0,
                     "store.superblock: of format 1, which no release had: there is no upgrade; copy its volumes with "
                     "the tarn that made it");
-    if (header.version < version)
+    if (header.version < oldest)
         return fail(
             Errc::unsupported, 0,
             "store.superblock: of format 2, which this tarn writes no more; start tarnd with --upgrade to bring "
             "it to format 3 in place, after which no older tarn reads it");
-    if (header.version > version) return fail(Errc::unsupported, 0, "store.superblock: of a newer format");
     if (header.page_size_bytes != page_size || header.slab_size_bytes != slab_size)
         return fail(Errc::corrupt, 0, "store.superblock: wrong page or slab size");
     if (header.host >= hosts_max) return fail(Errc::corrupt, 0, "store.superblock: host id out of range");
-    const StoreGeometry geometry{.slab_count = header.slab_count,
-                                 .journal_size = header.journal_size_bytes,
-                                 .data_alignment = header.data_alignment_bytes};
-    if (!makes_sense(geometry)) return fail(Errc::corrupt, 0, "store.superblock: sizes out of range");
+    Superblock superblock{.version = header.version,
+                          .is_complete = (header.flags & flag_complete) != 0,
+                          .has_marks = (header.flags & flag_marks) != 0};
+    copy_fields(header, superblock, []<class T>(const auto& in_block, T& value) { value = static_cast<T>(in_block); });
+    if (!makes_sense(superblock.geometry)) return fail(Errc::corrupt, 0, "store.superblock: sizes out of range");
     if (header.home_epoch > home_epoch_max) return fail(Errc::corrupt, 0, "store.superblock: home epoch out of range");
     if (header.outdone_by_epoch > home_epoch_max || header.accepted_epoch > header.home_epoch ||
         header.used_epoch > header.home_epoch)
@@ -162,29 +167,6 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version) {
         return fail(Errc::corrupt, 0, "store.superblock: generation out of range");
     if (header.journal_tail % page_size != 0 || header.journal_tail > journal_position_max)
         return fail(Errc::corrupt, 0, "store.superblock: the journal begins nowhere");
-    Superblock superblock{
-        .identity = {.cluster = header.cluster,
-                     .host = static_cast<HostId>(header.host),
-                     .host_name = header.host_name},
-        .store = header.store,
-        .geometry = geometry,
-        .generation = header.generation,
-        .home_epoch = header.home_epoch,
-        .used_epoch = header.used_epoch,
-        .loss_generation = header.loss_generation,
-        .is_complete = (header.flags & flag_complete) != 0,
-        .has_marks = (header.flags & flag_marks) != 0,
-        .journal_tail = header.journal_tail,
-        .journal_tail_checksum = header.journal_tail_checksum,
-        .starts = header.starts,
-        .outdone_by_epoch = header.outdone_by_epoch,
-        .accepted_epoch = header.accepted_epoch,
-    };
-    std::copy_n(header.forgotten.begin(), hosts_max, superblock.forgotten.begin());
-    for (HostId host = 0; host < hosts_max; ++host)
-        superblock.heard[host] = {.epoch = header.heard_epochs[host],
-                                  .nonce = header.heard_nonces[host],
-                                  .position = header.heard_positions[host]};
     return superblock;
 }
 
@@ -204,6 +186,36 @@ Result<Superblock> choose_superblock(const Result<Superblock>& first, const Resu
     if (second) return second;
     // Something that was a store once says more than "not a store".
     return first.error().code == Errc::not_found ? second : first;
+}
+
+Result<SuperblockCopies> read_superblocks(BlockDevice& device, uint32_t oldest) {
+    if (device.size_bytes() < StoreLayout::journal_offset)
+        return fail(Errc::invalid, 0, "store.open: too small for a store");
+    TRY(const Mapping scratch, Mapping::create(page_size));
+    const BlockBytes block(scratch.bytes());
+    SuperblockCopies copies;
+    for (size_t i = 0; i < copies.size(); ++i) {
+        const Result<> read = device.read_now(block, StoreLayout::superblock_offsets[i]);
+        copies[i] = read ? decode_superblock(block, oldest) : fail(read.error());
+    }
+    return copies;
+}
+
+Result<Superblock> read_superblock(BlockDevice& device) {
+    TRY(const SuperblockCopies copies, read_superblocks(device));
+    TRY(const Superblock superblock, choose_superblock(copies[0], copies[1]));
+    if (StoreLayout::of(superblock.geometry).end > device.size_bytes())
+        return fail(Errc::corrupt, 0, "store.open: shorter than its superblock says");
+    return superblock;
+}
+
+Result<> write_copies_now(BlockDevice& device, const std::array<uint64_t, 2>& offsets,
+                          std::span<const std::byte> bytes) {
+    for (const uint64_t offset : offsets) {
+        TRY_VOID(device.write_now(bytes, offset));
+        TRY_VOID(device.flush_now());
+    }
+    return {};
 }
 
 }  // namespace tarn

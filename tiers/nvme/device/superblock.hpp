@@ -28,6 +28,8 @@
 
 namespace tarn {
 
+class BlockDevice;
+
 inline constexpr uint64_t slab_size = uint64_t{1} << 20;
 inline constexpr uint64_t pages_per_slab = slab_size / page_size;
 inline constexpr uint64_t slab_count_max = uint64_t{1} << 27;        // 128 TiB
@@ -105,6 +107,7 @@ struct StoreStart {
 inline constexpr size_t starts_max = 128;
 
 struct Superblock {
+    uint32_t version = store_format_version;  // as which it was read
     StoreIdentity identity;
     Uuid store{};  // drawn at format; all other checksums of the store start from it
     StoreGeometry geometry;
@@ -134,10 +137,19 @@ using BlockBytes = std::span<std::byte, page_size>;
 using ConstBlockBytes = std::span<const std::byte, page_size>;
 
 void encode_superblock(const Superblock& superblock, BlockBytes into, uint32_t version = store_format_version);
-// Errors: not_found (no store at all), corrupt (a store's magic, and a wrong checksum or contents), unsupported
-// (another version).
-Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t version = store_format_version);
+// oldest: the format of the oldest one to be read. Errors: not_found (no store at all), corrupt (a store's magic, and a
+// wrong checksum or contents), unsupported (another format).
+Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t oldest = store_format_version);
 // The current one of two copies as decoded; the first error when neither is good.
 Result<Superblock> choose_superblock(const Result<Superblock>& first, const Result<Superblock>& second);
+
+// Both copies; one that cannot be read is a bad one. Errors: invalid (too small for a store), io.
+using SuperblockCopies = std::array<Result<Superblock>, 2>;
+Result<SuperblockCopies> read_superblocks(BlockDevice& device, uint32_t oldest = store_format_version);
+// The current superblock of a device that is large enough for what it says. Errors: as of Store::open.
+Result<Superblock> read_superblock(BlockDevice& device);
+// The same bytes to two places, each made durable before the next: at any instant one of them is whole.
+Result<> write_copies_now(BlockDevice& device, const std::array<uint64_t, 2>& offsets,
+                          std::span<const std::byte> bytes);
 
 }  // namespace tarn

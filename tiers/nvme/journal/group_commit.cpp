@@ -7,16 +7,7 @@
 namespace tarn {
 
 GroupCommit::~GroupCommit() {
-    TARN_ASSERT(!running_ && !gathering_.first);
-}
-
-void GroupCommit::push(Queue& queue, Member& member) {
-    member.next = nullptr;
-    if (queue.last)
-        queue.last->next = &member;
-    else
-        queue.first = &member;
-    queue.last = &member;
+    TARN_ASSERT(!running_ && gathering_.empty());
 }
 
 bool GroupCommit::Join::await_suspend(std::coroutine_handle<> caller) {
@@ -26,38 +17,34 @@ bool GroupCommit::Join::await_suspend(std::coroutine_handle<> caller) {
         leads = true;
         return false;
     }
-    push(commit_.gathering_, *this);
+    commit_.gathering_.push_back(this);
     return true;
 }
 
 void GroupCommit::begin() {
     const std::lock_guard lock(mutex_);
-    TARN_ASSERT(running_ && !served_.first);
-    served_ = std::exchange(gathering_, {});
+    TARN_ASSERT(running_ && served_.empty());
+    served_.swap(gathering_);
 }
 
 void GroupCommit::finish(const Result<>& result) {
-    Queue served;
+    std::vector<Member*> served;
     Member* leader = nullptr;
     {
         const std::lock_guard lock(mutex_);
         TARN_ASSERT(running_);
-        served = std::exchange(served_, {});
-        crowded_ = served.first != nullptr;
-        leader = gathering_.first;
-        if (leader) {
-            gathering_.first = static_cast<Member*>(leader->next);
-            if (!gathering_.first) gathering_.last = nullptr;
-        } else {
-            running_ = false;
+        served.swap(served_);
+        crowded_ = !served.empty();
+        running_ = !gathering_.empty();
+        if (running_) {
+            leader = gathering_.front();
+            gathering_.erase(gathering_.begin());
         }
     }
     // A member may be gone as soon as it was posted.
-    while (served.first) {
-        Member& member = *served.first;
-        served.first = static_cast<Member*>(member.next);
-        member.result = result;
-        member.loop.post(member);
+    for (Member* const member : served) {
+        member->result = result;
+        member->loop.post(*member);
     }
     if (leader) {
         leader->leads = true;

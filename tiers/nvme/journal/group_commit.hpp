@@ -6,6 +6,7 @@
 
 #include <coroutine>
 #include <mutex>
+#include <vector>
 
 #include "utils/loop.hpp"
 #include "utils/result.hpp"
@@ -52,17 +53,11 @@ class GroupCommit {
     void finish(const Result<>& result);
 
   private:
-    struct Queue {
-        Member* first = nullptr;
-        Member* last = nullptr;
-    };
-    static void push(Queue& queue, Member& member);
-
     std::mutex mutex_;
     bool running_ = false;
     bool crowded_ = false;  // the leader's
-    Queue gathering_;
-    Queue served_;  // by the round that runs
+    std::vector<Member*> gathering_;
+    std::vector<Member*> served_;  // by the round that runs
 };
 
 }  // namespace tarn

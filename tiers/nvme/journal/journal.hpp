@@ -53,10 +53,9 @@ class Journal {
     uint64_t durable() const { return durable_; }
     // A durable batch says that all before this position were: rot there is found out, never taken for the end.
     uint64_t proven() const { return proven_; }
-    uint64_t head() const { return head_; }
+    uint64_t head() const { return head_; }  // where the record that was appended last ends
     uint64_t used_bytes() const { return head_ - tail_; }
     uint64_t size_bytes() const { return size_; }
-    bool has_unwritten() const { return open_ || !closed_.empty(); }
 
     // Whether records of that size together, payloads included, fit on the ring, but for the page of append_nothing();
     // and in the staging buffer.
@@ -70,8 +69,6 @@ class Journal {
     // The next round has a batch, if only an empty one: a successor that proves the batches before it. There is room
     // for one, before the tail moves on again.
     void append_nothing();
-    // Where a record that was just appended ends.
-    uint64_t appended_end() const { return head_; }
 
     // Closes what was appended and gives it to the leader, who completes the headers without the lock, writes the round
     // and reports it durable.

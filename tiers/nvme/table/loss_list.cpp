@@ -22,17 +22,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
-struct Entry {
-    uint64_t first;
-    uint64_t last;
-    uint64_t page_count;
-    int64_t at_ns;
-    uint32_t generation;
-    uint32_t host;
-    uint64_t reserved;
-};
-static_assert(sizeof(Entry) == 48);
-static_assert(sizeof(Header) + losses_max * sizeof(Entry) <= loss_list_size_max);
+static_assert(sizeof(Header) + losses_max * sizeof(Loss) <= loss_list_size_max);
 static_assert(loss_list_offsets[0] >= StoreLayout::superblock_offsets[0] + page_size &&
               loss_list_offsets[0] + loss_list_size_max <= StoreLayout::superblock_offsets[1] &&
               loss_list_offsets[1] >= StoreLayout::superblock_offsets[1] + page_size &&
@@ -89,17 +79,8 @@ void bound_losses(std::vector<Loss>& losses) {
 std::span<const std::byte> encode_losses(const Uuid& store, const LossList& list, std::span<std::byte> into) {
     TARN_ASSERT(list.losses.size() <= losses_max && into.size() == loss_list_size_max);
     std::ranges::fill(into, std::byte{0});
-    const std::span<std::byte> entries = into.subspan(sizeof(Header), list.losses.size() * sizeof(Entry));
-    for (size_t i = 0; i < list.losses.size(); ++i) {
-        const Loss& loss = list.losses[i];
-        const Entry entry{.first = loss.first.value,
-                          .last = loss.last.value,
-                          .page_count = loss.page_count,
-                          .at_ns = loss.at_ns,
-                          .generation = loss.generation,
-                          .host = loss.host};
-        std::memcpy(&entries[i * sizeof entry], &entry, sizeof entry);
-    }
+    const std::span<const std::byte> entries = std::as_bytes(std::span(list.losses));
+    std::ranges::copy(entries, into.begin() + sizeof(Header));
     Header header{.magic = magic, .sequence = list.sequence, .count = static_cast<uint32_t>(list.losses.size())};
     header.checksum = checksum_of(store, header, entries);
     std::memcpy(into.data(), &header, sizeof header);
@@ -113,22 +94,16 @@ Result<LossList> decode_losses(const Uuid& store, std::span<const std::byte> byt
     std::memcpy(&header, bytes.data(), sizeof header);
     if (header.magic != magic || header.count > losses_max)
         return fail(Errc::corrupt, 0, "store.losses: not a list of losses");
-    const std::span<const std::byte> entries = bytes.subspan(sizeof header, header.count * sizeof(Entry));
+    const std::span<const std::byte> entries = bytes.subspan(sizeof header, header.count * sizeof(Loss));
     if (header.checksum != checksum_of(store, header, entries))
         return fail(Errc::corrupt, 0, "store.losses: wrong checksum");
-    LossList list{.sequence = header.sequence, .losses = {}};
-    for (size_t i = 0; i < header.count; ++i) {
-        Entry entry;
-        std::memcpy(&entry, &entries[i * sizeof entry], sizeof entry);
-        if (entry.last < entry.first || (entry.host >= hosts_max && entry.host != no_host))
-            return fail(Errc::corrupt, 0, "store.losses: no loss");
-        list.losses.push_back({.first = {entry.first},
-                               .last = {entry.last},
-                               .page_count = entry.page_count,
-                               .at_ns = entry.at_ns,
-                               .generation = entry.generation,
-                               .host = static_cast<HostId>(entry.host)});
-    }
+    LossList list{.sequence = header.sequence, .losses = std::vector<Loss>(header.count)};
+    std::ranges::copy(entries, std::as_writable_bytes(std::span(list.losses)).begin());
+    const auto is_none = [](const Loss& loss) {
+        return loss.last < loss.first || (loss.host >= hosts_max && loss.host != no_host) ||
+               loss.reserved != decltype(loss.reserved){};
+    };
+    if (std::ranges::any_of(list.losses, is_none)) return fail(Errc::corrupt, 0, "store.losses: no loss");
     return list;
 }
 

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "tiers/nvme/device/superblock.hpp"
@@ -27,8 +28,11 @@ struct Loss {
     int64_t at_ns = 0;        // since the Unix epoch
     uint32_t generation = 0;
     HostId host = no_host;  // whose memory is gone; no_host: not known
+    std::array<uint8_t, 3> reserved{};
+    uint64_t reserved_too = 0;
     bool operator==(const Loss&) const = default;
 };
+static_assert(sizeof(Loss) == 48 && std::has_unique_object_representations_v<Loss>, "as it lies on the device");
 
 inline constexpr PageId last_page_id{UINT64_MAX};
 inline constexpr size_t losses_max = 1024;

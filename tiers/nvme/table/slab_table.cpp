@@ -73,12 +73,12 @@ Result<SlabIndex> SlabTable::reserve(PageId page) {
         TRY(index, allocate(page.volume(), slab_number(page)));
     }
     take_up(index);
-    if (!present(index, page_in_slab(page))) slabs_[index].reserved.add(page_in_slab(page));
+    if (!present(index, page_in_slab(page))) slabs_[index].reserved.set(page_in_slab(page));
     return index;
 }
 
 void SlabTable::unreserve(SlabIndex index, uint64_t page) {
-    slabs_[index].reserved.remove(page);
+    slabs_[index].reserved.reset(page);
     release_if_empty(index);
 }
 
@@ -90,7 +90,7 @@ void SlabTable::take_up(SlabIndex index) {
 
 void SlabTable::release_if_empty(SlabIndex index) {
     Slab& slab = slabs_[index];
-    if (slab.state != State::used || slab.kept || !slab.present.empty() || !slab.reserved.empty()) return;
+    if (slab.state != State::used || slab.kept || slab.present.any() || slab.reserved.any()) return;
     // It had been released before, and only reserved since: no record has to become durable for it.
     if (slab.cleared_at != 0 && slab.cleared_at <= durable_) slab.recorded = false;
     if (!slab.recorded) {
@@ -130,16 +130,16 @@ void SlabTable::prefetch_entry(SlabIndex index, uint64_t page) const {
 void SlabTable::set_present(SlabIndex index, uint64_t page) {
     Slab& slab = slabs_[index];
     take_up(index);
-    slab.reserved.remove(page);
-    if (!slab.present.has(page)) ++present_count_;
-    slab.present.add(page);
+    slab.reserved.reset(page);
+    if (!slab.present[page]) ++present_count_;
+    slab.present.set(page);
     slab.recorded = true;
 }
 
 void SlabTable::set_in_place(SlabIndex index, uint64_t page, const PageEntry& entry) {
     set_present(index, page);
     Slab& slab = slabs_[index];
-    slab.in_place.add(page);
+    slab.in_place.set(page);
     slab.entries->tenures[page] = entry.tenure;
     slab.entries->checksums[page] = entry.checksum;
 }
@@ -149,14 +149,14 @@ bool SlabTable::clear_matters(SlabIndex index, uint64_t first, uint64_t count, b
     if (keep ? !slab.kept : slab.kept) return true;
     // Also which pages are kept: when the others are given back, a restart must find that the slab is still needed.
     for (uint64_t page = first; page < first + count; ++page)
-        if (slab.present.has(page) || (keep && !slab.reserved.has(page))) return true;
+        if (slab.present[page] || (keep && !slab.reserved[page])) return true;
     return false;
 }
 
 bool SlabTable::clear_releases(SlabIndex index, uint64_t first, uint64_t count) const {
     for (uint64_t page = 0; page < pages_per_slab; ++page) {
         if (page >= first && page < first + count) continue;
-        if (slabs_[index].present.has(page) || slabs_[index].reserved.has(page)) return false;
+        if (slabs_[index].present[page] || slabs_[index].reserved[page]) return false;
     }
     return true;
 }
@@ -171,13 +171,10 @@ void SlabTable::clear(SlabIndex index, uint64_t first, uint64_t count, bool keep
         slab.recorded = true;
     }
     for (uint64_t page = first; page < first + count; ++page) {
-        if (slab.present.has(page)) --present_count_;
-        slab.present.remove(page);
-        slab.in_place.remove(page);
-        if (keep)
-            slab.reserved.add(page);
-        else
-            slab.reserved.remove(page);
+        if (slab.present[page]) --present_count_;
+        slab.present.reset(page);
+        slab.in_place.reset(page);
+        slab.reserved[page] = keep;
     }
     slab.cleared_at = std::max(slab.cleared_at, position);
     if (releases) slab.kept = false;

@@ -15,6 +15,7 @@
 
 #include <array>
 #include <bit>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -33,24 +34,7 @@ namespace tarn {
 using SlabIndex = uint32_t;  // of the device, from 0
 
 // One bit per page of a slab.
-class PageSet {
-  public:
-    using Words = std::array<uint64_t, pages_per_slab / 64>;
-    bool has(uint64_t page) const { return words_[page / 64] >> page % 64 & 1; }
-    void add(uint64_t page) { words_[page / 64] |= uint64_t{1} << page % 64; }
-    void remove(uint64_t page) { words_[page / 64] &= ~(uint64_t{1} << page % 64); }
-    bool empty() const { return words_ == Words{}; }
-    uint64_t count() const {
-        uint64_t count = 0;
-        for (const uint64_t word : words_) count += static_cast<uint64_t>(std::popcount(word));
-        return count;
-    }
-    const Words& words() const { return words_; }
-    void set_words(const Words& words) { words_ = words; }
-
-  private:
-    Words words_{};
-};
+using PageSet = std::bitset<pages_per_slab>;
 
 // What lies in a page's place on the device.
 struct PageEntry {
@@ -76,9 +60,9 @@ class SlabTable {
     void unreserve(SlabIndex slab, uint64_t page);
     bool anything_releasing() const { return !releases_.empty(); }
 
-    bool present(SlabIndex slab, uint64_t page) const { return slabs_[slab].present.has(page); }
-    bool reserved(SlabIndex slab, uint64_t page) const { return slabs_[slab].reserved.has(page); }
-    bool in_place(SlabIndex slab, uint64_t page) const { return slabs_[slab].in_place.has(page); }
+    bool present(SlabIndex slab, uint64_t page) const { return slabs_[slab].present[page]; }
+    bool reserved(SlabIndex slab, uint64_t page) const { return slabs_[slab].reserved[page]; }
+    bool in_place(SlabIndex slab, uint64_t page) const { return slabs_[slab].in_place[page]; }
     PageEntry entry(SlabIndex slab, uint64_t page) const;
     void prefetch_entry(SlabIndex slab, uint64_t page) const;
     // Its newest bytes are in the journal; what lies in place stays described.

@@ -14,6 +14,9 @@ namespace {
 enum class BlockState : uint32_t { free = 1, used = 2 };  // zero is neither: a zeroed block is a bad one
 constexpr uint32_t flag_kept = 1;
 
+using PageWords = std::array<uint64_t, pages_per_slab / 64>;
+static_assert(std::bit_cast<PageWords>(PageSet(2)) == PageWords{2}, "page 0 is the lowest bit of the first word");
+
 }  // namespace
 
 // One 4 KiB block: this, then the checksums and the tenures of the pages, then zeros.
@@ -23,7 +26,7 @@ struct SlabTable::BlockHeader {
     uint32_t number = 0;
     uint32_t flags = 0;
     uint64_t sequence = 0;
-    PageSet::Words in_place{};
+    PageWords in_place{};
     uint32_t reserved = 0;
     uint32_t checksum = 0;  // of the store's id, the slab's number and the block with this field zero
 
@@ -57,13 +60,13 @@ void SlabTable::encode_free(const Uuid& store, SlabIndex slab, uint64_t sequence
 void SlabTable::encode(SlabIndex index, uint64_t sequence, BlockBytes into) const {
     const Slab& slab = slabs_[index];
     // A slab with reservations only, or with pages that the journal has, is free on the device.
-    if (slab.state != State::used || (!slab.kept && slab.in_place.empty()))
+    if (slab.state != State::used || (!slab.kept && slab.in_place.none()))
         return encode_free(store_, index, sequence, into);
     std::ranges::fill(into, std::byte{0});
     // What is described is what is in place: the rest stays zero, whatever was there before.
     Entries entries;
     for (uint64_t page = 0; page < pages_per_slab; ++page) {
-        if (!slab.in_place.has(page)) continue;
+        if (!slab.in_place[page]) continue;
         entries.checksums[page] = slab.entries->checksums[page];
         entries.tenures[page] = slab.entries->tenures[page];
     }
@@ -74,7 +77,7 @@ void SlabTable::encode(SlabIndex index, uint64_t sequence, BlockBytes into) cons
                 .number = slab.number,
                 .flags = slab.kept ? flag_kept : 0,
                 .sequence = sequence,
-                .in_place = slab.in_place.words()}
+                .in_place = std::bit_cast<PageWords>(slab.in_place)}
         .seal(store_, index, into);
 }
 
@@ -105,14 +108,9 @@ Result<SlabTable::Loaded> SlabTable::load(SlabIndex index, ConstBlockBytes first
     loaded_sequences_[index] = header.sequence;
     slab.recorded = true;
     slab.kept = (header.flags & flag_kept) != 0;
-    slab.in_place.set_words(header.in_place);
-    slab.present.set_words(header.in_place);
+    slab.in_place = slab.present = std::bit_cast<PageSet>(header.in_place);
     present_count_ += slab.present.count();
-    if (slab.kept) {
-        PageSet::Words others = header.in_place;
-        for (uint64_t& word : others) word = ~word;
-        slab.reserved.set_words(others);
-    }
+    if (slab.kept) slab.reserved = ~slab.present;
     std::memcpy(slab.entries->checksums.data(), places[place].data() + BlockHeader::checksums_offset,
                 sizeof slab.entries->checksums);
     std::memcpy(slab.entries->tenures.data(), places[place].data() + BlockHeader::tenures_offset,
@@ -139,7 +137,7 @@ void SlabTable::finish_load() {
     for (uint64_t i = slabs_.size(); i-- > 0;) {
         const auto index = static_cast<SlabIndex>(i);
         const Slab& slab = slabs_[index];
-        if (slab.state != State::free && !slab.kept && slab.present.empty()) wipe(index);
+        if (slab.state != State::free && !slab.kept && slab.present.none()) wipe(index);
         if (slab.state == State::free) free_.push_back(index);
     }
 }
