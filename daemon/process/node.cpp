@@ -125,6 +125,7 @@ Task<Result<>> Node::start() {
         cache.hosts.push_back(static_cast<HostId>(i));
         names.push_back(configuration_.peers.empty() ? configuration_.host : configuration_.peers[i].name);
     }
+    CO_TRY_VOID(explained("control socket " + configuration_.control, co_await control_socket_is_ours()));
     CO_TRY(std::unique_ptr<Arena> left_behind, memory_left_behind());
     // Not before that is known: until then a process that is killed leaves everything as it found it.
     CO_TRY_VOID(explained("store " + configuration_.store, co_await store_->begin_use(loop)));
@@ -191,14 +192,22 @@ Result<> Node::check_places() const {
     return {};
 }
 
+// Once the store is ours. Who still listens then is another daemon, whose keeper is not ours to touch, or the process
+// before: after a kill its sockets accept connections for some moments more. Errors: busy.
+Task<Result<>> Node::control_socket_is_ours() {
+    constexpr std::chrono::milliseconds pause(10);
+    constexpr std::chrono::seconds patience(5);
+    const uint64_t until_ns = monotonic_ns() + std::chrono::nanoseconds(patience).count();
+    while (is_listened_to(configuration_.control)) {
+        if (monotonic_ns() >= until_ns) co_return fail(Errc::busy, 0, "listen: another daemon listens there");
+        co_await shards_.front()->sleep(pause);
+    }
+    co_return Result<>{};
+}
+
 // Of a process that crashed: not before the store is ours, since until then its I/O may still arrive there. Errors:
 // refused (it is of another store).
 Result<std::unique_ptr<Arena>> Node::memory_left_behind() {
-    if (is_listened_to(configuration_.control)) {
-        // We shall fail for it; its keeper is not ours to touch.
-        configuration_.keep_memory = false;
-        return nullptr;
-    }
     Result<std::optional<UniqueFd>> taken = explained("memory of the process before", keeper_.take());
     if (!taken || !*taken) return nullptr;
     Result<std::unique_ptr<Arena>> arena = Arena::adopt(std::move(**taken));

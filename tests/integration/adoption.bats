@@ -154,6 +154,31 @@ END
     nbd_python a shared "assert h.pread(4096, 8192) == b'kept' * 1024"
 }
 
+# As the kernel does with those of a process that was killed.
+@test "a start while the sockets of the process before still take connections takes over its memory" {
+    nbd_python c shared "h.pwrite(b'soon' * 1024, 12288)"
+    host_crash c
+    python3 -c '
+import os, socket, sys
+os.unlink(sys.argv[1])
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("listens", flush=True)
+for _ in range(3):
+    listener.accept()
+' "$CLUSTER/c/control.sock" > "$BATS_TEST_TMPDIR/listener" 3>&- &
+    local -r listener=$!
+    within 10 grep -q listens "$BATS_TEST_TMPDIR/listener"
+    tarnd_of c
+    disown
+    wait "$listener"
+    host_answers c
+    within 20 connected c
+    assert_regex "$(memory_log c)" adopted
+    nbd_python c shared "assert h.pread(4096, 12288) == b'soon' * 1024"
+}
+
 @test "where nobody keeps the memory, tarnd says so and serves" {
     host_stop c
     mkdir "$BATS_TEST_TMPDIR/bin"

@@ -63,8 +63,8 @@ MUTANTS = [
         "the anchor leaves early": "(claim->anchor != message.from && only_has(*claim, message.from))",
         "a dirty page is evicted silently": "false",
     }),
-    ("coherence/protocol/home.cpp", "if («named») return false;", {
-        "an eviction is accepted while an order names the host": "false",
+    ("coherence/protocol/home.cpp", "return «!named»;", {
+        "an eviction is accepted while an order names the host": "true",
     }),
     ("coherence/protocol/home.cpp",
      "is_last_copy = «claim->holders() == set_of(message.from) && claim->queue.empty()»;", {
@@ -475,21 +475,25 @@ MUTANTS = [
      "    «if (!result.losses.empty()) effects_.home_store.record_losses(std::move(result.losses), result.lost_host);»", {
         "a loss is not recorded": "",
     }),
-    ("coherence/executor/executor.cpp", "    «if (!result.marks.empty()) effects_.home_store.mark(std::move(result.marks));»", {
+    ("coherence/executor/executor.cpp",
+     "    «if (!result.marks.empty()) effects_.home_store.mark(std::move(result.marks));»", {
         "a page is not marked": "",
     }),
     ("coherence/executor/executor.cpp",
      "case Action::Kind::keep_copy: «result.frames_freed |= effects_.home_store.keep_copy(action);»", {
         "the last copy is dropped, and its frame leaks": "",
     }),
-    ("coherence/executor/executor.cpp", "case Action::Kind::begin_writing: «effects_.frames.begin_writing(action.frame);»", {
+    ("coherence/executor/executor.cpp",
+     "case Action::Kind::begin_writing: «effects_.frames.begin_writing(action.frame);»", {
         "a write-back leaves the page dirty": "",
     }),
-    ("coherence/executor/executor.cpp", "case Action::Kind::clear_writing: «effects_.frames.clear_writing(action.frame);»", {
+    ("coherence/executor/executor.cpp",
+     "case Action::Kind::clear_writing: «effects_.frames.clear_writing(action.frame);»", {
         "a page is being written home for ever": "",
         "a page that was written home is clean, whatever was written since": "effects_.frames.clear_dirty(action.frame);",
     }),
-    ("coherence/executor/executor.cpp", "case Action::Kind::clear_dirty: «effects_.frames.clear_dirty(action.frame);»", {
+    ("coherence/executor/executor.cpp",
+     "case Action::Kind::clear_dirty: «effects_.frames.clear_dirty(action.frame);»", {
         "a page that has gone is still dirty": "",
     }),
     ("coherence/executor/executor.cpp", "case Action::Kind::mark_dirty: «effects_.frames.mark_dirty(action.frame);»", {

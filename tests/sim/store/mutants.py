@@ -15,9 +15,9 @@ MUTANTS = [
     ("tiers/nvme/store_flush.cpp", "«if (!failure_) failure_ = result.error();»", {
         "a failed flush is forgotten": "",
     }),
-    ("tiers/nvme/store_flush.cpp", "«result = note_failure(co_await run_flush_round(loop));»", {
+    ("tiers/nvme/store_flush.cpp", "«result = note_failure(co_await (this->*round)(loop));»", {
         "a flush that failed is answered as if it had not":
-            "static_cast<void>(note_failure(co_await run_flush_round(loop)));",
+            "static_cast<void>(note_failure(co_await (this->*round)(loop)));",
     }),
     # Checkpoints.
     ("tiers/nvme/store_checkpoint.cpp",
@@ -82,7 +82,7 @@ MUTANTS = [
      "device.write_now(«encode_losses(superblock.store, {}, scratch.bytes())», offset)", {
         "an upgrade writes no list of losses": "scratch.bytes()",
     }),
-    ("tiers/nvme/store_upgrade.cpp", "for (const uint64_t offset : «StoreLayout::superblock_offsets») {", {
+    ("tiers/nvme/store_upgrade.cpp", "write_copies_now(device, «StoreLayout::superblock_offsets», block)", {
         "an upgrade leaves a superblock of the old format":
             "(std::array<uint64_t, 2>{StoreLayout::superblock_offsets[0], StoreLayout::superblock_offsets[0]})",
     }),
@@ -160,8 +160,7 @@ MUTANTS = [
     ("tiers/nvme/store_open.cpp", "«TRY_VOID(rewrite_journal(scan.closed, scan.end));»", {
         "recovery believes what a failed flush left in the cache": "",
     }),
-    ("tiers/nvme/store_open.cpp", "        TRY_VOID(device_->write_now(block, offset));\n"
-     "        «TRY_VOID(device_->flush_now());»\n    }\n    return {};", {
+    ("tiers/nvme/device/superblock.cpp", "«TRY_VOID(device.flush_now());»", {
         "recovery does not flush what it read": "",
     }),
 ]
