@@ -133,9 +133,9 @@ class SlabTable {
     struct Slab {
         VolumeId volume = 0;
         uint32_t number = 0;
-        PageSet present{};
-        PageSet in_place{};
-        PageSet reserved{};
+        PageSet present;
+        PageSet in_place;
+        PageSet reserved;
         uint32_t pins = 0;
         uint16_t checkpoints = 0;
         State state = State::free;
