@@ -58,6 +58,7 @@ struct AttributePage {
                 .fail_after_ms = fail_after_ms,
                 .truncations = truncations};
     }
+    bool is_new() const { return changed_ns == 0; }  // nobody has changed the volume yet
     bool zeroes_before(uint64_t end_bytes) const { return zeroing_from < end_bytes; }
     void cut(uint64_t new_size_bytes) {
         size_bytes = new_size_bytes;

@@ -2,7 +2,7 @@
 //
 //   cached_volume.cpp  bytes where they lie, flushes, attributes
 //   growth.cpp         the writes of a file: bytes and size together
-//   truncation.cpp     the size, and what is cut off by it
+//   truncation.cpp     the size, and what lies past it
 #pragma once
 
 #include <functional>
@@ -97,6 +97,7 @@ class CachedVolume : public Volume {
     // truncation.cpp
     Task<Result<Attributes>> change_size(AttributeChange change);
     Task<Result<>> zero_cut(AttributePage marked);
+    Task<Result<uint64_t>> zero_past_end(uint64_t until);
     Task<Result<>> zeroing_over();
     Task<Result<AttributePage>> whole_attribute_page();
 
@@ -109,11 +110,6 @@ class CachedVolume : public Volume {
     Session& session_;  // of the client
     ReadAhead read_ahead_;
 };
-
-// Bytes past the end that appear at once: an append is atomic up to this size. A process that died in the middle of one
-// may have left as many bytes past the end.
-inline constexpr size_t grown_at_once = append_at_once;
-static_assert(grown_at_once % page_size == 0);
 
 constexpr uint64_t page_after(uint64_t end_bytes) {
     return (end_bytes + page_size - 1) / page_size;

@@ -1,10 +1,10 @@
 // CachedVolume: the writes of a file, at an offset or at its end (O_APPEND).
 //
 // Bytes past the end appear in the same moment as the size that covers them: their pages and the attribute page are
-// latched together (Growth), up to append_at_once bytes at a time. So nobody reads zeros where an append is under way,
-// and past the end nothing is ever stored. Bytes within the size are written where they are, page by page, each at a
-// moment at which the volume has not been cut since the write began (AttributeCheck). Bytes that a truncation has cut
-// off meanwhile are dropped, as if the write had come first.
+// latched together (Growth), up to append_at_once bytes at a time. So nobody reads zeros where an append is under way.
+// A write that begins past the end leaves zeros before it (zero_past_end). Bytes within the size are written where they
+// are, page by page, each at a moment at which the volume has not been cut since the write began (AttributeCheck).
+// Bytes that a truncation has cut off meanwhile are dropped, as if the write had come first.
 //
 // Usually this host has all the pages, or keeps them once they are fetched. If other hosts keep taking them away, the
 // write holds each page until it has all of them (grow_holding): in the order of their numbers, the attribute page
@@ -76,7 +76,7 @@ struct Held {
 // The update of the attribute page that writes the bytes, too. Nothing is changed unless all is.
 class Growth final : public PageUpdate {
   public:
-    enum class Outcome : uint8_t { not_tried, done, too_large, zeroing, pages_missing };
+    enum class Outcome : uint8_t { not_tried, done, too_large, zeroing, gap, pages_missing };
 
     // No offset: at the end.
     Growth(Cache& cache, Session& session, std::optional<uint64_t> offset, std::span<const std::byte> from)
@@ -93,6 +93,8 @@ class Growth final : public PageUpdate {
         const uint64_t end = at + bytes.size();
         outcome = Outcome::zeroing;
         if (seen.zeroes_before(end)) return false;
+        outcome = Outcome::gap;
+        if (seen.size_bytes < std::min(at, zeros_from)) return false;
         outcome = Outcome::pages_missing;
         remember_verifiers(end);
         if (!bytes.empty() && !cache_.pages().try_write_within(session_.volume, at, bytes, session_.losses, quiet))
@@ -115,6 +117,7 @@ class Growth final : public PageUpdate {
     std::span<const std::byte> bytes;
     Outcome outcome = Outcome::not_tried;
     uint64_t at = 0;
+    uint64_t zeros_from = UINT64_MAX;  // of the bytes before `at` that lie past the end
     AttributePage seen;
     std::vector<Pages::QuietFrame> quiet;
 
@@ -181,7 +184,7 @@ Task<Result<>> CachedVolume::write_file(uint64_t offset_bytes, std::span<const s
             CO_TRY_VOID(co_await write_inside(at, rest.first(inside_end - at), now.truncations));
             at = inside_end;
         } else {
-            const uint64_t part_end = std::min(end, at - at % page_size + grown_at_once);
+            const uint64_t part_end = std::min(end, at - at % page_size + append_at_once);
             Growth growth(cache_, session_, at, rest.first(part_end - at));
             CO_TRY_VOID(co_await grow(growth));
             at = part_end;
@@ -270,7 +273,7 @@ Task<Result<>> CachedVolume::settle_cut(uint64_t offset_bytes, std::span<const s
 Task<Result<uint64_t>> CachedVolume::append(std::span<const std::byte> from) {
     std::optional<uint64_t> first;
     for (size_t done = 0; !first || done < from.size();) {
-        Growth growth(cache_, session_, std::nullopt, from.subspan(done, std::min(from.size() - done, grown_at_once)));
+        Growth growth(cache_, session_, std::nullopt, from.subspan(done, std::min(from.size() - done, append_at_once)));
         CO_TRY_VOID(co_await grow(growth));
         if (!first) first = growth.at;
         done += growth.bytes.size();
@@ -301,6 +304,10 @@ Task<Result<>> CachedVolume::grow(Growth& growth) {
             }
             case Growth::Outcome::too_large: co_return fail(Errc::invalid, EFBIG, "volume.grow");
             case Growth::Outcome::zeroing: CO_TRY_VOID(co_await zeroing_over()); break;
+            case Growth::Outcome::gap: {
+                CO_TRY(growth.zeros_from, co_await zero_past_end(growth.at));
+                break;
+            }
             case Growth::Outcome::not_tried:
             case Growth::Outcome::pages_missing: break;  // the end is elsewhere by now
         }

@@ -357,19 +357,61 @@ Task<Result<std::pair<uint64_t, uint64_t>>> append_twice(Host& host, std::span<c
 }
 
 TEST_F(ClusterFiles, a_long_append_tells_where_it_begins) {
-    const std::vector<std::byte> bytes = filled(2 * grown_at_once + 5, 1);
+    const std::vector<std::byte> bytes = filled(2 * append_at_once + 5, 1);
     const auto places = on(0, append_twice(*hosts_[0], bytes));
     ASSERT_TRUE(places);
     EXPECT_EQ(*places, std::pair(uint64_t{0}, uint64_t{bytes.size()}));
 }
 
-TEST_F(ClusterFiles, what_a_process_that_ended_left_past_the_end_is_cut_off_too) {
+// What an append leaves there whose size is lost.
+TEST_F(ClusterFiles, who_moves_the_end_over_bytes_leaves_zeros_of_them) {
     ASSERT_TRUE(on(0, write_at(*hosts_[0], 0, filled(5000, 1))));
-    ASSERT_TRUE(on(0, write(*hosts_[0], 3 * page_size, filled(page_size, 9))));  // no size covers it
-    ASSERT_TRUE(on(1, resize(*hosts_[1], 100)));
-    ASSERT_TRUE(on(1, resize(*hosts_[1], 5 * page_size)));
+    const std::vector<std::byte> remains = filled(9 * page_size, 9);
+    ASSERT_TRUE(on(0, write(*hosts_[0], 5000, remains)));  // no size covers them
+    const auto expect_zeros = [&](uint64_t from, uint64_t end) {
+        std::vector<std::byte> seen(end - from, std::byte{1});
+        ASSERT_TRUE(on(2, read(*hosts_[2], from, seen)));
+        EXPECT_EQ(seen, filled(end - from, 0)) << from << " to " << end;
+    };
+    ASSERT_TRUE(on(1, resize(*hosts_[1], 4 * page_size)));
+    expect_zeros(5000, 4 * page_size);
+    ASSERT_TRUE(on(1, write_at(*hosts_[1], 6 * page_size + 7, filled(10, 2))));
+    expect_zeros(4 * page_size, 6 * page_size + 7);
+    ASSERT_TRUE(on(2, write_at(*hosts_[2], 6 * page_size + 30, filled(10, 2))));
+    expect_zeros(6 * page_size + 17, 6 * page_size + 30);
+    EXPECT_EQ(*on(0, size_of(*hosts_[0])), 6 * page_size + 40);
+    ASSERT_TRUE(on(0, write(*hosts_[0], 20 * page_size, remains)));
+    ASSERT_TRUE(on(1, resize(*hosts_[1], 12 * page_size)));
+    ASSERT_TRUE(on(1, resize(*hosts_[1], 21 * page_size)));
+    expect_zeros(6 * page_size + 40, 21 * page_size);
+}
+
+Task<bool> know_the_homes(Host& host) {
+    co_await host.cache->flusher().hear_from_homes();
+    co_return true;
+}
+Task<Result<>> flush_in_a_session(Host& host) {
+    CachedVolume volume(*host.volumes, volume_id);
+    co_return co_await volume.flush();
+}
+
+TEST_F(ClusterFiles, what_was_cut_off_stays_so_though_the_zeros_are_lost_with_their_home) {
+    const auto home_of = [&](PageId page) { return hosts_[0]->cache->home_of(page); };
+    HostId cutter = 0;
+    while (cutter == home_of(attribute_page_of(volume_id)) || cutter == home_of(PageId::of(volume_id, 0))) ++cutter;
+    const HostId other = (cutter + 1) % host_count;
+    const uint64_t at = homed_at(cutter);
+    ASSERT_TRUE(on(cutter, write_at(*hosts_[cutter], at, filled(page_size, 9))));
+    ASSERT_TRUE(on(cutter, flush_in_a_session(*hosts_[cutter])));
+    ASSERT_TRUE(on(cutter, resize(*hosts_[cutter], 100)));
+    ASSERT_TRUE(on(other, flush_in_a_session(*hosts_[other])));
+    hosts_[cutter]->stop();
+    hosts_[cutter]->start();
+    ASSERT_EQ(*on(other, size_of(*hosts_[other])), 100U);
+    ASSERT_TRUE(on(other, know_the_homes(*hosts_[other])));
+    ASSERT_TRUE(on(other, resize(*hosts_[other], at + page_size)));
     std::vector<std::byte> seen(page_size, std::byte{1});
-    ASSERT_TRUE(on(2, read(*hosts_[2], 3 * page_size, seen)));
+    ASSERT_TRUE(on(other, read(*hosts_[other], at, seen)));
     EXPECT_EQ(seen, filled(page_size, 0));
 }
 
