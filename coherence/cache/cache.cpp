@@ -11,6 +11,7 @@ Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configura
         ArenaHeader& header = arena->header();
         header.store = store.uuid();
         header.incarnation = static_cast<uint32_t>(store.home_epoch());
+        header.intact_since = store.intact_since();
         header.epoch = static_cast<uint32_t>(store.home_epoch());
         // On a host alone, only the process that ended can have seen the lost bytes.
         header.memory_was_lost = configuration.hosts.size() > 1 && !store.was_complete();
@@ -39,6 +40,7 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
       home_start_({parts_, home_store_, flusher_}),
       inbox_({parts_, supply_, held_frames_, writable_share_, home_store_.frames(), verifiers_, flusher_, home_start_}),
       volume_end_({parts_, home_store_.frames(), home_store_.writer(), home_store_.marker(), home_start_}) {
+    store.set_intact_since(membership_.process().first_intact());
     if (!membership_.is_alone()) stripes_.set_marks(home_store_.marker());
     if (pool_->arena().adopted()) {
         Adoption adoption({parts_, held_frames_, home_store_.frames()});

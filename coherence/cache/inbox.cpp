@@ -18,15 +18,15 @@ void Inbox::register_calls(CallHandlers& calls) {
 }
 
 void Inbox::on_link_up(HostId host, Process process) {
-    const Process previous = parts_.membership.begin_meeting(host, process);
+    const Membership::Meeting meeting = parts_.membership.begin_meeting(host, process);
     parts_.stripes.for_each([&](Stripes::Turn& turn) {
         turn.result().lost_host = host;
         turn.links().up |= set_of(host);
         ++turn.links().counts[host];
-        turn.step(protocol::Event::peer_up_of(host, process, previous));
+        turn.step(protocol::Event::peer_up_of(host, process, meeting.previous));
     });
-    parts_.membership.end_meeting(host, process, previous);
-    parts_.flusher.on_peer_up(host, process, previous);
+    parts_.membership.end_meeting(host, process, meeting);
+    parts_.flusher.on_peer_up(host, process, meeting.previous);
     parts_.membership.changed().announce();
 }
 
@@ -101,10 +101,10 @@ Task<Result<>> Inbox::forget_host(HostId host, Incarnation incarnation) {
     if (!is_news) co_return Result<>{};
     log::warning("host {} (incarnation {}) was declared dead: what only it had is lost",
                  parts_.peers.fabric()->name_of(host), incarnation);
-    parts_.membership.begin_unrecorded_losses();
+    const Recovery::Moment lost = parts_.membership.begin_unrecorded_losses();
     parts_.stripes.step_all(protocol::Event::host_forgotten_of(host), host);
     parts_.membership.forget_meeting(host);
-    if (!parts_.membership.recovering()) parts_.membership.end_unrecorded_losses();
+    if (!parts_.membership.recovering()) parts_.membership.end_unrecorded_losses(lost);
     parts_.flusher.on_host_forgotten(host);
     parts_.home_start.go_on();
     parts_.membership.changed().announce();
@@ -164,7 +164,7 @@ Result<> Inbox::on_message(const Message& message, std::byte* page) {
     }
     check_volume(message.from, message.page.volume());
     if (protocol::is_from_home(message.kind))
-        parts_.flusher.heard(message.from, protocol::verifier_of(message.incarnation, message.loss_generation));
+        parts_.flusher.heard(message.from, protocol::verifier_of(link.process.first_intact(), message.loss_generation));
     if (protocol::is_about_flush(message.kind)) {
         if (!parts_.flusher.accepts(message)) return fail(Errc::protocol, 0, "flush: too many at once");
         parts_.flusher.on_message(message);

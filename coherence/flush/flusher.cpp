@@ -187,7 +187,12 @@ struct Flusher::Hearing {
 };
 
 Task<> Flusher::hear_from(Flusher& self, HostId home, std::shared_ptr<Hearing> hearing) {
-    if (co_await self.ask_verifier(home, CallKind::settled_verifier)) self.settled_ |= set_of(home);
+    const Process asked = self.parts_.membership.process_of(home);
+    const bool is_settled = co_await self.ask_verifier(home, CallKind::settled_verifier);
+    {
+        const std::lock_guard guard(self.lock_);
+        if (is_settled && self.parts_.membership.process_of(home) == asked) self.settled_ |= set_of(home);
+    }
     if (--hearing->missing == 0) hearing->timeout.cancel();
 }
 
@@ -250,7 +255,7 @@ bool Flusher::is_heard(HostId home) const {
     if (home == parts_.membership.self()) return parts_.membership.is_settled();
     if (heard == 0 || !contains(settled_.load(std::memory_order_relaxed), home)) return false;
     return parts_.peers.fabric() && parts_.peers.fabric()->linked(home) &&
-           heard >> 32 == parts_.membership.incarnation_of(home);
+           heard >> 32 == parts_.membership.process_of(home).first_intact();
 }
 
 void Flusher::open_session(Session& session) {
@@ -291,6 +296,8 @@ void Flusher::close_session(Session& session) {
 void Flusher::heard(HostId home, protocol::Verifier verifier) {
     if (parts_.verifiers.present(home) == verifier) return;
     const std::lock_guard guard(lock_);
+    // Answers and messages may overtake each other.
+    if (protocol::is_older(verifier, parts_.verifiers.present(home))) return;
     parts_.verifiers.hear(home, verifier);
     for (Session* const session : sessions_) {
         requester_.heard(session->volume, home, verifier);
@@ -389,6 +396,7 @@ Task<> Flusher::store_flush(VolumeId volume, uint64_t ticket) {
 
 void Flusher::on_peer_up(HostId host, Process process, Process previous) {
     act([&](FlushActions& actions) {
+        settled_ &= ~set_of(host);
         holder_.on_peer_up(host);
         home_.on_peer_up(host, process, previous, actions);
         requester_.on_peer_up(host, actions);

@@ -28,7 +28,8 @@ class HomeWriter {
     // Makes durable what the store lacks of these pages, homed here; or of a whole volume. Errors: io.
     Task<Result<>> store_pages(std::vector<PageId> pages);
     Task<Result<>> store_volume(VolumeId volume);
-    // As store_pages(), but atomic: a power cut leaves all or none. No more pages than the store takes at once.
+    // As store_pages(), but atomic: a power cut leaves all or none. No more pages than the store takes at once, and
+    // none that clients trim.
     Task<Result<>> store_group(std::vector<PageId> pages);
     // Makes home's bytes in these `storing` frames durable, and frees the frames that have no other use.
     Task<Result<>> store_and_free(std::vector<FrameId> ids);

@@ -18,7 +18,7 @@ void LossRecorder::add(std::vector<PageId> pages, HostId host) {
         const std::lock_guard guard(mutex_);
         for (const PageId page : pages) pending_.push_back({.page = page, .host = host});
         if (std::exchange(running_, true)) return;
-        parts_.membership.begin_unrecorded_losses();
+        unrecorded_since_ = parts_.membership.begin_unrecorded_losses();
     }
     Loop::current()->spawn(record());
 }
@@ -30,7 +30,7 @@ Task<> LossRecorder::record() {
             const std::lock_guard guard(mutex_);
             lost.swap(pending_);
             running_ = !lost.empty();
-            if (!running_) parts_.membership.end_unrecorded_losses();
+            if (!running_) parts_.membership.end_unrecorded_losses(unrecorded_since_);
         }
         if (lost.empty()) co_return;
         const Result<uint32_t> recorded = co_await parts_.store.record_losses(*Loop::current(), runs_of(lost));

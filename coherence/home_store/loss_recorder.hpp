@@ -49,6 +49,7 @@ class LossRecorder {
     std::mutex mutex_;  // never held across a wait
     std::vector<Lost> pending_;
     bool running_ = false;
+    Recovery::Moment unrecorded_since_ = 0;
     bool failed_ = false;  // the last attempt to record
     std::atomic<uint64_t> page_count_{0};
 };

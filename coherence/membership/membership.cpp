@@ -14,7 +14,9 @@ Membership::Membership(HostId self, std::span<const HostId> hosts, ArenaHeader& 
       hosts_(hosts.begin(), hosts.end()),
       host_set_(std::accumulate(hosts.begin(), hosts.end(), HostSet{0},
                                 [](HostSet set, HostId host) { return set | set_of(host); })),
-      process_{.incarnation = header.incarnation, .epoch = static_cast<uint32_t>(store.home_epoch())},
+      process_{.incarnation = header.incarnation,
+               .epoch = static_cast<uint32_t>(store.home_epoch()),
+               .intact_since = header.intact_since},
       header_(header),
       store_(store),
       changed_at_ns_(monotonic_ns()),
@@ -50,25 +52,25 @@ bool Membership::has_just_changed() const {
     return monotonic_ns() - changed_at_ns_.load(std::memory_order_relaxed) < while_ns;
 }
 
-Process Membership::begin_meeting(HostId host, Process process) {
-    Process previous;
+Membership::Meeting Membership::begin_meeting(HostId host, Process process) {
+    Meeting meeting;
     {
         const std::lock_guard guard(lock_);
-        previous = std::exchange(met_[host], process);
+        meeting.previous = std::exchange(met_[host], process);
         recovery_.on_link_up(host);
     }
-    if (has_lost_memory(previous, process)) begin_unrecorded_losses();
-    return previous;
+    if (has_lost_memory(meeting.previous, process)) meeting.lost = begin_unrecorded_losses();
+    return meeting;
 }
 
-void Membership::end_meeting(HostId host, Process process, Process previous) {
-    if (process.epoch != previous.epoch) failed_stores_ &= ~set_of(host);  // another process, another try
+void Membership::end_meeting(HostId host, Process process, Meeting meeting) {
+    if (process.epoch != meeting.previous.epoch) failed_stores_ &= ~set_of(host);  // another process, another try
     remember_met(host, process);
     {
         const std::lock_guard guard(lock_);
         met_now_ |= set_of(host);
     }
-    if (has_lost_memory(previous, process) && !recovering()) end_unrecorded_losses();
+    if (meeting.lost && !recovering()) end_unrecorded_losses(*meeting.lost);
     changed_at_ns_.store(monotonic_ns(), std::memory_order_relaxed);
 }
 
@@ -145,15 +147,15 @@ bool Membership::has_memory() const {
     return process_.incarnation != process_.epoch && !recovery_.has_recorded_losses();
 }
 
-void Membership::begin_unrecorded_losses() {
+Recovery::Moment Membership::begin_unrecorded_losses() {
     const std::lock_guard guard(lock_);
-    recovery_.begin_unrecorded_losses();
     header_.losses_unrecorded.store(true, std::memory_order_release);
+    return recovery_.begin_unrecorded_losses();
 }
 
-void Membership::end_unrecorded_losses() {
+void Membership::end_unrecorded_losses(Recovery::Moment begun) {
     const std::lock_guard guard(lock_);
-    if (recovery_.has_unrecorded_losses() && recovery_.end_unrecorded_losses())
+    if (recovery_.has_unrecorded_losses() && recovery_.end_unrecorded_losses(begun))
         header_.losses_unrecorded.store(false, std::memory_order_release);
 }
 

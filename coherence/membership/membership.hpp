@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -53,9 +54,13 @@ class Membership {
     bool has_just_changed() const;
 
     // A link came up. Every stripe hears of it between begin and end. If this process ends before end_meeting(), the
-    // next process must tell its stripes. begin_meeting() returns the process that was met before.
-    Process begin_meeting(HostId host, Process process);
-    void end_meeting(HostId host, Process process, Process previous);
+    // next process must tell its stripes.
+    struct Meeting {
+        Process previous;                      // that was met before
+        std::optional<Recovery::Moment> lost;  // with the memory of that process, and not on record yet
+    };
+    Meeting begin_meeting(HostId host, Process process);
+    void end_meeting(HostId host, Process process, Meeting meeting);
     void on_link_down(HostId host);
     // The host has reported, over its present link, what it holds of the pages homed here.
     void on_reported(HostId host);
@@ -102,8 +107,8 @@ class Membership {
     // This process took over the previous one's whole memory, and nothing was lost.
     bool has_memory() const;
     // While losses are not on record yet, the next process must assume the worst.
-    void begin_unrecorded_losses();
-    void end_unrecorded_losses();
+    Recovery::Moment begin_unrecorded_losses();
+    void end_unrecorded_losses(Recovery::Moment begun);
     // This home serves and cannot be about to discover a loss: none is being recorded, and no host is away whose memory
     // may be gone.
     bool is_settled() const;

@@ -12,6 +12,10 @@ using Incarnation = uint32_t;  // number of a host's memory: new at each start w
 struct Process {
     Incarnation incarnation = 0;
     uint32_t epoch = 0;  // new at each start, and its home epoch; 0: never met
+    // As a home it has every write that it accepted since that incarnation, but those in its list of losses: the
+    // processes between stopped with everything durable. 0: since its own.
+    Incarnation intact_since = 0;
+    constexpr Incarnation first_intact() const { return intact_since != 0 ? intact_since : incarnation; }
     bool operator==(const Process&) const = default;
 };
 

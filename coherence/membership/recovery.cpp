@@ -12,13 +12,13 @@ void Recovery::on_link_up(HostId host) {
     ++moment_;
 }
 
-void Recovery::begin_unrecorded_losses() {
+Recovery::Moment Recovery::begin_unrecorded_losses() {
     ++unrecorded_losses_;
-    ++moment_;
+    return ++moment_;
 }
 
-bool Recovery::end_unrecorded_losses() {
-    if (unrecorded_losses_ > 0) --unrecorded_losses_;  // recorded() may have covered them all
+bool Recovery::end_unrecorded_losses(Moment begun) {
+    if (begun > losses_recorded_at_) --unrecorded_losses_;
     return unrecorded_losses_ == 0;
 }
 

@@ -34,10 +34,10 @@ class Recovery {
     void on_dead(HostId host) { dead_ |= set_of(host); }
     void on_returned(HostId host) { dead_ &= ~set_of(host); }
 
-    // Writes are lost, and not on record yet. Each begin has its end, which returns false while some are still
-    // unrecorded.
-    void begin_unrecorded_losses();
-    bool end_unrecorded_losses();
+    // Writes are lost, and not on record yet. Each begin has its end, unless recorded() covers it; what is on record
+    // then is told by the moment that begin returned. end: false while some are still unrecorded.
+    Moment begin_unrecorded_losses();
+    bool end_unrecorded_losses(Moment begun);
     bool has_unrecorded_losses() const { return unrecorded_losses_ > 0; }
 
     // Whether possible losses must still be recorded before this home serves.

@@ -15,7 +15,7 @@ class Verifiers {
 
     // This host's own, as a home.
     protocol::Verifier own() const {
-        return protocol::verifier_of(membership_.process().incarnation,
+        return protocol::verifier_of(membership_.process().first_intact(),
                                      static_cast<uint32_t>(store_.loss_generation()));
     }
     // 0: nothing was heard of this home; then this host has no page of it.

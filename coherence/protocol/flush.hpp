@@ -7,8 +7,8 @@
 //                   then on their way, then for the store.
 //   FlushHolder     on each asked host: answers when the write-backs that the executor began are all applied.
 //
-// The flush succeeds only if the write verifier of each home (incarnation · loss generation) is still the one under
-// which the writes were made: a restarted home cannot acknowledge lost writes.
+// The flush succeeds only if the write verifier of each home is still the one under which the writes were made: a home
+// that has lost accepted writes cannot acknowledge them.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,16 @@ namespace tarn::protocol {
 
 class Digest;
 
-using Verifier = uint64_t;  // of a home: incarnation (upper half) · loss generation; 0: none
-constexpr Verifier verifier_of(Incarnation incarnation, uint32_t loss_generation) {
-    return Verifier{incarnation} << 32 | loss_generation;
+using Verifier = uint64_t;  // of a home: Process::first_intact (upper half) · loss generation; 0: none
+constexpr Verifier verifier_of(Incarnation first_intact, uint32_t loss_generation) {
+    return Verifier{first_intact} << 32 | loss_generation;
 }
 constexpr uint32_t loss_generation_of(Verifier verifier) {
     return static_cast<uint32_t>(verifier);
+}
+// Of two verifiers of a home that has lost nothing between but what is on its list of losses.
+constexpr bool is_older(Verifier verifier, Verifier than) {
+    return verifier >> 32 == than >> 32 && verifier < than;
 }
 
 struct FlushAction {

@@ -85,8 +85,8 @@ struct Message {
     uint16_t reserved = 0;  // 0
     uint32_t view_epoch = 0;
     uint32_t map_epoch = 0;
-    Incarnation incarnation = 0;   // the sender's; of a home, half of its write verifier
-    uint32_t loss_generation = 0;  // the sender's as a home, the other half
+    Incarnation incarnation = 0;   // the sender's
+    uint32_t loss_generation = 0;  // the sender's as a home, half of its write verifier
     RequestId request_id = 0;
     uint32_t sequence = 0;
     PageId page{};

@@ -31,6 +31,40 @@ END
     on a delete shared
 }
 
+@test "who writes all the while as another host is stopped and started can flush what it wrote" {
+    on a create written 192MiB --shared
+    client_start c written << 'END'
+import sys, threading
+done = threading.Event()
+def write():
+    count = 0
+    while not done.is_set():
+        count += 1
+        for n in range(3): h.pwrite(b"%04096d" % count, (n << 26) + count % 64 * 4096)
+        if count == 64: print("open", flush=True)
+writer = threading.Thread(target=write)
+writer.start()
+sys.stdin.readline()
+done.set()
+writer.join()
+h.flush()
+print("flushed", flush=True)
+END
+    local host
+    for host in b a; do
+        host_stop "$host"
+        run ! grep -E "not everything is durable" "$CLUSTER/$host/log"
+        host_start "$host"
+        within 20 connected "$host"
+    done
+    client_go
+    client_end
+    run -0 cat "$CLIENT_SAID"
+    assert_line "flushed"
+    for host in a b c; do assert_equal "$(on "$host" status --json | jq -c .losses)" '[]'; done
+    on a delete written
+}
+
 @test "hosts that are stopped one after the other all stop clean" {
     on a create parted 192MiB --shared
     write_everywhere b parted 2

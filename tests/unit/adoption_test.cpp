@@ -191,6 +191,28 @@ TEST_F(AdoptedHost, a_store_that_was_closed_in_order_stays_so_until_it_is_used) 
     EXPECT_FALSE(store_->was_complete());
 }
 
+// Writes that were accepted under a verifier are lost with the first process whose memory is, and not before.
+TEST_F(AdoptedHost, the_verifier_stays_while_no_process_loses_anything) {
+    const protocol::Verifier first = cache_->verifiers().own();
+    const auto stop = [&] {
+        ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_, true)));
+        (void)kill();
+    };
+    for (int again = 0; again < 2; ++again) {
+        stop();
+        open("store", nullptr);
+        EXPECT_EQ(cache_->verifiers().own(), first);
+        adopt(kill());
+        EXPECT_EQ(cache_->verifiers().own(), first);
+    }
+    (void)kill();
+    open("store", nullptr);
+    const protocol::Verifier second = cache_->verifiers().own();
+    EXPECT_NE(second, first);
+    adopt(kill());
+    EXPECT_EQ(cache_->verifiers().own(), second);
+}
+
 TEST_F(AdoptedHost, a_trim_is_there) {
     for (unsigned page = 0; page < 8; ++page) write(page, 9);
     ASSERT_TRUE(loop_->run_until_done(volume_->zero(2 * page_size, 3 * page_size, false)));

@@ -400,6 +400,24 @@ TEST_F(CacheLinks, a_write_that_waited_knows_the_verifier_of_its_home) {
     EXPECT_EQ(request.began(peer), cache_->verifiers().present(peer));
 }
 
+TEST_F(CacheLinks, a_home_is_heard_under_the_process_since_which_it_has_lost_nothing) {
+    cut();
+    peer_process_ = {.incarnation = 9, .epoch = 9, .intact_since = 8};
+    link();
+    Message message = from_peer(MessageKind::grant, PageId::of(volume_id, 0));
+    message.loss_generation = 3;
+    ASSERT_TRUE(cache_->inbox().on_message(message, nullptr));
+    EXPECT_EQ(cache_->verifiers().present(peer), protocol::verifier_of(8, 3));
+}
+
+TEST_F(CacheLinks, an_answer_that_comes_late_takes_no_verifier_back) {
+    cache_->flusher().heard(peer, protocol::verifier_of(1, 5));
+    cache_->flusher().heard(peer, protocol::verifier_of(1, 4));
+    EXPECT_EQ(cache_->verifiers().present(peer), protocol::verifier_of(1, 5));
+    cache_->flusher().heard(peer, protocol::verifier_of(2, 0));
+    EXPECT_EQ(cache_->verifiers().present(peer), protocol::verifier_of(2, 0));
+}
+
 TEST_F(CacheLinks, a_mark_stays_while_somebody_is_inside_the_page) {
     ASSERT_TRUE(write(std::byte{2}));
     ASSERT_TRUE(loop_->run_until_done(volume_->flush_range(page_ * page_size, page_size, false)));

@@ -74,15 +74,18 @@ TEST_F(RecoveryTest, pages_that_may_be_written_are_marked_first) {
 }
 
 TEST_F(RecoveryTest, losses_are_recorded_first) {
-    recovery_.begin_unrecorded_losses();
+    const Recovery::Moment lost = recovery_.begin_unrecorded_losses();
     all_report();
     ASSERT_TRUE(recovery_.lacks_losses());
     EXPECT_EQ(next(), Next::record);
     EXPECT_TRUE(recovery_.recorded(recovery_.moment(), true));
     EXPECT_FALSE(recovery_.lacks_losses());
     EXPECT_TRUE(recovery_.has_recorded_losses());
-    EXPECT_TRUE(recovery_.end_unrecorded_losses()) << "they were recorded together";
+    EXPECT_TRUE(recovery_.end_unrecorded_losses(lost)) << "they were recorded together";
     EXPECT_EQ(next(), Next::serve);
+    const Recovery::Moment lost_later = recovery_.begin_unrecorded_losses();
+    EXPECT_FALSE(recovery_.end_unrecorded_losses(lost)) << "others are not on record yet";
+    EXPECT_TRUE(recovery_.end_unrecorded_losses(lost_later));
 }
 
 TEST_F(RecoveryTest, the_loss_of_its_own_memory_is_recorded_first) {

@@ -127,6 +127,8 @@ TEST_F(StoreStandingTest, an_older_one_is_refused_until_it_is_accepted_and_then_
     const StoreStanding remembered{.epoch = 40, .nonce = 4, .position = 100};
     ASSERT_FALSE(is_behind(remembered));
     ASSERT_TRUE(loop_->run_until_done(store_->set_outdone(*loop_, remembered)));
+    store_->set_intact_since(1);
+    ASSERT_TRUE(loop_->run_until_done(store_->close(*loop_, true)));
     for (int again = 0; again < 2; ++again) {
         const Result<> refused = open();
         ASSERT_FALSE(refused);
@@ -135,6 +137,7 @@ TEST_F(StoreStandingTest, an_older_one_is_refused_until_it_is_accepted_and_then_
     }
     ASSERT_TRUE(open({.accept_older = true}));
     EXPECT_GT(store_->home_epoch(), 40u);
+    EXPECT_EQ(store_->intact_since(), store_->home_epoch());
     ASSERT_EQ(store_->losses().size(), 1u);
     EXPECT_EQ(store_->losses()[0].first, PageId{0});
     EXPECT_EQ(store_->losses()[0].last, last_page_id);

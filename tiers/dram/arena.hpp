@@ -51,6 +51,7 @@ struct ArenaHeader {
     // An earlier process lost bytes that only its memory had, and the loss is not on record yet. Zero in arenas of
     // older programs.
     std::atomic<bool> memory_was_lost{false};
+    uint32_t intact_since = 0;  // of the process that made it (process.hpp), likewise
 };
 static_assert(sizeof(ArenaHeader) <= page_size);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);

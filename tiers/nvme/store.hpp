@@ -164,6 +164,12 @@ class Store {
     Task<Result<>> close(Loop& loop, bool complete = false);
     // Whether the process before closed it so. Of an upgraded store: whether its journal was empty.
     bool was_complete() const { return was_complete_; }
+    // The home epoch since which this home has lost nothing but what is on its list of losses, if the process has
+    // nothing but the store. set_intact_since: as it is with the memory that the process found; kept by close().
+    uint32_t intact_since() const;
+    void set_intact_since(uint32_t epoch) {
+        locked([&] { superblock_.intact_since = epoch; });
+    }
 
     // Errors: io, corrupt (a checksum is wrong).
     Task<Result<>> read(Loop& loop, PageId page, std::span<std::byte, page_size> into);

@@ -42,6 +42,11 @@ Result<> Store::accept_as_older() {
     return {};
 }
 
+uint32_t Store::intact_since() const {
+    const bool goes_on = was_complete_ && superblock_.accepted_epoch != home_epoch() && superblock_.intact_since != 0;
+    return goes_on ? superblock_.intact_since : static_cast<uint32_t>(home_epoch());
+}
+
 StoreStanding Store::standing() const {
     const std::lock_guard lock(mutex_);
     return {.epoch = static_cast<uint32_t>(home_epoch()),

@@ -25,14 +25,14 @@
 namespace tarn {
 
 struct Introduction {
-    static constexpr std::array<char, 8> magic_expected = {'t', 'a', 'r', 'n', 'f', 'a', 'b', '3'};
+    static constexpr std::array<char, 8> magic_expected = {'t', 'a', 'r', 'n', 'f', 'a', 'b', '4'};
 
     std::array<char, 8> magic = magic_expected;
     Process process;
     HostId host = no_host;
     std::array<uint8_t, 3> peers{};  // digest_of() the host's list of peers; zeros: it does not say
     std::array<uint8_t, 16> cluster{};
-    std::array<uint8_t, 28> nonce{};
+    std::array<uint8_t, 24> nonce{};
 };
 static_assert(sizeof(Introduction) == 64);
 

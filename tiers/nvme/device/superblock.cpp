@@ -42,10 +42,11 @@ struct Header {
     std::array<uint64_t, hosts_max + 1> heard_positions;
     std::array<uint32_t, hosts_max + 1> heard_epochs;
     HostName host_name;
+    uint32_t intact_since;
 };
 static_assert(offsetof(Header, journal_size_bytes) == 104 && offsetof(Header, forgotten) == 136);
 static_assert(offsetof(Header, starts) == 400 && offsetof(Header, heard_epochs) == 3472 &&
-              offsetof(Header, host_name) == 3728);
+              offsetof(Header, host_name) == 3728 && offsetof(Header, intact_since) == 3792);
 static_assert(sizeof(Header) <= page_size);
 constexpr size_t checksum_offset = offsetof(Header, checksum);
 constexpr uint32_t flag_complete = 1;
@@ -67,6 +68,7 @@ void copy_fields(auto& header, auto& superblock, auto copy) {
     copy(header.used_epoch, superblock.used_epoch);
     copy(header.outdone_by_epoch, superblock.outdone_by_epoch);
     copy(header.accepted_epoch, superblock.accepted_epoch);
+    copy(header.intact_since, superblock.intact_since);
     copy(header.starts, superblock.starts);
     copy(header.host_name, superblock.identity.host_name);
     for (HostId host = 0; host < hosts_max; ++host) {
@@ -161,7 +163,7 @@ Result<Superblock> decode_superblock(ConstBlockBytes bytes, uint32_t oldest) {
     if (!makes_sense(superblock.geometry)) return fail(Errc::corrupt, 0, "store.superblock: sizes out of range");
     if (header.home_epoch > home_epoch_max) return fail(Errc::corrupt, 0, "store.superblock: home epoch out of range");
     if (header.outdone_by_epoch > home_epoch_max || header.accepted_epoch > header.home_epoch ||
-        header.used_epoch > header.home_epoch)
+        header.used_epoch > header.home_epoch || header.intact_since > header.home_epoch)
         return fail(Errc::corrupt, 0, "store.superblock: another home epoch out of range");
     if (header.generation == UINT64_MAX || header.loss_generation == UINT64_MAX)
         return fail(Errc::corrupt, 0, "store.superblock: generation out of range");

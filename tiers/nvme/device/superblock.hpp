@@ -131,6 +131,8 @@ struct Superblock {
     // An operator took an older store for good in that home epoch, and all of it is on the list of losses; what others
     // remember from before counts no more. 0: never.
     uint32_t accepted_epoch = 0;
+    // The home epoch since which every process closed the store as complete; 0: not told.
+    uint32_t intact_since = 0;
 };
 
 using BlockBytes = std::span<std::byte, page_size>;
