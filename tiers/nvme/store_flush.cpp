@@ -107,6 +107,8 @@ Task<Result<>> Store::write_superblock(Loop& loop) {
         const std::lock_guard lock(mutex_);
         losses_written_ = losses.sequence;
     }
+    superblock_.has_marks = knows_marks();
+    const PageBuffer block = make_page_buffer(1);
     {
         const std::lock_guard lock(mutex_);
         superblock_.is_complete = is_complete_;
@@ -114,12 +116,10 @@ Task<Result<>> Store::write_superblock(Loop& loop) {
         superblock_.journal_tail_checksum = wanted_tail_.checksum;
         superblock_.heard = heard_;
         superblock_.outdone_by_epoch = outdone_by_epoch_;
+        for (HostId host = 0; host < hosts_max; ++host) superblock_.forgotten[host] = forgotten(host);
+        ++superblock_.generation;
+        encode_superblock(superblock_, BlockBytes(block.get(), page_size));
     }
-    for (HostId host = 0; host < hosts_max; ++host) superblock_.forgotten[host] = forgotten(host);
-    superblock_.has_marks = knows_marks();
-    ++superblock_.generation;
-    const PageBuffer block = make_page_buffer(1);
-    encode_superblock(superblock_, BlockBytes(block.get(), page_size));
     co_return co_await write_copies(loop, StoreLayout::superblock_offsets, {block.get(), page_size});
 }
 
