@@ -378,41 +378,50 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
 }
 
 Task<Result<>> Catalog::hold(const CatalogRecord& record) {
+    uint32_t number = 0;
     {
         const std::lock_guard guard(holds_mutex_);
         if (const auto found = holds_.find(record.id); found != holds_.end()) {
-            ++found->second;
+            ++found->second.handles;
             co_return Result<>{};
         }
+        number = ++holds_asked_for_;
     }
-    const Result<std::string> answer = co_await ask_registrar(hold_request(record.name));
+    const Result<std::string> answer = co_await ask_registrar(hold_request(record.name, number));
     if (!answer && answer.error().code == Errc::busy) {
         CO_TRY(const std::optional<CatalogRecord> held, co_await look_up(record.name));
         if (held && held->holder < host_names_.size())
             co_return fail(Errc::busy, EBUSY, about(held->holder, " has the volume open for writing"));
     }
-    if (!answer) co_return fail(answer.error());
-    const std::lock_guard guard(holds_mutex_);
-    ++holds_[record.id];
-    co_return Result<>{};
+    {
+        const std::lock_guard guard(holds_mutex_);
+        Hold& hold = holds_[record.id];
+        ++hold.handles;
+        hold.number = std::max(hold.number, number);
+    }
+    if (answer) co_return Result<>{};
+    release_hold(record.id);  // the registrar may have granted it
+    co_return fail(answer.error());
 }
 
 void Catalog::release_hold(VolumeId id) {
+    uint32_t number = 0;
     {
         const std::lock_guard guard(holds_mutex_);
         const auto found = holds_.find(id);
         TARN_ASSERT(found != holds_.end());
-        if (--found->second > 0) return;
+        if (--found->second.handles > 0) return;
+        number = found->second.number;
         holds_.erase(found);
     }
     if (!Loop::current() || cache_.abandoned()) return;
     releases_.fetch_add(1, std::memory_order_relaxed);
-    Loop::current()->spawn(tell_released(id));
+    Loop::current()->spawn(tell_released(id, number));
 }
 
-Task<> Catalog::tell_released(VolumeId id) {
-    if (const auto answer = co_await ask_registrar(release_request(id)); !answer && !cache_.abandoned())
-        log::warning("catalog: volume {} stays held by this host: {}", id, log::describe(answer.error()));
+Task<> Catalog::tell_released(VolumeId id, uint32_t number) {
+    if (const auto answer = co_await ask_registrar(release_request(id, number)); !answer && !cache_.abandoned())
+        log::warning("catalog: volume {} may stay held by this host: {}", id, log::describe(answer.error()));
     releases_.fetch_sub(1, std::memory_order_seq_cst);
     released_.announce();
 }

@@ -79,6 +79,11 @@ class Catalog final : public Volumes {
   private:
     Task<Result<>> flush_without(HostSet gone);
     class OpenVolume;
+    // Of an exclusive volume, for the handles on this host that may write.
+    struct Hold {
+        unsigned handles = 0;
+        uint32_t number = 0;  // the last one asked for
+    };
 
     // Runs a task that may wait for other hosts, and interrupts it after the grace if one of them is silent.
     template <class T>
@@ -113,7 +118,7 @@ class Catalog final : public Volumes {
     HostId silent_host(PageId page) const;
     Task<Result<>> hold(const CatalogRecord& record);
     void release_hold(VolumeId id);
-    Task<> tell_released(VolumeId id);
+    Task<> tell_released(VolumeId id, uint32_t number);
 
     VolumeContext& volumes_;
     Cache& cache_;
@@ -125,9 +130,10 @@ class Catalog final : public Volumes {
     Registrar registrar_;
     std::atomic<unsigned> releases_{0};  // on their way to the registrar
     Broadcast released_;
-    std::mutex holds_mutex_;              // never held across a wait
-    std::map<VolumeId, unsigned> holds_;  // handles on this host that may write
-    mutable std::mutex seen_mutex_;       // the same
+    std::mutex holds_mutex_;  // never held across a wait
+    std::map<VolumeId, Hold> holds_;
+    uint32_t holds_asked_for_ = 0;
+    mutable std::mutex seen_mutex_;  // the same
     std::map<VolumeId, std::string> names_;
     std::map<VolumeId, Attributes> attributes_;
     std::vector<CatalogRecord> records_seen_;  // by the last list

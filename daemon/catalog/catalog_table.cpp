@@ -24,7 +24,8 @@ struct StoredRecord {
     uint16_t name_size = 0;
     uint32_t holder_epoch = 0;
     std::array<char, 256> name{};
-    std::array<std::byte, 240> reserved{};
+    uint32_t hold = 0;
+    std::array<std::byte, 236> reserved{};
 };
 static_assert(sizeof(StoredRecord) == 512);
 static_assert(volume_name_size_max < sizeof(StoredRecord::name));
@@ -43,6 +44,7 @@ Result<CatalogRecord> decode(const StoredRecord& stored, uint32_t slot) {
                          .shared = stored.shared != 0,
                          .holder = stored.holder,
                          .holder_epoch = stored.holder_epoch,
+                         .hold = stored.hold,
                          .slot = slot,
                          .removed = stored.used == StoredRecord::removed};
     if (stored.name_size > volume_name_size_max || stored.id == 0 || stored.id > volume_id_max)
@@ -123,7 +125,8 @@ Task<Result<>> CatalogTable::put(CatalogRecord record) {
                         .shared = record.shared,
                         .holder = record.holder,
                         .name_size = static_cast<uint16_t>(record.name.size()),
-                        .holder_epoch = record.holder_epoch};
+                        .holder_epoch = record.holder_epoch,
+                        .hold = record.hold};
     std::memcpy(stored.name.data(), record.name.data(), record.name.size());
     co_return co_await write_bytes(offset_of(record.slot), std::as_bytes(std::span(&stored, 1)));
 }

@@ -20,11 +20,11 @@ std::string create_request(const std::string& name, bool shared, const Attribute
 std::string remove_request(const std::string& name, bool force) {
     return json{{"change", "remove"}, {"name", name}, {"force", force}}.dump();
 }
-std::string hold_request(const std::string& name) {
-    return json{{"change", "hold"}, {"name", name}}.dump();
+std::string hold_request(const std::string& name, uint32_t number) {
+    return json{{"change", "hold"}, {"name", name}, {"number", number}}.dump();
 }
-std::string release_request(VolumeId id) {
-    return json{{"change", "release"}, {"id", id}}.dump();
+std::string release_request(VolumeId id, uint32_t number) {
+    return json{{"change", "release"}, {"id", id}, {"number", number}}.dump();
 }
 
 std::string print_record(const CatalogRecord& record) {
@@ -105,9 +105,10 @@ Task<Result<std::string>> Registrar::dispatch(HostId from, const std::string& re
         co_return printed(co_await create(*name, get<bool>(object, "shared").value_or(false), attributes));
     }
     if (change == "remove" && name) co_return co_await remove(*name, get<bool>(object, "force").value_or(false));
-    if (change == "hold" && name) co_return printed(co_await hold(*name, from));
-    if (const auto id = get<uint32_t>(object, "id"); change == "release" && id)
-        co_return printed(co_await release(*id, from));
+    const auto number = get<uint32_t>(object, "number");
+    if (change == "hold" && name && number) co_return printed(co_await hold(*name, from, *number));
+    if (const auto id = get<uint32_t>(object, "id"); change == "release" && id && number)
+        co_return printed(co_await release(*id, from, *number));
     co_return fail(Errc::protocol, 0, "registrar.request: unknown");
 }
 
@@ -229,12 +230,14 @@ bool Registrar::holds_still(const CatalogRecord& record) const {
            !cache_.membership().is_dead(record.holder);
 }
 
-Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host) {
+Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host, uint32_t number) {
     CO_TRY(std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
     if (!record) co_return fail(no_such_volume);
     if (record->shared) co_return *record;
-    if (record->holder != host && holds_still(*record))
+    const bool is_held = holds_still(*record);
+    if (is_held && record->holder != host)
         co_return fail(Errc::busy, EBUSY, "another host has the volume open for writing");
+    record->hold = is_held ? std::max(record->hold, number) : number;
     record->holder = host;
     record->holder_epoch = cache_.membership().process_of(host).epoch;
     CO_TRY_VOID(co_await table_.put(*record));
@@ -245,11 +248,11 @@ Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host) {
     co_return *record;
 }
 
-Task<Result<CatalogRecord>> Registrar::release(VolumeId id, HostId host) {
+Task<Result<CatalogRecord>> Registrar::release(VolumeId id, HostId host, uint32_t number) {
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
     for (CatalogRecord record : records) {
         if (record.id != id) continue;
-        if (record.holder == host) {
+        if (record.holder == host && record.hold == number) {
             record.holder = no_host;
             CO_TRY_VOID(co_await table_.put(record));
         }

@@ -28,8 +28,8 @@ class Registrar {
   private:
     Task<Result<CatalogRecord>> create(std::string name, bool shared, Attributes attributes);
     Task<Result<std::string>> remove(std::string name, bool force);
-    Task<Result<CatalogRecord>> hold(std::string name, HostId host);
-    Task<Result<CatalogRecord>> release(VolumeId id, HostId host);
+    Task<Result<CatalogRecord>> hold(std::string name, HostId host, uint32_t number);
+    Task<Result<CatalogRecord>> release(VolumeId id, HostId host, uint32_t number);
     void begin_to_see_off(const CatalogRecord& record) {
         if (!seeing_off_.closed()) seeing_off_.spawn(see_off(record));
     }
@@ -50,8 +50,9 @@ class Registrar {
 // The requests. JSON, since they are rare and read by people who debug.
 std::string create_request(const std::string& name, bool shared, const Attributes& attributes);
 std::string remove_request(const std::string& name, bool force);
-std::string hold_request(const std::string& name);
-std::string release_request(VolumeId id);
+// A host numbers its holds: requests may overtake each other, and a release ends none that was asked for after it.
+std::string hold_request(const std::string& name, uint32_t number);
+std::string release_request(VolumeId id, uint32_t number);
 std::string print_record(const CatalogRecord& record);
 Result<CatalogRecord> parse_record(const std::string& answer);
 std::string print_users(const std::vector<std::string>& users);

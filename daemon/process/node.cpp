@@ -125,7 +125,7 @@ Task<Result<>> Node::start() {
         cache.hosts.push_back(static_cast<HostId>(i));
         names.push_back(configuration_.peers.empty() ? configuration_.host : configuration_.peers[i].name);
     }
-    CO_TRY_VOID(explained("control socket " + configuration_.control, co_await control_socket_is_ours()));
+    CO_TRY_VOID(explained("control socket " + configuration_.control, co_await await_control_socket()));
     CO_TRY(std::unique_ptr<Arena> left_behind, memory_left_behind());
     // Not before that is known: until then a process that is killed leaves everything as it found it.
     CO_TRY_VOID(explained("store " + configuration_.store, co_await store_->begin_use(loop)));
@@ -194,7 +194,7 @@ Result<> Node::check_places() const {
 
 // Once the store is ours. Who still listens then is another daemon, whose keeper is not ours to touch, or the process
 // before: after a kill its sockets accept connections for some moments more. Errors: busy.
-Task<Result<>> Node::control_socket_is_ours() {
+Task<Result<>> Node::await_control_socket() {
     constexpr std::chrono::milliseconds pause(10);
     constexpr std::chrono::seconds patience(5);
     const uint64_t until_ns = monotonic_ns() + std::chrono::nanoseconds(patience).count();

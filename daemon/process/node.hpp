@@ -56,7 +56,7 @@ class Node final : public Control {
     Result<> make_shards();
     Result<> check_places() const;
     Task<Result<>> start();
-    Task<Result<>> control_socket_is_ours();
+    Task<Result<>> await_control_socket();
     Result<std::unique_ptr<Arena>> memory_left_behind();
     Task<> stop();
     Task<> serve(Signals& signals);

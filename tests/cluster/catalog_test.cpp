@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tests/cluster/cluster.hpp"
+#include "utils/with_timeout.hpp"
 
 namespace tarn::three_hosts {
 namespace {
@@ -247,6 +248,20 @@ TEST_F(CatalogTest, an_exclusive_volume_is_held_by_one_host) {
     auto third = open(2, "disk");
     ASSERT_TRUE(third);
     close(2, take(third));
+}
+
+TEST_F(CatalogTest, who_gives_up_waiting_for_a_hold_does_not_keep_it) {
+    ASSERT_TRUE(create(1, "disk", false));
+    ASSERT_TRUE(on(1, catalog(1).find("disk")));
+    {
+        const Stopped stopped(*hosts_[registrar]);
+        const auto asks_once = [asked = false]() mutable { return !std::exchange(asked, true); };
+        EXPECT_FALSE(on(1, as_long_as(asks_once, catalog(1).open("disk", Access::write))));
+    }
+    on(1, settled(catalog(1)));
+    auto volume = open(2, "disk");
+    ASSERT_TRUE(volume) << volume.error().where;
+    close(2, take(volume));
 }
 
 TEST_F(CatalogTest, without_the_registrar_nothing_changes) {

@@ -59,18 +59,18 @@ class RegistrarTest : public HomeOnDevice {
 TEST_F(RegistrarTest, a_hold_ends_with_the_process_of_its_host) {
     ASSERT_TRUE(loop_->run_until_done(table_.put_header({.next_id = 2, .slot_count = 1})));
     ASSERT_TRUE(loop_->run_until_done(table_.put({.name = "disk", .id = 1, .slot = 0})));
-    ASSERT_TRUE(change(peer, hold_request("disk")));
-    const Result<std::string> refused = change(0, hold_request("disk"));
+    ASSERT_TRUE(change(peer, hold_request("disk", 1)));
+    const Result<std::string> refused = change(0, hold_request("disk", 1));
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Errc::busy);
     cut();
-    EXPECT_FALSE(change(0, hold_request("disk"))) << "it may only be unreachable";
+    EXPECT_FALSE(change(0, hold_request("disk", 1))) << "it may only be unreachable";
     link();
-    EXPECT_FALSE(change(0, hold_request("disk"))) << "it is the same process";
+    EXPECT_FALSE(change(0, hold_request("disk", 1))) << "it is the same process";
     cut();
     peer_process_ = {.incarnation = 1, .epoch = 2};  // with the memory of the one before
     link();
-    EXPECT_TRUE(change(0, hold_request("disk")));
+    EXPECT_TRUE(change(0, hold_request("disk", 1)));
 }
 
 TEST_F(RegistrarTest, a_deletion_waits_for_a_host_that_is_away_until_that_is_forgotten) {
@@ -209,7 +209,7 @@ TEST_F(RegistrarTest, users_keep_a_volume_unless_it_is_forced) {
 TEST_F(RegistrarTest, a_host_that_is_away_and_holds_a_volume_keeps_it) {
     begin_catalog();
     ASSERT_TRUE(change(0, creation("disk", false)));
-    ASSERT_TRUE(change(peer, hold_request("disk")));
+    ASSERT_TRUE(change(peer, hold_request("disk", 1)));
     cut();
     const Result<std::string> kept = change(0, remove_request("disk", false));
     ASSERT_TRUE(kept);
@@ -220,14 +220,27 @@ TEST_F(RegistrarTest, a_host_that_is_away_and_holds_a_volume_keeps_it) {
 TEST_F(RegistrarTest, only_the_holder_releases_a_hold) {
     begin_catalog();
     ASSERT_TRUE(change(0, creation("disk", false)));
-    const Result<CatalogRecord> held = parse_record(*change(peer, hold_request("disk")));
+    const Result<CatalogRecord> held = parse_record(*change(peer, hold_request("disk", 1)));
     ASSERT_TRUE(held);
     EXPECT_EQ(held->holder, peer);
-    ASSERT_TRUE(change(0, release_request(held->id)));
-    EXPECT_EQ(refusal(hold_request("disk")), Errc::busy);
-    ASSERT_TRUE(change(peer, release_request(held->id)));
-    EXPECT_TRUE(change(0, hold_request("disk")));
-    EXPECT_TRUE(change(0, release_request(4711))) << "it was removed meanwhile";
+    ASSERT_TRUE(change(0, release_request(held->id, 1)));
+    EXPECT_EQ(refusal(hold_request("disk", 1)), Errc::busy);
+    ASSERT_TRUE(change(peer, release_request(held->id, 1)));
+    EXPECT_TRUE(change(0, hold_request("disk", 1)));
+    EXPECT_TRUE(change(0, release_request(4711, 1))) << "it was removed meanwhile";
+}
+
+TEST_F(RegistrarTest, a_release_ends_no_hold_that_was_asked_for_after_it) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk", false)));
+    const VolumeId id = parse_record(*change(peer, hold_request("disk", 2)))->id;
+    ASSERT_TRUE(change(peer, hold_request("disk", 1)));
+    ASSERT_TRUE(change(peer, release_request(id, 1)));
+    EXPECT_EQ(refusal(hold_request("disk", 1)), Errc::busy);
+    ASSERT_TRUE(change(peer, release_request(id, 2)));
+    ASSERT_TRUE(change(0, hold_request("disk", 1)));
+    ASSERT_TRUE(change(0, release_request(id, 1))) << "each host counts for itself";
+    EXPECT_TRUE(change(peer, hold_request("disk", 3)));
 }
 
 }  // namespace
