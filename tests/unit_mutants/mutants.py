@@ -172,6 +172,9 @@ MUTANTS = [
     ("coherence/membership/recovery.cpp", "|| «(has_recorded_losses_ && losses_recorded_at_ != moment_)»", {
         "losses that were found after the recording are not recorded": "false",
     }),
+    ("coherence/membership/recovery.cpp", "if («begun > losses_recorded_at_») --unrecorded", {
+        "what was recorded long ago ends what is not on record yet": "unrecorded_losses_ > 0",
+    }),
     ("coherence/membership/recovery.cpp", "return «std::exchange(recording_, true)» ? Next::wait", {
         "two record at once": "false",
     }),
@@ -247,6 +250,15 @@ MUTANTS = [
     ("frontends/volumes/growth.cpp", "context_.holding_turns.take(«id() % holders_max»)", {
         "any number of writes hold pages": "id()",
     }),
+    ("frontends/volumes/growth.cpp", "if («seen.size_bytes < std::min(at, zeros_from)») return false;", {
+        "a write leaves what lies between the end and itself": "false",
+    }),
+    ("frontends/volumes/truncation.cpp", "must_zero = «page.size_bytes < zeros_from && !page.is_new()»;", {
+        "a file that is extended shows what lies there": "false",
+    }),
+    ("frontends/volumes/truncation.cpp", "runs[0].hole && «runs[0].size_bytes == until - now.size_bytes»", {
+        "what begins with a hole is taken for one": "true",
+    }),
     ("frontends/volumes/truncation.cpp", "«++page.zeroing_attempt;»", {
         "who goes on with a zeroing does not count it": "",
     }),
@@ -257,12 +269,28 @@ MUTANTS = [
         "the zeroing of a later truncation is taken for that of an earlier one": "true",
     }),
     ("frontends/volumes/truncation.cpp", "&& («cut || page.zeroes_before(size)»);", {
-        "a size covers what is being zeroed": "cut",
         "a file is cut while another truncation zeroes": "page.zeroes_before(size)",
     }),
     ("frontends/volumes/cached_volume.cpp", "«client_->pages_end.load(std::memory_order_relaxed)»);", {
         "a flush ends where the file does": "uint64_t{0}",
         "a flush ends before the last page that was written": "client_->pages_end.load() - 1",
+    }),
+
+    # Since when a home has lost nothing.
+    ("coherence/pages/verifiers.hpp", "verifier_of(«membership_.process().first_intact()»", {
+        "a clean stop counts as a loss": "membership_.process().incarnation",
+    }),
+    ("coherence/cache/inbox.cpp", "verifier_of(«link.process.first_intact()»", {
+        "a home is heard under another verifier than its own": "link.process.incarnation",
+    }),
+    ("coherence/flush/flusher.cpp", "if («protocol::is_older(verifier, parts_.verifiers.present(home))») return;", {
+        "an older verifier of a home replaces a newer one": "false",
+    }),
+    ("tiers/nvme/store_standing.cpp", "goes_on = «was_complete_» &&", {
+        "a home that crashed has lost nothing": "true",
+    }),
+    ("tiers/nvme/store_standing.cpp", "«superblock_.accepted_epoch != home_epoch()» &&", {
+        "an older store that was accepted has lost nothing": "true",
     }),
 
     # Marks of pieces go when the store has all of them.
@@ -385,11 +413,20 @@ MUTANTS = [
         "a restart does not go on with a removal": "false",
         "a restart removes every volume": "true",
     }),
-    ("daemon/catalog/registrar.cpp", "if («record.holder == host») {", {
+    ("daemon/catalog/registrar.cpp", "if («record.holder == host» && record.hold == number) {", {
         "anybody releases a hold": "true",
     }),
-    ("daemon/catalog/catalog.cpp", "if («--found->second > 0») return;", {
-        "the first handle that is closed ends the hold": "(--found->second, false)",
+    ("daemon/catalog/registrar.cpp", "if (record.holder == host && «record.hold == number») {", {
+        "a release ends a hold that was asked for after it": "true",
+    }),
+    ("daemon/catalog/registrar.cpp", "«is_held ? std::max(record->hold, number) : number»;", {
+        "a hold that comes late counts as the last one": "number",
+    }),
+    ("daemon/catalog/catalog.cpp", "    «release_hold(record.id);»  //", {
+        "who gives up waiting for a hold keeps it": "",
+    }),
+    ("daemon/catalog/catalog.cpp", "if («--found->second.handles > 0») return;", {
+        "the first handle that is closed ends the hold": "(--found->second.handles, false)",
     }),
     ("daemon/catalog/catalog.cpp", "if (holds_) «catalog_.release_hold(id());»", {
         "a hold outlives the last handle": "",
