@@ -4,6 +4,7 @@
 // first of the static peers, one at a time; the other hosts call it, and are told unavailable while it is away.
 //
 //   catalog.cpp          what every host does
+//   catalog_open.cpp     the handles on this host, and what they hold
 //   catalog_usage.cpp    the space that volumes take in the stores, or left behind there
 //   registrar.cpp        what the registrar does
 #pragma once

@@ -422,13 +422,13 @@ MUTANTS = [
     ("daemon/catalog/registrar.cpp", "«is_held ? std::max(record->hold, number) : number»;", {
         "a hold that comes late counts as the last one": "number",
     }),
-    ("daemon/catalog/catalog.cpp", "    «release_hold(record.id);»  //", {
+    ("daemon/catalog/catalog_open.cpp", "    «release_hold(record.id);»  //", {
         "who gives up waiting for a hold keeps it": "",
     }),
-    ("daemon/catalog/catalog.cpp", "if («--found->second.handles > 0») return;", {
+    ("daemon/catalog/catalog_open.cpp", "if («--found->second.handles > 0») return;", {
         "the first handle that is closed ends the hold": "(--found->second.handles, false)",
     }),
-    ("daemon/catalog/catalog.cpp", "if (holds_) «catalog_.release_hold(id());»", {
+    ("daemon/catalog/catalog_open.cpp", "if (holds_) «catalog_.release_hold(id());»", {
         "a hold outlives the last handle": "",
     }),
     ("daemon/catalog/catalog_usage.cpp", "(«told.total_bytes == 0» ?", {

@@ -1,0 +1,101 @@
+// Catalog: the handles that clients on this host have open, and the exclusive volumes that they hold.
+#include <algorithm>
+#include <mutex>
+
+#include "daemon/catalog/catalog.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+// A handle that may write; the hold of an exclusive volume lasts as long as any of them.
+class Catalog::OpenVolume final : public CachedVolume {
+  public:
+    OpenVolume(Catalog& catalog, std::shared_ptr<ClientSession> session, VolumeUses::Use use, bool holds)
+        : CachedVolume(catalog.volumes_, std::move(session)), catalog_(catalog), use_(std::move(use)), holds_(holds) {}
+    ~OpenVolume() override {
+        if (holds_) catalog_.release_hold(id());
+    }
+
+  private:
+    Catalog& catalog_;
+    VolumeUses::Use use_;
+    bool holds_;
+};
+
+Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access,
+                                                    std::shared_ptr<VolumeSession> session) {
+    CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
+    if (!record) co_return fail(no_such_volume);
+    // From now on its removal waits for us.
+    VolumeUses::Use use(cache_.uses(), record->id);
+    // Who could not even say how large the volume is must not hold it.
+    CO_TRY_VOID(co_await entry_of(*record));
+    const bool holds = access == Access::write && !record->shared;
+    if (holds) CO_TRY_VOID(co_await hold(*record));
+    auto own = std::static_pointer_cast<ClientSession>(session);  // who makes sessions is this catalog alone
+    if (!own || own->session.volume != record->id) {
+        co_await cache_.flusher().hear_from_homes();
+        own = std::make_shared<ClientSession>(cache_, record->id, OnLoss::fail);
+    }
+    auto volume = std::make_shared<OpenVolume>(*this, std::move(own), std::move(use), holds);
+    // Unless it did not know of us. Last of all: whoever has it now is found by who ends its clients.
+    CO_TRY(const std::optional<CatalogRecord> still, co_await look_up(record->name));
+    if (!still || still->id != record->id) co_return fail(no_such_volume);
+    co_return std::shared_ptr<Volume>(std::move(volume));
+}
+
+Task<Result<>> Catalog::hold(const CatalogRecord& record) {
+    uint32_t number = 0;
+    {
+        const std::lock_guard guard(holds_mutex_);
+        if (const auto found = holds_.find(record.id); found != holds_.end()) {
+            ++found->second.handles;
+            co_return Result<>{};
+        }
+        number = ++holds_asked_for_;
+    }
+    const Result<std::string> answer = co_await ask_registrar(hold_request(record.name, number));
+    if (!answer && answer.error().code == Errc::busy) {
+        CO_TRY(const std::optional<CatalogRecord> held, co_await look_up(record.name));
+        if (held && held->holder < host_names_.size())
+            co_return fail(Errc::busy, EBUSY, about(held->holder, " has the volume open for writing"));
+    }
+    {
+        const std::lock_guard guard(holds_mutex_);
+        Hold& hold = holds_[record.id];
+        ++hold.handles;
+        hold.number = std::max(hold.number, number);
+    }
+    if (answer) co_return Result<>{};
+    release_hold(record.id);  // the registrar may have granted it
+    co_return fail(answer.error());
+}
+
+void Catalog::release_hold(VolumeId id) {
+    uint32_t number = 0;
+    {
+        const std::lock_guard guard(holds_mutex_);
+        const auto found = holds_.find(id);
+        TARN_ASSERT(found != holds_.end());
+        if (--found->second.handles > 0) return;
+        number = found->second.number;
+        holds_.erase(found);
+    }
+    if (!Loop::current() || cache_.abandoned()) return;
+    releases_.fetch_add(1, std::memory_order_relaxed);
+    Loop::current()->spawn(tell_released(id, number));
+}
+
+Task<> Catalog::tell_released(VolumeId id, uint32_t number) {
+    if (const auto answer = co_await ask_registrar(release_request(id, number)); !answer && !cache_.abandoned())
+        log::warning("catalog: volume {} may stay held by this host: {}", id, log::describe(answer.error()));
+    releases_.fetch_sub(1, std::memory_order_seq_cst);
+    released_.announce();
+}
+
+Task<> Catalog::settle() {
+    for (uint64_t seen = released_.count(); releases_.load(std::memory_order_seq_cst) > 0; seen = released_.count())
+        co_await released_.next(seen);
+}
+
+}  // namespace tarn
