@@ -134,7 +134,7 @@ MUTANTS = [
     ("coherence/cache/inbox.cpp", "«if (zeros) std::memset(page, 0, page_size);»", {
         "a page of zeros has what was in its frame": "",
     }),
-    ("coherence/cache/inbox.cpp", "    «parts_.flusher.on_peer_up(host, process, previous);»", {
+    ("coherence/cache/inbox.cpp", "    «parts_.flusher.on_peer_up(host, process, meeting.previous);»", {
         "flushes do not hear of a new link": "",
     }),
 
