@@ -17,7 +17,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <type_traits>
 #include <utility>
 
 #include "utils/operation_ring.hpp"

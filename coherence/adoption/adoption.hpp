@@ -8,7 +8,6 @@
 #include <span>
 
 #include "coherence/executor/host_parts.hpp"
-#include "coherence/executor/stripes.hpp"
 #include "coherence/home_store/home_frames.hpp"
 
 namespace tarn {

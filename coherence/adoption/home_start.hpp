@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "coherence/executor/host_parts.hpp"
-#include "coherence/executor/stripes.hpp"
 #include "coherence/flush/flusher.hpp"
 #include "coherence/home_store/local_home_store.hpp"
 #include "coherence/protocol/loss_ranges.hpp"

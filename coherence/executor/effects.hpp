@@ -5,7 +5,6 @@
 // (action.hpp). Those marked "after a step" are called once that latch is released.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "coherence/protocol/action.hpp"

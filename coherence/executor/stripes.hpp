@@ -6,7 +6,6 @@
 // Latches are taken in this order: stripe, flush books, frame pool. None is held across a wait.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>

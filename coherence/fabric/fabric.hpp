@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "coherence/fabric/calls.hpp"
 #include "coherence/protocol/message.hpp"

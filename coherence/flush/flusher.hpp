@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "coherence/executor/host_parts.hpp"
-#include "coherence/fabric/peers.hpp"
 #include "coherence/home_store/home_writer.hpp"
 #include "coherence/pages/loss_view.hpp"
 #include "coherence/pages/verifiers.hpp"

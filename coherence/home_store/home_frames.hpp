@@ -10,11 +10,8 @@
 
 #include "coherence/executor/effects.hpp"
 #include "coherence/executor/host_parts.hpp"
-#include "coherence/executor/stripes.hpp"
-#include "coherence/membership/membership.hpp"
 #include "coherence/pages/held_frames.hpp"
 #include "coherence/pages/page_provider.hpp"
-#include "coherence/pages/pages.hpp"
 
 namespace tarn {
 

@@ -9,7 +9,6 @@
 #include "coherence/pages/frame_supply.hpp"
 #include "coherence/pages/pages.hpp"
 #include "coherence/pages/writable_share.hpp"
-#include "coherence/protocol/holder.hpp"
 #include "utils/task.hpp"
 
 namespace tarn {

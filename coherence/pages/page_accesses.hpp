@@ -6,10 +6,8 @@
 
 #include "coherence/executor/host_parts.hpp"
 #include "coherence/executor/stripes.hpp"
-#include "coherence/fabric/peers.hpp"
 #include "coherence/pages/frame_supply.hpp"
 #include "coherence/pages/page_provider.hpp"
-#include "coherence/pages/pages.hpp"
 #include "coherence/pages/verifiers.hpp"
 #include "coherence/pages/volume_uses.hpp"
 #include "coherence/pages/writable_share.hpp"

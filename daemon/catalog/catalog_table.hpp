@@ -9,7 +9,6 @@
 // All of it fits into the first range, whose home is the registrar: a change needs no other host.
 #pragma once
 
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,6 @@
 // What the verbs ask of the daemon, and the JSON that each answers with: one shape per verb, however many names it got.
 #pragma once
 
-#include <functional>
 #include <ostream>
 #include <string>
 #include <vector>

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "daemon/control/caller.hpp"
-#include "frontends/volumes/volumes.hpp"
 #include "tiers/nvme/scrubber.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"

@@ -4,7 +4,6 @@
 // A parser only, without a socket. A refusal names the HTTP status to answer with.
 #pragma once
 
-#include <cstdint>
 #include <expected>
 #include <optional>
 #include <string>

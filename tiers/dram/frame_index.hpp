@@ -12,7 +12,6 @@
 #include <bit>
 #include <cstdlib>
 #include <memory>
-#include <new>
 
 #include "tiers/dram/frame_pool.hpp"
 #include "utils/atomic.hpp"

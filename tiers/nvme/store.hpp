@@ -35,7 +35,6 @@
 
 #include "tiers/nvme/device/block_device.hpp"
 #include "tiers/nvme/device/superblock.hpp"
-#include "tiers/nvme/device/transfer.hpp"
 #include "tiers/nvme/journal/group_commit.hpp"
 #include "tiers/nvme/journal/journal.hpp"
 #include "tiers/nvme/page_loader.hpp"

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <set>
-#include <utility>
 
 #include "tiers/nvme/journal/scan.hpp"
 #include "tiers/nvme/store.hpp"

@@ -20,7 +20,6 @@
 
 #include "coherence/protocol/message.hpp"
 #include "tiers/page.hpp"
-#include "utils/result.hpp"
 
 namespace tarn {
 

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "coherence/protocol/message.hpp"
 #include "utils/loop.hpp"
 
 namespace tarn {

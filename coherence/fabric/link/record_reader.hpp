@@ -5,7 +5,6 @@
 // for each channel.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "coherence/fabric/fabric.hpp"

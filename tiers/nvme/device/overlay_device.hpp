@@ -5,7 +5,6 @@
 
 #include <cstring>
 #include <map>
-#include <memory>
 #include <vector>
 
 #include "tiers/nvme/device/block_device.hpp"

@@ -13,7 +13,6 @@
 #include "tiers/nvme/device/superblock.hpp"
 #include "tiers/nvme/table/slab_table.hpp"
 #include "tiers/page.hpp"
-#include "utils/result.hpp"
 
 namespace tarn {
 

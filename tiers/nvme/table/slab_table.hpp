@@ -14,7 +14,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +21,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "tiers/nvme/device/superblock.hpp"
