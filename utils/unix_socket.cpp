@@ -31,7 +31,7 @@ Result<> remove_stale(const std::string& path, const sockaddr_un& address) {
     if (!S_ISSOCK(status.st_mode)) return fail(Errc::exists, 0, "listen: something else than a socket is there");
     TRY(const bool alive, answers(address));
     if (alive) return fail(Errc::busy, 0, "listen: another daemon listens there");
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return fail(Errc::refused, errno, "listen: unlink");
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return fail(Errc::io, errno, "listen: unlink");
     return {};
 }
 
@@ -83,7 +83,7 @@ Result<UniqueFd> listen_unix(const std::string& path, mode_t mode, int backlog) 
     TRY(const sockaddr_un address, unix_address(path));
     const std::string directory = std::filesystem::path(path).parent_path().string();
     if (!directory.empty() && ::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
-        return fail(errno == EACCES ? Errc::refused : Errc::io, errno, "listen: mkdir");
+        return fail(Errc::io, errno, "listen: its directory cannot be made");
     TRY_VOID(remove_stale(path, address));
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd) return fail(Errc::io, errno, "listen: socket");
@@ -91,7 +91,7 @@ Result<UniqueFd> listen_unix(const std::string& path, mode_t mode, int backlog) 
     if (::fchmod(fd.get(), mode) != 0) return fail(Errc::io, errno, "listen: chmod");
     if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
         if (errno == EADDRINUSE) return fail(Errc::busy, 0, "listen: another daemon listens there");
-        return fail(errno == EACCES ? Errc::refused : Errc::io, errno, "listen: bind");
+        return fail(Errc::io, errno, "listen: bind");
     }
     if (::chmod(path.c_str(), mode) != 0) return fail(Errc::io, errno, "listen: chmod");
     if (::listen(fd.get(), backlog) != 0) return fail(Errc::io, errno, "listen");

@@ -16,7 +16,7 @@ namespace tarn {
 Result<sockaddr_un> unix_address(const std::string& path);
 
 // Makes the directory when only that is missing. Errors: busy (somebody listens there), exists (something else than a
-// socket is there), invalid (the path is too long), refused, io.
+// socket is there), invalid (the path is too long), io.
 Result<UniqueFd> listen_unix(const std::string& path, mode_t mode, int backlog = 64);
 
 // Whether somebody listens there just now.

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <functional>
 #include <map>
 #include <utility>
@@ -22,7 +23,6 @@ namespace tarn {
 namespace {
 
 constexpr int json_schema = 2;
-constexpr int names_max = 65536;
 
 // What other tools call it.
 struct Synonym {
@@ -65,7 +65,7 @@ class Commands {
             ->envname("TARN_CONTROL");
         app_.add_option("--timeout", options_.timeout_s, "How long to wait for the daemon")
             ->type_name("SECONDS")
-            ->check(CLI::Range(1u, 86400u))
+            ->check(CLI::Range(1u, 86400u).description(""))
             ->capture_default_str();
         app_.add_flag("--json", options_.json, "Print JSON");
         app_.footer(
@@ -163,21 +163,29 @@ class Commands {
             return failure;
         }
         const bool is_option = stranger->starts_with('-');
+        std::string_view word = *stranger;
+        std::string positional;
         std::vector<std::string> known;
         if (is_option) {
+            // Compared without what all options begin with, and without a value.
+            word = word.substr(0, word.find('='));
+            word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
+            for (const char c : word) positional += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
             for (const CLI::App* at = app; at != nullptr; at = at->get_parent())
                 for (const CLI::Option* option : at->get_options())
-                    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+                    for (const std::string& name : option->get_lnames()) known.push_back(name);
         } else {
             for (const CLI::App* each : verbs) known.push_back(each->get_name());
         }
         failure.cause = fmt::format("unknown {} {}", is_option ? "option" : "verb", *stranger);
         const std::vector<std::string_view> views(known.begin(), known.end());
         const auto same = std::ranges::find(synonyms, *stranger, &Synonym::word);
-        if (same != synonyms.end() && app == &app_)
+        if (is_option && app->get_option_no_throw(positional))
+            failure.cause += fmt::format("; {} is a word without an option before it", positional);
+        else if (same != synonyms.end() && app == &app_)
             failure.cause += fmt::format("; did you mean {}?", same->verb);
-        else if (const auto nearest = nearest_name(*stranger, views))
-            failure.cause += fmt::format("; did you mean {}?", *nearest);
+        else if (const auto nearest = nearest_name(word, views))
+            failure.cause += fmt::format("; did you mean {}{}?", is_option ? "--" : "", *nearest);
         return failure;
     }
 
@@ -189,8 +197,9 @@ class Commands {
         return command;
     }
     // Verbs of two words.
-    CLI::App* add_group(const char* name, const char* description) {
+    CLI::App* add_group(const char* name, const char* description, const char* example) {
         CLI::App* const group = app_.add_subcommand(name, description);
+        group->footer(fmt::format("Example:\n  {}", example));
         group->require_subcommand(1);
         group->fallthrough();
         return group;
@@ -211,7 +220,7 @@ class Commands {
         command->add_option("NAME", options_.name, "The volume")->required()->type_name("");
     }
     CLI::Option* add_names(CLI::App* command, const char* description) {
-        return command->add_option("NAME", options_.names, description)->type_name("")->expected(1, names_max);
+        return command->add_option("NAME", options_.names, description)->type_name("");
     }
 
     void add_init() {
@@ -246,7 +255,8 @@ class Commands {
         auto* const shared = command->add_flag("--shared", options_.shared, "Any number of hosts may write");
         command->add_flag("--exclusive", options_.exclusive, "One host at a time may have it open, be it to read")
             ->excludes(shared);
-        command->add_option("--mode", options_.mode, "Permission bits, octal")
+        command->add_option("--mode", options_.mode, "Permission bits")
+            ->type_name("OCTAL")
             ->check([](const std::string& text) {
                 const bool octal =
                     !text.empty() && text.size() <= 5 && text.find_first_not_of("01234567") == std::string::npos;
@@ -332,7 +342,7 @@ class Commands {
         CLI::App* const forget =
             add("forget", "Stop waiting for a host that is dead; what only it had is lost, and clients are told",
                 "tarn host forget c --it-is-dead", {forget_host, print_forgotten},
-                add_group("host", "Say what only a person can know of a host"));
+                add_group("host", "Say what only a person can know of a host", "tarn host forget c --it-is-dead"));
         forget->add_option("HOST", options_.host, "As tarn status names it")->required()->type_name("");
         forget->add_flag("--it-is-dead", options_.it_is_dead,
                          "You vouch for it: powered off, or its tarnd killed. One that is only cut off still serves");
@@ -340,7 +350,8 @@ class Commands {
 
     // On a store that no daemon has open; they ask nobody.
     void add_store_verbs() {
-        CLI::App* const store = add_group("store", "Look at a store that is not in use, or repair it");
+        CLI::App* const store = add_group("store", "Look at a store that is not in use, or repair it",
+                                          "tarn store check /var/lib/tarn/store");
         const auto add_verb = [&](const char* name, const char* description, const char* option, auto ask, auto tell) {
             const std::string example = fmt::format("tarn store {}{} /var/lib/tarn/store", name, option);
             CLI::App* const command = add(name, description, example.c_str(), {ask, tell}, store);

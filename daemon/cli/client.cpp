@@ -75,6 +75,16 @@ bool is_daemon_starting(const std::string& control) {
     return false;
 }
 
+// error: what connecting said.
+std::string start_hint(const std::string& control, int error) {
+    std::error_code ignored;
+    const bool is_default = control == control_path_default;
+    if (is_default && std::filesystem::exists(configuration_path_default, ignored))
+        return std::filesystem::exists("/run/systemd/system", ignored) ? "systemctl start tarnd" : "tarnd &";
+    if (is_default && error == ENOENT) return "tarn init, which makes this host's configuration";
+    return fmt::format("tarnd --config FILE{}{}", is_default ? "" : " --control ", is_default ? "" : control);
+}
+
 }  // namespace
 
 Outcome<UniqueFd> Client::connect() const {
@@ -90,11 +100,8 @@ Outcome<UniqueFd> Client::connect() const {
     if (error == EACCES || error == EPERM)
         return refuse(Exit::permission, fmt::format("{}: {}", socket_, std::strerror(error)),
                       "sudo, or join its group");
-    std::error_code ignored;
-    const bool is_made = std::filesystem::exists(configuration_path_default, ignored);
     return refuse(Exit::unreachable, fmt::format("no daemon at {}: {}", socket_, std::strerror(error)),
-                  is_made ? "systemctl start tarnd, or --control PATH"
-                          : "tarn init, which makes this host's configuration; or --control PATH");
+                  start_hint(socket_, error) + "; or --control PATH");
 }
 
 Outcome<UniqueFd> Client::connect_patiently() const {

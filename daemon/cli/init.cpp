@@ -326,12 +326,18 @@ Json next_steps(const Configuration& configuration, const InitOptions& options, 
         next.push_back(fmt::format(
             "on the other hosts: copy {} there, then run tarn init with the same --peer options and --cluster {}",
             configuration.key_file, format_uuid(configuration.cluster)));
-    const bool is_default = absolute(options.configuration_path) == configuration_path_default;
+    const std::filesystem::path path = absolute(options.configuration_path);
+    const bool is_default = path == configuration_path_default;
+    // Where the default is only root may make a socket.
+    const bool is_elsewhere = configuration.control == control_path_default && ::geteuid() != 0;
+    const std::string control = is_elsewhere ? (path.parent_path() / "control.sock").string() : configuration.control;
     std::error_code ignored;
     if (is_default && std::filesystem::exists("/run/systemd/system", ignored))
         next.push_back("systemctl enable --now tarnd");
     else
-        next.push_back(is_default ? "tarnd &" : fmt::format("tarnd --config {}", absolute(options.configuration_path)));
+        next.push_back(fmt::format("tarnd{}{} &", is_default ? "" : " --config " + path.string(),
+                                   is_elsewhere ? " --control " + control : ""));
+    if (control != control_path_default) next.push_back("export TARN_CONTROL=" + control);
     next.push_back(has_store ? "tarn list" : "tarn create vol1 10GiB");
     return next;
 }

@@ -70,7 +70,9 @@ void declare(CLI::App& app, Arguments& arguments, Overrides& overrides) {
     const auto set_shards = [&overrides](unsigned count) {
         overrides.add([count](Configuration& configuration) { configuration.shards = count; });
     };
-    app.add_option_function<unsigned>("--shards", set_shards, "Event loops")->check(CLI::Range(1u, shards_max));
+    app.add_option_function<unsigned>("--shards", set_shards, "Event loops")
+        ->type_name("COUNT")
+        ->check(CLI::Range(1u, shards_max).description(""));
     add("--listen", "HOST:PORT", "Where the other hosts connect to", &Configuration::listen, parse_address);
     add("--control", "PATH", "The socket that tarn connects to", &Configuration::control, absolute);
     add("--nbd-unix", "PATH", "Serve NBD on this socket", &Configuration::nbd_unix, absolute);

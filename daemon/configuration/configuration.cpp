@@ -84,7 +84,10 @@ void check_peers(Findings& findings, const Configuration& configuration) {
             findings.add("peer.address", fmt::format("two peers have {}", format_address(peer.address)));
     }
     if (configuration.peers.size() > hosts_max) findings.add("peer", fmt::format("more than {} hosts", hosts_max));
-    if (!valid_host_name(configuration.host)) findings.add("host", name_rule);
+    if (configuration.host.empty())
+        findings.add("host", "missing; a line such as host = \"a\"");
+    else if (!valid_host_name(configuration.host))
+        findings.add("host", name_rule);
     if (configuration.peers.empty()) return;
     if (!names.contains(configuration.host)) findings.add("host", "not the name of one of the peers");
     if (configuration.peers.size() > 1 && configuration.key_file.empty())
@@ -125,7 +128,8 @@ std::vector<ConfigurationError> check_configuration(const Configuration& configu
         findings.add("nbd.unix", "the same path as control");
     if (configuration.cluster == Uuid{}) findings.add("cluster", "missing; tarn init draws one");
     if (configuration.memory_bytes < memory_size_min)
-        findings.add("memory", fmt::format("less than {}", format_size(memory_size_min)));
+        findings.add("memory", fmt::format("{} is less than {}; a size such as \"4GiB\"",
+                                           format_size(configuration.memory_bytes), format_size(memory_size_min)));
     if (configuration.memory_bytes > memory_size_max)
         findings.add("memory", fmt::format("more than {}", format_size(memory_size_max)));
     if (configuration.shards > shards_max) findings.add("shards", fmt::format("more than {}", shards_max));

@@ -164,8 +164,10 @@ auto peers_into(Parser& parser, std::vector<Peer>& peers) {
             parser.take(*table, "peer.",
                         std::vector<Key>{{"name", string_into(peer.name)},
                                          {"address", parsed_into(peer.address, parse_address)}});
-            for (const char* const name : {"name", "address"})
-                if (!table->contains(name)) parser.add_error(table->source(), fmt::format("peer.{}", name), "missing");
+            for (const auto& [name, example] : {std::pair("name", "a"), {"address", "192.0.2.1:7420"}})
+                if (!table->contains(name))
+                    parser.add_error(table->source(), fmt::format("peer.{}", name),
+                                     fmt::format("missing; a line such as {} = \"{}\"", name, example));
             peers.push_back(peer);
         }
         return {};

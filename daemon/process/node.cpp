@@ -37,7 +37,7 @@ size_t count_dirty(const Arena& arena) {
 // An error goes into the log on its way.
 template <class T>
 Result<T> explained(const std::string& what, Result<T> result) {
-    if (!result) log::error("{}: {}", what, log::describe(result.error()));
+    if (!result) log::error("{}: {}", what, log::explain(result.error()));
     return result;
 }
 
@@ -125,7 +125,7 @@ Task<Result<>> Node::start() {
         cache.hosts.push_back(static_cast<HostId>(i));
         names.push_back(configuration_.peers.empty() ? configuration_.host : configuration_.peers[i].name);
     }
-    CO_TRY_VOID(explained("control socket " + configuration_.control, co_await await_control_socket()));
+    CO_TRY_VOID(explained("control " + configuration_.control, co_await await_control_socket()));
     CO_TRY(std::unique_ptr<Arena> left_behind, memory_left_behind());
     // Not before that is known: until then a process that is killed leaves everything as it found it.
     CO_TRY_VOID(explained("store " + configuration_.store, co_await store_->begin_use(loop)));
@@ -252,7 +252,7 @@ Result<> Node::start_fabric() {
                                      .cluster = configuration_.cluster,
                                      .shards = shards_};
     TRY(const std::vector<std::byte> key,
-        explained("key file " + configuration_.key_file, load_key(configuration_.key_file)));
+        explained("key_file " + configuration_.key_file, load_key(configuration_.key_file)));
     std::string listen;
     std::vector<std::string> names;
     for (const Peer& peer : configuration_.peers) names.push_back(peer.name);
@@ -267,7 +267,7 @@ Result<> Node::start_fabric() {
         else
             fabric.peers.push_back({.host = static_cast<HostId>(i), .address = address});
     }
-    TRY(std::unique_ptr<Transport> transport, explained("fabric address " + listen, TcpTransport::listen(listen)));
+    TRY(std::unique_ptr<Transport> transport, explained("listen " + listen, TcpTransport::listen(listen)));
     fabric_ = std::make_unique<LinkedFabric>(fabric, std::move(transport), cache_->inbox());
     cache_->set_fabric(*fabric_);
     volumes_->answer_calls(fabric_->calls());
@@ -289,17 +289,17 @@ Result<> Node::start_front_ends() {
     if (!configuration_.nbd_unix.empty()) {
         std::error_code ignored;  // listening says what is wrong, if anything is
         std::filesystem::create_directories(std::filesystem::path(configuration_.nbd_unix).parent_path(), ignored);
-        TRY_VOID(explained("nbd socket " + configuration_.nbd_unix, nbd_->listen_unix(configuration_.nbd_unix)));
+        TRY_VOID(explained("nbd.unix " + configuration_.nbd_unix, nbd_->listen_unix(configuration_.nbd_unix)));
     }
     if (const std::optional<Address>& address = configuration_.nbd_tcp)
-        TRY_VOID(explained("nbd address " + format_address(*address), nbd_->listen_tcp(address->host, address->port)));
+        TRY_VOID(explained("nbd.tcp " + format_address(*address), nbd_->listen_tcp(address->host, address->port)));
     catalog_->set_clients(nbd_.get());
     loop.spawn(nbd_->serve());
 
     mounts_ = std::make_unique<Mounts>(shards_, *catalog_, configuration_.mount_points);
     api_ = std::make_unique<ControlApi>(*catalog_, *this, configuration_.volumes_shared);
-    TRY(control_, explained("control socket " + configuration_.control,
-                            ControlServer::create(loop, configuration_.control, *api_)));
+    TRY(control_,
+        explained("control " + configuration_.control, ControlServer::create(loop, configuration_.control, *api_)));
     const auto serve = [](ControlServer& server) -> Task<> {
         static_cast<void>(explained("control socket", co_await server.serve()));
     };

@@ -79,7 +79,7 @@ Result<uint16_t> Server::listen_tcp(const std::string& host, uint16_t port) {
     addrinfo* list = nullptr;
     const std::string service = std::to_string(port);
     if (::getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &list) != 0)
-        return fail(Errc::invalid, 0, "nbd.listen: address");
+        return fail(Errc::invalid, 0, "nbd.listen: no such host or address");
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(list, ::freeaddrinfo);
     int bind_errno = 0;
     for (const addrinfo* entry = list; entry; entry = entry->ai_next) {
@@ -97,7 +97,9 @@ Result<uint16_t> Server::listen_tcp(const std::string& host, uint16_t port) {
         return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
                                                  : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
     }
-    return fail(Errc::io, bind_errno, "nbd.listen: bind");
+    if (bind_errno == EADDRINUSE)
+        return fail(Errc::busy, 0, "nbd.listen: another process listens there; ss -ltnp names it");
+    return fail(Errc::io, bind_errno, "nbd.listen");
 }
 
 Task<> Server::serve() {

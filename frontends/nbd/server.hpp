@@ -34,7 +34,8 @@ class Server final : public VolumeClients {
 
     // A socket nobody listens on any more is replaced. Errors: busy (somebody does), invalid (the path), io.
     Result<> listen_unix(const std::string& path, mode_t mode = 0660);
-    // host is an address or a name, empty for all; port 0 takes a free one. Returns the port. Errors: invalid, io.
+    // host is an address or a name, empty for all; port 0 takes a free one. Returns the port. Errors: invalid, busy,
+    // io.
     Result<uint16_t> listen_tcp(const std::string& host, uint16_t port);
 
     // Accepts until stop(). Spawn it on the first shard.

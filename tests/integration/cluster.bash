@@ -53,6 +53,15 @@ cluster_make() {
     done
 }
 
+# For another process, such as bats has for each test: what cluster_make found out is kept beside the cluster.
+cluster_remember() {
+    declare -p CLUSTER_ID CLUSTER_NETWORK CLUSTER_UUID HOSTS | sed 's/^declare /declare -g /' > "$CLUSTER/state"
+}
+cluster_recall() {
+    # shellcheck disable=SC1091
+    source "$CLUSTER/state"
+}
+
 index_of() {
     local i
     for i in "${!HOSTS[@]}"; do [[ ${HOSTS[i]} == "$1" ]] && echo $((i + 1)) && return; done

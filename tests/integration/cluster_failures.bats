@@ -182,6 +182,9 @@ two_are_written() { [ "$(grep -c 'written 0' "$CLIENT_SAID")" -eq 2 ]; }
     within 10 grep -q "declared dead (incarnation .*) and is refused" "$CLUSTER/a/log"
     within 10 grep -q "declared dead (incarnation .*) and is refused" "$CLUSTER/b/log"
     not_connected a c
+    within 10 grep -q "told that this host is dead .* --discard-memory" "$CLUSTER/c/log"
+    run -0 on c status
+    assert_line --regexp "^  a .*told that this host is dead"
     host_kill c
     host_start c
     within 20 connected c

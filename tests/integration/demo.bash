@@ -1,9 +1,19 @@
 #!/usr/bin/env bash
 # The demonstration: three hosts on this machine share one volume through real clients. Cleans up after itself.
 #
-#   demo.bash [--keep]    --keep leaves the cluster running and says what to try next
+#   demo.bash [--keep]           --keep leaves the cluster running and says what to try next
+#   demo.bash --end DIRECTORY    ends such a cluster, and removes all that it has
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+if [[ ${1:-} == --end ]]; then
+    CLUSTER=${2:-}
+    [[ -O $CLUSTER/state ]] || { echo "demo --end ${CLUSTER:-DIRECTORY}: no cluster of a demo of yours is there" >&2 && exit 1; }
+    # shellcheck source=tests/integration/cluster.bash
+    source "$here/cluster.bash"
+    cluster_recall
+    cluster_down
+    exit
+fi
 keep=
 [[ ${1:-} == --keep ]] && keep=1
 CLUSTER=$(mktemp -d /tmp/tarn-demo.XXXXXX)
@@ -39,6 +49,7 @@ rate() { jq -r '[.jobs[] | .read.iops + .write.iops] | add | floor' "$1"; }
 
 step "1. Three hosts: a, b and c"
 cluster_make a b c
+cluster_remember
 if [[ $CLUSTER_NETWORK == namespaces ]]; then
     echo "   each in a network namespace of its own, joined by veth"
 else
@@ -136,6 +147,6 @@ The cluster is still running. Try:
    ls -l $CLUSTER/b/mnt
    nbdinfo '$(uri c disk)'
 and end it with:
-   pkill -F $CLUSTER/a/pid; pkill -F $CLUSTER/b/pid; pkill -F $CLUSTER/c/pid; rm -rf $CLUSTER
+   $(realpath "$here/../..")/dev demo --end $CLUSTER
 END
 fi

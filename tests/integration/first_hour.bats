@@ -149,3 +149,22 @@ refuses_to_touch() {
     run -2 on solo host forget solo --it-is-dead
     assert_output --partial "that is this host"
 }
+
+@test "a TCP port that is in use is named with what to do next" {
+    coproc python3 -c 'if True:
+        import socket, sys
+        taken = socket.create_server(("127.0.0.1", 0))
+        print(taken.getsockname()[1], flush=True)
+        sys.stdin.read()' 3>&-
+    local port
+    read -r port <&"${COPROC[0]}"
+    local -r at=$BATS_TEST_TMPDIR
+    tarn init --store "$at/one" --size 64MiB --memory 128MiB --config "$at/one.toml" --nbd-tcp "127.0.0.1:$port"
+    run -4 tarnd --config "$at/one.toml" --control "$at/control.sock"
+    assert_output --partial "nbd.tcp 127.0.0.1:$port: another process listens there; ss -ltnp names it"
+    tarn init --store "$at/two" --size 64MiB --memory 128MiB --config "$at/two.toml" --host a \
+        --peer "a=127.0.0.1:$port" --peer b=127.0.0.1:1
+    run -4 tarnd --config "$at/two.toml" --control "$at/control.sock"
+    assert_output --partial "listen 127.0.0.1:$port: another process listens there; ss -ltnp names it"
+    exec {COPROC[1]}>&-
+}

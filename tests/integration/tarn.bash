@@ -11,15 +11,6 @@ CLUSTER=${BATS_FILE_TMPDIR:-$BATS_RUN_TMPDIR}/cluster
 # shellcheck source=tests/integration/cluster.bash
 source "$BATS_TEST_DIRNAME/cluster.bash"
 
-# bats runs each test in a process of its own: what cluster_make found out is kept beside the cluster.
-cluster_remember() {
-    declare -p CLUSTER_ID CLUSTER_NETWORK CLUSTER_UUID HOSTS | sed 's/^declare /declare -g /' > "$CLUSTER/state"
-}
-cluster_recall() {
-    # shellcheck disable=SC1091
-    source "$CLUSTER/state"
-}
-
 # cluster_for_all_tests NAME...: for setup_file; these are the set-up and the end of a test file that needs nothing else.
 cluster_for_all_tests() {
     cluster_make "$@"

@@ -155,6 +155,22 @@ assert b"200" in answers and set(answers) <= {b"200", b"404"}, answers
     on solo delete busy
 }
 
+@test "the next steps of tarn init work for somebody who is not root" {
+    of_nobody "$CLUSTER/own"
+    local -r nobody=(setpriv --reuid nobody --regid nogroup --clear-groups)
+    run -0 "${nobody[@]}" tarn init --store "$CLUSTER/own/store" --size 64MiB --memory 128MiB \
+        --config "$CLUSTER/own/tarn.toml"
+    local -r steps=$(sed '1,/^next:/d' <<< "$output")
+    run -0 "${nobody[@]}" bash -ec "$steps"$'\nkill $!\nwait $!' 3>&-
+    assert_output --partial "created vol1"
+}
+
+@test "a socket that tarnd may not make is no refused store" {
+    run -1 setpriv --reuid nobody --regid nogroup --clear-groups tarnd --config "$CLUSTER/own/tarn.toml" \
+        --control "$CLUSTER/solo/below/control.sock"
+    assert_output --partial "control $CLUSTER/solo/below/control.sock: its directory cannot be made: Permission denied"
+}
+
 @test "a directory that the configuration names may be mounted on by whoever may use the socket" {
     [ -w /dev/fuse ] || skip "needs /dev/fuse"
     host_stop solo

@@ -265,10 +265,29 @@ TEST_F(CliTest, words_that_were_not_meant_are_named_with_the_nearest) {
               "tarn: unknown verb inspekt; did you mean inspect?; try: tarn store --help\n");
     EXPECT_EQ(error_of({"create", "v", "1GiB", "--share"}),
               "tarn: unknown option --share; did you mean --shared?; try: tarn create --help\n");
+    EXPECT_EQ(error_of({"create", "v", "1GiB", "--share=yes"}),
+              "tarn: unknown option --share=yes; did you mean --shared?; try: tarn create --help\n");
+    EXPECT_EQ(error_of({"store", "check", "x", "--foo"}), "tarn: unknown option --foo; try: tarn store check --help\n");
+    EXPECT_EQ(error_of({"create", "v", "--size", "1GiB"}),
+              "tarn: unknown option --size; SIZE is a word without an option before it; try: tarn create --help\n");
     EXPECT_EQ(error_of({"list", "--jsn"}), "tarn: unknown option --jsn; did you mean --json?; try: tarn list --help\n");
     EXPECT_NE(error_of({"create", "v"}).find("try: tarn create --help\n"), std::string::npos) << err_;
     EXPECT_EQ(error_of({"create", "v", "1", "GiB"}),
               "tarn: a size is one word: GiB belongs to its number, as in 1GiB; try: tarn create --help\n");
+}
+
+TEST_F(CliTest, the_help_of_each_verb_has_its_own_example) {
+    for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+             {"init"}, {"create"}, {"verify"}, {"host"}, {"host", "forget"}, {"store"}, {"store", "check"}}) {
+        std::vector<std::string> asked = words;
+        asked.emplace_back("--help");
+        EXPECT_EQ(run(asked), Exit::ok);
+        std::string verb = "Example:\n  tarn";
+        for (const std::string& word : words) verb += " " + word;
+        EXPECT_NE(out_.find(verb), std::string::npos) << out_;
+    }
+    run({"verify", "--help"});
+    EXPECT_NE(out_.find("Usage: tarn verify [OPTIONS] [NAME...]\n"), std::string::npos) << out_;
 }
 
 TEST_F(CliTest, hints_fit_the_error) {
@@ -338,6 +357,9 @@ TEST_F(CliTest, help_has_examples) {
 
 TEST_F(CliTest, a_missing_daemon_is_5_and_a_silent_one_6) {
     EXPECT_EQ(run_at(directory_ + "/none", {"list"}), Exit::unreachable);
+    EXPECT_NE(err_.find("; try: tarnd --config FILE --control " + directory_ + "/none; or --control PATH\n"),
+              std::string::npos)
+        << err_;
     EXPECT_TRUE(err_.starts_with("tarn: list: no daemon at ")) << err_;
     const std::string silent_path = directory_ + "/silent";
     sockaddr_un address{};
@@ -348,6 +370,7 @@ TEST_F(CliTest, a_missing_daemon_is_5_and_a_silent_one_6) {
     ASSERT_EQ(::listen(silent.get(), 4), 0);
     EXPECT_EQ(run_at(silent_path, {"--timeout", "1", "list"}), Exit::timed_out);
     EXPECT_EQ(run_at("/" + std::string(200, 'x'), {"list"}), Exit::usage);
+    EXPECT_EQ(run_at(directory_ + "/none", {"create", "v", "1XB"}), Exit::usage) << "whether or not there is a daemon";
 }
 
 TEST_F(CliTest, mounts_and_status_are_told) {

@@ -102,7 +102,10 @@ TEST(Configuration, mistakes_name_place_key_and_reason) {
     EXPECT_EQ(error_after_minimal("memory = \"2XB\"\n"),
               "t:4:10: memory: unknown unit; use KiB, MiB, GiB, TiB or PiB (1024), or kB, MB, GB, TB or PB (1000)");
     EXPECT_EQ(error_after_minimal("memory = 5\n"), "t:4:10: memory: not a size such as \"64GiB\"");
-    EXPECT_EQ(error_after_minimal("memory = \"1MiB\"\n"), "t:4:10: memory: less than 64MiB");
+    EXPECT_EQ(error_after_minimal("memory = \"1MiB\"\n"),
+              "t:4:10: memory: 1MiB is less than 64MiB; a size such as \"4GiB\"");
+    EXPECT_EQ(error_after_minimal("memory = \"256\"\n"),
+              "t:4:10: memory: 256B is less than 64MiB; a size such as \"4GiB\"");
     EXPECT_EQ(error_after_minimal("memory = \"900TiB\"\n"), "t:4:10: memory: more than 16TiB");
     EXPECT_EQ(error_after_minimal("[fuse]\nmount_points = \"/mnt\"\n"),
               "t:5:16: fuse.mount_points: not a list of strings");
@@ -132,7 +135,10 @@ TEST(Configuration, mistakes_name_place_key_and_reason) {
     EXPECT_EQ(error_after_minimal("[log]\nlevel = \"loud\"\n"), "t:5:9: log.level: not error, warning, info or debug");
     EXPECT_EQ(error_after_minimal("[volumes]\nshared = \"yes\"\n"), "t:5:10: volumes.shared: not true or false");
     EXPECT_EQ(error_after_minimal("[peer]\nname = \"a\"\n"), "t:4:1: peer: not a list; write [[peer]]");
-    EXPECT_EQ(error_after_minimal("[[peer]]\nname = \"a\"\n"), "t:4:1: peer.address: missing");
+    EXPECT_EQ(error_after_minimal("[[peer]]\nname = \"a\"\n"),
+              "t:4:1: peer.address: missing; a line such as address = \"192.0.2.1:7420\"");
+    EXPECT_EQ(error_of("store = \"/s\"\ncluster = \"3d0c8f5e-6a0b-4b7e-9d0c-1f2a3b4c5d6e\"\n"),
+              "t: host: missing; a line such as host = \"a\"");
     EXPECT_EQ(error_of("host = \"a\"\nstore = \"/s\"\n"), "t: cluster: missing; tarn init draws one");
     EXPECT_EQ(error_of("cluster = \"123\"\n"), "t:1:11: cluster: not a UUID");
     EXPECT_NE(error_after_minimal("store = \"/t\"\n").find("t:4:"), std::string::npos) << "a duplicate key";
@@ -259,7 +265,8 @@ TEST_F(ConfigurationFile, wrong_flags_leave_with_2) {
         "tarnd: --memory 3XB: unknown unit; use KiB, MiB, GiB, TiB or PiB (1024), or kB, MB, GB, TB or PB (1000)\n");
     EXPECT_EQ(parse({"--log-level", "loud"}).error().text,
               "tarnd: --log-level loud: not error, warning, info or debug\n");
-    EXPECT_EQ(parse({"--memory", "1MiB"}).error().text, "tarnd: memory: less than 64MiB\n");
+    EXPECT_EQ(parse({"--memory", "1MiB"}).error().text,
+              "tarnd: memory: 1MiB is less than 64MiB; a size such as \"4GiB\"\n");
     EXPECT_EQ(parse({"--help"}).error().exit_code, 0);
     EXPECT_EQ(parse({"--version"}).error().text, "tarnd 0.1.0\n");
     std::filesystem::remove(path_);

@@ -285,7 +285,7 @@ TEST_F(PlayedPeerTest, an_account_with_bits_that_mean_nothing_yet_is_refused) {
         const UniqueFd fd = connect();
         prove_us(fd);
         Account ours;
-        (of_own ? ours.own : ours.of_you).reserved = 1;
+        (of_own ? ours.own : ours.of_you).reserved = 2;
         send(fd, &ours, sizeof ours);
         Account theirs;
         EXPECT_TRUE(receive(fd, &theirs, sizeof theirs));
@@ -337,11 +337,15 @@ TEST_F(PlayedPeerTest, a_process_that_was_declared_dead_is_refused_and_a_younger
     recorder_.dead_incarnation = peer_incarnation;
     {
         const UniqueFd fd = connect();
-        const Introduction own = introduce(1, peer_process, {});
-        send(fd, &own, sizeof own);
+        prove_us(fd);
+        Account account;
+        send(fd, &account, sizeof account);
+        EXPECT_TRUE(receive(fd, &account, sizeof account));
+        EXPECT_EQ(account.own.reserved, Account::you_are_dead) << "it is told why";
         EXPECT_TRUE(hung_up(fd));
     }
     EXPECT_EQ(recorder_.links_up, 0);
+    EXPECT_TRUE(recorder_.standings.empty());
     recorder_.dead_incarnation = peer_incarnation - 1;
     const UniqueFd fd = link(key);
     EXPECT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));

@@ -43,6 +43,9 @@ struct Account {
         uint32_t epoch = 0;
         uint32_t reserved = 0;
     };
+    // In own.reserved: the other process was declared dead here, and no link comes up.
+    static constexpr uint32_t you_are_dead = 1;
+
     Standing own;
     Standing of_you;
 };

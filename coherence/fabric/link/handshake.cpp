@@ -8,6 +8,8 @@ namespace tarn {
 
 namespace {
 
+using LinkDecision = Fabric::Receiver::LinkDecision;
+
 constexpr const char* other_list =
     "fabric.handshake: its list of peers is not ours; all hosts must be given the same hosts in the same order";
 
@@ -58,18 +60,16 @@ bool Handshake::is_of_cluster(const Introduction& introduction) const {
            configuration_.has_peer(introduction.host);
 }
 
-bool Handshake::accepts_process(const Introduction& introduction) {
-    const Fabric::Receiver::LinkDecision decision =
-        receiver_.decide_on_link(introduction.host, introduction.process.incarnation);
-    if (decision == Fabric::Receiver::LinkDecision::accept) return true;
-    if (decision == Fabric::Receiver::LinkDecision::refuse &&
+Fabric::Receiver::LinkDecision Handshake::decide_on(const Introduction& introduction) {
+    const LinkDecision decision = receiver_.decide_on_link(introduction.host, introduction.process.incarnation);
+    if (decision == LinkDecision::refuse &&
         std::exchange(turned_away_[introduction.host], introduction.process.incarnation) !=
             introduction.process.incarnation)
         log::warning(
             "fabric: host {} is back as it was when it was declared dead (incarnation {}) and is refused; "
             "restart its tarnd with --discard-memory",
             configuration_.name_of(introduction.host), introduction.process.incarnation);
-    return false;
+    return decision;
 }
 
 Task<Result<Introduction>> Handshake::accept(Connection& connection, HostId& claimed) {
@@ -89,8 +89,6 @@ Task<Result<Introduction>> Handshake::accept(Connection& connection, HostId& cla
     // The peer only asked why we do not connect.
     if (peer.host < configuration_.self) co_return fail(Errc::unavailable, 0, "fabric.handshake: the wrong way round");
     claimed = peer.host;
-    if (!accepts_process(peer))
-        co_return fail(Errc::unavailable, 0, "fabric.handshake: that process was declared dead");
     const Proof proof = prove(configuration_.key, Direction::accepting, peer, own);
     CO_TRY_VOID(co_await say(connection, own));
     CO_TRY_VOID(co_await say(connection, proof));
@@ -103,7 +101,7 @@ Task<Result<Introduction>> Handshake::accept(Connection& connection, HostId& cla
                            : proved.error());
     if (!equal(theirs, prove(configuration_.key, Direction::connecting, peer, own)))
         co_return fail(Errc::refused, 0, "fabric.handshake: wrong key");
-    CO_TRY_VOID(co_await compare_stores(connection, peer.host));
+    CO_TRY_VOID(co_await compare_stores(connection, peer));
     co_return peer;
 }
 
@@ -119,10 +117,9 @@ Task<Result<Introduction>> Handshake::connect(Connection& connection, HostId hos
         co_return fail(Errc::refused, 0, "fabric.handshake: another host answers there");
     if (!equal(theirs, prove(configuration_.key, Direction::accepting, own, peer)))
         co_return fail(Errc::refused, 0, "fabric.handshake: wrong key");
-    if (!accepts_process(peer)) co_return fail(Errc::refused, 0, "fabric.handshake: that process was declared dead");
     const Proof proof = prove(configuration_.key, Direction::connecting, own, peer);
     CO_TRY_VOID(co_await say(connection, proof));
-    CO_TRY_VOID(co_await compare_stores(connection, host));
+    CO_TRY_VOID(co_await compare_stores(connection, peer));
     co_return peer;
 }
 
@@ -136,20 +133,28 @@ Task<Result<>> Handshake::compare_lists(Connection& connection) {
 }
 
 // Both must agree before the link comes up: on the link each drops what it holds of an earlier process of the other.
-Task<Result<>> Handshake::compare_stores(Connection& connection, HostId host) {
+Task<Result<>> Handshake::compare_stores(Connection& connection, const Introduction& peer) {
+    const LinkDecision decision = decide_on(peer);
     const auto wire = [](const StoreStanding& standing) {
         return Account::Standing{.nonce = standing.nonce, .position = standing.position, .epoch = standing.epoch};
     };
     const auto standing_of = [](const Account::Standing& on_wire) {
         return StoreStanding{.epoch = on_wire.epoch, .nonce = on_wire.nonce, .position = on_wire.position};
     };
-    const Account ours{.own = wire(receiver_.own_standing()), .of_you = wire(receiver_.remembered_of(host))};
+    Account ours{.own = wire(receiver_.own_standing()), .of_you = wire(receiver_.remembered_of(peer.host))};
+    if (decision == LinkDecision::refuse) ours.own.reserved = Account::you_are_dead;
     CO_TRY_VOID(co_await say(connection, ours));
     Account theirs;
     CO_TRY_VOID(co_await hear(connection, theirs));
+    if (theirs.own.reserved == Account::you_are_dead)
+        co_return fail(Errc::refused, 0,
+                       "fabric.handshake: it was told that this host is dead (tarn host forget); restart this host's "
+                       "tarnd with --discard-memory");
     if (theirs.own.reserved != 0 || theirs.of_you.reserved != 0)
         co_return fail(Errc::protocol, 0, "fabric.handshake: account of a later version");
-    const Result<> accepted = receiver_.accepts_memory(host, standing_of(theirs.of_you));
+    if (decision != LinkDecision::accept)
+        co_return fail(Errc::unavailable, 0, "fabric.handshake: that process was declared dead");
+    const Result<> accepted = receiver_.accepts_memory(peer.host, standing_of(theirs.of_you));
     const Verdict verdict = accepted ? Verdict::agreed : Verdict::mine_is_older;
     CO_TRY_VOID(co_await say(connection, verdict));
     Verdict answer{};
@@ -157,7 +162,7 @@ Task<Result<>> Handshake::compare_stores(Connection& connection, HostId host) {
     CO_TRY_VOID(accepted);
     if (answer != Verdict::agreed)
         co_return fail(Errc::refused, 0, "fabric.handshake: its store is older than this host remembers it");
-    receiver_.on_standing(host, standing_of(theirs.own));
+    receiver_.on_standing(peer.host, standing_of(theirs.own));
     co_return Result<>{};
 }
 

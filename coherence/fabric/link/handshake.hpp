@@ -31,8 +31,8 @@ class Handshake {
     Introduction introduce_self() const;
     bool is_of_cluster(const Introduction& introduction) const;
     bool has_other_list(const Introduction& introduction) const;
-    bool accepts_process(const Introduction& introduction);
-    Task<Result<>> compare_stores(Connection& connection, HostId host);
+    Fabric::Receiver::LinkDecision decide_on(const Introduction& introduction);
+    Task<Result<>> compare_stores(Connection& connection, const Introduction& peer);
 
     const LinkedFabricConfiguration& configuration_;
     Fabric::Receiver& receiver_;

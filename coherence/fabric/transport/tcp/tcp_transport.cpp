@@ -83,8 +83,11 @@ Result<std::unique_ptr<Transport>> TcpTransport::listen(const std::string& text)
     const int on = 1;
     if (!listener) return fail(Errc::io, errno, "fabric.listen: socket");
     ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (::bind(listener.get(), address.get(), address.size()) != 0) return fail(Errc::io, errno, "fabric.listen: bind");
-    if (::listen(listener.get(), hosts_max * 2) != 0) return fail(Errc::io, errno, "fabric.listen");
+    if (::bind(listener.get(), address.get(), address.size()) != 0 || ::listen(listener.get(), hosts_max * 2) != 0) {
+        if (errno == EADDRINUSE)
+            return fail(Errc::busy, 0, "fabric.listen: another process listens there; ss -ltnp names it");
+        return fail(Errc::io, errno, "fabric.listen");
+    }
     return std::unique_ptr<Transport>(new TcpTransport(std::move(listener)));
 }
 

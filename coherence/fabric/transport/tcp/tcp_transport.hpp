@@ -14,7 +14,7 @@ namespace tarn {
 
 class TcpTransport final : public Transport {
   public:
-    // Addresses: "192.0.2.1:7420", "[2001:db8::1]:7420", or a name and a port. Errors: as resolve(); io.
+    // Addresses: "192.0.2.1:7420", "[2001:db8::1]:7420", or a name and a port. Errors: as resolve(); busy, io.
     static Result<std::unique_ptr<Transport>> listen(const std::string& address);
 
     Task<Result<std::unique_ptr<Connection>>> accept() override;
