@@ -26,6 +26,7 @@ bool is_same_mark(const AttributePage& page, const AttributePage& seen) {
 void mark(AttributePage& page, uint64_t from, uint64_t end, const Membership& membership) {
     page.zeroing_from = from;
     page.zeroing_end = end;
+    ++page.zeroing_attempt;  // no two marks are the same
     page.zeroing_host = membership.self();
     page.zeroing_epoch = membership.process().epoch;
 }
@@ -105,11 +106,11 @@ Task<Result<>> CachedVolume::zero_cut(AttributePage marked) {
 // Returns an offset: what lies from there to `until`, and past the end, is zeros.
 Task<Result<uint64_t>> CachedVolume::zero_past_end(uint64_t until) {
     for (;;) {
-        CO_TRY(VolumeTurns::Turn turn, co_await with_timeout(fail_after(), context_.cutting_turns.take(id())));
         CO_TRY(const AttributePage now, co_await attribute_page());
         if (now.size_bytes >= until) co_return until;
         CO_TRY(const std::vector<Extent> runs, co_await extents(now.size_bytes, until - now.size_bytes));
         if (runs[0].hole && runs[0].size_bytes == until - now.size_bytes) co_return now.size_bytes;
+        CO_TRY(VolumeTurns::Turn turn, co_await with_timeout(fail_after(), context_.cutting_turns.take(id())));
         bool is_marked = false;
         CO_TRY(const AttributePage marked, co_await update_attributes([&](AttributePage& page) {
                    is_marked = page.zeroing_from == AttributePage::no_zeroing && page.size_bytes < until;

@@ -30,21 +30,24 @@ Task<Result<uint64_t>> size_of(Host& host) {
 }
 
 // The state left by a process that ended after it had cut the volume to `from`, before it had zeroed the bytes past it.
+Task<Result<AttributePage>> attribute_page(Host& host) {
+    CachedVolume volume(*host.volumes, volume_id);
+    std::array<std::byte, sizeof(AttributePage)> bytes;
+    CO_TRY_VOID(co_await volume.read(attribute_page_of(volume_id).number() * page_size, bytes));
+    co_return AttributePage::load(bytes.data());
+}
 Task<Result<>> leave_mark(Host& host, uint64_t from, uint64_t end, HostId by, uint32_t epoch) {
     CachedVolume volume(*host.volumes, volume_id);
     CO_TRY_VOID(co_await volume.change_attributes({.size_bytes = from}));
-    AttributePage page;
-    std::array<std::byte, sizeof page> bytes;
-    const uint64_t at = attribute_page_of(volume_id).number() * page_size;
-    CO_TRY_VOID(co_await volume.read(at, bytes));
-    page = AttributePage::load(bytes.data());
+    CO_TRY(AttributePage page, co_await attribute_page(host));
     page.cut(from);
     page.zeroing_from = from;
     page.zeroing_end = end;
     page.zeroing_host = by;
     page.zeroing_epoch = epoch;
+    std::array<std::byte, sizeof page> bytes;
     page.store(bytes.data());
-    CO_TRY_VOID(co_await volume.write(at, bytes));
+    CO_TRY_VOID(co_await volume.write(attribute_page_of(volume_id).number() * page_size, bytes));
     // As if it had been written before the cut.
     co_return co_await volume.write(from, filled(end - from, 9));
 }
@@ -384,6 +387,21 @@ TEST_F(ClusterFiles, who_moves_the_end_over_bytes_leaves_zeros_of_them) {
     ASSERT_TRUE(on(1, resize(*hosts_[1], 12 * page_size)));
     ASSERT_TRUE(on(1, resize(*hosts_[1], 21 * page_size)));
     expect_zeros(6 * page_size + 40, 21 * page_size);
+}
+
+// Who waits for the end of one must not take the next one for it.
+TEST_F(ClusterFiles, each_zeroing_has_a_mark_of_its_own) {
+    ASSERT_TRUE(on(0, write_at(*hosts_[0], 0, filled(100, 1))));
+    uint64_t before = 0;
+    for (const HostId host : {HostId{0}, HostId{1}, HostId{0}}) {
+        const uint64_t size = *on(0, size_of(*hosts_[0]));
+        ASSERT_TRUE(on(0, write(*hosts_[0], size, filled(10, 9))));  // no size covers it
+        ASSERT_TRUE(on(host, resize(*hosts_[host], size + 10)));
+        const AttributePage page = *on(2, attribute_page(*hosts_[2]));
+        EXPECT_EQ(page.zeroing_from, AttributePage::no_zeroing);
+        EXPECT_GT(page.zeroing_attempt, before);
+        before = page.zeroing_attempt;
+    }
 }
 
 Task<bool> know_the_homes(Host& host) {
