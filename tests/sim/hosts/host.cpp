@@ -105,6 +105,7 @@ Task<> SimHost::begin() {
     fabric->may_kill = [this] { return !ears_->is_greeting(); };
     fabric->on_kill = [this] {
         ++life_;
+        ears_->close();
         slow_disk_->cut_off();
         memory_ = copy_of(cache->pool().arena().fd());
     };

@@ -15,9 +15,11 @@ class Ears final : public Fabric::Receiver {
     explicit Ears(Fabric::Receiver& of) : of_(of) {}
 
     bool is_greeting() const { return is_greeting_; }
+    // No link comes up any more.
+    void close() { is_closed_ = true; }
 
     LinkDecision decide_on_link(HostId host, Incarnation incarnation) override {
-        return of_.decide_on_link(host, incarnation);
+        return is_closed_ ? LinkDecision::retry : of_.decide_on_link(host, incarnation);
     }
     StoreStanding own_standing() override { return of_.own_standing(); }
     StoreStanding remembered_of(HostId host) override { return of_.remembered_of(host); }
@@ -40,6 +42,7 @@ class Ears final : public Fabric::Receiver {
   private:
     Fabric::Receiver& of_;
     bool is_greeting_ = false;
+    bool is_closed_ = false;
 };
 
 class LinksToKill final : public LinkedFabric {
