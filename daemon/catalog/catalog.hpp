@@ -119,6 +119,7 @@ class Catalog final : public Volumes {
     HostId silent_host(PageId page) const;
     Task<Result<>> hold(const CatalogRecord& record);
     void release_hold(VolumeId id);
+    void begin_release(VolumeId id, uint32_t number);
     Task<> tell_released(VolumeId id, uint32_t number);
 
     VolumeContext& volumes_;

@@ -29,7 +29,7 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
     // From now on its removal waits for us.
     VolumeUses::Use use(cache_.uses(), record->id);
     // Who could not even say how large the volume is must not hold it.
-    CO_TRY_VOID(co_await entry_of(*record));
+    CO_TRY(const VolumeEntry entry, co_await entry_of(*record));
     const bool holds = access == Access::write && !record->shared;
     if (holds) CO_TRY_VOID(co_await hold(*record));
     auto own = std::static_pointer_cast<ClientSession>(session);  // who makes sessions is this catalog alone
@@ -38,6 +38,7 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
         own = std::make_shared<ClientSession>(cache_, record->id, OnLoss::fail);
     }
     auto volume = std::make_shared<OpenVolume>(*this, std::move(own), std::move(use), holds);
+    volume->wait_at_most(std::chrono::milliseconds(entry.attributes.fail_after_ms));
     // Unless it did not know of us. Last of all: whoever has it now is found by who ends its clients.
     CO_TRY(const std::optional<CatalogRecord> still, co_await look_up(record->name));
     if (!still || still->id != record->id) co_return fail(no_such_volume);
@@ -60,14 +61,16 @@ Task<Result<>> Catalog::hold(const CatalogRecord& record) {
         if (held && held->holder < host_names_.size())
             co_return fail(Errc::busy, EBUSY, about(held->holder, " has the volume open for writing"));
     }
+    bool is_held = false;
     {
         const std::lock_guard guard(holds_mutex_);
-        Hold& hold = holds_[record.id];
-        ++hold.handles;
-        hold.number = std::max(hold.number, number);
+        if (answer) ++holds_[record.id].handles;
+        const auto found = holds_.find(record.id);
+        is_held = found != holds_.end();
+        if (is_held) found->second.number = std::max(found->second.number, number);
     }
     if (answer) co_return Result<>{};
-    release_hold(record.id);  // the registrar may have granted it
+    if (!is_held) begin_release(record.id, number);  // the registrar may have granted it
     co_return fail(answer.error());
 }
 
@@ -81,6 +84,10 @@ void Catalog::release_hold(VolumeId id) {
         number = found->second.number;
         holds_.erase(found);
     }
+    begin_release(id, number);
+}
+
+void Catalog::begin_release(VolumeId id, uint32_t number) {
     if (!Loop::current() || cache_.abandoned()) return;
     releases_.fetch_add(1, std::memory_order_relaxed);
     Loop::current()->spawn(tell_released(id, number));

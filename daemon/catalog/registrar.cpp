@@ -252,7 +252,7 @@ Task<Result<CatalogRecord>> Registrar::release(VolumeId id, HostId host, uint32_
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
     for (CatalogRecord record : records) {
         if (record.id != id) continue;
-        if (record.holder == host && record.hold == number) {
+        if (record.holder == host && record.hold <= number) {
             record.holder = no_host;
             CO_TRY_VOID(co_await table_.put(record));
         }

@@ -250,6 +250,25 @@ TEST_F(CatalogTest, an_exclusive_volume_is_held_by_one_host) {
     close(2, take(third));
 }
 
+TEST_F(CatalogTest, a_handle_waits_no_longer_than_its_volume_says_from_its_first_request_on) {
+    constexpr HostId away = 2;
+    constexpr uint64_t per_range = uint64_t{1} << 26;
+    const auto made = on(1, catalog(1).create("file", true, {.size_bytes = 64 * per_range, .fail_after_ms = 100}));
+    ASSERT_TRUE(made);
+    uint64_t at = per_range;
+    while (hosts_[0]->cache->home_of(PageId::of(made->id, at / page_size)) != away) at += per_range;
+    if (hosts_[0]->cache->home_of(attribute_page_of(made->id)) == away) GTEST_SKIP() << "the size is homed there";
+    ASSERT_TRUE(on(1, catalog(1).find("file")));
+    const Stopped stopped(*hosts_[away]);
+    auto volume = open(1, "file");
+    ASSERT_TRUE(volume);
+    const auto has_patience = [asked = 0]() mutable { return ++asked < 100; };
+    const auto cut = on(1, as_long_as(has_patience, (*volume)->change_attributes({.size_bytes = at})));
+    ASSERT_FALSE(cut);
+    EXPECT_EQ(cut.error().code, Errc::unavailable) << "nobody waits any more";
+    on(1, drop(take(volume)));
+}
+
 TEST_F(CatalogTest, who_gives_up_waiting_for_a_hold_does_not_keep_it) {
     ASSERT_TRUE(create(1, "disk", false));
     ASSERT_TRUE(on(1, catalog(1).find("disk")));

@@ -240,7 +240,9 @@ TEST_F(RegistrarTest, a_release_ends_no_hold_that_was_asked_for_after_it) {
     ASSERT_TRUE(change(peer, release_request(id, 2)));
     ASSERT_TRUE(change(0, hold_request("disk", 1)));
     ASSERT_TRUE(change(0, release_request(id, 1))) << "each host counts for itself";
-    EXPECT_TRUE(change(peer, hold_request("disk", 3)));
+    ASSERT_TRUE(change(peer, hold_request("disk", 3)));
+    ASSERT_TRUE(change(peer, release_request(id, 4))) << "the last one that it asked for, though it failed";
+    EXPECT_TRUE(change(0, hold_request("disk", 2)));
 }
 
 }  // namespace

@@ -259,7 +259,10 @@ MUTANTS = [
     ("frontends/volumes/truncation.cpp", "runs[0].hole && «runs[0].size_bytes == until - now.size_bytes»", {
         "what begins with a hole is taken for one": "true",
     }),
-    ("frontends/volumes/truncation.cpp", "«++page.zeroing_attempt;»", {
+    ("frontends/volumes/truncation.cpp", "«++page.zeroing_attempt;»  // no two", {
+        "one zeroing is taken for another": "",
+    }),
+    ("frontends/volumes/truncation.cpp", "«++page.zeroing_attempt;»\n        page.zeroing_host", {
         "who goes on with a zeroing does not count it": "",
     }),
     ("frontends/volumes/truncation.cpp", "«page.zeroing_attempt == seen.zeroing_attempt»;", {
@@ -413,17 +416,21 @@ MUTANTS = [
         "a restart does not go on with a removal": "false",
         "a restart removes every volume": "true",
     }),
-    ("daemon/catalog/registrar.cpp", "if («record.holder == host» && record.hold == number) {", {
+    ("daemon/catalog/registrar.cpp", "if («record.holder == host» && record.hold <= number) {", {
         "anybody releases a hold": "true",
     }),
-    ("daemon/catalog/registrar.cpp", "if (record.holder == host && «record.hold == number») {", {
+    ("daemon/catalog/registrar.cpp", "if (record.holder == host && «record.hold <= number») {", {
         "a release ends a hold that was asked for after it": "true",
+        "a release does not end the hold of a request that failed before": "record.hold == number",
     }),
     ("daemon/catalog/registrar.cpp", "«is_held ? std::max(record->hold, number) : number»;", {
         "a hold that comes late counts as the last one": "number",
     }),
-    ("daemon/catalog/catalog_open.cpp", "    «release_hold(record.id);»  //", {
+    ("daemon/catalog/catalog_open.cpp", "    «if (!is_held) begin_release(record.id, number);»  //", {
         "who gives up waiting for a hold keeps it": "",
+    }),
+    ("daemon/catalog/catalog_open.cpp", "    «volume->wait_at_most(std::chrono::milliseconds(entry.attributes.fail_after_ms));»", {
+        "the first request of a handle waits for ever": "",
     }),
     ("daemon/catalog/catalog_open.cpp", "if («--found->second.handles > 0») return;", {
         "the first handle that is closed ends the hold": "(--found->second.handles, false)",
