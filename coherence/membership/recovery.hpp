@@ -34,8 +34,8 @@ class Recovery {
     void on_dead(HostId host) { dead_ |= set_of(host); }
     void on_returned(HostId host) { dead_ &= ~set_of(host); }
 
-    // Writes are lost, and not on record yet. Each begin has its end, unless recorded() covers it; what is on record
-    // then is told by the moment that begin returned. end: false while some are still unrecorded.
+    // From begin to end writes are lost, and not on record yet. begin returns the moment that its end is told; what
+    // began before recorded() has ended by that. end: false while others are still unrecorded.
     Moment begin_unrecorded_losses();
     bool end_unrecorded_losses(Moment begun);
     bool has_unrecorded_losses() const { return unrecorded_losses_ > 0; }

@@ -30,7 +30,7 @@ constexpr Verifier verifier_of(Incarnation first_intact, uint32_t loss_generatio
 constexpr uint32_t loss_generation_of(Verifier verifier) {
     return static_cast<uint32_t>(verifier);
 }
-// Of two verifiers of a home that has lost nothing between but what is on its list of losses.
+// Of two verifiers of a home with the same first_intact.
 constexpr bool is_older(Verifier verifier, Verifier than) {
     return verifier >> 32 == than >> 32 && verifier < than;
 }

@@ -1,0 +1,66 @@
+// A home that has begun anew, of a cluster of three; the test plays the others.
+#include "tests/unit/home_on_device.hpp"
+
+namespace tarn::home_on_device {
+namespace {
+
+class RecoveringHome : public testing::Test {
+  protected:
+    RecoveringHome() {
+        auto device = std::make_unique<MemoryDevice>(uint64_t{16} << 20);
+        const StoreFormat format{.identity = identity, .store = {7}, .size_bytes = device->size_bytes()};
+        EXPECT_TRUE(Store::format_device(*device, format));
+        store_ = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(device), identity)));
+        fabric_.up = set_of(1) | set_of(2);
+        cache_ = std::move(
+            *Cache::create({.self = 0, .hosts = {0, 1, 2}, .frame_count = 512, .shards = {loop_.get()}}, *store_));
+        cache_->set_fabric(fabric_);
+    }
+    void end() {
+        cache_->abandon();
+        loop_->stop();
+        loop_->run();
+    }
+
+    const Process process_{.incarnation = 1, .epoch = 1};
+    const std::unique_ptr<Loop> loop_ = std::move(*Loop::create());
+    std::unique_ptr<Store> store_;
+    RecordingFabric fabric_;
+    std::unique_ptr<Cache> cache_;
+};
+
+TEST_F(RecoveringHome, what_a_host_reported_over_a_link_that_broke_does_not_count) {
+    cache_->inbox().on_link_up(1, process_);
+    cache_->inbox().on_greeted(1);
+    cache_->inbox().on_link_down(1);
+    cache_->inbox().on_link_up(1, process_);
+    cache_->inbox().on_link_up(2, process_);
+    cache_->inbox().on_greeted(2);
+    EXPECT_TRUE(cache_->membership().recovering()) << "host 1 has not said over this link what it holds";
+    cache_->inbox().on_greeted(1);
+    EXPECT_TRUE(loop_->run_until_done(cache_->home_start().ended()));
+    end();
+}
+
+TEST_F(RecoveringHome, whom_it_met_and_that_losses_are_unrecorded_is_left_to_the_next_process) {
+    const ArenaHeader& header = cache_->pool().arena().header();
+    cache_->inbox().on_link_up(1, {.incarnation = 3, .epoch = 5});
+    EXPECT_EQ(header.met[1].load(), uint64_t{3} << 32 | 5);
+    EXPECT_FALSE(header.losses_unrecorded.load());
+    cache_->inbox().on_link_up(1, {.incarnation = 7, .epoch = 7});
+    EXPECT_TRUE(header.losses_unrecorded.load()) << "it has lost its memory while this home knew no claims";
+    end();
+}
+
+TEST_F(RecoveringHome, the_last_report_comes_as_it_stops) {
+    cache_->inbox().on_link_up(1, {.incarnation = 3, .epoch = 3});
+    cache_->inbox().on_link_up(1, {.incarnation = 4, .epoch = 4});  // there is something to record
+    cache_->inbox().on_link_up(2, process_);
+    cache_->inbox().on_greeted(1);
+    end();
+    cache_->inbox().on_greeted(2);  // the loop takes no task any more
+    EXPECT_TRUE(cache_->membership().recovering());
+}
+
+}  // namespace
+}  // namespace tarn::home_on_device
