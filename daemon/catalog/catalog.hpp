@@ -71,7 +71,7 @@ class Catalog final : public Volumes {
     // Waits until this host takes part in no removal; begins none afterwards. For the stop, once the cache is
     // abandoned.
     Task<> end_removals() { return registrar_.end_removals(); }
-    // At shutdown, when all handles are closed: waits until the registrar has heard of every release.
+    // At shutdown, when all handles are closed: waits until the registrar, if it is there, has heard of every release.
     Task<> settle();
     // Flushes every volume, also those without a name. Hosts that are gone are not asked; if one of them is home of
     // dirty pages here, that is an error. Returns the first error.

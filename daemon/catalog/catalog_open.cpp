@@ -93,16 +93,27 @@ void Catalog::begin_release(VolumeId id, uint32_t number) {
     Loop::current()->spawn(tell_released(id, number));
 }
 
+// However long the registrar is away: else the volume would stay held by nobody.
 Task<> Catalog::tell_released(VolumeId id, uint32_t number) {
-    if (const auto answer = co_await ask_registrar(release_request(id, number)); !answer && !cache_.abandoned())
-        log::warning("catalog: volume {} may stay held by this host: {}", id, log::describe(answer.error()));
+    constexpr std::chrono::milliseconds look_again_after{200};
+    for (bool is_first = true;; is_first = false) {
+        const auto answer = co_await ask_registrar(release_request(id, number));
+        if (answer || cache_.abandoned()) break;
+        if (is_first)
+            log::warning("catalog: {} stays held by this host until the registrar hears of its release: {}",
+                         name_of(id), log::describe(answer.error()));
+        released_.announce();
+        co_await Loop::current()->sleep(look_again_after);
+    }
     releases_.fetch_sub(1, std::memory_order_seq_cst);
     released_.announce();
 }
 
 Task<> Catalog::settle() {
-    for (uint64_t seen = released_.count(); releases_.load(std::memory_order_seq_cst) > 0; seen = released_.count())
-        co_await released_.next(seen);
+    const auto goes_on = [this] {
+        return releases_.load(std::memory_order_seq_cst) > 0 && !is_silent(registrar_host());
+    };
+    for (uint64_t seen = released_.count(); goes_on(); seen = released_.count()) co_await released_.next(seen);
 }
 
 }  // namespace tarn

@@ -283,6 +283,21 @@ TEST_F(CatalogTest, who_gives_up_waiting_for_a_hold_does_not_keep_it) {
     close(2, take(volume));
 }
 
+TEST_F(CatalogTest, a_registrar_that_was_away_hears_of_what_was_closed_meanwhile) {
+    ASSERT_TRUE(create(1, "disk", false));
+    auto volume = open(1, "disk");
+    ASSERT_TRUE(volume);
+    stop(registrar);
+    close(1, take(volume));
+    hosts_[registrar]->start();
+    for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
+    on(1, heard_of(*hosts_[1], registrar));
+    on(1, settled(catalog(1)));
+    auto next = open(2, "disk");
+    ASSERT_TRUE(next) << next.error().where;
+    close(2, take(next));
+}
+
 TEST_F(CatalogTest, without_the_registrar_nothing_changes) {
     ASSERT_TRUE(create(1, "disk"));
     EXPECT_EQ(names(1), std::vector<std::string>{"disk"});
@@ -367,6 +382,23 @@ TEST_F(CatalogTest, clients_of_any_host_keep_a_volume_unless_it_is_forced) {
     on(registrar, removals_ended(catalog(registrar)));
     EXPECT_TRUE(top(0).clients.users().empty() && top(2).clients.users().empty());
     EXPECT_TRUE(names(0).empty());
+}
+
+TEST_F(CatalogTest, what_a_host_that_has_gone_was_to_store_is_not_durable) {
+    const auto made = on(1, catalog(1).create("file", true, {.size_bytes = uint64_t{1} << 32}));
+    ASSERT_TRUE(made);
+    uint64_t page = 0;
+    while (hosts_[0]->cache->home_of(PageId::of(made->id, page)) != 2)
+        page += hosts_[0]->cache->membership().ranges().pages_per_range();
+    auto volume = open(1, "file");
+    ASSERT_TRUE(volume);
+    ASSERT_TRUE(on(1, (*volume)->write(page * page_size, std::vector<std::byte>(page_size, std::byte{7}))));
+    const Result<> flushed = on(1, catalog(1).flush_all(set_of(2)));
+    ASSERT_FALSE(flushed);
+    EXPECT_EQ(flushed.error().code, Errc::unavailable);
+    EXPECT_TRUE(on(1, catalog(1).flush_all(0)));
+    EXPECT_TRUE(on(1, catalog(1).flush_all(set_of(2)))) << "it has all bytes";
+    close(1, take(volume));
 }
 
 TEST_F(CatalogTest, space_and_usage_name_the_hosts_that_are_away) {
