@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <optional>
 
+#include "utils/alarm.hpp"
 #include "utils/clock.hpp"
 #include "utils/log.hpp"
 #include "utils/with_timeout.hpp"
@@ -83,16 +85,10 @@ Task<Result<>> Flusher::flush(Session& session, HostSet homes, std::chrono::mill
     run(std::move(actions));
     // Giving up loses nothing: a later flush may succeed.
     const Interrupt::Listener listener(interrupt, [&] { give_up(wait, Errc::cancelled); });
-    if (limit.count() == 0) {
-        co_await wait;
-    } else {
-        Timer timer(*Loop::current());
-        Gate watching;
-        watching.spawn(watch(*this, wait, timer, limit));
-        co_await wait;
-        timer.cancel();
-        co_await watching.close();
-    }
+    std::optional<Alarm> alarm;
+    if (limit.count() != 0) alarm.emplace(*Loop::current(), limit, [&] { give_up(wait, Errc::unavailable); });
+    co_await wait;
+    if (alarm) co_await alarm->end();
     if (wait.failed) co_return fail(wait.code, wait.code == Errc::cancelled ? 0 : EIO, not_all_durable);
     co_return Result<>{};
 }
@@ -129,10 +125,6 @@ Task<Result<>> Flusher::flush_pages(Session& session, std::vector<PageId> pages,
     std::ranges::sort(pages);
     requester_.flushed_pages(session.id, parts_.membership.self(), pages, writes);
     co_return Result<>{};
-}
-
-Task<> Flusher::watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit) {
-    if (co_await timer.sleep(limit)) self.give_up(wait, Errc::unavailable);
 }
 
 void Flusher::give_up(Wait& wait, Errc code) {

@@ -91,7 +91,6 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     bool is_heard(HostId home) const;
     bool all_are_heard() const;
     Task<> ask_homes();
-    static Task<> watch(Flusher& self, Wait& wait, Timer& timer, std::chrono::milliseconds limit);
     void give_up(Wait& wait, Errc code);
     // Returns whether the home answered.
     Task<bool> ask_verifier(HostId home, CallKind kind);

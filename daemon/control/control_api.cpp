@@ -300,11 +300,12 @@ Task<HttpReply> ControlApi::create(const HttpRequest& request, const Caller&) {
     if (size_bytes == 0 && !shared) co_return refuse_as(400, "invalid", "size 0 is for shared volumes only");
     if (mode > 07777) co_return refuse_as(400, "invalid", "mode is more than permission bits");
     if (fail_after_ms > fail_after_ms_max) co_return refuse_as(400, "invalid", "fail_after_ms is more than a day");
-    Attributes attributes;
-    attributes.fail_after_ms = static_cast<uint32_t>(fail_after_ms);
-    attributes.size_bytes = size_bytes;
-    attributes.mode = static_cast<uint32_t>(mode);
-    attributes.modified_ns = attributes.changed_ns = realtime_ns();
+    const int64_t now_ns = realtime_ns();
+    const Attributes attributes{.size_bytes = size_bytes,
+                                .modified_ns = now_ns,
+                                .changed_ns = now_ns,
+                                .mode = static_cast<uint32_t>(mode),
+                                .fail_after_ms = static_cast<uint32_t>(fail_after_ms)};
     CO_TRY(const VolumeEntry volume, co_await volumes_.create(name, shared, attributes));
     co_return reply(json_of(volume), 201);
 }
@@ -344,10 +345,7 @@ Task<HttpReply> ControlApi::resize(const HttpRequest& request, const Caller&) {
                                 "; --force shrinks it all the same, and what lies past the new end is lost");
     if (shrinks && !shrink)
         co_return refuse_as(409, "would_shrink", "the volume is larger; shrinking it loses what lies past the new end");
-    AttributeChange change;
-    change.size_bytes = size_bytes;
-    CO_TRY(const Attributes changed, co_await volume->change_attributes(change));
-    entry.attributes = changed;
+    CO_TRY(entry.attributes, co_await volume->change_attributes({.size_bytes = size_bytes}));
     Json json = json_of(entry);
     json["open_by"] = users;
     co_return reply(json);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "utils/assert.hpp"
 
@@ -22,6 +23,13 @@ void append(std::vector<std::byte>& to, T value) {
 void append(std::vector<std::byte>& to, std::string_view text) {
     const auto bytes = std::as_bytes(std::span(text));
     to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+template <class... Fields>
+std::vector<std::byte> bytes_of(const Fields&... fields) {
+    std::vector<std::byte> bytes;
+    (append(bytes, fields), ...);
+    return bytes;
 }
 
 // Reads fields off the front of an option; once something is missing, it stays failed.
@@ -67,9 +75,7 @@ constexpr std::array known_options = {Option::export_name,
 }  // namespace
 
 Handshake::Handshake() {
-    append(output_, greeting_magic);
-    append(output_, option_magic);
-    append(output_, static_cast<uint16_t>(handshake_fixed_newstyle | handshake_no_zeroes));
+    output_ = bytes_of(greeting_magic, option_magic, uint16_t{handshake_fixed_newstyle | handshake_no_zeroes});
 }
 
 void Handshake::receive(std::span<const std::byte> bytes) {
@@ -191,12 +197,8 @@ void Handshake::ask(Question question, std::string name) {
 
 void Handshake::answer_names(std::span<const std::string> names) {
     TARN_ASSERT(state_ == State::asking && question_ == Question::list);
-    for (const std::string& name : names) {
-        std::vector<std::byte> payload;
-        append(payload, static_cast<uint32_t>(name.size()));
-        append(payload, name);
-        reply(OptionReply::server, payload);
-    }
+    for (const std::string& name : names)
+        reply(OptionReply::server, bytes_of(static_cast<uint32_t>(name.size()), name));
     reply(OptionReply::acknowledge);
     state_ = State::negotiating;
     advance();
@@ -240,10 +242,7 @@ void Handshake::answer_meta_context() {
     };
     const bool chosen = (list && queries_.empty()) || std::ranges::any_of(queries_, matches);
     if (chosen) {
-        std::vector<std::byte> payload;
-        append(payload, context_id);
-        append(payload, allocation_context);
-        reply(OptionReply::meta_context, payload);
+        reply(OptionReply::meta_context, bytes_of(context_id, allocation_context));
         if (!list) context_name_ = name_;
     }
     queries_.clear();
@@ -251,23 +250,10 @@ void Handshake::answer_meta_context() {
 }
 
 void Handshake::answer_info(const std::string& name, uint64_t size_bytes) {
-    std::vector<std::byte> payload;
-    append(payload, static_cast<uint16_t>(Info::export_size));
-    append(payload, size_bytes);
-    append(payload, transmission_flags());
-    reply(OptionReply::info, payload);
-    if (wants_name_) {
-        payload.clear();
-        append(payload, static_cast<uint16_t>(Info::name));
-        append(payload, name);
-        reply(OptionReply::info, payload);
-    }
-    payload.clear();
-    append(payload, static_cast<uint16_t>(Info::block_size));
-    append(payload, block_size_min);
-    append(payload, block_size_preferred);
-    append(payload, payload_size_max);
-    reply(OptionReply::info, payload);
+    reply(OptionReply::info, bytes_of(std::to_underlying(Info::export_size), size_bytes, transmission_flags()));
+    if (wants_name_) reply(OptionReply::info, bytes_of(std::to_underlying(Info::name), name));
+    reply(OptionReply::info,
+          bytes_of(std::to_underlying(Info::block_size), block_size_min, block_size_preferred, payload_size_max));
     reply(OptionReply::acknowledge);
 }
 
@@ -287,10 +273,9 @@ uint16_t Handshake::transmission_flags() const {
 }
 
 void Handshake::reply(OptionReply type, std::span<const std::byte> payload) {
-    append(output_, option_reply_magic);
-    append(output_, static_cast<uint32_t>(option_));
-    append(output_, static_cast<uint32_t>(type));
-    append(output_, static_cast<uint32_t>(payload.size()));
+    const auto head = bytes_of(option_reply_magic, std::to_underlying(option_), std::to_underlying(type),
+                               static_cast<uint32_t>(payload.size()));
+    output_.insert(output_.end(), head.begin(), head.end());
     output_.insert(output_.end(), payload.begin(), payload.end());
 }
 

@@ -248,7 +248,7 @@ class Store {
     Task<Result<>> set_outdone(Loop& loop, const StoreStanding& remembered);
     // What this host remembers of others' stores; the newest counts. Durable when it returns. Errors: io.
     StoreStanding heard(HostId host) const {
-        return locked([&] { return heard_[host]; });
+        return locked([&] { return superblock_.heard[host]; });
     }
     Task<Result<>> set_heard(Loop& loop, HostId host, const StoreStanding& standing);
 
@@ -369,14 +369,12 @@ class Store {
     Result<> write_superblock_now();
 
     std::unique_ptr<BlockDevice> device_;
-    Superblock superblock_;  // as last written; the leader of a flush round writes it
+    Superblock superblock_;  // the leader of a flush round writes it; what others change is under the lock
     StoreLayout layout_;
     bool was_complete_ = false;
     uint64_t used_before_ = 0;
     std::atomic<uint64_t> loss_generation_;
     std::array<std::atomic<uint32_t>, hosts_max> forgotten_{};
-    std::array<StoreStanding, hosts_max> heard_{};  // under the lock
-    uint32_t outdone_by_epoch_ = 0;
     std::atomic<uint64_t> bad_pages_{0};
     std::atomic<bool> failed_{false};
     GroupCommit flushes_;
@@ -395,7 +393,6 @@ class Store {
     LossList losses_;
     uint64_t loss_generation_wanted_ = 0;
     uint64_t losses_written_ = 0;  // the sequence of the list that is durable
-    bool is_complete_ = false;     // as the next superblock says
     bool checkpointing_ = false;
     bool closing_ = false;
     bool catching_up_ = false;

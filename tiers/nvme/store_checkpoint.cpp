@@ -206,11 +206,11 @@ Task<Result<>> Store::close(Loop& loop, bool complete) {
             busy = checkpointing_;
             failed = failure_;
             if (!busy && !failed && journal_.used_bytes() == 0 && superblock_written_ == superblock_wanted_) {
-                if (is_complete_ == complete) {
+                if (superblock_.is_complete == complete) {
                     closing_ = false;
                     co_return Result<>{};
                 }
-                is_complete_ = complete;
+                superblock_.is_complete = complete;
                 ++superblock_wanted_;
             }
         }

@@ -111,11 +111,8 @@ Task<Result<>> Store::write_superblock(Loop& loop) {
     const PageBuffer block = make_page_buffer(1);
     {
         const std::lock_guard lock(mutex_);
-        superblock_.is_complete = is_complete_;
         superblock_.journal_tail = wanted_tail_.position;
         superblock_.journal_tail_checksum = wanted_tail_.checksum;
-        superblock_.heard = heard_;
-        superblock_.outdone_by_epoch = outdone_by_epoch_;
         for (HostId host = 0; host < hosts_max; ++host) superblock_.forgotten[host] = forgotten(host);
         ++superblock_.generation;
         encode_superblock(superblock_, BlockBytes(block.get(), page_size));

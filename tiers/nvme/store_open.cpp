@@ -93,9 +93,6 @@ Store::Store(std::unique_ptr<BlockDevice> device, const Superblock& superblock)
       wanted_tail_{.position = superblock.journal_tail, .checksum = superblock.journal_tail_checksum},
       loss_generation_wanted_(superblock.loss_generation),
       journaled_pages_max_(journaled_pages_max_of(superblock.geometry)) {
-    is_complete_ = superblock.is_complete;
-    heard_ = superblock.heard;
-    outdone_by_epoch_ = superblock.outdone_by_epoch;
     for (HostId host = 0; host < hosts_max; ++host) forgotten_[host] = superblock.forgotten[host];
 }
 
@@ -218,7 +215,7 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
     // Format 2 did not say it; who stopped in order left an empty journal.
     if (was_upgraded) store->was_complete_ = store->journal_.used_bytes() == 0;
     if (!options.use_later) store->note_use();
-    if (report) store->superblock_.is_complete = store->is_complete_ = false;
+    if (report) store->superblock_.is_complete = false;
     std::vector<PageId> unwritten;
     CO_TRY_VOID(co_await store->settle_unsure(loop, unsure, unwritten));
     // After a process that was killed, the device may hold what it read to us in its cache only: the flushes of the
@@ -238,7 +235,7 @@ Task<Result<std::unique_ptr<Store>>> Store::open_with(Loop& loop, std::unique_pt
 // store, nor has anything been lost with memory since that one stopped in order.
 void Store::note_use() {
     superblock_.used_epoch = superblock_.home_epoch;
-    superblock_.is_complete = is_complete_ = false;
+    superblock_.is_complete = false;
 }
 
 Task<Result<>> Store::begin_use(Loop& loop) {

@@ -38,7 +38,7 @@ Result<> Store::accept_as_older() {
     // Nobody has met the epochs from there on.
     superblock_.home_epoch = std::max<uint64_t>(superblock_.home_epoch, superblock_.outdone_by_epoch);
     superblock_.accepted_epoch = static_cast<uint32_t>(superblock_.home_epoch + 1);
-    superblock_.outdone_by_epoch = outdone_by_epoch_ = 0;
+    superblock_.outdone_by_epoch = 0;
     return {};
 }
 
@@ -71,7 +71,7 @@ Result<> Store::has_come_as_far_as(const StoreStanding& remembered) const {
 }
 
 Task<Result<>> Store::set_outdone(Loop& loop, const StoreStanding& remembered) {
-    locked([&] { outdone_by_epoch_ = std::max(outdone_by_epoch_, remembered.epoch); });
+    locked([&] { superblock_.outdone_by_epoch = std::max(superblock_.outdone_by_epoch, remembered.epoch); });
     want_superblock();
     return flush(loop);
 }
@@ -79,7 +79,7 @@ Task<Result<>> Store::set_outdone(Loop& loop, const StoreStanding& remembered) {
 Task<Result<>> Store::set_heard(Loop& loop, HostId host, const StoreStanding& standing) {
     {
         const std::lock_guard lock(mutex_);
-        StoreStanding& known = heard_[host];
+        StoreStanding& known = superblock_.heard[host];
         if (standing.epoch < known.epoch || (standing.epoch == known.epoch && standing.position <= known.position))
             co_return Result<>{};
         known = standing;
