@@ -152,8 +152,8 @@ void PageAccess::post_failed(Errc code) {
 
 // Whether the session may see the page's bytes.
 bool PageAccess::may_tell() const {
-    const bool tells = kind_ == Kind::read || (kind_ == Kind::update && update_->tells);
-    return !tells || lost_ == 0 || request_->view().may_read(page_, request_->parts().membership.home_of(page_), lost_);
+    return kind_ != Kind::read || lost_ == 0 ||
+           request_->view().may_read(page_, request_->parts().membership.home_of(page_), lost_);
 }
 
 void PageAccess::release() {

@@ -8,7 +8,6 @@ namespace tarn {
 struct PageUpdate {
     // Returns whether it changed `size` bytes from `offset` on.
     virtual bool apply(std::byte* bytes) = 0;
-    bool tells = false;  // the client learns the old bytes: they must not be lost ones
     size_t offset = 0;
     size_t size = 0;
 

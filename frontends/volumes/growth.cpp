@@ -82,7 +82,6 @@ class Growth final : public PageUpdate {
     Growth(Cache& cache, Session& session, std::optional<uint64_t> offset, std::span<const std::byte> from)
         : offset_bytes(offset), bytes(from), cache_(cache), session_(session) {
         size = sizeof(AttributePage);
-        tells = !offset;  // where the end is
     }
 
     bool apply(std::byte* page_bytes) override {
