@@ -18,10 +18,13 @@ Task<Result<>> write_at(Host& host, uint64_t offset, std::span<const std::byte> 
     CachedVolume volume(*host.volumes, volume_id);
     co_return co_await volume.write_growing(offset, from);
 }
-Task<Result<>> resize(Host& host, uint64_t size) {
+Task<Result<>> change(Host& host, AttributeChange attributes) {
     CachedVolume volume(*host.volumes, volume_id);
-    CO_TRY_VOID(co_await volume.change_attributes({.size_bytes = size}));
+    CO_TRY_VOID(co_await volume.change_attributes(attributes));
     co_return Result<>{};
+}
+Task<Result<>> resize(Host& host, uint64_t size) {
+    return change(host, {.size_bytes = size});
 }
 Task<Result<uint64_t>> size_of(Host& host) {
     CachedVolume volume(*host.volumes, volume_id, OnLoss::revert);
@@ -411,6 +414,21 @@ Task<bool> know_the_homes(Host& host) {
 Task<Result<>> flush_in_a_session(Host& host) {
     CachedVolume volume(*host.volumes, volume_id);
     co_return co_await volume.flush();
+}
+
+TEST_F(ClusterFiles, a_size_that_was_lost_is_told_to_who_grew_the_file_though_its_bytes_are_there) {
+    const HostId sized = hosts_[0]->cache->home_of(attribute_page_of(volume_id));
+    const HostId writer = (sized + 1) % host_count;
+    const auto session = on(writer, TestSession::open(*hosts_[writer]));
+    const std::vector<std::byte> bytes = filled(100, 5);
+    ASSERT_TRUE(on(writer, session->write_growing(homed_at(writer), bytes)));
+    ASSERT_TRUE(on(sized, change(*hosts_[sized], {.mode = 0640})));  // only it knows the size now
+    hosts_[sized]->stop();
+    hosts_[sized]->start();
+    ASSERT_TRUE(on(sized, hosts_[sized]->cache->home_start().ended()));
+    ASSERT_TRUE(on(writer, change(*hosts_[writer], {.mode = 0600})));  // a later client has the attributes here
+    EXPECT_FALSE(on(writer, session->append(bytes))) << "nobody knows where the end is";
+    EXPECT_FALSE(on(writer, session->flush()));
 }
 
 TEST_F(ClusterFiles, what_was_cut_off_stays_so_though_the_zeros_are_lost_with_their_home) {

@@ -9,6 +9,7 @@ file that sets MUTANTS. Each entry names a file, from the root of the tree, a pa
 once, in which «…» marks what is broken, and the mutants of that place: what stands there instead. An expression becomes
 a choice between expressions, a statement one between statements. A name that occurs twice is one mutant in two places.
 A passage that is no longer found is an error: who changes a rule changes its mutants, and who adds a rule adds one.
+A LIST whose checks are many may set CHECKS: for each file, those that must notice its mutants.
 """
 import pathlib
 import runpy
@@ -54,21 +55,30 @@ def mutated(text, file_name, list_of_mutants):
     return f'{once}#include <bit>\n#include "tests/sim/support/mutant.hpp"\n#line 1 "{file_name}"\n{text}'
 
 
-def write_names(list_of_mutants, output):
-    quoted = "".join(f'    "{name}",\n' for name in names(list_of_mutants))
+def checks_of(name, list_of_mutants, checks):
+    """What must notice a mutant, of all its places; nothing if the list does not say."""
+    files = dict.fromkeys(file_name for file_name, _, instead in list_of_mutants if name in instead)
+    return ":".join(checks[file_name] for file_name in files) if checks else ""
+
+
+def write_names(list_of_mutants, checks, output):
+    quoted = "".join(
+        f'    {{"{name}", "{checks_of(name, list_of_mutants, checks)}"}},\n' for name in names(list_of_mutants)
+    )
     output.write_text(
         '#include "tests/sim/support/mutant.hpp"\n\nnamespace tarn::sim {\n\nunsigned mutant = 0;\n\n'
-        f"const std::vector<const char*> mutant_names = {{\n{quoted}}};\n\n}}  // namespace tarn::sim\n"
+        f"const std::vector<Mutant> mutants = {{\n{quoted}}};\n\n}}  // namespace tarn::sim\n"
     )
 
 
 def main():
     path, *arguments = sys.argv[1:]
-    list_of_mutants = runpy.run_path(path)["MUTANTS"]
+    list_file = runpy.run_path(path)
+    list_of_mutants = list_file["MUTANTS"]
     if arguments[0] == "--names":
         for file_name in {entry[0] for entry in list_of_mutants}:
             mutated((ROOT / file_name).read_text(), file_name, list_of_mutants)
-        write_names(list_of_mutants, pathlib.Path(arguments[1]))
+        write_names(list_of_mutants, list_file.get("CHECKS"), pathlib.Path(arguments[1]))
         return
     source, output, dependencies = (pathlib.Path(argument) for argument in arguments)
     file_name = source.resolve().relative_to(ROOT).as_posix()

@@ -1,76 +1,11 @@
 // What the cache makes of links that break and come again, and of what other hosts' write-backs leave dirty: the test
 // plays the other hosts.
-#include <cstdio>
-
 #include "coherence/pages/page_access.hpp"
 #include "tests/support/interleave.hpp"
-#include "tests/unit/home_on_device.hpp"
-#include "utils/interrupt.hpp"
+#include "tests/unit/cache_links.hpp"
 
 namespace tarn::home_on_device {
 namespace {
-
-class CacheLinks : public HomeOnDevice {
-  protected:
-    CacheLinks() { answered_ = fabric_.sent.size(); }
-    ~CacheLinks() override { fabric_.on_send = nullptr; }
-
-    uint64_t theirs() const { return page_ + cache_->membership().ranges().pages_per_range(); }
-    PageId their_page(uint64_t more = 0) const { return PageId::of(volume_id, theirs() + more); }
-    // A page homed at the other host becomes ours, and dirty.
-    FrameId own(PageId page) {
-        size_t written = 0;
-        Gate writes;
-        writes.spawn(write_pages(*volume_, page.number(), 1, written));
-        grant_all(fabric_, *cache_, answered_, tenure_);
-        loop_->run_until_done(writes.close());
-        EXPECT_EQ(written, 1u);
-        const FrameId id = cache_->pages().try_pin(page, view_);
-        EXPECT_NE(id, no_frame);
-        if (id != no_frame) cache_->pages().unpin(id);
-        return id;
-    }
-    bool write_to_sector(PageId page, unsigned sector) {
-        const std::vector<std::byte> bytes(8, std::byte{4});
-        return cache_->pages().try_write(page, sector * sector_size, bytes, view_);
-    }
-    Task<> read_page(uint64_t number, bool& done) {
-        std::vector<std::byte> bytes(page_size);
-        done = (co_await volume_->read(number * page_size, bytes)).has_value();
-    }
-    Task<> sweep_all() { co_await cache_->home_store().marker().sweep(std::chrono::milliseconds(0)); }
-    Message from_peer(MessageKind kind, PageId page) const {
-        Message message;
-        message.kind = kind;
-        message.from = peer;
-        message.view_epoch = 1;
-        message.map_epoch = cache_->membership().ranges().epoch();
-        message.incarnation = peer_process_.incarnation;
-        message.page = page;
-        return message;
-    }
-    // It asks for what is dirty, and takes it when it is given.
-    void ask_for_dirty() {
-        ASSERT_TRUE(hear(MessageKind::flush_ask, ++last_request_));
-        loop_->run_until_done(turns(*loop_));
-    }
-    Result<> take_write_back() {
-        const Message* const written = fabric_.last(MessageKind::write_back);
-        if (!written) return fail(Errc::invalid);
-        Message answer = from_peer(MessageKind::written_back, written->page);
-        answer.tenure = written->tenure;
-        answer.sequence = written->sequence;
-        return cache_->inbox().on_message(answer, nullptr);
-    }
-    bool is_in_set_if_dirty(FrameId id) {
-        const Frame& frame = cache_->pool().frame(id);
-        return (frame.dirty.load() | frame.writing.load()) == 0 || cache_->pages().dirty_frames().has(id);
-    }
-
-    size_t answered_ = 0;
-    Tenure tenure_ = protocol::first_tenure_of(1);
-    protocol::RequestId last_request_ = 100;
-};
 
 TEST_F(CacheLinks, what_is_written_during_a_write_back_is_asked_for_again) {
     const FrameId id = own(their_page());
@@ -275,115 +210,6 @@ TEST_F(CacheLinks, another_process_of_a_home_whose_store_failed_is_asked_again) 
     EXPECT_FALSE(cache_->membership().refuses_writes_of(their_page()));
 }
 
-struct WaitingWrite {
-    static Task<> run(CachedVolume& volume, uint64_t number, Result<>& into, bool& over) {
-        const std::vector<std::byte> bytes(page_size, std::byte{3});
-        if (Loop* const loop = loop_of_test) co_await Yield(*loop);
-        into = co_await volume.write(number * page_size, bytes);
-        over = true;
-    }
-    inline static Loop* loop_of_test = nullptr;
-    static Task<> pause(Loop& loop) { co_await loop.sleep(std::chrono::milliseconds(150)); }
-};
-
-TEST_F(CacheLinks, who_waits_for_room_is_refused_once_the_store_of_the_home_has_failed) {
-    WritableShare& share = cache_->writable_share();
-    while (share.try_enter(peer)) {
-    }
-    Gate writes;
-    bool over = false;
-    Result<> written;
-    writes.spawn(WaitingWrite::run(*volume_, theirs(), written, over));
-    ASSERT_TRUE(share.anyone_waits());
-    Message refusal = from_peer(MessageKind::no_space, their_page(1));
-    refusal.request_id = 1;
-    refusal.flags = protocol::flag_lost;
-    ASSERT_TRUE(cache_->inbox().on_message(refusal, nullptr));
-    ASSERT_TRUE(cache_->membership().refuses_writes_of(their_page()));
-    loop_->run_until_done(WaitingWrite::pause(*loop_));
-    EXPECT_TRUE(over) << "it waits for ever";
-    cache_->abandon();
-    loop_->run_until_done(writes.close());
-}
-
-class Room : public CacheLinks {
-  protected:
-    void check(bool fails) {
-        WritableShare& share = cache_->writable_share();
-        for (uint64_t i = 0; i < 8; ++i) (void)own(their_page(i));
-        WaitingWrite::loop_of_test = loop_.get();
-        cut();
-        while (share.try_enter(peer)) {
-        }
-        if (fails) {
-            device_->fail_writes(true);
-            (void)loop_->run_until_done(
-                cache_->store().mark(*loop_, std::vector<PageId>{PageId::of(volume_id, page_ + 500)}));
-            ASSERT_TRUE(cache_->store().failed());
-        }
-        Gate writes;
-        bool over = false;
-        Result<> written;
-        writes.spawn(WaitingWrite::run(*volume_, theirs() + 10, written, over));
-        loop_->run_until_done(WaitingWrite::pause(*loop_));
-        EXPECT_FALSE(over);
-        EXPECT_TRUE(share.anyone_waits());
-        const size_t before = fabric_.count(MessageKind::evict);
-        link();
-        const size_t said = fabric_.sent.size();
-        for (size_t i = 0; i < said; ++i) {
-            const Message hello = fabric_.sent[i].message;
-            if (hello.kind != MessageKind::hello) continue;
-            Message confirm = from_peer(MessageKind::confirm, hello.page);
-            confirm.tenure = hello.tenure;
-            EXPECT_TRUE(cache_->inbox().on_message(confirm, nullptr));
-        }
-        loop_->run_until_done(WaitingWrite::pause(*loop_));
-        EXPECT_GT(fabric_.count(MessageKind::evict), before) << "nobody makes room";
-        cache_->abandon();
-        loop_->run_until_done(writes.close());
-    }
-};
-TEST_F(Room, is_made_when_a_link_is_back) {
-    check(false);
-}
-TEST_F(Room, is_made_when_a_link_is_back_although_a_store_failed) {
-    check(true);
-}
-
-TEST_F(CacheLinks, who_gives_up_room_at_the_end_has_had_none) {
-    WritableShare& share = cache_->writable_share();
-    while (share.try_enter(peer)) {
-    }
-    const size_t before = share.count(peer);
-    Gate writes;
-    bool over = false;
-    Result<> written;
-    writes.spawn(WaitingWrite::run(*volume_, theirs(), written, over));
-    loop_->run_until_done(turns(*loop_));
-    EXPECT_FALSE(over);
-    cache_->abandon();
-    loop_->run_until_done(writes.close());
-    EXPECT_FALSE(written);
-    EXPECT_EQ(share.count(peer), before);
-}
-
-TEST_F(CacheLinks, a_page_that_is_writable_needs_no_room) {
-    (void)own(their_page());
-    WritableShare& share = cache_->writable_share();
-    while (share.try_enter(peer)) {
-    }
-    Gate zeroes;
-    bool over = false;
-    zeroes.spawn([](CachedVolume& volume, uint64_t number, bool& done) -> Task<> {
-        done = (co_await volume.zero(number * page_size, page_size, true)).has_value();
-    }(*volume_, theirs(), over));
-    loop_->run_until_done(turns(*loop_));
-    EXPECT_TRUE(over);
-    cache_->abandon();
-    loop_->run_until_done(zeroes.close());
-}
-
 // If it is another one at the flush, the write may be lost.
 TEST_F(CacheLinks, a_write_that_waited_knows_the_verifier_of_its_home) {
     cache_->verifiers().hear(peer, protocol::verifier_of(peer_process_.incarnation, 0));
@@ -465,63 +291,44 @@ TEST_F(CacheLinks, the_space_of_a_volume_is_free_at_its_end) {
     EXPECT_EQ(store_->allocated_bytes(volume_id), 0U);
 }
 
-class Interrupting final : public Interrupt {
-  public:
-    static Task<> write(CachedVolume& volume, uint64_t number, Interrupt& interrupt, bool& over) {
-        co_await CarryInterrupt(interrupt);
-        const std::vector<std::byte> bytes(8, std::byte{3});
-        (void)co_await volume.write(number * page_size, bytes);
-        over = true;
-    }
-};
-
-TEST_F(CacheLinks, who_gives_up_as_there_is_room_asks_for_nothing) {
-    WritableShare& share = cache_->writable_share();
-    while (share.try_enter(peer)) {
-    }
-    const size_t full = share.count(peer);
-    Interrupting interrupt;
-    Gate writes;
-    bool over = false;
-    writes.spawn(Interrupting::write(*volume_, theirs(), interrupt, over));
-    ASSERT_TRUE(share.anyone_waits());
-    share.leave(peer);
-    interrupt.raise();
-    loop_->run_until_done(turns(*loop_));
-    EXPECT_TRUE(over);
-    EXPECT_EQ(fabric_.count(MessageKind::get_exclusive), 0u);
-    EXPECT_EQ(share.count(peer), full - 1);
-    if (!over) cache_->abandon();
-    loop_->run_until_done(writes.close());
-}
-
-TEST_F(CacheLinks, who_gives_up_as_a_frame_is_free_gives_it_back) {
-    std::vector<FrameId> taken;
-    for (FrameId id = 0; (id = cache_->pool().try_take(use_holder, cache_->provider().reserve_count())) != no_frame;)
-        taken.push_back(id);
-    Interrupting interrupt;
-    Gate writes;
-    bool over = false;
-    writes.spawn(Interrupting::write(*volume_, theirs(), interrupt, over));
-    EXPECT_FALSE(over);
-    const size_t before = cache_->pool().free_count();
-    cache_->supply().give(taken.back());
-    taken.pop_back();
-    interrupt.raise();
-    loop_->run_until_done(turns(*loop_));
-    EXPECT_TRUE(over);
-    EXPECT_EQ(cache_->pool().free_count(), before + 1);
-    for (const FrameId id : taken) cache_->supply().give(id);
-    if (!over) cache_->abandon();
-    loop_->run_until_done(writes.close());
-}
-
 TEST_F(CacheLinks, what_was_seen_of_a_home_stays_while_it_is_away) {
     const FrameId id = own(their_page());
     cut();
     std::vector<FrameId> none;
     EXPECT_FALSE(cache_->eviction().try_evict(id, none));
     EXPECT_TRUE(cache_->pages().holds(their_page()));
+}
+
+TEST_F(CacheLinks, what_a_process_said_of_its_losses_counts_for_it_alone) {
+    const protocol::Verifier verifier = protocol::verifier_of(peer_process_.first_intact(), 1);
+    fabric_.on_call = [&](HostId, CallKind, const std::string&) {
+        return [](protocol::Verifier answer) -> Task<Result<std::string>> { co_return pack(answer); }(verifier);
+    };
+    const auto counts_from_now = [&] {
+        const CachedVolume volume(*volumes_, volume_id);
+        return !contains(std::static_pointer_cast<ClientSession>(volume.session())->session.losses.unheard(), peer);
+    };
+    loop_->run_until_done([](Flusher& flusher) -> Task<bool> {
+        co_await flusher.hear_from_homes();
+        co_return true;
+    }(cache_->flusher()));
+    EXPECT_TRUE(counts_from_now());
+    cut();
+    peer_process_ = {.incarnation = 9, .epoch = 9, .intact_since = peer_process_.first_intact()};
+    link();
+    EXPECT_FALSE(counts_from_now()) << "it may be about to find a loss";
+}
+
+// The process that had declared it dead ended before its stripes had heard of it.
+TEST_F(CacheLinks, who_was_declared_dead_at_last_may_have_had_something) {
+    cut();
+    ASSERT_TRUE(loop_->run_until_done(store_->set_forgotten(*loop_, peer, peer_process_.incarnation + 1)));
+    const uint64_t generation = store_->loss_generation();
+    auto device = std::make_unique<MemoryDevice>(*device_);
+    UniqueFd memory = end();
+    loop_ = std::move(*Loop::create());
+    begin(std::move(device), std::move(memory));
+    EXPECT_GT(store_->loss_generation(), generation) << "flushes of who wrote before fail";
 }
 
 }  // namespace

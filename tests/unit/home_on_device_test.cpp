@@ -137,6 +137,29 @@ TEST_F(HomeOnDevice, a_flush_that_waits_for_bytes_which_a_failed_store_refuses_f
     EXPECT_TRUE(flushed->has(protocol::flag_lost));
 }
 
+TEST_F(HomeOnDevice, a_flush_does_not_wait_for_a_host_that_was_declared_dead) {
+    ASSERT_TRUE(hear(MessageKind::get_exclusive, 5));
+    loop_->run_until_done(turns(*loop_));
+    const Message* const grant = fabric_.last(MessageKind::grant);
+    ASSERT_NE(grant, nullptr);
+    ASSERT_TRUE(hear(MessageKind::done, 5, grant->tenure));
+    bool over = false;
+    Gate flushes;
+    flushes.spawn([](CachedVolume& volume, bool& ended) -> Task<> {
+        (void)co_await volume.flush_homes(set_of(0));
+        ended = true;
+    }(*volume_, over));
+    loop_->run_until_done(turns(*loop_));
+    ASSERT_NE(fabric_.last(MessageKind::flush_ask), nullptr) << "it waits for what the owner has";
+    EXPECT_FALSE(over);
+    cut();
+    ASSERT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(peer, peer_process_.incarnation)));
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_TRUE(over);
+    if (!over) cache_->abandon();
+    loop_->run_until_done(flushes.close());
+}
+
 TEST_F(HomeOnDevice, a_flush_of_another_host_is_told_that_the_store_failed) {
     ASSERT_TRUE(write(std::byte{2}));
     device_->fail_writes(true);

@@ -52,6 +52,18 @@ TEST_F(RecoveringHome, whom_it_met_and_that_losses_are_unrecorded_is_left_to_the
     end();
 }
 
+TEST_F(RecoveringHome, what_a_host_lost_that_is_declared_dead_meanwhile_is_recorded_first) {
+    fabric_.up = set_of(1);
+    cache_->inbox().on_link_up(1, process_);
+    ASSERT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(2, 1)));
+    EXPECT_TRUE(cache_->membership().lack().losses);
+    const uint64_t generation = store_->loss_generation();
+    cache_->inbox().on_greeted(1);
+    EXPECT_TRUE(loop_->run_until_done(cache_->home_start().ended()));
+    EXPECT_GT(store_->loss_generation(), generation);
+    end();
+}
+
 TEST_F(RecoveringHome, the_last_report_comes_as_it_stops) {
     cache_->inbox().on_link_up(1, {.incarnation = 3, .epoch = 3});
     cache_->inbox().on_link_up(1, {.incarnation = 4, .epoch = 4});  // there is something to record

@@ -1,5 +1,43 @@
 """The rules of the cache, the fabric and the catalog that tests/support/mutate.py breaks: a unit test must notice
-each."""
+each. CHECKS names the tests of each file."""
+
+CHECKS = {
+    "coherence/adoption/home_start.cpp": "RecoveringHome.*",
+    "coherence/cache/inbox.cpp": "CacheLinks.*:RecoveringHome.*",
+    "coherence/executor/executor.cpp": "CacheLinks.*",
+    "coherence/fabric/link/handshake.cpp": "PlayedPeerTest.*",
+    "coherence/fabric/link/link.cpp": "LinkTest.*",
+    "coherence/fabric/link/record_reader.cpp": "PlayedPeerTest.*",
+    "coherence/flush/flusher.cpp": "CacheLinks.*:HomeOnDevice.*",
+    "coherence/home_store/home_frames.cpp": "HomeOnDevice.*:LastWrites.*:Cached.*",
+    "coherence/home_store/home_reader.cpp": "CacheLinks.*",
+    "coherence/home_store/home_writer.cpp": "CacheLinks.*:HomeOnDevice.*:LastWrites.*",
+    "coherence/home_store/piece_marker.cpp": "PieceMarkerTest.*:CacheLinks.*",
+    "coherence/membership/membership.cpp": "RecoveringHome.*:CacheLinks.*",
+    "coherence/membership/recovery.cpp": "RecoveryTest.*:RecoveringHome.*",
+    "coherence/pages/frame_queue.cpp": "CacheWaiters.*",
+    "coherence/pages/frame_supply.cpp": "CacheWaiters.*",
+    "coherence/pages/held_frames.cpp": "CacheLinks.*",
+    "coherence/pages/page_access.cpp": "CacheLinks.*:Orphans.*",
+    "coherence/pages/page_provider.cpp": "Relief.*:HomeOnDevice.*",
+    "coherence/pages/pages.cpp": "CacheLinks.*:CacheWaiters.*:FrameRaces.*:ClusterFiles.a_size_that_was_lost*",
+    "coherence/pages/verifiers.hpp": "AdoptedHost.*",
+    "coherence/pages/writable_share.cpp": "WritableShareTest.*",
+    "daemon/catalog/catalog.cpp": "CatalogTest.*",
+    "daemon/catalog/catalog_open.cpp": "CatalogTest.*",
+    "daemon/catalog/catalog_table.cpp": "CatalogTableTest.*",
+    "daemon/catalog/catalog_usage.cpp": "CatalogTest.*",
+    "daemon/catalog/registrar.cpp": "RegistrarTest.*",
+    "daemon/catalog/removals.cpp": "RemovalsTest.*:RegistrarTest.*",
+    "daemon/process/dead_hosts.cpp": "DeadHostsTest.*",
+    "daemon/process/shutdown_barrier.cpp": "ShutdownBarrierTest.*",
+    "frontends/volumes/cached_volume.cpp": "FileCuts.*",
+    "frontends/volumes/extents.cpp": "HomeOnDevice.*",
+    "frontends/volumes/growth.cpp": "FileCuts.*:FileZeroing.*:ClusterFiles.*",
+    "frontends/volumes/truncation.cpp": "FileZeroing.*:ClusterFiles.*",
+    "tiers/dram/frame_word.hpp": "FrameWord.*",
+    "tiers/nvme/store_standing.cpp": "StoreStandingTest.*:AdoptedHost.*",
+}
 
 MUTANTS = [
     # Whose a frame is: it may have become another page's since the table named it.
@@ -177,6 +215,30 @@ MUTANTS = [
     }),
     ("coherence/membership/recovery.cpp", "return «std::exchange(recording_, true)» ? Next::wait", {
         "two record at once": "false",
+    }),
+    ("coherence/membership/membership.cpp", "«if (met != 0) header.losses_unrecorded.store(true, std::memory_order_relaxed);»", {
+        "the process that declared a host dead is thought to have told its stripes": "",
+    }),
+    ("coherence/flush/flusher.cpp", "        «home_.on_peer_up(host, {}, {.incarnation = 1, .epoch = 1}, actions);»", {
+        "a flush waits for a host that was declared dead": "",
+    }),
+    ("coherence/flush/flusher.cpp", "        «settled_ &= ~set_of(host);»\n        holder_", {
+        "what a process said of its losses counts for the next one": "",
+    }),
+    ("coherence/cache/inbox.cpp", "«if (!parts_.membership.recovering()) parts_.membership.end_unrecorded_losses(lost);»", {
+        "a home that recovers forgets what a host lost that is declared dead":
+            "parts_.membership.end_unrecorded_losses(lost);",
+    }),
+    ("frontends/volumes/growth.cpp", "«note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage), "
+     "began);»", {
+        "a flush does not count the size of a file that grew": "",
+    }),
+    ("coherence/pages/pages.cpp", "if (frame->page_id() != page || «!may_use(*frame, page, view)» || "
+     "!frame->word.try_latch_exclusive(seen))\n        return false;", {
+        "a size that was lost is appended to": "false",
+    }),
+    ("daemon/catalog/catalog.cpp", "if («owes_bytes && result») co_return", {
+        "who goes last counts the bytes of hosts that have gone as durable": "false",
     }),
     ("coherence/membership/membership.cpp", "«header_.losses_unrecorded.store(true, std::memory_order_release);»", {
         "the next process does not hear that losses are unrecorded": "",
@@ -431,6 +493,9 @@ MUTANTS = [
     }),
     ("daemon/catalog/catalog_open.cpp", "    «volume->wait_at_most(std::chrono::milliseconds(entry.attributes.fail_after_ms));»", {
         "the first request of a handle waits for ever": "",
+    }),
+    ("daemon/catalog/catalog_open.cpp", "if («answer || cache_.abandoned()») break;", {
+        "a registrar that is away does not hear of a release": "true",
     }),
     ("daemon/catalog/catalog_open.cpp", "if («--found->second.handles > 0») return;", {
         "the first handle that is closed ends the hold": "(--found->second.handles, false)",

@@ -60,8 +60,8 @@ int run(int argc, char** argv) {
     choose_mutant = [](unsigned number) { mutant = number; };
     unsigned tried = 0;
     unsigned caught = 0;
-    for (unsigned number = 1; number <= mutant_names.size(); ++number) {
-        const std::string name = mutant_names[number - 1];
+    for (unsigned number = 1; number <= mutants.size(); ++number) {
+        const std::string name = mutants[number - 1].name;
         if (name.find(only) == std::string::npos) continue;
         ++tried;
         Failed failed = first_failure_of_seeds(number, std::max(jobs, 1u), count);

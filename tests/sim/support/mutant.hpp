@@ -5,7 +5,12 @@
 
 namespace tarn::sim {
 
-extern unsigned mutant;  // 0: none; else the place of its name, from 1
-extern const std::vector<const char*> mutant_names;
+struct Mutant {
+    const char* name;
+    const char* checks;  // those that must notice it; empty: any
+};
+
+extern unsigned mutant;  // 0: none; else its place among these, from 1
+extern const std::vector<Mutant> mutants;
 
 }  // namespace tarn::sim

@@ -20,8 +20,7 @@ namespace tarn::sim {
 
 namespace {
 
-constexpr size_t told_max = 160;           // characters
-constexpr unsigned wait_seconds_max = 60;  // of a check, on a clock
+constexpr size_t told_max = 160;  // characters
 
 std::string present_check;
 int reports = -1;  // of the mutant's process to its parent
@@ -80,7 +79,7 @@ void begin_check(std::string name, unsigned seconds_max) {
     present_check = std::move(name);
     const itimerval end{.it_interval = {}, .it_value = {.tv_sec = seconds_max, .tv_usec = 0}};
     ::setitimer(ITIMER_PROF, &end, nullptr);
-    ::alarm(wait_seconds_max);
+    ::alarm(2 * seconds_max);
 }
 
 void notice(const std::string& what) {
@@ -98,8 +97,8 @@ int MutantRunner::run(int argc, char** argv) {
         if (limit.name == std::string_view(argv[i])) limit.present = std::strtoull(argv[i + 1], nullptr, 10);
     }
     std::vector<unsigned> chosen{0};
-    for (unsigned number = 1; number <= mutant_names.size(); ++number)
-        if (std::strstr(mutant_names[number - 1], only.c_str())) chosen.push_back(number);
+    for (unsigned number = 1; number <= mutants.size(); ++number)
+        if (std::strstr(mutants[number - 1].name, only.c_str())) chosen.push_back(number);
     size_t passed = 0;
     std::vector<Running> running;
     for (size_t next = 0; next < chosen.size() || !running.empty();) {
@@ -108,7 +107,7 @@ int MutantRunner::run(int argc, char** argv) {
         const std::string said = wait_for_one(running, number);
         const bool is_right = said.empty() == (number == 0);
         passed += is_right ? 1 : 0;
-        fmt::print("{}  {}{}{}\n", is_right ? "ok  " : "MISS", number == 0 ? "no mutant" : mutant_names[number - 1],
+        fmt::print("{}  {}{}{}\n", is_right ? "ok  " : "MISS", number == 0 ? "no mutant" : mutants[number - 1].name,
                    said.empty() ? "" : "\n        ", said);
         std::fflush(stdout);
     }

@@ -27,7 +27,7 @@ struct MutantRunner {
 };
 
 // In the mutant's process: what runs from now on, as it is told with what is noticed. seconds_max: of CPU time; what
-// waits for ever ends within a minute as well.
+// waits for ever ends after twice that time on a clock.
 void begin_check(std::string name, unsigned seconds_max);
 // Ends the process. Only the first line of `what` is told.
 [[noreturn]] void notice(const std::string& what);
