@@ -15,8 +15,8 @@ constexpr size_t answer_size_max = size_t{1} << 20;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How long a host is waited for that may be gone: by who needs the catalog, by who opens a volume whose own timeout is
-// not known, and by who lists them all. Once that is over, a list waits a moment only for each of the others.
+// How long a host is waited for that may be gone: by who needs the catalog or looks for a file that was never seen here,
+// by who opens a volume whose own timeout is not known, and by who lists them all. Once that is over, a list waits a moment only for each of the others.
 constexpr milliseconds catalog_patience{5000};
 constexpr milliseconds open_patience{10'000};
 constexpr milliseconds list_patience{1500};
@@ -59,16 +59,17 @@ bool Catalog::is_silent(HostId host) const {
            !cache_.membership().is_dead(host);
 }
 
-bool Catalog::somebody_is_silent() const {
+HostSet Catalog::silent_hosts() const {
+    HostSet silent = 0;
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)
-        if (is_silent(host)) return true;
-    return false;
+        if (is_silent(host)) silent |= set_of(host);
+    return silent;
 }
 
 template <class T>
 Task<Result<T>> Catalog::unless_silent(milliseconds grace, Task<Result<T>> task) {
     const auto began = steady_clock::now();
-    const auto goes_on = [this, began, grace] { return steady_clock::now() - began < grace || !somebody_is_silent(); };
+    const auto goes_on = [this, began, grace] { return steady_clock::now() - began < grace || silent_hosts() == 0; };
     Result<T> result = co_await as_long_as(goes_on, std::move(task));
     Interrupt* const interrupt = co_await this_interrupt;
     const bool by_us = !(interrupt && interrupt->raised()) && !cache_.abandoned();
@@ -306,7 +307,14 @@ Task<Result<VolumeEntry>> Catalog::glance(std::string name) {
     const auto record = co_await unless_silent(glance_patience, look_up(name));
     Result<VolumeEntry> entry = fail(record ? no_such_volume : record.error());
     if (record && *record) entry = co_await unless_silent(glance_patience_at((*record)->id), entry_of(**record));
-    if (!entry && entry.error().code == Errc::unavailable) entry = co_await entry_seen(std::move(name));
+    if (entry && waited_for_in_vain_.load() != 0) waited_for_in_vain_.fetch_and(silent_hosts());
+    if (!entry && entry.error().code == Errc::unavailable) entry = co_await entry_seen(name);
+    if (entry || entry.error().code != Errc::unavailable) co_return entry;
+    // It may be wanted to open the volume: only who lists many must not wait for each.
+    const HostSet silent = silent_hosts();
+    if (silent != 0 && (silent & ~waited_for_in_vain_.load()) == 0) co_return entry;
+    entry = co_await unless_silent(catalog_patience, find(std::move(name)));
+    if (!entry && entry.error().code == Errc::unavailable) waited_for_in_vain_.fetch_or(silent);
     co_return entry;
 }
 

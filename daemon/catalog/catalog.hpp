@@ -89,7 +89,7 @@ class Catalog final : public Volumes {
     // Runs a task that may wait for other hosts, and interrupts it after the grace if one of them is silent.
     template <class T>
     Task<Result<T>> unless_silent(std::chrono::milliseconds grace, Task<Result<T>> task);
-    bool somebody_is_silent() const;
+    HostSet silent_hosts() const;
     Task<Result<>> drop_orphans(std::vector<VolumeId> stored);
     Task<Result<std::string>> ask_registrar(std::string request);
     Task<Result<std::string>> change(HostId from, std::string request);
@@ -130,7 +130,8 @@ class Catalog final : public Volumes {
     CatalogTable table_;
     Removals removals_;
     Registrar registrar_;
-    std::atomic<unsigned> releases_{0};  // on their way to the registrar
+    std::atomic<HostSet> waited_for_in_vain_{0};  // by the last glance at what this host had never seen
+    std::atomic<unsigned> releases_{0};           // on their way to the registrar
     Broadcast released_;
     std::mutex holds_mutex_;  // never held across a wait
     std::map<VolumeId, Hold> holds_;

@@ -63,17 +63,15 @@ at_once() { timeout 8 env TARN_CONTROL="$CLUSTER/b/control.sock" "$@"; }
     for name in one two three four five six; do on c resize "$name" 2MiB; done
     exec 5< "$mount/one"
     for name in one two three four five six; do on c resize "$name" 3MiB; done
-    on c create unseen-1 1MiB --shared
-    on c create unseen-2 1MiB --shared
-    on c create unseen-3 1MiB --shared
+    for name in unseen-{1..6}; do on c create "$name" 1MiB --shared; done
     host_pause c
     run -0 at_once df "$mount"
     run at_once ls -la "$mount"
     [ "$status" -le 1 ]
-    for name in one two three four five six unseen-1 unseen-2 unseen-3; do assert_line --regexp " $name$"; done
-    # Of what b never saw, and c is home of, nothing is known.
+    for name in one two three four five six unseen-{1..6}; do assert_line --regexp " $name$"; done
+    # Of what b never saw, and c is home of, nothing is known: it waits for the first of them, and then for none.
     [ "$(grep -cE ' (1048576|2097152) .* (one|two|three|four|five|six)$' <<< "$output")" -eq 6 ]
-    assert_line --regexp '\?\?\? .* unseen-[123]$'
+    assert_line --regexp '\?\?\? .* unseen-[1-6]$'
     run -0 at_once stat -L -c %s /dev/fd/5
     [ "$output" -le 2097152 ]
     exec 5<&-
@@ -82,6 +80,22 @@ at_once() { timeout 8 env TARN_CONTROL="$CLUSTER/b/control.sock" "$@"; }
     run -0 at_once ls -la "$mount"
     [ "$(grep -c 3145728 <<< "$output")" -eq 6 ]
     on b umount "$mount"
+}
+
+@test "who opens a file that was never seen here waits for the host that hangs" {
+    [[ -w /dev/fuse && $EUID == 0 ]] || skip "needs /dev/fuse, and to be root"
+    host_mount b
+    local name
+    for name in early-{1..3}; do on c create "$name" 4096 --shared; done
+    host_pause c
+    name=$(on b list --json | jq -r '.volumes[] | select(.silent_host == "c" and .size_bytes == null).name' | grep -m 1 early)
+    wc -c "$CLUSTER/b/mnt/$name" > "$BATS_TEST_TMPDIR/counted" 2>&1 3>&- &
+    local -r waiting=$!
+    within 5 grep -qE "request_wait_answer|fuse" "/proc/$waiting/wchan"
+    host_resume c
+    wait "$waiting"
+    assert_equal "$(< "$BATS_TEST_TMPDIR/counted")" "4096 $CLUSTER/b/mnt/$name"
+    on b umount "$CLUSTER/b/mnt"
 }
 
 @test "tarn create fails with the name of the host that hangs" {
