@@ -392,6 +392,14 @@ TEST_F(CatalogTest, a_removal_goes_on_after_a_restart_of_the_registrar) {
     EXPECT_FALSE(stores(id));
 }
 
+TEST_F(CatalogTest, what_a_host_stores_of_a_volume_that_is_being_made_stays) {
+    constexpr VolumeId next = 1000;
+    ASSERT_TRUE(on(2, fill(std::make_shared<CachedVolume>(*hosts_[2]->volumes, next))));
+    ASSERT_TRUE(stores(next));
+    for (HostId host = 0; host < host_count; ++host) on(host, cleaned_up(catalog(host)));
+    EXPECT_TRUE(stores(next));
+}
+
 TEST_F(CatalogTest, clients_of_any_host_keep_a_volume_unless_it_is_forced) {
     ASSERT_TRUE(create(1, "disk"));
     top(0).clients.set_users({"192.0.2.9:1"});

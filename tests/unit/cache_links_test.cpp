@@ -319,6 +319,26 @@ TEST_F(CacheLinks, what_a_process_said_of_its_losses_counts_for_it_alone) {
     EXPECT_FALSE(counts_from_now()) << "it may be about to find a loss";
 }
 
+TEST_F(CacheLinks, an_answer_of_the_process_before_settles_nothing) {
+    const protocol::Verifier verifier = protocol::verifier_of(peer_process_.first_intact(), 1);
+    unsigned asked = 0;
+    fabric_.on_call = [&](HostId, CallKind, const std::string&) -> Task<Result<std::string>> {
+        if (asked++ == 0) {
+            cut();
+            peer_process_ = {.incarnation = 9, .epoch = 9, .intact_since = peer_process_.first_intact()};
+            link();
+            return [](protocol::Verifier answer) -> Task<Result<std::string>> { co_return pack(answer); }(verifier);
+        }
+        return []() -> Task<Result<std::string>> { co_return fail(Errc::unavailable); }();
+    };
+    loop_->run_until_done([](Flusher& flusher) -> Task<bool> {
+        co_await flusher.hear_from_homes();
+        co_return true;
+    }(cache_->flusher()));
+    const CachedVolume volume(*volumes_, volume_id);
+    EXPECT_TRUE(contains(std::static_pointer_cast<ClientSession>(volume.session())->session.losses.unheard(), peer));
+}
+
 // The process that had declared it dead ended before its stripes had heard of it.
 TEST_F(CacheLinks, who_was_declared_dead_at_last_may_have_had_something) {
     cut();

@@ -271,6 +271,34 @@ TEST_F(FileZeroing, who_goes_on_with_it_counts_that) {
         << "others that saw the mark would zero once more, maybe much later";
 }
 
+TEST_F(FileZeroing, who_goes_on_with_it_says_who_it_is) {
+    leave_mark();
+    AttributePage page = attributes();
+    page.zeroing_epoch = peer_process_.epoch + 7;  // not of the process here
+    set(page);
+    bytes_ = twos(100);
+    tasks_.spawn(append(*volume_, bytes_, over_));
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_TRUE(over_);
+    EXPECT_EQ(attributes().zeroing_host, 0u) << "whom others ask";
+    EXPECT_EQ(attributes().zeroing_epoch, cache_->membership().process().epoch);
+}
+
+TEST_F(FileZeroing, a_gap_before_it_waits_until_it_is_over) {
+    leave_mark();
+    AttributePage page = attributes();
+    page.zeroing_from = new_end() + 2 * page_size;
+    page.zeroing_end = new_end() + 3 * page_size;
+    page.zeroing_epoch = peer_process_.epoch;
+    set(page);
+    begin_write(new_end() + 10, new_end() + 20);
+    EXPECT_FALSE(over_);
+    EXPECT_EQ(attributes().zeroing_from, new_end() + 2 * page_size) << "nobody would know what is left to zero";
+    end_zeroing();
+    EXPECT_TRUE(over_ && result_);
+    EXPECT_EQ(past_end(), std::byte{0});
+}
+
 TEST_F(FileZeroing, one_that_another_host_has_gone_on_with_is_that_one_s) {
     leave_mark();
     VolumeTurns::Turn turn = *loop_->run_until_done(volumes_->cutting_turns.take(volume_id));

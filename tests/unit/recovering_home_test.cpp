@@ -64,6 +64,24 @@ TEST_F(RecoveringHome, what_a_host_lost_that_is_declared_dead_meanwhile_is_recor
     end();
 }
 
+TEST_F(RecoveringHome, what_a_host_may_write_has_room_as_the_process_before_promised) {
+    cache_->inbox().on_link_up(1, process_);
+    Message hello;
+    hello.kind = MessageKind::hello;
+    hello.from = 1;
+    hello.view_epoch = 1;
+    hello.map_epoch = cache_->membership().ranges().epoch();
+    hello.incarnation = process_.incarnation;
+    hello.page = PageId::of(volume_id, 0);
+    while (cache_->home_of(hello.page) != 0) hello.page = PageId::of(hello.page.volume(), hello.page.number() + 1);
+    hello.flags = protocol::flag_exclusive;
+    hello.tenure = protocol::first_tenure_of(1);
+    const uint64_t free_bytes = store_->space().free_bytes;
+    ASSERT_TRUE(cache_->inbox().on_message(hello, nullptr));
+    EXPECT_LT(store_->space().free_bytes, free_bytes);
+    end();
+}
+
 TEST_F(RecoveringHome, the_last_report_comes_as_it_stops) {
     cache_->inbox().on_link_up(1, {.incarnation = 3, .epoch = 3});
     cache_->inbox().on_link_up(1, {.incarnation = 4, .epoch = 4});  // there is something to record

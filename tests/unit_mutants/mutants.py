@@ -225,6 +225,26 @@ MUTANTS = [
     ("coherence/flush/flusher.cpp", "        «settled_ &= ~set_of(host);»\n        holder_", {
         "what a process said of its losses counts for the next one": "",
     }),
+    ("coherence/cache/inbox.cpp", "if (parts_.membership.recovering() && message.has(protocol::flag_exclusive))\n"
+     "                «(void)parts_.store.reserve(message.page);»", {
+        "what a host may write has no room at a home that begins anew": "",
+    }),
+    ("coherence/flush/flusher.cpp", "if (is_settled && «self.parts_.membership.process_of(home) == asked») "
+     "self.settled_", {
+        "an answer of the process before settles the next one": "true",
+    }),
+    ("frontends/volumes/truncation.cpp", "«page.zeroing_host = cache_.self();»", {
+        "who goes on with a zeroing leaves the mark in the name of who began": "",
+    }),
+    ("frontends/volumes/truncation.cpp", "«page.zeroing_epoch = cache_.membership().process_of(cache_.self()).epoch;»", {
+        "who goes on with a zeroing leaves the process of who began": "",
+    }),
+    ("frontends/volumes/truncation.cpp", "is_marked = «page.zeroing_from == AttributePage::no_zeroing» &&", {
+        "who zeroes a gap forgets what another one is zeroing": "true",
+    }),
+    ("daemon/catalog/catalog_usage.cpp", "«id >= header.next_id» ||", {
+        "what is stored of a volume that is being made is dropped": "false",
+    }),
     ("coherence/cache/inbox.cpp", "«if (!parts_.membership.recovering()) parts_.membership.end_unrecorded_losses(lost);»", {
         "a home that recovers forgets what a host lost that is declared dead":
             "parts_.membership.end_unrecorded_losses(lost);",
