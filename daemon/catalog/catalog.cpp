@@ -15,8 +15,9 @@ constexpr size_t answer_size_max = size_t{1} << 20;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How long a host is waited for that may be gone: by who needs the catalog or looks for a file that was never seen here,
-// by who opens a volume whose own timeout is not known, and by who lists them all. Once that is over, a list waits a moment only for each of the others.
+// How long a host is waited for that may be gone: by who needs the catalog or looks for a file that was never seen
+// here, by who opens a volume whose own timeout is not known, and by who lists them all. Once that is over, a list
+// waits a moment only for each of the others.
 constexpr milliseconds catalog_patience{5000};
 constexpr milliseconds open_patience{10'000};
 constexpr milliseconds list_patience{1500};

@@ -118,6 +118,7 @@ class Catalog final : public Volumes {
     // The host that an access to the page waits for, as far as this host knows.
     HostId silent_host(PageId page) const;
     Task<Result<>> hold(const CatalogRecord& record);
+    HoldNumber hold_number(uint32_t count) const;
     void release_hold(VolumeId id);
     void begin_release(VolumeId id, uint32_t number);
     Task<> tell_released(VolumeId id, uint32_t number);

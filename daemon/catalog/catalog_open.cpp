@@ -55,7 +55,7 @@ Task<Result<>> Catalog::hold(const CatalogRecord& record) {
         }
         number = ++holds_asked_for_;
     }
-    const Result<std::string> answer = co_await ask_registrar(hold_request(record.name, number));
+    const Result<std::string> answer = co_await ask_registrar(hold_request(record.name, hold_number(number)));
     if (!answer && answer.error().code == Errc::busy) {
         CO_TRY(const std::optional<CatalogRecord> held, co_await look_up(record.name));
         if (held && held->holder < host_names_.size())
@@ -72,6 +72,10 @@ Task<Result<>> Catalog::hold(const CatalogRecord& record) {
     if (answer) co_return Result<>{};
     if (!is_held) begin_release(record.id, number);  // the registrar may have granted it
     co_return fail(answer.error());
+}
+
+HoldNumber Catalog::hold_number(uint32_t count) const {
+    return {.epoch = cache_.membership().process().epoch, .count = count};
 }
 
 void Catalog::release_hold(VolumeId id) {
@@ -97,7 +101,7 @@ void Catalog::begin_release(VolumeId id, uint32_t number) {
 Task<> Catalog::tell_released(VolumeId id, uint32_t number) {
     constexpr std::chrono::milliseconds look_again_after{200};
     for (bool is_first = true;; is_first = false) {
-        const auto answer = co_await ask_registrar(release_request(id, number));
+        const auto answer = co_await ask_registrar(release_request(id, hold_number(number)));
         if (answer || cache_.abandoned()) break;
         if (is_first)
             log::warning("catalog: {} stays held by this host until the registrar hears of its release: {}",

@@ -20,11 +20,11 @@ std::string create_request(const std::string& name, bool shared, const Attribute
 std::string remove_request(const std::string& name, bool force) {
     return json{{"change", "remove"}, {"name", name}, {"force", force}}.dump();
 }
-std::string hold_request(const std::string& name, uint32_t number) {
-    return json{{"change", "hold"}, {"name", name}, {"number", number}}.dump();
+std::string hold_request(const std::string& name, HoldNumber number) {
+    return json{{"change", "hold"}, {"name", name}, {"epoch", number.epoch}, {"count", number.count}}.dump();
 }
-std::string release_request(VolumeId id, uint32_t number) {
-    return json{{"change", "release"}, {"id", id}, {"number", number}}.dump();
+std::string release_request(VolumeId id, HoldNumber number) {
+    return json{{"change", "release"}, {"id", id}, {"epoch", number.epoch}, {"count", number.count}}.dump();
 }
 
 std::string print_record(const CatalogRecord& record) {
@@ -105,10 +105,13 @@ Task<Result<std::string>> Registrar::dispatch(HostId from, const std::string& re
         co_return printed(co_await create(*name, get<bool>(object, "shared").value_or(false), attributes));
     }
     if (change == "remove" && name) co_return co_await remove(*name, get<bool>(object, "force").value_or(false));
-    const auto number = get<uint32_t>(object, "number");
-    if (change == "hold" && name && number) co_return printed(co_await hold(*name, from, *number));
-    if (const auto id = get<uint32_t>(object, "id"); change == "release" && id && number)
-        co_return printed(co_await release(*id, from, *number));
+    const auto epoch = get<uint32_t>(object, "epoch");
+    const auto count = get<uint32_t>(object, "count");
+    if (!epoch || !count) co_return fail(Errc::protocol, 0, "registrar.hold");
+    const HoldNumber number{.epoch = *epoch, .count = *count};
+    if (change == "hold" && name) co_return printed(co_await hold(*name, from, number));
+    if (const auto id = get<uint32_t>(object, "id"); change == "release" && id)
+        co_return printed(co_await release(*id, from, number));
     co_return fail(Errc::protocol, 0, "registrar.request: unknown");
 }
 
@@ -230,16 +233,19 @@ bool Registrar::holds_still(const CatalogRecord& record) const {
            !cache_.membership().is_dead(record.holder);
 }
 
-Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host, uint32_t number) {
+Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host, HoldNumber number) {
+    // Else nobody would ever release it: the next process may have been met while this waited.
+    if (number.epoch != cache_.membership().process_of(host).epoch)
+        co_return fail(Errc::closed, 0, "registrar.hold: of a process that has ended");
     CO_TRY(std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
     if (!record) co_return fail(no_such_volume);
     if (record->shared) co_return *record;
     const bool is_held = holds_still(*record);
     if (is_held && record->holder != host)
         co_return fail(Errc::busy, EBUSY, "another host has the volume open for writing");
-    record->hold = is_held ? std::max(record->hold, number) : number;
+    record->hold = is_held ? std::max(record->hold, number.count) : number.count;
     record->holder = host;
-    record->holder_epoch = cache_.membership().process_of(host).epoch;
+    record->holder_epoch = number.epoch;
     CO_TRY_VOID(co_await table_.put(*record));
     const Result<> committed = co_await table_.commit(record->slot, false);
     // With a store that takes nothing any more it is in the memory of this host alone, as all that is written now is.
@@ -248,11 +254,11 @@ Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host, uint3
     co_return *record;
 }
 
-Task<Result<CatalogRecord>> Registrar::release(VolumeId id, HostId host, uint32_t number) {
+Task<Result<CatalogRecord>> Registrar::release(VolumeId id, HostId host, HoldNumber number) {
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
     for (CatalogRecord record : records) {
         if (record.id != id) continue;
-        if (record.holder == host && record.hold <= number) {
+        if (record.holder == host && record.holder_epoch == number.epoch && record.hold <= number.count) {
             record.holder = no_host;
             CO_TRY_VOID(co_await table_.put(record));
         }

@@ -11,6 +11,13 @@
 
 namespace tarn {
 
+// A host numbers its requests for holds: requests may overtake each other, and a release ends no hold that was asked
+// for after it, nor one of another process of the host.
+struct HoldNumber {
+    uint32_t epoch = 0;  // of the process
+    uint32_t count = 0;  // in that process
+};
+
 class Registrar {
   public:
     Registrar(VolumeContext& volumes, CatalogTable& table, Removals& removals)
@@ -28,8 +35,8 @@ class Registrar {
   private:
     Task<Result<CatalogRecord>> create(std::string name, bool shared, Attributes attributes);
     Task<Result<std::string>> remove(std::string name, bool force);
-    Task<Result<CatalogRecord>> hold(std::string name, HostId host, uint32_t number);
-    Task<Result<CatalogRecord>> release(VolumeId id, HostId host, uint32_t number);
+    Task<Result<CatalogRecord>> hold(std::string name, HostId host, HoldNumber number);
+    Task<Result<CatalogRecord>> release(VolumeId id, HostId host, HoldNumber number);
     void begin_to_see_off(const CatalogRecord& record) {
         if (!seeing_off_.closed()) seeing_off_.spawn(see_off(record));
     }
@@ -50,9 +57,8 @@ class Registrar {
 // The requests. JSON, since they are rare and read by people who debug.
 std::string create_request(const std::string& name, bool shared, const Attributes& attributes);
 std::string remove_request(const std::string& name, bool force);
-// A host numbers its holds: requests may overtake each other, and a release ends none that was asked for after it.
-std::string hold_request(const std::string& name, uint32_t number);
-std::string release_request(VolumeId id, uint32_t number);
+std::string hold_request(const std::string& name, HoldNumber number);
+std::string release_request(VolumeId id, HoldNumber number);
 std::string print_record(const CatalogRecord& record);
 Result<CatalogRecord> parse_record(const std::string& answer);
 std::string print_users(const std::vector<std::string>& users);

@@ -20,6 +20,15 @@ class RegistrarTest : public HomeOnDevice {
     Result<std::string> change(HostId from, std::string request) {
         return loop_->run_until_done(registrar_.change(from, std::move(request)));
     }
+    HoldNumber number(HostId host, uint32_t count) const {
+        return {.epoch = cache_->membership().process_of(host).epoch, .count = count};
+    }
+    Result<std::string> hold(HostId host, uint32_t count) {
+        return change(host, hold_request("disk", number(host, count)));
+    }
+    Result<std::string> release(HostId host, VolumeId id, uint32_t count) {
+        return change(host, release_request(id, number(host, count)));
+    }
     // From now on volumes can be made; the attributes of the first one are homed here.
     void begin_catalog() {
         VolumeId next = 1;
@@ -59,18 +68,18 @@ class RegistrarTest : public HomeOnDevice {
 TEST_F(RegistrarTest, a_hold_ends_with_the_process_of_its_host) {
     ASSERT_TRUE(loop_->run_until_done(table_.put_header({.next_id = 2, .slot_count = 1})));
     ASSERT_TRUE(loop_->run_until_done(table_.put({.name = "disk", .id = 1, .slot = 0})));
-    ASSERT_TRUE(change(peer, hold_request("disk", 1)));
-    const Result<std::string> refused = change(0, hold_request("disk", 1));
+    ASSERT_TRUE(hold(peer, 1));
+    const Result<std::string> refused = hold(0, 1);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Errc::busy);
     cut();
-    EXPECT_FALSE(change(0, hold_request("disk", 1))) << "it may only be unreachable";
+    EXPECT_FALSE(hold(0, 1)) << "it may only be unreachable";
     link();
-    EXPECT_FALSE(change(0, hold_request("disk", 1))) << "it is the same process";
+    EXPECT_FALSE(hold(0, 1)) << "it is the same process";
     cut();
     peer_process_ = {.incarnation = 1, .epoch = 2};  // with the memory of the one before
     link();
-    EXPECT_TRUE(change(0, hold_request("disk", 1)));
+    EXPECT_TRUE(hold(0, 1));
 }
 
 TEST_F(RegistrarTest, a_deletion_waits_for_a_host_that_is_away_until_that_is_forgotten) {
@@ -119,7 +128,8 @@ TEST_F(RegistrarTest, refuses_what_is_no_request) {
          {"", "no JSON", "[]", "{}", R"({"change": "make", "name": "disk"})", R"({"change": "create", "name": "disk"})",
           R"({"change": "create", "size": 4096})", R"({"change": "create", "name": 1, "size": 4096})",
           R"({"change": "create", "name": "disk", "size": -1})", R"({"change": "remove"})", R"({"change": "hold"})",
-          R"({"change": "release"})", R"({"change": "release", "id": 4294967296})"})
+          R"({"change": "hold", "name": "disk", "count": 1})", R"({"change": "release", "epoch": 1, "count": 1})",
+          R"({"change": "release"})", R"({"change": "release", "id": 4294967296, "epoch": 1, "count": 1})"})
         EXPECT_EQ(refusal(request), Errc::protocol) << request;
     EXPECT_TRUE(all_records().empty());
 }
@@ -209,7 +219,7 @@ TEST_F(RegistrarTest, users_keep_a_volume_unless_it_is_forced) {
 TEST_F(RegistrarTest, a_host_that_is_away_and_holds_a_volume_keeps_it) {
     begin_catalog();
     ASSERT_TRUE(change(0, creation("disk", false)));
-    ASSERT_TRUE(change(peer, hold_request("disk", 1)));
+    ASSERT_TRUE(hold(peer, 1));
     cut();
     const Result<std::string> kept = change(0, remove_request("disk", false));
     ASSERT_TRUE(kept);
@@ -220,29 +230,44 @@ TEST_F(RegistrarTest, a_host_that_is_away_and_holds_a_volume_keeps_it) {
 TEST_F(RegistrarTest, only_the_holder_releases_a_hold) {
     begin_catalog();
     ASSERT_TRUE(change(0, creation("disk", false)));
-    const Result<CatalogRecord> held = parse_record(*change(peer, hold_request("disk", 1)));
+    const Result<CatalogRecord> held = parse_record(*hold(peer, 1));
     ASSERT_TRUE(held);
     EXPECT_EQ(held->holder, peer);
-    ASSERT_TRUE(change(0, release_request(held->id, 1)));
-    EXPECT_EQ(refusal(hold_request("disk", 1)), Errc::busy);
-    ASSERT_TRUE(change(peer, release_request(held->id, 1)));
-    EXPECT_TRUE(change(0, hold_request("disk", 1)));
-    EXPECT_TRUE(change(0, release_request(4711, 1))) << "it was removed meanwhile";
+    ASSERT_TRUE(change(0, release_request(held->id, number(peer, 1))));
+    EXPECT_EQ(refusal(hold_request("disk", number(0, 1))), Errc::busy);
+    ASSERT_TRUE(release(peer, held->id, 1));
+    EXPECT_TRUE(hold(0, 1));
+    EXPECT_TRUE(release(0, 4711, 1)) << "it was removed meanwhile";
 }
 
 TEST_F(RegistrarTest, a_release_ends_no_hold_that_was_asked_for_after_it) {
     begin_catalog();
     ASSERT_TRUE(change(0, creation("disk", false)));
-    const VolumeId id = parse_record(*change(peer, hold_request("disk", 2)))->id;
-    ASSERT_TRUE(change(peer, hold_request("disk", 1)));
-    ASSERT_TRUE(change(peer, release_request(id, 1)));
-    EXPECT_EQ(refusal(hold_request("disk", 1)), Errc::busy);
-    ASSERT_TRUE(change(peer, release_request(id, 2)));
-    ASSERT_TRUE(change(0, hold_request("disk", 1)));
-    ASSERT_TRUE(change(0, release_request(id, 1))) << "each host counts for itself";
-    ASSERT_TRUE(change(peer, hold_request("disk", 3)));
-    ASSERT_TRUE(change(peer, release_request(id, 4))) << "the last one that it asked for, though it failed";
-    EXPECT_TRUE(change(0, hold_request("disk", 2)));
+    const VolumeId id = parse_record(*hold(peer, 2))->id;
+    ASSERT_TRUE(hold(peer, 1));
+    ASSERT_TRUE(release(peer, id, 1));
+    EXPECT_EQ(refusal(hold_request("disk", number(0, 1))), Errc::busy);
+    ASSERT_TRUE(release(peer, id, 2));
+    ASSERT_TRUE(hold(0, 1));
+    ASSERT_TRUE(release(0, id, 1)) << "each host counts for itself";
+    ASSERT_TRUE(hold(peer, 3));
+    ASSERT_TRUE(release(peer, id, 4)) << "the last one that it asked for, though it failed";
+    EXPECT_TRUE(hold(0, 2));
+}
+
+TEST_F(RegistrarTest, what_a_process_asked_for_that_has_ended_changes_nothing) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk", false)));
+    const HoldNumber before = number(peer, 9);
+    cut();
+    peer_process_ = {.incarnation = 1, .epoch = 2};
+    link();
+    EXPECT_FALSE(change(peer, hold_request("disk", before))) << "nobody would release it";
+    ASSERT_TRUE(hold(0, 1));
+    ASSERT_TRUE(release(0, parse_record(*hold(0, 1))->id, 1));
+    const VolumeId id = parse_record(*hold(peer, 1))->id;
+    ASSERT_TRUE(change(peer, release_request(id, before)));
+    EXPECT_EQ(refusal(hold_request("disk", number(0, 2))), Errc::busy);
 }
 
 }  // namespace

@@ -498,15 +498,22 @@ MUTANTS = [
         "a restart does not go on with a removal": "false",
         "a restart removes every volume": "true",
     }),
-    ("daemon/catalog/registrar.cpp", "if («record.holder == host» && record.hold <= number) {", {
+    ("daemon/catalog/registrar.cpp", "if («record.holder == host» && record.holder_epoch == number.epoch", {
         "anybody releases a hold": "true",
     }),
-    ("daemon/catalog/registrar.cpp", "if (record.holder == host && «record.hold <= number») {", {
+    ("daemon/catalog/registrar.cpp", "== number.epoch && «record.hold <= number.count») {", {
         "a release ends a hold that was asked for after it": "true",
-        "a release does not end the hold of a request that failed before": "record.hold == number",
+        "a release does not end the hold of a request that failed before": "record.hold == number.count",
     }),
-    ("daemon/catalog/registrar.cpp", "«is_held ? std::max(record->hold, number) : number»;", {
-        "a hold that comes late counts as the last one": "number",
+    ("daemon/catalog/registrar.cpp", "«is_held ? std::max(record->hold, number.count) : number.count»;", {
+        "a hold that comes late counts as the last one": "number.count",
+    }),
+    ("daemon/catalog/registrar.cpp", "if («number.epoch != cache_.membership().process_of(host).epoch»)\n"
+     "        co_return fail(Errc::closed", {
+        "a process that has ended is given a hold": "false",
+    }),
+    ("daemon/catalog/registrar.cpp", "record.holder == host && «record.holder_epoch == number.epoch» &&", {
+        "a release of the process before ends a hold": "true",
     }),
     ("daemon/catalog/catalog_open.cpp", "    «if (!is_held) begin_release(record.id, number);»  //", {
         "who gives up waiting for a hold keeps it": "",
