@@ -77,6 +77,48 @@ TEST_F(LinkTest, a_call_ends_with_the_link_that_it_went_over) {
     EXPECT_EQ(calling.ended->error().code, Errc::unavailable);
 }
 
+// Answers a call when the test says so.
+struct LateAnswer final : Loop::Posted {
+    void run() override { may_answer.notify_all(); }
+    static Task<Result<std::string>> answer(LateAnswer& self, Recorder& recorder) {
+        recorder.change([&] { self.asked = true; });
+        co_await self.may_answer.wait();
+        recorder.change([&] { self.has_answered = true; });
+        co_return std::string("late");
+    }
+    Event may_answer;
+    bool asked = false;
+    bool has_answered = false;
+};
+
+// Its number may be that of a call of the peer's next process by then.
+TEST_F(LinkTest, an_answer_goes_over_no_later_link_than_its_call_came_over) {
+    LateAnswer late;
+    fabric_->calls().set(CallKind::removal,
+                         [&](HostId, const std::string&) { return LateAnswer::answer(late, recorder_); });
+    Message call = message(static_cast<MessageKind>(ControlRecord::Kind::call));
+    call.sequence = 0;
+    Message seen;
+    {
+        const UniqueFd fd = link();
+        ASSERT_TRUE(receive(fd, &seen, sizeof seen));  // greeted
+        call.request_id = 1;
+        call.flags = static_cast<uint8_t>(CallKind::removal);
+        send(fd, &call, sizeof call);
+        ASSERT_TRUE(recorder_.comes([&] { return late.asked; }));
+    }
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_down == 1; }));
+    const UniqueFd fd = link();
+    ASSERT_TRUE(receive(fd, &seen, sizeof seen));  // greeted
+    loop_->post(late);
+    ASSERT_TRUE(recorder_.comes([&] { return late.has_answered; }));
+    call.request_id = 2;
+    call.flags = static_cast<uint8_t>(CallKind::change);
+    send(fd, &call, sizeof call);
+    ASSERT_TRUE(receive(fd, &seen, sizeof seen));
+    EXPECT_EQ(seen.request_id, 2U) << "an answer to a call that came over the link before";
+}
+
 TEST_F(LinkTest, nothing_that_was_sent_without_a_link_goes_over_the_next) {
     {
         const UniqueFd fd = link();
@@ -93,6 +135,62 @@ TEST_F(LinkTest, nothing_that_was_sent_without_a_link_goes_over_the_next) {
     fabric_->send(1, asks_for(4), {});
     ASSERT_TRUE(receive(fd, &seen, sizeof seen));
     EXPECT_EQ(seen.page, PageId::of(5, 4));
+}
+
+// A proof that says nothing of its direction could be sent back to who made it.
+TEST_F(LinkTest, a_proof_that_is_sent_back_proves_nothing) {
+    const UniqueFd fd = connect();
+    const Introduction own = introduce(1, peer_process, {});
+    send(fd, &own, sizeof own);
+    Introduction theirs;
+    Proof proof{};
+    ASSERT_TRUE(receive(fd, &theirs, sizeof theirs));
+    ASSERT_TRUE(receive(fd, &proof, sizeof proof));
+    send(fd, proof.data(), proof.size());
+    EXPECT_TRUE(hung_up(fd));
+    EXPECT_EQ(recorder_.links_up, 0U);
+}
+
+TEST(Authentication, a_proof_is_about_both_sides_and_their_nonces) {
+    const Introduction a = introduce(1, peer_process, {});
+    const Introduction b = introduce(0, {3, 3}, {});
+    Introduction other_a = a;
+    Introduction other_b = b;
+    other_a.nonce.back() ^= 1;
+    other_b.nonce.back() ^= 1;
+    const Proof proof = prove(key, Direction::connecting, a, b);
+    EXPECT_TRUE(equal(proof, prove(key, Direction::connecting, a, b)));
+    EXPECT_FALSE(equal(proof, prove(key, Direction::connecting, other_a, b)));
+    EXPECT_FALSE(equal(proof, prove(key, Direction::connecting, a, other_b)));
+    EXPECT_FALSE(equal(proof, prove(key, Direction::accepting, a, b)));
+    EXPECT_FALSE(equal(proof, prove("another key", Direction::connecting, a, b)));
+}
+
+TEST(Authentication, no_two_nonces_are_the_same) {
+    EXPECT_NE(introduce(1, peer_process, {}).nonce, introduce(1, peer_process, {}).nonce);
+}
+
+TEST(Authentication, lists_with_names_that_end_elsewhere_differ) {
+    const std::vector<std::string> one{"ab", "c"};
+    const std::vector<std::string> other{"a", "bc"};
+    EXPECT_NE(digest_of(one), digest_of(other));
+}
+
+TEST_F(LinkTest, a_later_connection_of_a_peer_takes_the_place_of_one_that_is_still_open) {
+    const UniqueFd before = link();
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
+    const UniqueFd fd = link();
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 2; }));
+    EXPECT_TRUE(hung_up(before));
+    EXPECT_TRUE(fabric_->linked(1));
+}
+
+TEST_F(LinkTest, a_call_without_a_link_fails_at_once) {
+    Calling calling(*fabric_, recorder_);
+    loop_->post(calling);
+    ASSERT_TRUE(recorder_.comes([&] { return calling.ended.has_value(); }));
+    ASSERT_FALSE(*calling.ended);
+    EXPECT_EQ(calling.ended->error().code, Errc::unavailable);
 }
 
 // A connection of which nothing is known but whether it is still there.

@@ -158,7 +158,7 @@ class PlayedPeerTest : public testing::Test {
         to.sin_port = htons(port_);
         to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
-        const timeval limit{.tv_sec = 10, .tv_usec = 0};
+        const timeval limit{.tv_sec = 4, .tv_usec = 0};  // less than a handshake may take
         ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
         return fd;
     }

@@ -203,6 +203,7 @@ Task<> Link::serve(std::unique_ptr<Connection> connection, Process process) {
     const std::unique_ptr<Channel> channel = connection->become_channel(loop_);
     channel_ = channel.get();
     connection_ends_ = false;
+    ++link_count_;
     {
         const std::lock_guard guard(lock_);
         outgoing_ = {};
@@ -327,7 +328,8 @@ Result<> Link::on_control(ControlRecord record) {
     switch (record.kind) {
         case ControlRecord::Kind::call:
             if (!loop_.ending())  // otherwise the link breaks soon
-                loop_.spawn(answer(record.id, static_cast<CallKind>(record.detail), std::move(record.body)));
+                loop_.spawn(
+                    answer(record.id, static_cast<CallKind>(record.detail), std::move(record.body), link_count_));
             return {};
         case ControlRecord::Kind::greeted: receiver_.on_greeted(peer_); return {};
         case ControlRecord::Kind::ask: send_control(ControlRecord::Kind::here); return {};
@@ -352,8 +354,10 @@ Result<> Link::on_control(ControlRecord record) {
     return fail(Errc::protocol, 0, "fabric.receive: an unknown control record");
 }
 
-Task<> Link::answer(uint32_t id, CallKind kind, std::string request) {
+// Over no later link: the peer may be another process by then, and the number another call's.
+Task<> Link::answer(uint32_t id, CallKind kind, std::string request, uint64_t link) {
     const Result<std::string> answer = co_await handlers_.answer(kind, peer_, std::move(request));
+    if (link != link_count_) co_return;
     const uint8_t detail = answer ? uint8_t{0} : static_cast<uint8_t>(static_cast<uint8_t>(answer.error().code) + 1);
     send_control(ControlRecord::Kind::answer, id, detail, answer.value_or(""));
 }

@@ -108,7 +108,7 @@ class Link final {
     Task<> write_later();
     void send_control(ControlRecord::Kind kind, uint32_t id = 0, uint8_t detail = 0, std::string_view body = {});
     Task<> write_all(Channel& channel);
-    Task<> answer(uint32_t id, CallKind kind, std::string request);
+    Task<> answer(uint32_t id, CallKind kind, std::string request, uint64_t link);
     void fail_calls();
     Task<> listen_to_peer(Timer& timer);
     void set_answers(bool answers);
@@ -142,6 +142,7 @@ class Link final {
     std::vector<std::byte> later_;          // sent by other shards during our greeting
     std::map<uint32_t, Call*> calls_;
     uint32_t last_call_ = 0;
+    uint64_t link_count_ = 0;  // links that have come up, on the link's shard
     std::array<std::atomic<uint64_t>, ControlRecord::kind_min> received_{};  // by kind
 
     Wake<&Link::wake_writer> wake_writer_{*this};
