@@ -198,7 +198,9 @@ HostId Catalog::silent_host(PageId page) const {
 
 VolumeEntry Catalog::entry_without_attributes(CatalogRecord record) const {
     VolumeEntry entry{.name = std::move(record.name), .id = record.id, .shared = record.shared};
-    if (record.holder < host_names_.size() && !record.shared) entry.holder = host_names_[record.holder];
+    if (record.holder >= host_names_.size() || record.shared) return entry;
+    const bool has_ended = cache_.membership().process_of(record.holder).epoch > record.holder_epoch;
+    if (!has_ended) entry.holder = host_names_[record.holder];
     return entry;
 }
 
@@ -308,14 +310,12 @@ Task<Result<VolumeEntry>> Catalog::glance(std::string name) {
     const auto record = co_await unless_silent(glance_patience, look_up(name));
     Result<VolumeEntry> entry = fail(record ? no_such_volume : record.error());
     if (record && *record) entry = co_await unless_silent(glance_patience_at((*record)->id), entry_of(**record));
-    if (entry && waited_for_in_vain_.load() != 0) waited_for_in_vain_.fetch_and(silent_hosts());
     if (!entry && entry.error().code == Errc::unavailable) entry = co_await entry_seen(name);
     if (entry || entry.error().code != Errc::unavailable) co_return entry;
     // It may be wanted to open the volume: only who lists many must not wait for each.
-    const HostSet silent = silent_hosts();
-    if (silent != 0 && (silent & ~waited_for_in_vain_.load()) == 0) co_return entry;
-    entry = co_await unless_silent(catalog_patience, find(std::move(name)));
-    if (!entry && entry.error().code == Errc::unavailable) waited_for_in_vain_.fetch_or(silent);
+    if (silent_hosts() == 0 || steady_clock::now() >= waits_again_at_.load())
+        entry = co_await unless_silent(catalog_patience, find(std::move(name)));
+    if (!entry && entry.error().code == Errc::unavailable) waits_again_at_ = steady_clock::now() + catalog_patience;
     co_return entry;
 }
 
@@ -400,9 +400,10 @@ Task<Result<>> Catalog::flush_all(HostSet gone) {
 }
 
 Task<Result<>> Catalog::flush_without(HostSet gone) {
-    CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
+    const Result<std::vector<CatalogRecord>> records = co_await table_.list();
+    if (!records) co_return fail(silence_at_catalog(records.error()));
     std::vector<VolumeId> volumes = cache_.home_store().writer().dirty_volumes();
-    for (const CatalogRecord& record : records)
+    for (const CatalogRecord& record : *records)
         if (std::ranges::find(volumes, record.id) == volumes.end()) volumes.push_back(record.id);
     Result<> result = contains(gone, registrar_host()) ? Result<>() : co_await table_.flush();
     // A home that has restarted meanwhile has lost nothing of the sessions that begin here.

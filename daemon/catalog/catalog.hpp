@@ -71,7 +71,8 @@ class Catalog final : public Volumes {
     // Waits until this host takes part in no removal; begins none afterwards. For the stop, once the cache is
     // abandoned.
     Task<> end_removals() { return registrar_.end_removals(); }
-    // At shutdown, when all handles are closed: waits until the registrar, if it is there, has heard of every release.
+    // At shutdown, when all handles are closed: waits until the registrar has heard of every release, or was told once
+    // more in vain.
     Task<> settle();
     // Flushes every volume, also those without a name. Hosts that are gone are not asked; if one of them is home of
     // dirty pages here, that is an error. Returns the first error.
@@ -131,8 +132,9 @@ class Catalog final : public Volumes {
     CatalogTable table_;
     Removals removals_;
     Registrar registrar_;
-    std::atomic<HostSet> waited_for_in_vain_{0};  // by the last glance at what this host had never seen
-    std::atomic<unsigned> releases_{0};           // on their way to the registrar
+    std::atomic<std::chrono::steady_clock::time_point> waits_again_at_{};  // who glances at what was never seen here
+    std::atomic<unsigned> releases_{0};                                    // on their way to the registrar
+    std::atomic<bool> settling_{false};
     Broadcast released_;
     std::mutex holds_mutex_;  // never held across a wait
     std::map<VolumeId, Hold> holds_;

@@ -106,7 +106,7 @@ Task<> Catalog::tell_released(VolumeId id, uint32_t number) {
         if (is_first)
             log::warning("catalog: {} stays held by this host until the registrar hears of its release: {}",
                          name_of(id), log::describe(answer.error()));
-        released_.announce();
+        if (answer.error().code != Errc::unavailable || settling_.load(std::memory_order_seq_cst)) break;
         co_await Loop::current()->sleep(look_again_after);
     }
     releases_.fetch_sub(1, std::memory_order_seq_cst);
@@ -114,10 +114,9 @@ Task<> Catalog::tell_released(VolumeId id, uint32_t number) {
 }
 
 Task<> Catalog::settle() {
-    const auto goes_on = [this] {
-        return releases_.load(std::memory_order_seq_cst) > 0 && !is_silent(registrar_host());
-    };
-    for (uint64_t seen = released_.count(); goes_on(); seen = released_.count()) co_await released_.next(seen);
+    settling_.store(true, std::memory_order_seq_cst);
+    for (uint64_t seen = released_.count(); releases_.load(std::memory_order_seq_cst) > 0; seen = released_.count())
+        co_await released_.next(seen);
 }
 
 }  // namespace tarn

@@ -28,7 +28,12 @@ std::string release_request(VolumeId id, HoldNumber number) {
 }
 
 std::string print_record(const CatalogRecord& record) {
-    return json{{"name", record.name}, {"id", record.id}, {"shared", record.shared}, {"holder", record.holder}}.dump();
+    return json{{"name", record.name},
+                {"id", record.id},
+                {"shared", record.shared},
+                {"holder", record.holder},
+                {"holder_epoch", record.holder_epoch}}
+        .dump();
 }
 
 namespace {
@@ -65,8 +70,9 @@ Result<CatalogRecord> parse_record(const std::string& answer) {
     const auto id = get<uint32_t>(object, "id");
     const auto shared = get<bool>(object, "shared");
     const auto holder = get<uint8_t>(object, "holder");
-    if (!name || !id || !shared || !holder) return fail(Errc::protocol, 0, "registrar.answer");
-    return CatalogRecord{.name = *name, .id = *id, .shared = *shared, .holder = *holder};
+    const auto holder_epoch = get<uint32_t>(object, "holder_epoch");
+    if (!name || !id || !shared || !holder || !holder_epoch) return fail(Errc::protocol, 0, "registrar.answer");
+    return CatalogRecord{.name = *name, .id = *id, .shared = *shared, .holder = *holder, .holder_epoch = *holder_epoch};
 }
 
 std::string print_users(const std::vector<std::string>& users) {
@@ -246,22 +252,27 @@ Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host, HoldN
     record->hold = is_held ? std::max(record->hold, number.count) : number.count;
     record->holder = host;
     record->holder_epoch = number.epoch;
-    CO_TRY_VOID(co_await table_.put(*record));
-    const Result<> committed = co_await table_.commit(record->slot, false);
+    co_return co_await put_hold(*record);
+}
+
+Task<Result<CatalogRecord>> Registrar::put_hold(CatalogRecord record) {
+    CO_TRY_VOID(co_await table_.put(record));
+    const Result<> committed = co_await table_.commit(record.slot, false);
     // With a store that takes nothing any more it is in the memory of this host alone, as all that is written now is.
     // A hold is worth no more than that: it ends with the holder's process.
     if (!committed && !cache_.store().failed()) co_return fail(committed.error());
-    co_return *record;
+    co_return record;
 }
 
 Task<Result<CatalogRecord>> Registrar::release(VolumeId id, HostId host, HoldNumber number) {
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
     for (CatalogRecord record : records) {
         if (record.id != id) continue;
-        if (record.holder == host && record.holder_epoch == number.epoch && record.hold <= number.count) {
-            record.holder = no_host;
-            CO_TRY_VOID(co_await table_.put(record));
-        }
+        const bool is_meant =
+            record.holder == host && record.holder_epoch == number.epoch && record.hold <= number.count;
+        if (is_meant) record.holder = no_host;
+        // Also if it is told again: the first time may have left it in memory only.
+        if (is_meant || record.holder == no_host) co_return co_await put_hold(record);
         co_return record;
     }
     co_return CatalogRecord{.name = {}, .id = id};  // it was removed meanwhile

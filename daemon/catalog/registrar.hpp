@@ -37,6 +37,7 @@ class Registrar {
     Task<Result<std::string>> remove(std::string name, bool force);
     Task<Result<CatalogRecord>> hold(std::string name, HostId host, HoldNumber number);
     Task<Result<CatalogRecord>> release(VolumeId id, HostId host, HoldNumber number);
+    Task<Result<CatalogRecord>> put_hold(CatalogRecord record);
     void begin_to_see_off(const CatalogRecord& record) {
         if (!seeing_off_.closed()) seeing_off_.spawn(see_off(record));
     }

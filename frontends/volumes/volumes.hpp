@@ -76,8 +76,8 @@ class Volumes {
     // Errors: not_found; unavailable, after some seconds, when a host that has to be asked does not answer.
     virtual Task<Result<VolumeEntry>> find(std::string name) = 0;
     // As find(), for who only wants to know: when a host that has to be asked does not answer, attributes are at once
-    // as this host saw them last. Those that it never saw are waited for, unless that was in vain before and the host
-    // has not come back. Errors: as find().
+    // as this host saw them last. Those that it never saw are waited for, unless that was in vain a moment ago.
+    // Errors: as find().
     virtual Task<Result<VolumeEntry>> glance(std::string name) { return find(std::move(name)); }
     // The same of the attributes of a volume that is open. task: what asks for them.
     virtual Task<Result<Attributes>> glance_at(VolumeId /*volume*/, Task<Result<Attributes>> task) { return task; }

@@ -289,11 +289,31 @@ TEST_F(CatalogTest, a_registrar_that_was_away_hears_of_what_was_closed_meanwhile
     auto volume = open(1, "disk");
     ASSERT_TRUE(volume);
     stop(registrar);
-    close(1, take(volume));
+    on(1, drop(take(volume)));
     hosts_[registrar]->start();
     for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
     on(1, heard_of(*hosts_[1], registrar));
     on(1, settled(catalog(1)));
+    auto next = open(2, "disk");
+    ASSERT_TRUE(next) << next.error().where;
+    close(2, take(next));
+}
+
+TEST_F(CatalogTest, who_stops_tells_a_registrar_that_is_away_once_more) {
+    ASSERT_TRUE(create(1, "disk", false));
+    auto volume = open(1, "disk");
+    ASSERT_TRUE(volume);
+    stop(registrar);
+    close(1, take(volume));  // it does not wait for ever
+    hosts_[registrar]->start();
+    for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
+    on(2, heard_of(*hosts_[2], registrar));
+    EXPECT_FALSE(open(2, "disk")) << "until the process of its holder ends";
+    EXPECT_EQ(on(2, catalog(2).find("disk"))->holder, "b");
+    stop(1);
+    hosts_[1]->start();
+    for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
+    EXPECT_EQ(on(2, catalog(2).find("disk"))->holder, "");
     auto next = open(2, "disk");
     ASSERT_TRUE(next) << next.error().where;
     close(2, take(next));

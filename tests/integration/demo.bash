@@ -92,9 +92,9 @@ passed "SQLite: integrity $visits"
 step "6. fio with verification"
 on b create bench 128MiB --shared > /dev/null
 fio --name=nbd --ioengine=nbd --uri="$(uri b bench)" --rw=randwrite --bs=4k --iodepth=16 --size=32M \
-    --verify=crc32c --verify_fatal=1 > "$CLUSTER/fio-nbd.log"
+    --verify=crc32c --verify_fatal=1 --verify_state_save=0 > "$CLUSTER/fio-nbd.log"
 fio --name=fuse --filename="$CLUSTER/c/mnt/bench" --ioengine=io_uring --direct=1 --rw=randwrite --bs=4k --iodepth=16 \
-    --size=32M --verify=crc32c --verify_fatal=1 > "$CLUSTER/fio-fuse.log"
+    --size=32M --verify=crc32c --verify_fatal=1 --verify_state_save=0 > "$CLUSTER/fio-fuse.log"
 passed "fio verified 32 MiB over NBD on b and 32 MiB over FUSE on c"
 
 back_with_every_byte() {

@@ -255,6 +255,22 @@ TEST_F(RegistrarTest, a_release_ends_no_hold_that_was_asked_for_after_it) {
     EXPECT_TRUE(hold(0, 2));
 }
 
+// Else it would be held again, by nobody, once the registrar has lost its memory.
+TEST_F(RegistrarTest, a_release_is_durable_before_it_is_answered) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk", false)));
+    const VolumeId id = parse_record(*hold(0, 1))->id;
+    std::optional<Result<std::string>> answer;
+    device_->hold_next_write();
+    tasks_.spawn(keep(registrar_, release_request(id, number(0, 1)), answer));
+    let_run();
+    EXPECT_FALSE(answer);
+    ASSERT_TRUE(device_->holds_a_write());
+    device_->let_write_go();
+    let_run();
+    EXPECT_TRUE(answer && *answer);
+}
+
 TEST_F(RegistrarTest, what_a_process_asked_for_that_has_ended_changes_nothing) {
     begin_catalog();
     ASSERT_TRUE(change(0, creation("disk", false)));

@@ -498,15 +498,25 @@ MUTANTS = [
         "a restart does not go on with a removal": "false",
         "a restart removes every volume": "true",
     }),
-    ("daemon/catalog/registrar.cpp", "if («record.holder == host» && record.holder_epoch == number.epoch", {
+    ("daemon/catalog/registrar.cpp", "«record.holder == host» && record.holder_epoch == number.epoch", {
         "anybody releases a hold": "true",
     }),
-    ("daemon/catalog/registrar.cpp", "== number.epoch && «record.hold <= number.count») {", {
+    ("daemon/catalog/registrar.cpp", "== number.epoch && «record.hold <= number.count»;", {
         "a release ends a hold that was asked for after it": "true",
         "a release does not end the hold of a request that failed before": "record.hold == number.count",
     }),
     ("daemon/catalog/registrar.cpp", "«is_held ? std::max(record->hold, number.count) : number.count»;", {
         "a hold that comes late counts as the last one": "number.count",
+    }),
+    ("coherence/fabric/link/link.cpp", "if («link != link_count_») co_return;", {
+        "an answer goes over a later link": "false",
+    }),
+    ("daemon/catalog/registrar.cpp", "if (is_meant || record.holder == no_host) co_return «co_await put_hold(record)»;", {
+        "a release is lost with the memory of the registrar":
+            "(co_await table_.put(record)) ? Result<CatalogRecord>(record) : fail(Errc::io)",
+    }),
+    ("daemon/catalog/catalog.cpp", "if («!has_ended») entry.holder", {
+        "who has it open is told of a process that has ended": "true",
     }),
     ("daemon/catalog/registrar.cpp", "if («number.epoch != cache_.membership().process_of(host).epoch»)\n"
      "        co_return fail(Errc::closed", {
