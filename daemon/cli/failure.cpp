@@ -17,7 +17,7 @@ struct Advice {
 };
 
 // The first that fits.
-constexpr std::array<Advice, 18> advices = {{
+constexpr std::array<Advice, 16> advices = {{
     {"mount", "not_found", "no such directory", "mkdir {}"},
     {"mount", "busy", "", "an empty directory; tarn mount lists the mounts"},
     {"umount", "not_found", "nothing of tarn is mounted there", "tarn mount, which lists the mounts"},
@@ -30,8 +30,6 @@ constexpr std::array<Advice, 18> advices = {{
     {"export", "not_found", "no such volume", "tarn list"},
     {"verify", "not_found", "no such volume", "tarn list"},
     {"create", "exists", "", "tarn list"},
-    {"resize", "busy", "", "tarn show {}, which names the host that holds it"},
-    {"delete", "busy", "", "tarn show {}, which names the host that holds it"},
     {"create", "invalid", "", "tarn create --help"},
     {"", "would_shrink", "", "--force, if that is what you want"},
     {"", "no_space", "", "tarn status, which shows the space; delete or trim something"},

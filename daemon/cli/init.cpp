@@ -376,6 +376,7 @@ Outcome<Json> initialise(const InitOptions& asked) {
     made.keep();
     return Json{{"configuration", path},
                 {"store", configuration.store},
+                {"store_was_there", existing.has_value()},
                 {"host", configuration.host},
                 {"cluster", format_uuid(configuration.cluster)},
                 {"key_file", configuration.key_file},

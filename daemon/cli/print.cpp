@@ -91,7 +91,8 @@ void print_peers(std::ostream& out, const Json& status) {
 }  // namespace
 
 void print_init(std::ostream& out, const Json& made) {
-    out << fmt::format("wrote {}\nmade  {}\n", text_of(made, "configuration"), text_of(made, "store"));
+    out << fmt::format("wrote {}\n{}  {}\n", text_of(made, "configuration"),
+                       made.value("store_was_there", false) ? "kept" : "made", text_of(made, "store"));
     if (!text_of(made, "key_file").empty()) out << fmt::format("key   {}\n", text_of(made, "key_file"));
     out << "next:\n";
     for (const Json& line : array_of(made, "next")) out << "  " << text_of(line) << "\n";
