@@ -132,8 +132,8 @@ class Catalog final : public Volumes {
     CatalogTable table_;
     Removals removals_;
     Registrar registrar_;
-    std::atomic<std::chrono::steady_clock::time_point> waits_again_at_{};  // who glances at what was never seen here
-    std::atomic<unsigned> releases_{0};                                    // on their way to the registrar
+    std::atomic<std::chrono::steady_clock::time_point> waits_again_at_;  // who glances at what was never seen here
+    std::atomic<unsigned> releases_{0};                                  // on their way to the registrar
     std::atomic<bool> settling_{false};
     Broadcast released_;
     std::mutex holds_mutex_;  // never held across a wait
