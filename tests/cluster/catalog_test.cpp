@@ -357,10 +357,9 @@ TEST_F(CatalogTest, who_looks_for_what_it_never_saw_waits_for_the_host_that_has_
         home = hosts_[0]->cache->home_of(attribute_page_of(made->id));
     }
     stop(2);
-    auto seen = std::async(std::launch::async, [&] {
-        const std::unique_ptr<Loop> loop = std::move(*Loop::create());
-        return loop->run_until_done(run_on(*hosts_[1]->loop, catalog(1).glance(name)));
-    });
+    const std::unique_ptr<Loop> loop = std::move(*Loop::create());  // host 1 may still be waking it when it is done
+    auto seen = std::async(std::launch::async,
+                           [&] { return loop->run_until_done(run_on(*hosts_[1]->loop, catalog(1).glance(name))); });
     EXPECT_EQ(seen.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
     hosts_[2]->start();
     const Result<VolumeEntry> entry = seen.get();

@@ -1,8 +1,9 @@
 // What the cache makes of links that break and come again, and of what other hosts' write-backs leave dirty: the test
 // plays the other hosts.
+#include "tests/unit/cache_links.hpp"
+
 #include "coherence/pages/page_access.hpp"
 #include "tests/support/interleave.hpp"
-#include "tests/unit/cache_links.hpp"
 
 namespace tarn::home_on_device {
 namespace {
