@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <future>
 #include <mutex>
 #include <optional>
 
@@ -346,28 +345,6 @@ TEST_F(CatalogTest, who_changes_something_does_not_wait_for_a_registrar_that_han
     on(2, heard_of(*hosts_[2], registrar));
     ASSERT_TRUE(create(2, "another"));
     EXPECT_LE(names(2).size(), 2u) << "it may have been made after all, once";
-}
-
-TEST_F(CatalogTest, who_looks_for_what_it_never_saw_waits_for_the_host_that_has_it) {
-    std::string name;
-    for (HostId home = registrar; home != 2;) {
-        name += "x";
-        const auto made = create(registrar, name);
-        ASSERT_TRUE(made);
-        home = hosts_[0]->cache->home_of(attribute_page_of(made->id));
-    }
-    stop(2);
-    const std::unique_ptr<Loop> loop = std::move(*Loop::create());  // host 1 may still be waking it when it is done
-    auto seen = std::async(std::launch::async,
-                           [&] { return loop->run_until_done(run_on(*hosts_[1]->loop, catalog(1).glance(name))); });
-    EXPECT_EQ(seen.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
-    hosts_[2]->start();
-    const Result<VolumeEntry> entry = seen.get();
-    ASSERT_TRUE(entry) << entry.error().where;
-    EXPECT_EQ(entry->attributes.size_bytes, one_page.size_bytes);
-    for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
-    stop(2);
-    EXPECT_TRUE(on(1, catalog(1).glance(name))) << "as it was seen";
 }
 
 TEST_F(CatalogTest, a_volume_that_is_open_elsewhere_goes_when_it_is_closed) {
