@@ -60,17 +60,16 @@ bool Catalog::is_silent(HostId host) const {
            !cache_.membership().is_dead(host);
 }
 
-HostSet Catalog::silent_hosts() const {
-    HostSet silent = 0;
+bool Catalog::somebody_is_silent() const {
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)
-        if (is_silent(host)) silent |= set_of(host);
-    return silent;
+        if (is_silent(host)) return true;
+    return false;
 }
 
 template <class T>
 Task<Result<T>> Catalog::unless_silent(milliseconds grace, Task<Result<T>> task) {
     const auto began = steady_clock::now();
-    const auto goes_on = [this, began, grace] { return steady_clock::now() - began < grace || silent_hosts() == 0; };
+    const auto goes_on = [this, began, grace] { return steady_clock::now() - began < grace || !somebody_is_silent(); };
     Result<T> result = co_await as_long_as(goes_on, std::move(task));
     Interrupt* const interrupt = co_await this_interrupt;
     const bool by_us = !(interrupt && interrupt->raised()) && !cache_.abandoned();
@@ -312,8 +311,8 @@ Task<Result<VolumeEntry>> Catalog::glance(std::string name) {
     if (record && *record) entry = co_await unless_silent(glance_patience_at((*record)->id), entry_of(**record));
     if (!entry && entry.error().code == Errc::unavailable) entry = co_await entry_seen(name);
     if (entry || entry.error().code != Errc::unavailable) co_return entry;
-    // It may be wanted to open the volume: only who lists many must not wait for each.
-    if (silent_hosts() == 0 || steady_clock::now() >= waits_again_at_.load())
+    // The caller may be about to open the volume, so it waits; but who lists many must not wait for each of them.
+    if (!somebody_is_silent() || steady_clock::now() >= waits_again_at_.load())
         entry = co_await unless_silent(catalog_patience, find(std::move(name)));
     if (!entry && entry.error().code == Errc::unavailable) waits_again_at_ = steady_clock::now() + catalog_patience;
     co_return entry;

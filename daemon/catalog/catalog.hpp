@@ -90,7 +90,7 @@ class Catalog final : public Volumes {
     // Runs a task that may wait for other hosts, and interrupts it after the grace if one of them is silent.
     template <class T>
     Task<Result<T>> unless_silent(std::chrono::milliseconds grace, Task<Result<T>> task);
-    HostSet silent_hosts() const;
+    bool somebody_is_silent() const;
     Task<Result<>> drop_orphans(std::vector<VolumeId> stored);
     Task<Result<std::string>> ask_registrar(std::string request);
     Task<Result<std::string>> change(HostId from, std::string request);
@@ -132,7 +132,7 @@ class Catalog final : public Volumes {
     CatalogTable table_;
     Removals removals_;
     Registrar registrar_;
-    std::atomic<std::chrono::steady_clock::time_point> waits_again_at_;  // who glances at what was never seen here
+    std::atomic<std::chrono::steady_clock::time_point> waits_again_at_;  // a glance at what was never seen here
     std::atomic<unsigned> releases_{0};                                  // on their way to the registrar
     std::atomic<bool> settling_{false};
     Broadcast released_;

@@ -104,7 +104,7 @@ Task<> Catalog::tell_released(VolumeId id, uint32_t number) {
         const auto answer = co_await ask_registrar(release_request(id, hold_number(number)));
         if (answer || cache_.abandoned()) break;
         if (is_first)
-            log::warning("catalog: {} stays held by this host until the registrar hears of its release: {}",
+            log::warning("catalog: {} was closed here; other hosts cannot open it before the registrar hears so: {}",
                          name_of(id), log::describe(answer.error()));
         if (answer.error().code != Errc::unavailable || settling_.load(std::memory_order_seq_cst)) break;
         co_await Loop::current()->sleep(look_again_after);

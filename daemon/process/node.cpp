@@ -171,8 +171,8 @@ Task<Result<>> Node::start() {
     if (configuration_.scrub_every_s != 0) loop.spawn(scrub_on_schedule());
     if (configuration_.peers.size() > 1)
         log::info(
-            "static cluster of {} hosts: no failover; what a host that is away is home of waits for it, and what "
-            "a host that starts anew is home of until all others were there",
+            "static cluster of {} hosts, no failover: pages whose home is away wait for it; a home that starts "
+            "anew serves once it has met all other hosts",
             configuration_.peers.size());
     log::info("tarnd serves as host {} with {} MiB of frames on {} shards", configuration_.host,
               cache_->pool().frame_count() * page_size >> 20, shards_.size());
