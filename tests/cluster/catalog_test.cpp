@@ -396,6 +396,22 @@ TEST_F(CatalogTest, what_a_host_stores_of_a_volume_that_is_being_made_stays) {
     EXPECT_TRUE(stores(next));
 }
 
+TEST_F(CatalogTest, what_has_a_name_or_is_open_stays_when_a_host_cleans_up) {
+    ASSERT_TRUE(create(1, "disk"));
+    auto volume = open(2, "disk");
+    ASSERT_TRUE(volume && on(2, fill(*volume)));
+    const VolumeId id = (*volume)->id();
+    ASSERT_TRUE(stores(id));
+    for (HostId host = 0; host < host_count; ++host) on(host, cleaned_up(catalog(host)));
+    EXPECT_TRUE(stores(id)) << "it has a name";
+    ASSERT_TRUE(on(registrar, catalog(registrar).remove("disk", false)));
+    (void)on(registrar, waiting_for(catalog(registrar), {"c"}));
+    for (HostId host = 1; host < host_count; ++host) on(host, cleaned_up(catalog(host)));
+    EXPECT_TRUE(stores(id)) << "it is open";
+    close(2, take(volume));
+    on(registrar, removals_ended(catalog(registrar)));
+}
+
 TEST_F(CatalogTest, clients_of_any_host_keep_a_volume_unless_it_is_forced) {
     ASSERT_TRUE(create(1, "disk"));
     top(0).clients.set_users({"192.0.2.9:1"});

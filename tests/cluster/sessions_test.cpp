@@ -129,5 +129,38 @@ TEST_F(ClusterSessions, once_a_flush_failed_no_later_one_succeeds_over_any_handl
     EXPECT_FALSE(on(1, second.flush()));
 }
 
+// D1, of a part of a volume whose home is another host.
+TEST_F(ClusterSessions, a_range_of_another_home_is_durable_once_it_is_flushed) {
+    const std::vector<std::byte> after(page_size, std::byte{9});
+    auto session = on(1, TestSession::open(*hosts_[1]));
+    ASSERT_TRUE(on(1, TestSession::write(*session, at_, after)));
+    ASSERT_TRUE(on(1, session->flush_range(at_, page_size, false)));
+    ASSERT_TRUE(on(1, evict_all(*hosts_[1])));
+    lose_home();
+    std::vector<std::byte> seen(page_size);
+    ASSERT_TRUE(on(2, read(*hosts_[2], at_, seen)));
+    EXPECT_EQ(seen, after);
+}
+
+// D4: its first page was changed.
+TEST_F(ClusterSessions, a_write_that_failed_in_its_second_page_counts_when_the_first_is_lost) {
+    const uint64_t border = at_ + hosts_[0]->cache->membership().ranges().pages_per_range() * page_size;
+    const HostId second = hosts_[0]->cache->home_of(PageId::of(volume_id, border / page_size));
+    ASSERT_NE(second, 0);
+    const HostId own = static_cast<HostId>(3 - second);  // home of neither page
+    auto session = on(own, TestSession::open(*hosts_[own]));
+    hosts_[second]->stop();
+    session->wait_at_most(std::chrono::milliseconds(300));
+    const std::vector<std::byte> bytes(2 * page_size, std::byte{9});
+    EXPECT_FALSE(on(own, TestSession::write(*session, border - page_size, bytes)));
+    session->wait_at_most(std::chrono::milliseconds(0));
+    hosts_[second]->start();
+    ASSERT_TRUE(on(own, hand_back(*hosts_[own], PageId::of(volume_id, border / page_size - 1))));
+    lose_home();
+    std::vector<std::byte> seen(page_size);
+    ASSERT_TRUE(on(own, read(*hosts_[own], at_, seen))) << "its host hears of the new process";
+    EXPECT_FALSE(on(own, session->flush_up_to(volume_bytes)));
+}
+
 }  // namespace
 }  // namespace tarn::three_hosts

@@ -3,6 +3,7 @@
 #include "tests/unit/cache_links.hpp"
 
 #include "coherence/pages/page_access.hpp"
+#include "frontends/volumes/attribute_page.hpp"
 #include "tests/support/interleave.hpp"
 
 namespace tarn::home_on_device {
@@ -350,6 +351,46 @@ TEST_F(CacheLinks, who_was_declared_dead_at_last_may_have_had_something) {
     loop_ = std::move(*Loop::create());
     begin(std::move(device), std::move(memory));
     EXPECT_GT(store_->loss_generation(), generation) << "flushes of who wrote before fail";
+}
+
+TEST_F(CacheLinks, a_flush_that_begins_after_its_home_was_declared_dead_fails) {
+    (void)own(their_page());
+    ASSERT_NE(cache_->verifiers().present(peer), 0U);
+    cut();
+    ASSERT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(peer, peer_process_.incarnation)));
+    const Result<> flushed = loop_->run_until_done(volume_->flush_homes(set_of(peer)));
+    ASSERT_FALSE(flushed);
+    EXPECT_EQ(flushed.error().code, Errc::io);
+}
+
+TEST_F(CacheLinks, a_flush_of_a_home_that_was_never_heard_fails_once_that_is_declared_dead) {
+    ASSERT_EQ(cache_->verifiers().present(peer), 0U);
+    cut();
+    ASSERT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(peer, peer_process_.incarnation)));
+    const Result<> flushed = loop_->run_until_done(volume_->flush_homes(set_of(peer)));
+    ASSERT_FALSE(flushed);
+    EXPECT_EQ(flushed.error().code, Errc::io);
+}
+
+// Who asks what a volume is must not wait for a silent home.
+TEST_F(CacheLinks, a_page_that_describes_a_volume_leaves_only_if_any_may) {
+    VolumeId volume = volume_id;
+    while (cache_->home_of(attribute_page_of(volume)) != peer) ++volume;
+    CachedVolume other(*volumes_, volume, OnLoss::revert);
+    Gate reads;
+    bool done = false;
+    reads.spawn([](CachedVolume& of, bool& is_done) -> Task<> { is_done = (co_await of.attributes()).has_value(); }(
+                                                        other, done));
+    grant_all(fabric_, *cache_, answered_, tenure_);
+    loop_->run_until_done(reads.close());
+    ASSERT_TRUE(done);
+    const FrameId id = cache_->pages().try_pin(attribute_page_of(volume), view_);
+    ASSERT_NE(id, no_frame);
+    cache_->pages().unpin(id);
+    EXPECT_FALSE(cache_->eviction().drop_clean(id, false));
+    EXPECT_TRUE(cache_->pages().holds(attribute_page_of(volume)));
+    EXPECT_TRUE(cache_->eviction().drop_clean(id, true));
+    EXPECT_FALSE(cache_->pages().holds(attribute_page_of(volume)));
 }
 
 }  // namespace

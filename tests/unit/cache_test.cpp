@@ -390,5 +390,21 @@ TEST_F(Cached, attributes_survive_and_growing_writes_move_the_end) {
     EXPECT_EQ(attributes->size_bytes, 9000u);
 }
 
+// D1: a write that came while a range was flushed is not covered by that flush.
+TEST_F(Cached, what_is_written_while_its_range_is_flushed_stays_noted) {
+    const auto bytes = pattern(page_size, 1);
+    ASSERT_TRUE(write(0, bytes));
+    Result<> flushed = fail(Errc::invalid);
+    Gate flushing;
+    flushing.spawn([](CachedVolume& volume, Result<>& into) -> Task<> {
+        into = co_await volume.flush_range(0, page_size, false);
+    }(*volume_, flushed));
+    ASSERT_TRUE(volume_->try_write(0, bytes));
+    loop_->run_until_done(flushing.close());
+    ASSERT_TRUE(flushed);
+    ASSERT_TRUE(loop_->run_until_done(store_->record_losses(*loop_, {})));
+    EXPECT_FALSE(loop_->run_until_done(volume_->flush_range(0, page_size, false))) << "the second write may be lost";
+}
+
 }  // namespace
 }  // namespace tarn

@@ -51,6 +51,21 @@ TEST_F(CacheWaiters, a_page_that_is_asked_for_leaves_with_the_last_pin) {
     EXPECT_GT(cache_->pool().free_count(), free_before);
 }
 
+TEST_F(CacheWaiters, who_finds_not_all_pages_pins_none) {
+    std::optional<std::byte> seen;
+    Gate reads;
+    reads.spawn(read_into(seen));
+    loop_->run_until_done(reads.close());
+    choose();
+    std::vector<Pin> pins;
+    EXPECT_FALSE(volume_->try_pin(page_ * page_size, 2 * page_size, pins));
+    EXPECT_TRUE(pins.empty());
+    const size_t free_before = cache_->pool().free_count();
+    std::vector<FrameId> to_store;
+    (void)cache_->eviction().try_evict(frame_, to_store);
+    EXPECT_GT(cache_->pool().free_count(), free_before);
+}
+
 // Asks for the page's frame while it has it.
 struct AskingUpdate final : PageUpdate {
     explicit AskingUpdate(std::function<void()> of) : ask(std::move(of)) {}

@@ -137,6 +137,24 @@ TEST_F(HomeOnDevice, a_flush_that_waits_for_bytes_which_a_failed_store_refuses_f
     EXPECT_TRUE(flushed->has(protocol::flag_lost));
 }
 
+TEST_F(HomeOnDevice, the_flush_that_finds_out_that_the_device_fails_fails_itself) {
+    ASSERT_TRUE(write(std::byte{1}));
+    device_->fail_writes(true);
+    ASSERT_FALSE(store_->failed()) << "nobody knows";
+    Session& session = std::static_pointer_cast<ClientSession>(volume_->session())->session;
+    EXPECT_FALSE(loop_->run_until_done(cache_->flusher().flush(session, set_of(0), {})));
+}
+
+// D6: not as if it were full.
+TEST_F(HomeOnDevice, a_write_that_a_failed_store_refuses_fails_as_an_error_of_the_device) {
+    device_->fail_writes(true);
+    EXPECT_FALSE(loop_->run_until_done(store_->record_losses(*loop_, {})));
+    ASSERT_TRUE(store_->failed());
+    const Result<> written = write(std::byte{1});
+    ASSERT_FALSE(written);
+    EXPECT_EQ(written.error().code, Errc::io);
+}
+
 TEST_F(HomeOnDevice, a_flush_does_not_wait_for_a_host_that_was_declared_dead) {
     ASSERT_TRUE(hear(MessageKind::get_exclusive, 5));
     loop_->run_until_done(turns(*loop_));

@@ -398,6 +398,34 @@ TEST_F(PlayedPeerListens, who_is_asked_says_that_he_is_there) {
     } while (static_cast<uint8_t>(seen.kind) != here_kind);
 }
 
+TEST_F(PlayedPeerListens, a_peer_that_answers_each_question_is_never_taken_for_silent) {
+    const UniqueFd fd = link();
+    Message seen;
+    ASSERT_TRUE(receive(fd, &seen, sizeof seen));  // greeted
+    for (int asked = 0; asked < 5; ++asked) {
+        ASSERT_TRUE(receive(fd, &seen, sizeof seen));
+        ASSERT_EQ(static_cast<uint8_t>(seen.kind), ask_kind);
+        EXPECT_TRUE(fabric_->answers(1));
+        Message here = message(static_cast<MessageKind>(here_kind));
+        here.sequence = 0;
+        send(fd, &here, sizeof here);
+    }
+}
+
+TEST_F(PlayedPeerListens, a_peer_that_was_silent_answers_when_it_links_anew) {
+    {
+        const UniqueFd fd = link();
+        ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 1; }));
+        ASSERT_TRUE(soon(false));
+    }
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_down == 1; }));
+    bool answers = false;
+    recorder_.change([&] { recorder_.says_first = [&] { answers = fabric_->answers(1); }; });
+    const UniqueFd fd = link();
+    ASSERT_TRUE(recorder_.comes([&] { return recorder_.links_up == 2; }));
+    EXPECT_TRUE(answers);
+}
+
 TEST_F(PlayedPeerListens, while_it_is_not_read_for_lack_of_room_a_peer_is_not_taken_for_silent) {
     recorder_.change([&] { recorder_.to_lend = 0; });
     const UniqueFd fd = link();

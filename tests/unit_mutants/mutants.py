@@ -5,10 +5,12 @@ CHECKS = {
     "coherence/adoption/home_start.cpp": "RecoveringHome.*",
     "coherence/cache/inbox.cpp": "CacheLinks.*:RecoveringHome.*",
     "coherence/executor/executor.cpp": "CacheLinks.*",
-    "coherence/fabric/link/handshake.cpp": "PlayedPeerTest.*",
-    "coherence/fabric/link/link.cpp": "LinkTest.*",
+    "coherence/fabric/link/authentication.cpp": "Authentication.*:LinkTest.*",
+    "coherence/fabric/link/handshake.cpp": "PlayedPeerTest.*:PlayedAcceptor.*:LinkTest.*",
+    "coherence/fabric/link/link.cpp": "LinkTest.*:PlayedPeerListens.*",
     "coherence/fabric/link/record_reader.cpp": "PlayedPeerTest.*",
-    "coherence/flush/flusher.cpp": "CacheLinks.*:HomeOnDevice.*",
+    "coherence/flush/flusher.cpp": "CacheLinks.*:HomeOnDevice.*:Cached.*",
+    "coherence/home_store/eviction.cpp": "CacheLinks.*",
     "coherence/home_store/home_frames.cpp": "HomeOnDevice.*:LastWrites.*:Cached.*",
     "coherence/home_store/home_reader.cpp": "CacheLinks.*",
     "coherence/home_store/home_writer.cpp": "CacheLinks.*:HomeOnDevice.*:LastWrites.*",
@@ -19,6 +21,7 @@ CHECKS = {
     "coherence/pages/frame_supply.cpp": "CacheWaiters.*",
     "coherence/pages/held_frames.cpp": "CacheLinks.*",
     "coherence/pages/page_access.cpp": "CacheLinks.*:Orphans.*",
+    "coherence/pages/page_accesses.cpp": "HomeOnDevice.*",
     "coherence/pages/page_provider.cpp": "Relief.*:HomeOnDevice.*",
     "coherence/pages/pages.cpp": "CacheLinks.*:CacheWaiters.*:FrameRaces.*:ClusterFiles.a_size_that_was_lost*",
     "coherence/pages/verifiers.hpp": "AdoptedHost.*",
@@ -31,7 +34,7 @@ CHECKS = {
     "daemon/catalog/removals.cpp": "RemovalsTest.*:RegistrarTest.*",
     "daemon/process/dead_hosts.cpp": "DeadHostsTest.*",
     "daemon/process/shutdown_barrier.cpp": "ShutdownBarrierTest.*",
-    "frontends/volumes/cached_volume.cpp": "FileCuts.*",
+    "frontends/volumes/cached_volume.cpp": "FileCuts.*:CacheWaiters.*:ClusterSessions.*",
     "frontends/volumes/extents.cpp": "HomeOnDevice.*",
     "frontends/volumes/growth.cpp": "FileCuts.*:FileZeroing.*:ClusterFiles.*",
     "frontends/volumes/truncation.cpp": "FileZeroing.*:ClusterFiles.*",
@@ -601,5 +604,85 @@ MUTANTS = [
     }),
     ("daemon/process/shutdown_barrier.cpp", "&& «flushed == cache_.membership().incarnation_of(peer)») gone", {
         "another process of a host counts as flushed": "true",
+    }),
+    ("coherence/fabric/link/handshake.cpp", "if («decision != LinkDecision::accept»)", {
+        "a dead process is linked with": "false",
+    }),
+    ("coherence/fabric/link/handshake.cpp", "if («!equal(theirs, prove(configuration_.key, "
+     "Direction::connecting, peer, own))»)", {
+        "who connects needs no key": "false",
+    }),
+    ("coherence/fabric/link/authentication.cpp", "text[0] = «static_cast<char>(who)»;", {
+        "a proof can be sent back to who made it": "'x'",
+    }),
+    ("coherence/fabric/link/handshake.cpp", "if («!equal(theirs, prove(configuration_.key, "
+     "Direction::accepting, own, peer))»)", {
+        "who accepts needs no key": "false",
+    }),
+    ("coherence/fabric/link/handshake.cpp", "if (!is_of_cluster(peer) || «peer.host != host»)", {
+        "another host at the address is linked with": "false",
+    }),
+    ("coherence/fabric/link/handshake.cpp", "if («!is_of_cluster(peer)» || peer.host != host)", {
+        "who connects goes on with a host of another cluster": "false",
+    }),
+    ("coherence/fabric/link/authentication.cpp", "std::memcpy(&text[1 + sizeof connecting], «&accepting», "
+     "sizeof accepting);", {
+        "a proof is good for any who accepts": "&connecting",
+    }),
+    ("coherence/fabric/link/authentication.cpp", "std::memcpy(&text[1], «&connecting», sizeof connecting);", {
+        "a proof is good for any who connects": "&accepting",
+    }),
+    ("coherence/fabric/link/authentication.cpp", "    «TARN_ASSERT(gnutls_rnd(GNUTLS_RND_NONCE, "
+     "introduction.nonce.data(), introduction.nonce.size()) == 0);»", {
+        "all nonces are the same": "",
+    }),
+    ("coherence/fabric/link/authentication.cpp", "text += «name + '\\n'»;", {
+        "a list of peers with names that end elsewhere is the same": "name",
+    }),
+    ("coherence/fabric/link/link.cpp", "if («silent_times > 2») set_answers(false);", {
+        "a peer that is idle is taken for silent": "silent_times > 0",
+    }),
+    ("coherence/fabric/link/link.cpp", "        «answers_.store(true, std::memory_order_relaxed);»\n        up_", {
+        "a new link begins as silent": "",
+    }),
+    ("coherence/fabric/link/link.cpp", "        if («!up()») co_return fail(Errc::unavailable, 0, "
+     "\"fabric.call: no link\");", {
+        "a call without a link waits for one": "false",
+    }),
+    ("coherence/home_store/eviction.cpp", "if («!any && describes_volumes(page)») return false;", {
+        "pages that describe volumes leave as any others": "false",
+    }),
+    ("coherence/pages/page_accesses.cpp", ""
+     "access.post_failed(«parts_.membership.refuses_writes_of(action.page) ? Errc::io : Errc::no_space»);", {
+        "a store that failed is told as a full one": "Errc::no_space",
+    }),
+    ("coherence/flush/flusher.cpp", "if («contains(homes, home) && parts_.membership.is_dead(home)») requester_", {
+        "a flush waits for a home that is dead": "false",
+    }),
+    ("coherence/flush/flusher.cpp", "            if («parts_.membership.is_dead(home)»)\n                "
+     "co_return fail(Errc::io, EIO, \"flush: a home", {
+        "a flush asks a home that is dead for its verifier": "false",
+    }),
+    ("coherence/flush/flusher.cpp", "requester_.flushed_pages(session.id, parts_.membership.self(), pages, «writes»);", {
+        "what is written while its range is flushed counts as flushed":
+            "requester_.write_count(session.id, parts_.membership.self())",
+    }),
+    ("frontends/volumes/cached_volume.cpp", "    «unpin(std::span(pins).subspan(before));»\n    pins.resize", {
+        "who finds not all pages keeps those pinned that it found": "",
+    }),
+    ("frontends/volumes/cached_volume.cpp", "if («!std::ranges::all_of(pages, is_ours)») co_return co_await "
+     "flush_volume();", {
+        "a range of another home is not flushed": "false",
+    }),
+    ("frontends/volumes/cached_volume.cpp", "    «note_written(offset_bytes, size_bytes, [&](HostId home) { "
+     "return request.began(home); });»", {
+        "a write that failed in part is not noted":
+            "if (written) note_written(offset_bytes, size_bytes, [&](HostId home) { return request.began(home); });",
+    }),
+    ("daemon/catalog/catalog_usage.cpp", "id >= header.next_id || «named») continue;", {
+        "named volumes are dropped at a start": "false",
+    }),
+    ("daemon/catalog/catalog_usage.cpp", "co_await «table_.list_all()»);", {
+        "volumes that are open and removed are dropped at a start": "table_.list()",
     }),
 ]
