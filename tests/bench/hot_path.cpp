@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "frontends/volumes/cached_volume.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace tarn::bench {
 namespace {
@@ -86,9 +86,8 @@ double ratio(const std::vector<double>& over, const std::vector<double>& under) 
 }
 
 int run(size_t memory_mib) {
-    char directory[] = "/var/tmp/tarn-hot-path-XXXXXX";
-    if (!::mkdtemp(directory)) return 1;
-    const std::string path = std::string(directory) + "/store";
+    const ScratchDirectory directory;
+    const std::string path = directory / "store";
     const size_t page_count = (memory_mib << 20) / page_size;
     const auto loop = std::move(*Loop::create());
     if (!Store::format(path, 64 << 20, {}, false)) return 1;
@@ -148,7 +147,6 @@ int run(size_t memory_mib) {
     cache->abandon();
     loop->stop();
     loop->run();
-    std::filesystem::remove_all(directory);
     return 0;
 }
 

@@ -11,7 +11,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 bench_begin store "$@"
 
 SIZE_MIB=4096
-STORE_MIB=$((4 * SIZE_MIB))
 SUSTAINED_SECONDS=$(jq -n "5 * $SECONDS_EACH")
 BURST_SECONDS=$(jq -n "[1, $SECONDS_EACH] | min") # about what the journal takes
 OPERATIONS=("read 1" "read 32" "write 32" "mixed 32")
@@ -20,6 +19,7 @@ if [[ -n $QUICK ]]; then
     OPERATIONS=("read 32")
     SUSTAINED_SECONDS=$SECONDS_EACH
 fi
+STORE_MIB=$((4 * SIZE_MIB))
 RECOVERY=$TARN_BUILD/tests/bench/recovery_load
 PG_TEST_FSYNC=$(find /usr/lib/postgresql -name pg_test_fsync | head -n 1)
 TIER=("$TARN_BUILD/tests/bench/store_load" --path "$WORK/tier" --size $((SIZE_MIB << 20)))

@@ -82,14 +82,12 @@ void Host::stop() {
 }
 
 void Cluster::SetUp() {
-    char name[] = "/var/tmp/tarn-cluster-test-XXXXXX";
-    directory_ = ::mkdtemp(name);
     driver_ = std::move(*Loop::create());
     // Below the kernel's ephemeral ports: a port that is free while its host is down stays free.
     const unsigned base = 10000 + static_cast<unsigned>(::getpid()) % 7000 * host_count;
     for (unsigned i = 0; i < host_count; ++i) addresses_.push_back("127.0.0.1:" + std::to_string(base + i));
     for (HostId id = 0; id < host_count; ++id)
-        hosts_.push_back(std::make_unique<Host>(id, directory_, addresses_, "a key of the cluster"));
+        hosts_.push_back(std::make_unique<Host>(id, directory_.path(), addresses_, "a key of the cluster"));
     for (const auto& host : hosts_) {
         prepare(*host);
         host->start();

@@ -14,6 +14,7 @@
 
 #include "coherence/fabric/link/linked_fabric.hpp"
 #include "frontends/volumes/cached_volume.hpp"
+#include "tests/support/scratch_directory.hpp"
 #include "utils/run_on.hpp"
 
 namespace tarn::three_hosts {
@@ -68,10 +69,6 @@ class Cluster : public testing::Test {
     void SetUp() override;
     // Call it before the host starts for the first time.
     virtual void prepare(Host&) {}
-    void TearDown() override {
-        hosts_.clear();
-        std::filesystem::remove_all(directory_);
-    }
 
     template <class T>
     T on(HostId host, Task<T> task) {
@@ -81,7 +78,7 @@ class Cluster : public testing::Test {
     // The first offset in the volume whose home is this host.
     uint64_t homed_at(HostId home) const;
 
-    std::string directory_;
+    ScratchDirectory directory_;
     std::vector<std::string> addresses_;
     std::unique_ptr<Loop> driver_;
     std::vector<std::unique_ptr<Host>> hosts_;

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 
 #include "coherence/cache/cache.hpp"
 #include "frontends/volumes/cached_volume.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace tarn {
 namespace {
@@ -26,23 +26,17 @@ PageBytes filled(unsigned value) {
 class AdoptedHost : public testing::Test {
   protected:
     void SetUp() override {
-        char name[] = "/var/tmp/tarn-adoption-test-XXXXXX";
-        directory_ = ::mkdtemp(name);
         make_store("store");
         open("store", nullptr);
     }
-    void TearDown() override {
-        kill();
-        std::filesystem::remove_all(directory_);
-    }
+    void TearDown() override { kill(); }
 
     void make_store(const std::string& name) {
-        ASSERT_TRUE(Store::format(directory_ + "/" + name, 64 << 20, {.cluster = {}, .host = 0}, false));
+        ASSERT_TRUE(Store::format(directory_ / name, 64 << 20, {.cluster = {}, .host = 0}, false));
     }
     void open_store(const std::string& name, OpenOptions options = {}) {
         loop_ = std::move(*Loop::create());
-        auto store =
-            loop_->run_until_done(Store::open(*loop_, directory_ + "/" + name, {.cluster = {}, .host = 0}, options));
+        auto store = loop_->run_until_done(Store::open(*loop_, directory_ / name, {.cluster = {}, .host = 0}, options));
         ASSERT_TRUE(store);
         store_ = std::move(*store);
     }
@@ -100,7 +94,7 @@ class AdoptedHost : public testing::Test {
     }
     static std::byte* bytes_of(const Arena& arena, FrameId id) { return arena.bytes().data() + size_t{id} * page_size; }
 
-    std::string directory_;
+    ScratchDirectory directory_;
     std::unique_ptr<Loop> loop_;
     std::unique_ptr<Store> store_;
     std::unique_ptr<Cache> cache_;

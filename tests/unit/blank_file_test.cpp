@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/scratch_directory.hpp"
 #include "tiers/nvme/store.hpp"
 
 namespace tarn {
@@ -18,12 +19,7 @@ constexpr uint64_t store_size = uint64_t{16} << 20;
 
 class BlankFileTest : public testing::Test {
   protected:
-    BlankFileTest() {
-        std::string pattern = testing::TempDir() + "tarn-blank-XXXXXX";
-        directory_ = ::mkdtemp(pattern.data());
-        path_ = directory_ + "/file";
-    }
-    ~BlankFileTest() override { std::filesystem::remove_all(directory_); }
+    BlankFileTest() { path_ = directory_ / "file"; }
 
     // A file of zeros, a hole, with the text in it.
     void write(uint64_t offset_bytes, const std::string& text, uint64_t size_bytes) const {
@@ -40,7 +36,7 @@ class BlankFileTest : public testing::Test {
         return formatted ? Errc::io : formatted.error().code;
     }
 
-    std::string directory_;
+    ScratchDirectory directory_;
     std::string path_;
 };
 
@@ -71,7 +67,7 @@ TEST_F(BlankFileTest, whatever_is_stored_in_a_file_is_kept) {
         file.read(found.data(), static_cast<std::streamsize>(found.size()));
         EXPECT_TRUE(found == content.text);
     }
-    const std::string link = directory_ + "/link";
+    const std::string link = directory_ / "link";
     std::filesystem::create_symlink(path_, link);
     EXPECT_EQ(refusal_at(link), Errc::exists);
 }
@@ -88,7 +84,7 @@ TEST_F(BlankFileTest, zeros_and_holes_are_nothing) {
 TEST_F(BlankFileTest, only_files_and_block_devices_are_touched) {
     ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
     for (const bool force : {false, true})
-        for (const std::string& path : {path_, directory_, std::string("/dev/null")}) {
+        for (const std::string& path : {path_, directory_.path().string(), std::string("/dev/null")}) {
             const Result<> formatted = Store::format(path, store_size, {}, force);
             ASSERT_FALSE(formatted) << path;
             EXPECT_EQ(formatted.error().code, Errc::invalid) << path;

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <random>
 
 #include "coherence/pages/page_provider.hpp"
 #include "frontends/volumes/cached_volume.hpp"
+#include "tests/support/scratch_directory.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/journal/scan.hpp"
@@ -23,17 +23,12 @@ constexpr VolumeId volume_id = 7;
 class Cached : public testing::Test {
   protected:
     void SetUp() override {
-        char name[] = "/var/tmp/tarn-cache-test-XXXXXX";
-        directory_ = ::mkdtemp(name);
-        path_ = directory_ + "/store";
+        path_ = directory_ / "store";
         identity_ = {.cluster = {}, .host = 0};
         ASSERT_TRUE(Store::format(path_, 64 << 20, identity_, false));
         open();
     }
-    void TearDown() override {
-        close();
-        std::filesystem::remove_all(directory_);
-    }
+    void TearDown() override { close(); }
     void open() {
         loop_ = std::move(*Loop::create());
         auto store = loop_->run_until_done(Store::open(*loop_, path_, identity_));
@@ -67,7 +62,7 @@ class Cached : public testing::Test {
         return loop_->run_until_done(volume_->read(offset, bytes));
     }
 
-    std::string directory_;
+    ScratchDirectory directory_;
     std::string path_;
     StoreIdentity identity_;
     std::unique_ptr<Loop> loop_;

@@ -19,6 +19,7 @@
 #include "daemon/configuration/configuration.hpp"
 #include "daemon/control/control_server.hpp"
 #include "tests/support/fake_daemon.hpp"
+#include "tests/support/scratch_directory.hpp"
 #include "tiers/nvme/store.hpp"
 
 namespace tarn {
@@ -27,9 +28,7 @@ namespace {
 class CliTest : public testing::Test {
   protected:
     CliTest() {
-        std::string pattern = testing::TempDir() + "tarn-cli-XXXXXX";
-        directory_ = ::mkdtemp(pattern.data());
-        path_ = directory_ + "/control.sock";
+        path_ = directory_ / "control.sock";
         loop_ = std::move(*Loop::create());
         Result<std::unique_ptr<ControlServer>> server = ControlServer::create(*loop_, path_, api_);
         EXPECT_TRUE(server);
@@ -46,7 +45,6 @@ class CliTest : public testing::Test {
         loop_->post(stop);
         thread_.join();
         server_.reset();
-        std::filesystem::remove_all(directory_);
     }
 
     Exit run(const std::vector<std::string>& words) { return run_at(path_, words); }
@@ -69,7 +67,7 @@ class CliTest : public testing::Test {
         loop.stop();
     }
 
-    std::string directory_;
+    ScratchDirectory directory_;
     std::string path_;
     FakeDaemon daemon_;
     ControlApi api_{daemon_, daemon_, false};
@@ -186,7 +184,7 @@ TEST_F(CliTest, json_has_one_shape_for_each_verb_and_tells_errors) {
     EXPECT_EQ(json_of({"mount", "/mnt/x"}, Exit::busy)["mounts"], nlohmann::json::array()) << "when it fails, too";
     EXPECT_EQ(json_of({"umount", "/mnt/x"}, Exit::ok)["mounts"][0]["path"], "/mnt/x");
     EXPECT_EQ(json_of({"umount", "/mnt/x"}, Exit::not_found)["mounts"], nlohmann::json::array());
-    EXPECT_EQ(run_at(directory_ + "/none", {"status", "--json"}), Exit::unreachable);
+    EXPECT_EQ(run_at(directory_ / "none", {"status", "--json"}), Exit::unreachable);
     EXPECT_EQ(nlohmann::json::parse(out_)["errors"][0]["code"], "unreachable");
 }
 
@@ -216,10 +214,10 @@ TEST_F(CliTest, what_is_not_utf8_is_refused_and_not_renamed) {
     EXPECT_EQ(run({"mount", "/mnt/\xff"}), Exit::usage);
     EXPECT_EQ(run({"umount", "/mnt/\xff"}), Exit::usage);
     EXPECT_TRUE(daemon_.mounted.empty());
-    EXPECT_EQ(run({"init", "--store", directory_ + "/\xff", "--size", "16MiB", "--host", "a", "--config",
-                   directory_ + "/x.toml"}),
+    EXPECT_EQ(run({"init", "--store", directory_ / "\xff", "--size", "16MiB", "--host", "a", "--config",
+                   directory_ / "x.toml"}),
               Exit::usage);
-    EXPECT_FALSE(std::filesystem::exists(directory_ + "/x.toml"));
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "x.toml"));
 }
 
 TEST_F(CliTest, what_others_chose_does_nothing_to_a_terminal) {
@@ -357,12 +355,12 @@ TEST_F(CliTest, help_has_examples) {
 }
 
 TEST_F(CliTest, a_missing_daemon_is_5_and_a_silent_one_6) {
-    EXPECT_EQ(run_at(directory_ + "/none", {"list"}), Exit::unreachable);
-    EXPECT_NE(err_.find("; try: tarnd --config FILE --control " + directory_ + "/none; or --control PATH\n"),
+    EXPECT_EQ(run_at(directory_ / "none", {"list"}), Exit::unreachable);
+    EXPECT_NE(err_.find("; try: tarnd --config FILE --control " + directory_ / "none; or --control PATH\n"),
               std::string::npos)
         << err_;
     EXPECT_TRUE(err_.starts_with("tarn: list: no daemon at ")) << err_;
-    const std::string silent_path = directory_ + "/silent";
+    const std::string silent_path = directory_ / "silent";
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path, silent_path.data(), silent_path.size());
@@ -371,7 +369,7 @@ TEST_F(CliTest, a_missing_daemon_is_5_and_a_silent_one_6) {
     ASSERT_EQ(::listen(silent.get(), 4), 0);
     EXPECT_EQ(run_at(silent_path, {"--timeout", "1", "list"}), Exit::timed_out);
     EXPECT_EQ(run_at("/" + std::string(200, 'x'), {"list"}), Exit::usage);
-    EXPECT_EQ(run_at(directory_ + "/none", {"create", "v", "1XB"}), Exit::usage) << "whether or not there is a daemon";
+    EXPECT_EQ(run_at(directory_ / "none", {"create", "v", "1XB"}), Exit::usage) << "whether or not there is a daemon";
 }
 
 TEST_F(CliTest, mounts_and_status_are_told) {
@@ -429,10 +427,10 @@ TEST_F(CliTest, only_who_vouches_for_it_makes_a_host_forgotten) {
 }
 
 TEST_F(CliTest, init_makes_a_host_that_starts) {
-    const std::string configuration_path = directory_ + "/etc/tarn.toml";
+    const std::string configuration_path = directory_ / "etc/tarn.toml";
     const std::vector<std::string> words = {"init",
                                             "--store",
-                                            directory_ + "/store",
+                                            directory_ / "store",
                                             "--size",
                                             "16MiB",
                                             "--host",
@@ -440,11 +438,11 @@ TEST_F(CliTest, init_makes_a_host_that_starts) {
                                             "--config",
                                             configuration_path,
                                             "--nbd-unix",
-                                            directory_ + "/nbd.sock"};
+                                            directory_ / "nbd.sock"};
     EXPECT_EQ(run(words), Exit::ok) << err_;
     const auto configuration = load_configuration(configuration_path);
     ASSERT_TRUE(configuration) << configuration.error().front().describe();
-    EXPECT_EQ(configuration->nbd_unix, directory_ + "/nbd.sock");
+    EXPECT_EQ(configuration->nbd_unix, directory_ / "nbd.sock");
     const auto loop = std::move(*Loop::create());
     const StoreIdentity identity{.cluster = configuration->cluster, .host = configuration->host_id()};
     EXPECT_TRUE(loop->run_until_done(Store::open(*loop, configuration->store, identity)));
@@ -457,8 +455,8 @@ TEST_F(CliTest, init_makes_a_host_that_starts) {
 TEST_F(CliTest, init_of_a_cluster_shares_key_and_id) {
     const std::vector<std::string> cluster = {"--peer", "a=127.0.0.1:7001", "--peer", "b=127.0.0.1:7002"};
     const auto init = [&](const std::string& host, std::vector<std::string> more) {
-        more.insert(more.begin(), {"init", "--json", "--store", directory_ + "/store-" + host, "--size", "16MiB",
-                                   "--host", host, "--config", directory_ + "/" + host + "/tarn.toml"});
+        more.insert(more.begin(), {"init", "--json", "--store", directory_ / "store-" + host, "--size", "16MiB",
+                                   "--host", host, "--config", directory_ / host + "/tarn.toml"});
         more.insert(more.end(), cluster.begin(), cluster.end());
         return run(more);
     };
@@ -466,7 +464,7 @@ TEST_F(CliTest, init_of_a_cluster_shares_key_and_id) {
     EXPECT_EQ(init("b", {}), Exit::usage);
     EXPECT_NE(out_.find("made on a, the first of the peers; b joins it with a's UUID"), std::string::npos) << out_;
     EXPECT_NE(out_.find("--cluster UUID"), std::string::npos) << out_;
-    EXPECT_FALSE(std::filesystem::exists(directory_ + "/b"));
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "b"));
     ASSERT_EQ(init("a", {}), Exit::ok) << err_;
     const auto made = nlohmann::json::parse(out_);
     const auto key = made["key_file"].get<std::string>();
@@ -475,9 +473,9 @@ TEST_F(CliTest, init_of_a_cluster_shares_key_and_id) {
     ASSERT_EQ(::stat(key.c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 0777, 0600u);
     EXPECT_EQ(init("b", {"--cluster", cluster_id}), Exit::not_found) << "the key was not copied";
-    EXPECT_FALSE(std::filesystem::exists(directory_ + "/store-b"));
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "store-b"));
     ASSERT_EQ(init("b", {"--cluster", cluster_id, "--key-file", key}), Exit::ok) << err_;
-    const auto configuration = load_configuration(directory_ + "/b/tarn.toml");
+    const auto configuration = load_configuration(directory_ / "b/tarn.toml");
     ASSERT_TRUE(configuration);
     EXPECT_EQ(configuration->host_id(), 1);
     EXPECT_EQ(format_uuid(configuration->cluster), made["cluster"].get<std::string>());
@@ -485,10 +483,10 @@ TEST_F(CliTest, init_of_a_cluster_shares_key_and_id) {
 
 TEST_F(CliTest, init_refuses_before_it_writes) {
     const auto init = [&](std::vector<std::string> more) {
-        more.insert(more.begin(), {"init", "--config", directory_ + "/new/tarn.toml", "--host", "a"});
+        more.insert(more.begin(), {"init", "--config", directory_ / "new/tarn.toml", "--host", "a"});
         return run(more);
     };
-    const std::string store = directory_ + "/new-store";
+    const std::string store = directory_ / "new-store";
     EXPECT_EQ(init({"--store", store}), Exit::usage) << "no size";
     EXPECT_EQ(init({"--store", store, "--size", "1XB"}), Exit::usage);
     EXPECT_EQ(init({"--store", store, "--size", "1MiB"}), Exit::usage) << "too small";
@@ -498,24 +496,24 @@ TEST_F(CliTest, init_refuses_before_it_writes) {
     EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--peer", "a"}), Exit::usage);
     EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--cluster", "x"}), Exit::usage);
     EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--nbd-tcp", "x"}), Exit::usage);
-    EXPECT_EQ(init({"--store", directory_ + "/a/b/c", "--size", "16MiB"}), Exit::not_found);
-    EXPECT_NE(err_.find(": there is no directory " + directory_ + "/a/b; try: mkdir -p"), std::string::npos) << err_;
+    EXPECT_EQ(init({"--store", directory_ / "a/b/c", "--size", "16MiB"}), Exit::not_found);
+    EXPECT_NE(err_.find(": there is no directory " + directory_ / "a/b; try: mkdir -p"), std::string::npos) << err_;
     EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--memory", "15TiB"}), Exit::usage);
     EXPECT_NE(err_.find("--memory 15 TiB is too much: "), std::string::npos) << err_;
     EXPECT_FALSE(std::filesystem::exists(store));
-    EXPECT_FALSE(std::filesystem::exists(directory_ + "/new")) << "nor is anything else left";
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "new")) << "nor is anything else left";
 }
 
 TEST_F(CliTest, init_that_fails_late_leaves_nothing_and_may_be_repeated) {
     const auto init = [&](const std::string& size) {
-        return run({"init", "--config", directory_ + "/new/etc/tarn.toml", "--store", directory_ + "/lib/store",
-                    "--size", size, "--host", "a", "--peer", "a=127.0.0.1:7001", "--peer", "b=127.0.0.1:7002"});
+        return run({"init", "--config", directory_ / "new/etc/tarn.toml", "--store", directory_ / "lib/store", "--size",
+                    size, "--host", "a", "--peer", "a=127.0.0.1:7001", "--peer", "b=127.0.0.1:7002"});
     };
     EXPECT_EQ(init("1MiB"), Exit::usage) << "which only the store finds too small";
-    EXPECT_FALSE(std::filesystem::exists(directory_ + "/new")) << "the key";
-    EXPECT_FALSE(std::filesystem::exists(directory_ + "/lib"));
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "new")) << "the key";
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "lib"));
     EXPECT_EQ(init("16MiB"), Exit::ok) << err_;
-    EXPECT_TRUE(std::filesystem::exists(directory_ + "/new/etc/key"));
+    EXPECT_TRUE(std::filesystem::exists(directory_ / "new/etc/key"));
 }
 
 }  // namespace

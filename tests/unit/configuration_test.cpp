@@ -10,6 +10,7 @@
 
 #include "daemon/configuration/arguments.hpp"
 #include "daemon/process/store_refusal.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace tarn {
 namespace {
@@ -179,12 +180,7 @@ TEST(Configuration, control_characters_do_not_reach_the_terminal) {
 
 class ConfigurationFile : public testing::Test {
   protected:
-    ConfigurationFile() {
-        std::string pattern = testing::TempDir() + "tarn-configuration-XXXXXX";
-        directory_ = ::mkdtemp(pattern.data());
-        path_ = directory_ + "/tarn.toml";
-    }
-    ~ConfigurationFile() override { std::filesystem::remove_all(directory_); }
+    ConfigurationFile() { path_ = directory_ / "tarn.toml"; }
 
     static void write(const std::string& path, const std::string& text, mode_t mode = 0600) {
         std::ofstream(path) << text;
@@ -199,7 +195,7 @@ class ConfigurationFile : public testing::Test {
         return parse_arguments(words);
     }
 
-    std::string directory_;
+    ScratchDirectory directory_;
     std::string path_;
 };
 
@@ -218,7 +214,7 @@ TEST_F(ConfigurationFile, files_that_are_none_are_refused) {
 }
 
 TEST_F(ConfigurationFile, a_key_that_others_may_read_is_refused) {
-    const std::string key = directory_ + "/key";
+    const std::string key = directory_ / "key";
     write(path_, std::string(minimal) + "key_file = \"" + key + "\"\n");
     EXPECT_EQ(load_error(), path_ + ": key_file: " + key + ": no such file");
     write(key, std::string(64, 'a') + "\n", 0644);

@@ -14,6 +14,7 @@
 #include "daemon/control/control_api.hpp"
 #include "daemon/control/control_server.hpp"
 #include "tests/support/fake_daemon.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace tarn {
 namespace {
@@ -237,15 +238,8 @@ TEST_F(ControlApiTest, a_host_is_forgotten_only_by_who_says_that_it_is_dead) {
 // A server on its own thread.
 class ControlServerTest : public testing::Test {
   protected:
-    ControlServerTest() {
-        std::string pattern = testing::TempDir() + "tarn-control-XXXXXX";
-        directory_ = ::mkdtemp(pattern.data());
-        path_ = directory_ + "/control.sock";
-    }
-    ~ControlServerTest() override {
-        stop();
-        std::filesystem::remove_all(directory_);
-    }
+    ControlServerTest() { path_ = directory_ / "control.sock"; }
+    ~ControlServerTest() override { stop(); }
     void start() {
         loop_ = std::move(*Loop::create());
         Result<std::unique_ptr<ControlServer>> server = ControlServer::create(*loop_, path_, api_);
@@ -305,7 +299,7 @@ class ControlServerTest : public testing::Test {
         loop.stop();
     }
 
-    std::string directory_;
+    ScratchDirectory directory_;
     std::string path_;
     FakeDaemon daemon_;
     ControlApi api_{daemon_, daemon_, false};

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tests/support/scratch_directory.hpp"
+
 namespace tarn {
 namespace {
 
@@ -14,17 +16,15 @@ constexpr uint64_t gib = uint64_t{1} << 30;
 class MemoryLimitTest : public testing::Test {
   protected:
     void SetUp() override {
-        std::string pattern = testing::TempDir() + "tarn-memory-XXXXXX";
-        root_ = ::mkdtemp(pattern.data());
         write("proc/meminfo", "MemTotal:       25165824 kB\nMemFree: 1 kB\nMemAvailable:   20971520 kB\n");
     }
-    void TearDown() override { std::filesystem::remove_all(root_); }
     void write(const std::string& path, const std::string& text) {
         std::filesystem::create_directories((root_ / path).parent_path());
         std::ofstream(root_ / path) << text;
     }
     std::string reason(uint64_t memory_bytes) const { return too_much_memory(memory_bytes, memory_limits(root_)); }
-    std::filesystem::path root_;
+    ScratchDirectory scratch_;
+    std::filesystem::path root_ = scratch_.path();
 };
 
 TEST_F(MemoryLimitTest, of_the_hosts_memory_some_stays_for_others) {

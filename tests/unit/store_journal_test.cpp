@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
+#include "tests/support/scratch_directory.hpp"
 #include "tiers/nvme/device/checksum.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/device/store_file.hpp"
@@ -22,17 +22,12 @@ constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 2};
 class StoreJournal : public testing::Test {
   protected:
     StoreJournal() : page_(make_page_buffer(pages_max)) {
-        std::string pattern = testing::TempDir() + "tarn-journal-XXXXXX";
-        directory_ = ::mkdtemp(pattern.data());
-        path_ = directory_ + "/store";
+        path_ = directory_ / "store";
         loop_ = std::move(*Loop::create());
         EXPECT_TRUE(Store::format(path_, uint64_t{8} << 20, identity, false));
         EXPECT_TRUE(open());
     }
-    ~StoreJournal() override {
-        drop();
-        std::filesystem::remove_all(directory_);
-    }
+    ~StoreJournal() override { drop(); }
 
     static constexpr size_t pages_max = 64;
 
@@ -97,7 +92,7 @@ class StoreJournal : public testing::Test {
     }
     StoreLayout layout() const { return StoreLayout::of(StoreGeometry::of_device(uint64_t{8} << 20)); }
 
-    std::string directory_;
+    ScratchDirectory directory_;
     std::string path_;
     std::unique_ptr<Loop> loop_;
     std::unique_ptr<Store> store_;

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <random>
 
+#include "tests/support/scratch_directory.hpp"
 #include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_upgrade.hpp"
@@ -80,16 +80,11 @@ TEST(LossList, is_what_was_encoded_and_any_flipped_bit_is_found) {
 class StoreLosses : public testing::Test {
   protected:
     StoreLosses() {
-        std::string pattern = testing::TempDir() + "tarn-losses-XXXXXX";
-        directory_ = ::mkdtemp(pattern.data());
-        path_ = directory_ + "/store";
+        path_ = directory_ / "store";
         loop_ = std::move(*Loop::create());
         EXPECT_TRUE(Store::format(path_, store_size, identity, false));
     }
-    ~StoreLosses() override {
-        drop();
-        std::filesystem::remove_all(directory_);
-    }
+    ~StoreLosses() override { drop(); }
 
     void drop() {
         if (store_) loop_->run_until_done(store_->settle(*loop_));
@@ -145,7 +140,7 @@ class StoreLosses : public testing::Test {
 
     static Task<bool> pause(Loop& loop) { co_return co_await loop.sleep(std::chrono::milliseconds(1)); }
 
-    std::string directory_;
+    ScratchDirectory directory_;
     std::string path_;
     std::unique_ptr<Loop> loop_;
     std::unique_ptr<Store> store_;

@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 
+#include "tests/support/scratch_directory.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/journal/scan.hpp"
@@ -27,15 +28,10 @@ using Sectors = std::array<uint8_t, sectors_per_page>;
 class StoreSalvage : public testing::Test {
   protected:
     StoreSalvage() : pages_(make_page_buffer(64)) {
-        std::string pattern = testing::TempDir() + "tarn-salvage-XXXXXX";
-        directory_ = ::mkdtemp(pattern.data());
-        path_ = directory_ + "/store";
+        path_ = directory_ / "store";
         loop_ = std::move(*Loop::create());
     }
-    ~StoreSalvage() override {
-        drop();
-        std::filesystem::remove_all(directory_);
-    }
+    ~StoreSalvage() override { drop(); }
 
     void begin() {
         drop();
@@ -164,7 +160,7 @@ class StoreSalvage : public testing::Test {
     }
 
     std::mt19937_64 random_{3};
-    std::string directory_;
+    ScratchDirectory directory_;
     std::string path_;
     std::unique_ptr<Loop> loop_;
     std::unique_ptr<Store> store_;

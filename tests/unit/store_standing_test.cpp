@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "tests/support/scratch_directory.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/store.hpp"
 
@@ -16,17 +17,12 @@ constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 2};
 class StoreStandingTest : public testing::Test {
   protected:
     StoreStandingTest() : page_(make_page_buffer(1)) {
-        std::string pattern = testing::TempDir() + "tarn-standing-XXXXXX";
-        directory_ = ::mkdtemp(pattern.data());
         loop_ = std::move(*Loop::create());
         EXPECT_TRUE(Store::format(path("store"), uint64_t{8} << 20, identity, false));
     }
-    ~StoreStandingTest() override {
-        drop();
-        std::filesystem::remove_all(directory_);
-    }
+    ~StoreStandingTest() override { drop(); }
 
-    std::string path(const char* name) const { return directory_ + "/" + name; }
+    std::string path(const char* name) const { return directory_ / name; }
     static Task<bool> pause(Loop& loop) { co_return co_await loop.sleep(std::chrono::milliseconds(1)); }
     void drop() {
         if (store_) loop_->run_until_done(store_->settle(*loop_));
@@ -52,7 +48,7 @@ class StoreStandingTest : public testing::Test {
     }
     bool is_behind(const StoreStanding& remembered) const { return store_->has_come_as_far_as(remembered).has_value(); }
 
-    std::string directory_;
+    ScratchDirectory directory_;
     std::unique_ptr<Loop> loop_;
     std::unique_ptr<Store> store_;
     PageBuffer page_;

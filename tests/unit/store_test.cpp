@@ -15,6 +15,8 @@
 #include <random>
 #include <thread>
 
+#include "tests/support/scratch_directory.hpp"
+
 namespace tarn {
 namespace {
 
@@ -24,9 +26,7 @@ constexpr uint64_t small_store = uint64_t{8} << 20;
 class StoreTest : public testing::Test {
   protected:
     StoreTest() {
-        std::string pattern = testing::TempDir() + "tarn-store-XXXXXX";
-        directory_ = ::mkdtemp(pattern.data());
-        path_ = directory_ + "/store";
+        path_ = directory_ / "store";
         Result<std::unique_ptr<Loop>> loop = Loop::create();
         EXPECT_TRUE(loop);
         loop_ = std::move(*loop);
@@ -34,10 +34,7 @@ class StoreTest : public testing::Test {
         EXPECT_TRUE(pages);
         pages_ = std::move(*pages);
     }
-    ~StoreTest() override {
-        drop();
-        std::filesystem::remove_all(directory_);
-    }
+    ~StoreTest() override { drop(); }
 
     static constexpr size_t page_count = 1024;
 
@@ -104,7 +101,7 @@ class StoreTest : public testing::Test {
     Result<> flush() { return loop_->run_until_done(store_->flush(*loop_)); }
     uint64_t slab_count() const { return store_->space().total_bytes / slab_size; }
 
-    std::string directory_;
+    ScratchDirectory directory_;
     std::string path_;
     std::unique_ptr<Loop> loop_;
     Mapping pages_;
@@ -382,9 +379,9 @@ TEST_F(StoreTest, refuses_what_is_not_a_store) {
     EXPECT_EQ(open_error(), Errc::invalid) << "empty";
     ASSERT_EQ(::truncate(path_.c_str(), small_store), 0);
     EXPECT_EQ(open_error(), Errc::not_found) << "zeros";
-    path_ = directory_;
+    path_ = directory_.path();
     EXPECT_EQ(open_error(), Errc::invalid) << "a directory";
-    path_ = directory_ + "/fifo";
+    path_ = directory_ / "fifo";
     ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
     EXPECT_EQ(open_error(), Errc::invalid);
     path_ = "/dev/null";
@@ -417,7 +414,7 @@ TEST_F(StoreTest, format_spares_what_is_there) {
     ASSERT_TRUE(Store::format(path_, small_store, identity, true));
     ASSERT_TRUE(opens());
     EXPECT_EQ(read(1, 0), 0);
-    EXPECT_EQ(Store::format(directory_ + "/none/store", small_store, identity, false).error().code, Errc::not_found);
+    EXPECT_EQ(Store::format(directory_ / "none/store", small_store, identity, false).error().code, Errc::not_found);
 }
 
 TEST_F(StoreTest, one_bad_superblock_is_repaired_and_two_are_refused) {

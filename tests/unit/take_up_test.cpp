@@ -10,6 +10,7 @@
 
 #include "daemon/cli/cli.hpp"
 #include "daemon/configuration/configuration.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace tarn {
 namespace {
@@ -17,12 +18,9 @@ namespace {
 class TakeUpTest : public testing::Test {
   protected:
     TakeUpTest() {
-        std::string pattern = testing::TempDir() + "tarn-take-up-XXXXXX";
-        directory_ = ::mkdtemp(pattern.data());
-        configuration_path_ = directory_ + "/tarn.toml";
-        store_path_ = directory_ + "/store";
+        configuration_path_ = directory_ / "tarn.toml";
+        store_path_ = directory_ / "store";
     }
-    ~TakeUpTest() override { std::filesystem::remove_all(directory_); }
 
     Exit init(const std::string& host, const std::string& peers, const std::vector<std::string>& more = {}) {
         std::vector<std::string> words = {"tarn",   "init",  "--json",   "--store",           store_path_,
@@ -47,7 +45,7 @@ class TakeUpTest : public testing::Test {
         return {std::istreambuf_iterator<char>(file), {}};
     }
 
-    std::string directory_;
+    ScratchDirectory directory_;
     std::string configuration_path_;
     std::string store_path_;
     nlohmann::json answer_;
@@ -93,7 +91,7 @@ TEST_F(TakeUpTest, an_order_of_peers_that_cannot_be_right_is_refused) {
 TEST_F(TakeUpTest, the_store_of_a_host_alone_is_taken_up_into_a_cluster_with_a_new_key) {
     ASSERT_EQ(init("a", ""), Exit::ok) << answer_;
     ASSERT_EQ(init("a", "ab", {"--replace-config"}), Exit::ok) << answer_;
-    EXPECT_TRUE(std::filesystem::exists(directory_ + "/key"));
+    EXPECT_TRUE(std::filesystem::exists(directory_ / "key"));
     EXPECT_NE(answer_["next"][0].get<std::string>().find("on the other hosts"), std::string::npos);
 }
 

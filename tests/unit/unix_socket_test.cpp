@@ -7,22 +7,22 @@
 
 #include <filesystem>
 
+#include "tests/support/scratch_directory.hpp"
+
 namespace tarn {
 namespace {
 
 class UnixSocketTest : public testing::Test {
   protected:
     void SetUp() override {
-        std::string pattern = testing::TempDir() + "tarn-socket-XXXXXX";
-        root_ = ::mkdtemp(pattern.data());
         std::filesystem::create_directory(root_ / "inner");
         mode(root_, 0755);
         mode(root_ / "inner", 0755);
     }
-    void TearDown() override { std::filesystem::remove_all(root_); }
     static void mode(const std::filesystem::path& path, mode_t mode) { ASSERT_EQ(::chmod(path.c_str(), mode), 0); }
     std::string reason() const { return unsafe_place(root_ / "inner" / "socket"); }
-    std::filesystem::path root_;
+    ScratchDirectory scratch_;
+    std::filesystem::path root_ = scratch_.path();
 };
 
 TEST_F(UnixSocketTest, a_directory_that_only_its_owner_writes_is_a_good_place) {

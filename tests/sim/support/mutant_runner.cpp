@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "tests/sim/support/mutant.hpp"
@@ -35,17 +37,20 @@ struct Running {
     unsigned number;
     pid_t process;
     int output;
+    std::string scratch;  // a directory
 };
 
 Running start(const MutantRunner& runner, unsigned number) {
     std::array<int, 2> ends{};
-    if (::pipe(ends.data()) != 0) std::abort();
+    std::string scratch = "/var/tmp/tarn-mutant-XXXXXX";
+    if (::pipe(ends.data()) != 0 || !::mkdtemp(scratch.data())) std::abort();
     const pid_t process = ::fork();
     if (process < 0) std::abort();
     if (process != 0) {
         ::close(ends[1]);
-        return {.number = number, .process = process, .output = ends[0]};
+        return {.number = number, .process = process, .output = ends[0], .scratch = scratch};
     }
+    ::setenv("TMPDIR", scratch.c_str(), 1);
     ::close(ends[0]);
     reports = ends[1];
     const rlimit no_core{};
@@ -68,6 +73,8 @@ std::string wait_for_one(std::vector<Running>& running, unsigned& number) {
     for (ssize_t size = 0; (size = ::read(ended->output, buffer.data(), buffer.size())) > 0;)
         said.append(buffer.data(), static_cast<size_t>(size));
     ::close(ended->output);
+    std::error_code ignored;
+    std::filesystem::remove_all(ended->scratch, ignored);
     number = ended->number;
     running.erase(ended);
     return said;

@@ -1,7 +1,7 @@
 // MutantRunner: does a check notice? Runs it once for each mutant, and once without: then it may notice nothing.
 //
 // Each time in a process of its own, which ends with the first thing noticed: what is broken may crash, or wait for
-// ever. Both count as noticed.
+// ever. Both count as noticed. What it leaves in TMPDIR, a directory of its own, is removed.
 #pragma once
 
 #include <cstdint>
