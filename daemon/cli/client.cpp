@@ -44,22 +44,33 @@ double uptime_s() {
     return seconds;
 }
 
-// --control PATH or --control=PATH, which wins over the configuration.
-bool listens_elsewhere(const std::filesystem::path& process, const std::string& control) {
+// NAME VALUE or NAME=VALUE in a process's command line; empty: it is not there.
+std::string option_of(const std::filesystem::path& process, std::string_view name) {
     const std::string command_line = text_of(process / "cmdline");
-    std::string_view rest = command_line;
     bool is_next = false;
-    while (!rest.empty()) {
+    for (std::string_view rest = command_line; !rest.empty();) {
         const std::string_view word = rest.substr(0, rest.find('\0'));
         rest.remove_prefix(std::min(word.size() + 1, rest.size()));
-        if (is_next) return word != control;
-        if (word.starts_with("--control=")) return word.substr(10) != control;
-        is_next = word == "--control";
+        if (is_next) return std::string(word);
+        if (word.starts_with(name) && word.substr(name.size()).starts_with('='))
+            return std::string(word.substr(name.size() + 1));
+        is_next = word == name;
     }
-    return false;
+    return "";
 }
 
-// A guess from /proc: a tarnd younger than a minute whose command line names no other control socket. Its socket is
+// By its command line, which wins, or by the configuration that it names.
+bool listens_elsewhere(const std::filesystem::path& process, const std::string& control) {
+    if (const std::string named = option_of(process, "--control"); !named.empty()) return named != control;
+    std::string file = option_of(process, "--config");
+    std::error_code ignored;
+    if (file.empty()) file = configuration_path_default;
+    if (!file.starts_with('/')) file = std::filesystem::read_symlink(process / "cwd", ignored) / file;
+    const auto configuration = parse_configuration(text_of((process / "root").string() + file), file);
+    return configuration && configuration->control != control;
+}
+
+// A guess from /proc: a tarnd younger than a minute that is not known to have another control socket. Its socket is
 // worth waiting for.
 bool is_daemon_starting(const std::string& control) {
     const double now_s = uptime_s();

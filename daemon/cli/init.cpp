@@ -259,8 +259,17 @@ Outcome<> take_up(const Configuration& configuration, const InitOptions& options
     const bool may_change_number = name == configuration.host && has_met_nobody(superblock);
     if (found.host != configuration.host_id() && !may_change_number)
         return refuse(Exit::busy,
-                      fmt::format("the store that is there: {}", advice_on_other_number(configuration, found)));
-    return check_memory(configuration, options, superblock.geometry, StoreLayout::of(superblock.geometry).end);
+                      fmt::format("the store that is there: {}", advice_on_other_store(configuration, found)));
+    const uint64_t size_bytes = StoreLayout::of(superblock.geometry).end;
+    if (!options.size.empty()) {
+        TRY(const uint64_t asked_bytes, store_size(configuration, options));
+        if (StoreGeometry::of_device(asked_bytes).slab_count != superblock.geometry.slab_count)
+            return refuse(
+                Exit::busy,
+                fmt::format("the store that is there has {}, and keeps its size", format_size_roughly(size_bytes)),
+                "no --size");
+    }
+    return check_memory(configuration, options, superblock.geometry, size_bytes);
 }
 
 Outcome<> format_store(const Configuration& configuration, const InitOptions& options, Made& made) {

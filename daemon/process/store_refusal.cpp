@@ -20,11 +20,16 @@ std::string advice_on_refused_store(const Configuration& configuration, const Er
     Result<StoreFile> file = StoreFile::open_read_only(configuration.store);
     if (!file) return "";
     const Result<Superblock> superblock = read_superblock(*file);
-    return superblock ? advice_on_other_number(configuration, superblock->identity) : "";
+    return superblock ? advice_on_other_store(configuration, superblock->identity) : "";
 }
 
-std::string advice_on_other_number(const Configuration& configuration, const StoreIdentity& found) {
-    if (found.cluster != configuration.cluster || found.host == configuration.host_id()) return "";
+std::string advice_on_other_store(const Configuration& configuration, const StoreIdentity& found) {
+    if (found.cluster != configuration.cluster)
+        return fmt::format(
+            "it is of cluster {}, and here the cluster is {}. If it is the store of {}, put its cluster into the "
+            "configuration. Only if nothing is needed that it stores: tarn init --force --replace-config makes it anew",
+            format_uuid(found.cluster), format_uuid(configuration.cluster), configuration.host);
+    if (found.host == configuration.host_id()) return "";
     std::string now;
     for (const Peer& peer : configuration.peers) now += (now.empty() ? "" : ", ") + peer.name;
     const std::string text = fmt::format("here {} is host {} of {}", configuration.host, configuration.host_id() + 1,

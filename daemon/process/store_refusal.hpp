@@ -12,8 +12,8 @@ namespace tarn {
 // For the store that the configuration names. Empty: there is nothing to add to the error.
 std::string advice_on_refused_store(const Configuration& configuration, const Error& error);
 
-// For a store that was made for another host number than the configuration gives: names both, and says what is safe.
-// Empty: the numbers agree.
-std::string advice_on_other_number(const Configuration& configuration, const StoreIdentity& found);
+// For a store that was made for another cluster, or another host number, than the configuration gives: names both, and
+// says what is safe. Empty: they agree.
+std::string advice_on_other_store(const Configuration& configuration, const StoreIdentity& found);
 
 }  // namespace tarn

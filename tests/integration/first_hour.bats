@@ -168,3 +168,14 @@ refuses_to_touch() {
     assert_output --partial "listen 127.0.0.1:$port: another process listens there; ss -ltnp names it"
     exec {COPROC[1]}>&-
 }
+
+@test "a daemon that is not there is not waited for because another has just started" {
+    local -r at=$BATS_TEST_TMPDIR
+    tarn init --store "$at/store" --size 16MiB --memory 64MiB --config "$at/tarn.toml" --control "$at/its.sock"
+    (cd "$at" && exec tarnd --config tarn.toml > "$at/log" 2>&1 3>&-) &
+    within 20 tarn --control "$at/its.sock" status
+    run -5 timeout 8 tarn --control "$at/none.sock" status
+    assert_output --partial "no daemon at $at/none.sock"
+    kill %1
+    wait %1
+}

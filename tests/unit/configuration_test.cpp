@@ -357,18 +357,21 @@ TEST(StoreRefusal, both_orders_and_the_next_step_are_told) {
     configuration.host = "c";
     for (const char* const name : {"a", "b", "c"}) configuration.peers.push_back({.name = name, .address = {}});
     StoreIdentity found{.cluster = {1}, .host = 0, .host_name = host_name_of("c")};
-    const std::string advice = advice_on_other_number(configuration, found);
+    const std::string advice = advice_on_other_store(configuration, found);
     EXPECT_TRUE(advice.contains("for host 1 of another list of peers; here c is host 3 of a, b, c")) << advice;
     EXPECT_TRUE(advice.contains("put the peers back")) << advice;
     found.host_name = {};
-    EXPECT_EQ(advice_on_other_number(configuration, found), advice) << "it is older than names in stores";
+    EXPECT_EQ(advice_on_other_store(configuration, found), advice) << "it is older than names in stores";
     found.host_name = host_name_of("a");
-    EXPECT_TRUE(advice_on_other_number(configuration, found).contains("made for a, host 1"));
+    EXPECT_TRUE(advice_on_other_store(configuration, found).contains("made for a, host 1"));
     found.host = 2;
-    EXPECT_EQ(advice_on_other_number(configuration, found), "");
+    EXPECT_EQ(advice_on_other_store(configuration, found), "");
     configuration.cluster = {2};
-    found.host = 0;
-    EXPECT_EQ(advice_on_other_number(configuration, found), "") << "another cluster's, which is said";
+    const std::string of_other_cluster = advice_on_other_store(configuration, found);
+    EXPECT_TRUE(of_other_cluster.contains("of cluster 01000000-0000-0000-0000-000000000000, and here"))
+        << of_other_cluster;
+    EXPECT_TRUE(of_other_cluster.contains("the cluster is 02000000-0000-0000-0000-000000000000")) << of_other_cluster;
+    EXPECT_TRUE(of_other_cluster.contains("tarn init --force --replace-config")) << of_other_cluster;
 }
 
 }  // namespace

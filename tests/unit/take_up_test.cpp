@@ -23,8 +23,8 @@ class TakeUpTest : public testing::Test {
     }
 
     Exit init(const std::string& host, const std::string& peers, const std::vector<std::string>& more = {}) {
-        std::vector<std::string> words = {"tarn",   "init",  "--json",   "--store",           store_path_,
-                                          "--size", "16MiB", "--config", configuration_path_, "--host",
+        std::vector<std::string> words = {"tarn",   "init", "--json",   "--store",           store_path_,
+                                          "--size", size_,  "--config", configuration_path_, "--host",
                                           host};
         for (const char peer : peers) {
             words.emplace_back("--peer");
@@ -48,6 +48,7 @@ class TakeUpTest : public testing::Test {
     ScratchDirectory directory_;
     std::string configuration_path_;
     std::string store_path_;
+    std::string size_ = "16MiB";
     nlohmann::json answer_;
 };
 
@@ -72,6 +73,16 @@ TEST_F(TakeUpTest, a_store_is_named_and_taken_up_with_its_cluster) {
     EXPECT_EQ(format_uuid(configuration->cluster), cluster);
     EXPECT_EQ(init("a", "", {"--replace-config", "--cluster", "00000000-0000-4000-8000-000000000000"}), Exit::busy);
     EXPECT_EQ(error("hint"), "--cluster " + cluster);
+}
+
+TEST_F(TakeUpTest, a_store_keeps_its_size) {
+    ASSERT_EQ(init("a", ""), Exit::ok) << answer_;
+    const std::string before = stored();
+    size_ = "32MiB";
+    EXPECT_EQ(init("a", "", {"--replace-config"}), Exit::busy);
+    EXPECT_NE(error("message").find("the store that is there has 1"), std::string::npos) << answer_;
+    EXPECT_EQ(error("hint"), "no --size");
+    EXPECT_TRUE(stored() == before);
 }
 
 TEST_F(TakeUpTest, an_order_of_peers_that_cannot_be_right_is_refused) {
