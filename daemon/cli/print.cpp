@@ -75,6 +75,8 @@ void print_peers(std::ostream& out, const Json& status) {
     }
     out << fmt::format("cluster  {} hosts, a static list: no failover; a host that is gone is waited for\n",
                        peers.size());
+    if (!status.value("serves", true))
+        out << "         this host stores and serves nothing until it has met all others since it started\n";
     for (const Json& peer : peers) {
         const std::string reason = text_of(peer, "reason");
         out << fmt::format("  {:<16} {:<24} {}{}{}\n", text_of(peer, "name"), text_of(peer, "address"),

@@ -52,6 +52,7 @@ Task<Result<NodeStatus>> Node::status() {
                     {"store_failure", store_->failure() ? log::describe(*store_->failure()) : ""},
                     {"lost_pages", cache_->home_store().losses().page_count()},
                     {"losses", losses},
+                    {"serves", !cache_->membership().recovering()},  // the pages whose home it is
                     {"fabric", fabric_ ? "tcp" : "none"}};
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];

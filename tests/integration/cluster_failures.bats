@@ -280,14 +280,17 @@ END
     on b create later 1MiB
 }
 
+serves() { [ "$(on "$1" status --json | jq .serves)" = true ]; }
 @test "a host that starts before the others looks for what deleted volumes left once they are there" {
     local host
     for host in c b a; do host_stop "$host"; done
     : > "$CLUSTER/b/log"
     host_start b
     within 20 grep "what is left here of deleted volumes is looked for when more hosts are there" "$CLUSTER/b/log"
+    run -0 on b status
+    assert_output --partial "this host stores and serves nothing until it has met all others"
     for host in a c; do host_start "$host"; done
-    for host in "${HOSTS[@]}"; do within 20 connected "$host"; done
+    for host in "${HOSTS[@]}"; do within 20 connected "$host" && within 20 serves "$host"; done
     run ! grep orphans "$CLUSTER/b/log"
 }
 

@@ -21,7 +21,16 @@ TEST(Print, status_says_why_a_host_is_not_connected_and_whose_space_is_unknown) 
     const std::string text = out.str();
     EXPECT_TRUE(text.contains("unreachable: its list of peers is not ours\n")) << text;
     EXPECT_TRUE(text.contains(" connected\n")) << text;
+    EXPECT_FALSE(text.contains("until it has met")) << text;
     EXPECT_TRUE(text.contains("; as last told by b, d; without e, f, not heard since this tarnd started\n")) << text;
+}
+
+TEST(Print, status_says_that_a_host_does_not_serve_yet) {
+    const Json status{{"serves", false}, {"peers", {{{"name", "a"}, {"self", true}}, {{"name", "b"}}}}};
+    std::ostringstream out;
+    print_status(out, status);
+    EXPECT_TRUE(out.str().contains("\n         this host stores and serves nothing until it has met all others since"))
+        << out.str();
 }
 
 TEST(Print, status_names_lost_pages_and_attributes) {
