@@ -445,6 +445,39 @@ TEST_F(CatalogTest, what_a_host_that_has_gone_was_to_store_is_not_durable) {
     close(1, take(volume));
 }
 
+TEST_F(CatalogTest, the_last_flush_goes_to_the_hosts_that_have_not_gone) {
+    const auto made = on(1, catalog(1).create("file", true, {.size_bytes = uint64_t{1} << 32}));
+    ASSERT_TRUE(made);
+    uint64_t page = 0;
+    while (hosts_[0]->cache->home_of(PageId::of(made->id, page)) != 0)
+        page += hosts_[0]->cache->membership().ranges().pages_per_range();
+    auto volume = open(1, "file");
+    ASSERT_TRUE(volume);
+    ASSERT_TRUE(on(1, (*volume)->write(page * page_size, std::vector<std::byte>(page_size, std::byte{7}))));
+    EXPECT_TRUE(on(1, catalog(1).flush_all(set_of(2))));
+    EXPECT_EQ(hosts_[1]->cache->dirty_frame_count(), 0u);
+    close(1, take(volume));
+}
+
+TEST_F(CatalogTest, the_usage_of_a_volume_is_that_of_all_hosts) {
+    const auto made = on(1, catalog(1).create("file", true, {.size_bytes = uint64_t{1} << 32}));
+    ASSERT_TRUE(made);
+    auto volume = open(1, "file");
+    ASSERT_TRUE(volume);
+    const uint64_t range = hosts_[0]->cache->membership().ranges().pages_per_range() * page_size;
+    for (uint64_t i = 0; i < 2 * host_count; ++i)
+        ASSERT_TRUE(on(1, (*volume)->write(i * range, std::vector<std::byte>(page_size, std::byte{7}))));
+    ASSERT_TRUE(on(1, (*volume)->flush()));
+    uint64_t bytes = 0;
+    for (const auto& host : hosts_) {
+        const uint64_t there = host->store->allocated_bytes(made->id);
+        EXPECT_GT(there, 0u);
+        bytes += there;
+    }
+    EXPECT_EQ(on(2, catalog(2).usage()).of(made->id), bytes);
+    close(1, take(volume));
+}
+
 TEST_F(CatalogTest, space_and_usage_name_the_hosts_that_are_away) {
     const auto made = create(1, "disk");
     ASSERT_TRUE(made);

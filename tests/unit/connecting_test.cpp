@@ -27,6 +27,7 @@ class PlayedAcceptor : public PlayedPeerTest {
             .process = {3, 3},
             .key = std::string(key),
             .peers = {{.host = 0, .address = address}, {.host = 2, .address = "127.0.0.1:9"}},
+            .peers_digest = own_list,
             .shards = {loop_.get(), loop_.get(), loop_.get()},
             .listen_for = listen_for()};
         fabric_ = std::make_unique<LinkedFabric>(std::move(configuration), std::move(*transport), recorder_);
@@ -34,13 +35,14 @@ class PlayedAcceptor : public PlayedPeerTest {
         loop_->post(start_);
     }
     // The next connection, to which we say that we are this host; whether it then proves its own key.
-    bool goes_on(HostId as, const std::array<uint8_t, 16>& cluster, std::string_view with_key) {
+    bool goes_on(HostId as, const std::array<uint8_t, 16>& cluster, std::string_view with_key,
+                 const std::array<uint8_t, 3>& list = own_list) {
         const UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         const timeval limit{.tv_sec = 2, .tv_usec = 0};  // less than a handshake may take
         ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
         Introduction theirs;
         EXPECT_TRUE(receive(fd, &theirs, sizeof theirs));
-        const Introduction own = introduce(as, {4, 4}, cluster);
+        const Introduction own = introduce(as, {4, 4}, cluster, list);
         const Proof ours = prove(with_key, Direction::accepting, theirs, own);
         send(fd, &own, sizeof own);
         send(fd, ours.data(), ours.size());
@@ -49,6 +51,7 @@ class PlayedAcceptor : public PlayedPeerTest {
         EXPECT_TRUE(!has_proved || equal(proof, prove(key, Direction::connecting, theirs, own)));
         return has_proved;
     }
+    static constexpr std::array<uint8_t, 3> own_list{1, 1, 1};
     UniqueFd listener_;
 };
 
@@ -56,8 +59,18 @@ TEST_F(PlayedAcceptor, who_connects_proves_its_key_to_nobody_but_the_host_it_loo
     EXPECT_FALSE(goes_on(0, {}, "another key"));
     EXPECT_FALSE(goes_on(2, {}, key)) << "another host of the cluster";
     EXPECT_FALSE(goes_on(0, {1, 2, 3}, key)) << "a host of another cluster";
+    EXPECT_FALSE(goes_on(0, {}, key, {2, 2, 2})) << "a host with another list";
     EXPECT_TRUE(goes_on(0, {}, key));
     EXPECT_EQ(recorder_.links_up, 0U);
+}
+
+TEST_F(PlayedPeerTest, who_is_of_another_cluster_is_told_no_proof) {
+    for (const Introduction& own : {introduce(1, peer_process, {1, 2, 3}, {2, 2, 2}), introduce(7, peer_process, {})}) {
+        const UniqueFd fd = connect();
+        send(fd, &own, sizeof own);
+        Introduction theirs;
+        EXPECT_FALSE(receive(fd, &theirs, sizeof theirs));
+    }
 }
 
 // A silence of the other side would end the handshake, too, but only after its time.

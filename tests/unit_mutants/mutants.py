@@ -685,4 +685,20 @@ MUTANTS = [
     ("daemon/catalog/catalog_usage.cpp", "co_await «table_.list_all()»);", {
         "volumes that are open and removed are dropped at a start": "table_.list()",
     }),
+    ("coherence/fabric/link/handshake.cpp", "           «introduction.peers != configuration_.peers_digest»;", {
+        "another list of peers counts as ours": "false",
+    }),
+    ("coherence/fabric/link/handshake.cpp", "if («!is_of_cluster(peer)») co_return fail(Errc::refused, 0, "
+     "\"fabric.handshake: not a host of this cluster\");", {
+        "a host of another cluster is proved our key": "!configuration_.has_peer(peer.host)",
+        "a host of no list is proved our key": "peer.magic != Introduction::magic_expected",
+    }),
+    ("daemon/catalog/catalog.cpp", "gone != 0 && «(gone | set_of(cache_.self())) == "
+     "cache_.membership().host_set()»;", {
+        "no last flush once any host has gone": "true",
+    }),
+    ("daemon/catalog/catalog_usage.cpp", "usage.bytes[static_cast<VolumeId>(used.volume)] += «used.bytes»;", {
+        "the usage of a volume is that of one host": "usage.bytes.contains(static_cast<VolumeId>(used.volume)) ? 0 : "
+                                                     "used.bytes",
+    }),
 ]
