@@ -64,6 +64,7 @@ Flusher::Flusher(const Parts& parts)
       requester_(parts.membership.self()) {}
 
 Task<Result<>> Flusher::flush(Session& session, HostSet homes, std::chrono::milliseconds limit) {
+    TARN_ASSERT(homes != 0);  // who awaits no answer would wait for ever
     // A flush counts from the verifiers known when it came: none may be unknown.
     auto learning = learn_verifiers(homes);
     Interrupt* const interrupt = co_await this_interrupt;

@@ -39,8 +39,8 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     };
     explicit Flusher(const Parts& parts);
 
-    // D1 for the volume. homes: every home of one of its pages. limit: the longest wait for a host, 0: until it
-    // answers. Errors: io when something may be lost, or a host took too long.
+    // D1 for the volume. homes: every home of one of its pages, at least one. limit: the longest wait for a host, 0:
+    // until it answers. Errors: io when something may be lost, or a host took too long.
     Task<Result<>> flush(Session& session, HostSet homes, std::chrono::milliseconds limit);
     // D1 for these pages only, all homed here: needs no message and no other page. Errors: as flush().
     Task<Result<>> flush_pages(Session& session, std::vector<PageId> pages, Atomicity atomicity);

@@ -383,6 +383,9 @@ Task<std::optional<std::set<VolumeId>>> Catalog::volumes_there() {
 }
 
 Task<Result<>> Catalog::flush_all(HostSet gone) {
+    // Nothing was written here: not by a client, nor for another host, nor by a process whose memory this one has.
+    const bool has_stored = !cache_.membership().recovering();
+    if (!has_stored && !table_.has_been_read() && cache_.adopted_page_count() == 0) co_return Result<>{};
     // Whom neither this process nor the one whose memory it has ever met can have nothing of ours.
     bool met_nobody = true;
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)

@@ -459,6 +459,35 @@ TEST_F(CatalogTest, the_last_flush_goes_to_the_hosts_that_have_not_gone) {
     close(1, take(volume));
 }
 
+TEST_F(CatalogTest, a_host_that_has_not_served_yet_owes_nothing_when_it_stops) {
+    for (const auto& host : hosts_) host->stop();
+    for (HostId host = 0; host < 2; ++host) hosts_[host]->start();
+    for (HostId host = 0; host < 2; ++host) ASSERT_TRUE(on(host, knows_links(*hosts_[host], 1)));
+    for (HostId host = 0; host < 2; ++host) {
+        ASSERT_TRUE(hosts_[host]->cache->membership().recovering()) << "it has not met host 2";
+        EXPECT_TRUE(on(host, catalog(host).flush_all(0)));
+    }
+}
+
+TEST_F(CatalogTest, a_home_that_has_never_read_the_catalog_makes_durable_what_it_has) {
+    const auto made = on(1, catalog(1).create("file", true, {.size_bytes = uint64_t{1} << 32}));
+    ASSERT_TRUE(made);
+    const uint64_t range = hosts_[0]->cache->membership().ranges().pages_per_range();
+    uint64_t page = 0;
+    while (hosts_[0]->cache->home_of(PageId::of(made->id, page)) != 2) page += range;
+    auto volume = open(1, "file");
+    ASSERT_TRUE(volume);
+    ASSERT_TRUE(on(1, (*volume)->write(page * page_size, std::vector<std::byte>(page_size, std::byte{7}))));
+    CachedVolume at_home(*hosts_[2]->volumes, made->id);
+    std::vector<std::byte> seen(page_size);
+    ASSERT_TRUE(on(2, at_home.read(page * page_size, seen)));
+    EXPECT_EQ(seen.front(), std::byte{7});
+    EXPECT_GT(hosts_[2]->cache->dirty_frame_count(), 0u);
+    EXPECT_TRUE(on(2, catalog(2).flush_all(0)));
+    EXPECT_EQ(hosts_[2]->cache->dirty_frame_count(), 0u);
+    close(1, take(volume));
+}
+
 TEST_F(CatalogTest, the_usage_of_a_volume_is_that_of_all_hosts) {
     const auto made = on(1, catalog(1).create("file", true, {.size_bytes = uint64_t{1} << 32}));
     ASSERT_TRUE(made);
