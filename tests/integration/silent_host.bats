@@ -50,6 +50,8 @@ at_once() { timeout 8 env TARN_CONTROL="$CLUSTER/b/control.sock" "$@"; }
     host_unmute c
     within 20 answers b c
     within 20 answers a c
+    within 20 answers c a
+    within 20 answers c b
 }
 
 # Before anybody has waited in vain: who comes within 5 s of that does not wait.
