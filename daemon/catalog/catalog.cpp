@@ -382,10 +382,15 @@ Task<std::optional<std::set<VolumeId>>> Catalog::volumes_there() {
     co_return volumes;
 }
 
+bool Catalog::knows_a_volume() const {
+    const std::lock_guard guard(seen_mutex_);
+    return !names_.empty();
+}
+
 Task<Result<>> Catalog::flush_all(HostSet gone) {
-    // Nothing was written here: not by a client, nor for another host, nor by a process whose memory this one has.
-    const bool has_stored = !cache_.membership().recovering();
-    if (!has_stored && !table_.has_been_read() && cache_.adopted_page_count() == 0) co_return Result<>{};
+    // A home that does not serve yet was sent nothing, and a volume of which no name is known was not opened. So
+    // nothing was written here, unless by the process whose memory this one has.
+    if (cache_.membership().recovering() && !knows_a_volume() && cache_.adopted_page_count() == 0) co_return Result<>{};
     // Whom neither this process nor the one whose memory it has ever met can have nothing of ours.
     bool met_nobody = true;
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)

@@ -91,6 +91,7 @@ class Catalog final : public Volumes {
     template <class T>
     Task<Result<T>> unless_silent(std::chrono::milliseconds grace, Task<Result<T>> task);
     bool somebody_is_silent() const;
+    bool knows_a_volume() const;
     Task<Result<>> drop_orphans(std::vector<VolumeId> stored);
     Task<Result<std::string>> ask_registrar(std::string request);
     Task<Result<std::string>> change(HostId from, std::string request);

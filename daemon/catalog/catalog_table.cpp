@@ -57,9 +57,8 @@ Result<CatalogRecord> decode(const StoredRecord& stored, uint32_t slot) {
 }  // namespace
 
 Task<Result<>> CatalogTable::read_page(uint64_t page, std::span<std::byte> into) {
-    if (!volume_.try_read(page * page_size, into)) CO_TRY_VOID(co_await volume_.read(page * page_size, into));
-    has_been_read_.store(true, std::memory_order_relaxed);
-    co_return Result<>{};
+    if (volume_.try_read(page * page_size, into)) co_return Result<>{};
+    co_return co_await volume_.read(page * page_size, into);
 }
 
 Task<Result<>> CatalogTable::write_bytes(uint64_t offset_bytes, std::span<const std::byte> from) {

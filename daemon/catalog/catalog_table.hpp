@@ -9,7 +9,6 @@
 // All of it fits into the first range, whose home is the registrar: a change needs no other host.
 #pragma once
 
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <optional>
@@ -64,8 +63,6 @@ class CatalogTable {
     // Hosts that had read their pages and came back without their memory do not make it fail.
     Task<Result<>> commit(uint32_t slot, bool with_header);
     Task<Result<>> flush() { return volume_.flush_up_to(page_size); }
-    // By this process. Before that it can have opened no volume.
-    bool has_been_read() const { return has_been_read_.load(std::memory_order_relaxed); }
 
   private:
     Task<Result<>> read_page(uint64_t page, std::span<std::byte> into);
@@ -75,7 +72,6 @@ class CatalogTable {
 
     CachedVolume& volume_;
     const uint32_t slot_limit_;
-    std::atomic<bool> has_been_read_{false};
 };
 
 }  // namespace tarn

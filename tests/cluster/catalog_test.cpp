@@ -469,7 +469,7 @@ TEST_F(CatalogTest, a_host_that_has_not_served_yet_owes_nothing_when_it_stops) {
     }
 }
 
-TEST_F(CatalogTest, a_home_that_has_never_read_the_catalog_makes_durable_what_it_has) {
+TEST_F(CatalogTest, a_home_that_knows_no_volume_makes_durable_what_it_has) {
     const auto made = on(1, catalog(1).create("file", true, {.size_bytes = uint64_t{1} << 32}));
     ASSERT_TRUE(made);
     const uint64_t range = hosts_[0]->cache->membership().ranges().pages_per_range();

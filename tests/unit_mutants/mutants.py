@@ -701,9 +701,9 @@ MUTANTS = [
         "the usage of a volume is that of one host": "usage.bytes.contains(static_cast<VolumeId>(used.volume)) ? 0 : "
                                                      "used.bytes",
     }),
-    ("daemon/catalog/catalog.cpp", "if («!has_stored && !table_.has_been_read() && cache_.adopted_page_count() == 0») "
-     "co_return", {
+    ("daemon/catalog/catalog.cpp", "if («cache_.membership().recovering() && !knows_a_volume() && "
+     "cache_.adopted_page_count() == 0») co_return", {
         "who has not served yet flushes all the same": "false",
-        "who has never read the catalog flushes nothing": "!table_.has_been_read()",
+        "who knows no volume flushes nothing": "!knows_a_volume()",
     }),
 ]
