@@ -158,7 +158,8 @@ TEST_F(ClusterSessions, a_write_that_failed_in_its_second_page_counts_when_the_f
     ASSERT_TRUE(on(own, hand_back(*hosts_[own], PageId::of(volume_id, border / page_size - 1))));
     lose_home();
     std::vector<std::byte> seen(page_size);
-    ASSERT_TRUE(on(own, read(*hosts_[own], at_, seen))) << "its host hears of the new process";
+    for (const uint64_t page : {at_, border})
+        ASSERT_TRUE(on(own, read(*hosts_[own], page, seen))) << "its host hears of the new processes";
     EXPECT_FALSE(on(own, session->flush_up_to(volume_bytes)));
 }
 
