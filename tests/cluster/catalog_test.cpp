@@ -1,11 +1,14 @@
 // The catalogs of three hosts in one process: volumes made, opened and removed by the registrar and by the others.
 #include "daemon/catalog/catalog.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <mutex>
 #include <optional>
 
+#include "frontends/volumes/attribute_page.hpp"
 #include "tests/cluster/cluster.hpp"
 #include "utils/with_timeout.hpp"
 
@@ -115,6 +118,16 @@ class CatalogTest : public Cluster {
 
     Result<VolumeEntry> create(HostId host, const std::string& name, bool shared = true) {
         return on(host, catalog(host).create(name, shared, one_page));
+    }
+    // A new volume of 4 GiB whose attribute page has this home.
+    VolumeEntry described_at(HostId home) {
+        for (unsigned i = 0;; ++i) {
+            const auto made =
+                on(0, catalog(0).create(fmt::format("file {}", i), true, {.size_bytes = uint64_t{1} << 32}));
+            EXPECT_TRUE(made);
+            if (!made || hosts_[0]->cache->home_of(attribute_page_of(made->id)) == home)
+                return made.value_or(VolumeEntry());
+        }
     }
     static Task<> create_on(Loop& loop, Catalog& catalog, std::string name, Result<VolumeEntry>& result) {
         result = co_await run_on(loop, catalog.create(std::move(name), true, one_page));
@@ -448,12 +461,9 @@ TEST_F(CatalogTest, what_a_host_that_has_gone_was_to_store_is_not_durable) {
 TEST_F(CatalogTest, the_last_flush_goes_to_the_hosts_that_have_not_gone) {
     const auto made = on(1, catalog(1).create("file", true, {.size_bytes = uint64_t{1} << 32}));
     ASSERT_TRUE(made);
-    uint64_t page = 0;
-    while (hosts_[0]->cache->home_of(PageId::of(made->id, page)) != 0)
-        page += hosts_[0]->cache->membership().ranges().pages_per_range();
     auto volume = open(1, "file");
     ASSERT_TRUE(volume);
-    ASSERT_TRUE(on(1, (*volume)->write(page * page_size, std::vector<std::byte>(page_size, std::byte{7}))));
+    ASSERT_TRUE(on(1, (*volume)->write(homed_at(0, made->id), std::vector<std::byte>(page_size, std::byte{7}))));
     EXPECT_TRUE(on(1, catalog(1).flush_all(set_of(2))));
     EXPECT_EQ(hosts_[1]->cache->dirty_frame_count(), 0u);
     close(1, take(volume));
@@ -469,18 +479,33 @@ TEST_F(CatalogTest, a_host_that_has_not_served_yet_owes_nothing_when_it_stops) {
     }
 }
 
+TEST_F(CatalogTest, a_host_that_wrote_before_it_serves_owes_that_when_it_stops) {
+    const VolumeEntry made = described_at(0);
+    stop(2);
+    hosts_[1]->stop();
+    hosts_[1]->start();
+    ASSERT_TRUE(on(1, knows_links(*hosts_[1], 1)));
+    auto volume = open(1, made.name);
+    ASSERT_TRUE(volume);
+    ASSERT_TRUE(on(1, (*volume)->write(homed_at(0, made.id), std::vector<std::byte>(page_size, std::byte{7}))));
+    ASSERT_TRUE(hosts_[1]->cache->membership().recovering()) << "it has not met host 2";
+    EXPECT_FALSE(on(1, with_timeout(std::chrono::milliseconds(50), catalog(1).flush_all(0)))) << "it waits for host 2";
+    hosts_[2]->start();
+    EXPECT_TRUE(on(1, catalog(1).flush_all(0)));
+    EXPECT_EQ(hosts_[1]->cache->dirty_frame_count(), 0u);
+    close(1, take(volume));
+}
+
 TEST_F(CatalogTest, a_home_that_knows_no_volume_makes_durable_what_it_has) {
     const auto made = on(1, catalog(1).create("file", true, {.size_bytes = uint64_t{1} << 32}));
     ASSERT_TRUE(made);
-    const uint64_t range = hosts_[0]->cache->membership().ranges().pages_per_range();
-    uint64_t page = 0;
-    while (hosts_[0]->cache->home_of(PageId::of(made->id, page)) != 2) page += range;
+    const uint64_t at = homed_at(2, made->id);
     auto volume = open(1, "file");
     ASSERT_TRUE(volume);
-    ASSERT_TRUE(on(1, (*volume)->write(page * page_size, std::vector<std::byte>(page_size, std::byte{7}))));
+    ASSERT_TRUE(on(1, (*volume)->write(at, std::vector<std::byte>(page_size, std::byte{7}))));
     CachedVolume at_home(*hosts_[2]->volumes, made->id);
     std::vector<std::byte> seen(page_size);
-    ASSERT_TRUE(on(2, at_home.read(page * page_size, seen)));
+    ASSERT_TRUE(on(2, at_home.read(at, seen)));
     EXPECT_EQ(seen.front(), std::byte{7});
     EXPECT_GT(hosts_[2]->cache->dirty_frame_count(), 0u);
     EXPECT_TRUE(on(2, catalog(2).flush_all(0)));

@@ -94,10 +94,10 @@ void Cluster::SetUp() {
     }
 }
 
-uint64_t Cluster::homed_at(HostId home) const {
+uint64_t Cluster::homed_at(HostId home, VolumeId volume) const {
     const Cache& cache = *hosts_[0]->cache;
     uint64_t at = 0;
-    while (cache.home_of(PageId::of(volume_id, at / page_size)) != home)
+    while (cache.home_of(PageId::of(volume, at / page_size)) != home)
         at += cache.membership().ranges().pages_per_range() * page_size;
     return at;
 }

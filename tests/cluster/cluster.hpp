@@ -75,8 +75,8 @@ class Cluster : public testing::Test {
         return driver_->run_until_done(run_on(*hosts_[host]->loop, std::move(task)));
     }
 
-    // The first offset in the volume whose home is this host.
-    uint64_t homed_at(HostId home) const;
+    // The offset of the first page of a volume whose home is this host.
+    uint64_t homed_at(HostId home, VolumeId volume = volume_id) const;
 
     ScratchDirectory directory_;
     std::vector<std::string> addresses_;

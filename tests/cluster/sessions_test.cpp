@@ -20,6 +20,17 @@ class ClusterSessions : public Cluster {
         ASSERT_TRUE(on(0, read(*hosts_[0], offset, seen)));
         ASSERT_TRUE(on(1, evict_all(*hosts_[1])));
     }
+    struct End {
+        uint64_t offset = 0;     // the first page after host 0's part
+        HostId next = no_host;   // its home
+        HostId other = no_host;  // the home of neither part
+    };
+    End end_of_part() const {
+        const Cache& cache = *hosts_[0]->cache;
+        const uint64_t offset = at_ + cache.membership().ranges().pages_per_range() * page_size;
+        const HostId next = cache.home_of(PageId::of(volume_id, offset / page_size));
+        return {.offset = offset, .next = next, .other = static_cast<HostId>(3 - next)};
+    }
     void lose_home() {
         hosts_[0]->stop();
         hosts_[0]->start();
@@ -101,10 +112,8 @@ Task<bool> let_go(CachedVolume& volume, std::vector<Pin> pins) {
 }
 
 TEST_F(ClusterSessions, a_request_whose_first_page_is_lost_before_its_last_is_written_is_not_flushed) {
-    const uint64_t border = at_ + hosts_[0]->cache->membership().ranges().pages_per_range() * page_size;
-    const HostId reading = hosts_[0]->cache->home_of(PageId::of(volume_id, border / page_size));
+    const auto [border, reading, own] = end_of_part();
     ASSERT_NE(reading, 0);
-    const HostId own = static_cast<HostId>(3 - reading);  // home of neither page
     auto session = on(own, TestSession::open(*hosts_[own]));
     auto reader = on(reading, TestSession::open(*hosts_[reading]));
     Result<std::vector<Pin>> pins = on(reading, pin(*reader, border));
@@ -144,10 +153,8 @@ TEST_F(ClusterSessions, a_range_of_another_home_is_durable_once_it_is_flushed) {
 
 // D4: its first page was changed.
 TEST_F(ClusterSessions, a_write_that_failed_in_its_second_page_counts_when_the_first_is_lost) {
-    const uint64_t border = at_ + hosts_[0]->cache->membership().ranges().pages_per_range() * page_size;
-    const HostId second = hosts_[0]->cache->home_of(PageId::of(volume_id, border / page_size));
+    const auto [border, second, own] = end_of_part();
     ASSERT_NE(second, 0);
-    const HostId own = static_cast<HostId>(3 - second);  // home of neither page
     auto session = on(own, TestSession::open(*hosts_[own]));
     hosts_[second]->stop();
     session->wait_at_most(std::chrono::milliseconds(300));

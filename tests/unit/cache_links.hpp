@@ -34,15 +34,10 @@ class CacheLinks : public HomeOnDevice {
         done = (co_await volume_->read(number * page_size, bytes)).has_value();
     }
     Task<> sweep_all() { co_await cache_->home_store().marker().sweep(std::chrono::milliseconds(0)); }
-    Message from_peer(MessageKind kind, PageId page) const {
-        Message message;
-        message.kind = kind;
-        message.from = peer;
-        message.view_epoch = 1;
-        message.map_epoch = cache_->membership().ranges().epoch();
-        message.incarnation = peer_process_.incarnation;
-        message.page = page;
-        return message;
+    Result<> flush_of_dead_peer() {
+        cut();
+        EXPECT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(peer, peer_process_.incarnation)));
+        return loop_->run_until_done(volume_->flush_homes(set_of(peer)));
     }
     // It asks for what is dirty, and takes it when it is given.
     void ask_for_dirty() {

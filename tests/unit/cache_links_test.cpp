@@ -356,18 +356,14 @@ TEST_F(CacheLinks, who_was_declared_dead_at_last_may_have_had_something) {
 TEST_F(CacheLinks, a_flush_that_begins_after_its_home_was_declared_dead_fails) {
     (void)own(their_page());
     ASSERT_NE(cache_->verifiers().present(peer), 0U);
-    cut();
-    ASSERT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(peer, peer_process_.incarnation)));
-    const Result<> flushed = loop_->run_until_done(volume_->flush_homes(set_of(peer)));
+    const Result<> flushed = flush_of_dead_peer();
     ASSERT_FALSE(flushed);
     EXPECT_EQ(flushed.error().code, Errc::io);
 }
 
 TEST_F(CacheLinks, a_flush_of_a_home_that_was_never_heard_fails_once_that_is_declared_dead) {
     ASSERT_EQ(cache_->verifiers().present(peer), 0U);
-    cut();
-    ASSERT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(peer, peer_process_.incarnation)));
-    const Result<> flushed = loop_->run_until_done(volume_->flush_homes(set_of(peer)));
+    const Result<> flushed = flush_of_dead_peer();
     ASSERT_FALSE(flushed);
     EXPECT_EQ(flushed.error().code, Errc::io);
 }

@@ -81,21 +81,35 @@ class HomeOnDevice : public testing::Test {
         fabric_.up = 0;
         cache_->inbox().on_link_down(peer);
     }
-    // Of the other host, about the page.
-    Message message_of(MessageKind kind, protocol::RequestId request, Tenure tenure = 0) const {
+    Message from_peer(MessageKind kind, PageId page) const {
         Message message;
         message.kind = kind;
         message.from = peer;
         message.view_epoch = 1;
         message.map_epoch = cache_->membership().ranges().epoch();
         message.incarnation = peer_process_.incarnation;
-        message.page = page();
+        message.page = page;
+        return message;
+    }
+    // Of the other host, about the page.
+    Message message_of(MessageKind kind, protocol::RequestId request, Tenure tenure = 0) const {
+        Message message = from_peer(kind, page());
         message.request_id = request;
         message.tenure = tenure;
         return message;
     }
     Result<> hear(MessageKind kind, protocol::RequestId request, Tenure tenure = 0) {
         return cache_->inbox().on_message(message_of(kind, request, tenure), nullptr);
+    }
+    // The other host may write the page from now on. 0: it was not granted.
+    Tenure own_page() {
+        EXPECT_TRUE(hear(MessageKind::get_exclusive, 5));
+        loop_->run_until_done(turns(*loop_));
+        const Message* const grant = fabric_.last(MessageKind::grant);
+        if (!grant) return 0;
+        const Tenure tenure = grant->tenure;
+        EXPECT_TRUE(hear(MessageKind::done, 5, tenure));
+        return tenure;
     }
     Result<> write(std::byte value) {
         const std::vector<std::byte> bytes(page_size, value);

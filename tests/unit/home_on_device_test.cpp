@@ -76,11 +76,7 @@ TEST_F(HomeOnDevice, what_changes_while_it_is_stored_is_stored_again_before_a_fl
 }
 
 TEST_F(HomeOnDevice, a_loss_that_could_not_be_recorded_is_recorded_by_the_next_process) {
-    ASSERT_TRUE(hear(MessageKind::get_exclusive, 5));
-    loop_->run_until_done(turns(*loop_));
-    const Message* const grant = fabric_.last(MessageKind::grant);
-    ASSERT_NE(grant, nullptr);
-    ASSERT_TRUE(hear(MessageKind::done, 5, grant->tenure));
+    ASSERT_NE(own_page(), 0u);
     auto device = std::make_unique<MemoryDevice>(*device_);
     const uint64_t generation = store_->loss_generation();
 
@@ -106,12 +102,8 @@ TEST_F(HomeOnDevice, a_loss_that_could_not_be_recorded_is_recorded_by_the_next_p
 }
 
 TEST_F(HomeOnDevice, a_flush_that_waits_for_bytes_which_a_failed_store_refuses_fails) {
-    ASSERT_TRUE(hear(MessageKind::get_exclusive, 5));
-    loop_->run_until_done(turns(*loop_));
-    const Message* const grant = fabric_.last(MessageKind::grant);
-    ASSERT_NE(grant, nullptr);
-    const Tenure tenure = grant->tenure;
-    ASSERT_TRUE(hear(MessageKind::done, 5, tenure));
+    const Tenure tenure = own_page();
+    ASSERT_NE(tenure, 0u);
     ASSERT_TRUE(hear(MessageKind::flush, 6));
     loop_->run_until_done(turns(*loop_));
     ASSERT_NE(fabric_.last(MessageKind::flush_ask), nullptr) << "it waits for what the owner has";
@@ -156,11 +148,7 @@ TEST_F(HomeOnDevice, a_write_that_a_failed_store_refuses_fails_as_an_error_of_th
 }
 
 TEST_F(HomeOnDevice, a_flush_does_not_wait_for_a_host_that_was_declared_dead) {
-    ASSERT_TRUE(hear(MessageKind::get_exclusive, 5));
-    loop_->run_until_done(turns(*loop_));
-    const Message* const grant = fabric_.last(MessageKind::grant);
-    ASSERT_NE(grant, nullptr);
-    ASSERT_TRUE(hear(MessageKind::done, 5, grant->tenure));
+    ASSERT_NE(own_page(), 0u);
     bool over = false;
     Gate flushes;
     flushes.spawn([](CachedVolume& volume, bool& ended) -> Task<> {
@@ -192,12 +180,8 @@ TEST_F(HomeOnDevice, a_flush_of_another_host_is_told_that_the_store_failed) {
 }
 
 TEST_F(HomeOnDevice, what_its_owner_could_not_read_overwrites_nothing) {
-    ASSERT_TRUE(hear(MessageKind::get_exclusive, 5));
-    loop_->run_until_done(turns(*loop_));
-    const Message* const grant = fabric_.last(MessageKind::grant);
-    ASSERT_NE(grant, nullptr);
-    const Tenure tenure = grant->tenure;
-    ASSERT_TRUE(hear(MessageKind::done, 5, tenure));
+    const Tenure tenure = own_page();
+    ASSERT_NE(tenure, 0u);
 
     std::byte* const bytes = cache_->inbox().lend_page(peer);
     ASSERT_NE(bytes, nullptr);

@@ -705,5 +705,6 @@ MUTANTS = [
      "cache_.adopted_page_count() == 0») co_return", {
         "who has not served yet flushes all the same": "false",
         "who knows no volume flushes nothing": "!knows_a_volume()",
+        "who does not serve yet flushes nothing": "cache_.membership().recovering() && cache_.adopted_page_count() == 0",
     }),
 ]

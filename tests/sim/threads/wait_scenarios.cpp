@@ -91,6 +91,17 @@ struct Waiter final : FrameWaiter {
     bool posted = false;
 };
 
+// A thread whose loop may have to wait for something.
+template <class Body>
+auto on_loop(Body body) {
+    return [body = std::move(body)] {
+        Loop loop;
+        loop.attach();
+        Waiter waiter(loop);
+        body(waiter);
+    };
+}
+
 class TestLinks final : public Fabric {
   public:
     void resume(HostId) override { ++resumed; }
@@ -126,12 +137,7 @@ struct Supply {
 
 void supply_wait() {
     Supply supply(2);
-    const auto access = [&] {
-        Loop loop;
-        loop.attach();
-        Waiter waiter(loop);
-        supply.take(waiter);
-    };
+    const auto access = on_loop([&](Waiter& waiter) { supply.take(waiter); });
     const auto giver = [&] {
         supply.frames.give(0);
         supply.frames.give(1);
@@ -143,40 +149,29 @@ void supply_wait() {
 // One frame goes from hand to hand.
 void supply_chain() {
     Supply supply(1);
-    const auto access = [&] {
-        Loop loop;
-        loop.attach();
-        Waiter waiter(loop);
+    const auto access = on_loop([&](Waiter& waiter) {
         supply.take(waiter);
         supply.frames.give(waiter.frame);
-    };
+    });
     run({access, access, [&] { supply.frames.give(0); }});
     require(supply.pool.free_count() == 1 && !supply.frames.anyone_waits(), "the frame is free in the end");
 }
 
 void supply_cancel() {
     Supply supply(1);
-    const auto access = [&] {
-        Loop loop;
-        loop.attach();
-        Waiter waiter(loop);
+    const auto access = on_loop([&](Waiter& waiter) {
         supply.frames.wait(waiter);
         if (supply.frames.cancel(waiter)) return;
         waiter.turn_until_posted();
         supply.frames.give(waiter.frame);
-    };
+    });
     run({access, access, [&] { supply.frames.give(0); }});
     require(supply.pool.free_count() == 1 && !supply.frames.anyone_waits(), "the frame is free in the end");
 }
 
 void supply_abandon() {
     Supply supply(1);
-    const auto access = [&] {
-        Loop loop;
-        loop.attach();
-        Waiter waiter(loop);
-        supply.take(waiter);
-    };
+    const auto access = on_loop([&](Waiter& waiter) { supply.take(waiter); });
     run({access, access, [&] { supply.frames.abandon(); }});
 }
 
@@ -208,12 +203,7 @@ struct Share {
 // Each serves all homes: these runs are long, so few of their preemptions are tried.
 void share_wait_for(unsigned accesses) {
     Share room;
-    const auto access = [&] {
-        Loop loop;
-        loop.attach();
-        Waiter waiter(loop);
-        room.enter(waiter);
-    };
+    const auto access = on_loop([&](Waiter& waiter) { room.enter(waiter); });
     const auto leaver = [&] {
         for (unsigned i = 0; i < accesses; ++i) room.share.leave(Share::home);
     };
@@ -236,28 +226,22 @@ void share_other_home() {
     room.share.leave(Share::home);
     room.share.enter(other);
     require(!room.share.try_enter(Share::home), "it has its share");
-    const auto access = [&] {
-        Loop loop;
-        loop.attach();
-        Waiter waiter(loop);
+    const auto access = on_loop([&](Waiter& waiter) {
         room.enter(waiter);
         room.share.leave(Share::home);
-    };
+    });
     run({access, [&] { room.share.leave(other); }});
     require(!room.share.anyone_waits(), "somebody waits in the end");
 }
 
 void share_cancel() {
     Share room;
-    const auto access = [&] {
-        Loop loop;
-        loop.attach();
-        Waiter waiter(loop);
+    const auto access = on_loop([&](Waiter& waiter) {
         room.share.wait(waiter, Share::home);
         if (room.share.cancel(waiter, Share::home)) return;
         waiter.turn_until_posted();
         room.share.leave(Share::home);
-    };
+    });
     run({access, access, [&] { room.share.leave(Share::home); }});
     require(room.share.count(Share::home) == room.entered - 1 && !room.share.anyone_waits(), "room is lost");
 }
@@ -267,15 +251,12 @@ void share_failed_store() {
     Share room;
     Membership membership;
     const PageId page = PageId::of(1, 0);
-    const auto access = [&] {
-        Loop loop;
-        loop.attach();
-        Waiter waiter(loop);
+    const auto access = on_loop([&](Waiter& waiter) {
         if (room.share.try_enter(Share::home) || membership.refuses_writes_of(page)) return;
         room.share.wait(waiter, Share::home);
         if (membership.refuses_writes_of(page)) room.share.let_in_all(Share::home);
         waiter.turn_until_posted();
-    };
+    });
     const auto failure = [&] {
         membership.fail_store();
         room.share.let_in_all(Share::home);
