@@ -326,7 +326,12 @@ class Commands {
     void add_verify() {
         CLI::App* const command =
             add("verify", "Read what this host stores of volumes, or of all, and check it", "tarn verify vol1",
-                {verify_volumes, print_verified, [this](const Json& status) {
+                {verify_volumes,
+                 [this](std::ostream& out, const Json& status) {
+                     const bool stops_nothing = options_.stop && !status.value("running", false);
+                     stops_nothing ? void(out << "no pass is under way\n") : print_verified(out, status);
+                 },
+                 [this](const Json& status) {
                      if (options_.stop) return Exit::ok;
                      const bool good = status.value("bad_page_count", 0) == 0 && !status.value("cancelled", false);
                      return good ? Exit::ok : Exit::failed;

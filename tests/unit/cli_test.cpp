@@ -195,6 +195,8 @@ TEST_F(CliTest, verbs_take_several_names) {
     EXPECT_EQ(run({"export", "c", "a"}), Exit::ok);
     EXPECT_EQ(out_, "nbd://127.0.0.1:10809/c\nnbd://127.0.0.1:10809/a\n");
     EXPECT_EQ(run({"verify", "a", "b"}), Exit::ok);
+    EXPECT_EQ(run({"verify", "--stop"}), Exit::ok);
+    EXPECT_EQ(out_, "no pass is under way\n");
     EXPECT_EQ(run({"flush", "a", "none", "b"}), Exit::not_found);
     EXPECT_EQ(out_, "flushed a\nflushed b\n");
     EXPECT_EQ(err_, "tarn: flush none: no such volume; try: tarn list\n");
