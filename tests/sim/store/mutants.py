@@ -162,4 +162,18 @@ MUTANTS = [
     ("tiers/nvme/device/superblock.cpp", "«TRY_VOID(device.flush_now());»", {
         "recovery does not flush what it read": "",
     }),
+    ("tiers/nvme/store_flush.cpp",
+     "journal_.durable() == journal_.head() && «superblock_written_ == superblock_wanted_») co_return", {
+        "a flush leaves out the superblock": "true",
+    }),
+    ("tiers/nvme/store_flush.cpp", "        bound_losses(losses_.losses);\n        ++losses_.sequence;\n        "
+     "++superblock_wanted_;\n    }\n    «CO_TRY_VOID(co_await flush(loop));»", {
+        "a loss counts as recorded before it is": "",
+    }),
+    ("tiers/nvme/store_checkpoint.cpp", "co_return «co_await flush_device(loop)»;", {
+        "a checkpoint does not flush the blocks of the table": "Result<>{}",
+    }),
+    ("tiers/nvme/store_checkpoint.cpp", "            «state_.is_said(slabs[i]);»", {
+        "slabs that a checkpoint wrote stay due": "",
+    }),
 ]
