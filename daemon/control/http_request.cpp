@@ -77,6 +77,7 @@ std::string_view status_text(int status) {
     switch (status) {
         case 200: return "OK";
         case 201: return "Created";
+        case 202: return "Accepted";
         case 400: return "Bad Request";
         case 403: return "Forbidden";
         case 404: return "Not Found";

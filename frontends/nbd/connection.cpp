@@ -132,17 +132,17 @@ Task<> Connection::watch_congestion(Timer& timer) {
 
 // The volume's size, as of now. False: it takes a while.
 bool Connection::learn_size() {
-    const std::optional<Attributes> attributes = volume_->try_attributes();
-    if (!attributes) return false;
-    export_.size_bytes = attributes->size_bytes;
+    const std::optional<uint64_t> size_bytes = volume_->try_size();
+    if (!size_bytes) return false;
+    export_.size_bytes = *size_bytes;
     size_error_ = Errno::none;
     return true;
 }
 
 Task<> Connection::await_size() {
-    const Result<Attributes> attributes = co_await volume_->attributes();
-    size_error_ = attributes ? Errno::none : to_errno(attributes.error());
-    if (attributes) export_.size_bytes = attributes->size_bytes;
+    const Result<uint64_t> size_bytes = co_await volume_->size();
+    size_error_ = size_bytes ? Errno::none : to_errno(size_bytes.error());
+    if (size_bytes) export_.size_bytes = *size_bytes;
 }
 
 void Connection::receive_and_serve() {

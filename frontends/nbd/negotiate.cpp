@@ -63,12 +63,12 @@ Task<> Connection::answer(Handshake& handshake) {
 
     const Result<std::shared_ptr<Volume>> opened = co_await open(*entry);
     if (!opened) co_return co_await refuse(handshake, opened.error());
-    const Result<Attributes> attributes = co_await (*opened)->attributes();
-    if (!attributes) {
+    const Result<uint64_t> size_bytes = co_await (*opened)->size();
+    if (!size_bytes) {
         leave();
-        co_return co_await refuse(handshake, attributes.error());
+        co_return co_await refuse(handshake, size_bytes.error());
     }
-    handshake.answer_found(entry->name, attributes->size_bytes);
+    handshake.answer_found(entry->name, *size_bytes);
 }
 
 // As one more connection of its client. Of several that come together one is the first.

@@ -84,7 +84,7 @@ Result<uint16_t> Server::listen_tcp(const std::string& host, uint16_t port) {
     int bind_errno = 0;
     for (const addrinfo* entry = list; entry; entry = entry->ai_next) {
         UniqueFd socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+        if (socket) set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
         if (!socket || ::bind(socket.get(), entry->ai_addr, entry->ai_addrlen) != 0 ||
             ::listen(socket.get(), backlog) != 0) {
             bind_errno = errno;

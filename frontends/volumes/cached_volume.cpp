@@ -149,11 +149,8 @@ Task<Result<>> CachedVolume::flush_range(uint64_t offset_bytes, uint64_t size_by
 }
 
 Task<Result<>> CachedVolume::flush_volume() {
-    // Of this moment, not of the session: a loss of the attributes is no reason to flush fewer homes.
-    CachedVolume present(context_, id(), OnLoss::revert);
-    present.wait_at_most(fail_after());
-    CO_TRY(const Attributes now, co_await present.attributes());
-    const uint64_t pages = std::max(page_after(now.size_bytes), client_->pages_end.load(std::memory_order_relaxed));
+    CO_TRY(const uint64_t size_bytes, co_await size());  // a loss of the attributes is no reason to flush fewer homes
+    const uint64_t pages = std::max(page_after(size_bytes), client_->pages_end.load(std::memory_order_relaxed));
     const HostSet homes =
         cache_.membership().ranges().homes_of(id(), pages) | set_of(cache_.home_of(attribute_page_of(id())));
     co_return co_await flush_homes(homes);
@@ -214,17 +211,28 @@ Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, u
     co_return extents;
 }
 
-std::optional<AttributePage> CachedVolume::try_attribute_page() {
-    const std::optional<AttributePage> page = try_load_front(cache_, id(), session_.losses);
+std::optional<AttributePage> CachedVolume::try_attribute_page(LossView& losses) {
+    const std::optional<AttributePage> page = try_load_front(cache_, id(), losses);
     if (page) apply_fail_after(*page);
     return page;
 }
 
-Task<Result<AttributePage>> CachedVolume::attribute_page() {
-    if (const std::optional<AttributePage> cached = try_attribute_page()) co_return *cached;
+Task<Result<AttributePage>> CachedVolume::attribute_page(LossView& losses) {
+    if (const std::optional<AttributePage> cached = try_attribute_page(losses)) co_return *cached;
     std::array<std::byte, AttributePage::front_size> front;
-    CO_TRY_VOID(co_await read(attribute_page_of(id()).number() * page_size, front));
+    PageRequest request(cache_.accesses(), *Loop::current(), losses);
+    request.add(PageAccess::Kind::read, id(), attribute_page_of(id()).number() * page_size, front.size(), front.data(),
+                nullptr);
+    CO_TRY_VOID(co_await perform(request));
     co_return apply_fail_after(AttributePage::load(front.data(), front.size()));
+}
+
+std::optional<AttributePage> CachedVolume::try_attribute_page() {
+    return try_attribute_page(session_.losses);
+}
+
+Task<Result<AttributePage>> CachedVolume::attribute_page() {
+    return attribute_page(session_.losses);
 }
 
 std::optional<Attributes> CachedVolume::try_attributes() {
@@ -235,6 +243,16 @@ std::optional<Attributes> CachedVolume::try_attributes() {
 Task<Result<Attributes>> CachedVolume::attributes() {
     CO_TRY(const AttributePage page, co_await attribute_page());
     co_return page.attributes();
+}
+
+std::optional<uint64_t> CachedVolume::try_size() {
+    const std::optional<AttributePage> page = try_attribute_page(all_are_past_);
+    return page ? std::optional(page->size_bytes) : std::nullopt;
+}
+
+Task<Result<uint64_t>> CachedVolume::size() {
+    CO_TRY(const AttributePage page, co_await attribute_page(all_are_past_));
+    co_return page.size_bytes;
 }
 
 // Whoever opens a volume reads its attributes, and with them how long to wait for its hosts.

@@ -39,6 +39,7 @@ class CachedVolume : public Volume {
         return try_write_checked(offset_bytes, from, nullptr);
     }
     std::optional<Attributes> try_attributes() override;
+    std::optional<uint64_t> try_size() override;
 
     Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) override;
     Task<Result<>> fetch(uint64_t offset_bytes, uint64_t size_bytes) override;
@@ -57,15 +58,18 @@ class CachedVolume : public Volume {
     Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) override;
 
     Task<Result<Attributes>> attributes() override;
+    Task<Result<uint64_t>> size() override;
     Task<Result<Attributes>> change_attributes(AttributeChange change) override;
     Task<Result<>> write_growing(uint64_t offset_bytes, std::span<const std::byte> from) override;
     Task<Result<uint64_t>> append(std::span<const std::byte> from) override;
 
   private:
     AttributePage apply_fail_after(const AttributePage& page);
-    std::optional<AttributePage> try_attribute_page();
     // Without what only truncations need (AttributePage::front_size).
+    std::optional<AttributePage> try_attribute_page();
+    std::optional<AttributePage> try_attribute_page(LossView& losses);
     Task<Result<AttributePage>> attribute_page();
+    Task<Result<AttributePage>> attribute_page(LossView& losses);
     bool try_write_checked(uint64_t offset_bytes, std::span<const std::byte> from, WriteCheck* check);
     // To its end, or as far as the volume's fail-after and the interrupt of the task allow.
     Task<Result<>> perform(PageRequest& request);
@@ -107,7 +111,8 @@ class CachedVolume : public Volume {
     VolumeContext& context_;
     Cache& cache_;
     const std::shared_ptr<ClientSession> client_;
-    Session& session_;  // of the client
+    Session& session_;       // of the client
+    LossView all_are_past_;  // of a session that began after every loss
     ReadAhead read_ahead_;
 };
 

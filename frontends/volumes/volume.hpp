@@ -102,6 +102,9 @@ class Volume {
 
     // The attributes, if this host has them at hand.
     virtual std::optional<Attributes> try_attributes() = 0;
+    // The size alone. A session gets it although changes of the attributes may be lost: for clients that see none of
+    // the others (NBD).
+    virtual std::optional<uint64_t> try_size() = 0;
 
     // Errors of all: io, corrupt, unavailable, cancelled; of those that write also no_space.
     virtual Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) = 0;
@@ -123,6 +126,7 @@ class Volume {
     virtual Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) = 0;
 
     virtual Task<Result<Attributes>> attributes() = 0;
+    virtual Task<Result<uint64_t>> size() = 0;  // as try_size
     virtual Task<Result<Attributes>> change_attributes(AttributeChange change) = 0;
     // As write, and the size grows to cover it: the write of a file. An empty write grows the volume to its offset.
     // Bytes past the end appear together with the size that covers them, up to append_at_once of them. A truncation

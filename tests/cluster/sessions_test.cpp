@@ -1,5 +1,6 @@
 // Errors that a session of three real hosts gets when the home of its writes loses its memory: whichever of its handles
 // wrote, and whenever during a request.
+#include "frontends/volumes/attribute_page.hpp"
 #include "tests/cluster/cluster.hpp"
 
 namespace tarn::three_hosts {
@@ -31,10 +32,10 @@ class ClusterSessions : public Cluster {
         const HostId next = cache.home_of(PageId::of(volume_id, offset / page_size));
         return {.offset = offset, .next = next, .other = static_cast<HostId>(3 - next)};
     }
-    void lose_home() {
-        hosts_[0]->stop();
-        hosts_[0]->start();
-        ASSERT_TRUE(on(0, hosts_[0]->cache->home_start().ended()));
+    void lose_home(HostId home = 0) {
+        hosts_[home]->stop();
+        hosts_[home]->start();
+        ASSERT_TRUE(on(home, hosts_[home]->cache->home_start().ended()));
     }
 
     uint64_t at_ = 0;
@@ -127,6 +128,29 @@ TEST_F(ClusterSessions, a_request_whose_first_page_is_lost_before_its_last_is_wr
     ASSERT_TRUE(on(reading, let_go(*reader, *pins)));
     ASSERT_TRUE(write.await());
     EXPECT_FALSE(on(own, session->flush_up_to(volume_bytes))) << "its first page was at home alone";
+}
+
+// D4: what is lost is told to who sees it. An NBD client sees no attribute but the size, and can write none.
+TEST_F(ClusterSessions, who_may_have_seen_lost_attributes_still_gets_the_size) {
+    const HostId home = hosts_[0]->cache->home_of(attribute_page_of(volume_id));
+    const HostId writer = static_cast<HostId>((home + 1) % host_count);
+    const HostId reader = static_cast<HostId>((home + 2) % host_count);
+    auto session = on(reader, TestSession::open(*hosts_[reader]));
+    ASSERT_TRUE(on(reader, session->attributes()));
+    {
+        CachedVolume changed(*hosts_[writer]->volumes, volume_id);
+        ASSERT_TRUE(on(writer, changed.change_attributes({.size_bytes = {}, .mode = 0600})));
+        CachedVolume seen(*hosts_[home]->volumes, volume_id);
+        ASSERT_TRUE(on(home, seen.attributes()));
+    }
+    ASSERT_TRUE(on(writer, evict_all(*hosts_[writer])));
+    lose_home(home);
+    ASSERT_TRUE(on(reader, session->size()));
+    const Result<Attributes> told = on(reader, session->attributes());
+    ASSERT_FALSE(told);
+    EXPECT_EQ(told.error().code, Errc::io);
+    EXPECT_TRUE(on(reader, session->size())) << "cold";
+    EXPECT_TRUE(session->try_size()) << "and at hand";
 }
 
 TEST_F(ClusterSessions, once_a_flush_failed_no_later_one_succeeds_over_any_handle) {

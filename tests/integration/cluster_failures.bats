@@ -121,6 +121,38 @@ END
     on a delete several
 }
 
+@test "an NBD client is served on after a host lost the attributes that it wrote" {
+    host_mount c
+    on a create described 4MiB --shared
+    client_start b described << 'END'
+import sys
+uri = h.get_uri()
+h.pread(4096, 0)
+print('open', flush=True)
+sys.stdin.readline()
+h.pwrite(b'2' * 4096, 4096)
+print(h.pread(1, 4096).decode(), flush=True)
+del h  # the connection breaks without a word
+h = nbd.NBD()
+h.connect_uri(uri)
+print(h.get_size(), flush=True)
+END
+    touch "$CLUSTER/c/mnt/described"
+    host_kill c
+    host_start c
+    within 20 connected c
+    local losses=0
+    for host in a b c; do nothing_is_lost_of "$host" described || losses=$((losses + 1)); done
+    ((losses > 0))
+    client_go
+    client_end
+    run -0 cat "$CLIENT_SAID"
+    assert_line --index 1 2
+    assert_line --index 2 4194304
+    umount -l "$CLUSTER/c/mnt"
+    on a delete described
+}
+
 @test "a host that is declared dead is waited for no more, and is welcome when it is started anew" {
     on a create waiting 192MiB --shared
     nbd_python c waiting "[h.pwrite(b'1' * 4096, n << 26) for n in range(3)]; h.flush()"

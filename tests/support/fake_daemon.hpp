@@ -28,6 +28,7 @@ class FakeVolume final : public Volume {
     bool try_read(uint64_t, std::span<std::byte>) override { return false; }
     bool try_write(uint64_t, std::span<const std::byte>) override { return false; }
     std::optional<Attributes> try_attributes() override { return entry_.attributes; }
+    std::optional<uint64_t> try_size() override { return entry_.attributes.size_bytes; }
     Task<Result<>> read(uint64_t, std::span<std::byte>) override { co_return fail(Errc::unsupported); }
     Task<Result<>> fetch(uint64_t, uint64_t) override { co_return fail(Errc::unsupported); }
     Task<Result<>> write(uint64_t, std::span<const std::byte>) override { co_return fail(Errc::unsupported); }
@@ -36,6 +37,7 @@ class FakeVolume final : public Volume {
     Task<Result<>> prefetch(uint64_t, uint64_t) override { co_return fail(Errc::unsupported); }
     Task<Result<std::vector<Extent>>> extents(uint64_t, uint64_t) override { co_return fail(Errc::unsupported); }
     Task<Result<Attributes>> attributes() override { co_return entry_.attributes; }
+    Task<Result<uint64_t>> size() override { co_return entry_.attributes.size_bytes; }
     Task<Result<Attributes>> change_attributes(AttributeChange change) override {
         if (change.size_bytes) entry_.attributes.size_bytes = *change.size_bytes;
         co_return entry_.attributes;

@@ -224,15 +224,28 @@ Task<Result<std::vector<Extent>>> MemoryVolume::extents(uint64_t offset_bytes, u
     co_return extents;
 }
 
-std::optional<Attributes> MemoryVolume::try_attributes() {
-    if (misses()) return std::nullopt;
+Attributes MemoryVolume::attributes_now() {
     const std::lock_guard lock(attributes_mutex_);
     return attributes_;
 }
 
+std::optional<Attributes> MemoryVolume::try_attributes() {
+    if (misses() || faults_.attributes_lost) return std::nullopt;
+    return attributes_now();
+}
+
 Task<Result<Attributes>> MemoryVolume::attributes() {
-    const std::lock_guard lock(attributes_mutex_);
-    co_return attributes_;
+    if (faults_.attributes_lost) co_return fail(Errc::io, 0, "test: the attributes are lost");
+    co_return attributes_now();
+}
+
+std::optional<uint64_t> MemoryVolume::try_size() {
+    if (misses()) return std::nullopt;
+    return attributes_now().size_bytes;
+}
+
+Task<Result<uint64_t>> MemoryVolume::size() {
+    co_return attributes_now().size_bytes;
 }
 
 Task<Result<Attributes>> MemoryVolume::change_attributes(AttributeChange change) {
@@ -286,8 +299,7 @@ Task<Result<std::vector<VolumeEntry>>> MemoryVolumes::list() {
     std::vector<VolumeEntry> list;
     const std::lock_guard lock(mutex_);
     for (const auto& [name, entry] : entries_) {
-        CO_TRY(const Attributes attributes, co_await entry.volume->attributes());  // never waits
-        list.push_back(describe(name, entry, attributes));
+        list.push_back(describe(name, entry, entry.volume->attributes_now()));
     }
     co_return list;
 }
@@ -296,8 +308,7 @@ Task<Result<VolumeEntry>> MemoryVolumes::find(std::string name) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(name);
     if (found == entries_.end()) co_return fail(Errc::not_found, 0, "memory.find");
-    CO_TRY(const Attributes attributes, co_await found->second.volume->attributes());  // never waits
-    co_return describe(name, found->second, attributes);
+    co_return describe(name, found->second, found->second.volume->attributes_now());
 }
 
 Task<Result<std::shared_ptr<Volume>>> MemoryVolumes::open(std::string name, Access access,

@@ -25,6 +25,7 @@ struct MemoryFaults {
     std::function<bool()> copies_wait;         // cold reads and writes wait while this is true; called in each turn
     std::atomic<unsigned> failing_flushes{0};  // the next flushes fail
     std::atomic<uint64_t> flush_count{0};      // counted, not switched
+    std::atomic<bool> attributes_lost{false};  // clients that ask for attributes get an error
 };
 
 class MemoryVolume final : public Volume {
@@ -41,6 +42,7 @@ class MemoryVolume final : public Volume {
     bool try_read(uint64_t offset_bytes, std::span<std::byte> into) override;
     bool try_write(uint64_t offset_bytes, std::span<const std::byte> from) override;
     std::optional<Attributes> try_attributes() override;
+    std::optional<uint64_t> try_size() override;
     Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) override;
     Task<Result<>> fetch(uint64_t offset_bytes, uint64_t size_bytes) override;
     Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) override;
@@ -49,6 +51,8 @@ class MemoryVolume final : public Volume {
     Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) override;
     Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) override;
     Task<Result<Attributes>> attributes() override;
+    Attributes attributes_now();
+    Task<Result<uint64_t>> size() override;
     Task<Result<Attributes>> change_attributes(AttributeChange change) override;
     Task<Result<>> write_growing(uint64_t offset_bytes, std::span<const std::byte> from) override;
     Task<Result<uint64_t>> append(std::span<const std::byte> from) override;

@@ -366,6 +366,38 @@ TEST_F(NbdConnection, a_client_that_leaves_in_the_handshake_is_no_error) {
     EXPECT_EQ(said_.size(), greeting_size);
 }
 
+// D4: an NBD client sees no attribute but the size, and could write none to have done with the loss.
+TEST_F(NbdConnection, who_may_have_seen_lost_attributes_is_served) {
+    volumes_.faults.attributes_lost = true;
+    for (const unsigned miss_every : {0U, 1U}) {
+        volumes_.faults.miss_every = miss_every;
+        SetUp();
+        run(write_then_read());
+        ASSERT_EQ(answers().size(), 2 * simple_reply_size);
+        EXPECT_EQ(error_at(0), 0U);
+    }
+}
+
+TEST_F(NbdConnection, a_request_with_fua_is_flushed_on_each_of_its_ways) {
+    for (const unsigned miss_every : {0U, 1U}) {
+        volumes_.faults.miss_every = miss_every;
+        SetUp();
+        const uint64_t before = volumes_.faults.flush_count;
+        run(Bytes()
+                .request(Command::write, 1, 0, 1, request_fua)
+                .fill(1)
+                .request(Command::write_zeroes, 2, 0, 4096, request_fua)
+                .request(Command::disconnect, 3, 0, 0));
+        EXPECT_EQ(volumes_.faults.flush_count - before, 2U);
+    }
+    const Held others = hold_everything();  // the write comes in pieces
+    SetUp();
+    const uint64_t before = volumes_.faults.flush_count;
+    run(Bytes().request(Command::write, 1, 0, 900'000, request_fua).fill(900'000).request(Command::disconnect, 3, 0, 0),
+        100'000);
+    EXPECT_EQ(volumes_.faults.flush_count - before, 1U);
+}
+
 constexpr size_t needed_at_most = size_t{3} * Connection::piece_size_max;
 
 TEST_F(NbdConnection, large_writes_go_on_in_pieces_while_others_hold_the_whole_share) {

@@ -109,6 +109,16 @@ TEST_F(RegistrarTest, makes_a_volume) {
     EXPECT_EQ(loop_->run_until_done(volume.attributes())->size_bytes, page_size);
 }
 
+TEST_F(RegistrarTest, a_volume_that_is_made_in_a_free_slot_leaves_those_behind_it) {
+    begin_catalog();
+    const VolumeId id = loop_->run_until_done(table_.header())->next_id;
+    ASSERT_TRUE(loop_->run_until_done(table_.put_header({.next_id = id, .slot_count = 3})));
+    ASSERT_TRUE(loop_->run_until_done(table_.put({.name = "b", .id = 1, .slot = 1})));
+    ASSERT_TRUE(loop_->run_until_done(table_.put({.name = "c", .id = 2, .slot = 2})));
+    ASSERT_TRUE(change(0, creation("a")));
+    EXPECT_TRUE(is_named("a") && is_named("b") && is_named("c"));
+}
+
 TEST_F(RegistrarTest, refuses_names_and_sizes_that_cannot_be) {
     begin_catalog();
     ASSERT_TRUE(change(0, creation("dir/file")));

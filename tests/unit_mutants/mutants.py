@@ -34,6 +34,12 @@ CHECKS = {
     "daemon/catalog/removals.cpp": "RemovalsTest.*:RegistrarTest.*",
     "daemon/process/dead_hosts.cpp": "DeadHostsTest.*",
     "daemon/process/shutdown_barrier.cpp": "ShutdownBarrierTest.*",
+    "frontends/nbd/connection.cpp": "NbdConnection.*",
+    "frontends/nbd/negotiate.cpp": "NbdConnection.*",
+    "frontends/nbd/request.cpp": "Nbd*",
+    "frontends/nbd/reply.cpp": "Nbd*",
+    "frontends/nbd/sessions.cpp": "NbdSessions.*",
+    "frontends/nbd/tasks.cpp": "NbdConnection.*",
     "frontends/volumes/cached_volume.cpp": "FileCuts.*:CacheWaiters.*:ClusterSessions.*",
     "frontends/volumes/extents.cpp": "HomeOnDevice.*",
     "frontends/volumes/growth.cpp": "FileCuts.*:FileZeroing.*:ClusterFiles.*",
@@ -706,5 +712,47 @@ MUTANTS = [
         "who has not served yet flushes all the same": "false",
         "who knows no volume flushes nothing": "!knows_a_volume()",
         "who does not serve yet flushes nothing": "cache_.membership().recovering() && cache_.adopted_page_count() == 0",
+    }),
+    ("frontends/volumes/cached_volume.cpp",
+     "    const std::optional<AttributePage> page = try_attribute_page(«all_are_past_»);", {
+        "a size at hand is withheld from who may have seen lost attributes": "session_.losses",
+    }),
+    ("frontends/volumes/cached_volume.cpp", "    CO_TRY(const AttributePage page, co_await attribute_page(«all_are_past_»));", {
+        "a size is withheld from who may have seen lost attributes": "session_.losses",
+    }),
+    ("daemon/catalog/registrar.cpp", "    header.slot_count = «std::max(header.slot_count, slot + 1)»;", {
+        "a volume in a free slot hides those behind it": "slot + 1",
+    }),
+    ("frontends/nbd/negotiate.cpp", "    const Result<uint64_t> size_bytes = co_await «(*opened)->size()»;", {
+        "who may have seen lost attributes is refused":
+            "[](Task<Result<Attributes>> all) -> Task<Result<uint64_t>> {\n"
+            "    CO_TRY(const Attributes now, co_await std::move(all));\n"
+            "    co_return now.size_bytes;\n}((*opened)->attributes())",
+    }),
+    ("frontends/nbd/connection.cpp", "    const Errno error = «judge(complete.request)»;\n    if (error != Errno::none) "
+     "return refuse_write(complete", {
+        "a write ends in a volume that shrank meanwhile": "Errno::none",
+    }),
+    ("frontends/nbd/tasks.cpp", "    if («written && request.has(request_fua)») written = co_await flush_range(request);", {
+        "a write with FUA that waited is not flushed": "false",
+    }),
+    ("frontends/nbd/tasks.cpp", "    if («zeroed && request.has(request_fua)») zeroed = co_await volume_->flush();", {
+        "zeros with FUA are not flushed": "false",
+    }),
+    ("frontends/nbd/tasks.cpp", "    if («written && rest_bytes == 0 && request.has(request_fua)») error =", {
+        "a write with FUA in pieces is not flushed": "false",
+    }),
+    ("frontends/nbd/sessions.cpp", "if (--found->second.connections == 0 && «said») known_.erase", {
+        "a client whose connection broke is a new one": "true",
+    }),
+    ("frontends/nbd/sessions.cpp", "now - known.left_at >= remembered_for || «!key.first.lives()»);", {
+        "the session of a process that has ended stays": "false",
+    }),
+    ("frontends/nbd/request.cpp", "            «if (request.size_bytes > payload_size_max) return Errno::invalid;»\n"
+     "            break;\n        case Command::write_zeroes:", {
+        "a write of any size is taken": "",
+    }),
+    ("frontends/nbd/reply.cpp", "request.has(request_one_extent) ? «1» : extents_max;", {
+        "who asks for one extent is told of all": "extents_max",
     }),
 ]

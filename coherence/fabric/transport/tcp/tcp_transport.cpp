@@ -98,7 +98,9 @@ Task<Result<std::unique_ptr<Connection>>> TcpTransport::accept() {
 
 Result<std::unique_ptr<Connection>> TcpTransport::open(const std::string& address) {
     TRY(const SocketAddress to, resolve(address));
-    return std::make_unique<TcpConnection>(UniqueFd(::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0)), to);
+    UniqueFd socket(::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket) return fail(Errc::io, errno, "fabric.connect: socket");
+    return std::make_unique<TcpConnection>(std::move(socket), to);
 }
 
 }  // namespace tarn
