@@ -121,6 +121,10 @@ Task<Result<std::string>> Registrar::dispatch(HostId from, const std::string& re
     co_return fail(Errc::protocol, 0, "registrar.request: unknown");
 }
 
+bool Registrar::answers(HostId host) const {
+    return host == cache_.self() || (cache_.fabric() && cache_.fabric()->answers(host));
+}
+
 Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Attributes attributes) {
     if (!valid_volume_name(name)) co_return fail(Errc::invalid, 0, "not a valid volume name");
     if (attributes.size_bytes > volume_size_max) co_return fail(Errc::invalid, EFBIG, "a volume has at most 2 PiB");
@@ -135,15 +139,16 @@ Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Att
                                : StaticText("a directory of others has that name"));
     }
     CO_TRY(CatalogHeader header, co_await table_.header());
+    const VolumeId first_free = header.next_id;
+    while (header.next_id <= volume_id_max && !answers(cache_.home_of(attribute_page_of(header.next_id))))
+        ++header.next_id;
     if (header.next_id > volume_id_max) co_return fail(Errc::no_space, 0, "the cluster has no volume ids left");
+    // Hosts believe in no volume past the next id, and this one exists before it has a name.
+    if (header.next_id != first_free) CO_TRY_VOID(co_await table_.put_header(header));
     CO_TRY(const uint32_t slot, co_await table_.free_slot());
 
     CatalogRecord record{.name = std::move(name), .id = header.next_id, .shared = shared, .slot = slot};
-    // A name never appears before its volume is whole.
-    const HostId home = cache_.home_of(attribute_page_of(record.id));
-    if (home != cache_.self() && !(cache_.fabric() && cache_.fabric()->answers(home)))
-        co_return fail(Errc::unavailable, 0, "volume.create: the host that would keep its size is away");
-    {
+    {  // A name never appears before its volume is whole.
         CachedVolume volume(volumes_, record.id);
         CO_TRY_VOID(co_await volume.change_attributes({.size_bytes = attributes.size_bytes,
                                                        .mode = attributes.mode,

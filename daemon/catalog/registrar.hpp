@@ -45,6 +45,7 @@ class Registrar {
     Task<Result<>> forget(CatalogRecord record);
     Task<Result<std::string>> dispatch(HostId from, const std::string& request);
     bool holds_still(const CatalogRecord& record) const;
+    bool answers(HostId host) const;
     bool everybody_answers() const;
 
     VolumeContext& volumes_;

@@ -20,7 +20,8 @@ struct Advice {
 constexpr std::array<Advice, 16> advices = {{
     {"mount", "not_found", "no such directory", "mkdir {}"},
     {"mount", "busy", "", "an empty directory; tarn mount lists the mounts"},
-    {"umount", "not_found", "nothing of tarn is mounted there", "tarn mount, which lists the mounts"},
+    {"umount", "not_found", "nothing of tarn is mounted there",
+     "tarn mount, which lists the mounts; after a crash of tarnd: umount -l {}"},
     {"host forget", "not_found", "", "tarn status, which names the hosts"},
     {"verify", "busy", "", "tarn verify --stop"},
     {"show", "not_found", "no such volume", "tarn list"},

@@ -205,10 +205,17 @@ Outcome<Configuration> configuration_of(const InitOptions& options) {
 
 // How large the store is going to be: a device is taken whole unless told otherwise.
 Outcome<uint64_t> store_size(const Configuration& configuration, const InitOptions& options) {
-    if (!options.size.empty()) return parsed("--size", options.size, parse_size(options.size));
+    const std::string& store = configuration.store;
     std::error_code ignored;
-    if (!std::filesystem::is_block_file(configuration.store, ignored))
-        return refuse(Exit::usage, "a file needs --size", "--size 64GiB");
+    const std::filesystem::file_status found = std::filesystem::status(store, ignored);
+    const bool is_device = std::filesystem::is_block_file(found);
+    if (std::filesystem::exists(found) && !is_device && !std::filesystem::is_regular_file(found))
+        return refuse(Exit::usage, store + ": neither a file nor a block device");
+    // What is made there is in memory, and gone when the machine stops.
+    if (!is_device && store.starts_with("/dev/") && !store.starts_with("/dev/shm/"))
+        return refuse(Exit::usage, store + ": no such block device", "lsblk, which lists them");
+    if (!options.size.empty()) return parsed("--size", options.size, parse_size(options.size));
+    if (!is_device) return refuse(Exit::usage, "a file needs --size", "--size 64GiB");
     const Result<StoreFile> device = StoreFile::open_read_only(configuration.store);
     if (device) return device->size_bytes();
     return refuse(exit_of(device.error().code), log::explain(device.error()));

@@ -185,6 +185,7 @@ void print_mounts(std::ostream& out, const char* what, const Json& mounts) {
 
 void print_verified(std::ostream& out, const Json& status) {
     const uint64_t bad = number_of(status, "bad_page_count");
+    if (number_of(status, "pages_total") == 0) return void(out << "this host stores no pages of it\n");
     out << fmt::format("{} of {} pages checked, {} bad{}\n", number_of(status, "pages_checked"),
                        number_of(status, "pages_total"), bad, status.value("cancelled", false) ? "; stopped" : "");
     for (const Json& page : array_of(status, "bad_pages"))

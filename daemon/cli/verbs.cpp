@@ -268,7 +268,7 @@ Answer forget_host(const Client& client, const Options& options) {
         return Failure{Exit::usage,
                        "only if it is dead for certain: one that is only cut off still serves what it has, and clients "
                        "would see two truths",
-                       "tarn host forget HOST --it-is-dead"};
+                       "tarn host forget " + printable(options.host) + " --it-is-dead"};
     return client.ask("POST", "/v1/hosts/" + percent_encode(options.host) + "/forget", {{"it_is_dead", true}});
 }
 

@@ -89,7 +89,8 @@ void check_peers(Findings& findings, const Configuration& configuration) {
     else if (!valid_host_name(configuration.host))
         findings.add("host", name_rule);
     if (configuration.peers.empty()) return;
-    if (!names.contains(configuration.host)) findings.add("host", "not the name of one of the peers");
+    if (!names.contains(configuration.host))
+        findings.add("host", configuration.host + " is not the name of one of the peers");
     if (configuration.peers.size() > 1 && configuration.key_file.empty())
         findings.add("key_file", "missing; the hosts of a cluster need a key in common");
 }

@@ -331,6 +331,19 @@ TEST_F(CatalogTest, who_stops_tells_a_registrar_that_is_away_once_more) {
     close(2, take(next));
 }
 
+TEST_F(CatalogTest, volumes_are_made_while_a_host_is_away_that_left_in_order) {
+    ASSERT_TRUE(on(2, evict_all(*hosts_[2])));
+    stop(2);
+    std::vector<std::string> made;
+    for (HostId i = 0; i < host_count; ++i) {
+        made.push_back(fmt::format("made {}", i));
+        const auto volume = create(1, made.back());
+        ASSERT_TRUE(volume) << made.back();
+        EXPECT_NE(hosts_[0]->cache->home_of(attribute_page_of(volume->id)), 2);
+    }
+    EXPECT_EQ(names(1), made);
+}
+
 TEST_F(CatalogTest, without_the_registrar_nothing_changes) {
     ASSERT_TRUE(create(1, "disk"));
     EXPECT_EQ(names(1), std::vector<std::string>{"disk"});

@@ -490,6 +490,10 @@ TEST_F(CliTest, init_refuses_before_it_writes) {
     };
     const std::string store = directory_ / "new-store";
     EXPECT_EQ(init({"--store", store}), Exit::usage) << "no size";
+    EXPECT_EQ(init({"--store", "/dev/no-such-device", "--size", "64MiB"}), Exit::usage);
+    EXPECT_FALSE(std::filesystem::exists("/dev/no-such-device")) << "it would lie in memory";
+    EXPECT_EQ(init({"--store", "/dev/null", "--size", "64MiB"}), Exit::usage);
+    EXPECT_EQ(init({"--store", directory_ / ".", "--size", "64MiB"}), Exit::usage);
     EXPECT_EQ(init({"--store", store, "--size", "1XB"}), Exit::usage);
     EXPECT_EQ(init({"--store", store, "--size", "1MiB"}), Exit::usage) << "too small";
     EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--memory", "1MiB"}), Exit::usage);

@@ -157,7 +157,7 @@ TEST(Configuration, peers_must_fit_together) {
               "t:13:11: peer.address: two peers have y:1");
     std::string other = minimal;
     other.replace(other.find("\"a\""), 3, "\"c\"");
-    EXPECT_EQ(error_of(other + with_key + peers), "t:1:8: host: not the name of one of the peers");
+    EXPECT_EQ(error_of(other + with_key + peers), "t:1:8: host: c is not the name of one of the peers");
     std::string many = minimal + with_key;
     for (int i = 0; i < 64; ++i)
         many += "[[peer]]\nname = \"" + std::string(i == 0 ? "a" : "p" + std::to_string(i)) + "\"\naddress = \"h" +

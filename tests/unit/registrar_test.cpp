@@ -153,13 +153,16 @@ TEST_F(RegistrarTest, makes_no_volume_without_an_id_or_a_sound_table) {
     EXPECT_EQ(refusal(remove_request("disk", true)), Errc::corrupt);
 }
 
-TEST_F(RegistrarTest, makes_no_volume_whose_size_a_host_would_keep_that_is_away) {
+TEST_F(RegistrarTest, the_attributes_of_a_new_volume_lie_on_a_host_that_answers) {
     VolumeId next = 1;
     while (cache_->home_of(attribute_page_of(next)) != peer) ++next;
     ASSERT_TRUE(loop_->run_until_done(table_.put_header({.next_id = next, .slot_count = 0})));
     cut();
-    EXPECT_EQ(refusal(creation("disk")), Errc::unavailable);
-    EXPECT_FALSE(is_named("disk"));
+    ASSERT_TRUE(change(0, creation("disk")));
+    const std::vector<CatalogRecord> records = all_records();
+    ASSERT_EQ(records.size(), 1U);
+    EXPECT_EQ(cache_->home_of(attribute_page_of(records.front().id)), 0);
+    EXPECT_EQ(loop_->run_until_done(table_.header())->next_id, records.front().id + 1);
 }
 
 TEST_F(RegistrarTest, a_volume_that_cannot_be_made_durable_has_no_name) {
