@@ -203,7 +203,7 @@ class InProcessNetwork::Host final : public Transport {
         waiting_.pop_front();
         co_return connection;
     }
-    Result<std::unique_ptr<Connection>> open(const std::string& name) override {
+    std::unique_ptr<Connection> open(const std::string& name) override {
         return std::make_unique<Opened>(network_, name_, name);
     }
     void stop() override {

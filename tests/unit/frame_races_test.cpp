@@ -7,6 +7,7 @@
 #include "frontends/volumes/cached_volume.hpp"
 #include "tests/support/interleave.hpp"
 #include "tests/support/memory_device.hpp"
+#include "tests/support/turns.hpp"
 
 namespace tarn {
 namespace {
@@ -62,13 +63,10 @@ class FrameRaces : public testing::Test {
             if (co_await volume.read(at * page_size, bytes)) into_ = bytes;
         };
         reads.spawn(into(*volume_, number, seen));
-        for (int turn = 0; turn < 200 && !seen; ++turn) loop_->run_until_done(turns());
+        for (int turn = 0; turn < 200 && !seen; ++turn) loop_->run_until_done(turns(*loop_));
         if (!seen) cache_->abandon();
         loop_->run_until_done(reads.close());
         return seen;
-    }
-    Task<> turns() {
-        for (int i = 0; i < 100; ++i) co_await Yield(*loop_);
     }
     // It stays the page's until evict(), which takes it away unless it is in use; the next page to come gets it then.
     void choose(uint64_t number) {

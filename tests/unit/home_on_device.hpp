@@ -8,6 +8,7 @@
 #include "frontends/volumes/cached_volume.hpp"
 #include "tests/support/memory_device.hpp"
 #include "tests/support/recording_fabric.hpp"
+#include "tests/support/turns.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 
 namespace tarn::home_on_device {
@@ -124,10 +125,6 @@ class HomeOnDevice : public testing::Test {
         std::byte value{};
         EXPECT_TRUE(cache_->pages().try_read(page(), 17, std::span(&value, 1), view_));
         return value;
-    }
-    static Task<bool> turns(Loop& loop) {
-        for (int i = 0; i < 100; ++i) co_await Yield(loop);
-        co_return true;
     }
 
     std::unique_ptr<Loop> loop_;

@@ -1,6 +1,7 @@
 // Which pages go so that the writable ones of one home leave frames for all others. The test plays the two other hosts.
 #include "coherence/pages/page_provider.hpp"
 
+#include "tests/support/turns.hpp"
 #include "tests/unit/home_on_device.hpp"
 
 namespace tarn::home_on_device {
@@ -53,9 +54,6 @@ class Relief : public testing::Test {
         std::vector<std::byte> bytes(page_size);
         EXPECT_TRUE(to_write ? co_await volume_->write(offset, bytes) : co_await volume_->read(offset, bytes));
     }
-    Task<> turns() {
-        for (int i = 0; i < 100; ++i) co_await Yield(*loop_);
-    }
 
     std::unique_ptr<Loop> loop_;
     RecordingFabric fabric_;
@@ -83,7 +81,7 @@ TEST_F(Relief, takes_what_may_be_written_of_a_home_that_has_too_much_and_nothing
         provider.relieve();
         co_return;
     }(cache_->provider()));
-    loop_->run_until_done(turns());
+    loop_->run_until_done(turns(*loop_));
     EXPECT_EQ(fabric_.count(MessageKind::evict), 1u);
     const Message* const evict = fabric_.last(MessageKind::evict);
     ASSERT_NE(evict, nullptr);

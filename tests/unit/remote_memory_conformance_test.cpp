@@ -21,7 +21,7 @@ class Pair {
 
 Task<std::array<std::unique_ptr<Channel>, 2>> connect(Loop& loop, Transport& from, Transport& to,
                                                       const std::string& address) {
-    std::unique_ptr<Connection> opened = std::move(*from.open(address));
+    const std::unique_ptr<Connection> opened = from.open(address);
     EXPECT_TRUE(co_await opened->connect());
     auto accepted = co_await to.accept();
     EXPECT_TRUE(accepted);

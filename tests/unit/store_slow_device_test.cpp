@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/support/turns.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/scrubber.hpp"
 #include "tiers/nvme/store.hpp"
@@ -87,11 +88,6 @@ class StoreOnSlowDevice : public testing::Test {
         const std::span<std::byte, page_size> into(pages_.get(), page_size);
         if (!loop_->run_until_done(store_->read(*loop_, PageId::of(1, page), into))) return -1;
         return static_cast<int>(into[0]);
-    }
-    // Everything that need not wait for the device gets its turn.
-    static Task<bool> turns(Loop& loop) {
-        for (int i = 0; i < 100; ++i) co_await Yield(loop);
-        co_return true;
     }
     Task<> flush_into(std::optional<Result<>>& into) { into = co_await store_->flush(*loop_); }
 

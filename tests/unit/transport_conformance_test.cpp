@@ -244,9 +244,7 @@ class TransportConformance : public testing::TestWithParam<std::unique_ptr<Netwo
         co_return true;
     }
     static Task<std::unique_ptr<Connection>> connect(TransportConformance& self, HostId host) {
-        auto made = self.places_[host].transport->open(self.places_[0].address);
-        EXPECT_TRUE(made);
-        std::unique_ptr<Connection> connection = std::move(*made);
+        std::unique_ptr<Connection> connection = self.places_[host].transport->open(self.places_[0].address);
         EXPECT_TRUE(co_await connection->connect());
         const Introduction own = introduce(host, process_of(host), {});
         EXPECT_TRUE(co_await say_all(*connection, std::as_bytes(std::span(&own, 1))));
@@ -404,10 +402,9 @@ TEST_P(TransportConformance, bad_bytes_end_the_link_and_a_page_that_is_cut_off_g
 TEST_P(TransportConformance, strangers_are_hung_up_on) {
     start(0);
     const auto made = places_[1].transport->open(places_[0].address);
-    ASSERT_TRUE(made);
-    EXPECT_TRUE(loop_->run_until_done((*made)->connect()));
-    say(**made, std::string(sizeof(Introduction), 'G'));
-    EXPECT_TRUE(hangs_up(**made));
+    EXPECT_TRUE(loop_->run_until_done(made->connect()));
+    say(*made, std::string(sizeof(Introduction), 'G'));
+    EXPECT_TRUE(hangs_up(*made));
     EXPECT_EQ(recorder(0).ups[1], 0u);
 }
 

@@ -182,22 +182,18 @@ Task<> LinkedFabric::keep_connected(Link& link, std::string address) {
     std::string said;
     while (!stopping_) {
         Result<Introduction> peer = fail(Errc::unavailable);
-        Result<std::unique_ptr<Connection>> connection = transport_->open(address);
-        if (!connection) {
-            peer = fail(connection.error());
-        } else {
-            Deadline deadline(loop, **connection, handshakes_);
-            if (const Result<> connected = co_await (*connection)->connect(); connected)
-                peer = co_await handshake_.connect(**connection, link.peer());
-            else
-                peer = fail(connected.error());
-            co_await deadline.end();
-        }
+        std::unique_ptr<Connection> connection = transport_->open(address);
+        Deadline deadline(loop, *connection, handshakes_);
+        if (const Result<> connected = co_await connection->connect(); connected)
+            peer = co_await handshake_.connect(*connection, link.peer());
+        else
+            peer = fail(connected.error());
+        co_await deadline.end();
         if (stopping_) co_return;
         if (peer) {
             retry = retry_min;
             said.clear();
-            hand_over(link, std::move(*connection), peer->process);
+            hand_over(link, std::move(connection), peer->process);
             co_await run_on(loop, link.loop(), link.idle());
             continue;
         }
@@ -227,7 +223,7 @@ Task<> LinkedFabric::ask_the_absent(Link& link, std::string address) {
 }
 
 Task<Result<>> LinkedFabric::compare_lists(std::string address) {
-    CO_TRY(const std::unique_ptr<Connection> connection, transport_->open(address));
+    const std::unique_ptr<Connection> connection = transport_->open(address);
     Deadline deadline(*Loop::current(), *connection, handshakes_);
     Result<> done = co_await connection->connect();
     if (done) done = co_await handshake_.compare_lists(*connection);

@@ -59,7 +59,8 @@ class Connection {
   public:
     virtual ~Connection() = default;
 
-    // Call it first, if Transport::open() made the connection. Errors: io, cancelled.
+    // Call it first, if Transport::open() made the connection. Errors: io, cancelled; invalid (no address of this
+    // transport), not_found.
     virtual Task<Result<>> connect() = 0;
     // Both return after some of the bytes; zero: the other side hung up. receive() takes no more than asked. Errors:
     // io, cancelled.
@@ -88,8 +89,7 @@ class Transport {
     // Returns the next connection that another host has opened to this one. One task waits at a time. Errors:
     // cancelled, after stop(); io: try again later.
     virtual Task<Result<std::unique_ptr<Connection>>> accept() = 0;
-    // Errors: invalid (no address of this transport), not_found.
-    virtual Result<std::unique_ptr<Connection>> open(const std::string& address) = 0;
+    virtual std::unique_ptr<Connection> open(const std::string& address) = 0;
     virtual void stop() = 0;
 };
 

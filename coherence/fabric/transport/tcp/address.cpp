@@ -6,14 +6,14 @@
 
 namespace tarn {
 
-Result<SocketAddress> resolve(const std::string& address) {
+Result<SocketAddress> look_up(const std::string& address, int flags) {
     const size_t colon = address.rfind(':');
     if (colon == std::string::npos || colon + 1 == address.size())
         return fail(Errc::invalid, 0, "address: write HOST:PORT");
     std::string host = address.substr(0, colon);
     if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
     addrinfo hints{};
-    hints.ai_flags = AI_NUMERICSERV | AI_PASSIVE;
+    hints.ai_flags = AI_NUMERICSERV | AI_PASSIVE | flags;
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
@@ -24,6 +24,15 @@ Result<SocketAddress> resolve(const std::string& address) {
     result.size_ = found->ai_addrlen;
     ::freeaddrinfo(found);
     return result;
+}
+
+Result<SocketAddress> resolve(const std::string& address) {
+    return look_up(address, 0);
+}
+
+std::optional<SocketAddress> numeric_address(const std::string& address) {
+    const Result<SocketAddress> found = look_up(address, AI_NUMERICHOST);
+    return found ? std::optional(*found) : std::nullopt;
 }
 
 std::string peer_name(int fd) {

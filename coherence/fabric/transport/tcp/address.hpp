@@ -3,11 +3,19 @@
 
 #include <sys/socket.h>
 
+#include <optional>
 #include <string>
 
 #include "utils/result.hpp"
 
 namespace tarn {
+
+class SocketAddress;
+// Errors: invalid without a port, not_found for an unknown name. A numeric address is taken at once; what a name means
+// other machines may have to say, and until they do the thread waits.
+Result<SocketAddress> resolve(const std::string& address);
+// None for names.
+std::optional<SocketAddress> numeric_address(const std::string& address);
 
 class SocketAddress {
   public:
@@ -16,13 +24,11 @@ class SocketAddress {
     int family() const { return storage_.ss_family; }
 
   private:
-    friend Result<SocketAddress> resolve(const std::string& address);
+    friend Result<SocketAddress> look_up(const std::string& address, int flags);
     sockaddr_storage storage_{};
     socklen_t size_ = 0;
 };
 
-// Errors: invalid without a port, not_found for an unknown name. Numeric addresses never leave this machine.
-Result<SocketAddress> resolve(const std::string& address);
 // The address of a connected socket's other end, for logs.
 std::string peer_name(int fd);
 

@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "coherence/fabric/transport/tcp/address.hpp"
 #include "coherence/fabric/transport/tcp/tcp_channel.hpp"
 #include "tiers/page.hpp"
+#include "utils/on_thread.hpp"
 
 namespace tarn {
 
@@ -31,12 +31,18 @@ void set_up(int fd) {
 
 class TcpConnection final : public Connection {
   public:
-    explicit TcpConnection(UniqueFd fd, const SocketAddress& to = {}) : fd_(std::move(fd)), to_(to) {
-        set_up(fd_.get());
-    }
+    explicit TcpConnection(UniqueFd fd) : fd_(std::move(fd)) { set_up(fd_.get()); }
+    // Not connected yet.
+    TcpConnection(std::string address, TcpTransport::Resolve resolve)
+        : address_(std::move(address)), resolve_(resolve) {}
 
     Task<Result<>> connect() override {
-        const Result<size_t> connected = co_await Loop::current()->connect(fd_.get(), to_.get(), to_.size());
+        CO_TRY(const SocketAddress to, co_await find());
+        if (is_cut_) co_return fail(Errc::cancelled, 0, "fabric.connect");
+        fd_ = UniqueFd(::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+        if (!fd_) co_return fail(Errc::io, errno, "fabric.connect: socket");
+        set_up(fd_.get());
+        const Result<size_t> connected = co_await Loop::current()->connect(fd_.get(), to.get(), to.size());
         if (!connected) co_return fail(connected.error().code, connected.error().sys_errno, "fabric.connect");
         co_return Result<>{};
     }
@@ -46,8 +52,14 @@ class TcpConnection final : public Connection {
     Task<Result<size_t>> receive(std::span<std::byte> bytes) override {
         co_return co_await Loop::current()->receive(fd_.get(), bytes);
     }
-    void shut_down() override { ::shutdown(fd_.get(), SHUT_RDWR); }
-    void cancel() override { Loop::current()->cancel_fd(fd_.get()); }
+    void shut_down() override {
+        is_cut_ = true;
+        if (fd_) ::shutdown(fd_.get(), SHUT_RDWR);
+    }
+    void cancel() override {
+        is_cut_ = true;
+        if (fd_) Loop::current()->cancel_fd(fd_.get());
+    }
     std::string peer_name() const override { return tarn::peer_name(fd_.get()); }
     // The address without the port, IPv4 mapped into IPv6. Of IPv6 only the prefix: one machine may have a whole
     // network.
@@ -71,14 +83,22 @@ class TcpConnection final : public Connection {
     }
 
   private:
+    // While a name is looked up, the loop goes on.
+    Task<Result<SocketAddress>> find() {
+        if (const std::optional<SocketAddress> numeric = numeric_address(address_)) co_return *numeric;
+        co_return co_await on_thread([this] { return resolve_(address_); });
+    }
+
     UniqueFd fd_;
-    const SocketAddress to_;
+    const std::string address_;
+    const TcpTransport::Resolve resolve_ = nullptr;
+    bool is_cut_ = false;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> TcpTransport::listen(const std::string& text) {
-    TRY(const SocketAddress address, resolve(text));
+Result<std::unique_ptr<Transport>> TcpTransport::listen(const std::string& text, Resolve resolve) {
+    TRY(const SocketAddress address, tarn::resolve(text));
     UniqueFd listener(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int on = 1;
     if (!listener) return fail(Errc::io, errno, "fabric.listen: socket");
@@ -88,7 +108,7 @@ Result<std::unique_ptr<Transport>> TcpTransport::listen(const std::string& text)
             return fail(Errc::busy, 0, "fabric.listen: another process listens there; ss -ltnp names it");
         return fail(Errc::io, errno, "fabric.listen");
     }
-    return std::unique_ptr<Transport>(new TcpTransport(std::move(listener)));
+    return std::unique_ptr<Transport>(new TcpTransport(std::move(listener), resolve));
 }
 
 Task<Result<std::unique_ptr<Connection>>> TcpTransport::accept() {
@@ -96,11 +116,8 @@ Task<Result<std::unique_ptr<Connection>>> TcpTransport::accept() {
     co_return std::make_unique<TcpConnection>(UniqueFd(static_cast<int>(fd)));
 }
 
-Result<std::unique_ptr<Connection>> TcpTransport::open(const std::string& address) {
-    TRY(const SocketAddress to, resolve(address));
-    UniqueFd socket(::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!socket) return fail(Errc::io, errno, "fabric.connect: socket");
-    return std::make_unique<TcpConnection>(std::move(socket), to);
+std::unique_ptr<Connection> TcpTransport::open(const std::string& address) {
+    return std::make_unique<TcpConnection>(address, resolve_);
 }
 
 }  // namespace tarn
