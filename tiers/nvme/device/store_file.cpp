@@ -111,6 +111,7 @@ Result<> StoreFile::take_size() {
         return fail(Errc::io, errno, "store.size");
     unsigned optimal_bytes = 0;
     if (::ioctl(fd_.get(), BLKIOOPT, &optimal_bytes) == 0) optimal_io_size_ = optimal_bytes;
+    // Sectors of 512 bytes and of 4096 (4Kn) are alike here: all reads and writes are of whole pages.
     if (static_cast<size_t>(sector_size_bytes) > page_size)
         return fail(Errc::unsupported, 0, "store.open: the device's sectors are larger than 4 KiB");
     return {};
