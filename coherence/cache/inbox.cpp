@@ -187,7 +187,7 @@ Result<> Inbox::on_message(const Message& message, std::byte* page) {
                                message.kind == MessageKind::write_back || message.kind == MessageKind::home_copy) &&
                               parts_.membership.refuses_writes_of(message.page);
     // A flush under way may be waiting for bytes that are refused here, whoever noticed the failure.
-    if (store_failed && home == parts_.membership.self()) parts_.flusher.heed_store_failure();
+    if (store_failed && home == parts_.membership.self()) parts_.flusher.check_store_failure();
     // The protocol keeps the page in any case: this only tells for how long.
     if ((message.kind == MessageKind::no_space || message.kind == MessageKind::refused) &&
         message.has(protocol::flag_lost)) {

@@ -229,7 +229,7 @@ void Flusher::write_back(PageId page, protocol::WaiterToken waiter) {
     parts_.stripes.step(protocol::Event::about(protocol::Event::Kind::write_back, page, waiter));
 }
 
-void Flusher::heed_store_failure() {
+void Flusher::check_store_failure() {
     if (parts_.store.failed() && !store_failure_told_.exchange(true)) on_store_failed();
 }
 

@@ -70,7 +70,7 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     bool accepts(const protocol::Message& message);
     void on_peer_up(HostId host, Process process, Process previous);
     void on_recovered();
-    void heed_store_failure() override;
+    void check_store_failure() override;
     void on_store_failed() override;
     void on_host_forgotten(HostId host);
     // Each message of a home tells the verifier under which it serves now.

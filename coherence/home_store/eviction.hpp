@@ -22,7 +22,7 @@ class Eviction final : public PageProvider::Evictor {
     Task<Result<>> evict_home_bytes(std::vector<FrameId> ids) override {
         return parts_.writer.store_and_free(std::move(ids));
     }
-    void heed_store_failure() override { parts_.flushes.heed_store_failure(); }
+    void check_store_failure() override { parts_.flushes.check_store_failure(); }
     bool abandoned() const override { return parts_.stripes.abandoned(); }
 
   private:

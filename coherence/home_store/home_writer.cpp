@@ -100,7 +100,7 @@ Task<Result<>> HomeWriter::settle(std::vector<Stored>& stored, Result<> result, 
     stored.clear();
     if (freed) parts_.supply.freed();
     stored_.announce();
-    parts_.flushes.heed_store_failure();
+    parts_.flushes.check_store_failure();
     co_return result;
 }
 

@@ -39,7 +39,7 @@ Task<> PieceMarker::mark() {
         }
         if (pages.empty()) co_return;
         const Result<> marked = co_await parts_.store.mark(*Loop::current(), pages);
-        parts_.flushes.heed_store_failure();
+        parts_.flushes.check_store_failure();
         for (const PageId page : pages) parts_.stripes.step(protocol::Event::marked_of(page, !marked));
     }
 }

@@ -6,7 +6,7 @@ namespace tarn {
 class WaitingFlushes {
   public:
     // If this host's store has failed, fails the flushes that wait for other hosts' bytes.
-    virtual void heed_store_failure() = 0;
+    virtual void check_store_failure() = 0;
     // Fails them now.
     virtual void on_store_failed() = 0;
 

@@ -83,7 +83,7 @@ Task<> PageProvider::provide(Shard& shard) {
         } else {
             if (parts_.membership.any_store_failed()) {
                 // The rest is dirty, and stays so: it is tried again when somebody needs a frame.
-                parts_.evictor.heed_store_failure();
+                parts_.evictor.check_store_failure();
                 parts_.supply.freed();
                 if (picked == 0 && !parts_.supply.anyone_waits()) break;
             }

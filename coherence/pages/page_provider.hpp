@@ -32,7 +32,7 @@ class PageProvider {
         // Makes home's bytes in these frames durable, and frees those that have no other use.
         virtual Task<Result<>> evict_home_bytes(std::vector<FrameId> ids) = 0;
         // This host's store has failed.
-        virtual void heed_store_failure() = 0;
+        virtual void check_store_failure() = 0;
         // Nothing is evicted any more.
         virtual bool abandoned() const = 0;
 

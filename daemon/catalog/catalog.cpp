@@ -18,14 +18,14 @@ using std::chrono::steady_clock;
 // How long a host is waited for that may be gone: by who needs the catalog or looks for a file that was never seen
 // here, by who opens a volume whose own timeout is not known, and by who lists them all. Once that is over, a list
 // waits a moment only for each of the others.
-constexpr milliseconds catalog_patience{5000};
-constexpr milliseconds open_patience{10'000};
-constexpr milliseconds list_patience{1500};
-constexpr milliseconds list_patience_max = 2 * list_patience;
+constexpr milliseconds catalog_timeout{5000};
+constexpr milliseconds open_timeout{10'000};
+constexpr milliseconds list_timeout{1500};
+constexpr milliseconds list_timeout_max = 2 * list_timeout;
 constexpr milliseconds moment{100};
 // The same when one of the hosts is known to be silent: by who only wants to know, and by who changes the catalog.
-constexpr milliseconds glance_patience{200};
-constexpr milliseconds change_patience{800};
+constexpr milliseconds glance_timeout{200};
+constexpr milliseconds change_timeout{800};
 
 constexpr std::string_view does_not_answer = " does not answer";
 
@@ -40,7 +40,7 @@ Catalog::Catalog(VolumeContext& volumes, std::vector<Loop*> shards, std::vector<
       table_(records_),
       removals_(cache_, shards_, host_names_),
       registrar_(volumes, table_, removals_) {
-    records_.wait_at_most(catalog_patience);
+    records_.wait_at_most(catalog_timeout);
 }
 
 Catalog::~Catalog() = default;
@@ -120,7 +120,7 @@ Task<Result<std::string>> Catalog::ask_registrar(std::string request) {
 
 // As the registrar, on its first shard.
 Task<Result<std::string>> Catalog::change(HostId from, std::string request) {
-    Result<std::string> answer = co_await unless_silent(change_patience, registrar_.change(from, std::move(request)));
+    Result<std::string> answer = co_await unless_silent(change_timeout, registrar_.change(from, std::move(request)));
     if (!answer) co_return fail(silence_at_catalog(answer.error()));
     co_return answer;
 }
@@ -228,7 +228,7 @@ Task<Result<VolumeEntry>> Catalog::entry_of(CatalogRecord record) {
     const std::optional<Attributes> before = last_seen(entry.id);
     const bool says_how_long = before && before->fail_after_ms != 0;
     CO_TRY(entry.attributes,
-           co_await attributes_of(entry.id, says_how_long ? milliseconds(before->fail_after_ms) : open_patience));
+           co_await attributes_of(entry.id, says_how_long ? milliseconds(before->fail_after_ms) : open_timeout));
     co_return entry;
 }
 
@@ -236,7 +236,7 @@ Task<Result<std::vector<CatalogRecord>>> Catalog::records() {
     Result<std::vector<CatalogRecord>> records = co_await table_.list();
     // Once they were waited for in vain, the next do not wait so long, until they can be had again.
     const bool may_ask = !is_registrar();
-    records_.wait_at_most(records || !may_ask ? catalog_patience : moment);
+    records_.wait_at_most(records || !may_ask ? catalog_timeout : moment);
     if (!records && records.error().code == Errc::unavailable) {
         const Error error = silence_at_catalog(records.error());
         if (may_ask) records = co_await records_of_registrar();
@@ -259,7 +259,7 @@ bool Catalog::recall(Result<std::vector<CatalogRecord>>& records) const {
 }
 
 Task<Result<std::vector<VolumeEntry>>> Catalog::names() {
-    Result<std::vector<CatalogRecord>> records = co_await unless_silent(glance_patience, this->records());
+    Result<std::vector<CatalogRecord>> records = co_await unless_silent(glance_timeout, this->records());
     recall(records);
     if (!records) co_return fail(records.error());
     std::vector<VolumeEntry> entries;
@@ -280,9 +280,9 @@ Task<Result<std::vector<VolumeEntry>>> Catalog::list() {
         const PageId page = attribute_page_of(entry.id);
         const auto passed = std::chrono::duration_cast<milliseconds>(steady_clock::now() - began);
         // The pages that this host has need nobody.
-        const bool waits = passed < list_patience_max && !contains(silent, cache_.home_of(page));
+        const bool waits = passed < list_timeout_max && !contains(silent, cache_.home_of(page));
         const Result<Attributes> attributes =
-            co_await attributes_of(entry.id, waits ? std::max(list_patience - passed, moment) : milliseconds(1));
+            co_await attributes_of(entry.id, waits ? std::max(list_timeout - passed, moment) : milliseconds(1));
         entry.silent_host = silent_catalog;
         if (attributes) {
             entry.attributes = *attributes;
@@ -306,25 +306,25 @@ Task<Result<VolumeEntry>> Catalog::find(std::string name) {
 }
 
 Task<Result<VolumeEntry>> Catalog::glance(std::string name) {
-    const auto record = co_await unless_silent(glance_patience, look_up(name));
+    const auto record = co_await unless_silent(glance_timeout, look_up(name));
     Result<VolumeEntry> entry = fail(record ? no_such_volume : record.error());
-    if (record && *record) entry = co_await unless_silent(glance_patience_at((*record)->id), entry_of(**record));
+    if (record && *record) entry = co_await unless_silent(glance_timeout_at((*record)->id), entry_of(**record));
     if (!entry && entry.error().code == Errc::unavailable) entry = co_await entry_seen(name);
     if (entry || entry.error().code != Errc::unavailable) co_return entry;
     // The caller may be about to open the volume, so it waits; but who lists many must not wait for each of them.
     if (!somebody_is_silent() || steady_clock::now() >= waits_again_at_.load())
-        entry = co_await unless_silent(catalog_patience, find(std::move(name)));
-    if (!entry && entry.error().code == Errc::unavailable) waits_again_at_ = steady_clock::now() + catalog_patience;
+        entry = co_await unless_silent(catalog_timeout, find(std::move(name)));
+    if (!entry && entry.error().code == Errc::unavailable) waits_again_at_ = steady_clock::now() + catalog_timeout;
     co_return entry;
 }
 
 // For what is not at hand, none, if it is known who would have to be waited for.
-milliseconds Catalog::glance_patience_at(VolumeId volume) const {
-    return is_silent(cache_.home_of(attribute_page_of(volume))) ? milliseconds(0) : glance_patience;
+milliseconds Catalog::glance_timeout_at(VolumeId volume) const {
+    return is_silent(cache_.home_of(attribute_page_of(volume))) ? milliseconds(0) : glance_timeout;
 }
 
 Task<Result<Attributes>> Catalog::glance_at(VolumeId volume, Task<Result<Attributes>> task) {
-    Result<Attributes> attributes = co_await unless_silent(glance_patience_at(volume), std::move(task));
+    Result<Attributes> attributes = co_await unless_silent(glance_timeout_at(volume), std::move(task));
     if (attributes || attributes.error().code != Errc::unavailable) co_return attributes;
     const std::optional<Attributes> before = last_seen(volume);
     if (before) co_return *before;
@@ -360,7 +360,7 @@ Task<Result<Removal>> Catalog::remove(std::string name, bool force) {
 
 Task<std::vector<Deletion>> Catalog::deletions() {
     std::vector<Deletion> deletions;
-    const auto records = co_await unless_silent(glance_patience, table_.list_all());
+    const auto records = co_await unless_silent(glance_timeout, table_.list_all());
     if (!records) co_return deletions;
     for (const CatalogRecord& record : *records) {
         if (!record.removed) continue;
@@ -371,7 +371,7 @@ Task<std::vector<Deletion>> Catalog::deletions() {
 }
 
 Task<std::optional<std::set<VolumeId>>> Catalog::volumes_there() {
-    const auto records = co_await unless_silent(glance_patience, table_.list_all());
+    const auto records = co_await unless_silent(glance_timeout, table_.list_all());
     if (!records) co_return std::nullopt;
     std::set<VolumeId> volumes;
     const std::lock_guard guard(seen_mutex_);

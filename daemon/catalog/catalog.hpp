@@ -96,7 +96,7 @@ class Catalog final : public Volumes {
     Task<Result<std::string>> ask_registrar(std::string request);
     Task<Result<std::string>> change(HostId from, std::string request);
     Task<std::vector<HostAnswer>> ask_others(CallKind kind, std::chrono::milliseconds timeout);
-    std::chrono::milliseconds glance_patience_at(VolumeId volume) const;
+    std::chrono::milliseconds glance_timeout_at(VolumeId volume) const;
     Task<Result<VolumeEntry>> entry_seen(std::string name) const;
     Task<Result<std::optional<CatalogRecord>>> look_up(std::string name);
     Task<Result<std::vector<CatalogRecord>>> records();

@@ -18,7 +18,7 @@ using nlohmann::json;
 namespace {
 constexpr std::string_view users_request = "users";
 // Who asks for the users waits for them; a host that is slower has none to tell of.
-constexpr std::chrono::milliseconds users_patience{500};
+constexpr std::chrono::milliseconds users_timeout{500};
 }  // namespace
 
 Task<Result<std::string>> Removals::on_call(std::string request, bool of_registrar) {
@@ -76,8 +76,8 @@ Task<std::vector<std::string>> Removals::users_of(VolumeId volume) {
         if (host != cache_.self() && cache_.fabric() && cache_.fabric()->answers(host)) others.push_back(host);
     std::vector<HostAnswer> answers;
     if (!others.empty())
-        answers = co_await call_all(*cache_.fabric(), std::move(others), CallKind::removal, request, users_patience);
-    Result<std::string> own = co_await with_timeout(users_patience, on_call(request, true));
+        answers = co_await call_all(*cache_.fabric(), std::move(others), CallKind::removal, request, users_timeout);
+    Result<std::string> own = co_await with_timeout(users_timeout, on_call(request, true));
     answers.push_back({.host = cache_.self(), .said = std::move(own)});
     std::ranges::sort(answers, {}, &HostAnswer::host);
     std::vector<std::string> users;

@@ -198,8 +198,8 @@ Result<> Node::check_places() const {
 // before: after a kill its sockets accept connections for some moments more. Errors: busy.
 Task<Result<>> Node::await_control_socket() {
     constexpr std::chrono::milliseconds pause(10);
-    constexpr std::chrono::seconds patience(5);
-    const uint64_t until_ns = monotonic_ns() + std::chrono::nanoseconds(patience).count();
+    constexpr std::chrono::seconds timeout(5);
+    const uint64_t until_ns = monotonic_ns() + std::chrono::nanoseconds(timeout).count();
     while (is_listened_to(configuration_.control)) {
         if (monotonic_ns() >= until_ns) co_return fail(Errc::busy, 0, "listen: another daemon listens there");
         co_await shards_.front()->sleep(pause);

@@ -32,7 +32,7 @@ constexpr int64_t tick_ns = 4'000'000;
 constexpr unsigned checked_tries_max = 8;
 // Writes that hold pages, in all volumes together: the frames that are held must not be all there are.
 constexpr VolumeId holders_max = 4;
-constexpr std::chrono::milliseconds holding_patience{1000};
+constexpr std::chrono::milliseconds holding_timeout{1000};
 
 int64_t tick() {
     return realtime_ns() / tick_ns * tick_ns;
@@ -350,7 +350,7 @@ Task<Result<>> CachedVolume::grow_holding(Growth& growth) {
         held.push_back(std::make_unique<Held>(cache_, *Loop::current(), session_.losses, page));
         // A home that has just gone away is not waited for with pages and a turn in hand, which others need:
         // bring_here() does that.
-        const Result<> brought = co_await held.back()->request.with_timeout(holding_patience);
+        const Result<> brought = co_await held.back()->request.with_timeout(holding_timeout);
         if (!brought && brought.error().code == Errc::unavailable) co_return Result<>{};
         CO_TRY_VOID(brought);
     }

@@ -275,8 +275,8 @@ TEST_F(CatalogTest, a_handle_waits_no_longer_than_its_volume_says_from_its_first
     const Stopped stopped(*hosts_[away]);
     auto volume = open(1, "file");
     ASSERT_TRUE(volume);
-    const auto has_patience = [asked = 0]() mutable { return ++asked < 100; };
-    const auto cut = on(1, as_long_as(has_patience, (*volume)->change_attributes({.size_bytes = at})));
+    const auto has_time = [asked = 0]() mutable { return ++asked < 100; };
+    const auto cut = on(1, as_long_as(has_time, (*volume)->change_attributes({.size_bytes = at})));
     ASSERT_FALSE(cut);
     EXPECT_EQ(cut.error().code, Errc::unavailable) << "nobody waits any more";
     on(1, drop(take(volume)));

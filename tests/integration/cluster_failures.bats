@@ -266,7 +266,7 @@ END
     local lost
     lost=$(on a status | grep LOST || true)
     host_mute c
-    # It takes TCP's patience to find out; what needs c waits for as long as it takes.
+    # TCP finds out after its timeout; what needs c waits for as long as it takes.
     nbd_python c lopsided "[h.pwrite(b'2' * 4096, (n << 26) + 4096) for n in range(3)]; h.flush()" 3>&- &
     local waiting=$!
     within 60 not_connected a c

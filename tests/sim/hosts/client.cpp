@@ -20,7 +20,7 @@ void Client::look_at_all() {
 void Client::open_session(CachedVolume& volume) {
     session_ = ++world_.last_session;
     on_session();
-    if (world_.random().chance(world_.patience_percent))
+    if (world_.random().chance(world_.timeout_percent))
         volume.wait_at_most(
             std::chrono::milliseconds(world_.random().between(2, world_.random().chance(50) ? 20 : 500)));
 }

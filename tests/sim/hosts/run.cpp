@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned steps_per_round = 50;
 constexpr uint64_t ms_ns = 1'000'000;
-constexpr uint64_t patience_ns = 20'000 * ms_ns;
+constexpr uint64_t timeout_ns = 20'000 * ms_ns;
 constexpr uint64_t rest_ns = 3000 * ms_ns;  // hosts are linked, and asked about each other, within less
 
 // On both sides of where ranges meet, so that requests have two homes. Few pages are fought for; many do not fit.
@@ -31,7 +31,7 @@ Run::Run(uint64_t seed, Counts& counts)
       kill_percent_(random().chance(50) ? 80 : 10),
       disks_fail_(random().chance(40)),
       delay_max_ns_(random().chance(50) ? ms_ns / 5 : 5 * ms_ns) {
-    world_.patience_percent = random().chance(40) ? 60 : 0;
+    world_.timeout_percent = random().chance(40) ? 60 : 0;
     const SimHost::Shape shape{.frame_count = random().chance(50) ? size_t{192} : 512,
                                .shard_count = random().chance(50) ? 2u : 1u};
     for (HostId host = 0; host < host_count; ++host)
@@ -123,7 +123,7 @@ void Run::await_clients() {
     const auto is_over = [&] { return all_idle() || !is_good() || killed() != world_.hosts.end(); };
     while (is_good()) {
         // What waits for a store that failed may wait for another process there.
-        if (!world_.kernel.run_until(is_over, patience_ns)) {
+        if (!world_.kernel.run_until(is_over, timeout_ns)) {
             mend_disks();
             if (!world_.kernel.run_until(is_over)) return world_.fail("somebody waits forever");
         }

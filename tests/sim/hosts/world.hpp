@@ -47,7 +47,7 @@ struct World {
     uint64_t last_tick = 0;
     uint64_t last_value = 0;
     unsigned last_session = 0;
-    unsigned patience_percent = 0;  // of the clients that wait for a host only for a while
+    unsigned timeout_percent = 0;  // of the clients that wait for a host only for a while
     std::string failure;
 };
 

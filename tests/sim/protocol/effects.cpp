@@ -287,7 +287,7 @@ void SimCluster::finish_store_flush(SimHost& host, const Task& task) {
         if (stored.page_version < bytes.page_version) stored = bytes;
     }
     // Others may hear of the failure only when they use the store themselves.
-    if (host.store_failed && disturbances_.chance(50)) heed_store_failure(host);
+    if (host.store_failed && disturbances_.chance(50)) check_store_failure(host);
     protocol::FlushActions actions;
     host.memory.flush_home.on_store_flushed(task.number, host.store_failed, host.verifier(), actions);
     perform_flush(host, actions);

@@ -114,7 +114,7 @@ void SimCluster::fail_store(SimHost& host) {
 }
 
 // Flushes that wait for bytes which nobody will take now fail.
-void SimCluster::heed_store_failure(SimHost& host) {
+void SimCluster::check_store_failure(SimHost& host) {
     if (std::exchange(host.store_failure_told, true)) return;
     if (host.memory.flush_home.flush_count() > 1) coverage_.reached(Sometimes::flushes_failed_by_another);
     protocol::FlushActions actions;

@@ -196,7 +196,7 @@ void SimCluster::tell_flush_home(SimHost& host, const protocol::Message& message
 }
 
 // Handles failed stores, of the page's home or of another host.
-void SimCluster::heed_failed_stores(SimHost& host, Event& event) {
+void SimCluster::note_failed_stores(SimHost& host, Event& event) {
     using protocol::MessageKind;
     const protocol::Message& message = event.message;
     const bool is_answer = message.kind == MessageKind::no_space || message.kind == MessageKind::refused;
@@ -209,7 +209,7 @@ void SimCluster::heed_failed_stores(SimHost& host, Event& event) {
     event.store_failed = true;
     if (brings_bytes && event.frame != no_frame) coverage_.reached(Sometimes::bytes_refused_by_failed_store);
     // Otherwise the flush that asked for it would wait for ever.
-    if (message.kind == MessageKind::write_back) heed_store_failure(host);
+    if (message.kind == MessageKind::write_back) check_store_failure(host);
 }
 
 void SimCluster::deliver_page(SimHost& host, const Task& task, const protocol::Message& message) {
@@ -244,7 +244,7 @@ void SimCluster::deliver_page(SimHost& host, const Task& task, const protocol::M
                       message.kind == protocol::MessageKind::get_exclusive_no_read) &&
                      store_is_full();
     event.store_failed = message.kind == protocol::MessageKind::evict && store_is_full();
-    heed_failed_stores(host, event);
+    note_failed_stores(host, event);
     event.wants_copy = message.kind == protocol::MessageKind::evict && store_.chance(scenario_.wants_copy_percent);
     step(host, event);
 }

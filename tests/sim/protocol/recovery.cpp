@@ -163,7 +163,7 @@ void SimCluster::adopt(SimHost& host, HostMemory&& arena) {
 // A store that failed records nothing: the page is served again by the next process.
 void SimCluster::record_loss(SimHost& host, const Task& task) {
     if (host.store_failed) {
-        heed_store_failure(host);
+        check_store_failure(host);
         return schedule(store_retry, task);
     }
     ++host.loss_generation;
@@ -204,7 +204,7 @@ void SimCluster::mark_what_is_held(SimHost& host) const {
 // A failed store marks nothing, and waiting writers are refused.
 void SimCluster::finish_mark(SimHost& host, const Task& task) {
     if (host.store_failed)
-        heed_store_failure(host);
+        check_store_failure(host);
     else
         host.marks.pages.insert(task.page);
     step(host, Event::marked_of(task.page, host.store_failed));

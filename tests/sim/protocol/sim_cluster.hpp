@@ -144,7 +144,7 @@ class SimCluster : public Truth::World {
     bool join_last(const Task& task);
     void deliver(const Task& task);
     void tell_flush_home(SimHost& host, const protocol::Message& message, protocol::FlushActions& actions);
-    void heed_failed_stores(SimHost& host, Event& event);
+    void note_failed_stores(SimHost& host, Event& event);
     void deliver_page(SimHost& host, const Task& task, const protocol::Message& message);
 
     // faults.cpp
@@ -157,7 +157,7 @@ class SimCluster : public Truth::World {
     void resume(SimHost& host);
     bool hold_back(Task& task);
     void fail_store(SimHost& host);
-    void heed_store_failure(SimHost& host);
+    void check_store_failure(SimHost& host);
     bool refuses_writes(const SimHost& host, PageId page) const;
     bool knows_a_failed_store(const SimHost& host) const;
     void record_loss(SimHost& host, const Task& task);
