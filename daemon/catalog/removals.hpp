@@ -7,7 +7,7 @@
 //   discard  the host lets go of its pages, dirty ones as well
 //   erase    as a home it forgets their bytes and gives back their space
 //
-// A host that is away is waited for; one that was declared dead is not.
+// An unreachable host blocks the removal; one that was declared dead does not.
 #pragma once
 
 #include <array>
