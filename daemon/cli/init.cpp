@@ -210,10 +210,10 @@ Outcome<uint64_t> store_size(const Configuration& configuration, const InitOptio
     const std::filesystem::file_status found = std::filesystem::status(store, ignored);
     const bool is_device = std::filesystem::is_block_file(found);
     if (std::filesystem::exists(found) && !is_device && !std::filesystem::is_regular_file(found))
-        return refuse(Exit::usage, store + ": neither a file nor a block device");
+        return refuse(Exit::usage, "neither a regular file nor a block device");
     // What is made there is in memory, and gone when the machine stops.
     if (!is_device && store.starts_with("/dev/") && !store.starts_with("/dev/shm/"))
-        return refuse(Exit::usage, store + ": no such block device", "lsblk, which lists them");
+        return refuse(Exit::usage, "no such block device", "lsblk, which lists them");
     if (!options.size.empty()) return parsed("--size", options.size, parse_size(options.size));
     if (!is_device) return refuse(Exit::usage, "a file needs --size", "--size 64GiB");
     const Result<StoreFile> device = StoreFile::open_read_only(configuration.store);
