@@ -143,7 +143,7 @@ Task<Result<CatalogRecord>> Registrar::create(std::string name, bool shared, Att
     while (header.next_id <= volume_id_max && !answers(cache_.home_of(attribute_page_of(header.next_id))))
         ++header.next_id;
     if (header.next_id > volume_id_max) co_return fail(Errc::no_space, 0, "the cluster has no volume ids left");
-    // Hosts believe in no volume past the next id, and this one exists before it has a name.
+    // A host ends a link that names a volume past the next id, and this volume exists before it has a name.
     if (header.next_id != first_free) CO_TRY_VOID(co_await table_.put_header(header));
     CO_TRY(const uint32_t slot, co_await table_.free_slot());
 
