@@ -99,6 +99,7 @@ _tarn() {
         list) options+=(--quiet) ;;
         resize | delete | umount) options+=(--force) ;;
         mount) options+=(--read-only) ;;
+        status) options+=(--shards) ;;
         verify) options+=(--host --rate --stop) ;;
         host) options+=(--it-is-dead) ;;
         store) options+=(--salvage-journal --yes) ;;

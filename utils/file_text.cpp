@@ -1,11 +1,15 @@
 #include "utils/file_text.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <sstream>
 
 #include "utils/unique_fd.hpp"
@@ -47,18 +51,33 @@ std::string text_of(int fd) {
     }
 }
 
-uint64_t started_ticks(const std::filesystem::path& process) {
-    const std::string text = text_of(process / "stat");
+std::optional<uint64_t> field_of_stat(std::string_view stat, unsigned field) {
     // The second field is the program's name in parentheses, and may contain anything.
-    const size_t name_end = text.rfind(')');
-    if (name_end == std::string::npos) return 0;
-    std::istringstream fields(text.substr(name_end + 1));
-    constexpr int fields_before = 19;  // from the third to the 21st
-    std::string skipped;
-    for (int i = 0; i < fields_before; ++i) fields >> skipped;
-    uint64_t started = 0;
-    fields >> started;
-    return started;
+    const size_t name_end = stat.rfind(')');
+    if (name_end == std::string_view::npos) return std::nullopt;
+    size_t begin = name_end;
+    for (unsigned at = 2; at < field && begin != std::string_view::npos; ++at) begin = stat.find(' ', begin + 1);
+    uint64_t number = 0;
+    if (begin == std::string_view::npos) return std::nullopt;
+    const auto [end, error] = std::from_chars(stat.data() + begin + 1, stat.data() + stat.size(), number);
+    return error == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+std::vector<pid_t> threads_in(int tasks, size_t count_max) {
+    std::vector<pid_t> threads;
+    const int directory = ::openat(tasks, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const std::unique_ptr<DIR, decltype(&::closedir)> entries(directory < 0 ? nullptr : ::fdopendir(directory),
+                                                              ::closedir);
+    while (const dirent* const entry = entries ? ::readdir(entries.get()) : nullptr) {
+        if (threads.size() == count_max) break;
+        if (const pid_t thread = static_cast<pid_t>(std::atol(entry->d_name)); thread != 0) threads.push_back(thread);
+    }
+    return threads;
+}
+
+uint64_t started_ticks(const std::filesystem::path& process) {
+    constexpr unsigned field = 22;
+    return field_of_stat(text_of(process / "stat"), field).value_or(0);
 }
 
 std::string value_of(const std::filesystem::path& path, std::string_view key) {

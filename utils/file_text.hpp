@@ -2,16 +2,26 @@
 // iterators would throw then.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tarn {
 
+// A field of a state file, /proc/PID/stat or that of a thread, by its number in proc(5), from 3 on; none: there is no
+// such number.
+std::optional<uint64_t> field_of_stat(std::string_view stat, unsigned field);
+
 // When a process was started, in the kernel's ticks since the boot; 0: there is none. process: its directory in /proc.
 uint64_t started_ticks(const std::filesystem::path& process);
+
+// The threads of a process, at most so many. tasks: a descriptor of its directory /proc/PID/task.
+std::vector<pid_t> threads_in(int tasks, size_t count_max);
 
 // Empty if there is none, or it cannot be read any more.
 std::string text_of(const std::filesystem::path& path);

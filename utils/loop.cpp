@@ -135,7 +135,9 @@ void Loop::cancel(Completion& operation) {
 }
 
 void Loop::post(Posted& call) {
-    if (posted_.add(call) && current_loop != this) wake();
+    if (current_loop == this) return void(posted_.add(call));
+    calls_from_others_.fetch_add(1, std::memory_order_relaxed);
+    if (posted_.add(call)) wake();
 }
 
 void Loop::stop() {
@@ -169,9 +171,11 @@ Task<Result<>> Loop::writable(int fd) {
 
 // Waits first and works last: the caller then looks at what the work changed before it waits again.
 void Loop::turn() {
-    ++turns_;
+    turns_.store(turns() + 1, std::memory_order_relaxed);
     const bool is_empty = posted_.begin_sleep();
-    ring_->submit(!busy_ && is_empty);
+    const bool waits = !busy_ && is_empty;
+    if (waits) waits_.store(this->waits() + 1, std::memory_order_relaxed);
+    ring_->submit(waits);
     posted_.end_sleep();
     reap();
     posted_.run_all();

@@ -19,6 +19,7 @@
 #include <span>
 #include <utility>
 
+#include "utils/cpu_set.hpp"
 #include "utils/operation_ring.hpp"
 #include "utils/posted_calls.hpp"
 #include "utils/result.hpp"
@@ -109,7 +110,23 @@ class Loop {
     void cancel_fd(int fd);
     void cancel(Completion& operation);
 
-    uint64_t turns() const { return turns_; }
+    uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }  // any thread
+
+    // How often it waited for the kernel or a call; any thread.
+    uint64_t waits() const { return waits_.load(std::memory_order_relaxed); }
+    // Calls that other threads posted; any thread.
+    uint64_t calls_from_others() const { return calls_from_others_.load(std::memory_order_relaxed); }
+    // For front ends: so many requests of clients have come.
+    void count_requests(uint64_t count) { requests_.store(requests() + count, std::memory_order_relaxed); }
+    uint64_t requests() const { return requests_.load(std::memory_order_relaxed); }  // any thread
+    // For front ends: a client that runs on one of cpus() has woken the loop.
+    void count_near_wake_up() { ++near_wake_ups_; }
+    uint64_t near_wake_ups() const { return near_wake_ups_; }
+
+    // The CPUs that the loop's thread is joined to; empty: it runs where the scheduler likes. Set before it runs, by
+    // who joins the thread.
+    void set_cpus(CpuSet cpus) { cpus_ = std::move(cpus); }
+    const CpuSet& cpus() const { return cpus_; }
 
   private:
     explicit Loop(std::unique_ptr<OperationRing> ring) : ring_(std::move(ring)) {}
@@ -130,7 +147,12 @@ class Loop {
     uint64_t wakeup_count_ = 0;
     PostedCalls posted_;
     std::atomic<bool> stopping_{false};
-    uint64_t turns_ = 0;
+    std::atomic<uint64_t> turns_{0};
+    std::atomic<uint64_t> waits_{0};
+    std::atomic<uint64_t> requests_{0};
+    std::atomic<uint64_t> calls_from_others_{0};
+    uint64_t near_wake_ups_ = 0;
+    CpuSet cpus_;
     bool busy_ = false;  // the idle hook has more to do
     bool (*idle_hook_)(void*) = nullptr;
     void* idle_argument_ = nullptr;

@@ -318,9 +318,14 @@ class Commands {
     }
 
     void add_status() {
-        add("status", "Show the daemon, its store and its peers", "tarn status",
-            {[](const Client& client, const Options&) { return Answer(client.ask("GET", "/v1/status")); },
-             print_status});
+        CLI::App* const command =
+            add("status", "Show the daemon, its store and its peers", "tarn status",
+                {[](const Client& client, const Options&) { return Answer(client.ask("GET", "/v1/status")); },
+                 [this](std::ostream& out, const Json& status) {
+                     print_status(out, status);
+                     if (options_.shards) print_shards(out, status);
+                 }});
+        command->add_flag("--shards", options_.shards, "Each shard, too: its CPUs, what it serves, how long it ran");
     }
 
     void add_verify() {

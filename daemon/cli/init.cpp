@@ -19,6 +19,7 @@
 #include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_inspection.hpp"
+#include "utils/cpu_set.hpp"
 #include "utils/printable.hpp"
 
 namespace tarn {
@@ -233,7 +234,7 @@ std::unexpected<Failure> refuse_too_small(uint64_t size_bytes) {
 Outcome<> check_memory(const Configuration& configuration, const InitOptions& options, const StoreGeometry& geometry,
                        uint64_t size_bytes) {
     const uint64_t books = Store::books_bytes_max(geometry);
-    const uint64_t least = memory_min(usable_cpu_count(), books);
+    const uint64_t least = memory_min(CpuSet::of_thread().value_or(CpuSet{0}).size(), books);
     if (configuration.memory_bytes >= least) return {};
     return refuse(Exit::usage,
                   fmt::format("--memory {} is too small for a store of {}, whose books alone may take {} MiB",

@@ -246,4 +246,21 @@ void print_status(std::ostream& out, const Json& status) {
     print_peers(out, status);
 }
 
+void print_shards(std::ostream& out, const Json& status) {
+    constexpr const char* line = "  {:<8} {:<10} {:>11} {:>6} {:>5} {:>14} {:>10} {:>11} {:>11}\n";
+    const auto seconds_of = [](const Json& shard, const char* key) {
+        return fmt::format("{:.1f} s", static_cast<double>(number_of(shard, key)) / 1e9);
+    };
+    out << "shards\n"
+        << fmt::format(line, "CPUs", "thread is", "connections", "mounts", "links", "requests", "hops", "ran",
+                       "waited");
+    for (const Json& shard : array_of(status, "shards")) {
+        const std::string cpus = text_of(shard, "cpus");
+        out << fmt::format(line, cpus.empty() ? "any" : cpus, text_of(shard, "mode"),
+                           number_of(shard, "nbd_connections"), number_of(shard, "mounts"), number_of(shard, "links"),
+                           number_of(shard, "requests"), number_of(shard, "hops"), seconds_of(shard, "run_ns"),
+                           seconds_of(shard, "run_delay_ns"));
+    }
+}
+
 }  // namespace tarn

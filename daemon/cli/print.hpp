@@ -25,5 +25,7 @@ void print_exports(std::ostream& out, const Json& exports);
 void print_mounts(std::ostream& out, const char* what, const Json& mounts);
 void print_verified(std::ostream& out, const Json& status);
 void print_status(std::ostream& out, const Json& status);
+// The shards in a status.
+void print_shards(std::ostream& out, const Json& status);
 
 }  // namespace tarn

@@ -32,6 +32,7 @@ struct Options {
     bool whole_host = false;
     bool stop = false;
     bool it_is_dead = false;
+    bool shards = false;
     InitOptions init;
     RepairOptions repair;
     std::ostream* progress = nullptr;  // where a person sees how far it is; none: nowhere

@@ -40,6 +40,7 @@ struct Configuration {
     uint64_t memory_bytes = 0;      // of the whole process: frames, books and buffers (memory_budget.hpp)
     bool keep_memory = true;        // for the next process, should this one crash
     unsigned shards = 0;            // 0: one per CPU that we may run on
+    bool pin = true;                // shards are joined to CPUs
     std::optional<Address> listen;  // for the other hosts; default: this host's address among the peers
     std::vector<Peer> peers;        // in the order of their host ids; the first is the registrar
     std::string key_file;           // the secret that the hosts of a cluster share

@@ -144,6 +144,11 @@ Result<uint64_t> schedule_of(std::string_view text) {
     return *every / 1000;
 }
 
+Result<bool> pin_of(std::string_view text) {
+    if (text == "auto" || text == "off") return text == "auto";
+    return fail(Errc::invalid, 0, "not \"auto\" or \"off\"");
+}
+
 auto table_into(Parser& parser, std::string prefix, std::vector<Key> keys) {
     return [&parser, prefix, keys](const toml::node& node) -> std::string {
         const auto* const table = node.as_table();
@@ -187,6 +192,7 @@ ConfigurationResult<Configuration> parse_configuration(std::string_view text, co
         {"memory", size_into(configuration.memory_bytes)},
         {"keep_memory", bool_into(configuration.keep_memory)},
         {"shards", count_into(configuration.shards, 1, shards_max)},
+        {"pin", parsed_into(configuration.pin, pin_of, "not \"auto\" or \"off\"")},
         {"listen", parsed_into(configuration.listen, parse_address)},
         {"key_file", string_into(configuration.key_file)},
         {"scrub_every", parsed_into(configuration.scrub_every_s, schedule_of)},

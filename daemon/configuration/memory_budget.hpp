@@ -1,8 +1,6 @@
 // The one number `memory`: how the process's memory is divided, so that all of it stays within that number.
 #pragma once
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,14 +8,6 @@
 #include "tiers/page.hpp"
 
 namespace tarn {
-
-// CPUs that this process may run on.
-inline unsigned usable_cpu_count() {
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    if (::sched_getaffinity(0, sizeof cpus, &cpus) != 0) return 1;
-    return static_cast<unsigned>(std::max(1, CPU_COUNT(&cpus)));
-}
 
 // What is not a page: code, heap, rings, buffers of connections and links. Measured, with room to spare.
 inline constexpr uint64_t fixed_bytes = uint64_t{8} << 20;

@@ -51,20 +51,13 @@ Node::Node(Configuration configuration, const StartOptions& options)
 
 Node::~Node() = default;
 
-Result<> Node::make_shards() {
-    const unsigned count = configuration_.shards ? configuration_.shards : usable_cpu_count();
-    for (unsigned i = 0; i < count; ++i) {
-        TRY(std::unique_ptr<Loop> loop, Loop::create());
-        shards_.push_back(loop.get());
-        loops_.push_back(std::move(loop));
-    }
-    return {};
-}
-
 int Node::run(Signals& signals) {
-    if (!explained("event loop", make_shards())) return 1;
-    Loop& first = *shards_.front();
-    for (size_t i = 1; i < shards_.size(); ++i) threads_.emplace_back([loop = shards_[i]] { loop->run(); });
+    Result<std::unique_ptr<Shards>> shards =
+        explained("event loop", Shards::create(configuration_.shards, configuration_.pin));
+    if (!shards) return 1;
+    shards_ = std::move(*shards);
+    Loop& first = shards_->first();
+    shards_->start();
     const Result<> started = first.run_until_done(start());
     if (started) {
         first.spawn(serve(signals));
@@ -73,8 +66,7 @@ int Node::run(Signals& signals) {
         first.stop();
     }
     first.run();
-    for (size_t i = 1; i < shards_.size(); ++i) shards_[i]->stop();
-    for (std::thread& thread : threads_) thread.join();
+    shards_->stop();
     if (store_is_older_) return 3;
     return started ? (stopped_clean_ ? 0 : 1)
            : started.error().code == Errc::corrupt || started.error().code == Errc::refused ||
@@ -86,7 +78,7 @@ int Node::run(Signals& signals) {
 }
 
 Task<Result<>> Node::start() {
-    Loop& loop = *shards_.front();
+    Loop& loop = shards_->first();
     std::error_code ignored;  // listening there says what is wrong, if anything is
     std::filesystem::create_directory(std::filesystem::path(configuration_.control).parent_path(), ignored);
     CO_TRY_VOID(check_places());
@@ -111,15 +103,16 @@ Task<Result<>> Node::start() {
         log::warning("store {}: the file system refuses O_DIRECT; writes pass its cache", configuration_.store);
 
     const uint64_t books = store_->books_bytes_max();
-    if (const uint64_t least = memory_min(shards_.size(), books); configuration_.memory_bytes < least) {
+    if (const uint64_t least = memory_min(shards_->loops().size(), books); configuration_.memory_bytes < least) {
         log::error("memory = {}: too small for this store, whose books alone may take {} MiB; give it {} MiB or more",
                    format_size(configuration_.memory_bytes), books >> 20, (least >> 20) + 1);
         co_return fail(Errc::invalid, 0, "memory");
     }
-    CacheConfiguration cache{.self = configuration_.host_id(),
-                             .frame_count = frame_count_for(configuration_.memory_bytes, shards_.size(), books),
-                             .shards = shards_,
-                             .lease = configuration_.write_lease};
+    CacheConfiguration cache{
+        .self = configuration_.host_id(),
+        .frame_count = frame_count_for(configuration_.memory_bytes, shards_->loops().size(), books),
+        .shards = shards_->loops(),
+        .lease = configuration_.write_lease};
     std::vector<std::string> names;
     for (size_t i = 0; i < std::max<size_t>(1, configuration_.peers.size()); ++i) {
         cache.hosts.push_back(static_cast<HostId>(i));
@@ -155,7 +148,7 @@ Task<Result<>> Node::start() {
     }
     co_await register_arena();
     volumes_ = std::make_unique<VolumeContext>(*cache_);
-    catalog_ = std::make_unique<Catalog>(*volumes_, shards_, std::move(names));
+    catalog_ = std::make_unique<Catalog>(*volumes_, shards_->loops(), std::move(names));
     scrubber_ = std::make_unique<Scrubber>(*store_, loop);
     idle_checkpointer_ = std::make_unique<IdleCheckpointer>(*store_, loop);
     mark_sweeper_ = std::make_unique<MarkSweeper>(cache_->home_store().marker(), loop);
@@ -175,7 +168,7 @@ Task<Result<>> Node::start() {
             "anew serves once it has met all other hosts",
             configuration_.peers.size());
     log::info("tarnd serves as host {} with {} MiB of frames on {} shards", configuration_.host,
-              cache_->pool().frame_count() * page_size >> 20, shards_.size());
+              cache_->pool().frame_count() * page_size >> 20, shards_->loops().size());
     sd_notify(0, "READY=1\nSTATUS=serving");
     co_return Result<>{};
 }
@@ -202,7 +195,7 @@ Task<Result<>> Node::await_control_socket() {
     const uint64_t until_ns = monotonic_ns() + std::chrono::nanoseconds(timeout).count();
     while (is_listened_to(configuration_.control)) {
         if (monotonic_ns() >= until_ns) co_return fail(Errc::busy, 0, "listen: another daemon listens there");
-        co_await shards_.front()->sleep(pause);
+        co_await shards_->first().sleep(pause);
     }
     co_return Result<>{};
 }
@@ -237,9 +230,9 @@ Task<> Node::register_arena() {
     const auto register_with = [](Loop& shard, std::span<std::byte> frames) -> Task<Result<>> {
         co_return shard.register_memory(frames);
     };
-    for (Loop* const shard : shards_) {
+    for (Loop* const shard : shards_->loops()) {
         const Result<> registered =
-            co_await run_on(*shards_.front(), *shard, register_with(*shard, cache_->pool().bytes()));
+            co_await run_on(shards_->first(), *shard, register_with(*shard, cache_->pool().bytes()));
         if (registered) continue;
         log::info("the kernel did not register the frames for I/O ({}); a larger limit on locked memory lets it",
                   log::describe(registered.error()));
@@ -252,7 +245,7 @@ Result<> Node::start_fabric() {
     LinkedFabricConfiguration fabric{.self = configuration_.host_id(),
                                      .process = cache_->membership().process_of(configuration_.host_id()),
                                      .cluster = configuration_.cluster,
-                                     .shards = shards_};
+                                     .shards = shards_->loops()};
     TRY(const std::vector<std::byte> key,
         explained("key_file " + configuration_.key_file, load_key(configuration_.key_file)));
     std::string listen;
@@ -277,7 +270,7 @@ Result<> Node::start_fabric() {
     std::vector<HostId> others;
     for (const LinkedFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
     dead_hosts_ = std::make_unique<DeadHosts>(*cache_, others);
-    standings_ = std::make_unique<Standings>(*cache_, *shards_.front(), others);
+    standings_ = std::make_unique<Standings>(*cache_, shards_->first(), others);
     shutdown_barrier_ = std::make_unique<ShutdownBarrier>(*cache_, std::move(others));
     fabric_->start();
     telling_.spawn(dead_hosts_->keep_told());
@@ -286,8 +279,8 @@ Result<> Node::start_fabric() {
 }
 
 Result<> Node::start_front_ends() {
-    Loop& loop = *shards_.front();
-    nbd_ = std::make_unique<nbd::Server>(shards_, *catalog_, requests_bytes(configuration_.memory_bytes));
+    Loop& loop = shards_->first();
+    nbd_ = std::make_unique<nbd::Server>(shards_->loops(), *catalog_, requests_bytes(configuration_.memory_bytes));
     if (!configuration_.nbd_unix.empty()) {
         std::error_code ignored;  // listening says what is wrong, if anything is
         std::filesystem::create_directories(std::filesystem::path(configuration_.nbd_unix).parent_path(), ignored);
@@ -298,7 +291,7 @@ Result<> Node::start_front_ends() {
     catalog_->set_clients(nbd_.get());
     loop.spawn(nbd_->serve());
 
-    mounts_ = std::make_unique<Mounts>(shards_, *catalog_, configuration_.mount_points);
+    mounts_ = std::make_unique<Mounts>(shards_->loops(), *catalog_, configuration_.mount_points);
     api_ = std::make_unique<ControlApi>(*catalog_, *this, configuration_.volumes_shared);
     TRY(control_,
         explained("control " + configuration_.control, ControlServer::create(loop, configuration_.control, *api_)));
@@ -320,15 +313,15 @@ Task<> Node::scrub_on_schedule() {
 }
 
 Task<> Node::serve(Signals& signals) {
-    Result<int> signal = co_await signals.next(*shards_.front());
-    while (signal && *signal == SIGHUP) signal = co_await signals.next(*shards_.front());  // nothing to read anew
+    Result<int> signal = co_await signals.next(shards_->first());
+    while (signal && *signal == SIGHUP) signal = co_await signals.next(shards_->first());  // nothing to read anew
     if (store_is_older_) cache_->abandon();  // nothing of it may become durable, or be waited for
     co_await stop();
-    shards_.front()->stop();
+    shards_->first().stop();
 }
 
 Task<> Node::stop() {
-    Loop& loop = *shards_.front();
+    Loop& loop = shards_->first();
     sd_notify(0, "STOPPING=1");
     log::info("stopping");
     if (memory_is_kept_) keeper_.keep_beyond_stop(cache_->pool().arena().fd());

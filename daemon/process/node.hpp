@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "coherence/cache/cache.hpp"
@@ -18,6 +17,7 @@
 #include "daemon/keeper/memory_keeper.hpp"
 #include "daemon/mounts/mounts.hpp"
 #include "daemon/process/dead_hosts.hpp"
+#include "daemon/process/shards.hpp"
 #include "daemon/process/shutdown_barrier.hpp"
 #include "daemon/process/signals.hpp"
 #include "daemon/process/standings.hpp"
@@ -53,8 +53,8 @@ class Node final : public Control {
     }
 
   private:
-    Result<> make_shards();
     Result<> check_places() const;
+    Json shard_statuses() const;
     Task<Result<>> start();
     Task<Result<>> await_control_socket();
     Result<std::unique_ptr<Arena>> memory_left_behind();
@@ -72,9 +72,7 @@ class Node final : public Control {
     bool stopped_clean_ = false;
     std::atomic<bool> store_is_older_{false};  // than what another host remembers: nothing of it may be served
     uint64_t started_ns_;
-    std::vector<std::unique_ptr<Loop>> loops_;
-    std::vector<Loop*> shards_;
-    std::vector<std::thread> threads_;  // of every shard but the first, which is the main thread's
+    std::unique_ptr<Shards> shards_;
     // The last goes first, when no loop runs any more.
     std::unique_ptr<Store> store_;
     std::unique_ptr<IdleCheckpointer> idle_checkpointer_;

@@ -53,7 +53,8 @@ Task<Result<NodeStatus>> Node::status() {
                     {"lost_pages", cache_->home_store().losses().page_count()},
                     {"losses", losses},
                     {"serves", !cache_->membership().recovering()},  // the pages whose home it is
-                    {"fabric", fabric_ ? "tcp" : "none"}};
+                    {"fabric", fabric_ ? "tcp" : "none"},
+                    {"shards", shard_statuses()}};
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];
         const bool self = i == configuration_.host_id();
@@ -66,6 +67,35 @@ Task<Result<NodeStatus>> Node::status() {
                                 .forgotten = cache_->membership().is_dead(static_cast<HostId>(i))});
     }
     co_return status;
+}
+
+// Counts are since the start of this process.
+Json Node::shard_statuses() const {
+    const auto name_of = [](const ShardThread& shard) {
+        if (shard.loop().cpus().empty()) return "free";
+        switch (shard.mode()) {
+            case Scheduling::Mode::joined: return "joined";
+            case Scheduling::Mode::courteous: return "courteous";
+            case Scheduling::Mode::released: break;
+        }
+        return "released";
+    };
+    const std::vector<size_t> connections = nbd_->connections_by_shard();
+    Json shards = Json::array();
+    for (const std::unique_ptr<ShardThread>& shard : shards_->threads()) {
+        const Loop& loop = shard->loop();
+        const ShardThread::Times times = shard->times();
+        shards.push_back({{"cpus", loop.cpus().text()},
+                          {"mode", name_of(*shard)},
+                          {"nbd_connections", connections[shards.size()]},
+                          {"mounts", mounts_->list().size()},  // each is read by all
+                          {"links", fabric_ ? fabric_->links_on(loop) : 0},
+                          {"requests", loop.requests()},
+                          {"hops", loop.calls_from_others()},
+                          {"run_ns", times.run.count()},
+                          {"run_delay_ns", times.delay.count()}});
+    }
+    return shards;
 }
 
 std::vector<std::string> Node::export_uris(const std::string& volume) {

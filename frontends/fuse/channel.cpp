@@ -72,6 +72,7 @@ Task<> Channel::open_ring() {
 bool Channel::read_one() {
     const int size = fuse_session_receive_buf(session_, &current_->buffer);
     if (size <= 0) return false;  // none there, or the mount ended, which the session then knows
+    loop_.count_requests(1);
     if (ring_) note_offer();
     fuse_session_process_buf(session_, &current_->buffer);
     offers_rings_ = false;

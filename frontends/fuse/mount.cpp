@@ -143,10 +143,12 @@ Result<> Mount::attach(const std::vector<Loop*>& shards) {
 
 // Replies are then ours to send, each the way its request came.
 Result<> Mount::make_rings() {
+    std::vector<Loop*> shards;
+    for (const std::unique_ptr<Channel>& channel : channels_) shards.push_back(&channel->loop());
+    TRY(const std::vector<std::vector<RingQueue>> queues, ring_queues(shards));
     std::vector<std::unique_ptr<Ring>> rings;
-    for (size_t i = 0; i < channels_.size(); ++i) {
-        TRY(const std::vector<RingQueue> queues, ring_queues(i, channels_.size()));
-        TRY(std::unique_ptr<Ring> ring, Ring::create(channels_[i]->loop(), session_, queues));
+    for (size_t i = 0; i < shards.size(); ++i) {
+        TRY(std::unique_ptr<Ring> ring, Ring::create(*shards[i], session_, queues[i]));
         rings.push_back(std::move(ring));
     }
     const fuse_custom_io io{

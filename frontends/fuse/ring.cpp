@@ -64,14 +64,19 @@ class Ring::Entry final : public Loop::Completion {
     Ring& ring_;
 };
 
-Result<std::vector<RingQueue>> ring_queues(size_t shard, size_t shards) {
+Result<std::vector<std::vector<RingQueue>>> ring_queues(std::span<Loop* const> shards) {
     const int possible = ::get_nprocs_conf();
     const int online = ::get_nprocs();
     if (possible <= 0 || online <= 0 || possible > UINT16_MAX) return fail(Errc::io, 0, "fuse.ring: number of CPUs");
     const unsigned depth = std::clamp(entries_max / static_cast<unsigned>(online), depth_min, depth_max);
-    std::vector<RingQueue> queues;
-    for (size_t cpu = shard; cpu < static_cast<size_t>(possible); cpu += shards)
-        queues.push_back({.number = static_cast<uint16_t>(cpu), .depth = is_online(cpu) ? depth : 1});
+    std::vector<std::vector<RingQueue>> queues(shards.size());
+    for (unsigned cpu = 0; cpu < static_cast<unsigned>(possible); ++cpu) {
+        const auto joined =
+            std::ranges::find_if(shards, [&](const Loop* shard) { return shard->cpus().contains(cpu); });
+        const size_t shard =
+            joined == shards.end() ? cpu % shards.size() : static_cast<size_t>(joined - shards.begin());
+        queues[shard].push_back({.number = static_cast<uint16_t>(cpu), .depth = is_online(cpu) ? depth : 1});
+    }
     return queues;
 }
 
@@ -106,6 +111,8 @@ void Ring::submit(Entry& entry, RingCommand command) {
 
 void Ring::completed(Entry& entry, int32_t result) {
     --submitted_;
+    if (result >= 0) loop_.count_requests(1);
+    if (result >= 0 && loop_.cpus().contains(entry.queue)) loop_.count_near_wake_up();
     if (result >= 0 && !refusing_) serve(entry);
     const bool ended = result == -ENOTCONN || result == -ECONNABORTED || result == -ECANCELED;
     if (result < 0 && !ended && !std::exchange(warned_, true))

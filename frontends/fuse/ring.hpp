@@ -2,9 +2,9 @@
 // enabled it) instead of by read() and writev() on the device. A request comes with a completion, and its reply leaves
 // with the submission that asks for the next one.
 //
-// The kernel has a queue for each CPU and takes the one of the CPU where the request is made; the queues are shared out
-// to the shards. A queue's entry holds one request, from its coming to its reply, and the bytes of both. The device
-// still brings what needs no reply in turn: forgets and interrupts. Used by Channel, on its shard.
+// The kernel has a queue for each CPU and takes the one of the CPU where the request is made. A queue is served by the
+// shard that is joined to its CPU. A queue's entry holds one request, from its coming to its reply, and the bytes of
+// both. The device still brings what needs no reply in turn: forgets and interrupts. Used by Channel, on its shard.
 #pragma once
 
 #include <sys/uio.h>
@@ -28,8 +28,9 @@ struct RingQueue {
     uint16_t number = 0;
     unsigned depth = 0;
 };
-// The queues that this one of `shards` shards serves. Errors: io (the CPUs cannot be learned).
-Result<std::vector<RingQueue>> ring_queues(size_t shard, size_t shards);
+// The queues that each shard serves. Those of CPUs that no shard is joined to are shared out. Errors: io (the CPUs
+// cannot be learned).
+Result<std::vector<std::vector<RingQueue>>> ring_queues(std::span<Loop* const> shards);
 
 class Ring {
   public:

@@ -14,24 +14,35 @@
 
 namespace tarn::nbd {
 
-Connection::Connection(Workspace& workspace, Volumes& volumes, Sessions& sessions, UniqueFd socket, Client client)
-    : workspace_(workspace),
+Connection::Connection(Workspace& workspace, Volumes& volumes, Sessions& sessions, UniqueFd socket, Client client,
+                       ShardOf shard_of, unsigned place)
+    : workspace_(&workspace),
       volumes_(volumes),
       sessions_(sessions),
       socket_(std::move(socket)),
       client_(std::move(client)),
+      shard_of_(std::move(shard_of)),
+      client_cpu_(socket_.get(), client_, place),
       budget_{.share = workspace.share, .held_bytes_max = std::min(held_bytes_max, workspace.share.size_bytes() / 2)} {}
 
-Task<> Connection::serve() {
-    const Result<> negotiated = co_await negotiate();
-    if (negotiated)
-        co_await transmit();
-    else if (negotiated.error().code != Errc::closed && !was_refused_)
-        log_refusal("refused", log::describe(negotiated.error()));
-    if (!negotiated) broken_ = true;
+Task<Workspace*> Connection::serve() {
+    if (!negotiated_) {
+        const Result<> negotiated = co_await negotiate();
+        if (!negotiated && negotiated.error().code != Errc::closed && !was_refused_)
+            log_refusal("refused", log::describe(negotiated.error()));
+        negotiated_ = negotiated.has_value();
+        broken_ = !negotiated_;
+    }
+    if (negotiated_) {
+        if (Workspace* const next = co_await transmit()) {
+            workspace_ = next;
+            co_return next;
+        }
+    }
     co_await say_farewell();
     leave();  // a client that comes again once it has seen the end must not find itself there still
     socket_.reset();
+    co_return nullptr;
 }
 
 void Connection::leave() {
@@ -44,7 +55,7 @@ Task<> Connection::say_farewell() {
     leaving_ = true;
     incoming_.reset();  // half a write has no effect
     co_await end_tasks();
-    Alarm alarm(workspace_.loop, farewell_time_max, [this] { break_off(); });
+    Alarm alarm(workspace_->loop, farewell_time_max, [this] { break_off(); });
     while (send_posted_ || send_blocked_ || (!queue_.empty() && !broken_)) co_await progress_.wait();
     co_await alarm.end();
     co_await gate_.close();
@@ -54,7 +65,7 @@ Task<> Connection::say_farewell() {
 // away.
 Task<> Connection::end_tasks() {
     if (tasks_ == 0) co_return;
-    Alarm alarm(workspace_.loop, farewell_time_max, [this] {
+    Alarm alarm(workspace_->loop, farewell_time_max, [this] {
         if (send_blocked_) break_off();  // it does not take what has been read for it
         if (!stopped_) client_left_.raise();
     });
@@ -84,7 +95,7 @@ void Connection::break_off() {
 }
 
 void Connection::log_refusal(const char* what, std::string_view why) {
-    if (const std::optional<std::string> left_out = workspace_.refusals.admit())
+    if (const std::optional<std::string> left_out = workspace_->refusals.admit())
         log::warning("nbd: {} {}: {}{}", client_.text, what, why, *left_out);
 }
 
@@ -94,11 +105,19 @@ bool Connection::congested() const {
     return busy() && (send_blocked_ || in_pieces_ || tasks_ >= tasks_max || !budget_.has_room_for(wanted_bytes_));
 }
 
-Task<> Connection::transmit() {
-    Readiness readiness(workspace_.loop, socket_.get(), POLLIN | POLLRDHUP);
-    Timer timeout(workspace_.loop);
+// Null: the client has left, or is to.
+Task<Workspace*> Connection::transmit() {
+    readable_ = true;
+    Workspace* next = nullptr;
+    Readiness readiness(workspace_->loop, socket_.get(), POLLIN | POLLRDHUP);
+    Timer timeout(workspace_->loop);
     Gate watching;
     while (!leaving_) {
+        if (following_.wanted_cpu() && settled()) {
+            next = shard_of_(*following_.wanted_cpu());
+            following_.moved();
+            if (next) break;
+        }
         if (congested()) {
             if (watching.count() == 0) watching.spawn(watch_congestion(timeout));
             co_await progress_.wait();
@@ -110,15 +129,29 @@ Task<> Connection::transmit() {
             if (!events) break;
             readable_ = true;
             hung_up_ = (*events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+            if (shard_of_) note_wake_up();
         } else {
             receive_and_serve();
             // One receive for each turn, so that no client keeps the others waiting.
-            if (readable_) co_await Yield(workspace_.loop);
+            if (readable_) co_await Yield(workspace_->loop);
         }
     }
     timeout.cancel();
     co_await watching.close();
     co_await readiness.close();
+    co_return next;
+}
+
+void Connection::note_wake_up() {
+    if (following_.is_here()) workspace_->loop.count_near_wake_up();
+    if (!following_.wakes_up()) return;
+    const std::optional<unsigned> cpu = client_cpu_.now();
+    following_.saw(cpu, cpu && workspace_->loop.cpus().contains(*cpu), Following::Clock::now());
+}
+
+// Nothing of its client is known to this shard alone.
+bool Connection::settled() const {
+    return !busy() && !send_blocked_ && !send_posted_ && !in_pieces_ && gate_.count() == 0;
 }
 
 // Ends what waits too long for a client that has hung up meanwhile, which is not noticed while nothing is read.
@@ -146,7 +179,7 @@ Task<> Connection::await_size() {
 }
 
 void Connection::receive_and_serve() {
-    const std::span<std::byte> received = workspace_.received;
+    const std::span<std::byte> received = workspace_->received;
     TARN_ASSERT(carry_.size() < request_size);
     std::copy(carry_.begin(), carry_.end(), received.begin());
 
@@ -157,7 +190,7 @@ void Connection::receive_and_serve() {
     std::span<std::byte> payload;
     if (incoming_) add(payload = incoming_->payload.bytes().subspan(incoming_->received_bytes));
     // What cannot be served at once is kept.
-    const size_t received_size = workspace_.share.has_room_for(received.size()) ? received.size() : piece_size_max;
+    const size_t received_size = workspace_->share.has_room_for(received.size()) ? received.size() : piece_size_max;
     if (!incoming_ || incoming_->is_last_piece()) add(received.first(received_size).subspan(carry_.size()));
     size_t room_bytes = 0;
     for (const iovec& vector : std::span(vectors).first(message.msg_iovlen)) room_bytes += vector.iov_len;
@@ -222,6 +255,7 @@ Errno Connection::judge(const Request& request) const {
 // Serves the whole requests at the front of bytes and returns their size. Stops early when congested.
 size_t Connection::serve_received(std::span<const std::byte> bytes) {
     size_t taken = 0;
+    uint64_t requests = 0;
     while (!leaving_ && !congested()) {
         taken += skip(bytes.subspan(taken));
         taken += fill(bytes.subspan(taken));
@@ -245,6 +279,7 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
         }
         wanted_bytes_ = 1;
         taken += request_size;
+        ++requests;
         if (error != Errno::none && request->command == Command::write) {
             refuse_write(*request, error, request->size_bytes);
         } else if (error != Errno::none) {
@@ -256,8 +291,9 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
         } else {
             on_other(*request);
         }
-        if (workspace_.batch.full()) send();
+        if (workspace_->batch.full()) send();
     }
+    workspace_->loop.count_requests(requests);
     return taken;
 }
 
@@ -310,7 +346,7 @@ size_t Connection::fill(std::span<const std::byte> bytes) {
 
 // held: for all of it, if it has to be copied and there is room.
 void Connection::on_read(const Request& request, Held held) {
-    ReplyBatch& batch = workspace_.batch;
+    ReplyBatch& batch = workspace_->batch;
     if (request.size_bytes == 0) return status(request, Errno::none);
     if (request.size_bytes <= ReplyBatch::read_size_max) {
         if (!batch.has_room_for(request.size_bytes / page_size + 2)) send();
@@ -342,7 +378,7 @@ void Connection::on_write(const Request& request, std::span<const std::byte> pay
 
 // Sends the batch now if it pins anything. Who writes a page, or moves it to another host, must wait for its pins.
 bool Connection::unpinned() {
-    if (workspace_.batch.pins().empty()) return false;
+    if (workspace_->batch.pins().empty()) return false;
     send();
     return true;
 }
@@ -363,14 +399,14 @@ void Connection::on_other(const Request& request) {
 }
 
 void Connection::status(const Request& request, Errno error) {
-    ReplyBatch& batch = workspace_.batch;
+    ReplyBatch& batch = workspace_->batch;
     if (!batch.has_room_for(0)) send();
     batch.add_status(request, error, export_.structured);
 }
 
 // Sends what is queued and the batch. Afterwards the batch is empty and nothing is pinned.
 void Connection::send() {
-    ReplyBatch& batch = workspace_.batch;
+    ReplyBatch& batch = workspace_->batch;
     bool blocked = send_blocked_ || !send_queue();
     size_t sent_bytes = 0;
     if (!blocked && !batch.empty()) blocked = !send_gathered(batch.vectors(), sent_bytes);
@@ -386,7 +422,7 @@ void Connection::send() {
 
 // True when the socket took it all.
 bool Connection::send_queue() {
-    std::vector<iovec>& vectors = workspace_.vectors;
+    std::vector<iovec>& vectors = workspace_->vectors;
     while (!queue_.empty()) {
         vectors.clear();
         queue_.gather(vectors, ReplyBatch::vectors_max);
@@ -417,7 +453,7 @@ bool Connection::send_gathered(std::span<const iovec> vectors, size_t& sent_byte
 // Runs while the socket is full; meanwhile no request is read.
 Task<> Connection::drain() {
     while (!broken_ && !send_queue()) {
-        const Result<> writable = co_await workspace_.loop.writable(socket_.get());
+        const Result<> writable = co_await workspace_->loop.writable(socket_.get());
         if (!writable) broken_ = true;
     }
     send_blocked_ = false;

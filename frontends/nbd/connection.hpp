@@ -1,4 +1,4 @@
-// Connection: one NBD client on one shard, from its greeting to its end.
+// Connection: one NBD client on one shard at a time, from its greeting to its end.
 //
 // A wake-up receives all there is into the shard's one buffer, serves each request in it where it lies, and answers
 // with one gathered send that points into frames; pins end right after that system call. What misses the hot path
@@ -14,16 +14,22 @@
 // piece of a request and one of what it has received. (If its client takes no replies: what one send leaves over, at
 // most twice ReplyBatch::read_size_max.)
 //
+// It follows its client: when that runs on the CPU of another shard, it goes on there (following.hpp). It leaves a
+// shard only while nothing is in work, so each request ends where it began.
+//
 // A write is answered only when all of it has arrived, even if it is refused: clients take an answer to a request that
 // they are still sending for a protocol error. It also takes effect only then, unless it is served in pieces.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "frontends/nbd/buffer.hpp"
+#include "frontends/nbd/client_cpu.hpp"
+#include "frontends/nbd/following.hpp"
 #include "frontends/nbd/handshake.hpp"
 #include "frontends/nbd/out_queue.hpp"
 #include "frontends/nbd/reply.hpp"
@@ -67,12 +73,20 @@ class Connection final : Loop::Posted {
     static constexpr size_t task_size_bytes = 2048;
     static constexpr size_t task_bytes_per_page = 256;
 
-    Connection(Workspace& workspace, Volumes& volumes, Sessions& sessions, UniqueFd socket, Client client);
+    // The shard on which a connection is to go on that was served until now, but for a client on this CPU; null: it
+    // stays. Who gets one goes there.
+    using ShardOf = std::function<Workspace*(unsigned cpu)>;
+
+    // The workspace is that of its first shard. shard_of: empty, it stays there.
+    // place: among the connections of its client.
+    Connection(Workspace& workspace, Volumes& volumes, Sessions& sessions, UniqueFd socket, Client client,
+               ShardOf shard_of = {}, unsigned place = 0);
     Connection(const Connection&) = delete;
     ~Connection() { TARN_ASSERT(!send_posted_ && tasks_ == 0); }
 
-    // Returns when the client is gone and nothing is in flight.
-    Task<> serve();
+    // On the shard of its workspace. Returns null when the client is gone and nothing is in flight, or the shard on
+    // which to call it again.
+    Task<Workspace*> serve();
     // Reads no further request, answers those in flight, then ends.
     void stop();
     // The export is gone: what the client has sent is refused, then it is disconnected.
@@ -110,7 +124,9 @@ class Connection final : Loop::Posted {
     Task<> end_tasks();
 
     // Transmission.
-    Task<> transmit();
+    Task<Workspace*> transmit();
+    void note_wake_up();
+    bool settled() const;
     Task<> watch_congestion(Timer& timer);
     Task<> say_farewell();
     void leave();
@@ -169,11 +185,15 @@ class Connection final : Loop::Posted {
     void break_off();
     void log_refusal(const char* what, std::string_view why);
 
-    Workspace& workspace_;
+    Workspace* workspace_;  // of the shard that it is on
     Volumes& volumes_;
     Sessions& sessions_;
     UniqueFd socket_;
     const Client client_;
+    const ShardOf shard_of_;
+    ClientCpu client_cpu_;
+    Following following_;
+    bool negotiated_ = false;
 
     Export export_;
     std::shared_ptr<Volume> volume_;

@@ -16,7 +16,7 @@ constexpr size_t negotiation_receive_size = 4096;
 }  // namespace
 
 Task<Result<>> Connection::negotiate() {
-    Alarm alarm(workspace_.loop, handshake_time_max, [this] { break_off(); });
+    Alarm alarm(workspace_->loop, handshake_time_max, [this] { break_off(); });
     Handshake handshake;
     const Result<> result = co_await converse(handshake);
     co_await alarm.end();
@@ -36,7 +36,7 @@ Task<Result<>> Connection::converse(Handshake& handshake) {
         if (handshake.state() == Handshake::State::transmission) break;
         if (handshake.state() == Handshake::State::closed)
             co_return fail(handshake.reason().empty() ? Errc::closed : Errc::protocol, 0, handshake.reason());
-        CO_TRY(const size_t count, co_await workspace_.loop.receive(socket_.get(), received));
+        CO_TRY(const size_t count, co_await workspace_->loop.receive(socket_.get(), received));
         if (count == 0) co_return fail(Errc::closed, 0, "nbd.handshake");
         handshake.receive(std::span<const std::byte>(received).first(count));
     }
@@ -48,7 +48,7 @@ Task<Result<>> Connection::converse(Handshake& handshake) {
 
 Task<Result<>> Connection::send_all(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
-        CO_TRY(const size_t count, co_await workspace_.loop.send(socket_.get(), bytes));
+        CO_TRY(const size_t count, co_await workspace_->loop.send(socket_.get(), bytes));
         bytes = bytes.subspan(count);
     }
     co_return Result<>{};

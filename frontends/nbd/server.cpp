@@ -45,13 +45,11 @@ size_t connections_allowed() {
 
 }  // namespace
 
-struct Server::Shard {
-    Shard(Loop& shard, Share& share) : loop(shard), workspace(shard, share) {}
+struct Server::Shard : Workspace {
+    using Workspace::Workspace;
 
-    Loop& loop;
-    Workspace workspace;
     std::unordered_set<Connection*> connections;
-    std::atomic<size_t> load{0};  // counted when assigned, by the accepting shard
+    std::atomic<size_t> load{0};  // connections that are here or on their way
     bool stopping = false;
     Gate gate;
 };
@@ -127,36 +125,75 @@ Task<> Server::accept_from(Listener& listener) {
             continue;
         }
         tune(socket.get());
-        Shard& shard = least_loaded();
+        Shard& shard = *least_loaded();
         shard.load.fetch_add(1, std::memory_order_relaxed);
         connection_count_.fetch_add(1, std::memory_order_relaxed);
-        loop_.spawn(run_on(shard.loop, take_up(shard, std::move(socket))));
+        loop_.spawn(run_on(shard.loop, take_up(shard, std::move(socket), accepted_count_++)));
     }
 }
 
-Server::Shard& Server::least_loaded() {
-    return **std::ranges::min_element(shards_, {},
-                                      [](const auto& shard) { return shard->load.load(std::memory_order_relaxed); });
+Server::Shard* Server::least_loaded(std::optional<unsigned> cpu) const {
+    Shard* least = nullptr;
+    for (const std::unique_ptr<Shard>& shard : shards_) {
+        if (cpu && !shard->loop.cpus().contains(*cpu)) continue;
+        if (!least || shard->load.load(std::memory_order_relaxed) < least->load.load(std::memory_order_relaxed))
+            least = shard.get();
+    }
+    return least;
 }
 
 // An accepted socket, on its shard.
-Task<> Server::take_up(Shard& shard, UniqueFd socket) {
+Task<> Server::take_up(Shard& shard, UniqueFd socket, unsigned place) {
+    Connection::ShardOf shard_of;
+    if (!shard.loop.cpus().empty()) shard_of = [this](unsigned cpu) { return next_shard(cpu); };
     Client client = Client::of(socket.get());
-    if (!shard.stopping) shard.gate.spawn(run_connection(shard, std::move(socket), std::move(client)));
+    if (!shard.stopping)
+        shard.gate.spawn(
+            run_connection(shard, std::make_unique<Connection>(shard, volumes_, sessions_, std::move(socket),
+                                                               std::move(client), std::move(shard_of), place)));
     co_return;
 }
 
-Task<> Server::run_connection(Shard& shard, UniqueFd socket, Client client) {
-    Connection connection(shard.workspace, volumes_, sessions_, std::move(socket), std::move(client));
-    shard.connections.insert(&connection);
-    co_await connection.serve();
-    shard.connections.erase(&connection);
+Task<> Server::run_connection(Shard& shard, std::unique_ptr<Connection> connection) {
+    shard.connections.insert(connection.get());
+    auto* const next = static_cast<Shard*>(co_await connection->serve());
+    shard.connections.erase(connection.get());
     shard.load.fetch_sub(1, std::memory_order_relaxed);
-    connection_count_.fetch_sub(1, std::memory_order_relaxed);
+    if (next)
+        shard.loop.spawn(run_on(next->loop, arrive(*next, std::move(connection))));
+    else
+        connection_count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Any shard: where a connection goes on that is about to leave its own.
+Workspace* Server::next_shard(unsigned cpu) {
+    Shard* const next = least_loaded(cpu);
+    if (!next) return nullptr;
+    moving_.fetch_add(1);
+    if (held_.load() != 0) {
+        moving_.fetch_sub(1);
+        return nullptr;
+    }
+    next->load.fetch_add(1, std::memory_order_relaxed);
+    return next;
+}
+
+// On the shard.
+Task<> Server::arrive(Shard& shard, std::unique_ptr<Connection> connection) {
+    shard.gate.spawn(run_connection(shard, std::move(connection)));
+    moving_.fetch_sub(1);
+    co_return;
+}
+
+// Until let_move() each connection is on the shard that knows it. One under way arrives within microseconds.
+Task<> Server::hold_moves() {
+    held_.fetch_add(1);
+    while (moving_.load() != 0) co_await Yield(loop_);
 }
 
 Task<> Server::stop() {
     stopping_ = true;
+    co_await hold_moves();  // for good
     for (const Listener& listener : listeners_) loop_.cancel_fd(listener.socket.get());
     // Together: each may have clients that do not take their replies.
     Gate stopping;
@@ -164,11 +201,19 @@ Task<> Server::stop() {
     co_await stopping.close();
 }
 
+std::vector<size_t> Server::connections_by_shard() const {
+    std::vector<size_t> counts;
+    for (const std::unique_ptr<Shard>& shard : shards_) counts.push_back(shard->load.load(std::memory_order_relaxed));
+    return counts;
+}
+
 Task<std::vector<std::string>> Server::clients_of(VolumeId volume) {
     std::set<std::string> clients;  // each once, however many connections it has
+    co_await hold_moves();
     for (const std::unique_ptr<Shard>& shard : shards_)
         for (std::string& text : co_await run_on(shard->loop, clients_on(*shard, volume)))
             clients.insert(std::move(text));
+    let_move();
     co_return std::vector<std::string>(clients.begin(), clients.end());
 }
 
@@ -180,7 +225,9 @@ Task<std::vector<std::string>> Server::clients_on(Shard& shard, VolumeId volume)
 }
 
 Task<> Server::end_clients_of(VolumeId volume) {
+    co_await hold_moves();
     for (const std::unique_ptr<Shard>& shard : shards_) co_await run_on(shard->loop, end_clients_on(*shard, volume));
+    let_move();
 }
 
 Task<> Server::end_clients_on(Shard& shard, VolumeId volume) {

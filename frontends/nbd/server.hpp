@@ -2,12 +2,15 @@
 //
 // Everything here runs on the first shard, except what a connection does. Listen first, then serve(); stop() ends it:
 // requests in flight are answered, nothing is left behind. The server outlives neither its loops nor its volumes.
+//
+// A connection begins on the shard that has the fewest. Where shards are joined to CPUs it then follows its client.
 #pragma once
 
 #include <sys/socket.h>
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +49,8 @@ class Server final : public VolumeClients {
     Task<std::vector<std::string>> clients_of(VolumeId volume) override;
     Task<> end_clients_of(VolumeId volume) override;
 
+    // Of each shard, in their order; any thread.
+    std::vector<size_t> connections_by_shard() const;
     size_t connection_count() const { return connection_count_.load(std::memory_order_relaxed); }
 
   private:
@@ -56,12 +61,17 @@ class Server final : public VolumeClients {
     struct Shard;
 
     Task<> accept_from(Listener& listener);
-    Task<> take_up(Shard& shard, UniqueFd socket);
-    Task<> run_connection(Shard& shard, UniqueFd socket, Client client);
+    Task<> take_up(Shard& shard, UniqueFd socket, unsigned place);
+    Task<> run_connection(Shard& shard, std::unique_ptr<Connection> connection);
+    Task<> arrive(Shard& shard, std::unique_ptr<Connection> connection);
+    Workspace* next_shard(unsigned cpu);
+    Task<> hold_moves();
+    void let_move() { held_.fetch_sub(1); }
     Task<> stop_shard(Shard& shard);
     static Task<std::vector<std::string>> clients_on(Shard& shard, VolumeId volume);
     static Task<> end_clients_on(Shard& shard, VolumeId volume);
-    Shard& least_loaded();
+    // Of those that are joined to this CPU, or of all; null: none is joined to it.
+    Shard* least_loaded(std::optional<unsigned> cpu = {}) const;
 
     Loop& loop_;
     Volumes& volumes_;
@@ -71,6 +81,10 @@ class Server final : public VolumeClients {
     std::vector<Listener> listeners_;
     const size_t connections_max_;
     std::atomic<size_t> connection_count_{0};
+    unsigned accepted_count_ = 0;
+    // Connections between two shards, where nobody finds them; while moves are held, none sets out.
+    std::atomic<size_t> moving_{0};
+    std::atomic<size_t> held_{0};
     bool stopping_ = false;
     LogLimit refusals_{5, std::chrono::seconds(10)};
     Gate gate_;

@@ -127,12 +127,12 @@ void Connection::finish(const ReplyHeader& header, Buffer payload) {
 void Connection::post_send() {
     if (send_posted_) return;
     send_posted_ = true;
-    workspace_.loop.post(*this);
+    workspace_->loop.post(*this);
 }
 
 // What is not here any more is copied: as far as there is room, else one after the other, and the rest next time.
 void Connection::reply_fetched() {
-    ReplyBatch& batch = workspace_.batch;
+    ReplyBatch& batch = workspace_->batch;
     for (const Request& request : std::exchange(fetched_, {})) {
         if (batch.full() || !batch.has_room_for(request.size_bytes / page_size + 2)) send();
         const size_t pins_before = batch.pins().size();

@@ -23,6 +23,7 @@ keep_memory = false
 scrub_every = "never"
 scrub_rate = "1MiB"
 shards = 2
+pin = "off"
 listen = "0.0.0.0:7420"
 key_file = "/etc/tarn/key"
 
@@ -58,6 +59,7 @@ TEST(Configuration, every_key_is_taken) {
     EXPECT_EQ(configuration->store, "/var/lib/tarn/store");
     EXPECT_EQ(configuration->memory_bytes, uint64_t{2} << 30);
     EXPECT_EQ(configuration->shards, 2u);
+    EXPECT_FALSE(configuration->pin);
     EXPECT_FALSE(configuration->keep_memory);
     EXPECT_EQ(configuration->listen, (Address{"0.0.0.0", 7420}));
     ASSERT_EQ(configuration->peers.size(), 2u);
@@ -79,6 +81,7 @@ TEST(Configuration, a_host_alone_needs_three_keys) {
     ASSERT_TRUE(configuration) << configuration.error().front().describe();
     EXPECT_EQ(configuration->memory_bytes, uint64_t{1} << 30);
     EXPECT_TRUE(configuration->keep_memory);
+    EXPECT_TRUE(configuration->pin);
     EXPECT_EQ(configuration->control, control_path_default);
     EXPECT_EQ(configuration->host_id(), 0);
     EXPECT_TRUE(parse_configuration("\xef\xbb\xbf" + std::string(minimal), "with a byte order mark"));

@@ -31,10 +31,12 @@ class NbdConnection : public testing::Test {
             std::make_unique<Connection>(workspace_, volumes_, sessions_, UniqueFd(pair[1]), Client{.address = "test"});
     }
 
+    Task<> serve() { EXPECT_EQ(co_await connection_->serve(), nullptr); }
+
     // Sends bytes in pieces, closes our sending side, and collects everything the server says until it closes.
     Task<> talk(Bytes bytes, size_t piece_size) {
         Gate gate;
-        gate.spawn(connection_->serve());
+        gate.spawn(serve());
         gate.spawn(send(std::move(bytes), piece_size));
         gate.spawn(collect());
         co_await gate.close();
@@ -63,7 +65,7 @@ class NbdConnection : public testing::Test {
     // Sends before, waits until the server has said so many bytes, halves the volume, and sends after.
     Task<> halve_between(Bytes before, size_t said_bytes, Bytes after) {
         Gate gate;
-        gate.spawn(connection_->serve());
+        gate.spawn(serve());
         gate.spawn(collect());
         const Result<size_t> sent_before = co_await loop_->send(client_.get(), before.bytes());
         EXPECT_TRUE(sent_before);
@@ -77,7 +79,7 @@ class NbdConnection : public testing::Test {
     // Sends before, waits until the server has said so many bytes, and that these are all; then sends after.
     Task<> says_only(Bytes before, size_t said_bytes, Bytes after) {
         Gate gate;
-        gate.spawn(connection_->serve());
+        gate.spawn(serve());
         gate.spawn(collect());
         const Result<size_t> sent_before = co_await loop_->send(client_.get(), before.bytes());
         EXPECT_TRUE(sent_before);
@@ -90,7 +92,7 @@ class NbdConnection : public testing::Test {
     // Asks for 2 GiB, as far as the server takes the requests, and reads nothing.
     Task<> flood() {
         Gate gate;
-        gate.spawn(connection_->serve());
+        gate.spawn(serve());
         Bytes requests = Bytes().client_flags().option(Option::go, info_payload("disk"));
         for (uint64_t i = 0; i < 2000; ++i) requests.request(Command::read, i, 0, 1 << 20);
         std::span<const std::byte> rest = requests.bytes();
@@ -125,7 +127,7 @@ class NbdConnection : public testing::Test {
     // Asks for so many pieces of the volume, reads nothing, sends no more, and lets the server stop.
     Task<> take_nothing_until_it_stops(Bytes requests) {
         Gate gate;
-        gate.spawn(connection_->serve());
+        gate.spawn(serve());
         const Result<size_t> sent = co_await loop_->send(client_.get(), requests.bytes());
         EXPECT_TRUE(sent);
         ::shutdown(client_.get(), SHUT_WR);

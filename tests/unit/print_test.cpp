@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <string>
+#include <vector>
 
 namespace tarn {
 namespace {
@@ -50,6 +52,30 @@ TEST(Print, status_names_lost_pages_and_attributes) {
     EXPECT_TRUE(lost("v", 255, true).contains("255 pages from 1 to 255 and its attributes, with the memory of c"));
     EXPECT_TRUE(lost("v", 0, true).contains("LOST     v: maybe unflushed writes of its attributes, with"));
     EXPECT_TRUE(lost("", 0, false).contains("LOST     any volume: "));
+}
+
+TEST(Print, shards_are_shown_with_what_they_serve) {
+    const Json status{{"shards",
+                       {{{"cpus", "0-1"},
+                         {"mode", "courteous"},
+                         {"nbd_connections", 3},
+                         {"mounts", 2},
+                         {"links", 1},
+                         {"requests", 12345},
+                         {"hops", 67},
+                         {"run_ns", 1'250'000'000},
+                         {"run_delay_ns", 50'000'000}},
+                        {{"cpus", ""}, {"mode", "free"}}}}};
+    std::ostringstream out;
+    print_shards(out, status);
+    std::istringstream lines(out.str());
+    std::vector<std::string> words;
+    for (std::string word; lines >> word;) words.push_back(word);
+    const std::vector<std::string> expected{
+        "shards", "CPUs",      "thread", "is", "connections", "mounts", "links", "requests", "hops", "ran", "waited",
+        "0-1",    "courteous", "3",      "2",  "1",           "12345",  "67",    "1.2",      "s",    "0.1", "s",
+        "any",    "free",      "0",      "0",  "0",           "0",      "0",     "0.0",      "s",    "0.0", "s"};
+    EXPECT_EQ(words, expected);
 }
 
 }  // namespace

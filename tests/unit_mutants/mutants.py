@@ -34,7 +34,10 @@ CHECKS = {
     "daemon/catalog/removals.cpp": "RemovalsTest.*:RegistrarTest.*",
     "daemon/process/dead_hosts.cpp": "DeadHostsTest.*",
     "daemon/process/shutdown_barrier.cpp": "ShutdownBarrierTest.*",
-    "frontends/nbd/connection.cpp": "NbdConnection.*",
+    "daemon/process/scheduling.hpp": "SchedulingTest.*:CrowdedTest.*",
+    "frontends/nbd/client_cpu.cpp": "ClientCpuTest.*",
+    "frontends/nbd/connection.cpp": "NbdConnection.*:NbdMoving.a_connection_follows*",
+    "frontends/nbd/following.hpp": "FollowingTest.*",
     "frontends/nbd/negotiate.cpp": "NbdConnection.*",
     "frontends/nbd/request.cpp": "Nbd*",
     "frontends/nbd/reply.cpp": "Nbd*",
@@ -754,6 +757,39 @@ MUTANTS = [
     }),
     ("frontends/nbd/reply.cpp", "request.has(request_one_extent) ? «1» : extents_max;", {
         "who asks for one extent is told of all": "extents_max",
+    }),
+    ("frontends/nbd/connection.cpp", "    return «!busy()» && !send_blocked_ &&", {
+        "a connection leaves its shard in the middle of a request": "true",
+    }),
+    ("frontends/nbd/following.hpp", "if (sightings_ >= «sightings_min» && may_move(now))", {
+        "a client that is seen once elsewhere is followed": "1",
+    }),
+    ("frontends/nbd/following.hpp", "if (sightings_ >= sightings_min && «may_move(now)»)", {
+        "a client is followed as often as it moves": "true",
+    }),
+    ("frontends/nbd/following.hpp", "        sightings_ = cpu == seen_ ? «sightings_ + 1» : 1;", {
+        "a client is never seen twice": "1",
+    }),
+    ("frontends/nbd/client_cpu.cpp", "if (!tasks || «started_ticks(process) != client_.started») return false;", {
+        "a process that got the id of a client is taken for it": "false",
+    }),
+    ("frontends/nbd/client_cpu.cpp", "busy[«place_ % busy.size()»];", {
+        "all connections of a client follow one thread": "0",
+    }),
+    ("daemon/process/scheduling.hpp", "            «courtesy_.failed(now);»\n", {
+        "who starved is courteous at once": "",
+    }),
+    ("daemon/process/scheduling.hpp", "        if («is_foreign(window)» && window.other_cpu_idle) {", {
+        "a shard stays where others keep the CPU busy": "false",
+    }),
+    ("daemon/process/scheduling.hpp", "        if (is_foreign(window) && «window.other_cpu_idle») {", {
+        "a shard leaves its CPU for no other": "true",
+    }),
+    ("daemon/process/scheduling.hpp", "if (windows_beside_ == 2 && «rate(window) < rate_before_ * gain_min») {", {
+        "a shard stays beside its clients though it serves less": "false",
+    }),
+    ("daemon/process/scheduling.hpp", "return «is_deep(window)» && now < compare_at_ ?", {
+        "a shard stays beside clients that wait for each answer": "true",
     }),
     ("daemon/catalog/registrar.cpp", "while (header.next_id <= volume_id_max && "
      "«!answers(cache_.home_of(attribute_page_of(header.next_id)))»)", {

@@ -108,6 +108,11 @@ void LinkedFabric::stop() {
         if (Link* const link = links_[host].get()) call_on_shard(*link, [link] { link->end(); });
 }
 
+size_t LinkedFabric::links_on(const Loop& shard) const {
+    return static_cast<size_t>(
+        std::ranges::count_if(links_, [&](const auto& link) { return link && &link->loop() == &shard; }));
+}
+
 uint64_t LinkedFabric::received_count(protocol::MessageKind kind) const {
     uint64_t count = 0;
     for (const auto& link : links_)

@@ -35,6 +35,8 @@ class LinkedFabric : public Fabric {
     uint64_t received_count(protocol::MessageKind kind) const override;
     bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
     bool congested(HostId to) const override { return links_[to] && links_[to]->congested(); }
+    // That are on this shard, whether they are up or not.
+    size_t links_on(const Loop& shard) const;
     bool answers(HostId to) const override { return links_[to] && links_[to]->answers(); }
     std::string why_not_linked(HostId host) const override { return linked(host) ? "" : troubles_[host]; }
     std::string name_of(HostId host) const override { return configuration_.name_of(host); }

@@ -1,0 +1,140 @@
+// Scheduling: how the kernel's scheduler is to treat the thread of a shard. Pure: what was measured goes in, a mode
+// comes out.
+//
+// joined    it runs on its own CPUs.
+// courteous joined, and of the class SCHED_IDLE. The scheduler wakes a client where it ran last, unless another CPU is
+//           idle: then there, and each answer crosses CPUs. A CPU on which only threads of this class run counts as
+//           idle, so that a client which waits for a shard on its CPU stays there. In return any other thread that
+//           wants the CPU goes first: a shard that gets none for a while stops being courteous (starved).
+// released  the scheduler places it, while another CPU is idle: its CPU belongs to somebody else; or its clients keep
+//           that CPU busy themselves, and it was found to serve more requests beside them.
+//
+// What did not work out is tried again later, each time after twice the time.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace tarn {
+
+class Scheduling {
+  public:
+    enum class Mode : uint8_t { joined, courteous, released };
+    using Clock = std::chrono::steady_clock;
+
+    static constexpr std::chrono::milliseconds window_min{50};
+    // A shard waits for its CPU while its clients use it, microseconds at a time. Somebody else takes milliseconds.
+    static constexpr std::chrono::microseconds foreign_delay_min{1000};
+    static constexpr unsigned foreign_delay_percent = 20;  // of the time
+    static constexpr uint64_t near_wake_ups_per_s = 1000;
+    // Before, clients leave the CPU again and again; then, they stay.
+    static constexpr uint64_t near_part_before = 8;
+    static constexpr uint64_t near_part = 4;
+    static constexpr std::chrono::milliseconds retry_min{250};
+    static constexpr std::chrono::milliseconds retry_max{64'000};
+    static constexpr std::chrono::milliseconds soon_min{1000};
+
+    // Clients that keep a CPU busy send many requests for each time that the shard waits for some.
+    static constexpr uint64_t requests_per_wait_min = 4;
+    static constexpr unsigned busy_percent_min = 80;
+    // To be worth it.
+    static constexpr double gain_min = 1.1;
+    static constexpr std::chrono::seconds comparison_time{8};
+
+    // Of the time since the last window.
+    struct Window {
+        std::chrono::nanoseconds time{};
+        std::chrono::nanoseconds run{};
+        std::chrono::nanoseconds delay{};  // it was ready to run, and did not
+        uint64_t runs = 0;                 // times that it got the CPU
+        uint64_t waits = 0;                // of its loop, for anything
+        uint64_t requests = 0;             // of clients
+        uint64_t near_wake_ups = 0;        // of its loop, by clients that run on its CPUs
+        bool other_cpu_idle = false;       // one on which it might run; see asks_for_other_cpus()
+        bool starved = false;              // it was courteous, and got no CPU
+    };
+
+    Mode mode() const { return mode_; }
+    // Whether other_cpu_idle matters, which costs something to learn.
+    static bool asks_for_other_cpus(const Window& window) { return is_foreign(window) || is_crowded(window); }
+
+    Mode next(const Window& window, Clock::time_point now) {
+        if (mode_ == Mode::released)
+            mode_ = is_beside_ ? beside_clients(window, now) : now >= joining_.next ? Mode::joined : Mode::released;
+        else
+            mode_ = on_its_cpus(window, now);
+        return mode_;
+    }
+
+  private:
+    Mode on_its_cpus(const Window& window, Clock::time_point now) {
+        if (window.starved || (mode_ == Mode::courteous && is_foreign(window))) {
+            courtesy_.failed(now);
+            return Mode::joined;
+        }
+        if (is_foreign(window) && window.other_cpu_idle) {
+            joining_.failed(now);
+            is_beside_ = false;
+            return Mode::released;
+        }
+        if (is_crowded(window) && window.other_cpu_idle && now >= beside_.next) {
+            is_beside_ = true;
+            rate_before_ = rate(window);
+            windows_beside_ = 0;
+            compare_at_ = now + comparison_time;
+            return Mode::released;
+        }
+        const uint64_t part = mode_ == Mode::courteous ? near_part : near_part_before;
+        return has_near(window, part) && now >= courtesy_.next ? Mode::courteous : Mode::joined;
+    }
+
+    // The first window is for the scheduler to settle; the second shows whether it is worth it.
+    Mode beside_clients(const Window& window, Clock::time_point now) {
+        ++windows_beside_;
+        if (windows_beside_ == 2 && rate(window) < rate_before_ * gain_min) {
+            beside_.failed(now);
+            return Mode::joined;
+        }
+        return is_deep(window) && now < compare_at_ ? Mode::released : Mode::joined;
+    }
+
+    static bool is_foreign(const Window& window) {
+        return window.runs > 0 && window.delay / window.runs >= foreign_delay_min &&
+               window.delay * 100 >= window.time * foreign_delay_percent;
+    }
+    static bool is_deep(const Window& window) { return window.requests >= requests_per_wait_min * window.waits; }
+    // The CPU has no time left: when the shard does not run, it is ready to.
+    static bool is_crowded(const Window& window) {
+        return is_deep(window) && (window.run + window.delay) * 100 >= window.time * busy_percent_min;
+    }
+    static double rate(const Window& window) {
+        return static_cast<double>(window.requests) / static_cast<double>(window.time.count());
+    }
+    struct Retry {
+        Clock::time_point next{};
+        std::chrono::milliseconds wait = retry_min;
+        // One that went well for long begins anew.
+        void failed(Clock::time_point now) {
+            const bool soon = next != Clock::time_point{} && now - next < std::max(wait, soon_min);
+            wait = soon ? std::min(wait * 2, retry_max) : retry_min;
+            next = now + wait;
+        }
+    };
+    // Enough wake-ups are by clients on its CPUs: one in `part` at least.
+    static bool has_near(const Window& window, uint64_t part) {
+        const auto per_window = near_wake_ups_per_s * static_cast<uint64_t>(window.time.count()) / 1'000'000'000;
+        return window.near_wake_ups * part >= window.waits && window.near_wake_ups >= per_window;
+    }
+
+    Mode mode_ = Mode::joined;
+    Retry courtesy_;
+    Retry joining_;
+    Retry beside_;
+    bool is_beside_ = false;  // why it is released
+    double rate_before_ = 0;
+    unsigned windows_beside_ = 0;
+    Clock::time_point compare_at_;
+};
+
+}  // namespace tarn

@@ -1,0 +1,198 @@
+#include "daemon/process/shard_thread.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <sstream>
+#include <thread>
+
+#include "utils/file_text.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+namespace {
+
+// How often a thread looks whether it is still bound to what it chose.
+constexpr std::chrono::seconds affinity_time{1};
+// The part of a window that a CPU has to idle.
+constexpr unsigned idle_percent_min = 50;
+
+int set_class_of(pid_t thread, int sched_class) {
+    const sched_param parameters{};
+    return ::sched_setscheduler(thread, sched_class, &parameters);
+}
+
+bool has_time_sharing(int sched_class) {
+    return sched_class == SCHED_OTHER || sched_class == SCHED_BATCH;
+}
+
+// The time that each CPU has idled, in the kernel's ticks, by its number.
+std::vector<uint64_t> idle_ticks() {
+    std::vector<uint64_t> ticks;
+    std::istringstream lines(text_of("/proc/stat"));
+    for (std::string line; std::getline(lines, line) && line.starts_with("cpu");) {
+        if (line[3] == ' ') continue;  // all together
+        std::istringstream fields(line.substr(3));
+        size_t cpu = 0;
+        uint64_t user = 0;
+        uint64_t nice = 0;
+        uint64_t system = 0;
+        uint64_t idle = 0;
+        uint64_t waiting = 0;  // idle as well: a loop that waits counts as if it waited for a device
+        if (!(fields >> cpu >> user >> nice >> system >> idle >> waiting)) continue;
+        if (ticks.size() <= cpu) ticks.resize(cpu + 1);
+        ticks[cpu] = idle + waiting;
+    }
+    return ticks;
+}
+
+}  // namespace
+
+// In a thread that ends right after: one that cannot go back would stay what it became.
+bool ShardThread::may_be_courteous() {
+    bool may = false;
+    std::thread([&may] {
+        const int before = ::sched_getscheduler(0);
+        may = has_time_sharing(before) && set_class_of(0, SCHED_IDLE) == 0 && set_class_of(0, before) == 0;
+    }).join();
+    return may;
+}
+
+void ShardThread::begin() {
+    thread_ = ::gettid();
+    class_before_ = ::sched_getscheduler(0);
+    schedstat_ = UniqueFd(::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC));
+    if (loop_.cpus().empty()) return;
+    bind(loop_.cpus());
+    looked_at_ = followed_at_ = Scheduling::Clock::now();
+    times_ = times();
+    loop_.set_idle_hook(&ShardThread::look_after, this);
+}
+
+// Called by the loop at the end of each turn.
+bool ShardThread::look_after(void* self) {
+    auto* const thread = static_cast<ShardThread*>(self);
+    if (--thread->turns_until_look_ == 0) thread->look();
+    return false;
+}
+
+void ShardThread::look() {
+    turns_until_look_ = turns_per_look;
+    const auto now = Scheduling::Clock::now();
+    if (now - looked_at_ < Scheduling::window_min) return;
+    const Times times = this->times();
+    Scheduling::Window window{.time = now - looked_at_,
+                              .run = times.run - times_.run,
+                              .delay = times.delay - times_.delay,
+                              .runs = times.runs - times_.runs,
+                              .waits = loop_.waits() - waits_,
+                              .requests = loop_.requests() - requests_,
+                              .near_wake_ups = courtesy_allowed_ ? loop_.near_wake_ups() - near_wake_ups_ : 0,
+                              .starved = starved_.exchange(false)};
+    looked_at_ = now;
+    times_ = times;
+    waits_ = loop_.waits();
+    requests_ = loop_.requests();
+    near_wake_ups_ = loop_.near_wake_ups();
+    if (Scheduling::asks_for_other_cpus(window))
+        window.other_cpu_idle = another_cpu_idles();
+    else
+        idle_ticks_.clear();
+    if (now - followed_at_ >= affinity_time) follow_cpus(now);
+    if (!left_alone_) change_to(scheduling_.next(window, now));
+}
+
+// Since the call before, unless that is too long ago.
+bool ShardThread::another_cpu_idles() {
+    const std::vector<uint64_t> before = std::exchange(idle_ticks_, idle_ticks());
+    const auto ticks_min =
+        static_cast<uint64_t>(::sysconf(_SC_CLK_TCK)) * Scheduling::window_min.count() / 1000 * idle_percent_min / 100;
+    for (const unsigned cpu : cpus_.list())
+        if (!loop_.cpus().contains(cpu) && cpu < before.size() && cpu < idle_ticks_.size() &&
+            idle_ticks_[cpu] - before[cpu] >= std::max<uint64_t>(ticks_min, 1))
+            return true;
+    return false;
+}
+
+// The kernel takes us off CPUs that go offline or leave our cpuset, and refuses to bind us there until they are back.
+// If it does not refuse, it was somebody who wants us elsewhere.
+void ShardThread::follow_cpus(Scheduling::Clock::time_point now) {
+    followed_at_ = now;
+    const Result<CpuSet> found = CpuSet::of_thread();
+    if (!found || left_alone_ || mode() == Scheduling::Mode::released || *found == (bound_ & *found)) return;
+    const bool had_lost = lost_cpus_;
+    const Result<> bound = loop_.cpus().bind();
+    lost_cpus_ = !bound;  // tried again in a second
+    if (lost_cpus_ || had_lost || !found->bind()) return;
+    left_alone_ = true;
+    change_to(Scheduling::Mode::joined);
+    mode_.store(Scheduling::Mode::released, std::memory_order_relaxed);
+    log::info("a shard's affinity was set from outside: it is not joined to a CPU any more");
+}
+
+void ShardThread::change_to(Scheduling::Mode mode) {
+    using Mode = Scheduling::Mode;
+    const Mode before = mode_.exchange(mode, std::memory_order_relaxed);
+    if (before == Mode::released && mode != before) bind(loop_.cpus());
+    if (mode == Mode::released && mode != before) bind(cpus_);
+    set_class(mode == Mode::courteous);  // guard() may have ended it meanwhile
+}
+
+// A matter of speed only: refused, the scheduler places the thread.
+void ShardThread::bind(const CpuSet& cpus) {
+    bound_ = cpus;
+    lost_cpus_ = !cpus.bind();
+}
+
+void ShardThread::set_class(bool courteous) {
+    {
+        const std::lock_guard guard(class_lock_);
+        if (courteous_ == courteous) return;
+        courteous_ = courteous && set_class_of(0, SCHED_IDLE) == 0;
+        if (!courteous) set_class_of(0, class_before_);
+        turns_seen_ = loop_.turns();
+        looks_without_turn_ = 0;
+    }
+    if (courteous) wake_guard_();
+}
+
+bool ShardThread::guard() {
+    const std::lock_guard guard(class_lock_);
+    if (!courteous_) return false;
+    if (const uint64_t turns = loop_.turns(); turns != turns_seen_) {
+        turns_seen_ = turns;
+        looks_without_turn_ = 0;
+        return true;
+    }
+    const std::string state = text_of(fmt::format("/proc/self/task/{}/stat", thread_.load()));
+    const size_t name_end = state.rfind(')');
+    const bool ready = name_end != std::string::npos && state.substr(name_end + 2, 1) == "R";
+    if (++looks_without_turn_ < (ready ? starving_looks_max : quiet_looks_max)) return true;
+    set_class_of(thread_.load(), class_before_);
+    courteous_ = false;
+    starved_.store(ready);
+    return false;
+}
+
+void ShardThread::end_inherited_courtesy(pid_t thread) {
+    if (::sched_getscheduler(thread) == SCHED_IDLE) set_class_of(thread, ::sched_getscheduler(0));
+}
+
+ShardThread::Times ShardThread::times() const {
+    char text[128];
+    const ssize_t size = schedstat_ ? ::pread(schedstat_.get(), text, sizeof text - 1, 0) : 0;
+    text[std::max<ssize_t>(size, 0)] = '\0';
+    std::istringstream fields(text);
+    uint64_t run = 0;
+    uint64_t delay = 0;
+    Times times;
+    fields >> run >> delay >> times.runs;
+    times.run = std::chrono::nanoseconds(run);
+    times.delay = std::chrono::nanoseconds(delay);
+    return times;
+}
+
+}  // namespace tarn

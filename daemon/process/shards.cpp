@@ -1,0 +1,100 @@
+#include "daemon/process/shards.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "utils/file_text.hpp"
+
+namespace tarn {
+
+std::vector<CpuSet> divide(const CpuSet& cpus, size_t shards) {
+    const std::span<const unsigned> list = cpus.list();
+    std::vector<CpuSet> parts;
+    for (size_t i = 0; i < shards && !list.empty(); ++i) {
+        if (shards >= list.size()) {
+            parts.push_back(CpuSet{list[i % list.size()]});
+            continue;
+        }
+        const size_t begin = i * list.size() / shards;
+        const size_t end = (i + 1) * list.size() / shards;
+        parts.emplace_back(
+            std::vector(list.begin() + static_cast<ptrdiff_t>(begin), list.begin() + static_cast<ptrdiff_t>(end)));
+    }
+    return parts;
+}
+
+Result<std::unique_ptr<Shards>> Shards::create(unsigned count, bool pin) {
+    std::unique_ptr<Shards> shards(new Shards());
+    TRY(const CpuSet cpus, CpuSet::of_thread());
+    if (count == 0) count = static_cast<unsigned>(std::max<size_t>(cpus.size(), 1));
+    const std::vector<CpuSet> parts = pin ? divide(cpus, count) : std::vector<CpuSet>();
+    const bool courtesy_allowed = pin && ShardThread::may_be_courteous();
+    for (unsigned i = 0; i < count; ++i) {
+        TRY(std::unique_ptr<Loop> loop, Loop::create());
+        if (!parts.empty()) loop->set_cpus(parts[i]);
+        shards->loops_.push_back(loop.get());
+        shards->shards_.push_back(std::make_unique<ShardThread>(*loop, cpus, courtesy_allowed,
+                                                                [shards = shards.get()] { shards->wake_guard(); }));
+        shards->owned_.push_back(std::move(loop));
+    }
+    return shards;
+}
+
+Shards::~Shards() {
+    stop();
+}
+
+void Shards::start() {
+    tasks_ = UniqueFd(::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    guard_ = std::thread([this] { guard(); });
+    for (size_t i = 1; i < loops_.size(); ++i)
+        threads_.emplace_back([shard = shards_[i].get(), loop = loops_[i]] {
+            shard->begin();
+            loop->run();
+        });
+    shards_.front()->begin();
+}
+
+void Shards::stop() {
+    if (!guard_.joinable()) return;
+    for (size_t i = 1; i < loops_.size(); ++i) loops_[i]->stop();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    {
+        const std::lock_guard lock(guard_lock_);
+        ending_ = true;
+    }
+    guard_wanted_.notify_one();
+    guard_.join();
+}
+
+void Shards::guard() {
+    std::unique_lock lock(guard_lock_);
+    while (!ending_) {
+        guard_wanted_.wait(lock, [this] { return ending_ || is_guard_wanted_; });
+        is_guard_wanted_ = false;
+        for (bool any = true; any && !ending_;) {
+            any = std::ranges::count_if(shards_, [](const auto& shard) { return shard->guard(); }) > 0;
+            guard_others();
+            if (any) guard_wanted_.wait_for(lock, ShardThread::guard_pause, [this] { return ending_; });
+        }
+    }
+}
+
+// The kernel's workers of a ring above all, which flush the store.
+void Shards::guard_others() {
+    for (const pid_t thread : threads_in(tasks_.get(), SIZE_MAX))
+        if (std::ranges::none_of(shards_, [&](const auto& shard) { return shard->is(thread); }))
+            ShardThread::end_inherited_courtesy(thread);
+}
+
+void Shards::wake_guard() {
+    {
+        const std::lock_guard lock(guard_lock_);
+        is_guard_wanted_ = true;
+    }
+    guard_wanted_.notify_one();
+}
+
+}  // namespace tarn

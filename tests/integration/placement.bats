@@ -1,0 +1,118 @@
+# Where requests are served: shards on their CPUs, and connections that follow their client.
+
+load tarn
+
+# Each test has a tarnd of its own.
+setup() {
+    cluster_make solo
+    cluster_remember
+}
+teardown() {
+    stop_client
+    if [ -e "$CLUSTER/state" ]; then cluster_recall && cluster_down; fi
+    rm -rf "$CLUSTER"
+}
+setup_file() { :; }
+teardown_file() { :; }
+
+# One page of a new volume, read again and again by a client on the CPU given.
+start_client() {
+    on solo create disk 16MiB
+    timeout 100 env PATH="/usr/bin:$PATH" taskset -c "$1" nbdsh -u "$(uri solo disk)" -c '
+h.pwrite(b"x" * 4096, 0)
+while True: h.pread(4096, 0)' 3>&- &
+    CLIENT=$!
+}
+stop_client() {
+    if [ -z "${CLIENT-}" ]; then return; fi
+    pkill -P "$CLIENT" || true
+    wait "$CLIENT" || true
+    CLIENT=
+}
+client_to() { taskset -acp "$1" "$(pgrep -P "$CLIENT")"; }
+
+cpus() { python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)))'; }
+of_shard() { on solo status --json | jq -r --arg cpu "$1" ".shards[] | select(.cpus == \$cpu) | $2"; }
+has_connection() { [ "$(of_shard "$1" .nbd_connections)" = 1 ]; }
+
+@test "there is a shard for each CPU, and its thread runs there" {
+    cluster_start
+    local list
+    read -ra list <<< "$(cpus)"
+    [ "$(on solo status --json | jq -c '[.shards[].cpus]')" = "$(printf '"%s"\n' "${list[@]}" | jq -sc .)" ]
+    local thread affinities=()
+    for thread in /proc/"$(pid_of solo)"/task/*; do
+        affinities+=("$(sed -n 's/^Cpus_allowed_list:\t//p' "$thread/status")")
+    done
+    local cpu
+    for cpu in "${list[@]}"; do grep -qx "$cpu" <<< "$(printf '%s\n' "${affinities[@]}")"; done
+    run -0 on solo status --shards
+    assert_line --regexp "^ +${list[0]} +joined +0 +0 +0 +"
+}
+
+@test "a connection follows its client to another CPU, and back" {
+    local list cpu
+    read -ra list <<< "$(cpus)"
+    ((${#list[@]} > 1)) || skip "needs two CPUs"
+    cluster_start
+    start_client "${list[0]}"
+    within 20 has_connection "${list[0]}"
+    for cpu in "${list[1]}" "${list[0]}" "${list[1]}"; do
+        client_to "$cpu"
+        within 20 has_connection "$cpu"
+    done
+    [ "$(of_shard "${list[0]}" .nbd_connections)" = 0 ]
+    stop_client
+    within 10 eval '[ "$(on solo status --json | jq "[.shards[].nbd_connections] | add")" = 0 ]'
+}
+
+@test "with pin = off the scheduler places threads and connections stay" {
+    sed -i '1i pin = "off"' "$CLUSTER/solo/tarn.toml"
+    cluster_start
+    [ "$(on solo status --json | jq -c '[.shards[].mode] | unique')" = '["free"]' ]
+    local thread
+    for thread in /proc/"$(pid_of solo)"/task/*; do
+        [ "$(taskset -cp "${thread##*/}" | sed 's/.*: //')" = "$(taskset -cp $$ | sed 's/.*: //')" ]
+    done
+    echo 'pin = "on"' > "$CLUSTER/solo/wrong.toml"
+    run -2 tarnd --check-config --config "$CLUSTER/solo/wrong.toml"
+    assert_output --partial 'pin: not "auto" or "off"'
+}
+
+@test "under an affinity to one CPU there is one shard, on that CPU" {
+    local list
+    read -ra list <<< "$(cpus)"
+    taskset -cp "${list[-1]}" $BASHPID
+    cluster_start
+    [ "$(on solo status --json | jq -c '[.shards[].cpus]')" = "[\"${list[-1]}\"]" ]
+    start_client "${list[-1]}"
+    within 20 has_connection "${list[-1]}"
+}
+
+# Of all threads but the first shard's, which has timers of its own: how often they have waited so far.
+waits() {
+    local pid thread
+    pid=$(pid_of solo)
+    for thread in /proc/"$pid"/task/*; do
+        if [ "${thread##*/}" != "$pid" ]; then sed -n 's/^voluntary_ctxt_switches:\t//p' "$thread/status"; fi
+    done | awk '{ sum += $1 } END { print sum }'
+}
+rests() {
+    local before
+    before=$(waits)
+    read -r -t 1 <> <(:) || true
+    [ "$(waits)" = "$before" ]
+}
+works() { (($(of_shard "$1" .requests) > 2000)); }
+
+@test "threads without work do not wake up, also after work" {
+    local list
+    read -ra list <<< "$(cpus)"
+    cluster_start
+    within 20 rests
+    start_client "${list[-1]}"
+    within 20 works "${list[-1]}"
+    kill -STOP "$(pgrep -P "$CLIENT")"
+    within 20 rests
+    kill -CONT "$(pgrep -P "$CLIENT")"
+}
