@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <cstring>
 
 namespace tarn {
@@ -172,8 +173,11 @@ bool Pages::write_latched(VolumeId volume, uint64_t offset_bytes, std::span<cons
             done += size;
         }
     }
+    // What hears that a frame is quiet may want another one of them, to store it for a flush, say.
+    std::bitset<pages_max> quiet;
+    for (size_t i = 0; i < latched; ++i) quiet[i] = frames[i]->word.unlatch_exclusive();
     for (size_t i = 0; i < latched; ++i)
-        if (frames[i]->word.unlatch_exclusive()) report(*frames[i], PageId::of(volume, first + i));
+        if (quiet[i]) report(*frames[i], PageId::of(volume, first + i));
     return all;
 }
 

@@ -221,5 +221,43 @@ TEST_F(FrameRaces, a_write_of_two_pages_changes_both_or_none_and_no_third) {
     });
 }
 
+// Pages that hear of each frame that is quiet, as a stripe's step does, which may want the others at once.
+class QuietFrames final : public Pages::Listener, public WriteCheck {
+  public:
+    explicit QuietFrames(FramePool& pool) : pool_(pool) {}
+    size_t heard() const { return heard_; }
+
+  private:
+    // Called when all pages of a write are latched.
+    bool holds() override {
+        for (FrameId id = 0; id < pool_.frame_count(); ++id) EXPECT_FALSE(pool_.frame(id).word.make_busy());
+        return true;
+    }
+    void on_quiet(Frame&, PageId) override {
+        ++heard_;
+        for (FrameId id = 0; id < pool_.frame_count(); ++id)
+            EXPECT_FALSE(FrameWord::latched(pool_.frame(id).word.load())) << "frame " << id << " is latched still";
+    }
+    void on_first_use(LossView& view, HostId) override { view.began_after(0, 0); }
+
+    FramePool& pool_;
+    size_t heard_ = 0;
+};
+
+TEST_F(FrameRaces, a_write_of_several_pages_holds_no_latch_when_it_says_that_one_is_quiet) {
+    constexpr size_t count = 3;
+    const std::unique_ptr<FramePool> pool = *FramePool::create(count);
+    QuietFrames quiet(*pool);
+    Pages pages(*pool, cache_->membership(), 0, quiet);
+    for (uint64_t i = 0; i < count; ++i) {
+        Frame& frame = pool->frame(pool->try_take(use_holder, 0));
+        frame.page.store(page(i).value);
+        pages.index().insert(frame);
+        frame.word.open(FrameWord::writable);
+    }
+    EXPECT_TRUE(pages.try_write_run(volume_id, 0, std::vector<std::byte>(count * page_size), view_, &quiet));
+    EXPECT_EQ(quiet.heard(), count);
+}
+
 }  // namespace
 }  // namespace tarn
