@@ -147,21 +147,30 @@ void ShardThread::bind(const CpuSet& cpus) {
     lost_cpus_ = !cpus.bind();
 }
 
+// The guard watches before we are courteous, for then we may not come to wake it.
 void ShardThread::set_class(bool courteous) {
+    if (courteous_.load(std::memory_order_relaxed) == courteous) return;
+    if (!courteous) {
+        set_class_of(0, class_before_);
+        courteous_.store(false);
+        return;
+    }
     {
         const std::lock_guard guard(class_lock_);
-        if (courteous_ == courteous) return;
-        courteous_ = courteous && set_class_of(0, SCHED_IDLE) == 0;
-        if (!courteous) set_class_of(0, class_before_);
+        courteous_.store(true);
         turns_seen_ = loop_.turns();
         looks_without_turn_ = 0;
     }
-    if (courteous) wake_guard_();
+    wake_guard_();
+    if (set_class_of(0, SCHED_IDLE) != 0) courteous_.store(false);
+    if (courteous_.load()) return;
+    set_class_of(0, class_before_);  // the guard has ended it meanwhile, or the kernel refused
 }
 
 bool ShardThread::guard() {
-    const std::lock_guard guard(class_lock_);
-    if (!courteous_) return false;
+    const std::unique_lock guard(class_lock_, std::try_to_lock);
+    if (!guard) return true;  // it is about to become courteous, and is an ordinary thread still
+    if (!courteous_.load()) return false;
     if (const uint64_t turns = loop_.turns(); turns != turns_seen_) {
         turns_seen_ = turns;
         looks_without_turn_ = 0;
@@ -171,8 +180,8 @@ bool ShardThread::guard() {
     const size_t name_end = state.rfind(')');
     const bool ready = name_end != std::string::npos && state.substr(name_end + 2, 1) == "R";
     if (++looks_without_turn_ < (ready ? starving_looks_max : quiet_looks_max)) return true;
+    courteous_.store(false);
     set_class_of(thread_.load(), class_before_);
-    courteous_ = false;
     starved_.store(ready);
     return false;
 }

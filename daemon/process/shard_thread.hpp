@@ -53,7 +53,11 @@ class ShardThread {
     const Loop& loop() const { return loop_; }
     bool is(pid_t thread) const { return thread_.load(std::memory_order_relaxed) == thread; }
     // Any thread, once it has begun.
-    Scheduling::Mode mode() const { return mode_.load(std::memory_order_relaxed); }
+    Scheduling::Mode mode() const {
+        const Scheduling::Mode mode = mode_.load(std::memory_order_relaxed);
+        const bool is_ordinary = mode == Scheduling::Mode::courteous && !courteous_.load(std::memory_order_relaxed);
+        return is_ordinary ? Scheduling::Mode::joined : mode;
+    }
     Times times() const;
 
     // Whether a thread of this process may become of the class SCHED_IDLE and go back.
@@ -97,7 +101,7 @@ class ShardThread {
 
     // Guards the class of a courteous thread, and what follows.
     std::mutex class_lock_;
-    bool courteous_ = false;
+    std::atomic<bool> courteous_{false};
     std::atomic<bool> starved_{false};
     uint64_t turns_seen_ = 0;
     unsigned looks_without_turn_ = 0;

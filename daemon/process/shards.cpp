@@ -74,10 +74,11 @@ void Shards::guard() {
     while (!ending_) {
         guard_wanted_.wait(lock, [this] { return ending_ || is_guard_wanted_; });
         is_guard_wanted_ = false;
-        for (bool any = true; any && !ending_;) {
+        // Only a thread that had the time of a pause for its turn can have been kept from it.
+        for (bool any = true;
+             any && !guard_wanted_.wait_for(lock, ShardThread::guard_pause, [this] { return ending_; });) {
             any = std::ranges::count_if(shards_, [](const auto& shard) { return shard->guard(); }) > 0;
             guard_others();
-            if (any) guard_wanted_.wait_for(lock, ShardThread::guard_pause, [this] { return ending_; });
         }
     }
 }

@@ -42,10 +42,10 @@ std::optional<unsigned> ClientCpu::of_process() {
     if (!looked_ && !find_process()) return std::nullopt;
     if (!tasks_) return std::nullopt;
     const Clock::time_point now = Clock::now();
-    if (!thread_ || now - compared_at_ >= comparison_time) choose_thread(now);
+    if (now >= compare_at_) choose_thread(now);
     char state[stat_size_max];
     const ssize_t size = thread_ ? ::pread(thread_.get(), state, sizeof state, 0) : 0;
-    if (size <= 0) thread_.reset();  // it has ended
+    if (thread_ && size <= 0) compare_at_ = now;  // it has ended
     if (size <= 0) return std::nullopt;
     const std::optional<uint64_t> cpu = field_of_stat({state, static_cast<size_t>(size)}, field_of_cpu);
     return cpu ? std::optional(static_cast<unsigned>(*cpu)) : std::nullopt;
@@ -63,8 +63,10 @@ bool ClientCpu::find_process() {
 
 // Of those that did the work since the last comparison, in the order of their ids, the one in our place.
 void ClientCpu::choose_thread(Clock::time_point now) {
-    compared_at_ = now;
-    const std::vector<pid_t> threads = threads_in(tasks_.get(), threads_max);
+    thread_.reset();
+    const std::vector<pid_t> threads = threads_in(tasks_.get(), threads_max + 1);
+    compare_at_ = now + std::max<Clock::duration>(comparison_time, comparison_time_per_thread * threads.size());
+    if (threads.size() > threads_max) return;
     std::map<pid_t, uint64_t> run_ns;
     std::map<pid_t, uint64_t> since_ns;
     uint64_t longest_ns = 0;
@@ -77,7 +79,6 @@ void ClientCpu::choose_thread(Clock::time_point now) {
     std::vector<pid_t> busy;
     for (const auto& [thread, ns] : since_ns)
         if (longest_ns > 0 && ns >= longest_ns / busy_part) busy.push_back(thread);
-    thread_.reset();
     if (busy.empty()) return;  // another process uses the connection
     const pid_t chosen = busy[place_ % busy.size()];
     thread_ = UniqueFd(::openat(tasks_.get(), fmt::format("{}/stat", chosen).c_str(), O_RDONLY | O_CLOEXEC));

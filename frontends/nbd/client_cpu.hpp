@@ -23,8 +23,10 @@ namespace tarn::nbd {
 class ClientCpu {
   public:
     using Clock = std::chrono::steady_clock;
-    // How often the threads of a process are compared, and of how many.
-    static constexpr std::chrono::seconds comparison_time{1};
+    // How often the threads of a process are compared: more seldom the more there are. Of one that has more than so
+    // many nothing is known.
+    static constexpr std::chrono::milliseconds comparison_time{1000};
+    static constexpr std::chrono::milliseconds comparison_time_per_thread{20};
     static constexpr size_t threads_max = 256;
     // A thread does the work if it ran at least this part of the time of the busiest one.
     static constexpr unsigned busy_part = 8;
@@ -46,7 +48,7 @@ class ClientCpu {
     bool looked_ = false;
     UniqueFd tasks_;   // the directory of its threads, of this process for good
     UniqueFd thread_;  // the state of the thread that is watched
-    Clock::time_point compared_at_;
+    Clock::time_point compare_at_;
     std::map<pid_t, uint64_t> run_ns_;  // of each thread, at the last comparison
 };
 

@@ -151,7 +151,7 @@ void Connection::note_wake_up() {
 
 // Nothing of its client is known to this shard alone.
 bool Connection::settled() const {
-    return !busy() && !send_blocked_ && !send_posted_ && !in_pieces_ && gate_.count() == 0;
+    return !busy() && !send_posted_ && gate_.count() == 0;
 }
 
 // Ends what waits too long for a client that has hung up meanwhile, which is not noticed while nothing is read.

@@ -111,13 +111,13 @@ Client process(pid_t id) {
 class Runner {
   public:
     // Each thread on one of the CPUs.
-    explicit Runner(std::vector<unsigned> cpus) {
+    explicit Runner(std::vector<unsigned> cpus, std::chrono::milliseconds work = std::chrono::milliseconds(20)) {
         int ready[2];
         EXPECT_EQ(::pipe(ready), 0);
         id_ = ::fork();
         if (id_ == 0) {
-            for (size_t i = 1; i < cpus.size(); ++i) std::thread([&, i] { run(cpus[i], ready[1]); }).detach();
-            run(cpus[0], ready[1]);
+            for (size_t i = 1; i < cpus.size(); ++i) std::thread([&, i] { run(cpus[i], work, ready[1]); }).detach();
+            run(cpus[0], work, ready[1]);
         }
         char byte = 0;
         for (size_t i = 0; i < cpus.size(); ++i) EXPECT_EQ(::read(ready[0], &byte, 1), 1);
@@ -134,13 +134,13 @@ class Runner {
     pid_t id() const { return id_; }
 
   private:
-    [[noreturn]] static void run(unsigned cpu, int ready) {
+    [[noreturn]] static void run(unsigned cpu, std::chrono::milliseconds work, int ready) {
         if (!CpuSet{cpu}.bind()) ::_exit(1);
-        constexpr long work_ns = 20'000'000;
+        const long work_ns = std::chrono::nanoseconds(work).count();
         timespec worked{};
         while (worked.tv_sec == 0 && worked.tv_nsec < work_ns) ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &worked);
         if (::write(ready, "x", 1) != 1) ::_exit(1);
-        for (;;) ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &worked);
+        for (;;) work_ns > 0 ? ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &worked) : ::pause();
     }
     pid_t id_ = 0;
 };
@@ -167,6 +167,13 @@ TEST(ClientCpuTest, the_threads_that_work_are_shared_out_among_connections) {
     const std::optional<unsigned> second = ClientCpu(-1, client, 5).now();
     ASSERT_TRUE(first && second);
     EXPECT_NE(*first, *second);
+}
+
+TEST(ClientCpuTest, of_a_process_with_very_many_threads_nothing_is_known) {
+    std::vector<unsigned> cpus(ClientCpu::threads_max + 1, usable_cpus().front());
+    const Runner crowd(cpus, std::chrono::milliseconds(0));
+    const Client client = process(crowd.id());
+    EXPECT_FALSE(ClientCpu(-1, client, 0).now());
 }
 
 TEST(ClientCpuTest, a_process_that_has_ended_or_cannot_be_seen_is_unknown) {

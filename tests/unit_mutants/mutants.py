@@ -97,9 +97,12 @@ MUTANTS = [
     ("coherence/pages/pages.cpp", "if («frame->word.unlatch_exclusive()») listener_.on_quiet(*frame, page);", {
         "a writer leaves a busy frame and nobody hears of it": "(static_cast<void>(frame->word.unlatch_exclusive()), false)",
     }),
-    ("coherence/pages/pages.cpp", "if («frames[i]->word.unlatch_exclusive()») report(", {
-        "a writer of several pages leaves a busy frame and nobody hears of it":
-            "(static_cast<void>(frames[i]->word.unlatch_exclusive()), false)",
+    ("coherence/pages/pages.cpp", "if («quiet[i]») report(", {
+        "a writer of several pages leaves a busy frame and nobody hears of it": "false",
+    }),
+    ("coherence/pages/pages.cpp", "«quiet[i] = frames[i]->word.unlatch_exclusive();»", {
+        "a writer of several pages says that one is quiet while it holds the others":
+            "if (frames[i]->word.unlatch_exclusive()) report(*frames[i], PageId::of(volume, first + i));",
     }),
     ("tiers/dram/frame_word.hpp", "return (before & busy) != 0 && «(before & pins_mask) == pin_one»;", {
         "a busy frame counts as quiet when the first of two pins ends": "true",
@@ -758,7 +761,7 @@ MUTANTS = [
     ("frontends/nbd/reply.cpp", "request.has(request_one_extent) ? «1» : extents_max;", {
         "who asks for one extent is told of all": "extents_max",
     }),
-    ("frontends/nbd/connection.cpp", "    return «!busy()» && !send_blocked_ &&", {
+    ("frontends/nbd/connection.cpp", "return «!busy() && !send_posted_ && gate_.count() == 0»;", {
         "a connection leaves its shard in the middle of a request": "true",
     }),
     ("frontends/nbd/following.hpp", "if (sightings_ >= «sightings_min» && may_move(now))", {
