@@ -16,6 +16,7 @@ Task<> Connection::carry_out(Task<> task, size_t task_bytes) {
     const Held held(budget_, task_bytes);
     co_await CarryInterrupt(client_left_);
     co_await std::move(task);
+    TARN_ASSERT(Loop::current() == &workspace_->loop);  // a request ends on the shard on which it began
     ++tasks_ended_;
 }
 

@@ -1,6 +1,7 @@
 // Where an NBD client runs, and when its connection goes there.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -116,6 +117,7 @@ class Runner {
         EXPECT_EQ(::pipe(ready), 0);
         id_ = ::fork();
         if (id_ == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that finds a mutant ends its process on the spot
             for (size_t i = 1; i < cpus.size(); ++i) std::thread([&, i] { run(cpus[i], work, ready[1]); }).detach();
             run(cpus[0], work, ready[1]);
         }

@@ -129,7 +129,7 @@ class NbdMoving : public testing::Test {
         }
         volumes_.add("disk", block_count * block_size, false);
         volumes_.faults.miss_every = 5;
-        volumes_.faults.cold_delay_us = 20;
+        volumes_.faults.cold_delay_us = 500;  // so that often some requests are in work
         server_ = std::make_unique<Server>(list_, volumes_, size_t{16} << 20);
         port_ = *server_->listen_tcp("127.0.0.1", 0);
         list_.front()->spawn(server_->serve());
