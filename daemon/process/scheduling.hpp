@@ -112,7 +112,7 @@ class Scheduling {
         return static_cast<double>(window.requests) / static_cast<double>(window.time.count());
     }
     struct Retry {
-        Clock::time_point next{};
+        Clock::time_point next;
         std::chrono::milliseconds wait = retry_min;
         // One that went well for long begins anew.
         void failed(Clock::time_point now) {

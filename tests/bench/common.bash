@@ -188,7 +188,7 @@ goal() { printf '%s\t%s\t%s\t%s\t%s\n' "$@" >> "$GOALS"; }
 bench_report() {
     local what=(--results "$RESULTS" --goals "$GOALS" --times "$TIMES") document=()
     [[ $# -eq 0 ]] || what=("$@")
-    [[ ! -w $HALT_POLL ]] || what+=(--note "idle CPUs poll for $IDLE_POLL_US µs before they halt")
+    [[ ! -w $HALT_POLL || $BENCH == placement ]] || what+=(--note "idle CPUs poll for $IDLE_POLL_US µs before they halt")
     [[ -n $QUICK ]] || document=(--document "$BENCH_SOURCE/../../docs/benchmarks.md")
     python3 "$BENCH_SOURCE/report.py" "$BENCH" "${what[@]}" --command "$COMMAND" --directory "$WORK" "${document[@]}"
 }

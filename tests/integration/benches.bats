@@ -16,6 +16,13 @@ bench() {
     assert_equal "$(ls "$BATS_TEST_TMPDIR")" ""
 }
 
+@test "the bench of where requests are served" {
+    run bench placement
+    assert_success
+    assert_line --regexp '^\| a client, depth 1 \| .* \| × [0-9.]+ \|'
+    assert_equal "$(ls "$BATS_TEST_TMPDIR")" ""
+}
+
 @test "the FUSE bench" {
     [ -w /dev/fuse ] || skip "needs /dev/fuse"
     run bench fuse
