@@ -219,7 +219,9 @@ class ClientsAbout {
 TEST_F(NbdMoving, the_server_stops_while_connections_move) {
     for (int i = 0; i < 10; ++i) {
         const ClientsAbout clients(port_, cpus_, 3);
-        std::this_thread::sleep_for(i * 1ms);
+        const auto requests = [&] { return list_.front()->requests() + list_.back()->requests(); };
+        for (const uint64_t until = requests() + static_cast<uint64_t>(i) * 50; requests() < until;)
+            std::this_thread::yield();
         if (i < 9) {
             on_first_shard(server_->end_clients_of(1));
             continue;
@@ -231,6 +233,7 @@ TEST_F(NbdMoving, the_server_stops_while_connections_move) {
 
 TEST_F(NbdMoving, each_client_of_a_volume_is_found_and_ended_wherever_it_is) {
     for (int i = 0; i < 10; ++i) {
+        while (server_->connection_count() > 0) std::this_thread::yield();  // those before see their end first
         const ClientsAbout clients(port_, cpus_, 3);
         std::vector<std::string> found;
         on_first_shard([](Server& server, std::vector<std::string>& found) -> Task<> {

@@ -37,7 +37,8 @@ void run(Shards& shards, Task<> task) {
     shards.stop();
 }
 
-// Whether it holds at some time; a busy machine keeps shards from being courteous for seconds.
+// Whether it holds at some time; a busy machine keeps shards from being courteous for seconds. Looks now and then: the
+// kernel tells nobody what it does with a thread, and who looked all the time would take the shard's CPU.
 template <class Condition>
 bool eventually(Condition condition) {
     for (const auto until = std::chrono::steady_clock::now() + 60s; !condition();) {
@@ -155,6 +156,9 @@ class TurningShard {
     bool comes_to(Mode mode) const {
         return eventually([&] { return thread_->mode() == mode; });
     }
+    bool makes_turns(uint64_t count) const {
+        return eventually([&, before = loop_->turns()] { return loop_->turns() >= before + count; });
+    }
     void hold(bool holds) { held_.store(holds); }
     void rest(bool rests) { rests_.store(rests); }
 
@@ -207,7 +211,7 @@ TEST_F(CourteousShard, is_of_the_idle_class_while_it_turns) {
 
 TEST_F(CourteousShard, that_gets_no_turn_is_courteous_no_more) {
     shard_.hold(true);
-    while (shard_.thread().guard()) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(eventually([&] { return !shard_.thread().guard(); }));
     EXPECT_EQ(shard_.sched_class(), SCHED_OTHER);
     EXPECT_FALSE(shard_.thread().guard());
     shard_.hold(false);
@@ -217,10 +221,10 @@ TEST_F(CourteousShard, that_gets_no_turn_is_courteous_no_more) {
 
 TEST_F(CourteousShard, that_has_nothing_to_do_needs_no_guard) {
     shard_.rest(true);
-    while (shard_.thread().guard()) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(eventually([&] { return !shard_.thread().guard(); }));
     EXPECT_EQ(shard_.sched_class(), SCHED_OTHER);
-    shard_.rest(false);
     const int guards = shard_.guards_wanted();
+    shard_.rest(false);
     EXPECT_TRUE(eventually([&] { return shard_.guards_wanted() > guards; })) << "it goes on where it was";
 }
 
@@ -229,11 +233,10 @@ TEST(ShardThreadTest, the_times_of_its_thread_are_the_kernels) {
     shard.start();
     ASSERT_TRUE(shard.comes_to(Mode::joined));
     const ShardThread::Times before = shard.thread().times();
-    std::this_thread::sleep_for(20ms);
-    const ShardThread::Times after = shard.thread().times();
-    EXPECT_GT(after.run, before.run);
-    EXPECT_GT(after.runs, before.runs);
-    EXPECT_GE(after.delay, before.delay);
+    EXPECT_TRUE(eventually([&] {
+        const ShardThread::Times after = shard.thread().times();
+        return after.run > before.run && after.runs > before.runs && after.delay >= before.delay;
+    }));
 }
 
 TEST(ShardThreadTest, an_affinity_that_somebody_sets_is_left_alone) {
@@ -245,7 +248,7 @@ TEST(ShardThreadTest, an_affinity_that_somebody_sets_is_left_alone) {
     ASSERT_TRUE(wanted.bind(shard.id()));
     EXPECT_TRUE(shard.comes_to(Mode::released));
     EXPECT_EQ(*CpuSet::of_thread(shard.id()), wanted);
-    std::this_thread::sleep_for(1500ms);  // it would look again after one second
+    EXPECT_TRUE(shard.makes_turns(20'000));  // it would look again after one second
     EXPECT_EQ(*CpuSet::of_thread(shard.id()), wanted);
     EXPECT_EQ(shard.sched_class(), SCHED_OTHER);
 }
@@ -253,7 +256,7 @@ TEST(ShardThreadTest, an_affinity_that_somebody_sets_is_left_alone) {
 TEST(ShardThreadTest, a_cpu_that_it_may_not_use_is_no_reason_to_stop) {
     TurningShard shard(CpuSet{60000});
     shard.start();
-    std::this_thread::sleep_for(100ms);
+    EXPECT_TRUE(shard.makes_turns(5'000));
     EXPECT_EQ(*CpuSet::of_thread(shard.id()), *CpuSet::of_thread());
 }
 
