@@ -15,8 +15,8 @@ namespace tarn::nbd {
 class Following {
   public:
     using Clock = std::chrono::steady_clock;
-    // Wake-ups from one look at the client to the next: while it is here, and while it may be elsewhere. A look costs
-    // as much as one or two requests.
+    // Wake-ups from one look at the client to the next: while it is here, and while it may be elsewhere. A look may
+    // read a file of /proc.
     static constexpr unsigned wake_ups_here = 64;
     static constexpr unsigned wake_ups_elsewhere = 4;
     static constexpr unsigned sightings_min = 2;
