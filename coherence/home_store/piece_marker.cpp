@@ -12,9 +12,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Off the hot path, but not free: checking a piece takes about 20 µs.
-constexpr milliseconds sweeps_every(1000);
-constexpr milliseconds rest_min(20'000);
 constexpr size_t pieces_per_sweep = 512;
 constexpr size_t pieces_per_turn = 16;
 
@@ -62,8 +59,9 @@ bool PieceMarker::lacks_any(std::span<const PageId> pages) const {
     return !parts_.store.marked_pieces() || !std::ranges::all_of(pages, [&](PageId page) { return has(page); });
 }
 
-Task<> PieceMarker::sweep(milliseconds rest) {
+Task<PieceMarker::Sweep> PieceMarker::sweep(milliseconds rest) {
     std::vector<PageId> pieces = parts_.store.marked_pieces().value_or(std::vector<PageId>{});
+    Sweep found{.any_marked = !pieces.empty()};
     std::erase_if(rests_, [&](const auto& each) { return !std::ranges::binary_search(pieces, each.first); });
     // From where the last sweep ended, once around.
     std::ranges::rotate(pieces, std::ranges::upper_bound(pieces, swept_));
@@ -73,13 +71,17 @@ Task<> PieceMarker::sweep(milliseconds rest) {
         swept_ = pieces[i];
         const PieceRest now = rest_of(swept_, false);
         const uint64_t now_ns = monotonic_ns();
-        Rest& seen = rests_.try_emplace(swept_, Rest{now.changes, now_ns}).first->second;
+        const auto [at, is_new] = rests_.try_emplace(swept_, Rest{now.changes, now_ns});
+        Rest& seen = at->second;
+        found.any_changed |= is_new || seen.changes != now.changes;
         if (!now.is_stored || seen.changes != now.changes) seen = {now.changes, now_ns};
         const bool has_rested = now_ns - seen.since_ns >= static_cast<uint64_t>(rest.count()) * 1'000'000;
         if (now.is_stored && has_rested) cleared |= unmark(swept_);
         if (i % pieces_per_turn == pieces_per_turn - 1) co_await Yield(*Loop::current());
     }
     if (cleared && !parts_.stripes.abandoned()) (void)co_await parts_.store.write_marks(*Loop::current());
+    found.any_changed |= cleared;
+    co_return found;
 }
 
 Task<> PieceMarker::forget(VolumeId volume) {
@@ -131,11 +133,19 @@ bool PieceMarker::unmark(PageId piece) {
 }
 
 Task<> MarkSweeper::run() {
-    while (co_await pause_.sleep(sweeps_every)) co_await marker_.sweep(rest_min);
+    for (milliseconds pause = times_.every; co_await pause_.sleep(pause);) {
+        const uint64_t marks = marker_.more_is_marked().count();
+        const PieceMarker::Sweep found = co_await marker_.sweep(times_.rest);
+        pause = found.any_changed ? times_.every : std::min(pause * 2, times_.every_max);
+        if (found.any_marked) continue;
+        co_await marker_.more_is_marked().next(marks);
+        pause = times_.every;
+    }
 }
 
 Task<> MarkSweeper::close() {
     pause_.cancel();
+    marker_.more_is_marked().announce();
     co_await gate_.close();
 }
 

@@ -50,6 +50,28 @@ has_connection() { [ "$(of_shard "$1" .nbd_connections)" = 1 ]; }
     assert_line --regexp "^ +${list[0]} +joined +0 +0 +0 +"
 }
 
+# How often its threads have slept and gone on; not those of the kernel, which look after themselves.
+wake_ups() {
+    cat /proc/"$(pid_of solo)"/task/*/status |
+        awk '$1 == "Name:" { ours = $2 !~ /^iou-/ } ours && /ctxt_switches:/ { sum += $2 } END { print sum }'
+}
+write_and_flush() { qemu-io -f raw -c 'write 0 16M' -c flush "$(uri solo disk)"; }
+sleeps_through_a_second() {
+    local before
+    before=$(wake_ups)
+    read -r -t 1 <> <(:) || true
+    [ "$(wake_ups)" = "$before" ]
+}
+
+@test "a daemon that has nothing to do does not wake up" {
+    cluster_start
+    on solo create disk 64MiB
+    write_and_flush
+    within 20 sleeps_through_a_second
+    write_and_flush
+    within 20 sleeps_through_a_second
+}
+
 @test "a connection follows its client to another CPU, and back" {
     local list cpu
     read -ra list <<< "$(cpus)"

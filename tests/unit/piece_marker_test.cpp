@@ -6,6 +6,7 @@
 namespace tarn::home_on_device {
 namespace {
 
+using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
 class PieceMarkerTest : public HomeOnDevice {
@@ -61,6 +62,18 @@ TEST_F(PieceMarkerTest, a_mark_stays_for_a_while_after_each_change) {
     loop_->run_until_done(pause(milliseconds(60)));
     loop_->run_until_done(sweep_once(milliseconds(50)));
     EXPECT_FALSE(store_->is_marked(page()));
+}
+
+TEST_F(PieceMarkerTest, the_sweeper_removes_each_mark_after_a_while_also_one_that_came_while_there_was_none) {
+    MarkSweeper sweeper(cache_->home_store().marker(), *loop_, {.every = 1ms, .every_max = 4ms, .rest = 5ms});
+    for (const int value : {2, 3, 4}) {
+        ASSERT_TRUE(write(static_cast<std::byte>(value)));
+        ASSERT_TRUE(flush());
+        ASSERT_TRUE(store_->is_marked(page()));
+        while (store_->is_marked(page())) loop_->run_until_done(pause(1ms));
+        loop_->run_until_done(pause(5ms));  // a sweep that finds nothing marked
+    }
+    loop_->run_until_done(sweeper.close());
 }
 
 // Somebody writes at one instruction after the other of the look at the piece, until nobody can any more.

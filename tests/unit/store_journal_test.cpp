@@ -279,11 +279,13 @@ TEST_F(StoreJournal, while_nobody_writes_most_of_the_ring_is_freed) {
 }
 
 TEST_F(StoreJournal, an_idle_checkpointer_frees_the_ring_of_its_own_accord) {
-    for (uint64_t page = 0; store_->journal_status().used_bytes <= uint64_t{512} << 10; page += 2)
-        ASSERT_TRUE(fill(page % 512, 1));
-    ASSERT_TRUE(flush());
     IdleCheckpointer checkpointer(*store_, *loop_);
-    while (store_->journal_status().used_bytes > uint64_t{128} << 10) loop_->run_until_done(pause(*loop_));
+    for (int burst = 0; burst < 3; ++burst) {
+        for (uint64_t page = 0; store_->journal_status().used_bytes <= uint64_t{512} << 10; page += 2)
+            ASSERT_TRUE(fill(page % 512, burst + 1));
+        ASSERT_TRUE(flush());
+        while (store_->journal_status().used_bytes > uint64_t{128} << 10) loop_->run_until_done(pause(*loop_));
+    }
     loop_->run_until_done(checkpointer.close());
 }
 

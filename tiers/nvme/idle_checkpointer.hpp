@@ -1,10 +1,11 @@
 // IdleCheckpointer: tells a store when nobody has written to it for a while. The store then brings pages into place,
-// and the next burst of writes finds the journal empty.
+// and the next burst of writes finds the journal empty. Until then it sleeps.
 //
 // Belongs to one loop.
 #pragma once
 
 #include <chrono>
+#include <utility>
 
 #include "tiers/nvme/store.hpp"
 #include "utils/loop.hpp"
@@ -17,6 +18,7 @@ class IdleCheckpointer {
     // The last call. What the store is at goes on.
     Task<> close() {
         pause_.cancel();
+        store_.writes_again().announce();
         co_await gate_.close();
     }
 
@@ -25,9 +27,10 @@ class IdleCheckpointer {
 
     Task<> run() {
         for (uint64_t seen = store_.journal_status().changes; co_await pause_.sleep(looks_every);) {
-            const uint64_t now = store_.journal_status().changes;
-            if (now == seen) store_.catch_up(loop_);
-            seen = now;
+            const uint64_t writes = store_.writes_again().count();
+            if (std::exchange(seen, store_.journal_status().changes) != seen) continue;
+            store_.catch_up(loop_);
+            co_await store_.writes_again().next(writes, loop_);
         }
     }
 

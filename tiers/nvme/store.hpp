@@ -155,6 +155,8 @@ class Store {
     // Nobody writes at the moment: brings pages into place, beyond what is due, until a write comes or most of the ring
     // is free. Returns at once.
     void catch_up(Loop& loop);
+    // Announced by the first write that comes after catch_up().
+    Broadcast& writes_again() { return writes_again_; }
     // Waits until no checkpoint runs.
     Task<> settle(Loop& loop);
     // Makes everything durable and in place, and ends the work in the background. Errors: io.
@@ -227,6 +229,8 @@ class Store {
     Task<Result<>> mark_nothing_but(Loop& loop, std::vector<PageId> pages);
     // The first page of each marked piece; nothing: any may be.
     std::optional<std::vector<PageId>> marked_pieces() const;
+    // Announced when there are more of them.
+    Broadcast& more_is_marked() { return more_is_marked_; }
     uint64_t marked_bytes() const;
     // Takes the piece's mark away for as long as the caller finds out whether it may go, until end_unmark(). Whoever
     // marks the piece meanwhile keeps the mark. Durable at some time, or with write_marks().
@@ -396,6 +400,8 @@ class Store {
     bool checkpointing_ = false;
     bool closing_ = false;
     bool catching_up_ = false;
+    Broadcast writes_again_;
+    Broadcast more_is_marked_;
     Broadcast progress_;           // of the checkpoint under way
     bool room_is_wanted_ = false;  // by one of those who wait for it
     uint64_t table_sequence_ = 0;

@@ -15,7 +15,9 @@ Task<Result<>> Store::mark(Loop& loop, std::vector<PageId> pages) {
         for (const PageId page : pages) is_missing |= marks_.want(page);
     }
     if (!is_missing) co_return Result<>{};
-    co_return co_await write_marks(loop);
+    const Result<> written = co_await write_marks(loop);
+    more_is_marked_.announce();
+    co_return written;
 }
 
 Task<Result<>> Store::mark_nothing_but(Loop& loop, std::vector<PageId> pages) {
@@ -26,7 +28,9 @@ Task<Result<>> Store::mark_nothing_but(Loop& loop, std::vector<PageId> pages) {
         marks_.end_everything();
     }
     want_superblock();
-    co_return co_await flush(loop);
+    const Result<> flushed = co_await flush(loop);
+    more_is_marked_.announce();
+    co_return flushed;
 }
 
 Task<Result<>> Store::write_marks(Loop& loop) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "tiers/nvme/device/checksum.hpp"
 #include "tiers/nvme/store.hpp"
@@ -158,7 +159,7 @@ Task<Result<>> Store::append_in_place(Loop& loop, std::span<const PageWrite> pag
 
 // Under the lock, when there is room. What somebody changed, and not what a checkpoint has to say.
 uint64_t Store::append_change(const JournalRecord& record, std::span<const std::span<const std::byte>> payload) {
-    catching_up_ = false;
+    if (std::exchange(catching_up_, false)) writes_again_.announce();
     ++counts_.changes;
     return journal_.append(record, payload);
 }
