@@ -1,6 +1,7 @@
 #include "utils/cpu_set.hpp"
 
 #include <sched.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -76,6 +77,13 @@ CpuSet operator&(const CpuSet& left, const CpuSet& right) {
     std::vector<unsigned> both;
     std::ranges::set_intersection(left.cpus_, right.cpus_, std::back_inserter(both));
     return CpuSet(std::move(both));
+}
+
+std::optional<unsigned> incoming_cpu_of(int socket) {
+    int cpu = -1;
+    socklen_t size = sizeof cpu;
+    if (::getsockopt(socket, SOL_SOCKET, SO_INCOMING_CPU, &cpu, &size) != 0 || cpu < 0) return std::nullopt;
+    return static_cast<unsigned>(cpu);
 }
 
 }  // namespace tarn

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,5 +43,8 @@ class CpuSet {
   private:
     std::vector<unsigned> cpus_;  // in order, each once
 };
+
+// The CPU on which the kernel took in the last packet of a connected socket, as far as it says.
+std::optional<unsigned> incoming_cpu_of(int socket);
 
 }  // namespace tarn

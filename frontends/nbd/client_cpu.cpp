@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <charconv>
 #include <string>
 #include <string_view>
 
+#include "utils/cpu_set.hpp"
 #include "utils/file_text.hpp"
 
 namespace tarn::nbd {
@@ -31,11 +31,7 @@ uint64_t run_time(int tasks, pid_t thread) {
 
 std::optional<unsigned> ClientCpu::now() {
     if (client_.process != 0) return of_process();
-    if (client_.address.empty()) return std::nullopt;
-    int cpu = -1;
-    socklen_t size = sizeof cpu;
-    if (::getsockopt(socket_, SOL_SOCKET, SO_INCOMING_CPU, &cpu, &size) != 0 || cpu < 0) return std::nullopt;
-    return static_cast<unsigned>(cpu);
+    return client_.address.empty() ? std::nullopt : incoming_cpu_of(socket_);
 }
 
 std::optional<unsigned> ClientCpu::of_process() {

@@ -50,28 +50,6 @@ has_connection() { [ "$(of_shard "$1" .nbd_connections)" = 1 ]; }
     assert_line --regexp "^ +${list[0]} +joined +0 +0 +0 +"
 }
 
-# How often its threads have slept and gone on; not those of the kernel, which look after themselves.
-wake_ups() {
-    cat /proc/"$(pid_of solo)"/task/*/status |
-        awk '$1 == "Name:" { ours = $2 !~ /^iou-/ } ours && /ctxt_switches:/ { sum += $2 } END { print sum }'
-}
-write_and_flush() { qemu-io -f raw -c 'write 0 16M' -c flush "$(uri solo disk)"; }
-sleeps_through_a_second() {
-    local before
-    before=$(wake_ups)
-    read -r -t 1 <> <(:) || true
-    [ "$(wake_ups)" = "$before" ]
-}
-
-@test "a daemon that has nothing to do does not wake up" {
-    cluster_start
-    on solo create disk 64MiB
-    write_and_flush
-    within 20 sleeps_through_a_second
-    write_and_flush
-    within 20 sleeps_through_a_second
-}
-
 @test "a connection follows its client to another CPU, and back" {
     local list cpu
     read -ra list <<< "$(cpus)"
@@ -111,13 +89,10 @@ sleeps_through_a_second() {
     within 20 has_connection "${list[-1]}"
 }
 
-# Of all threads but the first shard's, which has timers of its own: how often they have waited so far.
+# How often its threads have waited so far; not those of the kernel, which look after themselves.
 waits() {
-    local pid thread
-    pid=$(pid_of solo)
-    for thread in /proc/"$pid"/task/*; do
-        if [ "${thread##*/}" != "$pid" ]; then sed -n 's/^voluntary_ctxt_switches:\t//p' "$thread/status"; fi
-    done | awk '{ sum += $1 } END { print sum }'
+    cat /proc/"$(pid_of solo)"/task/*/status |
+        awk '$1 == "Name:" { ours = $2 !~ /^iou-/ } ours && $1 == "voluntary_ctxt_switches:" { sum += $2 } END { print sum }'
 }
 rests() {
     local before
@@ -127,7 +102,7 @@ rests() {
 }
 works() { (($(of_shard "$1" .requests) > 2000)); }
 
-@test "threads without work do not wake up, also after work" {
+@test "a daemon without work does not wake up, also after work" {
     local list
     read -ra list <<< "$(cpus)"
     cluster_start
@@ -137,4 +112,43 @@ works() { (($(of_shard "$1" .requests) > 2000)); }
     kill -STOP "$(pgrep -P "$CLIENT")"
     within 20 rests
     kill -CONT "$(pgrep -P "$CLIENT")"
+    stop_client
+    local round
+    for round in 1 2; do
+        qemu-io -f raw -c "write -P $round 0 16M" -c flush "$(uri solo disk)"
+        within 20 rests
+    done
+}
+
+# links_on HOST CPU
+has_link() { [ "$(on "$1" status --json | jq --arg cpu "$2" '.shards[] | select(.cpus == $cpu) | .links')" = 1 ]; }
+
+@test "a link is served on the CPU that takes in its packets, also when that changes with a new connection" {
+    local list cpu
+    read -ra list <<< "$(cpus)"
+    ((${#list[@]} > 1)) || skip "needs two CPUs"
+    [ "$CLUSTER_NETWORK" = namespaces ] || skip "needs network namespaces"
+    cluster_down
+    rm -rf "$CLUSTER"
+    cluster_make a b
+    cluster_remember
+    steer "${list[1]}"
+    cluster_start
+    on a create disk 16MiB --shared
+    for cpu in "${list[1]}" "${list[0]}" "${list[1]}"; do
+        steer "$cpu"
+        host_crash b
+        host_start b
+        within 20 has_link a "$cpu"
+        within 20 has_link b "$cpu"
+        on b list | grep -q disk
+    done
+}
+# Packets to either host are handled on this CPU.
+steer() {
+    local host mask
+    mask=$(printf '%x' $((1 << $1)))
+    for host in a b; do
+        ip netns exec "$(namespace "$host")" sh -c "echo $mask > /sys/class/net/eth0/queues/rx-0/rps_cpus"
+    done
 }

@@ -249,6 +249,10 @@ class InProcessNetwork::Host final : public Transport {
             std::copy_n(to_.begin(), std::min(to_.size(), origin.size()), origin.begin());
             return origin;
         }
+        // As with a network card of several queues: it differs from one connection to the next.
+        std::optional<unsigned> incoming_cpu() const override {
+            return static_cast<unsigned>(network_.wires_.size() % incoming_cpu_count);
+        }
         std::unique_ptr<tarn::Channel> become_channel(Loop& /*loop*/) override {
             return std::make_unique<Channel>(*std::exchange(end_, std::nullopt));
         }

@@ -19,6 +19,7 @@ class InProcessNetwork {
   public:
     // The room of one direction in bytes; a sender waits when it is full.
     static constexpr size_t room_bytes = 64 << 10;
+    static constexpr size_t incoming_cpu_count = 2;
 
     // Decides when sent bytes arrive.
     class Courier {

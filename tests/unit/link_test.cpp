@@ -216,8 +216,8 @@ class Unused final : public Connection {
 
 // Gives the link a connection in a turn of its loop, and says what became of it.
 struct HandingOver final : Loop::Posted {
-    explicit HandingOver(Link& to) : link(to) { link.expect(); }
-    void run() override { link.take_over(std::make_unique<Unused>(is_closed), peer_process); }
+    explicit HandingOver(Link& to) : link(to) {}
+    void run() override { link.take_over(std::make_unique<Unused>(is_closed), peer_process, *Loop::current()); }
     Link& link;
     bool is_closed = false;
 };
@@ -234,16 +234,15 @@ TEST(LinkEnd, a_connection_that_comes_when_the_link_or_its_loop_has_ended_is_clo
     struct Late {
         static Task<> hand_over(Loop& loop, HandingOver& late) {
             while (!loop.ending()) co_await Yield(loop);
-            loop.post(late);
-            for (int turn = 0; turn < 3; ++turn) co_await Yield(loop);
-            EXPECT_TRUE(late.is_closed);
+            late.run();
             co_await late.link.idle();
+            EXPECT_TRUE(late.is_closed);
         }
         static Task<> end_first(Loop& loop, HandingOver& late) {
             late.link.end();
             late.run();
-            EXPECT_TRUE(late.is_closed);
             co_await late.link.idle();
+            EXPECT_TRUE(late.is_closed);
             loop.stop();
         }
     };

@@ -56,15 +56,16 @@ void Link::wake_reader() {
 }
 
 void Link::begin_later() {
-    if (!loop_.ending()) loop_.spawn(write_later());  // otherwise nobody waits for the rest
+    if (!loop().ending()) loop().spawn(write_later());  // otherwise nobody waits for the rest
 }
 
 void Link::resume() {
-    if (!reader_posted_.exchange(true, std::memory_order_seq_cst)) loop_.post(wake_reader_);
+    const std::lock_guard guard(lock_);
+    if (up() && !reader_posted_.exchange(true, std::memory_order_seq_cst)) loop().post(wake_reader_);
 }
 
 void Link::append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait) {
-    std::vector<std::byte>& buffer = greeting_ && Loop::current() != &loop_ ? later_ : outgoing_;
+    std::vector<std::byte>& buffer = greeting_ && Loop::current() != &loop() ? later_ : outgoing_;
     batch_.end();
     // The first page reserves the full size: growing would copy, and touch new memory each time.
     if (!payload.empty() && buffer.capacity() < buffer_bytes_) buffer.reserve(buffer_bytes_);
@@ -100,16 +101,16 @@ void Link::cork_if_shard_has() {
 
 void Link::schedule_writer() {
     if (cork_count_ > 0 || writer_busy_ || std::exchange(wake_posted_, true)) return;
-    loop_.post(wake_writer_);
+    loop().post(wake_writer_);
 }
 
 void Link::schedule_later() {
     if (writer_busy_ || wake_posted_ || std::exchange(later_posted_, true)) return;
-    loop_.post(wake_later_);
+    loop().post(wake_later_);
 }
 
 Task<> Link::write_later() {
-    co_await loop_.sleep(waiting_max);
+    co_await loop().sleep(waiting_max);
     const std::lock_guard guard(lock_);
     later_posted_ = false;
     if (up() && !outgoing_.empty()) schedule_writer();
@@ -138,8 +139,13 @@ bool Link::join_last(const Message& message) {
 }
 
 void Link::send_control(ControlRecord::Kind kind, uint32_t id, uint8_t detail, std::string_view body) {
-    const Message header = ControlRecord::header_of(kind, id, detail, body.size());
     const std::lock_guard guard(lock_);
+    append_control(kind, id, detail, body);
+}
+
+// Under the lock.
+void Link::append_control(ControlRecord::Kind kind, uint32_t id, uint8_t detail, std::string_view body) {
+    const Message header = ControlRecord::header_of(kind, id, detail, body.size());
     if (up()) append(bytes_of(header), std::as_bytes(std::span(body)));
 }
 
@@ -179,33 +185,84 @@ void Link::end() {
     close();
 }
 
+void Link::take_over(std::unique_ptr<Connection> connection, Process process, Loop& shard) {
+    connection_count_.fetch_add(1, std::memory_order_relaxed);
+    const std::lock_guard guard(lock_);
+    arrivals_.push_back({.connection = std::move(connection), .process = process, .shard = &shard});
+    if (!std::exchange(welcoming_, true)) loop().post(wake_welcome_);
+}
+
 // A loop that is ending takes no tasks.
-void Link::take_over(std::unique_ptr<Connection> connection, Process process) {
-    if (loop_.ending()) return connection_ended();
-    loop_.spawn(serve(std::move(connection), process));
+void Link::begin_welcome() {
+    if (!loop().ending()) return loop().spawn(welcome());
+    std::vector<Arrival> left;
+    {
+        const std::lock_guard guard(lock_);
+        left.swap(arrivals_);
+        welcoming_ = false;
+    }
+    for (size_t i = 0; i < left.size(); ++i) connection_ended();
+}
+
+// On the link's shard, and it goes on wherever that moves to.
+Task<> Link::welcome() {
+    for (;;) {
+        Loop* shard = nullptr;
+        {
+            const std::lock_guard guard(lock_);
+            if (arrivals_.empty()) {
+                welcoming_ = false;
+                co_return;
+            }
+            shard = arrivals_.front().shard;
+        }
+        for (uint64_t seen = closed_.count(); channel_; seen = closed_.count()) {
+            close();
+            if (channel_) co_await closed_.next(seen);  // the channel may have ended at once
+        }
+        if (shard != &loop() && !ended_) {
+            while (!try_move_to(*shard)) co_await loop().sleep(waiting_max);
+            co_return;
+        }
+        Arrival next;
+        {
+            const std::lock_guard guard(lock_);
+            next = std::move(arrivals_.front());
+            arrivals_.erase(arrivals_.begin());
+        }
+        if (ended_ || loop().ending())
+            connection_ended();
+        else
+            loop().spawn(serve(std::move(next.connection), next.process));
+    }
+}
+
+// Once nothing of the last channel is left on this shard. Nobody posts anything while there is none.
+bool Link::try_move_to(Loop& shard) {
+    const std::lock_guard guard(lock_);
+    if (wake_posted_ || later_posted_ || reader_posted_.load(std::memory_order_relaxed)) return false;
+    loop_.store(&shard, std::memory_order_release);
+    shard.post(wake_welcome_);
+    return true;
 }
 
 void Link::connection_ended() {
     connection_count_.fetch_sub(1, std::memory_order_relaxed);
-    closed_.notify_all();
+    closed_.announce();
 }
 
 Task<> Link::idle() {
-    while (connection_count_.load(std::memory_order_relaxed) > 0) co_await closed_.wait();
+    for (uint64_t seen = closed_.count(); connection_count_.load(std::memory_order_relaxed) > 0; seen = closed_.count())
+        co_await closed_.next(seen);
 }
 
 Task<> Link::serve(std::unique_ptr<Connection> connection, Process process) {
-    while (channel_) {
-        close();
-        if (channel_) co_await closed_.wait();  // the channel may have ended at once
-    }
-    if (ended_) co_return connection_ended();
-    const std::unique_ptr<Channel> channel = connection->become_channel(loop_);
+    const std::unique_ptr<Channel> channel = connection->become_channel(loop());
     channel_ = channel.get();
     connection_ends_ = false;
-    ++link_count_;
     {
         const std::lock_guard guard(lock_);
+        ++link_count_;
         outgoing_ = {};
         later_.clear();
         batch_.end();
@@ -230,9 +287,9 @@ Task<> Link::serve(std::unique_ptr<Connection> connection, Process process) {
     writer.spawn(write_all(*channel));
     Result<> ended;
     {
-        RecordReader reader(loop_, *channel, peer_, process.incarnation, receiver_, *this);
+        RecordReader reader(loop(), *channel, peer_, process.incarnation, receiver_, *this);
         reader_ = &reader;
-        Timer timer(loop_);
+        Timer timer(loop());
         Gate listening;
         if (listen_for_.count() != 0) listening.spawn(listen_to_peer(timer));
         ended = co_await reader.read_all();
@@ -327,8 +384,8 @@ Task<> Link::write_all(Channel& channel) {
 Result<> Link::on_control(ControlRecord record) {
     switch (record.kind) {
         case ControlRecord::Kind::call:
-            if (!loop_.ending())  // otherwise the link breaks soon
-                loop_.spawn(
+            if (!loop().ending())  // otherwise the link breaks soon
+                loop().spawn(
                     answer(record.id, static_cast<CallKind>(record.detail), std::move(record.body), link_count_));
             return {};
         case ControlRecord::Kind::greeted: receiver_.on_greeted(peer_); return {};
@@ -357,9 +414,9 @@ Result<> Link::on_control(ControlRecord record) {
 // Over no later link: the peer may be another process by then, and the number another call's.
 Task<> Link::answer(uint32_t id, CallKind kind, std::string request, uint64_t link) {
     const Result<std::string> answer = co_await handlers_.answer(kind, peer_, std::move(request));
-    if (link != link_count_) co_return;
     const uint8_t detail = answer ? uint8_t{0} : static_cast<uint8_t>(static_cast<uint8_t>(answer.error().code) + 1);
-    send_control(ControlRecord::Kind::answer, id, detail, answer.value_or(""));
+    const std::lock_guard guard(lock_);
+    if (link == link_count_) append_control(ControlRecord::Kind::answer, id, detail, answer.value_or(""));
 }
 
 }  // namespace tarn

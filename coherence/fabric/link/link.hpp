@@ -1,7 +1,8 @@
 // Link: sends to and receives from one other host, over any transport, and handles its breaks.
 //
-// Lives as long as the fabric, on one shard; channels come and go. Sending appends to a buffer that the link's shard
-// hands to the channel, everything of a turn in one call; messages that may wait do not cost an extra call.
+// Lives as long as the fabric; channels come and go, each on one shard, where the link is meanwhile. Sending appends to
+// a buffer that the link's shard hands to the channel, everything of a turn in one call; messages that may wait do not
+// cost an extra call.
 // RecordReader receives. A peer from which nothing came for a while is asked whether it is there: a stopped process
 // keeps its connections. Made and used by LinkedFabric.
 #pragma once
@@ -17,6 +18,7 @@
 #include "coherence/fabric/link/record_reader.hpp"
 #include "coherence/fabric/transport/transport.hpp"
 #include "coherence/protocol/coalescing.hpp"
+#include "utils/broadcast.hpp"
 #include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
 #include "utils/per_loop.hpp"
@@ -35,9 +37,10 @@ class Link final {
     // calls: handlers for the peer's calls. name: the peer's, for the log. buffer_bytes: each of the two buffers keeps
     // at most this capacity while there is nothing to send. drained: announced when the link is not congested any more.
     // corked: shared by all links.
+    // loop: its shard until the first channel.
     Link(Loop& loop, HostId peer, std::string name, Fabric::Receiver& receiver, const CallHandlers& calls,
          size_t buffer_bytes, std::chrono::milliseconds listen_for, Broadcast& drained, PerLoop<Corked>& corked)
-        : loop_(loop),
+        : loop_(&loop),
           peer_(peer),
           name_(std::move(name)),
           receiver_(receiver),
@@ -49,17 +52,18 @@ class Link final {
 
     HostId peer() const { return peer_; }
     const std::string& name() const { return name_; }
-    Loop& loop() { return loop_; }
+    // The link's shard. It changes while no channel is served, on the shard that it leaves.
+    Loop& loop() const { return *loop_.load(std::memory_order_acquire); }
     bool up() const { return up_.load(std::memory_order_relaxed); }
     // At least as many bytes wait as a buffer may keep.
     bool congested() const { return waiting_bytes_.load(std::memory_order_relaxed) >= buffer_bytes_; }
     bool answers() const { return up() && answers_.load(std::memory_order_relaxed); }
-    // Counts a connection that take_over() will get, so that idle() waits for its end. Any thread.
-    void expect() { connection_count_.fetch_add(1, std::memory_order_relaxed); }
-    // On the link's shard: waits until no connection is served or expected.
+    // On any shard: waits until no connection is served or about to be.
     Task<> idle();
 
-    // Any thread.
+    // Any thread. take_over: serves an authenticated connection on this shard until it breaks, unless the link has
+    // ended. An older connection is closed: the peer would not connect again if it still had that.
+    void take_over(std::unique_ptr<Connection> connection, Process process, Loop& shard);
     void resume();
     void send(const protocol::Message& message, std::span<const std::byte> payload);
     Task<Result<std::string>> call(CallKind kind, std::string request);
@@ -69,9 +73,6 @@ class Link final {
         return received_[static_cast<uint8_t>(kind)].load(std::memory_order_relaxed);
     }
 
-    // On the link's shard, after expect(): serves an authenticated connection until it breaks, unless the link has
-    // ended. An older connection is closed: the peer would not connect again if it still had that.
-    void take_over(std::unique_ptr<Connection> connection, Process process);
     // On the link's shard: closes the present connection; end() closes later ones, too.
     void close();
     void end();
@@ -84,6 +85,13 @@ class Link final {
     }
 
   private:
+    struct Arrival {
+        std::unique_ptr<Connection> connection;
+        Process process;
+        Loop* shard = nullptr;
+    };
+    Task<> welcome();
+    bool try_move_to(Loop& shard);
     Task<> serve(std::unique_ptr<Connection> connection, Process process);
     void connection_ended();
 
@@ -98,6 +106,7 @@ class Link final {
     void wake_writer();
     void begin_later();
     void wake_reader();
+    void begin_welcome();
 
     void cork_if_shard_has();
     void append(std::span<const std::byte> header, std::span<const std::byte> payload, bool may_wait = false);
@@ -107,13 +116,14 @@ class Link final {
     void schedule_later();
     Task<> write_later();
     void send_control(ControlRecord::Kind kind, uint32_t id = 0, uint8_t detail = 0, std::string_view body = {});
+    void append_control(ControlRecord::Kind kind, uint32_t id, uint8_t detail, std::string_view body);
     Task<> write_all(Channel& channel);
     Task<> answer(uint32_t id, CallKind kind, std::string request, uint64_t link);
     void fail_calls();
     Task<> listen_to_peer(Timer& timer);
     void set_answers(bool answers);
 
-    Loop& loop_;
+    std::atomic<Loop*> loop_;
     HostId peer_;
     const std::string name_;
     Fabric::Receiver& receiver_;
@@ -124,7 +134,7 @@ class Link final {
     PerLoop<Corked>& corked_;
     Channel* channel_ = nullptr;  // the present one; used on the link's shard
     RecordReader* reader_ = nullptr;
-    Event closed_;
+    Broadcast closed_;
 
     SpinLock lock_;
     std::atomic<bool> up_{false};
@@ -142,12 +152,15 @@ class Link final {
     std::vector<std::byte> later_;          // sent by other shards during our greeting
     std::map<uint32_t, Call*> calls_;
     uint32_t last_call_ = 0;
-    uint64_t link_count_ = 0;  // links that have come up, on the link's shard
+    uint64_t link_count_ = 0;                                                // links that have come up
+    std::vector<Arrival> arrivals_;                                          // not served yet
+    bool welcoming_ = false;                                                 // somebody sees to them
     std::array<std::atomic<uint64_t>, ControlRecord::kind_min> received_{};  // by kind
 
     Wake<&Link::wake_writer> wake_writer_{*this};
     Wake<&Link::begin_later> wake_later_{*this};
     Wake<&Link::wake_reader> wake_reader_{*this};
+    Wake<&Link::begin_welcome> wake_welcome_{*this};
     std::atomic<bool> reader_posted_{false};
     Event writable_;
     bool connection_ends_ = false;

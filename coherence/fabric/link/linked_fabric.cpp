@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "utils/log.hpp"
-#include "utils/run_on.hpp"
 
 namespace tarn {
 
@@ -46,17 +45,20 @@ class Deadline {
     std::vector<Connection*>& under_way_;
 };
 
+// Wherever that is by then.
 template <class Function>
 void call_on_shard(Link& link, Function function) {
     struct Call final : Loop::Posted {
-        explicit Call(Function what) : function(std::move(what)) {}
+        Call(Link& of, Function what) : link(of), function(std::move(what)) {}
         void run() override {
+            if (&link.loop() != Loop::current()) return link.loop().post(*this);
             function();
             delete this;
         }
+        Link& link;
         Function function;
     };
-    link.loop().post(*new Call(std::move(function)));
+    link.loop().post(*new Call(link, std::move(function)));
 }
 
 }  // namespace
@@ -175,10 +177,18 @@ Task<> LinkedFabric::meet(std::unique_ptr<Connection> connection) {
 
 void LinkedFabric::hand_over(Link& link, std::unique_ptr<Connection> connection, Process process) {
     troubles_[link.peer()].clear();
-    link.expect();
-    call_on_shard(link, [&link, connection = std::move(connection), process]() mutable {
-        link.take_over(std::move(connection), process);
-    });
+    Loop& shard = shard_for(link, *connection);
+    link.take_over(std::move(connection), process, shard);
+}
+
+// Where the kernel takes in what the peer sends, so that nothing has to cross CPUs. Of several shards there, each gets
+// its part of the peers.
+Loop& LinkedFabric::shard_for(const Link& link, const Connection& connection) const {
+    const std::optional<unsigned> cpu = connection.incoming_cpu();
+    std::vector<Loop*> there;
+    for (Loop* const shard : configuration_.shards)
+        if (cpu && shard->cpus().contains(*cpu)) there.push_back(shard);
+    return there.empty() ? link.loop() : *there[link.peer() % there.size()];
 }
 
 Task<> LinkedFabric::keep_connected(Link& link, std::string address) {
@@ -199,7 +209,7 @@ Task<> LinkedFabric::keep_connected(Link& link, std::string address) {
             retry = retry_min;
             said.clear();
             hand_over(link, std::move(connection), peer->process);
-            co_await run_on(loop, link.loop(), link.idle());
+            co_await link.idle();
             continue;
         }
         std::string reason = log::describe(peer.error());

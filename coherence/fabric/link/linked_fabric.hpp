@@ -49,6 +49,7 @@ class LinkedFabric : public Fabric {
     Task<> accept_all();
     Task<> meet(std::unique_ptr<Connection> connection);
     void hand_over(Link& link, std::unique_ptr<Connection> connection, Process process);
+    Loop& shard_for(const Link& link, const Connection& connection) const;
     Task<> pause(std::chrono::nanoseconds duration);
     Task<> keep_connected(Link& link, std::string address);
     Task<> ask_the_absent(Link& link, std::string address);

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -76,6 +77,8 @@ class Connection {
     using Origin = std::array<uint8_t, 16>;
     virtual std::string peer_name() const = 0;
     virtual Origin origin() const = 0;
+    // The CPU that takes in what the peer sends; none: it is not known, or there is none.
+    virtual std::optional<unsigned> incoming_cpu() const { return std::nullopt; }
 
     // On any loop. From then on the channel owns what this connection owned.
     virtual std::unique_ptr<Channel> become_channel(Loop& loop) = 0;

@@ -75,7 +75,10 @@ void SimHost::run(Task<> task) {
 
 void SimHost::start() {
     disk_->faults = {};
-    for (unsigned i = 0; i < shape_.shard_count; ++i) loops.push_back(kernel_.make_loop());
+    for (unsigned i = 0; i < shape_.shard_count; ++i) {
+        loops.push_back(kernel_.make_loop());
+        loops.back()->set_cpus({i});
+    }
     run(begin());
 }
 

@@ -78,6 +78,7 @@ class TcpConnection final : public Connection {
         }
         return std::to_array(address.s6_addr);
     }
+    std::optional<unsigned> incoming_cpu() const override { return incoming_cpu_of(fd_.get()); }
     std::unique_ptr<Channel> become_channel(Loop& loop) override {
         return std::make_unique<TcpChannel>(loop, std::move(fd_));
     }
