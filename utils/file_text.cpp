@@ -51,6 +51,11 @@ std::string text_of(int fd) {
     }
 }
 
+bool proc_is_ours() {
+    std::error_code error;
+    return std::filesystem::read_symlink("/proc/self", error) == std::to_string(::getpid());
+}
+
 std::optional<uint64_t> field_of_stat(std::string_view stat, unsigned field) {
     // The second field is the program's name in parentheses, and may contain anything.
     const size_t name_end = stat.rfind(')');

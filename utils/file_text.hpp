@@ -13,6 +13,9 @@
 
 namespace tarn {
 
+// Whether /proc numbers processes as the kernel does for us. Not if it is that of another PID namespace.
+bool proc_is_ours();
+
 // A field of a state file, /proc/PID/stat or that of a thread, by its number in proc(5), from 3 on; none: there is no
 // such number.
 std::optional<uint64_t> field_of_stat(std::string_view stat, unsigned field);

@@ -1,13 +1,18 @@
 #include "utils/loop.hpp"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 #include <vector>
+
+#include "utils/clock.hpp"
 
 namespace tarn {
 
@@ -172,8 +177,9 @@ Task<Result<>> Loop::writable(int fd) {
 // Waits first and works last: the caller then looks at what the work changed before it waits again.
 void Loop::turn() {
     turns_.store(turns() + 1, std::memory_order_relaxed);
+    const bool has_work = busy_ || (poll_ns_ != 0 && poll());
     const bool is_empty = posted_.begin_sleep();
-    const bool waits = !busy_ && is_empty;
+    const bool waits = !has_work && is_empty;
     if (waits) waits_.store(this->waits() + 1, std::memory_order_relaxed);
     ring_->submit(waits);
     posted_.end_sleep();
@@ -182,16 +188,42 @@ void Loop::turn() {
     busy_ = idle_hook_ && idle_hook_(idle_argument_);
 }
 
-// Bounded: what completes at once whenever it is submitted must not keep everything else waiting.
-void Loop::reap() {
+// True: something came. Each look lets other threads have the CPU; one that was longer than a look takes, and in which
+// this thread was put aside, shows that some wanted it.
+bool Loop::poll() {
+    constexpr uint64_t look_ns_max = 20'000;
+    const auto times_put_aside = [] {
+        rusage usage{};
+        ::getrusage(RUSAGE_THREAD, &usage);
+        return usage.ru_nivcsw;
+    };
+    const auto aside_before = times_put_aside();
+    uint64_t now_ns = monotonic_ns();
+    for (const uint64_t end_ns = now_ns + poll_ns_; now_ns < end_ns;) {
+        ring_->submit(false);
+        if (reap() || posted_.any()) return true;
+        ::sched_yield();
+        const uint64_t before_ns = std::exchange(now_ns, monotonic_ns());
+        if (now_ns - before_ns < look_ns_max || times_put_aside() == aside_before) continue;
+        poll_contended_ = true;
+        poll_ns_ = 0;
+        break;
+    }
+    return false;
+}
+
+// True: something was complete. Bounded: what completes at once whenever it is submitted must not keep everything else
+// waiting.
+bool Loop::reap() {
     // Copied out first: a completion may submit, and what it reaps the ring then reuses.
     std::array<OperationRing::Completed, 64> done;
     for (unsigned round = 0; round < reap_rounds_max; ++round) {
         const size_t count = ring_->reap(done);
-        if (count == 0) return;
+        if (count == 0) return round > 0;
         for (const auto& [operation, result, more] : std::span(done).first(count))
             if (operation) static_cast<Completion*>(operation)->complete(result, more);
     }
+    return true;
 }
 
 }  // namespace tarn

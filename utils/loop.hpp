@@ -9,11 +9,13 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -123,10 +125,28 @@ class Loop {
     void count_near_wake_up() { ++near_wake_ups_; }
     uint64_t near_wake_ups() const { return near_wake_ups_; }
 
-    // The CPUs that the loop's thread is joined to; empty: it runs where the scheduler likes. Set before it runs, by
-    // who joins the thread.
-    void set_cpus(CpuSet cpus) { cpus_ = std::move(cpus); }
-    const CpuSet& cpus() const { return cpus_; }
+    // For the fabric: a message of another host has come.
+    void count_message() { ++messages_; }
+    uint64_t messages() const { return messages_; }
+
+    // For how long to look for completions and calls before the loop sleeps; 0: it sleeps at once. It stops looking,
+    // until this is set again, as soon as another thread has used the CPU meanwhile. On the loop's thread.
+    void poll_for(std::chrono::nanoseconds time) {
+        poll_ns_ = static_cast<uint64_t>(time.count());
+        poll_contended_ = false;
+    }
+    // Whether that has happened.
+    bool poll_contended() const { return poll_contended_; }
+
+    // The CPUs that the loop's thread is joined to; empty: it runs where the scheduler likes. Any thread; what it
+    // refers to stays as it is until the loop's end.
+    const CpuSet& cpus() const { return *cpus_.load(std::memory_order_acquire); }
+    // By who joins the thread: before it runs, or on it.
+    void set_cpus(CpuSet cpus) {
+        const auto at = std::ranges::find(all_cpus_, cpus);
+        const CpuSet& set = at != all_cpus_.end() ? *at : all_cpus_.emplace_back(std::move(cpus));
+        cpus_.store(&set, std::memory_order_release);
+    }
 
   private:
     explicit Loop(std::unique_ptr<OperationRing> ring) : ring_(std::move(ring)) {}
@@ -135,7 +155,8 @@ class Loop {
     void detach();
     void drain(Gate& gate);
     void turn();
-    void reap();
+    bool reap();
+    bool poll();
     Task<> watch_wakeups();
     void wake();
     // The registered buffer that holds all of bytes; -1: none does.
@@ -152,7 +173,11 @@ class Loop {
     std::atomic<uint64_t> requests_{0};
     std::atomic<uint64_t> calls_from_others_{0};
     uint64_t near_wake_ups_ = 0;
-    CpuSet cpus_;
+    uint64_t messages_ = 0;
+    uint64_t poll_ns_ = 0;
+    bool poll_contended_ = false;
+    std::list<CpuSet> all_cpus_{CpuSet()};  // that it ever had
+    std::atomic<const CpuSet*> cpus_{&all_cpus_.front()};
     bool busy_ = false;  // the idle hook has more to do
     bool (*idle_hook_)(void*) = nullptr;
     void* idle_argument_ = nullptr;

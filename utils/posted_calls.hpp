@@ -33,6 +33,8 @@ class PostedCalls {
 
     // The rest is for the owner.
 
+    bool any() const { return first_.load(std::memory_order_relaxed) != nullptr; }
+
     // True: nothing is here, and it may sleep until it is woken.
     [[nodiscard]] bool begin_sleep() {
         sleeping_.store(true, std::memory_order_seq_cst);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -77,6 +78,15 @@ Result<ucred> peer_of(int socket) {
     if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
         return fail(Errc::io, errno, "socket: SO_PEERCRED");
     return peer;
+}
+
+bool peer_lives(int socket) {
+    constexpr int so_peerpidfd = 77;  // Debian 12's headers do not have it
+    int pidfd = -1;
+    socklen_t size = sizeof pidfd;
+    if (::getsockopt(socket, SOL_SOCKET, so_peerpidfd, &pidfd, &size) != 0) return errno == ENOPROTOOPT;
+    const UniqueFd owned(pidfd);
+    return ::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) == 0 || errno == EPERM;
 }
 
 Result<UniqueFd> listen_unix(const std::string& path, mode_t mode, int backlog) {

@@ -9,12 +9,13 @@
 // released  the scheduler places it, while another CPU is idle: its CPU belongs to somebody else; or its clients keep
 //           that CPU busy themselves, and it was found to serve more requests beside them.
 //
-// What did not work out is tried again later, each time after twice the time.
+// What did not work out is tried again later (retry.hpp).
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
+
+#include "daemon/process/retry.hpp"
 
 namespace tarn {
 
@@ -24,16 +25,15 @@ class Scheduling {
     using Clock = std::chrono::steady_clock;
 
     static constexpr std::chrono::milliseconds window_min{50};
-    // A shard waits for its CPU while its clients use it, microseconds at a time. Somebody else takes milliseconds.
-    static constexpr std::chrono::microseconds foreign_delay_min{1000};
+    // A shard waits for its CPU while its clients use it, some microseconds for each request. Somebody else takes
+    // milliseconds, maybe with pauses in which the shard runs many times.
+    static constexpr std::chrono::microseconds foreign_delay_min{1000};  // each time
+    static constexpr std::chrono::microseconds foreign_delay_per_request_min{50};
     static constexpr unsigned foreign_delay_percent = 20;  // of the time
     static constexpr uint64_t near_wake_ups_per_s = 1000;
     // Before, clients leave the CPU again and again; then, they stay.
     static constexpr uint64_t near_part_before = 8;
     static constexpr uint64_t near_part = 4;
-    static constexpr std::chrono::milliseconds retry_min{250};
-    static constexpr std::chrono::milliseconds retry_max{64'000};
-    static constexpr std::chrono::milliseconds soon_min{1000};
 
     // Clients that keep a CPU busy send many requests for each time that the shard waits for some.
     static constexpr uint64_t requests_per_wait_min = 4;
@@ -61,7 +61,7 @@ class Scheduling {
 
     Mode next(const Window& window, Clock::time_point now) {
         if (mode_ == Mode::released)
-            mode_ = is_beside_ ? beside_clients(window, now) : now >= joining_.next ? Mode::joined : Mode::released;
+            mode_ = is_beside_ ? beside_clients(window, now) : now >= joining_.next() ? Mode::joined : Mode::released;
         else
             mode_ = on_its_cpus(window, now);
         return mode_;
@@ -78,7 +78,7 @@ class Scheduling {
             is_beside_ = false;
             return Mode::released;
         }
-        if (is_crowded(window) && window.other_cpu_idle && now >= beside_.next) {
+        if (is_crowded(window) && window.other_cpu_idle && now >= beside_.next()) {
             is_beside_ = true;
             rate_before_ = rate(window);
             windows_beside_ = 0;
@@ -86,7 +86,7 @@ class Scheduling {
             return Mode::released;
         }
         const uint64_t part = mode_ == Mode::courteous ? near_part : near_part_before;
-        return has_near(window, part) && now >= courtesy_.next ? Mode::courteous : Mode::joined;
+        return has_near(window, part) && now >= courtesy_.next() ? Mode::courteous : Mode::joined;
     }
 
     // The first window is for the scheduler to settle; the second shows whether it is worth it.
@@ -100,8 +100,10 @@ class Scheduling {
     }
 
     static bool is_foreign(const Window& window) {
-        return window.runs > 0 && window.delay / window.runs >= foreign_delay_min &&
-               window.delay * 100 >= window.time * foreign_delay_percent;
+        const bool is_long = window.runs > 0 && window.delay / window.runs >= foreign_delay_min;
+        const bool is_long_by_requests =
+            window.requests > 0 && window.delay / window.requests >= foreign_delay_per_request_min;
+        return (is_long || is_long_by_requests) && window.delay * 100 >= window.time * foreign_delay_percent;
     }
     static bool is_deep(const Window& window) { return window.requests >= requests_per_wait_min * window.waits; }
     // The CPU has no time left: when the shard does not run, it is ready to.
@@ -111,16 +113,6 @@ class Scheduling {
     static double rate(const Window& window) {
         return static_cast<double>(window.requests) / static_cast<double>(window.time.count());
     }
-    struct Retry {
-        Clock::time_point next;
-        std::chrono::milliseconds wait = retry_min;
-        // One that went well for long begins anew.
-        void failed(Clock::time_point now) {
-            const bool soon = next != Clock::time_point{} && now - next < std::max(wait, soon_min);
-            wait = soon ? std::min(wait * 2, retry_max) : retry_min;
-            next = now + wait;
-        }
-    };
     // Enough wake-ups are by clients on its CPUs: one in `part` at least.
     static bool has_near(const Window& window, uint64_t part) {
         const auto per_window = near_wake_ups_per_s * static_cast<uint64_t>(window.time.count()) / 1'000'000'000;

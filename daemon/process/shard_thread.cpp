@@ -2,9 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/ioprio.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <sstream>
 #include <thread>
 
@@ -49,6 +55,18 @@ std::vector<uint64_t> idle_ticks() {
     return ticks;
 }
 
+// The kernel gives the requests of a thread that has chosen none the priority of its scheduling class: a courteous
+// thread's would wait until a disk has nothing else to do, up to ten seconds. So it has the one that it has now for
+// good, and what it makes inherits that.
+void keep_io_priority() {
+    const long priority = ::syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0);
+    if (priority < 0 || IOPRIO_PRIO_CLASS(priority) == IOPRIO_CLASS_IDLE) return;
+    const int level = (::getpriority(PRIO_PROCESS, 0) + 20) / 5;  // as the kernel derives it
+    const long chosen =
+        IOPRIO_PRIO_CLASS(priority) == IOPRIO_CLASS_NONE ? IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, level) : priority;
+    ::syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, chosen);
+}
+
 }  // namespace
 
 // In a thread that ends right after: one that cannot go back would stay what it became.
@@ -64,6 +82,7 @@ bool ShardThread::may_be_courteous() {
 void ShardThread::begin() {
     thread_ = ::gettid();
     class_before_ = ::sched_getscheduler(0);
+    keep_io_priority();
     schedstat_ = UniqueFd(::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC));
     if (loop_.cpus().empty()) return;
     bind(loop_.cpus());
@@ -90,10 +109,18 @@ void ShardThread::look() {
                               .runs = times.runs - times_.runs,
                               .waits = loop_.waits() - waits_,
                               .requests = loop_.requests() - requests_,
-                              .near_wake_ups = courtesy_allowed_ ? loop_.near_wake_ups() - near_wake_ups_ : 0,
+                              .near_wake_ups = parts_.courtesy_allowed ? loop_.near_wake_ups() - near_wake_ups_ : 0,
                               .starved = starved_.exchange(false)};
+    if (polls()) window.waits = std::max(window.waits, window.requests);  // it would have waited for each
+    Polling::Window polling{.time = window.time,
+                            .run = window.run,
+                            .delay = window.delay,
+                            .work = window.requests + loop_.messages() - messages_,
+                            .near_wake_ups = loop_.near_wake_ups() - near_wake_ups_,
+                            .is_contended = loop_.poll_contended()};
     looked_at_ = now;
     times_ = times;
+    messages_ = loop_.messages();
     waits_ = loop_.waits();
     requests_ = loop_.requests();
     near_wake_ups_ = loop_.near_wake_ups();
@@ -103,6 +130,10 @@ void ShardThread::look() {
         idle_ticks_.clear();
     if (now - followed_at_ >= affinity_time) follow_cpus(now);
     if (!left_alone_) change_to(scheduling_.next(window, now));
+    polling.is_joined = mode() == Scheduling::Mode::joined && !left_alone_;
+    const std::chrono::nanoseconds poll_for = polling_.next(polling, now);
+    polls_.store(poll_for.count() > 0, std::memory_order_relaxed);
+    loop_.poll_for(poll_for);
 }
 
 // Since the call before, unless that is too long ago.
@@ -121,6 +152,7 @@ bool ShardThread::another_cpu_idles() {
 // If it does not refuse, it was somebody who wants us elsewhere.
 void ShardThread::follow_cpus(Scheduling::Clock::time_point now) {
     followed_at_ = now;
+    take_share();
     const Result<CpuSet> found = CpuSet::of_thread();
     if (!found || left_alone_ || mode() == Scheduling::Mode::released || *found == (bound_ & *found)) return;
     const bool had_lost = lost_cpus_;
@@ -129,8 +161,19 @@ void ShardThread::follow_cpus(Scheduling::Clock::time_point now) {
     if (lost_cpus_ || had_lost || !found->bind()) return;
     left_alone_ = true;
     change_to(Scheduling::Mode::joined);
-    mode_.store(Scheduling::Mode::released, std::memory_order_relaxed);
+    loop_.set_cpus({});
     log::info("a shard's affinity was set from outside: it is not joined to a CPU any more");
+}
+
+// The process may use other CPUs than before.
+void ShardThread::take_share() {
+    Share share = parts_.find_share();
+    if (share.own.empty() || (share.all == cpus_ && (left_alone_ || share.own == loop_.cpus()))) return;
+    cpus_ = std::move(share.all);
+    loop_.set_cpus(std::move(share.own));
+    idle_ticks_.clear();
+    left_alone_ = false;
+    bind(mode() == Scheduling::Mode::released ? cpus_ : loop_.cpus());
 }
 
 void ShardThread::change_to(Scheduling::Mode mode) {
@@ -157,12 +200,14 @@ void ShardThread::set_class(bool courteous) {
     }
     {
         const std::lock_guard guard(class_lock_);
+        changing_.store(true);
         courteous_.store(true);
         turns_seen_ = loop_.turns();
         looks_without_turn_ = 0;
     }
-    wake_guard_();
+    parts_.wake_guard();
     if (set_class_of(0, SCHED_IDLE) != 0) courteous_.store(false);
+    changing_.store(false);
     if (courteous_.load()) return;
     set_class_of(0, class_before_);  // the guard has ended it meanwhile, or the kernel refused
 }
@@ -170,7 +215,7 @@ void ShardThread::set_class(bool courteous) {
 bool ShardThread::guard() {
     const std::unique_lock guard(class_lock_, std::try_to_lock);
     if (!guard) return true;  // it is about to become courteous, and is an ordinary thread still
-    if (!courteous_.load()) return false;
+    if (!courteous_.load()) return ends_courtesy() || changing_.load();
     if (const uint64_t turns = loop_.turns(); turns != turns_seen_) {
         turns_seen_ = turns;
         looks_without_turn_ = 0;
@@ -181,9 +226,18 @@ bool ShardThread::guard() {
     const bool ready = name_end != std::string::npos && state.substr(name_end + 2, 1) == "R";
     if (++looks_without_turn_ < (ready ? starving_looks_max : quiet_looks_max)) return true;
     courteous_.store(false);
-    set_class_of(thread_.load(), class_before_);
     starved_.store(ready);
-    return false;
+    return ends_courtesy() || changing_.load();
+}
+
+// True: it is of that class still. It may have become so since its courtesy ended, or may not leave it any more.
+bool ShardThread::ends_courtesy() {
+    const pid_t thread = thread_.load();
+    if (::sched_getscheduler(thread) != SCHED_IDLE || set_class_of(thread, class_before_) == 0) return false;
+    if (!std::exchange(said_stuck_, true))
+        log::warning("a shard is of the class SCHED_IDLE, and may not leave it any more: {}; was RLIMIT_NICE lowered?",
+                     std::strerror(errno));
+    return true;
 }
 
 void ShardThread::end_inherited_courtesy(pid_t thread) {

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <vector>
 
+#include "daemon/process/polling.hpp"
 #include "daemon/process/scheduling.hpp"
 #include "utils/loop.hpp"
 #include "utils/unique_fd.hpp"
@@ -29,13 +30,19 @@ class ShardThread {
         uint64_t runs = 0;
     };
 
-    // The loop outlives it. cpus: all that the process may use. courtesy_allowed: see may_be_courteous(). wake_guard:
-    // called when guard() is needed.
-    ShardThread(Loop& loop, CpuSet cpus, bool courtesy_allowed, std::function<void()> wake_guard)
-        : loop_(loop),
-          cpus_(std::move(cpus)),
-          courtesy_allowed_(courtesy_allowed),
-          wake_guard_(std::move(wake_guard)) {}
+    // The CPUs that the process may use, and those of them that are the shard's.
+    struct Share {
+        CpuSet all;
+        CpuSet own;
+    };
+    struct Parts {
+        bool courtesy_allowed = false;      // see may_be_courteous()
+        std::function<void()> wake_guard;   // called when guard() is needed
+        std::function<Share()> find_share;  // as it is now; without any CPU: as it was
+    };
+
+    // The loop outlives it. cpus: all that the process may use.
+    ShardThread(Loop& loop, CpuSet cpus, Parts parts) : loop_(loop), cpus_(std::move(cpus)), parts_(std::move(parts)) {}
     ShardThread(const ShardThread&) = delete;
 
     // On the shard's thread, before its loop runs.
@@ -59,6 +66,8 @@ class ShardThread {
         return is_ordinary ? Scheduling::Mode::joined : mode;
     }
     Times times() const;
+    // Whether it looks for what comes before it sleeps (polling.hpp); any thread.
+    bool polls() const { return polls_.load(std::memory_order_relaxed); }
 
     // Whether a thread of this process may become of the class SCHED_IDLE and go back.
     static bool may_be_courteous();
@@ -72,20 +81,23 @@ class ShardThread {
     static bool look_after(void* self);
     void look();
     void follow_cpus(Scheduling::Clock::time_point now);
+    void take_share();
     bool another_cpu_idles();
     void change_to(Scheduling::Mode mode);
     void set_class(bool courteous);
+    bool ends_courtesy();
     void bind(const CpuSet& cpus);
 
     Loop& loop_;
-    const CpuSet cpus_;
-    const bool courtesy_allowed_;
-    const std::function<void()> wake_guard_;
+    CpuSet cpus_;
+    const Parts parts_;
     std::atomic<pid_t> thread_{0};
     int class_before_ = 0;
     UniqueFd schedstat_;
 
     Scheduling scheduling_;
+    Polling polling_;
+    std::atomic<bool> polls_{false};
     std::atomic<Scheduling::Mode> mode_{Scheduling::Mode::joined};
     unsigned turns_until_look_ = turns_per_look;
     Scheduling::Clock::time_point looked_at_;
@@ -93,6 +105,7 @@ class ShardThread {
     uint64_t waits_ = 0;
     uint64_t requests_ = 0;
     uint64_t near_wake_ups_ = 0;
+    uint64_t messages_ = 0;
     std::vector<uint64_t> idle_ticks_;  // of each CPU; empty: not counted
     CpuSet bound_;
     Scheduling::Clock::time_point followed_at_;
@@ -102,6 +115,8 @@ class ShardThread {
     // Guards the class of a courteous thread, and what follows.
     std::mutex class_lock_;
     std::atomic<bool> courteous_{false};
+    std::atomic<bool> changing_{false};  // it becomes of that class right now
+    bool said_stuck_ = false;
     std::atomic<bool> starved_{false};
     uint64_t turns_seen_ = 0;
     unsigned looks_without_turn_ = 0;

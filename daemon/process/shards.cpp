@@ -1,6 +1,7 @@
 #include "daemon/process/shards.hpp"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -29,13 +30,16 @@ Result<std::unique_ptr<Shards>> Shards::create(unsigned count, bool pin) {
     TRY(const CpuSet cpus, CpuSet::of_thread());
     if (count == 0) count = static_cast<unsigned>(std::max<size_t>(cpus.size(), 1));
     const std::vector<CpuSet> parts = pin ? divide(cpus, count) : std::vector<CpuSet>();
-    const bool courtesy_allowed = pin && ShardThread::may_be_courteous();
+    const bool courtesy_allowed = pin && proc_is_ours() && ShardThread::may_be_courteous();
     for (unsigned i = 0; i < count; ++i) {
         TRY(std::unique_ptr<Loop> loop, Loop::create());
         if (!parts.empty()) loop->set_cpus(parts[i]);
         shards->loops_.push_back(loop.get());
-        shards->shards_.push_back(std::make_unique<ShardThread>(*loop, cpus, courtesy_allowed,
-                                                                [shards = shards.get()] { shards->wake_guard(); }));
+        shards->shards_.push_back(std::make_unique<ShardThread>(
+            *loop, cpus,
+            ShardThread::Parts{.courtesy_allowed = courtesy_allowed,
+                               .wake_guard = [shards = shards.get()] { shards->wake_guard(); },
+                               .find_share = [shards = shards.get(), i] { return shards->share_of(i); }}));
         shards->owned_.push_back(std::move(loop));
     }
     return shards;
@@ -69,7 +73,16 @@ void Shards::stop() {
     guard_.join();
 }
 
+// The guard's affinity is nobody's choice but the kernel's, or that of who set it for the whole process.
+ShardThread::Share Shards::share_of(size_t shard) const {
+    const pid_t guard = guard_thread_.load();
+    const Result<CpuSet> all = guard != 0 ? CpuSet::of_thread(guard) : CpuSet();
+    if (!all || all->empty()) return {};
+    return {.all = *all, .own = divide(*all, shards_.size())[shard]};
+}
+
 void Shards::guard() {
+    guard_thread_.store(::gettid());
     std::unique_lock lock(guard_lock_);
     while (!ending_) {
         guard_wanted_.wait(lock, [this] { return ending_ || is_guard_wanted_; });

@@ -1,10 +1,12 @@
 // Shards: the daemon's loops, each on a thread of its own and joined to CPUs of its own.
 //
-// The CPUs that the process may use are divided among the shards, so each CPU has a shard: who serves a request where
-// it was made asks Loop::cpus(). Each thread looks after itself (shard_thread.hpp); one more guards those that may be
-// kept from running, and sleeps while there are none. The first shard runs on the thread of the caller. Made by Node.
+// The CPUs that the process may use are divided among the shards, again when they change, so each CPU has a shard: who
+// serves a request where it was made asks Loop::cpus(). Each thread looks after itself (shard_thread.hpp); one more
+// guards those that may be kept from running, and sleeps while there are none. The first shard runs on the thread of
+// the caller. Made by Node.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -41,6 +43,7 @@ class Shards {
 
   private:
     Shards() = default;
+    ShardThread::Share share_of(size_t shard) const;
     void guard();
     void guard_others();
     void wake_guard();
@@ -52,6 +55,7 @@ class Shards {
 
     UniqueFd tasks_;  // of this process
     std::thread guard_;
+    std::atomic<pid_t> guard_thread_{0};
     std::mutex guard_lock_;
     std::condition_variable guard_wanted_;
     bool is_guard_wanted_ = false;

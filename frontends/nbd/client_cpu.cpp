@@ -50,6 +50,7 @@ std::optional<unsigned> ClientCpu::of_process() {
 // The directory stays that of the process that was found, also when another one gets its id.
 bool ClientCpu::find_process() {
     looked_ = true;
+    if (client_.started == 0) return false;
     const std::string process = fmt::format("/proc/{}", client_.process);
     UniqueFd tasks(::open((process + "/task").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!tasks || started_ticks(process) != client_.started) return false;

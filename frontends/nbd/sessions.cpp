@@ -12,9 +12,10 @@ namespace tarn::nbd {
 
 namespace {
 
-// With its id it names the process for good.
+// With its id it names the process for good; 0: it is not known.
 uint64_t start_of(pid_t process) {
-    return started_ticks(fmt::format("/proc/{}", process));
+    static const bool is_known = proc_is_ours();
+    return is_known ? started_ticks(fmt::format("/proc/{}", process)) : 0;
 }
 
 }  // namespace
@@ -28,6 +29,7 @@ Client Client::of(int socket) {
         const ucred credentials = peer_of(socket).value_or(ucred{});
         client.process = credentials.pid;
         client.started = start_of(credentials.pid);
+        if (!peer_lives(socket)) client.started = 0;  // that may be another one, which has its id now
         client.user = credentials.uid;
         client.text = fmt::format("local client of process {}, user {}", credentials.pid, credentials.uid);
         return client;

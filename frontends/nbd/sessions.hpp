@@ -27,7 +27,7 @@ namespace tarn::nbd {
 struct Client {
     std::string address;   // over TCP
     pid_t process = 0;     // on a Unix socket; 0: of another PID namespace
-    uint64_t started = 0;  // when that process was, in the kernel's ticks
+    uint64_t started = 0;  // when that process was, in the kernel's ticks; 0: it is not known
     uid_t user = 0;
     std::string text;  // for the log
 

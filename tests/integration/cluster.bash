@@ -115,7 +115,9 @@ tarnd_of() {
     local host=$1 enter=()
     shift
     [[ $CLUSTER_NETWORK == namespaces ]] && enter=(nsenter "--net=/run/netns/$(namespace "$host")")
-    "${enter[@]}" tarnd --config "$CLUSTER/$host/tarn.toml" --control "$CLUSTER/$host/control.sock" "$@" \
+    # In a session of its own, as a service would be: the kernel shares the CPUs out among sessions, and one that fills
+    # them keeps even the kernel's own threads, and with them the disk's completions, waiting for seconds.
+    setsid "${enter[@]}" tarnd --config "$CLUSTER/$host/tarn.toml" --control "$CLUSTER/$host/control.sock" "$@" \
         >> "$CLUSTER/$host/log" 2>&1 3>&- &
     echo $! > "$CLUSTER/$host/pid"
 }

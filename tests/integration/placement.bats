@@ -89,6 +89,29 @@ has_connection() { [ "$(of_shard "$1" .nbd_connections)" = 1 ]; }
     within 20 has_connection "${list[-1]}"
 }
 
+requests() { on solo status --json | jq '[.shards[].requests] | add'; }
+serves_more_than() { (($(requests) > $1)); }
+is_divided() { [ "$(on solo status --json | jq -c '[.shards[].cpus]')" = "$1" ]; }
+
+@test "when the CPUs of the process change, its shards get theirs" {
+    local list
+    read -ra list <<< "$(cpus)"
+    ((${#list[@]} == 2)) || skip "needs two CPUs"
+    cluster_start
+    start_client "${list[0]}"
+    within 20 has_connection "${list[0]}"
+    taskset -acp "${list[1]}" "$(pid_of solo)"
+    within 20 is_divided "[\"${list[1]}\",\"${list[1]}\"]"
+    client_to "${list[1]}"
+    local served
+    served=$(requests)
+    within 20 serves_more_than $((served + 2000))
+    taskset -acp "${list[0]},${list[1]}" "$(pid_of solo)"
+    client_to "${list[0]}"
+    within 20 is_divided "[\"${list[0]}\",\"${list[1]}\"]"
+    within 20 has_connection "${list[0]}"
+}
+
 # How often its threads have waited so far; not those of the kernel, which look after themselves.
 waits() {
     cat /proc/"$(pid_of solo)"/task/*/status |

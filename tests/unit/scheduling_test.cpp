@@ -59,6 +59,16 @@ TEST_F(SchedulingTest, clients_that_come_and_go_are_enough_to_begin_and_not_to_g
     EXPECT_EQ(after(half), Mode::courteous);
 }
 
+TEST_F(SchedulingTest, somebody_who_uses_the_cpu_with_pauses_ends_courtesy) {
+    const Scheduling::Window with_pauses{
+        .delay = 85ms, .runs = 400, .waits = 400, .requests = 400, .near_wake_ups = 400};
+    const Scheduling::Window clients{
+        .delay = 85ms, .runs = 5000, .waits = 5000, .requests = 5000, .near_wake_ups = 5000};
+    EXPECT_EQ(after(clients), Mode::courteous);
+    EXPECT_EQ(after(clients), Mode::courteous);
+    EXPECT_EQ(after(with_pauses), Mode::joined);
+}
+
 TEST_F(SchedulingTest, who_starved_is_courteous_again_later_and_later) {
     ASSERT_EQ(after(near), Mode::courteous);
     std::vector<int> pauses;

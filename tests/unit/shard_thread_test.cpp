@@ -1,9 +1,12 @@
 // The threads of shards under the real scheduler: where they may run, and as what.
 #include <gtest/gtest.h>
+#include <linux/ioprio.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <mutex>
 #include <thread>
 
 #include "daemon/process/shards.hpp"
@@ -138,7 +141,11 @@ class TurningShard {
     explicit TurningShard(const CpuSet& cpus, const CpuSet& all = *CpuSet::of_thread())
         : loop_(std::move(*Loop::create())), all_(all) {
         loop_->set_cpus(cpus);
-        thread_ = std::make_unique<ShardThread>(*loop_, all_, true, [this] { guards_wanted_.fetch_add(1); });
+        thread_ =
+            std::make_unique<ShardThread>(*loop_, all_,
+                                          ShardThread::Parts{.courtesy_allowed = true,
+                                                             .wake_guard = [this] { guards_wanted_.fetch_add(1); },
+                                                             .find_share = [this] { return share(); }});
     }
     ~TurningShard() {
         loop_->stop();
@@ -159,6 +166,11 @@ class TurningShard {
     bool makes_turns(uint64_t count) const {
         return eventually([&, before = loop_->turns()] { return loop_->turns() >= before + count; });
     }
+    // From then on these are its CPUs, and all that the process may use.
+    void give(const CpuSet& cpus) {
+        const std::lock_guard guard(share_lock_);
+        share_ = {.all = cpus, .own = cpus};
+    }
     void hold(bool holds) { held_.store(holds); }
     void rest(bool rests) { rests_.store(rests); }
 
@@ -178,6 +190,13 @@ class TurningShard {
         }
     }
 
+    ShardThread::Share share() {
+        const std::lock_guard guard(share_lock_);
+        return share_;
+    }
+
+    std::mutex share_lock_;
+    ShardThread::Share share_;
     std::unique_ptr<Loop> loop_;
     const CpuSet all_;
     std::unique_ptr<ShardThread> thread_;
@@ -207,6 +226,12 @@ TEST_F(CourteousShard, is_of_the_idle_class_while_it_turns) {
         while (shard_.loop().turns() == turns) std::this_thread::yield();
         return looks == 10;
     }));
+}
+
+// Of the class idle, it would wait until the disk has nothing else to do.
+TEST_F(CourteousShard, has_the_io_priority_of_an_ordinary_thread) {
+    EXPECT_EQ(shard_.sched_class(), SCHED_IDLE);
+    EXPECT_EQ(IOPRIO_PRIO_CLASS(::syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, shard_.id())), IOPRIO_CLASS_BE);
 }
 
 TEST_F(CourteousShard, that_gets_no_turn_is_courteous_no_more) {
@@ -246,11 +271,25 @@ TEST(ShardThreadTest, an_affinity_that_somebody_sets_is_left_alone) {
     shard.start();
     const CpuSet wanted{all.list().back()};
     ASSERT_TRUE(wanted.bind(shard.id()));
-    EXPECT_TRUE(shard.comes_to(Mode::released));
+    EXPECT_TRUE(eventually([&] { return shard.loop().cpus().empty(); }));
     EXPECT_EQ(*CpuSet::of_thread(shard.id()), wanted);
     EXPECT_TRUE(shard.makes_turns(20'000));  // it would look again after one second
     EXPECT_EQ(*CpuSet::of_thread(shard.id()), wanted);
     EXPECT_EQ(shard.sched_class(), SCHED_OTHER);
+}
+
+TEST(ShardThreadTest, it_goes_where_its_cpus_are_now) {
+    const CpuSet all = *CpuSet::of_thread();
+    if (all.size() < 2) GTEST_SKIP() << "needs two CPUs";
+    const CpuSet first{all.list().front()};
+    TurningShard shard(first);
+    shard.start();
+    for (const CpuSet& cpus : {CpuSet{all.list().back()}, all, first}) {
+        shard.give(cpus);
+        EXPECT_TRUE(eventually([&] { return *CpuSet::of_thread(shard.id()) == cpus; }));
+        EXPECT_TRUE(eventually([&] { return shard.loop().cpus() == cpus; }));
+    }
+    EXPECT_NE(shard.thread().mode(), Mode::released);
 }
 
 TEST(ShardThreadTest, a_cpu_that_it_may_not_use_is_no_reason_to_stop) {

@@ -1,8 +1,10 @@
 #include "utils/unix_socket.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -70,6 +72,45 @@ TEST_F(UnixSocketTest, the_user_at_the_other_end_is_known) {
     ::close(pair[0]);
     ::close(pair[1]);
     EXPECT_FALSE(peer_of(-1));
+}
+
+// The process that connected has ended before we look, and its child goes on with the socket.
+TEST_F(UnixSocketTest, a_process_at_the_other_end_that_is_gone_is_not_taken_for_another_one) {
+    const std::string path = root_ / "socket";
+    const UniqueFd listener = std::move(*listen_unix(path, 0600));
+    const auto connected = [&] {
+        UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const sockaddr_un address = *unix_address(path);
+        if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) socket.reset();
+        return socket;
+    };
+    const UniqueFd ours = connected();
+    const UniqueFd from_us(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    EXPECT_TRUE(peer_lives(from_us.get()));
+    constexpr int so_peerpidfd = 77;
+    int pidfd = -1;
+    socklen_t size = sizeof pidfd;
+    if (::getsockopt(from_us.get(), SOL_SOCKET, so_peerpidfd, &pidfd, &size) != 0)
+        GTEST_SKIP() << "needs Linux 6.5 or newer";
+    const UniqueFd owned(pidfd);
+
+    int end[2];
+    ASSERT_EQ(::pipe2(end, O_CLOEXEC), 0);
+    UniqueFd keeps_child(end[1]);
+    const UniqueFd child_waits(end[0]);
+    const pid_t parent = ::fork();
+    if (parent == 0) {
+        const UniqueFd theirs = connected();
+        if (::fork() != 0) ::_exit(0);
+        keeps_child.reset();
+        char byte = 0;
+        (void)::read(child_waits.get(), &byte, 1);  // until the test has looked
+        ::_exit(0);
+    }
+    ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
+    const UniqueFd from_them(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    EXPECT_EQ(peer_of(from_them.get())->pid, parent);
+    EXPECT_FALSE(peer_lives(from_them.get()));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <new>
 
+#include "tiers/dram/nodes.hpp"
 #include "utils/assert.hpp"
 
 namespace tarn {
@@ -35,10 +36,21 @@ Result<> Arena::map(size_t frame_count) {
     TRY(mapping_, Mapping::create(bytes_offset(frame_count) + frame_count * page_size, memfd_.get()));
     const std::span<std::byte> all = mapping_.bytes();
     ::madvise(all.data(), all.size(), MADV_HUGEPAGE);  // a gain, not a need: it may be refused
+    if (!adopted_) place();
     // Of an arena that is adopted the pages are there; without this each first access would be a fault of its own.
     if (::madvise(all.data(), all.size(), MADV_POPULATE_WRITE) != 0)
         return fail(Errc::io, errno, "dram.arena: memory is short");
     return {};
+}
+
+// As FramePool shares the frames out.
+void Arena::place() {
+    const Nodes nodes = Nodes::of_machine();
+    for (size_t part = 0; nodes.count() > 1 && part < nodes.count(); ++part) {
+        const size_t begin = nodes.begin_of(part, frame_count_);
+        const size_t end = nodes.begin_of(part + 1, frame_count_);
+        nodes.place(bytes().subspan(begin * page_size, (end - begin) * page_size), part);
+    }
 }
 
 Result<std::unique_ptr<Arena>> Arena::create(size_t frame_count) {

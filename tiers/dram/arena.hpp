@@ -82,6 +82,7 @@ class Arena {
 
     Arena() = default;
     Result<> map(size_t frame_count);
+    void place();
     std::byte* at(size_t offset) const { return mapping_.bytes().data() + offset; }
 
     UniqueFd memfd_;

@@ -10,12 +10,14 @@ Result<std::unique_ptr<FramePool>> FramePool::create(size_t frame_count) {
     return std::make_unique<FramePool>(std::move(arena));
 }
 
-FramePool::FramePool(std::unique_ptr<Arena> arena)
+FramePool::FramePool(std::unique_ptr<Arena> arena, Nodes nodes)
     : arena_(std::move(arena)),
       bytes_(arena_->bytes()),
       records_(arena_->records()),
       frames_(arena_->frames()),
-      frame_count_(arena_->frame_count()) {
+      frame_count_(arena_->frame_count()),
+      nodes_(std::move(nodes)),
+      first_free_(nodes_.count(), no_frame) {
     for (size_t i = frame_count_; i-- > 0;) {
         const auto id = static_cast<FrameId>(i);
         if (arena_->adopted()) adopt(id);
@@ -53,18 +55,21 @@ void FramePool::put_free(FrameId id) {
     freed.writing.store(0, std::memory_order_relaxed);
     freed.zeroed.store(false, std::memory_order_relaxed);
     freed.broken.store(false, std::memory_order_relaxed);
-    freed.next.store(first_free_, std::memory_order_relaxed);
-    first_free_ = id;
+    FrameId& first = first_free_[nodes_.part_of(id, frame_count_)];
+    freed.next.store(first, std::memory_order_relaxed);
+    first = id;
     free_count_.fetch_add(1, std::memory_order_relaxed);
 }
 
 FrameId FramePool::try_take(FrameUse use, size_t leave) {
+    size_t node = nodes_.here();
     const std::lock_guard guard(free_lock_);
     const size_t free = free_count_.load(std::memory_order_relaxed);
     if (free <= leave) return no_frame;
-    const FrameId id = first_free_;
+    while (first_free_[node] == no_frame) node = (node + 1) % nodes_.count();
+    const FrameId id = first_free_[node];
     Frame& frame = frames_[id];
-    first_free_ = frame.next.load(std::memory_order_relaxed);
+    first_free_[node] = frame.next.load(std::memory_order_relaxed);
     free_count_.store(free - 1, std::memory_order_relaxed);
     TARN_ASSERT(frame.uses.load(std::memory_order_relaxed) == 0);
     frame.uses.store(use, std::memory_order_relaxed);

@@ -1,11 +1,13 @@
-// FramePool: this host's frames: the pages and headers of an arena, and the list of the free ones. Any thread may take
-// and give frames.
+// FramePool: this host's frames: the pages and headers of an arena, and lists of the free ones, one for each NUMA node.
+// Any thread may take and give frames; it gets those of its own node as long as there are some.
 #pragma once
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "tiers/dram/arena.hpp"
+#include "tiers/dram/nodes.hpp"
 #include "utils/atomic.hpp"
 #include "utils/result.hpp"
 #include "utils/spinlock.hpp"
@@ -16,7 +18,7 @@ class FramePool {
   public:
     static Result<std::unique_ptr<FramePool>> create(size_t frame_count);  // Errors: of Arena::create
     // In an adopted arena, frames that are recorded as held and frames of home's bytes are taken; all others are free.
-    explicit FramePool(std::unique_ptr<Arena> arena);
+    explicit FramePool(std::unique_ptr<Arena> arena, Nodes nodes = Nodes::of_machine());
 
     size_t frame_count() const { return frame_count_; }
     size_t free_count() const { return free_count_.load(std::memory_order_relaxed); }
@@ -54,8 +56,9 @@ class FramePool {
     Frame* frames_;
     size_t frame_count_;
 
+    const Nodes nodes_;
     SpinLock free_lock_;
-    FrameId first_free_ = no_frame;
+    std::vector<FrameId> first_free_;  // of each node
     Atomic<size_t> free_count_{0};
 };
 

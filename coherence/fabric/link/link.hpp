@@ -80,6 +80,7 @@ class Link final {
     // What its RecordReader has read.
     Result<> on_control(ControlRecord record);
     void count_message(protocol::MessageKind kind) {
+        loop().count_message();
         std::atomic<uint64_t>& count = received_[static_cast<uint8_t>(kind)];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // the link's shard alone
     }

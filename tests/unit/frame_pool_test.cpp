@@ -1,0 +1,100 @@
+// Frames by NUMA node: which are taken first, and where they go back to.
+#include "tiers/dram/frame_pool.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "tiers/dram/nodes.hpp"
+#include "utils/file_text.hpp"
+#include "utils/mapping.hpp"
+#include "utils/unique_fd.hpp"
+
+namespace tarn {
+namespace {
+
+unsigned node_now = 0;
+unsigned current_node() {
+    return node_now;
+}
+
+constexpr size_t frame_count = 10;
+
+class FramesOfNodes : public testing::Test {
+  protected:
+    FrameId take() { return pool_.try_take(use_holder, 0); }
+    static size_t part_of(FrameId id) { return Nodes({3, 4, 7}).part_of(id, frame_count); }
+
+    FramePool pool_{std::move(*Arena::create(frame_count)), Nodes({3, 4, 7}, current_node)};
+};
+
+TEST_F(FramesOfNodes, those_of_the_threads_node_are_taken_first_then_all_others) {
+    node_now = 4;
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(part_of(take()), 1u);
+    node_now = 7;
+    EXPECT_EQ(part_of(take()), 2u);
+    node_now = 4;
+    for (int i = 0; i < 6; ++i) {
+        const FrameId id = take();
+        ASSERT_NE(id, no_frame);
+        EXPECT_NE(part_of(id), 1u);
+    }
+    EXPECT_EQ(take(), no_frame);
+    EXPECT_EQ(pool_.free_count(), 0u);
+}
+
+TEST_F(FramesOfNodes, a_frame_goes_back_to_its_node) {
+    node_now = 3;
+    for (size_t i = 0; i < frame_count; ++i) ASSERT_NE(take(), no_frame);
+    constexpr FrameId of_the_last = frame_count - 1;
+    EXPECT_TRUE(pool_.release(of_the_last, use_holder));
+    EXPECT_TRUE(pool_.release(0, use_holder));
+    node_now = 7;
+    EXPECT_EQ(take(), of_the_last);
+    EXPECT_EQ(take(), 0u);
+}
+
+TEST_F(FramesOfNodes, a_node_without_memory_takes_the_first_ones) {
+    node_now = 5;
+    EXPECT_EQ(part_of(take()), 0u);
+}
+
+TEST(NodesTest, parts_follow_each_other_and_cover_everything) {
+    const Nodes nodes({0, 1, 2});
+    for (const size_t size : {1u, 2u, 3u, 10u, 4096u, 4097u}) {
+        EXPECT_EQ(nodes.begin_of(0, size), 0u);
+        EXPECT_EQ(nodes.begin_of(3, size), size);
+        for (size_t i = 0; i < size; ++i) {
+            const size_t part = nodes.part_of(i, size);
+            EXPECT_LE(nodes.begin_of(part, size), i);
+            EXPECT_LT(i, nodes.begin_of(part + 1, size));
+        }
+    }
+}
+
+TEST(NodesTest, lists_are_read_as_the_kernel_writes_them) {
+    EXPECT_EQ(Nodes::parse("0\n"), std::vector<unsigned>{0});
+    EXPECT_EQ(Nodes::parse("0-2,5,8-9\n"), (std::vector<unsigned>{0, 1, 2, 5, 8, 9}));
+    for (const char* const list : {"", "\n", "x", "1-", "1,", "-1", "4096", "0-99999999999"})
+        EXPECT_TRUE(Nodes::parse(list).empty()) << list;
+}
+
+TEST(NodesTest, memory_is_placed_on_the_node) {
+    if (text_of("/proc/self/numa_maps").empty()) GTEST_SKIP() << "the kernel knows no nodes";
+    const UniqueFd memory(::memfd_create("nodes", MFD_CLOEXEC));
+    ASSERT_EQ(::ftruncate(memory.get(), 4 * page_size), 0);
+    const Mapping mapping = std::move(*Mapping::create(4 * page_size, memory.get()));
+    const Nodes nodes = Nodes::of_machine();
+    const size_t last = nodes.count() - 1;
+    nodes.place(mapping.bytes().subspan(page_size), last);
+    const std::string placed =
+        fmt::format("{:x} prefer:", reinterpret_cast<uintptr_t>(mapping.bytes().data()) + page_size);
+    EXPECT_NE(text_of("/proc/self/numa_maps").find(placed), std::string::npos) << text_of("/proc/self/numa_maps");
+}
+
+}  // namespace
+}  // namespace tarn
