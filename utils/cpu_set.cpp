@@ -79,6 +79,12 @@ CpuSet operator&(const CpuSet& left, const CpuSet& right) {
     return CpuSet(std::move(both));
 }
 
+CpuSet operator-(const CpuSet& left, const CpuSet& right) {
+    std::vector<unsigned> rest;
+    std::ranges::set_difference(left.cpus_, right.cpus_, std::back_inserter(rest));
+    return CpuSet(std::move(rest));
+}
+
 std::optional<unsigned> incoming_cpu_of(int socket) {
     int cpu = -1;
     socklen_t size = sizeof cpu;

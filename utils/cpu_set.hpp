@@ -38,6 +38,7 @@ class CpuSet {
     std::string text() const;
 
     friend CpuSet operator&(const CpuSet& left, const CpuSet& right);
+    friend CpuSet operator-(const CpuSet& left, const CpuSet& right);
     bool operator==(const CpuSet&) const = default;
 
   private:

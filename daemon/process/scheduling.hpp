@@ -5,7 +5,8 @@
 // courteous joined, and of the class SCHED_IDLE. The scheduler wakes a client where it ran last, unless another CPU is
 //           idle: then there, and each answer crosses CPUs. A CPU on which only threads of this class run counts as
 //           idle, so that a client which waits for a shard on its CPU stays there. In return any other thread that
-//           wants the CPU goes first: a shard that gets none for a while stops being courteous (starved).
+//           wants the CPU goes first: a shard that gets none for a while stops being courteous (starved). And it costs
+//           a tenth of the time: so only while another CPU idles.
 // released  the scheduler places it, while another CPU is idle: its CPU belongs to somebody else; or its clients keep
 //           that CPU busy themselves, and it was found to serve more requests beside them.
 //
@@ -14,6 +15,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include "daemon/process/retry.hpp"
 
@@ -38,6 +40,11 @@ class Scheduling {
     // Clients that keep a CPU busy send many requests for each time that the shard waits for some.
     static constexpr uint64_t requests_per_wait_min = 4;
     static constexpr unsigned busy_percent_min = 80;
+    // Another CPU with this much time to spare is worth a move of the shard; with this much it draws clients away.
+    static constexpr unsigned idle_percent_min = 50;
+    static constexpr unsigned luring_percent_min = 15;
+    // Beside its clients a shard waits for no CPU, unless that belongs to others by now.
+    static constexpr unsigned beside_delay_percent_max = 10;
     // To be worth it.
     static constexpr double gain_min = 1.1;
     static constexpr std::chrono::seconds comparison_time{8};
@@ -51,13 +58,19 @@ class Scheduling {
         uint64_t waits = 0;                // of its loop, for anything
         uint64_t requests = 0;             // of clients
         uint64_t near_wake_ups = 0;        // of its loop, by clients that run on its CPUs
-        bool other_cpu_idle = false;       // one on which it might run; see asks_for_other_cpus()
-        bool starved = false;              // it was courteous, and got no CPU
+        // Of the CPU that idled most, of those on which it might run and that are not its own; none: it is not known.
+        // See asks_for_other_cpus().
+        std::optional<unsigned> others_idle_percent;
+        bool starved = false;  // it was courteous, and got no CPU
     };
 
     Mode mode() const { return mode_; }
-    // Whether other_cpu_idle matters, which costs something to learn.
-    static bool asks_for_other_cpus(const Window& window) { return is_foreign(window) || is_crowded(window); }
+    // Released: to other CPUs than its own, which its clients keep busy.
+    bool is_beside() const { return is_beside_; }
+    // Whether others_idle_percent matters, which costs something to learn.
+    static bool asks_for_other_cpus(const Window& window) {
+        return is_foreign(window) || is_crowded(window) || has_near(window, near_part_before);
+    }
 
     Mode next(const Window& window, Clock::time_point now) {
         if (mode_ == Mode::released)
@@ -73,12 +86,12 @@ class Scheduling {
             courtesy_.failed(now);
             return Mode::joined;
         }
-        if (is_foreign(window) && window.other_cpu_idle) {
+        if (is_foreign(window) && another_cpu_idles(window)) {
             joining_.failed(now);
             is_beside_ = false;
             return Mode::released;
         }
-        if (is_crowded(window) && window.other_cpu_idle && now >= beside_.next()) {
+        if (is_crowded(window) && another_cpu_idles(window) && now >= beside_.next()) {
             is_beside_ = true;
             rate_before_ = rate(window);
             windows_beside_ = 0;
@@ -86,13 +99,17 @@ class Scheduling {
             return Mode::released;
         }
         const uint64_t part = mode_ == Mode::courteous ? near_part : near_part_before;
-        return has_near(window, part) && now >= courtesy_.next() ? Mode::courteous : Mode::joined;
+        return has_near(window, part) && may_lure(window) && now >= courtesy_.next() ? Mode::courteous : Mode::joined;
     }
 
     // The first window is for the scheduler to settle; the second shows whether it is worth it.
     Mode beside_clients(const Window& window, Clock::time_point now) {
         ++windows_beside_;
         if (windows_beside_ == 2 && rate(window) < rate_before_ * gain_min) {
+            beside_.failed(now);
+            return Mode::joined;
+        }
+        if (window.delay * 100 > window.time * beside_delay_percent_max) {
             beside_.failed(now);
             return Mode::joined;
         }
@@ -104,6 +121,10 @@ class Scheduling {
         const bool is_long_by_requests =
             window.requests > 0 && window.delay / window.requests >= foreign_delay_per_request_min;
         return (is_long || is_long_by_requests) && window.delay * 100 >= window.time * foreign_delay_percent;
+    }
+    static bool another_cpu_idles(const Window& window) { return window.others_idle_percent >= idle_percent_min; }
+    static bool may_lure(const Window& window) {
+        return window.others_idle_percent.value_or(100) >= luring_percent_min;
     }
     static bool is_deep(const Window& window) { return window.requests >= requests_per_wait_min * window.waits; }
     // The CPU has no time left: when the shard does not run, it is ready to.

@@ -23,8 +23,6 @@ namespace {
 
 // How often a thread looks whether it is still bound to what it chose.
 constexpr std::chrono::seconds affinity_time{1};
-// The part of a window that a CPU has to idle.
-constexpr unsigned idle_percent_min = 50;
 
 int set_class_of(pid_t thread, int sched_class) {
     const sched_param parameters{};
@@ -33,26 +31,6 @@ int set_class_of(pid_t thread, int sched_class) {
 
 bool has_time_sharing(int sched_class) {
     return sched_class == SCHED_OTHER || sched_class == SCHED_BATCH;
-}
-
-// The time that each CPU has idled, in the kernel's ticks, by its number.
-std::vector<uint64_t> idle_ticks() {
-    std::vector<uint64_t> ticks;
-    std::istringstream lines(text_of("/proc/stat"));
-    for (std::string line; std::getline(lines, line) && line.starts_with("cpu");) {
-        if (line[3] == ' ') continue;  // all together
-        std::istringstream fields(line.substr(3));
-        size_t cpu = 0;
-        uint64_t user = 0;
-        uint64_t nice = 0;
-        uint64_t system = 0;
-        uint64_t idle = 0;
-        uint64_t waiting = 0;  // idle as well: a loop that waits counts as if it waited for a device
-        if (!(fields >> cpu >> user >> nice >> system >> idle >> waiting)) continue;
-        if (ticks.size() <= cpu) ticks.resize(cpu + 1);
-        ticks[cpu] = idle + waiting;
-    }
-    return ticks;
 }
 
 // The kernel gives the requests of a thread that has chosen none the priority of its scheduling class: a courteous
@@ -125,27 +103,13 @@ void ShardThread::look() {
     requests_ = loop_.requests();
     near_wake_ups_ = loop_.near_wake_ups();
     if (Scheduling::asks_for_other_cpus(window))
-        window.other_cpu_idle = another_cpu_idles();
-    else
-        idle_ticks_.clear();
+        window.others_idle_percent = parts_.most_idle(cpus_ - loop_.cpus(), now);
     if (now - followed_at_ >= affinity_time) follow_cpus(now);
     if (!left_alone_) change_to(scheduling_.next(window, now));
     polling.is_joined = mode() == Scheduling::Mode::joined && !left_alone_;
     const std::chrono::nanoseconds poll_for = polling_.next(polling, now);
     polls_.store(poll_for.count() > 0, std::memory_order_relaxed);
     loop_.poll_for(poll_for);
-}
-
-// Since the call before, unless that is too long ago.
-bool ShardThread::another_cpu_idles() {
-    const std::vector<uint64_t> before = std::exchange(idle_ticks_, idle_ticks());
-    const auto ticks_min =
-        static_cast<uint64_t>(::sysconf(_SC_CLK_TCK)) * Scheduling::window_min.count() / 1000 * idle_percent_min / 100;
-    for (const unsigned cpu : cpus_.list())
-        if (!loop_.cpus().contains(cpu) && cpu < before.size() && cpu < idle_ticks_.size() &&
-            idle_ticks_[cpu] - before[cpu] >= std::max<uint64_t>(ticks_min, 1))
-            return true;
-    return false;
 }
 
 // The kernel takes us off CPUs that go offline or leave our cpuset, and refuses to bind us there until they are back.
@@ -171,16 +135,21 @@ void ShardThread::take_share() {
     if (share.own.empty() || (share.all == cpus_ && (left_alone_ || share.own == loop_.cpus()))) return;
     cpus_ = std::move(share.all);
     loop_.set_cpus(std::move(share.own));
-    idle_ticks_.clear();
     left_alone_ = false;
-    bind(mode() == Scheduling::Mode::released ? cpus_ : loop_.cpus());
+    bind(mode() == Scheduling::Mode::released ? cpus_while_released() : loop_.cpus());
+}
+
+// Beside its clients it leaves them its own.
+CpuSet ShardThread::cpus_while_released() const {
+    CpuSet others = cpus_ - loop_.cpus();
+    return scheduling_.is_beside() && !others.empty() ? others : cpus_;
 }
 
 void ShardThread::change_to(Scheduling::Mode mode) {
     using Mode = Scheduling::Mode;
     const Mode before = mode_.exchange(mode, std::memory_order_relaxed);
     if (before == Mode::released && mode != before) bind(loop_.cpus());
-    if (mode == Mode::released && mode != before) bind(cpus_);
+    if (mode == Mode::released && mode != before) bind(cpus_while_released());
     set_class(mode == Mode::courteous);  // guard() may have ended it meanwhile
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "daemon/process/polling.hpp"
@@ -36,6 +37,8 @@ class ShardThread {
         CpuSet own;
     };
     struct Parts {
+        // In percent of the time, lately: of the CPU that idled most; none: it is not known.
+        std::function<std::optional<unsigned>(const CpuSet& cpus, Scheduling::Clock::time_point now)> most_idle;
         bool courtesy_allowed = false;      // see may_be_courteous()
         std::function<void()> wake_guard;   // called when guard() is needed
         std::function<Share()> find_share;  // as it is now; without any CPU: as it was
@@ -82,7 +85,7 @@ class ShardThread {
     void look();
     void follow_cpus(Scheduling::Clock::time_point now);
     void take_share();
-    bool another_cpu_idles();
+    CpuSet cpus_while_released() const;
     void change_to(Scheduling::Mode mode);
     void set_class(bool courteous);
     bool ends_courtesy();
@@ -106,7 +109,6 @@ class ShardThread {
     uint64_t requests_ = 0;
     uint64_t near_wake_ups_ = 0;
     uint64_t messages_ = 0;
-    std::vector<uint64_t> idle_ticks_;  // of each CPU; empty: not counted
     CpuSet bound_;
     Scheduling::Clock::time_point followed_at_;
     bool lost_cpus_ = false;   // the kernel refuses to bind us to ours

@@ -37,7 +37,11 @@ Result<std::unique_ptr<Shards>> Shards::create(unsigned count, bool pin) {
         shards->loops_.push_back(loop.get());
         shards->shards_.push_back(std::make_unique<ShardThread>(
             *loop, cpus,
-            ShardThread::Parts{.courtesy_allowed = courtesy_allowed,
+            ShardThread::Parts{.most_idle =
+                                   [shards = shards.get()](const CpuSet& cpus, Scheduling::Clock::time_point now) {
+                                       return shards->idle_cpus_.most_idle(cpus, now);
+                                   },
+                               .courtesy_allowed = courtesy_allowed,
                                .wake_guard = [shards = shards.get()] { shards->wake_guard(); },
                                .find_share = [shards = shards.get(), i] { return shards->share_of(i); }}));
         shards->owned_.push_back(std::move(loop));

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/process/idle_cpus.hpp"
 #include "daemon/process/shard_thread.hpp"
 #include "utils/cpu_set.hpp"
 #include "utils/loop.hpp"
@@ -48,6 +49,7 @@ class Shards {
     void guard_others();
     void wake_guard();
 
+    IdleCpus idle_cpus_;
     std::vector<std::unique_ptr<Loop>> owned_;
     std::vector<Loop*> loops_;
     std::vector<std::unique_ptr<ShardThread>> shards_;

@@ -18,6 +18,8 @@ TEST(CpuSet, is_ordered_and_holds_each_once) {
     EXPECT_FALSE(cpus.contains(2));
     EXPECT_EQ(cpus & (CpuSet{0, 3, 7}), (CpuSet{3, 7}));
     EXPECT_TRUE((cpus & CpuSet{2}).empty());
+    EXPECT_EQ(cpus - (CpuSet{0, 3, 8}), (CpuSet{1, 7}));
+    EXPECT_TRUE((cpus - cpus).empty());
 }
 
 TEST(CpuSet, has_the_kernels_text) {

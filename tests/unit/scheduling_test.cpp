@@ -30,7 +30,7 @@ class SchedulingTest : public testing::Test {
     static constexpr Scheduling::Window near{.delay = 40ms, .runs = 10'000, .waits = 10'000, .near_wake_ups = 9'000};
     static constexpr Scheduling::Window far{.delay = 1ms, .runs = 10'000, .waits = 10'000, .near_wake_ups = 100};
     static constexpr Scheduling::Window hogged{
-        .delay = 50ms, .runs = 20, .waits = 20, .near_wake_ups = 20, .other_cpu_idle = true};
+        .delay = 50ms, .runs = 20, .waits = 20, .near_wake_ups = 20, .others_idle_percent = 60};
     static constexpr Scheduling::Window all_busy{.delay = 50ms, .runs = 20, .waits = 20, .near_wake_ups = 20};
     static constexpr Scheduling::Window starved{
         .delay = 10ms, .runs = 9'000, .waits = 9'000, .near_wake_ups = 9'000, .starved = true};
@@ -44,6 +44,19 @@ TEST_F(SchedulingTest, it_is_courteous_to_clients_on_its_cpu) {
     EXPECT_EQ(after(near), Mode::courteous);
     EXPECT_EQ(after(near), Mode::courteous);
     EXPECT_EQ(after(far), Mode::joined);
+}
+
+// Nothing draws its clients away then, and courtesy has its price.
+TEST_F(SchedulingTest, it_is_not_courteous_while_no_other_cpu_idles) {
+    Scheduling::Window window = near;
+    window.others_idle_percent = 14;
+    EXPECT_EQ(after(window), Mode::joined);
+    window.others_idle_percent = 15;
+    EXPECT_EQ(after(window), Mode::courteous);
+    window.others_idle_percent = 14;
+    EXPECT_EQ(after(window), Mode::joined);
+    window.others_idle_percent = 15;
+    EXPECT_EQ(after(window), Mode::courteous) << "that was no failure: it need not wait";
 }
 
 TEST_F(SchedulingTest, a_few_wake_ups_are_not_worth_it) {
@@ -109,7 +122,7 @@ TEST_F(SchedulingTest, it_leaves_its_cpu_to_somebody_else_while_another_one_idle
 TEST_F(SchedulingTest, its_own_clients_are_not_somebody_else) {
     const auto released = [](Scheduling::Window window) {
         window.time = 100ms;
-        window.other_cpu_idle = true;
+        window.others_idle_percent = 60;
         EXPECT_EQ(Scheduling::asks_for_other_cpus(window), Scheduling().next(window, {}) == Mode::released);
         return Scheduling::asks_for_other_cpus(window);
     };
@@ -129,7 +142,7 @@ class CrowdedTest : public SchedulingTest {
                                                 .waits = 1'000,
                                                 .requests = 4'000,
                                                 .near_wake_ups = 1'000,
-                                                .other_cpu_idle = true};
+                                                .others_idle_percent = 60};
     static Scheduling::Window serving(uint64_t requests) {
         return {.run = 90ms, .runs = 10, .waits = 10, .requests = requests};
     }
@@ -159,6 +172,18 @@ TEST_F(CrowdedTest, it_comes_back_when_they_send_one_request_at_a_time) {
     EXPECT_EQ(after({.run = 90ms, .runs = 10'000, .waits = 1'126, .requests = 4'500}), Mode::joined);
 }
 
+TEST_F(CrowdedTest, it_comes_back_when_others_want_the_cpu_that_it_went_to) {
+    EXPECT_EQ(after(crowded), Mode::released);
+    after(serving(4'500));
+    after(serving(4'500));
+    Scheduling::Window window = serving(4'500);
+    window.delay = 10ms;
+    EXPECT_EQ(after(window), Mode::released);
+    window.delay = 11ms;
+    EXPECT_EQ(after(window), Mode::joined);
+    EXPECT_EQ(windows_until(Mode::released, crowded), 3);
+}
+
 TEST_F(CrowdedTest, it_compares_again_from_time_to_time) {
     EXPECT_EQ(after(crowded), Mode::released);
     EXPECT_EQ(windows_until(Mode::joined, serving(4'500)), 80);
@@ -178,7 +203,7 @@ TEST_F(CrowdedTest, it_stays_where_it_is_as_good) {
     other.run = 39ms;
     EXPECT_TRUE(stays(other)) << "the CPU has time left";
     other = crowded;
-    other.other_cpu_idle = false;
+    other.others_idle_percent = 49;
     EXPECT_TRUE(stays(other)) << "no other CPU has";
 }
 

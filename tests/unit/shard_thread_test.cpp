@@ -141,11 +141,12 @@ class TurningShard {
     explicit TurningShard(const CpuSet& cpus, const CpuSet& all = *CpuSet::of_thread())
         : loop_(std::move(*Loop::create())), all_(all) {
         loop_->set_cpus(cpus);
-        thread_ =
-            std::make_unique<ShardThread>(*loop_, all_,
-                                          ShardThread::Parts{.courtesy_allowed = true,
-                                                             .wake_guard = [this] { guards_wanted_.fetch_add(1); },
-                                                             .find_share = [this] { return share(); }});
+        thread_ = std::make_unique<ShardThread>(
+            *loop_, all_,
+            ShardThread::Parts{.most_idle = [](const CpuSet&, Scheduling::Clock::time_point) { return 100u; },
+                               .courtesy_allowed = true,
+                               .wake_guard = [this] { guards_wanted_.fetch_add(1); },
+                               .find_share = [this] { return share(); }});
     }
     ~TurningShard() {
         loop_->stop();
