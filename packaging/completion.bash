@@ -98,7 +98,7 @@ _tarn() {
         create) options+=(--shared --exclusive --mode --fail-after) ;;
         list) options+=(--quiet) ;;
         resize | delete | umount) options+=(--force) ;;
-        mount) options+=(--read-only) ;;
+        mount) options+=(--read-only --io-uring) ;;
         status) options+=(--shards) ;;
         verify) options+=(--host --rate --stop) ;;
         host) options+=(--it-is-dead) ;;

@@ -181,6 +181,8 @@ void print_mounts(std::ostream& out, const char* what, const Json& mounts) {
         out << fmt::format("{}{}{}{}\n", what, text_of(mount, "path"),
                            mount.value("read_only", false) ? " (read-only)" : "",
                            mount.value("seen_here", true) ? "" : " (in another mount namespace: not seen here)");
+    if (mounts.value("io_uring_switched_on", false))
+        out << "switched on /sys/module/fuse/parameters/enable_uring, for all FUSE mounts made from now on\n";
 }
 
 void print_verified(std::ostream& out, const Json& status) {

@@ -1,9 +1,13 @@
 #include "daemon/cli/verbs.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 
@@ -14,6 +18,7 @@
 #include "tiers/page.hpp"
 #include "utils/file_text.hpp"
 #include "utils/printable.hpp"
+#include "utils/unique_fd.hpp"
 
 namespace tarn {
 
@@ -126,6 +131,21 @@ bool is_elsewhere(const Json& mounts, const std::string& path) {
     return !is_seen_here(path);
 }
 
+// The kernel offers io_uring to mounts that are made while this says so. Returns whether it did not.
+Outcome<bool> switch_io_uring_on() {
+    constexpr const char* path = "/sys/module/fuse/parameters/enable_uring";
+    const std::string before = text_of(path);
+    if (before.empty())
+        return refuse(Exit::failed, "this kernel has no FUSE over io_uring", "Linux 6.14 or newer, and modprobe fuse");
+    if (before.starts_with('Y')) return false;
+    const UniqueFd file(::open(path, O_WRONLY | O_CLOEXEC));
+    if (!file || ::write(file.get(), "Y", 1) != 1)
+        return refuse(errno == EACCES || errno == EROFS ? Exit::permission : Exit::failed,
+                      fmt::format("FUSE over io_uring cannot be switched on: {}", std::strerror(errno)),
+                      fmt::format("echo Y > {} as root", path));
+    return true;
+}
+
 // One shape, whether it succeeded or not.
 Answer of_mounts(Answer answer) {
     answer.json.emplace("mounts", Json::array());
@@ -140,6 +160,12 @@ Answer mount_or_list(const Client& client, const Options& options) {
         return mounts;
     }
     const std::string path = absolute_path(options.path);
+    bool switched_on = false;
+    if (options.io_uring) {
+        const Outcome<bool> switched = switch_io_uring_on();
+        if (!switched) return switched.error();
+        switched_on = *switched;
+    }
     auto mounted = client.ask("POST", "/v1/mounts", {{"path", path}, {"read_only", options.read_only}});
     if (!mounted) return mounted;
     if (is_elsewhere(*mounted, path)) {
@@ -150,7 +176,8 @@ Answer mount_or_list(const Client& client, const Options& options) {
                        "nsenter --mount --target PID-OF-TARND tarn mount " + path};
     }
     return Json{{"mounts", Json::array({{{"path", path}, {"read_only", options.read_only}, {"seen_here", true}}})},
-                {"namespace", mounted->value("namespace", uint64_t{0})}};
+                {"namespace", mounted->value("namespace", uint64_t{0})},
+                {"io_uring_switched_on", switched_on}};
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ struct Options {
     bool exclusive = false;
     bool force = false;
     bool read_only = false;
+    bool io_uring = false;
     bool whole_host = false;
     bool stop = false;
     bool it_is_dead = false;

@@ -37,8 +37,8 @@ class Scheduling {
     static constexpr uint64_t near_part_before = 8;
     static constexpr uint64_t near_part = 4;
 
-    // Clients that keep a CPU busy send many requests for each time that the shard waits for some.
-    static constexpr uint64_t requests_per_wait_min = 4;
+    // Clients that keep a CPU busy send many requests for each time that the shard sleeps.
+    static constexpr uint64_t requests_per_sleep_min = 4;
     static constexpr unsigned busy_percent_min = 80;
     // Another CPU with this much time to spare is worth a move of the shard; with this much it draws clients away.
     static constexpr unsigned idle_percent_min = 50;
@@ -55,7 +55,8 @@ class Scheduling {
         std::chrono::nanoseconds run{};
         std::chrono::nanoseconds delay{};  // it was ready to run, and did not
         uint64_t runs = 0;                 // times that it got the CPU
-        uint64_t waits = 0;                // of its loop, for anything
+        uint64_t waits = 0;                // of its loop, for anything; some end at once
+        uint64_t sleeps = 0;               // that left the CPU to others
         uint64_t requests = 0;             // of clients
         uint64_t near_wake_ups = 0;        // of its loop, by clients that run on its CPUs
         // Of the CPU that idled most, of those on which it might run and that are not its own; none: it is not known.
@@ -105,15 +106,20 @@ class Scheduling {
     // The first window is for the scheduler to settle; the second shows whether it is worth it.
     Mode beside_clients(const Window& window, Clock::time_point now) {
         ++windows_beside_;
-        if (windows_beside_ == 2 && rate(window) < rate_before_ * gain_min) {
-            beside_.failed(now);
-            return Mode::joined;
+        if (windows_beside_ == 2) {
+            if (rate(window) < rate_before_ * gain_min) {
+                beside_.failed(now);
+                return Mode::joined;
+            }
+            rate_beside_ = rate(window);
         }
         if (window.delay * 100 > window.time * beside_delay_percent_max) {
             beside_.failed(now);
             return Mode::joined;
         }
-        return is_deep(window) && now < compare_at_ ? Mode::released : Mode::joined;
+        // One that is faster than its clients sleeps often.
+        const bool goes_on = is_deep(window) || (windows_beside_ > 1 && rate(window) * 2 >= rate_beside_);
+        return goes_on && now < compare_at_ ? Mode::released : Mode::joined;
     }
 
     static bool is_foreign(const Window& window) {
@@ -126,7 +132,7 @@ class Scheduling {
     static bool may_lure(const Window& window) {
         return window.others_idle_percent.value_or(100) >= luring_percent_min;
     }
-    static bool is_deep(const Window& window) { return window.requests >= requests_per_wait_min * window.waits; }
+    static bool is_deep(const Window& window) { return window.requests >= requests_per_sleep_min * window.sleeps; }
     // The CPU has no time left: when the shard does not run, it is ready to.
     static bool is_crowded(const Window& window) {
         return is_deep(window) && (window.run + window.delay) * 100 >= window.time * busy_percent_min;
@@ -146,6 +152,7 @@ class Scheduling {
     Retry beside_;
     bool is_beside_ = false;  // why it is released
     double rate_before_ = 0;
+    double rate_beside_ = 0;
     unsigned windows_beside_ = 0;
     Clock::time_point compare_at_;
 };

@@ -33,6 +33,13 @@ bool has_time_sharing(int sched_class) {
     return sched_class == SCHED_OTHER || sched_class == SCHED_BATCH;
 }
 
+// How often the calling thread has left its CPU by itself.
+uint64_t times_slept() {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    return static_cast<uint64_t>(usage.ru_nvcsw);
+}
+
 // The kernel gives the requests of a thread that has chosen none the priority of its scheduling class: a courteous
 // thread's would wait until a disk has nothing else to do, up to ten seconds. So it has the one that it has now for
 // good, and what it makes inherits that.
@@ -81,15 +88,17 @@ void ShardThread::look() {
     const auto now = Scheduling::Clock::now();
     if (now - looked_at_ < Scheduling::window_min) return;
     const Times times = this->times();
+    const uint64_t sleeps = times_slept();
     Scheduling::Window window{.time = now - looked_at_,
                               .run = times.run - times_.run,
                               .delay = times.delay - times_.delay,
                               .runs = times.runs - times_.runs,
                               .waits = loop_.waits() - waits_,
+                              .sleeps = sleeps - sleeps_,
                               .requests = loop_.requests() - requests_,
                               .near_wake_ups = parts_.courtesy_allowed ? loop_.near_wake_ups() - near_wake_ups_ : 0,
                               .starved = starved_.exchange(false)};
-    if (polls()) window.waits = std::max(window.waits, window.requests);  // it would have waited for each
+    if (polls()) window.waits = window.sleeps = std::max(window.waits, window.requests);  // it would have for each
     Polling::Window polling{.time = window.time,
                             .run = window.run,
                             .delay = window.delay,
@@ -100,6 +109,7 @@ void ShardThread::look() {
     times_ = times;
     messages_ = loop_.messages();
     waits_ = loop_.waits();
+    sleeps_ = sleeps;
     requests_ = loop_.requests();
     near_wake_ups_ = loop_.near_wake_ups();
     if (Scheduling::asks_for_other_cpus(window))

@@ -106,6 +106,7 @@ class ShardThread {
     Scheduling::Clock::time_point looked_at_;
     Times times_;  // at that time, as what follows
     uint64_t waits_ = 0;
+    uint64_t sleeps_ = 0;
     uint64_t requests_ = 0;
     uint64_t near_wake_ups_ = 0;
     uint64_t messages_ = 0;

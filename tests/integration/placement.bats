@@ -9,6 +9,7 @@ setup() {
 }
 teardown() {
     stop_client
+    if [ -n "${SWITCH_BEFORE-}" ]; then echo "$SWITCH_BEFORE" > /sys/module/fuse/parameters/enable_uring; fi
     if [ -e "$CLUSTER/state" ]; then cluster_recall && cluster_down; fi
     rm -rf "$CLUSTER"
 }
@@ -174,4 +175,27 @@ steer() {
     for host in a b; do
         ip netns exec "$(namespace "$host")" sh -c "echo $mask > /sys/class/net/eth0/queues/rx-0/rps_cpus"
     done
+}
+
+@test "tarn mount switches io_uring on in the kernel, and says so" {
+    local -r switch=/sys/module/fuse/parameters/enable_uring
+    [ -w "$switch" ] || skip "needs a kernel with FUSE over io_uring, and to be root"
+    cluster_start
+    SWITCH_BEFORE=$(< "$switch")
+    echo N > "$switch"
+    run -0 on solo mount --io-uring "$CLUSTER/solo/mnt"
+    assert_line --partial "switched on $switch"
+    [ "$(< "$switch")" = Y ]
+    timeout 20 ls "$CLUSTER/solo/mnt"
+    on solo umount "$CLUSTER/solo/mnt"
+    run -0 on solo mount --io-uring "$CLUSTER/solo/mnt"
+    refute_output --partial "switched on"
+    timeout 20 ls "$CLUSTER/solo/mnt"
+    on solo umount "$CLUSTER/solo/mnt"
+    [ "$(grep -c "requests come over io_uring" "$CLUSTER/solo/log")" = 2 ]
+    echo N > "$switch"
+    run -7 setpriv --reuid 65534 --regid 65534 --clear-groups env "TARN_CONTROL=$CLUSTER/solo/control.sock" \
+        "$TARN_BUILD/daemon/tarn" mount --io-uring /tmp
+    assert_output --partial "as root"
+    [ "$(< "$switch")" = N ]
 }

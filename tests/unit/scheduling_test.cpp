@@ -140,11 +140,12 @@ class CrowdedTest : public SchedulingTest {
                                                 .delay = 40ms,
                                                 .runs = 1'000,
                                                 .waits = 1'000,
+                                                .sleeps = 1'000,
                                                 .requests = 4'000,
                                                 .near_wake_ups = 1'000,
                                                 .others_idle_percent = 60};
     static Scheduling::Window serving(uint64_t requests) {
-        return {.run = 90ms, .runs = 10, .waits = 10, .requests = requests};
+        return {.run = 90ms, .runs = 10, .waits = 10, .sleeps = 10, .requests = requests};
     }
 };
 
@@ -165,11 +166,19 @@ TEST_F(CrowdedTest, it_comes_back_if_it_does_not) {
     EXPECT_EQ(windows_until(Mode::released, crowded), 5) << "and tries again later and later";
 }
 
+TEST_F(CrowdedTest, it_stays_there_also_when_it_is_faster_than_they_are) {
+    EXPECT_EQ(after(crowded), Mode::released);
+    after(serving(4'500));
+    after(serving(4'500));
+    EXPECT_EQ(after({.run = 90ms, .runs = 10'000, .sleeps = 2'250, .requests = 2'250}), Mode::released);
+    EXPECT_EQ(after({.run = 90ms, .runs = 10'000, .sleeps = 10, .requests = 40}), Mode::released) << "deep, but slow";
+}
+
 TEST_F(CrowdedTest, it_comes_back_when_they_send_one_request_at_a_time) {
     EXPECT_EQ(after(crowded), Mode::released);
     after(serving(4'500));
     after(serving(4'500));
-    EXPECT_EQ(after({.run = 90ms, .runs = 10'000, .waits = 1'126, .requests = 4'500}), Mode::joined);
+    EXPECT_EQ(after({.run = 90ms, .runs = 10'000, .sleeps = 2'249, .requests = 2'249}), Mode::joined);
 }
 
 TEST_F(CrowdedTest, it_comes_back_when_others_want_the_cpu_that_it_went_to) {

@@ -290,7 +290,6 @@ TEST(ShardThreadTest, it_goes_where_its_cpus_are_now) {
         EXPECT_TRUE(eventually([&] { return *CpuSet::of_thread(shard.id()) == cpus; }));
         EXPECT_TRUE(eventually([&] { return shard.loop().cpus() == cpus; }));
     }
-    EXPECT_NE(shard.thread().mode(), Mode::released);
 }
 
 TEST(ShardThreadTest, a_cpu_that_it_may_not_use_is_no_reason_to_stop) {

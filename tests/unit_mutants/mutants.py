@@ -34,6 +34,7 @@ CHECKS = {
     "daemon/catalog/removals.cpp": "RemovalsTest.*:RegistrarTest.*",
     "daemon/process/dead_hosts.cpp": "DeadHostsTest.*",
     "daemon/process/shutdown_barrier.cpp": "ShutdownBarrierTest.*",
+    "daemon/process/polling.hpp": "PollingTest.*",
     "daemon/process/scheduling.hpp": "SchedulingTest.*:CrowdedTest.*",
     "frontends/nbd/client_cpu.cpp": "ClientCpuTest.*",
     "frontends/nbd/connection.cpp": "NbdConnection.*:NbdMoving.a_connection_follows*",
@@ -47,6 +48,7 @@ CHECKS = {
     "frontends/volumes/extents.cpp": "HomeOnDevice.*",
     "frontends/volumes/growth.cpp": "FileCuts.*:FileZeroing.*:ClusterFiles.*",
     "frontends/volumes/truncation.cpp": "FileZeroing.*:ClusterFiles.*",
+    "tiers/dram/frame_pool.cpp": "FramesOfNodes.*",
     "tiers/dram/frame_word.hpp": "FrameWord.*",
     "tiers/nvme/store_standing.cpp": "StoreStandingTest.*:AdoptedHost.*",
 }
@@ -298,7 +300,7 @@ MUTANTS = [
     ("coherence/executor/executor.cpp", "if («!contains(step.links.up, to)») return;", {
         "a stripe that has not heard of a new link sends over it": "false",
     }),
-    ("coherence/fabric/link/link.cpp", "= «greeting_ && Loop::current() != &loop_» ? later_ : outgoing_;", {
+    ("coherence/fabric/link/link.cpp", "= «greeting_ && Loop::current() != &loop()» ? later_ : outgoing_;", {
         "what other shards send goes before what a host says first": "false",
     }),
     ("coherence/fabric/link/link.cpp", "        «outgoing_.insert(outgoing_.end(), later_.begin(), later_.end());»", {
@@ -523,8 +525,8 @@ MUTANTS = [
     ("daemon/catalog/registrar.cpp", "«is_held ? std::max(record->hold, number.count) : number.count»;", {
         "a hold that comes late counts as the last one": "number.count",
     }),
-    ("coherence/fabric/link/link.cpp", "if («link != link_count_») co_return;", {
-        "an answer goes over a later link": "false",
+    ("coherence/fabric/link/link.cpp", "if («link == link_count_») append_control(ControlRecord::Kind::answer", {
+        "an answer goes over a later link": "true",
     }),
     ("daemon/catalog/registrar.cpp", "if (is_meant || record.holder == no_host) co_return «co_await put_hold(record)»;", {
         "a release is lost with the memory of the registrar":
@@ -782,17 +784,47 @@ MUTANTS = [
     ("daemon/process/scheduling.hpp", "            «courtesy_.failed(now);»\n", {
         "who starved is courteous at once": "",
     }),
-    ("daemon/process/scheduling.hpp", "        if («is_foreign(window)» && window.other_cpu_idle) {", {
+    ("daemon/process/scheduling.hpp", "        if («is_foreign(window)» && another_cpu_idles(window)) {", {
         "a shard stays where others keep the CPU busy": "false",
     }),
-    ("daemon/process/scheduling.hpp", "        if (is_foreign(window) && «window.other_cpu_idle») {", {
+    ("daemon/process/scheduling.hpp", "        if (is_foreign(window) && «another_cpu_idles(window)») {", {
         "a shard leaves its CPU for no other": "true",
     }),
-    ("daemon/process/scheduling.hpp", "if (windows_beside_ == 2 && «rate(window) < rate_before_ * gain_min») {", {
+    ("daemon/process/scheduling.hpp", "            if («rate(window) < rate_before_ * gain_min») {", {
         "a shard stays beside its clients though it serves less": "false",
     }),
-    ("daemon/process/scheduling.hpp", "return «is_deep(window)» && now < compare_at_ ?", {
+    ("daemon/process/scheduling.hpp", "return «goes_on» && now < compare_at_ ?", {
         "a shard stays beside clients that wait for each answer": "true",
+    }),
+    ("daemon/process/scheduling.hpp", "        return (is_long || «is_long_by_requests») &&", {
+        "who uses the CPU with pauses is not seen": "false",
+    }),
+    ("daemon/process/scheduling.hpp", "has_near(window, part) && «may_lure(window)» && now", {
+        "a shard is courteous where nothing draws clients away": "true",
+    }),
+    ("daemon/process/scheduling.hpp", "if («window.delay * 100 > window.time * beside_delay_percent_max») {", {
+        "a shard stays on a CPU that others want by now": "false",
+    }),
+    ("daemon/process/polling.hpp", "        if («window.is_contended» ||", {
+        "a shard polls while another thread wants the CPU": "false",
+    }),
+    ("daemon/process/polling.hpp", "«rate(window) < rate_before_ * gain_min»", {
+        "a shard polls in vain": "false",
+    }),
+    ("daemon/process/polling.hpp", " || «now < retry_.next()») return false;", {
+        "what did not pay is tried again at once": "false",
+    }),
+    ("daemon/process/polling.hpp", "is_wanted(window) && «now < compare_at_»;", {
+        "a shard that polls never compares again": "true",
+    }),
+    ("tiers/dram/frame_pool.cpp", "first_free_[«nodes_.part_of(id, frame_count_)»];", {
+        "a frame goes back to another node's list": "0",
+    }),
+    ("tiers/dram/frame_pool.cpp", "    size_t node = «nodes_.here()»;", {
+        "frames are taken from the first node": "0",
+    }),
+    ("coherence/home_store/piece_marker.cpp", "    «marker_.more_is_marked().announce();»\n", {
+        "the sweeper is not woken for its end": "",
     }),
     ("daemon/catalog/registrar.cpp", "while (header.next_id <= volume_id_max && "
      "«!answers(cache_.home_of(attribute_page_of(header.next_id)))»)", {
