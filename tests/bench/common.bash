@@ -37,9 +37,9 @@ bench_begin() {
     WORK=$(mktemp -d "${BENCH_DIRECTORY:-/var/tmp}/tarn-bench.XXXXXX")
     RESULTS=$WORK/results
     GOALS=$WORK/goals
-    TIMES=$WORK/times
+    FIGURES=$WORK/figures
     : > "$GOALS"
-    : > "$TIMES"
+    : > "$FIGURES"
     CLUSTER=$WORK/cluster
     HOSTS=()
     PEERS=()
@@ -96,6 +96,20 @@ mount_with_rings() {
     [[ -z $failed ]] && grep -qF "$1: requests come over io_uring" "$CLUSTER/solo/log" && return
     echo "$BENCH: $1 is not mounted over io_uring" >&2
     exit 1
+}
+
+# start_passthrough MIB: libfuse's example over a tmpfs, as Debian ships it, at $WORK/mnt, with PEER_PID.
+start_passthrough() {
+    local examples
+    examples=$(dirname "$(dpkg -L libfuse3-dev | grep '/passthrough_ll\.c$')")
+    # shellcheck disable=SC2046
+    clang-19 -O2 "$examples/passthrough_ll.c" -o "$WORK/passthrough_ll" $(pkg-config --cflags --libs fuse3) \
+        2> "$WORK/clang.log"
+    mkdir "$WORK/tmpfs" "$WORK/mnt"
+    mount -t tmpfs -o "size=$(($1 + 16))M" tarn-bench "$WORK/tmpfs"
+    MOUNTS+=("$WORK/tmpfs" "$WORK/mnt")
+    start_peer "$WORK/passthrough_ll" -f -o "source=$WORK/tmpfs,cache=never" "$WORK/mnt"
+    within 10 mountpoint -q "$WORK/mnt"
 }
 
 # start_peer COMMAND...: runs until bench_end; leaves its process in PEER_PID. What it mounts belongs into MOUNTS.
@@ -174,10 +188,10 @@ record() {
     printf '   %-24s %-32s %-22s %10.0f IOPS %8.8s us\n' "$1" "$2" "$3" "$IOPS" "$CPU_US"
 }
 
-# time_taken WHAT SECONDS GOAL: of something that is done once.
-time_taken() {
-    printf '%s\t%s\t%s\n' "$1" "$2" "$3" >> "$TIMES"
-    printf '   %s: %.2f s\n' "$1" "$2"
+# figure WHAT VALUE UNIT GOAL: one that stands alone, and how large it may be; the unit may be empty.
+figure() {
+    printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" >> "$FIGURES"
+    printf '   %s: %.2f %s\n' "$1" "$2" "$3"
 }
 
 # goal TABLE CASE PEER IOPS CPU: tarn's IOPS at least, its CPU time for each operation at most, times the peer's; - for
@@ -186,7 +200,7 @@ goal() { printf '%s\t%s\t%s\t%s\t%s\n' "$@" >> "$GOALS"; }
 
 # bench_report [--text FILE]: prints what was recorded, or the file, and writes it into the document.
 bench_report() {
-    local what=(--results "$RESULTS" --goals "$GOALS" --times "$TIMES") document=()
+    local what=(--results "$RESULTS" --goals "$GOALS" --figures "$FIGURES") document=()
     [[ $# -eq 0 ]] || what=("$@")
     [[ ! -w $HALT_POLL || $BENCH == placement ]] || what+=(--note "idle CPUs poll for $IDLE_POLL_US µs before they halt")
     [[ -n $QUICK ]] || document=(--document "$BENCH_SOURCE/../../docs/benchmarks.md")

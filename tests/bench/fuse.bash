@@ -28,16 +28,7 @@ if mount_with_rings "$WORK/ring"; then
     FILE[ring]=$WORK/ring/disk
 fi
 
-# The example, as Debian ships it.
-examples=$(dirname "$(dpkg -L libfuse3-dev | grep '/passthrough_ll\.c$')")
-# shellcheck disable=SC2046
-clang-19 -O2 "$examples/passthrough_ll.c" -o "$WORK/passthrough_ll" $(pkg-config --cflags --libs fuse3) 2> "$WORK/clang.log"
-
-mkdir "$WORK/tmpfs" "$WORK/mnt"
-mount -t tmpfs -o "size=$((SIZE_MIB + 16))M" tarn-bench "$WORK/tmpfs"
-MOUNTS+=("$WORK/tmpfs" "$WORK/mnt")
-start_peer "$WORK/passthrough_ll" -f -o "source=$WORK/tmpfs,cache=never" "$WORK/mnt"
-within 10 mountpoint -q "$WORK/mnt"
+start_passthrough "$SIZE_MIB"
 PID[passthrough]=$PEER_PID
 
 # The same bytes everywhere, and all of tarn's pages in its frames.

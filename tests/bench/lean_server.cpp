@@ -44,8 +44,7 @@ bool send_all(int socket, std::vector<iovec>& vectors) {
     return true;
 }
 
-bool negotiate(int socket, uint64_t size_bytes) {
-    Handshake handshake;
+bool negotiate(int socket, uint64_t size_bytes, Handshake& handshake) {
     std::vector<std::byte> received(4096);
     while (handshake.state() != Handshake::State::transmission) {
         if (handshake.state() == Handshake::State::asking) {
@@ -66,7 +65,9 @@ bool negotiate(int socket, uint64_t size_bytes) {
 }
 
 void serve(UniqueFd socket, std::vector<std::byte>& memory) {
-    if (!negotiate(socket.get(), memory.size())) return;
+    Handshake handshake;
+    if (!negotiate(socket.get(), memory.size(), handshake)) return;
+    const bool structured = handshake.exported().structured;
     std::vector<std::byte> received(receive_size);
     std::vector<ReplyHeader> headers;
     headers.reserve(receive_size / request_size);  // the vectors point into it
@@ -87,7 +88,8 @@ void serve(UniqueFd socket, std::vector<std::byte>& memory) {
             const size_t payload_size = request->command == Command::write ? request->size_bytes : 0;
             if (rest.size() < request_size + payload_size) break;
             std::memcpy(bytes, rest.data() + request_size, payload_size);
-            headers.push_back(reads ? encode_read(*request, false) : encode_status(*request, Errno::none, false));
+            headers.push_back(reads ? encode_read(*request, structured)
+                                    : encode_status(*request, Errno::none, structured));
             vectors.push_back({headers.back().bytes.data(), headers.back().size_bytes});
             if (reads) vectors.push_back({bytes, request->size_bytes});
             at += request_size + payload_size;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Where a request is served: clients that the scheduler places, that stay on one CPU, that wander, that are many, and a
-# CPU that somebody else keeps busy; with idle CPUs that halt at once, and with CPUs that poll. tarnd beside nbdkit's
-# memory plugin and the leanest server that can be written, which also runs on its client's CPU.
+# CPU that somebody else keeps busy; with idle CPUs that halt at once, and with CPUs that poll. Over NBD tarnd beside
+# nbdkit's memory plugin and the leanest server that can be written, which also runs on its client's CPU; over FUSE
+# tarn's mounts over io_uring and over the device beside libfuse's passthrough_ll.
 # shellcheck source=tests/bench/common.bash
 source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 bench_begin placement "$@"
@@ -11,7 +12,7 @@ if [[ -n $QUICK ]]; then SIZE_MIB=16; fi
 SERVERS=(tarn off nbdkit lean)
 declare -A NAME=([tarn]="tarn" [off]="tarn, pin = off" [nbdkit]="nbdkit memory" [lean]="leanest server"
     [joined]="leanest, on its client's CPU")
-declare -A PID SOCKET
+declare -A PID SOCKET FILE
 for server in off nbdkit lean joined; do SOCKET[$server]=$WORK/$server.sock; done
 read -ra CPUS <<< "$(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)))')"
 FIRST=${CPUS[0]}
@@ -40,8 +41,25 @@ for server in "${!NAME[@]}"; do
     nbdcopy "$WORK/disk" "nbd+unix:///disk?socket=${SOCKET[$server]}"
 done
 
+MOUNTED=()
+if mount_with_rings "$WORK/ring"; then
+    mkdir "$WORK/device"
+    MOUNTS+=("$WORK/device")
+    on solo mount "$WORK/device" > /dev/null
+    start_passthrough "$SIZE_MIB"
+    cp "$WORK/disk" "$WORK/tmpfs/disk"
+    MOUNTED=(ring device passthrough)
+    NAME+=([ring]="tarn" [device]="tarn over /dev/fuse" [passthrough]="passthrough_ll")
+    PID+=([ring]=$TARN_PID [device]=$TARN_PID [passthrough]=$PEER_PID)
+    FILE+=([ring]=$WORK/ring/disk [device]=$WORK/device/disk [passthrough]=$WORK/mnt/disk)
+fi
+
 # load SERVER DEPTH [PREFIX...]: the cheap load, begun by the prefix.
 load() {
+    if [[ -v FILE[$1] ]]; then
+        "${@:3}" "$TARN_BUILD/tests/bench/file_load" "${FILE[$1]}" "$2" "$SECONDS_EACH" "${PID[$1]}"
+        return
+    fi
     # shellcheck disable=SC2046
     "${@:3}" "$LOAD" --seconds "$SECONDS_EACH" --server-pid "${PID[$1]}" --unix "${SOCKET[$1]}" --export disk \
         $(load_options read "$2")
@@ -56,6 +74,7 @@ measure() {
     load "$@" > "$WORK/said"
     figures_of "$WORK/said"
 }
+# And how much more the luckiest client gets than the unluckiest: SHARE.
 measure_many() {
     local i clients=() said=()
     for ((i = 0; i < $3; i++)); do
@@ -65,6 +84,16 @@ measure_many() {
     done
     wait "${clients[@]}"
     figures_of "${said[@]}"
+    SHARE=$(jq -s 'map(.iops) | max / min' "${said[@]}")
+}
+# fio, which costs the client more for each request than the server.
+measure_fio() {
+    if [[ -v FILE[$1] ]]; then
+        run_fio "${PID[$1]}" --ioengine=io_uring --direct=1 --filename="${FILE[$1]}" --rw=randread --bs=4k --iodepth="$2"
+    else
+        run_fio "${PID[$1]}" --ioengine=nbd --uri="nbd+unix:///disk?socket=${SOCKET[$1]}" --rw=randread --bs=4k \
+            --iodepth="$2"
+    fi
 }
 # The client goes to the next CPU every 100 ms.
 measure_wanderer() {
@@ -89,15 +118,26 @@ measure_beside_hog() {
     wait "$hog" || true
 }
 
-# all_servers TABLE CASE HOW DEPTH MORE...: and the limit beside them.
+# all_servers TABLE CASE HOW DEPTH MORE...: over NBD, and the limit beside them.
 all_servers() {
     local server
     for server in "${SERVERS[@]}"; do
         "$3" "$server" "$4" "${@:5}"
-        record "$1" "$2, depth $4" "${NAME[$server]}"
+        record "NBD. $1" "$2, depth $4" "${NAME[$server]}"
+        if [[ "$server $2" == "tarn eight clients" ]]; then
+            figure "NBD. $1: eight clients, depth $4, the most that one gets to the least" "$SHARE" "" 1.3
+        fi
     done
     IOPS=${LIMIT[$4]% *} CPU_US=${LIMIT[$4]#* }
-    record "$1" "$2, depth $4" "${NAME[joined]}"
+    record "NBD. $1" "$2, depth $4" "${NAME[joined]}"
+}
+# The same over FUSE.
+all_mounts() {
+    local server
+    for server in "${MOUNTED[@]}"; do
+        "$3" "$server" "$4" "${@:5}"
+        record "FUSE. $1" "$2, depth $4" "${NAME[$server]}"
+    done
 }
 
 HALTS="Idle CPUs halt at once"
@@ -114,21 +154,26 @@ for ((round = 1; round <= ROUNDS; round++)); do
         for depth in "${DEPTHS[@]}"; do
             measure joined "$depth" taskset -c "$FIRST"
             LIMIT[$depth]="$IOPS $CPU_US"
-            all_servers "$table" "a client" measure "$depth"
-            all_servers "$table" "a client on one CPU" measure "$depth" taskset -c "$FIRST"
-            all_servers "$table" "a client that wanders" measure_wanderer "$depth"
-            all_servers "$table" "a client, and a CPU that is busy" measure_beside_hog "$depth"
-            all_servers "$table" "two clients" measure_many "$depth" 2
-            all_servers "$table" "eight clients" measure_many "$depth" 8
+            for all in all_servers all_mounts; do
+                "$all" "$table" "a client" measure "$depth"
+                "$all" "$table" "fio" measure_fio "$depth"
+                "$all" "$table" "a client on one CPU" measure "$depth" taskset -c "$FIRST"
+                "$all" "$table" "a client that wanders" measure_wanderer "$depth"
+                "$all" "$table" "a client, and a CPU that is busy" measure_beside_hog "$depth"
+                "$all" "$table" "two clients" measure_many "$depth" 2
+                "$all" "$table" "eight clients" measure_many "$depth" 8
+            done
         done
     done
 done
 
-goal "${TABLES[0]}" "a client, depth 1" "nbdkit memory" 1.25 0.7
-goal "${TABLES[0]}" "a client, depth 1" "${NAME[joined]}" 0.7 -
-goal "${TABLES[0]}" "a client, and a CPU that is busy, depth 1" "${NAME[off]}" 0.9 -
+goal "NBD. ${TABLES[0]}" "a client, depth 1" "nbdkit memory" 1.25 0.7
+goal "NBD. ${TABLES[0]}" "a client, depth 1" "${NAME[joined]}" 0.7 -
+goal "NBD. ${TABLES[0]}" "a client, and a CPU that is busy, depth 1" "${NAME[off]}" 0.9 -
+goal "FUSE. ${TABLES[0]}" "a client, depth 1" "passthrough_ll" 2.5 0.4
 if [[ -z $QUICK ]]; then
-    goal "${TABLES[0]}" "a client, depth 32" "nbdkit memory" 2.3 0.4
-    for depth in 1 32; do goal "${TABLES[-1]}" "a client, depth $depth" "${NAME[off]}" 1 -; done
+    goal "NBD. ${TABLES[0]}" "a client, depth 32" "nbdkit memory" 2.3 0.4
+    goal "FUSE. ${TABLES[0]}" "a client, depth 32" "passthrough_ll" 1.2 0.5
+    for depth in 1 32; do goal "NBD. ${TABLES[-1]}" "a client, depth $depth" "${NAME[off]}" 1 -; done
 fi
 bench_report

@@ -4,7 +4,7 @@
 RESULTS has a line per measurement: table, case, server, IOPS, server's CPU time per operation in us. The n-th line of
 a case and a server is of round n. Each figure is the median over the rounds; a ratio is the median of the rounds'
 ratios, tarn to the peer. GOALS has a line per goal: table, case, peer, least ratio of IOPS, greatest ratio of CPU.
-TIMES has a line per measurement of what is done once: what, seconds, how many are allowed; medians, too.
+FIGURES has a line per figure that stands alone: what, value, unit, how much is allowed; medians, too.
 With --text, a file has the tables ready made.
 """
 
@@ -74,18 +74,19 @@ def goal_table(results, goals):
         yield f"| {case}, to {peer} | {table} | {iops_cell} | {cpu_cell} | {'holds' if holds else '**missed**'} |"
 
 
-def time_table(path):
-    taken = defaultdict(list)
+def figure_table(path):
+    measured = defaultdict(list)
     limits = {}
     for line in path.read_text().splitlines():
-        what, seconds, limit = line.split("\t")
-        taken[what].append(float(seconds))
-        limits[what] = float(limit)
-    if taken:
+        what, value, unit, limit = line.split("\t")
+        measured[what].append(float(value))
+        limits[what] = (float(limit), f" {unit}" if unit else "")
+    if measured:
         yield from ["", "| | | goal | |", "|---|---|---|---|"]
-    for what, seconds in taken.items():
-        holds = "holds" if median(seconds) <= limits[what] else "**missed**"
-        yield f"| {what} | {median(seconds):.2g} s | at most {limits[what]:g} s | {holds} |"
+    for what, values in measured.items():
+        limit, unit = limits[what]
+        holds = "holds" if median(values) <= limit else "**missed**"
+        yield f"| {what} | {median(values):.3g}{unit} | at most {limit:g}{unit} | {holds} |"
 
 
 def machine(directory):
@@ -125,7 +126,7 @@ def measured_tables(arguments):
         lines += ["", f"{table}:", "", *result_table(cases)]
     if goals:
         lines += ["", *goal_table(results, goals)]
-    return lines + list(time_table(arguments.times))
+    return lines + list(figure_table(arguments.figures))
 
 
 def main():
@@ -133,7 +134,7 @@ def main():
     parser.add_argument("bench")
     parser.add_argument("--results", type=Path)
     parser.add_argument("--goals", type=Path)
-    parser.add_argument("--times", type=Path)
+    parser.add_argument("--figures", type=Path)
     parser.add_argument("--text", type=Path)
     parser.add_argument("--command", required=True)
     parser.add_argument("--directory", required=True, help="where the servers kept their files")

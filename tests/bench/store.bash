@@ -142,7 +142,7 @@ if [[ -z $QUICK ]]; then
         "$RECOVERY" --path "$WORK/crashed" --fill "$kind"
         for ((round = 1; round <= ROUNDS && round <= 3; round++)); do
             said=$("$RECOVERY" --path "$WORK/crashed")
-            time_taken "Opening a store after a crash, its journal of 1 GiB full of $kind" "$(jq .seconds <<< "$said")" 10
+            figure "Opening a store after a crash, its journal of 1 GiB full of $kind" "$(jq .seconds <<< "$said")" s 10
         done
         rm "$WORK/crashed"
     done
