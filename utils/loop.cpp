@@ -177,7 +177,7 @@ Task<Result<>> Loop::writable(int fd) {
 // Waits first and works last: the caller then looks at what the work changed before it waits again.
 void Loop::turn() {
     turns_.store(turns() + 1, std::memory_order_relaxed);
-    const bool has_work = busy_ || (poll_ns_ != 0 && poll());
+    const bool has_work = busy_ || (poll_ns_ != 0 && look_for_work());
     const bool is_empty = posted_.begin_sleep();
     const bool waits = !has_work && is_empty;
     if (waits) waits_.store(this->waits() + 1, std::memory_order_relaxed);
@@ -190,21 +190,23 @@ void Loop::turn() {
 
 // True: something came. Each look lets other threads have the CPU; one that was longer than a look takes, and in which
 // this thread was put aside, shows that some wanted it.
-bool Loop::poll() {
+bool Loop::look_for_work() {
     constexpr uint64_t look_ns_max = 20'000;
     const auto times_put_aside = [] {
         rusage usage{};
         ::getrusage(RUSAGE_THREAD, &usage);
         return usage.ru_nivcsw;
     };
-    const auto aside_before = times_put_aside();
+    auto aside = times_put_aside();
     uint64_t now_ns = monotonic_ns();
     for (const uint64_t end_ns = now_ns + poll_ns_; now_ns < end_ns;) {
         ring_->submit(false);
         if (reap() || posted_.any()) return true;
         ::sched_yield();
         const uint64_t before_ns = std::exchange(now_ns, monotonic_ns());
-        if (now_ns - before_ns < look_ns_max || times_put_aside() == aside_before) continue;
+        if (now_ns - before_ns < look_ns_max) continue;
+        const auto aside_before = std::exchange(aside, times_put_aside());
+        if (aside == aside_before) continue;
         poll_contended_ = true;
         poll_ns_ = 0;
         break;

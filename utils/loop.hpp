@@ -156,7 +156,7 @@ class Loop {
     void drain(Gate& gate);
     void turn();
     bool reap();
-    bool poll();
+    bool look_for_work();
     Task<> watch_wakeups();
     void wake();
     // The registered buffer that holds all of bytes; -1: none does.

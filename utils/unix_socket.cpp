@@ -84,9 +84,9 @@ bool peer_lives(int socket) {
     constexpr int so_peerpidfd = 77;  // Debian 12's headers do not have it
     int pidfd = -1;
     socklen_t size = sizeof pidfd;
-    if (::getsockopt(socket, SOL_SOCKET, so_peerpidfd, &pidfd, &size) != 0) return errno == ENOPROTOOPT;
+    if (::getsockopt(socket, SOL_SOCKET, so_peerpidfd, &pidfd, &size) != 0) return errno != ESRCH && errno != EINVAL;
     const UniqueFd owned(pidfd);
-    return ::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) == 0 || errno == EPERM;
+    return ::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) == 0 || errno != ESRCH;
 }
 
 Result<UniqueFd> listen_unix(const std::string& path, mode_t mode, int backlog) {

@@ -29,8 +29,8 @@ std::string unsafe_place(const std::string& path);
 
 // The process at the other end, and whose it is. Errors: io.
 Result<ucred> peer_of(int socket);
-// Whether that process is still there: then nobody else has its id. Where the kernel cannot tell (before Linux 6.5):
-// true.
+// Whether that process is still there: then nobody else has its id. True also where that cannot be told: before Linux
+// 6.5, or for lack of descriptors.
 bool peer_lives(int socket);
 
 }  // namespace tarn

@@ -7,7 +7,7 @@ namespace tarn {
 Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configuration, Store& store,
                                              std::unique_ptr<Arena> arena) {
     if (!arena) {
-        TRY(arena, Arena::create(configuration.frame_count));
+        TRY(arena, Arena::create(configuration.frame_count, configuration.nodes));
         ArenaHeader& header = arena->header();
         header.store = store.uuid();
         header.incarnation = static_cast<uint32_t>(store.home_epoch());
@@ -20,7 +20,7 @@ Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configura
 }
 
 Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_ptr<Arena> arena)
-    : pool_(std::make_unique<FramePool>(std::move(arena))),
+    : pool_(std::make_unique<FramePool>(std::move(arena), configuration.nodes)),
       parts_{membership_, store, *pool_, pages_, stripes_, peers_},
       membership_(configuration.self, configuration.hosts, pool_->arena().header(), store),
       peers_(membership_, store, *pool_),

@@ -309,10 +309,13 @@ class Commands {
                 {mount_volumes, [this](std::ostream& out, const Json& mounts) {
                      print_mounts(out, options_.path.empty() ? "" : "mounted ", mounts);
                  }});
-        mount->add_option("DIRECTORY", options_.path, "Where; default: list the mounts")->type_name("");
+        CLI::Option* const directory =
+            mount->add_option("DIRECTORY", options_.path, "Where; default: list the mounts")->type_name("");
         mount->add_flag("--read-only", options_.read_only, "Refuse writes through this mount");
-        mount->add_flag("--io-uring", options_.io_uring,
-                        "Switch FUSE over io_uring on in the kernel, for this mount and all later ones");
+        mount
+            ->add_flag("--io-uring", options_.io_uring,
+                       "Switch FUSE over io_uring on in the kernel, for this mount and all later ones")
+            ->needs(directory);
         CLI::App* const umount =
             add("umount", "Unmount", "tarn umount /mnt/tarn", {unmount_volumes, done("unmounted", "mounts")});
         umount->add_option("DIRECTORY", options_.path, "What to unmount")->required()->type_name("");

@@ -131,25 +131,44 @@ bool is_elsewhere(const Json& mounts, const std::string& path) {
     return !is_seen_here(path);
 }
 
-// The kernel offers io_uring to mounts that are made while this says so. Returns whether it did not.
+// The kernel offers io_uring to mounts that are made while this says so.
+constexpr const char* io_uring_switch = "/sys/module/fuse/parameters/enable_uring";
+
+bool set_io_uring_switch(char to) {
+    const UniqueFd file(::open(io_uring_switch, O_WRONLY | O_CLOEXEC));
+    return file && ::write(file.get(), &to, 1) == 1;
+}
+
+// Returns whether it was off.
 Outcome<bool> switch_io_uring_on() {
-    constexpr const char* path = "/sys/module/fuse/parameters/enable_uring";
-    const std::string before = text_of(path);
+    const std::string before = text_of(io_uring_switch);
     if (before.empty())
         return refuse(Exit::failed, "this kernel has no FUSE over io_uring", "Linux 6.14 or newer, and modprobe fuse");
     if (before.starts_with('Y')) return false;
-    const UniqueFd file(::open(path, O_WRONLY | O_CLOEXEC));
-    if (!file || ::write(file.get(), "Y", 1) != 1)
-        return refuse(errno == EACCES || errno == EROFS ? Exit::permission : Exit::failed,
-                      fmt::format("FUSE over io_uring cannot be switched on: {}", std::strerror(errno)),
-                      fmt::format("echo Y > {} as root", path));
-    return true;
+    if (set_io_uring_switch('Y')) return true;
+    return refuse(errno == EACCES || errno == EROFS ? Exit::permission : Exit::failed,
+                  fmt::format("FUSE over io_uring cannot be switched on: {}", std::strerror(errno)),
+                  fmt::format("echo Y > {} as root", io_uring_switch));
 }
 
 // One shape, whether it succeeded or not.
 Answer of_mounts(Answer answer) {
     answer.json.emplace("mounts", Json::array());
     return answer;
+}
+
+Outcome<Json> mount(const Client& client, const std::string& path, bool read_only) {
+    auto mounted = client.ask("POST", "/v1/mounts", {{"path", path}, {"read_only", read_only}});
+    if (!mounted) return mounted;
+    if (is_elsewhere(*mounted, path)) {
+        const auto undone = client.ask("DELETE", "/v1/mounts", {{"path", path}, {"force", true}});
+        return refuse(Exit::failed,
+                      fmt::format("tarnd is in another mount namespace, and what it mounts there is not seen here{}",
+                                  undone ? "" : "; it is mounted there now"),
+                      "nsenter --mount --target PID-OF-TARND tarn mount " + path);
+    }
+    return Json{{"mounts", Json::array({{{"path", path}, {"read_only", read_only}, {"seen_here", true}}})},
+                {"namespace", mounted->value("namespace", uint64_t{0})}};
 }
 
 Answer mount_or_list(const Client& client, const Options& options) {
@@ -159,25 +178,14 @@ Answer mount_or_list(const Client& client, const Options& options) {
         for (Json& mount : mounts->at("mounts")) mount["seen_here"] = !is_elsewhere(*mounts, mount.value("path", ""));
         return mounts;
     }
-    const std::string path = absolute_path(options.path);
-    bool switched_on = false;
-    if (options.io_uring) {
-        const Outcome<bool> switched = switch_io_uring_on();
-        if (!switched) return switched.error();
-        switched_on = *switched;
-    }
-    auto mounted = client.ask("POST", "/v1/mounts", {{"path", path}, {"read_only", options.read_only}});
-    if (!mounted) return mounted;
-    if (is_elsewhere(*mounted, path)) {
-        const auto undone = client.ask("DELETE", "/v1/mounts", {{"path", path}, {"force", true}});
-        return Failure{Exit::failed,
-                       fmt::format("tarnd is in another mount namespace, and what it mounts there is not seen here{}",
-                                   undone ? "" : "; it is mounted there now"),
-                       "nsenter --mount --target PID-OF-TARND tarn mount " + path};
-    }
-    return Json{{"mounts", Json::array({{{"path", path}, {"read_only", options.read_only}, {"seen_here", true}}})},
-                {"namespace", mounted->value("namespace", uint64_t{0})},
-                {"io_uring_switched_on", switched_on}};
+    const Outcome<bool> switched_on = options.io_uring ? switch_io_uring_on() : false;
+    if (!switched_on) return switched_on.error();
+    auto mounted = mount(client, absolute_path(options.path), options.read_only);
+    if (mounted)
+        (*mounted)["io_uring_switched_on"] = *switched_on;
+    else if (*switched_on)
+        set_io_uring_switch('N');
+    return mounted;
 }
 
 }  // namespace

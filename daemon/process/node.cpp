@@ -111,6 +111,7 @@ Task<Result<>> Node::start() {
     CacheConfiguration cache{
         .self = configuration_.host_id(),
         .frame_count = frame_count_for(configuration_.memory_bytes, shards_->loops().size(), books),
+        .nodes = Nodes::of_machine(),
         .shards = shards_->loops(),
         .lease = configuration_.write_lease};
     std::vector<std::string> names;

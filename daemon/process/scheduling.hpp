@@ -118,7 +118,7 @@ class Scheduling {
             return Mode::joined;
         }
         // One that is faster than its clients sleeps often.
-        const bool goes_on = is_deep(window) || (windows_beside_ > 1 && rate(window) * 2 >= rate_beside_);
+        const bool goes_on = windows_beside_ < 2 || is_deep(window) || rate(window) * 2 >= rate_beside_;
         return goes_on && now < compare_at_ ? Mode::released : Mode::joined;
     }
 
@@ -132,7 +132,9 @@ class Scheduling {
     static bool may_lure(const Window& window) {
         return window.others_idle_percent.value_or(100) >= luring_percent_min;
     }
-    static bool is_deep(const Window& window) { return window.requests >= requests_per_sleep_min * window.sleeps; }
+    static bool is_deep(const Window& window) {
+        return window.requests > 0 && window.requests >= requests_per_sleep_min * window.sleeps;
+    }
     // The CPU has no time left: when the shard does not run, it is ready to.
     static bool is_crowded(const Window& window) {
         return is_deep(window) && (window.run + window.delay) * 100 >= window.time * busy_percent_min;

@@ -42,14 +42,15 @@ uint64_t times_slept() {
 
 // The kernel gives the requests of a thread that has chosen none the priority of its scheduling class: a courteous
 // thread's would wait until a disk has nothing else to do, up to ten seconds. So it has the one that it has now for
-// good, and what it makes inherits that.
-void keep_io_priority() {
+// good, and what it makes inherits that. False: the kernel refused.
+bool keep_io_priority() {
     const long priority = ::syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0);
-    if (priority < 0 || IOPRIO_PRIO_CLASS(priority) == IOPRIO_CLASS_IDLE) return;
+    if (priority < 0) return false;
+    if (IOPRIO_PRIO_CLASS(priority) == IOPRIO_CLASS_IDLE) return true;
     const int level = (::getpriority(PRIO_PROCESS, 0) + 20) / 5;  // as the kernel derives it
     const long chosen =
         IOPRIO_PRIO_CLASS(priority) == IOPRIO_CLASS_NONE ? IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, level) : priority;
-    ::syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, chosen);
+    return ::syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, chosen) == 0;
 }
 
 }  // namespace
@@ -67,7 +68,7 @@ bool ShardThread::may_be_courteous() {
 void ShardThread::begin() {
     thread_ = ::gettid();
     class_before_ = ::sched_getscheduler(0);
-    keep_io_priority();
+    may_be_courteous_ = parts_.courtesy_allowed && keep_io_priority();
     schedstat_ = UniqueFd(::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC));
     if (loop_.cpus().empty()) return;
     bind(loop_.cpus());
@@ -96,13 +97,14 @@ void ShardThread::look() {
                               .waits = loop_.waits() - waits_,
                               .sleeps = sleeps - sleeps_,
                               .requests = loop_.requests() - requests_,
-                              .near_wake_ups = parts_.courtesy_allowed ? loop_.near_wake_ups() - near_wake_ups_ : 0,
+                              .near_wake_ups = may_be_courteous_ ? loop_.near_wake_ups() - near_wake_ups_ : 0,
                               .starved = starved_.exchange(false)};
-    if (polls()) window.waits = window.sleeps = std::max(window.waits, window.requests);  // it would have for each
+    const uint64_t work = window.requests + loop_.messages() - messages_;
+    if (polls()) window.waits = window.sleeps = std::max(window.waits, work);  // it would have waited for each
     Polling::Window polling{.time = window.time,
                             .run = window.run,
                             .delay = window.delay,
-                            .work = window.requests + loop_.messages() - messages_,
+                            .work = work,
                             .near_wake_ups = loop_.near_wake_ups() - near_wake_ups_,
                             .is_contended = loop_.poll_contended()};
     looked_at_ = now;
@@ -193,8 +195,9 @@ void ShardThread::set_class(bool courteous) {
 
 bool ShardThread::guard() {
     const std::unique_lock guard(class_lock_, std::try_to_lock);
-    if (!guard) return true;  // it is about to become courteous, and is an ordinary thread still
-    if (!courteous_.load()) return ends_courtesy() || changing_.load();
+    if (!guard) return true;                 // it is about to become courteous, and is an ordinary thread still
+    const bool changing = changing_.load();  // before its class is looked at: it may change then
+    if (!courteous_.load()) return ends_courtesy() || changing;
     if (const uint64_t turns = loop_.turns(); turns != turns_seen_) {
         turns_seen_ = turns;
         looks_without_turn_ = 0;
@@ -206,7 +209,7 @@ bool ShardThread::guard() {
     if (++looks_without_turn_ < (ready ? starving_looks_max : quiet_looks_max)) return true;
     courteous_.store(false);
     starved_.store(ready);
-    return ends_courtesy() || changing_.load();
+    return ends_courtesy() || changing;
 }
 
 // True: it is of that class still. It may have become so since its courtesy ended, or may not leave it any more.

@@ -94,6 +94,7 @@ class ShardThread {
     Loop& loop_;
     CpuSet cpus_;
     const Parts parts_;
+    bool may_be_courteous_ = false;
     std::atomic<pid_t> thread_{0};
     int class_before_ = 0;
     UniqueFd schedstat_;

@@ -1,6 +1,6 @@
 // Shards: the daemon's loops, each on a thread of its own and joined to CPUs of its own.
 //
-// The CPUs that the process may use are divided among the shards, again when they change, so each CPU has a shard: who
+// The CPUs that the process may use are divided among the shards, again when they change, so each CPU has a shard. Who
 // serves a request where it was made asks Loop::cpus(). Each thread looks after itself (shard_thread.hpp); one more
 // guards those that may be kept from running, and sleeps while there are none. The first shard runs on the thread of
 // the caller. Made by Node.

@@ -174,6 +174,17 @@ TEST_F(CrowdedTest, it_stays_there_also_when_it_is_faster_than_they_are) {
     EXPECT_EQ(after({.run = 90ms, .runs = 10'000, .sleeps = 10, .requests = 40}), Mode::released) << "deep, but slow";
 }
 
+TEST_F(CrowdedTest, it_may_be_faster_from_the_first_window_on) {
+    const Scheduling::Window fast{.run = 60ms, .runs = 5'000, .sleeps = 4'500, .requests = 4'500};
+    EXPECT_EQ(after(crowded), Mode::released);
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(after(fast), Mode::released) << i;
+}
+
+TEST_F(CrowdedTest, a_shard_without_clients_has_none_beside_which_to_go) {
+    const Scheduling::Window links{.run = 100ms, .runs = 10, .others_idle_percent = 100};
+    EXPECT_EQ(after(links), Mode::joined);
+}
+
 TEST_F(CrowdedTest, it_comes_back_when_they_send_one_request_at_a_time) {
     EXPECT_EQ(after(crowded), Mode::released);
     after(serving(4'500));

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <new>
 
-#include "tiers/dram/nodes.hpp"
 #include "utils/assert.hpp"
 
 namespace tarn {
@@ -31,29 +30,23 @@ size_t Arena::bytes_offset(size_t frame_count) {
     return aligned(frames_offset(frame_count) + frame_count * sizeof(Frame), alignment);
 }
 
-Result<> Arena::map(size_t frame_count) {
+Result<> Arena::map(size_t frame_count, const Nodes& nodes) {
     frame_count_ = frame_count;
     TRY(mapping_, Mapping::create(bytes_offset(frame_count) + frame_count * page_size, memfd_.get()));
     const std::span<std::byte> all = mapping_.bytes();
     ::madvise(all.data(), all.size(), MADV_HUGEPAGE);  // a gain, not a need: it may be refused
-    if (!adopted_) place();
+    for (size_t part = 0; nodes.count() > 1 && part < nodes.count(); ++part) {
+        const size_t begin = nodes.begin_of(part, frame_count_);
+        const size_t end = nodes.begin_of(part + 1, frame_count_);
+        nodes.place(bytes().subspan(begin * page_size, (end - begin) * page_size), part);
+    }
     // Of an arena that is adopted the pages are there; without this each first access would be a fault of its own.
     if (::madvise(all.data(), all.size(), MADV_POPULATE_WRITE) != 0)
         return fail(Errc::io, errno, "dram.arena: memory is short");
     return {};
 }
 
-// As FramePool shares the frames out.
-void Arena::place() {
-    const Nodes nodes = Nodes::of_machine();
-    for (size_t part = 0; nodes.count() > 1 && part < nodes.count(); ++part) {
-        const size_t begin = nodes.begin_of(part, frame_count_);
-        const size_t end = nodes.begin_of(part + 1, frame_count_);
-        nodes.place(bytes().subspan(begin * page_size, (end - begin) * page_size), part);
-    }
-}
-
-Result<std::unique_ptr<Arena>> Arena::create(size_t frame_count) {
+Result<std::unique_ptr<Arena>> Arena::create(size_t frame_count, const Nodes& nodes) {
     TARN_ASSERT(frame_count > 0 && frame_count < no_frame);
     std::unique_ptr<Arena> arena(new Arena);
     arena->memfd_ = UniqueFd(::memfd_create("tarn-arena", MFD_CLOEXEC));
@@ -61,7 +54,7 @@ Result<std::unique_ptr<Arena>> Arena::create(size_t frame_count) {
     const size_t size = bytes_offset(frame_count) + frame_count * page_size;
     if (::ftruncate(arena->memfd_.get(), static_cast<off_t>(size)) != 0)
         return fail(Errc::io, errno, "dram.arena: ftruncate");
-    TRY_VOID(arena->map(frame_count));
+    TRY_VOID(arena->map(frame_count, nodes));
     auto* const header = new (arena->at(0)) ArenaHeader;
     header->layout = ArenaHeader::layout_expected;
     header->frame_size = page_size;
@@ -95,7 +88,7 @@ Result<std::unique_ptr<Arena>> Arena::adopt(UniqueFd memfd) {
     std::unique_ptr<Arena> arena(new Arena);
     arena->memfd_ = std::move(memfd);
     arena->adopted_ = true;
-    TRY_VOID(arena->map(frame_count));
+    TRY_VOID(arena->map(frame_count, Nodes()));
     return arena;
 }
 

@@ -19,6 +19,7 @@
 
 #include "tiers/dram/frame.hpp"
 #include "tiers/dram/frame_record.hpp"
+#include "tiers/dram/nodes.hpp"
 #include "tiers/dram/write_stage.hpp"
 #include "utils/mapping.hpp"
 #include "utils/result.hpp"
@@ -61,7 +62,8 @@ class Arena {
     static constexpr size_t stage_count = 64;
 
     // Reserves and touches the memory at once, so that a shortage shows at start. Errors: io.
-    static Result<std::unique_ptr<Arena>> create(size_t frame_count);
+    // The memory is divided among the nodes, as FramePool divides the frames.
+    static Result<std::unique_ptr<Arena>> create(size_t frame_count, const Nodes& nodes = Nodes());
     // One that another process has left. Errors: invalid (not an arena as this program makes them), io.
     static Result<std::unique_ptr<Arena>> adopt(UniqueFd memfd);
 
@@ -81,8 +83,7 @@ class Arena {
     static size_t bytes_offset(size_t frame_count);
 
     Arena() = default;
-    Result<> map(size_t frame_count);
-    void place();
+    Result<> map(size_t frame_count, const Nodes& nodes);
     std::byte* at(size_t offset) const { return mapping_.bytes().data() + offset; }
 
     UniqueFd memfd_;

@@ -24,6 +24,8 @@ Nodes::Nodes(std::vector<unsigned> numbers, unsigned (*here)()) : numbers_(std::
 
 Nodes Nodes::of_machine() {
     std::vector<unsigned> numbers = parse(text_of("/sys/devices/system/node/has_memory"));
+    const std::vector<unsigned> with_cpus = parse(text_of("/sys/devices/system/node/has_cpu"));
+    std::erase_if(numbers, [&](unsigned number) { return std::ranges::find(with_cpus, number) == with_cpus.end(); });
     if (numbers.empty()) numbers = {0};
     return Nodes(std::move(numbers));
 }

@@ -13,7 +13,9 @@ namespace tarn {
 
 class Nodes {
   public:
-    // Those that have memory.
+    // One, of everything.
+    Nodes() : Nodes({0}) {}
+    // Those that have CPUs and memory.
     static Nodes of_machine();
     // By the kernel's numbers, at least one. here: the number of the node on whose CPU the calling thread runs.
     explicit Nodes(std::vector<unsigned> numbers, unsigned (*here)() = node_of_this_cpu);

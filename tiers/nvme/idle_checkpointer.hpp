@@ -1,5 +1,5 @@
 // IdleCheckpointer: tells a store when nobody has written to it for a while. The store then brings pages into place,
-// and the next burst of writes finds the journal empty. Until then it sleeps.
+// and the next burst of writes finds the journal empty. Until that begins it sleeps.
 //
 // Belongs to one loop.
 #pragma once
@@ -28,7 +28,8 @@ class IdleCheckpointer {
     Task<> run() {
         for (uint64_t seen = store_.journal_status().changes; co_await pause_.sleep(looks_every);) {
             const uint64_t writes = store_.writes_again().count();
-            if (std::exchange(seen, store_.journal_status().changes) != seen) continue;
+            const uint64_t now = store_.journal_status().changes;
+            if (std::exchange(seen, now) != now) continue;
             store_.catch_up(loop_);
             co_await store_.writes_again().next(writes, loop_);
         }

@@ -56,7 +56,9 @@ void Link::wake_reader() {
 }
 
 void Link::begin_later() {
-    if (!loop().ending()) loop().spawn(write_later());  // otherwise nobody waits for the rest
+    if (!loop().ending()) return loop().spawn(write_later());
+    const std::lock_guard guard(lock_);
+    later_posted_ = false;  // nobody waits for the rest
 }
 
 void Link::resume() {
@@ -204,7 +206,7 @@ void Link::begin_welcome() {
     for (size_t i = 0; i < left.size(); ++i) connection_ended();
 }
 
-// On the link's shard, and it goes on wherever that moves to.
+// On the link's shard. If that changes, it ends, and begins anew over there.
 Task<> Link::welcome() {
     for (;;) {
         Loop* shard = nullptr;
@@ -237,7 +239,7 @@ Task<> Link::welcome() {
     }
 }
 
-// Once nothing of the last channel is left on this shard. Nobody posts anything while there is none.
+// Once nothing of the last channel is left on this shard. Nobody posts calls for the link while it has no channel.
 bool Link::try_move_to(Loop& shard) {
     const std::lock_guard guard(lock_);
     if (wake_posted_ || later_posted_ || reader_posted_.load(std::memory_order_relaxed)) return false;

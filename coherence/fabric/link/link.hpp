@@ -36,8 +36,7 @@ class Link final {
 
     // calls: handlers for the peer's calls. name: the peer's, for the log. buffer_bytes: each of the two buffers keeps
     // at most this capacity while there is nothing to send. drained: announced when the link is not congested any more.
-    // corked: shared by all links.
-    // loop: its shard until the first channel.
+    // corked: shared by all links. loop: where it is until the first channel.
     Link(Loop& loop, HostId peer, std::string name, Fabric::Receiver& receiver, const CallHandlers& calls,
          size_t buffer_bytes, std::chrono::milliseconds listen_for, Broadcast& drained, PerLoop<Corked>& corked)
         : loop_(&loop),
