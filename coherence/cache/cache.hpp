@@ -22,7 +22,7 @@ struct CacheConfiguration {
     HostId self = 0;
     std::vector<HostId> hosts;  // all of the cluster, in the order of the configuration
     size_t frame_count = 0;
-    Nodes nodes = {};  // of the machine; frames are divided among them
+    Nodes nodes;  // of the machine; frames are divided among them
     std::vector<Loop*> shards;
     protocol::WriteLease lease;
 };

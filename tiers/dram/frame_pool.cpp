@@ -10,13 +10,13 @@ Result<std::unique_ptr<FramePool>> FramePool::create(size_t frame_count) {
     return std::make_unique<FramePool>(std::move(arena));
 }
 
-FramePool::FramePool(std::unique_ptr<Arena> arena, Nodes nodes)
+FramePool::FramePool(std::unique_ptr<Arena> arena, const Nodes& nodes)
     : arena_(std::move(arena)),
       bytes_(arena_->bytes()),
       records_(arena_->records()),
       frames_(arena_->frames()),
       frame_count_(arena_->frame_count()),
-      nodes_(std::move(nodes)),
+      nodes_(nodes),
       first_free_(nodes_.count(), no_frame) {
     for (size_t i = frame_count_; i-- > 0;) {
         const auto id = static_cast<FrameId>(i);

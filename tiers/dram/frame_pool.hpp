@@ -18,7 +18,7 @@ class FramePool {
   public:
     static Result<std::unique_ptr<FramePool>> create(size_t frame_count);  // Errors: of Arena::create
     // In an adopted arena, frames that are recorded as held and frames of home's bytes are taken; all others are free.
-    explicit FramePool(std::unique_ptr<Arena> arena, Nodes nodes = Nodes());
+    explicit FramePool(std::unique_ptr<Arena> arena, const Nodes& nodes = Nodes());
 
     size_t frame_count() const { return frame_count_; }
     size_t free_count() const { return free_count_.load(std::memory_order_relaxed); }
