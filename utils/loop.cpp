@@ -20,6 +20,8 @@ namespace {
 thread_local Loop* current_loop = nullptr;
 constexpr size_t registered_buffer_size = size_t{1} << 30;  // the kernel's limit for one
 constexpr unsigned reap_rounds_max = 4;
+constexpr uint64_t look_turn_ns_max = 20'000;
+constexpr unsigned vain_looks_max = 16;
 }  // namespace
 
 Loop* Loop::current() noexcept {
@@ -177,9 +179,8 @@ Task<Result<>> Loop::writable(int fd) {
 // Waits first and works last: the caller then looks at what the work changed before it waits again.
 void Loop::turn() {
     turns_.store(turns() + 1, std::memory_order_relaxed);
-    const bool has_work = busy_ || (poll_ns_ != 0 && look_for_work());
-    const bool is_empty = posted_.begin_sleep();
-    const bool waits = !has_work && is_empty;
+    const bool has_work = busy_ || (looks_before_sleep() && look_for_work());
+    const bool waits = !has_work && posted_.begin_sleep();
     if (waits) waits_.store(this->waits() + 1, std::memory_order_relaxed);
     ring_->submit(waits);
     posted_.end_sleep();
@@ -188,10 +189,9 @@ void Loop::turn() {
     busy_ = idle_hook_ && idle_hook_(idle_argument_);
 }
 
-// True: something came. Each look lets other threads have the CPU; one that was longer than a look takes, and in which
-// this thread was put aside, shows that some wanted it.
+// True: something came. Each turn of the look lets other threads have the CPU. One that took longer than that, and in
+// which this thread was put aside, shows that some wanted it.
 bool Loop::look_for_work() {
-    constexpr uint64_t look_ns_max = 20'000;
     const auto times_put_aside = [] {
         rusage usage{};
         ::getrusage(RUSAGE_THREAD, &usage);
@@ -199,18 +199,21 @@ bool Loop::look_for_work() {
     };
     auto aside = times_put_aside();
     uint64_t now_ns = monotonic_ns();
-    for (const uint64_t end_ns = now_ns + poll_ns_; now_ns < end_ns;) {
+    for (const uint64_t end_ns = now_ns + look_ns_.load(std::memory_order_relaxed); now_ns < end_ns;) {
         ring_->submit(false);
-        if (reap() || posted_.any()) return true;
+        if (reap() || posted_.any()) {
+            vain_looks_ = 0;
+            return true;
+        }
         ::sched_yield();
         const uint64_t before_ns = std::exchange(now_ns, monotonic_ns());
-        if (now_ns - before_ns < look_ns_max) continue;
+        if (now_ns - before_ns < look_turn_ns_max) continue;
         const auto aside_before = std::exchange(aside, times_put_aside());
         if (aside == aside_before) continue;
-        poll_contended_ = true;
-        poll_ns_ = 0;
+        is_contended_ = true;
         break;
     }
+    if (is_contended_ || ++vain_looks_ == vain_looks_max) look_ns_.store(0, std::memory_order_relaxed);
     return false;
 }
 

@@ -130,13 +130,16 @@ class Loop {
     uint64_t messages() const { return messages_; }
 
     // For how long to look for completions and calls before the loop sleeps; 0: it sleeps at once. It stops looking,
-    // until this is set again, as soon as another thread has used the CPU meanwhile. On the loop's thread.
-    void poll_for(std::chrono::nanoseconds time) {
-        poll_ns_ = static_cast<uint64_t>(time.count());
-        poll_contended_ = false;
+    // until this is set again, when another thread has used the CPU meanwhile, or nothing came many times in a row. On
+    // the loop's thread.
+    void look_before_sleep(std::chrono::nanoseconds time) {
+        look_ns_.store(static_cast<uint64_t>(time.count()), std::memory_order_relaxed);
+        is_contended_ = false;
+        vain_looks_ = 0;
     }
-    // Whether that has happened.
-    bool poll_contended() const { return poll_contended_; }
+    // Whether another thread has ended it.
+    bool is_contended() const { return is_contended_; }
+    bool looks_before_sleep() const { return look_ns_.load(std::memory_order_relaxed) != 0; }  // any thread
 
     // The CPUs that the loop's thread is joined to; empty: it runs where the scheduler likes. Any thread; what it
     // refers to stays as it is until the loop's end.
@@ -174,8 +177,9 @@ class Loop {
     std::atomic<uint64_t> calls_from_others_{0};
     uint64_t near_wake_ups_ = 0;
     uint64_t messages_ = 0;
-    uint64_t poll_ns_ = 0;
-    bool poll_contended_ = false;
+    std::atomic<uint64_t> look_ns_{0};
+    bool is_contended_ = false;
+    unsigned vain_looks_ = 0;
     std::list<CpuSet> all_cpus_{CpuSet()};  // that it ever had
     std::atomic<const CpuSet*> cpus_{&all_cpus_.front()};
     bool busy_ = false;  // the idle hook has more to do

@@ -4,19 +4,15 @@
 
 #include <algorithm>
 #include <sstream>
-#include <string>
-#include <utility>
-
-#include "utils/file_text.hpp"
 
 namespace tarn {
 
 namespace {
 
 // The time that each CPU has idled, in the kernel's ticks, by its number.
-std::vector<uint64_t> idle_ticks() {
+std::vector<uint64_t> idle_ticks(const std::string& counts) {
     std::vector<uint64_t> ticks;
-    std::istringstream lines(text_of("/proc/stat"));
+    std::istringstream lines(counts);
     for (std::string line; std::getline(lines, line) && line.starts_with("cpu");) {
         if (line[3] == ' ') continue;  // all together
         std::istringstream fields(line.substr(3));
@@ -47,7 +43,7 @@ std::optional<unsigned> IdleCpus::most_idle(const CpuSet& cpus, Clock::time_poin
 
 void IdleCpus::look(Clock::time_point now) {
     const auto passed = now - std::exchange(looked_at_, now);
-    const std::vector<uint64_t> before = std::exchange(ticks_, idle_ticks());
+    const std::vector<uint64_t> before = std::exchange(ticks_, idle_ticks(counts_()));
     percent_.clear();
     if (before.empty() || passed > span_max) return;
     const double span_ticks =

@@ -5,11 +5,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "utils/cpu_set.hpp"
+#include "utils/file_text.hpp"
 
 namespace tarn {
 
@@ -20,6 +24,10 @@ class IdleCpus {
     static constexpr std::chrono::milliseconds span_min{50};
     static constexpr std::chrono::milliseconds span_max{1000};
 
+    IdleCpus() : IdleCpus([] { return text_of("/proc/stat"); }) {}
+    // counts: gives what the kernel has in /proc/stat.
+    explicit IdleCpus(std::function<std::string()> counts) : counts_(std::move(counts)) {}
+
     // In percent, of the one that idled most. None: of no CPUs, or nobody has looked for too long, and a
     // later call knows.
     std::optional<unsigned> most_idle(const CpuSet& cpus, Clock::time_point now);
@@ -27,6 +35,7 @@ class IdleCpus {
   private:
     void look(Clock::time_point now);
 
+    const std::function<std::string()> counts_;
     std::mutex mutex_;
     std::vector<uint64_t> ticks_;  // by CPU, since the boot; empty: not looked yet
     Clock::time_point looked_at_;

@@ -74,7 +74,7 @@ Json Node::shard_statuses() const {
     const auto name_of = [](const ShardThread& shard) {
         if (shard.loop().cpus().empty()) return "free";
         switch (shard.mode()) {
-            case Scheduling::Mode::joined: return shard.polls() ? "polling" : "joined";
+            case Scheduling::Mode::joined: return shard.loop().looks_before_sleep() ? "polling" : "joined";
             case Scheduling::Mode::courteous: return "courteous";
             case Scheduling::Mode::released: break;
         }

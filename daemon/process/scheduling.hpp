@@ -5,10 +5,11 @@
 // courteous joined, and of the class SCHED_IDLE. The scheduler wakes a client where it ran last, unless another CPU is
 //           idle: then there, and each answer crosses CPUs. A CPU on which only threads of this class run counts as
 //           idle, so that a client which waits for a shard on its CPU stays there. In return any other thread that
-//           wants the CPU goes first: a shard that gets none for a while stops being courteous (starved). And it costs
-//           a tenth of the time: so only while another CPU idles.
-// released  the scheduler places it, while another CPU is idle: its CPU belongs to somebody else; or its clients keep
-//           that CPU busy themselves, and it was found to serve more requests beside them.
+//           wants the CPU goes first: a shard that gets none for a while stops being courteous (starved). It costs
+//           requests (docs/performance.md): so only while another CPU idles.
+// released  it runs elsewhere, while another CPU is idle. Either its CPU belongs to somebody else: then the scheduler
+//           places it. Or its clients keep that CPU busy themselves, and it was found to serve more requests beside
+//           them, on other CPUs.
 //
 // What did not work out is tried again later (retry.hpp).
 #pragma once
@@ -66,7 +67,7 @@ class Scheduling {
     };
 
     Mode mode() const { return mode_; }
-    // Released: to other CPUs than its own, which its clients keep busy.
+    // While released: whether it is because of its clients.
     bool is_beside() const { return is_beside_; }
     // Whether others_idle_percent matters, which costs something to learn.
     static bool asks_for_other_cpus(const Window& window) {

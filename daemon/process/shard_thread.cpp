@@ -100,13 +100,14 @@ void ShardThread::look() {
                               .near_wake_ups = may_be_courteous_ ? loop_.near_wake_ups() - near_wake_ups_ : 0,
                               .starved = starved_.exchange(false)};
     const uint64_t work = window.requests + loop_.messages() - messages_;
-    if (polls()) window.waits = window.sleeps = std::max(window.waits, work);  // it would have waited for each
+    if (loop_.looks_before_sleep())
+        window.waits = window.sleeps = std::max(window.waits, work);  // it would have waited for each
     Polling::Window polling{.time = window.time,
                             .run = window.run,
                             .delay = window.delay,
                             .work = work,
                             .near_wake_ups = loop_.near_wake_ups() - near_wake_ups_,
-                            .is_contended = loop_.poll_contended()};
+                            .is_contended = loop_.is_contended()};
     looked_at_ = now;
     times_ = times;
     messages_ = loop_.messages();
@@ -119,9 +120,7 @@ void ShardThread::look() {
     if (now - followed_at_ >= affinity_time) follow_cpus(now);
     if (!left_alone_) change_to(scheduling_.next(window, now));
     polling.is_joined = mode() == Scheduling::Mode::joined && !left_alone_;
-    const std::chrono::nanoseconds poll_for = polling_.next(polling, now);
-    polls_.store(poll_for.count() > 0, std::memory_order_relaxed);
-    loop_.poll_for(poll_for);
+    loop_.look_before_sleep(polling_.next(polling, now));
 }
 
 // The kernel takes us off CPUs that go offline or leave our cpuset, and refuses to bind us there until they are back.

@@ -69,8 +69,6 @@ class ShardThread {
         return is_ordinary ? Scheduling::Mode::joined : mode;
     }
     Times times() const;
-    // Whether it looks for what comes before it sleeps (polling.hpp); any thread.
-    bool polls() const { return polls_.load(std::memory_order_relaxed); }
 
     // Whether a thread of this process may become of the class SCHED_IDLE and go back.
     static bool may_be_courteous();
@@ -101,7 +99,6 @@ class ShardThread {
 
     Scheduling scheduling_;
     Polling polling_;
-    std::atomic<bool> polls_{false};
     std::atomic<Scheduling::Mode> mode_{Scheduling::Mode::joined};
     unsigned turns_until_look_ = turns_per_look;
     Scheduling::Clock::time_point looked_at_;

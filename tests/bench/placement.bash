@@ -86,13 +86,14 @@ measure_many() {
     figures_of "${said[@]}"
     SHARE=$(jq -s 'map(.iops) | max / min' "${said[@]}")
 }
-# fio, which costs the client more for each request than the server.
+# measure_fio SERVER DEPTH [OPTIONS...]: fio, which costs the client more for each request than the server.
 measure_fio() {
     if [[ -v FILE[$1] ]]; then
-        run_fio "${PID[$1]}" --ioengine=io_uring --direct=1 --filename="${FILE[$1]}" --rw=randread --bs=4k --iodepth="$2"
+        run_fio "${PID[$1]}" --ioengine=io_uring --direct=1 --filename="${FILE[$1]}" --rw=randread --bs=4k --iodepth="$2" \
+            "${@:3}"
     else
         run_fio "${PID[$1]}" --ioengine=nbd --uri="nbd+unix:///disk?socket=${SOCKET[$1]}" --rw=randread --bs=4k \
-            --iodepth="$2"
+            --iodepth="$2" "${@:3}"
     fi
 }
 # The client goes to the next CPU every 100 ms.
@@ -128,7 +129,11 @@ all_servers() {
             figure "NBD. $1: eight clients, depth $4, the most that one gets to the least" "$SHARE" "" 1.3
         fi
     done
-    IOPS=${LIMIT[$4]% *} CPU_US=${LIMIT[$4]#* }
+    if [[ $2 == fio ]]; then
+        measure_fio joined "$4" --cpus_allowed="$FIRST"
+    else
+        IOPS=${LIMIT[$4]% *} CPU_US=${LIMIT[$4]#* }
+    fi
     record "NBD. $1" "$2, depth $4" "${NAME[joined]}"
 }
 # The same over FUSE.

@@ -15,6 +15,9 @@ Host::Host(HostId id, const std::string& directory, std::vector<std::string> add
 void Host::start() {
     loop = std::move(*Loop::create());
     other = std::move(*Loop::create());
+    // So that a link is on the one or the other, as its packets come in; the threads run anywhere all the same.
+    loop->set_cpus({0});
+    other->set_cpus({1});
     threads_.emplace_back([this] { loop->run(); });
     threads_.emplace_back([this] { other->run(); });
     struct Begin final : Loop::Posted {

@@ -144,7 +144,7 @@ works() { (($(of_shard "$1" .requests) > 2000)); }
     done
 }
 
-# links_on HOST CPU
+# has_link HOST CPU: its only link is served there.
 has_link() { [ "$(on "$1" status --json | jq --arg cpu "$2" '.shards[] | select(.cpus == $cpu) | .links')" = 1 ]; }
 
 @test "a link is served on the CPU that takes in its packets, also when that changes with a new connection" {

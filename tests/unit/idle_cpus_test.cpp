@@ -1,10 +1,9 @@
-// How much CPUs idle, on the real machine: nobody works on a CPU that is kept busy by us, and idle time is a part.
+// How much CPUs idled, from what the kernel counts.
 #include "daemon/process/idle_cpus.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
-
-#include <atomic>
-#include <thread>
+#include <unistd.h>
 
 namespace tarn {
 namespace {
@@ -13,43 +12,70 @@ using namespace std::chrono_literals;
 
 class IdleCpusTest : public testing::Test {
   protected:
-    // Of a span that ends now. On a machine that holds us up a look may come too late to know.
-    std::optional<unsigned> after(std::chrono::milliseconds span, const CpuSet& cpus) {
-        std::optional<unsigned> percent;
-        for (int attempt = 0; attempt < 20 && !percent; ++attempt) {
-            for (const auto until = IdleCpus::Clock::now() + span; IdleCpus::Clock::now() < until;) continue;
-            percent = idle_.most_idle(cpus, IdleCpus::Clock::now());
-        }
-        return percent;
+    // A second has passed in this part of which each CPU idled, or waited for a device.
+    void pass(double first_idles, double first_waits, double second_idles) {
+        const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+        idle_ += first_idles * ticks;
+        waiting_ += first_waits * ticks;
+        second_idle_ += second_idles * ticks;
+        now_ += 1s;
     }
-    IdleCpus idle_;
-    const CpuSet all_ = *CpuSet::of_thread();
-    const CpuSet ours_{all_.list().front()};
+    std::string counts() const {
+        return fmt::format("cpu  1 2 3 99999 5 6\ncpu0 1 2 3 {:.0f} {:.0f} 6\ncpu2 1 2 3 {:.0f} 0 6\nintr 1\n", idle_,
+                           waiting_, second_idle_);
+    }
+    std::optional<unsigned> most_idle(const CpuSet& cpus) { return idle_cpus_.most_idle(cpus, now_); }
+
+    double idle_ = 1000;
+    double waiting_ = 1000;
+    double second_idle_ = 1000;
+    IdleCpus::Clock::time_point now_ = IdleCpus::Clock::time_point{} + 1h;
+    IdleCpus idle_cpus_{[this] { return counts(); }};
 };
 
-TEST_F(IdleCpusTest, the_first_look_knows_nothing_nor_one_long_after_the_last) {
-    const auto now = IdleCpus::Clock::now();
-    EXPECT_EQ(idle_.most_idle(all_, now), std::nullopt);
-    EXPECT_NE(after(60ms, all_), std::nullopt);
-    EXPECT_EQ(idle_.most_idle(all_, now + 2h), std::nullopt);
+TEST_F(IdleCpusTest, the_one_that_idled_most_counts_and_to_wait_is_to_idle) {
+    EXPECT_EQ(most_idle({0, 2}), std::nullopt) << "nothing to compare with";
+    pass(0.25, 0.5, 0.1);
+    EXPECT_EQ(most_idle({0, 2}), 75u);
+    EXPECT_EQ(most_idle({2}), 10u);
+    pass(0, 0, 1);
+    EXPECT_EQ(most_idle({0, 2}), 100u);
+    EXPECT_EQ(most_idle({0}), 0u);
 }
 
-TEST_F(IdleCpusTest, a_cpu_that_is_busy_does_not_idle) {
-    std::thread([&] {
-        ASSERT_TRUE(ours_.bind());
-        const std::optional<unsigned> percent = after(200ms, ours_);
-        ASSERT_NE(percent, std::nullopt);
-        EXPECT_LE(*percent, 10u);
-    }).join();
+TEST_F(IdleCpusTest, of_no_cpus_nothing_is_known_and_those_that_are_not_there_do_not_idle) {
+    (void)most_idle({0});
+    pass(1, 0, 1);
+    EXPECT_EQ(most_idle({}), std::nullopt);
+    EXPECT_EQ(most_idle({1, 3, 60'000}), 0u);
 }
 
 TEST_F(IdleCpusTest, looks_that_follow_each_other_at_once_say_the_same) {
-    ASSERT_NE(after(60ms, all_), std::nullopt);
-    const auto now = IdleCpus::Clock::now() + IdleCpus::span_min;
-    const std::optional<unsigned> percent = idle_.most_idle(all_, now);
-    EXPECT_EQ(idle_.most_idle(all_, now + 49ms), percent);
-    EXPECT_EQ(idle_.most_idle(CpuSet{60'000}, now + 49ms).value_or(0), 0u) << "a CPU that is not there does not idle";
-    EXPECT_EQ(idle_.most_idle(CpuSet(), now + 49ms), std::nullopt);
+    (void)most_idle({0});
+    pass(0.5, 0, 0);
+    EXPECT_EQ(most_idle({0}), 50u);
+    idle_ += 1000;
+    now_ += IdleCpus::span_min - 1ms;
+    EXPECT_EQ(most_idle({0}), 50u);
+    now_ += 1ms;
+    EXPECT_EQ(most_idle({0}), 100u);
+}
+
+TEST_F(IdleCpusTest, a_look_long_after_the_last_knows_nothing) {
+    (void)most_idle({0});
+    pass(1, 0, 1);
+    now_ += 1ms;
+    EXPECT_EQ(most_idle({0}), std::nullopt);
+    pass(0.5, 0, 1);
+    EXPECT_EQ(most_idle({0}), 50u);
+}
+
+TEST(IdleCpus, the_machine_counts_the_time_of_each_cpu) {
+    IdleCpus idle_cpus;
+    const CpuSet all = *CpuSet::of_thread();
+    const auto now = IdleCpus::Clock::now();
+    EXPECT_EQ(idle_cpus.most_idle(all, now), std::nullopt);
+    EXPECT_NE(idle_cpus.most_idle(all, now + IdleCpus::span_min), std::nullopt);
 }
 
 }  // namespace

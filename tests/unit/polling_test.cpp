@@ -88,7 +88,7 @@ TEST_F(PollingTest, rare_requests_are_not_worth_it) {
     EXPECT_TRUE(polls_after({.run = 1ms, .work = 400, .is_joined = true}));
 }
 
-// A loop on a CPU and a thread that keeps posting calls to it from elsewhere, or from the same CPU.
+// A loop that is joined to a CPU, on which a thread of the test runs, too.
 class PollingLoop : public testing::Test {
   protected:
     struct Count final : Loop::Posted {
@@ -96,7 +96,7 @@ class PollingLoop : public testing::Test {
         std::atomic<bool> done{false};
     };
     struct Start final : Loop::Posted {
-        void run() override { Loop::current()->poll_for(std::chrono::seconds(10)); }
+        void run() override { Loop::current()->look_before_sleep(1h); }
     };
     void SetUp() override {
         cpus_ = *CpuSet::of_thread();
@@ -138,7 +138,19 @@ TEST_F(PollingLoop, it_serves_calls_without_a_sleep_and_lets_another_thread_have
     call();
     loop_->stop();
     thread_.join();
-    EXPECT_TRUE(loop_->poll_contended()) << "it went on looking while another thread wanted the CPU";
+    EXPECT_TRUE(loop_->is_contended()) << "it went on looking while another thread wanted the CPU";
+}
+
+TEST(LookingLoop, ends_it_when_nothing_comes_many_times) {
+    const std::unique_ptr<Loop> loop = std::move(*Loop::create());
+    const auto rest = [](Loop& loop) -> Task<> {
+        loop.look_before_sleep(1us);
+        EXPECT_TRUE(loop.looks_before_sleep());
+        // Each of these sleeps is longer than a look.
+        for (int i = 0; i < 100 && loop.looks_before_sleep(); ++i) co_await loop.sleep(1ms);
+        EXPECT_FALSE(loop.looks_before_sleep());
+    };
+    loop->run_until_done(rest(*loop));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace tarn {
 
 class Nodes {
   public:
-    // One, of everything.
+    // A single node, with all CPUs and all memory.
     Nodes() : Nodes({0}) {}
     // Those that have CPUs and memory.
     static Nodes of_machine();

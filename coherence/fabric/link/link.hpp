@@ -1,10 +1,9 @@
 // Link: sends to and receives from one other host, over any transport, and handles its breaks.
 //
-// Lives as long as the fabric; channels come and go, each on one shard, where the link is meanwhile. Sending appends to
-// a buffer that the link's shard hands to the channel, everything of a turn in one call; messages that may wait do not
-// cost an extra call.
-// RecordReader receives. A peer from which nothing came for a while is asked whether it is there: a stopped process
-// keeps its connections. Made and used by LinkedFabric.
+// Lives as long as the fabric; channels come and go. Each is served on one shard, and there the link is meanwhile.
+// Sending appends to a buffer that the link's shard hands to the channel, everything of a turn in one call; messages
+// that may wait do not cost an extra call. RecordReader receives. A peer from which nothing came for a while is asked
+// whether it is there: a stopped process keeps its connections. Made and used by LinkedFabric.
 #pragma once
 
 #include <array>
