@@ -97,6 +97,7 @@ class Scheduling {
             is_beside_ = true;
             rate_before_ = rate(window);
             windows_beside_ = 0;
+            rate_beside_ = 0;
             compare_at_ = now + comparison_time;
             return Mode::released;
         }
@@ -119,7 +120,7 @@ class Scheduling {
             return Mode::joined;
         }
         // One that is faster than its clients sleeps often.
-        const bool goes_on = windows_beside_ < 2 || is_deep(window) || rate(window) * 2 >= rate_beside_;
+        const bool goes_on = is_deep(window) || rate(window) * 2 >= rate_beside_;
         return goes_on && now < compare_at_ ? Mode::released : Mode::joined;
     }
 
@@ -155,7 +156,7 @@ class Scheduling {
     Retry beside_;
     bool is_beside_ = false;  // why it is released
     double rate_before_ = 0;
-    double rate_beside_ = 0;
+    double rate_beside_ = 0;  // 0: not known yet
     unsigned windows_beside_ = 0;
     Clock::time_point compare_at_;
 };

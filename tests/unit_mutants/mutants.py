@@ -34,6 +34,7 @@ CHECKS = {
     "daemon/catalog/removals.cpp": "RemovalsTest.*:RegistrarTest.*",
     "daemon/process/dead_hosts.cpp": "DeadHostsTest.*",
     "daemon/process/shutdown_barrier.cpp": "ShutdownBarrierTest.*",
+    "daemon/process/idle_cpus.cpp": "IdleCpus*",
     "daemon/process/polling.hpp": "PollingTest.*",
     "daemon/process/scheduling.hpp": "SchedulingTest.*:CrowdedTest.*",
     "frontends/nbd/client_cpu.cpp": "ClientCpuTest.*",
@@ -804,6 +805,18 @@ MUTANTS = [
     }),
     ("daemon/process/scheduling.hpp", "if («window.delay * 100 > window.time * beside_delay_percent_max») {", {
         "a shard stays on a CPU that others want by now": "false",
+    }),
+    ("daemon/process/scheduling.hpp", "is_deep(window) || «rate(window) * 2 >= rate_beside_»;", {
+        "a shard that is faster than its clients comes back to them": "false",
+    }),
+    ("daemon/process/scheduling.hpp", "        return «window.requests > 0» && window.requests >=", {
+        "a shard that serves only links has crowded clients": "true",
+    }),
+    ("daemon/process/idle_cpus.cpp", "        ticks[cpu] = «idle + waiting»;", {
+        "a CPU on which a loop waits does not idle": "idle",
+    }),
+    ("daemon/process/idle_cpus.cpp", "    if («before.empty() || passed > span_max») return;", {
+        "idle times are compared with those of long ago": "before.empty()",
     }),
     ("daemon/process/polling.hpp", "        if («window.is_contended» ||", {
         "a shard polls while another thread wants the CPU": "false",
