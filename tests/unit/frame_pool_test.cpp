@@ -96,5 +96,26 @@ TEST(NodesTest, memory_is_placed_on_the_node) {
     EXPECT_NE(text_of("/proc/self/numa_maps").find(placed), std::string::npos) << text_of("/proc/self/numa_maps");
 }
 
+// What a process has on a node that the machine does not have lies anywhere.
+TEST(NodesTest, an_arenas_frames_are_placed_by_node) {
+    if (text_of("/proc/self/numa_maps").empty()) GTEST_SKIP() << "the kernel knows no nodes";
+    constexpr unsigned absent = 1000;
+    for (const size_t part : {0u, 1u, 2u}) {
+        std::vector<unsigned> ids(3, absent);
+        ids[part] = 0;
+        const Nodes nodes(ids);
+        const std::unique_ptr<Arena> arena = std::move(*Arena::create(frame_count, nodes));
+        const size_t begin = nodes.begin_of(part, frame_count);
+        const std::string first =
+            fmt::format("{:x} prefer:0", reinterpret_cast<uintptr_t>(arena->bytes().subspan(begin * page_size).data()));
+        const std::string maps = text_of("/proc/self/numa_maps");
+        const size_t at = maps.find(first);
+        ASSERT_NE(at, std::string::npos) << maps;
+        const std::string line = maps.substr(at, maps.find('\n', at) - at);
+        const size_t pages = nodes.begin_of(part + 1, frame_count) - begin;
+        EXPECT_NE((line + ' ').find(fmt::format(" dirty={} ", pages)), std::string::npos) << line;
+    }
+}
+
 }  // namespace
 }  // namespace tarn

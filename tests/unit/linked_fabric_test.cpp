@@ -27,6 +27,7 @@ TEST_F(PlayedPeerTest, many_messages_at_once_arrive_in_order) {
     send(fd, bytes.data(), bytes.size());
     ASSERT_TRUE(recorder_.comes([&] { return recorder_.messages.size() == count; }));
     for (uint32_t i = 0; i < count; ++i) EXPECT_EQ(recorder_.messages[i].request_id, i + 1);
+    EXPECT_EQ(loop_->messages(), count) << "counted before they are delivered";
 }
 
 TEST_F(PlayedPeerTest, messages_that_arrive_together_are_announced_and_delivered_together) {

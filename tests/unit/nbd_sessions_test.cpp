@@ -1,10 +1,18 @@
 #include <gtest/gtest.h>
+#include <linux/sched.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "frontends/nbd/sessions.hpp"
+#include "tests/support/scratch_directory.hpp"
+#include "utils/file_text.hpp"
 #include "utils/unique_fd.hpp"
+#include "utils/unix_socket.hpp"
 
 namespace tarn::nbd {
 namespace {
@@ -79,6 +87,42 @@ TEST_F(NbdSessions, a_process_that_is_gone_does_not_come_back) {
     EXPECT_EQ(sessions_.find(self, volume, now_), first);
     sessions_.left(earlier, volume, false, now_);
     EXPECT_EQ(sessions_.find(earlier, volume, now_), nullptr);
+}
+
+// A process of that id, which does nothing until it is killed; not positive: there is none.
+pid_t process_with_id(pid_t id) {
+    clone_args arguments{};
+    arguments.exit_signal = SIGCHLD;
+    arguments.set_tid = reinterpret_cast<uint64_t>(&id);
+    arguments.set_tid_size = 1;
+    const long made = ::syscall(SYS_clone3, &arguments, sizeof arguments);
+    if (made != 0) return static_cast<pid_t>(made);
+    for (;;) ::pause();
+}
+
+TEST_F(NbdSessions, a_process_that_got_the_id_of_a_client_that_is_gone_is_not_taken_for_it) {
+    const ScratchDirectory directory;
+    const std::string path = directory.path() / "socket";
+    const UniqueFd listener = std::move(*listen_unix(path, 0600));
+    const pid_t client = ::fork();
+    if (client == 0) {
+        const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const sockaddr_un address = *unix_address(path);
+        ::_exit(::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : 1);
+    }
+    int status = 1;
+    ASSERT_EQ(::waitpid(client, &status, 0), client);
+    ASSERT_EQ(status, 0);
+    const pid_t other = process_with_id(client);
+    if (other <= 0) GTEST_SKIP() << "needs to be root";
+    EXPECT_NE(started_ticks("/proc/" + std::to_string(other)), 0u);
+    const UniqueFd accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const Client seen = Client::of(accepted.get());
+    EXPECT_EQ(seen.process, other);
+    EXPECT_EQ(seen.started, 0u);
+    EXPECT_FALSE(seen.lives());
+    ::kill(other, SIGKILL);
+    ::waitpid(other, nullptr, 0);
 }
 
 TEST_F(NbdSessions, a_bounded_number_of_those_who_left_is_remembered) {

@@ -234,8 +234,11 @@ TEST_F(StoreMarks, of_an_older_tarn_there_are_none_so_that_anything_may_be_marke
     EXPECT_TRUE(store_->is_marked(piece(77)));
     cut_power();
     EXPECT_FALSE(knows_marks()) << "until somebody knows better";
+    ASSERT_TRUE(run(store_->mark(*loop_, {piece(2)})));
+    const uint64_t announced = store_->more_is_marked().count();
     ASSERT_TRUE(run(store_->mark_nothing_but(*loop_, {piece(2)})));
     EXPECT_TRUE(knows_marks());
+    EXPECT_GT(store_->more_is_marked().count(), announced) << "from now on there is something to sweep";
     EXPECT_FALSE(store_->is_marked(piece(77)));
     cut_power();
     ASSERT_TRUE(knows_marks());

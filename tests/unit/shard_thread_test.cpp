@@ -135,15 +135,22 @@ TEST(ShardsTest, what_a_courteous_thread_makes_is_an_ordinary_one) {
     });
 }
 
-// A loop that does nothing but turn, as if near clients woke it all the time.
+// Of clients on the shard's CPU; of some elsewhere, which wait for each answer; or of some that keep its CPU busy.
+enum class Requests { near, far, deep };
+
+// A loop that does nothing but turn, as if clients woke it all the time.
 class TurningShard {
   public:
-    explicit TurningShard(const CpuSet& cpus, const CpuSet& all = *CpuSet::of_thread())
-        : loop_(std::move(*Loop::create())), all_(all) {
+    explicit TurningShard(const CpuSet& cpus, Requests requests = Requests::near)
+        : loop_(std::move(*Loop::create())), all_(*CpuSet::of_thread()), requests_(requests) {
         loop_->set_cpus(cpus);
         thread_ = std::make_unique<ShardThread>(
             *loop_, all_,
-            ShardThread::Parts{.most_idle = [](const CpuSet&, Scheduling::Clock::time_point) { return 100u; },
+            ShardThread::Parts{.most_idle =
+                                   [this](const CpuSet& cpus, Scheduling::Clock::time_point) {
+                                       asked_of_others_.store(cpus == all_ - loop_->cpus());
+                                       return 100u;
+                                   },
                                .courtesy_allowed = true,
                                .wake_guard = [this] { guards_wanted_.fetch_add(1); },
                                .find_share = [this] { return share(); }});
@@ -179,16 +186,24 @@ class TurningShard {
     Loop& loop() { return *loop_; }
     pid_t id() const { return id_.load(); }
     int sched_class() const { return ::sched_getscheduler(id()); }
+    // The last time that it asked how idle CPUs are, these were the ones that are not its own.
+    bool asked_of_others() const { return asked_of_others_.load(); }
     int guards_wanted() const { return guards_wanted_.load(); }
 
   private:
     Task<> turn() {
         while (!loop_->ending()) {
             while (held_.load()) continue;  // ready to run, and no turn ends
-            loop_->count_near_wake_up();
-            loop_->count_requests(1);
+            loop_->count_requests(requests_ == Requests::deep ? 64 : 1);
+            if (requests_ == Requests::near) loop_->count_near_wake_up();
+            if (requests_ == Requests::deep) keep_busy(500us);
             co_await loop_->sleep(rests_.load() ? 50ms : 10us);
         }
+    }
+
+    static void keep_busy(std::chrono::nanoseconds time) {
+        const auto end = std::chrono::steady_clock::now() + time;
+        while (std::chrono::steady_clock::now() < end) continue;
     }
 
     ShardThread::Share share() {
@@ -200,11 +215,13 @@ class TurningShard {
     ShardThread::Share share_;
     std::unique_ptr<Loop> loop_;
     const CpuSet all_;
+    const Requests requests_;
     std::unique_ptr<ShardThread> thread_;
     std::thread runner_;
     std::atomic<pid_t> id_{0};
     std::atomic<bool> held_{false};
     std::atomic<bool> rests_{false};
+    std::atomic<bool> asked_of_others_{false};
     std::atomic<int> guards_wanted_{0};
 };
 
@@ -290,6 +307,25 @@ TEST(ShardThreadTest, it_goes_where_its_cpus_are_now) {
         EXPECT_TRUE(eventually([&] { return *CpuSet::of_thread(shard.id()) == cpus; }));
         EXPECT_TRUE(eventually([&] { return shard.loop().cpus() == cpus; }));
     }
+}
+
+TEST(ShardThreadTest, it_tries_the_other_cpus_when_clients_keep_its_own_busy) {
+    const CpuSet all = *CpuSet::of_thread();
+    if (all.size() < 2) GTEST_SKIP() << "needs two CPUs";
+    const CpuSet own{all.list().front()};
+    TurningShard shard(own, Requests::deep);
+    shard.start();
+    EXPECT_TRUE(eventually([&] { return *CpuSet::of_thread(shard.id()) == all - own; }));
+    EXPECT_TRUE(shard.asked_of_others());
+    EXPECT_TRUE(shard.comes_to(Mode::joined)) << "it serves no more there";
+    EXPECT_TRUE(eventually([&] { return *CpuSet::of_thread(shard.id()) == own; }));
+}
+
+TEST(ShardThreadTest, it_looks_before_it_sleeps_when_its_clients_run_elsewhere) {
+    TurningShard shard(CpuSet{CpuSet::of_thread()->list().front()}, Requests::far);
+    shard.start();
+    EXPECT_TRUE(eventually([&] { return shard.loop().looks_before_sleep(); }));
+    EXPECT_TRUE(eventually([&] { return !shard.loop().looks_before_sleep(); })) << "it serves no more for it";
 }
 
 TEST(ShardThreadTest, a_cpu_that_it_may_not_use_is_no_reason_to_stop) {
