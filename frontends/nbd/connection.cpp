@@ -20,6 +20,7 @@ Connection::Connection(Workspace& workspace, Volumes& volumes, Sessions& session
       volumes_(volumes),
       sessions_(sessions),
       socket_(std::move(socket)),
+      reader_(socket_.get()),
       client_(std::move(client)),
       shard_of_(std::move(shard_of)),
       client_cpu_(socket_.get(), client_, place),
@@ -111,7 +112,9 @@ Task<Workspace*> Connection::transmit() {
     Workspace* next = nullptr;
     Readiness readiness(workspace_->loop, socket_.get(), POLLIN | POLLRDHUP);
     Timer timeout(workspace_->loop);
+    Timer pause(workspace_->loop);
     Gate watching;
+    Gate taking;
     while (!leaving_) {
         if (following_.wanted_cpu() && settled()) {
             next = shard_of_(*following_.wanted_cpu());
@@ -132,14 +135,23 @@ Task<Workspace*> Connection::transmit() {
             if (shard_of_) note_wake_up();
         } else {
             receive_and_serve();
+            if (reader_.looked_at_bytes() > 0 && taking.count() == 0) taking.spawn(take_later(pause));
             // One receive for each turn, so that no client keeps the others waiting.
             if (readable_) co_await Yield(workspace_->loop);
         }
     }
     timeout.cancel();
+    pause.cancel();  // it takes what is left
     co_await watching.close();
+    co_await taking.close();
     co_await readiness.close();
     co_return next;
+}
+
+// What the client has sent and was only looked at: it may wait for room to send more.
+Task<> Connection::take_later(Timer& timer) {
+    co_await timer.sleep(take_after);
+    reader_.take(workspace_->received);
 }
 
 void Connection::note_wake_up() {
@@ -181,7 +193,6 @@ Task<> Connection::await_size() {
 void Connection::receive_and_serve() {
     const std::span<std::byte> received = workspace_->received;
     TARN_ASSERT(carry_.size() < request_size);
-    std::copy(carry_.begin(), carry_.end(), received.begin());
 
     std::array<iovec, 2> vectors;
     msghdr message{};
@@ -194,7 +205,8 @@ void Connection::receive_and_serve() {
     if (!incoming_ || incoming_->is_last_piece()) add(received.first(received_size).subspan(carry_.size()));
     size_t room_bytes = 0;
     for (const iovec& vector : std::span(vectors).first(message.msg_iovlen)) room_bytes += vector.iov_len;
-    const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    const bool waits_here = shard_of_ && following_.is_here();
+    const ssize_t count = reader_.receive(message, waits_here && !incoming_, received);
     if (count < 0 && errno == EINTR) return;
     // Less than there was room for was all there was. Who hung up is read until recvmsg says so.
     readable_ = hung_up_ || count == static_cast<ssize_t>(room_bytes);
@@ -205,6 +217,7 @@ void Connection::receive_and_serve() {
         return;
     }
     const size_t payload_bytes = std::min(static_cast<size_t>(count), payload.size());
+    std::copy(carry_.begin(), carry_.end(), received.begin());
     const std::span<std::byte> bytes = received.first(carry_.size() + static_cast<size_t>(count) - payload_bytes);
     if (incoming_) incoming_->received_bytes += payload_bytes;
     const bool size_known = learn_size();
@@ -212,6 +225,8 @@ void Connection::receive_and_serve() {
     carry_.assign(bytes.begin() + static_cast<ptrdiff_t>(taken), bytes.end());
     settle_carry();
     if (!size_known) carry_may_serve_ = true;
+    // The client may need room for the rest of what it sends.
+    if (incoming_ || refused_ || !carry_.empty()) reader_.take(received);
 }
 
 void Connection::serve_carried() {

@@ -35,6 +35,7 @@
 #include "frontends/nbd/reply.hpp"
 #include "frontends/nbd/request.hpp"
 #include "frontends/nbd/sessions.hpp"
+#include "frontends/nbd/socket_reader.hpp"
 #include "frontends/volumes/volumes.hpp"
 #include "utils/interrupt.hpp"
 #include "utils/log_limit.hpp"
@@ -69,6 +70,8 @@ class Connection final : Loop::Posted {
     static constexpr size_t held_bytes_max = 64 * 1024 * 1024;
     static constexpr uint32_t piece_size_max = 64 * 1024;
     static_assert(piece_size_max <= Workspace::receive_size_bytes && piece_size_max > request_size);
+    // What was only looked at (socket_reader.hpp) is taken so long after.
+    static constexpr std::chrono::milliseconds take_after{20};
     // The memory of a request that waits, apart from its bytes. Measured.
     static constexpr size_t task_size_bytes = 2048;
     static constexpr size_t task_bytes_per_page = 256;
@@ -128,6 +131,7 @@ class Connection final : Loop::Posted {
     void note_wake_up();
     bool settled() const;
     Task<> watch_congestion(Timer& timer);
+    Task<> take_later(Timer& timer);
     Task<> say_farewell();
     void leave();
     void receive_and_serve();
@@ -189,6 +193,7 @@ class Connection final : Loop::Posted {
     Volumes& volumes_;
     Sessions& sessions_;
     UniqueFd socket_;
+    SocketReader reader_;
     const Client client_;
     const ShardOf shard_of_;
     ClientCpu client_cpu_;

@@ -1,5 +1,6 @@
 // The shell of the NBD server over a socket pair: what a client sees, whatever the pieces its bytes come in.
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <map>
@@ -27,22 +28,37 @@ class NbdConnection : public testing::Test {
         int pair[2];
         EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
         client_ = UniqueFd(pair[0]);
+        server_ = pair[1];
         connection_ =
-            std::make_unique<Connection>(workspace_, volumes_, sessions_, UniqueFd(pair[1]), Client{.address = "test"});
+            std::make_unique<Connection>(workspace_, volumes_, sessions_, UniqueFd(server_), Client{.address = "test"});
+    }
+    // A new one that runs on the shard's own CPU: this process.
+    void come_near() {
+        loop_->set_cpus(*CpuSet::of_thread());
+        SetUp();
+        Client client = Client::of(server_);
+        ASSERT_NE(client.started, 0u);
+        server_ = ::dup(server_);  // the one before closes its own
+        connection_ = std::make_unique<Connection>(workspace_, volumes_, sessions_, UniqueFd(server_),
+                                                   std::move(client), [](unsigned) { return nullptr; });
     }
 
     Task<> serve() { EXPECT_EQ(co_await connection_->serve(), nullptr); }
 
     // Sends bytes in pieces, closes our sending side, and collects everything the server says until it closes.
-    Task<> talk(Bytes bytes, size_t piece_size) {
+    Task<> talk(Bytes greeting, Bytes bytes, size_t piece_size) {
         Gate gate;
         gate.spawn(serve());
-        gate.spawn(send(std::move(bytes), piece_size));
+        gate.spawn(send(std::move(greeting), std::move(bytes), piece_size));
         gate.spawn(collect());
         co_await gate.close();
     }
-    Task<> send(Bytes bytes, size_t piece_size) {
-        std::span<const std::byte> rest = bytes.bytes();
+    Task<> send(Bytes greeting, Bytes bytes, size_t piece_size) {
+        co_await send_pieces(greeting.bytes(), piece_size);
+        co_await send_pieces(bytes.bytes(), piece_size);
+        ::shutdown(client_.get(), SHUT_WR);
+    }
+    Task<> send_pieces(std::span<const std::byte> rest, size_t piece_size) {
         while (!rest.empty()) {
             const Result<size_t> sent =
                 co_await loop_->send(client_.get(), rest.first(std::min(piece_size, rest.size())));
@@ -51,14 +67,17 @@ class NbdConnection : public testing::Test {
             co_await Yield(*loop_);
             held_bytes_seen_ = std::max(held_bytes_seen_, share_.held_bytes());
         }
-        ::shutdown(client_.get(), SHUT_WR);
     }
     Task<> collect() {
         std::vector<std::byte> bytes(64 * 1024);
         for (;;) {
             const Result<size_t> count = co_await loop_->receive(client_.get(), bytes);
+            ended_ = count.has_value();
             if (!count || *count == 0) co_return;
             held_bytes_seen_ = std::max(held_bytes_seen_, share_.held_bytes());
+            int left_bytes = 0;
+            (void)::ioctl(server_, FIONREAD, &left_bytes);  // it may be closed by now
+            left_bytes_seen_ = std::max(left_bytes_seen_, left_bytes);
             said_.insert(said_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(*count));
         }
     }
@@ -138,8 +157,8 @@ class NbdConnection : public testing::Test {
         co_await gate.close();
     }
     void run(const Bytes& requests, size_t piece_size = SIZE_MAX) {
-        const Bytes bytes = Bytes().client_flags().option(Option::go, info_payload("disk")).add(requests);
-        loop_->run_until_done(talk(bytes, piece_size));
+        const Bytes greeting = Bytes().client_flags().option(Option::go, info_payload("disk"));
+        loop_->run_until_done(talk(greeting, requests, piece_size));
     }
     std::span<const std::byte> answers() const {
         EXPECT_GE(said_.size(), greeting_size + go_replies_size);
@@ -169,8 +188,11 @@ class NbdConnection : public testing::Test {
     Sessions sessions_;
     std::shared_ptr<MemoryVolume> disk_;
     UniqueFd client_;
+    int server_ = -1;  // the connection's
     std::unique_ptr<Connection> connection_;
     std::vector<std::byte> said_;
+    int left_bytes_seen_ = 0;  // on the server's socket, after an answer
+    bool ended_ = false;       // it was told of the end, not of an error
 };
 
 Bytes write_then_read() {
@@ -205,6 +227,27 @@ TEST_F(NbdConnection, answers_a_thousand_pipelined_requests) {
     for (uint64_t i = 0; i < 1000; ++i) requests.request(Command::read, i, i * 512, 4096);
     run(requests.request(Command::disconnect, 0, 0, 0));
     EXPECT_EQ(answers().size(), 1000 * (simple_reply_size + 4096));
+}
+
+// Small requests of such a client are only looked at, which leaves its socket less room.
+TEST_F(NbdConnection, a_near_client_whose_socket_has_little_room_does_not_wait_for_ever) {
+    come_near();
+    constexpr int least = 1;
+    ASSERT_EQ(::setsockopt(client_.get(), SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
+    Bytes requests;
+    for (uint64_t i = 0; i < 100; ++i) requests.request(Command::read, i, i, 1);
+    run(requests.request(Command::disconnect, 0, 0, 0), request_size);
+    EXPECT_EQ(answers().size(), 100 * (simple_reply_size + 1));
+}
+
+TEST_F(NbdConnection, what_a_near_client_sends_is_looked_at_first_and_it_sees_an_end_and_no_reset) {
+    come_near();
+    Bytes requests;
+    for (uint64_t i = 0; i < 40; ++i) requests.request(Command::read, i, 0, 1);
+    run(requests, request_size);
+    EXPECT_EQ(answers().size(), 40 * (simple_reply_size + 1));
+    EXPECT_GT(left_bytes_seen_, 8 * static_cast<int>(request_size));
+    EXPECT_TRUE(ended_);
 }
 
 TEST_F(NbdConnection, half_a_write_has_no_effect) {
@@ -359,12 +402,12 @@ TEST_F(NbdConnection, garbage_instead_of_a_request_ends_it) {
 }
 
 TEST_F(NbdConnection, garbage_instead_of_options_ends_it) {
-    loop_->run_until_done(talk(Bytes().client_flags().fill(70000, std::byte{0x55}), SIZE_MAX));
+    loop_->run_until_done(talk(Bytes().client_flags().fill(70000, std::byte{0x55}), {}, SIZE_MAX));
     EXPECT_EQ(said_.size(), greeting_size);
 }
 
 TEST_F(NbdConnection, a_client_that_leaves_in_the_handshake_is_no_error) {
-    loop_->run_until_done(talk(Bytes().client_flags(), SIZE_MAX));
+    loop_->run_until_done(talk(Bytes().client_flags(), {}, SIZE_MAX));
     EXPECT_EQ(said_.size(), greeting_size);
 }
 

@@ -44,6 +44,7 @@ CHECKS = {
     "frontends/nbd/request.cpp": "Nbd*",
     "frontends/nbd/reply.cpp": "Nbd*",
     "frontends/nbd/sessions.cpp": "NbdSessions.*",
+    "frontends/nbd/socket_reader.hpp": "SocketReaderTest.*",
     "frontends/nbd/tasks.cpp": "NbdConnection.*",
     "frontends/volumes/cached_volume.cpp": "FileCuts.*:CacheWaiters.*:ClusterSessions.*",
     "frontends/volumes/extents.cpp": "HomeOnDevice.*",
@@ -766,6 +767,21 @@ MUTANTS = [
     }),
     ("frontends/nbd/connection.cpp", "return «!busy() && !send_posted_ && gate_.count() == 0»;", {
         "a connection leaves its shard in the middle of a request": "true",
+    }),
+    ("frontends/nbd/connection.cpp", "    «co_await timer.sleep(take_after);»\n    reader_.take(workspace_->received);", {
+        "what was looked at stays on the socket": "co_await timer.sleep(std::chrono::hours(1));",
+    }),
+    ("frontends/nbd/connection.cpp", "    const bool waits_here = «shard_of_ && following_.is_here()»;", {
+        "requests of a client on this CPU are taken at once": "false",
+    }),
+    ("frontends/nbd/socket_reader.hpp", "if (!looks || looks_ >= looks_max || «looked_at_bytes_ >= looked_at_bytes_max») take", {
+        "any number of bytes stays on the socket": "false",
+    }),
+    ("frontends/nbd/socket_reader.hpp", "            «take(scratch);»\n            count = ::recvmsg(socket_, &message, MSG_DONTWAIT);", {
+        "a large request after small ones is read from where these begin": "",
+    }),
+    ("frontends/nbd/socket_reader.hpp", "== 0 && «domain == AF_UNIX»;", {
+        "bytes of TCP are looked at without an offset": "true",
     }),
     ("frontends/nbd/following.hpp", "if (sightings_ >= «sightings_min» && may_move(now))", {
         "a client that is seen once elsewhere is followed": "1",
