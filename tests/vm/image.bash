@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Makes what the virtual machines of these tests boot from, once on each machine, and prints the directory of it:
+#   root.ext4   a small Debian with the programs that the tests run, and its kernel's modules
+#   vmlinux     that kernel, unpacked, so that QEMU enters it at once
+#   initrd      which mounts root.ext4 with a tmpfs above it: nothing of it ever changes
+# Needs root. Changes nothing outside of its cache ($TARN_VM_CACHE).
+set -euo pipefail
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin  # of the machine, and of what is in its root
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+suite=bookworm
+packages=(kmod udev iproute2 procps util-linux python3 e2fsprogs xfsprogs fuse3 fio nbd-client libnbd-bin jq
+    liburing2 libstdc++6 libisal2 libblkid1 libgnutls30 libsystemd0 libtomlplusplus3)
+# What the kernel needs before it has its root, in the order of loading.
+early_modules=(virtio_pci virtio_blk virtio_console 9pnet_virtio 9p crc32c_generic ext4 overlay)
+# Folders of modules that no test has a use for, and which are most of them.
+left_out=(sound drivers/{gpu,media,staging,usb,hid,input,iio,isdn,infiniband/hw,net/ethernet,net/wireless,net/usb}
+    drivers/{platform,hwmon,i2c,comedi,thunderbolt,firewire,mtd,power,rtc,leds,mfd,pinctrl,bluetooth,video} net/wireless)
+
+mirror=$(apt-cache policy libc6 | grep -oE 'https?://[^ ]+' | head -n 1)
+cache=${TARN_VM_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/tarn-vm}
+image=$cache/$(cat "$here/image.bash" "$here/init" | sha256sum | cut -c 1-16)
+
+# The ELF kernel in a compressed one: behind the first place that looks like the beginning of compressed data and is.
+unpack_kernel() {
+    python3 - "$1" "$2" << 'END'
+import re, subprocess, sys
+data = open(sys.argv[1], "rb").read()
+for magic, program in ((b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\x1f\x8b\x08", "gzip")):
+    for found in re.finditer(re.escape(magic), data):
+        kernel = subprocess.run([program, "-dcq"], input=data[found.start():], stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL).stdout
+        if kernel.startswith(b"\x7fELF"):
+            open(sys.argv[2], "wb").write(kernel)
+            sys.exit()
+sys.exit("no kernel found in " + sys.argv[1])
+END
+}
+
+# mmdebstrap runs the hooks, with the root as their argument.
+# shellcheck disable=SC2016
+make_root() {
+    mmdebstrap --quiet --variant=minbase --include="$(IFS=, && echo "${packages[*]}")" \
+        --customize-hook='chroot "$1" apt-get -qq install --download-only --no-install-recommends linux-image-amd64' \
+        --customize-hook='dpkg-deb --fsys-tarfile "$1"/var/cache/apt/archives/linux-image-[0-9]*.deb |
+            tar -x --keep-directory-symlink -C "$1"' \
+        "$suite" "$1" "$mirror"
+    release=$(ls "$1/lib/modules")
+    rm -rf "$1"/usr/share/{doc,man,locale} "$1"/var/{cache,lib}/apt/* \
+        "${left_out[@]/#/$1/lib/modules/$release/kernel/}"
+    chroot "$1" depmod "$release"
+    mkdir -p "$1/vm" "$1/tarn"
+}
+
+make_initrd() {
+    local -r root=$1 to=$2
+    mkdir -p "$to"/{bin,proc,sys,dev,modules}
+    cp "$(command -v busybox)" "$to/bin/busybox"
+    cp "$here/init" "$to/init"
+    chroot "$root" modprobe --set-version "$release" --all --show-depends "${early_modules[@]}" |
+        awk '$1 == "insmod" && !seen[$2]++ {print $2}' > "$to/modules.list"
+    local module
+    while read -r module; do
+        case $module in
+            *.xz) xz -dc "$root$module" > "$to/modules/$(basename "$module" .xz)" ;;
+            *) cp "$root$module" "$to/modules/" ;;
+        esac
+    done < "$to/modules.list"
+    sed -i 's|.*/||; s|\.xz$||' "$to/modules.list"
+    (cd "$to" && find . | cpio --quiet -o -H newc)
+}
+
+mkdir -p "$cache"
+exec 9> "$cache/lock"
+flock 9
+if [[ ! -e $image ]]; then
+    work=$(mktemp -d "$cache/work.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    mkdir "$work/image"
+    make_root "$work/root" >&2
+    unpack_kernel "$work/root/boot/vmlinuz-$release" "$work/image/vmlinux"
+    rm -rf "$work/root/boot"
+    make_initrd "$work/root" "$work/initrd" > "$work/image/initrd"
+    size_mib=$(du -sm "$work/root" | cut -f 1)
+    mke2fs -q -t ext4 -O ^has_journal -d "$work/root" "$work/image/root.ext4" $((size_mib + size_mib / 4 + 64))M >&2
+    mv "$work/image" "$image"
+    # Of earlier versions of these scripts.
+    find "$cache" -mindepth 1 -maxdepth 1 -type d ! -path "$image" ! -path "$work" -mtime +7 -exec rm -rf {} +
+fi
+echo "$image"
