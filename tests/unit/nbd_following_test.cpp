@@ -1,6 +1,5 @@
 // Where an NBD client runs, and when its connection goes there.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,6 +11,7 @@
 
 #include "frontends/nbd/client_cpu.hpp"
 #include "frontends/nbd/following.hpp"
+#include "tests/support/tcp_listener.hpp"
 #include "utils/cpu_set.hpp"
 #include "utils/file_text.hpp"
 
@@ -201,21 +201,13 @@ TEST(ClientCpuTest, a_process_that_got_the_id_later_is_not_taken_for_the_client)
 }
 
 TEST(ClientCpuTest, over_tcp_it_is_where_the_last_packet_came_in) {
-    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
-    ASSERT_EQ(::listen(listener.get(), 1), 0);
-    ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+    const TcpListener listener;
     for (const unsigned cpu : usable_cpus()) {
         UniqueFd accepted;
         std::thread client([&] {
             EXPECT_TRUE(CpuSet{cpu}.bind());
-            const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-            EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-            accepted = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+            const UniqueFd socket = listener.connected();
+            accepted = listener.accepted();
             char byte = 'x';
             EXPECT_EQ(::send(socket.get(), &byte, 1, 0), 1);
             EXPECT_EQ(::recv(accepted.get(), &byte, 1, 0), 1);

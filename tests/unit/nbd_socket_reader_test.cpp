@@ -1,6 +1,5 @@
 // What is looked at and taken later: the same bytes in the same order, and not too many of them left on the socket.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "frontends/nbd/socket_reader.hpp"
+#include "tests/support/tcp_listener.hpp"
 #include "utils/unique_fd.hpp"
 
 namespace tarn::nbd {
@@ -144,17 +144,9 @@ TEST_F(SocketReaderTest, once_all_is_taken_the_other_end_sees_an_end_and_no_rese
 }
 
 TEST_F(SocketReaderTest, nothing_is_left_on_a_tcp_socket) {
-    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
-    ASSERT_EQ(::listen(listener.get(), 1), 0);
-    ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-    theirs_ = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(::connect(theirs_.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
-    ours_ = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const TcpListener listener;
+    theirs_ = listener.connected();
+    ours_ = listener.accepted();
     SocketReader reader(ours_.get());
     for (unsigned i = 0; i < 3; ++i) {
         send(request);
