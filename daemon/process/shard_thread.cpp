@@ -133,9 +133,20 @@ void ShardThread::follow_cpus(Scheduling::Clock::time_point now) {
     const bool had_lost = lost_cpus_;
     const Result<> bound = loop_.cpus().bind();
     lost_cpus_ = !bound;  // tried again in a second
-    if (lost_cpus_ || had_lost || !found->bind()) return;
+    if (!lost_cpus_ && !had_lost && found->bind()) leave_alone();
+}
+
+// Whether somebody else has set our affinity since we did. The kernel takes CPUs away from the whole process.
+bool ShardThread::is_bound_by_others() {
+    take_share();
+    const Result<CpuSet> found = CpuSet::of_thread();
+    return found && !lost_cpus_ && !left_alone_ && *found != bound_;
+}
+
+void ShardThread::leave_alone() {
     left_alone_ = true;
-    change_to(Scheduling::Mode::joined);
+    mode_.store(Scheduling::Mode::joined, std::memory_order_relaxed);
+    set_class(false);
     loop_.set_cpus({});
     log::info("a shard's affinity was set from outside: it is not joined to a CPU any more");
 }
@@ -158,7 +169,10 @@ CpuSet ShardThread::cpus_while_released() const {
 
 void ShardThread::change_to(Scheduling::Mode mode) {
     using Mode = Scheduling::Mode;
-    const Mode before = mode_.exchange(mode, std::memory_order_relaxed);
+    const Mode before = mode_.load(std::memory_order_relaxed);
+    const bool binds = mode != before && (mode == Mode::released || before == Mode::released);
+    if (binds && is_bound_by_others()) return leave_alone();
+    mode_.store(mode, std::memory_order_relaxed);
     if (before == Mode::released && mode != before) bind(loop_.cpus());
     if (mode == Mode::released && mode != before) bind(cpus_while_released());
     set_class(mode == Mode::courteous);  // guard() may have ended it meanwhile

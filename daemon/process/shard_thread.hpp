@@ -83,6 +83,8 @@ class ShardThread {
     void look();
     void follow_cpus(Scheduling::Clock::time_point now);
     void take_share();
+    bool is_bound_by_others();
+    void leave_alone();
     CpuSet cpus_while_released() const;
     void change_to(Scheduling::Mode mode);
     void set_class(bool courteous);

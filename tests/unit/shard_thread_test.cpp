@@ -321,6 +321,18 @@ TEST(ShardThreadTest, it_tries_the_other_cpus_when_clients_keep_its_own_busy) {
     EXPECT_TRUE(eventually([&] { return *CpuSet::of_thread(shard.id()) == own; }));
 }
 
+TEST(ShardThreadTest, an_affinity_that_somebody_sets_while_it_is_elsewhere_is_left_alone) {
+    const CpuSet all = *CpuSet::of_thread();
+    if (all.size() < 2) GTEST_SKIP() << "needs two CPUs";
+    const CpuSet own{all.list().front()};
+    TurningShard shard(own, Requests::deep);
+    shard.start();
+    ASSERT_TRUE(eventually([&] { return *CpuSet::of_thread(shard.id()) == all - own; }));
+    ASSERT_TRUE(all.bind(shard.id()));
+    EXPECT_TRUE(eventually([&] { return shard.loop().cpus().empty(); }));
+    EXPECT_EQ(*CpuSet::of_thread(shard.id()), all);
+}
+
 TEST(ShardThreadTest, it_looks_before_it_sleeps_when_its_clients_run_elsewhere) {
     TurningShard shard(CpuSet{CpuSet::of_thread()->list().front()}, Requests::far);
     shard.start();
