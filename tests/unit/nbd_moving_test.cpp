@@ -218,6 +218,8 @@ class ClientsAbout {
 
 TEST_F(NbdMoving, the_server_stops_while_connections_move) {
     for (int i = 0; i < 10; ++i) {
+        // What those before have written may take effect until their connections have ended.
+        while (server_->connection_count() > 0) std::this_thread::yield();
         const ClientsAbout clients(port_, cpus_, 3);
         const auto requests = [&] { return list_.front()->requests() + list_.back()->requests(); };
         for (const uint64_t until = requests() + static_cast<uint64_t>(i) * 50; requests() < until;)
