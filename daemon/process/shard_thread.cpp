@@ -140,7 +140,7 @@ void ShardThread::follow_cpus(Scheduling::Clock::time_point now) {
 bool ShardThread::is_bound_by_others() {
     take_share();
     const Result<CpuSet> found = CpuSet::of_thread();
-    return found && !lost_cpus_ && !left_alone_ && *found != bound_;
+    return found && !lost_cpus_ && *found != bound_;
 }
 
 void ShardThread::leave_alone() {

@@ -157,7 +157,7 @@ class TurningShard {
     }
     ~TurningShard() {
         loop_->stop();
-        runner_.join();
+        if (runner_.joinable()) runner_.join();
     }
     void start() {
         runner_ = std::thread([this] {
@@ -309,28 +309,29 @@ TEST(ShardThreadTest, it_goes_where_its_cpus_are_now) {
     }
 }
 
-TEST(ShardThreadTest, it_tries_the_other_cpus_when_clients_keep_its_own_busy) {
-    const CpuSet all = *CpuSet::of_thread();
-    if (all.size() < 2) GTEST_SKIP() << "needs two CPUs";
-    const CpuSet own{all.list().front()};
-    TurningShard shard(own, Requests::deep);
-    shard.start();
-    EXPECT_TRUE(eventually([&] { return *CpuSet::of_thread(shard.id()) == all - own; }));
-    EXPECT_TRUE(shard.asked_of_others());
-    EXPECT_TRUE(shard.comes_to(Mode::joined)) << "it serves no more there";
-    EXPECT_TRUE(eventually([&] { return *CpuSet::of_thread(shard.id()) == own; }));
+// Its clients keep its CPU busy, and it has gone to the others.
+class ShardBeside : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (all_.size() < 2) GTEST_SKIP() << "needs two CPUs";
+        shard_.start();
+        ASSERT_TRUE(eventually([&] { return *CpuSet::of_thread(shard_.id()) == all_ - own_; }));
+    }
+    const CpuSet all_ = *CpuSet::of_thread();
+    const CpuSet own_{all_.list().front()};
+    TurningShard shard_{own_, Requests::deep};
+};
+
+TEST_F(ShardBeside, comes_back_when_it_serves_no_more_there) {
+    EXPECT_TRUE(shard_.asked_of_others());
+    EXPECT_TRUE(shard_.comes_to(Mode::joined));
+    EXPECT_TRUE(eventually([&] { return *CpuSet::of_thread(shard_.id()) == own_; }));
 }
 
-TEST(ShardThreadTest, an_affinity_that_somebody_sets_while_it_is_elsewhere_is_left_alone) {
-    const CpuSet all = *CpuSet::of_thread();
-    if (all.size() < 2) GTEST_SKIP() << "needs two CPUs";
-    const CpuSet own{all.list().front()};
-    TurningShard shard(own, Requests::deep);
-    shard.start();
-    ASSERT_TRUE(eventually([&] { return *CpuSet::of_thread(shard.id()) == all - own; }));
-    ASSERT_TRUE(all.bind(shard.id()));
-    EXPECT_TRUE(eventually([&] { return shard.loop().cpus().empty(); }));
-    EXPECT_EQ(*CpuSet::of_thread(shard.id()), all);
+TEST_F(ShardBeside, leaves_an_affinity_alone_that_somebody_sets_meanwhile) {
+    ASSERT_TRUE(all_.bind(shard_.id()));
+    EXPECT_TRUE(eventually([&] { return shard_.loop().cpus().empty(); }));
+    EXPECT_EQ(*CpuSet::of_thread(shard_.id()), all_);
 }
 
 TEST(ShardThreadTest, it_looks_before_it_sleeps_when_its_clients_run_elsewhere) {

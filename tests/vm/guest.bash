@@ -12,11 +12,11 @@ within() {
     done
 }
 
-# A store on the machine's disk, and a tarnd alone. What it says is in /tmp/tarnd.log. The machine forgets its files when
-# its power is cut: so the configuration is one of this directory.
+# A store on the machine's disk, and a tarnd alone. What it says is in /tmp/tarnd.log. The machine forgets its files
+# when its power is cut: so the configuration is one of this directory.
 tarn_init() {
     tarn init --store /dev/vdb --memory 128MiB --host vm --config /tmp/tarn.toml --nbd-unix /run/tarn/nbd.sock \
-        --cluster d5f1b8d2-6c1f-4f0e-9a57-0d6b3a1f2c44
+        --cluster "$(sed -n 's/^cluster = "\(.*\)"/\1/p' /vm/tarn.toml)"
 }
 tarnd_start() {
     mkdir -p /run/tarn

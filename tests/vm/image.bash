@@ -15,7 +15,8 @@ packages=(kmod udev iproute2 procps util-linux python3 e2fsprogs xfsprogs fuse3 
 early_modules=(virtio_pci virtio_blk virtio_console 9pnet_virtio 9p crc32c_generic ext4 overlay)
 # Folders of modules that no test has a use for, and which are most of them.
 left_out=(sound drivers/{gpu,media,staging,usb,hid,input,iio,isdn,infiniband/hw,net/ethernet,net/wireless,net/usb}
-    drivers/{platform,hwmon,i2c,comedi,thunderbolt,firewire,mtd,power,rtc,leds,mfd,pinctrl,bluetooth,video} net/wireless)
+    drivers/{platform,hwmon,i2c,comedi,thunderbolt,firewire,mtd,power,rtc,leds,mfd,pinctrl,bluetooth,video}
+    net/wireless)
 
 mirror=$(apt-cache policy libc6 | grep -oE 'https?://[^ ]+' | head -n 1)
 cache=${TARN_VM_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/tarn-vm}

@@ -8,8 +8,9 @@ machine.py kill DIR        cuts its power; the disk keeps what it had
 machine.py boot DIR        boots it again
 machine.py stop DIR        ends it for good
 
-There, /tarn is the build directory ($TARN_BUILD or build/release), /vm is this directory, and /dev/vdb is the disk. Everything else is in
-its memory. It is emulated: good for correctness and for counting, not for measuring time. Needs root, for image.bash.
+There, /tarn is the build directory ($TARN_BUILD or build/release), /vm is this directory, and /dev/vdb is the disk.
+Everything else is in its memory. It is emulated: good for correctness and for counting, not for measuring time. Needs
+root, for image.bash. The disk is a file of this machine: a power cut loses nothing that was written to it.
 """
 
 import argparse
@@ -35,7 +36,8 @@ class Machine:
 
     def start(self, conf):
         self.directory.mkdir(parents=True, exist_ok=True)
-        conf["image"] = subprocess.run([HERE / "image.bash"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        made = subprocess.run([HERE / "image.bash"], check=True, stdout=subprocess.PIPE, text=True)
+        conf["image"] = made.stdout.strip()
         conf["build"] = os.environ.get("TARN_BUILD") or str(HERE.parents[1] / "build/release")
         self.conf.write_text(json.dumps(conf))
         subprocess.run(["truncate", "-s", conf["disk"], self.directory / "disk"], check=True)
@@ -71,8 +73,10 @@ class Machine:
             try:
                 if self.execute("true", timeout=1, quiet=True) == 0:
                     return
-            except (FileNotFoundError, ConnectionRefusedError, TimeoutError):
-                time.sleep(0.05)
+            except TimeoutError:
+                continue
+            except (FileNotFoundError, ConnectionRefusedError):
+                time.sleep(0.05)  # QEMU tells nobody when it listens
 
     def execute(self, command, timeout=None, quiet=False):
         with socket.socket(socket.AF_UNIX) as line:
