@@ -70,15 +70,16 @@ _tarn_offer_volumes() {
 
 _tarn() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-    local -r verbs=(init create list show resize delete export mount umount flush status verify host store)
+    local -r verbs=(init create list show resize delete export mount umount attach detach attached flush status verify
+        host store tls)
     local verb="" word known
     COMPREPLY=()
     case $previous in
-        --control | --config | --store | --device | --key-file | --nbd-unix)
+        --control | --config | --store | --device | --key-file | --nbd-unix | --from)
             compopt -o default
             return
             ;;
-        --memory | --size | --rate | --timeout | --host | --peer | --cluster | --nbd-tcp | --mode | --fail-after) return ;;
+        --memory | --size | --rate | --timeout | --host | --peer | --cluster | --nbd-tcp | --mode | --fail-after | --block-size | --connections) return ;;
     esac
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         for known in "${verbs[@]}"; do
@@ -99,19 +100,26 @@ _tarn() {
         list) options+=(--quiet) ;;
         resize | delete | umount) options+=(--force) ;;
         mount) options+=(--read-only --io-uring) ;;
+        attach) options+=(--read-only --take-over --block-size --connections --from) ;;
+        detach) options+=(--force --if-attached) ;;
         status) options+=(--shards) ;;
         verify) options+=(--host --rate --stop) ;;
         host) options+=(--it-is-dead) ;;
         store) options+=(--salvage-journal --yes) ;;
+        tls) options+=(--host) ;;
     esac
     if [[ $current == -* ]]; then
         _tarn_offer "$current" "${options[@]}"
         return
     fi
     case $verb in
-        show | resize | delete | export | flush | verify) _tarn_offer_volumes "$current" ;;
+        show | resize | delete | export | attach | detach | flush | verify) _tarn_offer_volumes "$current" ;;
         host) _tarn_offer "$current" forget ;;
         mount | umount) compopt -o dirnames ;;
+        tls)
+            _tarn_offer "$current" init
+            compopt -o dirnames
+            ;;
         store)
             _tarn_offer "$current" inspect check repair
             compopt -o default

@@ -128,6 +128,17 @@ class Gate {
         while (count_ > 0) co_await empty_.wait();
     }
 
+    // Inside the gate, as long as this lives. It must not be closed.
+    class Inside {
+      public:
+        explicit Inside(Gate& gate) : gate_(gate) { gate.enter(); }
+        Inside(const Inside&) = delete;
+        ~Inside() { gate_.leave(); }
+
+      private:
+        Gate& gate_;
+    };
+
     // Starts task at once, inside the gate, and lets it run to its end.
     void spawn(Task<> task) {
         enter();

@@ -47,6 +47,7 @@ void Adoption::finish_staged_writes() {
             parts_.pages.mark_written(frame, stage.offset, stage.size);
             frame.zeroed.store(pending == WriteStage::Pending::zeros && stage.size == page_size,
                                std::memory_order_relaxed);
+            if (stage.receipt != 0) receipts_.push_back(stage.receipt);
         }
         stage.pending.store(WriteStage::Pending::nothing, std::memory_order_release);
     }

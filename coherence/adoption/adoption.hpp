@@ -5,7 +5,10 @@
 // has its bytes, and learns from everybody's reports who holds what, as after any start.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "coherence/executor/host_parts.hpp"
 #include "coherence/home_store/home_frames.hpp"
@@ -25,6 +28,8 @@ class Adoption {
     static Result<> claim(Arena& arena, const Store& store);
     // Returns how many pages were taken over. Call it before any link comes up and any other thread knows of the pages.
     size_t run();
+    // Of the writes under way that it finished (write_receipts.hpp).
+    std::vector<uint64_t> take_receipts() { return std::move(receipts_); }
 
   private:
     void finish_staged_writes();
@@ -34,6 +39,7 @@ class Adoption {
 
     const Parts parts_;
     size_t adopted_page_count_ = 0;
+    std::vector<uint64_t> receipts_;
 };
 
 }  // namespace tarn

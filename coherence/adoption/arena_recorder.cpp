@@ -1,5 +1,7 @@
 #include "coherence/adoption/arena_recorder.hpp"
 
+#include "tiers/dram/write_receipts.hpp"
+
 namespace tarn {
 
 using protocol::Ownership;
@@ -12,6 +14,7 @@ void ArenaRecorder::record(const protocol::Holder& holder, const protocol::Event
         holder.for_each([&](PageId page, const protocol::Holding& each) { record_holding(page, each); });
     else if (const protocol::Holding* const holding = holder.find(event.page))
         record_holding(event.page, *holding);
+    if (event.receipt) event.receipt->settle();  // before anybody else can write the page
 }
 
 void ArenaRecorder::record_holding(PageId page, const protocol::Holding& holding) {

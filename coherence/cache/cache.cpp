@@ -45,6 +45,7 @@ Cache::Cache(const CacheConfiguration& configuration, Store& store, std::unique_
     if (pool_->arena().adopted()) {
         Adoption adoption({parts_, held_frames_, home_store_.frames()});
         adopted_page_count_ = adoption.run();
+        adopted_receipts_ = adoption.take_receipts();
     }
     home_start_.go_on();
 }

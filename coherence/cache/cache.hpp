@@ -46,6 +46,8 @@ class Cache final : Pages::Listener {
     size_t dirty_frame_count();
     // How many pages were taken over from the previous process.
     size_t adopted_page_count() const { return adopted_page_count_; }
+    // Of writes that it had under way, and that are finished now (write_receipts.hpp).
+    std::span<const uint64_t> adopted_receipts() const { return adopted_receipts_; }
 
     Store& store() { return parts_.store; }
     FramePool& pool() { return *pool_; }
@@ -96,6 +98,7 @@ class Cache final : Pages::Listener {
     Inbox inbox_;
     VolumeEnd volume_end_;
     size_t adopted_page_count_ = 0;
+    std::vector<uint64_t> adopted_receipts_;
 };
 
 }  // namespace tarn

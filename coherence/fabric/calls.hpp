@@ -36,6 +36,9 @@ enum class CallKind : uint8_t {
     records = 18,
     change = 19,
     removal = 20,
+    give_up = 21,
+    // Block devices
+    resized = 22,
 };
 
 // Reads a plain struct without gaps from the bytes of a request or answer; nothing if their size differs.

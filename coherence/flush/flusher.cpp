@@ -91,6 +91,10 @@ Task<Result<>> Flusher::flush(Session& session, HostSet homes, std::chrono::mill
     co_await wait;
     if (alarm) co_await alarm->end();
     if (wait.failed) co_return fail(wait.code, wait.code == Errc::cancelled ? 0 : EIO, not_all_durable);
+    if (session.record) {
+        const std::lock_guard guard(lock_);
+        save(session, homes);
+    }
     co_return Result<>{};
 }
 
@@ -125,6 +129,7 @@ Task<Result<>> Flusher::flush_pages(Session& session, std::vector<PageId> pages,
     if (requester_.lost_a_write(session.id, parts_.membership.self())) co_return fail(Errc::io, EIO, not_all_durable);
     std::ranges::sort(pages);
     requester_.flushed_pages(session.id, parts_.membership.self(), pages, writes);
+    save(session, set_of(parts_.membership.self()));
     co_return Result<>{};
 }
 
@@ -140,6 +145,7 @@ void Flusher::note_write(Session& session, HostId home, PageId first, PageId las
     const std::lock_guard guard(lock_);
     tell_verifiers(session.volume);
     requester_.wrote(session.id, home, first, last, began);
+    save(session, set_of(home));
     // If home is here, flush_pages() may flush single pages, and it counts which ones are left.
     if (home != parts_.membership.self() || !requester_.knows_pages(session.id, home))
         session.noted.fetch_or(set_of(home), std::memory_order_relaxed);
@@ -257,10 +263,29 @@ void Flusher::open_session(Session& session) {
     if (session.on_loss == OnLoss::fail) {
         tell_verifiers(session.volume);
         session.losses.await(parts_.membership.host_set());
+        if (session.record) go_on(session);
         for (HostId home = 0; home < hosts_max; ++home)
             if (is_heard(home)) count_from_now(session.losses, home);
     }
     sessions_.push_back(&session);
+}
+
+void Flusher::go_on(Session& session) {
+    SessionRecord& record = *session.record;
+    for (HostId home = 0; home < hosts_max; ++home) {
+        if (const protocol::Verifier noted = record.noted[home].load(std::memory_order_relaxed); noted != 0)
+            requester_.restore(session.id, home, noted);
+        if (const uint32_t before = record.losses_before[home].load(std::memory_order_relaxed); before != 0)
+            session.losses.began_after(home, before - 1);
+    }
+    session.losses.record_in(record.losses_before);
+}
+
+void Flusher::save(const Session& session, HostSet homes) const {
+    if (!session.record) return;
+    for_each_host(homes, [&](HostId home) {
+        session.record->noted[home].store(requester_.noted(session.id, home), std::memory_order_relaxed);
+    });
 }
 
 void Flusher::count_from_now(LossView& losses, HostId home) const {

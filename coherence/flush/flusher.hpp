@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coherence/executor/host_parts.hpp"
+#include "coherence/flush/session_record.hpp"
 #include "coherence/home_store/home_writer.hpp"
 #include "coherence/pages/loss_view.hpp"
 #include "coherence/pages/verifiers.hpp"
@@ -27,7 +28,8 @@ struct Session {
     VolumeId volume = 0;
     OnLoss on_loss = OnLoss::fail;
     LossView losses;
-    protocol::SessionId id = 0;  // given by open_session()
+    SessionRecord* record = nullptr;  // if it is to outlive the process
+    protocol::SessionId id = 0;       // given by open_session()
     std::atomic<HostSet> noted{0};
 };
 
@@ -84,6 +86,8 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     // Asks the page's stripe to write the page's dirty bytes home; answered by on_written().
     void write_back(PageId page, protocol::WaiterToken waiter);
     void begin(Session& session);  // with nothing noted
+    void go_on(Session& session);  // with what its record says
+    void save(const Session& session, HostSet homes) const;
     void note_write(Session& session, HostId home, PageId first, PageId last, protocol::Verifier began);
     // Tells the books of one volume what this host last heard from each home.
     void tell_verifiers(VolumeId volume);

@@ -13,14 +13,14 @@ namespace tarn {
 using protocol::Message;
 
 namespace {
-constexpr size_t run_pages_max = 64;  // read at once
+constexpr size_t read_pages_max = 64;  // read at once
 }  // namespace
 
 void HomeReader::read(std::vector<HomeRead> reads) {
     std::ranges::sort(reads, {}, [](const HomeRead& read) { return read.message.page; });
     for (auto first = reads.begin(); first != reads.end();) {
         auto end = first + 1;
-        while (end != reads.end() && end - first < static_cast<ptrdiff_t>(run_pages_max) &&
+        while (end != reads.end() && end - first < static_cast<ptrdiff_t>(read_pages_max) &&
                end->message.page.value == (end - 1)->message.page.value + 1)
             ++end;
         Loop::current()->spawn(end - first == 1 ? read_page(*first) : read_run_of({first, end}));

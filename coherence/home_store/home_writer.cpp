@@ -11,7 +11,7 @@ using protocol::Action;
 
 namespace {
 
-constexpr size_t run_pages_max = 64;  // written at once
+constexpr size_t write_pages_max = 64;  // written at once
 // The fraction of the pool that one flush may have written but not yet made durable: these frames cannot be freed.
 constexpr size_t unsettled_fraction = 4;
 
@@ -197,7 +197,7 @@ Task<Result<>> HomeWriter::store_pages(std::vector<PageId> pages) {
 // store covers pages that the store has taken already.
 std::vector<FrameId> HomeWriter::take(std::span<const PageId>& pages, std::vector<PageId>& others) {
     std::vector<FrameId> taken;
-    for (; !pages.empty() && taken.size() < run_pages_max; pages = pages.subspan(1)) {
+    for (; !pages.empty() && taken.size() < write_pages_max; pages = pages.subspan(1)) {
         const PageId page = pages.front();
         const auto latch = parts_.stripes.latch(page);
         Frame* const frame = parts_.home.index().find_exactly(page);

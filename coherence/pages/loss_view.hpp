@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -26,13 +27,17 @@ class LossView {
     }
     // The losses of these homes count from the first use of one of their pages, unless began_after() comes before.
     void await(HostSet homes) { unheard_.store(homes, std::memory_order_relaxed); }
+    // Where each generation is written down, plus one, before a page of its home is used.
+    using Record = std::array<std::atomic<uint32_t>, hosts_max>;
+    void record_in(Record& record) { record_ = &record; }
     // Homes that still lack began_after(): it must come before a page of one is used. Whoever does not find a home here
     // sees what began_after() said of it.
     HostSet unheard() const { return unheard_.load(std::memory_order_acquire); }
     // Losses of this home up to the generation lie before the session. Only after await(); the first call counts.
     void began_after(HostId home, uint32_t generation) {
         uint32_t untold = everything;
-        known_[home].compare_exchange_strong(untold, generation, std::memory_order_relaxed);
+        if (known_[home].compare_exchange_strong(untold, generation, std::memory_order_relaxed) && record_)
+            (*record_)[home].store(generation + 1, std::memory_order_relaxed);
         unheard_.fetch_and(~set_of(home), std::memory_order_release);
     }
 
@@ -54,6 +59,7 @@ class LossView {
         return found != rewritten_.end() && found->second >= lost;
     }
 
+    Record* record_ = nullptr;
     Atomic<HostSet> unheard_{0};
     std::array<Atomic<uint32_t>, hosts_max> known_;
     mutable std::mutex mutex_;  // never held across a wait; lost pages only

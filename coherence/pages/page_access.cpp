@@ -28,7 +28,8 @@ bool PageAccess::try_hot() {
     switch (kind_) {
         case Kind::read: return parts.pages.try_read(page_, offset_, {into_, size_}, request_->view());
         case Kind::write:
-            return parts.pages.try_write(page_, offset_, {from_, size_}, request_->view(), request_->check());
+            return parts.pages.try_write(page_, offset_, {from_, size_}, request_->view(), request_->check(),
+                                         request_->receipt_of(page_));
         case Kind::update: return parts.pages.try_update(page_, *update_, request_->view());
         case Kind::fetch: return parts.pages.holds(page_);
         case Kind::zero:
@@ -41,6 +42,7 @@ void PageAccess::start() {
     const PageAccesses::Parts& parts = request_->parts();
     // Only a change needs the verifier; a read that hits looks up nothing else.
     const protocol::Verifier began = changes() ? parts.verifiers.present(parts.membership.home_of(page_)) : 0;
+    if (changes()) request_->note_began(page_, began);
     if (try_hot()) {
         if (changes()) request_->changed(page_, began);
         return end({});
@@ -160,14 +162,14 @@ void PageAccess::release() {
     if (std::exchange(holds_, false)) request_->host().served(page_);
 }
 
-void PageAccess::write(Frame& granted) {
+void PageAccess::write(Frame& granted, PageReceipt& receipt) {
     WriteCheck* const check = request_->check();
     if (check && !check->holds()) {
         const PageRequest::Run run{.offset_bytes = page_.number() * page_size + offset_, .size_bytes = size_};
         if (want() != protocol::Want::exclusive_no_read) return request_->refused().push_back(run);
         request_->in_doubt().push_back(run);
     }
-    request_->parts().pages.write_frame(granted, offset_, {from_, size_});
+    request_->parts().pages.write_frame(granted, offset_, {from_, size_}, &receipt);
 }
 
 void PageAccess::work() {
@@ -183,23 +185,28 @@ void PageAccess::work() {
         request_->host().served(page_);
         return end(fail(Errc::io, EIO, "cache.access: writes of the page were lost"));
     }
-    if (changes()) request_->changed(page_, parts.verifiers.present(parts.membership.home_of(page_)));
+    if (changes()) {
+        const protocol::Verifier began = parts.verifiers.present(parts.membership.home_of(page_));
+        request_->note_began(page_, began);
+        request_->changed(page_, began);
+    }
     bool broken = false;
+    PageReceipt receipt = changes() ? request_->receipt_of(page_) : PageReceipt();
     parts.pages.with_frame(frame, want() != protocol::Want::shared, [&](Frame& granted, std::byte* bytes) {
         if (want() == protocol::Want::exclusive_no_read) granted.broken.store(false, std::memory_order_relaxed);
         broken = granted.broken.load(std::memory_order_relaxed);
         if (broken) return;
         switch (kind_) {
             case Kind::read: std::memcpy(into_, bytes + offset_, size_); break;
-            case Kind::write: write(granted); break;
-            case Kind::zero: parts.pages.zero_frame(granted, offset_, size_); break;
+            case Kind::write: write(granted, receipt); break;
+            case Kind::zero: parts.pages.zero_frame(granted, offset_, size_, &receipt); break;
             case Kind::update: parts.pages.update_frame(granted, *update_); break;
             case Kind::fetch:
             case Kind::hold: break;
         }
     });
     if (lost_ != 0 && want() == protocol::Want::exclusive_no_read) request_->view().wrote_whole(page_, lost_);
-    request_->host().served(page_);
+    if (!request_->host().served(page_, receipt)) return end(fail(Errc::cancelled, 0, "cache.access"));
     end(broken ? Result<>(fail(Errc::io, EIO, "cache.access: the page could not be read")) : Result<>());
 }
 
@@ -210,8 +217,10 @@ void PageRequest::add(PageAccess::Kind kind, VolumeId volume, uint64_t offset_by
         const uint64_t at = offset_bytes + done;
         const size_t offset = at % page_size;
         const size_t size = std::min<uint64_t>(page_size - offset, size_bytes - done);
-        accesses_.emplace_back(*this, loop_, kind, PageId::of(volume, at / page_size), offset, size,
-                               into ? into + done : nullptr, from ? from + done : nullptr);
+        const bool is_done = receipts_ && receipts_->has(at / page_size - first_page_);
+        if (!is_done)
+            accesses_.emplace_back(*this, loop_, kind, PageId::of(volume, at / page_size), offset, size,
+                                   into ? into + done : nullptr, from ? from + done : nullptr);
         done += size;
     }
 }
@@ -228,12 +237,18 @@ void PageRequest::release_held() {
     for (PageAccess& access : accesses_) access.release();
 }
 
+// A home that was never heard of has given nobody a page.
+void PageRequest::note_began(PageId page, protocol::Verifier began) {
+    if (receipts_ && began != 0) receipts_->note_began(host_.parts().membership.home_of(page), began);
+}
+
 void PageRequest::changed(PageId page, protocol::Verifier began) {
     const HostId home = host_.parts().membership.home_of(page);
     if (std::ranges::find(began_, home, &Began::home) == began_.end()) began_.push_back({home, began});
 }
 
 protocol::Verifier PageRequest::began(HostId home) const {
+    if (const protocol::Verifier noted = receipts_ ? receipts_->began(home) : 0; noted != 0) return noted;
     const auto found = std::ranges::find(began_, home, &Began::home);
     return found == began_.end() ? 0 : found->verifier;
 }

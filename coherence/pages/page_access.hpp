@@ -64,7 +64,7 @@ class PageAccess final : public FrameWaiter, public StripeWaiter {
     bool is_refused();
     void ask(FrameId spare);
     void work();
-    void write(Frame& frame);
+    void write(Frame& frame, PageReceipt& receipt);
     void end(const Result<>& result);
     bool may_tell() const;
 
@@ -99,6 +99,12 @@ class PageRequest {
     void add_hold(PageId page);
     // Releases the held pages; call it before the request ends.
     void release_held();
+    // Of the pages that are added from here on; first: the first of the request's. Pages that have one are left out.
+    void receipt_with(WriteReceipts* receipts, uint64_t first) {
+        receipts_ = receipts;
+        first_page_ = first;
+    }
+    PageReceipt receipt_of(PageId page) const { return {receipts_, page.number() - first_page_}; }
     // The check is made for each page that is written. If it fails nothing is written, and the access is refused; but a
     // page that came without its bytes must be written: then the outcome is in doubt.
     void check_with(WriteCheck& check) { check_ = &check; }
@@ -124,7 +130,9 @@ class PageRequest {
     WriteCheck* check() { return check_; }
     bool gave_up() const { return gave_up_; }
     void ended(const Result<>& result);
-    // A page of the request was changed. began: the verifier of the page's home that was known before.
+    // A page of the request is about to change. began: the verifier of the page's home, as it is known now.
+    void note_began(PageId page, protocol::Verifier began);
+    // It was changed.
     void changed(PageId page, protocol::Verifier began);
     // The verifier of this home before the first of its pages changed; 0: none changed.
     protocol::Verifier began(HostId home) const;
@@ -145,6 +153,8 @@ class PageRequest {
     Loop& loop_;
     LossView& view_;
     WriteCheck* check_ = nullptr;
+    WriteReceipts* receipts_ = nullptr;
+    uint64_t first_page_ = 0;
     std::vector<Run> refused_;
     std::vector<Run> in_doubt_;
     std::vector<PageAccess> accesses_;

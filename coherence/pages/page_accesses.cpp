@@ -18,6 +18,15 @@ void PageAccesses::acquire(PageId page, Want want, PageAccess& access, FrameId s
     parts_.stripes.wait(event, access);
 }
 
+bool PageAccesses::served(PageId page, PageReceipt& receipt) {
+    protocol::Event event = protocol::Event::about(protocol::Event::Kind::served, page);
+    if (receipt.is_awaited()) event.receipt = &receipt;
+    parts_.stripes.step(event);
+    if (!receipt.is_awaited()) return true;
+    receipt.end_stage();
+    return false;
+}
+
 Stripes::Cancelled PageAccesses::cancel(PageAccess& access) {
     return parts_.stripes.cancel(access.page(), reinterpret_cast<protocol::WaiterToken>(&access), access,
                                  access.want() != Want::exclusive_no_read);

@@ -15,6 +15,7 @@
 namespace tarn {
 
 class PageAccess;
+class PageReceipt;
 
 class PageAccesses final : public Accesses {
   public:
@@ -35,6 +36,8 @@ class PageAccesses final : public Accesses {
     // requested, is carried out.
     Stripes::Cancelled cancel(PageAccess& access);
     void served(PageId page) { parts_.stripes.step(protocol::Event::about(protocol::Event::Kind::served, page)); }
+    // The same after a write. False: nothing is stepped any more, and the next process would drop what was written.
+    bool served(PageId page, PageReceipt& receipt);
     // Brings the tables' entries of pages that are about to be requested into the CPU's caches.
     void prefetch(std::span<const PageId> pages);
 

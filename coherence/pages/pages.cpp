@@ -98,12 +98,13 @@ void Pages::unpin(FrameId id) {
     if (frame.word.unpin()) listener_.on_quiet(frame, page);
 }
 
-bool Pages::try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view, WriteCheck* check) {
+bool Pages::try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view, WriteCheck* check,
+                      PageReceipt receipt) {
     bool written = false;
     return try_change(page, view,
                       [&](Frame& frame) {
                           if (check && !check->holds()) return;
-                          write_frame(frame, offset, from);
+                          write_frame(frame, offset, from, &receipt);
                           written = true;
                       }) &&
            written;
@@ -127,14 +128,14 @@ bool Pages::try_change(PageId page, LossView& view, Function&& change) {
 }
 
 bool Pages::try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
-                          WriteCheck* check) {
-    return write_latched(volume, offset_bytes, from, view, check,
+                          WriteCheck* check, WriteReceipts* receipts) {
+    return write_latched(volume, offset_bytes, from, view, check, receipts,
                          [&](Frame& frame, PageId page) { listener_.on_quiet(frame, page); });
 }
 
 bool Pages::try_write_within(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
                              std::vector<QuietFrame>& quiet) {
-    return write_latched(volume, offset_bytes, from, view, nullptr,
+    return write_latched(volume, offset_bytes, from, view, nullptr, nullptr,
                          [&](Frame& frame, PageId page) { quiet.push_back({pool_.id_of(frame), page}); });
 }
 
@@ -144,7 +145,7 @@ void Pages::report_quiet(std::span<const QuietFrame> quiet) {
 
 template <class Report>
 bool Pages::write_latched(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
-                          WriteCheck* check, Report&& report) {
+                          WriteCheck* check, WriteReceipts* receipts, Report&& report) {
     constexpr size_t pages_max = 257;  // 1 MiB at any offset
     const uint64_t first = offset_bytes / page_size;
     const size_t count = (offset_bytes + from.size() + page_size - 1) / page_size - first;
@@ -166,7 +167,8 @@ bool Pages::write_latched(VolumeId volume, uint64_t offset_bytes, std::span<cons
         if (all) {
             const size_t offset = i == 0 ? offset_bytes % page_size : 0;
             const size_t size = std::min(page_size - offset, from.size() - done);
-            write_frame(frame, offset, from.subspan(done, size));
+            PageReceipt receipt(receipts, i);
+            write_frame(frame, offset, from.subspan(done, size), &receipt);
             if (const uint32_t lost = frame.lost.load(std::memory_order_relaxed); lost != 0 && size == page_size)
                 view.wrote_whole(frame.page_id(), lost);
             replacement_.touch(frame);

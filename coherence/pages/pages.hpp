@@ -17,6 +17,7 @@
 #include "tiers/dram/frame_pool.hpp"
 #include "tiers/dram/frame_set.hpp"
 #include "tiers/dram/replacement.hpp"
+#include "tiers/dram/write_receipts.hpp"
 #include "utils/atomic.hpp"
 
 namespace tarn {
@@ -39,11 +40,11 @@ class Pages {
     // Within one page; view: the session's. False: nothing was done.
     bool try_read(PageId page, size_t offset, std::span<std::byte> into, LossView& view);
     bool try_write(PageId page, size_t offset, std::span<const std::byte> from, LossView& view,
-                   WriteCheck* check = nullptr);
+                   WriteCheck* check = nullptr, PageReceipt receipt = {});
     bool try_update(PageId page, PageUpdate& update, LossView& view);
-    // Over several pages: all of them are latched before the first byte changes.
+    // Over several pages: all of them are latched before the first byte changes. receipts: of a request of these pages.
     bool try_write_run(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
-                       WriteCheck* check = nullptr);
+                       WriteCheck* check = nullptr, WriteReceipts* receipts = nullptr);
     // The same from within the update of another page, whose latch is held: frames to report by report_quiet(), once
     // that latch is released, are added to quiet.
     struct QuietFrame {
@@ -73,8 +74,9 @@ class Pages {
     template <class Function>
     void with_frame(FrameId id, bool writing, Function&& fn);
     // Called under the exclusive latch. If this process is killed half-way, the next one finishes the write.
-    void write_frame(Frame& frame, size_t offset, std::span<const std::byte> from);
-    void zero_frame(Frame& frame, size_t offset, size_t size);
+    // receipt: written with it; of a frame that is not on record yet, by who puts it there.
+    void write_frame(Frame& frame, size_t offset, std::span<const std::byte> from, PageReceipt* receipt = nullptr);
+    void zero_frame(Frame& frame, size_t offset, size_t size, PageReceipt* receipt = nullptr);
     void update_frame(Frame& frame, PageUpdate& update);
     // Marks the bytes of a write that the previous process began. Call it before any thread asks for pages.
     void mark_written(Frame& frame, size_t offset, size_t size);
@@ -102,7 +104,7 @@ class Pages {
     bool try_change(PageId page, LossView& view, Function&& change);
     template <class Report>
     bool write_latched(VolumeId volume, uint64_t offset_bytes, std::span<const std::byte> from, LossView& view,
-                       WriteCheck* check, Report&& report);
+                       WriteCheck* check, WriteReceipts* receipts, Report&& report);
 
     FramePool& pool_;
     const Membership& membership_;

@@ -2,6 +2,7 @@
 // of one write and half of another (D2).
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "coherence/pages/pages.hpp"
 
@@ -23,19 +24,28 @@ class Staged {
     }
     Staged(const Staged&) = delete;
     ~Staged() {
+        if (!stage_) return;
         stage_->pending.store(WriteStage::Pending::nothing, std::memory_order_release);
         stage_->taken.store(false, std::memory_order_release);
     }
 
     std::byte* bytes() { return stage_->bytes; }
-    void begin(WriteStage::Pending what, FrameId frame, PageId page, size_t offset, size_t size) {
-        stage_->frame = frame;
-        stage_->page = page.value;
+    void begin(WriteStage::Pending what, const Frame& frame, FrameId id, size_t offset, size_t size,
+               const PageReceipt* receipt = nullptr) {
+        stage_->frame = id;
+        stage_->page = frame.page_id().value;
+        stage_->receipt = receipt ? receipt->name() : 0;
         stage_->offset = static_cast<uint32_t>(offset);
         stage_->size = static_cast<uint32_t>(size);
         stage_->pending.store(what, std::memory_order_release);
         // Later writes must not be moved before this one.
         std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
+    // The frame has changed. A blank one is not on record yet: the next process would drop it, and with it the write.
+    void end(const Frame& frame, PageReceipt* receipt) {
+        if (!receipt || !*receipt) return;
+        if ((frame.word.load() & FrameWord::ownership_mask) != FrameWord::none) return receipt->add();
+        receipt->await(*std::exchange(stage_, nullptr));
     }
 
   private:
@@ -44,22 +54,24 @@ class Staged {
 
 }  // namespace
 
-void Pages::write_frame(Frame& frame, size_t offset, std::span<const std::byte> from) {
+void Pages::write_frame(Frame& frame, size_t offset, std::span<const std::byte> from, PageReceipt* receipt) {
     const FrameId id = pool_.id_of(frame);
     Staged staged(pool_.arena().stages());
     std::memcpy(staged.bytes(), from.data(), from.size());
-    staged.begin(WriteStage::Pending::bytes, id, frame.page_id(), offset, from.size());
+    staged.begin(WriteStage::Pending::bytes, frame, id, offset, from.size(), receipt);
     std::memcpy(pool_.bytes(id) + offset, staged.bytes(), from.size());
     mark_written(frame, offset, from.size());
+    staged.end(frame, receipt);
 }
 
-void Pages::zero_frame(Frame& frame, size_t offset, size_t size) {
+void Pages::zero_frame(Frame& frame, size_t offset, size_t size, PageReceipt* receipt) {
     const FrameId id = pool_.id_of(frame);
     Staged staged(pool_.arena().stages());
-    staged.begin(WriteStage::Pending::zeros, id, frame.page_id(), offset, size);
+    staged.begin(WriteStage::Pending::zeros, frame, id, offset, size, receipt);
     std::memset(pool_.bytes(id) + offset, 0, size);
     mark_written(frame, offset, size);
     frame.zeroed.store(size == page_size, std::memory_order_relaxed);
+    staged.end(frame, receipt);
 }
 
 void Pages::update_frame(Frame& frame, PageUpdate& update) {
@@ -70,7 +82,7 @@ void Pages::update_frame(Frame& frame, PageUpdate& update) {
     if (!update.apply(scratch.data())) return;
     Staged staged(pool_.arena().stages());
     std::memcpy(staged.bytes(), scratch.data() + update.offset, update.size);
-    staged.begin(WriteStage::Pending::bytes, id, frame.page_id(), update.offset, update.size);
+    staged.begin(WriteStage::Pending::bytes, frame, id, update.offset, update.size);
     std::memcpy(pool_.bytes(id) + update.offset, staged.bytes(), update.size);
     mark_written(frame, update.offset, update.size);
 }

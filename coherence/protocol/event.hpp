@@ -10,6 +10,10 @@
 #include "coherence/protocol/message.hpp"
 #include "tiers/page.hpp"
 
+namespace tarn {
+class PageReceipt;
+}
+
 namespace tarn::protocol {
 
 enum class Ownership : uint8_t { none, shared, exclusive };
@@ -89,6 +93,7 @@ struct Event {
     Process process{};
     Process previous{};
     const Adopted* adopted = nullptr;
+    PageReceipt* receipt = nullptr;  // served: of the write of a blank page; means nothing to the protocol
     uint32_t loss_generation = 0;
     Tenure stored_tenure = 0;  // message hello, adopted: of home's bytes, 0 if never written; or unknown
     uint32_t stored_sequence = 0;

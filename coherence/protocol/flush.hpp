@@ -194,6 +194,9 @@ class FlushRequester {
     // before the first of its bytes changed. A later loss may include this write, so it is noted under that verifier,
     // not under the present one.
     void wrote(SessionId session, HostId home, PageId first, PageId last, Verifier began);
+    // The verifier of the first write since the last success, 0: none; and a session that goes on with one so noted.
+    Verifier noted(SessionId session, HostId home) const;
+    void restore(SessionId session, HostId home, Verifier noted);
     // Whether the pages of all writes since the last success are known, because they are few.
     bool knows_pages(SessionId session, HostId home) const;
     // How often wrote() was called.

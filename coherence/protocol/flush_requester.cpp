@@ -61,6 +61,18 @@ void FlushRequester::wrote(SessionId id, HostId home, PageId first, PageId last,
         note.written.push_back({.first = first, .last = last, .write = note.writes});
 }
 
+Verifier FlushRequester::noted(SessionId id, HostId home) const {
+    const Note* const note = find_note(id, home);
+    return note == nullptr ? 0 : note->noted;
+}
+
+void FlushRequester::restore(SessionId id, HostId home, Verifier noted) {
+    Session* const session = find_session(id);
+    TARN_ASSERT(session != nullptr);
+    Note& note = note_of(*session, home);
+    note = {.home = home, .noted = noted, .writes = 1, .many = true};
+}
+
 bool FlushRequester::knows_pages(SessionId id, HostId home) const {
     const Note* const note = find_note(id, home);
     return note == nullptr || !note->many;

@@ -154,6 +154,9 @@ void Catalog::answer_calls(CallHandlers& calls) {
     calls.set(CallKind::removal, [this](HostId from, std::string request) {
         return removals_.on_call(std::move(request), from == registrar_host());
     });
+    calls.set(CallKind::give_up, [this](HostId from, std::string request) {
+        return run_on(*shards_.front(), give_up(from, std::move(request)));
+    });
     if (!is_registrar()) return;
     calls.set(CallKind::records, [this](HostId, const std::string&) { return answer_records(); });
     calls.set(CallKind::change, [this](HostId from, std::string request) {
@@ -198,7 +201,7 @@ HostId Catalog::silent_host(PageId page) const {
 VolumeEntry Catalog::entry_without_attributes(CatalogRecord record) const {
     VolumeEntry entry{.name = std::move(record.name), .id = record.id, .shared = record.shared};
     if (record.holder >= host_names_.size() || record.shared) return entry;
-    const bool has_ended = cache_.membership().process_of(record.holder).epoch > record.holder_epoch;
+    const bool has_ended = !record.kept && cache_.membership().process_of(record.holder).epoch > record.holder_epoch;
     if (!has_ended) entry.holder = host_names_[record.holder];
     return entry;
 }

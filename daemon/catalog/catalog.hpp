@@ -3,14 +3,16 @@
 // Reading needs nobody: the records are coherent pages (catalog_table.hpp). Changes are made by the registrar, the
 // first of the static peers, one at a time; the other hosts call it, and are told unavailable while it is away.
 //
-//   catalog.cpp          what every host does
-//   catalog_open.cpp     the handles on this host, and what they hold
-//   catalog_usage.cpp    the space that volumes take in the stores, or left behind there
-//   registrar.cpp        what the registrar does
+//   catalog.cpp            what every host does
+//   catalog_open.cpp       the handles on this host, and what they hold
+//   catalog_take_over.cpp  how an exclusive volume comes to another host
+//   catalog_usage.cpp      the space that volumes take in the stores, or left behind there
+//   registrar.cpp          what the registrar does
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -43,8 +45,13 @@ class Catalog final : public Volumes {
     using Volumes::open;
     Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
                                                std::shared_ptr<VolumeSession> session) override;
+    Task<Result<std::shared_ptr<Volume>>> open_recorded(std::string name, Access access, SessionRecord& record,
+                                                        bool is_resumed) override;
+    void keep_held(VolumeId volume) override;
+    void let_go(VolumeId volume) override;
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
     Task<Result<Removal>> remove(std::string name, bool force) override;
+    Task<Result<>> take_over(std::string name) override;
     Task<std::vector<std::string>> users_of(VolumeId volume) override { return removals_.users_of(volume); }
     Task<std::vector<Deletion>> deletions() override;
     Task<Result<Space>> space() override;
@@ -68,6 +75,12 @@ class Catalog final : public Volumes {
     Task<> clean_up();
     // The front end whose clients a removal disconnects.
     void set_clients(VolumeClients* clients) { removals_.set_clients(clients); }
+    // What ends this host's block devices and NBD clients of a volume, for a host that takes it over.
+    using EndClients = std::function<Task<Result<>>(VolumeId)>;
+    void set_end_clients(EndClients end_clients) { end_clients_ = std::move(end_clients); }
+    // After a start, once the block devices that are left keep theirs: gives back what the process before held for
+    // those that are gone.
+    Task<> release_left_holds();
     // Waits until this host takes part in no removal; begins none afterwards. For the stop, once the cache is
     // abandoned.
     Task<> end_removals() { return registrar_.end_removals(); }
@@ -79,11 +92,16 @@ class Catalog final : public Volumes {
     Task<Result<>> flush_all(HostSet gone);
 
   private:
+    Task<Result<std::shared_ptr<Volume>>> open_in(std::string name, Access access,
+                                                  std::shared_ptr<VolumeSession> session, SessionRecord* session_record,
+                                                  HoldKind kind);
     Task<Result<>> flush_without(HostSet gone);
     class OpenVolume;
-    // Of an exclusive volume, for the handles on this host that may write.
+    // Of an exclusive volume, for the handles and block devices on this host that may write.
     struct Hold {
         unsigned handles = 0;
+        unsigned devices = 0;  // without a handle: the process before held it for them
+        bool is_of_device = false;
         uint32_t number = 0;  // the last one asked for
     };
 
@@ -119,7 +137,11 @@ class Catalog final : public Volumes {
     std::optional<Attributes> last_seen(VolumeId id) const;
     // The host that an access to the page waits for, as far as this host knows.
     HostId silent_host(PageId page) const;
-    Task<Result<>> hold(const CatalogRecord& record);
+    Task<Result<std::string>> give_up(HostId to, std::string request);
+    bool holds(VolumeId volume);
+    Task<Result<>> hold(const CatalogRecord& record, HoldKind kind);
+    void release_unless_used(VolumeId id);
+    Task<Result<>> release_left_ones();
     HoldNumber hold_number(uint32_t count) const;
     void release_hold(VolumeId id);
     void begin_release(VolumeId id, uint32_t number);
@@ -137,6 +159,7 @@ class Catalog final : public Volumes {
     std::atomic<unsigned> releases_{0};                                  // on their way to the registrar
     std::atomic<bool> settling_{false};
     Broadcast released_;
+    EndClients end_clients_;
     std::mutex holds_mutex_;  // never held across a wait
     std::map<VolumeId, Hold> holds_;
     uint32_t holds_asked_for_ = 0;

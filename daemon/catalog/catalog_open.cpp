@@ -24,6 +24,17 @@ class Catalog::OpenVolume final : public CachedVolume {
 
 Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access,
                                                     std::shared_ptr<VolumeSession> session) {
+    return open_in(std::move(name), access, std::move(session), nullptr, HoldKind::of_process);
+}
+
+Task<Result<std::shared_ptr<Volume>>> Catalog::open_recorded(std::string name, Access access, SessionRecord& record,
+                                                             bool is_resumed) {
+    return open_in(std::move(name), access, nullptr, &record, is_resumed ? HoldKind::resumed : HoldKind::of_device);
+}
+
+Task<Result<std::shared_ptr<Volume>>> Catalog::open_in(std::string name, Access access,
+                                                       std::shared_ptr<VolumeSession> session,
+                                                       SessionRecord* session_record, HoldKind kind) {
     CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
     if (!record) co_return fail(no_such_volume);
     // From now on its removal waits for us.
@@ -31,11 +42,12 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
     // Who could not even say how large the volume is must not hold it.
     CO_TRY(const VolumeEntry entry, co_await entry_of(*record));
     const bool holds = access == Access::write && !record->shared;
-    if (holds) CO_TRY_VOID(co_await hold(*record));
+    if (holds) CO_TRY_VOID(co_await hold(*record, kind));
     auto own = std::static_pointer_cast<ClientSession>(session);  // who makes sessions is this catalog alone
     if (!own || own->session.volume != record->id) {
         co_await cache_.flusher().hear_from_homes();
-        own = std::make_shared<ClientSession>(cache_, record->id, OnLoss::fail);
+        own = session_record ? std::make_shared<ClientSession>(cache_, record->id, *session_record)
+                             : std::make_shared<ClientSession>(cache_, record->id, OnLoss::fail);
     }
     auto volume = std::make_shared<OpenVolume>(*this, std::move(own), std::move(use), holds);
     volume->wait_at_most(std::chrono::milliseconds(entry.attributes.fail_after_ms));
@@ -45,17 +57,19 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access acc
     co_return std::shared_ptr<Volume>(std::move(volume));
 }
 
-Task<Result<>> Catalog::hold(const CatalogRecord& record) {
+Task<Result<>> Catalog::hold(const CatalogRecord& record, HoldKind kind) {
     uint32_t number = 0;
     {
         const std::lock_guard guard(holds_mutex_);
-        if (const auto found = holds_.find(record.id); found != holds_.end()) {
+        const auto found = holds_.find(record.id);
+        const bool is_held = found != holds_.end() && found->second.handles > 0;
+        if (is_held && (kind == HoldKind::of_process || found->second.is_of_device)) {
             ++found->second.handles;
             co_return Result<>{};
         }
         number = ++holds_asked_for_;
     }
-    const Result<std::string> answer = co_await ask_registrar(hold_request(record.name, hold_number(number)));
+    const Result<std::string> answer = co_await ask_registrar(hold_request(record.name, hold_number(number), kind));
     if (!answer && answer.error().code == Errc::busy) {
         CO_TRY(const std::optional<CatalogRecord> held, co_await look_up(record.name));
         if (held && held->holder < host_names_.size())
@@ -64,7 +78,11 @@ Task<Result<>> Catalog::hold(const CatalogRecord& record) {
     bool is_held = false;
     {
         const std::lock_guard guard(holds_mutex_);
-        if (answer) ++holds_[record.id].handles;
+        if (answer) {
+            Hold& held = holds_[record.id];
+            ++held.handles;
+            held.is_of_device |= kind != HoldKind::of_process;
+        }
         const auto found = holds_.find(record.id);
         is_held = found != holds_.end();
         if (is_held) found->second.number = std::max(found->second.number, number);
@@ -79,16 +97,59 @@ HoldNumber Catalog::hold_number(uint32_t count) const {
 }
 
 void Catalog::release_hold(VolumeId id) {
+    {
+        const std::lock_guard guard(holds_mutex_);
+        const auto found = holds_.find(id);
+        TARN_ASSERT(found != holds_.end() && found->second.handles > 0);
+        --found->second.handles;
+    }
+    release_unless_used(id);
+}
+
+void Catalog::keep_held(VolumeId volume) {
+    const std::lock_guard guard(holds_mutex_);
+    ++holds_[volume].devices;
+}
+
+void Catalog::let_go(VolumeId volume) {
+    {
+        const std::lock_guard guard(holds_mutex_);
+        const auto found = holds_.find(volume);
+        TARN_ASSERT(found != holds_.end() && found->second.devices > 0);
+        --found->second.devices;
+    }
+    release_unless_used(volume);
+}
+
+void Catalog::release_unless_used(VolumeId id) {
     uint32_t number = 0;
     {
         const std::lock_guard guard(holds_mutex_);
         const auto found = holds_.find(id);
-        TARN_ASSERT(found != holds_.end());
-        if (--found->second.handles > 0) return;
+        if (found == holds_.end() || found->second.handles > 0 || found->second.devices > 0) return;
         number = found->second.number;
         holds_.erase(found);
     }
     begin_release(id, number);
+}
+
+Task<> Catalog::release_left_holds() {
+    constexpr std::chrono::seconds look_again_after{1};
+    for (bool has_said = false; !cache_.abandoned(); co_await Loop::current()->sleep(look_again_after)) {
+        const Result<> released = co_await release_left_ones();
+        if (released || cache_.abandoned()) co_return;
+        if (!std::exchange(has_said, true))
+            log::warning("catalog: other hosts cannot yet open what block devices had that are gone: {}",
+                         log::describe(released.error()));
+    }
+}
+
+Task<Result<>> Catalog::release_left_ones() {
+    CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
+    for (const CatalogRecord& record : records) {
+        if (record.kept && record.holder == cache_.self() && !holds(record.id)) begin_release(record.id, 0);
+    }
+    co_return Result<>{};
 }
 
 void Catalog::begin_release(VolumeId id, uint32_t number) {

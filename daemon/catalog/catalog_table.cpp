@@ -25,7 +25,8 @@ struct StoredRecord {
     uint32_t holder_epoch = 0;
     std::array<char, 256> name{};
     uint32_t hold = 0;
-    std::array<std::byte, 236> reserved{};
+    uint8_t kept = 0;
+    std::array<std::byte, 235> reserved{};
 };
 static_assert(sizeof(StoredRecord) == 512);
 static_assert(volume_name_size_max < sizeof(StoredRecord::name));
@@ -44,6 +45,7 @@ Result<CatalogRecord> decode(const StoredRecord& stored, uint32_t slot) {
                          .shared = stored.shared != 0,
                          .holder = stored.holder,
                          .holder_epoch = stored.holder_epoch,
+                         .kept = stored.kept != 0,
                          .hold = stored.hold,
                          .slot = slot,
                          .removed = stored.used == StoredRecord::removed};
@@ -126,7 +128,8 @@ Task<Result<>> CatalogTable::put(CatalogRecord record) {
                         .holder = record.holder,
                         .name_size = static_cast<uint16_t>(record.name.size()),
                         .holder_epoch = record.holder_epoch,
-                        .hold = record.hold};
+                        .hold = record.hold,
+                        .kept = record.kept};
     std::memcpy(stored.name.data(), record.name.data(), record.name.size());
     co_return co_await write_bytes(offset_of(record.slot), std::as_bytes(std::span(&stored, 1)));
 }

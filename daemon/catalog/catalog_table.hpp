@@ -27,7 +27,8 @@ struct CatalogRecord {
     VolumeId id = 0;
     bool shared = false;
     HostId holder = no_host;    // who holds writers of an exclusive volume
-    uint32_t holder_epoch = 0;  // and when it was started: a hold ends with its process
+    uint32_t holder_epoch = 0;  // and when it was started: a hold ends with its process,
+    bool kept = false;          // but for one that a block device has, which outlives the process
     uint32_t hold = 0;          // the last one that the holder has asked for, by its count
     uint32_t slot = 0;          // where the record lies
     bool removed = false;       // it has no name any more, and goes when nobody uses it and all hosts have forgotten it

@@ -20,8 +20,14 @@ std::string create_request(const std::string& name, bool shared, const Attribute
 std::string remove_request(const std::string& name, bool force) {
     return json{{"change", "remove"}, {"name", name}, {"force", force}}.dump();
 }
-std::string hold_request(const std::string& name, HoldNumber number) {
-    return json{{"change", "hold"}, {"name", name}, {"epoch", number.epoch}, {"count", number.count}}.dump();
+std::string hold_request(const std::string& name, HoldNumber number, HoldKind kind) {
+    return json{{"change", "hold"},
+                {"name", name},
+                {"epoch", number.epoch},
+                {"count", number.count},
+                {"kept", kind != HoldKind::of_process},
+                {"resumed", kind == HoldKind::resumed}}
+        .dump();
 }
 std::string release_request(VolumeId id, HoldNumber number) {
     return json{{"change", "release"}, {"id", id}, {"epoch", number.epoch}, {"count", number.count}}.dump();
@@ -32,13 +38,14 @@ std::string print_record(const CatalogRecord& record) {
                 {"id", record.id},
                 {"shared", record.shared},
                 {"holder", record.holder},
-                {"holder_epoch", record.holder_epoch}}
+                {"holder_epoch", record.holder_epoch},
+                {"kept", record.kept}}
         .dump();
 }
 
 namespace {
 
-constexpr std::chrono::milliseconds look_again_after{100};  // whether hosts that were silent answer
+constexpr std::chrono::milliseconds look_for_hosts_every{100};  // whether those that were silent answer
 
 // A member of the type asked for, or nothing.
 template <class T>
@@ -72,7 +79,12 @@ Result<CatalogRecord> parse_record(const std::string& answer) {
     const auto holder = get<uint8_t>(object, "holder");
     const auto holder_epoch = get<uint32_t>(object, "holder_epoch");
     if (!name || !id || !shared || !holder || !holder_epoch) return fail(Errc::protocol, 0, "registrar.answer");
-    return CatalogRecord{.name = *name, .id = *id, .shared = *shared, .holder = *holder, .holder_epoch = *holder_epoch};
+    return CatalogRecord{.name = *name,
+                         .id = *id,
+                         .shared = *shared,
+                         .holder = *holder,
+                         .holder_epoch = *holder_epoch,
+                         .kept = get<bool>(object, "kept").value_or(false)};
 }
 
 std::string print_users(const std::vector<std::string>& users) {
@@ -115,7 +127,13 @@ Task<Result<std::string>> Registrar::dispatch(HostId from, const std::string& re
     const auto count = get<uint32_t>(object, "count");
     if (!epoch || !count) co_return fail(Errc::protocol, 0, "registrar.hold");
     const HoldNumber number{.epoch = *epoch, .count = *count};
-    if (change == "hold" && name) co_return printed(co_await hold(*name, from, number));
+    if (change == "hold" && name) {
+        const bool kept = get<bool>(object, "kept").value_or(false);
+        const HoldKind kind = get<bool>(object, "resumed").value_or(false) ? HoldKind::resumed
+                              : kept                                       ? HoldKind::of_device
+                                                                           : HoldKind::of_process;
+        co_return printed(co_await hold(*name, from, number, kind));
+    }
     if (const auto id = get<uint32_t>(object, "id"); change == "release" && id)
         co_return printed(co_await release(*id, from, number));
     co_return fail(Errc::protocol, 0, "registrar.request: unknown");
@@ -177,6 +195,9 @@ Task<Result<std::string>> Registrar::remove(std::string name, bool force) {
         if (!record->shared && holds_still(*record) && record->holder != cache_.self() &&
             !(cache_.fabric() && cache_.fabric()->answers(record->holder)))
             users.emplace_back("the host that holds it, which does not answer");
+        // It is not open yet after a start, and nobody else tells of it.
+        if (users.empty() && record->kept && holds_still(*record))
+            users.emplace_back("a block device of the host that holds it");
         if (!users.empty()) co_return print_users(users);
     }
     const CatalogRecord before = *record;
@@ -217,7 +238,7 @@ Task<> Registrar::see_off(CatalogRecord record) {
                          log::describe(forgotten.error()));
             co_return;
         }
-        while (!everybody_answers() && !cache_.abandoned()) co_await Loop::current()->sleep(look_again_after);
+        while (!everybody_answers() && !cache_.abandoned()) co_await Loop::current()->sleep(look_for_hosts_every);
     }
 }
 
@@ -240,11 +261,11 @@ Task<> Registrar::end_removals() {
 }
 
 bool Registrar::holds_still(const CatalogRecord& record) const {
-    return record.holder != no_host && record.holder_epoch == cache_.membership().process_of(record.holder).epoch &&
-           !cache_.membership().is_dead(record.holder);
+    if (record.holder == no_host || cache_.membership().is_dead(record.holder)) return false;
+    return record.kept || record.holder_epoch == cache_.membership().process_of(record.holder).epoch;
 }
 
-Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host, HoldNumber number) {
+Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host, HoldNumber number, HoldKind kind) {
     // Else nobody would ever release it: the next process may have been met while this waited.
     if (number.epoch != cache_.membership().process_of(host).epoch)
         co_return fail(Errc::closed, 0, "registrar.hold: of a process that has ended");
@@ -254,7 +275,11 @@ Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host, HoldN
     const bool is_held = holds_still(*record);
     if (is_held && record->holder != host)
         co_return fail(Errc::busy, EBUSY, "another host has the volume open for writing");
-    record->hold = is_held ? std::max(record->hold, number.count) : number.count;
+    if (kind == HoldKind::resumed && record->holder != host)
+        co_return fail(Errc::busy, EBUSY, "another host has had the volume open for writing since");
+    const bool is_of_process = is_held && record->holder_epoch == number.epoch;
+    record->hold = is_of_process ? std::max(record->hold, number.count) : number.count;
+    record->kept = kind != HoldKind::of_process || (is_held && record->kept);
     record->holder = host;
     record->holder_epoch = number.epoch;
     co_return co_await put_hold(*record);
@@ -273,8 +298,9 @@ Task<Result<CatalogRecord>> Registrar::release(VolumeId id, HostId host, HoldNum
     CO_TRY(const std::vector<CatalogRecord> records, co_await table_.list());
     for (CatalogRecord record : records) {
         if (record.id != id) continue;
-        const bool is_meant =
-            record.holder == host && record.holder_epoch == number.epoch && record.hold <= number.count;
+        // A process speaks for those of its host before it, too.
+        const HoldNumber held{.epoch = record.holder_epoch, .count = record.hold};
+        const bool is_meant = record.holder == host && held <= number;
         if (is_meant) record.holder = no_host;
         // Also if it is told again: the first time may have left it in memory only.
         if (is_meant || record.holder == no_host) co_return co_await put_hold(record);

@@ -1,6 +1,7 @@
 // Registrar: makes the catalog's changes, one at a time, on the first shard of the first host.
 #pragma once
 
+#include <compare>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,18 @@
 namespace tarn {
 
 // A host numbers its requests for holds: requests may overtake each other, and a release ends no hold that was asked
-// for after it, nor one of another process of the host.
+// for after it, nor one of a later process of the host.
 struct HoldNumber {
     uint32_t epoch = 0;  // of the process
     uint32_t count = 0;  // in that process
+
+    auto operator<=>(const HoldNumber&) const = default;
+};
+
+enum class HoldKind : uint8_t {
+    of_process,
+    of_device,  // it outlives the process, until the host's next one releases it
+    resumed,    // the same, by a later process: only if the host is on record as the holder still
 };
 
 class Registrar {
@@ -35,7 +44,7 @@ class Registrar {
   private:
     Task<Result<CatalogRecord>> create(std::string name, bool shared, Attributes attributes);
     Task<Result<std::string>> remove(std::string name, bool force);
-    Task<Result<CatalogRecord>> hold(std::string name, HostId host, HoldNumber number);
+    Task<Result<CatalogRecord>> hold(std::string name, HostId host, HoldNumber number, HoldKind kind);
     Task<Result<CatalogRecord>> release(VolumeId id, HostId host, HoldNumber number);
     Task<Result<CatalogRecord>> put_hold(CatalogRecord record);
     void begin_to_see_off(const CatalogRecord& record) {
@@ -59,7 +68,7 @@ class Registrar {
 // The requests. JSON, since they are rare and read by people who debug.
 std::string create_request(const std::string& name, bool shared, const Attributes& attributes);
 std::string remove_request(const std::string& name, bool force);
-std::string hold_request(const std::string& name, HoldNumber number);
+std::string hold_request(const std::string& name, HoldNumber number, HoldKind kind = HoldKind::of_process);
 std::string release_request(VolumeId id, HoldNumber number);
 std::string print_record(const CatalogRecord& record);
 Result<CatalogRecord> parse_record(const std::string& answer);

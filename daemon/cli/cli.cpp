@@ -74,10 +74,12 @@ class Commands {
         add_init();
         add_volume_verbs();
         add_mount_verbs();
+        add_attach_verbs();
         add_status();
         add_verify();
         add_host_verbs();
         add_store_verbs();
+        add_tls_verbs();
     }
 
     Exit run(std::span<const char* const> words, std::ostream& out, std::ostream& err, Terminals terminals) {
@@ -100,7 +102,7 @@ class Commands {
         const std::string name = chosen_name();
         const Verb& verb = verbs_.at(name);
         options_.init.control = options_.control;
-        const Client client(options_.control, std::chrono::seconds(options_.timeout_s));
+        const Client client(options_.control, options_.timeout());
         Answer answer = verb.ask(client, options_);
         const std::string object = this->object();
         for (Failure& failure : answer.failures) explain(failure, name, object);
@@ -127,9 +129,11 @@ class Commands {
             answer.json["schema"] = json_schema;
             Json& errors = answer.json["errors"] = Json::array();
             for (const Failure& failure : answer.failures) errors.push_back(json_of(failure, object));
+            if (!answer.warnings.empty()) answer.json["warnings"] = answer.warnings;
             // On a terminal in ASCII: what is not would act on it.
             out << answer.json.dump(2, ' ', terminals.out, Json::error_handler_t::replace) << "\n";
         } else {
+            for (const std::string& warning : answer.warnings) err << printable("tarn: warning: " + warning) << "\n";
             for (const Failure& failure : answer.failures) {
                 std::string line = "tarn: " + name;
                 const std::string& what = failure.object.empty() ? object : failure.object;
@@ -284,8 +288,7 @@ class Commands {
             ->required();
         CLI::App* const resize = add("resize", "Change a volume's size", "tarn resize vol1 20GiB",
                                      {resize_volume, [this](std::ostream& out, const Json& volumes) {
-                                          print_made(out, "resized", volumes, rounding_note(options_.size, volumes));
-                                          print_open_by(out, volumes);
+                                          print_resized(out, volumes, rounding_note(options_.size, volumes));
                                       }});
         add_name(resize);
         resize->add_option("SIZE", options_.size, "Rounded up to whole pages of 4 KiB")->required()->type_name("");
@@ -320,6 +323,36 @@ class Commands {
             add("umount", "Unmount", "tarn umount /mnt/tarn", {unmount_volumes, done("unmounted", "mounts")});
         umount->add_option("DIRECTORY", options_.path, "What to unmount")->required()->type_name("");
         umount->add_flag("--force", options_.force, "Even while files are open");
+    }
+
+    void add_attach_verbs() {
+        CLI::App* const attach = add("attach", "Make a volume a block device of this host", "tarn attach vol1",
+                                     {attach_volume, print_attached});
+        add_name(attach);
+        auto* const read_only = attach->add_flag("--read-only", options_.read_only, "Refuse writes to the device");
+        auto* const take_over =
+            attach->add_flag("--take-over", options_.take_over,
+                             "From the host that holds it: its devices and NBD clients of the volume lose it");
+        auto* const block_size =
+            attach->add_option("--block-size", options_.block_size_bytes, "The device's logical block size");
+        block_size->type_name("BYTES")->check(CLI::IsMember({512u, 4096u}).description(""))->capture_default_str();
+        auto* const connections = attach->add_option("--connections", options_.connections,
+                                                     "Hardware queues; default: one for each CPU, up to 8");
+        connections->type_name("COUNT")->check(CLI::Range(1u, 8u).description(""));
+        add_option(attach, "--from", options_.attach_table,
+                   "As its line in this file says, which has the form of /etc/tarn/attachtab; no failure if it is "
+                   "attached so already",
+                   "FILE")
+            ->excludes(read_only)
+            ->excludes(take_over)
+            ->excludes(block_size)
+            ->excludes(connections);
+        CLI::App* const detach = add("detach", "End a block device that attach made", "tarn detach vol1",
+                                     {detach_volume, done("detached", "attachments")});
+        detach->add_option("NAME", options_.name, "The volume, or its device")->required()->type_name("");
+        detach->add_flag("--force", options_.force, "Even while it is mounted: its requests fail from then on");
+        detach->add_flag("--if-attached", options_.if_attached, "No failure if it is not attached");
+        add("attached", "List the block devices that attach made", "tarn attached", {list_attached, print_attachments});
     }
 
     void add_status() {
@@ -386,6 +419,21 @@ class Commands {
         command->add_flag("--salvage-journal", options_.repair.salvage_journal,
                           "Keep of a damaged journal what can be proved");
         command->add_flag("--yes", options_.repair.yes, "Answers one of two questions; give it twice for both");
+    }
+
+    // They ask nobody.
+    void add_tls_verbs() {
+        constexpr const char* example = "tarn tls init lab --host a.example --host b.example";
+        CLI::App* const init =
+            add("init", "Make a certificate authority, and certificates of hosts and of a client", example,
+                {[](const Client&, const Options& options) {
+                     return Answer(make_certificates({.directory = options.path, .hosts = options.tls_hosts}));
+                 },
+                 print_certificates},
+                add_group("tls", "Prepare encryption of NBD over TCP", example));
+        add_option(init, "DIRECTORY", options_.path, "Where; it is made", "")->required();
+        init->add_option("--host", options_.tls_hosts, "A host, as its clients call it; default: what hostname says")
+            ->type_name("NAME");
     }
 
     CLI::App app_{"tarn talks to this host's tarnd: one coherent store of pages, as block devices and files.", "tarn"};

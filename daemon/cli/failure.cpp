@@ -17,11 +17,17 @@ struct Advice {
 };
 
 // The first that fits.
-constexpr std::array<Advice, 16> advices = {{
+constexpr std::array<Advice, 22> advices = {{
     {"mount", "not_found", "no such directory", "mkdir {}"},
     {"mount", "busy", "", "an empty directory; tarn mount lists the mounts"},
     {"umount", "not_found", "nothing of tarn is mounted there",
      "tarn mount, which lists the mounts; after a crash of tarnd: umount -l {}"},
+    {"attach", "unsupported", "", "modprobe nbd"},
+    {"attach", "not_found", "no such volume", "tarn list"},
+    {"attach", "busy", "", "tarn attached, or tarn show {}, which names a host that holds it; --take-over takes it"},
+    {"attach", "no_space", "", "tarn detach one, or load the driver with more: modprobe nbd nbds_max=64"},
+    {"detach", "not_found", "", "tarn attached"},
+    {"detach", "busy", "", "umount it; --force ends it all the same, and its requests fail"},
     {"host forget", "not_found", "", "tarn status, which names the hosts"},
     {"verify", "busy", "", "tarn verify --stop"},
     {"show", "not_found", "no such volume", "tarn list"},

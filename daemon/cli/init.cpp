@@ -83,12 +83,6 @@ std::string quote(const std::string& text) {
     return quoted + "\"";
 }
 
-std::string own_host_name() {
-    char name[64] = {};
-    if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
-    return name;
-}
-
 template <size_t size>
 Outcome<std::array<uint8_t, size>> random_bytes() {
     std::array<uint8_t, size> bytes;
@@ -360,6 +354,12 @@ Json next_steps(const Configuration& configuration, const InitOptions& options, 
 }
 
 }  // namespace
+
+std::string own_host_name() {
+    char name[64] = {};
+    if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
+    return name;
+}
 
 Outcome<Json> initialise(const InitOptions& asked) {
     InitOptions options = asked;

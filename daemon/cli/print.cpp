@@ -90,14 +90,23 @@ void print_peers(std::ostream& out, const Json& status) {
     }
 }
 
+void print_next(std::ostream& out, const Json& made) {
+    out << "next:\n";
+    for (const Json& line : array_of(made, "next")) out << "  " << text_of(line) << "\n";
+}
+
 }  // namespace
 
 void print_init(std::ostream& out, const Json& made) {
     out << fmt::format("wrote {}\n{}  {}\n", text_of(made, "configuration"),
                        made.value("store_was_there", false) ? "kept" : "made", text_of(made, "store"));
     if (!text_of(made, "key_file").empty()) out << fmt::format("key   {}\n", text_of(made, "key_file"));
-    out << "next:\n";
-    for (const Json& line : array_of(made, "next")) out << "  " << text_of(line) << "\n";
+    print_next(out, made);
+}
+
+void print_certificates(std::ostream& out, const Json& made) {
+    out << fmt::format("made  {}\n", text_of(made, "directory"));
+    print_next(out, made);
 }
 
 void print_made(std::ostream& out, const char* what, const Json& volumes, const std::string& note) {
@@ -106,11 +115,17 @@ void print_made(std::ostream& out, const char* what, const Json& volumes, const 
                            access_of(volume), note);
 }
 
-void print_open_by(std::ostream& out, const Json& volumes) {
-    for (const Json& volume : array_of(volumes, "volumes"))
+void print_resized(std::ostream& out, const Json& volumes, const std::string& note) {
+    print_made(out, "resized", volumes, note);
+    for (const Json& volume : array_of(volumes, "volumes")) {
         for (const Json& client : array_of(volume, "open_by"))
-            out << fmt::format("{} is still open in {}, which may not know the new size\n", text_of(volume, "name"),
-                               text_of(client));
+            out << fmt::format("{} is still open in {}\n", text_of(volume, "name"), text_of(client));
+        if (!array_of(volume, "open_by").empty())
+            out << "Devices of tarn attach have the new size; other NBD clients learn it when they connect anew.\n";
+        for (const Json& host : array_of(volume, "not_told"))
+            out << fmt::format("{} did not answer: a device of {} there has its new size after the next request\n",
+                               text_of(host), text_of(volume, "name"));
+    }
 }
 
 void print_done(std::ostream& out, const char* what, const Json& all, const char* key) {
@@ -174,6 +189,18 @@ void print_volumes(std::ostream& out, const Json& volumes) {
 void print_exports(std::ostream& out, const Json& exports) {
     for (const Json& one : array_of(exports, "exports"))
         for (const Json& uri : array_of(one, "uris")) out << text_of(uri) << "\n";
+}
+
+void print_attached(std::ostream& out, const Json& attached) {
+    for (const Json& each : array_of(attached, "attachments"))
+        out << text_of(each, "device") << (text_of(each, "link").empty() ? "" : "  ") << text_of(each, "link") << "\n";
+}
+
+void print_attachments(std::ostream& out, const Json& attached) {
+    out << fmt::format("{:<12}  {:>10}  ACCESS      VOLUME\n", "DEVICE", "SIZE");
+    for (const Json& each : array_of(attached, "attachments"))
+        out << fmt::format("{:<12}  {:>10}  {:<10}  {}\n", text_of(each, "device"), size_of(each, "size_bytes"),
+                           each.value("read_only", false) ? "read-only" : "read-write", text_of(each, "volume"));
 }
 
 void print_mounts(std::ostream& out, const char* what, const Json& mounts) {

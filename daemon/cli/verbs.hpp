@@ -1,6 +1,7 @@
 // What the verbs ask of the daemon, and the JSON that each answers with: one shape per verb, however many names it got.
 #pragma once
 
+#include <chrono>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "daemon/cli/client.hpp"
 #include "daemon/cli/init.hpp"
 #include "daemon/cli/stopped_store.hpp"
+#include "daemon/cli/tls_init.hpp"
 #include "daemon/configuration/configuration.hpp"
 
 namespace tarn {
@@ -16,6 +18,7 @@ namespace tarn {
 struct Options {
     std::string control = control_path_default;
     unsigned timeout_s = 60;
+    std::chrono::seconds timeout() const { return std::chrono::seconds(timeout_s); }
     bool json = false;
     bool quiet = false;
     std::string name;                // of the verbs for one
@@ -29,12 +32,18 @@ struct Options {
     bool exclusive = false;
     bool force = false;
     bool read_only = false;
+    bool take_over = false;
     bool io_uring = false;
+    unsigned block_size_bytes = 4096;
+    unsigned connections = 0;
+    std::string attach_table;  // of attach: where its other options are; empty: on the command line
+    bool if_attached = false;
     bool whole_host = false;
     bool stop = false;
     bool it_is_dead = false;
     bool shards = false;
     InitOptions init;
+    std::vector<std::string> tls_hosts;
     RepairOptions repair;
     std::ostream* progress = nullptr;  // where a person sees how far it is; none: nowhere
 };
@@ -43,6 +52,7 @@ struct Options {
 struct Answer {
     Json json = Json::object();
     std::vector<Failure> failures;
+    std::vector<std::string> warnings;  // it succeeded, but
 
     Answer() = default;
     Answer(Json answered) : json(std::move(answered)) {}
@@ -64,6 +74,9 @@ Answer export_volumes(const Client& client, const Options& options);
 Answer verify_volumes(const Client& client, const Options& options);
 Answer mount_volumes(const Client& client, const Options& options);
 Answer unmount_volumes(const Client& client, const Options& options);
+Answer attach_volume(const Client& client, const Options& options);
+Answer detach_volume(const Client& client, const Options& options);
+Answer list_attached(const Client& client, const Options& options);
 Answer forget_host(const Client& client, const Options& options);
 
 // " (rounded up from 5000 bytes to whole pages of 4 KiB)", if it was.

@@ -8,6 +8,7 @@
 
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/version.hpp"
+#include "frontends/nbd/tls_credentials.hpp"
 
 namespace tarn {
 
@@ -117,6 +118,9 @@ std::expected<Arguments, Leave> parse_arguments(std::span<const char* const> wor
         const std::string& file = app.count("--memory") == 0 ? arguments.configuration_path : "";
         if (!reason.empty()) errors = describe({{.file = file, .key = "memory", .reason = reason}});
     }
+    if (errors.empty() && arguments.configuration.nbd_tls != nbd::TlsMode::off)
+        if (const auto loaded = nbd::TlsCredentials::load(arguments.configuration.nbd_tls_files); !loaded)
+            errors = describe({{.file = arguments.configuration_path, .key = "nbd.tls", .reason = loaded.error()}});
     if (!errors.empty()) return std::unexpected(Leave{.exit_code = exit_configuration, .text = std::move(errors)});
     return arguments;
 }

@@ -1,52 +1,25 @@
 #include "daemon/configuration/configuration.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <set>
 
+#include "frontends/volumes/volumes.hpp"
 #include "utils/printable.hpp"
-#include "utils/unique_fd.hpp"
+#include "utils/small_file.hpp"
 
 namespace tarn {
 
 namespace {
 
 constexpr size_t file_size_max = size_t{1} << 20;
+constexpr size_t key_file_size_max = 4096;
 constexpr size_t key_size_bytes = 32;
 constexpr size_t host_name_size_max = 63;
-
-// Small regular files only: a FIFO or a device would make us wait, or never end.
-Result<std::string> read_file(const std::string& path, size_t size_max, struct stat& status) {
-    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!fd) {
-        if (errno == ENOENT) return fail(Errc::not_found, errno, "no such file");
-        if (errno == EACCES) return fail(Errc::refused, errno, "not readable");
-        return fail(Errc::io, errno, "cannot be opened");
-    }
-    if (::fstat(fd.get(), &status) != 0) return fail(Errc::io, errno, "cannot be read");
-    if (!S_ISREG(status.st_mode)) return fail(Errc::invalid, 0, "not a regular file");
-    std::string text(size_max + 1, '\0');
-    size_t size = 0;
-    while (size < text.size()) {
-        const ssize_t count = ::read(fd.get(), text.data() + size, text.size() - size);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) return fail(Errc::io, errno, "cannot be read");
-        if (count == 0) break;
-        size += static_cast<size_t>(count);
-    }
-    if (size > size_max) return fail(Errc::invalid, 0, "too large");
-    text.resize(size);
-    return text;
-}
 
 // Collects what check_configuration finds.
 struct Findings {
@@ -119,6 +92,18 @@ std::vector<ConfigurationError> check_configuration(const Configuration& configu
     check_path(findings, "key_file", configuration.key_file, path_size_max);
     check_path(findings, "control", configuration.control, socket_path_size_max);
     check_path(findings, "nbd.unix", configuration.nbd_unix, socket_path_size_max);
+    for (const std::string& name : configuration.nbd_read_only)
+        if (!valid_volume_name(name))
+            findings.add("nbd.read_only", fmt::format("\"{}\" cannot be a volume's name", log::printable(name)));
+    for (const auto& [name, identities] : configuration.nbd_access)
+        if (!valid_volume_name(name))
+            findings.add("nbd.access", fmt::format("\"{}\" cannot be a volume's name", log::printable(name)));
+    check_path(findings, "nbd.tls_certificates", configuration.nbd_tls_files.directory, path_size_max);
+    check_path(findings, "nbd.tls_psk_file", configuration.nbd_tls_files.psk_file, path_size_max);
+    const bool names_clients =
+        std::ranges::any_of(configuration.nbd_access, [](const auto& each) { return !each.second.empty(); });
+    if (names_clients && configuration.nbd_tls == nbd::TlsMode::off)
+        findings.add("nbd.access", "names clients by what they prove within TLS, which is off; set tls in [nbd]");
     for (const std::string& path : configuration.mount_points) {
         check_path(findings, "fuse.mount_points", path, path_size_max);
         if (path != std::filesystem::path(path).lexically_normal() || path.ends_with('/'))
@@ -142,8 +127,7 @@ ConfigurationResult<Configuration> load_configuration(const std::string& file) {
     const auto refuse = [&](const char* key, const std::string& reason) {
         return std::unexpected(std::vector<ConfigurationError>{{.file = file, .key = key, .reason = reason}});
     };
-    struct stat status{};
-    const Result<std::string> text = read_file(file, file_size_max, status);
+    const Result<std::string> text = read_small_file(file, file_size_max);
     if (!text && text.error().code == Errc::not_found)
         return refuse("", "no such file; tarn init makes it and the store");
     if (!text) return refuse("", text.error().where);
@@ -155,20 +139,15 @@ ConfigurationResult<Configuration> load_configuration(const std::string& file) {
 }
 
 Result<std::vector<std::byte>> load_key(const std::string& path) {
-    struct stat status{};
-    TRY(std::string text, read_file(path, 4096, status));
+    TRY(std::string text, read_secret_file(path, key_file_size_max));
     std::vector<std::byte> key;
     Result<std::vector<std::byte>> result = fail(Errc::invalid, 0, "not 64 hexadecimal digits");
-    if (status.st_mode & S_IRWXO) {
-        result = fail(Errc::refused, 0, "others may read it; chmod 0600");
-    } else {
-        std::string_view digits = text;
-        while (digits.ends_with('\n') || digits.ends_with('\r')) digits.remove_suffix(1);
-        if (digits.size() == 2 * key_size_bytes) {
-            for (size_t i = 0; i < digits.size(); i += 2)
-                if (const auto byte = parse_hex(digits.substr(i, 2))) key.push_back(std::byte{*byte});
-            if (key.size() == key_size_bytes) result = std::move(key);
-        }
+    std::string_view digits = text;
+    while (digits.ends_with('\n') || digits.ends_with('\r')) digits.remove_suffix(1);
+    if (digits.size() == 2 * key_size_bytes) {
+        for (size_t i = 0; i < digits.size(); i += 2)
+            if (const auto byte = parse_hex(digits.substr(i, 2))) key.push_back(std::byte{*byte});
+        if (key.size() == key_size_bytes) result = std::move(key);
     }
     ::explicit_bzero(text.data(), text.size());
     return result;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 
 #include "coherence/protocol/action.hpp"
 #include "daemon/configuration/text.hpp"
+#include "frontends/nbd/admission.hpp"
 #include "tiers/nvme/device/superblock.hpp"
 #include "tiers/page.hpp"
 #include "utils/log.hpp"
@@ -24,6 +26,8 @@ inline constexpr const char* control_path_default = "/run/tarn/control.sock";
 inline constexpr uint64_t memory_size_min = uint64_t{64} << 20;
 inline constexpr uint64_t memory_size_max = uint64_t{16} << 40;  // frames have numbers of 32 bits
 inline constexpr unsigned shards_max = 256;
+inline constexpr unsigned nbd_connections_max_max = 1'000'000;
+inline constexpr unsigned nbd_handshake_seconds_max = 3600;
 // The longest write lease that a configuration may ask for: the bound of C3 rests on it.
 inline constexpr unsigned lease_writes_max = 2047;
 inline constexpr unsigned lease_time_us_max = 100'000;
@@ -47,7 +51,15 @@ struct Configuration {
     std::string control = control_path_default;
     std::string nbd_unix;  // empty: none
     std::optional<Address> nbd_tcp;
-    std::vector<std::string> mount_points;  // where whoever may use the control socket may mount
+    std::vector<std::string> nbd_read_only;  // volumes that NBD clients may only read
+    std::optional<unsigned> nbd_connections_max;
+    unsigned nbd_handshakes_max = 1024;
+    unsigned nbd_handshake_seconds = 30;
+    nbd::TlsMode nbd_tls = nbd::TlsMode::off;  // over TCP
+    nbd::TlsFiles nbd_tls_files;
+    std::vector<nbd::Network> nbd_networks;                      // from which TCP clients may come; empty: all
+    std::map<std::string, std::vector<std::string>> nbd_access;  // by volume: who may see it over TCP
+    std::vector<std::string> mount_points;                       // where whoever may use the control socket may mount
     log::Level log_level = log::Level::info;
     uint64_t scrub_every_s = 7 * 86400;              // 0: never
     uint64_t scrub_rate_bytes = uint64_t{50} << 20;  // per second

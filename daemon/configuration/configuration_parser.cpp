@@ -121,7 +121,9 @@ auto size_into(uint64_t& target) {
     return parsed_into(target, parse_size, "not a size such as \"64GiB\"");
 }
 
-auto count_into(unsigned& target, int64_t count_min, int64_t count_max) {
+// Target: unsigned, or an optional one.
+template <class Target>
+auto count_into(Target& target, int64_t count_min, int64_t count_max) {
     return [&target, count_min, count_max](const toml::node& node) -> std::string {
         const auto* const number = node.as_integer();
         if (!number || number->get() < count_min || number->get() > count_max)
@@ -144,6 +146,13 @@ Result<uint64_t> schedule_of(std::string_view text) {
     return *every / 1000;
 }
 
+Result<nbd::TlsMode> tls_mode_of(std::string_view text) {
+    if (text == "off") return nbd::TlsMode::off;
+    if (text == "on") return nbd::TlsMode::on;
+    if (text == "require") return nbd::TlsMode::require;
+    return fail(Errc::invalid, 0, "not \"off\", \"on\" or \"require\"");
+}
+
 Result<bool> pin_of(std::string_view text) {
     if (text == "auto" || text == "off") return text == "auto";
     return fail(Errc::invalid, 0, "not \"auto\" or \"off\"");
@@ -154,6 +163,38 @@ auto table_into(Parser& parser, std::string prefix, std::vector<Key> keys) {
         const auto* const table = node.as_table();
         if (!table) return fmt::format("not a table; write [{}]", prefix.substr(0, prefix.size() - 1));
         parser.take(*table, prefix, keys);
+        return {};
+    };
+}
+
+auto networks_into(std::vector<nbd::Network>& networks) {
+    return [&networks](const toml::node& node) -> std::string {
+        std::vector<std::string> texts;
+        if (std::string reason = strings_into(texts)(node); !reason.empty()) return reason;
+        if (texts.empty()) return "an empty list; without this key clients may come from everywhere";
+        for (const std::string& text : texts) {
+            const Result<nbd::Network> network = nbd::Network::parse(text);
+            if (!network) return fmt::format("\"{}\": {}", log::printable(text), network.error().where);
+            networks.push_back(*network);
+        }
+        return {};
+    };
+}
+
+// A key for each volume that has a list.
+auto access_into(Parser& parser, std::map<std::string, std::vector<std::string>>& access) {
+    return [&parser, &access](const toml::node& node) -> std::string {
+        const auto* const table = node.as_table();
+        if (!table) return "not a table; write [nbd.access]";
+        for (const auto& [name, list] : *table) {
+            const std::string volume(name.str());
+            std::vector<std::string>& identities = access[volume];
+            std::string reason = strings_into(identities)(list);
+            for (const std::string& identity : identities)
+                if (const std::optional<std::string> mistake = nbd::AccessLists::mistake_in(identity))
+                    reason = fmt::format("\"{}\": {}", log::printable(identity), *mistake);
+            if (!reason.empty()) parser.add_error(list.source(), "nbd.access." + volume, reason);
+        }
         return {};
     };
 }
@@ -199,9 +240,21 @@ ConfigurationResult<Configuration> parse_configuration(std::string_view text, co
         {"scrub_rate", size_into(configuration.scrub_rate_bytes)},
         {"control", string_into(configuration.control)},
         {"peer", peers_into(parser, configuration.peers)},
-        {"nbd", table_into(parser, "nbd.",
-                           {{"unix", string_into(configuration.nbd_unix)},
-                            {"tcp", parsed_into(configuration.nbd_tcp, parse_address)}})},
+        {"nbd",
+         table_into(
+             parser, "nbd.",
+             {{"unix", string_into(configuration.nbd_unix)},
+              {"tcp", parsed_into(configuration.nbd_tcp, parse_address)},
+              {"read_only", strings_into(configuration.nbd_read_only)},
+              {"connections_max", count_into(configuration.nbd_connections_max, 1, nbd_connections_max_max)},
+              {"handshakes_max", count_into(configuration.nbd_handshakes_max, 1, nbd_connections_max_max)},
+              {"handshake_seconds", count_into(configuration.nbd_handshake_seconds, 1, nbd_handshake_seconds_max)},
+              {"tls", parsed_into(configuration.nbd_tls, tls_mode_of)},
+              {"tls_certificates", string_into(configuration.nbd_tls_files.directory)},
+              {"tls_psk_file", string_into(configuration.nbd_tls_files.psk_file)},
+              {"tls_verify_peer", bool_into(configuration.nbd_tls_files.verify_peer)},
+              {"networks", networks_into(configuration.nbd_networks)},
+              {"access", access_into(parser, configuration.nbd_access)}})},
         {"fuse", table_into(parser, "fuse.", {{"mount_points", strings_into(configuration.mount_points)}})},
         {"log", table_into(parser, "log.", {{"level", parsed_into(configuration.log_level, log::parse_level)}})},
         {"write_lease", table_into(parser, "write_lease.",

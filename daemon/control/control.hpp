@@ -39,6 +39,26 @@ struct Mount {
     bool read_only = false;
 };
 
+// A block device of this host's kernel that is a volume.
+struct Attachment {
+    std::string volume;
+    std::string device;  // nbd0, which is /dev/nbd0
+    unsigned index = 0;
+    bool read_only = false;
+    uint64_t size_bytes = 0;
+    unsigned connections = 0;
+};
+
+struct AttachOptions {
+    static constexpr unsigned connections_max = 8;
+
+    std::string volume;
+    bool read_only = false;
+    bool take_over = false;  // from the host that holds it, if one does
+    uint32_t block_size_bytes = 4096;
+    unsigned connections = 0;  // 0: one for each CPU, up to 8
+};
+
 // What became of the wish to unmount.
 struct Unmounting {
     bool busy = false;               // it is still mounted
@@ -79,6 +99,18 @@ class Control {
     // A mount in use stays and its users are named; with force it goes, and their requests fail from then on. Errors:
     // not_found, io.
     virtual Task<Result<Unmounting>> unmount(std::string path, bool force) = 0;
+
+    virtual std::vector<Attachment> attachments() = 0;
+    // A volume has another size: block devices of it get it, on all hosts, before this returns. Returns the hosts that
+    // did not say so; their devices get it with their next request.
+    virtual Task<std::vector<std::string>> tell_size(VolumeId volume) = 0;
+    // Makes a volume a block device. Only root may. Errors: refused, unsupported (no nbd driver), not_found (no such
+    // volume), no_space (no device is free), busy (attached already, held by another host, or the device is in use),
+    // invalid, unavailable, io.
+    virtual Task<Result<Attachment>> attach(AttachOptions options, Caller caller) = 0;
+    // By the name of the volume or of the device. One that is mounted stays; with force it goes, and its requests fail
+    // from then on. Errors: refused, not_found, busy, io.
+    virtual Task<Result<>> detach(std::string volume, bool force, Caller caller) = 0;
 };
 
 }  // namespace tarn

@@ -125,6 +125,14 @@ class Body {
     std::string problem_;
 };
 
+Json json_of(const Attachment& attachment) {
+    return {{"volume", attachment.volume},
+            {"device", "/dev/" + attachment.device},
+            {"size_bytes", attachment.size_bytes},
+            {"read_only", attachment.read_only},
+            {"connections", attachment.connections}};
+}
+
 Json json_of(const VolumeEntry& volume) {
     const Attributes& attributes = volume.attributes;
     Json json{{"name", volume.name},
@@ -209,7 +217,7 @@ Task<HttpReply> ControlApi::handle(HttpRequest request, Caller caller) {
         std::string_view action;  // behind the name
         Answer ControlApi::* answer;
     };
-    constexpr std::array<Route, 15> routes = {{{"GET", "status", 2, "", &ControlApi::status},
+    constexpr std::array<Route, 18> routes = {{{"GET", "status", 2, "", &ControlApi::status},
                                                {"GET", "volumes", 2, "", &ControlApi::list},
                                                {"POST", "volumes", 2, "", &ControlApi::create},
                                                {"GET", "volumes", 3, "", &ControlApi::show},
@@ -220,6 +228,9 @@ Task<HttpReply> ControlApi::handle(HttpRequest request, Caller caller) {
                                                {"GET", "mounts", 2, "", &ControlApi::mounts},
                                                {"POST", "mounts", 2, "", &ControlApi::mount},
                                                {"DELETE", "mounts", 2, "", &ControlApi::unmount},
+                                               {"GET", "attachments", 2, "", &ControlApi::attachments},
+                                               {"POST", "attachments", 2, "", &ControlApi::attach},
+                                               {"DELETE", "attachments", 2, "", &ControlApi::detach},
                                                {"GET", "verify", 2, "", &ControlApi::verify},
                                                {"POST", "verify", 2, "", &ControlApi::verify},
                                                {"DELETE", "verify", 2, "", &ControlApi::verify},
@@ -348,6 +359,7 @@ Task<HttpReply> ControlApi::resize(const HttpRequest& request, const Caller&) {
     CO_TRY(entry.attributes, co_await volume->change_attributes({.size_bytes = size_bytes}));
     Json json = json_of(entry);
     json["open_by"] = users;
+    json["not_told"] = co_await control_.tell_size(entry.id);
     co_return reply(json);
 }
 
@@ -416,6 +428,41 @@ Task<HttpReply> ControlApi::unmount(const HttpRequest& request, const Caller&) {
     CO_TRY(const Unmounting unmounted, co_await control_.unmount(path, force));
     if (unmounted.busy) co_return refuse_as(409, "busy", describe_users(unmounted.users));
     co_return reply({{"path", path}});
+}
+
+Task<HttpReply> ControlApi::attachments(const HttpRequest&, const Caller&) {
+    Json json = Json::array();
+    for (const Attachment& attachment : control_.attachments()) json.push_back(json_of(attachment));
+    co_return reply({{"attachments", json}});
+}
+
+Task<HttpReply> ControlApi::attach(const HttpRequest& request, const Caller& caller) {
+    Body body(request.body);
+    AttachOptions options;
+    options.volume = body.required<std::string>("volume");
+    options.read_only = body.optional<bool>("read_only").value_or(false);
+    options.take_over = body.optional<bool>("take_over").value_or(false);
+    const auto block_size_bytes = body.optional<uint64_t>("block_size_bytes").value_or(options.block_size_bytes);
+    const auto connections = body.optional<uint64_t>("connections").value_or(0);
+    if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
+    if (!valid_volume_name(options.volume)) co_return refuse_as(400, "invalid", "not a valid volume name");
+    if (block_size_bytes != 512 && block_size_bytes != 4096)
+        co_return refuse_as(400, "invalid", "block_size_bytes is neither 512 nor 4096");
+    if (connections > AttachOptions::connections_max)
+        co_return refuse_as(400, "invalid", fmt::format("connections is above {}", AttachOptions::connections_max));
+    options.block_size_bytes = static_cast<uint32_t>(block_size_bytes);
+    options.connections = static_cast<unsigned>(connections);
+    CO_TRY(const Attachment attachment, co_await control_.attach(options, caller));
+    co_return reply(json_of(attachment), 201);
+}
+
+Task<HttpReply> ControlApi::detach(const HttpRequest& request, const Caller& caller) {
+    Body body(request.body);
+    const auto volume = body.required<std::string>("volume");
+    const bool force = body.optional<bool>("force").value_or(false);
+    if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
+    CO_TRY_VOID(co_await control_.detach(volume, force, caller));
+    co_return reply({{"name", volume}});
 }
 
 }  // namespace tarn

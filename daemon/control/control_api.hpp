@@ -6,7 +6,9 @@
 //   GET    /v1/volumes/NAME  PATCH {size_bytes, shrink}  DELETE       DELETE /v1/mounts  {path, force}
 //   POST   /v1/volumes/NAME/flush                   GET    /v1/exports
 //   GET    /v1/verify        POST {volume, rate_bytes}   DELETE
-//   POST   /v1/hosts/NAME/forget  {it_is_dead}
+//   POST   /v1/hosts/NAME/forget  {it_is_dead}      GET    /v1/attachments
+//   POST   /v1/attachments  {volume, read_only, take_over, block_size_bytes, connections}
+//   DELETE /v1/attachments  {volume, force}
 //
 // NAME is percent-encoded. An error is {"error": {"code", "message"}} with a fitting status; a body with an unknown,
 // missing or repeated key, or a value of the wrong type, is refused and changes nothing.
@@ -41,7 +43,8 @@ class ControlApi {
   private:
     // One for each line above, but verify(), which has all of its path.
     using Answer = Task<HttpReply>(const HttpRequest& request, const Caller& caller);
-    Answer status, list, create, show, resize, remove, flush, forget_host, exports, mounts, mount, unmount, verify;
+    Answer status, list, create, show, resize, remove, flush, forget_host, exports, mounts, mount, unmount, attachments,
+        attach, detach, verify;
 
     Volumes& volumes_;
     Control& control_;

@@ -1,78 +1,170 @@
-// tarn-keeper: holds the descriptor of tarnd's memory, so that it outlives tarnd (D2). Nothing else: it never looks at
-// what it keeps. tarnd starts it where no service manager keeps descriptors, with a listening socket as descriptor 3;
-// it ends when tarnd says so. A service manager ends what it has stopped by SIGTERM when the machine is shut down, and
-// at no other time (KillMode=process of the unit): then it ends by that, too.
-#include <sys/prctl.h>
+#include "daemon/keeper/keeper.hpp"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "daemon/keeper/keeper_protocol.hpp"
+#include "utils/log.hpp"
 #include "utils/unix_socket.hpp"
+
+namespace tarn {
 
 namespace {
 
-using tarn::keeper::Said;
-using tarn::keeper::Word;
+constexpr std::chrono::seconds answer_within{5};  // of a process that does nothing else
 
-// Only the user whose memory it is.
-bool may_ask(int socket) {
-    const tarn::Result<ucred> peer = tarn::peer_of(socket);
-    return peer && peer->uid == ::geteuid();
-}
-
-void remove_socket() {
-    sockaddr_un address{};
-    socklen_t size = sizeof address;
-    if (::getsockname(tarn::keeper::listening_fd, reinterpret_cast<sockaddr*>(&address), &size) == 0)
-        ::unlink(address.sun_path);
+// Descriptors live with it as long as the service's unit allows (FileDescriptorStoreMax=).
+bool has_service_manager() {
+    return std::getenv("NOTIFY_SOCKET") != nullptr;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    int listens = 0;
-    socklen_t size = sizeof listens;
-    if (::getsockopt(tarn::keeper::listening_fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) {
-        std::fputs("tarn-keeper: started by tarnd, to keep its memory while it restarts; of no use by itself\n",
-                   stderr);
-        return 2;
+Result<UniqueFd> Keeper::connect() const {
+    TRY(const sockaddr_un address, unix_address(socket_));
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd) return fail(Errc::io, errno, "keeper: socket");
+    keeper::limit_waits(fd.get(), answer_within);
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+        // Whoever listens gets all that the cluster's clients have written, or gives us what to take for it.
+        TRY(const ucred peer, peer_of(fd.get()));
+        if (peer.uid != ::geteuid())
+            return fail(Errc::refused, 0, "keeper: another user's process listens on its socket");
+        return fd;
     }
-    ::prctl(PR_SET_NAME, "tarn-keeper");
-    // What ends tarnd must not end what keeps its memory.
-    for (const int signal : {SIGHUP, SIGINT, SIGPIPE}) std::signal(signal, SIG_IGN);
-    if (argc < 3 || std::strcmp(argv[2], tarn::keeper::until_shutdown) != 0) std::signal(SIGTERM, SIG_IGN);
-    tarn::UniqueFd kept;
+    if (errno == ENOENT || errno == ECONNREFUSED) return fail(Errc::not_found, errno, "keeper: connect");
+    return fail(Errc::io, errno, "keeper: connect");
+}
+
+Result<std::vector<Keeper::Kept>> Keeper::take(PassedDescriptors& passed) {
+    TRY(std::vector<Kept> kept, take_from_process());
+    if (std::vector<UniqueFd> memory = passed.take(memory_name); !memory.empty()) {
+        std::erase_if(kept, [](const Kept& each) { return each.name == memory_name; });
+        kept.push_back({.name = memory_name, .fd = std::move(memory.back())});
+    }
+    return kept;
+}
+
+Result<std::vector<Keeper::Kept>> Keeper::take_from_process() const {
+    std::vector<Kept> kept;
+    Result<UniqueFd> connection = connect();
+    if (!connection && connection.error().code == Errc::not_found) return kept;
+    if (!connection) return fail(connection.error());
+    TRY_VOID(keeper::say(connection->get(), keeper::Word::take));
     for (;;) {
-        const tarn::UniqueFd client(::accept4(tarn::keeper::listening_fd, nullptr, nullptr, SOCK_CLOEXEC));
-        if (!client) {
-            if (errno == EINTR || errno == ECONNABORTED) continue;
-            return 1;
-        }
-        // A client that says nothing must not keep the next one waiting.
-        const timeval timeout{.tv_sec = 1, .tv_usec = 0};
-        ::setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-        if (!may_ask(client.get())) continue;
-        tarn::Result<Said> said = tarn::keeper::hear(client.get());
-        if (!said) continue;
-        switch (said->word) {
-            case Word::keep:
-                if (!said->fd) break;
-                kept = std::move(said->fd);
-                (void)tarn::keeper::say(client.get(), Word::done);
-                break;
-            case Word::take:
-                (void)tarn::keeper::say(client.get(), kept ? Word::done : Word::none, kept ? kept.get() : -1);
-                break;
-            case Word::drop:
-                remove_socket();
-                (void)tarn::keeper::say(client.get(), Word::done);
-                return 0;
-            case Word::done:
-            case Word::none: break;
-        }
+        TRY(keeper::Said said, keeper::hear(connection->get()));
+        if (said.word != keeper::Word::done) return kept;
+        if (!said.fd) return fail(Errc::protocol, 0, "keeper: a descriptor is missing");
+        kept.push_back({.name = std::move(said.name), .fd = std::move(said.fd)});
     }
 }
+
+// Beside tarnd, wherever that is. In a session of its own: what ends tarnd's does not reach it.
+Result<> Keeper::start() const {
+    std::error_code error;
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+    const std::string program = (self.parent_path() / "tarn-keeper").string();
+    if (error || ::access(program.c_str(), X_OK) != 0)
+        return fail(Errc::not_found, errno, "keeper: there is no tarn-keeper beside tarnd");
+    TRY(const UniqueFd listening, listen_unix(socket_, 0600));
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    ::posix_spawn_file_actions_init(&files);
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    ::posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    ::posix_spawn_file_actions_adddup2(&files, listening.get(), keeper::listening_fd);
+    ::posix_spawn_file_actions_addclosefrom_np(&files, keeper::listening_fd + 1);
+    ::posix_spawn_file_actions_addchdir_np(&files, "/");
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+    std::string name = "tarn-keeper";
+    std::string shown = socket_;  // for who looks at the list of processes
+    std::string until = keeper::until_shutdown;
+    char* const arguments[] = {name.data(), shown.data(), has_service_manager() ? until.data() : nullptr, nullptr};
+    char* const environment[] = {nullptr};
+    pid_t pid = 0;
+    const int spawned = ::posix_spawn(&pid, program.c_str(), &files, &attributes, arguments, environment);
+    ::posix_spawnattr_destroy(&attributes);
+    ::posix_spawn_file_actions_destroy(&files);
+    if (spawned != 0) {
+        ::unlink(socket_.c_str());
+        return fail(Errc::io, spawned, "keeper: posix_spawn");
+    }
+    return {};
+}
+
+Result<> Keeper::keep_memory(int fd) const {
+    if (!has_service_manager()) return keep(memory_name, fd);
+    const std::string state = std::string("FDSTORE=1\nFDNAME=") + memory_name;
+    const int said = ::sd_pid_notify_with_fds(0, 0, state.c_str(), &fd, 1);
+    if (said <= 0) return fail(Errc::io, -said, "keeper: sd_pid_notify_with_fds");
+    drop(memory_name);  // of the stop before
+    return {};
+}
+
+void Keeper::keep_memory_beyond_stop(int fd) const {
+    if (!has_service_manager()) return;  // it does already
+    if (const Result<> given = keep(memory_name, fd); !given)
+        log::warning("memory: nobody keeps it beyond this stop ({}); what does not become durable is lost",
+                     log::describe(given.error()));
+}
+
+bool Keeper::keeps_memory_itself() {
+    return !has_service_manager();
+}
+
+void Keeper::drop_memory() const {
+    if (has_service_manager()) ::sd_notify(0, (std::string("FDSTOREREMOVE=1\nFDNAME=") + memory_name).c_str());
+    drop(memory_name);
+}
+
+Result<> Keeper::keep(const std::string& name, int fd) const {
+    Result<UniqueFd> connection = connect();
+    if (!connection && connection.error().code == Errc::not_found) {
+        TRY_VOID(start());
+        connection = connect();
+    }
+    if (!connection) return fail(connection.error());
+    TRY_VOID(keeper::say(connection->get(), keeper::Word::keep, name, fd));
+    TRY_VOID(keeper::hear(connection->get()));
+    return {};
+}
+
+Result<bool> Keeper::has(const std::string& name) const {
+    TRY(const UniqueFd connection, connect());
+    TRY_VOID(keeper::say(connection.get(), keeper::Word::has, name));
+    TRY(const keeper::Said said, keeper::hear(connection.get()));
+    return said.word == keeper::Word::done;
+}
+
+Result<UniqueFd> Keeper::watch() const {
+    TRY(UniqueFd connection, connect());
+    TRY_VOID(keeper::say(connection.get(), keeper::Word::watch));
+    TRY_VOID(keeper::hear(connection.get()));
+    return connection;
+}
+
+void Keeper::drop(const std::string& name) const {
+    (void)tell(keeper::Word::drop, name);  // without a tarn-keeper there is nothing to drop
+}
+
+Result<> Keeper::cut(const std::string& name) const {
+    return tell(keeper::Word::cut, name);
+}
+
+Result<> Keeper::tell(keeper::Word word, const std::string& name) const {
+    TRY(const UniqueFd connection, connect());
+    TRY_VOID(keeper::say(connection.get(), word, name));
+    TRY_VOID(keeper::hear(connection.get()));  // its socket is gone by then, if it ends
+    return {};
+}
+
+}  // namespace tarn

@@ -12,6 +12,7 @@
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/text.hpp"
+#include "daemon/process/explained.hpp"
 #include "daemon/process/store_refusal.hpp"
 #include "utils/alarm.hpp"
 #include "utils/clock.hpp"
@@ -34,19 +35,12 @@ size_t count_dirty(const Arena& arena) {
     return count;
 }
 
-// An error goes into the log on its way.
-template <class T>
-Result<T> explained(const std::string& what, Result<T> result) {
-    if (!result) log::error("{}: {}", what, log::explain(result.error()));
-    return result;
-}
-
 }  // namespace
 
 Node::Node(Configuration configuration, const StartOptions& options)
     : configuration_(std::move(configuration)),
       options_(options),
-      keeper_(configuration_.control + ".keeper"),
+      keeper_(Keeper::socket_of(configuration_.control)),
       started_ns_(monotonic_ns()) {}
 
 Node::~Node() = default;
@@ -81,6 +75,7 @@ Task<Result<>> Node::start() {
     Loop& loop = shards_->first();
     std::error_code ignored;  // listening there says what is wrong, if anything is
     std::filesystem::create_directory(std::filesystem::path(configuration_.control).parent_path(), ignored);
+    CO_TRY(passed_, explained("descriptors of the service manager", PassedDescriptors::receive()));
     CO_TRY_VOID(check_places());
     Result<std::unique_ptr<Store>> store =
         explained("store " + configuration_.store,
@@ -133,6 +128,7 @@ Task<Result<>> Node::start() {
         log::warning(
             "memory = {}: only {} of this host's memory are available just now; the kernel may end this process",
             format_size(configuration_.memory_bytes), format_size_roughly(free_bytes));
+    memory_was_lost_ = !adopts && !store_->was_complete();
     const uint64_t began_ns = monotonic_ns();
     CO_TRY(cache_, explained("memory", Cache::create(cache, *store_, std::move(left_behind))));
     if (adopts)
@@ -141,7 +137,7 @@ Task<Result<>> Node::start() {
             "{} ms; nothing that it had taken is lost",
             cache_->adopted_page_count(), cache_->dirty_frame_count(), (monotonic_ns() - began_ns) / 1'000'000);
     if (configuration_.keep_memory) {
-        const Result<> kept = keeper_.keep(cache_->pool().arena().fd());
+        const Result<> kept = keeper_.keep_memory(cache_->pool().arena().fd());
         memory_is_kept_ = kept.has_value();
         if (!kept)
             log::warning("memory: nobody keeps it should this process crash ({}); what is not flushed is lost then",
@@ -204,9 +200,19 @@ Task<Result<>> Node::await_control_socket() {
 // Of a process that crashed: not before the store is ours, since until then its I/O may still arrive there. Errors:
 // refused (it is of another store).
 Result<std::unique_ptr<Arena>> Node::memory_left_behind() {
-    Result<std::optional<UniqueFd>> taken = explained("memory of the process before", keeper_.take());
-    if (!taken || !*taken) return nullptr;
-    Result<std::unique_ptr<Arena>> arena = Arena::adopt(std::move(**taken));
+    Result<std::vector<Keeper::Kept>> taken = explained("memory of the process before", keeper_.take(passed_));
+    if (!taken && taken.error().code != Errc::refused && !options_.discard_memory) {
+        log::error(
+            "memory: the tarn-keeper of the process before does not hand over what it has; start tarnd again, "
+            "or with --discard-memory, and what was not durable is lost");
+        return fail(taken.error());
+    }
+    if (!taken) return nullptr;
+    kept_ = std::move(*taken);
+    const auto memory = std::ranges::find(kept_, Keeper::memory_name, &Keeper::Kept::name);
+    if (memory == kept_.end()) return nullptr;
+    Result<std::unique_ptr<Arena>> arena = Arena::adopt(std::move(memory->fd));
+    kept_.erase(memory);
     if (arena && options_.accept_older_store) options_.discard_memory = true;  // it may be of the store as it was
     if (arena && (*arena)->header().store != store_->uuid() && !options_.discard_memory) {
         log::error(
@@ -222,7 +228,7 @@ Result<std::unique_ptr<Arena>> Node::memory_left_behind() {
     else
         log::warning("memory of the process before is discarded, and with it what {} pages had that was not durable",
                      count_dirty(**arena));
-    keeper_.drop();
+    keeper_.drop_memory();
     return nullptr;
 }
 
@@ -272,6 +278,7 @@ Result<> Node::start_fabric() {
     for (const LinkedFabricConfiguration::Peer& peer : fabric.peers) others.push_back(peer.host);
     dead_hosts_ = std::make_unique<DeadHosts>(*cache_, others);
     standings_ = std::make_unique<Standings>(*cache_, shards_->first(), others);
+    size_notices_ = std::make_unique<SizeNotices>(shards_->first(), *fabric_, fabric.self, others);
     shutdown_barrier_ = std::make_unique<ShutdownBarrier>(*cache_, std::move(others));
     fabric_->start();
     telling_.spawn(dead_hosts_->keep_told());
@@ -281,17 +288,24 @@ Result<> Node::start_fabric() {
 
 Result<> Node::start_front_ends() {
     Loop& loop = shards_->first();
-    nbd_ = std::make_unique<nbd::Server>(shards_->loops(), *catalog_, requests_bytes(configuration_.memory_bytes));
-    if (!configuration_.nbd_unix.empty()) {
-        std::error_code ignored;  // listening says what is wrong, if anything is
-        std::filesystem::create_directories(std::filesystem::path(configuration_.nbd_unix).parent_path(), ignored);
-        TRY_VOID(explained("nbd.unix " + configuration_.nbd_unix, nbd_->listen_unix(configuration_.nbd_unix)));
-    }
-    if (const std::optional<Address>& address = configuration_.nbd_tcp)
-        TRY_VOID(explained("nbd.tcp " + format_address(*address), nbd_->listen_tcp(address->host, address->port)));
+    TRY_VOID(start_nbd());
     catalog_->set_clients(nbd_.get());
     loop.spawn(nbd_->serve());
 
+    attachments_ = std::make_unique<Attachments>(*catalog_, *nbd_, keeper_, loop, shards_->loops().size(), [this] {
+        const bool is_there = memory_is_kept_ && Keeper::keeps_memory_itself();
+        return is_there ? keeper_.keep_memory(cache_->pool().arena().fd()) : Result<>{};
+    });
+    if (!size_notices_) size_notices_ = std::make_unique<SizeNotices>(configuration_.host_id());
+    size_notices_->set_follow([this](VolumeId volume) { return attachments_->follow_size_of(volume); });
+    attachments_->adopt(std::exchange(kept_, {}),
+                        memory_was_lost_ ? std::nullopt : std::optional(cache_->adopted_receipts()));
+    catalog_->set_end_clients([this](VolumeId volume) -> Task<Result<>> {
+        CO_TRY_VOID(co_await attachments_->end_devices_of(volume));
+        co_await nbd_->end_clients_of(volume);
+        co_return Result<>{};
+    });
+    if (!attachments_->has_left_one()) loop.spawn(catalog_->release_left_holds());
     mounts_ = std::make_unique<Mounts>(shards_->loops(), *catalog_, configuration_.mount_points);
     api_ = std::make_unique<ControlApi>(*catalog_, *this, configuration_.volumes_shared);
     TRY(control_,
@@ -315,7 +329,10 @@ Task<> Node::scrub_on_schedule() {
 
 Task<> Node::serve(Signals& signals) {
     Result<int> signal = co_await signals.next(shards_->first());
-    while (signal && *signal == SIGHUP) signal = co_await signals.next(shards_->first());  // nothing to read anew
+    while (signal && *signal == SIGHUP) {
+        co_await read_anew();
+        signal = co_await signals.next(shards_->first());
+    }
     if (store_is_older_) cache_->abandon();  // nothing of it may become durable, or be waited for
     co_await stop();
     shards_->first().stop();
@@ -325,7 +342,7 @@ Task<> Node::stop() {
     Loop& loop = shards_->first();
     sd_notify(0, "STOPPING=1");
     log::info("stopping");
-    if (memory_is_kept_) keeper_.keep_beyond_stop(cache_->pool().arena().fd());
+    if (memory_is_kept_) keeper_.keep_memory_beyond_stop(cache_->pool().arena().fd());
     // Whoever waits for a host that is away must not keep us: after a while all that waits is given up.
     Alarm alarm(loop, shutdown_flush_max, [cache = cache_.get()] {
         if (!cache) return;
@@ -337,6 +354,7 @@ Task<> Node::stop() {
     if (mark_sweeper_) co_await mark_sweeper_->close();
     if (idle_checkpointer_) co_await idle_checkpointer_->close();
     if (control_) control_->stop();
+    if (attachments_) co_await attachments_->stop();
     if (nbd_) co_await nbd_->stop();
     if (mounts_) co_await mounts_->stop();
     if (catalog_) co_await catalog_->settle();
@@ -375,7 +393,7 @@ Task<> Node::stop() {
             all_is_durable = false;
         }
     }
-    if (memory_is_kept_ && all_is_durable) keeper_.drop();
+    if (memory_is_kept_ && all_is_durable) keeper_.drop_memory();
     stopped_clean_ = all_is_durable;
 }
 

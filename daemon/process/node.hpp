@@ -10,11 +10,13 @@
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/fabric/link/linked_fabric.hpp"
+#include "daemon/attachments/attachments.hpp"
+#include "daemon/attachments/size_notices.hpp"
 #include "daemon/catalog/catalog.hpp"
 #include "daemon/configuration/configuration.hpp"
 #include "daemon/control/control.hpp"
 #include "daemon/control/control_server.hpp"
-#include "daemon/keeper/memory_keeper.hpp"
+#include "daemon/keeper/keeper.hpp"
 #include "daemon/mounts/mounts.hpp"
 #include "daemon/process/dead_hosts.hpp"
 #include "daemon/process/shards.hpp"
@@ -51,10 +53,19 @@ class Node final : public Control {
     Task<Result<Unmounting>> unmount(std::string path, bool force) override {
         return mounts_->unmount(std::move(path), force);
     }
+    std::vector<Attachment> attachments() override { return attachments_->list(); }
+    Task<std::vector<std::string>> tell_size(VolumeId volume) override;
+    Task<Result<Attachment>> attach(AttachOptions options, Caller caller) override {
+        return attachments_->attach(std::move(options), std::move(caller));
+    }
+    Task<Result<>> detach(std::string volume, bool force, Caller caller) override {
+        return attachments_->detach(std::move(volume), force, std::move(caller));
+    }
 
   private:
     Result<> check_places() const;
     Json shard_statuses() const;
+    std::vector<std::string> names_of(const std::vector<HostId>& hosts) const;
     Task<Result<>> start();
     Task<Result<>> await_control_socket();
     Result<std::unique_ptr<Arena>> memory_left_behind();
@@ -64,10 +75,18 @@ class Node final : public Control {
     Task<> register_arena();
     Result<> start_fabric();
     Result<> start_front_ends();
+    Result<> start_nbd();
+    Result<> listen_for_nbd();
+    Result<> admit_clients();
+    nbd::Admission admission(std::shared_ptr<const nbd::TlsCredentials> credentials) const;
+    Task<> read_anew();
 
     Configuration configuration_;
     StartOptions options_;
-    MemoryKeeper keeper_;
+    PassedDescriptors passed_;
+    Keeper keeper_;
+    std::vector<Keeper::Kept> kept_;  // what the process before left, beside its memory
+    bool memory_was_lost_ = false;    // of the process before, and with it what was not durable
     bool memory_is_kept_ = false;
     bool stopped_clean_ = false;
     std::atomic<bool> store_is_older_{false};  // than what another host remembers: nothing of it may be served
@@ -85,9 +104,11 @@ class Node final : public Control {
     std::unique_ptr<Standings> standings_;
     std::unique_ptr<DeadHosts> dead_hosts_;
     std::unique_ptr<ShutdownBarrier> shutdown_barrier_;
+    std::unique_ptr<SizeNotices> size_notices_;
     Gate telling_;
     std::unique_ptr<Catalog> catalog_;
     std::unique_ptr<nbd::Server> nbd_;
+    std::unique_ptr<Attachments> attachments_;
     std::unique_ptr<Mounts> mounts_;
     std::unique_ptr<ControlApi> api_;
     std::unique_ptr<ControlServer> control_;

@@ -103,7 +103,10 @@ std::vector<std::string> Node::export_uris(const std::string& volume) {
     std::vector<std::string> uris;
     if (!configuration_.nbd_unix.empty())
         uris.push_back("nbd+unix:///" + name + "?socket=" + percent_encode(configuration_.nbd_unix));
-    if (configuration_.nbd_tcp) uris.push_back("nbd://" + format_address(*configuration_.nbd_tcp) + "/" + name);
+    if (!configuration_.nbd_tcp) return uris;
+    const std::string rest = "://" + format_address(*configuration_.nbd_tcp) + "/" + name;
+    if (configuration_.nbd_tls != nbd::TlsMode::off) uris.push_back("nbds" + rest);
+    if (configuration_.nbd_tls != nbd::TlsMode::require) uris.push_back("nbd" + rest);
     return uris;
 }
 
@@ -114,10 +117,17 @@ Task<Result<Forgotten>> Node::forget_host(std::string name) {
         co_return fail(Errc::not_found, 0, "no host of this cluster has that name");
     const auto host = static_cast<HostId>(named - configuration_.peers.begin());
     CO_TRY(const DeadHosts::Outcome outcome, co_await dead_hosts_->forget(host));
-    Forgotten forgotten;
-    for (const HostId told : outcome.told) forgotten.told.push_back(configuration_.peers[told].name);
-    for (const HostId other : outcome.not_told) forgotten.not_told.push_back(configuration_.peers[other].name);
-    co_return forgotten;
+    co_return Forgotten{.told = names_of(outcome.told), .not_told = names_of(outcome.not_told)};
+}
+
+Task<std::vector<std::string>> Node::tell_size(VolumeId volume) {
+    co_return names_of(co_await size_notices_->tell(volume));
+}
+
+std::vector<std::string> Node::names_of(const std::vector<HostId>& hosts) const {
+    std::vector<std::string> names;
+    for (const HostId host : hosts) names.push_back(configuration_.peers[host].name);
+    return names;
 }
 
 Result<> Node::start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) {

@@ -15,15 +15,15 @@
 namespace tarn::nbd {
 
 Connection::Connection(Workspace& workspace, Volumes& volumes, Sessions& sessions, UniqueFd socket, Client client,
-                       ShardOf shard_of, unsigned place)
+                       ShardOf shard_of, unsigned place, std::shared_ptr<const Admission> admission)
     : workspace_(&workspace),
       volumes_(volumes),
       sessions_(sessions),
-      socket_(std::move(socket)),
-      reader_(socket_.get()),
+      stream_(std::move(socket)),
+      admission_(std::move(admission)),
       client_(std::move(client)),
       shard_of_(std::move(shard_of)),
-      client_cpu_(socket_.get(), client_, place),
+      client_cpu_(stream_.socket(), client_, place),
       budget_{.share = workspace.share, .held_bytes_max = std::min(held_bytes_max, workspace.share.size_bytes() / 2)} {}
 
 Task<Workspace*> Connection::serve() {
@@ -42,7 +42,9 @@ Task<Workspace*> Connection::serve() {
     }
     co_await say_farewell();
     leave();  // a client that comes again once it has seen the end must not find itself there still
-    socket_.reset();
+    if (stream_.is_tls()) co_await say_end(said_disconnect_ || !negotiated_);
+    visit_.reset();  // one that was not let in counts as a newcomer to its end
+    stream_.close();
     co_return nullptr;
 }
 
@@ -62,6 +64,12 @@ Task<> Connection::say_farewell() {
     co_await gate_.close();
 }
 
+Task<> Connection::say_end(bool waits) {
+    Alarm alarm(workspace_->loop, end_time_max, [this] { break_off(); });
+    co_await stream_.say_end(workspace_->loop, waits);
+    co_await alarm.end();
+}
+
 // A client that has left waits for nothing: what it holds, an exclusive volume say, must not wait for a host that is
 // away.
 Task<> Connection::end_tasks() {
@@ -77,13 +85,14 @@ Task<> Connection::end_tasks() {
 void Connection::stop() {
     leaving_ = true;
     stopped_ = true;
-    ::shutdown(socket_.get(), SHUT_RD);  // wakes who waits for bytes
+    if (!negotiated_) return break_off();   // nothing is owed to it, and it may take its time
+    ::shutdown(stream_.socket(), SHUT_RD);  // wakes who waits for bytes
     progress_.notify_all();
 }
 
 void Connection::end_export() {
     export_ended_ = true;
-    ::shutdown(socket_.get(), SHUT_RD);  // it ends with what has come by now
+    ::shutdown(stream_.socket(), SHUT_RD);  // it ends with what has come by now
     progress_.notify_all();
 }
 
@@ -91,7 +100,8 @@ void Connection::end_export() {
 void Connection::break_off() {
     leaving_ = true;
     broken_ = true;
-    ::shutdown(socket_.get(), SHUT_RDWR);
+    if (!negotiated_) client_left_.raise();  // what it asked for may wait for a host that is away
+    ::shutdown(stream_.socket(), SHUT_RDWR);
     progress_.notify_all();
 }
 
@@ -110,7 +120,7 @@ bool Connection::congested() const {
 Task<Workspace*> Connection::transmit() {
     readable_ = true;
     Workspace* next = nullptr;
-    Readiness readiness(workspace_->loop, socket_.get(), POLLIN | POLLRDHUP);
+    Readiness readiness(workspace_->loop, stream_.socket(), POLLIN | POLLRDHUP);
     Timer timeout(workspace_->loop);
     Timer pause(workspace_->loop);
     Gate watching;
@@ -135,7 +145,7 @@ Task<Workspace*> Connection::transmit() {
             if (shard_of_) note_wake_up();
         } else {
             receive_and_serve();
-            if (reader_.looked_at_bytes() > 0 && taking.count() == 0) taking.spawn(take_later(pause));
+            if (stream_.looked_at_bytes() > 0 && taking.count() == 0) taking.spawn(take_later(pause));
             // One receive for each turn, so that no client keeps the others waiting.
             if (readable_) co_await Yield(workspace_->loop);
         }
@@ -151,7 +161,7 @@ Task<Workspace*> Connection::transmit() {
 // What the client has sent and was only looked at: it may wait for room to send more.
 Task<> Connection::take_later(Timer& timer) {
     co_await timer.sleep(take_after);
-    reader_.take(workspace_->received);
+    stream_.take(workspace_->received);
 }
 
 void Connection::note_wake_up() {
@@ -170,7 +180,7 @@ bool Connection::settled() const {
 Task<> Connection::watch_congestion(Timer& timer) {
     for (size_t ended_before = tasks_ended_; co_await timer.sleep(farewell_time_max); ended_before = tasks_ended_) {
         if (!congested()) co_return;
-        pollfd hang_up{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
+        pollfd hang_up{.fd = stream_.socket(), .events = POLLRDHUP, .revents = 0};
         if (tasks_ended_ == ended_before && !send_blocked_ && ::poll(&hang_up, 1, 0) > 0) client_left_.raise();
     }
 }
@@ -192,7 +202,7 @@ Task<> Connection::await_size() {
 
 void Connection::receive_and_serve() {
     const std::span<std::byte> received = workspace_->received;
-    TARN_ASSERT(carry_.size() < request_size);
+    TARN_ASSERT(carry_.size() < header_size());
 
     std::array<iovec, 2> vectors;
     msghdr message{};
@@ -206,12 +216,13 @@ void Connection::receive_and_serve() {
     size_t room_bytes = 0;
     for (const iovec& vector : std::span(vectors).first(message.msg_iovlen)) room_bytes += vector.iov_len;
     const bool waits_here = shard_of_ && following_.is_here();
-    const ssize_t count = reader_.receive(message, waits_here && !incoming_, received);
+    const ssize_t count = stream_.receive(message, waits_here && !incoming_, received, workspace_->tls);
     if (count < 0 && errno == EINTR) return;
-    // Less than there was room for was all there was. Who hung up is read until recvmsg says so.
-    readable_ = hung_up_ || count == static_cast<ssize_t>(room_bytes);
+    // Less than there was room for was all there was, mostly. Who hung up is read until recvmsg says so.
+    readable_ = hung_up_ || stream_.has_ended() || stream_.may_have_more() || count == static_cast<ssize_t>(room_bytes);
     if (count < 0 && errno == EAGAIN) return;
     if (count <= 0) {
+        if (count < 0 && errno == EPROTO) log_refusal("closed", stream_.trouble());
         leaving_ = true;
         if (count < 0) broken_ = true;
         return;
@@ -226,7 +237,7 @@ void Connection::receive_and_serve() {
     settle_carry();
     if (!size_known) carry_may_serve_ = true;
     // The client may need room for the rest of what it sends.
-    if (incoming_ || refused_ || !carry_.empty()) reader_.take(received);
+    if (incoming_ || refused_ || !carry_.empty()) stream_.take(received);
 }
 
 void Connection::serve_carried() {
@@ -244,7 +255,7 @@ size_t Connection::serve(std::span<const std::byte> bytes) {
 }
 
 void Connection::settle_carry() {
-    carry_may_serve_ = carry_.size() >= request_size || ((refused_ || incoming_) && !carry_.empty());
+    carry_may_serve_ = carry_.size() >= header_size() || ((refused_ || incoming_) && !carry_.empty());
     if (carry_.empty()) carry_.shrink_to_fit();
     carry_held_ = carry_.size() < page_size ? Held() : Held(budget_, carry_.size());
 }
@@ -258,6 +269,11 @@ void Connection::serve_incoming() {
     if (complete.payload.size() < complete.request.size_bytes) return start_piece(std::move(complete));
     const std::span<const std::byte> payload = complete.payload.bytes();
     on_write(complete.request, payload, std::move(complete.payload));
+}
+
+Result<Request> Connection::decode(std::span<const std::byte> bytes) const {
+    if (export_.extended) return decode_extended_request(bytes.first<extended_request_size>());
+    return decode_request(bytes.first<request_size>());
 }
 
 Errno Connection::judge(const Request& request) const {
@@ -275,14 +291,14 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
         taken += skip(bytes.subspan(taken));
         taken += fill(bytes.subspan(taken));
         std::span<const std::byte> rest = bytes.subspan(taken);
-        if (refused_ || incoming_ || congested() || rest.size() < request_size) break;
-        const Result<Request> request = decode_request(rest.first<request_size>());
+        if (refused_ || incoming_ || congested() || rest.size() < header_size()) break;
+        const Result<Request> request = decode(rest);
         if (!request) {
             log_refusal("closed", log::describe(request.error()));
             leaving_ = true;
             break;
         }
-        rest = rest.subspan(request_size);
+        rest = rest.subspan(header_size());
         const Errno error = judge(*request);
         Held held;
         if (const size_t wanted_bytes = error == Errno::none ? bytes_to_hold(*request, rest.size()) : 0) {
@@ -293,10 +309,10 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
             }
         }
         wanted_bytes_ = 1;
-        taken += request_size;
+        taken += header_size();
         ++requests;
-        if (error != Errno::none && request->command == Command::write) {
-            refuse_write(*request, error, request->size_bytes);
+        if (error != Errno::none && request->payload_bytes() > 0) {
+            refuse_write(*request, error, request->payload_bytes());
         } else if (error != Errno::none) {
             status(*request, error);
         } else if (request->command == Command::read) {
@@ -366,7 +382,7 @@ void Connection::on_read(const Request& request, Held held) {
     if (request.size_bytes <= ReplyBatch::read_size_max) {
         if (!batch.has_room_for(request.size_bytes / page_size + 2)) send();
         const size_t pins_before = batch.pins().size();
-        if (volume_->try_pin(request.offset_bytes, request.size_bytes, batch.pins()))
+        if (volume_->try_pin(request.offset_bytes, request.data_bytes(), batch.pins()))
             return batch.add_read(request, pins_before, export_.structured);
         return start(request, read_later(request));
     }
@@ -437,6 +453,10 @@ void Connection::send() {
 
 // True when the socket took it all.
 bool Connection::send_queue() {
+    if (!stream_.flush()) {
+        if (errno != EAGAIN) broken_ = true;
+        return false;
+    }
     std::vector<iovec>& vectors = workspace_->vectors;
     while (!queue_.empty()) {
         vectors.clear();
@@ -453,22 +473,19 @@ bool Connection::send_gathered(std::span<const iovec> vectors, size_t& sent_byte
     if (broken_) return false;
     size_t size_bytes = 0;
     for (const iovec& vector : vectors) size_bytes += vector.iov_len;
-    msghdr message{};
-    message.msg_iov = const_cast<iovec*>(vectors.data());
-    message.msg_iovlen = vectors.size();
-    const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t count = stream_.send(vectors, workspace_->tls);
     if (count < 0 && errno != EAGAIN && errno != EINTR) {
         broken_ = true;
         return false;
     }
     sent_bytes = count > 0 ? static_cast<size_t>(count) : 0;
-    return sent_bytes == size_bytes;
+    return sent_bytes == size_bytes && stream_.is_flushed();
 }
 
 // Runs while the socket is full; meanwhile no request is read.
 Task<> Connection::drain() {
     while (!broken_ && !send_queue()) {
-        const Result<> writable = co_await workspace_->loop.writable(socket_.get());
+        const Result<> writable = co_await workspace_->loop.writable(stream_.socket());
         if (!writable) broken_ = true;
     }
     send_blocked_ = false;

@@ -27,15 +27,19 @@
 #include <string>
 #include <vector>
 
+#include "frontends/nbd/admission.hpp"
 #include "frontends/nbd/buffer.hpp"
 #include "frontends/nbd/client_cpu.hpp"
+#include "frontends/nbd/device_replies.hpp"
 #include "frontends/nbd/following.hpp"
 #include "frontends/nbd/handshake.hpp"
+#include "frontends/nbd/newcomers.hpp"
 #include "frontends/nbd/out_queue.hpp"
 #include "frontends/nbd/reply.hpp"
 #include "frontends/nbd/request.hpp"
 #include "frontends/nbd/sessions.hpp"
-#include "frontends/nbd/socket_reader.hpp"
+#include "frontends/nbd/settings.hpp"
+#include "frontends/nbd/stream.hpp"
 #include "frontends/volumes/volumes.hpp"
 #include "utils/interrupt.hpp"
 #include "utils/log_limit.hpp"
@@ -49,27 +53,37 @@ namespace tarn::nbd {
 struct Workspace {
     static constexpr size_t receive_size_bytes = 256 * 1024;
 
-    Workspace(Loop& shard, Share& daemon_share) : loop(shard), share(daemon_share), received(receive_size_bytes) {}
+    Workspace(Loop& shard, Share& daemon_share, const Settings& of_server, Newcomers& of_all_shards)
+        : loop(shard),
+          share(daemon_share),
+          settings(of_server),
+          newcomers(of_all_shards),
+          received(receive_size_bytes) {}
 
     Loop& loop;
     Share& share;
+    const Settings& settings;
+    Newcomers& newcomers;
     std::vector<std::byte> received;
+    TlsBuffers tls;
     ReplyBatch batch;
     std::vector<iovec> vectors;
+    DeviceReplies device_replies;
     LogLimit refusals{20, std::chrono::seconds(10)};  // lines about clients that break the protocol
 };
 
 class Connection final : Loop::Posted {
   public:
-    static constexpr std::chrono::seconds handshake_time_max{30};
     // How long a client has to take its last replies, and the requests of a client that has left have to end. After
     // that they are interrupted: they may wait for a host that is away.
     static constexpr std::chrono::seconds farewell_time_max{5};
+    // How long the end of a connection within TLS is waited for that the client has announced.
+    static constexpr std::chrono::seconds end_time_max{1};
     static constexpr size_t tasks_max = 256;
     // And half of the share.
     static constexpr size_t held_bytes_max = 64 * 1024 * 1024;
     static constexpr uint32_t piece_size_max = 64 * 1024;
-    static_assert(piece_size_max <= Workspace::receive_size_bytes && piece_size_max > request_size);
+    static_assert(piece_size_max <= Workspace::receive_size_bytes && piece_size_max > extended_request_size);
     // What was only looked at (socket_reader.hpp) is taken so long after.
     static constexpr std::chrono::milliseconds take_after{20};
     // The memory of a request that waits, apart from its bytes. Measured.
@@ -81,9 +95,9 @@ class Connection final : Loop::Posted {
     using ShardOf = std::function<Workspace*(unsigned cpu)>;
 
     // The workspace is that of its first shard. shard_of: empty, it stays there.
-    // place: among the connections of its client.
+    // place: among the connections of its client. admission: null, it may use every export, and has no TLS.
     Connection(Workspace& workspace, Volumes& volumes, Sessions& sessions, UniqueFd socket, Client client,
-               ShardOf shard_of = {}, unsigned place = 0);
+               ShardOf shard_of = {}, unsigned place = 0, std::shared_ptr<const Admission> admission = {});
     Connection(const Connection&) = delete;
     ~Connection() { TARN_ASSERT(!send_posted_ && tasks_ == 0); }
 
@@ -105,11 +119,13 @@ class Connection final : Loop::Posted {
         uint32_t done_bytes = 0;    // in pieces before this one
 
         bool is_complete() const { return received_bytes == payload.size(); }
-        uint32_t rest_bytes() const { return request.size_bytes - done_bytes - static_cast<uint32_t>(payload.size()); }
+        uint32_t rest_bytes() const {
+            return request.data_bytes() - done_bytes - static_cast<uint32_t>(payload.size());
+        }
         bool is_last_piece() const { return rest_bytes() == 0; }
     };
     class ClientLeft final : public Interrupt {};
-    struct Refused {  // a write that is not served, and whose payload is still on its way
+    struct Refused {  // a request that is not served, and whose payload, mostly a write's, is still on its way
         Request request;
         Errno error;
         uint64_t skip_bytes;
@@ -119,11 +135,17 @@ class Connection final : Loop::Posted {
     Task<Result<>> negotiate();
     Task<Result<>> converse(Handshake& handshake);
     Task<> answer(Handshake& handshake);
-    Task<> answer_names(Handshake& handshake);
+    Task<> answer_list(Handshake& handshake);
+    ExportEntry describe(const VolumeEntry& entry, uint64_t size_bytes) const;
     Task<Result<VolumeEntry>> find(const std::string& name);
+    Task<Result<std::vector<VolumeEntry>>> visible();
+    bool may_see(const std::string& volume) const;
+    Handshake::Tls tls_offer() const;
+    Task<Result<>> begin_tls();
+    // Nobody waits for the end of its handshake any more.
+    bool is_given_up() const { return leaving_ || !visit_->has_place(); }
     Task<Result<std::shared_ptr<Volume>>> open(const VolumeEntry& entry);
     Task<> refuse(Handshake& handshake, Error error);
-    Task<Result<>> send_all(std::span<const std::byte> bytes);
     Task<> end_tasks();
 
     // Transmission.
@@ -133,6 +155,7 @@ class Connection final : Loop::Posted {
     Task<> watch_congestion(Timer& timer);
     Task<> take_later(Timer& timer);
     Task<> say_farewell();
+    Task<> say_end(bool waits);
     void leave();
     void receive_and_serve();
     void serve_carried();
@@ -141,6 +164,8 @@ class Connection final : Loop::Posted {
     void settle_carry();
     void serve_incoming();
     size_t serve(std::span<const std::byte> bytes);
+    size_t header_size() const { return export_.extended ? extended_request_size : request_size; }
+    Result<Request> decode(std::span<const std::byte> bytes) const;
     Errno judge(const Request& request) const;
     size_t serve_received(std::span<const std::byte> bytes);
     static size_t bytes_to_hold(const Request& request, size_t received_bytes);
@@ -178,6 +203,7 @@ class Connection final : Loop::Posted {
     }
     void finish(const Request& request, Errno error) { finish(encode_status(request, error, export_.structured), {}); }
     void finish(const ReplyHeader& header, Buffer payload);
+    void finish_queued();
     void post_send();
 
     // Sending.
@@ -192,12 +218,13 @@ class Connection final : Loop::Posted {
     Workspace* workspace_;  // of the shard that it is on
     Volumes& volumes_;
     Sessions& sessions_;
-    UniqueFd socket_;
-    SocketReader reader_;
-    const Client client_;
+    Stream stream_;
+    const std::shared_ptr<const Admission> admission_;
+    Client client_;
     const ShardOf shard_of_;
     ClientCpu client_cpu_;
     Following following_;
+    std::optional<Newcomers::Visit> visit_;  // until it was let in
     bool negotiated_ = false;
 
     Export export_;

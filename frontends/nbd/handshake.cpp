@@ -10,8 +10,15 @@ namespace tarn::nbd {
 
 namespace {
 
-constexpr std::string_view allocation_context = "base:allocation";
-constexpr std::string_view allocation_namespace = "base:";
+struct Context {
+    uint32_t id;
+    std::string_view name;
+    bool Export::* chosen;
+
+    std::string_view name_space() const { return name.substr(0, name.find(':') + 1); }
+};
+constexpr std::array contexts = {Context{allocation_id, "base:allocation", &Export::base_allocation},
+                                 Context{tier_id, "tarn:tier", &Export::tier}};
 
 template <std::unsigned_integral T>
 void append(std::vector<std::byte>& to, T value) {
@@ -66,15 +73,17 @@ class Fields {
 constexpr std::array known_options = {Option::export_name,
                                       Option::abort,
                                       Option::list,
+                                      Option::start_tls,
                                       Option::info,
                                       Option::go,
                                       Option::structured_reply,
                                       Option::list_meta_context,
-                                      Option::set_meta_context};
+                                      Option::set_meta_context,
+                                      Option::extended_headers};
 
 }  // namespace
 
-Handshake::Handshake() {
+Handshake::Handshake(Tls tls) : tls_(tls) {
     output_ = bytes_of(greeting_magic, option_magic, uint16_t{handshake_fixed_newstyle | handshake_no_zeroes});
 }
 
@@ -92,6 +101,16 @@ void Handshake::advance() {
         taken += step_taken;
     }
     input_.erase(input_.begin(), input_.begin() + static_cast<ptrdiff_t>(taken));
+    // Nothing that came in plain may be taken for what the client says within TLS.
+    if (state_ == State::securing && !input_.empty()) close("bytes in plain behind STARTTLS");
+}
+
+void Handshake::secured() {
+    TARN_ASSERT(state_ == State::securing && input_.empty());
+    secured_ = true;
+    exported_ = {};
+    context_name_.reset();
+    state_ = State::negotiating;
 }
 
 // Returns the bytes it used; none when it needs more.
@@ -109,6 +128,8 @@ size_t Handshake::step(std::span<const std::byte> bytes) {
     }
     option_ = static_cast<Option>(load_big<uint32_t>(bytes.data() + 8));
     const auto size = load_big<uint32_t>(bytes.data() + 12);
+    if (tls_ == Tls::required && !secured_ && option_ != Option::start_tls && option_ != Option::abort)
+        return refuse_without_tls(size);
     const bool too_big = size > option_size_max;
     if (too_big || std::ranges::find(known_options, option_) == known_options.end()) {
         // EXPORT_NAME has no reply that could refuse it.
@@ -126,6 +147,19 @@ size_t Handshake::step(std::span<const std::byte> bytes) {
     if (bytes.size() - option_header_size < size) return 0;
     on_option(option_, bytes.subspan(option_header_size, size));
     return option_header_size + size;
+}
+
+// Returns the bytes that it used of the option, whose payload has this size.
+size_t Handshake::refuse_without_tls(uint32_t size) {
+    if (option_ == Option::export_name) {
+        close("an export asked for without TLS");
+    } else if (size > option_skip_max) {
+        close("an option beyond all limits");
+    } else {
+        refuse(OptionReply::error_tls_required, "TLS is required");
+        skip_bytes_ = size;
+    }
+    return option_header_size;
 }
 
 size_t Handshake::on_client_flags(std::span<const std::byte> bytes) {
@@ -147,19 +181,35 @@ void Handshake::on_option(Option option, std::span<const std::byte> payload) {
         case Option::list:
             if (!payload.empty()) return refuse(OptionReply::error_invalid, "LIST has no payload");
             return ask(Question::list, {});
+        case Option::start_tls: return on_start_tls(payload);
         case Option::info:
         case Option::go: return on_info(payload);
         case Option::structured_reply:
             if (!payload.empty()) return refuse(OptionReply::error_invalid, "STRUCTURED_REPLY has no payload");
+            if (exported_.extended)
+                return refuse(OptionReply::error_extended_headers_required, "extended headers are agreed already");
             exported_.structured = true;
+            return reply(OptionReply::acknowledge);
+        case Option::extended_headers:
+            if (!payload.empty()) return refuse(OptionReply::error_invalid, "EXTENDED_HEADERS has no payload");
+            exported_.structured = exported_.extended = true;
             return reply(OptionReply::acknowledge);
         case Option::list_meta_context:
         case Option::set_meta_context: return on_meta_context(payload);
     }
 }
 
+void Handshake::on_start_tls(std::span<const std::byte> payload) {
+    if (secured_) return refuse(OptionReply::error_invalid, "TLS is in use already");
+    if (!payload.empty()) return refuse(OptionReply::error_invalid, "STARTTLS has no payload");
+    if (tls_ == Tls::none) return refuse(OptionReply::error_policy, "TLS is not offered here");
+    reply(OptionReply::acknowledge);
+    state_ = State::securing;
+}
+
 void Handshake::on_export_name(std::span<const std::byte> payload) {
     if (payload.size() > string_size_max) return close("an export name beyond all limits");
+    if (exported_.extended) return close("EXPORT_NAME, which has no extended headers");
     ask(Question::open, std::string(reinterpret_cast<const char*>(payload.data()), payload.size()));
 }
 
@@ -167,9 +217,12 @@ void Handshake::on_info(std::span<const std::byte> payload) {
     Fields fields(payload);
     std::string name = fields.text();
     const auto count = fields.number<uint16_t>();
-    wants_name_ = false;
-    for (unsigned i = 0; i < count && !fields.failed(); ++i)
-        if (static_cast<Info>(fields.number<uint16_t>()) == Info::name) wants_name_ = true;
+    wants_name_ = wants_description_ = false;
+    for (unsigned i = 0; i < count && !fields.failed(); ++i) {
+        const auto info = static_cast<Info>(fields.number<uint16_t>());
+        wants_name_ |= info == Info::name;
+        wants_description_ |= info == Info::description;
+    }
     if (!fields.complete()) return refuse(OptionReply::error_invalid, "lengths that do not fit");
     ask(option_ == Option::go ? Question::open : Question::find, std::move(name));
 }
@@ -177,6 +230,7 @@ void Handshake::on_info(std::span<const std::byte> payload) {
 void Handshake::on_meta_context(std::span<const std::byte> payload) {
     if (option_ == Option::set_meta_context) {
         context_name_.reset();
+        for (const Context& context : contexts) exported_.*context.chosen = false;
         if (!exported_.structured)
             return refuse(OptionReply::error_invalid, "metadata contexts need structured replies");
     }
@@ -195,27 +249,29 @@ void Handshake::ask(Question question, std::string name) {
     state_ = State::asking;
 }
 
-void Handshake::answer_names(std::span<const std::string> names) {
+void Handshake::answer_list(std::span<const ExportEntry> entries) {
     TARN_ASSERT(state_ == State::asking && question_ == Question::list);
-    for (const std::string& name : names)
-        reply(OptionReply::server, bytes_of(static_cast<uint32_t>(name.size()), name));
+    for (const ExportEntry& entry : entries)
+        reply(OptionReply::server, bytes_of(static_cast<uint32_t>(entry.name.size()), entry.name, entry.description));
     reply(OptionReply::acknowledge);
     state_ = State::negotiating;
     advance();
 }
 
-void Handshake::answer_found(const std::string& name, uint64_t size_bytes) {
+void Handshake::answer_found(const ExportEntry& entry) {
     TARN_ASSERT(state_ == State::asking && question_ != Question::list);
     state_ = State::negotiating;
     if (option_ == Option::list_meta_context || option_ == Option::set_meta_context) {
         answer_meta_context();
     } else {
-        exported_.size_bytes = size_bytes;
-        if (question_ == Question::open) exported_.base_allocation = context_name_ == name_;
+        exported_.size_bytes = entry.size_bytes;
+        exported_.read_only = entry.read_only;
+        if (question_ == Question::open && context_name_ != name_)
+            for (const Context& context : contexts) exported_.*context.chosen = false;
         if (option_ == Option::export_name)
-            answer_export_name(size_bytes);
+            answer_export_name();
         else
-            answer_info(name, size_bytes);
+            answer_info(entry);
         if (question_ == Question::open) {
             state_ = State::transmission;
             return;
@@ -231,45 +287,45 @@ void Handshake::answer_refused(Errc code, std::string_view text) {
     OptionReply type = OptionReply::error_policy;
     if (code == Errc::not_found || code == Errc::invalid) type = OptionReply::error_unknown;
     if (code == Errc::cancelled || code == Errc::closed) type = OptionReply::error_shutdown;
+    const bool wants_export = option_ == Option::info || option_ == Option::go;
+    if (type == OptionReply::error_unknown && tls_ == Tls::for_some && !secured_ && wants_export) {
+        type = OptionReply::error_tls_required;
+        text = "there is no such export without TLS";
+    }
     refuse(type, text);
     advance();
 }
 
 void Handshake::answer_meta_context() {
     const bool list = option_ == Option::list_meta_context;
-    const auto matches = [&](const std::string& query) {
-        return query == allocation_context || (list && query == allocation_namespace);
-    };
-    const bool chosen = (list && queries_.empty()) || std::ranges::any_of(queries_, matches);
-    if (chosen) {
-        reply(OptionReply::meta_context, bytes_of(context_id, allocation_context));
-        if (!list) context_name_ = name_;
+    if (!list) context_name_ = name_;
+    for (const Context& context : contexts) {
+        const auto matches = [&](const std::string& query) {
+            return query == context.name || (list && query == context.name_space());
+        };
+        if (!(list && queries_.empty()) && std::ranges::none_of(queries_, matches)) continue;
+        reply(OptionReply::meta_context, bytes_of(context.id, context.name));
+        if (!list) exported_.*context.chosen = true;
     }
     queries_.clear();
     reply(OptionReply::acknowledge);
 }
 
-void Handshake::answer_info(const std::string& name, uint64_t size_bytes) {
-    reply(OptionReply::info, bytes_of(std::to_underlying(Info::export_size), size_bytes, transmission_flags()));
-    if (wants_name_) reply(OptionReply::info, bytes_of(std::to_underlying(Info::name), name));
+void Handshake::answer_info(const ExportEntry& entry) {
+    reply(OptionReply::info,
+          bytes_of(std::to_underlying(Info::export_size), entry.size_bytes, transmission_flags(exported_)));
+    if (wants_name_) reply(OptionReply::info, bytes_of(std::to_underlying(Info::name), entry.name));
+    if (wants_description_ && !entry.description.empty())
+        reply(OptionReply::info, bytes_of(std::to_underlying(Info::description), entry.description));
     reply(OptionReply::info,
           bytes_of(std::to_underlying(Info::block_size), block_size_min, block_size_preferred, payload_size_max));
     reply(OptionReply::acknowledge);
 }
 
-void Handshake::answer_export_name(uint64_t size_bytes) {
-    append(output_, size_bytes);
-    append(output_, transmission_flags());
+void Handshake::answer_export_name() {
+    append(output_, exported_.size_bytes);
+    append(output_, transmission_flags(exported_));
     if (!no_zeroes_) output_.resize(output_.size() + 124);  // reserved by the protocol
-}
-
-// Several connections may share an export because a flush covers the whole volume, whoever wrote (D1).
-uint16_t Handshake::transmission_flags() const {
-    uint16_t flags = transmission_has_flags | transmission_flush | transmission_fua | transmission_trim |
-                     transmission_write_zeroes | transmission_multi_connection | transmission_cache |
-                     transmission_fast_zero;
-    if (exported_.structured) flags |= transmission_dont_fragment;
-    return flags;
 }
 
 void Handshake::reply(OptionReply type, std::span<const std::byte> payload) {

@@ -19,21 +19,38 @@
 
 namespace tarn::nbd {
 
+// What a client is told of an export.
+struct ExportEntry {
+    std::string name;  // in full
+    std::string description;
+    uint64_t size_bytes = 0;
+    bool read_only = false;
+};
+
 class Handshake {
   public:
     enum class State : uint8_t {
         negotiating,   // wants bytes
         asking,        // wants the answer to question()
+        securing,      // send what output() has, begin TLS, then call secured(): the next bytes come within TLS
         transmission,  // over: take_rest() has the bytes that belong to requests
         closed,        // over: send what output() has, then close
     };
     enum class Question : uint8_t {
-        list,  // the names of all volumes
+        list,  // the names and descriptions of all volumes
         find,  // the size of the volume called name()
         open,  // the same, and open it for good
     };
 
-    Handshake();  // output() has the greeting
+    // What the client is told about TLS.
+    enum class Tls : uint8_t {
+        none,      // it is not offered
+        offered,   // whoever wants it may have it
+        for_some,  // the same; an export that is not found may be there within TLS
+        required,  // nothing goes without
+    };
+
+    explicit Handshake(Tls tls = Tls::none);  // output() has the greeting
 
     // Takes all bytes; not while asking. Buffers at most one option beyond what is given.
     void receive(std::span<const std::byte> bytes);
@@ -44,9 +61,12 @@ class Handshake {
     // Why it closed, for the log; empty when the client left in good order.
     StaticText reason() const { return reason_; }
 
-    void answer_names(std::span<const std::string> names);
-    // The volume of the question: its full name and its size.
-    void answer_found(const std::string& name, uint64_t size_bytes);
+    // What the client asked for before, in plain, is forgotten: somebody in between may have said it.
+    void secured();
+
+    void answer_list(std::span<const ExportEntry> entries);
+    // The volume of the question.
+    void answer_found(const ExportEntry& entry);
     // The text is for the client's user.
     void answer_refused(Errc code, std::string_view text);
 
@@ -60,19 +80,22 @@ class Handshake {
     void advance();
     size_t step(std::span<const std::byte> bytes);
     size_t on_client_flags(std::span<const std::byte> bytes);
+    size_t refuse_without_tls(uint32_t size);
     void on_option(Option option, std::span<const std::byte> payload);
+    void on_start_tls(std::span<const std::byte> payload);
     void on_export_name(std::span<const std::byte> payload);
     void on_info(std::span<const std::byte> payload);
     void on_meta_context(std::span<const std::byte> payload);
     void answer_meta_context();
-    void answer_info(const std::string& name, uint64_t size_bytes);
-    void answer_export_name(uint64_t size_bytes);
+    void answer_info(const ExportEntry& entry);
+    void answer_export_name();
     void ask(Question question, std::string name);
     void close(StaticText reason);
     void reply(OptionReply type, std::span<const std::byte> payload = {});
     void refuse(OptionReply type, std::string_view text) { reply(type, std::as_bytes(std::span(text))); }
-    uint16_t transmission_flags() const;
 
+    Tls tls_;
+    bool secured_ = false;
     State state_ = State::negotiating;
     Question question_ = Question::list;
     Option option_ = Option::abort;  // the one being answered
@@ -85,8 +108,9 @@ class Handshake {
     std::vector<std::byte> output_;
 
     bool wants_name_ = false;                  // INFO or GO asked for the canonical name
+    bool wants_description_ = false;           // or for the description
     std::vector<std::string> queries_;         // of the metadata contexts
-    std::optional<std::string> context_name_;  // the export for which base:allocation was chosen
+    std::optional<std::string> context_name_;  // the export for which they were chosen
     Export exported_;
 };
 

@@ -13,11 +13,14 @@ std::byte* store_cookie(std::byte* to, uint64_t cookie) {
     return to + sizeof cookie;
 }
 
-std::byte* store_chunk(std::byte* to, const Request& request, Chunk type, uint32_t payload_size_bytes) {
-    to = store_big(to, structured_reply_magic);
-    to = store_big(to, chunk_done);
+std::byte* store_chunk(std::byte* to, const Request& request, Chunk type, uint64_t payload_size_bytes,
+                       uint16_t flags = chunk_done) {
+    to = store_big(to, request.extended ? extended_reply_magic : structured_reply_magic);
+    to = store_big(to, flags);
     to = store_big(to, static_cast<uint16_t>(type));
     to = store_cookie(to, request.cookie);
+    if (!request.extended) return store_big(to, static_cast<uint32_t>(payload_size_bytes));
+    to = store_big(to, request.offset_bytes);
     return store_big(to, payload_size_bytes);
 }
 
@@ -36,12 +39,80 @@ ReplyHeader make_header(Store store) {
     return header;
 }
 
+uint32_t status_of(const Extent& extent) {
+    return extent.hole ? extent_hole | extent_zero : 0;
+}
+
+uint32_t status_of(const TierExtent& extent) {
+    switch (extent.tier) {
+        case Tier::dram: return tier_dram;
+        case Tier::remote: return tier_remote;
+        case Tier::nvme: return tier_nvme;
+        case Tier::hole: return tier_hole;
+    }
+    TARN_ASSERT(false);
+}
+
+// The payload of a block status chunk: the context, and one descriptor after the other.
+class Descriptors {
+  public:
+    Descriptors(const Request& request, uint32_t context, size_t count_max)
+        : extended_(request.extended), bytes_(front_size() + count_max * descriptor_size()) {
+        store_big(bytes_.data(), context);
+        to_ = bytes_.data() + front_size();
+    }
+    void add(uint64_t size_bytes, uint32_t status) {
+        ++count_;
+        if (extended_) {
+            to_ = store_big(to_, size_bytes);
+            to_ = store_big(to_, uint64_t{status});
+        } else {
+            to_ = store_big(to_, static_cast<uint32_t>(size_bytes));
+            to_ = store_big(to_, status);
+        }
+    }
+    uint32_t count() const { return count_; }
+    std::vector<std::byte> take() {
+        if (extended_) store_big(bytes_.data() + sizeof(uint32_t), count_);
+        bytes_.resize(static_cast<size_t>(to_ - bytes_.data()));
+        return std::move(bytes_);
+    }
+
+  private:
+    size_t front_size() const { return (extended_ ? 2 : 1) * sizeof(uint32_t); }
+    size_t descriptor_size() const { return 2 * (extended_ ? sizeof(uint64_t) : sizeof(uint32_t)); }
+
+    const bool extended_;
+    std::vector<std::byte> bytes_;
+    std::byte* to_;
+    uint32_t count_ = 0;
+};
+
+template <class Described>
+std::vector<std::byte> encode_described(const Request& request, uint32_t context, std::span<const Described> extents) {
+    const size_t count_max = request.has(request_one_extent) ? 1 : extents_max;
+    Descriptors descriptors(request, context, std::clamp<size_t>(extents.size(), 1, count_max));
+    uint64_t at = request.offset_bytes;
+    const uint64_t end = request.offset_bytes + request.size_bytes;
+    for (const Described& extent : extents) {
+        const uint64_t extent_end = std::min(extent.offset_bytes + extent.size_bytes, end);
+        if (descriptors.count() == count_max || extent_end <= at) continue;
+        descriptors.add(extent_end - at, status_of(extent));
+        at = extent_end;
+    }
+    // A reply must make progress, and nothing is claimed of what nothing is known of.
+    if (descriptors.count() == 0) descriptors.add(request.size_bytes, 0);
+    return descriptors.take();
+}
+
 }  // namespace
 
 ReplyHeader encode_status(const Request& request, Errno error, bool structured) {
     return make_header([&](std::byte* to) {
-        // Only reads and block status must be answered by chunks; the short form is right for all others.
-        const bool needs_chunk = request.command == Command::read || request.command == Command::block_status;
+        // Of the structured replies only those to reads and block status must be chunks; the short form is right for
+        // all others.
+        const bool needs_chunk =
+            request.extended || request.command == Command::read || request.command == Command::block_status;
         if (!structured || !needs_chunk) return store_simple(to, request, error);
         if (error == Errno::none) return store_chunk(to, request, Chunk::none, 0);
         to = store_chunk(to, request, Chunk::error, sizeof(uint32_t) + sizeof(uint16_t));
@@ -53,38 +124,24 @@ ReplyHeader encode_status(const Request& request, Errno error, bool structured) 
 ReplyHeader encode_read(const Request& request, bool structured) {
     return make_header([&](std::byte* to) {
         if (!structured) return store_simple(to, request, Errno::none);
-        const uint32_t payload_size_bytes = request.size_bytes + uint32_t{sizeof(uint64_t)};
-        to = store_chunk(to, request, Chunk::offset_data, payload_size_bytes);
+        to = store_chunk(to, request, Chunk::offset_data, request.size_bytes + sizeof(uint64_t));
         return store_big(to, request.offset_bytes);
     });
 }
 
-ReplyHeader encode_block_status(const Request& request, uint32_t payload_size_bytes) {
-    return make_header(
-        [&](std::byte* to) { return store_chunk(to, request, Chunk::block_status, payload_size_bytes); });
+ReplyHeader encode_block_status(const Request& request, uint64_t payload_size_bytes, bool is_last) {
+    return make_header([&](std::byte* to) {
+        const Chunk type = request.extended ? Chunk::block_status_extended : Chunk::block_status;
+        return store_chunk(to, request, type, payload_size_bytes, is_last ? chunk_done : 0);
+    });
 }
 
 std::vector<std::byte> encode_extents(const Request& request, std::span<const Extent> extents) {
-    std::vector<std::byte> bytes(sizeof(uint32_t) + std::max<size_t>(extents.size(), 1) * 2 * sizeof(uint32_t));
-    std::byte* to = store_big(bytes.data(), context_id);
-    uint64_t at = request.offset_bytes;
-    const uint64_t end = request.offset_bytes + request.size_bytes;
-    const size_t count_max = request.has(request_one_extent) ? 1 : extents_max;
-    size_t count = 0;
-    for (const Extent& extent : extents) {
-        const uint64_t extent_end = std::min(extent.offset_bytes + extent.size_bytes, end);
-        if (count == count_max || extent_end <= at) continue;
-        to = store_big(to, static_cast<uint32_t>(extent_end - at));
-        to = store_big(to, extent.hole ? extent_hole | extent_zero : 0u);
-        at = extent_end;
-        ++count;
-    }
-    if (count == 0) {  // a reply must make progress; stored is always a true answer
-        to = store_big(to, request.size_bytes);
-        to = store_big(to, 0u);
-    }
-    bytes.resize(static_cast<size_t>(to - bytes.data()));
-    return bytes;
+    return encode_described(request, allocation_id, extents);
+}
+
+std::vector<std::byte> encode_tiers(const Request& request, std::span<const TierExtent> tiers) {
+    return encode_described(request, tier_id, tiers);
 }
 
 ReplyBatch::ReplyBatch() : headers_(replies_max) {

@@ -17,21 +17,24 @@
 
 namespace tarn::nbd {
 
-inline constexpr size_t reply_header_size_max = structured_reply_size + 8;
+inline constexpr size_t reply_header_size_max = extended_reply_size + 8;
 
 struct ReplyHeader {
     std::array<std::byte, reply_header_size_max> bytes;
     uint32_t size_bytes = 0;
 };
 
+// All of them: extended if the request is.
 // The header of a reply that says only whether the request worked.
 ReplyHeader encode_status(const Request& request, Errno error, bool structured);
 // The header in front of the size_bytes that a read returns.
 ReplyHeader encode_read(const Request& request, bool structured);
-// The header in front of encode_extents().
-ReplyHeader encode_block_status(const Request& request, uint32_t payload_size_bytes);
-// The descriptors for the request's range, at most extents_max; cut or extended to the range.
+// The header in front of encode_extents(); is_last: of the chunks, one for each metadata context.
+ReplyHeader encode_block_status(const Request& request, uint64_t payload_size_bytes, bool is_last);
+// The descriptors for the request's range, at most extents_max; cut or extended to the range. In base:allocation, or in
+// tarn:tier.
 std::vector<std::byte> encode_extents(const Request& request, std::span<const Extent> extents);
+std::vector<std::byte> encode_tiers(const Request& request, std::span<const TierExtent> tiers);
 
 class ReplyBatch {
   public:

@@ -2,15 +2,33 @@
 
 namespace tarn::nbd {
 
-Result<Request> decode_request(std::span<const std::byte, request_size> bytes) {
-    const std::byte* const from = bytes.data();
-    if (load_big<uint32_t>(from) != request_magic) return fail(Errc::protocol, 0, "nbd.request: magic");
+namespace {
+
+// All but the length, in which the two forms differ.
+Result<Request> decode_front(const std::byte* from, uint32_t magic) {
+    if (load_big<uint32_t>(from) != magic) return fail(Errc::protocol, 0, "nbd.request: magic");
     Request request{};
     request.flags = load_big<uint16_t>(from + 4);
     request.command = static_cast<Command>(load_big<uint16_t>(from + 6));
     std::memcpy(&request.cookie, from + 8, sizeof request.cookie);
     request.offset_bytes = load_big<uint64_t>(from + 16);
-    request.size_bytes = load_big<uint32_t>(from + 24);
+    return request;
+}
+
+}  // namespace
+
+Result<Request> decode_request(std::span<const std::byte, request_size> bytes) {
+    TRY(Request request, decode_front(bytes.data(), request_magic));
+    request.size_bytes = load_big<uint32_t>(bytes.data() + 24);
+    return request;
+}
+
+Result<Request> decode_extended_request(std::span<const std::byte, extended_request_size> bytes) {
+    TRY(Request request, decode_front(bytes.data(), extended_request_magic));
+    request.size_bytes = load_big<uint64_t>(bytes.data() + 24);
+    request.extended = true;
+    if (request.payload_bytes() > payload_size_max)
+        return fail(Errc::protocol, 0, "nbd.request: a payload beyond all limits");
     return request;
 }
 
@@ -38,6 +56,7 @@ Errno check(const Request& request, const Export& exported) {
             break;
         case Command::write:
             past_the_end = Errno::no_space;
+            if (request.extended) flags = request_payload_length;
             if (request.size_bytes > payload_size_max) return Errno::invalid;
             break;
         case Command::write_zeroes:
@@ -46,7 +65,7 @@ Errno check(const Request& request, const Export& exported) {
             break;
         case Command::block_status:
             flags = request_one_extent;
-            if (!exported.base_allocation || request.size_bytes == 0) return Errno::invalid;
+            if (!(exported.base_allocation || exported.tier) || request.size_bytes == 0) return Errno::invalid;
             break;
         case Command::trim:
         case Command::cache: break;
@@ -57,6 +76,7 @@ Errno check(const Request& request, const Export& exported) {
         default: return Errno::invalid;  // a number no text names
     }
     if (!only_flags(request, flags)) return Errno::invalid;
+    if (exported.read_only && is_write(request.command)) return Errno::not_permitted;
     if (!within(request, exported)) return past_the_end;
     // Fast means: no slower than a trim. The edges of an unaligned range are written, and so is space to be kept.
     if (request.has(request_fast_zero)) {
@@ -64,6 +84,16 @@ Errno check(const Request& request, const Export& exported) {
         if (!aligned || request.has(request_no_hole)) return Errno::unsupported;
     }
     return Errno::none;
+}
+
+// Several connections may share an export because a flush covers the whole volume, whoever wrote (D1).
+uint16_t transmission_flags(const Export& exported) {
+    uint16_t flags = transmission_has_flags | transmission_flush | transmission_fua | transmission_trim |
+                     transmission_write_zeroes | transmission_multi_connection | transmission_cache |
+                     transmission_fast_zero;
+    if (exported.structured) flags |= transmission_dont_fragment;
+    if (exported.read_only) flags |= transmission_read_only;
+    return flags;
 }
 
 Errno to_errno(const Error& error) {

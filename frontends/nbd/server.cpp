@@ -1,10 +1,12 @@
 #include "frontends/nbd/server.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -36,11 +38,30 @@ void tune(int socket) {
     set_option(socket, SOL_SOCKET, SO_SNDBUFFORCE, send_buffer_size);
 }
 
-size_t connections_allowed() {
+size_t connections_allowed(size_t wanted) {
     rlimit descriptors{};
-    if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return Server::connections_max;
+    if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return wanted;
     const size_t left = std::min<size_t>(Server::descriptors_left_min, descriptors.rlim_cur / 2);
-    return std::min<size_t>(Server::connections_max, descriptors.rlim_cur - left);
+    return std::min<size_t>(wanted, descriptors.rlim_cur - left);
+}
+
+// Errors: invalid (nobody could connect there).
+Result<Server::Place> place_of(const sockaddr_storage& address, socklen_t size) {
+    Server::Place place;
+    if (address.ss_family == AF_UNIX) {
+        const auto* const path = reinterpret_cast<const sockaddr_un&>(address).sun_path;
+        place.path.assign(path, ::strnlen(path, size - offsetof(sockaddr_un, sun_path)));
+        if (place.path.empty()) return fail(Errc::invalid, 0, "nbd.listen: a Unix socket without a path");
+        return place;
+    }
+    char host[NI_MAXHOST];
+    char port[NI_MAXSERV];
+    if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
+                      NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        return fail(Errc::invalid, 0, "nbd.listen: a socket without an address");
+    place.host = host;
+    place.port = static_cast<uint16_t>(std::strtoul(port, nullptr, 10));
+    return place;
 }
 
 }  // namespace
@@ -49,14 +70,20 @@ struct Server::Shard : Workspace {
     using Workspace::Workspace;
 
     std::unordered_set<Connection*> connections;
+    std::unordered_set<DeviceConnection*> devices;
     std::atomic<size_t> load{0};  // connections that are here or on their way
     bool stopping = false;
     Gate gate;
 };
 
-Server::Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max)
-    : loop_(*shards.front()), volumes_(volumes), share_(held_bytes_max), connections_max_(connections_allowed()) {
-    for (Loop* const shard : shards) shards_.push_back(std::make_unique<Shard>(*shard, share_));
+Server::Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max, Settings settings)
+    : loop_(*shards.front()),
+      volumes_(volumes),
+      settings_(std::move(settings)),
+      share_(held_bytes_max),
+      connections_max_(connections_allowed(settings_.connections_max)),
+      newcomers_(std::clamp<size_t>(connections_max_ / 2, 1, settings_.handshakes_max)) {
+    for (Loop* const shard : shards) shards_.push_back(std::make_unique<Shard>(*shard, share_, settings_, newcomers_));
 }
 
 Server::~Server() {
@@ -66,7 +93,7 @@ Server::~Server() {
 
 Result<> Server::listen_unix(const std::string& path, mode_t mode) {
     TRY(UniqueFd socket, tarn::listen_unix(path, mode, backlog));
-    listeners_.push_back({std::move(socket), path});
+    listeners_.push_back({.socket = std::move(socket), .path = path});
     return {};
 }
 
@@ -91,13 +118,32 @@ Result<uint16_t> Server::listen_tcp(const std::string& host, uint16_t port) {
         sockaddr_storage bound{};
         socklen_t size = sizeof bound;
         ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size);
-        listeners_.push_back({std::move(socket), {}});
+        listeners_.push_back({.socket = std::move(socket), .path = {}, .is_tcp = true});
         return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
                                                  : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
     }
     if (bind_errno == EADDRINUSE)
         return fail(Errc::busy, 0, "nbd.listen: another process listens there; ss -ltnp names it");
     return fail(Errc::io, bind_errno, "nbd.listen");
+}
+
+Result<Server::Place> Server::listen_on(UniqueFd socket) {
+    int type = 0;
+    int listens = 0;
+    socklen_t size = sizeof type;
+    ::getsockopt(socket.get(), SOL_SOCKET, SO_TYPE, &type, &size);
+    ::getsockopt(socket.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
+    sockaddr_storage bound{};
+    size = sizeof bound;
+    if (type != SOCK_STREAM || listens == 0 ||
+        ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
+        return fail(Errc::invalid, 0, "nbd.listen: it does not listen for streams");
+    TRY(Place place, place_of(bound, size));
+    // An accept that waits is the loop's.
+    if (const int flags = ::fcntl(socket.get(), F_GETFL); flags >= 0)
+        ::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK);
+    listeners_.push_back({.socket = std::move(socket), .path = {}, .is_tcp = place.path.empty()});
+    return place;
 }
 
 Task<> Server::serve() {
@@ -120,16 +166,44 @@ Task<> Server::accept_from(Listener& listener) {
         if (stopping_) co_return;
         if (connection_count() >= connections_max_) {
             if (const std::optional<std::string> left_out = refusals_.admit())
-                log::warning("nbd: {} refused: {} connections are the limit{}", Client::of(socket.get()).text,
-                             connections_max_, *left_out);
+                log::warning("nbd: {} refused: {} connections are the limit (nbd.connections_max, open files){}",
+                             Client::of(socket.get()).text, connections_max_, *left_out);
             continue;
         }
+        if (!may_enter(listener, socket.get())) continue;
         tune(socket.get());
-        Shard& shard = *least_loaded();
-        shard.load.fetch_add(1, std::memory_order_relaxed);
-        connection_count_.fetch_add(1, std::memory_order_relaxed);
-        loop_.spawn(run_on(shard.loop, take_up(shard, std::move(socket), accepted_count_++)));
+        Shard& shard = next_for(std::nullopt);
+        std::shared_ptr<const Admission> admission = listener.is_tcp ? admission_ : nullptr;
+        loop_.spawn(run_on(shard.loop, take_up(shard, std::move(socket), accepted_count_++, std::move(admission))));
     }
+}
+
+bool Server::may_enter(const Listener& listener, int socket) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    if (!listener.is_tcp || admission_->networks.empty()) return true;
+    if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 && admission_->admits(address))
+        return true;
+    if (const std::optional<std::string> left_out = refusals_.admit())
+        log::warning("nbd: {} refused: its address is in none of nbd.networks{}", Client::of(socket).text, *left_out);
+    return false;
+}
+
+Result<> Server::adopt(DeviceLink link) {
+    if (stopping_) return fail(Errc::cancelled, 0, "nbd.server: stopping");
+    tune(link.socket.get());
+    Shard& shard = next_for(link.cpu);
+    loop_.spawn(run_on(shard.loop, take_device(shard, std::move(link))));
+    return {};
+}
+
+// For one connection more.
+Server::Shard& Server::next_for(std::optional<unsigned> cpu) {
+    Shard* const joined = cpu ? least_loaded(cpu) : nullptr;
+    Shard& shard = joined ? *joined : *least_loaded();
+    shard.load.fetch_add(1, std::memory_order_relaxed);
+    connection_count_.fetch_add(1, std::memory_order_relaxed);
+    return shard;
 }
 
 Server::Shard* Server::least_loaded(std::optional<unsigned> cpu) const {
@@ -142,15 +216,47 @@ Server::Shard* Server::least_loaded(std::optional<unsigned> cpu) const {
     return least;
 }
 
-// An accepted socket, on its shard.
-Task<> Server::take_up(Shard& shard, UniqueFd socket, unsigned place) {
+// An accepted socket, on its shard, which does not stop yet: stop_shard() comes behind it. admission: null for a Unix
+// socket.
+Task<> Server::take_up(Shard& shard, UniqueFd socket, unsigned place, std::shared_ptr<const Admission> admission) {
     Connection::ShardOf shard_of;
     if (!shard.loop.cpus().empty()) shard_of = [this](unsigned cpu) { return next_shard(cpu); };
     Client client = Client::of(socket.get());
-    if (!shard.stopping)
-        shard.gate.spawn(
-            run_connection(shard, std::make_unique<Connection>(shard, volumes_, sessions_, std::move(socket),
-                                                               std::move(client), std::move(shard_of), place)));
+    shard.gate.spawn(run_connection(
+        shard, std::make_unique<Connection>(shard, volumes_, sessions_, std::move(socket), std::move(client),
+                                            std::move(shard_of), place, std::move(admission))));
+    co_return;
+}
+
+// The same, for a device.
+Task<> Server::take_device(Shard& shard, DeviceLink link) {
+    shard.gate.spawn(run_device(shard, std::move(link)));
+    co_return;
+}
+
+Task<> Server::run_device(Shard& shard, DeviceLink link) {
+    Gate telling;
+    const auto resized = [&] {
+        if (!shard.stopping) telling.spawn(run_on(shard.loop, loop_, tell_resized(link)));
+    };
+    DeviceConnection connection(shard, link.volume, link.exported, std::move(link.socket), link.memory,
+                                link.first_receipt, link.client, resized);
+    shard.devices.insert(&connection);
+    const DeviceConnection::End how = co_await connection.serve();
+    shard.devices.erase(&connection);
+    co_await telling.close();
+    shard.load.fetch_sub(1, std::memory_order_relaxed);
+    connection_count_.fetch_sub(1, std::memory_order_relaxed);
+    if (!shard.stopping) co_await run_on(shard.loop, loop_, tell_ended(link, how));
+}
+
+Task<> Server::tell_ended(const DeviceLink& link, DeviceConnection::End how) {
+    link.ended(how);
+    co_return;
+}
+
+Task<> Server::tell_resized(const DeviceLink& link) {
+    link.resized();
     co_return;
 }
 
@@ -221,6 +327,8 @@ Task<std::vector<std::string>> Server::clients_on(Shard& shard, VolumeId volume)
     std::vector<std::string> texts;
     for (const Connection* const connection : shard.connections)
         if (connection->uses(volume)) texts.push_back(connection->client().text);
+    for (const DeviceConnection* const device : shard.devices)
+        if (device->volume().id() == volume) texts.push_back(device->client().text);
     co_return texts;
 }
 
@@ -233,6 +341,8 @@ Task<> Server::end_clients_of(VolumeId volume) {
 Task<> Server::end_clients_on(Shard& shard, VolumeId volume) {
     for (Connection* const connection : shard.connections)
         if (connection->uses(volume)) connection->end_export();
+    for (DeviceConnection* const device : shard.devices)
+        if (device->volume().id() == volume) device->end_export();
     co_return;
 }
 
@@ -242,6 +352,9 @@ Task<> Server::stop_shard(Shard& shard) {
     const std::vector<Connection*> connections(shard.connections.begin(), shard.connections.end());
     for (Connection* const connection : connections)
         if (shard.connections.contains(connection)) connection->stop();
+    const std::vector<DeviceConnection*> devices(shard.devices.begin(), shard.devices.end());
+    for (DeviceConnection* const device : devices)
+        if (shard.devices.contains(device)) device->stop();
     co_await shard.gate.close();
 }
 

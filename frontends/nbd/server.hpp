@@ -9,12 +9,14 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "frontends/nbd/connection.hpp"
+#include "frontends/nbd/device_connection.hpp"
 #include "frontends/volumes/volumes.hpp"
 #include "utils/log_limit.hpp"
 #include "utils/loop.hpp"
@@ -24,14 +26,13 @@ namespace tarn::nbd {
 
 class Server final : public VolumeClients {
   public:
-    static constexpr size_t connections_max = 16 * 1024;
     // The file descriptors that connections leave free for everything else, above all for links with other hosts; half
     // of the process's limit, if that is less.
     static constexpr size_t descriptors_left_min = 512;
 
     // The loops outlive the server and run until stop() returned. held_bytes_max: for requests in
     // work, of all connections together; each may need a little more (connection.hpp).
-    Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max);
+    Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max, Settings settings = {});
     Server(const Server&) = delete;
     ~Server() override;
 
@@ -41,27 +42,63 @@ class Server final : public VolumeClients {
     // io.
     Result<uint16_t> listen_tcp(const std::string& host, uint16_t port);
 
+    // On a socket that listens already, and that somebody else removes. Returns where that is. Errors: invalid (it does
+    // not listen, or not for streams).
+    struct Place {
+        std::string path;  // of a Unix socket; empty: a host and port
+        std::string host;
+        uint16_t port = 0;
+    };
+    Result<Place> listen_on(UniqueFd socket);
+    // How clients over TCP that come from now on are let in; until then all are, without TLS. From the first shard.
+    void set_admission(Admission admission) { admission_ = std::make_shared<const Admission>(std::move(admission)); }
+    const Admission& admission() const { return *admission_; }
+
     // Accepts until stop(). Spawn it on the first shard.
     Task<> serve();
     // From the first shard. Returns when no connection is left.
     Task<> stop();
+
+    // Serves one connection of a device of this host's kernel, on a shard that is joined to this CPU. ended and resized
+    // (see DeviceConnection), are called on the first shard, unless the server stops. Errors: cancelled (it stops).
+    struct DeviceLink {
+        UniqueFd socket;
+        DeviceLog::Memory& memory;
+        uint32_t first_receipt;
+        std::shared_ptr<Volume> volume;
+        Export exported;
+        Client client;
+        std::optional<unsigned> cpu;
+        std::function<void(DeviceConnection::End)> ended;
+        std::function<void()> resized;
+    };
+    Result<> adopt(DeviceLink link);
 
     Task<std::vector<std::string>> clients_of(VolumeId volume) override;
     Task<> end_clients_of(VolumeId volume) override;
 
     // Of each shard, in their order; any thread.
     std::vector<size_t> connections_by_shard() const;
+    // As many as the settings and the process's limit of open files allow.
+    size_t connections_max() const { return connections_max_; }
     size_t connection_count() const { return connection_count_.load(std::memory_order_relaxed); }
 
   private:
     struct Listener {
         UniqueFd socket;
         std::string path;  // of a Unix socket that is ours to remove
+        bool is_tcp = false;
     };
     struct Shard;
 
     Task<> accept_from(Listener& listener);
-    Task<> take_up(Shard& shard, UniqueFd socket, unsigned place);
+    Shard& next_for(std::optional<unsigned> cpu);
+    bool may_enter(const Listener& listener, int socket);
+    Task<> take_up(Shard& shard, UniqueFd socket, unsigned place, std::shared_ptr<const Admission> admission);
+    Task<> take_device(Shard& shard, DeviceLink link);
+    Task<> run_device(Shard& shard, DeviceLink link);
+    static Task<> tell_ended(const DeviceLink& link, DeviceConnection::End how);
+    static Task<> tell_resized(const DeviceLink& link);
     Task<> run_connection(Shard& shard, std::unique_ptr<Connection> connection);
     Task<> arrive(Shard& shard, std::unique_ptr<Connection> connection);
     Workspace* next_shard(unsigned cpu);
@@ -75,11 +112,14 @@ class Server final : public VolumeClients {
 
     Loop& loop_;
     Volumes& volumes_;
+    const Settings settings_;
     Sessions sessions_;
     Share share_;
     std::vector<std::unique_ptr<Shard>> shards_;
     std::vector<Listener> listeners_;
+    std::shared_ptr<const Admission> admission_ = std::make_shared<const Admission>();
     const size_t connections_max_;
+    Newcomers newcomers_;
     std::atomic<size_t> connection_count_{0};
     unsigned accepted_count_ = 0;
     // Connections between two shards, where nobody finds them; while moves are held, none sets out.

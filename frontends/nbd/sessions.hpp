@@ -2,9 +2,9 @@
 //
 // A client of an export is one session over all its connections (docs/contract.md, D4): a write that it made over one
 // may be lost, and then a flush over any other must not succeed. Who it is: on a Unix socket the process that
-// connected, by its id and the time it started; over TCP the address without its port. A session ends when its last
-// connection says that it disconnects. One that merely breaks is remembered, since its client may come back and go on:
-// for ten minutes, or until the process is gone.
+// connected, by its id and the time it started; over TCP the address without its port, or the name that it proved
+// within TLS. A session ends when its last connection says that it disconnects. One that merely breaks is remembered,
+// since its client may come back and go on: for ten minutes, or until the process is gone.
 //
 // Any thread. Nothing here waits.
 #pragma once
@@ -26,6 +26,7 @@ namespace tarn::nbd {
 // Who is at the other end of a socket.
 struct Client {
     std::string address;   // over TCP
+    std::string identity;  // that it proved within TLS; then the address does not matter
     pid_t process = 0;     // on a Unix socket; 0: of another PID namespace
     uint64_t started = 0;  // when that process was, in the kernel's ticks; 0: it is not known
     uid_t user = 0;
@@ -35,9 +36,12 @@ struct Client {
     // Whether it may come back.
     bool lives() const;
     bool operator<(const Client& other) const {
-        return std::tie(address, process, started, user) <
-               std::tie(other.address, other.process, other.started, other.user);
+        return std::tie(name(), process, started, user) <
+               std::tie(other.name(), other.process, other.started, other.user);
     }
+
+  private:
+    const std::string& name() const { return identity.empty() ? address : identity; }
 };
 
 class Sessions {

@@ -8,7 +8,7 @@ namespace tarn::nbd {
 void Connection::start(const Request& request, Task<> task) {
     unpinned();
     ++tasks_;
-    const size_t pages = std::min(request.size_bytes, payload_size_max) / page_size + 1;
+    const size_t pages = std::min<uint64_t>(request.size_bytes, payload_size_max) / page_size + 1;
     gate_.spawn(carry_out(std::move(task), task_size_bytes + pages * task_bytes_per_page));
 }
 
@@ -38,7 +38,7 @@ Task<> Connection::read_copied(Request request, Buffer data) {
 // The most that is held at once of a request in pieces; they end where pages do.
 uint32_t Connection::piece_size(const Request& request, uint32_t done_bytes) {
     const auto whole = piece_size_max - static_cast<uint32_t>((request.offset_bytes + done_bytes) % page_size);
-    return std::min(whole, request.size_bytes - done_bytes);
+    return std::min(whole, request.data_bytes() - done_bytes);
 }
 
 // For a large request when there is no room. A client that has got a part of the answer cannot be told of an error any
@@ -62,8 +62,7 @@ Task<> Connection::read_pieces(Request request) {
         while (!queue_.empty() && !broken_) co_await progress_.wait();
     }
     in_pieces_ = false;
-    --tasks_;
-    post_send();
+    finish_queued();
 }
 
 void Connection::start_piece(Incoming piece) {
@@ -85,13 +84,12 @@ Task<> Connection::write_piece(Incoming piece) {
     if (error != Errno::none) {
         refused_ = Refused{request, error, rest_bytes};
     } else if (!leaving_) {
-        const uint32_t done_bytes = request.size_bytes - rest_bytes;
+        const uint32_t done_bytes = request.data_bytes() - rest_bytes;
         incoming_.emplace(Incoming{
             .request = request, .payload = Buffer(budget_, piece_size(request, done_bytes)), .done_bytes = done_bytes});
     }
     settle_carry();
-    --tasks_;
-    post_send();
+    finish_queued();
 }
 
 Task<> Connection::write_later(Request request, Buffer payload) {
@@ -109,19 +107,31 @@ Task<> Connection::zero_later(Request request) {
 }
 
 Task<> Connection::block_status_later(Request request) {
-    const Result<std::vector<Extent>> extents = co_await volume_->extents(request.offset_bytes, request.size_bytes);
+    const uint64_t useful_bytes = export_.base_allocation ? request.size_bytes : tiers_at_once;
+    const Result<std::vector<Extent>> extents =
+        co_await volume_->extents(request.offset_bytes, std::min(request.size_bytes, useful_bytes));
     if (!extents) co_return finish(request, to_errno(extents.error()));
-    const std::vector<std::byte> encoded = encode_extents(request, *extents);
-    Buffer payload(budget_, encoded.size());
-    std::copy(encoded.begin(), encoded.end(), payload.bytes().begin());
-    finish(encode_block_status(request, static_cast<uint32_t>(encoded.size())), std::move(payload));
+    std::vector<std::vector<std::byte>> chunks;
+    if (export_.base_allocation) chunks.push_back(encode_extents(request, *extents));
+    if (export_.tier) chunks.push_back(encode_tiers(request, volume_->tiers(*extents)));
+    for (const std::vector<std::byte>& chunk : chunks) {
+        Buffer payload(budget_, chunk.size());
+        std::ranges::copy(chunk, payload.bytes().begin());
+        const bool is_last = &chunk == &chunks.back();
+        queue_.push(encode_block_status(request, chunk.size(), is_last), std::move(payload));
+    }
+    finish_queued();
 }
 
 // Called at the end of a task: what several tasks finish in one turn goes out in one send. Nothing else happens here,
 // because a task may end in the middle of another connection's work with the workspace.
 void Connection::finish(const ReplyHeader& header, Buffer payload) {
-    --tasks_;
     queue_.push(header, std::move(payload));
+    finish_queued();
+}
+
+void Connection::finish_queued() {
+    --tasks_;
     post_send();
 }
 
@@ -137,7 +147,7 @@ void Connection::reply_fetched() {
     for (const Request& request : std::exchange(fetched_, {})) {
         if (batch.full() || !batch.has_room_for(request.size_bytes / page_size + 2)) send();
         const size_t pins_before = batch.pins().size();
-        if (volume_->try_pin(request.offset_bytes, request.size_bytes, batch.pins())) {
+        if (volume_->try_pin(request.offset_bytes, request.data_bytes(), batch.pins())) {
             batch.add_read(request, pins_before, export_.structured);
             --tasks_;
             continue;

@@ -1,7 +1,8 @@
 // The words of the NBD protocol: constants, and numbers in network byte order.
 //
-// Only what tarn speaks: fixed newstyle, simple and structured replies. The text: the "doc/proto.md" of the NBD
-// project. Nothing here reads or writes a socket.
+// Only what tarn speaks: fixed newstyle, simple and structured replies, and extended headers. The text: the
+// "doc/proto.md" of the NBD project, for the last one that of its branch extension-ext-header, but without the payload
+// by which a client may ask for some of its metadata contexts. Nothing here reads or writes a socket.
 #pragma once
 
 #include <bit>
@@ -47,11 +48,13 @@ enum class Option : uint32_t {
     export_name = 1,
     abort = 2,
     list = 3,
+    start_tls = 5,
     info = 6,
     go = 7,
     structured_reply = 8,
     list_meta_context = 9,
     set_meta_context = 10,
+    extended_headers = 11,
 };
 
 enum class OptionReply : uint32_t {
@@ -62,9 +65,11 @@ enum class OptionReply : uint32_t {
     error_unsupported = 0x80000001,
     error_policy = 0x80000002,
     error_invalid = 0x80000003,
+    error_tls_required = 0x80000005,
     error_unknown = 0x80000006,
     error_shutdown = 0x80000007,
     error_too_big = 0x80000009,
+    error_extended_headers_required = 0x8000000a,
 };
 
 enum class Info : uint16_t { export_size = 0, name = 1, description = 2, block_size = 3 };
@@ -77,6 +82,7 @@ inline constexpr uint32_t option_skip_max = 32 * 1024 * 1024;  // still larger o
 
 // Transmission flags.
 inline constexpr uint16_t transmission_has_flags = 1 << 0;
+inline constexpr uint16_t transmission_read_only = 1 << 1;
 inline constexpr uint16_t transmission_flush = 1 << 2;
 inline constexpr uint16_t transmission_fua = 1 << 3;
 inline constexpr uint16_t transmission_trim = 1 << 5;
@@ -94,6 +100,8 @@ inline constexpr uint32_t payload_size_max = 32 * 1024 * 1024;
 // Requests.
 inline constexpr uint32_t request_magic = 0x25609513;
 inline constexpr size_t request_size = 28;  // magic 4, flags 2, command 2, cookie 8, offset 8, length 4
+inline constexpr uint32_t extended_request_magic = 0x21e41c71;
+inline constexpr size_t extended_request_size = 32;  // the same with a length of 8
 
 enum class Command : uint16_t {
     read = 0,
@@ -111,20 +119,34 @@ inline constexpr uint16_t request_no_hole = 1 << 1;
 inline constexpr uint16_t request_dont_fragment = 1 << 2;
 inline constexpr uint16_t request_one_extent = 1 << 3;
 inline constexpr uint16_t request_fast_zero = 1 << 4;
+inline constexpr uint16_t request_payload_length = 1 << 5;  // with extended headers: length is that of a payload
 
 // Replies.
 inline constexpr uint32_t simple_reply_magic = 0x67446698;
 inline constexpr uint32_t structured_reply_magic = 0x668e33ef;
 inline constexpr size_t simple_reply_size = 16;      // magic 4, error 4, cookie 8
 inline constexpr size_t structured_reply_size = 20;  // magic 4, flags 2, type 2, cookie 8, length 4
+inline constexpr uint32_t extended_reply_magic = 0x6e8a278c;
+inline constexpr size_t extended_reply_size = 32;  // magic 4, flags 2, type 2, cookie 8, offset 8, length 8
 inline constexpr uint16_t chunk_done = 1 << 0;
 
-enum class Chunk : uint16_t { none = 0, offset_data = 1, block_status = 5, error = 0x8001 };
+enum class Chunk : uint16_t {
+    none = 0,
+    offset_data = 1,
+    block_status = 5,
+    block_status_extended = 6,
+    error = 0x8001,
+};
 
-// base:allocation, the one metadata context there is.
-inline constexpr uint32_t context_id = 1;
+// Metadata contexts: base:allocation of the protocol's text, and tarn:tier, which is ours (packaging/tarnd.8.scd).
+inline constexpr uint32_t allocation_id = 1;
 inline constexpr uint32_t extent_hole = 1 << 0;
 inline constexpr uint32_t extent_zero = 1 << 1;
+inline constexpr uint32_t tier_id = 2;
+inline constexpr uint32_t tier_dram = 1 << 0;
+inline constexpr uint32_t tier_remote = 1 << 1;
+inline constexpr uint32_t tier_nvme = 1 << 2;
+inline constexpr uint32_t tier_hole = 1 << 3;
 inline constexpr size_t extents_max = 16 * 1024;  // of one reply; the client asks again for the rest
 
 // The only error numbers that may go over the wire.

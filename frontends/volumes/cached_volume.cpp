@@ -82,17 +82,23 @@ Task<> CachedVolume::bring_in(VolumeContext& context, VolumeId volume, ReadAhead
     if (end > range.offset_bytes) (void)co_await own.prefetch(range.offset_bytes, end - range.offset_bytes);
 }
 
-bool CachedVolume::try_write_checked(uint64_t offset_bytes, std::span<const std::byte> from, WriteCheck* check) {
+bool CachedVolume::try_write_checked(uint64_t offset_bytes, std::span<const std::byte> from, WriteCheck* check,
+                                     WriteReceipts* receipts) {
     if (from.empty()) return true;
     // A range is larger than what is written here at once: two homes at most.
     const HostId first_home = cache_.home_of(PageId::of(id(), offset_bytes / page_size));
     const HostId last_home = cache_.home_of(PageId::of(id(), (offset_bytes + from.size() - 1) / page_size));
     const protocol::Verifier first_began = cache_.verifiers().present(first_home);
     const protocol::Verifier last_began = cache_.verifiers().present(last_home);
+    if (receipts) {
+        if (first_began != 0) receipts->note_began(first_home, first_began);
+        if (last_began != 0) receipts->note_began(last_home, last_began);
+    }
     if (offset_bytes % page_size + from.size() <= page_size) {
         const PageId page = PageId::of(id(), offset_bytes / page_size);
-        if (!cache_.pages().try_write(page, offset_bytes % page_size, from, session_.losses, check)) return false;
-    } else if (!cache_.pages().try_write_run(id(), offset_bytes, from, session_.losses, check)) {
+        if (!cache_.pages().try_write(page, offset_bytes % page_size, from, session_.losses, check, {receipts, 0}))
+            return false;
+    } else if (!cache_.pages().try_write_run(id(), offset_bytes, from, session_.losses, check, receipts)) {
         return false;
     }
     note_written(offset_bytes, from.size(), [&](HostId home) { return home == first_home ? first_began : last_began; });
@@ -111,18 +117,25 @@ Task<Result<>> CachedVolume::fetch(uint64_t offset_bytes, uint64_t size_bytes) {
     return prefetch(offset_bytes, size_bytes);
 }
 
-Task<Result<>> CachedVolume::write(uint64_t offset_bytes, std::span<const std::byte> from) {
+Task<Result<>> CachedVolume::write(uint64_t offset_bytes, std::span<const std::byte> from, WriteReceipts* receipts) {
     PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
+    request.receipt_with(receipts, offset_bytes / page_size);
     request.add(PageAccess::Kind::write, id(), offset_bytes, from.size(), nullptr, from.data());
     co_return co_await perform_write(request, offset_bytes, from.size());
 }
 
-// A bounded number of pages at a time.
-Task<Result<>> CachedVolume::zero_pages(uint64_t offset_bytes, uint64_t size_bytes) {
-    constexpr uint64_t batch_size = 256 * page_size;
+// A bounded number of pages at a time. first_page: of the request.
+Task<Result<>> CachedVolume::zero_pages(uint64_t first_page, uint64_t offset_bytes, uint64_t size_bytes,
+                                        WriteReceipts* receipts) {
+    constexpr uint64_t batch_pages = 256;
+    constexpr uint64_t batch_size = batch_pages * page_size;
+    static_assert(batch_pages <= WriteReceipts::window_pages);
     for (uint64_t done = 0; done < size_bytes;) {
         const uint64_t size = std::min(batch_size - (offset_bytes + done) % batch_size, size_bytes - done);
+        const uint64_t batch = (offset_bytes + done) / batch_size * batch_pages;
+        if (receipts && batch > first_page + receipts->window()) receipts->move_window(batch - first_page);
         PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
+        request.receipt_with(receipts, first_page);
         request.add(PageAccess::Kind::zero, id(), offset_bytes + done, size, nullptr, nullptr);
         CO_TRY_VOID(co_await perform_write(request, offset_bytes + done, size));
         done += size;
@@ -130,15 +143,18 @@ Task<Result<>> CachedVolume::zero_pages(uint64_t offset_bytes, uint64_t size_byt
     co_return Result<>{};
 }
 
-Task<Result<>> CachedVolume::zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) {
-    if (keep_space) co_return co_await zero_pages(offset_bytes, size_bytes);
-    // What is a hole already costs nothing, however long it is.
+Task<Result<>> CachedVolume::zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space,
+                                  WriteReceipts* receipts) {
+    const uint64_t first_page = offset_bytes / page_size;
+    const uint64_t begin = std::max(offset_bytes, (first_page + (receipts ? receipts->window() : 0)) * page_size);
     const uint64_t end = offset_bytes + size_bytes;
-    for (uint64_t at = offset_bytes; at < end;) {
+    if (keep_space) co_return co_await zero_pages(first_page, begin, end - begin, receipts);
+    // What is a hole already costs nothing, however long it is.
+    for (uint64_t at = begin; at < end;) {
         CO_TRY(const std::vector<Extent> runs, co_await extents(at, end - at));
         TARN_ASSERT(!runs.empty());
         for (const Extent& run : runs)
-            if (!run.hole) CO_TRY_VOID(co_await zero_pages(run.offset_bytes, run.size_bytes));
+            if (!run.hole) CO_TRY_VOID(co_await zero_pages(first_page, run.offset_bytes, run.size_bytes, receipts));
         at = runs.back().offset_bytes + runs.back().size_bytes;
     }
     co_return Result<>{};

@@ -9,6 +9,7 @@
 
 #include "frontends/volumes/client_session.hpp"
 #include "frontends/volumes/read_ahead.hpp"
+#include "frontends/volumes/tiers.hpp"
 #include "frontends/volumes/volume.hpp"
 #include "frontends/volumes/volume_context.hpp"
 
@@ -35,16 +36,18 @@ class CachedVolume : public Volume {
     bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;
     void unpin(std::span<const Pin> pins) override;
     bool try_read(uint64_t offset_bytes, std::span<std::byte> into) override;
-    bool try_write(uint64_t offset_bytes, std::span<const std::byte> from) override {
-        return try_write_checked(offset_bytes, from, nullptr);
+    bool try_write(uint64_t offset_bytes, std::span<const std::byte> from, WriteReceipts* receipts = nullptr) override {
+        return try_write_checked(offset_bytes, from, nullptr, receipts);
     }
     std::optional<Attributes> try_attributes() override;
     std::optional<uint64_t> try_size() override;
 
     Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) override;
     Task<Result<>> fetch(uint64_t offset_bytes, uint64_t size_bytes) override;
-    Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) override;
-    Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) override;
+    Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from,
+                         WriteReceipts* receipts = nullptr) override;
+    Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space,
+                        WriteReceipts* receipts = nullptr) override;
     Task<Result<>> flush() override { co_return client_->flushed(co_await flush_volume()); }
     Task<Result<>> flush_range(uint64_t offset_bytes, uint64_t size_bytes, bool attributes) override;
     // D1 for these pages, all of them homed here; a power cut before it is done leaves all of them as they were, or all
@@ -56,6 +59,7 @@ class CachedVolume : public Volume {
     Task<Result<>> flush_up_to(uint64_t size_bytes);
     Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) override;
     Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) override;
+    std::vector<TierExtent> tiers(std::span<const Extent> extents) override { return tiers_of(cache_, id(), extents); }
 
     Task<Result<Attributes>> attributes() override;
     Task<Result<uint64_t>> size() override;
@@ -70,7 +74,8 @@ class CachedVolume : public Volume {
     std::optional<AttributePage> try_attribute_page(LossView& losses);
     Task<Result<AttributePage>> attribute_page();
     Task<Result<AttributePage>> attribute_page(LossView& losses);
-    bool try_write_checked(uint64_t offset_bytes, std::span<const std::byte> from, WriteCheck* check);
+    bool try_write_checked(uint64_t offset_bytes, std::span<const std::byte> from, WriteCheck* check,
+                           WriteReceipts* receipts = nullptr);
     // To its end, or as far as the volume's fail-after and the interrupt of the task allow.
     Task<Result<>> perform(PageRequest& request);
     // The same, and what it wrote of this range is noted.
@@ -84,7 +89,7 @@ class CachedVolume : public Volume {
     void note_written(uint64_t offset_bytes, uint64_t size_bytes, Began&& began);
     void read_ahead(uint64_t offset_bytes, uint64_t size_bytes);
     static Task<> bring_in(VolumeContext& context, VolumeId volume, ReadAhead::Range range);
-    Task<Result<>> zero_pages(uint64_t offset_bytes, uint64_t size_bytes);
+    Task<Result<>> zero_pages(uint64_t first_page, uint64_t offset_bytes, uint64_t size_bytes, WriteReceipts* receipts);
     // growth.cpp
     Task<Result<>> write_file(uint64_t offset_bytes, std::span<const std::byte> from);
     Task<Result<>> write_inside(uint64_t offset_bytes, std::span<const std::byte> from, uint64_t truncations);

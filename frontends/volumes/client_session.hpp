@@ -19,13 +19,22 @@ struct ClientSession final : VolumeSession {
         : cache(of), session{.volume = volume, .on_loss = on_loss} {
         cache.flusher().open_session(session);
     }
+    // One that goes on, or begins, and outlives the process in this record, which outlives it.
+    ClientSession(Cache& of, VolumeId volume, SessionRecord& record)
+        : VolumeSession(record.flush_failed),
+          cache(of),
+          session{.volume = volume, .record = &record},
+          pages_end(record.pages_end) {
+        cache.flusher().open_session(session);
+    }
     ClientSession(const ClientSession&) = delete;
     ~ClientSession() override { cache.flusher().close_session(session); }
 
     Cache& cache;
     Session session;
     std::atomic<std::chrono::milliseconds> fail_after{std::chrono::milliseconds(0)};  // 0: no limit
-    std::atomic<uint64_t> pages_end{0};  // above every page that the client has written here
+    std::atomic<uint64_t> own_pages_end{0};
+    std::atomic<uint64_t>& pages_end = own_pages_end;  // above every page that the client has written here
 };
 
 }  // namespace tarn

@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "tiers/dram/write_receipts.hpp"
 #include "tiers/page.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"
@@ -40,6 +41,24 @@ struct Extent {
     uint64_t offset_bytes;
     uint64_t size_bytes;
     bool hole;
+};
+
+// From where a read on this host would get its bytes.
+enum class Tier : uint8_t {
+    dram,    // this host's memory
+    remote,  // another host's memory, as its home knows; only a home can tell
+    nvme,    // their home: its store, or its memory
+    hole,    // nowhere: they read as zeros
+};
+
+// Of so many bytes it is told at once. More would take long, as would the extents of more, for which a home walks over
+// all that it has in memory.
+inline constexpr uint64_t tiers_at_once = uint64_t{16} << 20;
+
+struct TierExtent {
+    uint64_t offset_bytes;
+    uint64_t size_bytes;
+    Tier tier;
 };
 
 // Coherent across hosts: kept in the volume's attribute page under the same protocol as its data.
@@ -75,14 +94,19 @@ class VolumeSession {
     // What the client is told of a flush that ended so. A host that cannot be reached has lost nothing yet.
     Result<> flushed(const Result<>& result) {
         if (!result && result.error().code != Errc::unavailable && result.error().code != Errc::cancelled)
-            flush_failed_.store(true, std::memory_order_relaxed);
-        if (result && flush_failed_.load(std::memory_order_relaxed))
+            flush_failed_->store(true, std::memory_order_relaxed);
+        if (result && flush_failed_->load(std::memory_order_relaxed))
             return fail(Errc::io, EIO, "flush: an earlier one of this client failed");
         return result;
     }
 
+  protected:
+    // That is kept there, where it may outlive the process.
+    explicit VolumeSession(std::atomic<bool>& flush_failed) : flush_failed_(&flush_failed) {}
+
   private:
-    std::atomic<bool> flush_failed_{false};
+    std::atomic<bool> own_flush_failed_{false};
+    std::atomic<bool>* const flush_failed_ = &own_flush_failed_;
 };
 
 class Volume {
@@ -97,8 +121,10 @@ class Volume {
     virtual bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) = 0;
     virtual void unpin(std::span<const Pin> pins) = 0;
     virtual bool try_read(uint64_t offset_bytes, std::span<std::byte> into) = 0;
-    // Whole or not at all.
-    virtual bool try_write(uint64_t offset_bytes, std::span<const std::byte> from) = 0;
+    // Whole or not at all. receipts, of this and of write() and zero(): get one for each page that is changed; write()
+    // and zero() leave pages that have one as they are.
+    virtual bool try_write(uint64_t offset_bytes, std::span<const std::byte> from,
+                           WriteReceipts* receipts = nullptr) = 0;
 
     // The attributes, if this host has them at hand.
     virtual std::optional<Attributes> try_attributes() = 0;
@@ -111,9 +137,11 @@ class Volume {
     // As read, but into this host's DRAM alone, for a try_pin that follows at once; under memory pressure a page may be
     // gone again by then.
     virtual Task<Result<>> fetch(uint64_t offset_bytes, uint64_t size_bytes) = 0;
-    virtual Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) = 0;
+    virtual Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from,
+                                 WriteReceipts* receipts = nullptr) = 0;
     // Makes the range read as zeros; its whole slabs lose their space unless keep_space.
-    virtual Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) = 0;
+    virtual Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space,
+                                WriteReceipts* receipts = nullptr) = 0;
     // D1: when it returns, every write to this volume whose reply was sent before, on any host, is on stable storage.
     virtual Task<Result<>> flush() = 0;
     // The same for these pages alone, and the volume's attributes if they are asked for: what FUA and O_SYNC wait for.
@@ -124,6 +152,9 @@ class Volume {
     virtual Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) = 0;
     // The runs of the range, in order, neighbours merged. A stored run may still read as zeros; a hole always does.
     virtual Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) = 0;
+    // Where the bytes of these extents are at this moment, in order, neighbours merged; of a long range only the front.
+    // It asks nobody, and changes nothing.
+    virtual std::vector<TierExtent> tiers(std::span<const Extent> extents) = 0;
 
     virtual Task<Result<Attributes>> attributes() = 0;
     virtual Task<Result<uint64_t>> size() = 0;  // as try_size

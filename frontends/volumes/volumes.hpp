@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "coherence/flush/session_record.hpp"
 #include "frontends/volumes/volume.hpp"
 #include "utils/result.hpp"
 #include "utils/task.hpp"
@@ -90,12 +91,26 @@ class Volumes {
     Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access) {
         return open(std::move(name), access, nullptr);
     }
+    // As open(), for a block device: in a session that may go on into a later process, as a hold of it does.
+    // is_resumed: the process before had it open. Errors: busy also when another host has held it since.
+    virtual Task<Result<std::shared_ptr<Volume>>> open_recorded(std::string name, Access access,
+                                                                SessionRecord& /*record*/, bool /*is_resumed*/) {
+        return open(std::move(name), access);
+    }
+    // A block device of this host may write to the volume, whether it is open by now or not: what the host holds of it
+    // stays held until the device lets go, also beyond this process. On the first shard.
+    virtual void keep_held(VolumeId /*volume*/) {}
+    virtual void let_go(VolumeId /*volume*/) {}
     // Errors: exists (or a name that collides does), invalid (see valid_volume_name; size 0 is valid only for shared
     // volumes), no_space.
     virtual Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) = 0;
     // The name goes at once; bytes and space when nobody has the volume open any more, on any host. Who uses it over
     // NBD keeps it from being removed; or loses it, with force. Errors: not_found.
     virtual Task<Result<Removal>> remove(std::string name, bool force) = 0;
+    // Has the host that holds an exclusive volume let go of it: its block devices and NBD clients of the volume lose
+    // it. Errors: not_found; unavailable (the holder does not answer: it may still write); busy (it has the volume open
+    // as a file).
+    virtual Task<Result<>> take_over(std::string /*name*/) { co_return Result<>{}; }
     // Who uses it over NBD, on the hosts that answer.
     virtual Task<std::vector<std::string>> users_of(VolumeId /*volume*/) { co_return std::vector<std::string>{}; }
     // What was removed and is not gone yet.

@@ -48,7 +48,7 @@ bool negotiate(int socket, uint64_t size_bytes, Handshake& handshake) {
     std::vector<std::byte> received(4096);
     while (handshake.state() != Handshake::State::transmission) {
         if (handshake.state() == Handshake::State::asking) {
-            handshake.answer_found(handshake.name(), size_bytes);
+            handshake.answer_found({.name = handshake.name(), .description = {}, .size_bytes = size_bytes});
             continue;
         }
         std::vector<iovec> output{{handshake.output().data(), handshake.output().size()}};
@@ -68,6 +68,8 @@ void serve(UniqueFd socket, std::vector<std::byte>& memory) {
     Handshake handshake;
     if (!negotiate(socket.get(), memory.size(), handshake)) return;
     const bool structured = handshake.exported().structured;
+    const bool extended = handshake.exported().extended;
+    const size_t header_size = extended ? extended_request_size : request_size;
     std::vector<std::byte> received(receive_size);
     std::vector<ReplyHeader> headers;
     headers.reserve(receive_size / request_size);  // the vectors point into it
@@ -77,22 +79,23 @@ void serve(UniqueFd socket, std::vector<std::byte>& memory) {
         if (count <= 0) return;
         filled += static_cast<size_t>(count);
         size_t at = 0;
-        while (filled - at >= request_size) {
+        while (filled - at >= header_size) {
             const std::span<const std::byte> rest = std::span(received).subspan(at, filled - at);
-            const Result<Request> request = decode_request(rest.first<request_size>());
+            const Result<Request> request = extended ? decode_extended_request(rest.first<extended_request_size>())
+                                                     : decode_request(rest.first<request_size>());
             if (!request || request->command == Command::disconnect ||
                 request->offset_bytes + request->size_bytes > memory.size())
                 return;
             std::byte* const bytes = memory.data() + request->offset_bytes;
             const bool reads = request->command == Command::read;
             const size_t payload_size = request->command == Command::write ? request->size_bytes : 0;
-            if (rest.size() < request_size + payload_size) break;
-            std::memcpy(bytes, rest.data() + request_size, payload_size);
+            if (rest.size() < header_size + payload_size) break;
+            std::memcpy(bytes, rest.data() + header_size, payload_size);
             headers.push_back(reads ? encode_read(*request, structured)
                                     : encode_status(*request, Errno::none, structured));
             vectors.push_back({headers.back().bytes.data(), headers.back().size_bytes});
             if (reads) vectors.push_back({bytes, request->size_bytes});
-            at += request_size + payload_size;
+            at += header_size + payload_size;
         }
         if (!vectors.empty() && !send_all(socket.get(), vectors)) return;
         headers.clear();

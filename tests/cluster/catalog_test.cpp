@@ -1,203 +1,10 @@
 // The catalogs of three hosts in one process: volumes made, opened and removed by the registrar and by the others.
 #include "daemon/catalog/catalog.hpp"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <array>
-#include <mutex>
-#include <optional>
-#include <thread>
-
-#include "frontends/volumes/attribute_page.hpp"
-#include "tests/cluster/cluster.hpp"
-#include "utils/with_timeout.hpp"
+#include "tests/cluster/catalog_on_hosts.hpp"
 
 namespace tarn::three_hosts {
 namespace {
-
-constexpr HostId registrar = 0;
-constexpr Attributes one_page{.size_bytes = page_size};
-
-// The NBD clients of one host.
-class Clients final : public VolumeClients {
-  public:
-    Task<std::vector<std::string>> clients_of(VolumeId) override { co_return users(); }
-    Task<> end_clients_of(VolumeId) override {
-        set_users({});
-        co_return;
-    }
-    void set_users(std::vector<std::string> users) {
-        const std::lock_guard guard(mutex_);
-        users_ = std::move(users);
-    }
-    std::vector<std::string> users() {
-        const std::lock_guard guard(mutex_);
-        return users_;
-    }
-
-  private:
-    std::mutex mutex_;
-    std::vector<std::string> users_;
-};
-
-struct CatalogOnTop final : Host::OnTop {
-    explicit CatalogOnTop(Host& host) : catalog(*host.volumes, {host.loop.get(), host.other.get()}, {"a", "b", "c"}) {
-        catalog.answer_calls(host.fabric->calls());
-        catalog.set_clients(&clients);
-    }
-    Task<> end() override { return catalog.end_removals(); }
-    Clients clients;
-    Catalog catalog;
-};
-
-// Blocks both loops of a host, as long as this lives: the host is linked and hangs.
-class Stopped {
-  public:
-    explicit Stopped(Host& host) {
-        host.loop->post(holds_[0]);
-        host.other->post(holds_[1]);
-    }
-    ~Stopped() {
-        for (Hold& hold : holds_) {
-            hold.ends = true;
-            hold.ends.notify_all();
-        }
-        for (Hold& hold : holds_) hold.ended.wait(false);
-    }
-
-  private:
-    struct Hold final : Loop::Posted {
-        void run() override {
-            ends.wait(false);
-            ended = true;
-            ended.notify_all();
-        }
-        std::atomic<bool> ends{false};
-        std::atomic<bool> ended{false};
-    };
-    std::array<Hold, 2> holds_;
-};
-
-class CatalogTest : public Cluster {
-  protected:
-    void SetUp() override {
-        Cluster::SetUp();
-        for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
-    }
-    void prepare(Host& host) override {
-        host.make_on_top = [](Host& made) { return std::make_unique<CatalogOnTop>(made); };
-    }
-    CatalogOnTop& top(HostId host) { return static_cast<CatalogOnTop&>(*hosts_[host]->on_top); }
-    Catalog& catalog(HostId host) { return top(host).catalog; }
-
-    static Task<bool> joined(Host& host) {
-        if (!co_await host.cache->home_start().ended()) co_return false;
-        co_return co_await knows_links(host, host_count - 1);
-    }
-    // Waits until this many others are linked.
-    static Task<bool> knows_links(Host& host, size_t count) {
-        const auto links = [&host] {
-            size_t links = 0;
-            for (HostId other = 0; other < host_count; ++other) links += host.fabric->linked(other);
-            return links;
-        };
-        Broadcast& changed = host.cache->membership().changed();
-        for (uint64_t seen = changed.count(); links() != count; seen = changed.count()) co_await changed.next(seen);
-        co_return true;
-    }
-    // Waits until the other host answers.
-    static Task<bool> heard_of(Host& host, HostId other) {
-        while (!host.fabric->answers(other)) co_await Yield(*Loop::current());
-        co_return true;
-    }
-    void stop(HostId host) {
-        hosts_[host]->stop();
-        for (HostId other = 0; other < host_count; ++other)
-            if (other != host) on(other, knows_links(*hosts_[other], host_count - 2));
-    }
-
-    Result<VolumeEntry> create(HostId host, const std::string& name, bool shared = true) {
-        return on(host, catalog(host).create(name, shared, one_page));
-    }
-    // A new volume of 4 GiB whose attribute page has this home.
-    VolumeEntry described_at(HostId home) {
-        for (unsigned i = 0;; ++i) {
-            const auto made =
-                on(0, catalog(0).create(fmt::format("file {}", i), true, {.size_bytes = uint64_t{1} << 32}));
-            EXPECT_TRUE(made);
-            if (!made || hosts_[0]->cache->home_of(attribute_page_of(made->id)) == home)
-                return made.value_or(VolumeEntry());
-        }
-    }
-    static Task<> create_on(Loop& loop, Catalog& catalog, std::string name, Result<VolumeEntry>& result) {
-        result = co_await run_on(loop, catalog.create(std::move(name), true, one_page));
-    }
-    Task<bool> all_create(std::string name, std::vector<Result<VolumeEntry>>& results) {
-        Gate gate;
-        for (HostId host = 0; host < host_count; ++host)
-            gate.spawn(create_on(*hosts_[host]->loop, catalog(host), name, results[host]));
-        co_await gate.close();
-        co_return true;
-    }
-    Result<std::shared_ptr<Volume>> open(HostId host, const std::string& name, Access access = Access::write) {
-        return on(host, catalog(host).open(name, access));
-    }
-    static Task<bool> drop(std::shared_ptr<Volume> volume) {
-        volume.reset();
-        co_return true;
-    }
-    static Task<bool> settled(Catalog& catalog) {
-        co_await catalog.settle();
-        co_return true;
-    }
-    // The test does not hold it any more.
-    static std::shared_ptr<Volume> take(Result<std::shared_ptr<Volume>>& opened) {
-        return std::exchange(*opened, nullptr);
-    }
-    void close(HostId host, std::shared_ptr<Volume> volume) {
-        on(host, drop(std::move(volume)));
-        on(host, settled(catalog(host)));
-    }
-    std::vector<std::string> names(HostId host) {
-        const auto entries = on(host, catalog(host).names());
-        EXPECT_TRUE(entries);
-        std::vector<std::string> names;
-        for (const VolumeEntry& entry : entries.value_or(std::vector<VolumeEntry>())) names.push_back(entry.name);
-        return names;
-    }
-    // Waits until the deletion waits for these hosts.
-    static Task<Deletion> waiting_for(Catalog& catalog, std::vector<std::string> hosts) {
-        for (;;) {
-            const std::vector<Deletion> deletions = co_await catalog.deletions();
-            if (deletions.size() == 1 && deletions.front().in_use_on == hosts) co_return deletions.front();
-            co_await Yield(*Loop::current());
-        }
-    }
-    // Waits until nothing is being removed any more; nothing more can be.
-    static Task<bool> removals_ended(Catalog& catalog) {
-        co_await catalog.end_removals();
-        co_return true;
-    }
-    static Task<bool> cleaned_up(Catalog& catalog) {
-        co_await catalog.clean_up();
-        co_return true;
-    }
-    static Task<Result<>> fill(std::shared_ptr<Volume> volume) {
-        const std::vector<std::byte> bytes(page_size, std::byte{7});
-        if (!volume->try_write(0, bytes)) CO_TRY_VOID(co_await volume->write(0, bytes));
-        co_return co_await volume->flush();
-    }
-    // Whether a host has space for the volume. A flush frees slabs.
-    bool stores(VolumeId volume) {
-        for (HostId host = 0; host < host_count; ++host)
-            EXPECT_TRUE(on(host, hosts_[host]->store->flush(*hosts_[host]->loop)));
-        return std::ranges::any_of(hosts_, [&](const auto& host) {
-            const std::vector<VolumeId> volumes = host->store->volumes();
-            return std::ranges::find(volumes, volume) != volumes.end();
-        });
-    }
-};
 
 TEST_F(CatalogTest, every_host_makes_and_removes_volumes_for_all) {
     for (HostId maker = 0; maker < host_count; ++maker) {
@@ -244,26 +51,6 @@ TEST_F(CatalogTest, of_hosts_that_make_a_name_at_once_one_does) {
     }
 }
 
-TEST_F(CatalogTest, an_exclusive_volume_is_held_by_one_host) {
-    ASSERT_TRUE(create(1, "disk", false));
-    auto first = open(1, "disk");
-    auto second = open(1, "disk");
-    ASSERT_TRUE(first && second);
-    for (const HostId host : {registrar, HostId{2}}) {
-        const auto refused = open(host, "disk");
-        ASSERT_FALSE(refused);
-        EXPECT_EQ(refused.error().code, Errc::busy);
-        EXPECT_STREQ(refused.error().where, "host b has the volume open for writing");
-        EXPECT_TRUE(open(host, "disk", Access::read)) << "who reads holds nothing";
-    }
-    close(1, take(first));
-    EXPECT_EQ(open(2, "disk").error().code, Errc::busy) << "the other handle holds it still";
-    close(1, take(second));
-    auto third = open(2, "disk");
-    ASSERT_TRUE(third);
-    close(2, take(third));
-}
-
 TEST_F(CatalogTest, a_handle_waits_no_longer_than_its_volume_says_from_its_first_request_on) {
     constexpr HostId away = 2;
     constexpr uint64_t per_range = uint64_t{1} << 26;
@@ -281,55 +68,6 @@ TEST_F(CatalogTest, a_handle_waits_no_longer_than_its_volume_says_from_its_first
     ASSERT_FALSE(cut);
     EXPECT_EQ(cut.error().code, Errc::unavailable) << "nobody waits any more";
     on(1, drop(take(volume)));
-}
-
-TEST_F(CatalogTest, who_gives_up_waiting_for_a_hold_does_not_keep_it) {
-    ASSERT_TRUE(create(1, "disk", false));
-    ASSERT_TRUE(on(1, catalog(1).find("disk")));
-    {
-        const Stopped stopped(*hosts_[registrar]);
-        const auto asks_once = [asked = false]() mutable { return !std::exchange(asked, true); };
-        EXPECT_FALSE(on(1, as_long_as(asks_once, catalog(1).open("disk", Access::write))));
-    }
-    on(1, settled(catalog(1)));
-    auto volume = open(2, "disk");
-    ASSERT_TRUE(volume) << volume.error().where;
-    close(2, take(volume));
-}
-
-TEST_F(CatalogTest, a_registrar_that_was_away_hears_of_what_was_closed_meanwhile) {
-    ASSERT_TRUE(create(1, "disk", false));
-    auto volume = open(1, "disk");
-    ASSERT_TRUE(volume);
-    stop(registrar);
-    on(1, drop(take(volume)));
-    hosts_[registrar]->start();
-    for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
-    on(1, heard_of(*hosts_[1], registrar));
-    on(1, settled(catalog(1)));
-    auto next = open(2, "disk");
-    ASSERT_TRUE(next) << next.error().where;
-    close(2, take(next));
-}
-
-TEST_F(CatalogTest, who_stops_tells_a_registrar_that_is_away_once_more) {
-    ASSERT_TRUE(create(1, "disk", false));
-    auto volume = open(1, "disk");
-    ASSERT_TRUE(volume);
-    stop(registrar);
-    close(1, take(volume));  // it does not wait for ever
-    hosts_[registrar]->start();
-    for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
-    on(2, heard_of(*hosts_[2], registrar));
-    EXPECT_FALSE(open(2, "disk")) << "until the process of its holder ends";
-    EXPECT_EQ(on(2, catalog(2).find("disk"))->holder, "b");
-    stop(1);
-    hosts_[1]->start();
-    for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
-    EXPECT_EQ(on(2, catalog(2).find("disk"))->holder, "");
-    auto next = open(2, "disk");
-    ASSERT_TRUE(next) << next.error().where;
-    close(2, take(next));
 }
 
 TEST_F(CatalogTest, volumes_are_made_while_a_host_is_away_that_left_in_order) {
@@ -571,6 +309,5 @@ TEST_F(CatalogTest, space_and_usage_name_the_hosts_that_are_away) {
     EXPECT_EQ(elsewhere->untold_hosts, std::vector<std::string>{"c"}) << "it never was told there";
     EXPECT_LT(elsewhere->total_bytes, before->total_bytes);
 }
-
 }  // namespace
 }  // namespace tarn::three_hosts

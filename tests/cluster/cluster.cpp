@@ -97,6 +97,22 @@ void Cluster::SetUp() {
     }
 }
 
+Task<bool> Cluster::knows_links(Host& host, size_t count) {
+    const auto links = [&host] {
+        size_t links = 0;
+        for (HostId other = 0; other < host_count; ++other) links += host.fabric->linked(other);
+        return links;
+    };
+    Broadcast& changed = host.cache->membership().changed();
+    for (uint64_t seen = changed.count(); links() != count; seen = changed.count()) co_await changed.next(seen);
+    co_return true;
+}
+
+Task<bool> Cluster::joined(Host& host) {
+    if (!co_await host.cache->home_start().ended()) co_return false;
+    co_return co_await knows_links(host, host_count - 1);
+}
+
 uint64_t Cluster::homed_at(HostId home, VolumeId volume) const {
     const Cache& cache = *hosts_[0]->cache;
     uint64_t at = 0;

@@ -75,6 +75,11 @@ class Cluster : public testing::Test {
         return driver_->run_until_done(run_on(*hosts_[host]->loop, std::move(task)));
     }
 
+    // Waits until this many others are linked.
+    static Task<bool> knows_links(Host& host, size_t count);
+    // Waits until the host serves its pages, and knows all others.
+    static Task<bool> joined(Host& host);
+
     // The offset of the first page of a volume whose home is this host.
     uint64_t homed_at(HostId home, VolumeId volume = volume_id) const;
 

@@ -134,5 +134,51 @@ TEST_F(Cluster, a_write_at_once_over_the_border_of_two_homes_counts_for_both) {
     EXPECT_TRUE(flushed) << flushed.error().where;
 }
 
+// Where a host finds the first page of a home.
+Task<Result<Tier>> tier_seen(Host& host, uint64_t offset) {
+    CachedVolume volume(*host.volumes, volume_id);
+    CO_TRY(const std::vector<Extent> extents, co_await volume.extents(offset, page_size));
+    const std::vector<TierExtent> tiers = volume.tiers(extents);
+    if (tiers.size() != 1 || tiers[0].offset_bytes != offset || tiers[0].size_bytes != page_size)
+        co_return fail(Errc::invalid, 0, "test: not one tier");
+    co_return tiers[0].tier;
+}
+
+TEST_F(Cluster, each_host_tells_where_it_would_find_a_page_and_does_not_move_it) {
+    const uint64_t offset = homed_at(0);
+    const auto seen = [&](HostId host) {
+        const Result<Tier> first = on(host, tier_seen(*hosts_[host], offset));
+        const Result<Tier> again = on(host, tier_seen(*hosts_[host], offset));
+        EXPECT_TRUE(first && again && *first == *again);
+        return first ? *first : Tier::hole;
+    };
+    for (HostId host = 0; host < host_count; ++host) EXPECT_EQ(seen(host), Tier::hole);
+    const std::vector<std::byte> bytes(page_size, std::byte{1});
+    ASSERT_TRUE(on(1, write(*hosts_[1], offset, bytes)));
+    EXPECT_EQ(seen(0), Tier::remote);
+    EXPECT_EQ(seen(1), Tier::dram);
+    EXPECT_EQ(seen(2), Tier::nvme);
+    ASSERT_TRUE(on(1, flush(*hosts_[1])));
+    for (const HostId host : {1, 2}) ASSERT_TRUE(on(host, evict_all(*hosts_[host])));
+    EXPECT_EQ(seen(0), Tier::dram);  // a home keeps the last copy that leaves another host's memory
+    ASSERT_TRUE(on(0, evict_all(*hosts_[0])));
+    for (HostId host = 0; host < host_count; ++host) EXPECT_EQ(seen(host), Tier::nvme);
+    std::vector<std::byte> into(page_size);
+    ASSERT_TRUE(on(2, read(*hosts_[2], offset, into)));
+    EXPECT_EQ(seen(2), Tier::dram);
+}
+
+TEST_F(Cluster, the_tiers_of_a_long_range_are_those_of_its_front) {
+    const auto tiers = [](Host& host) -> Task<std::vector<TierExtent>> {
+        CachedVolume volume(*host.volumes, volume_id);
+        const Extent all{.offset_bytes = 100, .size_bytes = volume_bytes, .hole = true};
+        co_return volume.tiers(std::span(&all, 1));
+    };
+    const std::vector<TierExtent> seen = on(0, tiers(*hosts_[0]));
+    ASSERT_EQ(seen.size(), 1u);
+    EXPECT_EQ(seen[0].offset_bytes, 100u);
+    EXPECT_EQ(seen[0].size_bytes, tiers_at_once - 100);
+}
+
 }  // namespace
 }  // namespace tarn::three_hosts

@@ -199,18 +199,22 @@ END
 
 @test "clients that take all connections take no descriptor that something else needs" {
     on solo create crowd 1MiB --shared
+    on solo create busy 1MiB --shared
     host_stop solo
     (ulimit -n 300 && host_start solo)
     cat > "$BATS_TEST_TMPDIR/crowd.py" << 'END'
-import socket, sys
+import socket, struct, sys
 clients = []
+# Who chose no volume yet would make room for the next one.
 def connect():
     client = socket.socket(socket.AF_UNIX)
     client.settimeout(10)
     client.connect(sys.argv[1])
     clients.append(client)
-    return client.recv(18)
-while len(connect()) == 18: pass
+    if len(client.recv(18)) < 18: return False
+    client.sendall(struct.pack(">IQII4s", 3, 0x49484156454F5054, 1, 4, b"busy"))
+    return len(client.recv(10)) == 10
+while connect(): pass
 print("full after", len(clients), flush=True)
 sys.stdin.read()
 END

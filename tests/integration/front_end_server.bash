@@ -37,5 +37,5 @@ nbd_uri() {
 # Runs Python lines with h connected to the export.
 nbd_python() {
     printf '%s\n' "$(<"$BATS_TEST_DIRNAME/nbd_client.py")" "$1" >"$BATS_TEST_TMPDIR/client.py"
-    timeout 60 /usr/bin/python3 "$BATS_TEST_TMPDIR/client.py" "$(nbd_uri "$NBD_EXPORT")" "$NBD_SOCKET" "$NBD_EXPORT"
+    PYTHONPATH="$BATS_TEST_DIRNAME" timeout 60 /usr/bin/python3 "$BATS_TEST_TMPDIR/client.py" "$(nbd_uri "$NBD_EXPORT")" "$NBD_SOCKET" "$NBD_EXPORT"
 }

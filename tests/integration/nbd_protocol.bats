@@ -4,9 +4,10 @@ load front_end_server
 
 setup_file() {
     [ -n "${NBD_SOCKET-}" ] && return
+    ulimit -n 16384
     export NBD_SOCKET="$BATS_FILE_TMPDIR/nbd.sock" NBD_EXPORT=disk OWN_SERVER=1
     start_memory_server --unix "$NBD_SOCKET" --volume disk=256 --volume other=16 --held theirs=16 --shards 2 \
-        --miss-every 5
+        --volume golden=16 --read-only golden --volume huge=6144 --handshakes-max 500 --miss-every 5
 }
 
 teardown_file() {
@@ -26,6 +27,40 @@ teardown_file() {
     run -0 timeout 10 nbdinfo --list "$(nbd_uri '')"
     assert_output --partial "export=\"$NBD_EXPORT\""
     run -1 timeout 10 nbdinfo "$(nbd_uri no-such-volume)"
+}
+
+@test "exports have descriptions, in the list and for one that is asked for" {
+    [ -n "${OWN_SERVER-}" ] || skip "needs to know what is exported"
+    run -0 timeout 10 nbdinfo --list --json "$(nbd_uri '')"
+    [ "$(jq -r '.exports[] | select(."export-name" == "golden").description' <<<"$output")" = \
+        "tarn volume, exclusive, 4 KiB pages, read-only" ]
+    nbd_python '
+other = nbd.NBD()
+other.set_export_name("other")
+other.set_full_info(True)
+other.connect_unix(path)
+assert other.get_export_description() == "tarn volume, exclusive, 4 KiB pages"
+assert other.get_canonical_export_name() == "other"
+'
+}
+
+@test "an export that may only be read says so and refuses every change with EPERM" {
+    [ -n "${OWN_SERVER-}" ] || skip "needs a volume that may only be read"
+    run -0 timeout 10 nbdinfo "$(nbd_uri golden)"
+    assert_output --partial "is_read_only: true"
+    run -1 timeout 10 qemu-io -f raw -c 'write 0 4k' "$(nbd_uri golden)"
+    run -0 timeout 10 qemu-io -r -f raw -c 'read -P 0 0 4k' "$(nbd_uri golden)"
+    nbd_python '
+golden = nbd.NBD()
+golden.set_export_name("golden")
+golden.connect_unix(path)
+golden.set_strict_mode(0)
+for change in (lambda: golden.pwrite(bytes(100000), 0), lambda: golden.zero(4096, 0), lambda: golden.trim(4096, 0)):
+    assert fails(change) == "EPERM"
+golden.flush()
+golden.cache(4096, 0)
+assert golden.pread(4096, 0) == bytes(4096)
+'
 }
 
 @test "a volume that another host holds is refused with the holder's name" {
@@ -85,21 +120,82 @@ assert client.recv(1) == b''"
 
 @test "32 MiB at an odd offset, pipelined small requests and block status" {
     nbd_python '
-big = os.urandom(32 << 20)
-h.pwrite(big, 12345)
-assert h.pread(32 << 20, 12345) == big
-for i in range(300):
-    h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray([i % 256]) * 5000), i * 5000)
-while h.aio_in_flight() > 0:
-    h.poll(-1)
-    while h.aio_in_flight() > 0 and (cookie := h.aio_peek_command_completed()) > 0:
-        assert h.aio_command_completed(cookie)
-for i in range(300):
-    assert h.pread(5000, i * 5000) == bytes([i % 256]) * 5000
+exchange_much(h)
 h.trim(4 << 20, 0)
 runs = []
 h.block_status(4 << 20, 0, lambda name, offset, entries, error: runs.extend(entries))
 assert runs[1] == 3, runs
+'
+}
+
+@test "tarn:tier is listed, and says where bytes are beside what base:allocation says" {
+    [ -n "${OWN_SERVER-}" ] || skip "needs to know where the bytes are"
+    run -0 timeout 10 nbdinfo --list --json "$(nbd_uri '')"
+    [ "$(jq -c '.exports[0].contexts' <<<"$output")" = '["base:allocation","tarn:tier"]' ]
+    nbd_python '
+both = nbd.NBD()
+for context in ("tarn:tier", "base:allocation"): both.add_meta_context(context)
+both.set_export_name("other")
+both.connect_unix(path)
+both.pwrite(b"x" * 4096, 8192)
+seen = {}
+both.block_status(16384, 0, lambda name, offset, entries, error: seen.update({name: entries}))
+assert seen == {"base:allocation": [8192, 3, 4096, 0, 4096, 3], "tarn:tier": [8192, 8, 4096, 1, 4096, 8]}, seen
+'
+    run -0 timeout 10 nbdinfo --map=tarn:tier "$(nbd_uri other)"
+    [ "$(awk '{ print $1, $2, $3 }' <<<"$output")" = "0 8192 8
+8192 4096 1
+12288 16764928 8" ]
+}
+
+@test "with extended headers one request trims, zeroes or asks about more than 4 GiB" {
+    [ -n "${OWN_SERVER-}" ] || skip "needs a volume of more than 4 GiB"
+    nbd_python '
+size = 6 << 30
+client = Extended("huge")
+WRITE, FLUSH, TRIM, CACHE, ZERO, STATUS = 1, 3, 4, 5, 6, 7
+PAYLOAD, ONE = 32, 8
+none, error, status = (0, b""), 0x8001, 6
+def extents(length, flags=0):
+    kind, payload = client.ask(STATUS, 0, length, flags)
+    assert kind == status
+    context, count = struct.unpack(">II", payload[:8])
+    assert context == 1 and len(payload) == 8 + 16 * count
+    return struct.unpack(">%dQ" % (2 * count), payload[8:])
+assert extents(size) == (size, 3)
+assert client.ask(WRITE, size - 4096, 4096, PAYLOAD, b"x" * 4096) == none
+assert client.ask(FLUSH, 0, 0) == none
+assert client.ask(0, size - 1, 1) == (1, struct.pack(">Q", size - 1) + b"x")
+assert extents(size) == (size - 4096, 3, 4096, 0)
+assert extents(size, ONE) == (size - 4096, 3)
+assert client.ask(CACHE, 0, size) == none
+for command in (TRIM, ZERO):
+    assert client.ask(WRITE, size - 4096, 4096, PAYLOAD, b"x" * 4096) == none
+    assert client.ask(command, 0, size) == none
+    assert extents(size) == (size, 3)
+for command in (TRIM, ZERO, CACHE, STATUS):
+    kind, payload = client.ask(command, 1, size)
+    assert kind == error and payload[:4] == struct.pack(">I", 28 if command == ZERO else 22)
+    assert client.ask(command, 0, 1 << 63)[0] == error
+'
+}
+
+@test "with extended headers a payload is taken whether the request is served or not" {
+    nbd_python '
+client = Extended(name)
+READ, WRITE, TRIM, STATUS, PAYLOAD = 0, 1, 4, 7, 32
+refused = (0x8001, struct.pack(">IH", 22, 0))
+for command in (READ, TRIM, STATUS, 99):
+    for length in (1, 12, 100000, 32 << 20):
+        assert client.ask(command, 0, length, PAYLOAD, bytes(length)) == refused
+for length in (1, 4096, 32 << 20):
+    for flags in (0, PAYLOAD):
+        assert client.ask(WRITE, 512, length, flags, b"y" * length) == (0, b"")
+    assert client.ask(READ, 512, length) == (1, struct.pack(">Q", 512) + b"y" * length)
+assert client.ask(READ, 0, (32 << 20) + 1) == refused
+client.socket.sendall(struct.pack(">IHHQQQ", 0x21E41C71, PAYLOAD, WRITE, 1, 0, 1 << 40))
+assert client.socket.recv(1) == b""
+h.pread(1, 0)
 '
 }
 
@@ -191,5 +287,26 @@ idle = [negotiate() for i in range(1000)]
 h.pread(10, 0)
 idle[999].sendall(request(0, 1, 0, 16))
 assert len(idle[999].recv(32, socket.MSG_WAITALL)) == 32
+'
+}
+
+@test "ten thousand clients that say nothing keep nobody out, and most of them are closed" {
+    [ -n "${OWN_SERVER-}" ] || skip "needs to know the limit"
+    ulimit -n 16384
+    nbd_python '
+import select
+silent = []
+for i in range(10000):
+    silent.append(greet())
+    if i % 2000 == 0: connect().pread(4096, 0)
+poll = select.poll()
+for client in silent: poll.register(client, select.POLLRDHUP)
+deadline = time.monotonic() + 30
+while len(closed := poll.poll(1000)) < 9500: assert time.monotonic() < deadline, len(closed)
+open_still = set(client.fileno() for client in silent) - set(fd for fd, event in closed)
+assert len(open_still) <= 500, len(open_still)
+assert silent[-1].fileno() in open_still
+connect().pread(4096, 0)
+h.pread(4096, 0)
 '
 }

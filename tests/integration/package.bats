@@ -95,27 +95,34 @@ start() {
     run -0 inside tarn --version
     run -0 inside systemd-analyze verify --man=yes /usr/lib/systemd/system/tarnd.service
     refute_output --partial tarnd
-    for page in tarn.1 tarnd.8 tarn-keeper.8 tarn.toml.5; do
+    for page in tarn.1 tarnd.8 tarn-keeper.8 tarn.toml.5 attachtab.5; do
         [ -s "$ROOT/usr/share/man/man${page##*.}/$page.gz" ]
     done
     inside bash -n /usr/share/bash-completion/completions/tarn
     [ -L "$ROOT/etc/systemd/system/multi-user.target.wants/tarnd.service" ]
+    [ -s "$ROOT/usr/lib/systemd/system/tarnd-nbd.socket" ]
+    [ ! -L "$ROOT/etc/systemd/system/sockets.target.wants/tarnd-nbd.socket" ]
     [ -s "$ROOT/usr/lib/udev/rules.d/60-tarn.rules" ]
-    # The example is one that tarnd takes, apart from its key.
+    [ -x "$ROOT/usr/lib/systemd/system-generators/tarn-attach-generator" ]
+    grep -q '^ExecStart=:/usr/bin/tarn attach ' "$ROOT/usr/lib/systemd/system/tarn-attach@.service"
+    # This example attaches nothing until somebody edits it.
+    run -0 inside cat /usr/share/doc/tarn/examples/attachtab
+    run ! grep -v '^#' <<< "$output"
+    # That of the configuration is one that tarnd takes, apart from its key.
     sed 's/^key_file.*//' "$ROOT/usr/share/doc/tarn/examples/tarn.toml" > "$ROOT/tmp/example.toml"
     run -2 inside tarnd --check-config --config /tmp/example.toml
     assert_output "tarnd: /tmp/example.toml: key_file: missing; the hosts of a cluster need a key in common"
 }
 
 @test "README's first host works as it is written" {
-    # Its commands, in order: blocks of them, and what follows a $ in the others. There is no nbd module here.
+    # Its commands, in order: blocks of them, and what follows a $ in the others.
     {
         echo 'set -ex; cd /tmp; truncate -s 1M disk.img'
         sed -n '/^## One host/,/^## Three hosts/p' "$TREE/README.md" |
             awk '/^```/ { block = !block; text = ""; next }
                  block && /^\$ / { print substr($0, 3); transcript = 1; next }
                  block && !transcript { print }
-                 !block { transcript = 0 }' | grep -vE '^(modprobe|nbd-client) '
+                 !block { transcript = 0 }'
     } > "$ROOT/tmp/readme.bash"
     grep -q 'systemctl start tarnd' "$ROOT/tmp/readme.bash" && grep -q 'tarn umount' "$ROOT/tmp/readme.bash"
     cat > "$ROOT/usr/local/bin/systemctl" << 'END'

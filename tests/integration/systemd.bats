@@ -17,7 +17,7 @@ setup_file() {
     rm -rf "$ROOT"/etc/tarn "$ROOT"/var/lib/tarn "$units"/*.wants
     install -m 755 "$TARN_BUILD/daemon/tarnd" "$TARN_BUILD/daemon/tarn-keeper" "$ROOT/usr/sbin"
     install -m 755 "$TARN_BUILD/daemon/tarn" "$ROOT/usr/bin"
-    cp "$BATS_TEST_DIRNAME/../../packaging/tarnd.service" "$units"
+    cp "$BATS_TEST_DIRNAME"/../../packaging/tarnd{.service,-nbd.socket} "$units"
     printf '[Unit]\nDescription=nothing but systemd\nAllowIsolate=yes\n' > "$units/bare.target"
     boot
     inside tarn init --store /var/lib/tarn/store --size 64M --memory 64M --nbd-unix /run/tarn/nbd.sock
@@ -103,6 +103,32 @@ start_second() {
     inside cp /etc/tarn/right.toml /etc/tarn/tarn.toml
     within 20 runs_not_as "$before"
     nbd "assert h.pread(5, 8192) == b'third'"
+}
+
+# The port is one of this machine, as its network is.
+@test "who connects while tarnd is down waits for it on systemd's socket, and its memory stays as well" {
+    local -r port=$((20000 + RANDOM % 10000))
+    inside mkdir -p /run/systemd/system/tarnd-nbd.socket.d
+    inside sh -c "printf '[Socket]\nListenStream=\nListenStream=127.0.0.1:$port\n' \
+        > /run/systemd/system/tarnd-nbd.socket.d/port.conf"
+    inside sh -c "echo 'tcp = \"127.0.0.1:$port\"' > /tmp/tcp && sed -i '/^\[nbd\]/r /tmp/tcp' /etc/tarn/tarn.toml"
+    inside systemctl daemon-reload
+    inside systemctl stop tarnd
+    inside systemctl start tarnd-nbd.socket
+    run -0 inside timeout 60 nbdinfo --size "nbd://127.0.0.1:$port/disk"
+    assert_output 8388608
+    within 20 is_up
+    run -0 inside tarn export disk
+    assert_line "nbd://127.0.0.1:$port/disk"
+    nbd "h.pwrite(b'passed', 16384)"
+    local -r before=$(main_pid)
+    crash
+    run -0 inside timeout 60 nbdsh -u "nbd://127.0.0.1:$port/disk" -c "assert h.pread(6, 16384) == b'passed'"
+    within 20 runs_not_as "$before"
+    inside systemctl stop tarnd-nbd.socket
+    inside sed -i '/^tcp/d' /etc/tarn/tarn.toml
+    inside systemctl restart tarnd
+    nbd "assert h.pread(6, 16384) == b'passed'"
 }
 
 @test "a stop is clean, and the next start takes over no memory" {

@@ -56,15 +56,21 @@ use_all() {
     host_stop solo
 }
 
-@test "systemd-analyze finds no mistake in the unit" {
+@test "systemd-analyze finds no mistake in the units" {
     sed "s|^ExecStart=.*|ExecStart=$TARN_BUILD/daemon/tarnd|" "$UNIT" > "$CLUSTER/tarnd.service"
     run systemd-analyze verify --man=no "$CLUSTER/tarnd.service"
     refute_output --partial "$CLUSTER/tarnd.service"
+    cp "${UNIT%.service}-nbd.socket" "$CLUSTER"
+    run systemd-analyze verify --man=no "$CLUSTER/tarnd-nbd.socket"
+    refute_output --partial "$CLUSTER/tarnd-nbd.socket"
+    sed "s|:/usr/bin/tarn|:$TARN_BUILD/daemon/tarn|" "${UNIT%d.service}-attach@.service" > "$CLUSTER/tarn-attach@.service"
+    run systemd-analyze verify --man=no "$CLUSTER/tarn-attach@db.service"
+    refute_output --partial "tarn-attach@"
 }
 
 # Each line that is above names its reason in the unit.
 @test "systemd-analyze security rates the unit as it was left" {
-    run -0 systemd-analyze security --offline=yes --no-pager --threshold=43 "$UNIT"
+    run -0 systemd-analyze security --offline=yes --no-pager --threshold=44 "$UNIT"
     local missing
     missing=$(sed -nE 's/^✗ (RootDirectory|User|PrivateDevices|ProtectKernelLogs|ProtectControlGroups|ProtectKernelModules|PrivateMounts|ProtectHostname|ProtectKernelTunables|ProtectSystem|ProtectProc|ProcSubset|ProtectHome|PrivateNetwork|PrivateUsers|PrivateTmp|IPAddressDeny|UMask|DeviceAllow|RestrictAddressFamilies|SystemCallFilter|CapabilityBoundingSet)=.*//p' <<< "$output" | wc -l)
     [ "$missing" -eq "$(grep -c '^✗' <<< "$output")" ]

@@ -11,6 +11,7 @@
 
 #include "daemon/control/control.hpp"
 #include "daemon/control/http_request.hpp"
+#include "tests/support/fake_volume.hpp"
 
 namespace tarn {
 
@@ -18,37 +19,23 @@ namespace tarn {
 // see: io_uring does the server's part inside the kernel.)
 using FakeLock = std::lock_guard<std::mutex>;
 
-class FakeVolume final : public Volume {
+class EntryVolume final : public FakeVolume {
   public:
-    FakeVolume(VolumeEntry& entry, Result<> flush_result) : entry_(entry), flush_result_(flush_result) {}
-    std::shared_ptr<VolumeSession> session() const override { return session_; }
+    EntryVolume(VolumeEntry& entry, Result<> flush_result) : entry_(entry), flush_result_(flush_result) {}
     VolumeId id() const override { return entry_.id; }
-    bool try_pin(uint64_t, uint32_t, std::vector<Pin>&) override { return false; }
-    void unpin(std::span<const Pin>) override {}
-    bool try_read(uint64_t, std::span<std::byte>) override { return false; }
-    bool try_write(uint64_t, std::span<const std::byte>) override { return false; }
     std::optional<Attributes> try_attributes() override { return entry_.attributes; }
     std::optional<uint64_t> try_size() override { return entry_.attributes.size_bytes; }
-    Task<Result<>> read(uint64_t, std::span<std::byte>) override { co_return fail(Errc::unsupported); }
-    Task<Result<>> fetch(uint64_t, uint64_t) override { co_return fail(Errc::unsupported); }
-    Task<Result<>> write(uint64_t, std::span<const std::byte>) override { co_return fail(Errc::unsupported); }
-    Task<Result<>> zero(uint64_t, uint64_t, bool) override { co_return fail(Errc::unsupported); }
     Task<Result<>> flush() override { co_return flush_result_; }
-    Task<Result<>> prefetch(uint64_t, uint64_t) override { co_return fail(Errc::unsupported); }
-    Task<Result<std::vector<Extent>>> extents(uint64_t, uint64_t) override { co_return fail(Errc::unsupported); }
     Task<Result<Attributes>> attributes() override { co_return entry_.attributes; }
     Task<Result<uint64_t>> size() override { co_return entry_.attributes.size_bytes; }
     Task<Result<Attributes>> change_attributes(AttributeChange change) override {
         if (change.size_bytes) entry_.attributes.size_bytes = *change.size_bytes;
         co_return entry_.attributes;
     }
-    Task<Result<>> write_growing(uint64_t, std::span<const std::byte>) override { co_return fail(Errc::unsupported); }
-    Task<Result<uint64_t>> append(std::span<const std::byte>) override { co_return fail(Errc::unsupported); }
 
   private:
     VolumeEntry& entry_;
     Result<> flush_result_;
-    const std::shared_ptr<VolumeSession> session_ = std::make_shared<VolumeSession>();
 };
 
 class FakeDaemon final : public Volumes, public Control {
@@ -72,7 +59,7 @@ class FakeDaemon final : public Volumes, public Control {
         const auto found = entries.find(name);
         if (found == entries.end()) co_return fail(Errc::not_found, 0, "catalog.open");
         if (access == Access::write && name == held_elsewhere) co_return fail(Errc::busy, 0, "held by host b");
-        co_return std::shared_ptr<Volume>(std::make_shared<FakeVolume>(found->second, flush_result));
+        co_return std::shared_ptr<Volume>(std::make_shared<EntryVolume>(found->second, flush_result));
     }
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override {
         const FakeLock lock(mutex_);
@@ -138,13 +125,47 @@ class FakeDaemon final : public Volumes, public Control {
         }
         co_return fail(Errc::not_found, 0, "no host of this cluster");
     }
-    std::vector<Mount> mounts() override { return mounted; }
-    Task<Result<>> mount(Mount mount, Caller caller) override {
-        mounted_for = std::move(caller);
+    std::vector<Mount> mounts() override {
         const FakeLock lock(mutex_);
+        return mounted;
+    }
+    Task<Result<>> mount(Mount mount, Caller caller) override {
+        const FakeLock lock(mutex_);
+        mounted_for = std::move(caller);
         for (const Mount& other : mounted)
             if (other.path == mount.path) co_return fail(Errc::busy, 0, "mount");
         mounted.push_back(mount);
+        co_return Result<>{};
+    }
+    std::vector<Attachment> attachments() override {
+        const FakeLock lock(mutex_);
+        return attached;
+    }
+    Task<std::vector<std::string>> tell_size(VolumeId volume) override {
+        const FakeLock lock(mutex_);
+        told_size_of = volume;
+        co_return untold_hosts;
+    }
+    Task<Result<Attachment>> attach(AttachOptions options, Caller) override {
+        const FakeLock lock(mutex_);
+        if (!entries.contains(options.volume)) co_return fail(Errc::not_found, 0, "attach");
+        for (const Attachment& other : attached)
+            if (other.volume == options.volume) co_return fail(Errc::busy, 0, "attach");
+        attached_with = options;
+        const auto index = static_cast<unsigned>(attached.size());
+        attached.push_back({.volume = options.volume,
+                            .device = "nbd" + std::to_string(index),
+                            .index = index,
+                            .read_only = options.read_only,
+                            .size_bytes = uint64_t{1} << 30,
+                            .connections = 2});
+        co_return attached.back();
+    }
+    Task<Result<>> detach(std::string volume, bool force, Caller) override {
+        const FakeLock lock(mutex_);
+        if (devices_are_mounted && !force) co_return fail(Errc::busy, 0, "detach");
+        if (std::erase_if(attached, [&](const Attachment& each) { return each.volume == volume; }) == 0)
+            co_return fail(Errc::not_found, 0, "detach");
         co_return Result<>{};
     }
     Task<Result<Unmounting>> unmount(std::string path, bool force) override {
@@ -165,7 +186,11 @@ class FakeDaemon final : public Volumes, public Control {
     std::vector<std::string> silent_hosts;
     std::vector<std::string> untold_hosts;
     std::vector<Mount> mounted;
+    std::vector<Attachment> attached;
+    AttachOptions attached_with;
+    VolumeId told_size_of = 0;
     std::vector<std::string> mount_users;
+    bool devices_are_mounted = false;
     Caller mounted_for;
     NodeStatus node;
     Usage used;

@@ -1,7 +1,8 @@
 // memory_server: the front ends over volumes in memory, to test real clients without a cluster.
 //
 //   memory_server [--shards N] [--unix PATH] [--tcp PORT] [--volume NAME=SIZE_MIB] [--shared NAME=SIZE_MIB]
-//                 [--held NAME=SIZE_MIB] [--mount DIRECTORY] [--miss-every N] [--cold-delay-us N]
+//                 [--held NAME=SIZE_MIB] [--read-only NAME] [--handshakes-max N] [--mount DIRECTORY] [--miss-every N]
+//                 [--cold-delay-us N]
 //
 // Prints "ready" when clients may connect; ends cleanly on SIGTERM or SIGINT.
 #include <fmt/format.h>
@@ -29,6 +30,7 @@ struct Settings {
     std::vector<std::string> unix_paths;
     std::vector<uint16_t> tcp_ports;
     std::vector<std::string> mount_paths;
+    nbd::Settings nbd;
 };
 
 [[noreturn]] void give_up(const std::string& text) {
@@ -69,6 +71,10 @@ Settings parse(int count, char** arguments, MemoryVolumes& volumes) {
             add_volume(volumes, value, true, false);
         else if (key == "--held")
             add_volume(volumes, value, false, true);
+        else if (key == "--read-only")
+            settings.nbd.read_only.insert(value);
+        else if (key == "--handshakes-max")
+            settings.nbd.handshakes_max = std::stoul(value);
         else if (key == "--miss-every")
             volumes.faults.miss_every = static_cast<unsigned>(std::stoul(value));
         else if (key == "--cold-delay-us")
@@ -82,7 +88,7 @@ Settings parse(int count, char** arguments, MemoryVolumes& volumes) {
 // Runs on the first shard from start to stop.
 Task<> run_front_ends(std::vector<Loop*> loops, MemoryVolumes& volumes, const Settings& settings, int signals) {
     Loop& loop = *loops.front();
-    nbd::Server server(loops, volumes, held_bytes_max);
+    nbd::Server server(loops, volumes, held_bytes_max, settings.nbd);
     for (const std::string& path : settings.unix_paths)
         if (const Result<> listening = server.listen_unix(path); !listening) give_up(listening.error().where);
     for (const uint16_t port : settings.tcp_ports) check(server.listen_tcp("127.0.0.1", port), "tcp");

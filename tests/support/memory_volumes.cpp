@@ -118,8 +118,12 @@ bool MemoryVolume::try_read(uint64_t offset_bytes, std::span<std::byte> into) {
     return true;
 }
 
-bool MemoryVolume::try_write(uint64_t offset_bytes, std::span<const std::byte> from) {
-    return !misses() && storable(offset_bytes, from.size()) && try_copy_in(offset_bytes, from);
+bool MemoryVolume::try_write(uint64_t offset_bytes, std::span<const std::byte> from, WriteReceipts* receipts) {
+    if (misses() || !storable(offset_bytes, from.size()) || !try_copy_in(offset_bytes, from)) return false;
+    if (receipts)
+        for_each_page(offset_bytes, from.size(),
+                      [&](uint64_t page, uint64_t, uint64_t) { receipts->add(page - offset_bytes / page_size); });
+    return true;
 }
 
 void MemoryVolume::copy_out(uint64_t offset_bytes, std::span<std::byte> into) {
@@ -182,14 +186,23 @@ Task<Result<>> MemoryVolume::fetch(uint64_t, uint64_t) {
     co_return Result<>{};
 }
 
-Task<Result<>> MemoryVolume::write(uint64_t offset_bytes, std::span<const std::byte> from) {
+Task<Result<>> MemoryVolume::write(uint64_t offset_bytes, std::span<const std::byte> from, WriteReceipts* receipts) {
     co_await delay_copy();
     if (!storable(offset_bytes, from.size())) co_return fail(Errc::no_space, 0, "memory.write");
-    while (!try_copy_in(offset_bytes, from)) co_await Yield(*Loop::current());
+    const uint64_t first = offset_bytes / page_size;
+    for (uint64_t done = 0; done < from.size();) {
+        const uint64_t at = offset_bytes + done;
+        const uint64_t size = std::min(page_size - at % page_size, from.size() - done);
+        const uint64_t page = at / page_size - first;
+        if (!receipts || !receipts->has(page))
+            while (!try_copy_in(at, from.subspan(done, size))) co_await Yield(*Loop::current());
+        if (receipts) receipts->add(page);
+        done += size;
+    }
     co_return Result<>{};
 }
 
-Task<Result<>> MemoryVolume::zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) {
+Task<Result<>> MemoryVolume::zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space, WriteReceipts*) {
     co_await delay();
     if (keep_space && !storable(offset_bytes, size_bytes)) co_return fail(Errc::no_space, 0, "memory.zero");
     zero_range(offset_bytes, size_bytes, keep_space);
@@ -222,6 +235,13 @@ Task<Result<std::vector<Extent>>> MemoryVolume::extents(uint64_t offset_bytes, u
             extents.push_back({page * page_size + in_page, part, hole});
     });
     co_return extents;
+}
+
+std::vector<TierExtent> MemoryVolume::tiers(std::span<const Extent> extents) {
+    std::vector<TierExtent> tiers;
+    for (const Extent& extent : extents)
+        tiers.push_back({extent.offset_bytes, extent.size_bytes, extent.hole ? Tier::hole : Tier::dram});
+    return tiers;
 }
 
 Attributes MemoryVolume::attributes_now() {
@@ -297,6 +317,7 @@ VolumeEntry MemoryVolumes::describe(const std::string& name, const Entry& entry,
 
 Task<Result<std::vector<VolumeEntry>>> MemoryVolumes::list() {
     std::vector<VolumeEntry> list;
+    ++lists;
     const std::lock_guard lock(mutex_);
     for (const auto& [name, entry] : entries_) {
         list.push_back(describe(name, entry, entry.volume->attributes_now()));
@@ -306,6 +327,7 @@ Task<Result<std::vector<VolumeEntry>>> MemoryVolumes::list() {
 
 Task<Result<VolumeEntry>> MemoryVolumes::find(std::string name) {
     const std::lock_guard lock(mutex_);
+    sought_.insert(name);
     const auto found = entries_.find(name);
     if (found == entries_.end()) co_return fail(Errc::not_found, 0, "memory.find");
     co_return describe(name, found->second, found->second.volume->attributes_now());

@@ -40,16 +40,20 @@ class MemoryVolume final : public Volume {
     bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;
     void unpin(std::span<const Pin> pins) override;
     bool try_read(uint64_t offset_bytes, std::span<std::byte> into) override;
-    bool try_write(uint64_t offset_bytes, std::span<const std::byte> from) override;
+    bool try_write(uint64_t offset_bytes, std::span<const std::byte> from, WriteReceipts* receipts = nullptr) override;
     std::optional<Attributes> try_attributes() override;
     std::optional<uint64_t> try_size() override;
     Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) override;
     Task<Result<>> fetch(uint64_t offset_bytes, uint64_t size_bytes) override;
-    Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from) override;
-    Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space) override;
+    Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from,
+                         WriteReceipts* receipts = nullptr) override;
+    Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space,
+                        WriteReceipts* receipts = nullptr) override;
     Task<Result<>> flush() override;
     Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) override;
     Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) override;
+    // All of it is here.
+    std::vector<TierExtent> tiers(std::span<const Extent> extents) override;
     Task<Result<Attributes>> attributes() override;
     Attributes attributes_now();
     Task<Result<uint64_t>> size() override;
@@ -78,6 +82,12 @@ class MemoryVolume final : public Volume {
 class MemoryVolumes final : public Volumes {
   public:
     MemoryFaults faults;
+    // What was asked so far.
+    std::atomic<size_t> lists{0};
+    std::set<std::string> sought() {
+        const std::lock_guard lock(mutex_);
+        return sought_;
+    }
 
     Task<Result<std::vector<VolumeEntry>>> list() override;
     Task<Result<VolumeEntry>> find(std::string name) override;
@@ -102,6 +112,7 @@ class MemoryVolumes final : public Volumes {
     std::mutex mutex_;
     std::map<std::string, Entry> entries_;
     std::set<std::string> held_elsewhere_;
+    std::set<std::string> sought_;
     VolumeId last_id_ = 0;
 };
 

@@ -8,6 +8,10 @@
 
 namespace tarn::nbd {
 
+constexpr uint32_t number_of(OptionReply type) {
+    return static_cast<uint32_t>(type);
+}
+
 class Bytes {
   public:
     template <std::unsigned_integral T>
@@ -38,6 +42,12 @@ class Bytes {
     Bytes& option(Option known, const Bytes& payload = {}) { return option(static_cast<uint32_t>(known), payload); }
     Bytes& request(Command command, uint64_t cookie, uint64_t offset_bytes, uint32_t size_bytes, uint16_t flags = 0) {
         number(request_magic).number(flags).number(static_cast<uint16_t>(command)).number(cookie);
+        return number(offset_bytes).number(size_bytes);
+    }
+
+    Bytes& extended_request(Command command, uint64_t cookie, uint64_t offset_bytes, uint64_t size_bytes,
+                            uint16_t flags = 0) {
+        number(extended_request_magic).number(flags).number(static_cast<uint16_t>(command)).number(cookie);
         return number(offset_bytes).number(size_bytes);
     }
 

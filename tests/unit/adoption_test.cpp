@@ -227,6 +227,7 @@ TEST_F(AdoptedHost, a_write_that_was_cut_short_is_finished) {
         stage.page = PageId::of(volume_id, 3).value;
         stage.offset = 100;
         stage.size = 1000;
+        stage.receipt = 0x700000002;
         stage.taken = true;
         stage.pending = WriteStage::Pending::bytes;
         std::memset(bytes_of(*arena, frame) + 100, 2, 300);  // so far it came
@@ -237,6 +238,153 @@ TEST_F(AdoptedHost, a_write_that_was_cut_short_is_finished) {
     std::memset(expected.data() + 100, 2, 1000);
     EXPECT_EQ(read(3), expected);
     EXPECT_EQ(cache_->pool().frame(frame_of(cache_->pool().arena(), 3)).dirty.load(), 0b111);
+    EXPECT_EQ(cache_->adopted_receipts().size(), 1u) << "its request must not write the page again";
+    EXPECT_EQ(cache_->adopted_receipts()[0], 0x700000002u);
+}
+
+TEST_F(AdoptedHost, a_request_has_a_receipt_for_each_page_that_it_has_changed) {
+    const auto memory = Mapping::create(page_size);
+    ASSERT_TRUE(memory);
+    auto& receipts = *reinterpret_cast<WriteReceipts*>(memory->bytes().data());
+    receipts.begin(7);
+    const std::vector<std::byte> bytes(4 * page_size, std::byte{5});
+    EXPECT_FALSE(receipts.has(0));
+    ASSERT_TRUE(loop_->run_until_done(volume_->write(10 * page_size, bytes, &receipts)));
+    for (unsigned page = 0; page < 4; ++page) EXPECT_TRUE(receipts.has(page)) << page;
+    EXPECT_FALSE(receipts.has(4));
+    for (const WriteStage& stage : cache_->pool().arena().stages()) {
+        EXPECT_EQ(stage.pending.load(), WriteStage::Pending::nothing);
+        EXPECT_FALSE(stage.taken.load());
+    }
+
+    // Somebody else writes one of them, and who goes on with the request leaves that as it is.
+    write(11, 6);
+    receipts.begin(7);
+    receipts.add(1);
+    receipts.add(2);
+    const std::vector<std::byte> again(4 * page_size, std::byte{7});
+    ASSERT_TRUE(loop_->run_until_done(volume_->write(10 * page_size, again, &receipts)));
+    EXPECT_EQ(read(10), filled(7));
+    EXPECT_EQ(read(11), filled(6));
+    EXPECT_EQ(read(12), filled(5));
+    EXPECT_EQ(read(13), filled(7));
+    receipts.begin(7);
+    ASSERT_TRUE(volume_->try_write(11 * page_size + 5, std::span(again).first(100), &receipts));
+    EXPECT_TRUE(receipts.has(0));
+    EXPECT_FALSE(receipts.has(1));
+    receipts.begin(7);
+    ASSERT_TRUE(volume_->try_write(10 * page_size, again, &receipts));
+    EXPECT_TRUE(receipts.has(3));
+}
+
+// As of a block device of the kernel, which does not notice that the process was killed.
+TEST_F(AdoptedHost, a_session_that_outlives_the_process_remembers_what_it_has_to_fear) {
+    const auto memory = Mapping::create(page_size);
+    ASSERT_TRUE(memory);
+    auto& record = *reinterpret_cast<SessionRecord*>(memory->bytes().data());
+    const auto go_on = [&] {
+        return std::make_unique<CachedVolume>(*volumes_, std::make_shared<ClientSession>(*cache_, volume_id, record));
+    };
+    const auto write = [&](CachedVolume& volume, unsigned page) {
+        const std::vector<std::byte> bytes(page_size, std::byte{3});
+        ASSERT_TRUE(loop_->run_until_done(volume.write(page * page_size, bytes)));
+    };
+    auto volume = go_on();
+    write(*volume, 7);
+    EXPECT_EQ(record.noted[0].load(), cache_->verifiers().own());
+    EXPECT_EQ(record.pages_end.load(), 8u);
+    EXPECT_TRUE(loop_->run_until_done(volume->flush()));
+    EXPECT_EQ(record.noted[0].load(), 0u);
+    write(*volume, 8);
+    volume.reset();
+
+    // With the memory nothing is lost.
+    adopt(kill());
+    volume = go_on();
+    EXPECT_TRUE(loop_->run_until_done(volume->flush()));
+    EXPECT_EQ(record.noted[0].load(), 0u);
+    write(*volume, 9);
+    volume.reset();
+
+    // Without it the last write is.
+    (void)kill();
+    open("store", nullptr);
+    volume = go_on();
+    for (int i = 0; i < 2; ++i) {
+        const Result<> flushed = loop_->run_until_done(volume->flush());
+        ASSERT_FALSE(flushed);
+        EXPECT_EQ(flushed.error().code, Errc::io);
+    }
+    volume.reset();
+    adopt(kill());
+    volume = go_on();
+    EXPECT_FALSE(loop_->run_until_done(volume->flush())) << "for good";
+    volume.reset();
+}
+
+// Between the change of a page and the end of its request the process is killed, and then its home loses the page.
+TEST_F(AdoptedHost, a_request_that_goes_on_remembers_the_homes_of_pages_that_it_had_changed) {
+    const auto memory = Mapping::create(page_size);
+    ASSERT_TRUE(memory);
+    auto& record = *reinterpret_cast<SessionRecord*>(memory->bytes().data());
+    auto& receipts = *reinterpret_cast<WriteReceipts*>(memory->bytes().data() + page_size / 2);
+    static_assert(sizeof(SessionRecord) <= page_size / 2 && sizeof(WriteReceipts) <= page_size / 2);
+    const std::vector<std::byte> before(memory->bytes().begin(), memory->bytes().begin() + page_size / 2);
+    const std::vector<std::byte> bytes(2 * page_size, std::byte{3});
+    const auto go_on = [&] {
+        return std::make_unique<CachedVolume>(*volumes_, std::make_shared<ClientSession>(*cache_, volume_id, record));
+    };
+    for (const bool is_hot : {false, true}) {
+        std::ranges::copy(before, memory->bytes().begin());
+        receipts.begin(7);
+        auto volume = go_on();
+        if (is_hot) {
+            ASSERT_TRUE(loop_->run_until_done(volume->write(7 * page_size, bytes)));
+            ASSERT_TRUE(loop_->run_until_done(volume->flush()));
+            ASSERT_TRUE(volume->try_write(7 * page_size, bytes, &receipts));
+        } else {
+            ASSERT_TRUE(loop_->run_until_done(volume->write(7 * page_size, bytes, &receipts)));
+        }
+        EXPECT_EQ(receipts.began(0), cache_->verifiers().own());
+        EXPECT_EQ(receipts.began(1), 0u);
+        volume.reset();
+        (void)kill();
+        open("store", nullptr);
+        record.noted[0] = 0;  // the record did not come to that
+        volume = go_on();
+        ASSERT_TRUE(loop_->run_until_done(volume->write(7 * page_size, bytes, &receipts)));
+        const Result<> flushed = loop_->run_until_done(volume->flush());
+        ASSERT_FALSE(flushed);
+        EXPECT_EQ(flushed.error().code, Errc::io);
+        receipts.begin(7);
+        EXPECT_EQ(receipts.began(0), 0u);
+    }
+}
+
+TEST_F(AdoptedHost, a_trim_goes_on_where_it_was_cut_off) {
+    constexpr unsigned pages = 800;  // more than a window
+    const auto memory = Mapping::create(page_size);
+    ASSERT_TRUE(memory);
+    auto& receipts = *reinterpret_cast<WriteReceipts*>(memory->bytes().data());
+    for (const unsigned page : {0u, 255u, 256u, 700u}) write(page, 9);
+    receipts.begin(7);
+    ASSERT_TRUE(loop_->run_until_done(volume_->zero(0, pages * page_size, true, &receipts)));
+    for (const unsigned page : {0u, 255u, 256u, 700u}) EXPECT_EQ(read(page), filled(0));
+    EXPECT_GT(receipts.window(), 0u);
+    EXPECT_TRUE(receipts.has(0));
+    EXPECT_TRUE(receipts.has(pages - 1));
+    EXPECT_FALSE(receipts.has(pages));
+
+    for (const unsigned page : {0u, 255u, 256u, 700u}) write(page, 8);
+    for (const bool keep_space : {false, true}) {
+        receipts.begin(7);
+        receipts.move_window(256);
+        receipts.add(256);
+        ASSERT_TRUE(loop_->run_until_done(volume_->zero(0, pages * page_size, keep_space, &receipts)));
+        for (const unsigned page : {0u, 255u, 256u}) EXPECT_EQ(read(page), filled(8));
+        EXPECT_EQ(read(700), filled(0));
+        write(700, 8);
+    }
 }
 
 TEST_F(AdoptedHost, a_stage_that_names_nothing_that_is_held_is_ignored) {
@@ -250,11 +398,13 @@ TEST_F(AdoptedHost, a_stage_that_names_nothing_that_is_held_is_ignored) {
             stage.frame = named;
             stage.page = PageId::of(volume_id, 4).value;
             stage.size = named == frame ? 10 : 5000;
+            stage.receipt = 0x700000002;
             stage.pending = WriteStage::Pending::zeros;
         }
     }
     adopt(memory);
     EXPECT_EQ(read(3), filled(1));
+    EXPECT_TRUE(cache_->adopted_receipts().empty());
 }
 
 TEST_F(AdoptedHost, of_two_frames_of_one_page_the_newer_counts) {

@@ -37,6 +37,19 @@ address = "[fd00::2]:7420"
 [nbd]
 unix = "/run/tarn/nbd.sock"
 tcp = "127.0.0.1:10809"
+read_only = ["golden", "images/base"]
+connections_max = 5000
+handshakes_max = 50
+handshake_seconds = 5
+tls = "require"
+tls_certificates = "/etc/tarn/lab"
+tls_psk_file = "/etc/tarn/keys.psk"
+tls_verify_peer = true
+networks = ["127.0.0.0/8", "fd00::/8"]
+
+[nbd.access]
+secret = ["psk:alice", "cert:host-b"]
+"team/db" = []
 
 [log]
 level = "debug"
@@ -67,6 +80,17 @@ TEST(Configuration, every_key_is_taken) {
     EXPECT_EQ(configuration->peers[1].address, (Address{"fd00::2", 7420}));
     EXPECT_EQ(configuration->nbd_unix, "/run/tarn/nbd.sock");
     EXPECT_EQ(configuration->nbd_tcp, (Address{"127.0.0.1", 10809}));
+    EXPECT_EQ(configuration->nbd_connections_max, 5000u);
+    EXPECT_EQ(configuration->nbd_handshakes_max, 50u);
+    EXPECT_EQ(configuration->nbd_handshake_seconds, 5u);
+    EXPECT_EQ(configuration->nbd_read_only, (std::vector<std::string>{"golden", "images/base"}));
+    EXPECT_EQ(configuration->nbd_tls, nbd::TlsMode::require);
+    EXPECT_EQ(configuration->nbd_tls_files.directory, "/etc/tarn/lab");
+    EXPECT_EQ(configuration->nbd_tls_files.psk_file, "/etc/tarn/keys.psk");
+    EXPECT_TRUE(configuration->nbd_tls_files.verify_peer);
+    EXPECT_EQ(configuration->nbd_networks.size(), 2u);
+    EXPECT_EQ(configuration->nbd_access, (std::map<std::string, std::vector<std::string>>{
+                                             {"secret", {"psk:alice", "cert:host-b"}}, {"team/db", {}}}));
     EXPECT_EQ(configuration->log_level, log::Level::debug);
     EXPECT_TRUE(configuration->volumes_shared);
     EXPECT_EQ(configuration->write_lease.writes, 64u);
@@ -83,6 +107,9 @@ TEST(Configuration, a_host_alone_needs_three_keys) {
     EXPECT_TRUE(configuration->keep_memory);
     EXPECT_TRUE(configuration->pin);
     EXPECT_EQ(configuration->control, control_path_default);
+    EXPECT_EQ(configuration->nbd_tls, nbd::TlsMode::off);
+    EXPECT_EQ(configuration->nbd_tls_files.directory, "/etc/tarn/tls");
+    EXPECT_TRUE(configuration->nbd_networks.empty());
     EXPECT_EQ(configuration->host_id(), 0);
     EXPECT_TRUE(parse_configuration("\xef\xbb\xbf" + std::string(minimal), "with a byte order mark"));
     std::string crlf;
@@ -111,6 +138,15 @@ TEST(Configuration, mistakes_name_place_key_and_reason) {
     EXPECT_EQ(error_after_minimal("memory = \"256\"\n"),
               "t:4:10: memory: 256B is less than 64MiB; a size such as \"4GiB\"");
     EXPECT_EQ(error_after_minimal("memory = \"900TiB\"\n"), "t:4:10: memory: more than 16TiB");
+    EXPECT_EQ(error_after_minimal("[nbd]\nconnections_max = 0\n"),
+              "t:5:19: nbd.connections_max: not a number from 1 to 1000000");
+    EXPECT_EQ(error_after_minimal("[nbd]\nhandshakes_max = -1\n"),
+              "t:5:18: nbd.handshakes_max: not a number from 1 to 1000000");
+    EXPECT_EQ(error_after_minimal("[nbd]\nhandshake_seconds = \"1m\"\n"),
+              "t:5:21: nbd.handshake_seconds: not a number from 1 to 3600");
+    EXPECT_EQ(error_after_minimal("[nbd]\nread_only = \"disk\"\n"), "t:5:13: nbd.read_only: not a list of strings");
+    EXPECT_EQ(error_after_minimal("[nbd]\nread_only = [\"disk\", \"a//b\"]\n"),
+              "t:5:13: nbd.read_only: \"a//b\" cannot be a volume's name");
     EXPECT_EQ(error_after_minimal("[fuse]\nmount_points = \"/mnt\"\n"),
               "t:5:16: fuse.mount_points: not a list of strings");
     EXPECT_EQ(error_after_minimal("[fuse]\nmount_points = [\"mnt\"]\n"),
@@ -136,6 +172,22 @@ TEST(Configuration, mistakes_name_place_key_and_reason) {
     EXPECT_EQ(error_after_minimal("listen = \"a:65536\"\n"),
               "t:4:10: listen: the port is not a number from 1 to 65535");
     EXPECT_EQ(error_after_minimal("nbd = 1\n"), "t:4:7: nbd: not a table; write [nbd]");
+    EXPECT_EQ(error_after_minimal("[nbd]\ntls = \"maybe\"\n"), "t:5:7: nbd.tls: not \"off\", \"on\" or \"require\"");
+    EXPECT_EQ(error_after_minimal("[nbd]\ntls_psk_file = \"keys.psk\"\n"),
+              "t:5:16: nbd.tls_psk_file: not an absolute path");
+    EXPECT_EQ(
+        error_after_minimal("[nbd]\nnetworks = [\"::1\", \"10.0.0.1/8\"]\n"),
+        "t:5:12: nbd.networks: \"10.0.0.1/8\": the address has bits beyond the prefix; which of the two is meant?");
+    EXPECT_EQ(error_after_minimal("[nbd]\nnetworks = []\n"),
+              "t:5:12: nbd.networks: an empty list; without this key clients may come from everywhere");
+    EXPECT_EQ(error_after_minimal("[nbd]\naccess = 1\n"), "t:5:10: nbd.access: not a table; write [nbd.access]");
+    EXPECT_EQ(error_after_minimal("[nbd.access]\nvol = \"psk:a\"\n"), "t:5:7: nbd.access.vol: not a list of strings");
+    EXPECT_EQ(error_after_minimal("[nbd.access]\nvol = [\"psk:a\", \"bob\"]\n"),
+              "t:5:7: nbd.access.vol: \"bob\": write \"psk:USER\" or \"cert:NAME\" for each client that may use the "
+              "volume");
+    EXPECT_EQ(error_after_minimal("[nbd.access]\nvol = [\"psk:a\"]\n"),
+              "t:4:1: nbd.access: names clients by what they prove within TLS, which is off; set tls in [nbd]");
+    EXPECT_EQ(error_after_minimal("[nbd.access]\nvol = []\n"), "no error") << "nobody sees it over TCP";
     EXPECT_EQ(error_after_minimal("[log]\nlevel = \"loud\"\n"), "t:5:9: log.level: not error, warning, info or debug");
     EXPECT_EQ(error_after_minimal("[volumes]\nshared = \"yes\"\n"), "t:5:10: volumes.shared: not true or false");
     EXPECT_EQ(error_after_minimal("[peer]\nname = \"a\"\n"), "t:4:1: peer: not a list; write [[peer]]");
@@ -230,6 +282,16 @@ TEST_F(ConfigurationFile, a_key_that_others_may_read_is_refused) {
         write(key, bad, 0600);
         EXPECT_EQ(load_error(), path_ + ": key_file: " + key + ": not 64 hexadecimal digits");
     }
+}
+
+TEST_F(ConfigurationFile, tls_without_its_files_is_refused) {
+    write(path_, std::string(minimal) + "[nbd]\ntls = \"on\"\ntls_certificates = \"" + (directory_ / "none") + "\"\n");
+    const auto arguments = parse({"--check-config"});
+    ASSERT_FALSE(arguments);
+    EXPECT_EQ(arguments.error().exit_code, 2);
+    EXPECT_EQ(arguments.error().text, "tarnd: " + path_ + ": nbd.tls: " + (directory_ / "none") +
+                                          "/server-cert.pem: no such file, and no tls_psk_file is given; tarn tls init "
+                                          "makes certificates\n");
 }
 
 TEST_F(ConfigurationFile, flags_win_over_keys) {

@@ -102,7 +102,11 @@ TEST_F(ControlApiTest, a_volume_lives_and_dies) {
     const Answer shown = ask("GET", "/v1/volumes/db%2Fmain");
     EXPECT_EQ(shown.json["size_bytes"], 8192);
     EXPECT_EQ(shown.json["uris"][0], "nbd://127.0.0.1:10809/db%2Fmain");
-    EXPECT_EQ(ask("PATCH", "/v1/volumes/db%2Fmain", R"({"size_bytes": 16384})").json["size_bytes"], 16384);
+    daemon_.untold_hosts = {"b"};
+    const Answer resized = ask("PATCH", "/v1/volumes/db%2Fmain", R"({"size_bytes": 16384})");
+    EXPECT_EQ(resized.json["size_bytes"], 16384);
+    EXPECT_EQ(daemon_.told_size_of, created.json["id"]);
+    EXPECT_EQ(resized.json["not_told"], Json({"b"}));
     EXPECT_EQ(status_of("POST", "/v1/volumes/db%2Fmain/flush"), 200);
     EXPECT_EQ(ask("GET", "/v1/exports").json["exports"][0]["volume"], "db/main");
     EXPECT_EQ(status_of("DELETE", "/v1/volumes/db%2Fmain"), 200);
@@ -181,6 +185,26 @@ TEST_F(ControlApiTest, mounts_come_and_go) {
     EXPECT_EQ(status_of("DELETE", "/v1/mounts", R"({"path": "/mnt/b"})"), 404);
     EXPECT_EQ(status_of("DELETE", "/v1/mounts", R"({"path": "/mnt/a", "force": true})"), 200);
     EXPECT_TRUE(daemon_.mounted.empty());
+}
+
+TEST_F(ControlApiTest, devices_come_and_go) {
+    ask("POST", "/v1/volumes", R"({"name": "v", "size_bytes": 4096})");
+    EXPECT_EQ(status_of("POST", "/v1/attachments", R"({"volume": "none"})"), 404);
+    const auto made = ask("POST", "/v1/attachments",
+                          R"({"volume": "v", "read_only": true, "block_size_bytes": 512, "connections": 3})");
+    EXPECT_EQ(made.json["device"], "/dev/nbd0");
+    EXPECT_TRUE(daemon_.attached_with.read_only);
+    EXPECT_EQ(daemon_.attached_with.block_size_bytes, 512u);
+    EXPECT_EQ(daemon_.attached_with.connections, 3u);
+    EXPECT_EQ(ask("GET", "/v1/attachments").json["attachments"][0]["volume"], "v");
+    EXPECT_EQ(status_of("POST", "/v1/attachments", R"({"volume": "v"})"), 409);
+    for (const char* const bad : {R"({})", R"({"volume": ".."})", R"({"volume": "v", "block_size_bytes": 1024})",
+                                  R"({"volume": "v", "connections": 9})", R"({"volume": "v", "device": 1})"})
+        EXPECT_EQ(status_of("POST", "/v1/attachments", bad), 400) << bad;
+    daemon_.devices_are_mounted = true;
+    EXPECT_EQ(status_of("DELETE", "/v1/attachments", R"({"volume": "v"})"), 409);
+    EXPECT_EQ(status_of("DELETE", "/v1/attachments", R"({"volume": "v", "force": true})"), 200);
+    EXPECT_EQ(status_of("DELETE", "/v1/attachments", R"({"volume": "v", "force": true})"), 404);
 }
 
 TEST_F(ControlApiTest, a_pass_is_of_a_volume_or_of_all) {

@@ -7,12 +7,12 @@
 #include "frontends/volumes/cached_volume.hpp"
 #include "tests/support/interleave.hpp"
 #include "tests/support/memory_device.hpp"
+#include "tests/support/store_identity.hpp"
 #include "tests/support/turns.hpp"
 
 namespace tarn {
 namespace {
 
-constexpr StoreIdentity identity = {.cluster = {0xc2}, .host = 0};
 constexpr VolumeId volume_id = 7;
 constexpr unsigned places_max = 300;  // beyond them nobody looks for a page or its frame any more
 constexpr size_t some = 16;           // bytes that are written by few of them
@@ -33,9 +33,9 @@ class FrameRaces : public testing::Test {
   protected:
     FrameRaces() : loop_(std::move(*Loop::create())) {
         auto device = std::make_unique<MemoryDevice>(uint64_t{64} << 20);
-        const StoreFormat format{.identity = identity, .store = {7}, .size_bytes = device->size_bytes()};
+        const StoreFormat format{.identity = store_identity, .store = {7}, .size_bytes = device->size_bytes()};
         EXPECT_TRUE(Store::format_device(*device, format));
-        store_ = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(device), identity)));
+        store_ = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(device), store_identity)));
         cache_ =
             std::move(*Cache::create({.self = 0, .hosts = {0}, .frame_count = 8192, .shards = {loop_.get()}}, *store_));
         volumes_ = std::make_unique<VolumeContext>(*cache_);

@@ -8,14 +8,15 @@ namespace {
 
 constexpr uint64_t disk_size = 12345;
 
+const ExportEntry disk{.name = "disk", .description = "a disk", .size_bytes = disk_size};
+
 // Answers as a cluster with the one volume "disk" would.
 void answer(Handshake& handshake) {
     while (handshake.state() == Handshake::State::asking) {
-        const std::string name = "disk";
         if (handshake.question() == Handshake::Question::list)
-            handshake.answer_names(std::span(&name, 1));
-        else if (handshake.name() == name)
-            handshake.answer_found(name, disk_size);
+            handshake.answer_list(std::span(&disk, 1));
+        else if (handshake.name() == disk.name)
+            handshake.answer_found(disk);
         else
             handshake.answer_refused(Errc::not_found, "there is no such export");
     }
@@ -55,10 +56,6 @@ uint32_t only_reply(const Bytes& bytes) {
     const std::vector<Reply> list = replies(handshake);
     EXPECT_EQ(list.size(), 1u);
     return list.empty() ? 0 : list.front().type;
-}
-
-constexpr uint32_t number_of(OptionReply type) {
-    return static_cast<uint32_t>(type);
 }
 
 Bytes whole_conversation() {
@@ -111,6 +108,43 @@ TEST(NbdHandshake, export_name_ends_the_negotiation) {
     EXPECT_EQ(handshake.output().size(), 18u + 8 + 2 + 124);
 }
 
+TEST(NbdHandshake, lists_names_with_descriptions) {
+    Handshake handshake;
+    feed(handshake, Bytes().client_flags().option(Option::list).bytes());
+    const std::vector<Reply> list = replies(handshake);
+    ASSERT_EQ(list.size(), 2u);
+    EXPECT_EQ(list[0].type, number_of(OptionReply::server));
+    EXPECT_EQ(list[0].payload, Bytes().number(4u).text("diska disk").bytes());
+}
+
+TEST(NbdHandshake, tells_name_and_description_to_who_asks_for_them) {
+    const Bytes asks = Bytes().number(4u).text("disk").number(uint16_t{2}).number(uint16_t{1}).number(uint16_t{2});
+    Handshake handshake;
+    feed(handshake, Bytes().client_flags().option(Option::info, asks).bytes());
+    const std::vector<Reply> list = replies(handshake);
+    ASSERT_EQ(list.size(), 5u);
+    EXPECT_EQ(list[1].payload, Bytes().number(uint16_t{1}).text("disk").bytes());
+    EXPECT_EQ(list[2].payload, Bytes().number(uint16_t{2}).text("a disk").bytes());
+    feed(handshake = Handshake(), Bytes().client_flags().option(Option::info, info_payload("disk")).bytes());
+    EXPECT_EQ(replies(handshake).size(), 3u);
+}
+
+TEST(NbdHandshake, a_read_only_export_says_so_whichever_way_it_is_opened) {
+    ExportEntry read_only = disk;
+    read_only.read_only = true;
+    for (const bool old : {true, false}) {
+        Handshake handshake;
+        const Bytes open = old ? Bytes().option(Option::export_name, Bytes().text("disk"))
+                               : Bytes().option(Option::go, info_payload("disk"));
+        handshake.receive(Bytes().client_flags().add(open).bytes());
+        handshake.answer_found(read_only);
+        EXPECT_TRUE(handshake.exported().read_only);
+        const size_t flags_at = 18 + (old ? 8 : 20 + 10);
+        ASSERT_GE(handshake.output().size(), flags_at + 2);
+        EXPECT_TRUE(load_big<uint16_t>(handshake.output().data() + flags_at) & transmission_read_only);
+    }
+}
+
 TEST(NbdHandshake, opens_nothing_before_go) {
     Handshake handshake;
     handshake.receive(Bytes().client_flags().option(Option::info, info_payload("disk")).bytes());
@@ -158,12 +192,80 @@ TEST(NbdHandshake, lengths_that_lie_are_refused) {
     EXPECT_EQ(only_reply(asks(Option::set_meta_context, Bytes().number(0u).number(0u))), refused);
 }
 
+// The names of the metadata contexts that are answered to these queries.
+std::vector<std::string> contexts_of(Option option, const std::vector<std::string>& queries, Handshake& handshake) {
+    Bytes payload = Bytes().number(4u).text("disk").number(static_cast<uint32_t>(queries.size()));
+    for (const std::string& query : queries) payload.number(static_cast<uint32_t>(query.size())).text(query);
+    const size_t before = replies(handshake).size();
+    feed(handshake, Bytes().option(option, payload).bytes());
+    std::vector<std::string> names;
+    for (const Reply& reply : std::span<const Reply>(replies(handshake)).subspan(before))
+        if (reply.type == number_of(OptionReply::meta_context))
+            names.emplace_back(reinterpret_cast<const char*>(reply.payload.data()) + 4, reply.payload.size() - 4);
+    EXPECT_EQ(replies(handshake).back().type, number_of(OptionReply::acknowledge));
+    return names;
+}
+
+TEST(NbdHandshake, contexts_are_listed_by_name_and_by_namespace) {
+    using Names = std::vector<std::string>;
+    Handshake handshake;
+    feed(handshake, Bytes().client_flags().option(Option::structured_reply).bytes());
+    const auto listed = [&](const Names& queries) {
+        return contexts_of(Option::list_meta_context, queries, handshake);
+    };
+    EXPECT_EQ(listed({}), (Names{"base:allocation", "tarn:tier"}));
+    EXPECT_EQ(listed({"tarn:"}), Names{"tarn:tier"});
+    EXPECT_EQ(listed({"base:", "tarn:tier", "tarn:"}), (Names{"base:allocation", "tarn:tier"}));
+    EXPECT_EQ(listed({"tarn:tie", "tarn", "", "qemu:", "tarn:tier:"}), Names{});
+}
+
+TEST(NbdHandshake, contexts_are_chosen_by_name_and_the_last_choice_counts) {
+    using Names = std::vector<std::string>;
+    Handshake handshake;
+    feed(handshake, Bytes().client_flags().option(Option::structured_reply).bytes());
+    const auto chosen = [&](const Names& queries) { return contexts_of(Option::set_meta_context, queries, handshake); };
+    EXPECT_EQ(chosen({"tarn:tier", "base:allocation", "tarn:tier"}), (Names{"base:allocation", "tarn:tier"}));
+    EXPECT_EQ(chosen({}), Names{});
+    EXPECT_EQ(chosen({"tarn:", "base:"}), Names{});
+    EXPECT_EQ(chosen({"tarn:tier"}), Names{"tarn:tier"});
+    feed(handshake, Bytes().option(Option::go, info_payload("disk")).bytes());
+    EXPECT_TRUE(handshake.exported().tier);
+    EXPECT_FALSE(handshake.exported().base_allocation);
+}
+
+TEST(NbdHandshake, extended_headers_stand_for_structured_replies_too) {
+    Handshake handshake;
+    feed(handshake, Bytes().client_flags().option(Option::extended_headers).bytes());
+    EXPECT_EQ(replies(handshake).back().type, number_of(OptionReply::acknowledge));
+    EXPECT_EQ(contexts_of(Option::set_meta_context, {"base:allocation"}, handshake).size(), 1u);
+    feed(handshake, Bytes().option(Option::structured_reply).bytes());
+    EXPECT_EQ(replies(handshake).back().type, number_of(OptionReply::error_extended_headers_required));
+    feed(handshake, Bytes().option(Option::go, info_payload("disk")).bytes());
+    EXPECT_EQ(handshake.state(), Handshake::State::transmission);
+    EXPECT_TRUE(handshake.exported().extended && handshake.exported().structured);
+    EXPECT_TRUE(handshake.exported().base_allocation);
+}
+
+TEST(NbdHandshake, extended_headers_may_follow_structured_replies_but_not_precede_export_name) {
+    Handshake handshake;
+    feed(handshake, Bytes()
+                        .client_flags()
+                        .option(Option::structured_reply)
+                        .option(Option::extended_headers, Bytes().fill(1))
+                        .bytes());
+    EXPECT_EQ(replies(handshake).back().type, number_of(OptionReply::error_invalid));
+    feed(handshake, Bytes().option(Option::extended_headers).bytes());
+    EXPECT_EQ(replies(handshake).back().type, number_of(OptionReply::acknowledge));
+    feed(handshake, Bytes().option(Option::export_name, Bytes().text("disk")).bytes());
+    EXPECT_EQ(handshake.state(), Handshake::State::closed);
+}
+
 TEST(NbdHandshake, a_context_counts_only_for_its_export) {
     const Bytes contexts = Bytes().number(0u).number(1u).number(15u).text("base:allocation");
     Handshake handshake;
     feed(handshake, Bytes().client_flags().option(Option::structured_reply).bytes());
     handshake.receive(Bytes().option(Option::set_meta_context, contexts).bytes());
-    handshake.answer_found("disk", disk_size);  // the default export
+    handshake.answer_found(disk);  // the default export
     feed(handshake, Bytes().option(Option::go, info_payload("disk")).bytes());
     EXPECT_FALSE(handshake.exported().base_allocation);
 }

@@ -14,6 +14,7 @@
 #include "frontends/nbd/server.hpp"
 #include "tests/support/memory_volumes.hpp"
 #include "tests/support/nbd_bytes.hpp"
+#include "tests/support/tls_client.hpp"
 #include "utils/run_on.hpp"
 
 namespace tarn::nbd {
@@ -30,7 +31,7 @@ constexpr auto time_max = 10s;
 class MovingClient {
   public:
     // Clients with different numbers use different blocks.
-    explicit MovingClient(uint16_t port, uint64_t number = 0)
+    explicit MovingClient(uint16_t port, uint64_t number = 0, bool within_tls = false)
         : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), first_block_(number * blocks_each) {
         sockaddr_in address{};
         address.sin_family = AF_INET;
@@ -39,9 +40,13 @@ class MovingClient {
         EXPECT_EQ(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
         const int on = 1;
         ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        constexpr size_t greeting_and_go_size = 18 + 20 + 12 + 20 + 14 + 20;
-        send(Bytes().client_flags().option(Option::go, info_payload("disk")));
-        receive(greeting_and_go_size);
+        constexpr size_t greeting_size = 18;
+        constexpr size_t go_size = 20 + 12 + 20 + 14 + 20;
+        send(Bytes().client_flags());
+        receive(greeting_size);
+        if (within_tls) begin_tls();
+        send(Bytes().option(Option::go, info_payload("disk")));
+        receive(go_size);
     }
 
     // Sends some requests, to blocks that no other one is under way to, and receives until few are under way. False:
@@ -85,6 +90,12 @@ class MovingClient {
     }
 
   private:
+    void begin_tls() {
+        send(Bytes().option(Option::start_tls));
+        receive(20);
+        tls_ = std::make_unique<TlsClient>(socket_.get());
+        EXPECT_TRUE(tls_->shake_hands());
+    }
     struct Expected {
         uint64_t block;
         bool reads;
@@ -92,6 +103,7 @@ class MovingClient {
     };
     bool send(const Bytes& bytes) {
         std::span<const std::byte> rest = bytes.bytes();
+        if (tls_) return tls_->send(rest);
         while (!rest.empty()) {
             const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
             if (sent <= 0) return false;
@@ -102,12 +114,15 @@ class MovingClient {
     // Empty: the server has disconnected us.
     std::vector<std::byte> receive(size_t size) {
         std::vector<std::byte> bytes(size);
-        const ssize_t count = ::recv(socket_.get(), bytes.data(), size, MSG_WAITALL);
+        if (tls_) bytes = tls_->receive(size);
+        const ssize_t count =
+            tls_ ? static_cast<ssize_t>(bytes.size()) : ::recv(socket_.get(), bytes.data(), size, MSG_WAITALL);
         if (count != static_cast<ssize_t>(size)) bytes.clear();
         return bytes;
     }
 
     UniqueFd socket_;
+    std::unique_ptr<TlsClient> tls_;
     const uint64_t first_block_;
     std::minstd_rand random_{17};
     uint64_t last_cookie_ = 0;
@@ -131,6 +146,10 @@ class NbdMoving : public testing::Test {
         volumes_.faults.miss_every = 5;
         volumes_.faults.cold_delay_us = 500;  // so that often some requests are in work
         server_ = std::make_unique<Server>(list_, volumes_, size_t{16} << 20);
+        Admission admission;
+        admission.tls = TlsMode::on;
+        admission.credentials = *TlsCredentials::load(tls_files(directory_));
+        server_->set_admission(std::move(admission));
         port_ = *server_->listen_tcp("127.0.0.1", 0);
         list_.front()->spawn(server_->serve());
         for (Loop* const loop : list_) threads_.emplace_back([loop] { loop->run(); });
@@ -176,6 +195,7 @@ class NbdMoving : public testing::Test {
     std::vector<Loop*> list_;
     std::vector<std::thread> threads_;
     MemoryVolumes volumes_;
+    ScratchDirectory directory_;
     std::unique_ptr<Server> server_;
     uint16_t port_ = 0;
 };
@@ -185,6 +205,15 @@ TEST_F(NbdMoving, a_connection_follows_its_client_and_loses_nothing) {
         MovingClient client(port_);
         for (size_t i = 0; i < 30; ++i) ASSERT_TRUE(is_followed_to(i % 2, client)) << "move " << i;
         EXPECT_EQ(server_->connection_count(), 1u);
+    });
+    on_first_shard(server_->stop());
+    EXPECT_EQ(server_->connection_count(), 0u);
+}
+
+TEST_F(NbdMoving, a_connection_within_tls_follows_its_client_and_loses_nothing) {
+    as_client([&] {
+        MovingClient client(port_, 0, true);
+        for (size_t i = 0; i < 30; ++i) ASSERT_TRUE(is_followed_to(i % 2, client)) << "move " << i;
     });
     on_first_shard(server_->stop());
     EXPECT_EQ(server_->connection_count(), 0u);
@@ -231,6 +260,22 @@ TEST_F(NbdMoving, the_server_stops_while_connections_move) {
         on_first_shard(server_->stop());
         EXPECT_EQ(server_->connection_count(), 0u);
     }
+}
+
+TEST_F(NbdMoving, the_server_stops_while_clients_come_and_counts_none_of_them_afterwards) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port_);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    std::vector<UniqueFd> clients;
+    for (int i = 0; i < 50; ++i) {
+        clients.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        ASSERT_EQ(::connect(clients.back().get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    }
+    while (server_->connection_count() < clients.size() / 2) std::this_thread::yield();
+    on_first_shard(server_->stop());
+    EXPECT_EQ(server_->connection_count(), 0u);
+    EXPECT_EQ(server_->connections_by_shard(), (std::vector<size_t>{0, 0}));
 }
 
 TEST_F(NbdMoving, each_client_of_a_volume_is_found_and_ended_wherever_it_is) {

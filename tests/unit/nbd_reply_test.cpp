@@ -2,6 +2,7 @@
 
 #include "frontends/nbd/out_queue.hpp"
 #include "frontends/nbd/reply.hpp"
+#include "tests/support/nbd_bytes.hpp"
 
 namespace tarn::nbd {
 namespace {
@@ -37,6 +38,40 @@ TEST(NbdReply, a_structured_read_fails_with_a_chunk) {
     EXPECT_EQ(encode_status(read_request, Errno::io, false).size_bytes, simple_reply_size);
 }
 
+TEST(NbdReply, an_extended_one_is_always_a_chunk_and_repeats_the_offset) {
+    for (const Request& request : {Request{Command::write, 0, 0x1234, 4096, 8192, true},
+                                   Request{Command::trim, 0, 0x1234, 4096, uint64_t{1} << 40, true}}) {
+        const ReplyHeader header = encode_status(request, Errno::none, true);
+        ASSERT_EQ(header.size_bytes, extended_reply_size);
+        EXPECT_EQ(load_big<uint32_t>(header.bytes.data()), extended_reply_magic);
+        EXPECT_EQ(load_big<uint16_t>(header.bytes.data() + 4), chunk_done);
+        EXPECT_EQ(load_big<uint16_t>(header.bytes.data() + 6), static_cast<uint16_t>(Chunk::none));
+        EXPECT_EQ(load_big<uint64_t>(header.bytes.data() + 16), 4096u);
+        EXPECT_EQ(load_big<uint64_t>(header.bytes.data() + 24), 0u);
+        const ReplyHeader failed = encode_status(request, Errno::io, true);
+        ASSERT_EQ(failed.size_bytes, extended_reply_size + 6);
+        EXPECT_EQ(load_big<uint64_t>(failed.bytes.data() + 24), 6u);
+        EXPECT_EQ(load_big<uint32_t>(failed.bytes.data() + 32), static_cast<uint32_t>(Errno::io));
+    }
+    const ReplyHeader read = encode_read({Command::read, 0, 0x1234, 4096, 8192, true}, true);
+    ASSERT_EQ(read.size_bytes, extended_reply_size + 8);
+    EXPECT_EQ(load_big<uint64_t>(read.bytes.data() + 24), 8192u + 8);
+    EXPECT_EQ(load_big<uint64_t>(read.bytes.data() + 32), 4096u);
+}
+
+TEST(NbdReply, an_extended_block_status_has_long_lengths) {
+    constexpr uint64_t huge = uint64_t{1} << 40;
+    const Request request{Command::block_status, 0, 1, 0, 2 * huge, true};
+    const std::vector<Extent> extents{{0, huge, true}, {huge, 3 * huge, false}};
+    const Bytes expected =
+        Bytes().number(allocation_id).number(2u).number(huge).number(uint64_t{3}).number(huge).number(uint64_t{0});
+    EXPECT_EQ(encode_extents(request, extents), expected.bytes());
+    EXPECT_EQ(encode_extents(request, {}),
+              Bytes().number(allocation_id).number(1u).number(2 * huge).number(uint64_t{0}).bytes());
+    const ReplyHeader header = encode_block_status(request, 40, true);
+    EXPECT_EQ(load_big<uint16_t>(header.bytes.data() + 6), static_cast<uint16_t>(Chunk::block_status_extended));
+}
+
 std::vector<uint32_t> numbers(const std::vector<std::byte>& bytes) {
     std::vector<uint32_t> list;
     for (size_t at = 0; at < bytes.size(); at += 4) list.push_back(load_big<uint32_t>(bytes.data() + at));
@@ -47,10 +82,18 @@ TEST(NbdReply, extents_are_cut_to_the_request) {
     Request request{Command::block_status, 0, 1, 1000, 10000};
     const std::vector<Extent> extents{{0, 4096, true}, {4096, 4096, false}, {8192, 65536, true}};
     EXPECT_EQ(numbers(encode_extents(request, extents)),
-              (std::vector<uint32_t>{context_id, 3096, 3, 4096, 0, 2808, 3}));
+              (std::vector<uint32_t>{allocation_id, 3096, 3, 4096, 0, 2808, 3}));
     request.flags = request_one_extent;
-    EXPECT_EQ(numbers(encode_extents(request, extents)), (std::vector<uint32_t>{context_id, 3096, 3}));
-    EXPECT_EQ(numbers(encode_extents(request, {})), (std::vector<uint32_t>{context_id, 10000, 0}));
+    EXPECT_EQ(numbers(encode_extents(request, extents)), (std::vector<uint32_t>{allocation_id, 3096, 3}));
+    EXPECT_EQ(numbers(encode_extents(request, {})), (std::vector<uint32_t>{allocation_id, 10000, 0}));
+}
+
+TEST(NbdReply, tiers_are_flags_of_their_own_context) {
+    const Request request{Command::block_status, 0, 1, 0, 16384};
+    const std::vector<TierExtent> tiers{
+        {0, 4096, Tier::hole}, {4096, 4096, Tier::dram}, {8192, 4096, Tier::remote}, {12288, 65536, Tier::nvme}};
+    EXPECT_EQ(numbers(encode_tiers(request, tiers)),
+              (std::vector<uint32_t>{tier_id, 4096, 8, 4096, 1, 4096, 2, 4096, 4}));
 }
 
 TEST(NbdReply, too_many_extents_are_left_for_the_next_request) {

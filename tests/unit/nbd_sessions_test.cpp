@@ -40,6 +40,13 @@ TEST_F(NbdSessions, connections_of_one_client_are_one_session) {
     EXPECT_EQ(sessions_.find(client_, volume + 1, now_), nullptr) << "of another volume";
 }
 
+TEST_F(NbdSessions, a_name_that_was_proved_is_one_client_wherever_it_comes_from) {
+    const auto first = join({.address = "192.0.2.1", .identity = "psk:alice"});
+    EXPECT_EQ(join({.address = "192.0.2.2", .identity = "psk:alice"}), first);
+    EXPECT_NE(join({.address = "192.0.2.1", .identity = "psk:bob"}), first);
+    EXPECT_NE(join(client_), first) << "it comes from there without a proof";
+}
+
 TEST_F(NbdSessions, of_two_that_come_at_once_the_second_takes_what_the_first_has) {
     const auto first = std::make_shared<VolumeSession>();
     const auto second = std::make_shared<VolumeSession>();

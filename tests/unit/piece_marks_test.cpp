@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "tests/support/memory_device.hpp"
+#include "tests/support/store_identity.hpp"
 #include "tiers/nvme/store.hpp"
 
 namespace tarn {
@@ -162,19 +163,19 @@ TEST_F(PieceMarksTest, when_there_are_too_many_all_count_as_marked) {
 // A store's marks over its starts.
 class StoreMarks : public testing::Test {
   protected:
-    static constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 2};
     static constexpr uint64_t size = uint64_t{16} << 20;
 
     void SetUp() override {
         loop_ = std::move(*Loop::create());
         device_ = std::make_unique<MemoryDevice>(size);
-        ASSERT_TRUE(Store::format_device(*device_, {.identity = identity, .store = store_id, .size_bytes = size}));
+        ASSERT_TRUE(
+            Store::format_device(*device_, {.identity = store_identity, .store = store_id, .size_bytes = size}));
         open();
     }
     void open() {
         auto device = std::make_unique<MemoryDevice>(*device_);
         in_use_ = device.get();
-        auto opened = loop_->run_until_done(Store::open(*loop_, std::move(device), identity));
+        auto opened = loop_->run_until_done(Store::open(*loop_, std::move(device), store_identity));
         ASSERT_TRUE(opened);
         store_ = std::move(*opened);
     }

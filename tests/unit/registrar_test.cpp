@@ -299,5 +299,51 @@ TEST_F(RegistrarTest, what_a_process_asked_for_that_has_ended_changes_nothing) {
     EXPECT_EQ(refusal(hold_request("disk", number(0, 2))), Errc::busy);
 }
 
+TEST_F(RegistrarTest, a_device_s_hold_outlives_its_process_until_the_next_one_releases_it) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk", false)));
+    const auto held = parse_record(*change(peer, hold_request("disk", number(peer, 9), HoldKind::of_device)));
+    ASSERT_TRUE(held && held->kept);
+    EXPECT_TRUE(parse_record(*hold(peer, 10))->kept) << "who opens it beside the device changes nothing";
+    cut();
+    peer_process_ = {.incarnation = 1, .epoch = 2};
+    link();
+    EXPECT_EQ(refusal(hold_request("disk", number(0, 1))), Errc::busy);
+    const auto kept = change(0, remove_request("disk", false));
+    ASSERT_TRUE(kept);
+    EXPECT_EQ(parse_users(*kept).size(), 1u);
+    EXPECT_TRUE(change(peer, hold_request("disk", number(peer, 1), HoldKind::resumed)));
+    ASSERT_TRUE(release(peer, held->id, 1));
+    EXPECT_FALSE(parse_record(*hold(peer, 2))->kept) << "the device is gone";
+    cut();
+    peer_process_ = {.incarnation = 1, .epoch = 3};
+    link();
+    EXPECT_TRUE(hold(0, 1));
+}
+
+TEST_F(RegistrarTest, the_next_process_releases_what_is_left_of_the_one_before) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk", false)));
+    const auto held = parse_record(*change(peer, hold_request("disk", number(peer, 9), HoldKind::of_device)));
+    cut();
+    peer_process_ = {.incarnation = 1, .epoch = 2};
+    link();
+    ASSERT_TRUE(release(peer, held->id, 0));
+    EXPECT_TRUE(hold(0, 1));
+}
+
+TEST_F(RegistrarTest, a_device_does_not_go_on_after_another_host_has_held_its_volume) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk", false)));
+    const auto held = parse_record(*change(peer, hold_request("disk", number(peer, 1), HoldKind::of_device)));
+    ASSERT_TRUE(release(peer, held->id, 1));
+    ASSERT_TRUE(hold(0, 1));
+    ASSERT_TRUE(release(0, held->id, 1));
+    const auto resumed = change(peer, hold_request("disk", number(peer, 2), HoldKind::resumed));
+    ASSERT_FALSE(resumed);
+    EXPECT_EQ(resumed.error().code, Errc::busy);
+    EXPECT_TRUE(hold(peer, 3)) << "who begins anew may";
+}
+
 }  // namespace
 }  // namespace tarn::home_on_device

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tests/support/scratch_directory.hpp"
+#include "tests/support/store_identity.hpp"
 #include "tiers/nvme/device/checksum.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/device/store_file.hpp"
@@ -17,14 +18,12 @@
 namespace tarn {
 namespace {
 
-constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 2};
-
 class StoreJournal : public testing::Test {
   protected:
     StoreJournal() : page_(make_page_buffer(pages_max)) {
         path_ = directory_ / "store";
         loop_ = std::move(*Loop::create());
-        EXPECT_TRUE(Store::format(path_, uint64_t{8} << 20, identity, false));
+        EXPECT_TRUE(Store::format(path_, uint64_t{8} << 20, store_identity, false));
         EXPECT_TRUE(open());
     }
     ~StoreJournal() override { drop(); }
@@ -40,7 +39,7 @@ class StoreJournal : public testing::Test {
     static Task<bool> pause(Loop& loop) { co_return co_await loop.sleep(std::chrono::milliseconds(1)); }
     Result<> open() {
         drop();
-        Result<std::unique_ptr<Store>> store = loop_->run_until_done(Store::open(*loop_, path_, identity));
+        Result<std::unique_ptr<Store>> store = loop_->run_until_done(Store::open(*loop_, path_, store_identity));
         if (!store) return fail(store.error());
         store_ = std::move(*store);
         return {};
@@ -363,7 +362,7 @@ TEST_F(StoreJournal, lies_with_a_good_checksum_are_refused) {
 TEST_F(StoreJournal, other_formats_are_refused_with_the_reason) {
     alignas(page_size) std::array<std::byte, page_size> block;
     for (const uint32_t format : {1u, 2u, 4u}) {
-        encode_superblock({.identity = identity,
+        encode_superblock({.identity = store_identity,
                            .store = {1},
                            .geometry = StoreGeometry::of_device(uint64_t{8} << 20),
                            .generation = 1},

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "tests/support/scratch_directory.hpp"
+#include "tests/support/store_identity.hpp"
 #include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_upgrade.hpp"
@@ -18,7 +19,6 @@
 namespace tarn {
 namespace {
 
-constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 2};
 constexpr uint64_t store_size = uint64_t{8} << 20;
 constexpr Uuid store_id = {5};
 
@@ -82,7 +82,7 @@ class StoreLosses : public testing::Test {
     StoreLosses() {
         path_ = directory_ / "store";
         loop_ = std::move(*Loop::create());
-        EXPECT_TRUE(Store::format(path_, store_size, identity, false));
+        EXPECT_TRUE(Store::format(path_, store_size, store_identity, false));
     }
     ~StoreLosses() override { drop(); }
 
@@ -91,7 +91,7 @@ class StoreLosses : public testing::Test {
         store_.reset();
         loop_->run_until_done(pause(*loop_));  // lets the ring give back its reference to the file
     }
-    Result<> open(OpenOptions options = {}, const StoreIdentity& expected = identity) {
+    Result<> open(OpenOptions options = {}, const StoreIdentity& expected = store_identity) {
         drop();
         auto opened = loop_->run_until_done(Store::open(*loop_, path_, expected, options));
         if (!opened) return fail(opened.error());

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "tests/support/scratch_directory.hpp"
+#include "tests/support/store_identity.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/device/store_file.hpp"
 #include "tiers/nvme/journal/scan.hpp"
@@ -18,7 +19,6 @@
 namespace tarn {
 namespace {
 
-constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 2};
 constexpr VolumeId volume = 1;
 constexpr uint64_t page_count = 900;
 constexpr uint64_t last_page = 2000;
@@ -37,7 +37,7 @@ class StoreSalvage : public testing::Test {
         drop();
         std::filesystem::remove(path_);
         history_.clear();
-        ASSERT_TRUE(Store::format(path_, uint64_t{8} << 20, identity, false));
+        ASSERT_TRUE(Store::format(path_, uint64_t{8} << 20, store_identity, false));
         ASSERT_TRUE(open());
     }
     void drop() {
@@ -48,7 +48,7 @@ class StoreSalvage : public testing::Test {
     static Task<bool> pause(Loop& loop) { co_return co_await loop.sleep(std::chrono::milliseconds(1)); }
     Result<> open() {
         drop();
-        Result<std::unique_ptr<Store>> store = loop_->run_until_done(Store::open(*loop_, path_, identity));
+        Result<std::unique_ptr<Store>> store = loop_->run_until_done(Store::open(*loop_, path_, store_identity));
         if (!store) return fail(store.error());
         store_ = std::move(*store);
         return {};

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/support/store_identity.hpp"
 #include "tests/support/turns.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/scrubber.hpp"
@@ -11,8 +12,6 @@
 
 namespace tarn {
 namespace {
-
-constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 2};
 
 // In memory; its flushes wait until they are let go.
 class HeldDevice final : public BlockDevice {
@@ -68,10 +67,10 @@ class StoreOnSlowDevice : public testing::Test {
     StoreOnSlowDevice() : loop_(std::move(*Loop::create())), pages_(make_page_buffer(pages_max)) {
         auto device = std::make_unique<HeldDevice>(uint64_t{8} << 20);
         device_ = device.get();
-        const StoreFormat format{.identity = identity, .store = {7}, .size_bytes = device->size_bytes()};
+        const StoreFormat format{.identity = store_identity, .store = {7}, .size_bytes = device->size_bytes()};
         EXPECT_TRUE(Store::format_device(*device, format));
         layout_ = StoreLayout::of(StoreGeometry::of_device(device->size_bytes()));
-        store_ = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(device), identity)));
+        store_ = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(device), store_identity)));
     }
     ~StoreOnSlowDevice() override { loop_->run_until_done(store_->settle(*loop_)); }
 

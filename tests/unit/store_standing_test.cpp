@@ -6,19 +6,18 @@
 #include <filesystem>
 
 #include "tests/support/scratch_directory.hpp"
+#include "tests/support/store_identity.hpp"
 #include "tiers/nvme/device/page_buffer.hpp"
 #include "tiers/nvme/store.hpp"
 
 namespace tarn {
 namespace {
 
-constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 2};
-
 class StoreStandingTest : public testing::Test {
   protected:
     StoreStandingTest() : page_(make_page_buffer(1)) {
         loop_ = std::move(*Loop::create());
-        EXPECT_TRUE(Store::format(path("store"), uint64_t{8} << 20, identity, false));
+        EXPECT_TRUE(Store::format(path("store"), uint64_t{8} << 20, store_identity, false));
     }
     ~StoreStandingTest() override { drop(); }
 
@@ -32,7 +31,7 @@ class StoreStandingTest : public testing::Test {
     Result<> open(OpenOptions options = {}) {
         drop();
         Result<std::unique_ptr<Store>> store =
-            loop_->run_until_done(Store::open(*loop_, path("store"), identity, options));
+            loop_->run_until_done(Store::open(*loop_, path("store"), store_identity, options));
         if (!store) return fail(store.error());
         store_ = std::move(*store);
         return {};
@@ -196,7 +195,7 @@ TEST_F(RenumberedStoreTest, another_hosts_is_refused_also_when_it_is_empty) {
     EXPECT_EQ(refusal_of({.cluster = {0xc1}, .host = 0, .host_name = host_name_of("b")}), Errc::refused);
     EXPECT_EQ(refusal_of({.cluster = {0xc1}, .host = 0}), Errc::refused);
     EXPECT_EQ(refusal_of({.cluster = {0xc2}, .host = 0, .host_name = host_name_of("c")}), Errc::refused);
-    ASSERT_TRUE(Store::format(path("store"), uint64_t{8} << 20, identity, true));
+    ASSERT_TRUE(Store::format(path("store"), uint64_t{8} << 20, store_identity, true));
     EXPECT_EQ(refusal_of({.cluster = {0xc1}, .host = 0}), Errc::refused) << "no name is not the same name";
 }
 

@@ -16,11 +16,11 @@
 #include <thread>
 
 #include "tests/support/scratch_directory.hpp"
+#include "tests/support/store_identity.hpp"
 
 namespace tarn {
 namespace {
 
-constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 2};
 constexpr uint64_t small_store = uint64_t{8} << 20;
 
 class StoreTest : public testing::Test {
@@ -41,7 +41,7 @@ class StoreTest : public testing::Test {
     std::byte* buffer(size_t i) const { return pages_.bytes().data() + i * page_size; }
 
     void format(uint64_t size_bytes = small_store) const {
-        const Result<> formatted = Store::format(path_, size_bytes, identity, false);
+        const Result<> formatted = Store::format(path_, size_bytes, store_identity, false);
         ASSERT_TRUE(formatted) << formatted.error().where;
     }
     // As if the process had ended: what was not flushed is gone.
@@ -49,7 +49,7 @@ class StoreTest : public testing::Test {
         if (store_) loop_->run_until_done(store_->settle(*loop_));
         store_.reset();
     }
-    Result<> open(const StoreIdentity& expected = identity) {
+    Result<> open(const StoreIdentity& expected = store_identity) {
         drop();
         Result<std::unique_ptr<Store>> store = loop_->run_until_done(Store::open(*loop_, path_, expected));
         if (!store) return fail(store.error());
@@ -68,7 +68,7 @@ class StoreTest : public testing::Test {
         if (opened) return testing::AssertionSuccess();
         return testing::AssertionFailure() << opened.error().where << ": " << std::strerror(opened.error().sys_errno);
     }
-    Errc open_error(const StoreIdentity& expected = identity) {
+    Errc open_error(const StoreIdentity& expected = store_identity) {
         const Result<> opened = open(expected);
         EXPECT_FALSE(opened);
         return opened ? Errc::io : opened.error().code;
@@ -390,10 +390,10 @@ TEST_F(StoreTest, refuses_what_is_not_a_store) {
 
 TEST_F(StoreTest, refuses_a_truncated_store_a_foreign_one_and_one_in_use) {
     format_and_open();
-    Result<std::unique_ptr<Store>> second = loop_->run_until_done(Store::open(*loop_, path_, identity));
+    Result<std::unique_ptr<Store>> second = loop_->run_until_done(Store::open(*loop_, path_, store_identity));
     ASSERT_FALSE(second);
     EXPECT_EQ(second.error().code, Errc::busy);
-    EXPECT_EQ(Store::format(path_, small_store, identity, true).error().code, Errc::busy);
+    EXPECT_EQ(Store::format(path_, small_store, store_identity, true).error().code, Errc::busy);
     EXPECT_EQ(open_error({.cluster = {0xc2}, .host = 2}), Errc::refused);
     EXPECT_EQ(open_error({.cluster = {0xc1}, .host = 3}), Errc::refused);
     ASSERT_EQ(::truncate(path_.c_str(), small_store - (2 << 20)), 0);
@@ -401,20 +401,21 @@ TEST_F(StoreTest, refuses_a_truncated_store_a_foreign_one_and_one_in_use) {
 }
 
 TEST_F(StoreTest, format_spares_what_is_there) {
-    EXPECT_EQ(Store::format(path_, 1 << 20, identity, false).error().code, Errc::invalid);
+    EXPECT_EQ(Store::format(path_, 1 << 20, store_identity, false).error().code, Errc::invalid);
     EXPECT_FALSE(std::filesystem::exists(path_)) << "a failed format leaves no file";
     format_and_open();
     ASSERT_TRUE(write(1, 0, 1));
     ASSERT_TRUE(flush());
     close();
-    EXPECT_EQ(Store::format(path_, small_store, identity, false).error().code, Errc::exists);
+    EXPECT_EQ(Store::format(path_, small_store, store_identity, false).error().code, Errc::exists);
     ASSERT_TRUE(opens());
     EXPECT_EQ(read(1, 0), 1);
     close();
-    ASSERT_TRUE(Store::format(path_, small_store, identity, true));
+    ASSERT_TRUE(Store::format(path_, small_store, store_identity, true));
     ASSERT_TRUE(opens());
     EXPECT_EQ(read(1, 0), 0);
-    EXPECT_EQ(Store::format(directory_ / "none/store", small_store, identity, false).error().code, Errc::not_found);
+    EXPECT_EQ(Store::format(directory_ / "none/store", small_store, store_identity, false).error().code,
+              Errc::not_found);
 }
 
 TEST_F(StoreTest, one_bad_superblock_is_repaired_and_two_are_refused) {

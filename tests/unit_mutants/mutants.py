@@ -2,6 +2,8 @@
 each. CHECKS names the tests of each file."""
 
 CHECKS = {
+    "coherence/adoption/adoption.cpp": "AdoptedHost.*",
+    "coherence/adoption/arena_recorder.cpp": "AdoptedHost.*",
     "coherence/adoption/home_start.cpp": "RecoveringHome.*",
     "coherence/cache/inbox.cpp": "CacheLinks.*:RecoveringHome.*",
     "coherence/executor/executor.cpp": "CacheLinks.*",
@@ -9,7 +11,7 @@ CHECKS = {
     "coherence/fabric/link/handshake.cpp": "PlayedPeerTest.*:PlayedAcceptor.*:LinkTest.*",
     "coherence/fabric/link/link.cpp": "LinkTest.*:PlayedPeerListens.*",
     "coherence/fabric/link/record_reader.cpp": "PlayedPeerTest.*",
-    "coherence/flush/flusher.cpp": "CacheLinks.*:HomeOnDevice.*:Cached.*",
+    "coherence/flush/flusher.cpp": "CacheLinks.*:HomeOnDevice.*:Cached.*:AdoptedHost.a_session*",
     "coherence/home_store/eviction.cpp": "CacheLinks.*",
     "coherence/home_store/home_frames.cpp": "HomeOnDevice.*:LastWrites.*:Cached.*",
     "coherence/home_store/home_reader.cpp": "CacheLinks.*",
@@ -20,15 +22,16 @@ CHECKS = {
     "coherence/pages/frame_queue.cpp": "CacheWaiters.*",
     "coherence/pages/frame_supply.cpp": "CacheWaiters.*",
     "coherence/pages/held_frames.cpp": "CacheLinks.*",
-    "coherence/pages/page_access.cpp": "CacheLinks.*:Orphans.*",
+    "coherence/pages/page_access.cpp": "CacheLinks.*:Orphans.*:AdoptedHost.a_request*",
     "coherence/pages/page_accesses.cpp": "HomeOnDevice.*",
     "coherence/pages/page_provider.cpp": "Relief.*:HomeOnDevice.*",
     "coherence/pages/pages.cpp": "CacheLinks.*:CacheWaiters.*:FrameRaces.*:ClusterFiles.a_size_that_was_lost*",
     "coherence/pages/verifiers.hpp": "AdoptedHost.*",
     "coherence/pages/writable_share.cpp": "WritableShareTest.*",
-    "daemon/catalog/catalog.cpp": "CatalogTest.*",
-    "daemon/catalog/catalog_open.cpp": "CatalogTest.*",
+    "daemon/catalog/catalog.cpp": "CatalogTest.*:CatalogHolds.*",
+    "daemon/catalog/catalog_open.cpp": "CatalogTest.*:CatalogHolds.*",
     "daemon/catalog/catalog_table.cpp": "CatalogTableTest.*",
+    "daemon/catalog/catalog_take_over.cpp": "CatalogHolds.*take*over*",
     "daemon/catalog/catalog_usage.cpp": "CatalogTest.*",
     "daemon/catalog/registrar.cpp": "RegistrarTest.*",
     "daemon/catalog/removals.cpp": "RemovalsTest.*:RegistrarTest.*",
@@ -37,17 +40,28 @@ CHECKS = {
     "daemon/process/idle_cpus.cpp": "IdleCpus*",
     "daemon/process/polling.hpp": "PollingTest.*",
     "daemon/process/scheduling.hpp": "SchedulingTest.*:CrowdedTest.*",
+    "frontends/nbd/admission.cpp": "NbdNetwork.*:NbdAccessLists.*:NbdAdmission.*",
     "frontends/nbd/client_cpu.cpp": "ClientCpuTest.*",
-    "frontends/nbd/connection.cpp": "NbdConnection.*:NbdMoving.a_connection_follows*",
+    "frontends/nbd/connection.cpp": "NbdConnection.*:NbdBounds.*:NbdMoving.a_connection_follows*:NbdTlsConnection.*",
+    "frontends/nbd/device_connection.cpp": "NbdDevice*",
+    "frontends/nbd/device_log.cpp": "NbdDevice*",
+    "frontends/nbd/device_memory.cpp": "NbdDevice*",
     "frontends/nbd/following.hpp": "FollowingTest.*",
-    "frontends/nbd/negotiate.cpp": "NbdConnection.*",
+    "frontends/nbd/handshake.cpp": "NbdHandshakeTls.*",
+    "frontends/nbd/negotiate.cpp": "NbdConnection.*:NbdTlsConnection.*",
+    "frontends/nbd/newcomers.hpp": "NbdConnection.*",
     "frontends/nbd/request.cpp": "Nbd*",
     "frontends/nbd/reply.cpp": "Nbd*",
+    "frontends/nbd/server.cpp": "NbdServer.*",
     "frontends/nbd/sessions.cpp": "NbdSessions.*",
     "frontends/nbd/socket_reader.hpp": "SocketReaderTest.*",
-    "frontends/nbd/tasks.cpp": "NbdConnection.*",
-    "frontends/volumes/cached_volume.cpp": "FileCuts.*:CacheWaiters.*:ClusterSessions.*",
+    "frontends/nbd/stream.cpp": "NbdTls*",
+    "frontends/nbd/tasks.cpp": "NbdConnection.*:NbdBounds.*",
+    "frontends/nbd/tls_credentials.cpp": "TlsKeys.*:NbdTlsCertificates.*",
+    "frontends/nbd/tls_session.cpp": "NbdTls*",
+    "frontends/volumes/cached_volume.cpp": "AdoptedHost.a_trim_goes*:AdoptedHost.a_request*:FileCuts.*:CacheWaiters.*:ClusterSessions.*",
     "frontends/volumes/extents.cpp": "HomeOnDevice.*",
+    "frontends/volumes/tiers.cpp": "Cluster.each_host_tells*",
     "frontends/volumes/growth.cpp": "FileCuts.*:FileZeroing.*:ClusterFiles.*",
     "frontends/volumes/truncation.cpp": "FileZeroing.*:ClusterFiles.*",
     "tiers/dram/frame_pool.cpp": "FramesOfNodes.*",
@@ -463,8 +477,41 @@ MUTANTS = [
     ("coherence/fabric/link/handshake.cpp", "if («theirs.own.reserved != 0 || theirs.of_you.reserved != 0»)", {
         "what an account has no meaning for yet is let through": "false",
     }),
-    ("daemon/catalog/registrar.cpp", "«record.holder_epoch == cache_.membership().process_of(record.holder).epoch» &&", {
+    ("daemon/catalog/registrar.cpp", "|| «record.holder_epoch == cache_.membership().process_of(record.holder).epoch»;", {
         "a hold outlives its process": "true",
+    }),
+    ("coherence/pages/page_access.cpp", "noted = «receipts_ ? receipts_->began(home) : 0»; noted != 0", {
+        "a request that goes on forgets the homes of the pages that it had changed": "0",
+    }),
+    ("frontends/volumes/cached_volume.cpp", "    «if (receipts) {\n        if (first_began != 0) "
+     "receipts->note_began(first_home, first_began);\n        if (last_began != 0) "
+     "receipts->note_began(last_home, last_began);\n    }»\n", {
+        "a write at once changes pages before their home is noted": "",
+    }),
+    ("daemon/catalog/registrar.cpp", "return «record.kept» || record.holder_epoch", {
+        "a device's hold ends with its process": "false",
+    }),
+    ("daemon/catalog/registrar.cpp", "if («kind == HoldKind::resumed && record->holder != host»)", {
+        "a device goes on after another host has held its volume": "false",
+    }),
+    ("daemon/catalog/registrar.cpp", "|| (is_held && «record->kept»);", {
+        "who opens a device's volume beside it ends its hold with the process": "false",
+    }),
+    ("daemon/catalog/catalog.cpp", "has_ended = «!record.kept» && cache_.membership()", {
+        "nobody is told who holds a volume for a device": "true",
+    }),
+    ("daemon/catalog/catalog_open.cpp", "if («record.kept && record.holder == cache_.self()» && !holds", {
+        "what a device that is gone had stays held": "false",
+    }),
+    ("daemon/catalog/catalog_open.cpp", "== cache_.self() && «!holds(record.id)») begin_release", {
+        "what a device has is released at the start": "true",
+    }),
+    ("daemon/catalog/catalog_open.cpp", "(kind == HoldKind::of_process || «found->second.is_of_device»)", {
+        "the hold of a device that others had open before ends with the process": "true",
+    }),
+    ("daemon/catalog/catalog_take_over.cpp", "        «CO_TRY_VOID(co_await ask_registrar(release_request(*volume, "
+     "hold_number(0))));»", {
+        "a host that holds a volume for nobody keeps it": "",
     }),
     ("daemon/catalog/removals.cpp", "«if (cache_.membership().is_dead(host)) break;»", {
         "a deletion waits for a host that was declared dead": "",
@@ -517,14 +564,15 @@ MUTANTS = [
         "a restart does not go on with a removal": "false",
         "a restart removes every volume": "true",
     }),
-    ("daemon/catalog/registrar.cpp", "«record.holder == host» && record.holder_epoch == number.epoch", {
+    ("daemon/catalog/registrar.cpp", "«record.holder == host» && held <= number;", {
         "anybody releases a hold": "true",
     }),
-    ("daemon/catalog/registrar.cpp", "== number.epoch && «record.hold <= number.count»;", {
-        "a release ends a hold that was asked for after it": "true",
-        "a release does not end the hold of a request that failed before": "record.hold == number.count",
+    ("daemon/catalog/registrar.cpp", "record.holder == host && «held <= number»;", {
+        "a release ends a hold that was asked for after it": "held.epoch <= number.epoch",
+        "a release does not end the hold of a request that failed before": "held == number",
+        "a release of the process before ends a hold": "held.count <= number.count",
     }),
-    ("daemon/catalog/registrar.cpp", "«is_held ? std::max(record->hold, number.count) : number.count»;", {
+    ("daemon/catalog/registrar.cpp", "«is_of_process ? std::max(record->hold, number.count) : number.count»;", {
         "a hold that comes late counts as the last one": "number.count",
     }),
     ("coherence/fabric/link/link.cpp", "if («link == link_count_») append_control(ControlRecord::Kind::answer", {
@@ -541,9 +589,6 @@ MUTANTS = [
      "        co_return fail(Errc::closed", {
         "a process that has ended is given a hold": "false",
     }),
-    ("daemon/catalog/registrar.cpp", "record.holder == host && «record.holder_epoch == number.epoch» &&", {
-        "a release of the process before ends a hold": "true",
-    }),
     ("daemon/catalog/catalog_open.cpp", "    «if (!is_held) begin_release(record.id, number);»  //", {
         "who gives up waiting for a hold keeps it": "",
     }),
@@ -553,11 +598,27 @@ MUTANTS = [
     ("daemon/catalog/catalog_open.cpp", "if («answer || cache_.abandoned()») break;", {
         "a registrar that is away does not hear of a release": "true",
     }),
-    ("daemon/catalog/catalog_open.cpp", "if («--found->second.handles > 0») return;", {
-        "the first handle that is closed ends the hold": "(--found->second.handles, false)",
+    ("daemon/catalog/catalog_open.cpp", "|| «found->second.handles > 0» ||", {
+        "the first handle that is closed ends the hold": "false",
+    }),
+    ("daemon/catalog/catalog_open.cpp", "|| «found->second.devices > 0») return;", {
+        "the last handle that is closed ends the hold of a device": "false",
     }),
     ("daemon/catalog/catalog_open.cpp", "if (holds_) «catalog_.release_hold(id());»", {
         "a hold outlives the last handle": "",
+    }),
+    ("daemon/catalog/catalog_take_over.cpp", "while («holds(*volume) || releases_.load(std::memory_order_seq_cst) > 0»)", {
+        "a holder says that it gave up what it still has": "releases_.load() > 0",
+    }),
+    ("daemon/catalog/catalog_take_over.cpp", "«CO_TRY_VOID(co_await end_clients_(*volume));»", {
+        "a holder's clients keep the volume": "",
+        "a device that did not end is given up": "(void)co_await end_clients_(*volume);",
+    }),
+    ("daemon/catalog/catalog_take_over.cpp", "if («is_silent(holder)»)", {
+        "a silent holder is asked as if it were there": "false",
+    }),
+    ("daemon/catalog/catalog_take_over.cpp", "if («answer.has_value()») co_return Result<>{};", {
+        "what the holder does not give up is taken over": "true",
     }),
     ("daemon/catalog/catalog_usage.cpp", "(«told.total_bytes == 0» ?", {
         "space that was never told counts as told": "false",
@@ -581,9 +642,7 @@ MUTANTS = [
     }),
 
     # What a flush vouches for.
-    ("coherence/pages/page_access.cpp",
-     "writes of the page were lost\"));\n    }\n    «if (changes()) request_->changed(page_, "
-     "parts.verifiers.present(parts.membership.home_of(page_)));»", {
+    ("coherence/pages/page_access.cpp", "request_->note_began(page_, began);\n        «request_->changed(page_, began);»", {
         "a write that waited takes no verifier": "",
     }),
 
@@ -758,6 +817,148 @@ MUTANTS = [
     ("frontends/nbd/sessions.cpp", "now - known.left_at >= remembered_for || «!key.first.lives()»);", {
         "the session of a process that has ended stays": "false",
     }),
+    # TLS: what came in plain counts for nothing, and who may not see an export does not.
+    ("frontends/nbd/handshake.cpp", "    if («state_ == State::securing && !input_.empty()») close(", {
+        "bytes in plain behind STARTTLS are taken": "false",
+    }),
+    ("frontends/nbd/handshake.cpp", "    «exported_ = {};»\n    context_name_.reset();", {
+        "structured replies asked for in plain are sent within TLS": "",
+    }),
+    ("frontends/nbd/handshake.cpp", "    if («tls_ == Tls::required && !secured_ && option_ != Option::start_tls && "
+     "option_ != Option::abort»)", {
+        "where TLS is required options are answered without": "false",
+        "where TLS is required options are refused within": "tls_ == Tls::required && option_ != Option::start_tls && "
+            "option_ != Option::abort",
+    }),
+    ("frontends/nbd/handshake.cpp", "    if («secured_») return refuse(OptionReply::error_invalid, \"TLS is in use", {
+        "TLS is begun within TLS": "false",
+    }),
+    ("frontends/nbd/negotiate.cpp", "co_await volumes_.find(«sees ? name : std::string()»);", {
+        "an export is looked for that the client may not see": "name",
+    }),
+    ("frontends/nbd/negotiate.cpp", "        const bool sees = «may_see(name)»;", {
+        "an export is found by who may not see it": "true",
+    }),
+    ("frontends/nbd/negotiate.cpp",
+     "    for (;;) {\n        // Also before the next question: a client that asks much and reads nothing gets no further than its socket.\n"
+     "        «CO_TRY_VOID(co_await stream_.send_all(workspace_->loop, handshake.output(), workspace_->tls));\n"
+     "        handshake.output().clear();»", {
+        "answers pile up for a client that reads none":
+            "if (handshake.state() != Handshake::State::asking) {\n"
+            "            CO_TRY_VOID(co_await stream_.send_all(workspace_->loop, handshake.output(), workspace_->tls));\n"
+            "            handshake.output().clear();\n        }",
+    }),
+    ("frontends/nbd/connection.cpp", "    «if (!negotiated_) return break_off();»", {
+        "a stop waits for who is in the handshake": "",
+    }),
+    ("frontends/nbd/stream.cpp", "        if («!is_given_up()») done = co_await", {
+        "who was given up is shaken hands with": "true",
+    }),
+    ("frontends/nbd/tls_session.cpp", "        bytes = bytes.subspan(«static_cast<size_t>(count)»);\n    }\n    return {};", {
+        "what a small record has no room for is lost": "bytes.size()",
+    }),
+    ("frontends/nbd/device_connection.cpp", "readable_ = count == static_cast<ssize_t>(«room_bytes») ||", {
+        "less than was asked for is taken for all there is": "DeviceLog::receive_size_max",
+    }),
+    ("frontends/nbd/negotiate.cpp", "    «std::erase_if(entries, [this](const VolumeEntry& entry) { return "
+     "!may_see(entry.name); });»", {
+        "exports are listed for who may not see them": "",
+    }),
+    ("frontends/nbd/stream.cpp", "    «if (!flush()) return -1;»\n    size_t taken", {
+        "what is sealed overtakes what the socket did not take": "flush();",
+    }),
+    ("frontends/nbd/stream.cpp", "    «tls_->keep(incoming.sealed);»\n    may_have_more_", {
+        "what was received and not opened is lost": "",
+    }),
+    ("frontends/nbd/connection.cpp", "    if («!stream_.flush()») {", {
+        "a connection does not wait until what is sealed was sent": "false",
+    }),
+    ("frontends/nbd/connection.cpp", "    return sent_bytes == size_bytes && «stream_.is_flushed()»;", {
+        "what is sealed and not sent is forgotten": "true",
+    }),
+    ("frontends/nbd/stream.cpp", "        «incoming.rest_bytes -= static_cast<size_t>(count);»", {
+        "a receive within TLS lasts as long as something comes": "",
+    }),
+    ("frontends/nbd/stream.cpp", "        «co_await Yield(loop);»  // what is here already", {
+        "a client that negotiates within TLS keeps the shard": "",
+    }),
+    ("frontends/nbd/connection.cpp", "stream_.has_ended() || «stream_.may_have_more()» ||", {
+        "what a receive within TLS left on the socket waits for the next byte": "false",
+    }),
+    ("frontends/nbd/connection.cpp", "if (stream_.is_tls()) co_await say_end(«said_disconnect_ || !negotiated_»);", {
+        "a client within TLS is closed before it has read its last replies": "false",
+    }),
+    ("frontends/nbd/stream.cpp", "    «if (is_flushed()) tls_->end();»", {
+        "a session within TLS ends without a word": "",
+    }),
+    ("frontends/nbd/stream.cpp", "    «::shutdown(socket(), SHUT_WR);»\n    std::vector<std::byte> rest", {
+        "a client that waits for the server's end waits for the patience of it": "",
+    }),
+    ("frontends/nbd/connection.cpp", "    Alarm alarm(workspace_->loop, «end_time_max», [this] { break_off(); });\n"
+     "    co_await stream_.say_end", {
+        "a client within TLS that does not close is waited for for ever": "std::chrono::hours(1)",
+    }),
+    ("frontends/nbd/negotiate.cpp", "    Alarm alarm(workspace_->loop, «workspace_->settings.handshake_time_max», ", {
+        "a handshake may take for ever": "std::chrono::seconds(std::chrono::hours(1))",
+    }),
+    ("frontends/nbd/negotiate.cpp", "    return «admission_->access.empty() ? Handshake::Tls::offered : "
+     "Handshake::Tls::for_some»;", {
+        "a client in plain is not told that an export may be there within TLS": "Handshake::Tls::offered",
+        "TLS is named for exports that nobody has": "Handshake::Tls::for_some",
+    }),
+    ("frontends/nbd/tls_session.cpp", "        if («count == GNUTLS_E_WARNING_ALERT_RECEIVED») continue;", {
+        "a warning ends a session within TLS": "false",
+    }),
+    ("frontends/nbd/tls_session.cpp", "    if (!found) return «unknown_user»;", {
+        "a user who is not known has an empty key": "0",
+    }),
+    ("frontends/nbd/tls_session.cpp", "    const int result = gnutls_certificate_verify_peers(gnutls, &purpose, «1», &status);", {
+        "a server's certificate is good for a client": "0",
+    }),
+    ("frontends/nbd/tls_session.cpp", "kind == GNUTLS_SAN_DNSNAME) «counts_common_name = false;»", {
+        "the common name counts beside DNS names": "",
+    }),
+    ("frontends/nbd/tls_session.cpp", "        if («kind == GNUTLS_E_SHORT_MEMORY_BUFFER || kind == GNUTLS_SAN_DNSNAME») ", {
+        "the common name counts beside a DNS name that is too long": "kind == GNUTLS_SAN_DNSNAME",
+    }),
+    ("frontends/nbd/tls_session.cpp", "    return «text.contains('\\0')» ? std::string() : text;", {
+        "a name with a NUL in it is one": "false",
+    }),
+    ("frontends/nbd/tls_credentials.cpp", "user.size() > user_size_max || «user.contains('\\0')») return wrong", {
+        "a user with a NUL in the name has a key": "false",
+    }),
+    ("frontends/nbd/tls_credentials.cpp", "        if («!is_signed_by(ca_text, crl_text)»)", {
+        "anybody's list of revoked certificates is taken": "false",
+    }),
+    ("frontends/nbd/tls_credentials.cpp", "(wrong & («GNUTLS_CERT_SIGNER_NOT_FOUND | GNUTLS_CERT_SIGNATURE_FAILURE»)) == 0;", {
+        "a list of revoked certificates is taken from who has the authority's name": "GNUTLS_CERT_SIGNER_NOT_FOUND",
+        "a list of revoked certificates is taken that revokes nothing": "GNUTLS_CERT_SIGNATURE_FAILURE",
+    }),
+    ("frontends/nbd/tls_credentials.cpp", "    if («credentials && before.certificates_ && !(*credentials)->certificates_»)", {
+        "a reload without certificates loses them": "false",
+    }),
+    ("frontends/nbd/server.cpp", "listeners_.push_back({.socket = std::move(socket), .path = {}, "
+     ".is_tcp = «place.path.empty()»});", {
+        "who comes over TCP on a socket that was passed is let in from anywhere": "false",
+        "who comes over a Unix socket that was passed needs a network": "true",
+    }),
+    ("frontends/nbd/server.cpp", "newcomers_(«std::clamp<size_t>(connections_max_ / 2, 1, settings_.handshakes_max)»)", {
+        "handshakes may take the room of all connections": "settings_.handshakes_max",
+        "handshakes may take half of the room whatever the setting": "std::max<size_t>(connections_max_ / 2, 1)",
+        "of one connection none may be in its handshake": "std::min(connections_max_ / 2, settings_.handshakes_max)",
+    }),
+    ("frontends/nbd/server.cpp", "    «set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);»", {
+        "a client whose machine is gone is served for ever": "",
+    }),
+    ("frontends/nbd/tls_session.cpp", "    «why_.clear();»\n    identify();", {
+        "a client within TLS is nobody": "identities_.clear(); return true;",
+    }),
+    ("frontends/nbd/admission.cpp", "    if (list == lists_.end()) return «true»;", {
+        "a volume without a list is closed": "false",
+    }),
+    ("frontends/nbd/admission.cpp", "    if (!numbers || «numbers->is_ipv4 != numbers_.is_ipv4») return false;", {
+        "a network is of both families": "false",
+    }),
     ("frontends/nbd/request.cpp", "            «if (request.size_bytes > payload_size_max) return Errno::invalid;»\n"
      "            break;\n        case Command::write_zeroes:", {
         "a write of any size is taken": "",
@@ -765,10 +966,33 @@ MUTANTS = [
     ("frontends/nbd/reply.cpp", "request.has(request_one_extent) ? «1» : extents_max;", {
         "who asks for one extent is told of all": "extents_max",
     }),
+    ("frontends/nbd/reply.cpp", "            «request.extended || request.command == Command::read || request.command == "
+     "Command::block_status»;", {
+        "a request with an extended header gets a simple reply":
+            "request.command == Command::read || request.command == Command::block_status",
+    }),
+    ("frontends/nbd/tasks.cpp", "const bool is_last = «&chunk == &chunks.back()»;", {
+        "each metadata context is the last": "true",
+    }),
+    ("frontends/nbd/connection.cpp", "if (error != Errno::none && «request->payload_bytes() > 0») {", {
+        "the payload of what takes none is taken for requests": "request->command == Command::write",
+    }),
+    ("frontends/nbd/negotiate.cpp", "    const bool read_only = «settings.read_only.contains(entry.name)»;", {
+        "what may only be read is written": "false",
+    }),
+    ("frontends/nbd/newcomers.hpp", "if («newcomers_.visits_.size() >= newcomers_.count_max_») newcomers_.make_room();", {
+        "any number of clients may be in their handshake": "false",
+    }),
+    ("frontends/volumes/tiers.cpp", "if («is_with_another(latched(page).home(), page, cache_.self())») return", {
+        "what another host has is in the store": "false",
+    }),
+    ("frontends/volumes/tiers.cpp", "if («cache_.home_store().frames().index().find_exactly(page)») return", {
+        "what home has in memory is in its store": "static_cast<Frame*>(nullptr)",
+    }),
     ("frontends/nbd/connection.cpp", "return «!busy() && !send_posted_ && gate_.count() == 0»;", {
         "a connection leaves its shard in the middle of a request": "true",
     }),
-    ("frontends/nbd/connection.cpp", "    «co_await timer.sleep(take_after);»\n    reader_.take(workspace_->received);", {
+    ("frontends/nbd/connection.cpp", "    «co_await timer.sleep(take_after);»\n    stream_.take(workspace_->received);", {
         "what was looked at stays on the socket": "co_await timer.sleep(std::chrono::hours(1));",
     }),
     ("frontends/nbd/connection.cpp", "    const bool waits_here = «shard_of_ && following_.is_here()»;", {
@@ -858,5 +1082,51 @@ MUTANTS = [
     ("daemon/catalog/registrar.cpp", "while (header.next_id <= volume_id_max && "
      "«!answers(cache_.home_of(attribute_page_of(header.next_id)))»)", {
         "a volume is made whose attributes a host would keep that is away": "false",
+    }),
+    ("coherence/adoption/adoption.cpp", "if (stage.receipt != 0) «receipts_.push_back(stage.receipt);»", {
+        "a write that was finished is made again": "",
+    }),
+    ("coherence/adoption/arena_recorder.cpp", "if (event.receipt) «event.receipt->settle();»", {
+        "a page that was blank has no receipt": "event.receipt->end_stage();",
+    }),
+    ("coherence/pages/page_access.cpp", "        if («!is_done»)\n", {
+        "a page that has a receipt is written again": "true",
+    }),
+    ("coherence/flush/flusher.cpp", "        if (session.record) «go_on(session);»\n", {
+        "a session that goes on begins anew": "",
+    }),
+    ("coherence/flush/flusher.cpp", "    requester_.wrote(session.id, home, first, last, began);\n    «save(session, set_of(home));»\n", {
+        "a write is not on record for the next process": "",
+    }),
+    ("frontends/volumes/cached_volume.cpp", "if (receipts && batch > first_page + receipts->window()) "
+     "«receipts->move_window(batch - first_page);»", {
+        "a trim that goes on begins where the receipts do not reach": "receipts->move_window(batch - first_page + 1);",
+    }),
+    ("frontends/nbd/device_log.cpp", "    «end_receive();»\n    end_send();\n    free_.clear();", {
+        "what was received at the kill is not counted": "",
+    }),
+    ("frontends/nbd/device_log.cpp", "    «end_send();»\n    free_.clear();", {
+        "what was sent at the kill is sent again": "",
+    }),
+    ("frontends/nbd/device_log.cpp", "if («part.begin + sent < slot.reply_size()») continue;", {
+        "a reply that went out in part is over": "false",
+    }),
+    ("frontends/nbd/device_log.cpp", "            if («keeps_payload(slot)») begin = std::min(begin, slot.begin);", {
+        "bytes of a write that waits are overwritten": "false",
+    }),
+    ("frontends/nbd/device_connection.cpp", "const bool is_simple = «!again» && ", {
+        "a write that goes on writes all of its pages": "true",
+    }),
+    ("frontends/nbd/device_connection.cpp", "        if («added != Added::whole») return;", {
+        "a reply comes in the middle of another one": "false",
+    }),
+    ("frontends/nbd/device_connection.cpp", "    if («!result && result.error().code == Errc::cancelled») return;", {
+        "what waits at a stop is answered with an error": "false",
+    }),
+    ("frontends/nbd/device_connection.cpp", "    if («export_ended_») return Errc::shutdown;".replace("Errc", "Errno"), {
+        "who has a device of a deleted volume goes on": "false",
+    }),
+    ("frontends/nbd/device_memory.cpp", "«header.layout != DeviceHeader::layout_expected» ||", {
+        "memory of another layout is taken over": "false",
     }),
 ]

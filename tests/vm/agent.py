@@ -21,6 +21,7 @@ ENVIRONMENT = {
 
 
 def prepare():
+    """What systemd does where it is the first process."""
     for kind, place in (("tmpfs", "/run"), ("tmpfs", "/tmp"), ("devpts", "/dev/pts"), ("tmpfs", "/dev/shm")):
         os.makedirs(place, exist_ok=True)
         subprocess.run(["mount", "-t", kind, kind, place], check=True)
@@ -76,7 +77,8 @@ def relay(selector, say, timeout):
 
 
 def main():
-    prepare()
+    if os.getpid() == 1:
+        prepare()
     line = port()
 
     for request in requests(line):

@@ -9,8 +9,9 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin  # of the machine, and of what is in i
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 suite=bookworm
-packages=(kmod udev iproute2 procps util-linux python3 e2fsprogs xfsprogs fuse3 fio nbd-client libnbd-bin jq
-    liburing2 libstdc++6 libisal2 libblkid1 libgnutls30 libsystemd0 libtomlplusplus3)
+packages=(kmod udev systemd iproute2 procps util-linux fdisk dmsetup python3 e2fsprogs xfsprogs fuse3 fio nbd-client
+    libnbd-bin qemu-utils jq postgresql-15
+    liburing2 libstdc++6 libisal2 libblkid1 libgnutls30 libsystemd0 libtomlplusplus3 libnl-genl-3-200)
 # What the kernel needs before it has its root, in the order of loading.
 early_modules=(virtio_pci virtio_blk virtio_console 9pnet_virtio 9p crc32c_generic ext4 overlay)
 # Folders of modules that no test has a use for, and which are most of them.
@@ -38,16 +39,19 @@ sys.exit("no kernel found in " + sys.argv[1])
 END
 }
 
-# mmdebstrap runs the hooks, with the root as their argument.
+# mmdebstrap runs the hooks, with the root as their argument. PostgreSQL is to make no cluster of its own, and comes
+# without its compiler, which is larger than everything else.
 # shellcheck disable=SC2016
 make_root() {
     mmdebstrap --quiet --variant=minbase --include="$(IFS=, && echo "${packages[*]}")" \
+        --essential-hook='mkdir "$1/etc/postgresql-common"
+            echo "create_main_cluster = false" > "$1/etc/postgresql-common/createcluster.conf"' \
         --customize-hook='chroot "$1" apt-get -qq install --download-only --no-install-recommends linux-image-amd64' \
         --customize-hook='dpkg-deb --fsys-tarfile "$1"/var/cache/apt/archives/linux-image-[0-9]*.deb |
             tar -x --keep-directory-symlink -C "$1"' \
         "$suite" "$1" "$mirror"
     release=$(ls "$1/lib/modules")
-    rm -rf "$1"/usr/share/{doc,man,locale} "$1"/var/{cache,lib}/apt/* \
+    rm -rf "$1"/usr/share/{doc,man,locale} "$1"/var/{cache,lib}/apt/* "$1"/usr/lib/*/lib{LLVM,z3}* \
         "${left_out[@]/#/$1/lib/modules/$release/kernel/}"
     chroot "$1" depmod "$release"
     mkdir -p "$1/vm" "$1/tarn"

@@ -1,16 +1,25 @@
 #!/usr/bin/env python3
 """A throw-away virtual machine with a real kernel, for what the kernel of this machine lacks: NBD devices, for example.
 
-machine.py start DIR [--cpus N] [--memory SIZE] [--disk SIZE]
+machine.py start DIR [--cpus N] [--memory SIZE] [--disk SIZE|URI] [--root URI] [--nvme] [--volatile] [--cable DIR]
+                     [--forward HOST:PORT] [--changes DIRECTORY]
                            boots it and waits until it takes commands; its state is in DIR
 machine.py exec DIR LINE   runs a line of bash there, prints what it prints, and ends with its status
 machine.py kill DIR        cuts its power; the disk keeps what it had
+machine.py wait DIR        waits until it has ended by itself, as by a reboot, which it does not survive
 machine.py boot DIR        boots it again
 machine.py stop DIR        ends it for good
 
-There, /tarn is the build directory ($TARN_BUILD or build/release), /vm is this directory, and /dev/vdb is the disk.
-Everything else is in its memory. It is emulated: good for correctness and for counting, not for measuring time. Needs
-root, for image.bash. The disk is a file of this machine: a power cut loses nothing that was written to it.
+There, /tarn is the build directory ($TARN_BUILD or build/release), /vm is this directory, and /dev/vdb is the disk,
+or /dev/nvme0n1 with --nvme. Everything else is in its memory; with --changes it is on another disk, which begins with
+the files of that directory, and systemd runs instead of an agent alone: the directory needs a unit for agent.py. The
+disk, and a copy of image.bash's root.ext4 that it has its root from, may be NBD exports, named by URIs; it waits a
+minute for one that is gone. It is emulated: good for correctness and for counting, not for measuring time. Needs root,
+for image.bash.
+
+The disk is a file of this machine: a power cut loses nothing that was written to it, but with --volatile what was not
+flushed. A cable joins it to the machine in another DIR, which names this one. --forward: HOST:PORT of this machine is
+the NBD port of that one.
 """
 
 import argparse
@@ -24,9 +33,19 @@ import socket
 import subprocess
 import sys
 import time
+import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 BOOT_TIMEOUT_S = 180
+
+
+def file(path):
+    return f"file={path}" + (",file.reconnect-delay=60" if "://" in path else "")
+
+
+# The network knows machines by it: no two may be alike.
+def mac(directory):
+    return "52:54:00:" + ":".join(f"{byte:02x}" for byte in zlib.crc32(bytes(directory)).to_bytes(4, "big")[:3])
 
 
 class Machine:
@@ -39,8 +58,15 @@ class Machine:
         made = subprocess.run([HERE / "image.bash"], check=True, stdout=subprocess.PIPE, text=True)
         conf["image"] = made.stdout.strip()
         conf["build"] = os.environ.get("TARN_BUILD") or str(HERE.parents[1] / "build/release")
+        if "://" not in conf["disk"]:
+            subprocess.run(["truncate", "-s", conf["disk"], self.directory / "disk"], check=True)
+            conf["disk"] = "disk"
+        if conf["volatile"]:
+            conf["disk"] = "nbd+unix:///?socket=volatile.sock"
+        if conf["changes"]:
+            subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", conf["changes"], self.directory / "changes", "512M"],
+                           check=True)
         self.conf.write_text(json.dumps(conf))
-        subprocess.run(["truncate", "-s", conf["disk"], self.directory / "disk"], check=True)
         self.boot()
 
     def boot(self):
@@ -53,15 +79,32 @@ class Machine:
             "-smp", str(conf["cpus"]), "-m", conf["memory"],
             "-kernel", f"{image}/vmlinux", "-initrd", f"{image}/initrd", "-append", kernel_arguments,
             "-serial", "file:console.log",
-            "-drive", f"if=virtio,format=raw,readonly=on,file={image}/root.ext4",
-            "-drive", "if=virtio,format=raw,cache=writeback,file=disk",
+            "-drive", f"if=none,id=root,format=raw,readonly=on,{file(conf['root'] or f'{image}/root.ext4')}",
+            "-drive", f"if=none,id=disk,format=raw,cache=writeback,{file(conf['disk'])}",
+            "-device", "virtio-blk-pci,drive=root",
+            "-device", "nvme,drive=disk,serial=disk" if conf["nvme"] else "virtio-blk-pci,drive=disk",
+            *(["-drive", "if=none,id=changes,format=raw,cache=writeback,file=changes",
+               "-device", "virtio-blk-pci,drive=changes"] if conf["changes"] else []),
             "-device", "virtio-serial-pci", "-chardev", "socket,id=agent,path=agent.sock,server=on,wait=off",
             "-device", "virtserialport,chardev=agent",
             "-virtfs", f"local,path={HERE},mount_tag=vm,security_model=none,readonly=on",
             "-virtfs", f"local,path={conf['build']},mount_tag=tarn,security_model=none,readonly=on",
         ]
+        if conf["cable"]:
+            peer = os.path.relpath(conf["cable"], self.directory)
+            qemu += ["-netdev", "dgram,id=cable,local.type=unix,local.path=cable.sock,"
+                     f"remote.type=unix,remote.path={peer}/cable.sock",
+                     "-device", f"virtio-net-pci,netdev=cable,mac={mac(self.directory)}"]
+        if conf["forward"]:
+            qemu += ["-netdev", f"user,id=outside,restrict=on,hostfwd=tcp:{conf['forward']}-:10809",
+                     "-device", "virtio-net-pci,netdev=outside"]
         # The names are relative: those of sockets must be short.
-        (self.directory / "agent.sock").unlink(missing_ok=True)
+        for name in ("agent.sock", "cable.sock", "volatile.sock"):
+            (self.directory / name).unlink(missing_ok=True)
+        if conf["volatile"]:
+            subprocess.run(["nbdkit", "--unix", "volatile.sock", "--pidfile", "volatile.pid", "python",
+                            HERE / "volatile_disk.py", f"file={self.directory}/disk"],
+                           cwd=self.directory, check=True)
         with open(self.directory / "qemu.log", "ab") as log:
             process = subprocess.Popen(qemu, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                        start_new_session=True)
@@ -75,8 +118,8 @@ class Machine:
                     return
             except TimeoutError:
                 continue
-            except (FileNotFoundError, ConnectionRefusedError):
-                time.sleep(0.05)  # QEMU tells nobody when it listens
+            except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+                time.sleep(0.05)  # QEMU tells nobody when it listens, and takes one at a time
 
     def execute(self, command, timeout=None, quiet=False):
         with socket.socket(socket.AF_UNIX) as line:
@@ -103,14 +146,20 @@ class Machine:
         print("the machine ended", file=sys.stderr)
         return 125
 
-    def kill(self):
-        """Only the process that was started here."""
-        pid = int((self.directory / "pid").read_text())
+    def end(self, kill):
+        if kill:
+            self.end_process("volatile.pid", b"nbdkit", kill)
+        self.end_process("pid", b"qemu-system", kill)
+
+    def end_process(self, pid_file, program, kill):
+        """Of one that was started here, and of no other."""
         try:
+            pid = int((self.directory / pid_file).read_text())
             process = os.pidfd_open(pid)
-            if not pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"qemu-system"):
+            if not pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().startswith(program):
                 return
-            signal.pidfd_send_signal(process, signal.SIGKILL)
+            if kill:
+                signal.pidfd_send_signal(process, signal.SIGKILL)
             select.select([process], [], [])  # until it has ended
         except (FileNotFoundError, ProcessLookupError):
             return
@@ -119,25 +168,31 @@ class Machine:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("start", "exec", "kill", "boot", "stop"):
+    for verb in ("start", "exec", "kill", "wait", "boot", "stop"):
         options = verbs.add_parser(verb)
         options.add_argument("directory")
         if verb == "start":
             options.add_argument("--cpus", type=int, default=2)
             options.add_argument("--memory", default="1G")
             options.add_argument("--disk", default="1G")
+            options.add_argument("--root")
+            options.add_argument("--nvme", action="store_true")
+            options.add_argument("--volatile", action="store_true")
+            options.add_argument("--cable")
+            options.add_argument("--forward")
+            options.add_argument("--changes")
         if verb == "exec":
             options.add_argument("command")
     arguments = parser.parse_args()
     machine = Machine(arguments.directory)
     if arguments.verb == "start":
-        machine.start({"cpus": arguments.cpus, "memory": arguments.memory, "disk": arguments.disk})
+        machine.start({name: value for name, value in vars(arguments).items() if name not in ("verb", "directory")})
     elif arguments.verb == "exec":
         sys.exit(machine.execute(arguments.command))
     elif arguments.verb == "boot":
         machine.boot()
     else:
-        machine.kill()
+        machine.end(kill=arguments.verb != "wait")
 
 
 main()

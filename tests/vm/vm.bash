@@ -1,4 +1,5 @@
-# What the tests in virtual machines share: one machine per file, with a tarnd of its own.
+# What the tests in virtual machines share: one machine per file, with a tarnd of its own; or several, and VM=NAME says
+# which is meant.
 
 bats_load_library bats-support
 bats_load_library bats-assert
@@ -7,17 +8,24 @@ bats_require_minimum_version 1.5.0
 : "${TARN_BUILD:=$(cd "$BATS_TEST_DIRNAME/../../build/release" && pwd)}"
 export TARN_BUILD
 
+vm_directory() { echo "$BATS_FILE_TMPDIR/${VM:-machine}"; }
 # vm_start [OPTIONS...]: those of machine.py start.
 vm_start() {
     [[ $EUID -eq 0 ]] || skip "needs to be root"
-    "$BATS_TEST_DIRNAME/machine.py" start "$BATS_FILE_TMPDIR/machine" "$@"
+    "$BATS_TEST_DIRNAME/machine.py" start "$(vm_directory)" "$@"
 }
 # vm LINE: runs it there; its output and status are those of the line.
-vm() { "$BATS_TEST_DIRNAME/machine.py" exec "$BATS_FILE_TMPDIR/machine" "set -euo pipefail; . /vm/guest.bash; $1"; }
-vm_power_cut() { "$BATS_TEST_DIRNAME/machine.py" kill "$BATS_FILE_TMPDIR/machine"; }
-vm_boot() { "$BATS_TEST_DIRNAME/machine.py" boot "$BATS_FILE_TMPDIR/machine"; }
+vm() { "$BATS_TEST_DIRNAME/machine.py" exec "$(vm_directory)" "set -euo pipefail; . /vm/guest.bash; $1"; }
+vm_power_cut() { "$BATS_TEST_DIRNAME/machine.py" kill "$(vm_directory)"; }
+vm_boot() { "$BATS_TEST_DIRNAME/machine.py" boot "$(vm_directory)"; }
+# It reboots by itself.
+vm_reboot() {
+    vm 'systemctl reboot' 2> /dev/null || true
+    timeout 120 "$BATS_TEST_DIRNAME/machine.py" wait "$(vm_directory)"
+    vm_boot
+}
 vm_stop() {
-    if [[ -e $BATS_FILE_TMPDIR/machine/pid ]]; then "$BATS_TEST_DIRNAME/machine.py" stop "$BATS_FILE_TMPDIR/machine"; fi
+    if [[ -e $(vm_directory)/pid ]]; then "$BATS_TEST_DIRNAME/machine.py" stop "$(vm_directory)"; fi
     # For whoever asks why.
-    if [[ -n ${VM_LOGS:-} ]]; then cp "$BATS_FILE_TMPDIR"/machine/*.log "$VM_LOGS"; fi
+    if [[ -n ${VM_LOGS:-} ]]; then cp "$(vm_directory)"/*.log "$VM_LOGS"; fi
 }

@@ -19,6 +19,7 @@ struct alignas(64) WriteStage {
     uint64_t page = 0;
     uint32_t offset = 0;
     uint32_t size = 0;
+    uint64_t receipt = 0;  // to be written with it (write_receipts.hpp), or 0
     alignas(64) std::byte bytes[page_size];
 };
 static_assert(sizeof(WriteStage) % 64 == 0);

@@ -45,8 +45,8 @@ MUTANTS = [
         "an access does not leave its share": "",
     }),
     ("coherence/pages/page_access.cpp", "request_->view().wrote_whole(page_, lost_);\n"
-     "    «request_->host().served(page_);»", {
-        "an operation that was served does not say so": "",
+     "    if («!request_->host().served(page_, receipt)») return end(", {
+        "an operation that was served does not say so": "false",
     }),
     ("coherence/pages/page_access.cpp", "    end(«broken» ? Result<>", {
         "a page that could not be read is answered": "false",

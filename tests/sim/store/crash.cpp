@@ -4,12 +4,12 @@
 #include <algorithm>
 
 #include "tests/sim/store/crash_run.hpp"
+#include "tests/support/store_identity.hpp"
 
 namespace tarn::store_sim {
 
 namespace {
 
-constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 1};
 constexpr uint64_t cuts_max = 120;  // per seed: many seeds find more than many cuts
 
 }  // namespace
@@ -106,11 +106,12 @@ void CrashRun::check_marks(const Store& store) {
 Result<std::unique_ptr<Store>> CrashRun::open_image(std::unique_ptr<Disk> disk) {
     if (upgrading_) {
         auto copy = std::make_unique<Disk>(disk->copy(), 1, true);
-        Result<std::unique_ptr<Store>> store = other_.run_until_done(Store::open(other_, std::move(copy), identity));
+        Result<std::unique_ptr<Store>> store =
+            other_.run_until_done(Store::open(other_, std::move(copy), store_identity));
         if (!store && store.error().code != Errc::unsupported) return store;
         if (store) other_.run_until_done((*store)->settle(other_));
     }
-    return other_.run_until_done(Store::open(other_, std::move(disk), identity, {.upgrade = true}));
+    return other_.run_until_done(Store::open(other_, std::move(disk), store_identity, {.upgrade = true}));
 }
 
 void CrashRun::check_image(Image image, const Before& before) {
@@ -192,7 +193,8 @@ void CrashRun::go_on(Store& store, const Disk& disk, const std::map<uint64_t, Mo
         for (uint64_t i = 0; i < count; ++i) model.complete(pages[first + i], batch.versions[i]);
         model.durable(moment);
         auto cut_disk = std::make_unique<Disk>(disk.cut(cuts_), cuts_.next(), true);
-        Result<std::unique_ptr<Store>> next = other_.run_until_done(Store::open(other_, std::move(cut_disk), identity));
+        Result<std::unique_ptr<Store>> next =
+            other_.run_until_done(Store::open(other_, std::move(cut_disk), store_identity));
         if (!next) return fail(fmt::format("the recovery after the next failed: {}", next.error().where));
         bool readable = true;
         const auto again = read_all(other_, **next, readable);
@@ -241,7 +243,7 @@ void CrashRun::check_copied_while_running() {
 void CrashRun::check_bad_image(Image image, const Model& model, bool of_any_time) {
     ++counts_.spoiled;
     auto disk = std::make_unique<Disk>(std::move(image), cuts_.next(), true);
-    Result<std::unique_ptr<Store>> store = other_.run_until_done(Store::open(other_, std::move(disk), identity));
+    Result<std::unique_ptr<Store>> store = other_.run_until_done(Store::open(other_, std::move(disk), store_identity));
     if (!store) {
         ++counts_.refused;
         if (store.error().code != Errc::corrupt) fail(fmt::format("rot is reported as {}", store.error().where));

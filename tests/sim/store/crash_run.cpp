@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tests/support/store_identity.hpp"
+
 namespace tarn::store_sim {
 
 namespace {
 
-constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 1};
 constexpr uint64_t idle_turns_max = 100000;
 
 // Drives the disk from the loop: one completion per turn. True: another turn, without waiting for the kernel.
@@ -66,7 +67,7 @@ std::string CrashRun::run() {
     const uint64_t journal_size = journal_size_min * (random_.chance(35) ? 12 : random_.chance(70) ? 1 : 2);
     const StoreGeometry geometry{.slab_count = slab_count, .journal_size = journal_size};
     layout_ = StoreLayout::of(geometry);
-    const StoreFormat format{.identity = identity,
+    const StoreFormat format{.identity = store_identity,
                              .store = {static_cast<uint8_t>(random_.next()), 7},
                              .size_bytes = layout_.end,
                              .journal_size = journal_size};
@@ -85,8 +86,8 @@ std::string CrashRun::run() {
         earlier_.reset();
         if (life_number > 0 && records_losses_ && random_.chance(50)) make_format_2();
         disk_->on_operation = [this] { on_operation(); };
-        Result<std::unique_ptr<Store>> opened =
-            loop_.run_until_done(Store::open(loop_, std::make_unique<DiskHandle>(*disk_), identity, {.upgrade = true}));
+        Result<std::unique_ptr<Store>> opened = loop_.run_until_done(
+            Store::open(loop_, std::make_unique<DiskHandle>(*disk_), store_identity, {.upgrade = true}));
         upgrading_ = false;
         if (!opened) {
             loop_.set_idle_hook(nullptr, nullptr);

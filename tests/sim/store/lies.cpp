@@ -5,14 +5,13 @@
 #include <cstring>
 
 #include "tests/sim/store/crash_run.hpp"
+#include "tests/support/store_identity.hpp"
 #include "tiers/nvme/device/checksum.hpp"
 #include "tiers/nvme/journal/format.hpp"
 
 namespace tarn::store_sim {
 
 namespace {
-
-constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 1};
 
 void flip(std::span<std::byte> bytes, Random& random) {
     // Most of them in the header, where each byte means something.
@@ -39,7 +38,7 @@ void CrashRun::check_lies(Image image) {
     }
     ++counts_.lies;
     auto disk = std::make_unique<Disk>(std::move(image), cuts_.next(), true);
-    Result<std::unique_ptr<Store>> store = other_.run_until_done(Store::open(other_, std::move(disk), identity));
+    Result<std::unique_ptr<Store>> store = other_.run_until_done(Store::open(other_, std::move(disk), store_identity));
     if (!store) {
         ++counts_.lies_refused;
         return;

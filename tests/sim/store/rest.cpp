@@ -5,13 +5,12 @@
 #include <algorithm>
 
 #include "tests/sim/store/crash_run.hpp"
+#include "tests/support/store_identity.hpp"
 #include "tiers/nvme/journal/scan.hpp"
 
 namespace tarn::store_sim {
 
 namespace {
-
-constexpr StoreIdentity identity = {.cluster = {0xc1}, .host = 1};
 
 bool same_space(const StoreSpace& a, const StoreSpace& b) {
     return a.total_bytes == b.total_bytes && a.allocated_bytes == b.allocated_bytes &&
@@ -70,7 +69,7 @@ void CrashRun::check_at_rest(Store& store) {
 
 void CrashRun::check_exactly(Image image, const StoreSpace& space, const char* what) {
     auto disk = std::make_unique<Disk>(std::move(image), cuts_.next(), true);
-    Result<std::unique_ptr<Store>> store = other_.run_until_done(Store::open(other_, std::move(disk), identity));
+    Result<std::unique_ptr<Store>> store = other_.run_until_done(Store::open(other_, std::move(disk), store_identity));
     if (!store) return fail(fmt::format("{}: recovery failed: {}", what, store.error().where));
     bool readable = true;
     const auto found = read_all(other_, **store, readable);
@@ -136,7 +135,8 @@ void CrashRun::check_short(const Image& image) {
         part.write(block * page_size, bytes);
     }
     auto disk = std::make_unique<Disk>(std::move(part), cuts_.next(), true);
-    const Result<std::unique_ptr<Store>> store = other_.run_until_done(Store::open(other_, std::move(disk), identity));
+    const Result<std::unique_ptr<Store>> store =
+        other_.run_until_done(Store::open(other_, std::move(disk), store_identity));
     if (store) return fail(fmt::format("a device of {} of {} bytes is opened", size, image.size_bytes()));
     if (store.error().code != Errc::corrupt && store.error().code != Errc::invalid)
         fail(fmt::format("a short device is reported as {}", store.error().where));

@@ -13,13 +13,13 @@ namespace tarn {
 
 namespace {
 
-constexpr std::array<char, 8> magic = {'t', 'a', 'r', 'n', 'm', 'a', 'r', 'k'};
+constexpr std::array<char, 8> marks_magic = {'t', 'a', 'r', 'n', 'm', 'a', 'r', 'k'};
 constexpr uint64_t group_pieces = 64;
 constexpr uint64_t group_pages = group_pieces * piece_pages;
 constexpr uint64_t pieces_ahead = 15;  // of a sequence: one write for all of them
 constexpr uint32_t flag_full = 1;
 
-struct Header {
+struct MarksHeader {
     std::array<char, 8> magic;
     uint64_t sequence;
     uint32_t index;
@@ -28,14 +28,14 @@ struct Header {
     uint32_t checksum;  // of the store's UUID and the block with this field zero
     std::array<uint64_t, 4> reserved;
 };
-static_assert(sizeof(Header) == 64);
-constexpr size_t checksum_offset = offsetof(Header, checksum);
+static_assert(sizeof(MarksHeader) == 64);
+constexpr size_t checksum_offset = offsetof(MarksHeader, checksum);
 
 struct Entry {
     uint64_t group;
     uint64_t set;
 };
-constexpr size_t entries_max = (page_size - sizeof(Header)) / sizeof(Entry);
+constexpr size_t entries_max = (page_size - sizeof(MarksHeader)) / sizeof(Entry);
 static_assert(marks_offsets[0] >= loss_list_offsets[0] + loss_list_size_max &&
               marks_offsets[0] + marks_size <= StoreLayout::superblock_offsets[1] &&
               marks_offsets[1] >= loss_list_offsets[1] + loss_list_size_max &&
@@ -166,10 +166,10 @@ void PieceMarks::end_round() {
 std::span<const std::byte> PieceMarks::encode(size_t index, std::span<std::byte> into) const {
     const Block& block = blocks_[index];
     std::ranges::fill(into, std::byte{0});
-    Header header{.magic = magic,
-                  .sequence = block.sequence,
-                  .index = static_cast<uint32_t>(index),
-                  .flags = block.full ? flag_full : 0};
+    MarksHeader header{.magic = marks_magic,
+                       .sequence = block.sequence,
+                       .index = static_cast<uint32_t>(index),
+                       .flags = block.full ? flag_full : 0};
     for (const auto& [number, group] : block.groups) {
         if (group.set == 0 || header.count == entries_max) continue;
         const Entry entry{.group = number, .set = group.set};
@@ -182,9 +182,9 @@ std::span<const std::byte> PieceMarks::encode(size_t index, std::span<std::byte>
 }
 
 Result<PieceMarks::Block> PieceMarks::decode(size_t index, std::span<const std::byte> bytes) const {
-    Header header;
+    MarksHeader header;
     std::memcpy(&header, bytes.data(), sizeof header);
-    if (header.magic != magic || header.index != index || header.count > entries_max)
+    if (header.magic != marks_magic || header.index != index || header.count > entries_max)
         return fail(Errc::corrupt, 0, "store.marks: not a block of marks");
     if (header.checksum != checksum_of(store_, bytes)) return fail(Errc::corrupt, 0, "store.marks: wrong checksum");
     Block block{.sequence = header.sequence, .groups = {}, .full = (header.flags & flag_full) != 0};

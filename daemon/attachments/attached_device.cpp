@@ -1,0 +1,207 @@
+#include "daemon/attachments/attached_device.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "daemon/attachments/block_device.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+using nbd::DeviceMemory;
+
+namespace {
+
+constexpr unsigned devices_max = 1024;
+constexpr int tries_max = 8;  // each leaves the kernel threads for the next one
+
+struct SocketPair {
+    UniqueFd ours;
+    UniqueFd kernels;
+
+    static Result<SocketPair> make() {
+        std::array<int, 2> ends{};
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+            return fail(Errc::io, errno, "attach: socketpair");
+        return SocketPair{.ours = UniqueFd(ends[0]), .kernels = UniqueFd(ends[1])};
+    }
+};
+
+}  // namespace
+
+AttachedDevice::AttachedDevice(Attachment attachment, DeviceMemory device_memory)
+    : about(std::move(attachment)),
+      memory(std::move(device_memory)),
+      sockets(about.connections),
+      is_served(about.connections) {}
+
+bool AttachedDevice::is_memory(const std::string& name) {
+    const std::optional<unsigned> index = index_of(name);
+    return index && name == fmt::format("nbd{}", *index);
+}
+
+Result<std::optional<AttachedDevice>> AttachedDevice::adopt(std::vector<Keeper::Kept>& kept, size_t memory) {
+    const std::string name = kept[memory].name;
+    Result<DeviceMemory> adopted = DeviceMemory::adopt(std::move(kept[memory].fd));
+    if (!adopted && is_of_tarn(name)) return fail(adopted.error());
+    if (!adopted) return std::optional<AttachedDevice>();
+    const nbd::DeviceHeader& header = adopted->header();
+    AttachedDevice device({.volume = std::string(header.volume_name()),
+                           .device = name,
+                           .index = *index_of(name),
+                           .read_only = header.read_only,
+                           .size_bytes = header.size_bytes,
+                           .connections = header.connections},
+                          std::move(*adopted));
+    if (!device.is_there()) return std::optional<AttachedDevice>();
+    device.is_kept = true;
+    for (size_t i = 0; i < device.sockets.size(); ++i)
+        if (const auto socket = std::ranges::find(kept, device.socket_name(i), &Keeper::Kept::name);
+            socket != kept.end())
+            device.sockets[i] = std::move(socket->fd);
+    return std::optional(std::move(device));
+}
+
+// Another tarnd of this machine may have a volume of that name, too, and a number is used anew.
+bool AttachedDevice::is_there() const {
+    const uint32_t connected = memory.header().connected_by;
+    return is_device_of(about.device, about.volume) && (connected == 0 || connected_by(about.device) == connected);
+}
+
+nbd::Export AttachedDevice::exported() const {
+    nbd::Export exported{};
+    exported.size_bytes = about.size_bytes;
+    exported.read_only = about.read_only;
+    return exported;
+}
+
+NbdDriver::Device AttachedDevice::as_told() const {
+    return {.size_bytes = about.size_bytes,
+            .block_size_bytes = memory.header().block_size_bytes,
+            .flags = nbd::transmission_flags(exported()),
+            .request_timeout = request_timeout,
+            .reconnect_timeout = reconnect_timeout,
+            .backend = backend_of(about.volume)};
+}
+
+std::string AttachedDevice::socket_name(size_t connection) const {
+    return fmt::format("{}.{}", about.device, connection);
+}
+
+// Without a size at first: nobody uses it then, and it may be made anew.
+Result<> AttachedDevice::connect(const Keeper& keeper, uint64_t size_bytes) {
+    TRY(NbdDriver driver, NbdDriver::open());
+    const auto undo = [&]() -> Result<> {
+        TRY_VOID(driver.disconnect(about.index));
+        if (is_kept) keeper.drop(memory_name());
+        return {};
+    };
+    for (int tries = 1;; ++tries) {
+        TRY_VOID(connect_once(keeper, driver));
+        if (about.connections == 1 || !reads_one_connection_only(about.device)) break;
+        TRY_VOID(undo());
+        if (tries == tries_max)
+            return fail(Errc::busy, EAGAIN,
+                        "attach: the kernel makes no thread for each connection; tarn attach --connections 1");
+    }
+    if (const Result<> told = tell_size(size_bytes); !told) {
+        TRY_VOID(undo());
+        return told;
+    }
+    about.size_bytes = memory.header().size_bytes = size_bytes;
+    return {};
+}
+
+Result<> AttachedDevice::connect_once(const Keeper& keeper, NbdDriver& driver) {
+    std::vector<UniqueFd> kernels;
+    std::vector<int> numbers;
+    for (UniqueFd& ours : sockets) {
+        TRY(SocketPair pair, SocketPair::make());
+        ours = std::move(pair.ours);
+        numbers.push_back(pair.kernels.get());
+        kernels.push_back(std::move(pair.kernels));
+    }
+    for (unsigned index = 0; index < devices_max; ++index) {
+        if (is_connected(fmt::format("nbd{}", index))) continue;
+        const Result<> connected = connect_as(index, keeper, driver, numbers);
+        if (connected || connected.error().code != Errc::busy) return connected;
+    }
+    return fail(Errc::no_space, 0, "nbd: no device is free");
+}
+
+Result<> AttachedDevice::connect_as(unsigned index, const Keeper& keeper, NbdDriver& driver,
+                                    std::span<const int> kernels) {
+    about.index = memory.header().index = index;
+    about.device = fmt::format("nbd{}", index);
+    const Result<> kept = keep(keeper);
+    is_kept = kept.has_value();
+    const Result<> connected = driver.connect(index, as_told(), kernels);
+    if (!connected) {
+        // The kernel may have made it, and the answer was lost.
+        if (connected.error().code != Errc::busy && is_device_of(about.device, about.volume))
+            static_cast<void>(driver.disconnect(index));
+        if (is_kept) keeper.drop(memory_name());
+        return connected;
+    }
+    if (!kept)
+        log::warning("{}: nobody keeps it should this process end ({}); its requests fail then", about.device,
+                     log::describe(kept.error()));
+    memory.header().connected_by = connected_by(about.device).value_or(0);
+    return {};
+}
+
+// The kernel spreads CPUs over queues in order; which exactly it has done, note_cpus() finds.
+unsigned AttachedDevice::cpu_of(unsigned connection) const {
+    const uint32_t noted = memory.header().cpus[connection];
+    return noted == 0 ? connection : noted - 1;
+}
+
+void AttachedDevice::note_cpus() const {
+    for (unsigned i = 0; i < about.connections; ++i)
+        if (const auto cpu = cpu_of_queue(about.device, i)) memory.header().cpus[i] = *cpu + 1;
+}
+
+Result<> AttachedDevice::keep(const Keeper& keeper) const {
+    keeper.drop(memory_name());  // of a device that had this name before
+    for (size_t i = 0; i < sockets.size(); ++i) TRY_VOID(keeper.keep(socket_name(i), sockets[i].get()));
+    return keeper.keep(memory_name(), memory.fd());  // last: with it, all is there
+}
+
+// What was in flight on the old one the kernel asks for again, once its timeout has passed.
+Result<std::optional<UniqueFd>> AttachedDevice::replace_socket(const Keeper& keeper, unsigned connection) const {
+    if (is_kept) {
+        TRY(const bool has, keeper.has(memory_name()));
+        if (!has) return std::optional<UniqueFd>();
+    }
+    TRY(SocketPair pair, SocketPair::make());
+    if (is_kept) TRY_VOID(keeper.keep(socket_name(connection), pair.ours.get()));
+    TRY(NbdDriver driver, NbdDriver::open());
+    const std::array kernels{pair.kernels.get()};
+    TRY_VOID(driver.reconfigure(about.index, as_told(), kernels));
+    return std::optional(std::move(pair.ours));
+}
+
+Result<> AttachedDevice::tell_size(uint64_t size_bytes) const {
+    NbdDriver::Device changed = as_told();
+    changed.size_bytes = size_bytes;
+    TRY(NbdDriver driver, NbdDriver::open());
+    return driver.reconfigure(about.index, changed, {});
+}
+
+Result<> AttachedDevice::disconnect() const {
+    if (!is_there()) return {};  // another one may have its number by now
+    TRY(NbdDriver driver, NbdDriver::open());
+    const Result<> done = driver.disconnect(about.index);
+    if (!done && done.error().code == Errc::not_found) return {};  // it was not connected any more
+    return done;
+}
+
+void AttachedDevice::shut_down_sockets() const {
+    for (const UniqueFd& socket : sockets) ::shutdown(socket.get(), SHUT_RDWR);
+}
+
+}  // namespace tarn

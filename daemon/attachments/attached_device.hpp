@@ -1,0 +1,74 @@
+// AttachedDevice: one block device, as the kernel and the keeper have it. For Attachments, which says what it serves.
+//
+// The keeper has its sockets and its memory before the kernel has the device: whenever this process is killed, the next
+// one finds all that it needs to go on, or that there is no device of that number.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/attachments/nbd_driver.hpp"
+#include "daemon/control/control.hpp"
+#include "daemon/keeper/keeper.hpp"
+#include "frontends/nbd/device_memory.hpp"
+#include "frontends/nbd/wire.hpp"
+#include "frontends/volumes/volume.hpp"
+
+namespace tarn {
+
+struct AttachedDevice {
+    // One that is to be made. about: without its index, name and size.
+    AttachedDevice(Attachment attachment, nbd::DeviceMemory device_memory);
+    // One of the process before; none, where its memory is not as this program makes it, or the device of that number
+    // is another one by now. Errors: invalid, io (of a device that is there).
+    static Result<std::optional<AttachedDevice>> adopt(std::vector<Keeper::Kept>& kept, size_t memory);
+    // Of what the keeper has: whether it is the memory of a device.
+    static bool is_memory(const std::string& name);
+
+    bool is_there() const;
+    nbd::Export exported() const;
+    std::string memory_name() const { return about.device; }
+    unsigned cpu_of(unsigned connection) const;
+
+    // These block: on a thread of their own. keep() does for moments only, unless the keeper hangs.
+
+    // Makes the device, of the lowest number that is free. Errors: those of NbdDriver; no_space; busy (the kernel does
+    // not get to read all of its connections).
+    Result<> connect(const Keeper& keeper, uint64_t size_bytes);
+    Result<> keep(const Keeper& keeper) const;
+    // Gives the kernel another socket in place of one that it has given up, and returns our end. None: the keeper has
+    // the device no more, somebody has ended it. Errors: those of NbdDriver and Keeper.
+    Result<std::optional<UniqueFd>> replace_socket(const Keeper& keeper, unsigned connection) const;
+    Result<> tell_size(uint64_t size_bytes) const;
+    // It ends; also if it has already.
+    Result<> disconnect() const;
+    // For the process after this one. While a setting of the queues is changed, as udev does with a new device, the
+    // kernel says nothing of them before all requests are answered: not before it is served.
+    void note_cpus() const;
+
+    // What the kernel waits for on them fails. Does not block.
+    void shut_down_sockets() const;
+
+    Attachment about;
+    nbd::DeviceMemory memory;
+    std::vector<UniqueFd> sockets;  // our ends
+    std::shared_ptr<Volume> volume;
+    std::vector<bool> is_served;  // by connection
+    size_t user_count = 0;        // see Attachments::Use
+    bool is_kept = false;
+    bool is_resizing = false;
+    bool follows_soon = false;  // a task will ask for the size
+    bool is_opening = false;
+    bool is_ending = false;
+
+  private:
+    NbdDriver::Device as_told() const;
+    std::string socket_name(size_t connection) const;
+    Result<> connect_once(const Keeper& keeper, NbdDriver& driver);
+    Result<> connect_as(unsigned index, const Keeper& keeper, NbdDriver& driver, std::span<const int> kernels);
+};
+
+}  // namespace tarn

@@ -1,0 +1,451 @@
+#include "daemon/attachments/attachments.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "daemon/attachments/block_device.hpp"
+#include "utils/log.hpp"
+#include "utils/on_thread.hpp"
+#include "utils/unique_fd.hpp"
+
+namespace tarn {
+
+using nbd::DeviceMemory;
+
+namespace {
+
+constexpr uint64_t size_max = uint64_t{1} << 62;
+constexpr std::chrono::milliseconds retry_after{250};
+
+Result<> may_attach(const Caller& caller) {
+    if (caller.user == 0 || caller.user == ::geteuid()) return {};
+    return fail(Errc::refused, EPERM, "attach: only root makes and ends block devices");
+}
+
+uint64_t in_whole_blocks(uint64_t size_bytes, uint32_t block_size_bytes) {
+    return size_bytes / block_size_bytes * block_size_bytes;
+}
+
+}  // namespace
+
+// While one lives, the device is not forgotten.
+class Attachments::Use {
+  public:
+    Use(Attachments& attachments, Device& device) : attachments_(attachments), device_(device) { ++device_.user_count; }
+    Use(const Use&) = delete;
+    ~Use() {
+        --device_.user_count;
+        attachments_.changed_.notify_all();
+    }
+
+  private:
+    Attachments& attachments_;
+    Device& device_;
+};
+
+Attachments::Attachments(Volumes& volumes, nbd::Server& server, Keeper& keeper, Loop& loop, size_t shard_count,
+                         std::function<Result<>()> keep_memory_again)
+    : volumes_(volumes),
+      server_(server),
+      keeper_(keeper),
+      loop_(loop),
+      shard_count_(shard_count),
+      keeper_watch_(keeper, loop,
+                    {.cut = [this](const std::string& name) { on_cut(name); },
+                     .lost = [this, keep_memory_again] { return keep_again(keep_memory_again); }}) {}
+Attachments::~Attachments() = default;
+
+// A volume may be called as a device is. One that is ending may have its name from before.
+Attachments::Device* Attachments::find(const std::string& volume_or_device) {
+    for (const auto name : {&Attachment::volume, &Attachment::device})
+        for (const auto& device : devices_)
+            if (!device->is_ending && device->about.*name == volume_or_device) return device.get();
+    return nullptr;
+}
+
+bool Attachments::has(const std::string& volume) const {
+    return std::ranges::any_of(devices_, [&](const auto& each) { return each->about.volume == volume; });
+}
+
+std::vector<Attachment> Attachments::list() const {
+    std::vector<Attachment> all;
+    for (const auto& device : devices_) all.push_back(device->about);
+    return all;
+}
+
+Task<Result<Attachment>> Attachments::attach(AttachOptions options, Caller caller) {
+    CO_TRY_VOID(may_attach(caller));
+    if (stopping_) co_return fail(Errc::cancelled);
+    const Gate::Inside inside(gate_);
+    if (has(options.volume) || std::ranges::find(under_way_, options.volume) != under_way_.end())
+        co_return fail(Errc::busy, EBUSY, "attach: the volume is attached here already");
+    under_way_.push_back(options.volume);
+    const Result<Attachment> attached = co_await open_and_make_device(options);
+    std::erase(under_way_, options.volume);
+    if (attached) log::info("attached volume {} as {}", log::printable(options.volume), attached->device);
+    co_return attached;
+}
+
+Task<Result<Attachment>> Attachments::open_and_make_device(const AttachOptions& options) {
+    const unsigned count = options.connections != 0
+                               ? options.connections
+                               : std::min(static_cast<unsigned>(shard_count_), AttachOptions::connections_max);
+    CO_TRY(DeviceMemory memory,
+           DeviceMemory::create(
+               {.connections = count, .block_size_bytes = options.block_size_bytes, .read_only = options.read_only},
+               options.volume));
+    // Of another tarnd, or of one that is gone and did not leave it to us: both would have one link.
+    if (const std::optional<std::string> there = device_of_volume(options.volume))
+        co_return fail(Errc::busy, EBUSY,
+                       "attach: a block device of this machine is a volume of that name, and not this tarnd's; "
+                       "tarn detach --force ends one that nobody serves");
+    if (options.take_over) {
+        // Nothing is taken from anybody in vain.
+        CO_TRY_VOID(co_await on_thread([]() -> Result<> {
+            TRY(const NbdDriver driver, NbdDriver::open());
+            return {};
+        }));
+        CO_TRY_VOID(co_await volumes_.take_over(options.volume));
+    }
+    CO_TRY(std::shared_ptr<Volume> volume, co_await open(memory, false));
+    if (stopping_) co_return fail(Errc::cancelled);
+    co_return co_await make_device(options, std::move(memory), std::move(volume));
+}
+
+Task<Result<std::shared_ptr<Volume>>> Attachments::open(const DeviceMemory& memory, bool is_resumed) {
+    const nbd::DeviceHeader& header = memory.header();
+    return volumes_.open_recorded(std::string(header.volume_name()), header.read_only ? Access::read : Access::write,
+                                  memory.session(), is_resumed);
+}
+
+Task<Result<Attachment>> Attachments::make_device(const AttachOptions& options, DeviceMemory memory,
+                                                  std::shared_ptr<Volume> volume) {
+    CO_TRY(const uint64_t size_bytes, co_await volume->size());
+    const uint64_t whole_bytes = in_whole_blocks(size_bytes, options.block_size_bytes);
+    if (whole_bytes == 0 || whole_bytes > size_max)
+        co_return fail(Errc::invalid, 0, "attach: the volume is smaller than a block");
+    memory.header().volume_id = volume->id();
+    const unsigned connections = memory.header().connections;
+    Device device({.volume = options.volume, .device = {}, .read_only = options.read_only, .connections = connections},
+                  std::move(memory));
+    co_await connecting_.acquire();  // two would choose one number
+    const Result<> connected = co_await on_thread([&] { return device.connect(keeper_, whole_bytes); });
+    connecting_.release();
+    CO_TRY_VOID(connected);
+    keeper_watch_.begin();
+    Device& made = *devices_.emplace_back(std::make_unique<Device>(std::move(device)));
+    if (!made.about.read_only) volumes_.keep_held(made.memory.header().volume_id);
+    CO_TRY_VOID(serve(made, std::move(volume)));
+    const auto note_cpus = [](Attachments& self, Device& noted) -> Task<> {
+        const Use use(self, noted);
+        co_await on_thread([&] {
+            noted.note_cpus();
+            return true;
+        });
+    };
+    if (!stopping_) gate_.spawn(note_cpus(*this, made));
+    co_return made.about;
+}
+
+void Attachments::adopt(std::vector<Keeper::Kept> kept, std::optional<std::span<const uint64_t>> receipts) {
+    for (size_t i = 0; i < kept.size(); ++i) {
+        const std::string& name = kept[i].name;
+        if (!Device::is_memory(name)) continue;
+        Result<std::optional<Device>> adopted = Device::adopt(kept, i);
+        if (!adopted) {
+            log::error("{}: it cannot be taken over from the process before: {}; tarn detach --force {} ends it", name,
+                       log::describe(adopted.error()), name);
+            has_left_one_ = true;
+            continue;
+        }
+        if (!*adopted) {
+            log::info("{}: is not a device of ours any more", name);
+            keeper_.drop(name);
+            continue;
+        }
+        Device& device = *devices_.emplace_back(std::make_unique<Device>(std::move(**adopted)));
+        if (receipts)
+            device.memory.add_receipts(*receipts);
+        else
+            device.memory.forget_receipts();
+        if (!device.about.read_only) volumes_.keep_held(device.memory.header().volume_id);
+    }
+    for (const auto& device : devices_) {
+        device->is_opening = true;
+        gate_.spawn(serve_again(*device));
+    }
+    keeper_watch_.begin();
+}
+
+// Its requests wait until the volume is there.
+Task<> Attachments::serve_again(Device& device) {
+    bool has_said = false;
+    while (!stopping_ && !device.is_ending) {
+        Result<std::shared_ptr<Volume>> volume = co_await open(device.memory, true);
+        if (stopping_ || device.is_ending) break;
+        if (!device.is_there()) {
+            log::info("{} was disconnected from volume {}", device.about.device, log::printable(device.about.volume));
+            device.is_ending = true;
+            gate_.spawn(forget(device));
+            break;
+        }
+        const bool was_deleted =
+            volume ? (*volume)->id() != device.memory.header().volume_id : volume.error().code == Errc::not_found;
+        if (was_deleted || (!volume && volume.error().code == Errc::busy)) {
+            log::error("{}: its volume {} {}; it is detached", device.about.device, log::printable(device.about.volume),
+                       was_deleted ? "was deleted" : "is, or was meanwhile, open for writing on another host");
+            device.is_opening = false;
+            static_cast<void>(co_await end_by_force(device));
+            co_return;
+        }
+        if (volume) {
+            log::info("{} is volume {}, as before", device.about.device, log::printable(device.about.volume));
+            static_cast<void>(serve(device, std::move(*volume)));
+            on_resized(device);  // or it has none yet: the process before was killed as it made the device
+            break;
+        }
+        if (!std::exchange(has_said, true))
+            log::warning("{}: its volume {} cannot be opened yet, and its requests wait: {}", device.about.device,
+                         log::printable(device.about.volume), log::describe(volume.error()));
+        co_await loop_.sleep(retry_after);
+    }
+    device.is_opening = false;
+    changed_.notify_all();
+}
+
+Result<> Attachments::serve(Device& device, std::shared_ptr<Volume> volume) {
+    device.volume = std::move(volume);
+    for (unsigned i = 0; i < device.sockets.size(); ++i) TRY_VOID(serve_connection(device, i));
+    return {};
+}
+
+Result<> Attachments::serve_connection(Device& device, unsigned connection) {
+    const std::string& name = device.about.device;
+    const auto ended = [this, &device, connection](nbd::DeviceConnection::End how) {
+        on_ended(device, connection, how);
+    };
+    TRY_VOID(server_.adopt({.socket = UniqueFd(::fcntl(device.sockets[connection].get(), F_DUPFD_CLOEXEC, 0)),
+                            .memory = device.memory.log(connection),
+                            .first_receipt = device.memory.first_receipt(connection),
+                            .volume = device.volume,
+                            .exported = device.exported(),
+                            .client = {.address = "device " + name, .text = "the kernel's device /dev/" + name},
+                            .cpu = device.cpu_of(connection),
+                            .ended = ended,
+                            .resized = [this, &device] { on_resized(device); }}));
+    device.is_served[connection] = true;
+    return {};
+}
+
+// A request has met another size than the one before: nobody told us, or not yet.
+void Attachments::on_resized(Device& device) {
+    if (stopping_ || device.is_ending || std::exchange(device.follows_soon, true)) return;
+    const auto follow = [](Attachments& self, Device& resized) -> Task<> {
+        Result<> ignored;  // it is logged
+        co_await self.follow_size(resized, ignored);
+    };
+    gate_.spawn(follow(*this, device));
+}
+
+Task<Result<>> Attachments::follow_size_of(VolumeId volume) {
+    Result<> result;
+    if (stopping_) co_return result;
+    const Gate::Inside inside(gate_);
+    Gate following;
+    for (const auto& device : devices_)
+        if (device->volume && device->volume->id() == volume) following.spawn(follow_size(*device, result));
+    co_await following.close();
+    co_return result;
+}
+
+// One after the other, so that the last size is the last one told. result stays as it is without an error.
+Task<> Attachments::follow_size(Device& device, Result<>& result) {
+    const Use use(*this, device);
+    while (device.is_resizing) co_await changed_.wait();
+    device.is_resizing = true;
+    device.follows_soon = false;
+    if (const Result<> told = co_await tell_size(device); !told && !device.is_ending && !stopping_) {
+        log::warning("{}: it does not get the size of its volume {}: {}", device.about.device,
+                     log::printable(device.about.volume), log::describe(told.error()));
+        result = told;
+    }
+    device.is_resizing = false;  // the use's end wakes the next one
+}
+
+Task<Result<>> Attachments::tell_size(Device& device) const {
+    CO_TRY(const uint64_t size_bytes, co_await device.volume->size());
+    const uint64_t whole_bytes = in_whole_blocks(size_bytes, device.memory.header().block_size_bytes);
+    if (whole_bytes == device.about.size_bytes || device.is_ending || stopping_) co_return Result<>{};
+    if (whole_bytes > size_max) co_return fail(Errc::invalid, 0, "attach: a device is not that large");
+    CO_TRY_VOID(co_await on_thread([&] { return device.tell_size(whole_bytes); }));
+    log::info("{}: {} bytes for {}, as its volume {}", device.about.device, whole_bytes, device.about.size_bytes,
+              log::printable(device.about.volume));
+    device.about.size_bytes = device.memory.header().size_bytes = whole_bytes;
+    co_return Result<>{};
+}
+
+// The device waits for its connections before it is forgotten.
+void Attachments::on_ended(Device& device, unsigned connection, nbd::DeviceConnection::End how) {
+    device.is_served[connection] = false;
+    if (!device.is_ending && !stopping_) gate_.spawn(look_after(device, connection, how));
+    changed_.notify_all();
+}
+
+// Somebody has disconnected the device in the kernel, or the kernel has given up the connection. Sysfs may take a
+// moment to say which.
+Task<> Attachments::look_after(Device& device, unsigned connection, nbd::DeviceConnection::End how) {
+    constexpr int tries_max = 20;
+    bool is_there = how != nbd::DeviceConnection::End::disconnected;
+    Result<> replaced = fail(Errc::io);
+    const Use use(*this, device);
+    for (int tries = 0; tries < tries_max && !replaced && !device.is_ending && !stopping_; ++tries) {
+        if (tries > 0 || how == nbd::DeviceConnection::End::lost) co_await loop_.sleep(retry_after);
+        if (device.is_ending || stopping_) co_return;
+        is_there = is_there && device.is_there();
+        if (is_there) {
+            replaced = co_await replace_socket(device, connection);
+        } else {
+            log::info("{} was disconnected from volume {}", device.about.device, log::printable(device.about.volume));
+            device.is_ending = true;
+            gate_.spawn(forget(device));
+        }
+    }
+    if (!replaced && is_there && !device.is_ending && !stopping_)
+        log::error("{}: connection {} cannot be replaced: {}; tarn detach --force {} ends the device",
+                   device.about.device, connection, log::describe(replaced.error()), device.about.device);
+}
+
+// Also if there is nothing to replace any more.
+Task<Result<>> Attachments::replace_socket(Device& device, unsigned connection) {
+    device.memory.clear_log(connection);
+    CO_TRY(std::optional<UniqueFd> socket,
+           co_await on_thread([&] { return device.replace_socket(keeper_, connection); }));
+    if (device.is_ending || stopping_) co_return Result<>{};
+    if (!socket) {
+        // A keeper that has just begun may have been told since.
+        CO_TRY(const bool is_kept, keeper_.has(device.memory_name()));
+        if (is_kept) co_return fail(Errc::unavailable, EAGAIN, "attach: the keeper has just begun");
+        on_cut(device.memory_name());
+        co_return Result<>{};
+    }
+    device.sockets[connection] = std::move(*socket);
+    log::warning("{}: the kernel had given up connection {}, and has a new one", device.about.device, connection);
+    co_return serve_connection(device, connection);
+}
+
+void Attachments::on_cut(const std::string& name) {
+    const auto device = std::ranges::find_if(
+        devices_, [&](const auto& each) { return !each->is_ending && each->memory_name() == name; });
+    if (device == devices_.end() || stopping_) return;
+    log::warning("{}: it was detached by force while this process did not answer", name);
+    const auto end = [](Attachments& self, Device& cut) -> Task<> {
+        static_cast<void>(co_await self.end_by_force(cut));
+    };
+    gate_.spawn(end(*this, **device));
+}
+
+// The keeper has ended: because it was killed, or because it has nothing to keep any more.
+Result<> Attachments::keep_again(const std::function<Result<>()>& keep_memory) {
+    Result<> all = keep_memory();
+    for (const auto& device : devices_) {
+        if (device->is_ending) continue;
+        const Result<> kept = device->keep(keeper_);
+        device->is_kept = kept.has_value();
+        if (kept)
+            log::warning("{}: tarn-keeper has ended; another one keeps the device", device->about.device);
+        else
+            all = kept;
+    }
+    return all;
+}
+
+// In the kernel, and here.
+Task<Result<>> Attachments::end_device(Device& device) {
+    device.is_ending = true;
+    const Result<> done = co_await on_thread([&] { return device.disconnect(); });
+    device.is_ending = done.has_value();
+    if (done) co_await forget(device);
+    co_return done;
+}
+
+Task<Result<>> Attachments::detach(std::string volume, bool force, Caller caller) {
+    CO_TRY_VOID(may_attach(caller));
+    if (stopping_) co_return fail(Errc::cancelled);
+    const Gate::Inside inside(gate_);
+    Device* const found = find(volume);
+    if (!found) co_return fail(Errc::not_found, 0, "detach: no such volume is attached here");
+    Device& device = *found;
+    if (!force) {
+        const Use use(*this, device);
+        // Not here: opening it may read its partition table, which this very thread serves.
+        if (co_await on_thread([&] { return is_claimed(device.about.device); }))
+            co_return fail(Errc::busy, EBUSY, "detach: the device is mounted or a part of another one");
+        if (device.is_ending) co_return fail(Errc::busy, EBUSY, "detach: it is being detached already");
+        device.is_ending = true;
+    }
+    const std::string text =
+        fmt::format("detached volume {} from {}", log::printable(device.about.volume), device.about.device);
+    CO_TRY_VOID(co_await (force ? end_by_force(device) : end_device(device)));
+    log::info("{}", text);
+    co_return Result<>{};
+}
+
+Task<Result<>> Attachments::end_by_force(Device& device) {
+    device.shut_down_sockets();  // a kernel that waits to send would not hear of it
+    const Result<> ended = co_await end_device(device);
+    // The kernel has it still: it is served as if the kernel had given up its connections.
+    if (!ended && !stopping_ && !device.is_opening)
+        for (unsigned i = 0; i < device.sockets.size(); ++i)
+            if (!device.is_served[i]) gate_.spawn(look_after(device, i, nbd::DeviceConnection::End::lost));
+    co_return ended;
+}
+
+Task<Result<>> Attachments::end_devices_of(VolumeId volume) {
+    Result<> result;
+    if (stopping_) co_return fail(Errc::cancelled);
+    const Gate::Inside inside(gate_);
+    Gate ending;
+    const auto end = [](Attachments& self, Device& device, Result<>& all) -> Task<> {
+        const Result<> ended = co_await self.end_by_force(device);
+        if (!ended) all = ended;
+    };
+    for (const auto& device : devices_) {
+        if (device->memory.header().volume_id != volume || device->about.read_only || device->is_ending) continue;
+        log::warning("{} is ended", device->about.device);
+        ending.spawn(end(*this, *device, result));
+    }
+    co_await ending.close();
+    co_return result;
+}
+
+// It is not connected any more.
+Task<> Attachments::forget(Device& device) {
+    const std::string name = device.about.device;
+    const bool is_its = std::ranges::none_of(
+        devices_, [&](const auto& each) { return each.get() != &device && each->about.device == name; });
+    if (is_its) keeper_.drop(device.memory_name());  // else a newer device has it by now
+    device.shut_down_sockets();
+    const auto is_in_use = [&] {
+        return std::ranges::find(device.is_served, true) != device.is_served.end() || device.user_count != 0 ||
+               device.is_opening;
+    };
+    while (is_in_use()) co_await changed_.wait();
+    if (!device.about.read_only) volumes_.let_go(device.memory.header().volume_id);
+    std::erase_if(devices_, [&](const auto& each) { return each.get() == &device; });
+}
+
+Task<> Attachments::stop() {
+    stopping_ = true;
+    co_await keeper_watch_.stop();
+    co_await gate_.close();
+    for (const auto& device : devices_) {
+        log::info("{} stays attached: its requests wait for the next start", device->about.device);
+        device->volume.reset();
+    }
+}
+
+}  // namespace tarn

@@ -1,0 +1,161 @@
+#include "daemon/attachments/block_device.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "utils/file_text.hpp"
+#include "utils/unique_fd.hpp"
+
+namespace tarn {
+
+namespace {
+
+constexpr std::string_view prefix = "tarn/by-name/";
+
+std::string trimmed(std::string text) {
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text;
+}
+
+std::string backend_at(const std::string& device) {
+    return trimmed(text_of(fmt::format("/sys/block/{}/backend", device)));
+}
+
+// Of every mount namespace of which this process may know: a container's mounts are in none but its own.
+std::string mounts_everywhere() {
+    std::set<std::string> seen;
+    std::string mounts = text_of("/proc/self/mountinfo");
+    std::error_code error;
+    for (const auto& process : std::filesystem::directory_iterator("/proc", error)) {
+        std::error_code is_gone;
+        const std::filesystem::path space = std::filesystem::read_symlink(process.path() / "ns/mnt", is_gone);
+        if (!is_gone && seen.insert(space.string()).second) mounts += text_of(process.path() / "mountinfo");
+    }
+    return mounts;
+}
+
+std::optional<unsigned> number_of(std::string_view text) {
+    unsigned number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return error == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
+
+std::string backend_of(std::string_view volume) {
+    return fmt::format("{}{}", prefix, volume);
+}
+
+std::string link_of(std::string_view volume) {
+    constexpr std::string_view kept = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789#+-.:=@_/";
+    const size_t begin = std::min(volume.find_first_not_of(' '), volume.size());
+    volume = volume.substr(begin, volume.find_last_not_of(' ') + 1 - begin);
+    std::string link = fmt::format("/dev/{}", prefix);
+    for (size_t at = 0; at < volume.size(); ++at) {
+        const char c = volume[at];
+        if (c == ' ' && volume[at - 1] == ' ') continue;
+        const bool is_ascii = static_cast<unsigned char>(c) < 0x80;
+        const bool begins_hexadecimal = volume.substr(at).starts_with("\\x");  // udev takes it for its own spelling
+        link += !is_ascii || begins_hexadecimal || kept.contains(c) ? c : '_';
+    }
+    return link;
+}
+
+bool is_connected(const std::string& device) {
+    std::error_code error;
+    return std::filesystem::exists(fmt::format("/sys/block/{}/pid", device), error);
+}
+
+std::optional<unsigned> connected_by(const std::string& device) {
+    return number_of(text_of(fmt::format("/sys/block/{}/pid", device)));
+}
+
+bool is_device_of(const std::string& device, std::string_view volume) {
+    return is_connected(device) && backend_at(device) == backend_of(volume);
+}
+
+bool is_of_tarn(const std::string& device) {
+    return is_connected(device) && backend_at(device).starts_with(prefix);
+}
+
+std::optional<std::string> device_of_volume(std::string_view volume) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator("/sys/block", error)) {
+        std::string device = entry.path().filename();
+        if (device.starts_with("nbd") && is_device_of(device, volume)) return device;
+    }
+    return std::nullopt;
+}
+
+// A volume may be called as a device is.
+std::optional<std::string> device_of(std::string_view volume_or_device) {
+    if (auto device = device_of_volume(volume_or_device)) return device;
+    std::string device(volume_or_device);
+    return index_of(device) && is_of_tarn(device) ? std::optional(std::move(device)) : std::nullopt;
+}
+
+std::optional<unsigned> index_of(std::string_view device) {
+    return device.starts_with("nbd") ? number_of(device.substr(3)) : std::nullopt;
+}
+
+bool is_claimed(const std::string& device) {
+    const UniqueFd whole(::open(("/dev/" + device).c_str(), O_RDONLY | O_EXCL | O_CLOEXEC));
+    if (whole || errno == ENXIO) return false;
+    // It may not be in this process's /dev, or not be for it to open.
+    const bool cannot_say = errno == ENOENT || errno == EACCES || errno == EPERM;
+    return !cannot_say || is_used(device);
+}
+
+bool is_used(const std::string& device) {
+    const std::string mounts = mounts_everywhere();
+    const std::string swaps = text_of("/proc/swaps");
+    const std::filesystem::path whole = "/sys/block/" + device;
+    const auto uses = [&](const std::filesystem::path& part) {
+        std::error_code error;
+        const std::string number = trimmed(text_of(part / "dev"));
+        return mounts.find(fmt::format(" {} ", number)) != std::string::npos ||
+               swaps.find(fmt::format("/dev/{} ", part.filename().string())) != std::string::npos ||
+               std::filesystem::directory_iterator(part / "holders", error) != std::filesystem::directory_iterator();
+    };
+    if (uses(whole)) return true;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(whole, error))
+        if (entry.path().filename().string().starts_with(device) && uses(entry.path())) return true;
+    return false;
+}
+
+bool reads_one_connection_only(const std::string& device) {
+    // The workqueue's rescuer is called by about 10 ms after it was given work; Linux 6.9 has another name for it.
+    constexpr int looks = 10;
+    constexpr std::chrono::milliseconds between_looks{10};
+    const std::string name = device + "-recv";
+    std::error_code error;
+    std::filesystem::path rescuer;
+    for (const auto& process : std::filesystem::directory_iterator("/proc", error)) {
+        const std::string text = text_of(process.path() / "comm");
+        if (text.starts_with(name) || text.starts_with("kworker/R-" + name)) rescuer = process.path();
+    }
+    for (int i = 0; i < looks && !rescuer.empty(); ++i, std::this_thread::sleep_for(between_looks)) {
+        const std::string stat = text_of(rescuer / "stat");
+        const size_t state = stat.rfind(") ");
+        if (state != std::string::npos && stat.compare(state + 2, 1, "I") != 0) return true;
+    }
+    return false;
+}
+
+std::optional<unsigned> logical_block_size_of(const std::string& device) {
+    return number_of(text_of(fmt::format("/sys/block/{}/queue/logical_block_size", device)));
+}
+
+std::optional<unsigned> cpu_of_queue(const std::string& device, size_t queue) {
+    return number_of(text_of(fmt::format("/sys/block/{}/mq/{}/cpu_list", device, queue)));
+}
+
+}  // namespace tarn

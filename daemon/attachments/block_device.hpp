@@ -1,0 +1,49 @@
+// What the kernel says of its nbd devices, in sysfs and by opening them. For the daemon, and for tarn where no daemon
+// runs.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tarn {
+
+// For how long a request may take, and a device may be without a connection, until the kernel fails its requests. How
+// long a request waits is for the volume's policy to say, and a daemon may be away for as long as it takes.
+inline constexpr std::chrono::seconds request_timeout{std::chrono::hours(24)};
+inline constexpr std::chrono::seconds reconnect_timeout{std::chrono::minutes(10)};
+
+// By which a device of this volume is known in the driver.
+std::string backend_of(std::string_view volume);
+// The link that udev makes by our rules of that: /dev/tarn/by-name/VOLUME, with one _ for blanks side by side, and one
+// for each other character that udev keeps out of /dev.
+std::string link_of(std::string_view volume);
+
+// device: nbd0, which is /dev/nbd0.
+bool is_connected(const std::string& device);
+// The thread that has connected it, by the number that the machine knows it by. None: it is not connected.
+std::optional<unsigned> connected_by(const std::string& device);
+// Whether it is connected, and is a volume.
+bool is_of_tarn(const std::string& device);
+// Whether it is connected, and is this volume.
+bool is_device_of(const std::string& device, std::string_view volume);
+// The device that is connected as this volume, by the name of the volume or the device. None: there is none.
+std::optional<std::string> device_of(std::string_view volume_or_device);
+std::optional<std::string> device_of_volume(std::string_view volume);
+std::optional<unsigned> index_of(std::string_view device);
+// Whether somebody has it mounted or uses it as a part of something; who only has it open does not show. May wait until
+// its partition table was read.
+bool is_claimed(const std::string& device);
+// The same, as far as this process can see without waiting for a request of the device.
+bool is_used(const std::string& device);
+// Whether one thread reads all connections of the device, one after the other, and so none but the first: each is read
+// for as long as it lives. The kernel's workqueue does that when a thread for each takes too long to make. May take a
+// moment; what it cannot see is not so.
+bool reads_one_connection_only(const std::string& device);
+std::optional<unsigned> logical_block_size_of(const std::string& device);
+// The first CPU of a hardware queue.
+std::optional<unsigned> cpu_of_queue(const std::string& device, size_t queue);
+
+}  // namespace tarn

@@ -1,0 +1,140 @@
+#include "daemon/attachments/nbd_driver.hpp"
+
+#include <linux/nbd-netlink.h>
+#include <netlink/genl/ctrl.h>
+#include <netlink/genl/genl.h>
+#include <netlink/netlink.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+namespace tarn {
+
+namespace {
+
+// What one request brought.
+struct Reply {
+    int error = 0;  // an errno
+    bool is_over = false;
+};
+
+int on_end(nl_msg*, void* argument) {
+    static_cast<Reply*>(argument)->is_over = true;
+    return NL_STOP;
+}
+
+int on_error(sockaddr_nl*, nlmsgerr* error, void* argument) {
+    auto* const reply = static_cast<Reply*>(argument);
+    reply->error = -error->error;
+    reply->is_over = true;
+    return NL_STOP;
+}
+
+Error error_of(int error) {
+    switch (error) {
+        case EBUSY: return {Errc::busy, error, "nbd: the device is in use"};
+        case ENODEV:
+        case ENOENT:
+        case EINVAL: return {Errc::not_found, error, "nbd: there is no such device, or it is not connected"};
+        case ENOSPC: return {Errc::no_space, error, "nbd: no device is free"};
+        case EPERM:
+        case EACCES: return {Errc::refused, error, "nbd: needs CAP_SYS_ADMIN"};
+        default: return {Errc::io, error, "nbd"};
+    }
+}
+
+}  // namespace
+
+class NbdDriver::Message {
+  public:
+    Message(int family, uint8_t command) : message_(nlmsg_alloc(), nlmsg_free) {
+        fits_ = message_ && genlmsg_put(message_.get(), NL_AUTO_PORT, NL_AUTO_SEQ, family, 0, 0, command, 0);
+    }
+    void add(int attribute, uint32_t value) { note(nla_put_u32(message_.get(), attribute, value)); }
+    void add(int attribute, uint64_t value) { note(nla_put_u64(message_.get(), attribute, value)); }
+    void add(int attribute, const std::string& text) { note(nla_put_string(message_.get(), attribute, text.c_str())); }
+    void add(int attribute, std::chrono::seconds time) { add(attribute, static_cast<uint64_t>(time.count())); }
+    void add_sockets(std::span<const int> sockets) {
+        nlattr* const list = nla_nest_start(message_.get(), NBD_ATTR_SOCKETS);
+        for (const int socket : sockets) {
+            nlattr* const item = nla_nest_start(message_.get(), NBD_SOCK_ITEM);
+            add(NBD_SOCK_FD, static_cast<uint32_t>(socket));
+            nla_nest_end(message_.get(), item);
+        }
+        nla_nest_end(message_.get(), list);
+    }
+    nl_msg* get() const { return fits_ ? message_.get() : nullptr; }
+
+  private:
+    void note(int result) { fits_ = fits_ && result == 0; }
+
+    std::unique_ptr<nl_msg, decltype(&nlmsg_free)> message_;
+    bool fits_;
+};
+
+Result<NbdDriver> NbdDriver::open() {
+    nl_sock* const socket = nl_socket_alloc();
+    if (!socket) return fail(Errc::io, ENOMEM, "nbd.netlink");
+    NbdDriver driver(socket, 0);
+    if (genl_connect(socket) != 0) return fail(Errc::io, errno, "nbd.netlink");
+    driver.family_ = genl_ctrl_resolve(socket, NBD_GENL_FAMILY_NAME);
+    if (driver.family_ < 0) return fail(Errc::unsupported, 0, "nbd: the kernel has no nbd driver");
+    return driver;
+}
+
+NbdDriver::NbdDriver(NbdDriver&& other) noexcept
+    : socket_(std::exchange(other.socket_, nullptr)), family_(other.family_) {}
+
+NbdDriver::~NbdDriver() {
+    if (socket_) nl_socket_free(socket_);
+}
+
+Result<> NbdDriver::connect(unsigned index, const Device& device, std::span<const int> sockets) {
+    Message message(family_, NBD_CMD_CONNECT);
+    message.add(NBD_ATTR_INDEX, static_cast<uint32_t>(index));
+    message.add(NBD_ATTR_SIZE_BYTES, device.size_bytes);
+    message.add(NBD_ATTR_BLOCK_SIZE_BYTES, uint64_t{device.block_size_bytes});
+    message.add(NBD_ATTR_SERVER_FLAGS, device.flags);
+    message.add(NBD_ATTR_TIMEOUT, device.request_timeout);
+    message.add(NBD_ATTR_DEAD_CONN_TIMEOUT, device.reconnect_timeout);
+    message.add(NBD_ATTR_BACKEND_IDENTIFIER, device.backend);
+    message.add_sockets(sockets);
+    return ask(message);
+}
+
+Result<> NbdDriver::reconfigure(unsigned index, const Device& device, std::span<const int> sockets) {
+    Message message(family_, NBD_CMD_RECONFIGURE);
+    message.add(NBD_ATTR_INDEX, static_cast<uint32_t>(index));
+    message.add(NBD_ATTR_BACKEND_IDENTIFIER, device.backend);
+    if (sockets.empty()) {
+        message.add(NBD_ATTR_SIZE_BYTES, device.size_bytes);
+        message.add(NBD_ATTR_BLOCK_SIZE_BYTES, uint64_t{device.block_size_bytes});
+    } else {
+        message.add_sockets(sockets);
+    }
+    return ask(message);
+}
+
+Result<> NbdDriver::disconnect(unsigned index) {
+    Message message(family_, NBD_CMD_DISCONNECT);
+    message.add(NBD_ATTR_INDEX, static_cast<uint32_t>(index));
+    return ask(message);
+}
+
+Result<> NbdDriver::ask(Message& message) {
+    if (!message.get()) return fail(Errc::io, EMSGSIZE, "nbd.netlink");
+    Reply reply;
+    const std::unique_ptr<nl_cb, decltype(&nl_cb_put)> callbacks(nl_cb_alloc(NL_CB_DEFAULT), nl_cb_put);
+    if (!callbacks) return fail(Errc::io, ENOMEM, "nbd.netlink");
+    nl_cb_set(callbacks.get(), NL_CB_ACK, NL_CB_CUSTOM, on_end, &reply);
+    nl_cb_err(callbacks.get(), NL_CB_CUSTOM, on_error, &reply);
+    if (nl_send_auto(socket_, message.get()) < 0) return fail(Errc::io, errno, "nbd.netlink");
+    while (!reply.is_over)
+        if (nl_recvmsgs(socket_, callbacks.get()) < 0 && !reply.is_over) return fail(Errc::io, errno, "nbd.netlink");
+    if (reply.error != 0) return fail(error_of(reply.error));
+    return {};
+}
+
+}  // namespace tarn

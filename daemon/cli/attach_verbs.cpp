@@ -1,0 +1,145 @@
+// attach, detach and attached: the block devices of this host.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "daemon/attachments/block_device.hpp"
+#include "daemon/attachtab/attach_table.hpp"
+#include "daemon/cli/lone_detach.hpp"
+#include "daemon/cli/udev.hpp"
+#include "daemon/cli/verbs.hpp"
+#include "utils/printable.hpp"
+
+namespace tarn {
+
+namespace {
+
+// How long a daemon has to start, and then to answer.
+constexpr std::chrono::seconds detach_patience{4};
+
+// One shape, whether it succeeded or not.
+Answer of_attachments(Outcome<Json> attachment) {
+    Answer answer(attachment);
+    answer.json = {{"attachments", attachment ? Json::array({*attachment}) : Json::array()}};
+    return answer;
+}
+
+// The daemon does not know who makes links, nor whether its /dev is that of who asks.
+void add_link(Json& attachment) {
+    const std::string link = link_of(attachment.value("volume", ""));
+    std::error_code problem;
+    const bool is_there = std::filesystem::canonical(link, problem) == attachment.value("device", "");
+    attachment["link"] = is_there ? link : "";
+}
+
+std::string option_text(const AttachOptions& options) {
+    return fmt::format("{}block-size={}{}", options.read_only ? "read-only," : "", options.block_size_bytes,
+                       options.connections != 0 ? fmt::format(",connections={}", options.connections) : "");
+}
+
+// What the volume's line in the table says.
+Outcome<AttachOptions> options_of_line(const std::string& path, const std::string& volume) {
+    std::ifstream file(path);
+    if (!file)
+        return refuse(errno == EACCES ? Exit::permission : Exit::not_found,
+                      fmt::format("{}: {}", path, std::strerror(errno)), "man attachtab");
+    std::ostringstream text;
+    text << file.rdbuf();
+    const AttachTable table = AttachTable::parse(text.view());
+    // A line that contradicts another one is a mistake, too: neither is followed.
+    const auto mistake = std::ranges::find(table.mistakes, volume, &AttachTable::Mistake::volume);
+    if (mistake != table.mistakes.end())
+        return refuse(Exit::usage, fmt::format("{}:{}: {}", path, mistake->number, mistake->reason), "man attachtab");
+    const auto line = std::ranges::find(table.lines, volume, [](const auto& each) { return each.options.volume; });
+    if (line == table.lines.end())
+        return refuse(Exit::not_found, fmt::format("{} has no line for it", path), "man attachtab");
+    return line->options;
+}
+
+AttachOptions options_of_words(const Options& options) {
+    return {.volume = options.name,
+            .read_only = options.read_only,
+            .take_over = options.take_over,
+            .block_size_bytes = options.block_size_bytes,
+            .connections = options.connections};
+}
+
+Outcome<Json> attach(const Client& client, const AttachOptions& wanted) {
+    Json wish{
+        {"volume", wanted.volume}, {"read_only", wanted.read_only}, {"block_size_bytes", wanted.block_size_bytes}};
+    if (wanted.take_over) wish["take_over"] = true;
+    if (wanted.connections != 0) wish["connections"] = wanted.connections;
+    return client.ask("POST", "/v1/attachments", wish);
+}
+
+// The device that the volume is on this host already.
+std::optional<Json> attachment_of(const Client& client, const std::string& volume) {
+    auto all = client.ask("GET", "/v1/attachments");
+    if (!all) return std::nullopt;
+    for (Json& each : all->at("attachments"))
+        if (each.value("volume", "") == volume) return std::move(each);
+    return std::nullopt;
+}
+
+// A device that is there as it is wanted is as good as a new one. Only the kernel knows its block size.
+Outcome<Json> attach_unless_attached(const Client& client, const AttachOptions& wanted) {
+    auto attached = attach(client, wanted);
+    if (attached || attached.error().exit != Exit::busy) return attached;
+    std::optional<Json> there = attachment_of(client, wanted.volume);
+    if (!there) return attached;
+    const std::string device = there->value("device", "");
+    AttachOptions is = wanted;
+    is.read_only = there->value("read_only", false);
+    if (const auto block_size_bytes = logical_block_size_of(device.substr(device.rfind('/') + 1)))
+        is.block_size_bytes = *block_size_bytes;
+    if (wanted.connections != 0) is.connections = there->value("connections", 0u);
+    if (option_text(is) == option_text(wanted)) return *std::move(there);
+    return refuse(Exit::busy,
+                  fmt::format("it is attached already as {} with {}, and not with {}", device, option_text(is),
+                              option_text(wanted)),
+                  "tarn detach " + printable(wanted.volume));
+}
+
+}  // namespace
+
+Answer attach_volume(const Client& client, const Options& options) {
+    const bool is_kept = !options.attach_table.empty();
+    const Outcome<AttachOptions> wanted =
+        is_kept ? options_of_line(options.attach_table, options.name) : options_of_words(options);
+    if (!wanted) return of_attachments(std::unexpected(wanted.error()));
+    auto attached = is_kept ? attach_unless_attached(client, *wanted) : attach(client, *wanted);
+    if (!attached) return of_attachments(std::move(attached));
+    const std::optional<std::string> warning = wait_for_udev(attached->value("device", ""));
+    add_link(*attached);
+    Answer answer = of_attachments(std::move(attached));
+    if (warning) answer.warnings.push_back(*warning);
+    return answer;
+}
+
+Answer detach_volume(const Client&, const Options& options) {
+    const Client brief(options.control, std::min(options.timeout(), detach_patience));
+    auto done = brief.ask("DELETE", "/v1/attachments", {{"volume", options.name}, {"force", options.force}});
+    // One that does not answer is not waited for. It does not know a device whose keeper is gone; but another tarnd of
+    // this machine may.
+    const bool may_know =
+        done || (done.error().exit != Exit::unreachable && done.error().exit != Exit::timed_out &&
+                 (done.error().exit != Exit::not_found || !options.force || !device_of(options.name)));
+    if (!may_know) done = detach_alone(options.control, options.name, options.force);
+    if (!done && done.error().exit == Exit::not_found && options.if_attached)
+        return Json{{"attachments", Json::array()}};
+    return of_attachments(std::move(done));
+}
+
+Answer list_attached(const Client& client, const Options&) {
+    auto attached = client.ask("GET", "/v1/attachments");
+    if (attached) std::ranges::for_each(attached->at("attachments"), add_link);
+    return attached;
+}
+
+}  // namespace tarn

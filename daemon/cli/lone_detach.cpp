@@ -1,0 +1,39 @@
+#include "daemon/cli/lone_detach.hpp"
+
+#include <fmt/format.h>
+
+#include "daemon/attachments/block_device.hpp"
+#include "daemon/attachments/nbd_driver.hpp"
+#include "daemon/keeper/keeper.hpp"
+#include "utils/log.hpp"
+
+namespace tarn {
+
+namespace {
+
+std::unexpected<Failure> refuse_as(std::string code, const Error& error, std::string hint) {
+    return std::unexpected(Failure{
+        .exit = exit_of(error.code), .cause = log::describe(error), .hint = std::move(hint), .code = std::move(code)});
+}
+
+}  // namespace
+
+Outcome<Json> detach_alone(const std::string& control, const std::string& name, bool force) {
+    const std::optional<std::string> device = device_of(name);
+    if (!device) return refuse(Exit::not_found, "no such volume is attached here, and no daemon answers");
+    if (!force && is_used(*device))
+        return refuse(Exit::busy, "the device is in use, and no daemon answers",
+                      "start tarnd, and its requests go on; --force ends it all the same, and they fail");
+    // A kernel that waits to send would not hear of it.
+    const Keeper keeper(Keeper::socket_of(control));
+    if (const Result<> cut = keeper.cut(*device); !cut && cut.error().code != Errc::not_found)
+        return refuse_as("refused", cut.error(), "sudo");
+    Result<NbdDriver> driver = NbdDriver::open();
+    if (!driver) return refuse_as("unsupported", driver.error(), "modprobe nbd");
+    const Result<> done = driver->disconnect(*index_of(*device));
+    if (!done && done.error().code == Errc::refused) return refuse_as("refused", done.error(), "sudo");
+    if (!done && done.error().code != Errc::not_found) return refuse_as("io", done.error(), "");
+    return Json{{"name", name}};
+}
+
+}  // namespace tarn

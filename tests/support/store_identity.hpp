@@ -1,0 +1,10 @@
+// The identity of a store that no cluster uses: for tests of the store alone.
+#pragma once
+
+#include "tiers/nvme/device/superblock.hpp"
+
+namespace tarn {
+
+inline constexpr StoreIdentity store_identity = {.cluster = {0xc1}, .host = 2};
+
+}  // namespace tarn

@@ -1,0 +1,22 @@
+// How the devices of volumes are called in /dev.
+#include "daemon/attachments/block_device.hpp"
+
+#include <gtest/gtest.h>
+
+namespace tarn {
+namespace {
+
+// As udev 252 makes them by the shipped rules; tests/vm/systemd.bats asks a running one.
+TEST(BlockDeviceTest, a_link_has_the_name_that_udev_gives_it) {
+    EXPECT_EQ(link_of("db"), "/dev/tarn/by-name/db");
+    EXPECT_EQ(link_of("a/b-c.d"), "/dev/tarn/by-name/a/b-c.d");
+    EXPECT_EQ(link_of("a  b"), "/dev/tarn/by-name/a_b");
+    EXPECT_EQ(link_of(" a b "), "/dev/tarn/by-name/a_b");
+    EXPECT_EQ(link_of(" "), "/dev/tarn/by-name/");
+    EXPECT_EQ(link_of("50%,$x?!"), "/dev/tarn/by-name/50___x__");
+    EXPECT_EQ(link_of("größe"), "/dev/tarn/by-name/größe");
+    EXPECT_EQ(link_of("a\\x41\\b"), "/dev/tarn/by-name/a\\x41_b");
+}
+
+}  // namespace
+}  // namespace tarn

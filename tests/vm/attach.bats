@@ -1,0 +1,97 @@
+# tarn attach: volumes as block devices of the kernel that tarnd serves without a client.
+
+load vm.bash
+
+setup_file() {
+    vm_start
+    vm 'tarn_init && tarnd_start && tarn create disk 256MiB && modprobe nbd'
+}
+teardown_file() { vm_stop; }
+
+@test "a volume becomes a device, with a hardware queue for each CPU, which its shard serves" {
+    run vm 'tarn attach disk'
+    assert_output "/dev/nbd0" # no udev runs, and nobody makes a link
+    run vm 'blockdev --getsize64 --getss --getro /dev/nbd0; cat /sys/block/nbd0/backend; ls /sys/block/nbd0/mq'
+    assert_output $'268435456\n4096\n0\ntarn/by-name/disk\n0\n1'
+    run vm 'for cpu in 0 1; do taskset -c $cpu dd if=/dev/nbd0 of=/dev/null bs=4k count=200 iflag=direct status=none; done
+            tarn --json status | jq -c "[.shards[] | [.nbd_connections, .requests >= 200]]"'
+    assert_output '[[1,true],[1,true]]'
+    vm 'tarn detach disk'
+}
+
+@test "a file system lives on it; while it is mounted it is not detached, but by force" {
+    vm 'tarn attach disk && mkfs.ext4 -q /dev/nbd0 && mount /dev/nbd0 /mnt'
+    vm 'fio --name=v --directory=/mnt --size=16m --rw=randwrite --bs=4k --ioengine=io_uring --direct=1 --iodepth=8 \
+            --verify=crc32c --do_verify=1 --output-format=terse > /dev/null'
+    run vm 'tarn detach disk'
+    assert_failure 4
+    assert_output --partial "the device is mounted"
+    vm 'umount /mnt && tarn detach disk && tarn attach disk && fsck.ext4 -fn /dev/nbd0 && mount /dev/nbd0 /mnt'
+    vm 'tarn detach --force disk && fails touch /mnt/there; umount /mnt'
+    run vm 'tarn attached --json | jq -c .attachments'
+    assert_output '[]'
+}
+
+@test "a read-only device refuses writes, and one with small blocks takes small ones" {
+    vm 'tarn attach --read-only disk && [ "$(blockdev --getro /dev/nbd0)" = 1 ]'
+    run vm 'dd if=/dev/zero of=/dev/nbd0 bs=4k count=1 oflag=direct'
+    assert_failure
+    vm 'tarn detach disk && tarn attach --block-size 512 disk && dd if=/dev/zero of=/dev/nbd0 bs=512 count=1 oflag=direct'
+    vm 'tarn detach disk'
+}
+
+@test "what cannot be attached is refused and leaves nothing" {
+    run vm 'tarn attach nope'
+    assert_failure 3
+    vm 'tarn attach disk'
+    run vm 'tarn attach disk'
+    assert_failure 4
+    assert_output --partial "attached here already"
+    vm 'tarn detach disk'
+    run vm 'tarn detach disk'
+    assert_failure 3
+    run vm 'chmod o+rwx /run/tarn && chmod o+rw /run/tarn/control.sock && setpriv --reuid nobody --clear-groups tarn attach disk'
+    assert_failure 7
+    vm 'chmod 755 /run/tarn && chmod 660 /run/tarn/control.sock'
+    run vm 'rmmod nbd && tarn attach disk'
+    assert_failure 1
+    assert_output --partial "modprobe nbd"
+    vm 'modprobe nbd'
+}
+
+@test "a mounted device grows with its volume, and shrinks only by force" {
+    vm 'tarn create grows 64MiB && tarn attach grows'
+    # The table of a disk of twice the size, with a partition of 96 MiB: the kernel cuts it at the end that there is.
+    vm 'printf "\0\0\0\0\x83\0\0\0\0\1\0\0\0\x60\0\0" | dd of=/dev/nbd0 bs=1 seek=446 conv=notrunc status=none
+        printf "\x55\xaa" | dd of=/dev/nbd0 bs=1 seek=510 conv=notrunc status=none; blockdev --rereadpt /dev/nbd0'
+    run vm 'blockdev --getsize64 /dev/nbd0p1'
+    assert_output 66060288
+    vm 'tarn resize grows 128MiB && true < /dev/nbd0'
+    run vm 'blockdev --getsize64 /dev/nbd0 /dev/nbd0p1; tarn attached --json | jq .attachments[0].size_bytes'
+    assert_output $'134217728\n100663296\n134217728'
+    vm 'mkfs.ext4 -q /dev/nbd0p1 40M && mount /dev/nbd0p1 /mnt && echo kept > /mnt/file'
+    vm 'fio --name=v --directory=/mnt --size=8m --rw=randwrite --bs=4k --ioengine=io_uring --direct=1 --iodepth=8 \
+            --verify=crc32c --time_based --runtime=5 --output-format=terse > /tmp/fio.txt & 
+        tarn resize grows 192MiB && resize2fs /dev/nbd0p1 && tarn resize grows 256MiB && wait $!'
+    run vm 'blockdev --getsize64 /dev/nbd0; df --output=size /mnt | tail -n 1 | awk "{ print (\$1 > 80000) }"; cat /mnt/file'
+    assert_output $'268435456\n1\nkept'
+    run vm 'tarn resize grows 64MiB'
+    assert_failure 4
+    assert_output --partial "the kernel's device /dev/nbd0 (host vm)"
+    run vm 'umount /mnt && tarn resize --force grows 64MiB'
+    assert_line "grows is still open in the kernel's device /dev/nbd0 (host vm)"
+    run vm 'blockdev --getsize64 /dev/nbd0; dd if=/dev/nbd0 of=/dev/null bs=4k count=1 skip=16384 iflag=direct status=none'
+    assert_line 67108864
+    vm 'tarn detach grows && tarn delete grows'
+}
+
+@test "a size that nobody told is learned with the next request, and after a restart" {
+    vm 'modprobe fuse && tarn create files 64MiB --shared && tarn attach files && mkdir -p /tmp/files && tarn mount /tmp/files'
+    # Of a file system of the daemon: nobody resizes the volume by name.
+    vm 'truncate -s 96M /tmp/files/files && dd if=/dev/nbd0 of=/dev/null bs=4k count=1 iflag=direct status=none'
+    vm 'within 10 eval "[[ \$(blockdev --getsize64 /dev/nbd0) == 100663296 ]]"'
+    vm 'tarn umount /tmp/files && tarnd_end -KILL && tarnd_start && tarn resize files 128MiB'
+    run vm 'blockdev --getsize64 /dev/nbd0'
+    assert_output 134217728
+    vm 'tarn detach files && tarn delete files'
+}

@@ -1,0 +1,40 @@
+# The devices that a store is on, and what an attached device makes of their errors: an NVMe device, and one of the
+# device mapper above it that fails when it is told to.
+
+load vm.bash
+
+setup_file() {
+    vm_start --nvme
+    vm 'modprobe -a nbd nvme dm-flakey; within 20 test -b /dev/nvme0n1'
+}
+teardown_file() { vm_stop; }
+
+# map TARGET [OPTION...]: what the store's device is from now on.
+map() {
+    vm 'dmsetup suspend --noflush store; dmsetup load store --table "0 $(blockdev --getsz /dev/nvme0n1) '"$*"'"
+        dmsetup resume store'
+}
+
+@test "fio verifies what it wrote to a device whose store is on NVMe" {
+    vm 'tarn_init /dev/nvme0n1; tarnd_start; tarn create disk 192MiB; tarn attach disk
+        timeout 120 fio --name=v --filename=/dev/nbd0 --size=128m --io_size=32m --rw=randrw --bsrange=4k-128k \
+            --ioengine=io_uring --direct=1 --iodepth=16 --verify=crc32c --output-format=terse > /dev/null || tell_stuck
+        tarn verify disk; tarn detach disk; tarnd_end -TERM; rm /run/tarn.toml'
+}
+
+@test "a store that fails to write fails the device's flush, and what was flushed before stays" {
+    vm 'dmsetup create store --table "0 $(blockdev --getsz /dev/nvme0n1) linear /dev/nvme0n1 0"
+        tarn_init /dev/mapper/store --force; tarnd_start; tarn create disk 64MiB; tarn attach disk
+        mkfs.ext4 -q /dev/nbd0; mount /dev/nbd0 /mnt; cp -r /usr/share/zoneinfo/Europe /mnt/kept; sync -f /mnt
+        (cd /mnt; find kept -type f | xargs md5sum) > /tmp/sums'
+    map flakey /dev/nvme0n1 0 0 60 1 error_writes
+    run vm 'dd if=/dev/urandom of=/mnt/lost bs=1M count=4 conv=fsync'
+    assert_failure
+    assert_output --partial "Input/output error"
+    vm '[[ $(tarn status --json | jq -r .store_failure) != "" ]]; dmesg | grep "nbd0.*error"
+        echo 3 > /proc/sys/vm/drop_caches; cd /mnt; md5sum --quiet -c /tmp/sums; cd /; umount /mnt; tarn detach disk'
+    map linear /dev/nvme0n1 0
+    vm 'tarnd_end -TERM; tarnd_start; tarn attach disk; fsck.ext4 -fy /dev/nbd0 || [ $? = 1 ]; mount /dev/nbd0 /mnt
+        cd /mnt; md5sum --quiet -c /tmp/sums; head -c 1M /dev/urandom > new; sync -f .; cd /; umount /mnt
+        fsck.ext4 -fn /dev/nbd0; tarn detach disk'
+}

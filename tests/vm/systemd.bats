@@ -1,0 +1,124 @@
+# Volumes that are kept attached, on a machine that systemd runs and that keeps its files: installed units, udev rules and
+# generator, attachtab and fstab, and a reboot of the machine itself.
+
+load vm.bash
+
+setup_file() {
+    [[ $EUID -eq 0 ]] || skip "needs to be root"
+    local -r changes=$BATS_FILE_TMPDIR/changes
+    make_changes "$changes/upper"
+    vm_start --changes "$changes"
+    vm 'within 300 booted
+        tarn init --store /dev/vdb --memory 128MiB --host vm --nbd-unix /run/tarn/nbd.sock
+        systemctl enable --now tarnd && tarn create db 256MiB'
+}
+teardown_file() { vm_stop; }
+
+# What is installed, and what an administrator would have set up: of files alone, as nothing runs yet.
+make_changes() {
+    local -r upper=$1 units=$1/etc/systemd/system
+    meson install -C "$TARN_BUILD" --no-rebuild --quiet --destdir "$upper"
+    mkdir -p "$units/multi-user.target.wants" "$upper/var/log/journal"
+    echo 8ac0a3a24a0a4a0f9f5d6c1f2b3d4e5f > "$upper/etc/machine-id"
+    printf '[Service]\nExecStart=/usr/bin/python3 /vm/agent.py\n' > "$units/agent.service"
+    ln -s ../agent.service "$units/multi-user.target.wants/"
+    ln -s /lib/systemd/system/multi-user.target "$units/default.target"
+    local unit
+    for unit in getty.target systemd-logind.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
+        e2scrub_all.timer e2scrub_reap.service fstrim.timer systemd-binfmt.service modprobe@{dm_mod,loop}.service; do
+        ln -s /dev/null "$units/$unit"
+    done
+}
+
+@test "a file system of fstab comes back after a reboot, and what was written to it" {
+    vm 'echo db > /etc/tarn/attachtab
+        echo "/dev/tarn/by-name/db /srv ext4 _netdev 0 2" >> /etc/fstab
+        systemctl daemon-reload; systemctl start tarn-attach@db
+        within 60 test -b /dev/tarn/by-name/db # udev is busy with the other devices of the driver
+        mkfs.ext4 -q /dev/tarn/by-name/db; systemctl start srv.mount
+        echo kept > /srv/file; sync /srv/file; touch /tmp/before'
+    vm_reboot
+    run vm 'within 300 booted; systemctl is-active tarn-attach@db srv.mount; cat /srv/file; [ ! -e /tmp/before ]'
+    assert_success
+    assert_output $'active\nactive\nkept'
+}
+
+@test "before that it was unmounted, then detached, and then tarnd stopped" {
+    run vm 'journalctl --boot=-1 --output=cat | grep -oE "^(Unmounted srv.mount|Stopped (tarn-attach@db|tarnd).service)" | tail -n 3'
+    assert_output $'Unmounted srv.mount\nStopped tarn-attach@db.service\nStopped tarnd.service'
+}
+
+@test "a restart or a stop of tarnd detaches and unmounts nothing, and writes go on after it" {
+    vm 'systemctl show --property=InvocationID tarn-attach@db srv.mount > /tmp/before
+        fio --name=v --directory=/srv --size=16m --rw=randwrite --bs=4k-64k --ioengine=io_uring --direct=1 --iodepth=8 \
+            --verify=crc32c --verify_backlog=64 --time_based --runtime=600 --output=/tmp/fio.txt & fio=$!
+        within 60 served 50; systemctl restart tarnd; within 60 served 50
+        systemctl stop tarnd; systemctl is-active tarn-attach@db srv.mount; systemctl start tarnd; within 60 served 50
+        kill -INT $fio; wait $fio || [ $? = 128 ]
+        systemctl show --property=InvocationID tarn-attach@db srv.mount | diff /tmp/before -'
+}
+
+@test "stopping the unit unmounts and detaches, and the mount starts it again" {
+    vm 'systemctl stop tarn-attach@db; no_attachments; fails mountpoint -q /srv; fails systemctl is-active srv.mount'
+    run vm 'systemctl start srv.mount && systemctl is-active tarn-attach@db && cat /srv/file'
+    assert_output $'active\nkept'
+}
+
+@test "so it does with the units read anew, and a second start or stop is no failure" {
+    [[ -n ${TARN_FULL-} ]] || skip "takes long here: ./dev test vm --full"
+    vm 'systemctl daemon-reload; systemctl stop tarn-attach@db; no_attachments; fails mountpoint -q /srv
+        tarn attach db; systemctl start tarn-attach@db srv.mount; tarn attached | grep -c nbd
+        systemctl stop srv.mount; tarn detach db; systemctl stop tarn-attach@db; fails systemctl is-failed tarn-attach@db'
+}
+
+@test "what was mounted by hand is not detached under it" {
+    vm 'systemctl start tarn-attach@db; mount /dev/tarn/by-name/db /mnt
+        systemctl stop tarn-attach@db; systemctl is-failed tarn-attach@db; cat /mnt/file
+        umount /mnt; systemctl start tarn-attach@db; systemctl is-active tarn-attach@db'
+}
+
+@test "a unit that fails while tarnd is away is started again, and the mount waits meanwhile" {
+    vm 'systemctl stop tarn-attach@db tarnd; systemctl mask --runtime tarnd
+        systemctl start --no-block srv.mount; within 60 has_failed_once tarn-attach@db
+        journalctl --boot --unit=tarn-attach@db --output=cat | grep "no daemon at"
+        systemctl unmask --runtime tarnd; systemctl start tarnd; within 60 mountpoint -q /srv; cat /srv/file'
+}
+
+@test "a mistake in attachtab fails the unit with its line, and is not tried again" {
+    vm 'printf "db\n\nbad readonly\n" > /etc/tarn/attachtab; systemctl daemon-reload
+        systemctl list-dependencies --plain remote-fs.target | grep -F tarn-attach@bad.service
+        fails systemctl start tarn-attach@bad
+        systemctl is-failed tarn-attach@bad; [ $(systemctl show --property=NRestarts --value tarn-attach@bad) = 0 ]
+        journalctl --boot --output=cat | grep -F "/etc/tarn/attachtab:3: unknown option \"readonly\""
+        dmesg | grep -F "tarn-attach-generator: /etc/tarn/attachtab:3"'
+}
+
+@test "names that systemd and udev spell otherwise" {
+    [[ -n ${TARN_FULL-} ]] || skip "takes long here: ./dev test vm --full"
+    vm 'name="my-data/a b\$HOME 100%"
+        printf "%s\n" "my-data/a\\040b\$HOME\\040100%" > /etc/tarn/attachtab
+        tarn create "$name" 16MiB; unit=$(systemd-escape --template=tarn-attach@.service "$name")
+        systemctl daemon-reload; systemctl list-dependencies --plain remote-fs.target | grep -F "$unit"
+        systemctl start "$unit"; tarn attached --json | jq -e --arg name "$name" ".attachments[] | select(.volume == \$name)"
+        link=$(tarn attached --json | jq -r --arg name "$name" ".attachments[] | select(.volume == \$name).link")
+        [ -b "$link" ]; systemctl stop "$unit"; within 10 fails [ -e "$link" ]
+        echo -x > /etc/tarn/attachtab; tarn create -- -x 16MiB; unit=$(systemd-escape --template=tarn-attach@.service -- -x)
+        systemctl start "$unit"; [ -b /dev/tarn/by-name/-x ]; systemctl stop "$unit"; within 10 fails [ -e /dev/tarn/by-name/-x ]'
+}
+
+@test "tarn attach returns when udev is done" {
+    vm 'tarn create new 16MiB; for i in 1 2 3; do
+            [ "$(tarn attach new)" = "/dev/nbd1  /dev/tarn/by-name/new" ]
+            [ "$(readlink -f /dev/tarn/by-name/new)" = /dev/nbd1 ]; grep -qx 1024 /sys/block/nbd1/queue/max_sectors_kb
+            tarn detach new
+        done'
+}
+
+@test "it warns when udev is not done within 10 s, and has attached all the same" {
+    [[ -n ${TARN_FULL-} ]] || skip "takes long here: ./dev test vm --full"
+    run vm 'udevadm settle; udevadm control --stop-exec-queue; tarn attach new; udevadm control --start-exec-queue
+        udevadm settle; [ -b /dev/tarn/by-name/new ]; tarn detach new'
+    assert_success
+    assert_line "/dev/nbd1"
+    assert_line --partial "tarn: warning: /dev/nbd1 works, but its links in /dev may come later: udev did not finish with it within 10 s"
+}
