@@ -267,8 +267,8 @@ bool Registrar::holds_still(const CatalogRecord& record) const {
 
 Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host, HoldNumber number, HoldKind kind) {
     // Else nobody would ever release it: the next process may have been met while this waited.
-    if (number.epoch != cache_.membership().process_of(host).epoch)
-        co_return fail(Errc::closed, 0, "registrar.hold: of a process that has ended");
+    constexpr StaticText has_ended = "registrar.hold: of a process that has ended";
+    if (number.epoch != cache_.membership().process_of(host).epoch) co_return fail(Errc::closed, 0, has_ended);
     CO_TRY(std::optional<CatalogRecord> record, co_await table_.find(std::move(name)));
     if (!record) co_return fail(no_such_volume);
     if (record->shared) co_return *record;
@@ -277,19 +277,24 @@ Task<Result<CatalogRecord>> Registrar::hold(std::string name, HostId host, HoldN
         co_return fail(Errc::busy, EBUSY, "another host has the volume open for writing");
     if (kind == HoldKind::resumed && record->holder != host)
         co_return fail(Errc::busy, EBUSY, "another host has had the volume open for writing since");
+    const CatalogRecord before = *record;
     const bool is_of_process = is_held && record->holder_epoch == number.epoch;
     record->hold = is_of_process ? std::max(record->hold, number.count) : number.count;
     record->kept = kind != HoldKind::of_process || (is_held && record->kept);
     record->holder = host;
     record->holder_epoch = number.epoch;
-    co_return co_await put_hold(*record);
+    const Result<CatalogRecord> held = co_await put_hold(*record);
+    if (number.epoch == cache_.membership().process_of(host).epoch) co_return held;
+    // The next process may have looked before this at what it has to release.
+    CO_TRY_VOID(co_await put_hold(before));
+    co_return fail(Errc::closed, 0, has_ended);
 }
 
 Task<Result<CatalogRecord>> Registrar::put_hold(CatalogRecord record) {
     CO_TRY_VOID(co_await table_.put(record));
     const Result<> committed = co_await table_.commit(record.slot, false);
     // With a store that takes nothing any more it is in the memory of this host alone, as all that is written now is.
-    // A hold is worth no more than that: it ends with the holder's process.
+    // Nobody could open a volume else, not even to save what it has.
     if (!committed && !cache_.store().failed()) co_return fail(committed.error());
     co_return record;
 }

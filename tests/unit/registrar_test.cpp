@@ -45,8 +45,9 @@ class RegistrarTest : public HomeOnDevice {
     }
     std::vector<CatalogRecord> all_records() { return *loop_->run_until_done(table_.list_all()); }
     bool is_named(const std::string& name) { return loop_->run_until_done(table_.find(name))->has_value(); }
-    static Task<> keep(Registrar& registrar, std::string request, std::optional<Result<std::string>>& answer) {
-        answer = co_await registrar.change(0, std::move(request));
+    static Task<> keep(Registrar& registrar, std::string request, std::optional<Result<std::string>>& answer,
+                       HostId from = 0) {
+        answer = co_await registrar.change(from, std::move(request));
     }
     static Task<bool> resume(Registrar& registrar) {
         co_await registrar.resume_removals();
@@ -297,6 +298,47 @@ TEST_F(RegistrarTest, what_a_process_asked_for_that_has_ended_changes_nothing) {
     const VolumeId id = parse_record(*hold(peer, 1))->id;
     ASSERT_TRUE(change(peer, release_request(id, before)));
     EXPECT_EQ(refusal(hold_request("disk", number(0, 2))), Errc::busy);
+}
+
+// The next one has looked already at what is to be released.
+TEST_F(RegistrarTest, a_process_that_ends_while_it_is_given_a_hold_does_not_have_it) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk", false)));
+    std::optional<Result<std::string>> answer;
+    device_->hold_next_write();
+    tasks_.spawn(keep(registrar_, hold_request("disk", number(peer, 1), HoldKind::of_device), answer, peer));
+    let_run();
+    ASSERT_TRUE(device_->holds_a_write());
+    cut();
+    peer_process_ = {.incarnation = 1, .epoch = 2};
+    link();
+    device_->let_write_go();
+    let_run();
+    ASSERT_TRUE(answer);
+    EXPECT_FALSE(*answer);
+    EXPECT_TRUE(hold(0, 1));
+}
+
+// Its device goes on with the third process.
+TEST_F(RegistrarTest, a_process_that_ends_while_it_resumes_a_hold_leaves_it_to_the_next_one) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk", false)));
+    ASSERT_TRUE(change(peer, hold_request("disk", number(peer, 1), HoldKind::of_device)));
+    cut();
+    peer_process_ = {.incarnation = 1, .epoch = 2};
+    link();
+    std::optional<Result<std::string>> answer;
+    device_->hold_next_write();
+    tasks_.spawn(keep(registrar_, hold_request("disk", number(peer, 1), HoldKind::resumed), answer, peer));
+    let_run();
+    ASSERT_TRUE(device_->holds_a_write());
+    cut();
+    peer_process_ = {.incarnation = 1, .epoch = 3};
+    link();
+    device_->let_write_go();
+    let_run();
+    EXPECT_EQ(refusal(hold_request("disk", number(0, 1))), Errc::busy);
+    EXPECT_TRUE(change(peer, hold_request("disk", number(peer, 1), HoldKind::resumed)));
 }
 
 TEST_F(RegistrarTest, a_device_s_hold_outlives_its_process_until_the_next_one_releases_it) {

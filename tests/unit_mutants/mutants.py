@@ -585,9 +585,15 @@ MUTANTS = [
     ("daemon/catalog/catalog.cpp", "if («!has_ended») entry.holder", {
         "who has it open is told of a process that has ended": "true",
     }),
-    ("daemon/catalog/registrar.cpp", "if («number.epoch != cache_.membership().process_of(host).epoch»)\n"
-     "        co_return fail(Errc::closed", {
+    ("daemon/catalog/registrar.cpp", "if («number.epoch != cache_.membership().process_of(host).epoch») co_return fail", {
         "a process that has ended is given a hold": "false",
+    }),
+    ("daemon/catalog/registrar.cpp", "if («number.epoch == cache_.membership().process_of(host).epoch») co_return held", {
+        "a process that ends while it is given a hold keeps it": "true",
+    }),
+    ("daemon/catalog/registrar.cpp", "const CatalogRecord before = «*record»;\n    const bool is_of_process", {
+        "a process that ends while it resumes a hold takes it from its device":
+            "[&] { CatalogRecord free = *record; free.holder = no_host; return free; }()",
     }),
     ("daemon/catalog/catalog_open.cpp", "    «if (!is_held) begin_release(record.id, number);»  //", {
         "who gives up waiting for a hold keeps it": "",
