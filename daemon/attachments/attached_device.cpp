@@ -68,8 +68,7 @@ Result<std::optional<AttachedDevice>> AttachedDevice::adopt(std::vector<Keeper::
 
 // Another tarnd of this machine may have a volume of that name, too, and a number is used anew.
 bool AttachedDevice::is_there() const {
-    const uint32_t connected = memory.header().connected_by;
-    return is_device_of(about.device, about.volume) && (connected == 0 || connected_by(about.device) == connected);
+    return !is_gone(about.device, about.volume, memory.header().connected_by);
 }
 
 nbd::Export AttachedDevice::exported() const {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -136,10 +137,12 @@ Task<Result<Attachment>> Attachments::make_device(const AttachOptions& options, 
     const Result<> connected = co_await on_thread([&] { return device.connect(keeper_, whole_bytes); });
     connecting_.release();
     CO_TRY_VOID(connected);
-    keeper_watch_.begin();
     Device& made = *devices_.emplace_back(std::make_unique<Device>(std::move(device)));
     if (!made.about.read_only) volumes_.keep_held(made.memory.header().volume_id);
-    CO_TRY_VOID(serve(made, std::move(volume)));
+    // A keeper that has ended since it was told knew of it; the one that follows does not.
+    if (made.is_kept && !keeper_.has(made.memory_name()).value_or(false)) made.is_kept = made.keep(keeper_).has_value();
+    keeper_watch_.begin();
+    serve(made, std::move(volume));
     const auto note_cpus = [](Attachments& self, Device& noted) -> Task<> {
         const Use use(self, noted);
         co_await on_thread([&] {
@@ -204,7 +207,7 @@ Task<> Attachments::serve_again(Device& device) {
         }
         if (volume) {
             log::info("{} is volume {}, as before", device.about.device, log::printable(device.about.volume));
-            static_cast<void>(serve(device, std::move(*volume)));
+            serve(device, std::move(*volume));
             on_resized(device);  // or it has none yet: the process before was killed as it made the device
             break;
         }
@@ -217,10 +220,16 @@ Task<> Attachments::serve_again(Device& device) {
     changed_.notify_all();
 }
 
-Result<> Attachments::serve(Device& device, std::shared_ptr<Volume> volume) {
+// A connection that cannot be served is given up: the kernel gets another one.
+void Attachments::serve(Device& device, std::shared_ptr<Volume> volume) {
     device.volume = std::move(volume);
-    for (unsigned i = 0; i < device.sockets.size(); ++i) TRY_VOID(serve_connection(device, i));
-    return {};
+    for (unsigned i = 0; i < device.sockets.size(); ++i) {
+        const Result<> served = serve_connection(device, i);
+        if (served || stopping_) continue;
+        log::warning("{}: connection {} is given up: {}", device.about.device, i, log::describe(served.error()));
+        ::shutdown(device.sockets[i].get(), SHUT_RDWR);
+        gate_.spawn(look_after(device, i, nbd::DeviceConnection::End::lost));
+    }
 }
 
 Result<> Attachments::serve_connection(Device& device, unsigned connection) {
@@ -228,7 +237,9 @@ Result<> Attachments::serve_connection(Device& device, unsigned connection) {
     const auto ended = [this, &device, connection](nbd::DeviceConnection::End how) {
         on_ended(device, connection, how);
     };
-    TRY_VOID(server_.adopt({.socket = UniqueFd(::fcntl(device.sockets[connection].get(), F_DUPFD_CLOEXEC, 0)),
+    UniqueFd socket(::fcntl(device.sockets[connection].get(), F_DUPFD_CLOEXEC, 0));
+    if (!socket) return fail(Errc::io, errno, "attach: dup");
+    TRY_VOID(server_.adopt({.socket = std::move(socket),
                             .memory = device.memory.log(connection),
                             .first_receipt = device.memory.first_receipt(connection),
                             .volume = device.volume,

@@ -63,7 +63,7 @@ class Attachments {
     Task<Result<Attachment>> make_device(const AttachOptions& options, nbd::DeviceMemory memory,
                                          std::shared_ptr<Volume> volume);
     Task<> serve_again(Device& device);
-    Result<> serve(Device& device, std::shared_ptr<Volume> volume);
+    void serve(Device& device, std::shared_ptr<Volume> volume);
     Result<> serve_connection(Device& device, unsigned connection);
     void on_resized(Device& device);
     Task<> follow_size(Device& device, Result<>& result);

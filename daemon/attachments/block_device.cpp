@@ -24,8 +24,15 @@ std::string trimmed(std::string text) {
     return text;
 }
 
+// Empty: it has none. None: it cannot be read now.
+std::optional<std::string> attribute_of(const std::string& device, std::string_view attribute) {
+    const UniqueFd fd(::open(fmt::format("/sys/block/{}/{}", device, attribute).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd && errno != ENOENT) return std::nullopt;
+    return fd ? trimmed(text_of(fd.get())) : std::string();
+}
+
 std::string backend_at(const std::string& device) {
-    return trimmed(text_of(fmt::format("/sys/block/{}/backend", device)));
+    return attribute_of(device, "backend").value_or("");
 }
 
 // Of every mount namespace of which this process may know: a container's mounts are in none but its own.
@@ -79,6 +86,13 @@ std::optional<unsigned> connected_by(const std::string& device) {
 
 bool is_device_of(const std::string& device, std::string_view volume) {
     return is_connected(device) && backend_at(device) == backend_of(volume);
+}
+
+bool is_gone(const std::string& device, std::string_view volume, unsigned thread) {
+    const std::optional<std::string> process = attribute_of(device, "pid");
+    const std::optional<std::string> backend = attribute_of(device, "backend");
+    if (!process || !backend) return false;
+    return process->empty() || *backend != backend_of(volume) || (thread != 0 && number_of(*process) != thread);
 }
 
 bool is_of_tarn(const std::string& device) {

@@ -29,6 +29,9 @@ std::optional<unsigned> connected_by(const std::string& device);
 bool is_of_tarn(const std::string& device);
 // Whether it is connected, and is this volume.
 bool is_device_of(const std::string& device, std::string_view volume);
+// Whether it is not connected any more, or is another volume, or was connected by another thread than this one (0: that
+// is not known). What cannot be read now, as by a process that has no descriptor left, is no sign of that.
+bool is_gone(const std::string& device, std::string_view volume, unsigned thread);
 // The device that is connected as this volume, by the name of the volume or the device. None: there is none.
 std::optional<std::string> device_of(std::string_view volume_or_device);
 std::optional<std::string> device_of_volume(std::string_view volume);

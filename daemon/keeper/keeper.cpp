@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/wait.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
@@ -94,11 +95,12 @@ Result<> Keeper::start() const {
     const int spawned = ::posix_spawn(&pid, program.c_str(), &files, &attributes, arguments, environment);
     ::posix_spawnattr_destroy(&attributes);
     ::posix_spawn_file_actions_destroy(&files);
-    if (spawned != 0) {
-        ::unlink(socket_.c_str());
-        return fail(Errc::io, spawned, "keeper: posix_spawn");
+    int status = 0;
+    while (spawned == 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    return {};
+    if (spawned == 0 && status == 0) return {};
+    ::unlink(socket_.c_str());
+    return fail(Errc::io, spawned, "keeper: it does not start");
 }
 
 Result<> Keeper::keep_memory(int fd) const {

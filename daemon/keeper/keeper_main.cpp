@@ -56,6 +56,8 @@ int main(int argc, char** argv) {
                    stderr);
         return 2;
     }
+    // tarnd waits for the first process only: it may be gone, or be about other things, when the second one ends.
+    if (const pid_t keeper = ::fork(); keeper != 0) return keeper < 0 ? 1 : 0;
     ::prctl(PR_SET_NAME, "tarn-keeper");
     // What ends tarnd must not end what keeps its memory.
     for (const int signal : {SIGHUP, SIGINT, SIGPIPE}) std::signal(signal, SIG_IGN);
