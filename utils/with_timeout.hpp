@@ -1,7 +1,8 @@
 // with_timeout(), interruptible(): the result of a task, or an error when it takes too long or the waiting task is
 // interrupted. The task then runs on by itself; its result is dropped, and it carries no interrupt.
 //
-// So everything it refers to must live as long as its loop does.
+// So everything it refers to must live as long as its loop does; on a loop that ends it is not begun, and the error is
+// cancelled.
 #pragma once
 
 #include <cerrno>
@@ -40,6 +41,7 @@ template <class T>
 Task<Result<T>> with_timeout(std::chrono::milliseconds limit, Task<Result<T>> task) {
     Interrupt* const interrupt = co_await this_interrupt;
     Loop& loop = *Loop::current();
+    if (loop.ending()) co_return fail(Errc::cancelled, 0, "the daemon stops");  // the task might outlive the loop
     const auto state = std::make_shared<detail::WithTimeout<T>>(loop);
     loop.spawn(detail::WithTimeout<T>::run(std::move(task), state));
     if (!state->result && !(interrupt && interrupt->raised())) {

@@ -107,6 +107,22 @@ Task<Result<int>> at_once() {
     co_return 7;
 }
 
+TEST(Interrupt, nothing_is_begun_on_a_loop_that_ends) {
+    const auto loop = std::move(*Loop::create());
+    bool is_over = false;
+    const auto late = [](Loop& on, bool& over) -> Task<> {
+        while (!on.ending()) co_await Yield(on);
+        const Result<int> result = co_await with_timeout(1h, at_once());
+        EXPECT_FALSE(result);
+        if (!result) EXPECT_EQ(result.error().code, Errc::cancelled);
+        over = true;
+    };
+    loop->spawn(late(*loop, is_over));
+    loop->stop();
+    loop->run();
+    EXPECT_TRUE(is_over);
+}
+
 TEST(Interrupt, is_raised_when_a_condition_ends_and_not_for_what_is_done_by_then) {
     const auto loop = std::move(*Loop::create());
     Event event;
