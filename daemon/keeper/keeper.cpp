@@ -128,7 +128,15 @@ void Keeper::drop_memory() const {
     drop(memory_name);
 }
 
+// One that is ending still takes connections for a moment, and closes them.
 Result<> Keeper::keep(const std::string& name, int fd) const {
+    const Result<> kept = keep_once(name, fd);
+    const bool has_ended = !kept && (kept.error().code == Errc::closed || kept.error().sys_errno == ECONNRESET ||
+                                     kept.error().sys_errno == EPIPE);
+    return has_ended ? keep_once(name, fd) : kept;
+}
+
+Result<> Keeper::keep_once(const std::string& name, int fd) const {
     Result<UniqueFd> connection = connect();
     if (!connection && connection.error().code == Errc::not_found) {
         TRY_VOID(start());

@@ -56,6 +56,7 @@ class Keeper {
   private:
     Result<UniqueFd> connect() const;
     Result<> start() const;
+    Result<> keep_once(const std::string& name, int fd) const;
     Result<std::vector<Kept>> take_from_process() const;
     Result<> tell(keeper::Word word, const std::string& name) const;
 

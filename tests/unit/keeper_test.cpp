@@ -1,0 +1,70 @@
+// What tarnd asks of a tarn-keeper; the test plays that one.
+#include "daemon/keeper/keeper.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "tests/support/scratch_directory.hpp"
+#include "utils/unix_socket.hpp"
+
+namespace tarn {
+namespace {
+
+class KeeperTest : public testing::Test {
+  protected:
+    UniqueFd accept() const { return UniqueFd(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
+    static keeper::Said hear_and_answer(const UniqueFd& client, keeper::Word word) {
+        Result<keeper::Said> said = keeper::hear(client.get());
+        EXPECT_TRUE(said);
+        EXPECT_TRUE(keeper::say(client.get(), word));
+        return said ? std::move(*said) : keeper::Said();
+    }
+
+    ScratchDirectory directory_;
+    const std::string path_ = directory_ / "keeper";
+    const UniqueFd listening_ = std::move(*listen_unix(path_, 0600));
+    const Keeper keeper_{path_};
+};
+
+TEST_F(KeeperTest, what_is_kept_comes_with_its_name) {
+    keeper::Said said;
+    std::thread other([&] { said = hear_and_answer(accept(), keeper::Word::done); });
+    EXPECT_TRUE(keeper_.keep("nbd0", listening_.get()));
+    other.join();
+    EXPECT_EQ(said.word, keeper::Word::keep);
+    EXPECT_EQ(said.name, "nbd0");
+    EXPECT_TRUE(said.fd);
+}
+
+// It was killed, and its socket goes last.
+TEST_F(KeeperTest, one_that_ends_meanwhile_is_asked_no_more_and_its_successor_is) {
+    keeper::Said said;
+    std::thread other([&] {
+        accept().reset();
+        const UniqueFd late = accept();
+        EXPECT_TRUE(keeper::hear(late.get()));
+    });
+    EXPECT_FALSE(keeper_.keep("arena", listening_.get())) << "two in a row are not asked again";
+    other.join();
+    std::thread successor([&] {
+        accept().reset();
+        said = hear_and_answer(accept(), keeper::Word::done);
+    });
+    EXPECT_TRUE(keeper_.keep("arena", listening_.get()));
+    successor.join();
+    EXPECT_EQ(said.name, "arena");
+}
+
+TEST_F(KeeperTest, it_says_what_it_has) {
+    for (const bool has : {true, false}) {
+        std::thread other([&] { hear_and_answer(accept(), has ? keeper::Word::done : keeper::Word::none); });
+        EXPECT_EQ(keeper_.has("nbd0").value_or(!has), has);
+        other.join();
+    }
+}
+
+}  // namespace
+}  // namespace tarn
