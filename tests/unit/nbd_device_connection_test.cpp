@@ -548,6 +548,30 @@ TEST_F(NbdDeviceTalk, what_waits_at_a_stop_is_left_to_the_next_process) {
     EXPECT_EQ(bytes_.bytes()[100], std::byte{9});
 }
 
+// Somebody else may have written it meanwhile.
+TEST_F(NbdDeviceTalk, what_goes_on_leaves_a_page_that_it_has_written_as_it_is) {
+    const auto away = std::make_shared<AwayVolume>(bytes_.bytes(), 1);
+    serve(away, [&](DeviceConnection& connection) -> Task<> {
+        co_await send(Bytes().request(Command::write, 1, 0, 2 * page_size).fill(2 * page_size, std::byte{9}));
+        while (!away->is_asked) co_await away->asked.wait();
+        connection.stop();
+        away->is_stopping = true;
+        away->stops.notify_all();
+    });
+    DeviceLog log(memory_->log(0), memory_->first_receipt(0));
+    ASSERT_EQ(log.used().size(), 1u);
+    log.receipts(log.used().front()).add(0);
+    std::ranges::fill(bytes_.bytes().first(page_size), std::byte{5});
+    const auto volume = std::make_shared<SharedVolume>(bytes_.bytes(), 1);
+    volume->miss_every = UINT_MAX;
+    serve(volume, [this](DeviceConnection&) -> Task<> {
+        EXPECT_EQ(co_await answer_to(1), Errno::none);
+        kernel_.reset();
+    });
+    EXPECT_EQ(bytes_.bytes()[100], std::byte{5});
+    EXPECT_EQ(bytes_.bytes()[page_size + 100], std::byte{9});
+}
+
 TEST_F(NbdDeviceConnection, receipts_that_the_arena_names_are_written_where_they_belong) {
     DeviceLog log(memory_->log(0), memory_->first_receipt(0));
     const Request request{

@@ -589,6 +589,7 @@ MUTANTS = [
         "a process that has ended is given a hold": "false",
     }),
     ("daemon/catalog/registrar.cpp", "if («number.epoch == cache_.membership().process_of(host).epoch») co_return held", {
+        "a process that has ended is given a hold": "true",
         "a process that ends while it is given a hold keeps it": "true",
     }),
     ("daemon/catalog/registrar.cpp", "const CatalogRecord before = «*record»;\n    const bool is_of_process", {
