@@ -309,7 +309,7 @@ TEST_F(NbdDeviceConnection, a_kernel_does_not_notice_that_the_process_is_killed)
         EXPECT_EQ(::waitpid(process, nullptr, WNOHANG), 0) << "it ended by itself";
         kill(process);
     }
-    EXPECT_GT(kernel.answered(), 1000u);
+    EXPECT_GT(kernel.answered(), 100u) << "as few as a sanitizer on a busy machine leaves time for";
     const pid_t process = start();
     kernel.run_for(20s, random, false);
     EXPECT_EQ(kernel.under_way(), 0u);
