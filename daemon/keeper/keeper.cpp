@@ -1,7 +1,9 @@
 #include "daemon/keeper/keeper.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
@@ -24,6 +26,17 @@ constexpr std::chrono::seconds answer_within{5};  // of a process that does noth
 // Descriptors live with it as long as the service's unit allows (FileDescriptorStoreMax=).
 bool has_service_manager() {
     return std::getenv("NOTIFY_SOCKET") != nullptr;
+}
+
+// Whether the process that was started has left a keeper behind. One that takes long, as an older program does that
+// stays itself, counts as begun: who asks it then waits no longer than for any answer.
+bool has_begun(pid_t process) {
+    const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+    pollfd ended{.fd = handle.get(), .events = POLLIN, .revents = 0};
+    if (handle) ::poll(&ended, 1, static_cast<int>(std::chrono::milliseconds(answer_within).count()));
+    int status = 0;
+    ::waitpid(process, &status, WNOHANG);
+    return status == 0;
 }
 
 }  // namespace
@@ -95,10 +108,7 @@ Result<> Keeper::start() const {
     const int spawned = ::posix_spawn(&pid, program.c_str(), &files, &attributes, arguments, environment);
     ::posix_spawnattr_destroy(&attributes);
     ::posix_spawn_file_actions_destroy(&files);
-    int status = 0;
-    while (spawned == 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (spawned == 0 && status == 0) return {};
+    if (spawned == 0 && has_begun(pid)) return {};
     ::unlink(socket_.c_str());
     return fail(Errc::io, spawned, "keeper: it does not start");
 }
