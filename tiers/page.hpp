@@ -52,6 +52,11 @@ constexpr bool describes_volumes(PageId page) {
     return page.volume() == catalog_volume || page == attribute_page_of(page.volume());
 }
 
+// The next multiple of the unit, or the value itself.
+constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
 // A bijective mix (the finaliser of MurmurHash3): nearby pages fall far apart.
 constexpr uint64_t mix64(uint64_t x) {
     x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;

@@ -10,8 +10,6 @@
 namespace tarn {
 
 namespace {
-constexpr size_t answer_size_max = size_t{1} << 20;
-
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 

@@ -15,7 +15,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds usage_timeout{500};
 constexpr milliseconds space_timeout{300};
-constexpr size_t answer_size_max = size_t{1} << 20;
 
 struct UsedByVolume {
     uint64_t volume = 0;

@@ -64,7 +64,7 @@ Outcome<uint64_t> rounded_size(const std::string& text) {
     const Result<uint64_t> size = parse_size(text);
     if (!size) return refuse(Exit::usage, fmt::format("{}: {}", text, size.error().where), "10GiB");
     if (*size > volume_size_max) return refuse(Exit::usage, "a volume has at most 2 PiB");
-    return (*size + page_size - 1) / page_size * page_size;
+    return round_up(*size, page_size);
 }
 
 // What this host's memory has that is not durable yet, for who waits that it is.

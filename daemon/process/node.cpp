@@ -395,6 +395,7 @@ Task<> Node::stop() {
     }
     if (memory_is_kept_ && all_is_durable) keeper_.drop_memory();
     stopped_clean_ = all_is_durable;
+    co_await shards_->end_others();
 }
 
 }  // namespace tarn

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "utils/file_text.hpp"
+#include "utils/on_thread.hpp"
 
 namespace tarn {
 
@@ -64,11 +65,22 @@ void Shards::start() {
     shards_.front()->begin();
 }
 
-void Shards::stop() {
-    if (!guard_.joinable()) return;
+Task<> Shards::end_others() {
+    (void)co_await on_thread([this] {
+        join_others();
+        return true;
+    });
+}
+
+void Shards::join_others() {
     for (size_t i = 1; i < loops_.size(); ++i) loops_[i]->stop();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
+}
+
+void Shards::stop() {
+    if (!guard_.joinable()) return;
+    join_others();
     {
         const std::lock_guard lock(guard_lock_);
         ending_ = true;

@@ -18,6 +18,7 @@
 #include "utils/cpu_set.hpp"
 #include "utils/loop.hpp"
 #include "utils/result.hpp"
+#include "utils/task.hpp"
 #include "utils/unique_fd.hpp"
 
 namespace tarn {
@@ -39,7 +40,9 @@ class Shards {
 
     // Joins the calling thread, which is the first shard's, and starts the others'.
     void start();
-    // Once the first loop has ended: ends the others.
+    // On the first loop, before it ends: what is under way on the others may still have to wait for this one.
+    Task<> end_others();
+    // Once the first loop has ended: what is left.
     void stop();
 
   private:
@@ -47,6 +50,7 @@ class Shards {
     ShardThread::Share share_of(size_t shard) const;
     void guard();
     void guard_others();
+    void join_others();
     void wake_guard();
 
     IdleCpus idle_cpus_;

@@ -61,19 +61,24 @@ void Host::start() {
 void Host::stop() {
     struct End final : Loop::Posted {
         Host* host = nullptr;
-        static Task<> end(Host& host) {
-            host.fabric->stop();
-            host.cache->abandon();
-            if (host.on_top) co_await host.on_top->end();
-            host.loop->stop();
+        std::atomic<bool> done{false};
+        static Task<> end(End& self) {
+            self.host->fabric->stop();
+            self.host->cache->abandon();
+            if (self.host->on_top) co_await self.host->on_top->end();
+            self.done = true;
+            self.done.notify_all();
         }
-        void run() override { host->loop->spawn(end(*host)); }
+        void run() override { host->loop->spawn(end(*this)); }
     } end;
     end.host = this;
     loop->post(end);
-    threads_[0].join();
+    end.done.wait(false);
+    // As a process: what is under way on the other shards may wait for the first.
     other->stop();
     threads_[1].join();
+    loop->stop();
+    threads_[0].join();
     threads_.clear();
     on_top.reset();
     fabric.reset();

@@ -122,3 +122,19 @@ make_changes() {
     assert_line "/dev/nbd1"
     assert_line --partial "tarn: warning: /dev/nbd1 works, but its links in /dev may come later: udev did not finish with it within 10 s"
 }
+
+# The first line installs what is here already.
+@test "PostgreSQL on tarn in ten lines, and after a reboot" {
+    [[ -n ${TARN_FULL-} ]] || skip "takes long here: ./dev test vm --full"
+    local -r lines=$(sed -n '/^## PostgreSQL on tarn/,/^## Limits/ {/^```$/,/^```$/ {/^```$/d; s/100GiB/256MiB/; p}}' \
+        "$BATS_TEST_DIRNAME/../../docs/block.md")
+    [[ $(head -n 1 <<< "$lines") == "apt-get install --yes postgresql"* ]]
+    vm 'systemctl stop tarn-attach@db; sed -i "/by-name/d" /etc/fstab; rm /etc/tarn/attachtab; tarn delete db'
+    vm "set -e; $(tail -n +2 <<< "$lines")"
+    vm 'cd /; runuser -u postgres -- psql -qc "create table kept as select 42 as number"'
+    vm_reboot
+    run vm 'within 300 booted; within 120 systemctl is-active --quiet postgresql@15-main; cd /
+        runuser -u postgres -- psql -qAtc "select number from kept"; findmnt --noheadings --output SOURCE /srv'
+    assert_success
+    assert_output $'42\n/dev/nbd0'
+}

@@ -14,20 +14,16 @@ namespace {
 
 constexpr size_t huge_page_size = 2 << 20;
 
-constexpr size_t aligned(size_t offset, size_t alignment) {
-    return (offset + alignment - 1) / alignment * alignment;
-}
-
 }  // namespace
 
 size_t Arena::frames_offset(size_t frame_count) {
-    return aligned(records_offset + frame_count * sizeof(FrameRecord), alignof(Frame));
+    return round_up(records_offset + frame_count * sizeof(FrameRecord), alignof(Frame));
 }
 
 size_t Arena::bytes_offset(size_t frame_count) {
     // A small pool has no use for huge pages.
     const size_t alignment = frame_count * page_size >= 16 * huge_page_size ? huge_page_size : page_size;
-    return aligned(frames_offset(frame_count) + frame_count * sizeof(Frame), alignment);
+    return round_up(frames_offset(frame_count) + frame_count * sizeof(Frame), alignment);
 }
 
 Result<> Arena::map(size_t frame_count, const Nodes& nodes) {

@@ -21,7 +21,7 @@ void PageLoader::add_piece(const Journal& journal, uint64_t position, size_t pag
         journal.copy_out(position, std::span(copies_).subspan(piece.from));
     } else {
         uint64_t first = position / page_size * page_size;
-        const uint64_t end = (position + size + page_size - 1) / page_size * page_size;
+        const uint64_t end = round_up(position + size, page_size);
         // It may begin in the block in which the one before ended.
         if (blocks_size_ != 0 && first + page_size == blocks_end_) {
             piece.from = blocks_size_ - page_size + (position - first);

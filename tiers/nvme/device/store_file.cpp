@@ -126,7 +126,7 @@ Result<StoreFile> StoreFile::open_with(const std::string& path, int flags) {
 // The last part of a page is read too: a read at the end of the file comes back short, also with O_DIRECT.
 Result<bool> StoreFile::reads_as_zeros(uint64_t begin, uint64_t end, std::span<std::byte> scratch) {
     for (uint64_t at = begin / page_size * page_size; at < end;) {
-        const uint64_t wanted = std::min<uint64_t>(scratch.size(), (end - at + page_size - 1) / page_size * page_size);
+        const uint64_t wanted = std::min<uint64_t>(scratch.size(), round_up(end - at, page_size));
         const ssize_t count = ::pread(fd_.get(), scratch.data(), wanted, static_cast<off_t>(at));
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) return fail(Errc::io, errno, "store.read");

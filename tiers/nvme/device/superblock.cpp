@@ -79,10 +79,6 @@ void copy_fields(auto& header, auto& superblock, auto copy) {
     }
 }
 
-constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
-    return (value + unit - 1) / unit * unit;
-}
-
 bool makes_sense(const StoreGeometry& geometry) {
     return geometry.slab_count > 0 && geometry.slab_count <= slab_count_max &&
            geometry.journal_size >= journal_size_min && geometry.journal_size <= journal_size_max &&

@@ -12,8 +12,7 @@ namespace tarn {
 uint64_t JournalRecord::payload_size() const {
     switch (kind) {
         case RecordKind::delta: return static_cast<uint64_t>(std::popcount(dirty)) * sector_size;
-        case RecordKind::in_place:
-            return (count * sizeof(InPlaceEntry) + journal_unit - 1) / journal_unit * journal_unit;
+        case RecordKind::in_place: return round_up(count * sizeof(InPlaceEntry), journal_unit);
         case RecordKind::clear: return 0;
     }
     return 0;

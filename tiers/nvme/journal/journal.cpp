@@ -11,10 +11,6 @@ namespace {
 
 constexpr uint64_t staging_size_max = uint64_t{8} << 20;
 
-constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
-    return (value + unit - 1) / unit * unit;
-}
-
 }  // namespace
 
 uint64_t Journal::staging_size(uint64_t journal_size) {

@@ -85,7 +85,7 @@ std::span<const std::byte> encode_losses(const Uuid& store, const LossList& list
     header.checksum = checksum_of(store, header, entries);
     std::memcpy(into.data(), &header, sizeof header);
     const size_t used = sizeof header + entries.size();
-    return into.first((used + page_size - 1) / page_size * page_size);
+    return into.first(round_up(used, page_size));
 }
 
 Result<LossList> decode_losses(const Uuid& store, std::span<const std::byte> bytes) {
