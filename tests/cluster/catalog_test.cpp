@@ -165,8 +165,8 @@ class Requests {
   private:
     Task<> ask() {
         for (;;) {
-            const auto answer =
-                co_await from_.fabric->call(registrar, CallKind::change, hold_request("disk", {.epoch = 1, .count = 1}));
+            const auto answer = co_await from_.fabric->call(registrar, CallKind::change,
+                                                            hold_request("disk", {.epoch = 1, .count = 1}));
             if (!answer && (answer.error().code == Errc::unavailable || answer.error().code == Errc::cancelled)) break;
             ++answered_;
             answered_.notify_all();

@@ -348,5 +348,33 @@ TEST(ShardThreadTest, a_cpu_that_it_may_not_use_is_no_reason_to_stop) {
     EXPECT_EQ(*CpuSet::of_thread(shard.id()), *CpuSet::of_thread());
 }
 
+// They may wait for the first one until they have ended.
+TEST(Shards, the_first_one_answers_until_the_others_have_ended) {
+    const std::unique_ptr<Shards> shards = *Shards::create(2, false);
+    unsigned answers = 0;
+    struct Asking {
+        static Task<bool> answer(unsigned& answers) {
+            ++answers;
+            co_return true;
+        }
+        static Task<> ask(Loop& first, unsigned& answers) {
+            while (!Loop::current()->ending()) co_await run_on(first, answer(answers));
+            for (int i = 0; i < 10; ++i) co_await run_on(first, answer(answers));
+        }
+        static Task<> end(Shards& shards, unsigned& answers) {
+            Loop& first = shards.first();
+            Gate asking;
+            asking.spawn(run_on(first, *shards.loops()[1], ask(first, answers)));
+            while (answers == 0) co_await Yield(first);
+            const unsigned before = answers;
+            co_await shards.end_others();
+            EXPECT_GE(answers, before + 10);
+            co_await asking.close();
+        }
+    };
+    run(*shards, Asking::end(*shards, answers));
+    EXPECT_GT(answers, 10);
+}
+
 }  // namespace
 }  // namespace tarn
