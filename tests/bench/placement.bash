@@ -96,15 +96,16 @@ measure_fio() {
             --iodepth="$2" "${@:3}"
     fi
 }
-# The client goes to the next CPU every 100 ms.
+# The client goes to the next CPU every 100 ms, as long as it is there.
 measure_wanderer() {
     local client load i
     load "$1" "$2" > "$WORK/said" &
     client=$!
-    within 10 pgrep -P "$client"
     for ((i = 0; ; i++)); do
-        load=$(pgrep -P "$client") || break
-        taskset -acp "${CPUS[i % ${#CPUS[@]}]}" "$load" > /dev/null 2>&1 || true
+        kill -0 "$client" 2> /dev/null || break
+        if load=$(pgrep -P "$client"); then
+            taskset -acp "${CPUS[i % ${#CPUS[@]}]}" "$load" > /dev/null 2>&1 || true
+        fi
         read -r -t 0.1 <> <(:) || true
     done
     wait "$client"

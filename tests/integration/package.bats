@@ -2,6 +2,7 @@
 # on a Debian 13 beside it.
 
 load tarn
+load ../support/packages.bash
 
 setup_file() {
     [[ $EUID == 0 ]] || skip "needs root"
@@ -9,16 +10,8 @@ setup_file() {
     PACKAGES=$BATS_FILE_TMPDIR/packages
     ROOT=$BATS_FILE_TMPDIR/root
     export TREE PACKAGES ROOT
-    mkdir -p "$PACKAGES" "$ROOT" "$BATS_FILE_TMPDIR/changes"
-    (cd "$TREE" && ./dev package --version 0.1.0~1) > "$BATS_FILE_TMPDIR/made" 2>&1 || {
-        tail -n 30 "$BATS_FILE_TMPDIR/made" "$TREE/build/log/package.txt" >&2
-        return 1
-    }
-    cp "$TREE"/build/package/tarn{,-dbgsym}_0.1.0~1_*.deb "$PACKAGES"
-    # The next version, but for its number the same.
-    dpkg-deb --raw-extract "$PACKAGES"/tarn_*.deb "$BATS_FILE_TMPDIR/next"
-    sed -i 's/^Version: .*/Version: 0.1.0~2/' "$BATS_FILE_TMPDIR/next/DEBIAN/control"
-    dpkg-deb --build --root-owner-group -Znone "$BATS_FILE_TMPDIR/next" "$PACKAGES/tarn_0.1.0~2.deb" > /dev/null
+    mkdir -p "$ROOT" "$BATS_FILE_TMPDIR/changes"
+    make_packages "$PACKAGES"
     mount -t tmpfs tmpfs "$BATS_FILE_TMPDIR/changes" || skip "needs mounts"
     mkdir "$BATS_FILE_TMPDIR"/changes/{upper,work}
     mount -t overlay overlay "$ROOT" \

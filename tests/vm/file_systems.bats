@@ -35,6 +35,16 @@ a_life_of() {
     a_life_of xfs "xfs_repair -n"
 }
 
+@test "XFS grows with its volume while it is mounted" {
+    [[ -n ${TARN_FULL-} ]] || skip "takes a minute: ./dev test --full"
+    vm 'tarn create grows 304MiB; tarn attach grows; mkfs.xfs -q /dev/nbd0; mount /dev/nbd0 /mnt; echo kept > /mnt/file
+        tarn resize grows 608MiB; xfs_growfs /mnt > /dev/null; head -c 350M /dev/zero > /mnt/more; sync -f /mnt'
+    run vm 'umount /mnt; xfs_repair -n /dev/nbd0; mount /dev/nbd0 /mnt; cat /mnt/file; stat --format=%s /mnt/more
+        umount /mnt; tarn detach grows; tarn delete grows'
+    assert_success
+    assert_output --partial $'kept\n367001600'
+}
+
 @test "partitions, and the links by which udev knows them" {
     vm 'tarn create parted 64MiB; tarn attach parted; udevadm settle'
     run vm 'readlink -f /dev/tarn/by-name/parted

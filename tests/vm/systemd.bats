@@ -6,29 +6,14 @@ load vm.bash
 setup_file() {
     [[ $EUID -eq 0 ]] || skip "needs to be root"
     local -r changes=$BATS_FILE_TMPDIR/changes
-    make_changes "$changes/upper"
+    run_systemd_in "$changes/upper"
+    meson install -C "$TARN_BUILD" --no-rebuild --quiet --destdir "$changes/upper"
     vm_start --changes "$changes"
     vm 'within 300 booted
         tarn init --store /dev/vdb --memory 128MiB --host vm --nbd-unix /run/tarn/nbd.sock
         systemctl enable --now tarnd && tarn create db 256MiB'
 }
 teardown_file() { vm_stop; }
-
-# What is installed, and what an administrator would have set up: of files alone, as nothing runs yet.
-make_changes() {
-    local -r upper=$1 units=$1/etc/systemd/system
-    meson install -C "$TARN_BUILD" --no-rebuild --quiet --destdir "$upper"
-    mkdir -p "$units/multi-user.target.wants" "$upper/var/log/journal"
-    echo 8ac0a3a24a0a4a0f9f5d6c1f2b3d4e5f > "$upper/etc/machine-id"
-    printf '[Service]\nExecStart=/usr/bin/python3 /vm/agent.py\n' > "$units/agent.service"
-    ln -s ../agent.service "$units/multi-user.target.wants/"
-    ln -s /lib/systemd/system/multi-user.target "$units/default.target"
-    local unit
-    for unit in getty.target systemd-logind.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
-        e2scrub_all.timer e2scrub_reap.service fstrim.timer systemd-binfmt.service modprobe@{dm_mod,loop}.service; do
-        ln -s /dev/null "$units/$unit"
-    done
-}
 
 @test "a file system of fstab comes back after a reboot, and what was written to it" {
     vm 'echo db > /etc/tarn/attachtab

@@ -24,6 +24,20 @@ vm_reboot() {
     timeout 120 "$BATS_TEST_DIRNAME/machine.py" wait "$(vm_directory)"
     vm_boot
 }
+# run_systemd_in UPPER: changes of the root after which systemd is the first process, and runs the agent.
+run_systemd_in() {
+    local -r upper=$1 units=$1/etc/systemd/system
+    mkdir -p "$units/multi-user.target.wants" "$upper/var/log/journal"
+    echo 8ac0a3a24a0a4a0f9f5d6c1f2b3d4e5f > "$upper/etc/machine-id"
+    printf '[Service]\nExecStart=/usr/bin/python3 /vm/agent.py\n' > "$units/agent.service"
+    ln -s ../agent.service "$units/multi-user.target.wants/"
+    ln -s /lib/systemd/system/multi-user.target "$units/default.target"
+    local unit
+    for unit in getty.target systemd-logind.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
+        e2scrub_all.timer e2scrub_reap.service fstrim.timer systemd-binfmt.service modprobe@{dm_mod,loop}.service; do
+        ln -s /dev/null "$units/$unit"
+    done
+}
 vm_stop() {
     if [[ -e $(vm_directory)/pid ]]; then "$BATS_TEST_DIRNAME/machine.py" stop "$(vm_directory)"; fi
     # For whoever asks why.
