@@ -86,6 +86,7 @@ teardown_file() { vm_stop; }
 }
 
 @test "a size that nobody told is learned with the next request, and after a restart" {
+    [[ -n ${TARN_FULL-} ]] || skip "takes long here: ./dev test vm --full"
     vm 'modprobe fuse && tarn create files 64MiB --shared && tarn attach files && mkdir -p /tmp/files && tarn mount /tmp/files'
     # Of a file system of the daemon: nobody resizes the volume by name.
     vm 'truncate -s 96M /tmp/files/files && dd if=/dev/nbd0 of=/dev/null bs=4k count=1 iflag=direct status=none'

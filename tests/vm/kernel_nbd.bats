@@ -12,6 +12,7 @@ attach() { vm "nbd-client -unix /run/tarn/nbd.sock /dev/nbd0 -name disk -b 4096 
 detach() { vm 'nbd-client -d /dev/nbd0'; }
 
 @test "a file system lives on it, and is clean after it was detached and attached again" {
+    [[ -n ${TARN_FULL-} ]] || skip "takes long here: ./dev test vm --full"
     attach
     vm 'mkfs.ext4 -q /dev/nbd0 && mount /dev/nbd0 /mnt'
     vm 'fio --name=v --directory=/mnt --size=16m --rw=randwrite --bs=4k --ioengine=io_uring --direct=1 --iodepth=8 \

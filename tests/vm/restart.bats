@@ -39,6 +39,7 @@ under_load() {
 }
 
 @test "so is a stop and a start; between the two requests wait" {
+    [[ -n ${TARN_FULL-} ]] || skip "takes long here: ./dev test vm --full"
     run under_load 'for i in 1 2; do within 60 served 500; tarnd_end -TERM; tarnd_start; done'
     assert_success
     vm 'tarnd_end -TERM; pidof tarn-keeper
@@ -58,6 +59,7 @@ under_load() {
 }
 
 @test "one that is mounted in a container alone is in use, too" {
+    [[ -n ${TARN_FULL-} ]] || skip "takes long here: ./dev test vm --full"
     vm 'mkfs.ext4 -q /dev/nbd0; unshare --mount sh -c "mount /dev/nbd0 /mnt && exec tail -f /dev/null" > /dev/null 2>&1 & echo $! > /tmp/container
         within 20 mounted_by $(cat /tmp/container); tarnd_end -9'
     run vm 'tarn detach disk'
@@ -66,6 +68,7 @@ under_load() {
 }
 
 @test "one that is in use, with its sockets full, is detached without a tarnd by force alone" {
+    [[ -n ${TARN_FULL-} ]] || skip "takes long here: ./dev test vm --full"
     vm 'mkfs.ext4 -q /dev/nbd0; mount /dev/nbd0 /mnt; tarnd_end -9
         dd if=/dev/zero of=/mnt/full bs=1M count=32 oflag=direct status=none & dd=$!
         within 20 waits_for_the_device $dd
