@@ -13,6 +13,7 @@
 #include "tests/sim/protocol/runner.hpp"
 #include "tests/sim/protocol/shrink.hpp"
 #include "tests/sim/support/mutant.hpp"
+#include "tests/sim/support/mutant_runner.hpp"
 
 namespace tarn::sim {
 namespace {
@@ -47,11 +48,13 @@ int run(int argc, char** argv) {
     unsigned jobs = 1;
     uint64_t count = seeds_max;
     std::string only;
+    MutantShare share;
     std::vector<Case> known_runs;
     for (int index = 1; index + 1 < argc; index += 2) {
         if (std::strcmp(argv[index], "--jobs") == 0) jobs = static_cast<unsigned>(std::atoi(argv[index + 1]));
         if (std::strcmp(argv[index], "--seeds") == 0) count = std::strtoull(argv[index + 1], nullptr, 10);
         if (std::strcmp(argv[index], "--only") == 0) only = argv[index + 1];
+        if (std::strcmp(argv[index], "--share") == 0) share = MutantShare(argv[index + 1]);
         if (std::strcmp(argv[index], "--corpus") == 0 && !read_known_runs(argv[index + 1], known_runs)) {
             std::printf("%s: not a list of runs\n", argv[index + 1]);
             return 2;
@@ -62,7 +65,7 @@ int run(int argc, char** argv) {
     unsigned caught = 0;
     for (unsigned number = 1; number <= mutants.size(); ++number) {
         const std::string name = mutants[number - 1].name;
-        if (name.find(only) == std::string::npos) continue;
+        if (!share.has(number) || name.find(only) == std::string::npos) continue;
         ++tried;
         Failed failed = first_failure_of_seeds(number, std::max(jobs, 1u), count);
         const bool is_seen_by_seeds = failed.run.seed != 0;

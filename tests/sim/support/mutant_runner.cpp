@@ -95,17 +95,26 @@ void notice(const std::string& what) {
     std::_Exit(0);
 }
 
+MutantShare::MutantShare(const char* text) {
+    if (std::sscanf(text, "%u/%u", &which_, &of_) != 2 || which_ >= of_) {
+        fmt::print(stderr, "--share {}: K/N, with K from 0 to N - 1\n", text);
+        std::exit(2);
+    }
+}
+
 int MutantRunner::run(int argc, char** argv) {
     unsigned jobs = 1;
     std::string only;
+    MutantShare share;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (std::strcmp(argv[i], "--jobs") == 0) jobs = std::max(1, std::atoi(argv[i + 1]));
         if (std::strcmp(argv[i], "--only") == 0) only = argv[i + 1];
+        if (std::strcmp(argv[i], "--share") == 0) share = MutantShare(argv[i + 1]);
         if (limit.name == std::string_view(argv[i])) limit.present = std::strtoull(argv[i + 1], nullptr, 10);
     }
     std::vector<unsigned> chosen{0};
     for (unsigned number = 1; number <= mutants.size(); ++number)
-        if (std::strstr(mutants[number - 1].name, only.c_str())) chosen.push_back(number);
+        if (share.has(number) && std::strstr(mutants[number - 1].name, only.c_str())) chosen.push_back(number);
     size_t passed = 0;
     std::vector<Running> running;
     for (size_t next = 0; next < chosen.size() || !running.empty();) {

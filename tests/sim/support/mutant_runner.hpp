@@ -10,6 +10,18 @@
 
 namespace tarn::sim {
 
+// Every so manyth mutant; all of them, unless an argument says otherwise.
+class MutantShare {
+  public:
+    // text: K/N, K from 0 on.
+    explicit MutantShare(const char* text = "0/1");
+    bool has(unsigned number) const { return number % of_ == which_; }
+
+  private:
+    unsigned which_ = 0;
+    unsigned of_ = 1;
+};
+
 struct MutantRunner {
     // How often a check is repeated with other seeds, at most: what --NAME says.
     struct Limit {
@@ -22,7 +34,8 @@ struct MutantRunner {
     std::function<void(uint64_t limit)> check;
     Limit limit{.name = "", .present = 0, .without_mutant = 0};
 
-    // Arguments: --jobs N, --only PART-OF-A-NAME, and the limit's. Returns the program's exit code.
+    // Arguments: --jobs N, --only PART-OF-A-NAME, --share K/N (a share of all mutants), and the limit's. Returns the
+    // program's exit code.
     int run(int argc, char** argv);
 };
 
