@@ -19,6 +19,14 @@ struct Message {
     std::array<char, name_size_max + 1> name;  // ends with a zero
 };
 
+// A call that waits a limited time is not begun again by the kernel after a signal, nor after work of an io_uring of
+// this thread, which looks like one.
+template <class Call>
+ssize_t unless_interrupted(Call&& call) {
+    for (;;)
+        if (const ssize_t result = call(); result >= 0 || errno != EINTR) return result;
+}
+
 }  // namespace
 
 Result<> say(int socket, Word word, std::string_view name, int fd) {
@@ -39,7 +47,8 @@ Result<> say(int socket, Word word, std::string_view name, int fd) {
         header->cmsg_len = CMSG_LEN(sizeof fd);
         std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
     }
-    if (::sendmsg(socket, &message, MSG_NOSIGNAL) != sizeof text) return fail(Errc::io, errno, "keeper: sendmsg");
+    if (unless_interrupted([&] { return ::sendmsg(socket, &message, MSG_NOSIGNAL); }) != sizeof text)
+        return fail(Errc::io, errno, "keeper: sendmsg");
     return {};
 }
 
@@ -58,7 +67,8 @@ Result<Said> hear(int socket) {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    const ssize_t size = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+    const ssize_t size =
+        unless_interrupted([&] { return ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL); });
     if (size < 0) return fail(Errc::io, errno, "keeper: recvmsg");
     if (size == 0) return fail(Errc::closed, 0, "keeper: hung up");
     Said said{.word = static_cast<Word>(text.word), .name = {}, .fd = {}};

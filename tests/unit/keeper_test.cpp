@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <thread>
 
 #include "tests/support/scratch_directory.hpp"
@@ -64,6 +65,26 @@ TEST_F(KeeperTest, it_says_what_it_has) {
         EXPECT_EQ(keeper_.has("nbd0").value_or(!has), has);
         other.join();
     }
+}
+
+TEST_F(KeeperTest, signals_do_not_end_the_wait_for_an_answer) {
+    struct sigaction action{};
+    struct sigaction before{};
+    action.sa_handler = [](int) {};
+    ASSERT_EQ(::sigaction(SIGUSR1, &action, &before), 0);
+    const pthread_t waiting = ::pthread_self();
+    std::thread other([&] {
+        const UniqueFd client = accept();
+        EXPECT_TRUE(keeper::hear(client.get()));
+        for (int i = 0; i < 1000; ++i) {
+            ::pthread_kill(waiting, SIGUSR1);
+            std::this_thread::yield();
+        }
+        EXPECT_TRUE(keeper::say(client.get(), keeper::Word::done));
+    });
+    EXPECT_TRUE(keeper_.has("nbd0").value_or(false));
+    other.join();
+    ::sigaction(SIGUSR1, &before, nullptr);
 }
 
 }  // namespace
