@@ -154,42 +154,31 @@ TEST_F(CatalogTest, a_removal_goes_on_after_a_restart_of_the_registrar) {
 }
 
 // Requests of another host, one after the other, until the registrar is gone.
-class Requests {
-  public:
-    explicit Requests(Host& from) : from_(from), thread_([this] { (*Loop::create())->run_until_done(ask_all()); }) {}
-    ~Requests() { thread_.join(); }
-    void wait_for_answers(unsigned count) {
-        for (unsigned seen = answered_; seen < count; seen = answered_) answered_.wait(seen);
+Task<> ask_on(Host& from, std::atomic<unsigned>& answered) {
+    for (;;) {
+        const auto answer =
+            co_await from.fabric->call(registrar, CallKind::change, hold_request("disk", {.epoch = 1, .count = 1}));
+        if (!answer && (answer.error().code == Errc::unavailable || answer.error().code == Errc::cancelled)) break;
+        ++answered;
+        answered.notify_all();
     }
-
-  private:
-    Task<> ask() {
-        for (;;) {
-            const auto answer = co_await from_.fabric->call(registrar, CallKind::change,
-                                                            hold_request("disk", {.epoch = 1, .count = 1}));
-            if (!answer && (answer.error().code == Errc::unavailable || answer.error().code == Errc::cancelled)) break;
-            ++answered_;
-            answered_.notify_all();
-        }
-    }
-    Task<> ask_all() {
-        Gate gate;
-        for (int i = 0; i < 8; ++i) gate.spawn(run_on(*Loop::current(), *from_.loop, ask()));
-        co_await gate.close();
-    }
-    Host& from_;
-    std::atomic<unsigned> answered_{0};
-    std::thread thread_;
-};
+}
+Task<> ask_many(Loop& here, Host& from, std::atomic<unsigned>& answered) {
+    Gate gate;
+    for (int i = 0; i < 8; ++i) gate.spawn(run_on(here, *from.loop, ask_on(from, answered)));
+    co_await gate.close();
+}
 
 TEST_F(CatalogTest, the_registrar_stops_while_others_ask_it) {
     ASSERT_TRUE(create(1, "disk"));
     for (unsigned round = 0; round < 10; ++round) {
-        {
-            Requests requests(*hosts_[1]);
-            requests.wait_for_answers(100);
+        std::atomic<unsigned> answered{0};
+        std::thread stopping([&] {
+            for (unsigned seen = answered; seen < 100; seen = answered) answered.wait(seen);
             hosts_[registrar]->stop();
-        }
+        });
+        driver_->run_until_done(ask_many(*driver_, *hosts_[1], answered));
+        stopping.join();
         hosts_[registrar]->start();
         for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
     }
