@@ -92,7 +92,7 @@ class Catalog final : public Volumes {
     Task<Result<>> flush_all(HostSet gone);
 
   private:
-    static constexpr size_t answer_size_max = size_t{1} << 20;
+    static constexpr size_t answer_size_max = size_t{1} << 20;  // bytes, of an answer to another host
 
     Task<Result<std::shared_ptr<Volume>>> open_in(std::string name, Access access,
                                                   std::shared_ptr<VolumeSession> session, SessionRecord* session_record,
