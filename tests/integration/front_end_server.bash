@@ -4,6 +4,7 @@
 bats_load_library bats-support
 bats_load_library bats-assert
 bats_require_minimum_version 1.5.0
+load ../support/skip.bash
 
 : "${MEMORY_SERVER:=$BATS_TEST_DIRNAME/../../build/release/tests/support/memory_server}"
 

@@ -4,7 +4,10 @@ load front_end_server
 
 setup_file() {
     [ -n "${MOUNT_POINT-}" ] && return
-    [ -w /dev/fuse ] || skip "needs /dev/fuse"
+    if [[ ! -w /dev/fuse ]]; then
+        skip_file "needs /dev/fuse"
+        return
+    fi
     export MOUNT_POINT="$BATS_FILE_TMPDIR/mount" OWN_SERVER=1
     mkdir "$MOUNT_POINT"
     start_memory_server --mount "$MOUNT_POINT" --shared team/a/disk=1 --held theirs=1 --shards 2
@@ -15,6 +18,7 @@ teardown_file() {
 }
 
 setup() {
+    skip_with_file
     cd "$MOUNT_POINT"
 }
 

@@ -6,17 +6,21 @@ load front_end_server
 SWITCH=/sys/module/fuse/parameters/enable_uring
 
 setup_file() {
-    [ -w /dev/fuse ] || skip "needs /dev/fuse"
-    [ -w "$SWITCH" ] || skip "needs a kernel with FUSE over io_uring, and to be root"
+    if [[ ! -w /dev/fuse || ! -w $SWITCH ]]; then
+        skip_file "needs a kernel with FUSE over io_uring, and to be root"
+        return
+    fi
     export MOUNT_POINT="$BATS_FILE_TMPDIR/mount"
     mkdir "$MOUNT_POINT"
 }
 
 setup() {
+    skip_with_file
     start_with_rings --mount "$MOUNT_POINT" --shared disk=64 --shards 2
 }
 
 teardown() {
+    [[ -z ${SKIP_FILE-} ]] || return 0
     stop_load
     stop_memory_server
     run ! mountpoint -q "$MOUNT_POINT"

@@ -5,18 +5,20 @@ load tarn
 load ../support/packages.bash
 
 setup_file() {
-    [[ $EUID == 0 ]] || skip "needs root"
+    if [[ $EUID != 0 ]]; then
+        skip_file "needs to be root"
+        return
+    fi
     TREE=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
     PACKAGES=$BATS_FILE_TMPDIR/packages
     ROOT=$BATS_FILE_TMPDIR/root
     export TREE PACKAGES ROOT
     mkdir -p "$ROOT" "$BATS_FILE_TMPDIR/changes"
     make_packages "$PACKAGES"
-    mount -t tmpfs tmpfs "$BATS_FILE_TMPDIR/changes" || skip "needs mounts"
+    mount -t tmpfs tmpfs "$BATS_FILE_TMPDIR/changes"
     mkdir "$BATS_FILE_TMPDIR"/changes/{upper,work}
     mount -t overlay overlay "$ROOT" \
-        -o "lowerdir=/,upperdir=$BATS_FILE_TMPDIR/changes/upper,workdir=$BATS_FILE_TMPDIR/changes/work" ||
-        skip "needs overlayfs"
+        -o "lowerdir=/,upperdir=$BATS_FILE_TMPDIR/changes/upper,workdir=$BATS_FILE_TMPDIR/changes/work"
     mount --rbind /proc "$ROOT/proc"
     mount --rbind /dev "$ROOT/dev"
     mount -t tmpfs tmpfs "$ROOT/tmp"
@@ -35,7 +37,7 @@ teardown_file() {
     umount -R -l "$ROOT" 2> /dev/null || true
     umount -l "$BATS_FILE_TMPDIR/changes" 2> /dev/null || true
 }
-setup() { :; }
+setup() { skip_with_file; }
 
 # inside COMMAND...: in the system under test; what was built is not on its path.
 inside() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 chroot "$ROOT" "$@"; }

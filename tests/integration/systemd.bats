@@ -4,15 +4,17 @@
 load tarn
 
 setup_file() {
-    [[ $EUID == 0 && -x /lib/systemd/systemd ]] || skip "needs to be root, and systemd"
+    if [[ $EUID != 0 || ! -x /lib/systemd/systemd ]]; then
+        skip_file "needs to be root, and systemd"
+        return
+    fi
     CHANGES=$BATS_FILE_TMPDIR/changes
     ROOT=$BATS_FILE_TMPDIR/root
     export CHANGES ROOT
     mkdir "$CHANGES" "$ROOT"
-    mount -t tmpfs tmpfs "$CHANGES" || skip "needs mounts"
+    mount -t tmpfs tmpfs "$CHANGES"
     mkdir "$CHANGES"/{upper,work}
-    mount -t overlay overlay "$ROOT" -o "lowerdir=/,upperdir=$CHANGES/upper,workdir=$CHANGES/work" ||
-        skip "needs overlayfs"
+    mount -t overlay overlay "$ROOT" -o "lowerdir=/,upperdir=$CHANGES/upper,workdir=$CHANGES/work"
     local units=$ROOT/etc/systemd/system
     rm -rf "$ROOT"/etc/tarn "$ROOT"/var/lib/tarn "$units"/*.wants
     install -m 755 "$TARN_BUILD/daemon/tarnd" "$TARN_BUILD/daemon/tarn-keeper" "$ROOT/usr/sbin"
@@ -25,7 +27,7 @@ setup_file() {
     inside tarn create disk 8MiB
 }
 
-setup() { :; }
+setup() { skip_with_file; }
 teardown_file() {
     # The end of a namespace's first process is the end of all in it.
     [[ ! -s $BATS_FILE_TMPDIR/first ]] || kill -KILL "$(< "$BATS_FILE_TMPDIR/first")" 2> /dev/null || true

@@ -10,6 +10,7 @@ export MALLOC_PERTURB_=165 # who uses memory that was freed finds other bytes th
 CLUSTER=${BATS_FILE_TMPDIR:-$BATS_RUN_TMPDIR}/cluster
 # shellcheck source=tests/integration/cluster.bash
 source "$BATS_TEST_DIRNAME/cluster.bash"
+load ../support/skip.bash
 
 # cluster_for_all_tests NAME...: for setup_file; these are the set-up and the end of a test file that needs nothing else.
 cluster_for_all_tests() {
@@ -17,8 +18,12 @@ cluster_for_all_tests() {
     cluster_start
     cluster_remember
 }
-setup() { cluster_recall; }
+setup() {
+    skip_with_file
+    cluster_recall
+}
 teardown_file() {
+    [[ -z ${SKIP_FILE-} ]] || return 0
     cluster_recall
     cluster_down
 }

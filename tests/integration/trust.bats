@@ -6,7 +6,10 @@ load tarn
 CLUSTER=/tmp/tarn-trust-${BATS_RUN_TMPDIR##*-}
 
 setup_file() {
-    [ "$EUID" = 0 ] || skip "needs to be root"
+    if [[ $EUID != 0 ]]; then
+        skip_file "needs to be root"
+        return
+    fi
     cluster_for_all_tests solo
     chmod 755 "$CLUSTER" "$CLUSTER/solo"
     cluster_remember

@@ -5,9 +5,8 @@ load tarn
 CLUSTER=/tmp/tarn-unit-${BATS_RUN_TMPDIR##*-}
 UNIT=$BATS_TEST_DIRNAME/../../packaging/tarnd.service
 
-setup_file() { [ "$EUID" = 0 ] || skip "needs to be root"; }
-
 setup() {
+    [[ $EUID == 0 ]] || skip "needs to be root"
     command -v systemd-analyze > /dev/null || skip "needs systemd-analyze"
     mkdir "$CLUSTER"
 }

@@ -3,14 +3,18 @@
 load tarn
 
 setup_file() {
+    if [[ ! -w /dev/fuse || $EUID != 0 ]]; then
+        skip_file "needs /dev/fuse, and to be root"
+        return
+    fi
     cluster_make a b c
-    [[ -w /dev/fuse && $EUID == 0 ]] || skip "needs /dev/fuse, and to be root"
     cluster_start
     cluster_remember
     on c create file 192MiB --shared
 }
 
 setup() {
+    skip_with_file
     cluster_recall
     mount_b
 }

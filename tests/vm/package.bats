@@ -2,16 +2,20 @@
 
 load vm.bash
 load ../support/packages.bash
+load ../support/skip.bash
 
 setup_file() {
-    [[ -n ${TARN_FULL-} ]] || skip "takes minutes: ./dev test vm --full"
-    [[ $EUID -eq 0 ]] || skip "needs to be root"
+    if [[ -z ${TARN_FULL-} ]]; then
+        skip_file "takes minutes: ./dev test vm --full"
+        return
+    fi
     local -r changes=$BATS_FILE_TMPDIR/changes
     run_systemd_in "$changes/upper"
     make_packages "$changes/upper/root"
     vm_start --changes "$changes"
     vm 'within 300 booted; dpkg --install /root/tarn_0.1.0~1_*.deb'
 }
+setup() { skip_with_file; }
 teardown_file() { vm_stop; }
 
 @test "what the package has installed serves a device" {

@@ -11,7 +11,6 @@ export TARN_BUILD
 vm_directory() { echo "$BATS_FILE_TMPDIR/${VM:-machine}"; }
 # vm_start [OPTIONS...]: those of machine.py start.
 vm_start() {
-    [[ $EUID -eq 0 ]] || skip "needs to be root"
     "$BATS_TEST_DIRNAME/machine.py" start "$(vm_directory)" "$@"
 }
 # vm LINE: runs it there; its output and status are those of the line.
@@ -39,7 +38,9 @@ run_systemd_in() {
     done
 }
 vm_stop() {
-    if [[ -e $(vm_directory)/pid ]]; then "$BATS_TEST_DIRNAME/machine.py" stop "$(vm_directory)"; fi
+    # A file whose setup skipped has no machine.
+    [[ -e $(vm_directory)/pid ]] || return 0
+    "$BATS_TEST_DIRNAME/machine.py" stop "$(vm_directory)"
     # For whoever asks why.
     if [[ -n ${VM_LOGS:-} ]]; then cp "$(vm_directory)"/*.log "$VM_LOGS"; fi
 }
