@@ -14,6 +14,7 @@ setup_file() {
 }
 
 teardown_file() {
+    if file_skips; then return; fi
     stop_memory_server
 }
 
@@ -23,6 +24,7 @@ setup() {
 }
 
 teardown() {
+    if file_skips; then return; fi
     rm -f test-*
     cd /
 }

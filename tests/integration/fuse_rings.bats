@@ -20,7 +20,7 @@ setup() {
 }
 
 teardown() {
-    [[ -z ${SKIP_FILE-} ]] || return 0
+    if file_skips; then return; fi
     stop_load
     stop_memory_server
     run ! mountpoint -q "$MOUNT_POINT"

@@ -29,6 +29,7 @@ setup_file() {
 }
 
 teardown_file() {
+    if file_skips; then return; fi
     # Only what runs below the overlay.
     local pid
     for pid in $(pgrep -x 'tarnd|tarn-keeper'); do

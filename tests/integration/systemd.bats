@@ -29,6 +29,7 @@ setup_file() {
 
 setup() { skip_with_file; }
 teardown_file() {
+    if file_skips; then return; fi
     # The end of a namespace's first process is the end of all in it.
     [[ ! -s $BATS_FILE_TMPDIR/first ]] || kill -KILL "$(< "$BATS_FILE_TMPDIR/first")" 2> /dev/null || true
     umount -R -l "$ROOT" 2> /dev/null || true

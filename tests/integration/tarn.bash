@@ -23,7 +23,7 @@ setup() {
     cluster_recall
 }
 teardown_file() {
-    [[ -z ${SKIP_FILE-} ]] || return 0
+    if file_skips; then return; fi
     cluster_recall
     cluster_down
 }

@@ -114,8 +114,8 @@ teardown_file() { vm_stop; }
     local -r lines=$(sed -n '/^## PostgreSQL on tarn/,/^## Limits/ {/^```$/,/^```$/ {/^```$/d; s/100GiB/256MiB/; p}}' \
         "$BATS_TEST_DIRNAME/../../docs/block.md")
     [[ $(head -n 1 <<< "$lines") == "apt-get install --yes postgresql"* ]]
-    # Its line has gone from attachtab, and with it what made a stop of the unit unmount first.
-    vm 'systemctl stop srv.mount tarn-attach@db; no_attachments
+    # attachtab names db no longer, so that a stop of its unit unmounts nothing.
+    vm 'systemctl stop srv.mount; systemctl stop tarn-attach@db; no_attachments
         sed -i "/by-name/d" /etc/fstab; rm /etc/tarn/attachtab; tarn delete db'
     vm "set -e; $(tail -n +2 <<< "$lines")"
     vm 'cd /; runuser -u postgres -- psql -qc "create table kept as select 42 as number"'
