@@ -37,6 +37,13 @@ Pages::Pages(FramePool& pool, const Membership& membership, unsigned stripe_bits
       dirty_frames_(pool.frame_count()),
       replacement_(pool) {}
 
+void Pages::prefetch(VolumeId volume, uint64_t first, size_t count) const {
+    if (count < 2) return;
+    for (size_t i = 0; i < count; i += FrameIndex::block_pages) index_.prefetch(PageId::of(volume, first + i));
+    index_.prefetch(PageId::of(volume, first + count - 1));
+    for (size_t i = 0; i < count; ++i) index_.prefetch_frame(PageId::of(volume, first + i));
+}
+
 // Bytes that the store could not read are for nobody, and lost bytes not for every session.
 bool Pages::may_use(const Frame& frame, PageId page, LossView& view) const {
     if (frame.broken.load(std::memory_order_relaxed)) return false;
@@ -150,6 +157,7 @@ bool Pages::write_latched(VolumeId volume, uint64_t offset_bytes, std::span<cons
     const uint64_t first = offset_bytes / page_size;
     const size_t count = (offset_bytes + from.size() + page_size - 1) / page_size - first;
     if (count > pages_max) return false;
+    prefetch(volume, first, count);
     std::array<Frame*, pages_max> frames;
     size_t latched = 0;
     for (; latched < count; ++latched) {
@@ -162,18 +170,12 @@ bool Pages::write_latched(VolumeId volume, uint64_t offset_bytes, std::span<cons
         frames[latched] = frame;
     }
     const bool all = latched == count && (!check || check->holds());
-    for (size_t i = 0, done = 0; i < latched; ++i) {
-        Frame& frame = *frames[i];
-        if (all) {
-            const size_t offset = i == 0 ? offset_bytes % page_size : 0;
-            const size_t size = std::min(page_size - offset, from.size() - done);
-            PageReceipt receipt(receipts, i);
-            write_frame(frame, offset, from.subspan(done, size), &receipt);
-            if (const uint32_t lost = frame.lost.load(std::memory_order_relaxed); lost != 0 && size == page_size)
-                view.wrote_whole(frame.page_id(), lost);
-            replacement_.touch(frame);
-            done += size;
-        }
+    if (all) write_frames({frames.data(), count}, offset_bytes % page_size, from, receipts);
+    for (size_t i = 0; all && i < count; ++i) {
+        const bool is_whole = part_of_run(i, offset_bytes % page_size, from).bytes.size() == page_size;
+        if (const uint32_t lost = frames[i]->lost.load(std::memory_order_relaxed); lost != 0 && is_whole)
+            view.wrote_whole(frames[i]->page_id(), lost);
+        replacement_.touch(*frames[i]);
     }
     // What hears that a frame is quiet may want another one of them, to store it for a flush, say.
     std::bitset<pages_max> quiet;

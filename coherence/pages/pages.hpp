@@ -55,6 +55,9 @@ class Pages {
                           std::vector<QuietFrame>& quiet);
     void report_quiet(std::span<const QuietFrame> quiet);
 
+    // Ahead of searches for a run of pages: the caches' misses of all of them then pass at once.
+    void prefetch(VolumeId volume, uint64_t first, size_t count) const;
+
     // Whether a read, or a write, would find the page now.
     bool holds(PageId page) const;
     bool is_writable(PageId page) const;
@@ -76,6 +79,10 @@ class Pages {
     // Called under the exclusive latch. If this process is killed half-way, the next one finishes the write.
     // receipt: written with it; of a frame that is not on record yet, by who puts it there.
     void write_frame(Frame& frame, size_t offset, std::span<const std::byte> from, PageReceipt* receipt = nullptr);
+    // The same of a run of pages that are on record: `from` begins at this offset of the first. Large ones are written
+    // past the CPU's caches: nobody reads them soon, as their clients have caches of their own.
+    void write_frames(std::span<Frame* const> frames, size_t offset, std::span<const std::byte> from,
+                      WriteReceipts* receipts);
     void zero_frame(Frame& frame, size_t offset, size_t size, PageReceipt* receipt = nullptr);
     void update_frame(Frame& frame, PageUpdate& update);
     // Marks the bytes of a write that the previous process began. Call it before any thread asks for pages.
@@ -97,6 +104,17 @@ class Pages {
     Replacement& replacement() { return replacement_; }
 
   private:
+    // What a run of pages gets of bytes that begin at this offset of its first page.
+    struct RunPart {
+        size_t offset;  // in its page
+        std::span<const std::byte> bytes;
+    };
+    static RunPart part_of_run(size_t page, size_t offset, std::span<const std::byte> bytes) {
+        const size_t begin = std::max(offset, page * page_size);
+        const size_t end = std::min(offset + bytes.size(), (page + 1) * page_size);
+        return {.offset = begin - page * page_size, .bytes = bytes.subspan(begin - offset, end - begin)};
+    }
+
     bool may_use(const Frame& frame, PageId page, LossView& view) const;
     bool may_change(const Frame& frame, PageId page, LossView& view) const;
     void count_losses_slowly(PageId page, LossView& view) const;

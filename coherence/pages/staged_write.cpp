@@ -5,10 +5,14 @@
 #include <utility>
 
 #include "coherence/pages/pages.hpp"
+#include "utils/copy_past_caches.hpp"
 
 namespace tarn {
 
 namespace {
+
+// A run of as many pages is more than what its next reader would find in the caches.
+constexpr size_t long_run_pages = 8;
 
 // A stage of the arena for one write at a time.
 class Staged {
@@ -41,6 +45,8 @@ class Staged {
         // Later writes must not be moved before this one.
         std::atomic_signal_fence(std::memory_order_seq_cst);
     }
+    // It can begin again.
+    void end() { stage_->pending.store(WriteStage::Pending::nothing, std::memory_order_release); }
     // The frame has changed. A blank one is not on record yet: the next process would drop it, and with it the write.
     void end(const Frame& frame, PageReceipt* receipt) {
         if (!receipt || !*receipt) return;
@@ -62,6 +68,31 @@ void Pages::write_frame(Frame& frame, size_t offset, std::span<const std::byte> 
     std::memcpy(pool_.bytes(id) + offset, staged.bytes(), from.size());
     mark_written(frame, offset, from.size());
     staged.end(frame, receipt);
+}
+
+void Pages::write_frames(std::span<Frame* const> frames, size_t offset, std::span<const std::byte> from,
+                         WriteReceipts* receipts) {
+    // First of all: these steps would wait, each of them, for the end of a copy past the caches. A page that is marked,
+    // and then not written because this process was killed, is only stored once more.
+    for (size_t i = 0; i < frames.size(); ++i) {
+        const RunPart part = part_of_run(i, offset, from);
+        mark_written(*frames[i], part.offset, part.bytes.size());
+    }
+    Staged staged(pool_.arena().stages());
+    for (size_t i = 0; i < frames.size(); ++i) {
+        const RunPart part = part_of_run(i, offset, from);
+        const FrameId id = pool_.id_of(*frames[i]);
+        PageReceipt receipt(receipts, i);
+        std::memcpy(staged.bytes(), part.bytes.data(), part.bytes.size());
+        staged.begin(WriteStage::Pending::bytes, *frames[i], id, part.offset, part.bytes.size(), &receipt);
+        if (frames.size() >= long_run_pages && part.bytes.size() == page_size)
+            copy_past_caches(pool_.bytes(id), staged.bytes(), page_size);
+        else
+            std::memcpy(pool_.bytes(id) + part.offset, staged.bytes(), part.bytes.size());
+        receipt.add();
+        staged.end();
+    }
+    order_copies_past_caches();
 }
 
 void Pages::zero_frame(Frame& frame, size_t offset, size_t size, PageReceipt* receipt) {

@@ -38,6 +38,8 @@ CachedVolume::CachedVolume(VolumeContext& context, std::shared_ptr<ClientSession
 
 bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {
     const size_t before = pins.size();
+    const uint64_t first = offset_bytes / page_size;
+    cache_.pages().prefetch(id(), first, page_after(offset_bytes + size_bytes) - first);
     const bool all = for_each_page(id(), offset_bytes, size_bytes, [&](PageId page, size_t offset, size_t size) {
         const FrameId frame = cache_.pages().try_pin(page, session_.losses);
         if (frame == no_frame) return false;

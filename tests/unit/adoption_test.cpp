@@ -2,12 +2,16 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "coherence/cache/cache.hpp"
 #include "frontends/volumes/cached_volume.hpp"
+#include "tests/support/interleave.hpp"
 #include "tests/support/scratch_directory.hpp"
 
 namespace tarn {
@@ -240,6 +244,81 @@ TEST_F(AdoptedHost, a_write_that_was_cut_short_is_finished) {
     EXPECT_EQ(cache_->pool().frame(frame_of(cache_->pool().arena(), 3)).dirty.load(), 0b111);
     EXPECT_EQ(cache_->adopted_receipts().size(), 1u) << "its request must not write the page again";
     EXPECT_EQ(cache_->adopted_receipts()[0], 0x700000002u);
+}
+
+// A copy of the memory as it is now.
+UniqueFd copy_of(const Arena& arena) {
+    UniqueFd copy(::memfd_create("copy", MFD_CLOEXEC));
+    struct stat status{};
+    EXPECT_EQ(::fstat(arena.fd(), &status), 0);
+    EXPECT_EQ(::ftruncate(copy.get(), status.st_size), 0);
+    off_t at = 0;
+    while (at < status.st_size && ::sendfile(copy.get(), arena.fd(), &at, static_cast<size_t>(status.st_size)) > 0) {
+    }
+    EXPECT_EQ(at, status.st_size);
+    return copy;
+}
+
+TEST_F(AdoptedHost, whoever_is_killed_within_a_write_of_many_pages_leaves_each_page_before_it_or_after_it) {
+#if __has_feature(thread_sanitizer)
+    GTEST_SKIP() << "ThreadSanitizer puts signals off";
+#endif
+    constexpr size_t page_count = 10;  // the first and the last in part
+    constexpr size_t offset = 1000;
+    constexpr unsigned step = 397;
+    constexpr unsigned places_max = 100'000;
+    const std::vector<std::byte> bytes((page_count - 1) * page_size, std::byte{2});
+    Interleaving interleaving;
+    const Arena& arena = cache_->pool().arena();
+    std::array<FrameId, page_count> frames{};
+    size_t before = 0;
+    size_t under_way = 0;
+    size_t after = 0;
+    // What the next process would make of it.
+    const auto look = [&] {
+        const Result<std::unique_ptr<Arena>> next = Arena::adopt(copy_of(arena));
+        ASSERT_TRUE(next);
+        for (size_t i = 0; i < page_count; ++i) {
+            const std::span page((*next)->bytes().data() + size_t{frames[i]} * page_size, page_size);
+            const size_t begin = i == 0 ? offset : 0;
+            const size_t end = i == page_count - 1 ? offset : page_size;
+            const auto stage = std::ranges::find_if((*next)->stages(), [&](const WriteStage& each) {
+                return each.pending == WriteStage::Pending::bytes && each.frame == frames[i];
+            });
+            const bool is_finished = stage != (*next)->stages().end();
+            if (is_finished) {
+                EXPECT_EQ(stage->page, PageId::of(volume_id, i).value);
+                EXPECT_EQ(stage->offset, begin);
+                EXPECT_EQ(stage->size, end - begin);
+                std::memcpy(page.data() + stage->offset, stage->bytes, stage->size);
+            }
+            const auto is = [&](size_t from, size_t to, int value) {
+                return std::all_of(page.begin() + from, page.begin() + to,
+                                   [&](std::byte byte) { return byte == std::byte(value); });
+            };
+            EXPECT_TRUE(is(0, begin, 1) && is(end, page_size, 1));
+            const bool is_new = is(begin, end, 2);
+            EXPECT_TRUE(is_new || is(begin, end, 1));
+            EXPECT_TRUE(!is_new || is_finished || (*next)->frames()[frames[i]].dirty != 0);
+            ++(!is_new ? before : is_finished ? under_way : after);
+        }
+    };
+    bool came_there = true;
+    for (unsigned at = 0; came_there && at < places_max && !HasFailure(); at += step) {
+        for (size_t i = 0; i < page_count; ++i) {
+            write(i, 1);
+            frames[i] = frame_of(arena, i);
+            cache_->pool().frame(frames[i]).dirty = 0;  // as after a flush
+        }
+        bool written = false;
+        came_there = interleaving.run(
+            at, &cache_->pool().frame(frames[0]), [&] { written = volume_->try_write(offset, bytes); }, look);
+        EXPECT_TRUE(written);
+    }
+    EXPECT_FALSE(came_there) << "there is more to try";
+    EXPECT_GT(before, 100u);
+    EXPECT_GT(under_way, 5u);
+    EXPECT_GT(after, 100u);
 }
 
 TEST_F(AdoptedHost, a_request_has_a_receipt_for_each_page_that_it_has_changed) {

@@ -69,10 +69,12 @@ class FrameRaces : public testing::Test {
         return seen;
     }
     // It stays the page's until evict(), which takes it away unless it is in use; the next page to come gets it then.
-    void choose(uint64_t number) {
-        frame_ = cache_->pages().try_pin(page(number), view_);
-        ASSERT_NE(frame_, no_frame);
-        cache_->pages().unpin(frame_);
+    void choose(uint64_t number) { frame_ = frame_of(number); }
+    FrameId frame_of(uint64_t number) {
+        const FrameId found = cache_->pages().try_pin(page(number), view_);
+        EXPECT_NE(found, no_frame);
+        cache_->pages().unpin(found);
+        return found;
     }
     void evict() {
         std::vector<FrameId> to_store;
@@ -219,6 +221,26 @@ TEST_F(FrameRaces, a_write_of_two_pages_changes_both_or_none_and_no_third) {
         const auto other = read(first + 2);
         EXPECT_TRUE(other && all_are(*other, came_between_ ? 2 : 0));
     });
+}
+
+TEST_F(FrameRaces, a_write_of_many_pages_changes_its_bytes_alone) {
+    constexpr size_t page_count = 12;
+    for (const size_t offset : {size_t{0}, size_t{100}, page_size}) {
+        for (const size_t size : {2 * page_size, 9 * page_size + 7, 10 * page_size}) {
+            for (uint64_t i = 0; i < page_count; ++i) write(i, 1);
+            flush();
+            std::vector<std::byte> expected(page_count * page_size, std::byte{1});
+            for (size_t i = 0; i < size; ++i) expected[offset + i] = static_cast<std::byte>(i % 251);
+            ASSERT_TRUE(
+                cache_->pages().try_write_run(volume_id, offset, std::span(expected).subspan(offset, size), view_));
+            for (uint64_t i = 0; i < page_count; ++i) {
+                const auto seen = read(i);
+                ASSERT_TRUE(seen && std::ranges::equal(*seen, std::span(expected).subspan(i * page_size, page_size)));
+                const bool is_written = i * page_size < offset + size && (i + 1) * page_size > offset;
+                EXPECT_EQ(cache_->pages().dirty_frames().has(frame_of(i)), is_written) << "page " << i;
+            }
+        }
+    }
 }
 
 // Pages that hear of each frame that is quiet, as a stripe's step does, which may want the others at once.

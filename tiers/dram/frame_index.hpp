@@ -4,6 +4,9 @@
 // two writers meet in a bucket. A reader that walks a chain while it changes may end up in another one or miss its
 // page: it then takes the cold path, which looks again under the latch. What a reader finds is proved by the frame's
 // word (frame_word.hpp), never by the table alone; the walk is bounded.
+//
+// The buckets of a block's pages lie in one cache line, so that a run of pages costs one miss of the CPU's caches for
+// all of a block. Within the line they are turned by the block's hash: pages at a stride do not meet in one bucket.
 #pragma once
 
 #include <sys/mman.h>
@@ -21,12 +24,13 @@ namespace tarn {
 class FrameIndex {
   public:
     static constexpr unsigned block_bits = 4;  // 16 pages, 64 KiB
+    static constexpr size_t block_pages = 1 << block_bits;
 
     // link: the member of Frame that chains this table; a frame may be in two tables at once.
     FrameIndex(FramePool& pool, unsigned stripe_bits, Atomic<FrameId> Frame::* link)
         : pool_(pool), link_(link), stripe_bits_(stripe_bits), bucket_count_(std::bit_ceil(2 * pool.frame_count())) {
         // Twice as many buckets as frames: who shares a bucket costs the other one a miss of the CPU's caches.
-        if (bucket_count_ < (size_t{1} << stripe_bits)) bucket_count_ = size_t{1} << stripe_bits;
+        if (bucket_count_ < (block_pages << stripe_bits)) bucket_count_ = block_pages << stripe_bits;
         // In huge pages where that is possible: a random access then finds its bucket without a walk of page tables.
         const size_t size_bytes = bucket_count_ * sizeof(Bucket);  // a power of two
         buckets_.reset(static_cast<Bucket*>(std::aligned_alloc(std::min(size_bytes, huge_page_size), size_bytes)));
@@ -41,7 +45,7 @@ class FrameIndex {
         return static_cast<unsigned>(mix64(page.value >> block_bits) & ((1u << stripe_bits) - 1));
     }
 
-    // Ahead of a search: first the bucket, then the header of the frame it names.
+    // Ahead of a search: first the buckets of the page's block, then the header of the frame that the page's names.
     void prefetch(PageId page) const { __builtin_prefetch(&bucket_of(page)); }
     void prefetch_frame(PageId page) const {
         const FrameId id = bucket_of(page).load(std::memory_order_relaxed);
@@ -100,6 +104,7 @@ class FrameIndex {
 
   private:
     using Bucket = Atomic<FrameId>;
+    static_assert(block_pages * sizeof(Bucket) == 64);
     struct Free {
         void operator()(Bucket* buckets) const { std::free(buckets); }
     };
@@ -107,8 +112,10 @@ class FrameIndex {
     static constexpr unsigned hops_max = 32;
 
     Bucket& bucket_of(PageId page) const {
-        const size_t in_stripe = mix64(page.value) & ((bucket_count_ >> stripe_bits_) - 1);
-        return buckets_[(size_t{stripe_of(page)} * (bucket_count_ >> stripe_bits_)) + in_stripe];
+        const uint64_t hash = mix64(page.value >> block_bits);  // its lowest bits choose the stripe
+        const size_t block_count = bucket_count_ >> stripe_bits_ >> block_bits;
+        const size_t block = (size_t{stripe_of(page)} * block_count) + (hash >> stripe_bits_ & (block_count - 1));
+        return buckets_[(block * block_pages) + ((page.value ^ hash >> (64 - block_bits)) % block_pages)];
     }
 
     FramePool& pool_;

@@ -16,10 +16,12 @@ struct Table {
     Table() : pool(std::make_unique<Arena>(4)), index(pool, 0, &Frame::next) {
         for (uint64_t number = 0; pages.size() < 3; ++number) {
             const PageId page = PageId::of(1, number);
-            if (pages.empty() || (mix64(page.value) - mix64(pages[0].value)) % 8 == 0) pages.push_back(page);
+            if (pages.empty() || bucket_of(page) == bucket_of(pages[0])) pages.push_back(page);
         }
         for (FrameId id = 0; id < 4; ++id) name_memory(pool.frame(id), "frame");
     }
+    // Of the sixteen that so small a table has.
+    static uint64_t bucket_of(PageId page) { return (page.value ^ mix64(page.value >> 4) >> 60) % 16; }
     void insert(unsigned page) {
         Frame& frame = pool.frame(page);
         frame.page.store(pages[page].value, std::memory_order_release);
