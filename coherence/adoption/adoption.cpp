@@ -32,18 +32,21 @@ void Adoption::finish_staged_writes() {
     for (WriteStage& stage : parts_.pool.arena().stages()) {
         stage.taken.store(false, std::memory_order_relaxed);
         const WriteStage::Pending pending = stage.pending.load(std::memory_order_relaxed);
+        const std::span<const std::byte> landing = parts_.pool.arena().landing();
         const bool is_sane = stage.frame < parts_.pool.frame_count() && stage.offset <= page_size &&
-                             stage.size <= page_size - stage.offset;
+                             stage.size <= page_size - stage.offset &&
+                             (pending != WriteStage::Pending::landed ||
+                              (stage.landed_at <= landing.size() && stage.size <= landing.size() - stage.landed_at));
         if (pending == WriteStage::Pending::nothing || !is_sane) continue;
         Frame& frame = parts_.pool.frame(stage.frame);
         const FrameRecord::State& state = parts_.pool.record(stage.frame).state();
         // A whole-page write into a frame without a record yet is not finished, but dropped with the frame.
         if (state.role == FrameRecord::Role::exclusive && state.page == stage.page) {
             std::byte* const bytes = parts_.pool.bytes(stage.frame) + stage.offset;
-            if (pending == WriteStage::Pending::bytes)
-                std::memcpy(bytes, stage.bytes, stage.size);
-            else
-                std::memset(bytes, 0, stage.size);
+            if (pending == WriteStage::Pending::bytes) std::memcpy(bytes, stage.bytes, stage.size);
+            if (pending == WriteStage::Pending::landed)
+                std::memcpy(bytes, landing.data() + stage.landed_at, stage.size);
+            if (pending == WriteStage::Pending::zeros) std::memset(bytes, 0, stage.size);
             parts_.pages.mark_written(frame, stage.offset, stage.size);
             frame.zeroed.store(pending == WriteStage::Pending::zeros && stage.size == page_size,
                                std::memory_order_relaxed);

@@ -7,7 +7,7 @@ namespace tarn {
 Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configuration, Store& store,
                                              std::unique_ptr<Arena> arena) {
     if (!arena) {
-        TRY(arena, Arena::create(configuration.frame_count, configuration.nodes));
+        TRY(arena, Arena::create(configuration.frame_count, configuration.nodes, configuration.landing_bytes));
         ArenaHeader& header = arena->header();
         header.store = store.uuid();
         header.incarnation = static_cast<uint32_t>(store.home_epoch());

@@ -22,7 +22,8 @@ struct CacheConfiguration {
     HostId self = 0;
     std::vector<HostId> hosts;  // all of the cluster, in the order of the configuration
     size_t frame_count = 0;
-    Nodes nodes;  // of the machine; frames are divided among them
+    Nodes nodes;               // of the machine; frames are divided among them
+    size_t landing_bytes = 0;  // memory for clients' writes to come in, in the arena (Arena::landing)
     std::vector<Loop*> shards;
     protocol::WriteLease lease;
 };

@@ -17,7 +17,8 @@ constexpr size_t long_run_pages = 8;
 // A stage of the arena for one write at a time.
 class Staged {
   public:
-    explicit Staged(std::span<WriteStage> stages) {
+    explicit Staged(Arena& arena) : landing_(arena.landing()) {
+        const std::span<WriteStage> stages = arena.stages();
         // Each thread comes to use a stage of its own.
         static std::atomic<size_t> last{0};
         thread_local size_t preferred = last.fetch_add(1, std::memory_order_relaxed);
@@ -33,9 +34,22 @@ class Staged {
         stage_->taken.store(false, std::memory_order_release);
     }
 
-    std::byte* bytes() { return stage_->bytes; }
+    // Returns the bytes to write. If they landed where the next process finds them they stay there; who is not done
+    // with the stage when the caller returns needs a copy.
+    const std::byte* begin(std::span<const std::byte> bytes, const Frame& frame, FrameId id, size_t offset,
+                           const PageReceipt* receipt, bool needs_copy = false) {
+        const bool has_landed =
+            !needs_copy && bytes.data() >= landing_.data() && bytes.data() < landing_.data() + landing_.size();
+        if (has_landed)
+            stage_->landed_at = static_cast<uint64_t>(bytes.data() - landing_.data());
+        else
+            std::memcpy(stage_->bytes, bytes.data(), bytes.size());
+        begin(has_landed ? WriteStage::Pending::landed : WriteStage::Pending::bytes, frame, id, offset, bytes.size(),
+              receipt);
+        return has_landed ? bytes.data() : stage_->bytes;
+    }
     void begin(WriteStage::Pending what, const Frame& frame, FrameId id, size_t offset, size_t size,
-               const PageReceipt* receipt = nullptr) {
+               const PageReceipt* receipt) {
         stage_->frame = id;
         stage_->page = frame.page_id().value;
         stage_->receipt = receipt ? receipt->name() : 0;
@@ -50,11 +64,16 @@ class Staged {
     // The frame has changed. A blank one is not on record yet: the next process would drop it, and with it the write.
     void end(const Frame& frame, PageReceipt* receipt) {
         if (!receipt || !*receipt) return;
-        if ((frame.word.load() & FrameWord::ownership_mask) != FrameWord::none) return receipt->add();
+        if (is_on_record(frame)) return receipt->add();
         receipt->await(*std::exchange(stage_, nullptr));
     }
 
+    static bool is_on_record(const Frame& frame) {
+        return (frame.word.load() & FrameWord::ownership_mask) != FrameWord::none;
+    }
+
   private:
+    const std::span<const std::byte> landing_;
     WriteStage* stage_;
 };
 
@@ -62,10 +81,9 @@ class Staged {
 
 void Pages::write_frame(Frame& frame, size_t offset, std::span<const std::byte> from, PageReceipt* receipt) {
     const FrameId id = pool_.id_of(frame);
-    Staged staged(pool_.arena().stages());
-    std::memcpy(staged.bytes(), from.data(), from.size());
-    staged.begin(WriteStage::Pending::bytes, frame, id, offset, from.size(), receipt);
-    std::memcpy(pool_.bytes(id) + offset, staged.bytes(), from.size());
+    Staged staged(pool_.arena());
+    const std::byte* const bytes = staged.begin(from, frame, id, offset, receipt, !Staged::is_on_record(frame));
+    std::memcpy(pool_.bytes(id) + offset, bytes, from.size());
     mark_written(frame, offset, from.size());
     staged.end(frame, receipt);
 }
@@ -78,17 +96,16 @@ void Pages::write_frames(std::span<Frame* const> frames, size_t offset, std::spa
         const RunPart part = part_of_run(i, offset, from);
         mark_written(*frames[i], part.offset, part.bytes.size());
     }
-    Staged staged(pool_.arena().stages());
+    Staged staged(pool_.arena());
     for (size_t i = 0; i < frames.size(); ++i) {
         const RunPart part = part_of_run(i, offset, from);
         const FrameId id = pool_.id_of(*frames[i]);
         PageReceipt receipt(receipts, i);
-        std::memcpy(staged.bytes(), part.bytes.data(), part.bytes.size());
-        staged.begin(WriteStage::Pending::bytes, *frames[i], id, part.offset, part.bytes.size(), &receipt);
+        const std::byte* const bytes = staged.begin(part.bytes, *frames[i], id, part.offset, &receipt);
         if (frames.size() >= long_run_pages && part.bytes.size() == page_size)
-            copy_past_caches(pool_.bytes(id), staged.bytes(), page_size);
+            copy_past_caches(pool_.bytes(id), bytes, page_size);
         else
-            std::memcpy(pool_.bytes(id) + part.offset, staged.bytes(), part.bytes.size());
+            std::memcpy(pool_.bytes(id) + part.offset, bytes, part.bytes.size());
         receipt.add();
         staged.end();
     }
@@ -97,7 +114,7 @@ void Pages::write_frames(std::span<Frame* const> frames, size_t offset, std::spa
 
 void Pages::zero_frame(Frame& frame, size_t offset, size_t size, PageReceipt* receipt) {
     const FrameId id = pool_.id_of(frame);
-    Staged staged(pool_.arena().stages());
+    Staged staged(pool_.arena());
     staged.begin(WriteStage::Pending::zeros, frame, id, offset, size, receipt);
     std::memset(pool_.bytes(id) + offset, 0, size);
     mark_written(frame, offset, size);
@@ -111,10 +128,10 @@ void Pages::update_frame(Frame& frame, PageUpdate& update) {
     alignas(64) thread_local std::array<std::byte, page_size> scratch;
     std::memcpy(scratch.data(), pool_.bytes(id), page_size);
     if (!update.apply(scratch.data())) return;
-    Staged staged(pool_.arena().stages());
-    std::memcpy(staged.bytes(), scratch.data() + update.offset, update.size);
-    staged.begin(WriteStage::Pending::bytes, frame, id, update.offset, update.size);
-    std::memcpy(pool_.bytes(id) + update.offset, staged.bytes(), update.size);
+    Staged staged(pool_.arena());
+    const std::byte* const bytes =
+        staged.begin(std::span(scratch).subspan(update.offset, update.size), frame, id, update.offset, nullptr);
+    std::memcpy(pool_.bytes(id) + update.offset, bytes, update.size);
     mark_written(frame, update.offset, update.size);
 }
 

@@ -26,7 +26,7 @@ nbd::Settings nbd_settings(const Configuration& configuration) {
 
 Result<> Node::start_nbd() {
     nbd_ = std::make_unique<nbd::Server>(shards_->loops(), *catalog_, requests_bytes(configuration_.memory_bytes),
-                                         nbd_settings(configuration_));
+                                         nbd_settings(configuration_), cache_->pool().arena().landing());
     if (configuration_.nbd_connections_max.value_or(0) > nbd_->connections_max())
         log::warning(
             "nbd.connections_max = {}: the limit of open files allows {}; raise it (ulimit -n, or LimitNOFILE= of the "

@@ -53,18 +53,22 @@ namespace tarn::nbd {
 struct Workspace {
     static constexpr size_t receive_size_bytes = 256 * 1024;
 
-    Workspace(Loop& shard, Share& daemon_share, const Settings& of_server, Newcomers& of_all_shards)
+    // landing: receive_size_bytes, from where the volumes' writes need fewer copies; or none.
+    Workspace(Loop& shard, Share& daemon_share, const Settings& of_server, Newcomers& of_all_shards,
+              std::span<std::byte> landing = {})
         : loop(shard),
           share(daemon_share),
           settings(of_server),
           newcomers(of_all_shards),
-          received(receive_size_bytes) {}
+          own_memory(landing.empty() ? receive_size_bytes : 0),
+          received(landing.empty() ? std::span(own_memory) : landing) {}
 
     Loop& loop;
     Share& share;
     const Settings& settings;
     Newcomers& newcomers;
-    std::vector<std::byte> received;
+    std::vector<std::byte> own_memory;
+    const std::span<std::byte> received;
     TlsBuffers tls;
     ReplyBatch batch;
     std::vector<iovec> vectors;

@@ -76,14 +76,20 @@ struct Server::Shard : Workspace {
     Gate gate;
 };
 
-Server::Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max, Settings settings)
+Server::Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max, Settings settings,
+               std::span<std::byte> landing)
     : loop_(*shards.front()),
       volumes_(volumes),
       settings_(std::move(settings)),
       share_(held_bytes_max),
       connections_max_(connections_allowed(settings_.connections_max)),
       newcomers_(std::clamp<size_t>(connections_max_ / 2, 1, settings_.handshakes_max)) {
-    for (Loop* const shard : shards) shards_.push_back(std::make_unique<Shard>(*shard, share_, settings_, newcomers_));
+    constexpr size_t size = Workspace::receive_size_bytes;
+    for (Loop* const shard : shards) {
+        const std::span<std::byte> own = landing.first(landing.size() < size ? 0 : size);
+        landing = landing.subspan(own.size());
+        shards_.push_back(std::make_unique<Shard>(*shard, share_, settings_, newcomers_, own));
+    }
 }
 
 Server::~Server() {

@@ -18,6 +18,7 @@ namespace tarn {
 namespace {
 
 constexpr size_t frame_count = 511;  // odd: nothing of the arena is aligned by chance
+constexpr size_t landing_bytes = 10 * page_size;
 constexpr VolumeId volume_id = 7;
 using PageBytes = std::array<std::byte, page_size>;
 
@@ -46,7 +47,11 @@ class AdoptedHost : public testing::Test {
     }
     void open(const std::string& name, std::unique_ptr<Arena> arena) {
         if (!store_) open_store(name);
-        auto cache = Cache::create({.self = 0, .hosts = {0}, .frame_count = frame_count, .shards = {loop_.get()}},
+        auto cache = Cache::create({.self = 0,
+                                    .hosts = {0},
+                                    .frame_count = frame_count,
+                                    .landing_bytes = landing_bytes,
+                                    .shards = {loop_.get()}},
                                    *store_, std::move(arena));
         ASSERT_TRUE(cache);
         cache_ = std::move(*cache);
@@ -246,6 +251,83 @@ TEST_F(AdoptedHost, a_write_that_was_cut_short_is_finished) {
     EXPECT_EQ(cache_->adopted_receipts()[0], 0x700000002u);
 }
 
+TEST_F(AdoptedHost, a_write_that_was_cut_short_is_finished_from_where_it_landed) {
+    write(3, 1);
+    write(4, 1);
+    const UniqueFd memory = kill();
+    {
+        const std::unique_ptr<Arena> arena = map(memory);
+        std::ranges::fill(arena->landing(), std::byte{2});
+        ASSERT_EQ(arena->landing().size(), landing_bytes);
+        const auto stage = [&](size_t index, uint64_t page, uint64_t landed_at, uint32_t size) {
+            WriteStage& stage = arena->stages()[index];
+            std::memset(stage.bytes, 9, page_size);
+            stage.frame = frame_of(*arena, page);
+            stage.page = PageId::of(volume_id, page).value;
+            stage.offset = 100;
+            stage.size = size;
+            stage.landed_at = landed_at;
+            stage.receipt = page;
+            stage.pending = WriteStage::Pending::landed;
+        };
+        stage(5, 3, landing_bytes - 1000, 1000);
+        stage(6, 4, landing_bytes - 1000, 1001);
+        stage(7, 4, landing_bytes + 1, 0);
+        stage(8, 4, ~uint64_t{0}, 1);
+    }
+    adopt(memory);
+    PageBytes expected = filled(1);
+    std::memset(expected.data() + 100, 2, 1000);
+    EXPECT_EQ(read(3), expected);
+    EXPECT_EQ(read(4), filled(1)) << "there is no such memory";
+    ASSERT_EQ(cache_->adopted_receipts().size(), 1u);
+    EXPECT_EQ(cache_->adopted_receipts()[0], 3u);
+}
+
+TEST_F(AdoptedHost, memory_of_a_program_without_landing_memory_is_adopted) {
+    const UniqueFd memory = [&] {
+        (void)kill();
+        open_store("store");
+        std::unique_ptr<Arena> arena = std::move(*Arena::create(frame_count));
+        arena->header().store = store_->uuid();
+        arena->header().epoch = arena->header().incarnation = static_cast<uint32_t>(store_->home_epoch());
+        arena->header().layout = ArenaHeader::layout_without_landing;
+        open("store", std::move(arena));
+        write(3, 1);
+        return kill();
+    }();
+    adopt(memory);
+    EXPECT_EQ(read(3), filled(1));
+    EXPECT_TRUE(cache_->pool().arena().landing().empty());
+    const std::vector<std::byte> bytes(12 * page_size, std::byte{4});
+    ASSERT_TRUE(loop_->run_until_done(volume_->write(0, bytes)));
+    ASSERT_TRUE(volume_->try_write(0, bytes));
+    EXPECT_EQ(read(3), filled(4));
+}
+
+// The stage of a frame that is not on record lasts longer than the call.
+TEST_F(AdoptedHost, what_has_landed_is_copied_for_a_frame_that_is_not_on_record) {
+    const auto memory = Mapping::create(page_size);
+    ASSERT_TRUE(memory);
+    auto& receipts = *reinterpret_cast<WriteReceipts*>(memory->bytes().data());
+    receipts.begin(7);
+    Arena& arena = cache_->pool().arena();
+    const FrameId blank = cache_->pool().try_take(use_holder, 0);
+    PageReceipt receipt(&receipts, 0);
+    std::ranges::fill(arena.landing(), std::byte{2});
+    cache_->pages().write_frame(cache_->pool().frame(blank), 0, arena.landing().first(page_size), &receipt);
+    std::ranges::fill(arena.landing(), std::byte{3});
+    ASSERT_TRUE(receipt.is_awaited());
+    const auto stage =
+        std::ranges::find_if(arena.stages(), [&](const WriteStage& each) { return each.frame == blank; });
+    ASSERT_NE(stage, arena.stages().end());
+    EXPECT_EQ(stage->pending, WriteStage::Pending::bytes);
+    EXPECT_TRUE(std::ranges::equal(stage->bytes, filled(2)));
+    receipt.end_stage();
+    cache_->pages().dirty_frames().remove(blank);
+    cache_->pool().release(blank, use_holder);
+}
+
 // A copy of the memory as it is now.
 UniqueFd copy_of(const Arena& arena) {
     UniqueFd copy(::memfd_create("copy", MFD_CLOEXEC));
@@ -265,15 +347,17 @@ TEST_F(AdoptedHost, whoever_is_killed_within_a_write_of_many_pages_leaves_each_p
 #endif
     constexpr size_t page_count = 10;  // the first and the last in part
     constexpr size_t offset = 1000;
-    constexpr unsigned step = 397;
+    constexpr unsigned step = 197;
     constexpr unsigned places_max = 100'000;
-    const std::vector<std::byte> bytes((page_count - 1) * page_size, std::byte{2});
+    const std::vector<std::byte> elsewhere((page_count - 1) * page_size, std::byte{2});
     Interleaving interleaving;
     const Arena& arena = cache_->pool().arena();
+    std::ranges::fill(arena.landing(), std::byte{2});
     std::array<FrameId, page_count> frames{};
     size_t before = 0;
     size_t under_way = 0;
     size_t after = 0;
+    size_t landed = 0;
     // What the next process would make of it.
     const auto look = [&] {
         const Result<std::unique_ptr<Arena>> next = Arena::adopt(copy_of(arena));
@@ -283,14 +367,17 @@ TEST_F(AdoptedHost, whoever_is_killed_within_a_write_of_many_pages_leaves_each_p
             const size_t begin = i == 0 ? offset : 0;
             const size_t end = i == page_count - 1 ? offset : page_size;
             const auto stage = std::ranges::find_if((*next)->stages(), [&](const WriteStage& each) {
-                return each.pending == WriteStage::Pending::bytes && each.frame == frames[i];
+                return each.pending != WriteStage::Pending::nothing && each.frame == frames[i];
             });
             const bool is_finished = stage != (*next)->stages().end();
             if (is_finished) {
                 EXPECT_EQ(stage->page, PageId::of(volume_id, i).value);
                 EXPECT_EQ(stage->offset, begin);
                 EXPECT_EQ(stage->size, end - begin);
-                std::memcpy(page.data() + stage->offset, stage->bytes, stage->size);
+                const bool has_landed = stage->pending == WriteStage::Pending::landed;
+                landed += has_landed;
+                std::memcpy(page.data() + stage->offset,
+                            has_landed ? (*next)->landing().data() + stage->landed_at : stage->bytes, stage->size);
             }
             const auto is = [&](size_t from, size_t to, int value) {
                 return std::all_of(page.begin() + from, page.begin() + to,
@@ -310,6 +397,8 @@ TEST_F(AdoptedHost, whoever_is_killed_within_a_write_of_many_pages_leaves_each_p
             frames[i] = frame_of(arena, i);
             cache_->pool().frame(frames[i]).dirty = 0;  // as after a flush
         }
+        const std::span<const std::byte> bytes =
+            at % 2 == 0 ? std::span(elsewhere) : arena.landing().first(elsewhere.size());
         bool written = false;
         came_there = interleaving.run(
             at, &cache_->pool().frame(frames[0]), [&] { written = volume_->try_write(offset, bytes); }, look);
@@ -319,6 +408,7 @@ TEST_F(AdoptedHost, whoever_is_killed_within_a_write_of_many_pages_leaves_each_p
     EXPECT_GT(before, 100u);
     EXPECT_GT(under_way, 5u);
     EXPECT_GT(after, 100u);
+    EXPECT_TRUE(landed > 0 && landed < under_way) << landed << " of " << under_way;
 }
 
 TEST_F(AdoptedHost, a_request_has_a_receipt_for_each_page_that_it_has_changed) {

@@ -145,7 +145,7 @@ class NbdMoving : public testing::Test {
         volumes_.add("disk", block_count * block_size, false);
         volumes_.faults.miss_every = 5;
         volumes_.faults.cold_delay_us = 500;  // so that often some requests are in work
-        server_ = std::make_unique<Server>(list_, volumes_, size_t{16} << 20);
+        server_ = std::make_unique<Server>(list_, volumes_, size_t{16} << 20, Settings(), landing_);
         Admission admission;
         admission.tls = TlsMode::on;
         admission.credentials = *TlsCredentials::load(tls_files(directory_));
@@ -196,6 +196,7 @@ class NbdMoving : public testing::Test {
     std::vector<std::thread> threads_;
     MemoryVolumes volumes_;
     ScratchDirectory directory_;
+    std::vector<std::byte> landing_ = std::vector<std::byte>(Workspace::receive_size_bytes + page_size);
     std::unique_ptr<Server> server_;
     uint16_t port_ = 0;
 };
@@ -208,6 +209,22 @@ TEST_F(NbdMoving, a_connection_follows_its_client_and_loses_nothing) {
     });
     on_first_shard(server_->stop());
     EXPECT_EQ(server_->connection_count(), 0u);
+}
+
+TEST_F(NbdMoving, writes_come_in_where_the_volumes_want_them_as_far_as_there_is_room) {
+    const auto is_untouched = [](std::span<const std::byte> memory) {
+        return std::ranges::all_of(memory, [](std::byte byte) { return byte == std::byte{0}; });
+    };
+    as_client([&] {
+        MovingClient client(port_);
+        ASSERT_TRUE(is_followed_to(0, client));
+        ASSERT_TRUE(is_followed_to(1, client));
+        EXPECT_FALSE(is_untouched(landing_));
+        std::ranges::fill(landing_, std::byte{0});
+        for (int i = 0; i < 10; ++i) ASSERT_TRUE(client.exchange());
+        EXPECT_TRUE(is_untouched(landing_)) << "there is room for the first shard alone";
+    });
+    on_first_shard(server_->stop());
 }
 
 TEST_F(NbdMoving, a_connection_within_tls_follows_its_client_and_loses_nothing) {

@@ -5,6 +5,7 @@
 //   records          what each frame is held for (frame_record.hpp)
 //   frames           the frames' headers (frame.hpp)
 //   bytes            their pages, from a boundary of huge pages on
+//   landing          where clients' writes come in: from there they need no stage
 //
 // Whatever lies here is written so that a process which is killed between any two instructions leaves what the next one
 // can take up. Stores of one thread reach the memory in their order (a kill is no power cut); the compiler is kept from
@@ -29,8 +30,9 @@ namespace tarn {
 
 struct ArenaHeader {
     static constexpr uint64_t magic_expected = 0x616e657261746e72;
-    // The version of the layout.
-    static constexpr uint32_t layout_expected = 1;
+    // The version of the layout. The first one is the same without landing memory, of which no stage spoke.
+    static constexpr uint32_t layout_expected = 2;
+    static constexpr uint32_t layout_without_landing = 1;
     static constexpr size_t stripes_max = 128;
 
     uint64_t magic = 0;  // set last
@@ -52,7 +54,8 @@ struct ArenaHeader {
     // An earlier process lost bytes that only its memory had, and the loss is not on record yet. Zero in arenas of
     // older programs.
     std::atomic<bool> memory_was_lost{false};
-    uint32_t intact_since = 0;  // of the process that made it (process.hpp), likewise
+    uint32_t intact_since = 0;   // of the process that made it (process.hpp), likewise
+    uint64_t landing_bytes = 0;  // likewise
 };
 static_assert(sizeof(ArenaHeader) <= page_size);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
@@ -63,7 +66,8 @@ class Arena {
 
     // Reserves and touches the memory at once, so that a shortage shows at start. Errors: io.
     // The memory is divided among the nodes, as FramePool divides the frames.
-    static Result<std::unique_ptr<Arena>> create(size_t frame_count, const Nodes& nodes = Nodes());
+    static Result<std::unique_ptr<Arena>> create(size_t frame_count, const Nodes& nodes = Nodes(),
+                                                 size_t landing_bytes = 0);
     // One that another process has left. Errors: invalid (not an arena as this program makes them), io.
     static Result<std::unique_ptr<Arena>> adopt(UniqueFd memfd);
 
@@ -71,7 +75,10 @@ class Arena {
     std::span<WriteStage> stages() const { return {reinterpret_cast<WriteStage*>(at(page_size)), stage_count}; }
     FrameRecord* records() const { return reinterpret_cast<FrameRecord*>(at(records_offset)); }
     Frame* frames() const { return reinterpret_cast<Frame*>(at(frames_offset(frame_count_))); }
-    std::span<std::byte> bytes() const { return mapping_.bytes().subspan(bytes_offset(frame_count_)); }
+    std::span<std::byte> bytes() const {
+        return mapping_.bytes().subspan(bytes_offset(frame_count_), frame_count_ * page_size);
+    }
+    std::span<std::byte> landing() const { return mapping_.bytes().subspan(landing_offset(frame_count_)); }
 
     size_t frame_count() const { return frame_count_; }
     bool adopted() const { return adopted_; }
@@ -81,9 +88,10 @@ class Arena {
     static constexpr size_t records_offset = page_size + stage_count * sizeof(WriteStage);
     static size_t frames_offset(size_t frame_count);
     static size_t bytes_offset(size_t frame_count);
+    static size_t landing_offset(size_t frame_count) { return bytes_offset(frame_count) + frame_count * page_size; }
 
     Arena() = default;
-    Result<> map(size_t frame_count, const Nodes& nodes);
+    Result<> map(size_t frame_count, size_t landing_bytes, const Nodes& nodes);
     std::byte* at(size_t offset) const { return mapping_.bytes().data() + offset; }
 
     UniqueFd memfd_;

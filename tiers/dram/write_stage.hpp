@@ -1,5 +1,6 @@
 // WriteStage: a write is put here whole before it changes a frame, so that a process which is killed half-way leaves a
-// write that the next one can finish. A frame torn in place would have no good contents to fall back to.
+// write that the next one can finish. A frame torn in place would have no good contents to fall back to. Bytes that lie
+// in the arena's landing memory are not copied here: the stage says where they are.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 namespace tarn {
 
 struct alignas(64) WriteStage {
-    enum class Pending : uint32_t { nothing, bytes, zeros };
+    enum class Pending : uint32_t { nothing, bytes, zeros, landed };
 
     Atomic<bool> taken{false};  // by a thread of the present process
     Atomic<Pending> pending{Pending::nothing};
@@ -19,9 +20,10 @@ struct alignas(64) WriteStage {
     uint64_t page = 0;
     uint32_t offset = 0;
     uint32_t size = 0;
-    uint64_t receipt = 0;  // to be written with it (write_receipts.hpp), or 0
+    uint64_t receipt = 0;    // to be written with it (write_receipts.hpp), or 0
+    uint64_t landed_at = 0;  // landed: in Arena::landing()
     alignas(64) std::byte bytes[page_size];
 };
-static_assert(sizeof(WriteStage) % 64 == 0);
+static_assert(sizeof(WriteStage) == 64 + page_size, "as in arenas without landing memory");
 
 }  // namespace tarn

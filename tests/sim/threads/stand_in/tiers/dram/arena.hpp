@@ -23,6 +23,7 @@ class Arena {
     static Result<std::unique_ptr<Arena>> create(size_t frame_count) { return std::make_unique<Arena>(frame_count); }
 
     std::span<WriteStage> stages() { return stages_; }
+    static std::span<std::byte> landing() { return {}; }
     FrameRecord* records() { return records_.data(); }
     Frame* frames() { return frames_.get(); }
     std::span<std::byte> bytes() { return bytes_; }
