@@ -283,15 +283,33 @@ Errno Connection::judge(const Request& request) const {
     return error == Errno::none && has_range ? size_error_ : error;
 }
 
+// Tells the volume what the requests at the front of bytes are going to ask of it. Returns the size of those.
+size_t Connection::announce(std::span<const std::byte> bytes) {
+    constexpr size_t at_once_max = 32;
+    std::vector<Volume::Range>& expected = workspace_->expected;
+    expected.clear();
+    uint64_t at = 0;
+    while (expected.size() < at_once_max && at + header_size() <= bytes.size()) {
+        const Result<Request> request = decode(bytes.subspan(at));
+        if (!request) break;
+        at += header_size() + request->payload_bytes();
+        expected.push_back({.offset_bytes = request->offset_bytes, .size_bytes = request->size_bytes});
+    }
+    if (expected.size() > 1) volume_->expect(expected);
+    return std::min<uint64_t>(at, bytes.size());
+}
+
 // Serves the whole requests at the front of bytes and returns their size. Stops early when congested.
 size_t Connection::serve_received(std::span<const std::byte> bytes) {
     size_t taken = 0;
+    size_t announced = 0;
     uint64_t requests = 0;
     while (!leaving_ && !congested()) {
         taken += skip(bytes.subspan(taken));
         taken += fill(bytes.subspan(taken));
         std::span<const std::byte> rest = bytes.subspan(taken);
         if (refused_ || incoming_ || congested() || rest.size() < header_size()) break;
+        if (taken >= announced) announced = taken + announce(rest);
         const Result<Request> request = decode(rest);
         if (!request) {
             log_refusal("closed", log::describe(request.error()));

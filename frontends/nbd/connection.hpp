@@ -72,6 +72,7 @@ struct Workspace {
     TlsBuffers tls;
     ReplyBatch batch;
     std::vector<iovec> vectors;
+    std::vector<Volume::Range> expected;
     DeviceReplies device_replies;
     LogLimit refusals{20, std::chrono::seconds(10)};  // lines about clients that break the protocol
 };
@@ -172,6 +173,7 @@ class Connection final : Loop::Posted {
     Result<Request> decode(std::span<const std::byte> bytes) const;
     Errno judge(const Request& request) const;
     size_t serve_received(std::span<const std::byte> bytes);
+    size_t announce(std::span<const std::byte> bytes);
     static size_t bytes_to_hold(const Request& request, size_t received_bytes);
     size_t begin_write(const Request& request, std::span<const std::byte> bytes, Held held);
     bool busy() const { return tasks_ > 0 || !queue_.empty(); }

@@ -160,7 +160,12 @@ void ReplyBatch::add_read(const Request& request, size_t pins_before, bool struc
     add_header(encode_read(request, structured));
     size_t pinned_bytes = 0;
     for (const Pin& pin : std::span(pins_).subspan(pins_before)) {
-        vectors_.push_back({const_cast<std::byte*>(pin.bytes), pin.size_bytes});
+        iovec& last = vectors_.back();
+        // The kernel copies long pieces at less cost, and frames of a run often lie side by side.
+        if (pinned_bytes > 0 && static_cast<std::byte*>(last.iov_base) + last.iov_len == pin.bytes)
+            last.iov_len += pin.size_bytes;
+        else
+            vectors_.push_back({const_cast<std::byte*>(pin.bytes), pin.size_bytes});
         pinned_bytes += pin.size_bytes;
     }
     TARN_ASSERT(pinned_bytes == request.size_bytes && vectors_.size() <= vectors_max);

@@ -36,6 +36,16 @@ CachedVolume::CachedVolume(VolumeContext& context, std::shared_ptr<ClientSession
       session_(client_->session),
       read_ahead_(cache_.pool().frame_count() / read_ahead_fraction * page_size) {}
 
+// Runs of pages do that by themselves.
+void CachedVolume::expect(std::span<const Range> ranges) {
+    const auto for_each_short = [&](auto&& visit) {
+        for (const Range& range : ranges)
+            if (range.size_bytes <= page_size) visit(PageId::of(id(), range.offset_bytes / page_size));
+    };
+    for_each_short([&](PageId page) { cache_.pages().index().prefetch(page); });
+    for_each_short([&](PageId page) { cache_.pages().index().prefetch_frame(page); });
+}
+
 bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {
     const size_t before = pins.size();
     const uint64_t first = offset_bytes / page_size;

@@ -33,6 +33,7 @@ class CachedVolume : public Volume {
     // As if the session began now (OnLoss::revert).
     void begin_anew() { cache_.flusher().renew_session(session_); }
 
+    void expect(std::span<const Range> ranges) override;
     bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;
     void unpin(std::span<const Pin> pins) override;
     bool try_read(uint64_t offset_bytes, std::span<std::byte> into) override;

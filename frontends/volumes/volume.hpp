@@ -117,6 +117,12 @@ class Volume {
     // Of the client that this handle was opened for.
     virtual std::shared_ptr<VolumeSession> session() const = 0;
 
+    // A hint: these ranges are read or written next. What that needs first is then fetched for all of them at once.
+    struct Range {
+        uint64_t offset_bytes;
+        uint64_t size_bytes;
+    };
+    virtual void expect(std::span<const Range>) {}
     // Appends the pins that make up the range, in order; all of it or nothing.
     virtual bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) = 0;
     virtual void unpin(std::span<const Pin> pins) = 0;

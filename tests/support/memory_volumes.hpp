@@ -37,6 +37,11 @@ class MemoryVolume final : public Volume {
     VolumeId id() const override { return id_; }
     // All clients share one session.
     std::shared_ptr<VolumeSession> session() const override { return session_; }
+    // What was expected is kept for tests of one thread, once they have asked for it.
+    void expect(std::span<const Range> ranges) override {
+        if (expected_) expected_->emplace_back(ranges.begin(), ranges.end());
+    }
+    std::vector<std::vector<Range>>& expected() { return expected_ ? *expected_ : expected_.emplace(); }
     bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;
     void unpin(std::span<const Pin> pins) override;
     bool try_read(uint64_t offset_bytes, std::span<std::byte> into) override;
@@ -72,6 +77,7 @@ class MemoryVolume final : public Volume {
 
     const VolumeId id_;
     const std::shared_ptr<VolumeSession> session_ = std::make_shared<VolumeSession>();
+    std::optional<std::vector<std::vector<Range>>> expected_;
     MemoryFaults& faults_;
     Mapping data_;
     Mapping words_;  // per page: pins, whether it is being written, whether it is stored

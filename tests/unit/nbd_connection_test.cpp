@@ -68,6 +68,42 @@ TEST_F(NbdConnection, what_a_near_client_sends_is_looked_at_first_and_it_sees_an
     EXPECT_TRUE(ended_);
 }
 
+// Of the last write, only a part comes with what was before.
+TEST_F(NbdConnection, the_volume_hears_what_requests_that_came_together_are_going_to_ask) {
+    Bytes requests;
+    requests.request(Command::read, 1, 4096, 512);
+    requests.request(Command::write, 2, 8192, 100).fill(100, std::byte{7});
+    requests.request(Command::read, 3, 12288, 1000);
+    requests.request(Command::write, 4, 0, 300000).fill(300000, std::byte{8});
+    requests.request(Command::flush, 5, 0, 0);
+    requests.request(Command::read, 6, 8192, 4);
+    disk_->expected();
+    run(requests);
+    const auto is = [](const std::vector<Volume::Range>& ranges, const std::vector<uint64_t>& offsets) {
+        return std::ranges::equal(ranges, offsets, {}, &Volume::Range::offset_bytes);
+    };
+    ASSERT_EQ(disk_->expected().size(), 2u);
+    EXPECT_TRUE(is(disk_->expected()[0], {4096, 8192, 12288, 0}));
+    EXPECT_EQ(disk_->expected()[0][2].size_bytes, 1000u);
+    EXPECT_TRUE(is(disk_->expected()[1], {0, 8192})) << "a flush is of nothing";
+    EXPECT_EQ(answers().back(), std::byte{8});
+}
+
+TEST_F(NbdConnection, the_volume_hears_of_a_bounded_number_of_requests_at_a_time) {
+    constexpr uint64_t count = 100;
+    Bytes requests;
+    for (uint64_t i = 0; i < count; ++i) requests.request(Command::read, i, i * 512, 1);
+    disk_->expected();
+    run(requests);
+    size_t heard = 0;
+    for (const std::vector<Volume::Range>& ranges : disk_->expected()) {
+        EXPECT_LE(ranges.size(), 32u);
+        for (const Volume::Range& range : ranges) EXPECT_EQ(range.offset_bytes, 512 * heard++);
+    }
+    EXPECT_EQ(heard, count);
+    EXPECT_EQ(answers().size(), count * (simple_reply_size + 1));
+}
+
 TEST_F(NbdConnection, half_a_write_has_no_effect) {
     run(Bytes().request(Command::write, 1, 0, 8192).fill(8000, std::byte{1}));
     EXPECT_TRUE(answers().empty());

@@ -120,6 +120,28 @@ TEST(NbdReply, a_batch_points_into_pins) {
     EXPECT_TRUE(batch.empty() && batch.vectors().empty() && batch.pins().empty());
 }
 
+TEST(NbdReply, pins_that_lie_side_by_side_are_one_piece) {
+    static constexpr std::byte pages[4 * page_size]{};
+    ReplyBatch batch;
+    const auto pin = [&](size_t at, uint32_t size) { batch.pins().push_back({pages + at, size, 1}); };
+    pin(100, page_size - 100);
+    pin(page_size, page_size);
+    pin(3 * page_size, page_size);
+    pin(2 * page_size, 10);
+    batch.add_read({Command::read, 0, 1, 0, 3 * page_size - 90}, 0, false);
+    pin(2 * page_size + 10, 10);  // of another reply
+    batch.add_read({Command::read, 0, 2, 0, 10}, 4, false);
+    const std::span<const iovec> vectors = batch.vectors();
+    ASSERT_EQ(vectors.size(), 6u);
+    EXPECT_EQ(vectors[1].iov_base, pages + 100);
+    EXPECT_EQ(vectors[1].iov_len, 2 * page_size - 100);
+    EXPECT_EQ(vectors[2].iov_base, pages + 3 * page_size);
+    EXPECT_EQ(vectors[2].iov_len, page_size);
+    EXPECT_EQ(vectors[3].iov_len, 10u);
+    EXPECT_EQ(vectors[5].iov_base, pages + 2 * page_size + 10);
+    EXPECT_EQ(batch.size_bytes(), 2 * simple_reply_size + 3 * page_size - 80);
+}
+
 TEST(NbdReply, a_batch_is_full_before_it_overflows) {
     ReplyBatch batch;
     size_t count = 0;
