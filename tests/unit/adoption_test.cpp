@@ -344,6 +344,8 @@ UniqueFd copy_of(const Arena& arena) {
 TEST_F(AdoptedHost, whoever_is_killed_within_a_write_of_many_pages_leaves_each_page_before_it_or_after_it) {
 #if __has_feature(thread_sanitizer)
     GTEST_SKIP() << "ThreadSanitizer puts signals off";
+#elif __has_feature(address_sanitizer)
+    GTEST_SKIP() << "with AddressSanitizer's checks there are too many instructions to step";
 #endif
     constexpr size_t page_count = 10;  // the first and the last in part
     constexpr size_t offset = 1000;

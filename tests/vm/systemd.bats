@@ -93,7 +93,7 @@ teardown_file() { vm_stop; }
 
 @test "tarn attach returns when udev is done" {
     vm 'tarn create new 16MiB; for i in 1 2 3; do
-            [ "$(tarn attach new)" = "/dev/nbd1  /dev/tarn/by-name/new" ]
+            said=$(tarn attach new 2>&1); echo "$said"; [ "$said" = "/dev/nbd1  /dev/tarn/by-name/new" ]
             [ "$(readlink -f /dev/tarn/by-name/new)" = /dev/nbd1 ]; grep -qx 1024 /sys/block/nbd1/queue/max_sectors_kb
             tarn detach new
         done'
@@ -101,8 +101,8 @@ teardown_file() { vm_stop; }
 
 @test "it warns when udev is not done within 10 s, and has attached all the same" {
     [[ -n ${TARN_FULL-} ]] || skip "takes long here: ./dev test vm --full"
-    run vm 'udevadm settle; udevadm control --stop-exec-queue; tarn attach new; udevadm control --start-exec-queue
-        udevadm settle; [ -b /dev/tarn/by-name/new ]; tarn detach new'
+    run vm 'udevadm settle; udevadm control --stop-exec-queue; trap "udevadm control --start-exec-queue" EXIT
+        tarn attach new; udevadm control --start-exec-queue; udevadm settle; [ -b /dev/tarn/by-name/new ]; tarn detach new'
     assert_success
     assert_line "/dev/nbd1"
     assert_line --partial "tarn: warning: /dev/nbd1 works, but its links in /dev may come later: udev did not finish with it within 10 s"
