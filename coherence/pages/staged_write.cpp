@@ -60,7 +60,10 @@ class Staged {
         std::atomic_signal_fence(std::memory_order_seq_cst);
     }
     // It can begin again.
-    void end() { stage_->pending.store(WriteStage::Pending::nothing, std::memory_order_release); }
+    void end() {
+        stage_->pending.store(WriteStage::Pending::nothing, std::memory_order_release);
+        std::atomic_signal_fence(std::memory_order_seq_cst);  // what is staged next comes after that
+    }
     // The frame has changed. A blank one is not on record yet: the next process would drop it, and with it the write.
     void end(const Frame& frame, PageReceipt* receipt) {
         if (!receipt || !*receipt) return;

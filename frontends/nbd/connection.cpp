@@ -288,15 +288,16 @@ size_t Connection::announce(std::span<const std::byte> bytes) {
     constexpr size_t at_once_max = 32;
     std::vector<Volume::Range>& expected = workspace_->expected;
     expected.clear();
-    uint64_t at = 0;
+    size_t at = 0;
     while (expected.size() < at_once_max && at + header_size() <= bytes.size()) {
         const Result<Request> request = decode(bytes.subspan(at));
         if (!request) break;
-        at += header_size() + request->payload_bytes();
         expected.push_back({.offset_bytes = request->offset_bytes, .size_bytes = request->size_bytes});
+        at += header_size();
+        at += std::min<uint64_t>(request->payload_bytes(), bytes.size() - at);
     }
     if (expected.size() > 1) volume_->expect(expected);
-    return std::min<uint64_t>(at, bytes.size());
+    return at;
 }
 
 // Serves the whole requests at the front of bytes and returns their size. Stops early when congested.

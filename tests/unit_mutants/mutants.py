@@ -26,6 +26,7 @@ CHECKS = {
     "coherence/pages/page_accesses.cpp": "HomeOnDevice.*",
     "coherence/pages/page_provider.cpp": "Relief.*:HomeOnDevice.*",
     "coherence/pages/pages.cpp": "CacheLinks.*:CacheWaiters.*:FrameRaces.*:ClusterFiles.a_size_that_was_lost*",
+    "coherence/pages/staged_write.cpp": "AdoptedHost.*:FrameRaces.a_write_of_many*",
     "coherence/pages/verifiers.hpp": "AdoptedHost.*",
     "coherence/pages/writable_share.cpp": "WritableShareTest.*",
     "daemon/catalog/catalog.cpp": "CatalogTest.*:CatalogHolds.*",
@@ -1089,6 +1090,40 @@ MUTANTS = [
     ("daemon/catalog/registrar.cpp", "while (header.next_id <= volume_id_max && "
      "«!answers(cache_.home_of(attribute_page_of(header.next_id)))»)", {
         "a volume is made whose attributes a host would keep that is away": "false",
+    }),
+    # Writes of many pages, and where they landed.
+    ("coherence/pages/staged_write.cpp", "        «mark_written(*frames[i], part.offset, part.bytes.size());»", {
+        "pages that are written together are not stored": "",
+    }),
+    ("coherence/pages/staged_write.cpp", "        «receipt.add();»\n        staged.end();", {
+        "pages that are written together have no receipt": "",
+    }),
+    ("coherence/pages/staged_write.cpp", "            «!needs_copy» && bytes.data() >= landing_.data()", {
+        "a stage that lasts names bytes that do not": "true",
+    }),
+    ("coherence/pages/staged_write.cpp", "begin(«has_landed ? WriteStage::Pending::landed : "
+     "WriteStage::Pending::bytes», frame,", {
+        "a write that landed is finished from a stage that lacks it": "WriteStage::Pending::bytes",
+        "a write that was staged is finished from where others land": "WriteStage::Pending::landed",
+    }),
+    ("coherence/pages/staged_write.cpp", "        stage_->pending.store(«what», std::memory_order_release);", {
+        "a write that was cut short stays so": "WriteStage::Pending::nothing",
+    }),
+    ("coherence/adoption/adoption.cpp", "«stage.landed_at <= landing.size() && stage.size <= landing.size() - "
+     "stage.landed_at»", {
+        "a stage may name bytes behind the landing memory": "true",
+    }),
+    ("frontends/nbd/connection.cpp", "while («expected.size() < at_once_max» && at + header_size()", {
+        "requests are announced without a bound": "true",
+    }),
+    ("frontends/nbd/connection.cpp", "        if («taken >= announced») announced = taken", {
+        "only the first requests are announced": "announced == 0",
+    }),
+    ("frontends/nbd/connection.cpp", "at += std::min<uint64_t>(«request->payload_bytes()», bytes", {
+        "a write's payload is taken for requests to announce": "uint64_t{0}",
+    }),
+    ("frontends/nbd/reply.cpp", "last.iov_len == pin.bytes)\n            «last.iov_len += pin.size_bytes;»", {
+        "of pins side by side, only the first is sent": ";",
     }),
     ("coherence/adoption/adoption.cpp", "if (stage.receipt != 0) «receipts_.push_back(stage.receipt);»", {
         "a write that was finished is made again": "",
