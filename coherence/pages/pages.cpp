@@ -37,6 +37,11 @@ Pages::Pages(FramePool& pool, const Membership& membership, unsigned stripe_bits
       dirty_frames_(pool.frame_count()),
       replacement_(pool) {}
 
+void Pages::prefetch(std::span<const PageId> pages) const {
+    for (const PageId page : pages) index_.prefetch(page);
+    for (const PageId page : pages) index_.prefetch_frame(page);
+}
+
 void Pages::prefetch(VolumeId volume, uint64_t first, size_t count) const {
     if (count < 2) return;
     for (size_t i = 0; i < count; i += FrameIndex::block_pages) index_.prefetch(PageId::of(volume, first + i));

@@ -55,7 +55,9 @@ class Pages {
                           std::vector<QuietFrame>& quiet);
     void report_quiet(std::span<const QuietFrame> quiet);
 
-    // Ahead of searches for a run of pages: the caches' misses of all of them then pass at once.
+    // Ahead of the searches for several pages: the CPU then fetches what these need for all of them at once.
+    void prefetch(std::span<const PageId> pages) const;
+    // The same of a run.
     void prefetch(VolumeId volume, uint64_t first, size_t count) const;
 
     // Whether a read, or a write, would find the page now.

@@ -11,7 +11,8 @@ namespace tarn {
 
 namespace {
 
-// A run of as many pages is more than what its next reader would find in the caches.
+// Runs from this length on are copied past the CPU's caches. The pages of shorter ones stay there for their next
+// reader.
 constexpr size_t long_run_pages = 8;
 
 // A stage of the arena for one write at a time.
@@ -34,12 +35,12 @@ class Staged {
         stage_->taken.store(false, std::memory_order_release);
     }
 
-    // Returns the bytes to write. If they landed where the next process finds them they stay there; who is not done
-    // with the stage when the caller returns needs a copy.
+    // The write is in the stage from here on. Bytes that have landed in the arena are not copied into the stage, unless
+    // that is to last longer than the call that writes (needs_copy). Returns where to write them from.
     const std::byte* begin(std::span<const std::byte> bytes, const Frame& frame, FrameId id, size_t offset,
                            const PageReceipt* receipt, bool needs_copy = false) {
-        const bool has_landed =
-            !needs_copy && bytes.data() >= landing_.data() && bytes.data() < landing_.data() + landing_.size();
+        const bool has_landed = !needs_copy && bytes.data() >= landing_.data() &&
+                                bytes.data() + bytes.size() <= landing_.data() + landing_.size();
         if (has_landed)
             stage_->landed_at = static_cast<uint64_t>(bytes.data() - landing_.data());
         else
@@ -93,8 +94,8 @@ void Pages::write_frame(Frame& frame, size_t offset, std::span<const std::byte> 
 
 void Pages::write_frames(std::span<Frame* const> frames, size_t offset, std::span<const std::byte> from,
                          WriteReceipts* receipts) {
-    // First of all: these steps would wait, each of them, for the end of a copy past the caches. A page that is marked,
-    // and then not written because this process was killed, is only stored once more.
+    // Marks come before all copies, since atomic steps wait for copies past the caches. If this process is killed then,
+    // a page may be marked and not written: it is stored once more, as it was.
     for (size_t i = 0; i < frames.size(); ++i) {
         const RunPart part = part_of_run(i, offset, from);
         mark_written(*frames[i], part.offset, part.bytes.size());

@@ -283,7 +283,8 @@ Errno Connection::judge(const Request& request) const {
     return error == Errno::none && has_range ? size_error_ : error;
 }
 
-// Tells the volume what the requests at the front of bytes are going to ask of it. Returns the size of those.
+// Tells the volume what the requests at the front of bytes are going to read and write. Returns the size of these
+// requests.
 size_t Connection::announce(std::span<const std::byte> bytes) {
     constexpr size_t at_once_max = 32;
     std::vector<Volume::Range>& expected = workspace_->expected;
@@ -292,7 +293,8 @@ size_t Connection::announce(std::span<const std::byte> bytes) {
     while (expected.size() < at_once_max && at + header_size() <= bytes.size()) {
         const Result<Request> request = decode(bytes.subspan(at));
         if (!request) break;
-        expected.push_back({.offset_bytes = request->offset_bytes, .size_bytes = request->size_bytes});
+        if (request->command == Command::read || request->command == Command::write)
+            expected.push_back({.offset_bytes = request->offset_bytes, .size_bytes = request->size_bytes});
         at += header_size();
         at += std::min<uint64_t>(request->payload_bytes(), bytes.size() - at);
     }

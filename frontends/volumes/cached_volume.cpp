@@ -36,14 +36,16 @@ CachedVolume::CachedVolume(VolumeContext& context, std::shared_ptr<ClientSession
       session_(client_->session),
       read_ahead_(cache_.pool().frame_count() / read_ahead_fraction * page_size) {}
 
-// Runs of pages do that by themselves.
+// Only of single pages: runs are fetched when they are accessed.
 void CachedVolume::expect(std::span<const Range> ranges) {
-    const auto for_each_short = [&](auto&& visit) {
-        for (const Range& range : ranges)
-            if (range.size_bytes <= page_size) visit(PageId::of(id(), range.offset_bytes / page_size));
-    };
-    for_each_short([&](PageId page) { cache_.pages().index().prefetch(page); });
-    for_each_short([&](PageId page) { cache_.pages().index().prefetch_frame(page); });
+    std::array<PageId, 32> pages;
+    for (size_t count = 0; !ranges.empty(); count = 0) {
+        const std::span<const Range> some = ranges.first(std::min(ranges.size(), pages.size()));
+        for (const Range& range : some)
+            if (range.size_bytes <= page_size) pages[count++] = PageId::of(id(), range.offset_bytes / page_size);
+        cache_.pages().prefetch(std::span(pages).first(count));
+        ranges = ranges.subspan(some.size());
+    }
 }
 
 bool CachedVolume::try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) {

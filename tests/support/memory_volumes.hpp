@@ -20,12 +20,13 @@ namespace tarn {
 
 // Switches of all volumes; the atomic ones may change at any time.
 struct MemoryFaults {
-    std::atomic<unsigned> miss_every{0};       // every n-th try_ call misses; 0: none
-    std::atomic<unsigned> cold_delay_us{0};    // how long a cold access takes at least
-    std::function<bool()> copies_wait;         // cold reads and writes wait while this is true; called in each turn
-    std::atomic<unsigned> failing_flushes{0};  // the next flushes fail
-    std::atomic<uint64_t> flush_count{0};      // counted, not switched
-    std::atomic<bool> attributes_lost{false};  // clients that ask for attributes get an error
+    std::atomic<unsigned> miss_every{0};     // every n-th try_ call misses; 0: none
+    std::atomic<unsigned> cold_delay_us{0};  // how long a cold access takes at least
+    std::function<bool()> copies_wait;       // cold reads and writes wait while this is true; called in each turn
+    std::function<void(std::span<const Volume::Range>)> on_expect;  // hears what is expected
+    std::atomic<unsigned> failing_flushes{0};                       // the next flushes fail
+    std::atomic<uint64_t> flush_count{0};                           // counted, not switched
+    std::atomic<bool> attributes_lost{false};                       // clients that ask for attributes get an error
 };
 
 class MemoryVolume final : public Volume {
@@ -37,11 +38,9 @@ class MemoryVolume final : public Volume {
     VolumeId id() const override { return id_; }
     // All clients share one session.
     std::shared_ptr<VolumeSession> session() const override { return session_; }
-    // What was expected is kept for tests of one thread, once they have asked for it.
     void expect(std::span<const Range> ranges) override {
-        if (expected_) expected_->emplace_back(ranges.begin(), ranges.end());
+        if (faults_.on_expect) faults_.on_expect(ranges);
     }
-    std::vector<std::vector<Range>>& expected() { return expected_ ? *expected_ : expected_.emplace(); }
     bool try_pin(uint64_t offset_bytes, uint32_t size_bytes, std::vector<Pin>& pins) override;
     void unpin(std::span<const Pin> pins) override;
     bool try_read(uint64_t offset_bytes, std::span<std::byte> into) override;
@@ -77,7 +76,6 @@ class MemoryVolume final : public Volume {
 
     const VolumeId id_;
     const std::shared_ptr<VolumeSession> session_ = std::make_shared<VolumeSession>();
-    std::optional<std::vector<std::vector<Range>>> expected_;
     MemoryFaults& faults_;
     Mapping data_;
     Mapping words_;  // per page: pins, whether it is being written, whether it is stored

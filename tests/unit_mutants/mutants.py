@@ -1098,7 +1098,7 @@ MUTANTS = [
     ("coherence/pages/staged_write.cpp", "        «receipt.add();»\n        staged.end();", {
         "pages that are written together have no receipt": "",
     }),
-    ("coherence/pages/staged_write.cpp", "            «!needs_copy» && bytes.data() >= landing_.data()", {
+    ("coherence/pages/staged_write.cpp", "has_landed = «!needs_copy» && bytes.data() >= landing_.data()", {
         "a stage that lasts names bytes that do not": "true",
     }),
     ("coherence/pages/staged_write.cpp", "begin(«has_landed ? WriteStage::Pending::landed : "

@@ -5,7 +5,7 @@
 //   records          what each frame is held for (frame_record.hpp)
 //   frames           the frames' headers (frame.hpp)
 //   bytes            their pages, from a boundary of huge pages on
-//   landing          where clients' writes come in: from there they need no stage
+//   landing          where clients' writes come in: from there they are not copied into a stage
 //
 // Whatever lies here is written so that a process which is killed between any two instructions leaves what the next one
 // can take up. Stores of one thread reach the memory in their order (a kill is no power cut); the compiler is kept from

@@ -104,7 +104,7 @@ class FrameIndex {
 
   private:
     using Bucket = Atomic<FrameId>;
-    static_assert(block_pages * sizeof(Bucket) == 64);
+    static_assert(block_pages * sizeof(Bucket) == 64, "one cache line a block");
     struct Free {
         void operator()(Bucket* buckets) const { std::free(buckets); }
     };
