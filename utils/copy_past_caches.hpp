@@ -1,7 +1,7 @@
 // A copy to memory that is in no cache of the CPU, and that nobody reads soon.
 //
-// An ordinary store first reads the cache line that it is about to overwrite, and keeps it. These stores do neither: the
-// copy is faster, and what other work has in the caches stays there.
+// An ordinary store first reads the cache line that it is about to overwrite, and keeps it. These stores do neither:
+// the copy is faster, and what other work has in the caches stays there.
 #pragma once
 
 #include <immintrin.h>

@@ -1,4 +1,5 @@
-// What a connection receives, serves where it lies, and sends. What has to wait is in tasks.cpp.
+// What a connection receives, serves where it lies, and sends. Writes are in writes.cpp, and what has to wait in
+// tasks.cpp.
 #include "frontends/nbd/connection.hpp"
 
 #include <poll.h>
@@ -260,17 +261,6 @@ void Connection::settle_carry() {
     carry_held_ = carry_.size() < page_size ? Held() : Held(budget_, carry_.size());
 }
 
-void Connection::serve_incoming() {
-    Incoming complete = std::move(*incoming_);
-    incoming_.reset();
-    // The volume may have shrunk since the request's header came.
-    const Errno error = judge(complete.request);
-    if (error != Errno::none) return refuse_write(complete.request, error, complete.rest_bytes());
-    if (complete.payload.size() < complete.request.size_bytes) return start_piece(std::move(complete));
-    const std::span<const std::byte> payload = complete.payload.bytes();
-    on_write(complete.request, payload, std::move(complete.payload));
-}
-
 Result<Request> Connection::decode(std::span<const std::byte> bytes) const {
     if (export_.extended) return decode_extended_request(bytes.first<extended_request_size>());
     return decode_request(bytes.first<request_size>());
@@ -355,47 +345,6 @@ size_t Connection::bytes_to_hold(const Request& request, size_t received_bytes) 
     return request.command == Command::read && request.size_bytes > ReplyBatch::read_size_max ? request.size_bytes : 0;
 }
 
-// rest_bytes: of its payload, that are still to come.
-void Connection::refuse_write(const Request& request, Errno error, uint64_t rest_bytes) {
-    refused_ = Refused{request, error, rest_bytes};
-    skip({});
-}
-
-// Throws away what came of a refused write's payload, and answers the write once that was all. Returns its size.
-size_t Connection::skip(std::span<const std::byte> bytes) {
-    if (!refused_) return 0;
-    const size_t skipped = static_cast<size_t>(std::min<uint64_t>(refused_->skip_bytes, bytes.size()));
-    refused_->skip_bytes -= skipped;
-    if (refused_->skip_bytes > 0) return skipped;
-    const Refused complete = *std::exchange(refused_, std::nullopt);
-    status(complete.request, complete.error);
-    return skipped;
-}
-
-// Returns how many bytes of the payload were there and are taken. held: for all of it, or nothing: it then comes in
-// pieces.
-size_t Connection::begin_write(const Request& request, std::span<const std::byte> bytes, Held held) {
-    if (bytes.size() >= request.size_bytes) {
-        on_write(request, bytes.first(request.size_bytes), {});
-        return request.size_bytes;
-    }
-    const bool in_pieces = held.bytes() == 0;
-    incoming_.emplace(Incoming{.request = request, .payload = Buffer(std::move(held))});
-    if (in_pieces) incoming_->payload = Buffer(budget_, piece_size(request, 0));
-    return fill(bytes);
-}
-
-// Takes what came of a write's payload, and serves the write, or this piece of it, if that was all. Returns its size.
-size_t Connection::fill(std::span<const std::byte> bytes) {
-    if (!incoming_) return 0;
-    const std::span<std::byte> missing = incoming_->payload.bytes().subspan(incoming_->received_bytes);
-    const size_t count = std::min(missing.size(), bytes.size());
-    std::copy_n(bytes.begin(), count, missing.begin());
-    incoming_->received_bytes += count;
-    if (incoming_->is_complete()) serve_incoming();
-    return count;
-}
-
 // held: for all of it, if it has to be copied and there is room.
 void Connection::on_read(const Request& request, Held held) {
     ReplyBatch& batch = workspace_->batch;
@@ -411,21 +360,6 @@ void Connection::on_read(const Request& request, Held held) {
     in_pieces_ = true;
     send();  // nothing comes between the pieces
     start(request, read_pieces(request));
-}
-
-// owned is empty, or holds the payload.
-void Connection::on_write(const Request& request, std::span<const std::byte> payload, Buffer owned) {
-    bool written = volume_->try_write(request.offset_bytes, payload);
-    if (!written && unpinned()) written = volume_->try_write(request.offset_bytes, payload);
-    if (written) {
-        if (request.has(request_fua)) return start(request, finish_after(request, flush_range(request)));
-        return status(request, Errno::none);
-    }
-    if (owned.empty()) {
-        owned = Buffer(budget_, payload.size());
-        std::copy(payload.begin(), payload.end(), owned.bytes().begin());
-    }
-    start(request, write_later(request, std::move(owned)));
 }
 
 // Sends the batch now if it pins anything. Who writes a page, or moves it to another host, must wait for its pins.

@@ -60,6 +60,7 @@ CHECKS = {
     "frontends/nbd/tasks.cpp": "NbdConnection.*:NbdBounds.*",
     "frontends/nbd/tls_credentials.cpp": "TlsKeys.*:NbdTlsCertificates.*",
     "frontends/nbd/tls_session.cpp": "NbdTls*",
+    "frontends/nbd/writes.cpp": "NbdConnection.*:NbdBounds.*",
     "frontends/volumes/cached_volume.cpp": "AdoptedHost.a_trim_goes*:AdoptedHost.a_request*:FileCuts.*:CacheWaiters.*:ClusterSessions.*",
     "frontends/volumes/extents.cpp": "HomeOnDevice.*",
     "frontends/volumes/tiers.cpp": "Cluster.each_host_tells*",
@@ -806,7 +807,7 @@ MUTANTS = [
             "    CO_TRY(const Attributes now, co_await std::move(all));\n"
             "    co_return now.size_bytes;\n}((*opened)->attributes())",
     }),
-    ("frontends/nbd/connection.cpp", "    const Errno error = «judge(complete.request)»;\n    if (error != Errno::none) "
+    ("frontends/nbd/writes.cpp", "    const Errno error = «judge(complete.request)»;\n    if (error != Errno::none) "
      "return refuse_write(complete", {
         "a write ends in a volume that shrank meanwhile": "Errno::none",
     }),
