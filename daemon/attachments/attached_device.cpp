@@ -107,6 +107,7 @@ Result<> AttachedDevice::connect(const Keeper& keeper, uint64_t size_bytes) {
             return fail(Errc::busy, EAGAIN,
                         "attach: the kernel makes no thread for each connection; tarn attach --connections 1");
     }
+    note_cpus();
     if (const Result<> told = tell_size(size_bytes); !told) {
         TRY_VOID(undo());
         return told;
@@ -153,12 +154,14 @@ Result<> AttachedDevice::connect_as(unsigned index, const Keeper& keeper, NbdDri
     return {};
 }
 
-// The kernel spreads CPUs over queues in order; which exactly it has done, note_cpus() finds.
 unsigned AttachedDevice::cpu_of(unsigned connection) const {
     const uint32_t noted = memory.header().cpus[connection];
     return noted == 0 ? connection : noted - 1;
 }
 
+// Before the device has a size. While a setting of the queues is changed, as udev does with a new device, the kernel
+// says nothing of them before all requests are answered; there are none yet. A thread that waited for them would keep
+// this process from ending when it is killed, and the next one, which is to answer them, from beginning.
 void AttachedDevice::note_cpus() const {
     for (unsigned i = 0; i < about.connections; ++i)
         if (const auto cpu = cpu_of_queue(about.device, i)) memory.header().cpus[i] = *cpu + 1;

@@ -45,9 +45,6 @@ struct AttachedDevice {
     Result<> tell_size(uint64_t size_bytes) const;
     // It ends; also if it has already.
     Result<> disconnect() const;
-    // For the process after this one. While a setting of the queues is changed, as udev does with a new device, the
-    // kernel says nothing of them before all requests are answered: not before it is served.
-    void note_cpus() const;
 
     // What the kernel waits for on them fails. Does not block.
     void shut_down_sockets() const;
@@ -68,6 +65,7 @@ struct AttachedDevice {
     NbdDriver::Device as_told() const;
     std::string socket_name(size_t connection) const;
     Result<> connect_once(const Keeper& keeper, NbdDriver& driver);
+    void note_cpus() const;
     Result<> connect_as(unsigned index, const Keeper& keeper, NbdDriver& driver, std::span<const int> kernels);
 };
 

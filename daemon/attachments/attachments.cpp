@@ -143,14 +143,6 @@ Task<Result<Attachment>> Attachments::make_device(const AttachOptions& options, 
     if (made.is_kept && !keeper_.has(made.memory_name()).value_or(false)) made.is_kept = made.keep(keeper_).has_value();
     keeper_watch_.begin();
     serve(made, std::move(volume));
-    const auto note_cpus = [](Attachments& self, Device& noted) -> Task<> {
-        const Use use(self, noted);
-        co_await on_thread([&] {
-            noted.note_cpus();
-            return true;
-        });
-    };
-    if (!stopping_) gate_.spawn(note_cpus(*this, made));
     co_return made.about;
 }
 
@@ -392,8 +384,9 @@ Task<Result<>> Attachments::detach(std::string volume, bool force, Caller caller
     Device& device = *found;
     if (!force) {
         const Use use(*this, device);
-        // Not here: opening it may read its partition table, which this very thread serves.
-        if (co_await on_thread([&] { return is_claimed(device.about.device); }))
+        // Whoever opens it may wait for requests of it, and a thread that waits for us would keep us from ending. So tarn
+        // looks that way, and this process as it can.
+        if (co_await on_thread([&] { return is_used(device.about.device); }))
             co_return fail(Errc::busy, EBUSY, "detach: the device is mounted or a part of another one");
         if (device.is_ending) co_return fail(Errc::busy, EBUSY, "detach: it is being detached already");
         device.is_ending = true;

@@ -119,14 +119,6 @@ std::optional<unsigned> index_of(std::string_view device) {
     return device.starts_with("nbd") ? number_of(device.substr(3)) : std::nullopt;
 }
 
-bool is_claimed(const std::string& device) {
-    const UniqueFd whole(::open(("/dev/" + device).c_str(), O_RDONLY | O_EXCL | O_CLOEXEC));
-    if (whole || errno == ENXIO) return false;
-    // It may not be in this process's /dev, or not be for it to open.
-    const bool cannot_say = errno == ENOENT || errno == EACCES || errno == EPERM;
-    return !cannot_say || is_used(device);
-}
-
 bool is_used(const std::string& device) {
     const std::string mounts = mounts_everywhere();
     const std::string swaps = text_of("/proc/swaps");

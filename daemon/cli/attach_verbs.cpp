@@ -11,6 +11,7 @@
 
 #include "daemon/attachments/block_device.hpp"
 #include "daemon/attachtab/attach_table.hpp"
+#include "daemon/cli/device_claim.hpp"
 #include "daemon/cli/lone_detach.hpp"
 #include "daemon/cli/udev.hpp"
 #include "daemon/cli/verbs.hpp"
@@ -22,6 +23,7 @@ namespace {
 
 // How long a daemon has to start, and then to answer.
 constexpr std::chrono::seconds detach_patience{4};
+constexpr std::chrono::seconds claim_patience{2};
 
 // One shape, whether it succeeded or not.
 Answer of_attachments(Outcome<Json> attachment) {
@@ -123,13 +125,18 @@ Answer attach_volume(const Client& client, const Options& options) {
 }
 
 Answer detach_volume(const Client&, const Options& options) {
+    const std::optional<std::string> device = device_of(options.name);
+    if (!options.force && device && is_claimed("/dev/" + *device, claim_patience))
+        return of_attachments(refuse(Exit::busy, fmt::format("/dev/{} is mounted, a part of another device, or open for "
+                                                             "one program alone",
+                                                             *device)));
     const Client brief(options.control, std::min(options.timeout(), detach_patience));
     auto done = brief.ask("DELETE", "/v1/attachments", {{"volume", options.name}, {"force", options.force}});
     // One that does not answer is not waited for. It does not know a device whose keeper is gone; but another tarnd of
     // this machine may.
     const bool may_know =
         done || (done.error().exit != Exit::unreachable && done.error().exit != Exit::timed_out &&
-                 (done.error().exit != Exit::not_found || !options.force || !device_of(options.name)));
+                 (done.error().exit != Exit::not_found || !options.force || !device));
     if (!may_know) done = detach_alone(options.control, options.name, options.force);
     if (!done && done.error().exit == Exit::not_found && options.if_attached)
         return Json{{"attachments", Json::array()}};

@@ -25,11 +25,21 @@ teardown_file() { vm_stop; }
             --verify=crc32c --do_verify=1 --output-format=terse > /dev/null'
     run vm 'tarn detach disk'
     assert_failure 4
-    assert_output --partial "the device is mounted"
+    assert_output --partial "/dev/nbd0 is mounted"
     vm 'umount /mnt && tarn detach disk && tarn attach disk && fsck.ext4 -fn /dev/nbd0 && mount /dev/nbd0 /mnt'
     vm 'tarn detach --force disk && fails touch /mnt/there; umount /mnt'
     run vm 'tarn attached --json | jq -c .attachments'
     assert_output '[]'
+}
+
+@test "a device that one program has open for itself alone is not detached under it" {
+    run vm 'tarn attach disk && python3 -c "
+import os, subprocess, sys
+os.open(\"/dev/nbd0\", os.O_RDONLY | os.O_EXCL)
+sys.exit(subprocess.call([\"tarn\", \"detach\", \"disk\"]))"'
+    assert_failure 4
+    assert_output --partial "open for one program alone"
+    vm 'tarn detach disk'
 }
 
 @test "a read-only device refuses writes, and one with small blocks takes small ones" {
