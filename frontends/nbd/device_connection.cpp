@@ -15,7 +15,12 @@ namespace tarn::nbd {
 namespace {
 
 constexpr uint32_t header_size = DeviceLog::reply_header_size;
-constexpr uint32_t copy_size_max = 128 * 1024;
+constexpr std::chrono::milliseconds retry_after{250};
+
+// Does not fit into one send.
+bool is_large(const Request& request) {
+    return request.size_bytes > DeviceReplies::size_max - header_size;
+}
 
 }  // namespace
 
@@ -33,16 +38,20 @@ DeviceConnection::DeviceConnection(Workspace& workspace, std::shared_ptr<Volume>
       fetched_(DeviceLog::slot_count) {}
 
 Task<DeviceConnection::End> DeviceConnection::serve() {
+    gate_.spawn(watch_kernel());
     if (co_await learn_size()) go_on();
     Readiness readiness(workspace_.loop, socket_.get(), POLLIN | POLLRDHUP);
     while (!ended_) {
         if (congested()) {
-            co_await progress_.wait();
-        } else if (!readable_) {
+            if (kernel_left_.raised())
+                leave(End::lost);
+            else
+                co_await progress_.wait();
+        } else if (!unserved_ && !readable_) {
             readable_ = (co_await readiness.wait()).has_value();
             if (!readable_) leave(End::lost);
         } else {
-            receive();
+            if (!unserved_) receive();
             if (!try_learn_size() && !co_await learn_size()) break;
             serve_received();
             send();
@@ -52,9 +61,19 @@ Task<DeviceConnection::End> DeviceConnection::serve() {
     }
     if (has_left()) kernel_left_.raise();  // nobody waits for what is under way
     while (tasks_ > 0 || send_posted_) co_await progress_.wait();
+    workspace_.loop.cancel_fd(socket_.get());
     co_await gate_.close();
     co_await readiness.close();
     co_return ended_.value_or(End::stopped);
+}
+
+// Also while nothing is received, because the log is full or the size is not known: then what is under way, and waits
+// for another host, is what keeps it so.
+Task<> DeviceConnection::watch_kernel() {
+    const Result<size_t> hung_up = co_await workspace_.loop.poll(socket_.get(), POLLRDHUP);
+    if (!hung_up) co_return;
+    kernel_left_.raise();
+    progress_.notify_all();
 }
 
 void DeviceConnection::stop() {
@@ -112,14 +131,17 @@ bool DeviceConnection::try_learn_size() {
     return true;
 }
 
-// False: the daemon stops.
+// False: the daemon stops, or the kernel has hung up.
 Task<bool> DeviceConnection::learn_size() {
+    co_await CarryInterrupt(kernel_left_);
     const Result<uint64_t> size_bytes = co_await volume_->size();
     if (size_bytes)
         note_size(*size_bytes);
     else
         size_error_ = to_errno(size_bytes.error());
-    co_return size_bytes || size_bytes.error().code != Errc::cancelled;
+    const bool goes_on = size_bytes || size_bytes.error().code != Errc::cancelled;
+    if (!goes_on && kernel_left_.raised()) leave(End::lost);
+    co_return goes_on;
 }
 
 void DeviceConnection::serve_received() {
@@ -140,10 +162,8 @@ void DeviceConnection::serve_received() {
         const size_t payload_bytes = request->command == Command::write ? request->size_bytes : 0;
         if (payload_bytes <= DeviceLog::payload_size_max && bytes.size() < request_size + payload_bytes) break;
         const std::optional<uint16_t> slot = log_.add(*request, payload_bytes);
-        if (!slot) {
-            break_off("it has more requests in flight than a kernel has");
-            break;
-        }
+        unserved_ = !slot;
+        if (!slot) break;
         ++requests;
         perform(*slot, false);
     }
@@ -191,6 +211,7 @@ void DeviceConnection::perform_write(uint16_t slot, bool again) {
     const bool is_simple = !again && !request.has(request_fua);
     if (is_simple && volume_->try_write(request.offset_bytes, log_.payload(slot), &log_.receipts(slot)))
         return finish(slot, Errno::none);
+    log_.park(slot);
     start(write_later(slot));
 }
 
@@ -255,6 +276,7 @@ void DeviceConnection::send() {
         fill(slots);
         if (replies.empty()) break;
         const DeviceLog::Sent sent = log_.send(socket_.get(), replies.parts());
+        keep_rest();
         volume_->unpin(replies.pins());
         replies.clear();
         settle(slots);
@@ -272,7 +294,7 @@ void DeviceConnection::send() {
 void DeviceConnection::fill(std::vector<uint16_t>& slots) {
     const auto take = [&](uint16_t slot) {
         const Added added = add(slot);
-        if (added != Added::missing) slots.push_back(slot);
+        if (added == Added::whole || added == Added::in_part) slots.push_back(slot);
         return added;
     };
     if (brings_partial_) return;
@@ -282,12 +304,13 @@ void DeviceConnection::fill(std::vector<uint16_t>& slots) {
         if (added == Added::missing) bring(slot);
         if (added != Added::whole) return;
     }
-    while (!ready_.empty() && workspace_.device_replies.has_room()) {
+    for (size_t left = ready_.size(); left > 0 && workspace_.device_replies.has_room(); --left) {
         const uint16_t slot = ready_.front();
         ready_.pop_front();
         const Added added = take(slot);
         if (added == Added::missing) bring(slot);
-        if (added == Added::in_part) return;
+        if (added == Added::no_room) ready_.push_front(slot);
+        if (added == Added::no_room || added == Added::in_part) return;
     }
 }
 
@@ -302,7 +325,11 @@ DeviceConnection::Added DeviceConnection::add(uint16_t slot) {
     }
     TARN_ASSERT(each.request.command == Command::read);
     if (sent_bytes >= header_size) return add_data(slot, sent_bytes - header_size);
-    // It goes out only with its first bytes: after it there is no room for an error.
+    // It goes out only with its first bytes, and those only if the others can follow.
+    if (!copies_.contains(slot)) {
+        if (is_large(each.request)) return Added::missing;
+        if (each.request.size_bytes + header_size > replies.room_bytes()) return Added::no_room;
+    }
     replies.add_header(slot, encode_read(each.request, false), sent_bytes);
     const Added added = add_data(slot, 0);
     if (added == Added::missing) replies.drop_header();
@@ -328,15 +355,45 @@ DeviceConnection::Added DeviceConnection::add_data(uint16_t slot, uint32_t at) {
     return size == rest_bytes ? Added::whole : Added::in_part;
 }
 
-// Brings in what is missing of a read: at first into frames; if it does not stay there, a piece of it as a copy.
-void DeviceConnection::bring(uint16_t slot) {
-    const bool has_begun = partial_ == slot;
-    if (has_begun) brings_partial_ = true;
-    if (!has_begun && !fetched_[slot]) {
-        fetched_[slot] = true;
-        return start(fetch(slot));
+// What the socket did not take of a read, while it is pinned.
+void DeviceConnection::keep_rest() {
+    const std::span<const DeviceLog::Part> parts = workspace_.device_replies.parts();
+    const auto begun = std::ranges::find_if(parts, [this](const DeviceLog::Part& part) {
+        const DeviceLog::Slot& slot = log_.slot(part.slot);
+        return slot.state.load(std::memory_order_relaxed) == DeviceLog::State::received &&
+               slot.sent_bytes.load(std::memory_order_relaxed) > 0;
+    });
+    if (begun == parts.end() || copies_.contains(begun->slot)) return;
+    const uint16_t slot = begun->slot;
+    const uint32_t begin = std::max(log_.slot(slot).sent_bytes.load(std::memory_order_relaxed), header_size);
+    size_t end = begin;
+    for (const DeviceLog::Part& part : parts)
+        if (part.slot == slot) end = std::max(end, part.begin + part.bytes.size());
+    if (end == begin) return;  // all that was gathered of it is out
+    Buffer bytes(budget_, end - begin);
+    for (const DeviceLog::Part& part : parts) {
+        if (part.slot != slot || part.begin + part.bytes.size() <= begin) continue;
+        const uint32_t from = std::max(begin, part.begin);
+        std::ranges::copy(part.bytes.subspan(from - part.begin), bytes.bytes().subspan(from - begin).begin());
     }
-    start(copy(slot));
+    copies_.insert_or_assign(slot, Copy{.begin = begin - header_size, .bytes = std::move(bytes)});
+}
+
+// Brings in what is missing of a read: at first into frames, many reads at a time. One that is too large for these to
+// be sent at once, or that does not stay there, is copied.
+void DeviceConnection::bring(uint16_t slot) {
+    if (partial_ == slot) {
+        brings_partial_ = true;
+        return start(copy_rest(slot));
+    }
+    const bool has_turn = !copied_;
+    if (fetched_[slot] && has_turn) {
+        copied_ = slot;
+        return start(copy(slot));
+    }
+    if (fetched_[slot] && is_large(log_.slot(slot).request)) return ready_.push_back(slot);
+    fetched_[slot] = true;
+    start(fetch(slot));
 }
 
 Task<> DeviceConnection::fetch(uint16_t slot) {
@@ -348,30 +405,45 @@ Task<> DeviceConnection::fetch(uint16_t slot) {
 
 Task<> DeviceConnection::copy(uint16_t slot) {
     const Request request = log_.slot(slot).request;
+    Buffer bytes(budget_, request.size_bytes);
+    const Result<> read = co_await volume_->read(request.offset_bytes, bytes.bytes());
+    if (!read) co_return end(slot, read);
+    copies_.insert_or_assign(slot, Copy{.begin = 0, .bytes = std::move(bytes)});
+    ready_.push_front(slot);
+}
+
+// Of an answer that a process before has begun: it cannot become an error any more.
+Task<> DeviceConnection::copy_rest(uint16_t slot) {
+    const Request request = log_.slot(slot).request;
     const uint32_t sent_bytes = log_.slot(slot).sent_bytes.load(std::memory_order_relaxed);
     const uint32_t at = sent_bytes > header_size ? sent_bytes - header_size : 0;
-    const auto whole = static_cast<uint32_t>(copy_size_max - (request.offset_bytes + at) % page_size);
-    Buffer bytes(budget_, std::min<uint64_t>(whole, request.size_bytes - at));
-    const bool has_begun = brings_partial_ && partial_ == slot;
-    const Result<> read = co_await volume_->read(request.offset_bytes + at, bytes.bytes());
-    if (has_begun) brings_partial_ = false;
-    if (read) copies_.insert_or_assign(slot, Copy{.begin = at, .bytes = std::move(bytes)});
-    if (!has_begun && read) ready_.push_front(slot);
-    if (!has_begun && !read) end(slot, read);
-    // A part of the answer is out: it cannot become an error any more.
-    if (has_begun && !read && read.error().code != Errc::cancelled) break_off("bytes of a read became unreadable");
+    Buffer bytes(budget_, request.size_bytes - at);
+    for (bool has_said = false; !ended_; co_await workspace_.loop.sleep(retry_after)) {
+        const Result<> read = co_await volume_->read(request.offset_bytes + at, bytes.bytes());
+        if (read) {
+            copies_.insert_or_assign(slot, Copy{.begin = at, .bytes = std::move(bytes)});
+            brings_partial_ = false;
+            co_return;
+        }
+        if (read.error().code == Errc::cancelled) co_return;
+        if (!std::exchange(has_said, true))
+            log::error("nbd: {}: the rest of a read that was answered in part cannot be read, and is tried again: {}",
+                       client_.text, log::describe(read.error()));
+    }
 }
 
 // After a send: what was not answered whole is still to be.
 void DeviceConnection::settle(const std::vector<uint16_t>& slots) {
     partial_.reset();
     for (auto each = slots.rbegin(); each != slots.rend(); ++each) {
-        if (log_.is_free(*each))
+        if (log_.is_free(*each)) {
             copies_.erase(*each);
-        else if (log_.slot(*each).sent_bytes.load(std::memory_order_relaxed) > 0)
+            if (copied_ == *each) copied_.reset();
+        } else if (log_.slot(*each).sent_bytes.load(std::memory_order_relaxed) > 0) {
             partial_ = *each;
-        else
+        } else {
             ready_.push_front(*each);
+        }
     }
 }
 
@@ -379,10 +451,10 @@ void DeviceConnection::settle(const std::vector<uint16_t>& slots) {
 Task<> DeviceConnection::drain() {
     const Result<> writable = co_await workspace_.loop.writable(socket_.get());
     send_blocked_ = false;
-    if (writable)
-        send();
-    else
+    if (!writable)
         leave(End::lost);
+    else if (!ended_)
+        send();
     progress_.notify_all();
 }
 

@@ -5,7 +5,9 @@
 //
 // A wake-up receives what there is into the log's ring, serves each request in it where it lies, and answers with one
 // gathered send that points into frames; pins end right after that system call. What misses the hot path becomes a
-// task. What the socket does not take is made anew from the slot when it does, so that no bytes wait for it.
+// task. Once the first byte of a read is out, the others are at hand: what does not fit into one send is copied before
+// it, and what the socket does not take behind it. For an error there would be no place any more, and the kernel waits
+// for the rest of an answer as long as for the answer.
 //
 // Bounded by the log: requests by its slots, bytes by its ring. At a bound, and while the socket takes no replies, the
 // connection stops reading.
@@ -37,8 +39,8 @@ class DeviceConnection final : Loop::Posted {
         lost,          // the kernel has hung up, or it cannot go on: the device may get another connection
     };
 
-    // The memory, and first_receipt: see DeviceLog. The memory outlives every use of the volume. resized is called when
-    // the volume is found to have another size than at the last request; at first: than the exported one.
+    // The memory, and first_receipt: see DeviceLog. The memory outlives the connection and its volume. resized is
+    // called when the volume is found to have another size than at the last request; at first: than the exported one.
     DeviceConnection(
         Workspace& workspace, std::shared_ptr<Volume> volume, const Export& exported, UniqueFd socket,
         DeviceLog::Memory& memory, uint32_t first_receipt, Client client, std::function<void()> resized = [] {});
@@ -56,14 +58,15 @@ class DeviceConnection final : Loop::Posted {
     const Client& client() const { return client_; }
 
   private:
-    struct Copy {            // of bytes to be sent that may not stay in frames
+    struct Copy {            // of bytes to be sent: of the rest of the read, or of the front of that
         uint32_t begin = 0;  // in the data of the read
         Buffer bytes;
         bool has(uint32_t at) const { return at >= begin && at - begin < bytes.size(); }
     };
-    enum class Added : uint8_t { whole, in_part, missing };
+    enum class Added : uint8_t { whole, in_part, missing, no_room };
     class KernelLeft final : public Interrupt {};
 
+    Task<> watch_kernel();
     void go_on();
     bool congested() const;
     void receive();
@@ -92,9 +95,11 @@ class DeviceConnection final : Loop::Posted {
     void fill(std::vector<uint16_t>& slots);
     Added add(uint16_t slot);
     Added add_data(uint16_t slot, uint32_t at);
+    void keep_rest();
     void bring(uint16_t slot);
     Task<> fetch(uint16_t slot);
     Task<> copy(uint16_t slot);
+    Task<> copy_rest(uint16_t slot);
     void settle(const std::vector<uint16_t>& slots);
     Task<> drain();
     void leave(End how);
@@ -112,19 +117,21 @@ class DeviceConnection final : Loop::Posted {
     Budget budget_;
 
     bool readable_ = true;
+    bool unserved_ = false;              // requests were received that have no slot yet
     Errno size_error_ = Errno::none;     // why it is not, which then is the answer to each request
     std::optional<uint16_t> too_large_;  // a write whose payload is thrown away as it comes
     std::deque<uint16_t> ready_;         // to be answered
     std::optional<uint16_t> partial_;    // a part of its answer is out: the rest comes before anything else
     bool brings_partial_ = false;        // its bytes are on their way
     std::map<uint16_t, Copy> copies_;
-    std::vector<bool> fetched_;  // by slot: reads whose pages were brought in once
-    bool send_blocked_ = false;  // drain() runs
+    std::optional<uint16_t> copied_;  // the read that is copied before its first byte is sent: one at a time
+    std::vector<bool> fetched_;       // by slot: reads whose pages were brought in once
+    bool send_blocked_ = false;       // drain() runs
     bool send_posted_ = false;
     std::optional<End> ended_;
     bool export_ended_ = false;
     size_t tasks_ = 0;
-    KernelLeft kernel_left_;  // what the tasks carry
+    KernelLeft kernel_left_;  // what the tasks carry: the kernel has hung up
     Event progress_;
     Gate gate_;
 };

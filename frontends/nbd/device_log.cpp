@@ -1,7 +1,10 @@
 #include "frontends/nbd/device_log.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "utils/assert.hpp"
 
@@ -12,9 +15,17 @@ namespace {
 // What the kernel overwrites with a length.
 constexpr unsigned not_done = UINT32_MAX;
 
+constexpr size_t parking_pages = DeviceLog::parking_size_bytes / page_size;
+// As much of the parking stays in memory while nothing is parked.
+constexpr size_t parking_pages_kept = 64;
+
+constexpr size_t pages_of(uint64_t size_bytes) {
+    return (size_bytes + page_size - 1) / page_size;
+}
+
 }  // namespace
 
-DeviceLog::DeviceLog(Memory& memory, uint32_t number) : memory_(memory), number_(number) {
+DeviceLog::DeviceLog(Memory& memory, uint32_t number) : memory_(memory), number_(number), parking_used_(parking_pages) {
     free_.reserve(slot_count);
     vectors_.reserve(parts_max);
     end_receive();
@@ -26,8 +37,13 @@ DeviceLog::DeviceLog(Memory& memory, uint32_t number) : memory_(memory), number_
         if (slot.begin >= memory_.parsed.load()) slot.state.store(State::free);
         if (slot.state.load() == State::received) slot.error = Errno::none;  // it was about to be finished
         if (is_free(i)) free_.push_back(i);
-        if (keeps_payload(slot)) ++waiting_writes_;
+        if (!keeps_payload(slot)) memory_.parked[i].store(0);
+        if (is_parked(i))
+            mark_parked(i, true);
+        else if (keeps_payload(slot))
+            ++waiting_writes_;
     }
+    parking_end_ = parking_pages;  // who knows
 }
 
 bool DeviceLog::keeps_payload(const Slot& slot) const {
@@ -48,8 +64,8 @@ uint64_t DeviceLog::live_begin() const {
     uint64_t begin =
         std::min(memory_.parsed.load(std::memory_order_relaxed), memory_.filled.load(std::memory_order_relaxed));
     if (waiting_writes_ > 0)
-        for (const Slot& slot : memory_.slots)
-            if (keeps_payload(slot)) begin = std::min(begin, slot.begin);
+        for (uint16_t i = 0; i < slot_count; ++i)
+            if (keeps_payload(slot(i)) && !is_parked(i)) begin = std::min(begin, slot(i).begin);
     return begin;
 }
 
@@ -117,14 +133,50 @@ bool DeviceLog::has_come(uint16_t number) const {
 
 std::span<const std::byte> DeviceLog::payload(uint16_t number) const {
     TARN_ASSERT(keeps_payload(slot(number)));
+    if (const uint32_t parked = memory_.parked[number].load(std::memory_order_relaxed); parked != 0)
+        return {memory_.parking.data() + (parked - 1) * page_size, slot(number).request.size_bytes};
     return {at(slot(number).begin + request_size), slot(number).request.size_bytes};
 }
 
 void DeviceLog::finish(uint16_t number, Errno error) {
     Slot& slot = memory_.slots[number];
-    if (keeps_payload(slot)) --waiting_writes_;
+    const bool was_parked = is_parked(number);
+    if (keeps_payload(slot) && !was_parked) --waiting_writes_;
     slot.error = error;
     slot.state.store(State::done, std::memory_order_release);
+    if (was_parked) unpark(number);
+}
+
+// First fit: what is parked is little, and rare.
+void DeviceLog::park(uint16_t number) {
+    if (is_parked(number)) return;
+    const std::span<const std::byte> bytes = payload(number);
+    const size_t count = pages_of(bytes.size());
+    size_t begin = 0;
+    for (size_t page = 0; page < parking_pages && page - begin < count; ++page)
+        if (parking_used_[page]) begin = page + 1;
+    if (begin + count > parking_pages) return;
+    std::memcpy(memory_.parking.data() + begin * page_size, bytes.data(), bytes.size());
+    memory_.parked[number].store(static_cast<uint32_t>(begin) + 1, std::memory_order_release);
+    mark_parked(number, true);
+    --waiting_writes_;
+}
+
+void DeviceLog::mark_parked(uint16_t number, bool is_used) {
+    const size_t begin = memory_.parked[number].load(std::memory_order_relaxed) - 1;
+    const size_t end = begin + pages_of(slot(number).request.size_bytes);
+    std::fill(parking_used_.begin() + static_cast<ptrdiff_t>(begin),
+              parking_used_.begin() + static_cast<ptrdiff_t>(end), is_used);
+    parking_end_ = std::max(parking_end_, end);
+    parked_count_ += is_used ? 1 : -1;
+}
+
+void DeviceLog::unpark(uint16_t number) {
+    mark_parked(number, false);
+    memory_.parked[number].store(0, std::memory_order_release);
+    if (parked_count_ > 0 || parking_end_ <= parking_pages_kept) return;
+    parking_end_ = 0;
+    ::madvise(memory_.parking.data(), parking_size_bytes, MADV_REMOVE);
 }
 
 DeviceLog::Sent DeviceLog::send(int socket, std::span<const Part> parts) {

@@ -10,7 +10,8 @@
 // reply was sent. Each step ends with one store that makes it so; a process that was killed has made it or has not.
 //
 // Received bytes lie in a ring, mapped twice in a row: what is in it is contiguous. The payload of a write stays there
-// until the write is finished.
+// until the write is finished. One that has to wait is parked beside the ring, so that the ring does not fill up behind
+// it.
 //
 // A reply goes out in parts, each of them in one piece: whoever goes on begins at a part. So no page of a read is half
 // of one version and half of another, however the rest of the reply is made.
@@ -35,9 +36,10 @@ namespace tarn::nbd {
 
 class DeviceLog {
   public:
-    // The kernel has half as many requests in flight on a connection.
+    // The kernel has half as many requests in flight on a connection, and those of others whose connections broke.
     static constexpr size_t slot_count = 256;
     static constexpr size_t ring_size_bytes = 4 * 1024 * 1024;
+    static constexpr size_t parking_size_bytes = 4 * 1024 * 1024;
     static constexpr size_t receive_size_max = 256 * 1024;
     // The ring takes the next one while this one waits.
     static constexpr size_t payload_size_max = ring_size_bytes / 2;
@@ -90,6 +92,9 @@ class DeviceLog {
         std::array<Sending, parts_max> parts;
         std::array<mmsghdr, messages_max> messages;
         std::array<Slot, slot_count> slots;
+        std::array<std::atomic<uint32_t>, slot_count>
+            parked;  // by slot: the page of its payload, plus 1; 0: in the ring
+        alignas(4096) std::array<std::byte, parking_size_bytes> parking;
         alignas(4096) std::array<std::byte, ring_size_bytes> ring;  // and once more behind it
     };
 
@@ -98,7 +103,7 @@ class DeviceLog {
 
     // Receives what there is, without waiting. Returns what recvmmsg() did, as recvmsg() would.
     ssize_t receive(int socket);
-    bool is_full() const { return room() == 0; }
+    bool is_full() const { return room() == 0 || free_.empty(); }
     // How much receive() asks for. Less than that was all there was.
     size_t receivable_bytes() const { return std::min(room(), receive_size_max); }
     // What was received and has no slot: the front of a request, or some of them.
@@ -110,6 +115,9 @@ class DeviceLog {
     // Whether all of it has come.
     bool has_come(uint16_t slot) const;
     std::span<const std::byte> payload(uint16_t slot) const;
+    // Takes the payload of a write that will wait out of the ring, if there is a place for it. What payload() has said
+    // before is void.
+    void park(uint16_t slot);
     // Its effect is there, and this will be its reply.
     void finish(uint16_t slot, Errno error);
 
@@ -133,12 +141,18 @@ class DeviceLog {
     void end_receive();
     void end_send();
     bool keeps_payload(const Slot& slot) const;
+    bool is_parked(uint16_t number) const { return memory_.parked[number].load(std::memory_order_relaxed) != 0; }
+    void mark_parked(uint16_t number, bool is_used);
+    void unpark(uint16_t number);
 
     Memory& memory_;
     const uint32_t number_;
     std::vector<uint16_t> free_;
     std::vector<iovec> vectors_;
-    size_t waiting_writes_ = 0;  // whose payload is in the ring
+    size_t waiting_writes_ = 0;       // whose payload is in the ring
+    std::vector<bool> parking_used_;  // by page
+    size_t parked_count_ = 0;
+    size_t parking_end_ = 0;  // pages that were used since all of them were given back
 };
 
 }  // namespace tarn::nbd

@@ -82,7 +82,7 @@ Result<> DeviceMemory::map(unsigned connections) {
 }
 
 void DeviceMemory::clear_log(unsigned connection) const {
-    std::memset(static_cast<void*>(&log(connection)), 0, offsetof(DeviceLog::Memory, ring));
+    std::memset(static_cast<void*>(&log(connection)), 0, offsetof(DeviceLog::Memory, parking));
 }
 
 void DeviceMemory::forget_receipts() const {

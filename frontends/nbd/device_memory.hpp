@@ -22,7 +22,7 @@ namespace tarn::nbd {
 struct DeviceHeader {
     static constexpr uint64_t magic_expected = 0x6563697665646e72;
     // Of this and of DeviceLog::Memory.
-    static constexpr uint32_t layout_expected = 2;
+    static constexpr uint32_t layout_expected = 3;
     static constexpr size_t name_size_max = 255;
 
     uint64_t magic = 0;  // set last

@@ -245,12 +245,14 @@ Task<> Server::run_device(Shard& shard, DeviceLink link) {
     const auto resized = [&] {
         if (!shard.stopping) telling.spawn(run_on(shard.loop, loop_, tell_resized(link)));
     };
-    DeviceConnection connection(shard, link.volume, link.exported, std::move(link.socket), link.memory,
-                                link.first_receipt, link.client, resized);
-    shard.devices.insert(&connection);
-    const DeviceConnection::End how = co_await connection.serve();
-    shard.devices.erase(&connection);
+    auto connection =
+        std::make_unique<DeviceConnection>(shard, std::move(link.volume), link.exported, std::move(link.socket),
+                                           link.memory, link.first_receipt, link.client, resized);
+    shard.devices.insert(connection.get());
+    const DeviceConnection::End how = co_await connection->serve();
+    shard.devices.erase(connection.get());
     co_await telling.close();
+    connection.reset();  // who is told may free the memory
     shard.load.fetch_sub(1, std::memory_order_relaxed);
     connection_count_.fetch_sub(1, std::memory_order_relaxed);
     if (!shard.stopping) co_await run_on(shard.loop, loop_, tell_ended(link, how));

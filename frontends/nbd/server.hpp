@@ -24,7 +24,7 @@
 
 namespace tarn::nbd {
 
-class Server final : public VolumeClients {
+class Server final {
   public:
     // The file descriptors that connections leave free for everything else, above all for links with other hosts; half
     // of the process's limit, if that is less.
@@ -36,7 +36,7 @@ class Server final : public VolumeClients {
     Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max, Settings settings = {},
            std::span<std::byte> landing = {});
     Server(const Server&) = delete;
-    ~Server() override;
+    ~Server();
 
     // A socket nobody listens on any more is replaced. Errors: busy (somebody does), invalid (the path), io.
     Result<> listen_unix(const std::string& path, mode_t mode = 0660);
@@ -76,8 +76,9 @@ class Server final : public VolumeClients {
     };
     Result<> adopt(DeviceLink link);
 
-    Task<std::vector<std::string>> clients_of(VolumeId volume) override;
-    Task<> end_clients_of(VolumeId volume) override;
+    // See VolumeClients. On the first shard.
+    Task<std::vector<std::string>> clients_of(VolumeId volume);
+    Task<> end_clients_of(VolumeId volume);
 
     // Of each shard, in their order; any thread.
     std::vector<size_t> connections_by_shard() const;

@@ -1,5 +1,6 @@
 // A device's connection in one process, which is asked this and that: what is refused, told, left to the next process.
-#include "tests/unit/nbd_device_fixture.hpp"
+#include "tests/unit/nbd_device_talk.hpp"
+
 #include "utils/alarm.hpp"
 
 namespace tarn::nbd {
@@ -22,55 +23,6 @@ class AwayVolume final : public SharedVolume {
     bool is_stopping = false;
     Event asked;
     Event stops;
-};
-
-// One process, and a kernel that is a task of the same loop.
-class NbdDeviceTalk : public NbdDevice {
-  protected:
-    using Talk = std::function<Task<>(DeviceConnection&)>;
-
-    // Serves until the talk is over and the connection has ended.
-    DeviceConnection::End serve(std::shared_ptr<SharedVolume> volume, const Talk& talk) {
-        const Settings settings;
-        Newcomers newcomers(1);
-        Share share(size_t{16} << 20);
-        Workspace workspace(*loop_, share, settings, newcomers);
-        DeviceConnection connection(workspace, std::move(volume), exported_, UniqueFd(::dup(daemon_.get())),
-                                    memory_->log(0), memory_->first_receipt(0), {.address = {}, .text = "a device"},
-                                    [this] { ++resized_; });
-        auto how = DeviceConnection::End::stopped;
-        const auto run = [&]() -> Task<> {
-            Gate talking;
-            talking.spawn(talk(connection));
-            how = co_await connection.serve();
-            co_await talking.close();
-        };
-        loop_->run_until_done(run());
-        return how;
-    }
-    DeviceConnection::End serve(const Talk& talk) {
-        return serve(std::make_shared<SharedVolume>(bytes_.bytes(), 1), talk);
-    }
-    Task<> send(const Bytes& bytes) {
-        std::span<const std::byte> rest = bytes.bytes();
-        while (!rest.empty()) {
-            const Result<size_t> count = co_await loop_->send(kernel_.get(), rest);
-            if (!count) co_return ADD_FAILURE();
-            rest = rest.subspan(*count);
-        }
-    }
-    // The error of the next answer, which is to this request and has so many bytes.
-    Task<Errno> answer_to(uint64_t cookie, size_t data_bytes = 0) {
-        std::vector<std::byte> bytes(16 + data_bytes);
-        const Result<size_t> count = co_await loop_->receive(kernel_.get(), bytes, MSG_WAITALL);
-        EXPECT_EQ(count.value_or(0), bytes.size());
-        EXPECT_EQ(load_big<uint64_t>(bytes.data() + 8), cookie);
-        co_return static_cast<Errno>(load_big<uint32_t>(bytes.data() + 4));
-    }
-
-    std::unique_ptr<Loop> loop_ = std::move(*Loop::create());
-    Export exported_;
-    unsigned resized_ = 0;  // how often it has said so
 };
 
 TEST_F(NbdDeviceTalk, what_cannot_be_done_is_refused_and_the_connection_goes_on) {
@@ -185,7 +137,7 @@ TEST_F(NbdDeviceTalk, what_the_kernel_has_sent_is_read_once_there_is_room_howeve
     EXPECT_EQ(volume->asked, count);
 }
 
-// Its pages are in frames once, and never again: the rest of a read has to be copied.
+// Its pages are in frames once, and never again: the rest of a read is to be kept.
 class OncePinnedVolume final : public SharedVolume {
   public:
     using SharedVolume::SharedVolume;
@@ -193,6 +145,7 @@ class OncePinnedVolume final : public SharedVolume {
         miss_every = UINT_MAX;
         return !std::exchange(was_pinned_, true) && SharedVolume::try_pin(offset_bytes, size, pins);
     }
+    Task<Result<>> read(uint64_t, std::span<std::byte>) override { co_return fail(Errc::io, 0, "unreadable by now"); }
     Task<Result<>> flush() override { co_return Result<>{}; }
 
   private:

@@ -46,6 +46,7 @@ CHECKS = {
     "frontends/nbd/connection.cpp": "NbdConnection.*:NbdBounds.*:NbdMoving.a_connection_follows*:NbdTlsConnection.*",
     "frontends/nbd/device_connection.cpp": "NbdDevice*",
     "frontends/nbd/device_log.cpp": "NbdDevice*",
+    "frontends/nbd/device_log.hpp": "NbdDevice*",
     "frontends/nbd/device_memory.cpp": "NbdDevice*",
     "frontends/nbd/following.hpp": "FollowingTest.*",
     "frontends/nbd/handshake.cpp": "NbdHandshakeTls.*",
@@ -1154,8 +1155,62 @@ MUTANTS = [
     ("frontends/nbd/device_log.cpp", "if («part.begin + sent < slot.reply_size()») continue;", {
         "a reply that went out in part is over": "false",
     }),
-    ("frontends/nbd/device_log.cpp", "            if («keeps_payload(slot)») begin = std::min(begin, slot.begin);", {
+    ("frontends/nbd/device_log.cpp", "            if («keeps_payload(slot(i))» && !is_parked(i)) begin", {
         "bytes of a write that waits are overwritten": "false",
+    }),
+    ("frontends/nbd/device_log.cpp", "            if (keeps_payload(slot(i)) && «!is_parked(i)») begin", {
+        "what is parked makes no room": "true",
+    }),
+    ("frontends/nbd/device_log.cpp", "        if («!keeps_payload(slot)») memory_.parked[i].store(0);", {
+        "the next process forgets what is parked": "true",
+    }),
+    ("frontends/nbd/device_log.cpp", "        if (is_parked(i))\n            «mark_parked(i, true);»", {
+        "the next process gives away where something is parked": "",
+    }),
+    ("frontends/nbd/device_log.cpp", "        if (parking_used_[page]) begin = «page + 1»;", {
+        "what is parked lies over what was parked before": "begin",
+    }),
+    ("frontends/nbd/device_log.cpp", "    if («begin + count > parking_pages») return;", {
+        "what has no place is parked behind the end": "false",
+    }),
+    ("frontends/nbd/device_log.cpp", "    if («was_parked») unpark(number);", {
+        "what was parked keeps its place": "false",
+    }),
+    ("frontends/nbd/device_log.cpp", "    if («parked_count_ > 0» || parking_end_", {
+        "the place of what is parked is given back": "false",
+    }),
+    ("frontends/nbd/device_log.hpp", "room() == 0 || «free_.empty()»", {
+        "what has no slot is received again and again": "false",
+    }),
+    ("frontends/nbd/device_connection.cpp", "            if («kernel_left_.raised()»)\n                leave", {
+        "a kernel that hangs up while the log is full is not noticed": "false",
+    }),
+    ("frontends/nbd/device_connection.cpp", "    «co_await CarryInterrupt(kernel_left_);»\n    const Result<uint64_t>", {
+        "a kernel that hangs up while the size is not known is not noticed": "",
+    }),
+    ("frontends/nbd/device_connection.cpp", "    if (!goes_on && kernel_left_.raised()) «leave(End::lost);»", {
+        "a kernel that hangs up while the size is not known counts as a stop": "",
+    }),
+    ("frontends/nbd/device_connection.cpp", "        unserved_ = «!slot»;", {
+        "requests that wait for a slot wait for the next ones, too": "false",
+    }),
+    ("frontends/nbd/device_connection.cpp", "    «log_.park(slot);»", {
+        "a write that waits stops those behind it": "",
+    }),
+    ("frontends/nbd/device_connection.cpp", "        «keep_rest();»\n", {
+        "the rest of an answer is read once more": "",
+    }),
+    ("frontends/nbd/device_connection.cpp", "        if («is_large(each.request)») return Added::missing;", {
+        "a large read is begun before all of it is at hand": "false",
+    }),
+    ("frontends/nbd/device_connection.cpp", "            if (copied_ == *each) «copied_.reset();»", {
+        "of many large reads one is answered": "",
+    }),
+    ("frontends/nbd/device_connection.cpp", "    for (bool has_said = false; «!ended_»; co_await", {
+        "the rest of an answer is tried at a stop without an end": "true",
+    }),
+    ("frontends/nbd/device_connection.cpp", "        if («read.error().code == Errc::cancelled») co_return;", {
+        "the rest of an answer is tried at a stop without an end": "false",
     }),
     ("frontends/nbd/device_connection.cpp", "const bool is_simple = «!again» && ", {
         "a write that goes on writes all of its pages": "true",
