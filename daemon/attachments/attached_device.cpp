@@ -37,7 +37,8 @@ AttachedDevice::AttachedDevice(Attachment attachment, DeviceMemory device_memory
     : about(std::move(attachment)),
       memory(std::move(device_memory)),
       sockets(about.connections),
-      is_served(about.connections) {}
+      is_served(about.connections),
+      is_looked_after(about.connections) {}
 
 bool AttachedDevice::is_memory(const std::string& name) {
     const std::optional<unsigned> index = index_of(name);
@@ -148,8 +149,8 @@ Result<> AttachedDevice::connect_as(unsigned index, const Keeper& keeper, NbdDri
         return connected;
     }
     if (!kept)
-        log::warning("{}: nobody keeps it should this process end ({}); its requests fail then", about.device,
-                     log::describe(kept.error()));
+        log::warning("{}: nobody keeps it should this process end ({}); its requests then wait for tarn detach --force",
+                     about.device, log::describe(kept.error()));
     memory.header().connected_by = connected_by(about.device).value_or(0);
     return {};
 }

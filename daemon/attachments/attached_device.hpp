@@ -16,6 +16,7 @@
 #include "frontends/nbd/device_memory.hpp"
 #include "frontends/nbd/wire.hpp"
 #include "frontends/volumes/volume.hpp"
+#include "utils/interrupt.hpp"
 
 namespace tarn {
 
@@ -53,13 +54,17 @@ struct AttachedDevice {
     nbd::DeviceMemory memory;
     std::vector<UniqueFd> sockets;  // our ends
     std::shared_ptr<Volume> volume;
-    std::vector<bool> is_served;  // by connection
-    size_t user_count = 0;        // see Attachments::Use
+    std::vector<bool> is_served;        // by connection
+    std::vector<bool> is_looked_after;  // the same, while the kernel may be given another one
+    size_t user_count = 0;              // see Attachments::Use
     bool is_kept = false;
     bool is_resizing = false;
     bool follows_soon = false;  // a task will ask for the size
     bool is_opening = false;
     bool is_ending = false;
+    // Raised when the kernel has it no more: what waits for it to be of use ends.
+    struct Ends final : Interrupt {};
+    std::unique_ptr<Ends> ends = std::make_unique<Ends>();
 
   private:
     NbdDriver::Device as_told() const;

@@ -117,10 +117,10 @@ Task<Result<Attachment>> Attachments::open_and_make_device(const AttachOptions& 
     co_return co_await make_device(options, std::move(memory), std::move(volume));
 }
 
+// Also for a read-only device: what is read, as by a file system, must not change under it.
 Task<Result<std::shared_ptr<Volume>>> Attachments::open(const DeviceMemory& memory, bool is_resumed) {
-    const nbd::DeviceHeader& header = memory.header();
-    return volumes_.open_recorded(std::string(header.volume_name()), header.read_only ? Access::read : Access::write,
-                                  memory.session(), is_resumed);
+    return volumes_.open_recorded(std::string(memory.header().volume_name()), Access::write, memory.session(),
+                                  is_resumed);
 }
 
 Task<Result<Attachment>> Attachments::make_device(const AttachOptions& options, DeviceMemory memory,
@@ -136,9 +136,12 @@ Task<Result<Attachment>> Attachments::make_device(const AttachOptions& options, 
     co_await connecting_.acquire();  // two would choose one number
     const Result<> connected = co_await on_thread([&] { return device.connect(keeper_, whole_bytes); });
     connecting_.release();
-    CO_TRY_VOID(connected);
+    if (!connected) {
+        volume.reset();  // it ends before the memory with its session
+        co_return fail(connected.error());
+    }
     Device& made = *devices_.emplace_back(std::make_unique<Device>(std::move(device)));
-    if (!made.about.read_only) volumes_.keep_held(made.memory.header().volume_id);
+    volumes_.keep_held(made.memory.header().volume_id);
     // A keeper that has ended since it was told knew of it; the one that follows does not.
     if (made.is_kept && !keeper_.has(made.memory_name()).value_or(false)) made.is_kept = made.keep(keeper_).has_value();
     keeper_watch_.begin();
@@ -167,7 +170,7 @@ void Attachments::adopt(std::vector<Keeper::Kept> kept, std::optional<std::span<
             device.memory.add_receipts(*receipts);
         else
             device.memory.forget_receipts();
-        if (!device.about.read_only) volumes_.keep_held(device.memory.header().volume_id);
+        volumes_.keep_held(device.memory.header().volume_id);
     }
     for (const auto& device : devices_) {
         device->is_opening = true;
@@ -178,24 +181,23 @@ void Attachments::adopt(std::vector<Keeper::Kept> kept, std::optional<std::span<
 
 // Its requests wait until the volume is there.
 Task<> Attachments::serve_again(Device& device) {
+    co_await CarryInterrupt(*device.ends);
     bool has_said = false;
+    bool is_lost = false;
     while (!stopping_ && !device.is_ending) {
         Result<std::shared_ptr<Volume>> volume = co_await open(device.memory, true);
         if (stopping_ || device.is_ending) break;
         if (!device.is_there()) {
-            log::info("{} was disconnected from volume {}", device.about.device, log::printable(device.about.volume));
-            device.is_ending = true;
-            gate_.spawn(forget(device));
+            on_disconnected(device);
             break;
         }
         const bool was_deleted =
             volume ? (*volume)->id() != device.memory.header().volume_id : volume.error().code == Errc::not_found;
-        if (was_deleted || (!volume && volume.error().code == Errc::busy)) {
+        is_lost = was_deleted || (!volume && volume.error().code == Errc::busy);
+        if (is_lost) {
             log::error("{}: its volume {} {}; it is detached", device.about.device, log::printable(device.about.volume),
                        was_deleted ? "was deleted" : "is, or was meanwhile, open for writing on another host");
-            device.is_opening = false;
-            static_cast<void>(co_await end_by_force(device));
-            co_return;
+            break;
         }
         if (volume) {
             log::info("{} is volume {}, as before", device.about.device, log::printable(device.about.volume));
@@ -209,7 +211,19 @@ Task<> Attachments::serve_again(Device& device) {
         co_await loop_.sleep(retry_after);
     }
     device.is_opening = false;
+    const auto end = [](Attachments& self, Device& lost) -> Task<> {
+        if (const Result<> ended = co_await self.end_by_force(lost); !ended)
+            log::error("{}: it cannot be ended: {}; tarn detach --force {} tries it again", lost.about.device,
+                       log::describe(ended.error()), lost.about.device);
+    };
+    if (is_lost) gate_.spawn(end(*this, device));
     changed_.notify_all();
+}
+
+void Attachments::on_disconnected(Device& device) {
+    log::info("{} was disconnected from volume {}", device.about.device, log::printable(device.about.volume));
+    device.is_ending = true;
+    gate_.spawn(forget(device));
 }
 
 // A connection that cannot be served is given up: the kernel gets another one.
@@ -268,6 +282,7 @@ Task<Result<>> Attachments::follow_size_of(VolumeId volume) {
 // One after the other, so that the last size is the last one told. result stays as it is without an error.
 Task<> Attachments::follow_size(Device& device, Result<>& result) {
     const Use use(*this, device);
+    co_await CarryInterrupt(*device.ends);
     while (device.is_resizing) co_await changed_.wait();
     device.is_resizing = true;
     device.follows_soon = false;
@@ -304,26 +319,28 @@ Task<> Attachments::look_after(Device& device, unsigned connection, nbd::DeviceC
     constexpr int tries_max = 20;
     bool is_there = how != nbd::DeviceConnection::End::disconnected;
     Result<> replaced = fail(Errc::io);
+    if (device.is_looked_after[connection]) co_return;
+    device.is_looked_after[connection] = true;
     const Use use(*this, device);
     for (int tries = 0; tries < tries_max && !replaced && !device.is_ending && !stopping_; ++tries) {
         if (tries > 0 || how == nbd::DeviceConnection::End::lost) co_await loop_.sleep(retry_after);
-        if (device.is_ending || stopping_) co_return;
+        if (device.is_ending || stopping_) break;
         is_there = is_there && device.is_there();
         if (is_there) {
             replaced = co_await replace_socket(device, connection);
         } else {
-            log::info("{} was disconnected from volume {}", device.about.device, log::printable(device.about.volume));
-            device.is_ending = true;
-            gate_.spawn(forget(device));
+            on_disconnected(device);
         }
     }
+    device.is_looked_after[connection] = false;
     if (!replaced && is_there && !device.is_ending && !stopping_)
         log::error("{}: connection {} cannot be replaced: {}; tarn detach --force {} ends the device",
                    device.about.device, connection, log::describe(replaced.error()), device.about.device);
 }
 
-// Also if there is nothing to replace any more.
+// Also if there is nothing to replace any more. The kernel replaces a socket that it knows to be dead.
 Task<Result<>> Attachments::replace_socket(Device& device, unsigned connection) {
+    ::shutdown(device.sockets[connection].get(), SHUT_RDWR);
     device.memory.clear_log(connection);
     CO_TRY(std::optional<UniqueFd> socket,
            co_await on_thread([&] { return device.replace_socket(keeper_, connection); }));
@@ -384,8 +401,8 @@ Task<Result<>> Attachments::detach(std::string volume, bool force, Caller caller
     Device& device = *found;
     if (!force) {
         const Use use(*this, device);
-        // Whoever opens it may wait for requests of it, and a thread that waits for us would keep us from ending. So tarn
-        // looks that way, and this process as it can.
+        // Whoever opens it may wait for requests of it, and a thread that waits for us would keep us from ending. So
+        // tarn looks that way, and this process as it can.
         if (co_await on_thread([&] { return is_used(device.about.device); }))
             co_return fail(Errc::busy, EBUSY, "detach: the device is mounted or a part of another one");
         if (device.is_ending) co_return fail(Errc::busy, EBUSY, "detach: it is being detached already");
@@ -402,7 +419,7 @@ Task<Result<>> Attachments::end_by_force(Device& device) {
     device.shut_down_sockets();  // a kernel that waits to send would not hear of it
     const Result<> ended = co_await end_device(device);
     // The kernel has it still: it is served as if the kernel had given up its connections.
-    if (!ended && !stopping_ && !device.is_opening)
+    if (!ended && !stopping_ && device.volume)
         for (unsigned i = 0; i < device.sockets.size(); ++i)
             if (!device.is_served[i]) gate_.spawn(look_after(device, i, nbd::DeviceConnection::End::lost));
     co_return ended;
@@ -418,7 +435,7 @@ Task<Result<>> Attachments::end_devices_of(VolumeId volume) {
         if (!ended) all = ended;
     };
     for (const auto& device : devices_) {
-        if (device->memory.header().volume_id != volume || device->about.read_only || device->is_ending) continue;
+        if (device->memory.header().volume_id != volume || device->is_ending) continue;
         log::warning("{} is ended", device->about.device);
         ending.spawn(end(*this, *device, result));
     }
@@ -426,8 +443,14 @@ Task<Result<>> Attachments::end_devices_of(VolumeId volume) {
     co_return result;
 }
 
+Task<> Attachments::end_clients_of(VolumeId volume) {
+    static_cast<void>(co_await end_devices_of(volume));  // those that stay are refused everything
+    co_await server_.end_clients_of(volume);
+}
+
 // It is not connected any more.
 Task<> Attachments::forget(Device& device) {
+    device.ends->raise();
     const std::string name = device.about.device;
     const bool is_its = std::ranges::none_of(
         devices_, [&](const auto& each) { return each.get() != &device && each->about.device == name; });
@@ -438,7 +461,7 @@ Task<> Attachments::forget(Device& device) {
                device.is_opening;
     };
     while (is_in_use()) co_await changed_.wait();
-    if (!device.about.read_only) volumes_.let_go(device.memory.header().volume_id);
+    volumes_.let_go(device.memory.header().volume_id);
     std::erase_if(devices_, [&](const auto& each) { return each.get() == &device; });
 }
 

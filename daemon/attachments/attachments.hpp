@@ -25,13 +25,13 @@
 
 namespace tarn {
 
-class Attachments {
+class Attachments final : public VolumeClients {
   public:
     // shard_count: of the server's shards. keep_memory_again: for when the keeper has ended.
     Attachments(Volumes& volumes, nbd::Server& server, Keeper& keeper, Loop& loop, size_t shard_count,
                 std::function<Result<>()> keep_memory_again);
     Attachments(const Attachments&) = delete;
-    ~Attachments();
+    ~Attachments() override;
 
     // Goes on with the devices that the process before had. kept: what the keeper had of it. receipts: of the writes
     // that were finished when its memory was taken over; none: it was not, and what it had written is gone. Call it
@@ -41,8 +41,11 @@ class Attachments {
     bool has_left_one() const { return has_left_one_; }
     // The devices of this volume get its size, as it is now. Returns when the kernel knows it. Errors: of one of them.
     Task<Result<>> follow_size_of(VolumeId volume);
-    // Ends the devices that may write to this volume, as detach() does by force: another host takes it over.
+    // Ends the devices of this volume, as detach() does by force: another host takes it over.
     Task<Result<>> end_devices_of(VolumeId volume);
+    // The clients of a volume are its devices and who has it over NBD.
+    Task<std::vector<std::string>> clients_of(VolumeId volume) override { return server_.clients_of(volume); }
+    Task<> end_clients_of(VolumeId volume) override;
     // Leaves the devices to the next process. Before the server stops: the kernel that changes a device may wait for
     // requests of it.
     Task<> stop();
@@ -63,6 +66,7 @@ class Attachments {
     Task<Result<Attachment>> make_device(const AttachOptions& options, nbd::DeviceMemory memory,
                                          std::shared_ptr<Volume> volume);
     Task<> serve_again(Device& device);
+    void on_disconnected(Device& device);
     void serve(Device& device, std::shared_ptr<Volume> volume);
     Result<> serve_connection(Device& device, unsigned connection);
     void on_resized(Device& device);

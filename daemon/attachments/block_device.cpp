@@ -126,8 +126,10 @@ bool is_used(const std::string& device) {
     const auto uses = [&](const std::filesystem::path& part) {
         std::error_code error;
         const std::string number = trimmed(text_of(part / "dev"));
+        const std::string path = fmt::format("/dev/{} ", part.filename().string());
+        // Some file systems, as btrfs, have a number of their own there; the device is the source.
         return mounts.find(fmt::format(" {} ", number)) != std::string::npos ||
-               swaps.find(fmt::format("/dev/{} ", part.filename().string())) != std::string::npos ||
+               mounts.find(" " + path) != std::string::npos || swaps.find(path) != std::string::npos ||
                std::filesystem::directory_iterator(part / "holders", error) != std::filesystem::directory_iterator();
     };
     if (uses(whole)) return true;

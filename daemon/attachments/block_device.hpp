@@ -36,8 +36,8 @@ bool is_gone(const std::string& device, std::string_view volume, unsigned thread
 std::optional<std::string> device_of(std::string_view volume_or_device);
 std::optional<std::string> device_of_volume(std::string_view volume);
 std::optional<unsigned> index_of(std::string_view device);
-// Whether somebody has it mounted or uses it as a part of something, as far as this process can see; who has it open does
-// not show. Never waits for a request of the device. Reads what the kernel says of every process.
+// Whether somebody has it mounted or uses it as a part of something, as far as this process can see; who only has it
+// open does not show. Never waits for a request of the device. Reads what the kernel says of every process.
 bool is_used(const std::string& device);
 // Whether one thread reads all connections of the device, one after the other, and so none but the first: each is read
 // for as long as it lives. The kernel's workqueue does that when a thread for each takes too long to make. May take a

@@ -101,7 +101,10 @@ Result<> NbdDriver::connect(unsigned index, const Device& device, std::span<cons
     message.add(NBD_ATTR_DEAD_CONN_TIMEOUT, device.reconnect_timeout);
     message.add(NBD_ATTR_BACKEND_IDENTIFIER, device.backend);
     message.add_sockets(sockets);
-    return ask(message);
+    const Result<> made = ask(message);
+    if (!made && made.error().code == Errc::not_found)
+        return fail(Errc::io, made.error().sys_errno, "nbd: the driver does not make a device of that number");
+    return made;
 }
 
 Result<> NbdDriver::reconfigure(unsigned index, const Device& device, std::span<const int> sockets) {

@@ -15,15 +15,18 @@ namespace {
 constexpr std::string_view digits = "0123456789";
 constexpr std::string_view drop_in = "50-tarn-attach.conf";
 
-// The device of the volume, or a partition of it.
-bool is_on(const MountLine& mount, std::string_view volume) {
+// The device of the volume, or a partition of it; unless that is the name of another volume, whose device it then is.
+bool is_on(const MountLine& mount, std::string_view volume, const std::set<std::string>& volumes) {
     const std::string link = link_of(volume);
     std::string_view rest = mount.device;
     if (!rest.starts_with(link)) return false;
     rest.remove_prefix(link.size());
     constexpr std::string_view part = "-part";
-    return rest.empty() || (rest.starts_with(part) && rest.size() > part.size() &&
-                            rest.find_first_not_of(digits, part.size()) == std::string_view::npos);
+    if (rest.empty()) return true;
+    if (std::ranges::any_of(volumes, [&](const std::string& each) { return link_of(each) == mount.device; }))
+        return false;
+    return rest.starts_with(part) && rest.size() > part.size() &&
+           rest.find_first_not_of(digits, part.size()) == std::string_view::npos;
 }
 
 }  // namespace
@@ -50,7 +53,7 @@ AttachUnits attach_units(const AttachTable& table, std::span<const MountLine> mo
         }
         if (at_boot.contains(volume)) wanted += fmt::format("Wants={}\n", unit);
         for (const MountLine& mount : mounts) {
-            if (!is_on(mount, volume)) continue;
+            if (!is_on(mount, volume, volumes)) continue;
             if (!mount.is_netdev) {
                 units.warnings.push_back(
                     fmt::format("/etc/fstab: {} lacks the option _netdev; without it systemd mounts "

@@ -34,7 +34,8 @@ std::vector<MountLine> mounts_of(const char* fstab) {
     while (const mntent* const line = ::getmntent(file.get())) {
         if (!std::string_view(line->mnt_fsname).starts_with(link_of(""))) continue;
         std::error_code problem;
-        const std::filesystem::path directory = std::filesystem::weakly_canonical(line->mnt_dir, problem);
+        std::filesystem::path directory = std::filesystem::weakly_canonical(line->mnt_dir, problem);
+        if (!directory.has_filename()) directory = directory.parent_path();  // of "/srv/db/", which is not there yet
         if (problem || !directory.is_absolute()) continue;
         mounts.push_back({.device = line->mnt_fsname,
                           .directory = directory.string(),

@@ -32,7 +32,8 @@ Task<Result<>> Catalog::take_over(std::string name) {
         co_await with_timeout(answer_within, cache_.fabric()->call(holder, CallKind::give_up, pack(record->id)));
     if (answer.has_value()) co_return Result<>{};
     if (answer.error().code == Errc::busy)
-        co_return fail(Errc::busy, EBUSY, about(holder, " has the volume open for writing, as a file of a mount"));
+        co_return fail(Errc::busy, EBUSY,
+                       about(holder, " has the volume open still: as a file of a mount, or a client does not end"));
     co_return fail(answer.error().code, answer.error().sys_errno, about(holder, " does not give the volume up"));
 }
 

@@ -127,17 +127,20 @@ Answer attach_volume(const Client& client, const Options& options) {
 Answer detach_volume(const Client&, const Options& options) {
     const std::optional<std::string> device = device_of(options.name);
     if (!options.force && device && is_claimed("/dev/" + *device, claim_patience))
-        return of_attachments(refuse(Exit::busy, fmt::format("/dev/{} is mounted, a part of another device, or open for "
-                                                             "one program alone",
-                                                             *device)));
+        return of_attachments(
+            refuse(Exit::busy, fmt::format("/dev/{} is mounted, a part of another device, or open for "
+                                           "one program alone",
+                                           *device)));
     const Client brief(options.control, std::min(options.timeout(), detach_patience));
     auto done = brief.ask("DELETE", "/v1/attachments", {{"volume", options.name}, {"force", options.force}});
     // One that does not answer is not waited for. It does not know a device whose keeper is gone; but another tarnd of
     // this machine may.
-    const bool may_know =
-        done || (done.error().exit != Exit::unreachable && done.error().exit != Exit::timed_out &&
-                 (done.error().exit != Exit::not_found || !options.force || !device));
+    const bool may_know = done || (done.error().exit != Exit::unreachable && done.error().exit != Exit::timed_out &&
+                                   (done.error().exit != Exit::not_found || !options.force || !device));
     if (!may_know) done = detach_alone(options.control, options.name, options.force);
+    // The daemon has ended it meanwhile, and its answer is late.
+    if (!done && done.error().exit == Exit::not_found && device && !device_of(options.name))
+        done = Json{{"name", options.name}};
     if (!done && done.error().exit == Exit::not_found && options.if_attached)
         return Json{{"attachments", Json::array()}};
     return of_attachments(std::move(done));

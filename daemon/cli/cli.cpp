@@ -337,7 +337,7 @@ class Commands {
             attach->add_option("--block-size", options_.block_size_bytes, "The device's logical block size");
         block_size->type_name("BYTES")->check(CLI::IsMember({512u, 4096u}).description(""))->capture_default_str();
         auto* const connections = attach->add_option("--connections", options_.connections,
-                                                     "Hardware queues; default: one for each CPU, up to 8");
+                                                     "Hardware queues; default: one for each shard of tarnd, up to 8");
         connections->type_name("COUNT")->check(CLI::Range(1u, 8u).description(""));
         add_option(attach, "--from", options_.attach_table,
                    "As its line in this file says, which has the form of /etc/tarn/attachtab; no failure if it is "

@@ -6,8 +6,8 @@
 
 namespace tarn {
 
-// path: /dev/nbd0. For a process of one thread: it is asked by a process of its own, as opening a device may wait for
-// its partition table, and nothing ends that wait where no tarnd answers. What is not known by then counts as unclaimed.
+// path: /dev/nbd0. For a process of one thread: another process asks, as opening a device may wait for its partition
+// table, and nothing ends that wait where no tarnd answers. What is not known by then counts as unclaimed.
 bool is_claimed(const std::string& path, std::chrono::milliseconds within);
 
 }  // namespace tarn

@@ -25,7 +25,7 @@ constexpr std::array<Advice, 22> advices = {{
     {"attach", "unsupported", "", "modprobe nbd"},
     {"attach", "not_found", "no such volume", "tarn list"},
     {"attach", "busy", "", "tarn attached, or tarn show {}, which names a host that holds it; --take-over takes it"},
-    {"attach", "no_space", "", "tarn detach one, or load the driver with more: modprobe nbd nbds_max=64"},
+    {"attach", "no_space", "", "tarn detach one"},
     {"detach", "not_found", "", "tarn attached"},
     {"detach", "busy", "", "umount it; --force ends it all the same, and its requests fail"},
     {"host forget", "not_found", "", "tarn status, which names the hosts"},

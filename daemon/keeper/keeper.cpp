@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -98,7 +99,11 @@ Result<> Keeper::start() const {
     ::posix_spawn_file_actions_adddup2(&files, listening.get(), keeper::listening_fd);
     ::posix_spawn_file_actions_addclosefrom_np(&files, keeper::listening_fd + 1);
     ::posix_spawn_file_actions_addchdir_np(&files, "/");
-    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+    // What tarnd's own threads do not hear, it is to hear.
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
     std::string name = "tarn-keeper";
     std::string shown = socket_;  // for who looks at the list of processes
     std::string until = keeper::until_shutdown;

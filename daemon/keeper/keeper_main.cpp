@@ -2,6 +2,7 @@
 // Nothing else: it never looks at what it keeps. tarnd starts it, with a listening socket as descriptor 3; it ends when
 // nothing is left to keep. A service manager ends what it has stopped by SIGTERM when the machine is shut down, and
 // at no other time (KillMode=process of the unit): then it ends by that, too.
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -67,8 +68,10 @@ int main(int argc, char** argv) {
     for (;;) {
         tarn::UniqueFd client(::accept4(tarn::keeper::listening_fd, nullptr, nullptr, SOCK_CLOEXEC));
         if (!client) {
-            if (errno == EINTR || errno == ECONNABORTED) continue;
-            return 1;
+            if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK) return 1;
+            // A shortage, of descriptors or memory, is no reason to give up what is kept.
+            if (errno != EINTR && errno != ECONNABORTED) ::poll(nullptr, 0, 100);
+            continue;
         }
         // A client that says nothing must not keep the next one waiting.
         tarn::keeper::limit_waits(client.get(), std::chrono::seconds(1));

@@ -33,7 +33,7 @@ Task<> KeeperWatch::watch() {
         if (!std::exchange(has_said, true))
             log::warning(
                 "tarn-keeper has ended, and nobody keeps what it kept: {}; should this process end, too, "
-                "requests to its block devices fail; it is tried again",
+                "requests to its block devices wait for tarn detach --force; it is tried again",
                 log::describe(kept.error()));
         co_await loop_.sleep(try_again_after);
     }

@@ -290,13 +290,13 @@ Result<> Node::start_fabric() {
 Result<> Node::start_front_ends() {
     Loop& loop = shards_->first();
     TRY_VOID(start_nbd());
-    catalog_->set_clients(nbd_.get());
     loop.spawn(nbd_->serve());
 
     attachments_ = std::make_unique<Attachments>(*catalog_, *nbd_, keeper_, loop, shards_->loops().size(), [this] {
         const bool is_there = memory_is_kept_ && Keeper::keeps_memory_itself();
         return is_there ? keeper_.keep_memory(cache_->pool().arena().fd()) : Result<>{};
     });
+    catalog_->set_clients(attachments_.get());
     if (!size_notices_) size_notices_ = std::make_unique<SizeNotices>(configuration_.host_id());
     size_notices_->set_follow([this](VolumeId volume) { return attachments_->follow_size_of(volume); });
     attachments_->adopt(std::exchange(kept_, {}),

@@ -126,7 +126,8 @@ Task<std::vector<std::string>> Node::tell_size(VolumeId volume) {
 
 std::vector<std::string> Node::names_of(const std::vector<HostId>& hosts) const {
     std::vector<std::string> names;
-    for (const HostId host : hosts) names.push_back(configuration_.peers[host].name);
+    for (const HostId host : hosts)
+        names.push_back(configuration_.peers.empty() ? configuration_.host : configuration_.peers[host].name);
     return names;
 }
 

@@ -40,7 +40,9 @@ teardown_file() { vm_stop; }
 }
 
 @test "it is removed, and its units with it" {
-    vm 'systemctl stop tarn-attach@db; no_attachments; dpkg --remove tarn
+    vm 'tarn create left 64MiB; tarn attach left; fails dpkg --remove tarn 2> /tmp/refused; grep "still attached: nbd" /tmp/refused
+        tarn attached | grep left; tarn detach left
+        systemctl stop tarn-attach@db; no_attachments; dpkg --remove tarn
         fails systemctl is-active tarnd; [ ! -e /usr/sbin/tarnd ]; [ -s /etc/tarn/tarn.toml ]
         systemctl daemon-reload; fails systemctl cat tarn-attach@db'
 }
