@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 
-#include "daemon/attachments/block_device.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {
@@ -33,8 +32,9 @@ struct SocketPair {
 
 }  // namespace
 
-AttachedDevice::AttachedDevice(Attachment attachment, DeviceMemory device_memory)
-    : about(std::move(attachment)),
+AttachedDevice::AttachedDevice(const NbdKernel& of, Attachment attachment, DeviceMemory device_memory)
+    : kernel(of),
+      about(std::move(attachment)),
       memory(std::move(device_memory)),
       sockets(about.connections),
       is_served(about.connections),
@@ -45,13 +45,15 @@ bool AttachedDevice::is_memory(const std::string& name) {
     return index && name == fmt::format("nbd{}", *index);
 }
 
-Result<std::optional<AttachedDevice>> AttachedDevice::adopt(std::vector<Keeper::Kept>& kept, size_t memory) {
+Result<std::optional<AttachedDevice>> AttachedDevice::adopt(const NbdKernel& kernel, std::vector<Keeper::Kept>& kept,
+                                                            size_t memory) {
     const std::string name = kept[memory].name;
     Result<DeviceMemory> adopted = DeviceMemory::adopt(std::move(kept[memory].fd));
-    if (!adopted && is_of_tarn(name)) return fail(adopted.error());
+    if (!adopted && kernel.devices.is_of_tarn(name)) return fail(adopted.error());
     if (!adopted) return std::optional<AttachedDevice>();
     const nbd::DeviceHeader& header = adopted->header();
-    AttachedDevice device({.volume = std::string(header.volume_name()),
+    AttachedDevice device(kernel,
+                          {.volume = std::string(header.volume_name()),
                            .device = name,
                            .index = *index_of(name),
                            .read_only = header.read_only,
@@ -69,7 +71,7 @@ Result<std::optional<AttachedDevice>> AttachedDevice::adopt(std::vector<Keeper::
 
 // Another tarnd of this machine may have a volume of that name, too, and a number is used anew.
 bool AttachedDevice::is_there() const {
-    return !is_gone(about.device, about.volume, memory.header().connected_by);
+    return !kernel.devices.is_gone(about.device, about.volume, memory.header().connected_by);
 }
 
 nbd::Export AttachedDevice::exported() const {
@@ -94,30 +96,31 @@ std::string AttachedDevice::socket_name(size_t connection) const {
 
 // Without a size at first: nobody uses it then, and it may be made anew.
 Result<> AttachedDevice::connect(const Keeper& keeper, uint64_t size_bytes) {
-    TRY(NbdDriver driver, NbdDriver::open());
-    const auto undo = [&]() -> Result<> {
-        TRY_VOID(driver.disconnect(about.index));
-        if (is_kept) keeper.drop(memory_name());
-        return {};
-    };
+    TRY_VOID(kernel.driver.is_there());
     for (int tries = 1;; ++tries) {
-        TRY_VOID(connect_once(keeper, driver));
-        if (about.connections == 1 || !reads_one_connection_only(about.device)) break;
-        TRY_VOID(undo());
+        TRY_VOID(connect_once(keeper));
+        if (about.connections == 1 || !kernel.devices.reads_one_connection_only(about.device)) break;
+        TRY_VOID(undo(keeper));
         if (tries == tries_max)
             return fail(Errc::busy, EAGAIN,
                         "attach: the kernel makes no thread for each connection; tarn attach --connections 1");
     }
     note_cpus();
     if (const Result<> told = tell_size(size_bytes); !told) {
-        TRY_VOID(undo());
+        TRY_VOID(undo(keeper));
         return told;
     }
     about.size_bytes = memory.header().size_bytes = size_bytes;
     return {};
 }
 
-Result<> AttachedDevice::connect_once(const Keeper& keeper, NbdDriver& driver) {
+Result<> AttachedDevice::undo(const Keeper& keeper) const {
+    TRY_VOID(kernel.driver.disconnect(about.index));
+    if (is_kept) keeper.drop(memory_name());
+    return {};
+}
+
+Result<> AttachedDevice::connect_once(const Keeper& keeper) {
     std::vector<UniqueFd> kernels;
     std::vector<int> numbers;
     for (UniqueFd& ours : sockets) {
@@ -127,31 +130,34 @@ Result<> AttachedDevice::connect_once(const Keeper& keeper, NbdDriver& driver) {
         kernels.push_back(std::move(pair.kernels));
     }
     for (unsigned index = 0; index < devices_max; ++index) {
-        if (is_connected(fmt::format("nbd{}", index))) continue;
-        const Result<> connected = connect_as(index, keeper, driver, numbers);
+        if (kernel.devices.is_connected(fmt::format("nbd{}", index))) continue;
+        const Result<> connected = connect_as(index, keeper, numbers);
         if (connected || connected.error().code != Errc::busy) return connected;
     }
     return fail(Errc::no_space, 0, "nbd: no device is free");
 }
 
-Result<> AttachedDevice::connect_as(unsigned index, const Keeper& keeper, NbdDriver& driver,
-                                    std::span<const int> kernels) {
+Result<> AttachedDevice::connect_as(unsigned index, const Keeper& keeper, std::span<const int> kernels) {
     about.index = memory.header().index = index;
     about.device = fmt::format("nbd{}", index);
     const Result<> kept = keep(keeper);
     is_kept = kept.has_value();
-    const Result<> connected = driver.connect(index, as_told(), kernels);
-    if (!connected) {
+    const Result<> connected = kernel.driver.connect(index, as_told(), kernels);
+    const bool is_ours = kernel.devices.is_device_of(about.device, about.volume);
+    if (!connected || !is_ours) {
         // The kernel may have made it, and the answer was lost.
-        if (connected.error().code != Errc::busy && is_device_of(about.device, about.volume))
-            static_cast<void>(driver.disconnect(index));
+        if (connected || (is_ours && connected.error().code != Errc::busy))
+            static_cast<void>(kernel.driver.disconnect(index));
         if (is_kept) keeper.drop(memory_name());
+        if (connected)
+            return fail(Errc::unsupported, 0,
+                        "attach: the kernel does not say whose device it has made, as Linux 5.14 and newer do");
         return connected;
     }
     if (!kept)
         log::warning("{}: nobody keeps it should this process end ({}); its requests then wait for tarn detach --force",
                      about.device, log::describe(kept.error()));
-    memory.header().connected_by = connected_by(about.device).value_or(0);
+    memory.header().connected_by = kernel.devices.connected_by(about.device).value_or(0);
     return {};
 }
 
@@ -165,7 +171,7 @@ unsigned AttachedDevice::cpu_of(unsigned connection) const {
 // this process from ending when it is killed, and the next one, which is to answer them, from beginning.
 void AttachedDevice::note_cpus() const {
     for (unsigned i = 0; i < about.connections; ++i)
-        if (const auto cpu = cpu_of_queue(about.device, i)) memory.header().cpus[i] = *cpu + 1;
+        if (const auto cpu = kernel.devices.cpu_of_queue(about.device, i)) memory.header().cpus[i] = *cpu + 1;
 }
 
 Result<> AttachedDevice::keep(const Keeper& keeper) const {
@@ -182,23 +188,23 @@ Result<std::optional<UniqueFd>> AttachedDevice::replace_socket(const Keeper& kee
     }
     TRY(SocketPair pair, SocketPair::make());
     if (is_kept) TRY_VOID(keeper.keep(socket_name(connection), pair.ours.get()));
-    TRY(NbdDriver driver, NbdDriver::open());
     const std::array kernels{pair.kernels.get()};
-    TRY_VOID(driver.reconfigure(about.index, as_told(), kernels));
+    TRY_VOID(kernel.driver.reconfigure(about.index, as_told(), kernels));
     return std::optional(std::move(pair.ours));
 }
 
 Result<> AttachedDevice::tell_size(uint64_t size_bytes) const {
     NbdDriver::Device changed = as_told();
     changed.size_bytes = size_bytes;
-    TRY(NbdDriver driver, NbdDriver::open());
-    return driver.reconfigure(about.index, changed, {});
+    TRY_VOID(kernel.driver.reconfigure(about.index, changed, {}));
+    if (kernel.devices.size_bytes_of(about.device).value_or(size_bytes) != size_bytes)
+        return fail(Errc::io, 0, "attach: the kernel has not taken over the size");
+    return {};
 }
 
 Result<> AttachedDevice::disconnect() const {
     if (!is_there()) return {};  // another one may have its number by now
-    TRY(NbdDriver driver, NbdDriver::open());
-    const Result<> done = driver.disconnect(about.index);
+    const Result<> done = kernel.driver.disconnect(about.index);
     if (!done && done.error().code == Errc::not_found) return {};  // it was not connected any more
     return done;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/attachments/block_device.hpp"
 #include "daemon/attachments/nbd_driver.hpp"
 #include "daemon/control/control.hpp"
 #include "daemon/keeper/keeper.hpp"
@@ -20,12 +21,19 @@
 
 namespace tarn {
 
+// What changes the kernel's devices, and what says how they are.
+struct NbdKernel {
+    NbdDriver& driver;
+    BlockDevices devices;
+};
+
 struct AttachedDevice {
     // One that is to be made. about: without its index, name and size.
-    AttachedDevice(Attachment attachment, nbd::DeviceMemory device_memory);
+    AttachedDevice(const NbdKernel& of, Attachment attachment, nbd::DeviceMemory device_memory);
     // One of the process before; none, where its memory is not as this program makes it, or the device of that number
     // is another one by now. Errors: invalid, io (of a device that is there).
-    static Result<std::optional<AttachedDevice>> adopt(std::vector<Keeper::Kept>& kept, size_t memory);
+    static Result<std::optional<AttachedDevice>> adopt(const NbdKernel& kernel, std::vector<Keeper::Kept>& kept,
+                                                       size_t memory);
     // Of what the keeper has: whether it is the memory of a device.
     static bool is_memory(const std::string& name);
 
@@ -37,7 +45,7 @@ struct AttachedDevice {
     // These block: on a thread of their own. keep() does for moments only, unless the keeper hangs.
 
     // Makes the device, of the lowest number that is free. Errors: those of NbdDriver; no_space; busy (the kernel does
-    // not get to read all of its connections).
+    // not get to read all of its connections); unsupported (the kernel is too old); io (it does not do what it says).
     Result<> connect(const Keeper& keeper, uint64_t size_bytes);
     Result<> keep(const Keeper& keeper) const;
     // Gives the kernel another socket in place of one that it has given up, and returns our end. None: the keeper has
@@ -50,6 +58,7 @@ struct AttachedDevice {
     // What the kernel waits for on them fails. Does not block.
     void shut_down_sockets() const;
 
+    const NbdKernel& kernel;
     Attachment about;
     nbd::DeviceMemory memory;
     std::vector<UniqueFd> sockets;  // our ends
@@ -69,9 +78,10 @@ struct AttachedDevice {
   private:
     NbdDriver::Device as_told() const;
     std::string socket_name(size_t connection) const;
-    Result<> connect_once(const Keeper& keeper, NbdDriver& driver);
+    Result<> connect_once(const Keeper& keeper);
     void note_cpus() const;
-    Result<> connect_as(unsigned index, const Keeper& keeper, NbdDriver& driver, std::span<const int> kernels);
+    Result<> connect_as(unsigned index, const Keeper& keeper, std::span<const int> kernels);
+    Result<> undo(const Keeper& keeper) const;
 };
 
 }  // namespace tarn

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "daemon/attachments/block_device.hpp"
 #include "utils/log.hpp"
 #include "utils/on_thread.hpp"
 #include "utils/unique_fd.hpp"
@@ -48,10 +47,11 @@ class Attachments::Use {
     Device& device_;
 };
 
-Attachments::Attachments(Volumes& volumes, nbd::Server& server, Keeper& keeper, Loop& loop, size_t shard_count,
-                         std::function<Result<>()> keep_memory_again)
+Attachments::Attachments(Volumes& volumes, nbd::Server& server, NbdKernel kernel, Keeper& keeper, Loop& loop,
+                         size_t shard_count, std::function<Result<>()> keep_memory_again)
     : volumes_(volumes),
       server_(server),
+      kernel_(std::move(kernel)),
       keeper_(keeper),
       loop_(loop),
       shard_count_(shard_count),
@@ -100,16 +100,13 @@ Task<Result<Attachment>> Attachments::open_and_make_device(const AttachOptions& 
                {.connections = count, .block_size_bytes = options.block_size_bytes, .read_only = options.read_only},
                options.volume));
     // Of another tarnd, or of one that is gone and did not leave it to us: both would have one link.
-    if (const std::optional<std::string> there = device_of_volume(options.volume))
+    if (const std::optional<std::string> there = kernel_.devices.device_of_volume(options.volume))
         co_return fail(Errc::busy, EBUSY,
                        "attach: a block device of this machine is a volume of that name, and not this tarnd's; "
                        "tarn detach --force ends one that nobody serves");
     if (options.take_over) {
         // Nothing is taken from anybody in vain.
-        CO_TRY_VOID(co_await on_thread([]() -> Result<> {
-            TRY(const NbdDriver driver, NbdDriver::open());
-            return {};
-        }));
+        CO_TRY_VOID(co_await on_thread([&] { return kernel_.driver.is_there(); }));
         CO_TRY_VOID(co_await volumes_.take_over(options.volume));
     }
     CO_TRY(std::shared_ptr<Volume> volume, co_await open(memory, false));
@@ -131,7 +128,8 @@ Task<Result<Attachment>> Attachments::make_device(const AttachOptions& options, 
         co_return fail(Errc::invalid, 0, "attach: the volume is smaller than a block");
     memory.header().volume_id = volume->id();
     const unsigned connections = memory.header().connections;
-    Device device({.volume = options.volume, .device = {}, .read_only = options.read_only, .connections = connections},
+    Device device(kernel_,
+                  {.volume = options.volume, .device = {}, .read_only = options.read_only, .connections = connections},
                   std::move(memory));
     co_await connecting_.acquire();  // two would choose one number
     const Result<> connected = co_await on_thread([&] { return device.connect(keeper_, whole_bytes); });
@@ -153,7 +151,7 @@ void Attachments::adopt(std::vector<Keeper::Kept> kept, std::optional<std::span<
     for (size_t i = 0; i < kept.size(); ++i) {
         const std::string& name = kept[i].name;
         if (!Device::is_memory(name)) continue;
-        Result<std::optional<Device>> adopted = Device::adopt(kept, i);
+        Result<std::optional<Device>> adopted = Device::adopt(kernel_, kept, i);
         if (!adopted) {
             log::error("{}: it cannot be taken over from the process before: {}; tarn detach --force {} ends it", name,
                        log::describe(adopted.error()), name);
@@ -403,7 +401,7 @@ Task<Result<>> Attachments::detach(std::string volume, bool force, Caller caller
         const Use use(*this, device);
         // Whoever opens it may wait for requests of it, and a thread that waits for us would keep us from ending. So
         // tarn looks that way, and this process as it can.
-        if (co_await on_thread([&] { return is_used(device.about.device); }))
+        if (co_await on_thread([&] { return kernel_.devices.is_used(device.about.device); }))
             co_return fail(Errc::busy, EBUSY, "detach: the device is mounted or a part of another one");
         if (device.is_ending) co_return fail(Errc::busy, EBUSY, "detach: it is being detached already");
         device.is_ending = true;

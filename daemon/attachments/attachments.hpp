@@ -28,7 +28,7 @@ namespace tarn {
 class Attachments final : public VolumeClients {
   public:
     // shard_count: of the server's shards. keep_memory_again: for when the keeper has ended.
-    Attachments(Volumes& volumes, nbd::Server& server, Keeper& keeper, Loop& loop, size_t shard_count,
+    Attachments(Volumes& volumes, nbd::Server& server, NbdKernel kernel, Keeper& keeper, Loop& loop, size_t shard_count,
                 std::function<Result<>()> keep_memory_again);
     Attachments(const Attachments&) = delete;
     ~Attachments() override;
@@ -83,6 +83,7 @@ class Attachments final : public VolumeClients {
 
     Volumes& volumes_;
     nbd::Server& server_;
+    const NbdKernel kernel_;
     Keeper& keeper_;
     Loop& loop_;
     const size_t shard_count_;

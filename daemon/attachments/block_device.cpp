@@ -24,32 +24,9 @@ std::string trimmed(std::string text) {
     return text;
 }
 
-// Empty: it has none. None: it cannot be read now.
-std::optional<std::string> attribute_of(const std::string& device, std::string_view attribute) {
-    const UniqueFd fd(::open(fmt::format("/sys/block/{}/{}", device, attribute).c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd && errno != ENOENT) return std::nullopt;
-    return fd ? trimmed(text_of(fd.get())) : std::string();
-}
-
-std::string backend_at(const std::string& device) {
-    return attribute_of(device, "backend").value_or("");
-}
-
-// Of every mount namespace of which this process may know: a container's mounts are in none but its own.
-std::string mounts_everywhere() {
-    std::set<std::string> seen;
-    std::string mounts = text_of("/proc/self/mountinfo");
-    std::error_code error;
-    for (const auto& process : std::filesystem::directory_iterator("/proc", error)) {
-        std::error_code is_gone;
-        const std::filesystem::path space = std::filesystem::read_symlink(process.path() / "ns/mnt", is_gone);
-        if (!is_gone && seen.insert(space.string()).second) mounts += text_of(process.path() / "mountinfo");
-    }
-    return mounts;
-}
-
-std::optional<unsigned> number_of(std::string_view text) {
-    unsigned number = 0;
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+    Number number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     return error == std::errc() ? std::optional(number) : std::nullopt;
 }
@@ -75,33 +52,54 @@ std::string link_of(std::string_view volume) {
     return link;
 }
 
-bool is_connected(const std::string& device) {
+std::optional<unsigned> index_of(std::string_view device) {
+    return device.starts_with("nbd") ? number_of<unsigned>(device.substr(3)) : std::nullopt;
+}
+
+std::string BlockDevices::text_of(std::string_view path) const {
+    return tarn::text_of(fmt::format("{}{}", root_, path));
+}
+
+// Empty: it has none. None: it cannot be read now.
+std::optional<std::string> BlockDevices::attribute_of(std::string_view device, std::string_view attribute) const {
+    const std::string path = fmt::format("{}/sys/block/{}/{}", root_, device, attribute);
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd && errno != ENOENT) return std::nullopt;
+    return fd ? trimmed(tarn::text_of(fd.get())) : std::string();
+}
+
+std::string BlockDevices::backend_at(std::string_view device) const {
+    return attribute_of(device, "backend").value_or("");
+}
+
+bool BlockDevices::is_connected(const std::string& device) const {
     std::error_code error;
-    return std::filesystem::exists(fmt::format("/sys/block/{}/pid", device), error);
+    return std::filesystem::exists(fmt::format("{}/sys/block/{}/pid", root_, device), error);
 }
 
-std::optional<unsigned> connected_by(const std::string& device) {
-    return number_of(text_of(fmt::format("/sys/block/{}/pid", device)));
+std::optional<unsigned> BlockDevices::connected_by(const std::string& device) const {
+    return number_of<unsigned>(attribute_of(device, "pid").value_or(""));
 }
 
-bool is_device_of(const std::string& device, std::string_view volume) {
+bool BlockDevices::is_device_of(const std::string& device, std::string_view volume) const {
     return is_connected(device) && backend_at(device) == backend_of(volume);
 }
 
-bool is_gone(const std::string& device, std::string_view volume, unsigned thread) {
+bool BlockDevices::is_gone(const std::string& device, std::string_view volume, unsigned thread) const {
     const std::optional<std::string> process = attribute_of(device, "pid");
     const std::optional<std::string> backend = attribute_of(device, "backend");
     if (!process || !backend) return false;
-    return process->empty() || *backend != backend_of(volume) || (thread != 0 && number_of(*process) != thread);
+    return process->empty() || *backend != backend_of(volume) ||
+           (thread != 0 && number_of<unsigned>(*process) != thread);
 }
 
-bool is_of_tarn(const std::string& device) {
+bool BlockDevices::is_of_tarn(const std::string& device) const {
     return is_connected(device) && backend_at(device).starts_with(prefix);
 }
 
-std::optional<std::string> device_of_volume(std::string_view volume) {
+std::optional<std::string> BlockDevices::device_of_volume(std::string_view volume) const {
     std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator("/sys/block", error)) {
+    for (const auto& entry : std::filesystem::directory_iterator(root_ + "/sys/block", error)) {
         std::string device = entry.path().filename();
         if (device.starts_with("nbd") && is_device_of(device, volume)) return device;
     }
@@ -109,23 +107,32 @@ std::optional<std::string> device_of_volume(std::string_view volume) {
 }
 
 // A volume may be called as a device is.
-std::optional<std::string> device_of(std::string_view volume_or_device) {
+std::optional<std::string> BlockDevices::device_of(std::string_view volume_or_device) const {
     if (auto device = device_of_volume(volume_or_device)) return device;
     std::string device(volume_or_device);
     return index_of(device) && is_of_tarn(device) ? std::optional(std::move(device)) : std::nullopt;
 }
 
-std::optional<unsigned> index_of(std::string_view device) {
-    return device.starts_with("nbd") ? number_of(device.substr(3)) : std::nullopt;
+// Of every mount namespace of which this process may know: a container's mounts are in none but its own.
+std::string BlockDevices::mounts_everywhere() const {
+    std::set<std::string> seen;
+    std::string mounts = text_of("/proc/self/mountinfo");
+    std::error_code error;
+    for (const auto& process : std::filesystem::directory_iterator(root_ + "/proc", error)) {
+        std::error_code is_gone;
+        const std::filesystem::path space = std::filesystem::read_symlink(process.path() / "ns/mnt", is_gone);
+        if (!is_gone && seen.insert(space.string()).second) mounts += tarn::text_of(process.path() / "mountinfo");
+    }
+    return mounts;
 }
 
-bool is_used(const std::string& device) {
+bool BlockDevices::is_used(const std::string& device) const {
     const std::string mounts = mounts_everywhere();
     const std::string swaps = text_of("/proc/swaps");
-    const std::filesystem::path whole = "/sys/block/" + device;
+    const std::filesystem::path whole = root_ + "/sys/block/" + device;
     const auto uses = [&](const std::filesystem::path& part) {
         std::error_code error;
-        const std::string number = trimmed(text_of(part / "dev"));
+        const std::string number = trimmed(tarn::text_of(part / "dev"));
         const std::string path = fmt::format("/dev/{} ", part.filename().string());
         // Some file systems, as btrfs, have a number of their own there; the device is the source.
         return mounts.find(fmt::format(" {} ", number)) != std::string::npos ||
@@ -139,31 +146,37 @@ bool is_used(const std::string& device) {
     return false;
 }
 
-bool reads_one_connection_only(const std::string& device) {
+bool BlockDevices::reads_one_connection_only(const std::string& device) const {
     // The workqueue's rescuer is called by about 10 ms after it was given work; Linux 6.9 has another name for it.
     constexpr int looks = 10;
     constexpr std::chrono::milliseconds between_looks{10};
     const std::string name = device + "-recv";
     std::error_code error;
     std::filesystem::path rescuer;
-    for (const auto& process : std::filesystem::directory_iterator("/proc", error)) {
-        const std::string text = text_of(process.path() / "comm");
+    for (const auto& process : std::filesystem::directory_iterator(root_ + "/proc", error)) {
+        const std::string text = tarn::text_of(process.path() / "comm");
         if (text.starts_with(name) || text.starts_with("kworker/R-" + name)) rescuer = process.path();
     }
     for (int i = 0; i < looks && !rescuer.empty(); ++i, std::this_thread::sleep_for(between_looks)) {
-        const std::string stat = text_of(rescuer / "stat");
+        const std::string stat = tarn::text_of(rescuer / "stat");
         const size_t state = stat.rfind(") ");
         if (state != std::string::npos && stat.compare(state + 2, 1, "I") != 0) return true;
     }
     return false;
 }
 
-std::optional<unsigned> logical_block_size_of(const std::string& device) {
-    return number_of(text_of(fmt::format("/sys/block/{}/queue/logical_block_size", device)));
+std::optional<uint64_t> BlockDevices::size_bytes_of(const std::string& device) const {
+    constexpr uint64_t sector_bytes = 512;  // whatever the device's are
+    const auto sectors = number_of<uint64_t>(attribute_of(device, "size").value_or(""));
+    return sectors ? std::optional(*sectors * sector_bytes) : std::nullopt;
 }
 
-std::optional<unsigned> cpu_of_queue(const std::string& device, size_t queue) {
-    return number_of(text_of(fmt::format("/sys/block/{}/mq/{}/cpu_list", device, queue)));
+std::optional<unsigned> BlockDevices::logical_block_size_of(const std::string& device) const {
+    return number_of<unsigned>(attribute_of(device, "queue/logical_block_size").value_or(""));
+}
+
+std::optional<unsigned> BlockDevices::cpu_of_queue(const std::string& device, size_t queue) const {
+    return number_of<unsigned>(attribute_of(device, fmt::format("mq/{}/cpu_list", queue)).value_or(""));
 }
 
 }  // namespace tarn

@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <memory>
-#include <utility>
 
 namespace tarn {
 
@@ -45,9 +44,7 @@ Error error_of(int error) {
     }
 }
 
-}  // namespace
-
-class NbdDriver::Message {
+class Message {
   public:
     Message(int family, uint8_t command) : message_(nlmsg_alloc(), nlmsg_free) {
         fits_ = message_ && genlmsg_put(message_.get(), NL_AUTO_PORT, NL_AUTO_SEQ, family, 0, 0, command, 0);
@@ -74,25 +71,51 @@ class NbdDriver::Message {
     bool fits_;
 };
 
-Result<NbdDriver> NbdDriver::open() {
-    nl_sock* const socket = nl_socket_alloc();
-    if (!socket) return fail(Errc::io, ENOMEM, "nbd.netlink");
-    NbdDriver driver(socket, 0);
-    if (genl_connect(socket) != 0) return fail(Errc::io, errno, "nbd.netlink");
-    driver.family_ = genl_ctrl_resolve(socket, NBD_GENL_FAMILY_NAME);
-    if (driver.family_ < 0) return fail(Errc::unsupported, 0, "nbd: the kernel has no nbd driver");
-    return driver;
+// A connection to it.
+class Connection {
+  public:
+    static Result<Connection> open() {
+        Connection connection;
+        if (!connection.socket_) return fail(Errc::io, ENOMEM, "nbd.netlink");
+        if (genl_connect(connection.socket_.get()) != 0) return fail(Errc::io, errno, "nbd.netlink");
+        connection.family_ = genl_ctrl_resolve(connection.socket_.get(), NBD_GENL_FAMILY_NAME);
+        if (connection.family_ < 0) return fail(Errc::unsupported, 0, "nbd: the kernel has no nbd driver");
+        return connection;
+    }
+    int family() const { return family_; }
+
+    Result<> ask(const Message& message) {
+        if (!message.get()) return fail(Errc::io, EMSGSIZE, "nbd.netlink");
+        Reply reply;
+        const std::unique_ptr<nl_cb, decltype(&nl_cb_put)> callbacks(nl_cb_alloc(NL_CB_DEFAULT), nl_cb_put);
+        if (!callbacks) return fail(Errc::io, ENOMEM, "nbd.netlink");
+        nl_cb_set(callbacks.get(), NL_CB_ACK, NL_CB_CUSTOM, on_end, &reply);
+        nl_cb_err(callbacks.get(), NL_CB_CUSTOM, on_error, &reply);
+        if (nl_send_auto(socket_.get(), message.get()) < 0) return fail(Errc::io, errno, "nbd.netlink");
+        while (!reply.is_over)
+            if (nl_recvmsgs(socket_.get(), callbacks.get()) < 0 && !reply.is_over)
+                return fail(Errc::io, errno, "nbd.netlink");
+        if (reply.error != 0) return fail(error_of(reply.error));
+        return {};
+    }
+
+  private:
+    Connection() : socket_(nl_socket_alloc(), nl_socket_free) {}
+
+    std::unique_ptr<nl_sock, decltype(&nl_socket_free)> socket_;
+    int family_ = -1;
+};
+
+}  // namespace
+
+Result<> NetlinkDriver::is_there() {
+    TRY_VOID(Connection::open());
+    return {};
 }
 
-NbdDriver::NbdDriver(NbdDriver&& other) noexcept
-    : socket_(std::exchange(other.socket_, nullptr)), family_(other.family_) {}
-
-NbdDriver::~NbdDriver() {
-    if (socket_) nl_socket_free(socket_);
-}
-
-Result<> NbdDriver::connect(unsigned index, const Device& device, std::span<const int> sockets) {
-    Message message(family_, NBD_CMD_CONNECT);
+Result<> NetlinkDriver::connect(unsigned index, const Device& device, std::span<const int> sockets) {
+    TRY(Connection kernel, Connection::open());
+    Message message(kernel.family(), NBD_CMD_CONNECT);
     message.add(NBD_ATTR_INDEX, static_cast<uint32_t>(index));
     message.add(NBD_ATTR_SIZE_BYTES, device.size_bytes);
     message.add(NBD_ATTR_BLOCK_SIZE_BYTES, uint64_t{device.block_size_bytes});
@@ -101,14 +124,15 @@ Result<> NbdDriver::connect(unsigned index, const Device& device, std::span<cons
     message.add(NBD_ATTR_DEAD_CONN_TIMEOUT, device.reconnect_timeout);
     message.add(NBD_ATTR_BACKEND_IDENTIFIER, device.backend);
     message.add_sockets(sockets);
-    const Result<> made = ask(message);
+    const Result<> made = kernel.ask(message);
     if (!made && made.error().code == Errc::not_found)
         return fail(Errc::io, made.error().sys_errno, "nbd: the driver does not make a device of that number");
     return made;
 }
 
-Result<> NbdDriver::reconfigure(unsigned index, const Device& device, std::span<const int> sockets) {
-    Message message(family_, NBD_CMD_RECONFIGURE);
+Result<> NetlinkDriver::reconfigure(unsigned index, const Device& device, std::span<const int> sockets) {
+    TRY(Connection kernel, Connection::open());
+    Message message(kernel.family(), NBD_CMD_RECONFIGURE);
     message.add(NBD_ATTR_INDEX, static_cast<uint32_t>(index));
     message.add(NBD_ATTR_BACKEND_IDENTIFIER, device.backend);
     if (sockets.empty()) {
@@ -117,27 +141,14 @@ Result<> NbdDriver::reconfigure(unsigned index, const Device& device, std::span<
     } else {
         message.add_sockets(sockets);
     }
-    return ask(message);
+    return kernel.ask(message);
 }
 
-Result<> NbdDriver::disconnect(unsigned index) {
-    Message message(family_, NBD_CMD_DISCONNECT);
+Result<> NetlinkDriver::disconnect(unsigned index) {
+    TRY(Connection kernel, Connection::open());
+    Message message(kernel.family(), NBD_CMD_DISCONNECT);
     message.add(NBD_ATTR_INDEX, static_cast<uint32_t>(index));
-    return ask(message);
-}
-
-Result<> NbdDriver::ask(Message& message) {
-    if (!message.get()) return fail(Errc::io, EMSGSIZE, "nbd.netlink");
-    Reply reply;
-    const std::unique_ptr<nl_cb, decltype(&nl_cb_put)> callbacks(nl_cb_alloc(NL_CB_DEFAULT), nl_cb_put);
-    if (!callbacks) return fail(Errc::io, ENOMEM, "nbd.netlink");
-    nl_cb_set(callbacks.get(), NL_CB_ACK, NL_CB_CUSTOM, on_end, &reply);
-    nl_cb_err(callbacks.get(), NL_CB_CUSTOM, on_error, &reply);
-    if (nl_send_auto(socket_, message.get()) < 0) return fail(Errc::io, errno, "nbd.netlink");
-    while (!reply.is_over)
-        if (nl_recvmsgs(socket_, callbacks.get()) < 0 && !reply.is_over) return fail(Errc::io, errno, "nbd.netlink");
-    if (reply.error != 0) return fail(error_of(reply.error));
-    return {};
+    return kernel.ask(message);
 }
 
 }  // namespace tarn

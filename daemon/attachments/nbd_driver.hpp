@@ -1,4 +1,5 @@
-// NbdDriver: the kernel's nbd driver over generic netlink: makes block devices of sockets, changes them, and ends them.
+// NbdDriver: the kernel's nbd driver: makes block devices of sockets, changes them, and ends them. NetlinkDriver asks
+// it over generic netlink; tests play one.
 //
 // A call blocks for as long as the kernel takes: on a thread of its own. The process needs CAP_SYS_ADMIN.
 #pragma once
@@ -11,8 +12,6 @@
 #include <vector>
 
 #include "utils/result.hpp"
-
-struct nl_sock;
 
 namespace tarn {
 
@@ -28,27 +27,25 @@ class NbdDriver {
         std::string backend;  // the identifier that sysfs shows; who changes the device has to name it
     };
 
-    // Errors: unsupported (the kernel has no nbd driver), io.
-    static Result<NbdDriver> open();
-    NbdDriver(NbdDriver&& other) noexcept;
-    ~NbdDriver();
-
+    virtual ~NbdDriver() = default;
+    // Errors: unsupported (the kernel has no nbd driver), io. The others have these errors, too.
+    virtual Result<> is_there() = 0;
     // Makes a device of these sockets, each of them a hardware queue, with the N of its /dev/nbdN. From then on the
     // sockets are the kernel's, too. Errors: busy (that one is in use), refused (not permitted), io.
-    Result<> connect(unsigned index, const Device& device, std::span<const int> sockets);
+    virtual Result<> connect(unsigned index, const Device& device, std::span<const int> sockets) = 0;
     // Gives the device sockets in place of those that broke, or without any, its size as it is now. Errors: not_found
     // (it is not connected, or not as this backend), refused, io.
-    Result<> reconfigure(unsigned index, const Device& device, std::span<const int> sockets);
+    virtual Result<> reconfigure(unsigned index, const Device& device, std::span<const int> sockets) = 0;
     // Requests on their way fail. Errors: not_found, refused, io.
-    Result<> disconnect(unsigned index);
+    virtual Result<> disconnect(unsigned index) = 0;
+};
 
-  private:
-    class Message;
-    NbdDriver(nl_sock* socket, int family) : socket_(socket), family_(family) {}
-    Result<> ask(Message& message);
-
-    nl_sock* socket_;
-    int family_;
+class NetlinkDriver final : public NbdDriver {
+  public:
+    Result<> is_there() override;
+    Result<> connect(unsigned index, const Device& device, std::span<const int> sockets) override;
+    Result<> reconfigure(unsigned index, const Device& device, std::span<const int> sockets) override;
+    Result<> disconnect(unsigned index) override;
 };
 
 }  // namespace tarn

@@ -98,7 +98,7 @@ Outcome<Json> attach_unless_attached(const Client& client, const AttachOptions& 
     const std::string device = there->value("device", "");
     AttachOptions is = wanted;
     is.read_only = there->value("read_only", false);
-    if (const auto block_size_bytes = logical_block_size_of(device.substr(device.rfind('/') + 1)))
+    if (const auto block_size_bytes = BlockDevices().logical_block_size_of(device.substr(device.rfind('/') + 1)))
         is.block_size_bytes = *block_size_bytes;
     if (wanted.connections != 0) is.connections = there->value("connections", 0u);
     if (option_text(is) == option_text(wanted)) return *std::move(there);
@@ -125,7 +125,8 @@ Answer attach_volume(const Client& client, const Options& options) {
 }
 
 Answer detach_volume(const Client&, const Options& options) {
-    const std::optional<std::string> device = device_of(options.name);
+    const BlockDevices devices;
+    const std::optional<std::string> device = devices.device_of(options.name);
     if (!options.force && device && is_claimed("/dev/" + *device, claim_patience))
         return of_attachments(
             refuse(Exit::busy, fmt::format("/dev/{} is mounted, a part of another device, or open for "
@@ -139,7 +140,7 @@ Answer detach_volume(const Client&, const Options& options) {
                                    (done.error().exit != Exit::not_found || !options.force || !device));
     if (!may_know) done = detach_alone(options.control, options.name, options.force);
     // The daemon has ended it meanwhile, and its answer is late.
-    if (!done && done.error().exit == Exit::not_found && device && !device_of(options.name))
+    if (!done && done.error().exit == Exit::not_found && device && !devices.device_of(options.name))
         done = Json{{"name", options.name}};
     if (!done && done.error().exit == Exit::not_found && options.if_attached)
         return Json{{"attachments", Json::array()}};

@@ -19,18 +19,18 @@ std::unexpected<Failure> refuse_as(std::string code, const Error& error, std::st
 }  // namespace
 
 Outcome<Json> detach_alone(const std::string& control, const std::string& name, bool force) {
-    const std::optional<std::string> device = device_of(name);
+    const BlockDevices devices;
+    const std::optional<std::string> device = devices.device_of(name);
     if (!device) return refuse(Exit::not_found, "no such volume is attached here, and no daemon answers");
-    if (!force && is_used(*device))
+    if (!force && devices.is_used(*device))
         return refuse(Exit::busy, "the device is in use, and no daemon answers",
                       "start tarnd, and its requests go on; --force ends it all the same, and they fail");
     // A kernel that waits to send would not hear of it.
     const Keeper keeper(Keeper::socket_of(control));
     if (const Result<> cut = keeper.cut(*device); !cut && cut.error().code != Errc::not_found)
         return refuse_as("refused", cut.error(), "sudo");
-    Result<NbdDriver> driver = NbdDriver::open();
-    if (!driver) return refuse_as("unsupported", driver.error(), "modprobe nbd");
-    const Result<> done = driver->disconnect(*index_of(*device));
+    const Result<> done = NetlinkDriver().disconnect(*index_of(*device));
+    if (!done && done.error().code == Errc::unsupported) return refuse_as("unsupported", done.error(), "modprobe nbd");
     if (!done && done.error().code == Errc::refused) return refuse_as("refused", done.error(), "sudo");
     if (!done && done.error().code != Errc::not_found) return refuse_as("io", done.error(), "");
     return Json{{"name", name}};

@@ -292,10 +292,12 @@ Result<> Node::start_front_ends() {
     TRY_VOID(start_nbd());
     loop.spawn(nbd_->serve());
 
-    attachments_ = std::make_unique<Attachments>(*catalog_, *nbd_, keeper_, loop, shards_->loops().size(), [this] {
-        const bool is_there = memory_is_kept_ && Keeper::keeps_memory_itself();
-        return is_there ? keeper_.keep_memory(cache_->pool().arena().fd()) : Result<>{};
-    });
+    attachments_ = std::make_unique<Attachments>(
+        *catalog_, *nbd_, NbdKernel{.driver = nbd_driver_, .devices = BlockDevices()}, keeper_, loop,
+        shards_->loops().size(), [this] {
+            const bool is_there = memory_is_kept_ && Keeper::keeps_memory_itself();
+            return is_there ? keeper_.keep_memory(cache_->pool().arena().fd()) : Result<>{};
+        });
     catalog_->set_clients(attachments_.get());
     if (!size_notices_) size_notices_ = std::make_unique<SizeNotices>(configuration_.host_id());
     size_notices_->set_follow([this](VolumeId volume) { return attachments_->follow_size_of(volume); });

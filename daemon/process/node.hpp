@@ -85,6 +85,7 @@ class Node final : public Control {
     StartOptions options_;
     PassedDescriptors passed_;
     Keeper keeper_;
+    NetlinkDriver nbd_driver_;
     std::vector<Keeper::Kept> kept_;  // what the process before left, beside its memory
     bool memory_was_lost_ = false;    // of the process before, and with it what was not durable
     bool memory_is_kept_ = false;

@@ -83,7 +83,7 @@ class MemoryVolume final : public Volume {
     Attributes attributes_;
 };
 
-class MemoryVolumes final : public Volumes {
+class MemoryVolumes : public Volumes {
   public:
     MemoryFaults faults;
     // What was asked so far.

@@ -21,12 +21,13 @@ TEST(BlockDeviceTest, a_link_has_the_name_that_udev_gives_it) {
 
 TEST(BlockDeviceTest, a_device_that_cannot_be_looked_at_is_not_gone) {
     const std::string none = "nbd-none";
-    EXPECT_TRUE(is_gone(none, "db", 0));
+    const BlockDevices devices;
+    EXPECT_TRUE(devices.is_gone(none, "db", 0));
     rlimit before{};
     ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
     const rlimit nothing{.rlim_cur = 0, .rlim_max = before.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &nothing), 0);
-    const bool is_gone_unseen = is_gone(none, "db", 0);
+    const bool is_gone_unseen = devices.is_gone(none, "db", 0);
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
     EXPECT_FALSE(is_gone_unseen);
 }

@@ -29,6 +29,9 @@ CHECKS = {
     "coherence/pages/staged_write.cpp": "AdoptedHost.*:FrameRaces.a_write_of_many*",
     "coherence/pages/verifiers.hpp": "AdoptedHost.*",
     "coherence/pages/writable_share.cpp": "WritableShareTest.*",
+    "daemon/attachments/attached_device.cpp": "AttachmentsTest.*",
+    "daemon/attachments/attachments.cpp": "AttachmentsTest.*",
+    "daemon/attachments/block_device.cpp": "AttachmentsTest.*:BlockDeviceTest.*",
     "daemon/catalog/catalog.cpp": "CatalogTest.*:CatalogHolds.*",
     "daemon/catalog/catalog_open.cpp": "CatalogTest.*:CatalogHolds.*",
     "daemon/catalog/catalog_table.cpp": "CatalogTableTest.*",
@@ -36,6 +39,9 @@ CHECKS = {
     "daemon/catalog/catalog_usage.cpp": "CatalogTest.*",
     "daemon/catalog/registrar.cpp": "RegistrarTest.*",
     "daemon/catalog/removals.cpp": "RemovalsTest.*:RegistrarTest.*",
+    "daemon/keeper/keeper.cpp": "KeeperTest.*:AttachmentsTest.*",
+    "daemon/keeper/keeper_watch.cpp": "AttachmentsTest.*",
+    "daemon/keeper/keeping.cpp": "AttachmentsTest.*:KeeperTest.*",
     "daemon/process/dead_hosts.cpp": "DeadHostsTest.*",
     "daemon/process/shutdown_barrier.cpp": "ShutdownBarrierTest.*",
     "daemon/process/idle_cpus.cpp": "IdleCpus*",
@@ -1226,5 +1232,103 @@ MUTANTS = [
     }),
     ("frontends/nbd/device_memory.cpp", "«header.layout != DeviceHeader::layout_expected» ||", {
         "memory of another layout is taken over": "false",
+    }),
+
+    # Block devices, and who keeps them.
+    ("daemon/attachments/attachments.cpp", "    if («has(options.volume)» || std::ranges::find(under_way_", {
+        "a volume is attached twice": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "    «volumes_.keep_held(made.memory.header().volume_id);»", {
+        "the volume of a device is not held": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "    «volumes_.let_go(device.memory.header().volume_id);»", {
+        "the volume of a device that is gone stays held": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "            «device.memory.forget_receipts();»", {
+        "pages that are lost count as written": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "    «device.memory.clear_log(connection);»", {
+        "a new connection goes on with the log of the old one": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "        is_lost = «was_deleted» ||", {
+        "a device of a deleted volume lives on": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "(!volume && «volume.error().code == Errc::busy»)", {
+        "a device of a volume at another host lives on": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "        if (co_await on_thread([&] { return «kernel_.devices.is_used(device.about.device)»; }))", {
+        "a device in use is detached": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "    if (!ended && !stopping_ && device.volume)\n        «for (unsigned i = 0; i < device.sockets.size(); ++i)\n            if (!device.is_served[i]) gate_.spawn(look_after(device, i, nbd::DeviceConnection::End::lost));»", {
+        "a device that the kernel does not end is served no more": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "    «static_cast<void>(co_await end_devices_of(volume));»", {
+        "a deleted volume keeps its devices": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "        if («device->memory.header().volume_id != volume» || device->is_ending) continue;", {
+        "who takes over a volume ends the devices of others": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "    if (is_its) «keeper_.drop(device.memory_name());»", {
+        "the keeper keeps a device that is gone": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "    «device.shut_down_sockets();»  // a kernel that waits", {
+        "a forced detach waits for the kernel": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "        «static_cast<void>(co_await self.end_by_force(cut));»", {
+        "a device that was cut lives on": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "            «on_resized(device);»  // or it has none yet", {
+        "a size that was changed meanwhile is not told": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "    if («whole_bytes == device.about.size_bytes» ||", {
+        "each start tells the size": "false",
+    }),
+    ("daemon/attachments/attached_device.cpp", '        if («kernel.devices.is_connected(fmt::format("nbd{}", index))») continue;', {
+        "a number that is taken is tried": "false",
+    }),
+    ("daemon/attachments/attached_device.cpp", "        if («connected || connected.error().code != Errc::busy») return connected;", {
+        "a number that is taken meanwhile ends the attach": "true",
+    }),
+    ("daemon/attachments/attached_device.cpp", "    if (!connected || «!is_ours») {", {
+        "a kernel that says not whose device it is gets served": "false",
+    }),
+    ("daemon/attachments/attached_device.cpp", "        if (is_kept) «keeper.drop(memory_name());»\n        if (connected)", {
+        "the keeper keeps what the kernel did not make": "",
+    }),
+    ("daemon/attachments/attached_device.cpp", "            «static_cast<void>(kernel.driver.disconnect(index));»", {
+        "a device whose answer was lost stays": "",
+    }),
+    ("daemon/attachments/attached_device.cpp", "    «TRY_VOID(kernel.driver.disconnect(about.index));»\n    if (is_kept)", {
+        "a device without a size stays": "",
+    }),
+    ("daemon/attachments/attached_device.cpp", "    if («kernel.devices.size_bytes_of(about.device).value_or(size_bytes) != size_bytes»)", {
+        "a kernel that takes no size is believed": "false",
+    }),
+    ("daemon/attachments/attached_device.cpp", "= «kernel.devices.connected_by(about.device).value_or(0)»;", {
+        "another device of the same number is taken for ours": "0",
+    }),
+    ("daemon/attachments/attached_device.cpp", "    if (is_kept) «TRY_VOID(keeper.keep(socket_name(connection), pair.ours.get()));»", {
+        "the keeper keeps the socket that was replaced": "",
+    }),
+    ("daemon/attachments/block_device.cpp", "«process->empty()» || *backend", {
+        "a device that is gone is served": "false",
+    }),
+    ("daemon/attachments/block_device.cpp", '        return «mounts.find(fmt::format(" {} ", number)) != std::string::npos» ||', {
+        "a mounted device is not in use": "false",
+    }),
+    ("daemon/attachments/block_device.cpp", '               «mounts.find(" " + path) != std::string::npos» ||', {
+        "a device with btrfs on it is not in use": "false",
+    }),
+    ("daemon/attachments/block_device.cpp", " || «swaps.find(path) != std::string::npos» ||", {
+        "a device that is swapped to is not in use": "false",
+    }),
+    ("daemon/attachments/block_device.cpp", "        if («entry.path().filename().string().starts_with(device)» && uses", {
+        "partitions do not count": "false",
+    }),
+    ("daemon/keeper/keeping.cpp", '        if (each.first != name && «!each.first.starts_with(name + ".")») return false;', {
+        "the sockets of a device that is gone are kept": "true",
+    }),
+    ("daemon/keeper/keeping.cpp", "if («said->word == Word::cut && watcher») (void)say", {
+        "who watches does not hear of a cut": "false",
     }),
 ]

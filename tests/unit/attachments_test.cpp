@@ -1,0 +1,395 @@
+// Block devices from their attach to their end, over processes: the kernel's driver is played, the keeper and the NBD
+// server are the real ones.
+#include "daemon/attachments/attachments.hpp"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "daemon/keeper/keeping.hpp"
+#include "tests/support/memory_volumes.hpp"
+#include "tests/support/nbd_bytes.hpp"
+#include "tests/unit/played_kernel.hpp"
+#include "utils/alarm.hpp"
+#include "utils/unix_socket.hpp"
+
+namespace tarn {
+namespace {
+
+using namespace std::chrono_literals;
+using nbd::Bytes;
+using nbd::Command;
+using nbd::Errno;
+using nbd::load_big;
+
+constexpr Caller root{.user = 0};
+
+class HeldVolumes final : public MemoryVolumes {
+  public:
+    void keep_held(VolumeId volume) override { ++held[volume]; }
+    void let_go(VolumeId volume) override { --held[volume]; }
+    std::map<VolumeId, int> held;
+};
+
+// A tarn-keeper on a thread. It has a tarnd's memory, too, and so does not end with the last device.
+class RunningKeeper {
+  public:
+    explicit RunningKeeper(const std::string& path)
+        : path_(path), thread_([listening = *listen_unix(path, 0600)] { keeper::keep_for(listening.get()); }) {
+        const UniqueFd memory(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+        EXPECT_TRUE(Keeper(path_).keep(Keeper::memory_name, memory.get()));
+    }
+    ~RunningKeeper() {
+        PassedDescriptors none;
+        if (const auto kept = Keeper(path_).take(none))
+            for (const Keeper::Kept& each : *kept) Keeper(path_).drop(each.name);
+        thread_.join();
+    }
+
+  private:
+    const std::string path_;
+    std::thread thread_;
+};
+
+class AttachmentsTest : public testing::Test {
+  protected:
+    static constexpr uint64_t size_bytes = 1 << 20;
+
+    void SetUp() override { volume_ = volumes_.add("db", size_bytes, false); }
+
+    // One process: what the keeper has is its to go on with.
+    struct Host {
+        explicit Host(AttachmentsTest& test)
+            : loop(std::move(*Loop::create())),
+              server({loop.get()}, test.volumes_, size_t{1} << 20),
+              keeper(test.path_),
+              attachments(test.volumes_, server, test.kernel_.kernel(), keeper, *loop, 2, [] { return Result<>{}; }) {}
+        std::unique_ptr<Loop> loop;
+        nbd::Server server;
+        Keeper keeper;
+        Attachments attachments;
+    };
+    using Talk = std::function<Task<>(Host&)>;
+
+    // A process from its start to its stop.
+    void run(const Talk& talk, std::optional<std::span<const uint64_t>> receipts = std::span<const uint64_t>()) {
+        Host host(*this);
+        PassedDescriptors none;
+        auto kept = host.keeper.take(none);
+        const auto all = [&]() -> Task<> {
+            Alarm alarm(*host.loop, 60s, [] {
+                std::fputs("it does not end\n", stderr);
+                std::abort();
+            });
+            host.attachments.adopt(kept ? std::move(*kept) : std::vector<Keeper::Kept>(), receipts);
+            co_await talk(host);
+            co_await host.attachments.stop();
+            co_await host.server.stop();
+            co_await alarm.end();
+        };
+        host.loop->run_until_done(all());
+    }
+
+    static AttachOptions options(unsigned connections = 1) { return {.volume = "db", .connections = connections}; }
+    static Task<> ask(Host& host, int kernel, const Bytes& request) {
+        EXPECT_EQ((co_await host.loop->send(kernel, request.bytes())).value_or(0), request.bytes().size());
+    }
+    // The next answer: its error, and as many bytes of data.
+    static Task<Errno> answer(Host& host, int kernel, uint64_t cookie, std::span<std::byte> data = {}) {
+        std::vector<std::byte> header(16);
+        EXPECT_EQ((co_await host.loop->receive(kernel, header, MSG_WAITALL)).value_or(0), header.size());
+        EXPECT_EQ(load_big<uint64_t>(header.data() + 8), cookie);
+        if (!data.empty()) EXPECT_EQ((co_await host.loop->receive(kernel, data, MSG_WAITALL)).value_or(0), data.size());
+        co_return static_cast<Errno>(load_big<uint32_t>(header.data() + 4));
+    }
+    static Task<bool> is_served(Host& host, int kernel) {
+        co_await ask(host, kernel, Bytes().request(Command::flush, 77, 0, 0));
+        co_return co_await answer(host, kernel, 77) == Errno::none;
+    }
+    template <class Condition>
+    static Task<bool> within(Host& host, std::chrono::seconds time, Condition condition) {
+        for (const auto end = std::chrono::steady_clock::now() + time; std::chrono::steady_clock::now() < end;) {
+            if (condition()) co_return true;
+            co_await host.loop->sleep(5ms);
+        }
+        co_return condition();
+    }
+
+    ScratchDirectory directory_;
+    const std::string path_ = directory_ / "keeper";
+    HeldVolumes volumes_;
+    std::shared_ptr<MemoryVolume> volume_;
+    PlayedKernel kernel_;
+    RunningKeeper keeper_{path_};
+};
+
+TEST_F(AttachmentsTest, a_volume_becomes_a_device_and_is_let_go_of_with_it) {
+    run([this](Host& host) -> Task<> {
+        auto attached = co_await host.attachments.attach(options(2), root);
+        EXPECT_TRUE(attached);
+        if (!attached) co_return;
+        EXPECT_EQ(attached->device, "nbd0");
+        EXPECT_EQ(attached->size_bytes, size_bytes);
+        EXPECT_EQ(kernel_.told().size_bytes, size_bytes);
+        EXPECT_EQ(kernel_.told().backend, "tarn/by-name/db");
+        EXPECT_TRUE(host.keeper.has("nbd0").value_or(false));
+        EXPECT_TRUE(host.keeper.has("nbd0.1").value_or(false));
+        EXPECT_EQ(volumes_.held[volume_->id()], 1);
+        for (const size_t connection : {0, 1}) EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, connection)));
+        EXPECT_EQ((co_await host.attachments.attach(options(), root)).error().code, Errc::busy);
+        EXPECT_EQ((co_await host.attachments.attach(options(), {.user = 12345})).error().code, Errc::refused);
+        EXPECT_EQ((co_await host.attachments.detach("nbd1", false, root)).error().code, Errc::not_found);
+        EXPECT_TRUE(co_await host.attachments.detach("nbd0", false, root));
+        EXPECT_TRUE(host.attachments.list().empty());
+        EXPECT_FALSE(kernel_.has(0));
+        EXPECT_EQ(volumes_.held[volume_->id()], 0);
+    });
+}
+
+TEST_F(AttachmentsTest, a_device_in_use_is_detached_by_force_alone) {
+    run([this](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        kernel_.set("sys/block/nbd0/dev", "43:0");
+        kernel_.set("proc/self/mountinfo", "80 20 43:0 / /srv rw - ext4 /dev/tarn/by-name/db rw");
+        EXPECT_EQ((co_await host.attachments.detach("db", false, root)).error().code, Errc::busy);
+        kernel_.set("proc/self/mountinfo", "80 20 0:55 / /srv rw - btrfs /dev/nbd0 rw");
+        EXPECT_EQ((co_await host.attachments.detach("db", false, root)).error().code, Errc::busy);
+        kernel_.set("proc/self/mountinfo", "");
+        kernel_.set("proc/swaps", "/dev/nbd0 partition 1 0 -2");
+        EXPECT_EQ((co_await host.attachments.detach("db", false, root)).error().code, Errc::busy);
+        kernel_.set("proc/swaps", "");
+        kernel_.set("sys/block/nbd0/nbd0p1/holders/dm-0", "");
+        EXPECT_EQ((co_await host.attachments.detach("db", false, root)).error().code, Errc::busy);
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
+    });
+}
+
+TEST_F(AttachmentsTest, the_next_process_goes_on_with_what_was_under_way) {
+    run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(2), root)); });
+    const int kernel = kernel_.socket(0, 1);
+    const Bytes request = Bytes().request(Command::write, 5, 0, page_size).fill(page_size, std::byte{9});
+    ASSERT_EQ(::send(kernel, request.bytes().data(), request.bytes().size(), 0),
+              static_cast<ssize_t>(request.bytes().size()));
+    run([&](Host& host) -> Task<> {
+        EXPECT_EQ(co_await answer(host, kernel, 5), Errno::none);
+        std::vector<std::byte> page(page_size);
+        co_await ask(host, kernel, Bytes().request(Command::read, 6, 0, page_size));
+        EXPECT_EQ(co_await answer(host, kernel, 6, page), Errno::none);
+        EXPECT_EQ(page[17], std::byte{9});
+        EXPECT_EQ(host.attachments.list().size(), 1u);
+        EXPECT_FALSE(host.attachments.has_left_one());
+        EXPECT_TRUE(co_await host.attachments.detach("db", false, root));
+    });
+}
+
+// Whether the first write of the first connection is said to have written its first page, by what the keeper has.
+bool has_receipt(const std::string& keeper, bool add) {
+    PassedDescriptors none;
+    auto kept = Keeper(keeper).take(none);
+    for (Keeper::Kept& each : *kept) {
+        if (each.name != "nbd0") continue;
+        const auto memory = nbd::DeviceMemory::adopt(std::move(each.fd));
+        nbd::DeviceLog::Slot& slot = memory->log(0).slots[0];
+        if (add) slot.receipts.begin(memory->first_receipt(0));
+        if (add) slot.receipts.add(0);
+        return slot.receipts.has(0);
+    }
+    return false;
+}
+
+TEST_F(AttachmentsTest, what_was_written_into_memory_that_is_lost_is_written_again) {
+    run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
+    const auto nothing = [](Host&) -> Task<> { co_return; };
+    ASSERT_TRUE(has_receipt(path_, true));
+    run(nothing);
+    EXPECT_TRUE(has_receipt(path_, false));
+    run(nothing, std::nullopt);
+    EXPECT_FALSE(has_receipt(path_, false));
+}
+
+TEST_F(AttachmentsTest, a_device_that_is_another_one_by_now_is_let_go_of) {
+    run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
+    kernel_.set("sys/block/nbd0/pid", "7");  // the same name and number, connected by another thread
+    run([](Host& host) -> Task<> {
+        EXPECT_TRUE(host.attachments.list().empty());
+        EXPECT_FALSE(host.keeper.has("nbd0").value_or(false));
+        co_return;
+    });
+    EXPECT_TRUE(kernel_.has(0));
+}
+
+TEST_F(AttachmentsTest, a_device_whose_volume_is_gone_or_at_another_host_is_ended) {
+    for (const bool is_deleted : {true, false}) {
+        run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
+        run(
+            [&](Host& host) -> Task<> {
+                EXPECT_TRUE(co_await within(host, 20s, [&] { return host.attachments.list().empty(); }));
+                EXPECT_FALSE(kernel_.has(0));
+            },
+            [&]() -> std::optional<std::span<const uint64_t>> {
+                if (!is_deleted) {
+                    volumes_.hold_elsewhere("db");
+                    return std::span<const uint64_t>();
+                }
+                const auto remove = [this]() -> Task<> {
+                    EXPECT_TRUE(co_await volumes_.remove("db", true));
+                    volume_ = volumes_.add("db", size_bytes, false);
+                };
+                std::move(*Loop::create())->run_until_done(remove());
+                return std::nullopt;
+            }());
+    }
+}
+
+TEST_F(AttachmentsTest, a_connection_that_the_kernel_gave_up_is_replaced) {
+    run([this](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
+        co_await ask(host, kernel_.socket(0, 1), Bytes().fill(28, std::byte{7}));  // no request
+        EXPECT_TRUE(co_await within(host, 20s, [&] { return kernel_.replaced() == 1; }));
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 1)));
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+    });
+    // The keeper has it, too.
+    run([this](Host& host) -> Task<> { EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 1))); });
+}
+
+TEST_F(AttachmentsTest, a_device_that_somebody_disconnects_in_the_kernel_is_forgotten) {
+    run([this](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
+        EXPECT_TRUE(kernel_.disconnect(0));
+        EXPECT_TRUE(co_await within(host, 20s, [&] { return host.attachments.list().empty(); }));
+        EXPECT_EQ(volumes_.held[volume_->id()], 0);
+        EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
+    });
+    EXPECT_TRUE(kernel_.disconnect(0));
+    run([](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await within(host, 20s, [&] { return host.attachments.list().empty(); }));
+    });
+}
+
+// Its page is at a host that is away.
+TEST_F(AttachmentsTest, a_forced_detach_ends_while_requests_wait) {
+    bool waits = true;
+    volumes_.faults.miss_every = 1;
+    volumes_.faults.copies_wait = [&] { return waits; };
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        co_await ask(host, kernel_.socket(0, 0), Bytes().request(Command::write, 1, 0, page_size).fill(page_size));
+        for (int i = 0; i < 10; ++i) co_await Yield(*host.loop);
+        const auto end_waits = [&]() -> Task<> {
+            EXPECT_TRUE(co_await within(host, 20s, [&] { return !kernel_.has(0); }));
+            waits = false;
+        };
+        Gate gate;
+        gate.spawn(end_waits());
+        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
+        co_await gate.close();
+    });
+}
+
+TEST_F(AttachmentsTest, a_volume_of_another_size_makes_a_device_of_that_size) {
+    run([this](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 2 * size_bytes + 100}));
+        EXPECT_TRUE(co_await host.attachments.follow_size_of(volume_->id()));
+        EXPECT_EQ(kernel_.told().size_bytes, 2 * size_bytes);
+        EXPECT_EQ(host.attachments.list()[0].size_bytes, 2 * size_bytes);
+        // Nobody tells; the next request meets it.
+        EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 3 * size_bytes}));
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+        EXPECT_TRUE(co_await within(host, 20s, [&] { return kernel_.told().size_bytes == 3 * size_bytes; }));
+        kernel_.takes_sizes = false;
+        EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 4 * size_bytes}));
+        EXPECT_FALSE(co_await host.attachments.follow_size_of(volume_->id()));
+        EXPECT_EQ(host.attachments.list()[0].size_bytes, 3 * size_bytes);
+    });
+}
+
+TEST_F(AttachmentsTest, a_kernel_that_does_not_do_what_it_says_gets_no_device_to_serve) {
+    const auto attach_fails = [this](Errc expected) {
+        run([&](Host& host) -> Task<> {
+            const Result<Attachment> attached = co_await host.attachments.attach(options(), root);
+            EXPECT_FALSE(attached);
+            EXPECT_EQ(attached ? Errc::io : attached.error().code, expected);
+            EXPECT_TRUE(host.attachments.list().empty());
+            EXPECT_FALSE(host.keeper.has("nbd0").value_or(false));
+        });
+        EXPECT_FALSE(kernel_.has(0));
+        EXPECT_EQ(volumes_.held[volume_->id()], 0);
+    };
+    kernel_.shows_backend = false;
+    attach_fails(Errc::unsupported);
+    kernel_.shows_backend = true;
+    kernel_.takes_sizes = false;
+    attach_fails(Errc::io);
+    kernel_.takes_sizes = true;
+    // It has made the device, and its answer is an error.
+    kernel_.after = [](const std::string& call) -> Result<> {
+        if (call == "connect") return fail(Errc::io, EIO, "played");
+        return {};
+    };
+    attach_fails(Errc::io);
+    kernel_.after = [](const std::string&) { return Result<>{}; };
+    for (const char* const failing : {"is_there", "connect", "reconfigure"}) {
+        kernel_.before = [failing](const std::string& call) -> Result<> {
+            if (call == failing) return fail(Errc::refused, EPERM, "played");
+            return {};
+        };
+        attach_fails(Errc::refused);
+    }
+}
+
+TEST_F(AttachmentsTest, a_device_that_the_kernel_does_not_end_is_served_on) {
+    bool ends = false;
+    kernel_.before = [&](const std::string& call) -> Result<> {
+        if (call == "disconnect" && !ends) return fail(Errc::io, EIO, "played");
+        return {};
+    };
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
+        EXPECT_FALSE(co_await host.attachments.detach("db", true, root));
+        EXPECT_EQ(host.attachments.list().size(), 1u);
+        for (const size_t connection : {0, 1})
+            EXPECT_TRUE(co_await within(host, 20s, [&] { return kernel_.replaced() > connection; }));
+        for (const size_t connection : {0, 1}) EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, connection)));
+        ends = true;
+        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
+    });
+}
+
+TEST_F(AttachmentsTest, numbers_that_are_taken_are_passed_over) {
+    kernel_.set("sys/block/nbd0/pid", "1");
+    run([this](Host& host) -> Task<> {
+        EXPECT_TRUE(kernel_.connect(1, {.backend = "somebody"}, {}));
+        kernel_.remove("sys/block/nbd1");  // taken this very moment: not to be seen yet
+        auto attached = co_await host.attachments.attach(options(), root);
+        EXPECT_EQ(attached ? attached->device : "", "nbd2");
+        EXPECT_FALSE(host.keeper.has("nbd1").value_or(true));
+    });
+}
+
+TEST_F(AttachmentsTest, who_takes_over_or_deletes_ends_the_devices_of_the_volume) {
+    run([this](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach({.volume = "db", .read_only = true, .connections = 1}, root));
+        EXPECT_EQ(volumes_.held[volume_->id()], 1);
+        EXPECT_EQ((co_await host.attachments.clients_of(volume_->id())).size(), 1u);
+        EXPECT_TRUE(co_await host.attachments.end_devices_of(volume_->id() + 1));
+        EXPECT_EQ(host.attachments.list().size(), 1u);
+        co_await host.attachments.end_clients_of(volume_->id());
+        EXPECT_TRUE(host.attachments.list().empty());
+        EXPECT_FALSE(kernel_.has(0));
+    });
+}
+
+TEST_F(AttachmentsTest, who_cuts_a_device_through_the_keeper_ends_it) {
+    run([this](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        EXPECT_TRUE(host.keeper.cut("nbd0"));
+        EXPECT_TRUE(co_await within(host, 20s, [&] { return host.attachments.list().empty(); }));
+        EXPECT_FALSE(kernel_.has(0));
+    });
+}
+
+}  // namespace
+}  // namespace tarn

@@ -1,0 +1,120 @@
+// PlayedKernel: the kernel's nbd driver, and the /sys and /proc that show its devices, played by a test. Its devices
+// are as large as they are told, and the test has the kernel's ends of their sockets.
+#pragma once
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "daemon/attachments/attached_device.hpp"
+#include "tests/support/scratch_directory.hpp"
+
+namespace tarn {
+
+class PlayedKernel final : public NbdDriver {
+  public:
+    PlayedKernel() { std::filesystem::create_directories(root_.path() / "proc/self"); }
+
+    NbdKernel kernel() { return {.driver = *this, .devices = devices()}; }
+    BlockDevices devices() const { return BlockDevices(root_.path()); }
+    // What a file below /sys or /proc says.
+    void set(const std::string& path, const std::string& text) const {
+        const std::filesystem::path file = root_.path() / path;
+        std::filesystem::create_directories(file.parent_path());
+        std::ofstream(file) << text << "\n";
+    }
+    void remove(const std::string& path) const { std::filesystem::remove_all(root_.path() / path); }
+
+    // Called before each call of the driver, with its name; an error is the call's, which then has done nothing.
+    std::function<Result<>(const std::string& call)> before = [](const std::string&) { return Result<>{}; };
+    // What it says after it has done it; also where it has not.
+    std::function<Result<>(const std::string& call)> after = [](const std::string&) { return Result<>{}; };
+    bool shows_backend = true;
+    bool takes_sizes = true;
+
+    Result<> is_there() override { return before("is_there"); }
+    Result<> connect(unsigned index, const Device& device, std::span<const int> sockets) override {
+        TRY_VOID(before("connect"));
+        const std::lock_guard lock(mutex_);
+        if (sockets_.contains(index)) return fail(Errc::busy, EBUSY, "played");
+        std::vector<UniqueFd>& own = sockets_[index];
+        for (const int socket : sockets) own.push_back(duplicate(socket));
+        const std::string name = fmt::format("sys/block/nbd{}", index);
+        set(name + "/pid", std::to_string(++last_thread_));
+        if (shows_backend) set(name + "/backend", device.backend);
+        set(name + "/size", std::to_string(device.size_bytes / 512));
+        set(name + "/queue/logical_block_size", std::to_string(device.block_size_bytes));
+        for (size_t i = 0; i < sockets.size(); ++i)
+            set(fmt::format("{}/mq/{}/cpu_list", name, i), fmt::format("{}, 9", i));
+        device_ = device;
+        return after("connect");
+    }
+    Result<> reconfigure(unsigned index, const Device& device, std::span<const int> sockets) override {
+        TRY_VOID(before("reconfigure"));
+        const std::lock_guard lock(mutex_);
+        if (!sockets_.contains(index)) return fail(Errc::not_found, ENODEV, "played");
+        if (sockets.empty() && takes_sizes)
+            set(fmt::format("sys/block/nbd{}/size", index), std::to_string(device.size_bytes / 512));
+        for (const int socket : sockets) {
+            const auto dead = std::ranges::find_if(sockets_[index], [](const UniqueFd& each) { return is_dead(each); });
+            if (dead == sockets_[index].end()) return fail(Errc::no_space, ENOSPC, "played: no dead socket");
+            *dead = duplicate(socket);
+            ++replaced_;
+        }
+        device_ = device;
+        return after("reconfigure");
+    }
+    Result<> disconnect(unsigned index) override {
+        TRY_VOID(before("disconnect"));
+        const std::lock_guard lock(mutex_);
+        const auto found = sockets_.find(index);
+        if (found == sockets_.end()) return fail(Errc::not_found, ENODEV, "played");
+        for (const UniqueFd& socket : found->second) ::shutdown(socket.get(), SHUT_RDWR);
+        sockets_.erase(found);
+        remove(fmt::format("sys/block/nbd{}", index));
+        return after("disconnect");
+    }
+
+    int socket(unsigned index, size_t connection) {
+        const std::lock_guard lock(mutex_);
+        return sockets_.at(index).at(connection).get();
+    }
+    bool has(unsigned index) {
+        const std::lock_guard lock(mutex_);
+        return sockets_.contains(index);
+    }
+    // So many sockets were replaced.
+    unsigned replaced() {
+        const std::lock_guard lock(mutex_);
+        return replaced_;
+    }
+    // What it was told last.
+    Device told() {
+        const std::lock_guard lock(mutex_);
+        return device_;
+    }
+
+  private:
+    static UniqueFd duplicate(int socket) { return UniqueFd(::fcntl(socket, F_DUPFD_CLOEXEC, 0)); }
+    static bool is_dead(const UniqueFd& socket) {
+        std::byte byte;
+        return ::recv(socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    }
+
+    const ScratchDirectory root_;
+    std::mutex mutex_;
+    std::map<unsigned, std::vector<UniqueFd>> sockets_;
+    Device device_;
+    unsigned last_thread_ = 100;
+    unsigned replaced_ = 0;
+};
+
+}  // namespace tarn
