@@ -77,7 +77,7 @@ class AttachmentsTest : public testing::Test {
         PassedDescriptors none;
         auto kept = host.keeper.take(none);
         const auto all = [&]() -> Task<> {
-            Alarm alarm(*host.loop, 60s, [] {
+            Alarm alarm(*host.loop, 20s, [] {
                 std::fputs("it does not end\n", stderr);
                 std::abort();
             });
@@ -142,6 +142,8 @@ TEST_F(AttachmentsTest, a_volume_becomes_a_device_and_is_let_go_of_with_it) {
         EXPECT_TRUE(co_await host.attachments.detach("nbd0", false, root));
         EXPECT_TRUE(host.attachments.list().empty());
         EXPECT_FALSE(kernel_.has(0));
+        EXPECT_FALSE(host.keeper.has("nbd0").value_or(true));
+        EXPECT_FALSE(host.keeper.has("nbd0.1").value_or(true));
         EXPECT_EQ(volumes_.held[volume_->id()], 0);
     });
 }
@@ -224,7 +226,7 @@ TEST_F(AttachmentsTest, a_device_whose_volume_is_gone_or_at_another_host_is_ende
         run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
         run(
             [&](Host& host) -> Task<> {
-                EXPECT_TRUE(co_await within(host, 20s, [&] { return host.attachments.list().empty(); }));
+                EXPECT_TRUE(co_await within(host, 5s, [&] { return host.attachments.list().empty(); }));
                 EXPECT_FALSE(kernel_.has(0));
             },
             [&]() -> std::optional<std::span<const uint64_t>> {
@@ -246,7 +248,7 @@ TEST_F(AttachmentsTest, a_connection_that_the_kernel_gave_up_is_replaced) {
     run([this](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
         co_await ask(host, kernel_.socket(0, 1), Bytes().fill(28, std::byte{7}));  // no request
-        EXPECT_TRUE(co_await within(host, 20s, [&] { return kernel_.replaced() == 1; }));
+        EXPECT_TRUE(co_await within(host, 5s, [&] { return kernel_.replaced() == 1; }));
         EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 1)));
         EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
     });
@@ -258,13 +260,13 @@ TEST_F(AttachmentsTest, a_device_that_somebody_disconnects_in_the_kernel_is_forg
     run([this](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
         EXPECT_TRUE(kernel_.disconnect(0));
-        EXPECT_TRUE(co_await within(host, 20s, [&] { return host.attachments.list().empty(); }));
+        EXPECT_TRUE(co_await within(host, 5s, [&] { return host.attachments.list().empty(); }));
         EXPECT_EQ(volumes_.held[volume_->id()], 0);
         EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
     });
     EXPECT_TRUE(kernel_.disconnect(0));
     run([](Host& host) -> Task<> {
-        EXPECT_TRUE(co_await within(host, 20s, [&] { return host.attachments.list().empty(); }));
+        EXPECT_TRUE(co_await within(host, 5s, [&] { return host.attachments.list().empty(); }));
     });
 }
 
@@ -278,7 +280,7 @@ TEST_F(AttachmentsTest, a_forced_detach_ends_while_requests_wait) {
         co_await ask(host, kernel_.socket(0, 0), Bytes().request(Command::write, 1, 0, page_size).fill(page_size));
         for (int i = 0; i < 10; ++i) co_await Yield(*host.loop);
         const auto end_waits = [&]() -> Task<> {
-            EXPECT_TRUE(co_await within(host, 20s, [&] { return !kernel_.has(0); }));
+            EXPECT_TRUE(co_await within(host, 5s, [&] { return !kernel_.has(0); }));
             waits = false;
         };
         Gate gate;
@@ -298,7 +300,7 @@ TEST_F(AttachmentsTest, a_volume_of_another_size_makes_a_device_of_that_size) {
         // Nobody tells; the next request meets it.
         EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 3 * size_bytes}));
         EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
-        EXPECT_TRUE(co_await within(host, 20s, [&] { return kernel_.told().size_bytes == 3 * size_bytes; }));
+        EXPECT_TRUE(co_await within(host, 5s, [&] { return kernel_.told().size_bytes == 3 * size_bytes; }));
         kernel_.takes_sizes = false;
         EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 4 * size_bytes}));
         EXPECT_FALSE(co_await host.attachments.follow_size_of(volume_->id()));
@@ -351,7 +353,7 @@ TEST_F(AttachmentsTest, a_device_that_the_kernel_does_not_end_is_served_on) {
         EXPECT_FALSE(co_await host.attachments.detach("db", true, root));
         EXPECT_EQ(host.attachments.list().size(), 1u);
         for (const size_t connection : {0, 1})
-            EXPECT_TRUE(co_await within(host, 20s, [&] { return kernel_.replaced() > connection; }));
+            EXPECT_TRUE(co_await within(host, 5s, [&] { return kernel_.replaced() > connection; }));
         for (const size_t connection : {0, 1}) EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, connection)));
         ends = true;
         EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
@@ -386,7 +388,7 @@ TEST_F(AttachmentsTest, who_cuts_a_device_through_the_keeper_ends_it) {
     run([this](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(), root));
         EXPECT_TRUE(host.keeper.cut("nbd0"));
-        EXPECT_TRUE(co_await within(host, 20s, [&] { return host.attachments.list().empty(); }));
+        EXPECT_TRUE(co_await within(host, 5s, [&] { return host.attachments.list().empty(); }));
         EXPECT_FALSE(kernel_.has(0));
     });
 }

@@ -1235,9 +1235,6 @@ MUTANTS = [
     }),
 
     # Block devices, and who keeps them.
-    ("daemon/attachments/attachments.cpp", "    if («has(options.volume)» || std::ranges::find(under_way_", {
-        "a volume is attached twice": "false",
-    }),
     ("daemon/attachments/attachments.cpp", "    «volumes_.keep_held(made.memory.header().volume_id);»", {
         "the volume of a device is not held": "",
     }),
