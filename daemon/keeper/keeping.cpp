@@ -77,9 +77,7 @@ bool keep_for(int listening) {
                 (void)say(client.get(), Word::done);
                 if (kept.empty()) return true;
                 break;
-            case Word::has:
-                (void)say(client.get(), kept.contains(said->name) ? Word::done : Word::none);
-                break;
+            case Word::has: (void)say(client.get(), kept.contains(said->name) ? Word::done : Word::none); break;
             case Word::watch:
                 (void)say(client.get(), Word::done);
                 watcher = std::move(client);

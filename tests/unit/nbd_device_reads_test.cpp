@@ -11,7 +11,9 @@ class CopiedVolume final : public SharedVolume {
     using SharedVolume::SharedVolume;
     bool try_pin(uint64_t offset_bytes, uint32_t size, std::vector<Pin>& pins) override {
         miss_every = UINT_MAX;
-        return pins_left > 0 && pins_left-- > 0 && SharedVolume::try_pin(offset_bytes, size, pins);
+        if (pins_left == 0) return false;
+        --pins_left;
+        return SharedVolume::try_pin(offset_bytes, size, pins);
     }
     Task<Result<>> fetch(uint64_t, uint64_t) override { co_return Result<>{}; }
     Task<Result<>> read(uint64_t offset_bytes, std::span<std::byte> into) override {

@@ -1256,9 +1256,6 @@ MUTANTS = [
     ("daemon/attachments/attachments.cpp", "        if (co_await on_thread([&] { return «kernel_.devices.is_used(device.about.device)»; }))", {
         "a device in use is detached": "false",
     }),
-    ("daemon/attachments/attachments.cpp", "    if (!ended && !stopping_ && device.volume)\n        «for (unsigned i = 0; i < device.sockets.size(); ++i)\n            if (!device.is_served[i]) gate_.spawn(look_after(device, i, nbd::DeviceConnection::End::lost));»", {
-        "a device that the kernel does not end is served no more": "",
-    }),
     ("daemon/attachments/attachments.cpp", "    «static_cast<void>(co_await end_devices_of(volume));»", {
         "a deleted volume keeps its devices": "",
     }),
@@ -1268,17 +1265,8 @@ MUTANTS = [
     ("daemon/attachments/attachments.cpp", "    if (is_its) «keeper_.drop(device.memory_name());»", {
         "the keeper keeps a device that is gone": "",
     }),
-    ("daemon/attachments/attachments.cpp", "    «device.shut_down_sockets();»  // a kernel that waits", {
-        "a forced detach waits for the kernel": "",
-    }),
     ("daemon/attachments/attachments.cpp", "        «static_cast<void>(co_await self.end_by_force(cut));»", {
         "a device that was cut lives on": "",
-    }),
-    ("daemon/attachments/attachments.cpp", "            «on_resized(device);»  // or it has none yet", {
-        "a size that was changed meanwhile is not told": "",
-    }),
-    ("daemon/attachments/attachments.cpp", "    if («whole_bytes == device.about.size_bytes» ||", {
-        "each start tells the size": "false",
     }),
     ("daemon/attachments/attached_device.cpp", '        if («kernel.devices.is_connected(fmt::format("nbd{}", index))») continue;', {
         "a number that is taken is tried": "false",
@@ -1306,9 +1294,6 @@ MUTANTS = [
     }),
     ("daemon/attachments/attached_device.cpp", "    if (is_kept) «TRY_VOID(keeper.keep(socket_name(connection), pair.ours.get()));»", {
         "the keeper keeps the socket that was replaced": "",
-    }),
-    ("daemon/attachments/block_device.cpp", "«process->empty()» || *backend", {
-        "a device that is gone is served": "false",
     }),
     ("daemon/attachments/block_device.cpp", '        return «mounts.find(fmt::format(" {} ", number)) != std::string::npos» ||', {
         "a mounted device is not in use": "false",
