@@ -28,7 +28,7 @@ std::optional<unsigned> index_of(std::string_view device);
 // device: nbd0, which is /dev/nbd0.
 class BlockDevices {
   public:
-    // root: where /sys and /proc are; not the root directory for tests only.
+    // root: the directory in which sys and proc are; tests have one of their own.
     explicit BlockDevices(std::string root = "") : root_(std::move(root)) {}
 
     bool is_connected(const std::string& device) const;

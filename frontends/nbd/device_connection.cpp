@@ -276,7 +276,7 @@ void DeviceConnection::send() {
         fill(slots);
         if (replies.empty()) break;
         const DeviceLog::Sent sent = log_.send(socket_.get(), replies.parts());
-        keep_rest();
+        if (sent == DeviceLog::Sent::full) keep_rest();
         volume_->unpin(replies.pins());
         replies.clear();
         settle(slots);

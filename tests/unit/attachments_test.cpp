@@ -11,6 +11,7 @@
 #include "tests/support/nbd_bytes.hpp"
 #include "tests/unit/played_kernel.hpp"
 #include "utils/alarm.hpp"
+#include "utils/on_thread.hpp"
 #include "utils/unix_socket.hpp"
 
 namespace tarn {
@@ -27,8 +28,12 @@ constexpr Caller root{.user = 0};
 class HeldVolumes final : public MemoryVolumes {
   public:
     void keep_held(VolumeId volume) override { ++held[volume]; }
-    void let_go(VolumeId volume) override { --held[volume]; }
+    void let_go(VolumeId volume) override {
+        --held[volume];
+        changed.notify_all();
+    }
     std::map<VolumeId, int> held;
+    Event changed;
 };
 
 // A tarn-keeper on a thread. It has a tarnd's memory, too, and so does not end with the last device.
@@ -73,6 +78,7 @@ class AttachmentsTest : public testing::Test {
 
     // A process from its start to its stop.
     void run(const Talk& talk, std::optional<std::span<const uint64_t>> receipts = std::span<const uint64_t>()) {
+        volumes_.held.clear();
         Host host(*this);
         PassedDescriptors none;
         auto kept = host.keeper.take(none);
@@ -106,13 +112,12 @@ class AttachmentsTest : public testing::Test {
         co_await ask(host, kernel, Bytes().request(Command::flush, 77, 0, 0));
         co_return co_await answer(host, kernel, 77) == Errno::none;
     }
-    template <class Condition>
-    static Task<bool> within(Host& host, std::chrono::seconds time, Condition condition) {
-        for (const auto end = std::chrono::steady_clock::now() + time; std::chrono::steady_clock::now() < end;) {
-            if (condition()) co_return true;
-            co_await host.loop->sleep(5ms);
-        }
-        co_return condition();
+    // A volume is let go of as the last device of it is forgotten.
+    Task<> all_are_forgotten(Host& host) {
+        while (std::ranges::any_of(volumes_.held, [](const auto& each) { return each.second != 0; }))
+            co_await volumes_.changed.wait();
+        co_await Yield(*host.loop);
+        EXPECT_TRUE(host.attachments.list().empty());
     }
 
     ScratchDirectory directory_;
@@ -226,7 +231,7 @@ TEST_F(AttachmentsTest, a_device_whose_volume_is_gone_or_at_another_host_is_ende
         run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
         run(
             [&](Host& host) -> Task<> {
-                EXPECT_TRUE(co_await within(host, 5s, [&] { return host.attachments.list().empty(); }));
+                co_await all_are_forgotten(host);
                 EXPECT_FALSE(kernel_.has(0));
             },
             [&]() -> std::optional<std::span<const uint64_t>> {
@@ -248,7 +253,7 @@ TEST_F(AttachmentsTest, a_connection_that_the_kernel_gave_up_is_replaced) {
     run([this](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
         co_await ask(host, kernel_.socket(0, 1), Bytes().fill(28, std::byte{7}));  // no request
-        EXPECT_TRUE(co_await within(host, 5s, [&] { return kernel_.replaced() == 1; }));
+        co_await on_thread([&] { return kernel_.wait_for_replaced(1); });
         EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 1)));
         EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
     });
@@ -260,14 +265,12 @@ TEST_F(AttachmentsTest, a_device_that_somebody_disconnects_in_the_kernel_is_forg
     run([this](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
         EXPECT_TRUE(kernel_.disconnect(0));
-        EXPECT_TRUE(co_await within(host, 5s, [&] { return host.attachments.list().empty(); }));
+        co_await all_are_forgotten(host);
         EXPECT_EQ(volumes_.held[volume_->id()], 0);
         EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
     });
     EXPECT_TRUE(kernel_.disconnect(0));
-    run([](Host& host) -> Task<> {
-        EXPECT_TRUE(co_await within(host, 5s, [&] { return host.attachments.list().empty(); }));
-    });
+    run([this](Host& host) -> Task<> { co_await all_are_forgotten(host); });
 }
 
 // Its page is at a host that is away.
@@ -280,7 +283,7 @@ TEST_F(AttachmentsTest, a_forced_detach_ends_while_requests_wait) {
         co_await ask(host, kernel_.socket(0, 0), Bytes().request(Command::write, 1, 0, page_size).fill(page_size));
         for (int i = 0; i < 10; ++i) co_await Yield(*host.loop);
         const auto end_waits = [&]() -> Task<> {
-            EXPECT_TRUE(co_await within(host, 5s, [&] { return !kernel_.has(0); }));
+            co_await on_thread([&] { return kernel_.wait_for_end_of(0); });
             waits = false;
         };
         Gate gate;
@@ -300,7 +303,7 @@ TEST_F(AttachmentsTest, a_volume_of_another_size_makes_a_device_of_that_size) {
         // Nobody tells; the next request meets it.
         EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 3 * size_bytes}));
         EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
-        EXPECT_TRUE(co_await within(host, 5s, [&] { return kernel_.told().size_bytes == 3 * size_bytes; }));
+        co_await on_thread([&] { return kernel_.wait_for_size(3 * size_bytes); });
         kernel_.takes_sizes = false;
         EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 4 * size_bytes}));
         EXPECT_FALSE(co_await host.attachments.follow_size_of(volume_->id()));
@@ -352,8 +355,7 @@ TEST_F(AttachmentsTest, a_device_that_the_kernel_does_not_end_is_served_on) {
         EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
         EXPECT_FALSE(co_await host.attachments.detach("db", true, root));
         EXPECT_EQ(host.attachments.list().size(), 1u);
-        for (const size_t connection : {0, 1})
-            EXPECT_TRUE(co_await within(host, 5s, [&] { return kernel_.replaced() > connection; }));
+        co_await on_thread([&] { return kernel_.wait_for_replaced(2); });
         for (const size_t connection : {0, 1}) EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, connection)));
         ends = true;
         EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
@@ -388,7 +390,7 @@ TEST_F(AttachmentsTest, who_cuts_a_device_through_the_keeper_ends_it) {
     run([this](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(), root));
         EXPECT_TRUE(host.keeper.cut("nbd0"));
-        EXPECT_TRUE(co_await within(host, 5s, [&] { return host.attachments.list().empty(); }));
+        co_await all_are_forgotten(host);
         EXPECT_FALSE(kernel_.has(0));
     });
 }

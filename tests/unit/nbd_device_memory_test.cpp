@@ -30,6 +30,19 @@ TEST_F(NbdDeviceMemory, what_was_written_and_lost_is_written_again) {
     EXPECT_EQ(receipts.number(), number);
 }
 
+// Then nothing more is received.
+TEST_F(NbdDeviceMemory, a_log_is_full_while_it_has_no_slot) {
+    DeviceLog log(memory_->log(0), memory_->first_receipt(0));
+    const Request request{.command = Command::flush, .flags = 0, .cookie = 1, .offset_bytes = 0, .size_bytes = 0};
+    std::optional<uint16_t> last;
+    for (size_t i = 0; i < DeviceLog::slot_count; ++i) {
+        EXPECT_FALSE(log.is_full());
+        last = log.add(request, 0);
+    }
+    EXPECT_TRUE(log.is_full());
+    EXPECT_FALSE(log.add(request, 0));
+}
+
 TEST_F(NbdDeviceMemory, memory_of_another_layout_is_not_taken_over) {
     const auto taken = [&] { return DeviceMemory::adopt(UniqueFd(::dup(memory_->fd()))).has_value(); };
     EXPECT_TRUE(taken());

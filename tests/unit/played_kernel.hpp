@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -55,6 +56,7 @@ class PlayedKernel final : public NbdDriver {
         for (size_t i = 0; i < sockets.size(); ++i)
             set(fmt::format("{}/mq/{}/cpu_list", name, i), fmt::format("{}, 9", i));
         device_ = device;
+        changed_.notify_all();
         return after("connect");
     }
     Result<> reconfigure(unsigned index, const Device& device, std::span<const int> sockets) override {
@@ -70,6 +72,7 @@ class PlayedKernel final : public NbdDriver {
             ++replaced_;
         }
         device_ = device;
+        changed_.notify_all();
         return after("reconfigure");
     }
     Result<> disconnect(unsigned index) override {
@@ -80,6 +83,7 @@ class PlayedKernel final : public NbdDriver {
         for (const UniqueFd& socket : found->second) ::shutdown(socket.get(), SHUT_RDWR);
         sockets_.erase(found);
         remove(fmt::format("sys/block/nbd{}", index));
+        changed_.notify_all();
         return after("disconnect");
     }
 
@@ -91,10 +95,15 @@ class PlayedKernel final : public NbdDriver {
         const std::lock_guard lock(mutex_);
         return sockets_.contains(index);
     }
-    // So many sockets were replaced.
-    unsigned replaced() {
-        const std::lock_guard lock(mutex_);
-        return replaced_;
+    // Each blocks until it is so: on a thread.
+    bool wait_for_replaced(unsigned count) {
+        return wait([&] { return replaced_ == count; });
+    }
+    bool wait_for_size(uint64_t size_bytes) {
+        return wait([&] { return device_.size_bytes == size_bytes; });
+    }
+    bool wait_for_end_of(unsigned index) {
+        return wait([&] { return !sockets_.contains(index); });
     }
     // What it was told last.
     Device told() {
@@ -103,6 +112,12 @@ class PlayedKernel final : public NbdDriver {
     }
 
   private:
+    template <class Condition>
+    bool wait(Condition condition) {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, condition);
+        return true;
+    }
     static UniqueFd duplicate(int socket) { return UniqueFd(::fcntl(socket, F_DUPFD_CLOEXEC, 0)); }
     static bool is_dead(const UniqueFd& socket) {
         std::byte byte;
@@ -111,6 +126,7 @@ class PlayedKernel final : public NbdDriver {
 
     const ScratchDirectory root_;
     std::mutex mutex_;
+    std::condition_variable changed_;
     std::map<unsigned, std::vector<UniqueFd>> sockets_;
     Device device_;
     unsigned last_thread_ = 100;

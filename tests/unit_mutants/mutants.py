@@ -1203,7 +1203,7 @@ MUTANTS = [
     ("frontends/nbd/device_connection.cpp", "    «log_.park(slot);»", {
         "a write that waits stops those behind it": "",
     }),
-    ("frontends/nbd/device_connection.cpp", "        «keep_rest();»\n", {
+    ("frontends/nbd/device_connection.cpp", "        if (sent == DeviceLog::Sent::full) «keep_rest();»\n", {
         "the rest of an answer is read once more": "",
     }),
     ("frontends/nbd/device_connection.cpp", "        if («is_large(each.request)») return Added::missing;", {
