@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# NBD, pages in DRAM: tarnd beside nbdkit's memory plugin and qemu-storage-daemon over a file, all on Unix sockets.
+# NBD, pages in DRAM: tarnd beside nbdkit's memory plugin, the leanest server that can be written, and
+# qemu-storage-daemon over a file, all on Unix sockets.
 # shellcheck source=tests/bench/common.bash
 source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 bench_begin nbd "$@"
@@ -10,12 +11,12 @@ if [[ -n $QUICK ]]; then
     SIZE_MIB=16
     OPERATIONS=("read 1" "mixed 32" "sequential-write 8")
 fi
-AS_SET=("read 1" "write 1" "read 32" "write 32")
+AS_SET=("read 1" "write 1" "read 32" "write 32" "sequential-read 8" "sequential-write 8")
 [[ -z $QUICK && -n $HALT_POLL_BEFORE && -w $HALT_POLL ]] || AS_SET=()
 TABLE_AS_SET="Cheap load, idle CPUs poll for $((${HALT_POLL_BEFORE:-0} / 1000)) µs, as this machine is set"
-SERVERS=(tarn nbdkit qemu)
-declare -A NAME=([tarn]="tarn" [nbdkit]="nbdkit memory" [qemu]="qemu-storage-daemon")
-declare -A PID SOCKET=([nbdkit]=$WORK/nbdkit.sock [qemu]=$WORK/qemu.sock)
+SERVERS=(tarn nbdkit lean qemu)
+declare -A NAME=([tarn]="tarn" [nbdkit]="nbdkit memory" [lean]="leanest server" [qemu]="qemu-storage-daemon")
+declare -A PID SOCKET=([nbdkit]=$WORK/nbdkit.sock [lean]=$WORK/lean.sock [qemu]=$WORK/qemu.sock)
 
 start_tarn $((SIZE_MIB * 2 + 64))MiB $((SIZE_MIB * 2 + 64))MiB
 on solo create disk ${SIZE_MIB}MiB > /dev/null
@@ -24,6 +25,8 @@ SOCKET[tarn]=$CLUSTER/solo/nbd.sock
 
 start_peer nbdkit --foreground --exit-with-parent --unix "${SOCKET[nbdkit]}" memory "${SIZE_MIB}M"
 PID[nbdkit]=$PEER_PID
+start_peer "$TARN_BUILD/tests/bench/lean_server" "${SOCKET[lean]}" "$SIZE_MIB"
+PID[lean]=$PEER_PID
 
 head -c ${SIZE_MIB}M /dev/urandom > "$WORK/disk"
 start_peer qemu-storage-daemon \
@@ -58,7 +61,7 @@ for ((round = 1; round <= ROUNDS; round++)); do
     idle_as_before
     for operation in "${AS_SET[@]}"; do
         read -r kind depth <<< "$operation"
-        for server in tarn nbdkit; do
+        for server in tarn nbdkit lean; do
             # shellcheck disable=SC2046
             run_load "${PID[$server]}" --unix "${SOCKET[$server]}" --export disk $(load_options "$kind" "$depth")
             record "$TABLE_AS_SET" "$(describe "$kind" "$depth")" "${NAME[$server]}"
@@ -70,5 +73,8 @@ done
 for kind in read write; do
     goal "Cheap load" "$(describe $kind 1)" "nbdkit memory" 1.3 0.6
     goal "Cheap load" "$(describe $kind 32)" "nbdkit memory" 2 0.5
+    goal "Cheap load" "$(describe $kind 32)" "leanest server" 0.9 -
+    goal "Cheap load" "$(describe sequential-$kind 8)" "nbdkit memory" 1.3 -
+    goal "Cheap load" "$(describe sequential-$kind 8)" "leanest server" 0.9 -
 done
 bench_report
