@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 
@@ -31,6 +32,24 @@ class Mapping {
         if (start == MAP_FAILED) return fail(Errc::io, errno, "mapping.create");
         Mapping mapping;
         mapping.bytes_ = {static_cast<std::byte*>(start), size_bytes};
+        return mapping;
+    }
+
+    // The same of whole pages, at a multiple of alignment, which is a power of two in bytes.
+    static Result<Mapping> create_aligned(size_t size_bytes, int fd, size_t alignment) {
+        // A place for more than that is found first; what lies around it goes back.
+        const size_t place_bytes = size_bytes + alignment;
+        void* const found = ::mmap(nullptr, place_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (found == MAP_FAILED) return fail(Errc::io, errno, "mapping.create_aligned");
+        Mapping mapping;
+        mapping.bytes_ = {static_cast<std::byte*>(found), place_bytes};
+        const size_t front_bytes = -reinterpret_cast<uintptr_t>(found) % alignment;
+        std::byte* const start = mapping.bytes_.data() + front_bytes;
+        if (::mmap(start, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+            return fail(Errc::io, errno, "mapping.create_aligned");
+        if (front_bytes > 0) ::munmap(found, front_bytes);
+        ::munmap(start + size_bytes, alignment - front_bytes);
+        mapping.bytes_ = {start, size_bytes};
         return mapping;
     }
 

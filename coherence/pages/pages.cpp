@@ -21,6 +21,14 @@ constexpr bool may_read_optimistically = false;
 constexpr bool may_read_optimistically = true;
 #endif
 
+// Of a page that is read from its first byte on, as by the kernel that sends it: the CPU begins to fetch ahead by
+// itself only after some lines.
+void fetch_front(const std::byte* page) {
+    constexpr size_t line_bytes = 64;
+    constexpr size_t lines = 8;
+    for (size_t i = 0; i < lines; ++i) __builtin_prefetch(page + i * line_bytes, 0, 2);
+}
+
 DirtyMask sectors_of(size_t offset, size_t size) {
     const size_t first = offset / sector_size;
     const size_t end = (offset + size + sector_size - 1) / sector_size;
@@ -101,7 +109,9 @@ FrameId Pages::try_pin(PageId page, LossView& view) {
     const FrameWord::Value seen = frame->word.load();
     if (frame->page_id() != page || !may_use(*frame, page, view) || !frame->word.try_pin(seen)) return no_frame;
     replacement_.touch(*frame);
-    return pool_.id_of(*frame);
+    const FrameId id = pool_.id_of(*frame);
+    fetch_front(pool_.bytes(id));
+    return id;
 }
 
 void Pages::unpin(FrameId id) {

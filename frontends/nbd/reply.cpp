@@ -1,6 +1,7 @@
 #include "frontends/nbd/reply.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "utils/assert.hpp"
 
@@ -149,15 +150,21 @@ ReplyBatch::ReplyBatch() : headers_(replies_max) {
     pins_.reserve(vectors_max);
 }
 
-void ReplyBatch::add_header(const ReplyHeader& header) {
+// What encode returns is made where it stays: a copy would read at once, in large pieces, what it wrote in small ones.
+template <class Encode>
+void ReplyBatch::add_header(Encode encode) {
     TARN_ASSERT(reply_count_ < replies_max && vectors_.size() < vectors_max);
-    ReplyHeader& kept = headers_[reply_count_++] = header;
-    vectors_.push_back({kept.bytes.data(), kept.size_bytes});
-    size_bytes_ += kept.size_bytes;
+    ReplyHeader& header = *new (&headers_[reply_count_++]) ReplyHeader(encode());
+    vectors_.push_back({header.bytes.data(), header.size_bytes});
+    size_bytes_ += header.size_bytes;
+}
+
+void ReplyBatch::add_status(const Request& request, Errno error, bool structured) {
+    add_header([&] { return encode_status(request, error, structured); });
 }
 
 void ReplyBatch::add_read(const Request& request, size_t pins_before, bool structured) {
-    add_header(encode_read(request, structured));
+    add_header([&] { return encode_read(request, structured); });
     size_t pinned_bytes = 0;
     for (const Pin& pin : std::span(pins_).subspan(pins_before)) {
         iovec& last = vectors_.back();

@@ -57,14 +57,13 @@ class ReplyBatch {
     // False when the vectors do not suffice; the caller then sends the batch and comes again.
     bool has_room_for(size_t pin_count) const { return vectors_.size() + pin_count + 1 <= vectors_max; }
 
-    void add_status(const Request& request, Errno error, bool structured) {
-        add_header(encode_status(request, error, structured));
-    }
+    void add_status(const Request& request, Errno error, bool structured);
     void add_read(const Request& request, size_t pins_before, bool structured);
     void clear();
 
   private:
-    void add_header(const ReplyHeader& header);
+    template <class Encode>
+    void add_header(Encode encode);
 
     std::vector<ReplyHeader> headers_;  // never grows: the vectors point into it
     std::vector<iovec> vectors_;

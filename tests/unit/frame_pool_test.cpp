@@ -96,6 +96,21 @@ TEST(NodesTest, memory_is_placed_on_the_node) {
     EXPECT_NE(text_of("/proc/self/numa_maps").find(placed), std::string::npos) << text_of("/proc/self/numa_maps");
 }
 
+// Where the kernel may give it huge ones. What was found around that place goes back at once, and the rest with it.
+TEST(ArenaTest, its_pages_begin_at_a_huge_page) {
+    constexpr size_t huge_page_size = 2 << 20;
+    constexpr size_t frames_of_32_mib = 8192;
+    const auto mapped = [] { return std::stoull(value_of("/proc/self/status", "VmSize:")); };
+    const uint64_t before_kib = mapped();
+    for (const size_t count : {frames_of_32_mib, frames_of_32_mib + 1}) {
+        const std::unique_ptr<Arena> arena = std::move(*Arena::create(count));
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(arena->bytes().data()) % huge_page_size, 0u);
+        const uint64_t arena_kib = (count * (page_size + sizeof(Frame))) >> 10;
+        EXPECT_LT(mapped(), before_kib + arena_kib + (2 * huge_page_size >> 10));
+    }
+    EXPECT_EQ(mapped(), before_kib);
+}
+
 // What a process has on a node that the machine does not have lies anywhere.
 TEST(NodesTest, an_arenas_frames_are_placed_by_node) {
     if (text_of("/proc/self/numa_maps").empty()) GTEST_SKIP() << "the kernel knows no nodes";

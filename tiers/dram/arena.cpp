@@ -14,6 +14,16 @@ namespace {
 
 constexpr size_t huge_page_size = 2 << 20;
 
+// Gives new memory its pages: huge ones as far as there are some, also where the machine makes none by itself of memory
+// that processes share. It takes less time than as many small ones. A gain, not a need: the rest has no pages yet.
+void make_huge(std::span<std::byte> memory) {
+    constexpr int collapse = 25;  // MADV_COLLAPSE, which the C library does not have yet
+    const size_t whole_bytes = memory.size() / huge_page_size * huge_page_size;
+    // The kernel passes over a range that has no page at all.
+    for (size_t at = 0; at < whole_bytes; at += huge_page_size) ::madvise(&memory[at], page_size, MADV_POPULATE_WRITE);
+    ::madvise(memory.data(), whole_bytes, collapse);
+}
+
 }  // namespace
 
 size_t Arena::frames_offset(size_t frame_count) {
@@ -28,14 +38,15 @@ size_t Arena::bytes_offset(size_t frame_count) {
 
 Result<> Arena::map(size_t frame_count, size_t landing_bytes, const Nodes& nodes) {
     frame_count_ = frame_count;
-    TRY(mapping_, Mapping::create(landing_offset(frame_count) + landing_bytes, memfd_.get()));
+    TRY(mapping_, Mapping::create_aligned(landing_offset(frame_count) + landing_bytes, memfd_.get(), huge_page_size));
     const std::span<std::byte> all = mapping_.bytes();
-    ::madvise(all.data(), all.size(), MADV_HUGEPAGE);  // a gain, not a need: it may be refused
+    ::madvise(all.data(), all.size(), MADV_HUGEPAGE);  // where they are allowed to who asks for them
     for (size_t part = 0; nodes.count() > 1 && part < nodes.count(); ++part) {
         const size_t begin = nodes.begin_of(part, frame_count_);
         const size_t end = nodes.begin_of(part + 1, frame_count_);
         nodes.place(bytes().subspan(begin * page_size, (end - begin) * page_size), part);
     }
+    if (!adopted_) make_huge(all);
     // Of an arena that is adopted the pages are there; without this each first access would be a fault of its own.
     if (::madvise(all.data(), all.size(), MADV_POPULATE_WRITE) != 0)
         return fail(Errc::io, errno, "dram.arena: memory is short");
