@@ -34,6 +34,7 @@ Task<Workspace*> Connection::serve() {
             log_refusal("refused", log::describe(negotiated.error()));
         negotiated_ = negotiated.has_value();
         broken_ = !negotiated_;
+        if (negotiated_) co_await sessions_.wait_for_broken_ones(client_, volume_->id(), stream_.socket());
     }
     if (negotiated_) {
         if (Workspace* const next = co_await transmit()) {
@@ -50,7 +51,7 @@ Task<Workspace*> Connection::serve() {
 }
 
 void Connection::leave() {
-    if (volume_) sessions_.left(client_, volume_->id(), said_disconnect_, Sessions::Clock::now());
+    if (volume_) sessions_.left(client_, volume_->id(), stream_.socket(), said_disconnect_, Sessions::Clock::now());
     volume_.reset();
 }
 

@@ -119,7 +119,7 @@ Task<Result<std::shared_ptr<Volume>>> Connection::open(const VolumeEntry& entry)
     std::shared_ptr<VolumeSession> session = sessions_.find(client_, entry.id, Sessions::Clock::now());
     for (;;) {
         CO_TRY(std::shared_ptr<Volume> volume, co_await volumes_.open(entry.name, Access::write, session));
-        session = sessions_.joined(client_, volume->id(), volume->session());
+        session = sessions_.joined(client_, volume->id(), volume->session(), stream_.socket());
         if (session != volume->session()) continue;
         volume_ = volume;
         co_return volume;

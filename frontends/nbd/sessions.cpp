@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
+#include <poll.h>
 
 #include <algorithm>
 
@@ -56,29 +57,48 @@ std::shared_ptr<VolumeSession> Sessions::find(const Client& client, VolumeId vol
 }
 
 std::shared_ptr<VolumeSession> Sessions::joined(const Client& client, VolumeId volume,
-                                                const std::shared_ptr<VolumeSession>& session) {
+                                                const std::shared_ptr<VolumeSession>& session, int socket) {
     const std::lock_guard guard(mutex_);
     Known& known = known_[{client, volume}];
     if (!known.session) known.session = session;
-    if (known.session == session) ++known.connections;
+    if (known.session == session) known.sockets.push_back(socket);
     return known.session;
 }
 
-void Sessions::left(const Client& client, VolumeId volume, bool said, Clock::time_point now) {
+void Sessions::left(const Client& client, VolumeId volume, int socket, bool said, Clock::time_point now) {
+    {
+        const std::lock_guard guard(mutex_);
+        const auto found = known_.find({client, volume});
+        if (found == known_.end()) return;
+        Known& known = found->second;
+        known.left_at = now;
+        known.sockets.erase(std::ranges::find(known.sockets, socket));
+        if (known.sockets.empty() && said) known_.erase(found);
+        forget_old(now);
+    }
+    left_.announce();
+}
+
+bool Sessions::follows_broken_one(const Client& client, VolumeId volume, int socket) const {
     const std::lock_guard guard(mutex_);
-    const auto found = known_.find({client, volume});
-    if (found == known_.end()) return;
-    found->second.left_at = now;
-    if (--found->second.connections == 0 && said) known_.erase(found);
-    forget_old(now);
+    const std::vector<int>& sockets = known_.at({client, volume}).sockets;
+    return std::any_of(sockets.begin(), std::ranges::find(sockets, socket), [](int earlier) {
+        pollfd hang_up{.fd = earlier, .events = POLLRDHUP, .revents = 0};
+        return ::poll(&hang_up, 1, 0) > 0;
+    });
+}
+
+Task<> Sessions::wait_for_broken_ones(const Client& client, VolumeId volume, int socket) {
+    for (uint64_t seen = left_.count(); follows_broken_one(client, volume, socket); seen = left_.count())
+        co_await left_.next(seen);
 }
 
 void Sessions::forget_old(Clock::time_point now) {
     std::erase_if(known_, [&](const auto& each) {
         const auto& [key, known] = each;
-        return known.connections == 0 && (now - known.left_at >= remembered_for || !key.first.lives());
+        return known.sockets.empty() && (now - known.left_at >= remembered_for || !key.first.lives());
     });
-    const auto is_idle = [](const auto& each) { return each.second.connections == 0; };
+    const auto is_idle = [](const auto& each) { return each.second.sockets.empty(); };
     auto idle = static_cast<size_t>(std::ranges::count_if(known_, is_idle));
     for (; idle > remembered_max; --idle) {
         auto first = known_.end();

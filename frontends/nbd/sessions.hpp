@@ -6,7 +6,11 @@
 // within TLS. A session ends when its last connection says that it disconnects. One that merely breaks is remembered,
 // since its client may come back and go on: for ten minutes, or until the process is gone.
 //
-// Any thread. Nothing here waits.
+// A client that has come back sends again what was not answered. What it had sent before may still wait, even unread,
+// on the connection that broke, and must not land after what it writes from now on: so its requests come after the end
+// of that one.
+//
+// Any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -18,8 +22,10 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "frontends/volumes/volume.hpp"
+#include "utils/broadcast.hpp"
 
 namespace tarn::nbd {
 
@@ -53,23 +59,28 @@ class Sessions {
 
     // What is known of the client at this volume; null: nothing.
     std::shared_ptr<VolumeSession> find(const Client& client, VolumeId volume, Clock::time_point now);
-    // A connection joins the session, or leaves it. said: the client said that it disconnects, and will not come back.
-    // Returns the client's session: if it is not this one, another connection was first, and nothing is changed.
+    // A connection over this socket joins the session, or leaves it before it closes the socket. said: the client said
+    // that it disconnects, and will not come back. Returns the client's session: if it is not this one, another
+    // connection was first, and nothing is changed.
     std::shared_ptr<VolumeSession> joined(const Client& client, VolumeId volume,
-                                          const std::shared_ptr<VolumeSession>& session);
-    void left(const Client& client, VolumeId volume, bool said, Clock::time_point now);
+                                          const std::shared_ptr<VolumeSession>& session, int socket);
+    void left(const Client& client, VolumeId volume, int socket, bool said, Clock::time_point now);
+    // For one that has joined: waits until those have left that joined before it and that the client has hung up.
+    Task<> wait_for_broken_ones(const Client& client, VolumeId volume, int socket);
 
     size_t size() const;
 
   private:
     struct Known {
         std::shared_ptr<VolumeSession> session;
-        unsigned connections = 0;
+        std::vector<int> sockets;   // of its connections, in the order in which they joined
         Clock::time_point left_at;  // the last of them
     };
     void forget_old(Clock::time_point now);
+    bool follows_broken_one(const Client& client, VolumeId volume, int socket) const;
 
     mutable std::mutex mutex_;
+    Broadcast left_;
     std::map<std::pair<Client, VolumeId>, Known> known_;
 };
 

@@ -49,7 +49,7 @@ CHECKS = {
     "daemon/process/scheduling.hpp": "SchedulingTest.*:CrowdedTest.*",
     "frontends/nbd/admission.cpp": "NbdNetwork.*:NbdAccessLists.*:NbdAdmission.*",
     "frontends/nbd/client_cpu.cpp": "ClientCpuTest.*",
-    "frontends/nbd/connection.cpp": "NbdConnection.*:NbdBounds.*:NbdMoving.a_connection_follows*:NbdTlsConnection.*",
+    "frontends/nbd/connection.cpp": "NbdConnection.*:NbdReconnect.*:NbdBounds.*:NbdMoving.a_connection_follows*:NbdTlsConnection.*",
     "frontends/nbd/device_connection.cpp": "NbdDevice*",
     "frontends/nbd/device_log.cpp": "NbdDevice*",
     "frontends/nbd/device_log.hpp": "NbdDevice*",
@@ -827,8 +827,14 @@ MUTANTS = [
     ("frontends/nbd/tasks.cpp", "    if («written && rest_bytes == 0 && request.has(request_fua)») error =", {
         "a write with FUA in pieces is not flushed": "false",
     }),
-    ("frontends/nbd/sessions.cpp", "if (--found->second.connections == 0 && «said») known_.erase", {
+    ("frontends/nbd/sessions.cpp", "if (known.sockets.empty() && «said») known_.erase", {
         "a client whose connection broke is a new one": "true",
+    }),
+    ("frontends/nbd/connection.cpp", "        if («negotiated_») co_await sessions_.wait_for_broken_ones(", {
+        "what a client sent before it came again lands later": "false",
+    }),
+    ("frontends/nbd/sessions.cpp", "std::any_of(sockets.begin(), «std::ranges::find(sockets, socket)», ", {
+        "connections that broke wait for each other": "sockets.end()",
     }),
     ("frontends/nbd/sessions.cpp", "now - known.left_at >= remembered_for || «!key.first.lives()»);", {
         "the session of a process that has ended stays": "false",
