@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -144,6 +145,31 @@ bool BlockDevices::is_used(const std::string& device) const {
     for (const auto& entry : std::filesystem::directory_iterator(whole, error))
         if (entry.path().filename().string().starts_with(device) && uses(entry.path())) return true;
     return false;
+}
+
+std::string BlockDevices::opened_by(const std::string& device) const {
+    const std::string whole = "/dev/" + device;
+    const auto is_it = [&](std::string_view path) {
+        const bool is_part = path.starts_with(whole + "p") && number_of<unsigned>(path.substr(whole.size() + 1));
+        return path == whole || is_part;
+    };
+    std::error_code error;
+    for (const auto& process : std::filesystem::directory_iterator(root_ + "/proc", error)) {
+        const std::string id = process.path().filename();
+        const auto number = number_of<pid_t>(id);
+        if (!number || *number == ::getpid()) continue;
+        std::error_code is_gone;
+        for (std::filesystem::directory_iterator each(process.path() / "fd", is_gone), end; each != end && !is_gone;
+             each.increment(is_gone)) {
+            std::error_code is_closed;
+            if (!is_it(std::filesystem::read_symlink(each->path(), is_closed).string())) continue;
+            const std::string program = trimmed(tarn::text_of(process.path() / "comm"));
+            if (program != "(udev-worker)" && program != "systemd-udevd")
+                return fmt::format("{} (process {})", program, id);
+            break;
+        }
+    }
+    return "";
 }
 
 bool BlockDevices::reads_one_connection_only(const std::string& device) const {

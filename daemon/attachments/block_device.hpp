@@ -47,6 +47,9 @@ class BlockDevices {
     // Whether somebody has it mounted or uses it as a part of something, as far as this process can see; who only has
     // it open does not show. Never waits for a request of the device. Reads what the kernel says of every process.
     bool is_used(const std::string& device) const;
+    // Another process that has it, or a partition of it, open: "fio (process 12)". Of processes that this one may look
+    // at, and not udev's, which look at every device. Empty: there is none.
+    std::string opened_by(const std::string& device) const;
     // Whether one thread reads all connections of the device, one after the other, and so none but the first: each is
     // read for as long as it lives. The kernel's workqueue does that when a thread for each takes too long to make. May
     // take a moment; what it cannot see is not so.

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "daemon/attachments/block_device.hpp"
@@ -22,8 +23,11 @@ namespace tarn {
 namespace {
 
 // How long a daemon has to start, and then to answer.
-constexpr std::chrono::seconds detach_patience{4};
+constexpr std::chrono::seconds detach_patience{3};
 constexpr std::chrono::seconds claim_patience{2};
+// Programs that udev starts open each device for a moment, as after each that has written to it.
+constexpr std::chrono::seconds opener_patience{2};
+constexpr std::chrono::milliseconds between_looks{20};
 
 // One shape, whether it succeeded or not.
 Answer of_attachments(Outcome<Json> attachment) {
@@ -108,6 +112,17 @@ Outcome<Json> attach_unless_attached(const Client& client, const AttachOptions& 
                   "tarn detach " + printable(wanted.volume));
 }
 
+// Why the device is in use; empty: it is not.
+std::string use_of(const BlockDevices& devices, const std::string& device) {
+    std::string opener = devices.opened_by(device);
+    for (const auto end = std::chrono::steady_clock::now() + opener_patience;
+         !opener.empty() && std::chrono::steady_clock::now() < end; opener = devices.opened_by(device))
+        std::this_thread::sleep_for(between_looks);
+    if (!opener.empty()) return fmt::format("/dev/{} is open in {}", device, printable(opener));
+    if (!is_claimed("/dev/" + device, claim_patience)) return "";
+    return fmt::format("/dev/{} is mounted, a part of another device, or open for one program alone", device);
+}
+
 }  // namespace
 
 Answer attach_volume(const Client& client, const Options& options) {
@@ -127,11 +142,9 @@ Answer attach_volume(const Client& client, const Options& options) {
 Answer detach_volume(const Client&, const Options& options) {
     const BlockDevices devices;
     const std::optional<std::string> device = devices.device_of(options.name);
-    if (!options.force && device && is_claimed("/dev/" + *device, claim_patience))
-        return of_attachments(
-            refuse(Exit::busy, fmt::format("/dev/{} is mounted, a part of another device, or open for "
-                                           "one program alone",
-                                           *device)));
+    if (!options.force && device)
+        if (std::string use = use_of(devices, *device); !use.empty())
+            return of_attachments(refuse(Exit::busy, std::move(use)));
     const Client brief(options.control, std::min(options.timeout(), detach_patience));
     auto done = brief.ask("DELETE", "/v1/attachments", {{"volume", options.name}, {"force", options.force}});
     // One that does not answer is not waited for. It does not know a device whose keeper is gone; but another tarnd of

@@ -350,7 +350,7 @@ class Commands {
         CLI::App* const detach = add("detach", "End a block device that attach made", "tarn detach vol1",
                                      {detach_volume, done("detached", "attachments")});
         detach->add_option("NAME", options_.name, "The volume, or its device")->required()->type_name("");
-        detach->add_flag("--force", options_.force, "Even while it is mounted: its requests fail from then on");
+        detach->add_flag("--force", options_.force, "Even while it is mounted or open: its requests fail from then on");
         detach->add_flag("--if-attached", options_.if_attached, "No failure if it is not attached");
         add("attached", "List the block devices that attach made", "tarn attached", {list_attached, print_attachments});
     }

@@ -11,6 +11,8 @@ namespace tarn {
 
 namespace {
 
+constexpr std::chrono::seconds keeper_patience{2};
+
 std::unexpected<Failure> refuse_as(std::string code, const Error& error, std::string hint) {
     return std::unexpected(Failure{
         .exit = exit_of(error.code), .cause = log::describe(error), .hint = std::move(hint), .code = std::move(code)});
@@ -25,9 +27,9 @@ Outcome<Json> detach_alone(const std::string& control, const std::string& name, 
     if (!force && devices.is_used(*device))
         return refuse(Exit::busy, "the device is in use, and no daemon answers",
                       "start tarnd, and its requests go on; --force ends it all the same, and they fail");
-    // A kernel that waits to send would not hear of it.
-    const Keeper keeper(Keeper::socket_of(control));
-    if (const Result<> cut = keeper.cut(*device); !cut && cut.error().code != Errc::not_found)
+    // A kernel that waits to send would not hear of it. Most do not: a keeper that does not answer holds up nothing.
+    const Keeper keeper(Keeper::socket_of(control), keeper_patience);
+    if (const Result<> cut = keeper.cut(*device); !cut && cut.error().code == Errc::refused)
         return refuse_as("refused", cut.error(), "sudo");
     const Result<> done = NetlinkDriver().disconnect(*index_of(*device));
     if (!done && done.error().code == Errc::unsupported) return refuse_as("unsupported", done.error(), "modprobe nbd");

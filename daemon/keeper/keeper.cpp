@@ -22,7 +22,7 @@ namespace tarn {
 
 namespace {
 
-constexpr std::chrono::seconds answer_within{5};  // of a process that does nothing else
+constexpr std::chrono::seconds begin_within{5};
 
 // Descriptors live with it as long as the service's unit allows (FileDescriptorStoreMax=).
 bool has_service_manager() {
@@ -34,7 +34,7 @@ bool has_service_manager() {
 bool has_begun(pid_t process) {
     const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
     pollfd ended{.fd = handle.get(), .events = POLLIN, .revents = 0};
-    if (handle) ::poll(&ended, 1, static_cast<int>(std::chrono::milliseconds(answer_within).count()));
+    if (handle) ::poll(&ended, 1, static_cast<int>(std::chrono::milliseconds(begin_within).count()));
     int status = 0;
     ::waitpid(process, &status, WNOHANG);
     return status == 0;
@@ -46,7 +46,7 @@ Result<UniqueFd> Keeper::connect() const {
     TRY(const sockaddr_un address, unix_address(socket_));
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd) return fail(Errc::io, errno, "keeper: socket");
-    keeper::limit_waits(fd.get(), answer_within);
+    keeper::limit_waits(fd.get(), patience_);
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
         // Whoever listens gets all that the cluster's clients have written, or gives us what to take for it.
         TRY(const ucred peer, peer_of(fd.get()));

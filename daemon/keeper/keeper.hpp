@@ -4,6 +4,7 @@
 // memory, too.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,9 @@ class Keeper {
 
     // Where the tarn-keeper of the daemon with this control socket listens.
     static std::string socket_of(const std::string& control) { return control + ".keeper"; }
-    // socket: the path of tarn-keeper's socket.
-    explicit Keeper(std::string socket) : socket_(std::move(socket)) {}
+    // socket: the path of tarn-keeper's socket. patience: for each of its answers.
+    explicit Keeper(std::string socket, std::chrono::seconds patience = std::chrono::seconds(5))
+        : socket_(std::move(socket)), patience_(patience) {}
 
     // What an earlier process left; most of the time there is nothing. Once per process. Errors: io, refused (whoever
     // listens there is not of our user), protocol.
@@ -61,6 +63,7 @@ class Keeper {
     Result<> tell(keeper::Word word, const std::string& name) const;
 
     std::string socket_;
+    std::chrono::seconds patience_;
 };
 
 }  // namespace tarn

@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/scratch_directory.hpp"
 
 namespace tarn {
 namespace {
@@ -30,6 +36,41 @@ TEST(BlockDeviceTest, a_device_that_cannot_be_looked_at_is_not_gone) {
     const bool is_gone_unseen = devices.is_gone(none, "db", 0);
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
     EXPECT_FALSE(is_gone_unseen);
+}
+
+class OpenedBy : public testing::Test {
+  protected:
+    void opens(const std::string& process, const std::string& program, const std::string& path) const {
+        const std::filesystem::path directory = scratch_.path() / "proc" / process;
+        std::filesystem::create_directories(directory / "fd");
+        std::ofstream(directory / "comm") << program << "\n";
+        std::filesystem::create_symlink("/dev/null", directory / "fd/0");
+        std::filesystem::create_symlink(path, directory / "fd/3");
+    }
+    std::string opener() const { return BlockDevices(scratch_.path()).opened_by("nbd1"); }
+
+  private:
+    ScratchDirectory scratch_;
+};
+
+TEST_F(OpenedBy, a_program_that_has_the_device_open_is_named) {
+    opens("12", "fio", "/dev/nbd1");
+    EXPECT_EQ(opener(), "fio (process 12)");
+}
+
+TEST_F(OpenedBy, a_program_that_has_a_partition_open_is_named) {
+    opens("12", "fio", "/dev/nbd1p15");
+    EXPECT_EQ(opener(), "fio (process 12)");
+}
+
+TEST_F(OpenedBy, other_devices_udev_and_this_process_are_passed_over) {
+    opens("12", "fio", "/dev/nbd10");
+    opens("13", "fio", "/dev/nbd1part");
+    opens("14", "(udev-worker)", "/dev/nbd1");
+    opens("15", "systemd-udevd", "/dev/nbd1");
+    opens(std::to_string(::getpid()), "tarn", "/dev/nbd1");
+    opens("no_process", "fio", "/dev/nbd1");
+    EXPECT_EQ(opener(), "");
 }
 
 }  // namespace

@@ -393,7 +393,7 @@ TEST_F(CliTest, devices_are_told) {
     EXPECT_EQ(out_, "DEVICE              SIZE  ACCESS      VOLUME\n/dev/nbd0          1 GiB  read-only   vol1\n");
     daemon_.with([](FakeDaemon& daemon) { daemon.devices_are_mounted = true; });
     EXPECT_EQ(run({"detach", "vol1"}), Exit::busy);
-    EXPECT_NE(err_.find("; try: umount it; --force"), std::string::npos) << err_;
+    EXPECT_NE(err_.find("; try: umount it, end what has it open; --force"), std::string::npos) << err_;
     EXPECT_EQ(run({"detach", "vol1", "--force"}), Exit::ok);
     EXPECT_EQ(out_, "detached vol1\n");
     EXPECT_EQ(run({"attach", "vol1", "--block-size", "1024"}), Exit::usage);
