@@ -71,7 +71,7 @@ class PlayedKernel final : public NbdDriver {
             *dead = duplicate(socket);
             ++replaced_;
         }
-        device_ = device;
+        if (sockets.empty()) device_.size_bytes = device.size_bytes;
         changed_.notify_all();
         return after("reconfigure");
     }
@@ -105,7 +105,7 @@ class PlayedKernel final : public NbdDriver {
     bool wait_for_end_of(unsigned index) {
         return wait([&] { return !sockets_.contains(index); });
     }
-    // What it was told last.
+    // What it was told: the size last, all else as the device was made.
     Device told() {
         const std::lock_guard lock(mutex_);
         return device_;
