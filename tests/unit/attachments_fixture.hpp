@@ -34,8 +34,19 @@ class HeldVolumes final : public MemoryVolumes {
         --held[volume];
         changed.notify_all();
     }
+    using MemoryVolumes::open;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
+                                               std::shared_ptr<VolumeSession> session) override {
+        if (is_away) {
+            ++refused_opens;
+            co_return fail(Errc::unavailable, 0, "played");
+        }
+        co_return co_await MemoryVolumes::open(std::move(name), access, std::move(session));
+    }
     std::map<VolumeId, int> held;
     Event changed;
+    bool is_away = false;  // the host that has to be asked before one is opened
+    size_t refused_opens = 0;
 };
 
 // A tarn-keeper on a thread. It has a tarnd's memory, too, and so does not end with the last device.

@@ -95,6 +95,14 @@ class PlayedKernel final : public NbdDriver {
         const std::lock_guard lock(mutex_);
         return sockets_.contains(index);
     }
+    size_t device_count() {
+        const std::lock_guard lock(mutex_);
+        return sockets_.size();
+    }
+    size_t socket_count(unsigned index) {
+        const std::lock_guard lock(mutex_);
+        return sockets_.at(index).size();
+    }
     // Each blocks until it is so: on a thread.
     bool wait_for_replaced(unsigned count) {
         return wait([&] { return replaced_ == count; });

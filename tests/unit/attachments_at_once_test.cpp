@@ -1,0 +1,165 @@
+// Block devices that come at once, and those that cannot come, or go on, as they should: a kernel that has no number
+// left or reads one connection only, a memory of another layout, a volume that cannot be opened yet.
+#include <atomic>
+#include <latch>
+
+#include "tests/unit/attachments_fixture.hpp"
+#include "utils/on_thread.hpp"
+
+namespace tarn {
+namespace {
+
+class AttachmentsAtOnce : public AttachmentsTest {
+  protected:
+    std::vector<Keeper::Kept> kept() const {
+        PassedDescriptors none;
+        return std::move(*Keeper(path_).take(none));
+    }
+    std::vector<std::string> kept_names() const {
+        std::vector<std::string> names;
+        for (const Keeper::Kept& each : kept()) names.push_back(each.name);
+        return names;
+    }
+    void expect_that_nothing_is_left(const Host& host) {
+        EXPECT_TRUE(host.attachments.list().empty());
+        EXPECT_EQ(kept_names(), std::vector<std::string>{Keeper::memory_name});
+        EXPECT_EQ(kernel_.device_count(), 0u);
+        EXPECT_EQ(volumes_.held[volume_->id()], 0);
+    }
+    static Task<> attach(Host& host, std::string volume, std::vector<Result<Attachment>>& ends) {
+        ends.push_back(co_await host.attachments.attach({.volume = std::move(volume), .connections = 1}, root));
+    }
+};
+
+TEST_F(AttachmentsAtOnce, of_two_who_attach_a_volume_at_once_one_gets_it) {
+    run([this](Host& host) -> Task<> {
+        std::vector<Result<Attachment>> ends;
+        Gate attaching;
+        for (int i = 0; i < 2; ++i) attaching.spawn(attach(host, "db", ends));
+        co_await attaching.close();
+        EXPECT_EQ(ends.size(), 2u);
+        EXPECT_EQ(std::ranges::count_if(ends, [](const auto& end) { return end.has_value(); }), 1);
+        for (const Result<Attachment>& end : ends)
+            if (!end) EXPECT_EQ(end.error().code, Errc::busy);
+        EXPECT_EQ(host.attachments.list().size(), 1u);
+        EXPECT_EQ(kernel_.device_count(), 1u);
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+    });
+}
+
+// Each looks for a number before it takes one.
+TEST_F(AttachmentsAtOnce, two_volumes_that_are_attached_at_once_get_a_number_each) {
+    volumes_.add("other", size_bytes, false);
+    std::latch both_are_under_way(1);
+    std::atomic<int> connects{0};
+    kernel_.before = [&](const std::string& call) -> Result<> {
+        if (call != "connect") return {};
+        ++connects;
+        both_are_under_way.wait();
+        return {};
+    };
+    run([&](Host& host) -> Task<> {
+        std::vector<Result<Attachment>> ends;
+        Gate attaching;
+        for (const char* const volume : {"db", "other"}) attaching.spawn(attach(host, volume, ends));
+        // A thread has come and gone that began after theirs: who need not wait has looked by now.
+        co_await on_thread([] { return true; });
+        both_are_under_way.count_down();
+        co_await attaching.close();
+        EXPECT_EQ(ends.size(), 2u);
+        for (const Result<Attachment>& end : ends) {
+            if (!end) co_return ADD_FAILURE();
+            EXPECT_EQ(end->device, end->volume == "db" ? "nbd0" : "nbd1");
+        }
+        EXPECT_EQ(connects, 2) << "both have tried the same number";
+        for (const char* const name : {"nbd0", "nbd0.0", "nbd1", "nbd1.0"})
+            EXPECT_TRUE(host.keeper.has(name).value_or(false)) << name;
+        for (const unsigned index : {0, 1}) EXPECT_TRUE(co_await is_served(host, kernel_.socket(index, 0)));
+    });
+}
+
+TEST_F(AttachmentsAtOnce, a_device_has_a_connection_for_each_shard_up_to_eight) {
+    for (const auto [shards, connections] : {std::pair(20u, 8u), std::pair(3u, 3u)}) {
+        shard_count_ = shards;
+        run([&](Host& host) -> Task<> {
+            const Result<Attachment> attached = co_await host.attachments.attach(options(0), root);
+            EXPECT_EQ(attached ? attached->connections : 0, connections);
+            if (!attached) co_return;
+            EXPECT_EQ(kernel_.socket_count(0), connections);
+            for (size_t i = 0; i < connections; ++i) EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, i)));
+            EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
+        });
+    }
+}
+
+TEST_F(AttachmentsAtOnce, where_all_numbers_are_taken_there_is_no_device) {
+    size_t connects = 0;
+    kernel_.before = [&](const std::string& call) -> Result<> {
+        if (call != "connect") return {};
+        ++connects;
+        return fail(Errc::busy, EBUSY, "played");
+    };
+    run([&](Host& host) -> Task<> {
+        const Result<Attachment> attached = co_await host.attachments.attach(options(), root);
+        EXPECT_EQ(attached ? Errc::io : attached.error().code, Errc::no_space);
+        EXPECT_GT(connects, 1u);
+        expect_that_nothing_is_left(host);
+    });
+}
+
+TEST_F(AttachmentsAtOnce, a_kernel_that_reads_one_connection_only_gets_no_device_with_more) {
+    kernel_.set("proc/9/comm", "nbd0-recv");
+    kernel_.set("proc/9/stat", "9 (nbd0-recv) S 2 0 0");
+    run([this](Host& host) -> Task<> {
+        const Result<Attachment> attached = co_await host.attachments.attach(options(2), root);
+        EXPECT_EQ(attached ? Errc::io : attached.error().code, Errc::busy);
+        expect_that_nothing_is_left(host);
+        EXPECT_TRUE(co_await host.attachments.attach(options(1), root)) << "it reads the first one";
+        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
+        kernel_.set("proc/9/stat", "9 (nbd0-recv) I 2 0 0");
+        EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 1)));
+    });
+}
+
+TEST_F(AttachmentsAtOnce, a_device_with_a_memory_of_another_layout_is_left_as_it_is) {
+    run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
+    std::vector<Keeper::Kept> all = kept();
+    const auto found = std::ranges::find(all, "nbd0", &Keeper::Kept::name);
+    ASSERT_NE(found, all.end());
+    const nbd::DeviceMemory memory = std::move(*nbd::DeviceMemory::adopt(std::move(found->fd)));
+    ++memory.header().layout;
+    run([this](Host& host) -> Task<> {
+        EXPECT_TRUE(host.attachments.has_left_one());
+        EXPECT_TRUE(host.attachments.list().empty());
+        EXPECT_TRUE(host.keeper.has("nbd0").value_or(false));
+        EXPECT_TRUE(host.keeper.has("nbd0.0").value_or(false));
+        EXPECT_TRUE(kernel_.has(0));
+        const Result<Attachment> attached = co_await host.attachments.attach(options(), root);
+        EXPECT_EQ(attached ? Errc::io : attached.error().code, Errc::busy);
+        EXPECT_EQ(kernel_.device_count(), 1u);
+    });
+    // A program of that layout goes on with it.
+    --memory.header().layout;
+    run([this](Host& host) -> Task<> {
+        EXPECT_FALSE(host.attachments.has_left_one());
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+    });
+}
+
+TEST_F(AttachmentsAtOnce, a_device_whose_volume_cannot_be_opened_yet_is_detached_by_force) {
+    run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
+    volumes_.is_away = true;
+    run([this](Host& host) -> Task<> {
+        EXPECT_GT(volumes_.refused_opens, 0u);
+        EXPECT_EQ(host.attachments.list().size(), 1u);
+        EXPECT_TRUE(kernel_.has(0));
+        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
+        expect_that_nothing_is_left(host);
+        volumes_.is_away = false;
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+    });
+}
+
+}  // namespace
+}  // namespace tarn
