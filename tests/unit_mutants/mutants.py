@@ -1227,6 +1227,15 @@ MUTANTS = [
     ("frontends/nbd/device_connection.cpp", "const bool is_simple = «!again» && ", {
         "a write that goes on writes all of its pages": "true",
     }),
+    ("frontends/nbd/device_connection.cpp", "!again && «!request.has(request_fua)»;", {
+        "a device's write with FUA that finds its pages is not flushed": "true",
+    }),
+    ("frontends/nbd/device_connection.cpp", "    if («written && request.has(request_fua)»)\n        written = co_await", {
+        "a device's write with FUA is not flushed": "false",
+    }),
+    ("frontends/nbd/device_connection.cpp", "    if («zeroed && request.has(request_fua)») zeroed = co_await volume_->flush();", {
+        "a device's zeros with FUA are not flushed": "false",
+    }),
     ("frontends/nbd/device_connection.cpp", "        if («added != Added::whole») return;", {
         "a reply comes in the middle of another one": "false",
     }),
