@@ -387,5 +387,26 @@ TEST_F(RegistrarTest, a_device_does_not_go_on_after_another_host_has_held_its_vo
     EXPECT_TRUE(hold(peer, 3)) << "who begins anew may";
 }
 
+TEST_F(RegistrarTest, a_device_of_a_host_that_was_forgotten_does_not_go_on_after_another_host_has_held_its_volume) {
+    begin_catalog();
+    ASSERT_TRUE(change(0, creation("disk", false)));
+    const auto held = parse_record(*change(peer, hold_request("disk", number(peer, 1), HoldKind::of_device)));
+    ASSERT_TRUE(held && held->kept);
+    cut();
+    EXPECT_EQ(refusal(hold_request("disk", number(0, 1))), Errc::busy) << "the device may be in use";
+    ASSERT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(peer, peer_process_.incarnation)));
+    const auto granted = parse_record(hold(0, 1).value_or(""));
+    ASSERT_TRUE(granted);
+    EXPECT_EQ(granted->holder, 0);
+    EXPECT_FALSE(granted->kept) << "it is no device's any more";
+    const auto error_of_resumed = [&](uint32_t count) {
+        const auto resumed = change(peer, hold_request("disk", number(peer, count), HoldKind::resumed));
+        return resumed ? Errc::io : resumed.error().code;
+    };
+    EXPECT_EQ(error_of_resumed(2), Errc::busy);
+    ASSERT_TRUE(release(0, held->id, 1));
+    EXPECT_EQ(error_of_resumed(3), Errc::busy) << "somebody may have written to it meanwhile";
+}
+
 }  // namespace
 }  // namespace tarn::home_on_device

@@ -500,6 +500,9 @@ MUTANTS = [
     ("daemon/catalog/registrar.cpp", "return «record.kept» || record.holder_epoch", {
         "a device's hold ends with its process": "false",
     }),
+    ("daemon/catalog/registrar.cpp", "no_host || «cache_.membership().is_dead(record.holder)») return false;", {
+        "a host that was forgotten keeps what its device held": "false",
+    }),
     ("daemon/catalog/registrar.cpp", "if («kind == HoldKind::resumed && record->holder != host»)", {
         "a device goes on after another host has held its volume": "false",
     }),
