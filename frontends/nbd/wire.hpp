@@ -148,6 +148,7 @@ inline constexpr uint32_t tier_remote = 1 << 1;
 inline constexpr uint32_t tier_nvme = 1 << 2;
 inline constexpr uint32_t tier_hole = 1 << 3;
 inline constexpr size_t extents_max = 16 * 1024;  // of one reply; the client asks again for the rest
+static_assert(extents_max <= 1 << 20, "the protocol wants no more in one reply");
 
 // The only error numbers that may go over the wire.
 enum class Errno : uint32_t {

@@ -192,6 +192,27 @@ TEST(NbdHandshake, lengths_that_lie_are_refused) {
     EXPECT_EQ(only_reply(asks(Option::set_meta_context, Bytes().number(0u).number(0u))), refused);
 }
 
+TEST(NbdHandshake, a_name_has_as_many_bytes_as_the_protocol_allows_and_no_more) {
+    const std::string longest(string_size_max, 'n');
+    const std::string longer = longest + "n";
+    static_assert(string_size_max == 4096);
+    const auto asks = [](const std::string& name) {
+        return Bytes().client_flags().option(Option::info, info_payload(name));
+    };
+    EXPECT_EQ(only_reply(asks(longest)), number_of(OptionReply::error_unknown));
+    EXPECT_EQ(only_reply(asks(longer)), number_of(OptionReply::error_invalid));
+    const auto open = [](Handshake& handshake, const std::string& name) {
+        handshake.receive(Bytes().client_flags().option(Option::export_name, Bytes().text(name)).bytes());
+    };
+    Handshake handshake;
+    open(handshake, longest);
+    ASSERT_EQ(handshake.state(), Handshake::State::asking);
+    EXPECT_EQ(handshake.name(), longest);
+    open(handshake = Handshake(), longer);
+    EXPECT_EQ(handshake.state(), Handshake::State::closed);
+    EXPECT_FALSE(handshake.reason().empty());
+}
+
 // The names of the metadata contexts that are answered to these queries.
 std::vector<std::string> contexts_of(Option option, const std::vector<std::string>& queries, Handshake& handshake) {
     Bytes payload = Bytes().number(4u).text("disk").number(static_cast<uint32_t>(queries.size()));
