@@ -174,6 +174,7 @@ void MemoryVolume::zero_range(uint64_t offset_bytes, uint64_t size_bytes, bool k
 
 Task<Result<>> MemoryVolume::read(uint64_t offset_bytes, std::span<std::byte> into) {
     co_await delay_copy();
+    if (faults_.copies_cancelled) co_return fail(Errc::cancelled, 0, "memory.read");
     if (storable(offset_bytes, into.size()))
         copy_out(offset_bytes, into);
     else
@@ -188,6 +189,7 @@ Task<Result<>> MemoryVolume::fetch(uint64_t, uint64_t) {
 
 Task<Result<>> MemoryVolume::write(uint64_t offset_bytes, std::span<const std::byte> from, WriteReceipts* receipts) {
     co_await delay_copy();
+    if (faults_.copies_cancelled) co_return fail(Errc::cancelled, 0, "memory.write");
     if (!storable(offset_bytes, from.size())) co_return fail(Errc::no_space, 0, "memory.write");
     const uint64_t first = offset_bytes / page_size;
     for (uint64_t done = 0; done < from.size();) {

@@ -56,7 +56,7 @@ CHECKS = {
     "frontends/nbd/device_memory.cpp": "NbdDevice*",
     "frontends/nbd/following.hpp": "FollowingTest.*",
     "frontends/nbd/handshake.cpp": "NbdHandshakeTls.*",
-    "frontends/nbd/negotiate.cpp": "NbdConnection.*:NbdTlsConnection.*",
+    "frontends/nbd/negotiate.cpp": "NbdConnection.*:NbdConversation.*:NbdTlsConnection.*",
     "frontends/nbd/newcomers.hpp": "NbdConnection.*",
     "frontends/nbd/request.cpp": "Nbd*",
     "frontends/nbd/reply.cpp": "Nbd*",
@@ -857,6 +857,9 @@ MUTANTS = [
     }),
     ("frontends/nbd/handshake.cpp", "    if («secured_») return refuse(OptionReply::error_invalid, \"TLS is in use", {
         "TLS is begun within TLS": "false",
+    }),
+    ("frontends/nbd/negotiate.cpp", "    if («handshake.question() == Handshake::Question::find»)\n", {
+        "who asks about an export opens it": "false",
     }),
     ("frontends/nbd/negotiate.cpp", "co_await volumes_.find(«sees ? name : std::string()»);", {
         "an export is looked for that the client may not see": "name",

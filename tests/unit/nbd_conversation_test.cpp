@@ -1,0 +1,103 @@
+// What a client of one NBD connection is told of an export that it does not get, and of a stop.
+#include "tests/unit/nbd_conversation.hpp"
+
+#include <string>
+
+namespace tarn::nbd {
+namespace {
+
+class NbdConversation : public NbdConnection {
+  protected:
+    // Of the option's reply that begins there.
+    uint32_t type_at(size_t offset) const { return load_big<uint32_t>(said_.data() + offset + 12); }
+    std::string text_at(size_t offset) const {
+        const size_t size = load_big<uint32_t>(said_.data() + offset + 16);
+        const size_t begin = offset + option_reply_header_size;
+        if (begin + size > said_.size()) return "cut off";
+        return {reinterpret_cast<const char*>(said_.data()) + begin, size};
+    }
+    static constexpr size_t option_reply_header_size = 20;
+};
+
+TEST_F(NbdConversation, the_longest_name_there_may_be_is_looked_for_and_the_client_may_go_on) {
+    const std::string name(string_size_max, 'n');
+    const Bytes asks = Bytes()
+                           .client_flags()
+                           .option(Option::info, info_payload(name))
+                           .option(Option::go, info_payload("disk"))
+                           .request(Command::disconnect, 1, 0, 0);
+    for (const size_t piece_size : {size_t{1000}, SIZE_MAX}) {
+        SetUp();
+        loop_->run_until_done(talk(asks, {}, piece_size));
+        ASSERT_GE(said_.size(), greeting_size + option_reply_header_size);
+        EXPECT_EQ(type_at(greeting_size), number_of(OptionReply::error_unknown));
+        EXPECT_EQ(said_.size(),
+                  greeting_size + option_reply_header_size + text_at(greeting_size).size() + go_replies_size);
+        EXPECT_TRUE(volumes_.sought().contains(name));
+    }
+}
+
+TEST_F(NbdConversation, who_asks_about_a_volume_does_not_open_it_and_who_goes_does) {
+    volumes_.hold_elsewhere("disk");
+    const Bytes asks = Bytes()
+                           .client_flags()
+                           .option(Option::info, info_payload("disk"))
+                           .option(Option::go, info_payload("disk"))
+                           .option(Option::abort);
+    loop_->run_until_done(talk(asks, {}, SIZE_MAX));
+    constexpr size_t refusal = greeting_size + go_replies_size;
+    ASSERT_GE(said_.size(), refusal + option_reply_header_size);
+    EXPECT_EQ(type_at(greeting_size), number_of(OptionReply::info));
+    EXPECT_EQ(type_at(refusal - option_reply_header_size), number_of(OptionReply::acknowledge));
+    EXPECT_EQ(type_at(refusal), number_of(OptionReply::error_policy));
+    const std::string text = text_at(refusal);
+    EXPECT_TRUE(text.contains("held by host elsewhere")) << text;
+    const size_t end = refusal + option_reply_header_size + text.size();
+    ASSERT_EQ(said_.size(), end + option_reply_header_size);
+    EXPECT_EQ(type_at(end), number_of(OptionReply::acknowledge)) << "it was no end of the negotiation";
+}
+
+// The host that has its page is away, and the stop ends the wait for it.
+TEST_F(NbdConversation, a_write_that_waits_at_a_stop_is_answered_with_a_shutdown_and_then_there_is_an_end) {
+    bool waits = true;
+    bool is_asked = false;
+    Event asked;
+    volumes_.faults.miss_every = 1;
+    volumes_.faults.copies_wait = [&] {
+        is_asked = true;
+        asked.notify_all();
+        return waits;
+    };
+    const auto converse = [&]() -> Task<> {
+        Gate gate;
+        gate.spawn(serve());
+        gate.spawn(collect());
+        const Bytes says = Bytes()
+                               .client_flags()
+                               .option(Option::go, info_payload("disk"))
+                               .request(Command::write, 1, 0, page_size)
+                               .fill(page_size, std::byte{7});
+        const Result<size_t> sent = co_await loop_->send(client_.get(), says.bytes());
+        EXPECT_TRUE(sent);
+        co_await hear(greeting_size + go_replies_size);
+        while (!is_asked) co_await asked.wait();
+        co_await Yield(*loop_);  // the volume has its turn until then
+        EXPECT_EQ(said_.size(), greeting_size + go_replies_size);
+        connection_->stop();
+        volumes_.faults.copies_cancelled = true;
+        waits = false;
+        co_await gate.close();
+    };
+    loop_->run_until_done(converse());
+    ASSERT_EQ(answers().size(), simple_reply_size);
+    EXPECT_EQ(error_at(0), 108u);
+    EXPECT_EQ(load_big<uint64_t>(answers().data() + 8), 1u);
+    EXPECT_TRUE(ended_) << "it is told of an error of the socket";
+    volumes_.faults.miss_every = 0;
+    std::byte first;
+    ASSERT_TRUE(disk_->try_read(0, std::span(&first, 1)));
+    EXPECT_EQ(first, std::byte{0});
+}
+
+}  // namespace
+}  // namespace tarn::nbd
