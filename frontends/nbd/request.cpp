@@ -1,5 +1,7 @@
 #include "frontends/nbd/request.hpp"
 
+#include <cerrno>
+
 namespace tarn::nbd {
 
 namespace {
@@ -104,6 +106,10 @@ Errno to_errno(const Error& error) {
         case Errc::unsupported: return Errno::unsupported;
         case Errc::cancelled: return Errno::shutdown;
         case Errc::io:
+            // The file system below a store is full: the protocol has one number for these.
+            if (error.sys_errno == ENOSPC || error.sys_errno == EDQUOT || error.sys_errno == EFBIG)
+                return Errno::no_space;
+            return Errno::io;
         case Errc::not_found:
         case Errc::exists:
         case Errc::busy:

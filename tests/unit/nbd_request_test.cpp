@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <map>
+#include <set>
+
 #include "frontends/nbd/request.hpp"
 #include "tests/support/nbd_bytes.hpp"
 
@@ -144,6 +148,34 @@ TEST(NbdRequest, fast_zero_is_refused_where_something_would_be_written) {
     EXPECT_EQ(checked(Command::write_zeroes, 4096, 100, request_fast_zero), Errno::unsupported);
     EXPECT_EQ(checked(Command::write_zeroes, 1, 4096, request_fast_zero), Errno::unsupported);
     EXPECT_EQ(checked(Command::write_zeroes, 0, 4096, request_fast_zero | request_no_hole), Errno::unsupported);
+}
+
+TEST(NbdRequest, each_of_our_errors_is_one_that_the_protocol_has) {
+    const std::map<Errc, uint32_t> numbers{
+        {Errc::io, 5},           {Errc::no_space, 28}, {Errc::not_found, 5},   {Errc::exists, 5},
+        {Errc::busy, 5},         {Errc::invalid, 22},  {Errc::refused, 1},     {Errc::protocol, 5},
+        {Errc::unavailable, 5},  {Errc::corrupt, 5},   {Errc::cancelled, 108}, {Errc::closed, 5},
+        {Errc::unsupported, 95},
+    };
+    const std::set<uint32_t> on_the_wire{0, 1, 5, 12, 22, 28, 75, 95, 108};
+    uint8_t count = 0;
+    for (; to_string(static_cast<Errc>(count)) != std::string_view("unknown"); ++count) {
+        const auto code = static_cast<Errc>(count);
+        ASSERT_TRUE(numbers.contains(code)) << to_string(code);
+        for (const int sys_errno : {0, EIO, ENOSPC, EACCES, ENOMEM, EOVERFLOW, EHOSTUNREACH})
+            EXPECT_TRUE(on_the_wire.contains(static_cast<uint32_t>(to_errno(Error{code, sys_errno}))));
+        EXPECT_EQ(static_cast<uint32_t>(to_errno(Error{code})), numbers.at(code)) << to_string(code);
+    }
+    EXPECT_EQ(count, numbers.size());
+    EXPECT_EQ(to_errno(Result<>{}), Errno::none);
+}
+
+TEST(NbdRequest, a_full_file_system_below_the_store_and_a_quota_are_no_space) {
+    for (const int sys_errno : {ENOSPC, EDQUOT, EFBIG}) {
+        EXPECT_EQ(to_errno(Error{Errc::io, sys_errno, "store.write"}), Errno::no_space) << sys_errno;
+        EXPECT_EQ(to_errno(Error{Errc::no_space, sys_errno, "store.write"}), Errno::no_space) << sys_errno;
+    }
+    EXPECT_EQ(to_errno(Error{Errc::io, EIO, "store.write"}), Errno::io);
 }
 
 }  // namespace

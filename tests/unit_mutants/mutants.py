@@ -991,6 +991,10 @@ MUTANTS = [
      "            break;\n        case Command::write_zeroes:", {
         "a write of any size is taken": "",
     }),
+    ("frontends/nbd/request.cpp", "            if («error.sys_errno == ENOSPC || error.sys_errno == EDQUOT || "
+     "error.sys_errno == EFBIG»)\n", {
+        "a full file system is told as a broken device": "false",
+    }),
     ("frontends/nbd/reply.cpp", "request.has(request_one_extent) ? «1» : extents_max;", {
         "who asks for one extent is told of all": "extents_max",
     }),
