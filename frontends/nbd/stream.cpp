@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "frontends/nbd/kernel_tls.hpp"
 #include "frontends/nbd/wire.hpp"
 
 namespace tarn::nbd {
@@ -144,7 +145,7 @@ ssize_t Stream::fill(std::span<std::byte> into, Incoming& incoming, TlsBuffers& 
 }
 
 ssize_t Stream::send(std::span<const iovec> vectors, TlsBuffers& buffers) {
-    if (tls_) return seal_and_send(vectors, buffers);
+    if (tls_ && !tls_->is_sealed_by_kernel()) return seal_and_send(vectors, buffers);
     msghdr message{};
     message.msg_iov = const_cast<iovec*>(vectors.data());
     message.msg_iovlen = vectors.size();
@@ -247,13 +248,18 @@ Task<Result<>> Stream::begin_tls(Loop& loop, std::shared_ptr<const TlsCredential
         const Result<> sent = co_await send_rest(loop);  // also why it failed
         if (!done) co_return fail(done.error());
         CO_TRY_VOID(sent);
-        if (*done) co_return Result<>{};
+        if (!*done) continue;
+        tls_->try_kernel(socket());
+        co_return Result<>{};
     }
 }
 
 Task<> Stream::say_end(Loop& loop, bool waits) {
     if (!tls_) co_return;
-    if (is_flushed()) tls_->end();
+    if (tls_->is_sealed_by_kernel())
+        say_end_by_kernel(socket());
+    else if (is_flushed())
+        tls_->end();
     if (!flush() || !waits) co_return;
     ::shutdown(socket(), SHUT_WR);
     std::vector<std::byte> rest(small_receive_size);

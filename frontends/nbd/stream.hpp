@@ -1,9 +1,10 @@
 // Stream: the bytes of one client's connection, over its socket as they are, or within TLS once that was begun.
 //
-// What it does not do: wait, except in the negotiation. Plain, each call is the system call of its name. Within TLS,
-// what send() has taken is sealed and cannot be taken back: the part that the socket had no room for stays here, at
-// most sealed_size_max and a record, until flush() has sent it. Nothing here belongs to a loop, so a connection takes
-// its stream along when it changes shards; buffers that are large belong to the shard (TlsBuffers).
+// What it does not do: wait, except in the negotiation. Plain, each call is the system call of its name, and so is
+// send() where the kernel seals (kernel_tls.hpp). Otherwise what send() has taken within TLS is sealed and cannot be
+// taken back: the part that the socket had no room for stays here, at most sealed_size_max and a record, until flush()
+// has sent it. Nothing here belongs to a loop, so a connection takes its stream along when it changes shards; buffers
+// that are large belong to the shard (TlsBuffers).
 //
 // Belongs to one connection.
 #pragma once

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "frontends/nbd/kernel_tls.hpp"
 #include "utils/assert.hpp"
 #include "utils/printable.hpp"
 
@@ -86,6 +87,7 @@ ssize_t TlsSession::pull(gnutls_transport_ptr_t self, void* into, size_t size) {
 
 ssize_t TlsSession::push(gnutls_transport_ptr_t self, const void* bytes, size_t size) {
     TlsSession& session = *static_cast<TlsSession*>(self);
+    if (session.kernel_seals_) return static_cast<ssize_t>(size);  // an alert, sealed as the client does not expect it
     std::vector<std::byte>& to = session.sealing_ ? *session.sealing_ : session.output_;
     const auto* const from = static_cast<const std::byte*>(bytes);
     to.insert(to.end(), from, from + size);
@@ -203,8 +205,13 @@ Result<size_t> TlsSession::open(std::span<const std::byte>& sealed, std::span<st
     return fail(Errc::protocol, 0, "nbd.tls");
 }
 
+void TlsSession::try_kernel(int socket) {
+    TARN_ASSERT(output_.empty());
+    kernel_seals_ = let_kernel_seal(socket, session_);
+}
+
 Result<> TlsSession::seal(std::span<const std::byte> bytes, std::vector<std::byte>& to) {
-    TARN_ASSERT(bytes.size() <= record_size_max && !bytes.empty());
+    TARN_ASSERT(!kernel_seals_ && bytes.size() <= record_size_max && !bytes.empty());
     // The client may have asked for smaller records.
     while (!bytes.empty()) {
         sealing_ = &to;

@@ -41,6 +41,11 @@ class TlsSession {
     Result<size_t> open(std::span<const std::byte>& sealed, std::span<std::byte> into);
     bool ended() const { return ended_; }
 
+    // Once the handshake is done and output() is sent: has the kernel seal what is sent over the socket, if it can
+    // (kernel_tls.hpp). Then seal() and end() are not called, and new keys that the client asks for do not come.
+    void try_kernel(int socket);
+    bool is_sealed_by_kernel() const { return kernel_seals_; }
+
     // Appends a record with these bytes, at most record_size_max, or more records where the client wants smaller ones.
     // Errors: protocol.
     Result<> seal(std::span<const std::byte> bytes, std::vector<std::byte>& to);
@@ -75,6 +80,7 @@ class TlsSession {
     std::vector<std::byte> output_;
     std::vector<std::byte>* sealing_ = nullptr;  // where records go, during a call
     bool ended_ = false;
+    bool kernel_seals_ = false;
     std::vector<std::string> identities_;
     std::string why_;
 };

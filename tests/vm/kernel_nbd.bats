@@ -52,3 +52,27 @@ detach() { vm 'nbd-client -d /dev/nbd0'; }
     assert_output "$before"
     detach
 }
+
+# TLS 1.3, and 1.2 with both of its ciphers, of which each has its own way to number records.
+@test "within TLS it is the kernel that seals what tarnd sends" {
+    "$TARN_BUILD/daemon/tarn" tls init "$BATS_TEST_TMPDIR/pki" --host 127.0.0.1
+    local -r pki=$(tar -C "$BATS_TEST_TMPDIR" -cz pki | base64 -w 0)
+    vm "base64 -d <<< $pki | tar -C /run -xz"
+    vm 'cp /vm/tarn.toml /run/tarn.toml; modprobe tls; ip link set lo up
+        echo "carol:$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d " \n")" > /run/keys.psk; chmod 600 /run/keys.psk
+        printf "%s\n" "tcp = \"127.0.0.1:10809\"" "tls = \"require\"" "tls_psk_file = \"/run/keys.psk\"" \
+            "tls_certificates = \"/run/pki/hosts/127.0.0.1\"" >> /run/tarn.toml
+        printf "[overrides]\ndisabled-version = tls1.3\n" > /tmp/older
+        tarnd_end -TERM; tarnd_start; tarn create small 8MiB; head -c 8M /dev/urandom > /tmp/sealed'
+    vm 'sealed() { awk "\$1 == \"TlsTxSw\" { print \$2 }" /proc/net/tls_stat; }
+        there_and_back() {
+            local -r before=$(sealed)
+            nbdcopy /tmp/sealed "$1" && nbdcopy "$1" /tmp/opened && cmp /tmp/sealed /tmp/opened
+            [[ $(sealed) -ge $((before + 2)) ]]
+        }
+        user=nbds://carol@127.0.0.1/small?tls-psk-file=/run/keys.psk
+        there_and_back "$user"
+        export GNUTLS_SYSTEM_PRIORITY_FILE=/tmp/older
+        there_and_back "$user"
+        there_and_back nbds://127.0.0.1/small?tls-certificates=/run/pki/client'
+}
