@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto answer_within = 5s;
+constexpr auto host_answers_within = 5s;
 
 // Both requests, and the answer to the first.
 struct Notice {
@@ -72,7 +72,7 @@ Task<Result<DeadHosts::Outcome>> DeadHosts::forget(HostId host) {
     Incarnation newest = notice.incarnation;
     Fabric& fabric = *cache_.fabric();
     for (const HostAnswer& answer :
-         co_await call_all(fabric, peers_but(host), CallKind::knows_of_host, pack(notice), answer_within)) {
+         co_await call_all(fabric, peers_but(host), CallKind::knows_of_host, pack(notice), host_answers_within)) {
         const std::optional<Notice> theirs = answer.said ? unpack<Notice>(*answer.said) : std::nullopt;
         if (!theirs) continue;
         if (theirs->linked != 0) co_return fail(Errc::busy, 0, "another host is connected with it; stop it first");
@@ -82,7 +82,7 @@ Task<Result<DeadHosts::Outcome>> DeadHosts::forget(HostId host) {
     CO_TRY_VOID(co_await cache_.inbox().forget_host(host, newest));
     Outcome outcome;
     for (const HostAnswer& answer :
-         co_await call_all(fabric, peers_but(host), CallKind::host_is_dead, pack(notice), answer_within))
+         co_await call_all(fabric, peers_but(host), CallKind::host_is_dead, pack(notice), host_answers_within))
         (answer.said ? outcome.told : outcome.not_told).push_back(answer.host);
     co_return outcome;
 }

@@ -72,11 +72,12 @@ IDLE_POLL_US=200
 idle_polls() { [[ ! -w $HALT_POLL ]] || echo $((IDLE_POLL_US * 1000)) > "$HALT_POLL"; }
 idle_as_before() { [[ -z $HALT_POLL_BEFORE || ! -w $HALT_POLL ]] || echo "$HALT_POLL_BEFORE" > "$HALT_POLL"; }
 
-# start_tarn MEMORY STORE: one host, with TARN_PID.
+# start_tarn MEMORY STORE [LINE...]: one host, with TARN_PID; lines of its [nbd].
 start_tarn() {
     HOST_MEMORY=$1
     HOST_STORE=$2
     cluster_make solo
+    printf '%s\n' "${@:3}" >> "$CLUSTER/solo/tarn.toml"
     cluster_start
     TARN_PID=$(pid_of solo)
 }
@@ -151,6 +152,24 @@ run_fio() {
     CPU_US=$(jq --argjson server_us $((after - before)) --argjson own "$((pid == 0))" '.jobs[0] |
         (if $own == 1 then (.usr_cpu + .sys_cpu) / 100 * .job_runtime * 1000 else $server_us end)
         / (.read.total_ios + .write.total_ios)' "$said")
+}
+
+# run_copy SERVER-PID FROM TO: nbdcopy of SIZE_MIB in requests of 256 KiB.
+run_copy() {
+    local before after took
+    before=$(cpu_us_of "$1")
+    took=$EPOCHREALTIME
+    beside_solo nbdcopy "$2" "$3"
+    took=$(jq -n "$EPOCHREALTIME - $took")
+    after=$(cpu_us_of "$1")
+    IOPS=$(jq -n "$SIZE_MIB * 4 / $took")
+    CPU_US=$(jq -n "($after - $before) / ($SIZE_MIB * 4)")
+}
+# A program in the network of the host solo.
+beside_solo() {
+    local enter=()
+    [[ $CLUSTER_NETWORK != namespaces ]] || enter=(nsenter "--net=/run/netns/$(namespace solo)")
+    "${enter[@]}" "$@"
 }
 
 # The options of both loads for a case: OPERATION DEPTH, where an operation is read, write, mixed, or sequential-read

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # NBD, pages in DRAM: tarnd beside nbdkit's memory plugin, the leanest server that can be written, and
-# qemu-storage-daemon over a file, all on Unix sockets.
+# qemu-storage-daemon over a file, all on Unix sockets; the first two also over TCP, within TLS.
 # shellcheck source=tests/bench/common.bash
 source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 bench_begin nbd "$@"
@@ -18,13 +18,20 @@ SERVERS=(tarn nbdkit lean qemu)
 declare -A NAME=([tarn]="tarn" [nbdkit]="nbdkit memory" [lean]="leanest server" [qemu]="qemu-storage-daemon")
 declare -A PID SOCKET=([nbdkit]=$WORK/nbdkit.sock [lean]=$WORK/lean.sock [qemu]=$WORK/qemu.sock)
 
-start_tarn $((SIZE_MIB * 2 + 64))MiB $((SIZE_MIB * 2 + 64))MiB
+KEYS=$WORK/keys.psk
+(umask 077 && echo "bench:$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')" > "$KEYS")
+start_tarn $((SIZE_MIB * 2 + 64))MiB $((SIZE_MIB * 2 + 64))MiB \
+    'tcp = "0.0.0.0:10809"' 'tls = "require"' "tls_psk_file = \"$KEYS\""
 on solo create disk ${SIZE_MIB}MiB > /dev/null
 PID[tarn]=$TARN_PID
 SOCKET[tarn]=$CLUSTER/solo/nbd.sock
 
 start_peer nbdkit --foreground --exit-with-parent --unix "${SOCKET[nbdkit]}" memory "${SIZE_MIB}M"
 PID[nbdkit]=$PEER_PID
+beside_solo nbdkit --pidfile "$WORK/nbdkit-tls.pid" --port 10810 --tls=require --tls-psk="$KEYS" memory "${SIZE_MIB}M"
+within 10 test -s "$WORK/nbdkit-tls.pid"
+PID[nbdkit-tls]=$(< "$WORK/nbdkit-tls.pid")
+PEERS+=("${PID[nbdkit-tls]}")
 start_peer "$TARN_BUILD/tests/bench/lean_server" "${SOCKET[lean]}" "$SIZE_MIB"
 PID[lean]=$PEER_PID
 
@@ -40,6 +47,13 @@ for server in "${SERVERS[@]}"; do
     within 10 test -S "${SOCKET[$server]}"
     nbdcopy "$WORK/disk" "nbd+unix:///disk?socket=${SOCKET[$server]}"
 done
+ADDRESS=$(address_of solo)
+ADDRESS=${ADDRESS%:*}
+declare -A TLS_URI=(
+    [tarn]="nbds://bench@$ADDRESS:10809/disk?tls-psk-file=$KEYS"
+    [nbdkit]="nbds://bench@$ADDRESS:10810/disk?tls-psk-file=$KEYS"
+)
+TLS_OF=$(grep -qs TlsTxSw /proc/net/tls_stat && echo "the kernel's" || echo "GnuTLS")
 
 for ((round = 1; round <= ROUNDS; round++)); do
     echo "round $round of $ROUNDS"
@@ -55,6 +69,17 @@ for ((round = 1; round <= ROUNDS; round++)); do
             run_fio "${PID[$server]}" --ioengine=nbd --uri="nbd+unix:///disk?socket=${SOCKET[$server]}" \
                 --size=${SIZE_MIB}M $(fio_options "$kind" "$depth")
             record "fio" "$(describe "$kind" "$depth")" "${NAME[$server]}"
+        done
+    done
+    for kind in write read; do
+        for server in tarn nbdkit; do
+            pid=${PID[tarn]}
+            [[ $server == tarn ]] || pid=${PID[nbdkit-tls]}
+            from=$WORK/disk to=${TLS_URI[$server]}
+            [[ $kind == write ]] || from=${TLS_URI[$server]} to=null:
+            run_copy "$pid" "$from" "$to"
+            record "nbdcopy over TCP, within TLS ($TLS_OF for what tarn sends)" "256 KiB $kind, four connections" \
+                "${NAME[$server]}"
         done
     done
     # What the machine makes of it when its idle CPUs halt as they are set to.

@@ -916,8 +916,8 @@ MUTANTS = [
     ("frontends/nbd/connection.cpp", "if (stream_.is_tls()) co_await say_end(«said_disconnect_ || !negotiated_»);", {
         "a client within TLS is closed before it has read its last replies": "false",
     }),
-    ("frontends/nbd/stream.cpp", "    «if (is_flushed()) tls_->end();»", {
-        "a session within TLS ends without a word": "",
+    ("frontends/nbd/stream.cpp", "    else if («is_flushed()»)\n        tls_->end();", {
+        "a session within TLS ends without a word": "false",
     }),
     ("frontends/nbd/stream.cpp", "    «::shutdown(socket(), SHUT_WR);»\n    std::vector<std::byte> rest", {
         "a client that waits for the server's end waits for the patience of it": "",
