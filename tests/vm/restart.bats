@@ -55,7 +55,13 @@ under_load() {
 }
 
 @test "a device is detached without a tarnd" {
-    vm 'tarnd_end -9; tarn detach disk; fails [ -e /sys/block/nbd0/pid ]; tarnd_start; no_attachments'
+    vm 'tarnd_end -9; timeout 20 tarn detach disk; fails [ -e /sys/block/nbd0/pid ]; tarnd_start; no_attachments'
+}
+
+@test "an idle one is detached while tarnd hangs, who lets go of it then" {
+    vm 'kill -STOP "$(cat /run/tarnd.pid)"; timeout 20 tarn detach disk; fails [ -e /sys/block/nbd0/pid ]
+        [[ $(blockdev --getsize64 /dev/nbd0) = 0 ]]
+        kill -CONT "$(cat /run/tarnd.pid)"; within 20 no_attachments; tarn attach disk'
 }
 
 @test "one that is mounted in a container alone is in use, too" {
@@ -86,6 +92,37 @@ under_load() {
         if wait $dd; then exit 1; fi
         kill -CONT "$(cat /run/tarnd.pid)"; within 20 no_attachments; fails dd if=/mnt/full of=/dev/null bs=4k count=1 iflag=direct
         umount /mnt; [[ ! -e /sys/block/nbd0/pid ]]; [[ $(blockdev --getsize64 /dev/nbd0) = 0 ]]; tarn attach disk'
+}
+
+# The first socket of the device: the keeper has those of the device, too, and no other of tarnd's. To shut down tarnd's
+# end is what a kernel that gives a connection up looks like to tarnd, and what a tarnd that ends it to the kernel.
+@test "a connection that breaks is replaced by a new one, which serves, and outlives tarnd" {
+    vm ': > /tmp/tarnd.log; dmesg -C
+        python3 - "$(cat /run/tarnd.pid)" "$(pidof tarn-keeper)" << "END"
+import ctypes, os, socket, sys
+def sockets(pid):
+    links = {os.readlink(f"/proc/{pid}/fd/{fd}"): int(fd) for fd in os.listdir(f"/proc/{pid}/fd")}
+    return {link: fd for link, fd in links.items() if link.startswith("socket:")}
+tarnd, keeper = map(int, sys.argv[1:])
+ours = sockets(tarnd)
+first = min(ours[link] for link in ours.keys() & sockets(keeper).keys())
+pidfd_getfd = 438
+fd = ctypes.CDLL(None, use_errno=True).syscall(pidfd_getfd, os.pidfd_open(tarnd), first, 0)
+socket.socket(fileno=fd).shutdown(socket.SHUT_RDWR)
+END
+        within 20 grep "the kernel had given up connection" /tmp/tarnd.log; dmesg | grep "nbd0: reconnected socket"
+        head -c 4M /dev/urandom > /tmp/bytes; dd if=/tmp/bytes of=/dev/nbd0 bs=64k oflag=direct status=none'
+    local -r read_by_each_cpu='for cpu in 0 1; do
+            taskset -c $cpu dd if=/dev/nbd0 bs=64k count=64 iflag=direct status=none | cmp - /tmp/bytes
+        done
+        tarn --json status | jq -c "[.shards[] | [.nbd_connections, .requests >= 64]]"'
+    run vm "$read_by_each_cpu"
+    assert_output '[[1,true],[1,true]]'
+    vm 'tarnd_end -9; tarnd_start'
+    run vm "$read_by_each_cpu"
+    assert_output '[[1,true],[1,true]]'
+    run vm 'dmesg | grep "I/O error"; grep "error" /tmp/tarnd.log'
+    assert_output ""
 }
 
 @test "a keeper that is killed has a successor, and then the daemon may be killed, too" {
