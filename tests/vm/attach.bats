@@ -48,6 +48,37 @@ teardown_file() { vm_stop; }
     vm 'tarn detach disk'
 }
 
+@test "partitions are there for blocks of the size that they were made with, and for no other" {
+    vm 'tarn attach --block-size 512 disk; blkdiscard /dev/nbd0
+        printf "%s\n" "label: gpt" "size=8MiB" "size=32MiB" | sfdisk -q /dev/nbd0
+        head -c 1M /dev/urandom > /tmp/bytes; dd if=/tmp/bytes of=/dev/nbd0p2 bs=64k oflag=direct status=none; tarn detach disk'
+    local -r partitions='true < /dev/nbd0; blockdev --getss /dev/nbd0; cd /sys/block/nbd0; echo nbd0p*'
+    run vm "tarn attach disk > /tmp/said; $partitions"
+    assert_output $'4096\nnbd0p*'
+    vm 'tarn detach disk'
+    run vm "tarn attach --block-size 512 disk > /tmp/said; $partitions; cat nbd0p2/start nbd0p2/size"
+    assert_output $'512\nnbd0p1 nbd0p2\n18432\n65536'
+    vm 'cmp -n 1048576 /tmp/bytes /dev/nbd0p2; blkdiscard /dev/nbd0; tarn detach disk'
+}
+
+# The kernel counts blocks and requests in 32 bits here and there: the last block is past all of these, and a discard of
+# everything is larger than any of them.
+@test "a device of 2 TiB is served to its end, and emptied at once" {
+    vm 'tarn create vast 2TiB; tarn attach vast; [[ $(blockdev --getsize64 /dev/nbd0) = $((2 << 40)) ]]
+        head -c 4k /dev/urandom > /tmp/bytes; stored > /tmp/before
+        for page in 0 $((1 << 20)) $((1 << 28)) $(((2 << 28) - 1)); do
+            fails cmp -s -n 4096 /tmp/bytes /dev/nbd0 -i 0:$((page * 4096))
+            dd if=/tmp/bytes of=/dev/nbd0 bs=4k seek=$page oflag=direct conv=notrunc status=none
+            dd if=/dev/nbd0 bs=4k skip=$page count=1 iflag=direct status=none | cmp - /tmp/bytes
+        done; stored > /tmp/full
+        timeout 120 blkdiscard /dev/nbd0; stored > /tmp/after; head -c 4k /dev/zero > /tmp/zeros
+        for page in 0 $((1 << 20)) $((1 << 28)) $(((2 << 28) - 1)); do
+            dd if=/dev/nbd0 bs=4k skip=$page count=1 iflag=direct status=none | cmp - /tmp/zeros
+        done
+        (($(< /tmp/full) == $(< /tmp/before) + 4 * 4096 && $(< /tmp/after) == $(< /tmp/before)))
+        tarn detach vast; tarn delete vast'
+}
+
 @test "what cannot be attached is refused and leaves nothing" {
     run vm 'tarn attach nope'
     assert_failure 3
@@ -65,6 +96,19 @@ teardown_file() { vm_stop; }
     assert_failure 1
     assert_output --partial "modprobe nbd"
     vm 'modprobe nbd'
+}
+
+@test "the kernel makes more devices than it has, so that nobody need tell the driver how many" {
+    local few
+    for few in 1 0; do
+        run vm 'rmmod nbd; modprobe nbd nbds_max='$few'; tarn create second 64MiB > /tmp/said; tarn attach disk; tarn attach second
+            printf last | dd of=/dev/nbd1 bs=4 seek=$(((64 << 18) - 1)) conv=notrunc,fsync status=none
+            tarn detach second > /tmp/said; tarn attach second; tail -c 4 /dev/nbd1'
+        assert_success
+        assert_output $'/dev/nbd0\n/dev/nbd1\n/dev/nbd1\nlast'
+        vm 'tarn detach disk; tarn detach second; tarn delete second'
+    done
+    vm 'rmmod nbd; modprobe nbd'
 }
 
 @test "a mounted device grows with its volume, and shrinks only by force" {
