@@ -53,6 +53,39 @@ detach() { vm 'nbd-client -d /dev/nbd0'; }
     detach
 }
 
+# What nbd-client 3.24 can and cannot do. Without -b its blocks have 512 bytes. With -persist it is to connect again, and
+# does not: by netlink it configures the device and ends, so that nobody is left who could; with -nonetlink it stays, but
+# takes the end of its connections, which the kernel does not report as an error, for one that somebody asked for. So a
+# restart of tarnd is an end of the device for it, with errors and without anybody who waits; what was written is there
+# in the next device. (tarn attach makes one that a restart does not end.)
+@test "several connections with blocks of 512 bytes, to a restart, after which the next device has what was written" {
+    local way
+    for way in "" -nonetlink; do
+        vm 'nbd-client -unix /run/tarn/nbd.sock /dev/nbd0 -name disk -C 4 -persist '"$way"' > /tmp/said 2>&1
+            within 20 test -e /sys/block/nbd0/pid'
+        run vm 'blockdev --getss --getsize64 /dev/nbd0; tarn --json status | jq "[.shards[].nbd_connections] | add"'
+        assert_output $'512\n268435456\n4'
+        vm 'head -c 1M /dev/urandom > /tmp/bytes; dd if=/tmp/bytes of=/dev/nbd0 bs=64k seek=2048 oflag=direct status=none
+            head -c 512 /dev/urandom > /tmp/sector
+            dd if=/tmp/sector of=/tmp/bytes bs=512 seek=13 conv=notrunc status=none
+            dd if=/tmp/sector of=/dev/nbd0 bs=512 seek=$(((128 << 11) + 13)) oflag=direct status=none
+            fio --name=v --filename=/dev/nbd0 --size=64m --io_size=16m --rw=randrw --bsrange=512-64k --ioengine=io_uring \
+                --direct=1 --iodepth=16 --verify=crc32c --output-format=terse > /dev/null
+            dd if=/dev/nbd0 bs=64k skip=2048 count=16 iflag=direct status=none | cmp - /tmp/bytes'
+        # Under load: it ends, with an error, and soon.
+        vm 'fio --name=v --filename=/dev/nbd0 --size=64m --rw=randrw --bsrange=512-64k --ioengine=io_uring --direct=1 \
+                --iodepth=16 --verify=crc32c --time_based --runtime=600 --output=/tmp/fio.txt & fio=$!
+            served 0; within 60 served 50; tarnd_end -TERM; tarnd_start; within 60 ended "$fio"; fails wait "$fio"
+            fails grep -i "bad magic\|verify.*failed" /tmp/fio.txt
+            (head -c 512 /dev/nbd0 2> /dev/null || true) | cmp - /dev/null'
+        # With -nonetlink it is gone, too.
+        [[ -n $way ]] || detach
+        vm 'within 20 fails test -e /sys/block/nbd0/pid'
+        attach "-C 4"
+        vm 'dd if=/dev/nbd0 bs=64k skip=2048 count=16 iflag=direct status=none | cmp - /tmp/bytes'
+        detach
+    done
+
 # TLS 1.3, and 1.2 with both of its ciphers, of which each has its own way to number records.
 @test "within TLS it is the kernel that seals what tarnd sends" {
     "$TARN_BUILD/daemon/tarn" tls init "$BATS_TEST_TMPDIR/pki" --host 127.0.0.1
