@@ -38,3 +38,21 @@ map() {
         cd /mnt; md5sum --quiet -c /tmp/sums; head -c 1M /dev/urandom > new; sync -f .; cd /; umount /mnt
         fsck.ext4 -fn /dev/nbd0; tarn detach disk'
 }
+
+@test "a store whose device is gone fails writes and flushes, while what is in memory is read, and nothing flushed is lost" {
+    vm 'tarn attach disk; blkdiscard /dev/nbd0; head -c 8M /dev/urandom > /tmp/kept
+        dd if=/tmp/kept of=/dev/nbd0 bs=128k oflag=direct conv=fsync status=none'
+    map error
+    run vm 'dd if=/dev/urandom of=/dev/nbd0 bs=128k seek=256 count=32 oflag=direct conv=fsync status=none'
+    assert_failure
+    assert_output --partial "Input/output error"
+    vm '[[ $(tarn status --json | jq -r .store_failure) != "" ]]; dmesg | grep "nbd0.*error"
+        dd if=/dev/nbd0 bs=128k count=64 iflag=direct status=none | cmp - /tmp/kept
+        fails dd if=/dev/zero of=/dev/nbd0 bs=128k count=1 oflag=direct conv=fsync status=none
+        timeout 20 tarn detach disk; tarnd_end -TERM; grep -i "store" /tmp/tarnd.log | tail -n 3'
+    map linear /dev/nvme0n1 0
+    vm 'tarnd_start; tarn attach disk; dd if=/dev/nbd0 bs=128k count=64 iflag=direct status=none > /tmp/read
+        tail -c +131073 /tmp/read | cmp - <(tail -c +131073 /tmp/kept)
+        dd if=/tmp/kept of=/dev/nbd0 bs=128k oflag=direct conv=fsync status=none
+        tarn verify disk; tarn detach disk; tarnd_end -TERM; tarn store check /dev/mapper/store'
+}
