@@ -40,3 +40,39 @@ teardown_file() {
     vm 'echo 3 > /proc/sys/vm/drop_caches && sha256sum -c /tmp/sums'
     vm 'umount /mnt && fsck.ext4 -fn /dev/vdb'
 }
+
+# boot_sector WORD: code for an x86 that says the word on the first serial port.
+boot_sector() {
+    python3 - "$1" << 'END'
+import sys
+code = bytes.fromhex(
+    "31c0 8ed8"     # xor ax, ax; mov ds, ax
+    "fc be 167c"    # cld; mov si, behind the code, which is loaded at 7c00
+    "ba f803"       # mov dx, the port
+    "ac 84c0 7403"  # next: lodsb; test al, al; jz end
+    "ee ebf8"       # out dx, al; jmp next
+    "f4 ebfd")      # end: hlt; jmp end
+assert len(code) == 0x16
+sys.stdout.buffer.write((code + sys.argv[1].encode() + b"\0").ljust(510, b"\0") + b"\x55\xaa")
+END
+}
+
+@test "another one has its firmware boot from a volume, and does so again after a kill of tarnd" {
+    on solo create boots 16MiB
+    boot_sector "tarn booted this" > "$BATS_TEST_TMPDIR/sector"
+    timeout 20 qemu-io -f raw -c "write -s $BATS_TEST_TMPDIR/sector 0 512" "$(uri solo boots)"
+    local times serial machine
+    for times in 1 2; do
+        serial=$BATS_TEST_TMPDIR/serial.$times
+        timeout 120 qemu-system-x86_64 -accel tcg -machine pc -nodefaults -no-user-config -display none -m 32M -boot c \
+            -serial "file:$serial" -drive "file=$(uri solo boots),format=raw,if=virtio" \
+            > "$BATS_TEST_TMPDIR/qemu.log" 2>&1 3>&- &
+        machine=$!
+        within 60 grep "tarn booted this" "$serial" || { cat "$BATS_TEST_TMPDIR/qemu.log" && false; }
+        kill "$machine"
+        wait "$machine" || true
+        host_crash solo
+        host_start solo
+    done
+    on solo delete boots
+}
