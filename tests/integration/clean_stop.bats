@@ -115,3 +115,24 @@ for n in range(3): h.trim(4096, n << 26)
     nbd_python a mapped "assert all(h.pread(4096, n << 26) == bytes(4096) for n in range(3))"
     on a delete mapped
 }
+
+nbd_replies() { nbd_python "$1" "$2" "h.pread(4096, 0)"; }
+
+# At most two seconds are meant to pass. More is allowed here, because the machine may have much else to do.
+@test "the first reply of the next tarnd comes soon after a stop, and after a kill" {
+    on a create paused 192MiB --shared
+    nbd_python a paused "for n in range(48): h.pwrite(b'x' * (1 << 20), n << 22)"
+    local signal begin waited_ms
+    for signal in TERM KILL; do
+        begin=${EPOCHREALTIME/./}
+        host_signal a "$signal"
+        tarnd_of a
+        disown
+        within 30 nbd_replies a paused
+        waited_ms=$(((${EPOCHREALTIME/./} - begin) / 1000))
+        echo "# from SIG$signal to the first reply: $waited_ms ms" >&3
+        ((waited_ms <= 10000))
+        within 20 connected a
+    done
+    on a delete paused
+}
