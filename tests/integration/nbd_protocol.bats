@@ -17,7 +17,7 @@ teardown_file() {
 @test "a client learns what the export can do" {
     run -0 timeout 10 nbdinfo "$(nbd_uri)"
     for line in 'can_multi_conn: true' 'can_fua: true' 'can_trim: true' 'can_zero: true' 'can_fast_zero: true' \
-        'can_cache: true' 'can_df: true' 'is_read_only: false' 'block_size_minimum: 1' 'block_size_preferred: 4096' \
+        'can_cache: true' 'can_df: true' 'can_flush: true' 'is_read_only: false' 'block_size_minimum: 1' 'block_size_preferred: 4096' \
         'block_size_maximum: 33554432' 'base:allocation'; do
         assert_output --partial "$line"
     done
@@ -146,6 +146,66 @@ assert seen == {"base:allocation": [8192, 3, 4096, 0, 4096, 3], "tarn:tier": [81
     [ "$(awk '{ print $1, $2, $3 }' <<<"$output")" = "0 8192 8
 8192 4096 1
 12288 16764928 8" ]
+}
+
+# What is written, what was never, and, in a volume in memory, each fifth page that comes later than the others.
+@test "a read that is not to be fragmented is one chunk, whatever is there" {
+    nbd_python '
+at = 3 << 20
+h.trim(1 << 20, at)
+expected = bytearray(1 << 20)
+for page in range(0, 256, 3):
+    expected[page * 4096:page * 4096 + 4096] = bytes([1 + page % 255]) * 4096
+    h.pwrite(expected[page * 4096:page * 4096 + 4096], at + page * 4096)
+assert h.get_structured_replies_negotiated()
+def read(length, offset):
+    chunks = []
+    data = h.pread_structured(length, offset, lambda data, at, kind, error: chunks.append((at, len(data), kind)),
+                              nbd.CMD_FLAG_DF)
+    assert data == expected[offset - at:offset - at + length]
+    assert chunks == [(offset, length, nbd.READ_DATA)], chunks
+for begin in range(0, 15): read(65536, at + begin * 65536)
+for begin in (1, 4095, 4097, 12345): read(65536, at + begin)
+read(1 << 20, at)
+# A hole, and nothing else.
+h.trim(1 << 20, at)
+expected = bytes(1 << 20)
+chunks = []
+assert h.pread_structured(65536, at, lambda data, at, kind, error: chunks.append(at), nbd.CMD_FLAG_DF) == bytes(65536)
+assert chunks == [at], chunks
+'
+}
+
+# The most that 32 bits can say of whole pages; 4 GiB is where they wrap.
+@test "a trim and a zeroing of all but a page of 4 GiB empty that, and no page behind it" {
+    [ -n "${OWN_SERVER-}" ] || skip "needs a volume of more than 4 GiB"
+    nbd_python '
+huge = nbd.NBD()
+huge.add_meta_context("base:allocation")
+huge.set_export_name("huge")
+huge.connect_unix(path)
+length, page = (1 << 32) - 4096, b"x" * 4096
+places = (0, 1 << 31, length - 4096, length, 1 << 32)
+def allocated(at):
+    seen = []
+    huge.block_status(4096, at, lambda name, offset, entries, error: seen.extend(entries), nbd.CMD_FLAG_REQ_ONE)
+    return seen[1] == 0
+for empty in huge.trim, huge.zero:
+    for at in places: huge.pwrite(page, at)
+    assert all(allocated(at) for at in places)
+    empty(length, 0)
+    assert [huge.pread(4096, at) == page for at in places] == [False, False, False, True, True]
+    assert all(huge.pread(4096, at) == bytes(4096) for at in places[:3])
+    assert [allocated(at) for at in places] == [False, False, False, True, True]
+# The first byte stays.
+for empty in huge.trim, huge.zero:
+    for at in places: huge.pwrite(page, at)
+    empty((1 << 32) - 1, 1)
+    assert huge.pread(1, 0) == b"x"
+    assert [huge.pread(4096, at) for at in places[1:]] == [bytes(4096)] * 3 + [page]
+huge.zero(4096, 0)
+huge.zero(4096, 1 << 32)
+'
 }
 
 @test "with extended headers one request trims, zeroes or asks about more than 4 GiB" {
