@@ -58,10 +58,10 @@ tell_stuck() {
     cat /sys/block/nbd0/inflight /sys/block/nvme0n1/inflight; tail -n 20 /tmp/tarnd.log; dmesg | tail -n 5
     return 1
 } >&2
-# Whether nbd0 has answered so many requests since this was true the last time.
+# Whether nbd0, or DEVICE, has answered so many requests since this was true the last time.
 served() {
     local now
-    now=$(awk '{ print $1 + $5 }' /sys/block/nbd0/stat)
+    now=$(awk '{ print $1 + $5 }' "/sys/block/${DEVICE:-nbd0}/stat")
     ((now >= ${served_before:=0} + $1)) && served_before=$now
 }
 # Where systemd runs.

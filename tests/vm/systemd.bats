@@ -32,14 +32,34 @@ teardown_file() { vm_stop; }
     assert_output $'Unmounted srv.mount\nStopped tarn-attach@db.service\nStopped tarnd.service'
 }
 
+# The kernel takes the first device that nobody has open: while udev looks at nbd0 that is another one.
+device_of_db='DEVICE=$(basename "$(readlink -f /dev/tarn/by-name/db)")'
+
 @test "a restart or a stop of tarnd detaches and unmounts nothing, and writes go on after it" {
-    vm 'systemctl show --property=InvocationID tarn-attach@db srv.mount > /tmp/before
+    vm "$device_of_db"'; systemctl show --property=InvocationID tarn-attach@db srv.mount > /tmp/before
         fio --name=v --directory=/srv --size=16m --rw=randwrite --bs=4k-64k --ioengine=io_uring --direct=1 --iodepth=8 \
             --verify=crc32c --verify_backlog=64 --time_based --runtime=600 --output=/tmp/fio.txt & fio=$!
         within 60 served 50; systemctl restart tarnd; within 60 served 50
         systemctl stop tarnd; systemctl is-active tarn-attach@db srv.mount; systemctl start tarnd; within 60 served 50
         kill -INT $fio; wait $fio || [ $? = 128 ]
         systemctl show --property=InvocationID tarn-attach@db srv.mount | diff /tmp/before -'
+}
+
+@test "a tarnd that is killed is started again by systemd alone, and nothing was lost" {
+    vm "$device_of_db"'; systemctl show --property=InvocationID tarn-attach@db srv.mount > /tmp/before
+        killed=$(systemctl show --property=MainPID --value tarnd)
+        fio --name=v --directory=/srv --size=16m --rw=randwrite --bs=4k-64k --ioengine=io_uring --direct=1 --iodepth=8 \
+            --verify=crc32c --verify_backlog=64 --time_based --runtime=600 --output=/tmp/fio.txt & fio=$!
+        served 0; within 60 served 50; head -c 4M /dev/urandom | tee /srv/bytes | md5sum > /tmp/sum; sync -f /srv
+        systemctl kill --kill-who=main -s KILL tarnd; within 20 ended "$killed"; served 0; within 60 served 50
+        kill -INT $fio; wait $fio || [ $? = 128 ]
+        [[ $(systemctl show --property=NRestarts --value tarnd) = 1 ]]
+        echo 3 > /proc/sys/vm/drop_caches; md5sum < /srv/bytes | diff /tmp/sum -; cat /srv/file
+        systemctl show --property=InvocationID tarn-attach@db srv.mount | diff /tmp/before -
+        rm /srv/bytes'
+    vm 'journalctl --boot --unit=tarnd --output=cat | tail -n 20 | grep "nbd[0-9]* is volume db, as before"'
+    run vm 'dmesg | grep "nbd[0-9].*error"'
+    assert_output ""
 }
 
 @test "stopping the unit unmounts and detaches, and the mount starts it again" {
