@@ -2,7 +2,7 @@
 """A throw-away virtual machine with a real kernel, for what the kernel of this machine lacks: NBD devices, for example.
 
 machine.py start DIR [--cpus N] [--memory SIZE] [--disk SIZE|URI] [--root URI] [--nvme] [--volatile] [--cable DIR]
-                     [--forward HOST:PORT] [--changes DIRECTORY]
+                     [--forward HOST:PORT] [--server SOCKET] [--changes DIRECTORY]
                            boots it and waits until it takes commands; its state is in DIR
 machine.py exec DIR LINE   runs a line of bash there, prints what it prints, and ends with its status
 machine.py kill DIR        cuts its power; the disk keeps what it had
@@ -19,7 +19,7 @@ for image.bash.
 
 The disk is a file of this machine: a power cut loses nothing that was written to it, but with --volatile what was not
 flushed. A cable joins it to the machine in another DIR, which names this one. --forward: HOST:PORT of this machine is
-the NBD port of that one.
+the NBD port of that one. --server: the NBD port of 10.0.2.100, as that machine sees it, is this machine's Unix socket.
 """
 
 import argparse
@@ -95,9 +95,13 @@ class Machine:
             qemu += ["-netdev", "dgram,id=cable,local.type=unix,local.path=cable.sock,"
                      f"remote.type=unix,remote.path={peer}/cable.sock",
                      "-device", f"virtio-net-pci,netdev=cable,mac={mac(self.directory)}"]
-        if conf["forward"]:
-            qemu += ["-netdev", f"user,id=outside,restrict=on,hostfwd=tcp:{conf['forward']}-:10809",
-                     "-device", "virtio-net-pci,netdev=outside"]
+        if conf["forward"] or conf["server"]:
+            outside = "user,id=outside,restrict=on"
+            if conf["forward"]:
+                outside += f",hostfwd=tcp:{conf['forward']}-:10809"
+            if conf["server"]:
+                outside += f",guestfwd=tcp:10.0.2.100:10809-cmd:{HERE}/machine.py relay {conf['server']}"
+            qemu += ["-netdev", outside, "-device", "virtio-net-pci,netdev=outside"]
         # The names are relative: those of sockets must be short.
         for name in ("agent.sock", "cable.sock", "volatile.sock"):
             (self.directory / name).unlink(missing_ok=True)
@@ -165,6 +169,19 @@ class Machine:
             return
 
 
+def relay(path):
+    """Between the socket and those of standard input and output, until one of them ends."""
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(fileno=os.dup(0)) as client:
+        server.connect(path)
+        other = {server: client, client: server}
+        while True:
+            for ready in select.select(list(other), [], [])[0]:
+                data = ready.recv(1 << 20)
+                if not data:
+                    return
+                other[ready].sendall(data)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -180,10 +197,14 @@ def main():
             options.add_argument("--volatile", action="store_true")
             options.add_argument("--cable")
             options.add_argument("--forward")
+            options.add_argument("--server")
             options.add_argument("--changes")
         if verb == "exec":
             options.add_argument("command")
+    verbs.add_parser("relay").add_argument("socket")  # for QEMU, see --server
     arguments = parser.parse_args()
+    if arguments.verb == "relay":
+        return relay(arguments.socket)
     machine = Machine(arguments.directory)
     if arguments.verb == "start":
         machine.start({name: value for name, value in vars(arguments).items() if name not in ("verb", "directory")})
