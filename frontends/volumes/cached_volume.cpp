@@ -138,19 +138,22 @@ Task<Result<>> CachedVolume::write(uint64_t offset_bytes, std::span<const std::b
     co_return co_await perform_write(request, offset_bytes, from.size());
 }
 
-// A bounded number of pages at a time. first_page: of the request.
+// A bounded number of pages at a time. first_page: of the request. keep_space: they are written as any other bytes, so
+// that they have their space, as far as anything that was written has.
 Task<Result<>> CachedVolume::zero_pages(uint64_t first_page, uint64_t offset_bytes, uint64_t size_bytes,
-                                        WriteReceipts* receipts) {
+                                        bool keep_space, WriteReceipts* receipts) {
     constexpr uint64_t batch_pages = 256;
     constexpr uint64_t batch_size = batch_pages * page_size;
     static_assert(batch_pages <= WriteReceipts::window_pages);
+    const auto kind = keep_space ? PageAccess::Kind::write : PageAccess::Kind::zero;
+    const std::vector<std::byte> zeros(keep_space ? std::min(batch_size, size_bytes) : 0);
     for (uint64_t done = 0; done < size_bytes;) {
         const uint64_t size = std::min(batch_size - (offset_bytes + done) % batch_size, size_bytes - done);
         const uint64_t batch = (offset_bytes + done) / batch_size * batch_pages;
         if (receipts && batch > first_page + receipts->window()) receipts->move_window(batch - first_page);
         PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
         request.receipt_with(receipts, first_page);
-        request.add(PageAccess::Kind::zero, id(), offset_bytes + done, size, nullptr, nullptr);
+        request.add(kind, id(), offset_bytes + done, size, nullptr, keep_space ? zeros.data() : nullptr);
         CO_TRY_VOID(co_await perform_write(request, offset_bytes + done, size));
         done += size;
     }
@@ -162,13 +165,14 @@ Task<Result<>> CachedVolume::zero(uint64_t offset_bytes, uint64_t size_bytes, bo
     const uint64_t first_page = offset_bytes / page_size;
     const uint64_t begin = std::max(offset_bytes, (first_page + (receipts ? receipts->window() : 0)) * page_size);
     const uint64_t end = offset_bytes + size_bytes;
-    if (keep_space) co_return co_await zero_pages(first_page, begin, end - begin, receipts);
+    if (keep_space) co_return co_await zero_pages(first_page, begin, end - begin, true, receipts);
     // What is a hole already costs nothing, however long it is.
     for (uint64_t at = begin; at < end;) {
         CO_TRY(const std::vector<Extent> runs, co_await extents(at, end - at));
         TARN_ASSERT(!runs.empty());
         for (const Extent& run : runs)
-            if (!run.hole) CO_TRY_VOID(co_await zero_pages(first_page, run.offset_bytes, run.size_bytes, receipts));
+            if (!run.hole)
+                CO_TRY_VOID(co_await zero_pages(first_page, run.offset_bytes, run.size_bytes, false, receipts));
         at = runs.back().offset_bytes + runs.back().size_bytes;
     }
     co_return Result<>{};

@@ -90,7 +90,8 @@ class CachedVolume : public Volume {
     void note_written(uint64_t offset_bytes, uint64_t size_bytes, Began&& began);
     void read_ahead(uint64_t offset_bytes, uint64_t size_bytes);
     static Task<> bring_in(VolumeContext& context, VolumeId volume, ReadAhead::Range range);
-    Task<Result<>> zero_pages(uint64_t first_page, uint64_t offset_bytes, uint64_t size_bytes, WriteReceipts* receipts);
+    Task<Result<>> zero_pages(uint64_t first_page, uint64_t offset_bytes, uint64_t size_bytes, bool keep_space,
+                              WriteReceipts* receipts);
     // growth.cpp
     Task<Result<>> write_file(uint64_t offset_bytes, std::span<const std::byte> from);
     Task<Result<>> write_inside(uint64_t offset_bytes, std::span<const std::byte> from, uint64_t truncations);

@@ -145,7 +145,7 @@ class Volume {
     virtual Task<Result<>> fetch(uint64_t offset_bytes, uint64_t size_bytes) = 0;
     virtual Task<Result<>> write(uint64_t offset_bytes, std::span<const std::byte> from,
                                  WriteReceipts* receipts = nullptr) = 0;
-    // Makes the range read as zeros; its whole slabs lose their space unless keep_space.
+    // Makes the range read as zeros. keep_space: it has its space, as written bytes have; else whole slabs lose theirs.
     virtual Task<Result<>> zero(uint64_t offset_bytes, uint64_t size_bytes, bool keep_space,
                                 WriteReceipts* receipts = nullptr) = 0;
     // D1: when it returns, every write to this volume whose reply was sent before, on any host, is on stable storage.

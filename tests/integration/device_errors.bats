@@ -207,6 +207,53 @@ h.flush()
     host_stop solo
 }
 
+@test "what was zeroed without a hole has its space: when the store is full, each page of it can be written" {
+    on solo create zeroed 512MiB
+    nbd_python solo zeroed "
+import os, random
+piece = 1 << 20
+h.set_strict_mode(0)
+def zeroed(at):
+    try:
+        h.zero(piece, at * piece, nbd.CMD_FLAG_NO_HOLE)
+        return True
+    except nbd.Error as e:
+        assert e.errno == 'ENOSPC', e
+        return False
+count = next(at for at in range(512) if not zeroed(at))
+print(count, 'MiB were zeroed')
+assert 32 < count < 128
+def descriptors():
+    other = nbd.NBD()
+    other.add_meta_context('base:allocation')
+    other.connect_uri(h.get_uri())
+    seen = []
+    while (done := sum(seen[::2])) < count * piece:
+        other.block_status(count * piece - done, done, lambda name, offset, entries, error: seen.extend(entries))
+    other.shutdown()
+    return set(seen[1::2])
+assert descriptors() <= {0, nbd.STATE_ZERO}, descriptors()
+h.flush()
+# In no order, whole pages and parts of them, more than memory has.
+order = random.Random(1).sample(range(count), count)
+for at in order: h.pwrite(random.Random(at).randbytes(piece), at * piece)
+h.flush()
+for at in order: assert h.pread(piece, at * piece) == random.Random(at).randbytes(piece), at
+assert descriptors() == {0}, descriptors()
+# And no other.
+try:
+    for at in range(count + 1, 512): h.pwrite(os.urandom(piece), at * piece)
+    raise AssertionError('there was room')
+except nbd.Error as e:
+    assert e.errno == 'ENOSPC', e
+h.trim(count * piece, 0)
+h.pwrite(b'room', 500 * piece)
+h.flush()
+"
+    run -0 on solo verify zeroed
+    on solo delete zeroed
+}
+
 # spoil_journal FILE TEXT SIZE: so many bytes, from the last place of the text on, are others.
 spoil_journal() {
     python3 - "$@" << 'PYTHON'
