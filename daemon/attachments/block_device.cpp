@@ -172,6 +172,10 @@ std::string BlockDevices::opened_by(const std::string& device) const {
     return "";
 }
 
+bool BlockDevices::is_busy(const std::string& device) const {
+    return attribute_of(device, "inflight").value_or("").find_first_not_of(" 0") != std::string::npos;
+}
+
 bool BlockDevices::reads_one_connection_only(const std::string& device) const {
     // The workqueue's rescuer is called by about 10 ms after it was given work; Linux 6.9 has another name for it.
     constexpr int looks = 10;

@@ -50,6 +50,8 @@ class BlockDevices {
     // Another process that has it, or a partition of it, open: "fio (process 12)". Of processes that this one may look
     // at, and not udev's, which look at every device. Empty: there is none.
     std::string opened_by(const std::string& device) const;
+    // Whether requests of it are under way.
+    bool is_busy(const std::string& device) const;
     // Whether one thread reads all connections of the device, one after the other, and so none but the first: each is
     // read for as long as it lives. The kernel's workqueue does that when a thread for each takes too long to make. May
     // take a moment; what it cannot see is not so.

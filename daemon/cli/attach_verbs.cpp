@@ -27,7 +27,7 @@ constexpr std::chrono::seconds detach_patience{3};
 constexpr std::chrono::seconds claim_patience{2};
 // Programs that udev starts open each device for a moment, as after each that has written to it.
 constexpr std::chrono::seconds opener_patience{2};
-constexpr std::chrono::milliseconds between_looks{20};
+constexpr std::chrono::milliseconds between_looks{100};
 
 // One shape, whether it succeeded or not.
 Answer of_attachments(Outcome<Json> attachment) {

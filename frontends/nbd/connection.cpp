@@ -34,7 +34,8 @@ Task<Workspace*> Connection::serve() {
             log_refusal("refused", log::describe(negotiated.error()));
         negotiated_ = negotiated.has_value();
         broken_ = !negotiated_;
-        if (negotiated_) co_await sessions_.wait_for_broken_ones(client_, volume_->id(), stream_.socket());
+        if (negotiated_ && !co_await sessions_.wait_for_broken_ones(client_, volume_->id(), stream_.socket()))
+            log::warning("nbd: {}: an earlier connection of it does not end; it is served all the same", client_.text);
     }
     if (negotiated_) {
         if (Workspace* const next = co_await transmit()) {

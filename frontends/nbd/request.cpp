@@ -106,7 +106,7 @@ Errno to_errno(const Error& error) {
         case Errc::unsupported: return Errno::unsupported;
         case Errc::cancelled: return Errno::shutdown;
         case Errc::io:
-            // The file system below a store is full: the protocol has one number for these.
+            // The protocol wants each of these told as no space.
             if (error.sys_errno == ENOSPC || error.sys_errno == EDQUOT || error.sys_errno == EFBIG)
                 return Errno::no_space;
             return Errno::io;

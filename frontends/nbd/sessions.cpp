@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "utils/alarm.hpp"
 #include "utils/file_text.hpp"
 #include "utils/unix_socket.hpp"
 
@@ -88,9 +89,17 @@ bool Sessions::follows_broken_one(const Client& client, VolumeId volume, int soc
     });
 }
 
-Task<> Sessions::wait_for_broken_ones(const Client& client, VolumeId volume, int socket) {
-    for (uint64_t seen = left_.count(); follows_broken_one(client, volume, socket); seen = left_.count())
+Task<bool> Sessions::wait_for_broken_ones(const Client& client, VolumeId volume, int socket) {
+    if (!follows_broken_one(client, volume, socket)) co_return true;
+    bool is_over = false;
+    Alarm alarm(*Loop::current(), broken_wait_max, [&] {
+        is_over = true;
+        left_.announce();
+    });
+    for (uint64_t seen = left_.count(); !is_over && follows_broken_one(client, volume, socket); seen = left_.count())
         co_await left_.next(seen);
+    co_await alarm.end();
+    co_return !is_over;
 }
 
 void Sessions::forget_old(Clock::time_point now) {

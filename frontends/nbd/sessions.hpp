@@ -56,6 +56,8 @@ class Sessions {
     static constexpr std::chrono::minutes remembered_for{10};
     // How many clients without a connection are remembered; beyond that the one that left first is forgotten.
     static constexpr size_t remembered_max = 4096;
+    // A client that has hung up and does not take its answers holds up no more than that.
+    static constexpr std::chrono::seconds broken_wait_max{30};
 
     // What is known of the client at this volume; null: nothing.
     std::shared_ptr<VolumeSession> find(const Client& client, VolumeId volume, Clock::time_point now);
@@ -65,8 +67,9 @@ class Sessions {
     std::shared_ptr<VolumeSession> joined(const Client& client, VolumeId volume,
                                           const std::shared_ptr<VolumeSession>& session, int socket);
     void left(const Client& client, VolumeId volume, int socket, bool said, Clock::time_point now);
-    // For one that has joined: waits until those have left that joined before it and that the client has hung up.
-    Task<> wait_for_broken_ones(const Client& client, VolumeId volume, int socket);
+    // For one that has joined: waits until those have left that joined before it and that the client has hung up, as
+    // far as that is seen by now. False: they have not within broken_wait_max.
+    Task<bool> wait_for_broken_ones(const Client& client, VolumeId volume, int socket);
 
     size_t size() const;
 

@@ -249,17 +249,24 @@ Task<Result<>> Stream::begin_tls(Loop& loop, std::shared_ptr<const TlsCredential
         if (!done) co_return fail(done.error());
         CO_TRY_VOID(sent);
         if (!*done) continue;
-        tls_->try_kernel(socket());
+        // The kernel may load its module first.
+        co_await buffers.handshake_threads.run([this] {
+            tls_->try_kernel(socket());
+            return true;
+        });
         co_return Result<>{};
     }
 }
 
 Task<> Stream::say_end(Loop& loop, bool waits) {
     if (!tls_) co_return;
-    if (tls_->is_sealed_by_kernel())
+    if (tls_->is_sealed_by_kernel()) {
+        // The kernel may have a record for which the socket had no room. It goes out before this does.
+        if (!co_await loop.writable(socket())) co_return;
         say_end_by_kernel(socket());
-    else if (is_flushed())
+    } else if (is_flushed()) {
         tls_->end();
+    }
     if (!flush() || !waits) co_return;
     ::shutdown(socket(), SHUT_WR);
     std::vector<std::byte> rest(small_receive_size);

@@ -42,7 +42,9 @@ class TlsSession {
     bool ended() const { return ended_; }
 
     // Once the handshake is done and output() is sent: has the kernel seal what is sent over the socket, if it can
-    // (kernel_tls.hpp). Then seal() and end() are not called, and new keys that the client asks for do not come.
+    // (kernel_tls.hpp). Then seal() and end() are not called, and the keys stay the same: those that the client asks
+    // for do not come, nor those that GnuTLS makes after 2^24 records. May take a moment, and run on a thread of its
+    // own.
     void try_kernel(int socket);
     bool is_sealed_by_kernel() const { return kernel_seals_; }
 

@@ -146,7 +146,7 @@ Task<Result<>> CachedVolume::zero_pages(uint64_t first_page, uint64_t offset_byt
     constexpr uint64_t batch_size = batch_pages * page_size;
     static_assert(batch_pages <= WriteReceipts::window_pages);
     const auto kind = keep_space ? PageAccess::Kind::write : PageAccess::Kind::zero;
-    const std::vector<std::byte> zeros(keep_space ? std::min(batch_size, size_bytes) : 0);
+    static const std::vector<std::byte> zeros(batch_size);
     for (uint64_t done = 0; done < size_bytes;) {
         const uint64_t size = std::min(batch_size - (offset_bytes + done) % batch_size, size_bytes - done);
         const uint64_t batch = (offset_bytes + done) / batch_size * batch_pages;

@@ -53,7 +53,11 @@ declare -A TLS_URI=(
     [tarn]="nbds://bench@$ADDRESS:10809/disk?tls-psk-file=$KEYS"
     [nbdkit]="nbds://bench@$ADDRESS:10810/disk?tls-psk-file=$KEYS"
 )
-TLS_OF=$(grep -qs TlsTxSw /proc/net/tls_stat && echo "the kernel's" || echo "GnuTLS")
+sealed_by_kernel() { awk '$1 == "TlsTxSw" { print $2 }' /proc/net/tls_stat 2> /dev/null; }
+SEALED_BEFORE=$(sealed_by_kernel)
+beside_solo nbdinfo --size "${TLS_URI[tarn]}" > /dev/null
+TLS_OF=GnuTLS
+[[ $(sealed_by_kernel) == "$SEALED_BEFORE" ]] || TLS_OF="the kernel's"
 
 for ((round = 1; round <= ROUNDS; round++)); do
     echo "round $round of $ROUNDS"

@@ -16,10 +16,9 @@ class NbdReconnect : public NbdConnection {
   protected:
     NbdReconnect() {
         volumes_.faults.miss_every = 1;
-        volumes_.faults.copies_wait = [this] { return writes_wait_; };
-        volumes_.faults.on_expect = [this](std::span<const Volume::Range> ranges) {
-            expected_count_ += ranges.size();
-            expected_.notify_all();
+        volumes_.faults.copies_wait = [this] {
+            ++waiting_in_turn_;
+            return writes_wait_;
         };
     }
 
@@ -42,8 +41,10 @@ class NbdReconnect : public NbdConnection {
             rest = rest.subspan(*sent);
         }
         ::shutdown(socket, SHUT_WR);
-        while (expected_count_ < Connection::tasks_max) co_await expected_.wait();
-        co_await Yield(*loop_);  // what is expected is served in the same turn
+        do {
+            waiting_in_turn_ = 0;
+            co_await Yield(*loop_);
+        } while (waiting_in_turn_ < Connection::tasks_max);
     }
     // Sends the same again, and then something else.
     Task<> come_again() {
@@ -72,8 +73,7 @@ class NbdReconnect : public NbdConnection {
     }
 
     bool writes_wait_ = true;
-    size_t expected_count_ = 0;
-    Event expected_;
+    size_t waiting_in_turn_ = 0;  // each asks once whether it still is to
 };
 
 // docs/contract.md: what is sent again lands no later than what the client writes after that.

@@ -155,7 +155,7 @@ TEST_F(NbdSessions, those_wait_that_come_after_one_that_broke_and_in_their_order
     std::array<Pair, 4> pairs;
     std::vector<size_t> gone_on;
     const auto wait = [&](size_t i) -> Task<> {
-        co_await sessions_.wait_for_broken_ones(client_, volume, pairs[i].server.get());
+        EXPECT_TRUE(co_await sessions_.wait_for_broken_ones(client_, volume, pairs[i].server.get()));
         gone_on.push_back(i);
     };
     const auto leave = [&](size_t i) { sessions_.left(client_, volume, pairs[i].server.get(), false, now_); };

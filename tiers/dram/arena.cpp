@@ -7,6 +7,7 @@
 #include <new>
 
 #include "utils/assert.hpp"
+#include "utils/file_text.hpp"
 
 namespace tarn {
 
@@ -15,9 +16,10 @@ namespace {
 constexpr size_t huge_page_size = 2 << 20;
 
 // Gives new memory its pages: huge ones as far as there are some, also where the machine makes none by itself of memory
-// that processes share. It takes less time than as many small ones. A gain, not a need: the rest has no pages yet.
+// that processes share. A gain, not a need: the rest has no pages yet.
 void make_huge(std::span<std::byte> memory) {
     constexpr int collapse = 25;  // MADV_COLLAPSE, which the C library does not have yet
+    if (text_of("/sys/kernel/mm/transparent_hugepage/enabled").contains("[never]")) return;
     const size_t whole_bytes = memory.size() / huge_page_size * huge_page_size;
     // The kernel passes over a range that has no page at all.
     for (size_t at = 0; at < whole_bytes; at += huge_page_size) ::madvise(&memory[at], page_size, MADV_POPULATE_WRITE);
