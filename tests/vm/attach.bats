@@ -33,7 +33,7 @@ teardown_file() { vm_stop; }
 }
 
 @test "a device that a program has open is not detached under it, but by force" {
-    vm 'tarn attach disk && tail -f /dev/null 7< /dev/nbd0 > /dev/null 2>&1 & echo $! > /tmp/opener; within 10 eval "[[ -e /proc/$!/fd/7 ]]"'
+    vm 'tarn attach disk; tail -f /dev/null 7< /dev/nbd0 > /dev/null 2>&1 & echo $! > /tmp/opener; within 10 eval "[[ -e /proc/$!/fd/7 ]]"'
     run vm 'tarn detach disk'
     assert_failure 4
     assert_output --regexp "/dev/nbd0 is open in (tail|bash) \(process [0-9]+\)"
