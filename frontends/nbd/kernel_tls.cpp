@@ -43,7 +43,7 @@ bool set_keys(int socket, gnutls_session_t session, uint16_t cipher) {
     info.info.version = is_1_3 ? TLS_1_3_VERSION : TLS_1_2_VERSION;
     info.info.cipher_type = cipher;
     const auto salt = bytes_of(nonce).first(std::min<size_t>(nonce.size, sizeof info.salt));
-    const bool travels = !is_1_3 && sizeof info.salt > 0;
+    const bool travels = !is_1_3 && cipher != TLS_CIPHER_CHACHA20_POLY1305;
     const auto rest = travels ? std::span<const unsigned char>(sequence) : bytes_of(nonce).subspan(salt.size());
     const bool fits = copy(salt, info.salt, sizeof info.salt) && copy(rest, info.iv, sizeof info.iv) &&
                       copy(bytes_of(key), info.key, sizeof info.key) &&
