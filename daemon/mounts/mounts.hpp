@@ -29,6 +29,8 @@ class Mounts {
 
   private:
     fuse::Mount* find(const std::string& path) const;
+    bool lives(const fuse::Mount* mount) const;
+    bool is_taken(const std::string& path) const;
     Task<> serve(fuse::Mount& mount);
 
     std::vector<Loop*> shards_;

@@ -6,11 +6,14 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "utils/assert.hpp"
+#include "utils/file_text.hpp"
 #include "utils/log.hpp"
 #include "utils/on_thread.hpp"
 #include "utils/run_on.hpp"
@@ -74,6 +77,19 @@ Mount::~Mount() {
 std::string Mount::target() const {
     if (!options_.point) return options_.path;
     return fmt::format("/proc/self/fd/{}/{}", options_.point->parent.get(), options_.point->name);
+}
+
+// By the table of mounts: a question to the mount itself would wait for the thread that asks.
+bool Mount::is_there() const {
+    std::error_code error;
+    const std::filesystem::path asked = options_.path;
+    const std::filesystem::path path =
+        options_.point
+            ? std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", options_.point->parent.get()), error) /
+                  options_.point->name
+            : std::filesystem::canonical(asked.parent_path(), error) / asked.filename();
+    return std::ranges::any_of(
+        mounts_seen(), [&](const MountSeen& mount) { return mount.type == "fuse.tarn" && mount.point == path; });
 }
 
 // As the library mounts, but on what the descriptor is of.

@@ -21,6 +21,7 @@ within() {
     shift
     until "$@" > /dev/null 2>&1; do
         if ((SECONDS >= deadline)); then
+            "$@" >&2 && return # once more, to show why
             echo "not within the time allowed: $*" >&2
             return 1
         fi

@@ -62,6 +62,34 @@ setup_file() { cluster_for_all_tests solo; }
     tarn umount "$CLUSTER/solo/mnt"
 }
 
+@test "a mount that lives on in another mount namespace does not keep the place where it was" {
+    [[ $EUID == 0 && -w /dev/fuse ]] || skip "needs root and /dev/fuse"
+    export TARN_CONTROL=$CLUSTER/solo/control.sock
+    mkfifo "$BATS_TEST_TMPDIR/go"
+    tarn create kept 1MiB
+    tarn mount "$CLUSTER/solo/mnt"
+    unshare --mount --propagation private sh -c 'read -r line; stat "$0"' "$CLUSTER/solo/mnt/kept" \
+        < "$BATS_TEST_TMPDIR/go" > "$BATS_TEST_TMPDIR/seen" 3>&- &
+    local -r other=$!
+    exec 4> "$BATS_TEST_TMPDIR/go"
+    within 10 in_another_mount_namespace "$other"
+    run -4 tarn mount "$CLUSTER/solo/mnt"
+    assert_output --partial "mounted there already"
+    umount -l "$CLUSTER/solo/mnt"
+    run -0 tarn mount "$CLUSTER/solo/mnt"
+    run -0 tarn mount
+    assert_output "$CLUSTER/solo/mnt"
+    stat "$CLUSTER/solo/mnt/kept"
+    echo >&4 # the other one goes on all the while
+    wait "$other"
+    tarn umount "$CLUSTER/solo/mnt"
+    run ! mountpoint -q "$CLUSTER/solo/mnt"
+    run -0 tarn mount
+    assert_output ""
+    tarn delete kept
+}
+in_another_mount_namespace() { [[ $(readlink "/proc/$1/ns/mnt") != "$(readlink /proc/self/ns/mnt)" ]]; }
+
 @test "what takes long tells a terminal how far it is" {
     on solo create vol1 64MiB
     nbd_python solo vol1 "h.pwrite(b'x' * (16 << 20), 0); h.flush()"
