@@ -53,8 +53,9 @@ bench_begin() {
 }
 
 bench_end() {
-    local status=$? pid i
+    local status=$? last=$BASH_COMMAND pid i
     trap '' INT TERM
+    if ((status != 0)); then echo "$BENCH: ended with status $status by: $last" >&2; fi
     for ((i = ${#MOUNTS[@]} - 1; i >= 0; i--)); do umount -l "${MOUNTS[i]}" 2> /dev/null || true; done
     for pid in "${PEERS[@]}"; do kill "$pid" 2> /dev/null || true; done
     idle_as_before

@@ -53,7 +53,8 @@ declare -A TLS_URI=(
     [tarn]="nbds://bench@$ADDRESS:10809/disk?tls-psk-file=$KEYS"
     [nbdkit]="nbds://bench@$ADDRESS:10810/disk?tls-psk-file=$KEYS"
 )
-sealed_by_kernel() { awk '$1 == "TlsTxSw" { print $2 }' /proc/net/tls_stat 2> /dev/null; }
+# A kernel without TLS has no such file.
+sealed_by_kernel() { awk '$1 == "TlsTxSw" { print $2 }' /proc/net/tls_stat 2> /dev/null || true; }
 SEALED_BEFORE=$(sealed_by_kernel)
 beside_solo nbdinfo --size "${TLS_URI[tarn]}" > /dev/null
 TLS_OF=GnuTLS
