@@ -219,7 +219,8 @@ void Connection::receive_and_serve() {
     size_t room_bytes = 0;
     for (const iovec& vector : std::span(vectors).first(message.msg_iovlen)) room_bytes += vector.iov_len;
     const bool waits_here = shard_of_ && following_.is_here();
-    const ssize_t count = stream_.receive(message, waits_here && !incoming_, received, workspace_->tls);
+    const bool late = waits_here && !incoming_ && came_together_ <= looked_at_together_max;
+    const ssize_t count = stream_.receive(message, late, received, workspace_->tls);
     if (count < 0 && errno == EINTR) return;
     // Less than there was room for was all there was, mostly. Who hung up is read until recvmsg says so.
     readable_ = hung_up_ || stream_.has_ended() || stream_.may_have_more() || count == static_cast<ssize_t>(room_bytes);
@@ -239,8 +240,9 @@ void Connection::receive_and_serve() {
     carry_.assign(bytes.begin() + static_cast<ptrdiff_t>(taken), bytes.end());
     settle_carry();
     if (!size_known) carry_may_serve_ = true;
-    // The client may need room for the rest of what it sends.
-    if (incoming_ || refused_ || !carry_.empty()) stream_.take(received);
+    // The client may need room for the rest of what it sends, or for more: the kernel counts most of a page for each of
+    // its requests, however short it is.
+    if (incoming_ || refused_ || !carry_.empty() || came_together_ > looked_at_together_max) stream_.take(received);
 }
 
 void Connection::serve_carried() {
@@ -338,6 +340,7 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
         if (workspace_->batch.full()) send();
     }
     workspace_->loop.count_requests(requests);
+    came_together_ = requests;
     return taken;
 }
 

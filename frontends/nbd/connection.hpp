@@ -91,6 +91,8 @@ class Connection final : Loop::Posted {
     static_assert(piece_size_max <= Workspace::receive_size_bytes && piece_size_max > extended_request_size);
     // What was only looked at (socket_reader.hpp) is taken so long after.
     static constexpr std::chrono::milliseconds take_after{20};
+    // Of a client that sends more at a time nothing stays on the socket: it does not wait for each answer.
+    static constexpr uint64_t looked_at_together_max = 4;
     // The memory of a request that waits, apart from its bytes. Measured.
     static constexpr size_t task_size_bytes = 2048;
     static constexpr size_t task_bytes_per_page = 256;
@@ -237,6 +239,7 @@ class Connection final : Loop::Posted {
     std::shared_ptr<Volume> volume_;
     Budget budget_;
     size_t wanted_bytes_ = 1;       // of the request that is next
+    uint64_t came_together_ = 0;    // requests that were served from one look at the socket
     bool in_pieces_ = false;        // a request is: nothing else may begin
     bool readable_ = true;          // the socket may have more bytes, or its end
     bool hung_up_ = false;          // no more bytes will come than the socket has now

@@ -175,9 +175,10 @@ TEST_F(AdoptedHost, whoever_is_killed_within_a_write_of_many_pages_leaves_each_p
         EXPECT_TRUE(written);
     }
     EXPECT_FALSE(came_there) << "there is more to try";
-    EXPECT_GT(before, 100u);
+    // How many instructions a copy takes depends on the CPU.
+    EXPECT_GT(before, 20u);
     EXPECT_GT(under_way, 5u);
-    EXPECT_GT(after, 100u);
+    EXPECT_GT(after, 20u);
     EXPECT_TRUE(landed > 0 && landed < under_way) << landed << " of " << under_way;
 }
 

@@ -1,5 +1,6 @@
 // The shell of the NBD server over a socket pair: what a client sees, whatever the pieces its bytes come in.
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <list>
@@ -66,6 +67,41 @@ TEST_F(NbdConnection, what_a_near_client_sends_is_looked_at_first_and_it_sees_an
     EXPECT_EQ(answers().size(), 40 * (simple_reply_size + 1));
     EXPECT_GT(left_bytes_seen_, 8 * static_cast<int>(request_size));
     EXPECT_TRUE(ended_);
+}
+
+// Hundreds of them, looked at and not taken, would fill the socket of the client, which then could not send on.
+TEST_F(NbdConnection, what_a_near_client_sends_many_at_a_time_does_not_stay_on_the_socket) {
+    come_near();
+    constexpr size_t at_once = 8;
+    Bytes requests;
+    for (uint64_t i = 0; i < 40 * at_once; ++i) requests.request(Command::read, i, 0, 1);
+    run(requests, at_once * request_size);
+    EXPECT_EQ(answers().size(), 40 * at_once * (simple_reply_size + 1));
+    EXPECT_LT(left_bytes_seen_, 3 * static_cast<int>(at_once * request_size));
+}
+
+TEST_F(NbdConnection, nor_does_what_it_sends_at_once_after_a_few_single_requests) {
+    come_near();
+    const Bytes greeting = Bytes().client_flags().option(Option::go, info_payload("disk"));
+    constexpr size_t greeted_size = greeting_size + go_replies_size;
+    Bytes requests;
+    for (uint64_t i = 0; i < 100; ++i) requests.request(Command::read, i, 0, 1);
+    const auto ask = [&]() -> Task<> {
+        size_t heard_size = greeted_size;
+        for (int i = 0; i < 5; ++i) {
+            const Bytes one = Bytes().request(Command::read, 0, 0, 1);
+            EXPECT_TRUE(co_await loop_->send(client_.get(), one.bytes()));
+            co_await hear(heard_size += simple_reply_size + 1);
+        }
+        EXPECT_GT(left_bytes_seen_, 0) << "it is near by now";
+        EXPECT_TRUE(co_await loop_->send(client_.get(), requests.bytes()));
+        co_await hear(heard_size += 100 * (simple_reply_size + 1));
+        int left_bytes = -1;
+        EXPECT_EQ(::ioctl(server_, FIONREAD, &left_bytes), 0);
+        EXPECT_EQ(left_bytes, 0);
+        co_return;
+    };
+    loop_->run_until_done(talk_around(greeting, greeted_size, ask, Bytes().request(Command::disconnect, 0, 0, 0)));
 }
 
 // Of the last write, only a part comes with what was before.

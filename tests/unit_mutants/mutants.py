@@ -1027,6 +1027,9 @@ MUTANTS = [
     ("frontends/nbd/connection.cpp", "    const bool waits_here = «shard_of_ && following_.is_here()»;", {
         "requests of a client on this CPU are taken at once": "false",
     }),
+    ("frontends/nbd/connection.cpp", "!carry_.empty() || «came_together_ > looked_at_together_max») stream_", {
+        "of many requests at a time the first stay on the socket": "false",
+    }),
     ("frontends/nbd/socket_reader.hpp", "if (!looks || looks_ >= looks_max || «looked_at_bytes_ >= looked_at_bytes_max») take", {
         "any number of bytes stays on the socket": "false",
     }),
