@@ -11,7 +11,7 @@ namespace tarn {
 
 // What is not a page: code, heap, rings, buffers of connections and links. Measured, with room to spare.
 inline constexpr uint64_t fixed_bytes = uint64_t{8} << 20;
-inline constexpr uint64_t bytes_per_shard = uint64_t{1} << 20;
+inline constexpr uint64_t bytes_per_shard = uint64_t{2} << 20;
 // Beside its page a frame has its header, its record, its places in the tables, and what Holder and Home know of it.
 inline constexpr uint64_t bytes_per_frame = page_size + 616;
 

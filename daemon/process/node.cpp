@@ -107,7 +107,7 @@ Task<Result<>> Node::start() {
         .self = configuration_.host_id(),
         .frame_count = frame_count_for(configuration_.memory_bytes, shards_->loops().size(), books),
         .nodes = Nodes::of_machine(),
-        .landing_bytes = shards_->loops().size() * nbd::Workspace::receive_size_bytes,
+        .landing_bytes = shards_->loops().size() * nbd::LandingBuffers::size_bytes,
         .shards = shards_->loops(),
         .lease = configuration_.write_lease};
     std::vector<std::string> names;

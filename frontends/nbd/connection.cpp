@@ -132,13 +132,19 @@ Task<Workspace*> Connection::transmit() {
         if (following_.wanted_cpu() && settled()) {
             next = shard_of_(*following_.wanted_cpu());
             following_.moved();
+            if (next && incoming_) incoming_->leave_shard();
             if (next) break;
         }
         if (congested()) {
-            if (watching.count() == 0) watching.spawn(watch_congestion(timeout));
+            if (watching.count() == 0) watching.spawn(watch_client(timeout));
             co_await progress_.wait();
         } else if (carry_may_serve_) {
-            if (!learn_size()) co_await await_size();
+            if (!learn_size()) {
+                awaits_size_ = true;
+                if (watching.count() == 0) watching.spawn(watch_client(timeout));
+                co_await await_size();
+                awaits_size_ = false;
+            }
             serve_carried();
         } else if (!readable_) {
             const Result<unsigned> events = co_await readiness.wait();
@@ -164,7 +170,7 @@ Task<Workspace*> Connection::transmit() {
 // What the client has sent and was only looked at: it may wait for room to send more.
 Task<> Connection::take_later(Timer& timer) {
     co_await timer.sleep(take_after);
-    stream_.take(workspace_->received);
+    stream_.take(workspace_->landing.current());
 }
 
 void Connection::note_wake_up() {
@@ -180,9 +186,9 @@ bool Connection::settled() const {
 }
 
 // Ends what waits too long for a client that has hung up meanwhile, which is not noticed while nothing is read.
-Task<> Connection::watch_congestion(Timer& timer) {
+Task<> Connection::watch_client(Timer& timer) {
     for (size_t ended_before = tasks_ended_; co_await timer.sleep(farewell_time_max); ended_before = tasks_ended_) {
-        if (!congested()) co_return;
+        if (!congested() && !awaits_size_) co_return;
         pollfd hang_up{.fd = stream_.socket(), .events = POLLRDHUP, .revents = 0};
         if (tasks_ended_ == ended_before && !send_blocked_ && ::poll(&hang_up, 1, 0) > 0) client_left_.raise();
     }
@@ -198,13 +204,14 @@ bool Connection::learn_size() {
 }
 
 Task<> Connection::await_size() {
+    co_await CarryInterrupt(client_left_);
     const Result<uint64_t> size_bytes = co_await volume_->size();
     size_error_ = size_bytes ? Errno::none : to_errno(size_bytes.error());
     if (size_bytes) export_.size_bytes = *size_bytes;
 }
 
 void Connection::receive_and_serve() {
-    const std::span<std::byte> received = workspace_->received;
+    const std::span<std::byte> received = workspace_->landing.current();
     TARN_ASSERT(carry_.size() < header_size());
 
     std::array<iovec, 2> vectors;
@@ -212,9 +219,10 @@ void Connection::receive_and_serve() {
     message.msg_iov = vectors.data();
     const auto add = [&](std::span<std::byte> into) { vectors[message.msg_iovlen++] = {into.data(), into.size()}; };
     std::span<std::byte> payload;
-    if (incoming_) add(payload = incoming_->payload.bytes().subspan(incoming_->received_bytes));
+    if (incoming_) add(payload = incoming_->payload().subspan(incoming_->received_bytes));
     // What cannot be served at once is kept.
-    const size_t received_size = workspace_->share.has_room_for(received.size()) ? received.size() : piece_size_max;
+    constexpr size_t most = Workspace::receive_size_bytes;
+    const size_t received_size = workspace_->share.has_room_for(most) ? most : piece_size_max;
     if (!incoming_ || incoming_->is_last_piece()) add(received.first(received_size).subspan(carry_.size()));
     size_t room_bytes = 0;
     for (const iovec& vector : std::span(vectors).first(message.msg_iovlen)) room_bytes += vector.iov_len;
@@ -242,7 +250,8 @@ void Connection::receive_and_serve() {
     if (!size_known) carry_may_serve_ = true;
     // The client may need room for the rest of what it sends, or for more: the kernel counts most of a page for each of
     // its requests, however short it is.
-    if (incoming_ || refused_ || !carry_.empty() || came_together_ > looked_at_together_max) stream_.take(received);
+    if (incoming_ || refused_ || !carry_.empty() || came_together_ > looked_at_together_max)
+        stream_.take(workspace_->landing.current());
 }
 
 void Connection::serve_carried() {

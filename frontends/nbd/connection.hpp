@@ -33,6 +33,7 @@
 #include "frontends/nbd/device_replies.hpp"
 #include "frontends/nbd/following.hpp"
 #include "frontends/nbd/handshake.hpp"
+#include "frontends/nbd/landing.hpp"
 #include "frontends/nbd/newcomers.hpp"
 #include "frontends/nbd/out_queue.hpp"
 #include "frontends/nbd/reply.hpp"
@@ -51,24 +52,25 @@ namespace tarn::nbd {
 
 // What the connections of one shard share: between two waits, one of them uses it.
 struct Workspace {
-    static constexpr size_t receive_size_bytes = 256 * 1024;
+    static constexpr size_t receive_size_bytes = 256 * 1024;  // at once
+    static_assert(receive_size_bytes < LandingBuffers::buffer_size_bytes);
 
-    // landing: receive_size_bytes, from where the volumes' writes need fewer copies; or none.
+    // memory: LandingBuffers::size_bytes, from where the volumes' writes need fewer copies; or none.
     Workspace(Loop& shard, Share& daemon_share, const Settings& of_server, Newcomers& of_all_shards,
-              std::span<std::byte> landing = {})
+              std::span<std::byte> memory = {})
         : loop(shard),
           share(daemon_share),
           settings(of_server),
           newcomers(of_all_shards),
-          own_memory(landing.empty() ? receive_size_bytes : 0),
-          received(landing.empty() ? std::span(own_memory) : landing) {}
+          own_memory(memory.empty() ? LandingBuffers::size_bytes : 0),
+          landing(memory.empty() ? std::span(own_memory) : memory) {}
 
     Loop& loop;
     Share& share;
     const Settings& settings;
     Newcomers& newcomers;
     std::vector<std::byte> own_memory;
-    const std::span<std::byte> received;
+    LandingBuffers landing;
     TlsBuffers tls;
     ReplyBatch batch;
     std::vector<iovec> vectors;
@@ -121,15 +123,20 @@ class Connection final : Loop::Posted {
   private:
     struct Incoming {  // a write whose payload is still on its way
         Request request;
-        Buffer payload;             // all of it, or a piece
-        size_t received_bytes = 0;  // of payload
+        Buffer copied;                    // all of the payload, or a piece of it; or else
+        LandingBuffers::Landed landed{};  // all of it, of whose bytes is held
+        Held held{};
+        size_t received_bytes = 0;  // of payload()
         uint32_t done_bytes = 0;    // in pieces before this one
 
-        bool is_complete() const { return received_bytes == payload.size(); }
+        std::span<std::byte> payload() const { return landed ? landed.payload() : copied.bytes(); }
+        bool is_complete() const { return received_bytes == payload().size(); }
         uint32_t rest_bytes() const {
-            return request.data_bytes() - done_bytes - static_cast<uint32_t>(payload.size());
+            return request.data_bytes() - done_bytes - static_cast<uint32_t>(payload().size());
         }
         bool is_last_piece() const { return rest_bytes() == 0; }
+        // Its buffer is the shard's, which the connection is about to leave.
+        void leave_shard();
     };
     class ClientLeft final : public Interrupt {};
     struct Refused {  // a request that is not served, and whose payload, mostly a write's, is still on its way
@@ -159,7 +166,7 @@ class Connection final : Loop::Posted {
     Task<Workspace*> transmit();
     void note_wake_up();
     bool settled() const;
-    Task<> watch_congestion(Timer& timer);
+    Task<> watch_client(Timer& timer);
     Task<> take_later(Timer& timer);
     Task<> say_farewell();
     Task<> say_end(bool waits);
@@ -245,6 +252,7 @@ class Connection final : Loop::Posted {
     bool hung_up_ = false;          // no more bytes will come than the socket has now
     std::vector<std::byte> carry_;  // received and not served yet
     Held carry_held_;
+    bool awaits_size_ = false;        // for which another host may be asked
     bool carry_may_serve_ = false;    // it may hold whole requests, or complete what is incoming
     Errno size_error_ = Errno::none;  // why it is not known, which then is the answer to each request
     std::optional<Incoming> incoming_;

@@ -84,7 +84,7 @@ Server::Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_ma
       share_(held_bytes_max),
       connections_max_(connections_allowed(settings_.connections_max)),
       newcomers_(std::clamp<size_t>(connections_max_ / 2, 1, settings_.handshakes_max)) {
-    constexpr size_t size = Workspace::receive_size_bytes;
+    constexpr size_t size = LandingBuffers::size_bytes;
     for (Loop* const shard : shards) {
         const std::span<std::byte> own = landing.first(landing.size() < size ? 0 : size);
         landing = landing.subspan(own.size());

@@ -74,9 +74,9 @@ void Connection::start_piece(Incoming piece) {
 // Of a large write for which there is no room: each piece is written when it has come, and only then the next received.
 Task<> Connection::write_piece(Incoming piece) {
     const Request request = piece.request;
-    const Result<> written = co_await volume_->write(request.offset_bytes + piece.done_bytes, piece.payload.bytes());
+    const Result<> written = co_await volume_->write(request.offset_bytes + piece.done_bytes, piece.payload());
     const uint32_t rest_bytes = piece.rest_bytes();
-    piece.payload = {};
+    piece.copied = {};
     Errno error = to_errno(written);
     if (written && rest_bytes == 0 && request.has(request_fua)) error = to_errno(co_await flush_range(request));
     in_pieces_ = false;
@@ -86,7 +86,7 @@ Task<> Connection::write_piece(Incoming piece) {
     } else if (!leaving_) {
         const uint32_t done_bytes = request.data_bytes() - rest_bytes;
         incoming_.emplace(Incoming{
-            .request = request, .payload = Buffer(budget_, piece_size(request, done_bytes)), .done_bytes = done_bytes});
+            .request = request, .copied = Buffer(budget_, piece_size(request, done_bytes)), .done_bytes = done_bytes});
     }
     settle_carry();
     finish_queued();

@@ -13,16 +13,32 @@ size_t Connection::begin_write(const Request& request, std::span<const std::byte
         on_write(request, bytes.first(request.size_bytes), {});
         return request.size_bytes;
     }
-    const bool in_pieces = held.bytes() == 0;
-    incoming_.emplace(Incoming{.request = request, .payload = Buffer(std::move(held))});
-    if (in_pieces) incoming_->payload = Buffer(budget_, piece_size(request, 0));
+    if (held.bytes() == 0) {
+        incoming_.emplace(Incoming{.request = request, .copied = Buffer(budget_, piece_size(request, 0))});
+    } else if (auto landed = workspace_->landing.keep(bytes, request.size_bytes)) {
+        incoming_.emplace(Incoming{.request = request,
+                                   .copied = {},
+                                   .landed = std::move(landed),
+                                   .held = std::move(held),
+                                   .received_bytes = bytes.size()});
+        return bytes.size();
+    } else {
+        incoming_.emplace(Incoming{.request = request, .copied = Buffer(std::move(held))});
+    }
     return fill(bytes);
+}
+
+void Connection::Incoming::leave_shard() {
+    if (!landed) return;
+    copied = Buffer(std::move(held));
+    std::ranges::copy(landed.payload().first(received_bytes), copied.bytes().begin());
+    landed = {};
 }
 
 // Takes what came of a write's payload, and serves the write, or this piece of it, if that was all. Returns its size.
 size_t Connection::fill(std::span<const std::byte> bytes) {
     if (!incoming_) return 0;
-    const std::span<std::byte> missing = incoming_->payload.bytes().subspan(incoming_->received_bytes);
+    const std::span<std::byte> missing = incoming_->payload().subspan(incoming_->received_bytes);
     const size_t count = std::min(missing.size(), bytes.size());
     std::copy_n(bytes.begin(), count, missing.begin());
     incoming_->received_bytes += count;
@@ -36,9 +52,10 @@ void Connection::serve_incoming() {
     // The volume may have shrunk since the request's header came.
     const Errno error = judge(complete.request);
     if (error != Errno::none) return refuse_write(complete.request, error, complete.rest_bytes());
-    if (complete.payload.size() < complete.request.size_bytes) return start_piece(std::move(complete));
-    const std::span<const std::byte> payload = complete.payload.bytes();
-    on_write(complete.request, payload, std::move(complete.payload));
+    if (complete.payload().size() < complete.request.size_bytes) return start_piece(std::move(complete));
+    complete.held = {};  // if it has to be copied after all, that is held
+    const std::span<const std::byte> payload = complete.payload();
+    on_write(complete.request, payload, std::move(complete.copied));
 }
 
 // owned is empty, or holds the payload.

@@ -6,6 +6,7 @@
 
 #include "utils/assert.hpp"
 #include "utils/clock.hpp"
+#include "utils/interrupt.hpp"
 #include "utils/loop.hpp"
 
 namespace tarn {
@@ -119,6 +120,7 @@ bool MemoryVolume::try_read(uint64_t offset_bytes, std::span<std::byte> into) {
 }
 
 bool MemoryVolume::try_write(uint64_t offset_bytes, std::span<const std::byte> from, WriteReceipts* receipts) {
+    if (faults_.on_write) faults_.on_write(from);
     if (misses() || !storable(offset_bytes, from.size()) || !try_copy_in(offset_bytes, from)) return false;
     if (receipts)
         for_each_page(offset_bytes, from.size(),
@@ -262,11 +264,16 @@ Task<Result<Attributes>> MemoryVolume::attributes() {
 }
 
 std::optional<uint64_t> MemoryVolume::try_size() {
-    if (misses()) return std::nullopt;
+    if (misses() || (faults_.size_waits && faults_.size_waits())) return std::nullopt;
     return attributes_now().size_bytes;
 }
 
 Task<Result<uint64_t>> MemoryVolume::size() {
+    const Interrupt* const interrupt = co_await this_interrupt;
+    while (faults_.size_waits && faults_.size_waits()) {
+        if (interrupt && interrupt->raised()) co_return fail(Errc::cancelled);
+        co_await Yield(*Loop::current());
+    }
     co_return attributes_now().size_bytes;
 }
 

@@ -23,8 +23,10 @@ struct MemoryFaults {
     std::atomic<unsigned> miss_every{0};        // every n-th try_ call misses; 0: none
     std::atomic<unsigned> cold_delay_us{0};     // how long a cold access takes at least
     std::function<bool()> copies_wait;          // cold reads and writes wait while this is true; called in each turn
+    std::function<bool()> size_waits;           // likewise who asks for the size, which is then not known at once
     std::atomic<bool> copies_cancelled{false};  // they then end as at a stop
     std::function<void(std::span<const Volume::Range>)> on_expect;  // hears what is expected
+    std::function<void(std::span<const std::byte>)> on_write;       // hears where try_write writes from
     std::atomic<unsigned> failing_flushes{0};                       // the next flushes fail
     std::atomic<uint64_t> flush_count{0};                           // counted, not switched
     std::atomic<bool> attributes_lost{false};                       // clients that ask for attributes get an error

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "utils/alarm.hpp"
+
 namespace tarn::nbd {
 namespace {
 
@@ -97,6 +99,35 @@ TEST_F(NbdConversation, a_write_that_waits_at_a_stop_is_answered_with_a_shutdown
     std::byte first;
     ASSERT_TRUE(disk_->try_read(0, std::span(&first, 1)));
     EXPECT_EQ(first, std::byte{0});
+}
+
+// The host that has its size is away. A volume that is held is not to wait for that host.
+TEST_F(NbdConversation, a_client_that_hangs_up_while_the_size_is_not_known_is_not_waited_for) {
+    bool waits = false;
+    bool is_asked = false;
+    volumes_.faults.size_waits = [&] {
+        is_asked = is_asked || waits;
+        return waits;
+    };
+    const auto converse = [&]() -> Task<> {
+        Gate gate;
+        gate.spawn(serve());
+        gate.spawn(collect());
+        EXPECT_TRUE(co_await loop_->send(client_.get(),
+                                         Bytes().client_flags().option(Option::go, info_payload("disk")).bytes()));
+        co_await hear(greeting_size + go_replies_size);
+        waits = true;
+        EXPECT_TRUE(co_await loop_->send(client_.get(), Bytes().request(Command::flush, 1, 0, 0).bytes()));
+        while (!is_asked) co_await Yield(*loop_);
+        ::shutdown(client_.get(), SHUT_RDWR);
+        Alarm alarm(*loop_, 4 * Connection::farewell_time_max, [&] {
+            ADD_FAILURE() << "it waits for the size";
+            waits = false;
+        });
+        co_await gate.close();
+        co_await alarm.end();
+    };
+    loop_->run_until_done(converse());
 }
 
 }  // namespace

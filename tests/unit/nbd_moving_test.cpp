@@ -51,8 +51,7 @@ class MovingClient {
 
     // Sends some requests, to blocks that no other one is under way to, and receives until few are under way. False:
     // the server has disconnected us.
-    bool exchange() {
-        constexpr size_t left_under_way_max = 4;
+    bool exchange(size_t left_under_way_max = 4) {
         Bytes requests;
         const size_t count = expected_.size() + 1 + random_() % 8;
         for (uint64_t at = random_(); expected_.size() < count; ++at) {
@@ -87,6 +86,27 @@ class MovingClient {
             expected_.erase(found);
         }
         return true;
+    }
+
+    // Writes 64 KiB to the first blocks and reads them again. Calls at_half in the middle of the payload, and pauses
+    // between the many small parts of its rest.
+    void write_in_parts(const std::function<void()>& at_half) {
+        constexpr uint32_t size = 16 * block_size;
+        constexpr size_t part_size = 128;
+        const Bytes request = Bytes().request(Command::write, 1, 0, size).fill(size / 2, std::byte{3});
+        ASSERT_TRUE(send(request));
+        at_half();
+        for (size_t sent = size / 2; sent < size; sent += part_size) {
+            ASSERT_TRUE(send(Bytes().fill(part_size, std::byte{4})));
+            const auto until = std::chrono::steady_clock::now() + 500us;
+            while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+        }
+        ASSERT_EQ(receive(16).size(), 16u);
+        ASSERT_TRUE(send(Bytes().request(Command::read, 2, 0, size)));
+        ASSERT_EQ(receive(16).size(), 16u);
+        const std::vector<std::byte> bytes = receive(size);
+        EXPECT_EQ(std::ranges::count(bytes, std::byte{3}), size / 2);
+        EXPECT_EQ(std::ranges::count(bytes, std::byte{4}), size / 2);
     }
 
   private:
@@ -196,7 +216,7 @@ class NbdMoving : public testing::Test {
     std::vector<std::thread> threads_;
     MemoryVolumes volumes_;
     ScratchDirectory directory_;
-    std::vector<std::byte> landing_ = std::vector<std::byte>(Workspace::receive_size_bytes + page_size);
+    std::vector<std::byte> landing_ = std::vector<std::byte>(LandingBuffers::size_bytes + page_size);
     std::unique_ptr<Server> server_;
     uint16_t port_ = 0;
 };
@@ -222,8 +242,8 @@ TEST_F(NbdMoving, writes_come_in_where_the_volumes_want_them_as_far_as_there_is_
         return std::ranges::all_of(memory, [](std::byte byte) { return byte == std::byte{0}; });
     };
     const std::span<const std::byte> memory(landing_);
-    EXPECT_FALSE(is_untouched(memory.first(Workspace::receive_size_bytes)));
-    EXPECT_TRUE(is_untouched(memory.subspan(Workspace::receive_size_bytes))) << "too little for the second shard";
+    EXPECT_FALSE(is_untouched(memory.first(LandingBuffers::size_bytes)));
+    EXPECT_TRUE(is_untouched(memory.subspan(LandingBuffers::size_bytes))) << "too little for the second shard";
 }
 
 TEST_F(NbdMoving, a_connection_within_tls_follows_its_client_and_loses_nothing) {
@@ -233,6 +253,20 @@ TEST_F(NbdMoving, a_connection_within_tls_follows_its_client_and_loses_nothing) 
     });
     on_first_shard(server_->stop());
     EXPECT_EQ(server_->connection_count(), 0u);
+}
+
+TEST_F(NbdMoving, half_a_write_moves_with_its_connection) {
+    volumes_.faults.miss_every = 0;
+    std::atomic<std::thread::id> writer{};
+    volumes_.faults.on_write = [&](std::span<const std::byte>) { writer = std::this_thread::get_id(); };
+    as_client([&] {
+        MovingClient client(port_);
+        ASSERT_TRUE(is_followed_to(0, client));
+        ASSERT_TRUE(client.exchange(0));
+        client.write_in_parts([&] { EXPECT_TRUE(CpuSet{cpus_[1]}.bind()); });
+        EXPECT_EQ(writer.load(), threads_[1].get_id()) << "it has moved before the write was complete";
+    });
+    on_first_shard(server_->stop());
 }
 
 // Clients that change their CPU all the time, until they are disconnected.

@@ -49,7 +49,7 @@ CHECKS = {
     "daemon/process/scheduling.hpp": "SchedulingTest.*:CrowdedTest.*",
     "frontends/nbd/admission.cpp": "NbdNetwork.*:NbdAccessLists.*:NbdAdmission.*",
     "frontends/nbd/client_cpu.cpp": "ClientCpuTest.*",
-    "frontends/nbd/connection.cpp": "NbdConnection.*:NbdReconnect.*:NbdBounds.*:NbdMoving.a_connection_follows*:NbdTlsConnection.*",
+    "frontends/nbd/connection.cpp": "NbdConnection.*:NbdConversation.*:NbdReconnect.*:NbdBounds.*:NbdMoving.a_connection_follows*:NbdTlsConnection.*",
     "frontends/nbd/device_connection.cpp": "NbdDevice*",
     "frontends/nbd/device_log.cpp": "NbdDevice*",
     "frontends/nbd/device_log.hpp": "NbdDevice*",
@@ -62,12 +62,13 @@ CHECKS = {
     "frontends/nbd/reply.cpp": "Nbd*",
     "frontends/nbd/server.cpp": "NbdServer.*",
     "frontends/nbd/sessions.cpp": "NbdSessions.*",
+    "frontends/nbd/landing.hpp": "LandingBuffersTest.*:NbdLanding.*",
     "frontends/nbd/socket_reader.hpp": "SocketReaderTest.*",
     "frontends/nbd/stream.cpp": "NbdTls*",
     "frontends/nbd/tasks.cpp": "NbdConnection.*:NbdBounds.*",
     "frontends/nbd/tls_credentials.cpp": "TlsKeys.*:NbdTlsCertificates.*",
     "frontends/nbd/tls_session.cpp": "NbdTls*",
-    "frontends/nbd/writes.cpp": "NbdConnection.*:NbdBounds.*",
+    "frontends/nbd/writes.cpp": "NbdConnection.*:NbdBounds.*:NbdLanding.*:NbdMoving.*half*",
     "frontends/volumes/cached_volume.cpp": "AdoptedHost.a_trim_goes*:AdoptedHost.a_request*:FileCuts.*:CacheWaiters.*:ClusterSessions.*",
     "frontends/volumes/extents.cpp": "HomeOnDevice.*",
     "frontends/volumes/tiers.cpp": "Cluster.each_host_tells*",
@@ -1021,14 +1022,44 @@ MUTANTS = [
     ("frontends/nbd/connection.cpp", "return «!busy() && !send_posted_ && gate_.count() == 0»;", {
         "a connection leaves its shard in the middle of a request": "true",
     }),
-    ("frontends/nbd/connection.cpp", "    «co_await timer.sleep(take_after);»\n    stream_.take(workspace_->received);", {
+    ("frontends/nbd/connection.cpp", "    «co_await timer.sleep(take_after);»\n    stream_.take(workspace_->landing.current());", {
         "what was looked at stays on the socket": "co_await timer.sleep(std::chrono::hours(1));",
     }),
     ("frontends/nbd/connection.cpp", "    const bool waits_here = «shard_of_ && following_.is_here()»;", {
         "requests of a client on this CPU are taken at once": "false",
     }),
-    ("frontends/nbd/connection.cpp", "!carry_.empty() || «came_together_ > looked_at_together_max») stream_", {
+    ("frontends/nbd/connection.cpp", "!carry_.empty() || «came_together_ > looked_at_together_max»)\n        stream_", {
         "of many requests at a time the first stay on the socket": "false",
+    }),
+    ("frontends/nbd/connection.cpp", "    «co_await CarryInterrupt(client_left_);»\n    const Result<uint64_t> size_bytes", {
+        "a client that hangs up waits for the size all the same": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "        if («!device->is_ending») all.push_back(device->about);", {
+        "a device that is ending is listed": "true",
+    }),
+    ("daemon/attachments/attachments.cpp", "return «!disconnected && !device.is_there()» ?", {
+        "a device stays that the kernel has ended without a good answer": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "for (int tries = 0; «!replaced» && !device.is_ending", {
+        "a connection is given up after 5 s": "tries < tries_in_silence && !replaced",
+    }),
+    ("frontends/nbd/landing.hpp", "if (owner_) «owner_->free_.push_back(buffer_)»;", {
+        "the buffer of a write does not come back": "static_cast<void>(0)",
+    }),
+    ("frontends/nbd/landing.hpp", "«current_ = take_free()»;\n        return landed;", {
+        "others receive into the buffer of a write": "take_free()",
+    }),
+    ("frontends/nbd/landing.hpp", "«payload_size > current_.size() - at») return", {
+        "a payload is kept that has no room in its buffer": "false",
+    }),
+    ("frontends/nbd/landing.hpp", "«at + begun.size() > current_.size()» ||", {
+        "a payload is kept that begins behind the buffer": "false",
+    }),
+    ("frontends/nbd/writes.cpp", "auto landed = «workspace_->landing.keep(bytes, request.size_bytes)»)", {
+        "a write that comes in parts is always copied": "LandingBuffers::Landed{}",
+    }),
+    ("frontends/nbd/writes.cpp", "std::ranges::copy(landed.payload().first(«received_bytes»), copied", {
+        "half a write loses its beginning on the way to another shard": "0",
     }),
     ("frontends/nbd/socket_reader.hpp", "if (!looks || looks_ >= looks_max || «looked_at_bytes_ >= looked_at_bytes_max») take", {
         "any number of bytes stays on the socket": "false",
