@@ -74,7 +74,8 @@ bool Attachments::has(const std::string& volume) const {
 
 std::vector<Attachment> Attachments::list() const {
     std::vector<Attachment> all;
-    for (const auto& device : devices_) all.push_back(device->about);
+    for (const auto& device : devices_)
+        if (!device->is_ending) all.push_back(device->about);
     return all;
 }
 
@@ -314,13 +315,16 @@ void Attachments::on_ended(Device& device, unsigned connection, nbd::DeviceConne
 // Somebody has disconnected the device in the kernel, or the kernel has given up the connection. Sysfs may take a
 // moment to say which.
 Task<> Attachments::look_after(Device& device, unsigned connection, nbd::DeviceConnection::End how) {
-    constexpr int tries_max = 20;
+    constexpr int tries_in_silence = 20;
     bool is_there = how != nbd::DeviceConnection::End::disconnected;
     Result<> replaced = fail(Errc::io);
     if (device.is_looked_after[connection]) co_return;
     device.is_looked_after[connection] = true;
     const Use use(*this, device);
-    for (int tries = 0; tries < tries_max && !replaced && !device.is_ending && !stopping_; ++tries) {
+    for (int tries = 0; !replaced && !device.is_ending && !stopping_; ++tries) {
+        if (tries == tries_in_silence)
+            log::error("{}: connection {} cannot be replaced: {}; it is tried again until tarn detach --force {}",
+                       device.about.device, connection, log::describe(replaced.error()), device.about.device);
         if (tries > 0 || how == nbd::DeviceConnection::End::lost) co_await loop_.sleep(retry_after);
         if (device.is_ending || stopping_) break;
         is_there = is_there && device.is_there();
@@ -331,9 +335,6 @@ Task<> Attachments::look_after(Device& device, unsigned connection, nbd::DeviceC
         }
     }
     device.is_looked_after[connection] = false;
-    if (!replaced && is_there && !device.is_ending && !stopping_)
-        log::error("{}: connection {} cannot be replaced: {}; tarn detach --force {} ends the device",
-                   device.about.device, connection, log::describe(replaced.error()), device.about.device);
 }
 
 // Also if there is nothing to replace any more. The kernel replaces a socket that it knows to be dead.
@@ -384,7 +385,11 @@ Result<> Attachments::keep_again(const std::function<Result<>()>& keep_memory) {
 // In the kernel, and here.
 Task<Result<>> Attachments::end_device(Device& device) {
     device.is_ending = true;
-    const Result<> done = co_await on_thread([&] { return device.disconnect(); });
+    // The kernel may have ended it, and the answer was lost.
+    const Result<> done = co_await on_thread([&] {
+        Result<> disconnected = device.disconnect();
+        return !disconnected && !device.is_there() ? Result<>() : disconnected;
+    });
     device.is_ending = done.has_value();
     if (done) co_await forget(device);
     co_return done;

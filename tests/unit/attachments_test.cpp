@@ -247,6 +247,62 @@ TEST_F(AttachmentsTest, a_device_that_the_kernel_does_not_end_is_served_on) {
     });
 }
 
+TEST_F(AttachmentsTest, a_device_that_the_kernel_has_ended_without_a_good_answer_is_forgotten) {
+    kernel_.after = [](const std::string& call) -> Result<> {
+        if (call == "disconnect") return fail(Errc::io, EIO, "played");
+        return {};
+    };
+    for (const bool force : {false, true})
+        run([this, force](Host& host) -> Task<> {
+            EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
+            EXPECT_TRUE(co_await host.attachments.detach("db", force, root));
+            EXPECT_TRUE(host.attachments.list().empty());
+            EXPECT_EQ(volumes_.held[volume_->id()], 0);
+        });
+}
+
+TEST_F(AttachmentsTest, a_device_that_is_ending_is_not_listed) {
+    std::atomic<bool> is_asked{false};
+    std::atomic<bool> may_end{false};
+    kernel_.before = [&](const std::string& call) -> Result<> {
+        if (call != "disconnect") return {};
+        is_asked = true;
+        is_asked.notify_one();
+        may_end.wait(false);
+        return {};
+    };
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
+        Gate detaching;
+        const auto detach = [](Host& of) -> Task<> { EXPECT_TRUE(co_await of.attachments.detach("db", false, root)); };
+        detaching.spawn(detach(host));
+        co_await on_thread([&] {
+            is_asked.wait(false);
+            return true;
+        });
+        EXPECT_TRUE(host.attachments.list().empty());
+        may_end = true;
+        may_end.notify_one();
+        co_await detaching.close();
+    });
+}
+
+// Of descriptors, say, for longer than tarnd says nothing about it.
+TEST_F(AttachmentsTest, a_connection_is_replaced_once_a_long_shortage_is_over) {
+    std::atomic<int> failures{0};
+    kernel_.before = [&](const std::string& call) -> Result<> {
+        if (call == "reconfigure" && failures-- > 0) return fail(Errc::io, EMFILE, "played");
+        return {};
+    };
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
+        failures = 22;
+        co_await ask(host, kernel_.socket(0, 1), Bytes().fill(28, std::byte{7}));  // no request
+        co_await on_thread([&] { return kernel_.wait_for_replaced(1); });
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 1)));
+    });
+}
+
 TEST_F(AttachmentsTest, numbers_that_are_taken_are_passed_over) {
     kernel_.set("sys/block/nbd0/pid", "1");
     run([this](Host& host) -> Task<> {
