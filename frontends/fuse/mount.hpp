@@ -45,8 +45,8 @@ class Mount {
     const std::string& path() const { return options_.path; }
     bool read_only() const { return options_.read_only; }
 
-    // Whether this process sees a mount of tarn at the path. An administrator may have taken it from there, and it lives
-    // on elsewhere.
+    // Whether this process sees a mount of tarn at the path. An administrator may have taken it from there, while it
+    // lives on elsewhere.
     bool is_there() const;
 
     // Spawn it on the first shard. Returns when the mount ended, by stop() or from outside, and nothing is in flight.
