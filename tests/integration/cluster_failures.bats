@@ -150,7 +150,7 @@ END
     assert_line --index 1 2
     assert_line --index 2 4194304
     umount -l "$CLUSTER/c/mnt"
-    on a delete described
+    within 10 on a delete described # as soon as b has seen that the client is gone
 }
 
 @test "a host that is declared dead is waited for no more, and is welcome when it is started anew" {

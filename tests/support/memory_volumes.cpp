@@ -192,6 +192,7 @@ Task<Result<>> MemoryVolume::fetch(uint64_t, uint64_t) {
 Task<Result<>> MemoryVolume::write(uint64_t offset_bytes, std::span<const std::byte> from, WriteReceipts* receipts) {
     co_await delay_copy();
     if (faults_.copies_cancelled) co_return fail(Errc::cancelled, 0, "memory.write");
+    if (faults_.failing_write > 0 && --faults_.failing_write == 0) co_return fail(Errc::io, 0, "memory.write");
     if (!storable(offset_bytes, from.size())) co_return fail(Errc::no_space, 0, "memory.write");
     const uint64_t first = offset_bytes / page_size;
     for (uint64_t done = 0; done < from.size();) {

@@ -137,6 +137,25 @@ TEST_F(NbdBounds, a_write_in_pieces_whose_end_is_cut_off_meanwhile_is_refused_wh
     EXPECT_EQ(error_at(2 * simple_reply_size + 1), 0u);
 }
 
+TEST_F(NbdBounds, a_write_in_pieces_fails_with_whichever_piece_fails_and_the_next_request_is_served) {
+    constexpr uint32_t size = 2 * Connection::piece_size_max + 1000;
+    for (const unsigned failing : {1u, 2u, 3u}) {
+        SetUp();
+        const Held others = hold_everything();
+        volumes_.faults.failing_write = failing;
+        run(Bytes()
+                .request(Command::write, 1, 0, size)
+                .fill(size, std::byte{1})
+                .request(Command::read, 2, 0, 16)
+                .request(Command::disconnect, 3, 0, 0),
+            50'000);
+        ASSERT_EQ(answers().size(), 2 * simple_reply_size + 16) << failing;
+        EXPECT_EQ(error_at(0), static_cast<uint32_t>(Errno::io)) << failing;
+        EXPECT_EQ(error_at(simple_reply_size), 0u);
+        EXPECT_EQ(volumes_.faults.failing_write, 0u);
+    }
+}
+
 TEST_F(NbdBounds, a_deep_queue_goes_on_while_others_hold_the_whole_share) {
     const Held others = hold_everything();
     volumes_.faults.miss_every = 2;

@@ -1,6 +1,7 @@
 // Answers to reads of a device that go out in parts: once the first byte is out the rest can follow, as the kernel
 // waits for it without an end; and what cannot be read is an error before.
 #include "tests/unit/nbd_device_talk.hpp"
+#include "utils/alarm.hpp"
 
 namespace tarn::nbd {
 namespace {
@@ -43,15 +44,17 @@ class NbdDeviceReads : public NbdDeviceTalk {
     static constexpr uint32_t size = 48 * page_size;
     static constexpr uint32_t large = 64 * page_size;
 
-    // Serves until a part of the answer to a read of `size` bytes was taken, and leaves the rest to the next process.
-    void answer_in_part() {
+    // Serves until a part of the answer to a read of `size` bytes was taken, and leaves the rest to the next process,
+    // and the answers to what came behind.
+    void answer_in_part(const Bytes& behind = {}) {
         const int room = 4096;
         ASSERT_EQ(::setsockopt(daemon_.get(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
         std::ranges::fill(bytes_.bytes().first(size), std::byte{6});
         const auto volume = std::make_shared<SharedVolume>(bytes_.bytes(), 1);
         volume->miss_every = UINT_MAX;
-        serve(volume, [this](DeviceConnection& connection) -> Task<> {
-            co_await send(Bytes().request(Command::read, 1, 0, size));
+        serve(volume, [&](DeviceConnection& connection) -> Task<> {
+            Bytes requests = Bytes().request(Command::read, 1, 0, size);
+            co_await send(requests.add(behind));
             EXPECT_EQ(co_await answer_to(1, page_size), Errno::none);
             connection.stop();
         });
@@ -106,6 +109,17 @@ TEST_F(NbdDeviceReads, the_rest_of_an_answer_of_the_process_before_is_tried_unti
     serve(volume, [&](DeviceConnection&) -> Task<> {
         co_await rest_comes();
         EXPECT_EQ(volume->reads, 3u);
+        kernel_.reset();
+    });
+}
+
+TEST_F(NbdDeviceReads, the_rest_of_an_answer_of_the_process_before_comes_before_other_answers) {
+    answer_in_part(Bytes().request(Command::write, 2, size, page_size).fill(page_size));
+    serve(copied(), [&](DeviceConnection&) -> Task<> {
+        Alarm alarm(*loop_, std::chrono::seconds(5), [&] { ::shutdown(kernel_.get(), SHUT_RDWR); });
+        co_await rest_comes();
+        if (!HasFailure()) EXPECT_EQ(co_await answer_to(2), Errno::none);
+        co_await alarm.end();
         kernel_.reset();
     });
 }

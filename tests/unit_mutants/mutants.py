@@ -1043,6 +1043,30 @@ MUTANTS = [
     ("daemon/attachments/attachments.cpp", "for (int tries = 0; «!replaced» && !device.is_ending", {
         "a connection is given up after 5 s": "tries < tries_in_silence && !replaced",
     }),
+    ("frontends/nbd/tasks.cpp", "if (rest_bytes == 0) co_return finish(request, «error»);", {
+        "a write in pieces succeeds if its last piece fails": "Errno::none",
+    }),
+    ("frontends/nbd/tasks.cpp", "    if («error != Errno::none») {\n        refused_", {
+        "a write in pieces goes on after a piece that failed": "false",
+    }),
+    ("daemon/attachments/attached_device.cpp", ".block_size_bytes = «memory.header().block_size_bytes»,", {
+        "blocks are of 4096, whatever was asked for": "4096",
+    }),
+    ("daemon/attachments/attached_device.cpp", ".read_only = «header.read_only»,", {
+        "a read-only device may be written after a restart": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "if («whole_bytes == 0» || whole_bytes > size_max)\n        co_return fail", {
+        "what is smaller than a block becomes a device": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "on_thread([&] { return «kernel_.driver.is_there()»; }));\n        CO_TRY_VOID(co_await volumes_.take_over", {
+        "a volume is taken from its holder where no device can be made": "Result<>()",
+    }),
+    ("daemon/attachments/attachments.cpp", "    if («options.take_over») {", {
+        "an attach that takes over takes nothing": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "    if («has(options.volume)» || std::ranges::find(under_way_", {
+        "who attaches again is told of another tarnd": "false",
+    }),
     ("frontends/nbd/landing.hpp", "if (owner_) «owner_->free_.push_back(buffer_)»;", {
         "the buffer of a write does not come back": "static_cast<void>(0)",
     }),
