@@ -123,9 +123,9 @@ class Connection final : Loop::Posted {
   private:
     struct Incoming {  // a write whose payload is still on its way
         Request request;
-        Buffer copied;                    // all of the payload, or a piece of it; or else
-        LandingBuffers::Landed landed{};  // all of it, of whose bytes is held
-        Held held{};
+        Buffer copied;                  // all of the payload, or a piece of it; or else
+        LandingBuffers::Landed landed;  // all of it, of whose bytes is held
+        Held held;
         size_t received_bytes = 0;  // of payload()
         uint32_t done_bytes = 0;    // in pieces before this one
 
