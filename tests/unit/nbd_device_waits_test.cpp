@@ -128,6 +128,28 @@ TEST_F(NbdDeviceWaits, more_requests_than_the_log_has_room_for_wait_in_the_socke
     });
 }
 
+TEST_F(NbdDeviceWaits, a_request_that_had_to_wait_for_room_in_the_log_is_served_though_nothing_more_comes) {
+    constexpr size_t count = DeviceLog::slot_count + 1;
+    const auto volume = std::make_shared<PartlyAwayVolume>(bytes_.bytes(), 1);
+    serve(volume, [&](DeviceConnection&) -> Task<> {
+        Alarm alarm(*loop_, 10s, [&] {
+            ADD_FAILURE() << "one is not answered";
+            ::shutdown(kernel_.get(), SHUT_RDWR);
+        });
+        Bytes requests;
+        for (size_t i = 0; i < count; ++i) requests.request(Command::write, i, 0, 512).fill(512);
+        co_await send(requests);
+        while (volume->waiting < DeviceLog::slot_count) co_await volume->changed.wait();
+        volume->set(volume->is_page_away, false);
+        for (size_t i = 0; i < count && !HasFailure(); ++i) {
+            std::byte bytes[16];
+            EXPECT_EQ((co_await loop_->receive(kernel_.get(), bytes, MSG_WAITALL)).value_or(0), sizeof bytes);
+        }
+        co_await alarm.end();
+        kernel_.reset();
+    });
+}
+
 class NbdDeviceParking : public NbdDevice {
   protected:
     // A write of so many bytes, all of this value, as it was received.

@@ -1390,7 +1390,4 @@ MUTANTS = [
     ("daemon/keeper/keeping.cpp", '        if (each.first != name && «!each.first.starts_with(name + ".")») return false;', {
         "the sockets of a device that is gone are kept": "true",
     }),
-    ("daemon/keeper/keeping.cpp", "if («said->word == Word::cut && watcher») (void)say", {
-        "who watches does not hear of a cut": "false",
-    }),
 ]
