@@ -323,8 +323,9 @@ Task<> Attachments::look_after(Device& device, unsigned connection, nbd::DeviceC
     const Use use(*this, device);
     for (int tries = 0; !replaced && !device.is_ending && !stopping_; ++tries) {
         if (tries == tries_in_silence)
-            log::error("{}: connection {} cannot be replaced: {}; it is tried again until tarn detach --force {}",
-                       device.about.device, connection, log::describe(replaced.error()), device.about.device);
+            log::error(
+                "{}: connection {} cannot be replaced: {}; it is tried again; tarn detach --force {} ends the device",
+                device.about.device, connection, log::describe(replaced.error()), device.about.device);
         if (tries > 0 || how == nbd::DeviceConnection::End::lost) co_await loop_.sleep(retry_after);
         if (device.is_ending || stopping_) break;
         is_there = is_there && device.is_there();

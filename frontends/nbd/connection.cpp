@@ -248,8 +248,8 @@ void Connection::receive_and_serve() {
     carry_.assign(bytes.begin() + static_cast<ptrdiff_t>(taken), bytes.end());
     settle_carry();
     if (!size_known) carry_may_serve_ = true;
-    // The client may need room for the rest of what it sends, or for more: the kernel counts most of a page for each of
-    // its requests, however short it is.
+    // The client may need room for the rest of what it sends, or for more: the kernel counts some hundred bytes for
+    // each of its requests, however short it is.
     if (incoming_ || refused_ || !carry_.empty() || came_together_ > looked_at_together_max)
         stream_.take(workspace_->landing.current());
 }

@@ -123,8 +123,9 @@ class Connection final : Loop::Posted {
   private:
     struct Incoming {  // a write whose payload is still on its way
         Request request;
-        Buffer copied;                  // all of the payload, or a piece of it; or else
-        LandingBuffers::Landed landed;  // all of it, of whose bytes is held
+        // The payload: a copy of all of it, or of a piece; or all of it where it came in, and as many bytes held.
+        Buffer copied;
+        LandingBuffers::Landed landed;
         Held held;
         size_t received_bytes = 0;  // of payload()
         uint32_t done_bytes = 0;    // in pieces before this one
@@ -246,7 +247,7 @@ class Connection final : Loop::Posted {
     std::shared_ptr<Volume> volume_;
     Budget budget_;
     size_t wanted_bytes_ = 1;       // of the request that is next
-    uint64_t came_together_ = 0;    // requests that were served from one look at the socket
+    uint64_t came_together_ = 0;    // requests that were served together, the last time
     bool in_pieces_ = false;        // a request is: nothing else may begin
     bool readable_ = true;          // the socket may have more bytes, or its end
     bool hung_up_ = false;          // no more bytes will come than the socket has now

@@ -15,7 +15,7 @@ namespace tarn::nbd {
 
 class LandingBuffers {
   public:
-    // A buffer has room for what is received at once, and for the rest of a write that begins near its end.
+    // A buffer has room for what is received at once (256 KiB), and for a write of 128 KiB that begins at its end.
     static constexpr size_t buffer_size_bytes = 384 * 1024;
     static constexpr size_t buffers = 3;
     static constexpr size_t size_bytes = buffers * buffer_size_bytes;

@@ -88,18 +88,19 @@ class MovingClient {
         return true;
     }
 
-    // Writes 64 KiB to the first blocks and reads them again. Calls at_half in the middle of the payload, and pauses
-    // between the many small parts of its rest.
-    void write_in_parts(const std::function<void()>& at_half) {
+    // Writes 64 KiB to the first blocks and reads them again. Calls at_half in the middle of the payload; each of the
+    // many small parts of its rest follows when a shard has had a turn, as turns() counts them, for the one before.
+    void write_in_parts(const std::function<void()>& at_half, const std::function<uint64_t()>& turns) {
         constexpr uint32_t size = 16 * block_size;
         constexpr size_t part_size = 128;
         const Bytes request = Bytes().request(Command::write, 1, 0, size).fill(size / 2, std::byte{3});
         ASSERT_TRUE(send(request));
         at_half();
         for (size_t sent = size / 2; sent < size; sent += part_size) {
+            const uint64_t before = turns();
             ASSERT_TRUE(send(Bytes().fill(part_size, std::byte{4})));
-            const auto until = std::chrono::steady_clock::now() + 500us;
-            while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+            const auto until = std::chrono::steady_clock::now() + time_max;
+            while (turns() == before && std::chrono::steady_clock::now() < until) std::this_thread::yield();
         }
         ASSERT_EQ(receive(16).size(), 16u);
         ASSERT_TRUE(send(Bytes().request(Command::read, 2, 0, size)));
@@ -263,7 +264,8 @@ TEST_F(NbdMoving, half_a_write_moves_with_its_connection) {
         MovingClient client(port_);
         ASSERT_TRUE(is_followed_to(0, client));
         ASSERT_TRUE(client.exchange(0));
-        client.write_in_parts([&] { EXPECT_TRUE(CpuSet{cpus_[1]}.bind()); });
+        client.write_in_parts([&] { EXPECT_TRUE(CpuSet{cpus_[1]}.bind()); },
+                              [&] { return list_[0]->turns() + list_[1]->turns(); });
         EXPECT_EQ(writer.load(), threads_[1].get_id()) << "it has moved before the write was complete";
     });
     on_first_shard(server_->stop());
