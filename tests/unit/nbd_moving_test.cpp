@@ -166,6 +166,7 @@ class NbdMoving : public testing::Test {
         volumes_.add("disk", block_count * block_size, false);
         volumes_.faults.miss_every = 5;
         volumes_.faults.cold_delay_us = 500;  // so that often some requests are in work
+        volumes_.faults.on_write = [this](std::span<const std::byte>) { writer_ = std::this_thread::get_id(); };
         server_ = std::make_unique<Server>(list_, volumes_, size_t{16} << 20, Settings(), landing_);
         Admission admission;
         admission.tls = TlsMode::on;
@@ -215,6 +216,7 @@ class NbdMoving : public testing::Test {
     std::vector<std::unique_ptr<Loop>> loops_;
     std::vector<Loop*> list_;
     std::vector<std::thread> threads_;
+    std::atomic<std::thread::id> writer_{};  // of what was written at once, last
     MemoryVolumes volumes_;
     ScratchDirectory directory_;
     std::vector<std::byte> landing_ = std::vector<std::byte>(LandingBuffers::size_bytes + page_size);
@@ -258,15 +260,13 @@ TEST_F(NbdMoving, a_connection_within_tls_follows_its_client_and_loses_nothing) 
 
 TEST_F(NbdMoving, half_a_write_moves_with_its_connection) {
     volumes_.faults.miss_every = 0;
-    std::atomic<std::thread::id> writer{};
-    volumes_.faults.on_write = [&](std::span<const std::byte>) { writer = std::this_thread::get_id(); };
     as_client([&] {
         MovingClient client(port_);
         ASSERT_TRUE(is_followed_to(0, client));
         ASSERT_TRUE(client.exchange(0));
         client.write_in_parts([&] { EXPECT_TRUE(CpuSet{cpus_[1]}.bind()); },
                               [&] { return list_[0]->turns() + list_[1]->turns(); });
-        EXPECT_EQ(writer.load(), threads_[1].get_id()) << "it has moved before the write was complete";
+        EXPECT_EQ(writer_.load(), threads_[1].get_id()) << "it has moved before the write was complete";
     });
     on_first_shard(server_->stop());
 }
