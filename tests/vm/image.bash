@@ -3,12 +3,14 @@
 #   root.ext4   a small Debian with the programs that the tests run, and its kernel's modules
 #   vmlinux     that kernel, unpacked, so that QEMU enters it at once
 #   initrd      which mounts root.ext4 with a tmpfs above it: nothing of it ever changes
+# TARN_VM_KERNEL=bookworm-backports: with the newer kernel that Debian has there.
 # Needs root. Changes nothing outside of its cache ($TARN_VM_CACHE).
 set -euo pipefail
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin  # of the machine, and of what is in its root
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 suite=bookworm
+kernel=${TARN_VM_KERNEL:-$suite} # the suite that it is from
 packages=(kmod udev systemd iproute2 procps util-linux fdisk dmsetup python3 e2fsprogs xfsprogs fuse3 fio nbd-client
     libnbd-bin qemu-utils jq postgresql-15
     liburing2 libstdc++6 libisal2 libblkid1 libgnutls30 libsystemd0 libtomlplusplus3 libnl-genl-3-200)
@@ -21,7 +23,7 @@ left_out=(sound drivers/{gpu,media,staging,usb,hid,input,iio,isdn,infiniband/hw,
 
 mirror=$(apt-cache policy libc6 | grep -oE 'https?://[^ ]+' | head -n 1)
 cache=${TARN_VM_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/tarn-vm}
-image=$cache/$(cat "$here/image.bash" "$here/init" | sha256sum | cut -c 1-16)
+image=$cache/$(cat "$here/image.bash" "$here/init" <(echo "$kernel") | sha256sum | cut -c 1-16)
 
 # The ELF kernel in a compressed one: behind the first place that looks like the beginning of compressed data and is.
 unpack_kernel() {
@@ -43,13 +45,15 @@ END
 # without its compiler, which is larger than everything else.
 # shellcheck disable=SC2016
 make_root() {
+    local -r kernel_sources=(${TARN_VM_KERNEL:+"deb $mirror $kernel main"})
     mmdebstrap --quiet --variant=minbase --include="$(IFS=, && echo "${packages[*]}")" \
         --essential-hook='mkdir "$1/etc/postgresql-common"
             echo "create_main_cluster = false" > "$1/etc/postgresql-common/createcluster.conf"' \
-        --customize-hook='chroot "$1" apt-get -qq install --download-only --no-install-recommends linux-image-amd64' \
+        --customize-hook='chroot "$1" apt-get -qq install --download-only --no-install-recommends \
+            linux-image-amd64/'"$kernel" \
         --customize-hook='dpkg-deb --fsys-tarfile "$1"/var/cache/apt/archives/linux-image-[0-9]*.deb |
             tar -x --keep-directory-symlink -C "$1"' \
-        "$suite" "$1" "$mirror"
+        "$suite" "$1" "deb $mirror $suite main" "${kernel_sources[@]}"
     release=$(ls "$1/lib/modules")
     rm -rf "$1"/usr/share/{doc,man,locale} "$1"/var/{cache,lib}/apt/* "$1"/usr/lib/*/lib{LLVM,z3}* \
         "${left_out[@]/#/$1/lib/modules/$release/kernel/}"
