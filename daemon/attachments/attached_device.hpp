@@ -67,6 +67,7 @@ struct AttachedDevice {
     std::vector<bool> is_looked_after;  // the same, while the kernel may be given another one
     size_t user_count = 0;              // see Attachments::Use
     bool is_kept = false;
+    bool had_connection_replaced = false;
     bool is_resizing = false;
     bool follows_soon = false;  // a task will ask for the size
     bool is_opening = false;

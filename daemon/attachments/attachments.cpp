@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "daemon/attachments/waiting_requests.hpp"
 #include "utils/log.hpp"
 #include "utils/on_thread.hpp"
 #include "utils/unique_fd.hpp"
@@ -156,7 +157,7 @@ void Attachments::adopt(std::vector<Keeper::Kept> kept, std::optional<std::span<
         if (!adopted) {
             log::error("{}: it cannot be taken over from the process before: {}; tarn detach --force {} ends it", name,
                        log::describe(adopted.error()), name);
-            has_left_one_ = true;
+            left_.push_back(name);
             continue;
         }
         if (!*adopted) {
@@ -176,6 +177,11 @@ void Attachments::adopt(std::vector<Keeper::Kept> kept, std::optional<std::span<
         gate_.spawn(serve_again(*device));
     }
     keeper_watch_.begin();
+}
+
+void Attachments::when_none_is_left(std::function<void()> then) {
+    if (left_.empty()) return then();
+    none_is_left_ = std::move(then);
 }
 
 // Its requests wait until the volume is there.
@@ -296,8 +302,11 @@ Task<> Attachments::follow_size(Device& device, Result<>& result) {
 Task<Result<>> Attachments::tell_size(Device& device) const {
     CO_TRY(const uint64_t size_bytes, co_await device.volume->size());
     const uint64_t whole_bytes = in_whole_blocks(size_bytes, device.memory.header().block_size_bytes);
-    if (whole_bytes == device.about.size_bytes || device.is_ending || stopping_) co_return Result<>{};
+    const auto goes_on = [&] { return !device.is_ending && !stopping_; };
+    if (whole_bytes == device.about.size_bytes || !goes_on()) co_return Result<>{};
     if (whole_bytes > size_max) co_return fail(Errc::invalid, 0, "attach: a device is not that large");
+    co_await none_waits(device, loop_, goes_on);
+    if (!goes_on()) co_return Result<>{};
     CO_TRY_VOID(co_await on_thread([&] { return device.tell_size(whole_bytes); }));
     log::info("{}: {} bytes for {}, as its volume {}", device.about.device, whole_bytes, device.about.size_bytes,
               log::printable(device.about.volume));
@@ -353,11 +362,13 @@ Task<Result<>> Attachments::replace_socket(Device& device, unsigned connection) 
         co_return Result<>{};
     }
     device.sockets[connection] = std::move(*socket);
+    device.had_connection_replaced = true;
     log::warning("{}: the kernel had given up connection {}, and has a new one", device.about.device, connection);
     co_return serve_connection(device, connection);
 }
 
 void Attachments::on_cut(const std::string& name) {
+    if (std::erase(left_, name) > 0 && left_.empty() && !stopping_) none_is_left_();
     const auto device = std::ranges::find_if(
         devices_, [&](const auto& each) { return !each->is_ending && each->memory_name() == name; });
     if (device == devices_.end() || stopping_) return;
@@ -420,6 +431,8 @@ Task<Result<>> Attachments::detach(std::string volume, bool force, Caller caller
 }
 
 Task<Result<>> Attachments::end_by_force(Device& device) {
+    // Without the kernel's driver nobody would end the requests on those sockets.
+    CO_TRY_VOID(co_await on_thread([&] { return kernel_.driver.is_there(); }));
     device.shut_down_sockets();  // a kernel that waits to send would not hear of it
     const Result<> ended = co_await end_device(device);
     // The kernel has it still: it is served as if the kernel had given up its connections.

@@ -37,8 +37,9 @@ class Attachments final : public VolumeClients {
     // that were finished when its memory was taken over; none: it was not, and what it had written is gone. Call it
     // first.
     void adopt(std::vector<Keeper::Kept> kept, std::optional<std::span<const uint64_t>> receipts);
-    // Whether there is one with which it could not go on: what the host holds is held for that one, too.
-    bool has_left_one() const { return has_left_one_; }
+    // Calls this once there is no device with which it could not go on: what the host holds is held for those, too. At
+    // once, or when the last of them was ended by force.
+    void when_none_is_left(std::function<void()> then);
     // The devices of this volume get its size, as it is now. Returns when the kernel knows it. Errors: of one of them.
     Task<Result<>> follow_size_of(VolumeId volume);
     // Ends the devices of this volume, as detach() does by force: another host takes it over.
@@ -90,7 +91,8 @@ class Attachments final : public VolumeClients {
     std::vector<std::unique_ptr<Device>> devices_;
     std::vector<std::string> under_way_;  // volumes that are being attached
     Semaphore connecting_{1};
-    bool has_left_one_ = false;
+    std::vector<std::string> left_;  // devices that could not be adopted
+    std::function<void()> none_is_left_ = [] {};
     bool stopping_ = false;
     Event changed_;
     Gate gate_;

@@ -1,9 +1,12 @@
 #include "daemon/attachments/nbd_driver.hpp"
 
+#include <linux/capability.h>
 #include <linux/nbd-netlink.h>
 #include <netlink/genl/ctrl.h>
 #include <netlink/genl/genl.h>
 #include <netlink/netlink.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -110,6 +113,11 @@ class Connection {
 
 Result<> NetlinkDriver::is_there() {
     TRY_VOID(Connection::open());
+    __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+    std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> capabilities{};
+    if (::syscall(SYS_capget, &header, capabilities.data()) != 0) return fail(Errc::io, errno, "nbd.capget");
+    if ((capabilities[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective & CAP_TO_MASK(CAP_SYS_ADMIN)) == 0)
+        return fail(error_of(EPERM));
     return {};
 }
 

@@ -28,15 +28,16 @@ class NbdDriver {
     };
 
     virtual ~NbdDriver() = default;
-    // Errors: unsupported (the kernel has no nbd driver), io. The others have these errors, too.
+    // And whether this process may use it. Errors: unsupported (the kernel has no nbd driver), refused (not permitted),
+    // io. The others have these errors, too.
     virtual Result<> is_there() = 0;
     // Makes a device of these sockets, each of them a hardware queue, with the N of its /dev/nbdN. From then on the
-    // sockets are the kernel's, too. Errors: busy (that one is in use), refused (not permitted), io.
+    // sockets are the kernel's, too. Errors: busy (that one is in use).
     virtual Result<> connect(unsigned index, const Device& device, std::span<const int> sockets) = 0;
     // Gives the device sockets in place of those that broke, or without any, its size as it is now. Errors: not_found
-    // (it is not connected, or not as this backend), refused, io.
+    // (it is not connected, or not as this backend).
     virtual Result<> reconfigure(unsigned index, const Device& device, std::span<const int> sockets) = 0;
-    // Requests on their way fail. Errors: not_found, refused, io.
+    // Requests on their way fail. Errors: not_found.
     virtual Result<> disconnect(unsigned index) = 0;
 };
 

@@ -27,16 +27,22 @@ Outcome<Json> detach_alone(const std::string& control, const std::string& name, 
     if (!force && devices.is_used(*device))
         return refuse(Exit::busy, "the device is in use, and no daemon answers",
                       "start tarnd, and its requests go on; --force ends it all the same, and they fail");
+    NetlinkDriver driver;
+    const auto failed = [](const Error& error) {
+        return error.code == Errc::unsupported ? refuse_as("unsupported", error, "modprobe nbd")
+               : error.code == Errc::refused   ? refuse_as("refused", error, "sudo")
+                                               : refuse_as("io", error, "");
+    };
+    // First: whose sockets are cut, and who is not ended then, has requests that wait for long.
+    if (const Result<> there = driver.is_there(); !there) return failed(there.error());
     // A kernel that waits to send would not hear of it, and wait for ever. It does not without requests.
     const Keeper keeper(Keeper::socket_of(control), keeper_patience);
     if (const Result<> cut = keeper.cut(*device); !cut && cut.error().code == Errc::refused)
         return refuse_as("refused", cut.error(), "sudo");
     else if (!cut && cut.error().code != Errc::not_found && devices.is_busy(*device))
         return refuse_as("io", cut.error(), "kill -9 tarnd and tarn-keeper, of which neither answers, and try again");
-    const Result<> done = NetlinkDriver().disconnect(*index_of(*device));
-    if (!done && done.error().code == Errc::unsupported) return refuse_as("unsupported", done.error(), "modprobe nbd");
-    if (!done && done.error().code == Errc::refused) return refuse_as("refused", done.error(), "sudo");
-    if (!done && done.error().code != Errc::not_found) return refuse_as("io", done.error(), "");
+    const Result<> done = driver.disconnect(*index_of(*device));
+    if (!done && done.error().code != Errc::not_found) return failed(done.error());
     return Json{{"name", name}};
 }
 

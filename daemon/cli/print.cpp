@@ -123,8 +123,10 @@ void print_resized(std::ostream& out, const Json& volumes, const std::string& no
         if (!array_of(volume, "open_by").empty())
             out << "Devices of tarn attach have the new size; other NBD clients learn it when they connect anew.\n";
         for (const Json& host : array_of(volume, "not_told"))
-            out << fmt::format("{} did not answer: a device of {} there has its new size after the next request\n",
-                               text_of(host), text_of(volume, "name"));
+            out << fmt::format(
+                "{}: a device of {} there gets its new size later: that host, or one that its requests wait for, does "
+                "not answer\n",
+                text_of(host), text_of(volume, "name"));
     }
 }
 

@@ -22,7 +22,7 @@ void KeeperWatch::begin() {
 }
 
 Task<> KeeperWatch::watch() {
-    while (co_await hear()) {
+    while (!stopping_ && co_await hear()) {
     }
     watches_ = false;
     connection_ = {};

@@ -308,7 +308,7 @@ Result<> Node::start_front_ends() {
         co_await nbd_->end_clients_of(volume);
         co_return Result<>{};
     });
-    if (!attachments_->has_left_one()) loop.spawn(catalog_->release_left_holds());
+    attachments_->when_none_is_left([this, &loop] { loop.spawn(catalog_->release_left_holds()); });
     mounts_ = std::make_unique<Mounts>(shards_->loops(), *catalog_, configuration_.mount_points);
     api_ = std::make_unique<ControlApi>(*catalog_, *this, configuration_.volumes_shared);
     TRY(control_,

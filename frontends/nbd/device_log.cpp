@@ -55,17 +55,25 @@ std::vector<uint16_t> DeviceLog::used() const {
     std::vector<uint16_t> numbers;
     for (uint16_t i = 0; i < slot_count; ++i)
         if (!is_free(i)) numbers.push_back(i);
-    std::ranges::sort(numbers, {}, [&](uint16_t i) { return slot(i).begin; });
+    std::ranges::sort(numbers, {}, [&](uint16_t i) { return slot(i).begin.load(std::memory_order_relaxed); });
     return numbers;
 }
 
 // What lies before it in the ring is of no use any more.
+bool DeviceLog::has_answered(const Memory& memory, uint64_t parsed) {
+    return std::ranges::none_of(memory.slots, [&](const Slot& slot) {
+        return slot.state.load(std::memory_order_acquire) != State::free &&
+               slot.begin.load(std::memory_order_relaxed) < parsed;
+    });
+}
+
 uint64_t DeviceLog::live_begin() const {
     uint64_t begin =
         std::min(memory_.parsed.load(std::memory_order_relaxed), memory_.filled.load(std::memory_order_relaxed));
     if (waiting_writes_ > 0)
         for (uint16_t i = 0; i < slot_count; ++i)
-            if (keeps_payload(slot(i)) && !is_parked(i)) begin = std::min(begin, slot(i).begin);
+            if (keeps_payload(slot(i)) && !is_parked(i))
+                begin = std::min(begin, slot(i).begin.load(std::memory_order_relaxed));
     return begin;
 }
 
@@ -114,7 +122,7 @@ std::optional<uint16_t> DeviceLog::add(const Request& request, size_t payload_by
     free_.pop_back();
     Slot& slot = memory_.slots[number];
     const uint64_t begin = memory_.parsed.load(std::memory_order_relaxed);
-    slot.begin = begin;
+    slot.begin.store(begin, std::memory_order_relaxed);
     slot.request = request;
     slot.error = Errno::none;
     slot.sent_bytes.store(0, std::memory_order_relaxed);

@@ -54,7 +54,7 @@ class DeviceLog {
     enum class State : uint32_t { free, received, done };
     struct Slot {
         std::atomic<State> state;
-        uint64_t begin;  // of the request, in the stream
+        std::atomic<uint64_t> begin;  // of the request, in the stream
         Request request;
         Errno error;                       // of its reply, once done
         std::atomic<uint32_t> sent_bytes;  // of the reply
@@ -97,6 +97,11 @@ class DeviceLog {
         alignas(4096) std::array<std::byte, parking_size_bytes> parking;
         alignas(4096) std::array<std::byte, ring_size_bytes> ring;  // and once more behind it
     };
+
+    // From any thread, also while the log is used: how far requests have got a slot, and whether of those that had
+    // one then all are answered.
+    static uint64_t parsed(const Memory& memory) { return memory.parsed.load(std::memory_order_acquire); }
+    static bool has_answered(const Memory& memory, uint64_t parsed);
 
     // Settles what a process before left in it. number: names the first slot's receipts, the next number the second's.
     DeviceLog(Memory& memory, uint32_t number);

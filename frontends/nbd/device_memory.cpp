@@ -85,6 +85,19 @@ void DeviceMemory::clear_log(unsigned connection) const {
     std::memset(static_cast<void*>(&log(connection)), 0, offsetof(DeviceLog::Memory, parking));
 }
 
+std::vector<uint64_t> DeviceMemory::parsed() const {
+    std::vector<uint64_t> all;
+    for (unsigned connection = 0; connection < header().connections; ++connection)
+        all.push_back(DeviceLog::parsed(log(connection)));
+    return all;
+}
+
+bool DeviceMemory::has_answered(std::span<const uint64_t> parsed) const {
+    for (unsigned connection = 0; connection < parsed.size(); ++connection)
+        if (!DeviceLog::has_answered(log(connection), parsed[connection])) return false;
+    return true;
+}
+
 void DeviceMemory::forget_receipts() const {
     for (unsigned connection = 0; connection < header().connections; ++connection)
         for (uint32_t i = 0; i < DeviceLog::slot_count; ++i)

@@ -59,6 +59,9 @@ class DeviceMemory {
     }
     // For a connection that begins anew: nobody uses the log.
     void clear_log(unsigned connection) const;
+    // See DeviceLog, of each connection.
+    std::vector<uint64_t> parsed() const;
+    bool has_answered(std::span<const uint64_t> parsed) const;
     // Names the receipts of this connection's first slot.
     uint32_t first_receipt(unsigned connection) const {
         return ((header().index + 1) * connections_max + connection) * uint32_t{DeviceLog::slot_count};

@@ -130,7 +130,7 @@ TEST_F(AttachmentsAtOnce, a_device_with_a_memory_of_another_layout_is_left_as_it
     const nbd::DeviceMemory memory = std::move(*nbd::DeviceMemory::adopt(std::move(found->fd)));
     ++memory.header().layout;
     run([this](Host& host) -> Task<> {
-        EXPECT_TRUE(host.attachments.has_left_one());
+        EXPECT_TRUE(has_left_one(host));
         EXPECT_TRUE(host.attachments.list().empty());
         EXPECT_TRUE(host.keeper.has("nbd0").value_or(false));
         EXPECT_TRUE(host.keeper.has("nbd0.0").value_or(false));
@@ -142,8 +142,36 @@ TEST_F(AttachmentsAtOnce, a_device_with_a_memory_of_another_layout_is_left_as_it
     // A program of that layout goes on with it.
     --memory.header().layout;
     run([this](Host& host) -> Task<> {
-        EXPECT_FALSE(host.attachments.has_left_one());
+        EXPECT_FALSE(has_left_one(host));
         EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+    });
+    // Or somebody ends it by force.
+    ++memory.header().layout;
+    run([](Host& host) -> Task<> {
+        Event ended;
+        bool has_ended = false;
+        host.attachments.when_none_is_left([&] {
+            has_ended = true;
+            ended.notify_all();
+        });
+        EXPECT_FALSE(has_ended);
+        EXPECT_TRUE(host.keeper.cut("nbd0"));
+        while (!has_ended) co_await ended.wait();
+        EXPECT_FALSE(has_left_one(host));
+    });
+}
+
+TEST_F(AttachmentsAtOnce, nothing_is_cut_off_from_a_device_that_cannot_be_ended) {
+    run([this](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        kernel_.before = [](const std::string& call) -> Result<> {
+            if (call == "is_there") return fail(Errc::io, EMFILE, "played");
+            return {};
+        };
+        EXPECT_EQ((co_await host.attachments.detach("db", true, root)).error().code, Errc::io);
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+        kernel_.before = [](const std::string&) { return Result<>{}; };
+        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
     });
 }
 

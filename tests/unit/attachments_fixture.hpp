@@ -128,6 +128,12 @@ class AttachmentsTest : public testing::Test {
         if (!data.empty()) EXPECT_EQ((co_await host.loop->receive(kernel, data, MSG_WAITALL)).value_or(0), data.size());
         co_return static_cast<nbd::Errno>(nbd::load_big<uint32_t>(header.data() + 4));
     }
+    static bool has_left_one(Host& host) {
+        bool has = true;
+        host.attachments.when_none_is_left([&] { has = false; });
+        host.attachments.when_none_is_left([] {});
+        return has;
+    }
     static Task<bool> is_served(Host& host, int kernel) {
         co_await ask(host, kernel, nbd::Bytes().request(nbd::Command::flush, 77, 0, 0));
         co_return co_await answer(host, kernel, 77) == nbd::Errno::none;

@@ -70,7 +70,7 @@ TEST_F(AttachmentsTest, the_next_process_goes_on_with_what_was_under_way) {
         EXPECT_EQ(co_await answer(host, kernel, 6, page), Errno::none);
         EXPECT_EQ(page[17], std::byte{9});
         EXPECT_EQ(host.attachments.list().size(), 1u);
-        EXPECT_FALSE(host.attachments.has_left_one());
+        EXPECT_FALSE(has_left_one(host));
         EXPECT_TRUE(co_await host.attachments.detach("db", false, root));
     });
 }
@@ -193,6 +193,84 @@ TEST_F(AttachmentsTest, a_volume_of_another_size_makes_a_device_of_that_size) {
         EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 4 * size_bytes}));
         EXPECT_FALSE(co_await host.attachments.follow_size_of(volume_->id()));
         EXPECT_EQ(host.attachments.list()[0].size_bytes, 3 * size_bytes);
+    });
+}
+
+// The kernel would wait for the request, and this process for the kernel.
+TEST_F(AttachmentsTest, a_size_is_not_told_while_a_request_waits) {
+    bool is_asked = false;
+    std::atomic<bool> waits = false;
+    volumes_.faults.miss_every = 1;
+    volumes_.faults.copies_wait = [&] {
+        is_asked = true;
+        return waits.load();
+    };
+    kernel_.before = [&](const std::string& call) -> Result<> {
+        EXPECT_FALSE(call == "reconfigure" && waits);
+        return {};
+    };
+    // until: the request has been waiting, and the size to be told, for many turns.
+    const auto run_until = [&](const std::function<Task<>(Host&)>& until) {
+        run([&](Host& host) -> Task<> {
+            EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
+            waits = true;
+            is_asked = false;
+            co_await ask(host, kernel_.socket(0, 1), Bytes().request(Command::write, 1, 0, page_size).fill(page_size));
+            while (!is_asked) co_await Yield(*host.loop);
+            EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = kernel_.told().size_bytes + size_bytes}));
+            const auto follow = [&]() -> Task<> {
+                EXPECT_TRUE(co_await host.attachments.follow_size_of(volume_->id()));
+            };
+            Gate gate;
+            gate.spawn(follow());
+            for (int i = 0; i < 100; ++i) EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+            co_await until(host);
+            waits = false;
+            co_await gate.close();
+        });
+    };
+    run_until([&](Host&) -> Task<> {
+        EXPECT_EQ(kernel_.told().size_bytes, size_bytes);
+        co_return;
+    });
+    EXPECT_EQ(kernel_.told().size_bytes, 2 * size_bytes);
+    run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.detach("db", false, root)); });
+    // Who ends the device does not wait for it.
+    run_until([&](Host& host) -> Task<> {
+        const auto end_waits = [&]() -> Task<> {
+            co_await on_thread([&] { return kernel_.wait_for_end_of(0); });
+            waits = false;
+        };
+        Gate gate;
+        gate.spawn(end_waits());
+        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
+        co_await gate.close();
+    });
+}
+
+// What the kernel had sent on it waits in the kernel, and nobody here knows of it.
+TEST_F(AttachmentsTest, a_size_is_not_told_while_a_request_of_a_connection_that_broke_waits) {
+    run([this](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        ::shutdown(kernel_.socket(0, 0), SHUT_RDWR);
+        co_await on_thread([&] { return kernel_.wait_for_replaced(1); });
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+        const auto follow = [&]() -> Task<> { EXPECT_TRUE(co_await host.attachments.follow_size_of(volume_->id())); };
+        for (const bool stops : {false, true}) {
+            kernel_.set("sys/block/nbd0/inflight", "       0        1");
+            const uint64_t told_bytes = kernel_.told().size_bytes;
+            EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 2 * told_bytes}));
+            Gate gate;
+            gate.spawn(follow());
+            for (int i = 0; i < 100; ++i) EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+            EXPECT_EQ(kernel_.told().size_bytes, told_bytes);
+            if (stops)
+                co_await host.attachments.stop();
+            else
+                kernel_.set("sys/block/nbd0/inflight", "       0        0");
+            co_await gate.close();
+            EXPECT_EQ(kernel_.told().size_bytes, stops ? told_bytes : 2 * told_bytes);
+        }
     });
 }
 

@@ -30,6 +30,22 @@ TEST_F(NbdDeviceMemory, what_was_written_and_lost_is_written_again) {
     EXPECT_EQ(receipts.number(), number);
 }
 
+TEST_F(NbdDeviceMemory, it_is_known_when_all_requests_before_a_moment_are_answered) {
+    DeviceLog log(memory_->log(0), memory_->first_receipt(0));
+    const Request request{.command = Command::flush, .flags = 0, .cookie = 1, .offset_bytes = 0, .size_bytes = 0};
+    EXPECT_TRUE(memory_->has_answered(memory_->parsed()));
+    const uint16_t first = *log.add(request, 0);
+    const std::vector<uint64_t> then = memory_->parsed();
+    log.add(request, 0);
+    log.finish(first, Errno::none);
+    EXPECT_FALSE(memory_->has_answered(then)) << "its answer is not out";
+    const std::array<std::byte, DeviceLog::reply_header_size> reply{};
+    const DeviceLog::Part part{.slot = first, .begin = 0, .bytes = reply};
+    EXPECT_EQ(log.send(daemon_.get(), {&part, 1}), DeviceLog::Sent::yes);
+    EXPECT_TRUE(memory_->has_answered(then));
+    EXPECT_FALSE(memory_->has_answered(memory_->parsed()));
+}
+
 // Then nothing more is received.
 TEST_F(NbdDeviceMemory, a_log_is_full_while_it_has_no_slot) {
     DeviceLog log(memory_->log(0), memory_->first_receipt(0));

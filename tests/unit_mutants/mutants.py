@@ -31,6 +31,7 @@ CHECKS = {
     "coherence/pages/writable_share.cpp": "WritableShareTest.*",
     "daemon/attachments/attached_device.cpp": "Attachments*",
     "daemon/attachments/attachments.cpp": "Attachments*",
+    "daemon/attachments/waiting_requests.cpp": "Attachments*",
     "daemon/attachments/block_device.cpp": "Attachments*:BlockDeviceTest.*:OpenedBy.*",
     "daemon/catalog/catalog.cpp": "CatalogTest.*:CatalogHolds.*",
     "daemon/catalog/catalog_open.cpp": "CatalogTest.*:CatalogHolds.*",
@@ -1232,10 +1233,10 @@ MUTANTS = [
     ("frontends/nbd/device_log.cpp", "if («part.begin + sent < slot.reply_size()») continue;", {
         "a reply that went out in part is over": "false",
     }),
-    ("frontends/nbd/device_log.cpp", "            if («keeps_payload(slot(i))» && !is_parked(i)) begin", {
+    ("frontends/nbd/device_log.cpp", "            if («keeps_payload(slot(i))» && !is_parked(i))\n", {
         "bytes of a write that waits are overwritten": "false",
     }),
-    ("frontends/nbd/device_log.cpp", "            if (keeps_payload(slot(i)) && «!is_parked(i)») begin", {
+    ("frontends/nbd/device_log.cpp", "            if (keeps_payload(slot(i)) && «!is_parked(i)»)\n", {
         "what is parked makes no room": "true",
     }),
     ("frontends/nbd/device_log.cpp", "        if («!keeps_payload(slot)») memory_.parked[i].store(0);", {
@@ -1323,6 +1324,30 @@ MUTANTS = [
     }),
     ("daemon/attachments/attachments.cpp", "            «device.memory.forget_receipts();»", {
         "pages that are lost count as written": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "    «co_await none_waits(device, loop_, goes_on);»", {
+        "the kernel is told a size while a request waits": "",
+    }),
+    ("daemon/attachments/waiting_requests.cpp", "if («device.had_connection_replaced» && device", {
+        "a size is told while a request of a broken connection waits": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "return «!device.is_ending» && !stopping_; };", {
+        "a device that ends still waits to get its size": "true",
+    }),
+    ("daemon/attachments/attachments.cpp", "return !device.is_ending && «!stopping_»; };", {
+        "who stops waits until a device gets its size": "true",
+    }),
+    ("frontends/nbd/device_log.cpp", "return «slot.state.load(std::memory_order_acquire) != State::free» &&", {
+        "what was answered counts as waiting": "true",
+    }),
+    ("frontends/nbd/device_log.cpp", "               «slot.begin.load(std::memory_order_relaxed) < parsed»;", {
+        "later requests count as the ones before": "true",
+    }),
+    ("daemon/attachments/attachments.cpp", "    if («std::erase(left_, name) > 0» && left_.empty()", {
+        "nobody hears that the last device that was left is ended": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "    «CO_TRY_VOID(co_await on_thread([&] { return kernel_.driver.is_there(); }));»\n    device.shut", {
+        "a device that cannot be ended is cut off": "",
     }),
     ("daemon/attachments/attachments.cpp", "    «device.memory.clear_log(connection);»", {
         "a new connection goes on with the log of the old one": "",

@@ -71,3 +71,27 @@ export_device() {
     }
     echo "# $(tail -n 1 "$BATS_TEST_TMPDIR/said")" >&3
 }
+
+# Linux 6.9 and newer let no request in, and wait for those under way, to change a device's size.
+@test "a device whose request waits for a silent machine gets its size once it is answered, and tarnd can be killed" {
+    [[ -n ${TARN_FULL-} ]] || skip "the kernel of these tests is older: TARN_VM_KERNEL=bookworm-backports ./dev test vm --full"
+    VM=a vm 'for name in wait-{one,two,three,four}; do tarn create $name 256MiB; done'
+    VM=b vm 'kill -STOP $(cat /run/tarnd.pid)'
+    # One of them has its size, but not all of its pages, at machine a.
+    VM=a vm 'within 20 silent b
+        for name in wait-{one,two,three,four}; do
+            if timeout 3 tarn attach $name; then break; fi
+        done; echo $name > /tmp/name
+        for mib in {0..255..4}; do
+            setsid dd if=/dev/nbd1 of=/dev/null bs=4k count=1 skip=$((mib << 8)) iflag=direct status=none > /dev/null 2>&1 &
+        done
+        within 10 eval "read -r reads writes < /sys/block/nbd1/inflight && ((reads > 0))"'
+    VM=a run vm 'tarn resize $(cat /tmp/name) $(((256 << 20) + 4096))'
+    assert_success
+    assert_line --partial "a: a device of $(VM=a vm 'cat /tmp/name') there gets its new size later"
+    VM=a vm 'tarnd_end -KILL; tarnd_start'
+    VM=b vm 'kill -CONT $(cat /run/tarnd.pid)'
+    VM=a vm 'within 20 eval "[[ \$(blockdev --getsize64 /dev/nbd1) == $(((256 << 20) + 4096)) ]]"
+        within 10 eval "read -r reads writes < /sys/block/nbd1/inflight && ((reads == 0))"
+        tarn detach $(cat /tmp/name)'
+}
