@@ -431,10 +431,15 @@ Task<Result<>> Attachments::detach(std::string volume, bool force, Caller caller
 }
 
 Task<Result<>> Attachments::end_by_force(Device& device) {
+    device.is_ending = true;  // nobody else forgets it
     // Without the kernel's driver nobody would end the requests on those sockets.
-    CO_TRY_VOID(co_await on_thread([&] { return kernel_.driver.is_there(); }));
-    device.shut_down_sockets();  // a kernel that waits to send would not hear of it
-    const Result<> ended = co_await end_device(device);
+    Result<> ended = co_await on_thread([&] { return kernel_.driver.is_there(); });
+    if (ended) {
+        device.shut_down_sockets();  // a kernel that waits to send would not hear of it
+        ended = co_await end_device(device);
+    } else {
+        device.is_ending = false;
+    }
     // The kernel has it still: it is served as if the kernel had given up its connections.
     if (!ended && !stopping_ && device.volume)
         for (unsigned i = 0; i < device.sockets.size(); ++i)

@@ -161,6 +161,31 @@ TEST_F(AttachmentsAtOnce, a_device_with_a_memory_of_another_layout_is_left_as_it
     });
 }
 
+TEST_F(AttachmentsAtOnce, a_device_that_the_kernel_ends_as_it_is_ended_by_force_is_forgotten_once) {
+    run([this](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
+        bool is_over = false;
+        const auto turn = [&]() -> Task<> {
+            while (!is_over) co_await Yield(*host.loop);
+        };
+        Gate gate;
+        gate.spawn(turn());
+        kernel_.before = [&](const std::string& call) -> Result<> {
+            if (call != "is_there") return {};
+            EXPECT_TRUE(kernel_.disconnect(0));
+            // The connections end meanwhile.
+            for (const uint64_t until = host.loop->turns() + 100; host.loop->turns() < until;)
+                std::this_thread::yield();
+            return {};
+        };
+        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
+        EXPECT_TRUE(host.attachments.list().empty());
+        EXPECT_EQ(volumes_.held[volume_->id()], 0);
+        is_over = true;
+        co_await gate.close();
+    });
+}
+
 TEST_F(AttachmentsAtOnce, nothing_is_cut_off_from_a_device_that_cannot_be_ended) {
     run([this](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(), root));

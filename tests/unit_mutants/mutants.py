@@ -1346,8 +1346,14 @@ MUTANTS = [
     ("daemon/attachments/attachments.cpp", "    if («std::erase(left_, name) > 0» && left_.empty()", {
         "nobody hears that the last device that was left is ended": "false",
     }),
-    ("daemon/attachments/attachments.cpp", "    «CO_TRY_VOID(co_await on_thread([&] { return kernel_.driver.is_there(); }));»\n    device.shut", {
-        "a device that cannot be ended is cut off": "",
+    ("daemon/attachments/attachments.cpp", "ended = co_await on_thread([&] { return «kernel_.driver.is_there()»; });", {
+        "a device that cannot be ended is cut off": "Result<>()",
+    }),
+    ("daemon/attachments/attachments.cpp", "    «device.is_ending = true;»  // nobody else forgets it", {
+        "a device that is ended by force is forgotten by another one": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "    } else {\n        «device.is_ending = false;»", {
+        "a device that could not be ended is never ended": "",
     }),
     ("daemon/attachments/attachments.cpp", "    «device.memory.clear_log(connection);»", {
         "a new connection goes on with the log of the old one": "",
