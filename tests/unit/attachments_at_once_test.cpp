@@ -172,6 +172,9 @@ TEST_F(AttachmentsAtOnce, a_device_that_the_kernel_ends_as_it_is_ended_by_force_
         gate.spawn(turn());
         kernel_.before = [&](const std::string& call) -> Result<> {
             if (call != "is_there") return {};
+            const nbd::Bytes says_so = nbd::Bytes().request(nbd::Command::disconnect, 1, 0, 0);
+            for (const size_t connection : {0, 1})
+                EXPECT_GT(::send(kernel_.socket(0, connection), says_so.bytes().data(), says_so.bytes().size(), 0), 0);
             EXPECT_TRUE(kernel_.disconnect(0));
             // The connections end meanwhile.
             for (const uint64_t until = host.loop->turns() + 100; host.loop->turns() < until;)
