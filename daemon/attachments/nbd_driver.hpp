@@ -28,8 +28,8 @@ class NbdDriver {
     };
 
     virtual ~NbdDriver() = default;
-    // And whether this process may use it. Errors: unsupported (the kernel has no nbd driver), refused (not permitted),
-    // io. The others have these errors, too.
+    // Whether there is one that this process may use. Errors: unsupported (the kernel has no nbd driver), refused (not
+    // permitted), io. The others have these errors, too.
     virtual Result<> is_there() = 0;
     // Makes a device of these sockets, each of them a hardware queue, with the N of its /dev/nbdN. From then on the
     // sockets are the kernel's, too. Errors: busy (that one is in use).

@@ -13,19 +13,20 @@ namespace {
 constexpr int looks_of_a_moment = 50;
 constexpr std::chrono::milliseconds between_looks{20};
 
-// requests: how many of each connection. Those of a connection that broke are in no log.
-bool has_answered(const AttachedDevice& device, const std::vector<uint64_t>& requests) {
+// parsed: see DeviceMemory. Requests of a connection that broke are in no log, but in the kernel's count: a device that
+// had such a connection gets its size when it has no request at all.
+bool has_answered(const AttachedDevice& device, const std::vector<uint64_t>& parsed) {
     if (device.had_connection_replaced && device.kernel.devices.is_busy(device.about.device)) return false;
-    return device.memory.has_answered(requests);
+    return device.memory.has_answered(parsed);
 }
 
 }  // namespace
 
 Task<> none_waits(const AttachedDevice& device, Loop& loop, std::function<bool()> goes_on) {
     for (bool is_first = true; goes_on(); is_first = false) {
-        const std::vector<uint64_t> requests = device.memory.parsed();
+        const std::vector<uint64_t> parsed = device.memory.parsed();
         int looks = 0;
-        for (; !has_answered(device, requests) && goes_on(); ++looks) {
+        for (; !has_answered(device, parsed) && goes_on(); ++looks) {
             if (is_first && looks == looks_of_a_moment)
                 log::warning("{}: it gets the new size of its volume {} once its requests that wait are answered",
                              device.about.device, log::printable(device.about.volume));

@@ -59,7 +59,6 @@ std::vector<uint16_t> DeviceLog::used() const {
     return numbers;
 }
 
-// What lies before it in the ring is of no use any more.
 bool DeviceLog::has_answered(const Memory& memory, uint64_t parsed) {
     return std::ranges::none_of(memory.slots, [&](const Slot& slot) {
         return slot.state.load(std::memory_order_acquire) != State::free &&
@@ -67,6 +66,7 @@ bool DeviceLog::has_answered(const Memory& memory, uint64_t parsed) {
     });
 }
 
+// What lies before it in the ring is of no use any more.
 uint64_t DeviceLog::live_begin() const {
     uint64_t begin =
         std::min(memory_.parsed.load(std::memory_order_relaxed), memory_.filled.load(std::memory_order_relaxed));

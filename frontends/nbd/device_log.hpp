@@ -98,8 +98,8 @@ class DeviceLog {
         alignas(4096) std::array<std::byte, ring_size_bytes> ring;  // and once more behind it
     };
 
-    // From any thread, also while the log is used: how far requests have got a slot, and whether of those that had
-    // one then all are answered.
+    // For any thread, also while the log is used. Up to which place in the stream requests have a slot, or had one; and
+    // whether all requests before such a place are answered.
     static uint64_t parsed(const Memory& memory) { return memory.parsed.load(std::memory_order_acquire); }
     static bool has_answered(const Memory& memory, uint64_t parsed);
 

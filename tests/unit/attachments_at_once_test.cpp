@@ -3,6 +3,7 @@
 #include <atomic>
 #include <latch>
 
+#include "daemon/attachments/waiting_requests.hpp"
 #include "tests/unit/attachments_fixture.hpp"
 #include "utils/on_thread.hpp"
 
@@ -187,6 +188,38 @@ TEST_F(AttachmentsAtOnce, a_device_that_the_kernel_ends_as_it_is_ended_by_force_
         is_over = true;
         co_await gate.close();
     });
+}
+
+TEST_F(AttachmentsAtOnce, requests_that_came_while_another_one_waited_for_long_are_waited_for_too) {
+    const std::unique_ptr<Loop> loop = std::move(*Loop::create());
+    const NbdKernel kernel = kernel_.kernel();
+    const AttachedDevice device(kernel, {.volume = "db", .device = "nbd0", .connections = 1},
+                                std::move(*nbd::DeviceMemory::create({.connections = 1}, "db")));
+    nbd::DeviceLog log(device.memory.log(0), device.memory.first_receipt(0));
+    const nbd::Request request{
+        .command = nbd::Command::flush, .flags = 0, .cookie = 1, .offset_bytes = 0, .size_bytes = 0};
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    const UniqueFd ours(ends[0]);
+    const UniqueFd kernels(ends[1]);
+    const auto answer = [&](uint16_t slot) {
+        log.finish(slot, nbd::Errno::none);
+        const std::array<std::byte, nbd::DeviceLog::reply_header_size> reply{};
+        const nbd::DeviceLog::Part part{.slot = slot, .begin = 0, .bytes = reply};
+        EXPECT_EQ(log.send(ours.get(), {&part, 1}), nbd::DeviceLog::Sent::yes);
+    };
+    const uint16_t first = *log.add(request, 0);
+    uint16_t later = first;
+    int looks = 0;
+    loop->run_until_done(none_waits(device, *loop, [&] {
+        if (++looks == 60) {  // more than a moment
+            later = *log.add(request, 0);
+            answer(first);
+        }
+        if (looks == 80) answer(later);
+        return true;
+    }));
+    EXPECT_GE(looks, 80);
 }
 
 TEST_F(AttachmentsAtOnce, nothing_is_cut_off_from_a_device_that_cannot_be_ended) {

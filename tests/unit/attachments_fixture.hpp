@@ -23,6 +23,7 @@
 #include "tests/support/nbd_bytes.hpp"
 #include "tests/unit/played_kernel.hpp"
 #include "utils/alarm.hpp"
+#include "utils/on_thread.hpp"
 #include "utils/unix_socket.hpp"
 
 namespace tarn {
@@ -128,6 +129,18 @@ class AttachmentsTest : public testing::Test {
         if (!data.empty()) EXPECT_EQ((co_await host.loop->receive(kernel, data, MSG_WAITALL)).value_or(0), data.size());
         co_return static_cast<nbd::Errno>(nbd::load_big<uint32_t>(header.data() + 4));
     }
+    // then: what comes once the kernel has ended nbd0; until then requests may wait.
+    Task<> detach_by_force(Host& host, std::function<void()> then) {
+        const auto follow = [&]() -> Task<> {
+            co_await on_thread([&] { return kernel_.wait_for_end_of(0); });
+            then();
+        };
+        Gate gate;
+        gate.spawn(follow());
+        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
+        co_await gate.close();
+    }
+    // Nobody is told later.
     static bool has_left_one(Host& host) {
         bool has = true;
         host.attachments.when_none_is_left([&] { has = false; });

@@ -167,14 +167,7 @@ TEST_F(AttachmentsTest, a_forced_detach_ends_while_requests_wait) {
         EXPECT_TRUE(co_await host.attachments.attach(options(), root));
         co_await ask(host, kernel_.socket(0, 0), Bytes().request(Command::write, 1, 0, page_size).fill(page_size));
         for (int i = 0; i < 10; ++i) co_await Yield(*host.loop);
-        const auto end_waits = [&]() -> Task<> {
-            co_await on_thread([&] { return kernel_.wait_for_end_of(0); });
-            waits = false;
-        };
-        Gate gate;
-        gate.spawn(end_waits());
-        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
-        co_await gate.close();
+        co_await detach_by_force(host, [&] { waits = false; });
     });
 }
 
@@ -236,16 +229,7 @@ TEST_F(AttachmentsTest, a_size_is_not_told_while_a_request_waits) {
     EXPECT_EQ(kernel_.told().size_bytes, 2 * size_bytes);
     run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.detach("db", false, root)); });
     // Who ends the device does not wait for it.
-    run_until([&](Host& host) -> Task<> {
-        const auto end_waits = [&]() -> Task<> {
-            co_await on_thread([&] { return kernel_.wait_for_end_of(0); });
-            waits = false;
-        };
-        Gate gate;
-        gate.spawn(end_waits());
-        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
-        co_await gate.close();
-    });
+    run_until([&](Host& host) -> Task<> { co_await detach_by_force(host, [&] { waits = false; }); });
 }
 
 // What the kernel had sent on it waits in the kernel, and nobody here knows of it.

@@ -1328,6 +1328,9 @@ MUTANTS = [
     ("daemon/attachments/attachments.cpp", "    «co_await none_waits(device, loop_, goes_on);»", {
         "the kernel is told a size while a request waits": "",
     }),
+    ("daemon/attachments/waiting_requests.cpp", "if («looks <= looks_of_a_moment») break;", {
+        "requests that came while others waited for long are not waited for": "true",
+    }),
     ("daemon/attachments/waiting_requests.cpp", "if («device.had_connection_replaced» && device", {
         "a size is told while a request of a broken connection waits": "false",
     }),

@@ -15,7 +15,8 @@ teardown_file() { vm_stop; }
 
 # a_life_of MKFS CHECK: its files and the space that it trims, until a new attach, by a new tarnd, finds it clean.
 a_life_of() {
-    vm 'tarn create disk 304MiB; tarn attach disk; mkfs.'"$1"' -q /dev/tarn/by-name/disk; mount /dev/tarn/by-name/disk /mnt
+    vm 'tarn create disk 304MiB; tarn attach disk
+        mkfs.'"$1"' -q /dev/tarn/by-name/disk; mount /dev/tarn/by-name/disk /mnt
         cp -r /usr/share/zoneinfo/America /mnt/kept; head -c 16M /dev/urandom > /mnt/gone; sync -f /mnt
         (cd /mnt; find kept -type f | xargs md5sum) > /tmp/sums
         stored > /tmp/before; rm /mnt/gone; sync -f /mnt; fstrim /mnt; stored > /tmp/after
@@ -38,9 +39,11 @@ a_life_of() {
 
 @test "XFS grows with its volume while it is mounted" {
     [[ -n ${TARN_FULL-} ]] || skip "takes a minute: ./dev test --full"
-    vm 'tarn create grows 304MiB; tarn attach grows; mkfs.xfs -q /dev/tarn/by-name/grows; mount /dev/tarn/by-name/grows /mnt; echo kept > /mnt/file
+    vm 'tarn create grows 304MiB; tarn attach grows; mkfs.xfs -q /dev/tarn/by-name/grows
+        mount /dev/tarn/by-name/grows /mnt; echo kept > /mnt/file
         tarn resize grows 608MiB; xfs_growfs /mnt > /dev/null; head -c 350M /dev/zero > /mnt/more; sync -f /mnt'
-    run vm 'umount /mnt; xfs_repair -n /dev/tarn/by-name/grows; mount /dev/tarn/by-name/grows /mnt; cat /mnt/file; stat --format=%s /mnt/more
+    run vm 'umount /mnt; xfs_repair -n /dev/tarn/by-name/grows; mount /dev/tarn/by-name/grows /mnt
+        cat /mnt/file; stat --format=%s /mnt/more
         umount /mnt; tarn detach grows; tarn delete grows'
     assert_success
     assert_output --partial $'kept\n367001600'
