@@ -71,7 +71,7 @@ class Loop {
 
     // Starts a task that the loop owns; run() does not return before it is done.
     void spawn(Task<> task) { gate_.spawn(std::move(task)); }
-    // After stop(): what is under way still ends, and nothing more may be spawned.
+    // After stop(): what is under way still ends, with all that it spawns. It should begin nothing long.
     bool ending() const { return gate_.closed(); }
     // Calls hook at the end of every turn, before the loop waits; true asks for another turn without waiting.
     void set_idle_hook(bool (*hook)(void*), void* argument) {

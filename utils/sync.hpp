@@ -106,7 +106,8 @@ class Semaphore {
     detail::WaitQueue queue_;
 };
 
-// Counts what is in flight; shutdown closes it and waits until nothing is.
+// Counts what is in flight; shutdown closes it and waits until nothing is. Whatever is inside may still let more in: that
+// is part of what is in flight.
 class Gate {
   public:
     Gate() = default;
@@ -116,7 +117,7 @@ class Gate {
     bool closed() const { return closed_; }
     size_t count() const { return count_; }
     void enter() {
-        TARN_ASSERT(!closed_);
+        TARN_ASSERT(!closed_ || count_ > 0);
         ++count_;
     }
     void leave() {
@@ -128,7 +129,7 @@ class Gate {
         while (count_ > 0) co_await empty_.wait();
     }
 
-    // Inside the gate, as long as this lives. It must not be closed.
+    // Inside the gate, as long as this lives.
     class Inside {
       public:
         explicit Inside(Gate& gate) : gate_(gate) { gate.enter(); }

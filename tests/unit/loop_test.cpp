@@ -202,6 +202,22 @@ TEST(Loop, run_waits_for_spawned_tasks_after_stop) {
     EXPECT_TRUE(finished);
 }
 
+Task<> finish_in_another(Loop& loop, bool& finished) {
+    co_await loop.sleep(5ms);
+    EXPECT_TRUE(loop.ending());
+    loop.spawn(finish_later(loop, finished));
+}
+
+// As a link does that still takes what a peer sent.
+TEST(Loop, run_waits_for_what_spawned_tasks_spawn_after_stop) {
+    const auto loop = make_loop();
+    bool finished = false;
+    loop->spawn(finish_in_another(*loop, finished));
+    loop->stop();
+    loop->run();
+    EXPECT_TRUE(finished);
+}
+
 Task<> take_turns(Loop& loop, Semaphore& semaphore, int& inside, int& most) {
     co_await semaphore.acquire();
     most = std::max(most, ++inside);
