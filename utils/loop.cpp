@@ -20,6 +20,7 @@ namespace {
 thread_local Loop* current_loop = nullptr;
 constexpr size_t registered_buffer_size = size_t{1} << 30;  // the kernel's limit for one
 constexpr unsigned reap_rounds_max = 4;
+constexpr unsigned polled_entries = 64;
 constexpr uint64_t look_turn_ns_max = 20'000;
 constexpr unsigned vain_looks_max = 16;
 }  // namespace
@@ -84,6 +85,7 @@ void Loop::detach() {
     wake();
     drain(own_gate_);
     posted_.run_all();
+    if (polled_ring_) polled_ring_->detach();
     ring_->detach();
     attached_ = false;
     current_loop = nullptr;
@@ -127,6 +129,17 @@ void Readiness::complete(int32_t result, bool more) {
 Task<> Readiness::close() {
     if (armed_) loop_.cancel(*this);
     while (armed_) static_cast<void>(co_await wait());
+}
+
+bool Loop::polls() {
+    TARN_ASSERT(current() == this);
+    if (polled_ring_ || polled_ring_refused_) return polled_ring_ != nullptr;
+    Result<std::unique_ptr<OperationRing>> ring = make_polled_io_uring(polled_entries);
+    polled_ring_refused_ = !ring;
+    if (!ring) return false;
+    polled_ring_ = std::move(*ring);
+    polled_ring_->attach();
+    return true;
 }
 
 void Loop::cancel_fd(int fd) {
@@ -179,12 +192,14 @@ Task<Result<>> Loop::writable(int fd) {
 // Waits first and works last: the caller then looks at what the work changed before it waits again.
 void Loop::turn() {
     turns_.store(turns() + 1, std::memory_order_relaxed);
-    const bool has_work = busy_ || (looks_before_sleep() && look_for_work());
+    const bool polls = polled_under_way_ != 0;
+    const bool has_work = busy_ || polls || (looks_before_sleep() && look_for_work());
     const bool waits = !has_work && posted_.begin_sleep();
     if (waits) waits_.store(this->waits() + 1, std::memory_order_relaxed);
     ring_->submit(waits);
     posted_.end_sleep();
-    reap();
+    const bool came = reap() || posted_.any();
+    if (polls && !came) ::sched_yield();  // who else wants this CPU has it meanwhile
     posted_.run_all();
     busy_ = idle_hook_ && idle_hook_(idle_argument_);
 }
@@ -220,11 +235,19 @@ bool Loop::look_for_work() {
 // True: something was complete. Bounded: what completes at once whenever it is submitted must not keep everything else
 // waiting.
 bool Loop::reap() {
+    const bool came = reap(*ring_);
+    if (polled_under_way_ == 0) return came;
+    polled_ring_->submit(false);
+    return reap(*polled_ring_) || came;
+}
+
+bool Loop::reap(OperationRing& ring) {
     // Copied out first: a completion may submit, and what it reaps the ring then reuses.
     std::array<OperationRing::Completed, 64> done;
     for (unsigned round = 0; round < reap_rounds_max; ++round) {
-        const size_t count = ring_->reap(done);
+        const size_t count = ring.reap(done);
         if (count == 0) return round > 0;
+        if (&ring == polled_ring_.get()) polled_under_way_ -= count;
         for (const auto& [operation, result, more] : std::span(done).first(count))
             if (operation) static_cast<Completion*>(operation)->complete(result, more);
     }

@@ -108,6 +108,12 @@ class Loop {
     // Awaits to false when cancelled (see Timer).
     auto sleep(std::chrono::nanoseconds duration);
 
+    // As readv, of a file that was opened with O_DIRECT, and without an interrupt: while it is under way the loop does
+    // not sleep and asks the device at every turn. Only where polls(). Errors: io; EOPNOTSUPP: not of this file.
+    auto readv_polled(int fd, std::span<const iovec> into, uint64_t offset_bytes);
+    // Whether the loop can read so; the kernel may refuse it. On the loop's thread.
+    bool polls();
+
     // Ends every operation that waits on fd; each completes with cancelled.
     void cancel_fd(int fd);
     void cancel(Completion& operation);
@@ -159,13 +165,25 @@ class Loop {
     void drain(Gate& gate);
     void turn();
     bool reap();
+    bool reap(OperationRing& ring);
     bool look_for_work();
     Task<> watch_wakeups();
     void wake();
+    template <class Prepare>
+    void start_polled(Completion& completion, Prepare&& prepare) {
+        TARN_ASSERT(polled_ring_);
+        io_uring_sqe& sqe = polled_ring_->next_submission();
+        prepare(sqe);
+        io_uring_sqe_set_data(&sqe, &completion);
+        ++polled_under_way_;
+    }
     // The registered buffer that holds all of bytes; -1: none does.
     int registered_buffer(std::span<const std::byte> bytes) const;
 
     const std::unique_ptr<OperationRing> ring_;
+    std::unique_ptr<OperationRing> polled_ring_;  // none before polls() is asked
+    bool polled_ring_refused_ = false;
+    size_t polled_under_way_ = 0;
     std::span<std::byte> registered_;
     UniqueFd wakeup_;
     uint64_t wakeup_count_ = 0;
@@ -212,10 +230,14 @@ class Loop::Awaited : public Loop::Completion {
 template <class Prepare>
 class [[nodiscard]] Loop::Operation final : public Loop::Awaited {
   public:
-    Operation(Loop& loop, Prepare prepare) : Awaited(loop), prepare_(std::move(prepare)) {}
+    Operation(Loop& loop, Prepare prepare, bool is_polled = false)
+        : Awaited(loop), prepare_(std::move(prepare)), is_polled_(is_polled) {}
     void await_suspend(std::coroutine_handle<> handle) {
         handle_ = handle;
-        loop_.start(*this, prepare_);
+        if (is_polled_)
+            loop_.start_polled(*this, prepare_);
+        else
+            loop_.start(*this, prepare_);
     }
     Result<size_t> await_resume() const {
         if (result_ >= 0) return static_cast<size_t>(result_);
@@ -225,6 +247,7 @@ class [[nodiscard]] Loop::Operation final : public Loop::Awaited {
 
   private:
     Prepare prepare_;
+    const bool is_polled_;
 };
 
 inline auto Loop::read(int fd, std::span<std::byte> into, uint64_t offset_bytes) {
@@ -249,6 +272,13 @@ inline auto Loop::readv(int fd, std::span<const iovec> into, uint64_t offset_byt
     return Operation(*this, [=](io_uring_sqe& sqe) {
         io_uring_prep_readv(&sqe, fd, into.data(), static_cast<unsigned>(into.size()), offset_bytes);
     });
+}
+// Without registered buffers: the kernel would count their memory once more.
+inline auto Loop::readv_polled(int fd, std::span<const iovec> into, uint64_t offset_bytes) {
+    const auto prepare = [=](io_uring_sqe& sqe) {
+        io_uring_prep_readv(&sqe, fd, into.data(), static_cast<unsigned>(into.size()), offset_bytes);
+    };
+    return Operation(*this, prepare, true);
 }
 inline auto Loop::writev(int fd, std::span<const iovec> from, uint64_t offset_bytes, int flags) {
     return Operation(*this, [=](io_uring_sqe& sqe) {

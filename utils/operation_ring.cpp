@@ -22,11 +22,11 @@ class IoUring final : public OperationRing {
     ~IoUring() override {
         if (made_) io_uring_queue_exit(&ring_);
     }
-    Result<> make(unsigned entries) {
+    Result<> make(unsigned entries, unsigned flags) {
         io_uring_params params{};
         // The loop's thread runs completions only when it asks for them: no interrupts of the service of a request.
         params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED |
-                       IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP | IORING_SETUP_SQE128;
+                       IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP | IORING_SETUP_SQE128 | flags;
         params.cq_entries = entries * 8;
         if (const int made = io_uring_queue_init_params(entries, &ring_, &params); made < 0)
             return fail(Errc::io, -made, "loop.create: io_uring_setup");
@@ -79,12 +79,20 @@ class IoUring final : public OperationRing {
     bool made_ = false;
 };
 
+Result<std::unique_ptr<OperationRing>> make_with(unsigned entries, unsigned flags) {
+    auto ring = std::make_unique<IoUring>();
+    TRY_VOID(ring->make(entries, flags));
+    return ring;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<OperationRing>> make_io_uring(unsigned entries) {
-    auto ring = std::make_unique<IoUring>();
-    TRY_VOID(ring->make(entries));
-    return ring;
+    return make_with(entries, 0);
+}
+
+Result<std::unique_ptr<OperationRing>> make_polled_io_uring(unsigned entries) {
+    return make_with(entries, IORING_SETUP_IOPOLL);
 }
 
 }  // namespace tarn

@@ -45,6 +45,7 @@ struct Configuration {
     bool keep_memory = true;        // for the next process, should this one crash
     unsigned shards = 0;            // 0: one per CPU that we may run on
     bool pin = true;                // shards are joined to CPUs
+    bool poll_store = true;         // where the store's device has queues for it
     std::optional<Address> listen;  // for the other hosts; default: this host's address among the peers
     std::vector<Peer> peers;        // in the order of their host ids; the first is the registrar
     std::string key_file;           // the secret that the hosts of a cluster share

@@ -153,7 +153,7 @@ Result<nbd::TlsMode> tls_mode_of(std::string_view text) {
     return fail(Errc::invalid, 0, "not \"off\", \"on\" or \"require\"");
 }
 
-Result<bool> pin_of(std::string_view text) {
+Result<bool> auto_or_off(std::string_view text) {
     if (text == "auto" || text == "off") return text == "auto";
     return fail(Errc::invalid, 0, "not \"auto\" or \"off\"");
 }
@@ -233,7 +233,8 @@ ConfigurationResult<Configuration> parse_configuration(std::string_view text, co
         {"memory", size_into(configuration.memory_bytes)},
         {"keep_memory", bool_into(configuration.keep_memory)},
         {"shards", count_into(configuration.shards, 1, shards_max)},
-        {"pin", parsed_into(configuration.pin, pin_of, "not \"auto\" or \"off\"")},
+        {"pin", parsed_into(configuration.pin, auto_or_off, "not \"auto\" or \"off\"")},
+        {"poll_store", parsed_into(configuration.poll_store, auto_or_off, "not \"auto\" or \"off\"")},
         {"listen", parsed_into(configuration.listen, parse_address)},
         {"key_file", string_into(configuration.key_file)},
         {"scrub_every", parsed_into(configuration.scrub_every_s, schedule_of)},

@@ -77,14 +77,15 @@ Task<Result<>> Node::start() {
     std::filesystem::create_directory(std::filesystem::path(configuration_.control).parent_path(), ignored);
     CO_TRY(passed_, explained("descriptors of the service manager", PassedDescriptors::receive()));
     CO_TRY_VOID(check_places());
-    Result<std::unique_ptr<Store>> store =
-        explained("store " + configuration_.store,
-                  co_await Store::open(
-                      loop, configuration_.store,
-                      {.cluster = configuration_.cluster,
-                       .host = configuration_.host_id(),
-                       .host_name = host_name_of(configuration_.host)},
-                      {.upgrade = options_.upgrade, .accept_older = options_.accept_older_store, .use_later = true}));
+    Result<std::unique_ptr<Store>> store = explained(
+        "store " + configuration_.store, co_await Store::open(loop, configuration_.store,
+                                                              {.cluster = configuration_.cluster,
+                                                               .host = configuration_.host_id(),
+                                                               .host_name = host_name_of(configuration_.host)},
+                                                              {.upgrade = options_.upgrade,
+                                                               .accept_older = options_.accept_older_store,
+                                                               .use_later = true,
+                                                               .poll_reads = configuration_.poll_store}));
     if (!store) {
         const std::string advice = advice_on_refused_store(configuration_, store.error());
         if (!advice.empty()) log::error("{}", advice);
@@ -96,6 +97,10 @@ Task<Result<>> Node::start() {
               store_->books_bytes_max() >> 10);
     if (!store_->direct())
         log::warning("store {}: the file system refuses O_DIRECT; writes pass its cache", configuration_.store);
+
+    if (store_->polls_reads())
+        log::info("store {}: reads are polled, as its device has queues for that; poll_store = \"off\" ends it",
+                  configuration_.store);
 
     const uint64_t books = store_->books_bytes_max();
     if (const uint64_t least = memory_min(shards_->loops().size(), books); configuration_.memory_bytes < least) {

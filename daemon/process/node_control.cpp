@@ -49,6 +49,7 @@ Task<Result<NodeStatus>> Node::status() {
                     // Of pieces of which memory may have newer bytes than the store.
                     {"store_marked_bytes", configuration_.peers.size() > 1 ? store_->marked_bytes() : 0},
                     {"store_bad_pages", store_->bad_page_count()},  // reads that met a wrong checksum, since the start
+                    {"store_polls_reads", store_->polls_reads()},
                     {"store_failure", store_->failure() ? log::describe(*store_->failure()) : ""},
                     {"lost_pages", cache_->home_store().losses().page_count()},
                     {"losses", losses},

@@ -24,6 +24,7 @@ scrub_every = "never"
 scrub_rate = "1MiB"
 shards = 2
 pin = "off"
+poll_store = "off"
 listen = "0.0.0.0:7420"
 key_file = "/etc/tarn/key"
 
@@ -97,6 +98,7 @@ TEST(Configuration, every_key_is_taken) {
     EXPECT_EQ(configuration->write_lease.time_us, 100u);
     EXPECT_EQ(configuration->scrub_every_s, 0u);
     EXPECT_EQ(configuration->scrub_rate_bytes, uint64_t{1} << 20);
+    EXPECT_FALSE(configuration->poll_store);
     EXPECT_EQ(configuration->host_id(), 0);
 }
 

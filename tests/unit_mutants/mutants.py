@@ -77,6 +77,7 @@ CHECKS = {
     "frontends/volumes/truncation.cpp": "FileZeroing.*:ClusterFiles.*",
     "tiers/dram/frame_pool.cpp": "FramesOfNodes.*",
     "tiers/dram/frame_word.hpp": "FrameWord.*",
+    "tiers/nvme/device/store_file.cpp": "PolledReads.*",
     "tiers/nvme/store_standing.cpp": "StoreStandingTest.*:AdoptedHost.*",
 }
 
@@ -420,6 +421,22 @@ MUTANTS = [
     }),
     ("tiers/nvme/store_standing.cpp", "«superblock_.accepted_epoch != home_epoch()» &&", {
         "an older store that was accepted has lost nothing": "true",
+    }),
+
+    # Reads are polled where the device has queues for that.
+    ("tiers/nvme/device/store_file.cpp", "direct_ && «queue_attribute(root, \"io_poll\").starts_with('1')» &&", {
+        "reads are polled whatever the device says": "true",
+        "reads are polled where the device says no": "!queue_attribute(root, \"io_poll\").empty()",
+    }),
+    ("tiers/nvme/device/store_file.cpp", "return «own.empty()» ? text_of(", {
+        "a part of a disk has a queue of its own": "false",
+        "a device is taken for a part of a disk": "true",
+    }),
+    ("tiers/nvme/device/store_file.cpp", "if («moved_bytes || moved_bytes.error().sys_errno != EOPNOTSUPP») co_return", {
+        "a read that cannot be polled fails": "true",
+    }),
+    ("tiers/nvme/device/store_file.cpp", "if («polls_reads_->exchange(false)») log::info", {
+        "reads are tried with polling for ever": "false",
     }),
 
     # Marks of pieces go when the store has all of them.

@@ -5,7 +5,7 @@ load vm.bash
 
 setup_file() {
     vm_start --nvme
-    vm 'modprobe -a nbd nvme dm-flakey; within 20 test -b /dev/nvme0n1'
+    vm 'modprobe -a nbd dm-flakey; modprobe nvme poll_queues=2; within 20 test -b /dev/nvme0n1'
 }
 teardown_file() { vm_stop; }
 
@@ -20,6 +20,26 @@ map() {
         timeout 120 fio --name=v --filename=/dev/nbd0 --size=128m --io_size=32m --rw=randrw --bsrange=4k-128k \
             --ioengine=io_uring --direct=1 --iodepth=16 --verify=crc32c --output-format=terse > /dev/null || tell_stuck
         tarn verify disk; tarn detach disk; tarnd_end -TERM; rm /run/tarn.toml'
+}
+
+# Of the device's interrupts, only those of its queues for writes and for other commands come then.
+@test "reads of a store on an NVMe device with queues for that are polled" {
+    vm 'interrupts() { awk "/nvme0q/ { for (i = 2; i <= 3; i++) sum += \$i } END { print sum }" /proc/interrupts; }
+        commands() { awk "{ print \$1 }" /sys/block/nvme0n1/stat; }
+        [[ $(< /sys/block/nvme0n1/queue/io_poll) = 1 ]]; tarn_init /dev/nvme0n1 --force; tarnd_start; tarn create disk 64MiB
+        grep "reads are polled" /tmp/tarnd.log; [[ $(tarn status --json | jq .store_polls_reads) = true ]]
+        tarn attach disk; head -c 32M /dev/urandom > /tmp/bytes; dd if=/tmp/bytes of=/dev/nbd0 bs=128k oflag=direct conv=fsync status=none
+        tarn detach disk; tarnd_end -TERM; tarnd_start; tarn attach disk
+        random_reads() {
+            commands=$(commands) interrupts=$(interrupts)
+            fio --name=r --filename=/dev/nbd0 --size=32m --rw=randread --bs=4k --number_ios=500 --direct=1 --output-format=terse > /dev/null
+            echo "$((commands = $(commands) - commands)) reads, $((interrupts = $(interrupts) - interrupts)) interrupts"
+        }
+        random_reads; ((commands >= 300 && interrupts * 10 < commands))
+        dd if=/dev/nbd0 bs=128k count=256 iflag=direct status=none | cmp - /tmp/bytes; tarn detach disk; tarnd_end -TERM
+        sed -i "1i poll_store = \"off\"" /run/tarn.toml; tarnd_start; tarn attach disk
+        [[ $(tarn status --json | jq .store_polls_reads) = false ]]; random_reads; ((commands >= 300 && interrupts * 2 > commands))
+        dd if=/dev/nbd0 bs=128k count=256 iflag=direct status=none | cmp - /tmp/bytes; tarn detach disk; tarnd_end -TERM; rm /run/tarn.toml'
 }
 
 @test "a store that fails to write fails the device's flush, and what was flushed before stays" {

@@ -87,6 +87,8 @@ struct OpenOptions {
     bool accept_older = false;
     // Its use begins with Store::begin_use(): for a process that first looks at the memory that the one before left.
     bool use_later = false;
+    // Reads of a device that has queues for it are polled.
+    bool poll_reads = false;
 };
 
 struct StoreFormat {
@@ -263,6 +265,7 @@ class Store {
     bool failed() const { return failed_.load(std::memory_order_relaxed); }
     // False when the file system refused O_DIRECT: worth a line in the log.
     bool direct() const { return device_->direct(); }
+    bool polls_reads() const { return device_->polls_reads(); }
     JournalStatus journal_status() const;
     // Pages that failed their checksum since the start.
     uint64_t bad_page_count() const { return bad_pages_.load(std::memory_order_relaxed); }

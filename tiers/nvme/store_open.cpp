@@ -160,6 +160,7 @@ Result<> Store::format_device(BlockDevice& device, const StoreFormat& format) {
 Task<Result<std::unique_ptr<Store>>> Store::open(Loop& loop, std::string path, StoreIdentity expected,
                                                  OpenOptions options) {
     CO_TRY(StoreFile file, co_await open_patiently(loop, path));
+    if (options.poll_reads) static_cast<void>(file.begin_polling(loop));
     co_return co_await open(loop, std::make_unique<StoreFile>(std::move(file)), expected, options);
 }
 

@@ -29,6 +29,9 @@ class BlockDevice {
     // False: writes pass the cache of a file system.
     virtual bool direct() const = 0;
 
+    // Whether reads ask the device time and again until they are complete, instead of waiting for an interrupt.
+    virtual bool polls_reads() const { return false; }
+
     // All of the pieces, one after the other on the device, or an error. The span itself, too, lives until the end.
     virtual Task<Result<>> read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) = 0;
     virtual Task<Result<>> write(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes) = 0;

@@ -1,10 +1,12 @@
 #include "tiers/nvme/device/store_file.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/fs.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +15,8 @@
 #include <cstring>
 
 #include "tiers/page.hpp"
+#include "utils/file_text.hpp"
+#include "utils/log.hpp"
 #include "utils/mapping.hpp"
 
 namespace tarn {
@@ -176,16 +180,36 @@ Result<> StoreFile::set_size(uint64_t size_bytes) {
     return take_size();
 }
 
+// Of the device that the file is on, or is.
+std::string StoreFile::queue_attribute(const std::string& root, const std::string& name) const {
+    struct stat status{};
+    if (::fstat(fd_.get(), &status) != 0) return "";
+    const dev_t device = block_device_ ? status.st_rdev : status.st_dev;
+    const std::string directory = fmt::format("{}/sys/dev/block/{}:{}", root, major(device), minor(device));
+    const std::string own = text_of(directory + "/queue/" + name);
+    return own.empty() ? text_of(directory + "/../queue/" + name) : own;  // a partition has its disk's queue
+}
+
+bool StoreFile::begin_polling(Loop& loop, const std::string& root) {
+    *polls_reads_ = direct_ && queue_attribute(root, "io_poll").starts_with('1') && loop.polls();
+    return polls_reads();
+}
+
+Task<Result<size_t>> StoreFile::read_some(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) {
+    if (polls_reads() && loop.polls()) {
+        const Result<size_t> moved_bytes = co_await loop.readv_polled(fd_.get(), into, offset_bytes);
+        if (moved_bytes || moved_bytes.error().sys_errno != EOPNOTSUPP) co_return moved_bytes;
+        if (polls_reads_->exchange(false)) log::info("store: its reads cannot be polled; they wait for interrupts");
+    }
+    if (into.size() != 1) co_return co_await loop.readv(fd_.get(), into, offset_bytes);
+    // A single piece may lie in memory that is registered with the ring.
+    const std::span bytes(static_cast<std::byte*>(into[0].iov_base), into[0].iov_len);
+    co_return co_await loop.read(fd_.get(), bytes, offset_bytes);
+}
+
 // The device is as large as its superblock says: a short operation is a failed one.
 Task<Result<>> StoreFile::read(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) {
-    size_t moved_bytes = 0;
-    if (into.size() == 1) {
-        // A single piece may lie in memory that is registered with the ring.
-        const std::span bytes(static_cast<std::byte*>(into[0].iov_base), into[0].iov_len);
-        CO_TRY(moved_bytes, co_await loop.read(fd_.get(), bytes, offset_bytes));
-    } else {
-        CO_TRY(moved_bytes, co_await loop.readv(fd_.get(), into, offset_bytes));
-    }
+    CO_TRY(const size_t moved_bytes, co_await read_some(loop, into, offset_bytes));
     if (moved_bytes != size_of(into)) co_return fail(Errc::io, 0, "store.read: short");
     co_return Result<>{};
 }

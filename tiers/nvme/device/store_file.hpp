@@ -6,8 +6,10 @@
 
 #include <fcntl.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -35,8 +37,13 @@ class StoreFile final : public BlockDevice {
     // invalid, io.
     Result<> set_size(uint64_t size_bytes);
 
+    // From here on reads are polled if the device has queues for that; true: they are. Until one is refused: whether
+    // the file system can do it, or a device that was joined of others still can, shows only then. root: where /sys is.
+    bool begin_polling(Loop& loop, const std::string& root = "");
+
     uint64_t size_bytes() const override { return size_bytes_; }
     bool direct() const override { return direct_; }
+    bool polls_reads() const override { return polls_reads_->load(std::memory_order_relaxed); }
     bool made() const { return made_; }  // create() made a new file
     uint64_t atomic_write_max() const override { return atomic_write_max_; }
     // What the device prefers to be given at a time, bytes; 0: it does not say.
@@ -56,12 +63,15 @@ class StoreFile final : public BlockDevice {
     static Result<StoreFile> open_with(const std::string& path, int flags);
     Result<> open_and_lock(const std::string& path, int flags);
     Result<> take_size();
+    Task<Result<size_t>> read_some(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes);
     Task<Result<>> writev(Loop& loop, std::span<const iovec> from, uint64_t offset_bytes, int flags);
+    std::string queue_attribute(const std::string& root, const std::string& name) const;
     Result<bool> reads_as_zeros(uint64_t begin, uint64_t end, std::span<std::byte> scratch);
 
     UniqueFd fd_;
     uint64_t size_bytes_ = 0;
     bool direct_ = true;
+    std::unique_ptr<std::atomic<bool>> polls_reads_ = std::make_unique<std::atomic<bool>>(false);  // the file moves
     bool block_device_ = false;
     uint64_t optimal_io_size_ = 0;
     uint64_t atomic_write_max_ = 0;
