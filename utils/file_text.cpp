@@ -95,16 +95,18 @@ std::string value_of(const std::filesystem::path& path, std::string_view key) {
     return "";
 }
 
-std::vector<MountSeen> mounts_seen() {
+std::vector<MountSeen> mounts_seen(const std::filesystem::path& file) {
     std::vector<MountSeen> mounts;
-    std::ifstream lines("/proc/self/mountinfo");
+    std::ifstream lines(file);
     for (std::string line; std::getline(lines, line);) {
         std::istringstream words(line);
-        std::string id, point, type, word;
-        words >> id >> word >> word >> word >> point;
+        std::string id, device, point, type, source, word;
+        words >> id >> word >> device >> word >> point;
         while (words >> word && word != "-") {
         }
-        if (words >> type) mounts.push_back({.id = id, .point = unescaped(point), .type = type});
+        if (words >> type >> source)
+            mounts.push_back(
+                {.id = id, .device = device, .point = unescaped(point), .type = type, .source = unescaped(source)});
     }
     return mounts;
 }

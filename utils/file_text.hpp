@@ -36,10 +36,12 @@ std::string value_of(const std::filesystem::path& path, std::string_view key);
 
 struct MountSeen {
     std::string id;
+    std::string device;  // "43:0"; some file systems, as btrfs, have a number of their own there
     std::string point;
-    std::string type;  // "fuse.tarn"
+    std::string type;    // "fuse.tarn"
+    std::string source;  // "/dev/nbd0"
 };
-// By this process; what lies on top of something comes after it.
-std::vector<MountSeen> mounts_seen();
+// By this process; what lies on top of something comes after it. file: of /proc, or one like it.
+std::vector<MountSeen> mounts_seen(const std::filesystem::path& file = "/proc/self/mountinfo");
 
 }  // namespace tarn

@@ -106,7 +106,7 @@ class Semaphore {
     detail::WaitQueue queue_;
 };
 
-// Counts what is in flight; shutdown closes it and waits until nothing is. Whatever is inside may still let more in: that
+// Counts what is in flight; shutdown closes it and waits until nothing is. Whatever is inside may still let more in: it
 // is part of what is in flight.
 class Gate {
   public:

@@ -98,6 +98,17 @@ bool BlockDevices::is_of_tarn(const std::string& device) const {
     return is_connected(device) && backend_at(device).starts_with(prefix);
 }
 
+std::vector<std::pair<std::string, std::string>> BlockDevices::all_of_tarn() const {
+    std::vector<std::pair<std::string, std::string>> all;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(root_ + "/sys/block", error)) {
+        const std::string device = entry.path().filename();
+        if (device.starts_with("nbd") && is_of_tarn(device))
+            all.emplace_back(device, backend_at(device).substr(prefix.size()));
+    }
+    return all;
+}
+
 std::optional<std::string> BlockDevices::device_of_volume(std::string_view volume) const {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(root_ + "/sys/block", error)) {
@@ -127,10 +138,31 @@ std::string BlockDevices::mounts_everywhere() const {
     return mounts;
 }
 
+// The device itself first, then its partitions: their directories.
+std::vector<std::filesystem::path> BlockDevices::parts_of(const std::string& device) const {
+    std::vector<std::filesystem::path> parts{root_ + "/sys/block/" + device};
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(parts.front(), error))
+        if (entry.path().filename().string().starts_with(device)) parts.push_back(entry.path());
+    return parts;
+}
+
+std::string BlockDevices::mount_point_of(const std::string& device) const {
+    const std::vector<std::filesystem::path> parts = parts_of(device);
+    std::string point;
+    for (const MountSeen& mount : mounts_seen(root_ + "/proc/self/mountinfo")) {
+        const bool is_of_it = std::ranges::any_of(parts, [&](const std::filesystem::path& part) {
+            return mount.source == "/dev/" + part.filename().string() ||
+                   mount.device == trimmed(tarn::text_of(part / "dev"));
+        });
+        if (is_of_it) point = mount.point;
+    }
+    return point;
+}
+
 bool BlockDevices::is_used(const std::string& device) const {
     const std::string mounts = mounts_everywhere();
     const std::string swaps = text_of("/proc/swaps");
-    const std::filesystem::path whole = root_ + "/sys/block/" + device;
     const auto uses = [&](const std::filesystem::path& part) {
         std::error_code error;
         const std::string number = trimmed(tarn::text_of(part / "dev"));
@@ -140,11 +172,7 @@ bool BlockDevices::is_used(const std::string& device) const {
                mounts.find(" " + path) != std::string::npos || swaps.find(path) != std::string::npos ||
                std::filesystem::directory_iterator(part / "holders", error) != std::filesystem::directory_iterator();
     };
-    if (uses(whole)) return true;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(whole, error))
-        if (entry.path().filename().string().starts_with(device) && uses(entry.path())) return true;
-    return false;
+    return std::ranges::any_of(parts_of(device), uses);
 }
 
 std::string BlockDevices::opened_by(const std::string& device) const {

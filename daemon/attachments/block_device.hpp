@@ -5,10 +5,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace tarn {
 
@@ -36,6 +38,8 @@ class BlockDevices {
     std::optional<unsigned> connected_by(const std::string& device) const;
     // Whether it is connected, and is a volume.
     bool is_of_tarn(const std::string& device) const;
+    // All that are connected as volumes, each with the volume's name.
+    std::vector<std::pair<std::string, std::string>> all_of_tarn() const;
     // Whether it is connected, and is this volume.
     bool is_device_of(const std::string& device, std::string_view volume) const;
     // Whether it is not connected any more, or is another volume, or was connected by another thread than this one (0:
@@ -47,6 +51,8 @@ class BlockDevices {
     // Whether somebody has it mounted or uses it as a part of something, as far as this process can see; who only has
     // it open does not show. Never waits for a request of the device. Reads what the kernel says of every process.
     bool is_used(const std::string& device) const;
+    // Where this process sees it, or a partition of it, mounted last. Empty: nowhere.
+    std::string mount_point_of(const std::string& device) const;
     // Another process that has it, or a partition of it, open: "fio (process 12)". Of processes that this one may look
     // at, and not udev's, which look at every device. Empty: there is none.
     std::string opened_by(const std::string& device) const;
@@ -66,6 +72,7 @@ class BlockDevices {
     std::optional<std::string> attribute_of(std::string_view device, std::string_view attribute) const;
     std::string backend_at(std::string_view device) const;
     std::string mounts_everywhere() const;
+    std::vector<std::filesystem::path> parts_of(const std::string& device) const;
 
     std::string root_;
 };

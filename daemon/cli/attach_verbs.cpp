@@ -106,21 +106,54 @@ Outcome<Json> attach_unless_attached(const Client& client, const AttachOptions& 
         is.block_size_bytes = *block_size_bytes;
     if (wanted.connections != 0) is.connections = there->value("connections", 0u);
     if (option_text(is) == option_text(wanted)) return *std::move(there);
-    return refuse(Exit::busy,
+    // As a mistake: a unit that tried again would never succeed.
+    return refuse(Exit::usage,
                   fmt::format("it is attached already as {} with {}, and not with {}", device, option_text(is),
                               option_text(wanted)),
                   "tarn detach " + printable(wanted.volume));
 }
 
-// Why the device is in use; empty: it is not.
-std::string use_of(const BlockDevices& devices, const std::string& device) {
+// What is to be done about the device that is in the way of a new one.
+void advise(Failure& failure, const Client& client, const std::string& volume) {
+    const BlockDevices devices;
+    if (attachment_of(client, volume)) {
+        failure.hint = "tarn attached, which names its device";
+    } else if (const auto device = devices.device_of_volume(volume)) {
+        const std::string point = devices.mount_point_of(*device);
+        failure.hint = point.empty() ? "tarn detach --force " + printable(volume) + ", if nobody serves it"
+                                     : fmt::format("umount {}, which has /dev/{} still", printable(point), *device);
+    }
+}
+
+// As attach prints them, too: a path of the device, or a link to it.
+std::string volume_or_device_of(const BlockDevices& devices, const std::string& name) {
+    if (!name.starts_with("/dev/") || devices.device_of(name)) return name;
+    std::error_code problem;
+    const std::filesystem::path path = std::filesystem::weakly_canonical(name, problem);
+    return !problem && path.parent_path() == "/dev" ? path.filename().string() : name;
+}
+
+// Why the device is not to be ended now. None: nothing has it.
+std::optional<Failure> use_of(const BlockDevices& devices, const std::string& device) {
+    constexpr const char* by_force = "; --force ends it all the same, and its requests fail";
     std::string opener = devices.opened_by(device);
     for (const auto end = std::chrono::steady_clock::now() + opener_patience;
          !opener.empty() && std::chrono::steady_clock::now() < end; opener = devices.opened_by(device))
         std::this_thread::sleep_for(between_looks);
-    if (!opener.empty()) return fmt::format("/dev/{} is open in {}", device, printable(opener));
-    if (!is_claimed("/dev/" + device, claim_patience)) return "";
-    return fmt::format("/dev/{} is mounted, a part of another device, or open for one program alone", device);
+    if (!opener.empty())
+        return Failure{.exit = Exit::busy,
+                       .cause = fmt::format("/dev/{} is open in {}", device, printable(opener)),
+                       .hint = fmt::format("end that{}", by_force)};
+    if (const std::string point = devices.mount_point_of(device); !point.empty())
+        return Failure{.exit = Exit::busy,
+                       .cause = fmt::format("/dev/{} is mounted on {}", device, printable(point)),
+                       .hint = fmt::format("umount {}{}", printable(point), by_force)};
+    if (!is_claimed("/dev/" + device, claim_patience)) return std::nullopt;
+    return Failure{.exit = Exit::busy,
+                   .cause = fmt::format("/dev/{} is mounted elsewhere, a part of another device, swapped to, or open "
+                                        "for one program alone",
+                                        device),
+                   .hint = fmt::format("lsblk /dev/{}{}", device, by_force)};
 }
 
 }  // namespace
@@ -131,7 +164,10 @@ Answer attach_volume(const Client& client, const Options& options) {
         is_kept ? options_of_line(options.attach_table, options.name) : options_of_words(options);
     if (!wanted) return of_attachments(std::unexpected(wanted.error()));
     auto attached = is_kept ? attach_unless_attached(client, *wanted) : attach(client, *wanted);
-    if (!attached) return of_attachments(std::move(attached));
+    if (!attached) {
+        if (attached.error().exit == Exit::busy) advise(attached.error(), client, wanted->volume);
+        return of_attachments(std::move(attached));
+    }
     const std::optional<std::string> warning = wait_for_udev(attached->value("device", ""));
     add_link(*attached);
     Answer answer = of_attachments(std::move(attached));
@@ -141,23 +177,31 @@ Answer attach_volume(const Client& client, const Options& options) {
 
 Answer detach_volume(const Client&, const Options& options) {
     const BlockDevices devices;
-    const std::optional<std::string> device = devices.device_of(options.name);
+    const std::string name = volume_or_device_of(devices, options.name);
+    const std::optional<std::string> device = devices.device_of(name);
     if (!options.force && device)
-        if (std::string use = use_of(devices, *device); !use.empty())
-            return of_attachments(refuse(Exit::busy, std::move(use)));
+        if (std::optional<Failure> use = use_of(devices, *device))
+            return of_attachments(std::unexpected(*std::move(use)));
     const Client brief(options.control, std::min(options.timeout(), detach_patience));
-    auto done = brief.ask("DELETE", "/v1/attachments", {{"volume", options.name}, {"force", options.force}});
+    auto done = brief.ask("DELETE", "/v1/attachments", {{"volume", name}, {"force", options.force}});
     // One that does not answer is not waited for. It does not know a device whose keeper is gone; but another tarnd of
     // this machine may.
     const bool may_know = done || (done.error().exit != Exit::unreachable && done.error().exit != Exit::timed_out &&
                                    (done.error().exit != Exit::not_found || !options.force || !device));
-    if (!may_know) done = detach_alone(options.control, options.name, options.force);
+    if (!may_know) done = detach_alone(options.control, name, options.force);
     // The daemon has ended it meanwhile, and its answer is late.
-    if (!done && done.error().exit == Exit::not_found && device && !devices.device_of(options.name))
-        done = Json{{"name", options.name}};
+    if (!done && done.error().exit == Exit::not_found && device && !devices.device_of(name))
+        done = Json{{"name", name}};
     if (!done && done.error().exit == Exit::not_found && options.if_attached)
         return Json{{"attachments", Json::array()}};
-    return of_attachments(std::move(done));
+    Answer answer = of_attachments(std::move(done));
+    if (answer.failures.empty() && device)
+        if (const std::string point = devices.mount_point_of(*device); !point.empty())
+            answer.warnings.push_back(
+                fmt::format("/dev/{} is still mounted on {}: umount that before the volume is "
+                            "attached again",
+                            *device, printable(point)));
+    return answer;
 }
 
 Answer list_attached(const Client& client, const Options&) {

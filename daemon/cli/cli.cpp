@@ -162,7 +162,8 @@ class Commands {
             rest, [&](const std::string& word) { return word.starts_with('-') || !verbs.empty(); });
         if (stranger == rest.end()) {
             // A shell makes two words of "1 GiB".
-            if (rest.size() == 1 && parse_size("1" + rest.front()).has_value())
+            const bool takes_size = app->get_name() == "create" || app->get_name() == "resize";
+            if (takes_size && rest.size() == 1 && parse_size("1" + rest.front()).has_value())
                 failure.cause = fmt::format("a size is one word: {0} belongs to its number, as in 1{0}", rest.front());
             return failure;
         }
@@ -349,7 +350,9 @@ class Commands {
             ->excludes(connections);
         CLI::App* const detach = add("detach", "End a block device that attach made", "tarn detach vol1",
                                      {detach_volume, done("detached", "attachments")});
-        detach->add_option("NAME", options_.name, "The volume, or its device")->required()->type_name("");
+        detach->add_option("NAME", options_.name, "The volume, or its device: nbd0, /dev/nbd0 or its link")
+            ->required()
+            ->type_name("");
         detach->add_flag("--force", options_.force, "Even while it is mounted or open: its requests fail from then on");
         detach->add_flag("--if-attached", options_.if_attached, "No failure if it is not attached");
         add("attached", "List the block devices that attach made", "tarn attached", {list_attached, print_attachments});

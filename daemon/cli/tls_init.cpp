@@ -126,9 +126,11 @@ Json next_steps(const std::filesystem::path& directory, const std::vector<std::s
     for (const std::string& host : hosts)
         next.push_back(fmt::format("on {}: copy the files of {} to /etc/tarn/tls, keys with mode 0600", host,
                                    (directory / "hosts" / host).string()));
-    next.push_back(R"(in tarn.toml there, in [nbd]: tls = "require" and tls_verify_peer = true; then restart tarnd)");
-    next.push_back(fmt::format("on clients: copy the files of {} to a directory such as ~/.pki/libnbd",
-                               (directory / "client").string()));
+    next.push_back(
+        R"(in [nbd] of tarn.toml there: tcp = "ADDRESS:10809", tls = "require", tls_verify_peer = true; then restart tarnd)");
+    next.push_back(fmt::format(
+        "on clients: copy the files of {} to ~/.pki/libnbd, for root to /etc/pki/libnbd, where libnbd looks",
+        (directory / "client").string()));
     next.push_back(fmt::format("keep {}: whoever has it can make himself a certificate, and you need it to make more",
                                (directory / "ca-key.pem").string()));
     return next;

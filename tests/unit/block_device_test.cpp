@@ -73,5 +73,46 @@ TEST_F(OpenedBy, other_devices_udev_and_this_process_are_passed_over) {
     EXPECT_EQ(opener(), "");
 }
 
+class MountedDevice : public testing::Test {
+  protected:
+    void SetUp() override {
+        make("sys/block/nbd1/dev", "43:32");
+        make("sys/block/nbd1/pid", "12");
+        make("sys/block/nbd1/backend", "tarn/by-name/my disk");
+        make("sys/block/nbd1/nbd1p2/dev", "259:7");
+        make("sys/block/nbd2/pid", "12");
+        make("sys/block/nbd2/backend", "another's");
+        make("sys/block/nbd3/backend", "tarn/by-name/gone");
+        make("sys/block/sda/pid", "12");
+        make("sys/block/sda/backend", "tarn/by-name/none");
+    }
+    void make(const std::string& path, const std::string& text) const {
+        const std::filesystem::path file = scratch_.path() / path;
+        std::filesystem::create_directories(file.parent_path());
+        std::ofstream(file) << text << "\n";
+    }
+    std::string point_with(const std::string& line) const {
+        make("proc/self/mountinfo",
+             "20 1 254:0 / / rw - ext4 /dev/root rw\n" + line + "\n30 20 43:3 / /b rw - ext4 /dev/nbd10 rw");
+        return BlockDevices(scratch_.path()).mount_point_of("nbd1");
+    }
+
+    ScratchDirectory scratch_;
+};
+
+TEST_F(MountedDevice, is_known_by_its_number_or_its_name_or_those_of_a_part) {
+    EXPECT_EQ(point_with("21 20 43:32 / /srv/my\\040data rw shared:1 - ext4 /dev/mapper/other rw"), "/srv/my data");
+    EXPECT_EQ(point_with("21 20 259:7 / /part rw - ext4 /dev/disk/by-id/7 rw"), "/part");
+    EXPECT_EQ(point_with("21 20 0:40 /vol /btrfs rw - btrfs /dev/nbd1 rw"), "/btrfs");
+    EXPECT_EQ(point_with("21 20 43:32 / /first rw - ext4 /dev/nbd1 rw\n22 20 43:32 / /last rw - ext4 /dev/nbd1 rw"),
+              "/last");
+    EXPECT_EQ(point_with("21 20 43:3 / /srv rw - ext4 /dev/nbd11 rw"), "");
+}
+
+TEST_F(MountedDevice, those_that_are_connected_as_volumes_are_told_from_others) {
+    EXPECT_EQ(BlockDevices(scratch_.path()).all_of_tarn(),
+              (std::vector<std::pair<std::string, std::string>>{{"nbd1", "my disk"}}));
+}
+
 }  // namespace
 }  // namespace tarn

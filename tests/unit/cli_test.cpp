@@ -389,6 +389,9 @@ TEST_F(CliTest, devices_are_told) {
     daemon_.with([](FakeDaemon& daemon) { EXPECT_TRUE(daemon.attached_with.take_over); });
     EXPECT_EQ(out_, "/dev/nbd0\n") << "a link that is not there is not told";
     EXPECT_EQ(run({"attach", "vol1"}), Exit::busy);
+    EXPECT_TRUE(err_.ends_with("; try: tarn attached, which names its device\n")) << err_;
+    EXPECT_EQ(run({"attach", "vol1", "vol2"}), Exit::usage);
+    EXPECT_EQ(err_.find("a size is one word"), std::string::npos) << err_;
     EXPECT_EQ(run({"attached"}), Exit::ok);
     EXPECT_EQ(out_, "DEVICE              SIZE  ACCESS      VOLUME\n/dev/nbd0          1 GiB  read-only   vol1\n");
     daemon_.with([](FakeDaemon& daemon) { daemon.devices_are_mounted = true; });
@@ -416,7 +419,7 @@ TEST_F(CliTest, a_volume_is_attached_as_its_line_says_and_again_is_no_failure) {
     EXPECT_EQ(run({"attach", "--from", table, "db"}), Exit::ok);
     EXPECT_EQ(out_, "/dev/none\n");
     daemon_.with([](FakeDaemon& daemon) { daemon.attached[0].read_only = false; });
-    EXPECT_EQ(run({"attach", "--from", table, "db"}), Exit::busy);
+    EXPECT_EQ(run({"attach", "--from", table, "db"}), Exit::usage);
     EXPECT_EQ(err_,
               "tarn: attach db: it is attached already as /dev/none with block-size=512,connections=2, and not with "
               "read-only,block-size=512,connections=2; try: tarn detach db\n");

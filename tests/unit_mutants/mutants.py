@@ -32,7 +32,7 @@ CHECKS = {
     "daemon/attachments/attached_device.cpp": "Attachments*",
     "daemon/attachments/attachments.cpp": "Attachments*",
     "daemon/attachments/waiting_requests.cpp": "Attachments*",
-    "daemon/attachments/block_device.cpp": "Attachments*:BlockDeviceTest.*:OpenedBy.*",
+    "daemon/attachments/block_device.cpp": "Attachments*:BlockDeviceTest.*:MountedDevice.*:OpenedBy.*",
     "daemon/catalog/catalog.cpp": "CatalogTest.*:CatalogHolds.*",
     "daemon/catalog/catalog_open.cpp": "CatalogTest.*:CatalogHolds.*",
     "daemon/catalog/catalog_table.cpp": "CatalogTableTest.*",
@@ -1435,8 +1435,14 @@ MUTANTS = [
     ("daemon/attachments/block_device.cpp", " || «swaps.find(path) != std::string::npos» ||", {
         "a device that is swapped to is not in use": "false",
     }),
-    ("daemon/attachments/block_device.cpp", "        if («entry.path().filename().string().starts_with(device)» && uses", {
+    ("daemon/attachments/block_device.cpp", "        if («entry.path().filename().string().starts_with(device)») parts", {
         "partitions do not count": "false",
+    }),
+    ("daemon/attachments/block_device.cpp", "    return «mount.source == \"/dev/\" + part.filename().string()» ||", {
+        "a device is not known by its name where it is mounted": "false",
+    }),
+    ("daemon/attachments/block_device.cpp", "        if (device.starts_with(\"nbd\") && «is_of_tarn(device)»)\n", {
+        "any connected device counts as a volume": "is_connected(device)",
     }),
     ("daemon/keeper/keeping.cpp", '        if (each.first != name && «!each.first.starts_with(name + ".")») return false;', {
         "the sockets of a device that is gone are kept": "true",

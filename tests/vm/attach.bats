@@ -25,9 +25,15 @@ teardown_file() { vm_stop; }
             --verify=crc32c --do_verify=1 --output-format=terse > /dev/null'
     run vm 'tarn detach disk'
     assert_failure 4
-    assert_output --partial "/dev/nbd0 is mounted"
-    vm 'umount /mnt && tarn detach disk && tarn attach disk && fsck.ext4 -fn /dev/nbd0 && mount /dev/nbd0 /mnt'
-    vm 'tarn detach --force disk && fails touch /mnt/there; umount /mnt'
+    assert_output --partial "/dev/nbd0 is mounted on /mnt; try: umount /mnt; --force"
+    vm 'umount /mnt && tarn detach /dev/nbd0 && tarn attach disk && fsck.ext4 -fn /dev/nbd0 && mount /dev/nbd0 /mnt'
+    run vm 'tarn detach --force disk && fails touch /mnt/there'
+    assert_success
+    assert_output --partial "/dev/nbd0 is still mounted on /mnt"
+    run vm 'tarn attach disk'
+    assert_failure 4
+    assert_output --partial "try: umount /mnt, which has /dev/nbd0 still"
+    vm 'umount /mnt'
     run vm 'tarn attached --json | jq -c .attachments'
     assert_output '[]'
 }
