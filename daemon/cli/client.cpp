@@ -1,6 +1,7 @@
 #include "daemon/cli/client.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 
 #include "daemon/configuration/configuration.hpp"
 #include "utils/file_text.hpp"
+#include "utils/small_file.hpp"
 #include "utils/unix_socket.hpp"
 
 namespace tarn {
@@ -59,6 +61,12 @@ std::string option_of(const std::filesystem::path& process, std::string_view nam
     return "";
 }
 
+// Whose tarnd it may be: this user's, or root's. Anybody can call a program so, and name any file.
+bool is_trusted(const std::filesystem::path& process) {
+    struct stat status{};
+    return ::stat(process.c_str(), &status) == 0 && (status.st_uid == 0 || status.st_uid == ::geteuid());
+}
+
 // By its command line, which wins, or by the configuration that it names.
 bool listens_elsewhere(const std::filesystem::path& process, const std::string& control) {
     if (const std::string named = option_of(process, "--control"); !named.empty()) return named != control;
@@ -66,7 +74,9 @@ bool listens_elsewhere(const std::filesystem::path& process, const std::string& 
     std::error_code ignored;
     if (file.empty()) file = configuration_path_default;
     if (!file.starts_with('/')) file = std::filesystem::read_symlink(process / "cwd", ignored) / file;
-    const auto configuration = parse_configuration(text_of((process / "root").string() + file), file);
+    const Result<std::string> text = read_small_file((process / "root").string() + file, configuration_size_max);
+    if (!text) return false;
+    const auto configuration = parse_configuration(*text, file);
     return configuration && configuration->control != control;
 }
 
@@ -78,7 +88,7 @@ bool is_daemon_starting(const std::string& control) {
     for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
         const std::string name = entry.path().filename();
         if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-        if (text_of(entry.path() / "comm") != "tarnd\n") continue;
+        if (text_of(entry.path() / "comm") != "tarnd\n" || !is_trusted(entry.path())) continue;
         const uint64_t ticks = started_ticks(entry.path());
         const double age_s = now_s - static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
         if (ticks != 0 && age_s < young_s && !listens_elsewhere(entry.path(), control)) return true;

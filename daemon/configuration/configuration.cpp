@@ -16,7 +16,6 @@ namespace tarn {
 
 namespace {
 
-constexpr size_t file_size_max = size_t{1} << 20;
 constexpr size_t key_file_size_max = 4096;
 constexpr size_t key_size_bytes = 32;
 constexpr size_t host_name_size_max = 63;
@@ -127,7 +126,7 @@ ConfigurationResult<Configuration> load_configuration(const std::string& file) {
     const auto refuse = [&](const char* key, const std::string& reason) {
         return std::unexpected(std::vector<ConfigurationError>{{.file = file, .key = key, .reason = reason}});
     };
-    const Result<std::string> text = read_small_file(file, file_size_max);
+    const Result<std::string> text = read_small_file(file, configuration_size_max);
     if (!text && text.error().code == Errc::not_found)
         return refuse("", "no such file; tarn init makes it and the store");
     if (!text) return refuse("", text.error().where);

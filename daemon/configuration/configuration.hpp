@@ -71,6 +71,9 @@ struct Configuration {
     HostId host_id() const;
 };
 
+// Of its file, bytes.
+inline constexpr size_t configuration_size_max = size_t{1} << 20;
+
 // Of one start, not of the host.
 struct StartOptions {
     bool accept_older_store = false;  // --accept-older-store: of what others remember as newer, all counts as lost

@@ -74,9 +74,12 @@ Result<Said> hear(int socket) {
     Said said{.word = static_cast<Word>(text.word), .name = {}, .fd = {}};
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
         if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-        int fd = -1;
-        std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-        said.fd = UniqueFd(fd);
+        // There is room for two, as its size is rounded up: one is expected, and none may stay open unseen.
+        for (size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
+            int fd = -1;
+            std::memcpy(&fd, reinterpret_cast<const std::byte*>(header) + at, sizeof fd);
+            said.fd = UniqueFd(fd);
+        }
     }
     if (size != sizeof text || text.name.back() != 0) return fail(Errc::protocol, 0, "keeper: not a whole message");
     said.name = text.name.data();

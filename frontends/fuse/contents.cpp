@@ -181,7 +181,7 @@ Task<Result<uint64_t>> FileSystem::find_run(Volume& volume, uint64_t offset_byte
         CO_TRY(const std::vector<Extent> extents, co_await volume.extents(at, window_bytes));
         for (const Extent& extent : extents)
             if (extent.hole == hole) co_return std::max(extent.offset_bytes, offset_bytes);
-        at += window_bytes;
+        at = extents.back().offset_bytes + extents.back().size_bytes;  // it may have ended early
     }
     if (hole) co_return end;
     co_return fail(Errc::io, ENXIO, "fuse.seek");

@@ -218,10 +218,17 @@ Task<Result<>> CachedVolume::flush_up_to(uint64_t size_bytes) {
 
 Task<Result<>> CachedVolume::prefetch(uint64_t offset_bytes, uint64_t size_bytes) {
     // More than a fraction of the pool would push out what it brought in.
-    const uint64_t size_max = cache_.pool().frame_count() / 4 * page_size;
-    PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
-    request.add(PageAccess::Kind::fetch, id(), offset_bytes, std::min(size_bytes, size_max), nullptr, nullptr);
-    co_return co_await perform(request);
+    const uint64_t end = offset_bytes + std::min(size_bytes, cache_.pool().frame_count() / 4 * page_size);
+    // A piece at a time: each page that is waited for has a frame, and others need frames, too.
+    const uint64_t piece_size = std::clamp<uint64_t>(cache_.pool().frame_count() / 1024, 16, 256) * page_size;
+    for (uint64_t at = offset_bytes; at < end;) {
+        const uint64_t size = std::min(piece_size - at % piece_size, end - at);
+        PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
+        request.add(PageAccess::Kind::fetch, id(), at, size, nullptr, nullptr);
+        CO_TRY_VOID(co_await perform(request));
+        at += size;
+    }
+    co_return Result<>{};
 }
 
 Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, uint64_t size_bytes) {

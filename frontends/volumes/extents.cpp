@@ -9,6 +9,8 @@ namespace tarn {
 namespace {
 
 constexpr size_t runs_max = 2048;  // in one answer
+constexpr uint64_t looked_at_max = uint64_t{1}
+                                   << 16;  // pages that may be stored: the shard does nothing else meanwhile
 
 struct Question {
     VolumeId volume;
@@ -24,8 +26,8 @@ StoredRuns local_runs(Cache& cache, const Question& question) {
     // Bytes that only DRAM has yet; first, since they may be in the store a moment later.
     std::vector<uint64_t> pages =
         cache.home_store().frames().pages_in_memory(question.volume, question.first_page, end);
-    for (const PageRun& run :
-         cache.store().extents(question.volume, question.first_page, question.page_count, runs_max * 2)) {
+    for (const PageRun& run : cache.store().extents(question.volume, question.first_page, question.page_count,
+                                                    runs_max * 2, looked_at_max)) {
         stored.end_page = run.first + run.count;
         if (run.present) stored.runs.push_back({run.first, run.count});
     }

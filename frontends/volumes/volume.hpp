@@ -156,7 +156,8 @@ class Volume {
     }
     // Brings the range into this host's DRAM as far as it fits; a hint that never fails for lack of room.
     virtual Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) = 0;
-    // The runs of the range, in order, neighbours merged. A stored run may still read as zeros; a hole always does.
+    // The runs of the range, in order, neighbours merged; of a long one maybe only the front, at least a page. A stored
+    // run may still read as zeros; a hole always does.
     virtual Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) = 0;
     // Where the bytes of these extents are at this moment, in order, neighbours merged; of a long range only the front.
     // It asks nobody, and changes nothing.

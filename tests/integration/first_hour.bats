@@ -20,6 +20,28 @@ setup_file() { cluster_for_all_tests solo; }
     run -0 on solo status
 }
 
+# As anybody can start one, and have it name any file.
+@test "what a program of another user says of itself is nothing to go by" {
+    [[ $EUID == 0 ]] || skip "needs to be root"
+    local -r place=$(mktemp -d /tmp/tarn-XXXXXX)
+    chmod 755 "$place"
+    cp "$(type -P bash)" "$place/tarnd"
+    mkfifo "$place/file"
+    chmod 666 "$place/file"
+    setpriv --reuid=65534 --regid=65534 --clear-groups "$place/tarnd" -c 'read -r line < <(sleep 60)' --config "$place/file" 3>&- &
+    local -r stranger=$!
+    is_called_tarnd() { [[ $(< "/proc/$stranger/comm") == tarnd ]]; }
+    within 5 is_called_tarnd
+    TARN_CONTROL=$place/control.sock run -5 timeout 20 tarn --timeout 3 status
+    # Its owner may be mistaken, and is not kept waiting either.
+    kill "$stranger"
+    "$place/tarnd" -c 'read -r line < <(sleep 60)' --config "$place/file" 3>&- &
+    local -r own=$!
+    TARN_CONTROL=$place/control.sock run -5 timeout 20 tarn --timeout 3 status
+    kill "$own"
+    rm -r "$place"
+}
+
 @test "a missing configuration and a missing store say tarn init" {
     run -2 tarnd --config "$BATS_TEST_TMPDIR/none.toml"
     assert_output --partial "tarn init"

@@ -54,6 +54,28 @@ at_once() { timeout 8 env TARN_CONTROL="$CLUSTER/b/control.sock" "$@"; }
     within 20 answers c b
 }
 
+@test "who asks for very much of a host that hangs does not keep others from the pages of other hosts" {
+    on a create scan 1GiB --shared
+    on a create beside 192MiB --shared
+    nbd_python c beside '[h.pwrite(b"1" * 4096, n << 26) for n in range(3)]; h.flush()' # each with another home
+    nbd_python b scan '
+import os, signal, time
+other = nbd.NBD()
+other.connect_uri(h.get_uri().replace("/scan", "/beside"))
+os.kill('"$(pid_of a)"', signal.SIGSTOP)
+for n in range(40): h.aio_cache(512 << 20, n % 2 * (512 << 20))
+for _ in range(20): h.poll(50)
+pages = [nbd.Buffer(4096) for _ in range(3)]
+cookies = [other.aio_pread(page, n << 26) for n, page in enumerate(pages)]
+until = time.monotonic() + 20
+done = set()
+while len(done) < 2 and time.monotonic() < until:
+    other.poll(100)
+    done |= {n for n, cookie in enumerate(cookies) if n not in done and other.aio_command_completed(cookie)}
+assert len(done) >= 2, done'
+    host_resume a
+}
+
 # Before anybody has waited in vain: who comes within 5 s of that does not wait.
 @test "who opens a file that was never seen here waits for the host that hangs" {
     [[ -w /dev/fuse && $EUID == 0 ]] || skip "needs /dev/fuse, and to be root"

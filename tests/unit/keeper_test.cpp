@@ -5,7 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
+#include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "tests/support/scratch_directory.hpp"
@@ -57,6 +60,45 @@ TEST_F(KeeperTest, one_that_ends_meanwhile_is_asked_no_more_and_its_successor_is
     EXPECT_TRUE(keeper_.keep("arena", listening_.get()));
     successor.join();
     EXPECT_EQ(said.name, "arena");
+}
+
+size_t open_descriptors() {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+// As of somebody who wants it to run out of them.
+TEST_F(KeeperTest, a_second_descriptor_of_a_message_does_not_stay_open) {
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    const UniqueFd near(pair[0]);
+    const UniqueFd far(pair[1]);
+    ASSERT_TRUE(keeper::say(near.get(), keeper::Word::keep, "nbd0"));
+    std::array<std::byte, 4096> text{};
+    const ssize_t size = ::recv(far.get(), text.data(), text.size(), 0);
+    ASSERT_GT(size, 0);
+    const size_t before = open_descriptors();
+    iovec bytes{.iov_base = text.data(), .iov_len = static_cast<size_t>(size)};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(2 * sizeof(int));
+    const std::array<int, 2> descriptors{near.get(), far.get()};
+    std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
+    ASSERT_EQ(::sendmsg(near.get(), &message, 0), size);
+    {
+        const Result<keeper::Said> said = keeper::hear(far.get());
+        ASSERT_TRUE(said);
+        EXPECT_TRUE(said->fd);
+        EXPECT_EQ(open_descriptors(), before + 1);
+    }
+    EXPECT_EQ(open_descriptors(), before);
 }
 
 TEST_F(KeeperTest, it_says_what_it_has) {

@@ -236,18 +236,25 @@ Task<Result<>> Store::make_room(Loop& loop, PageId page) {
     co_return reserve(page);
 }
 
-std::vector<PageRun> Store::extents(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max) const {
-    TARN_ASSERT(first + count <= page_number_mask + 1 && runs_max > 0);
+std::vector<PageRun> Store::extents(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max,
+                                    uint64_t pages_max) const {
+    TARN_ASSERT(first + count <= page_number_mask + 1 && runs_max > 0 && pages_max > 0);
     // As in zero(): a sparse volume may be far larger than the store.
-    if (count / pages_per_slab > state_.table.slab_count()) return runs_by_number(volume, first, count, runs_max);
+    if (count / pages_per_slab > state_.table.slab_count())
+        return runs_by_number(volume, first, count, runs_max, pages_max);
     std::vector<PageRun> runs;
     const std::lock_guard lock(mutex_);
-    for (uint64_t page = first; page < first + count && runs.size() <= runs_max;) {
+    uint64_t looked_at = 0;
+    for (uint64_t page = first; page < first + count && runs.size() <= runs_max && looked_at < pages_max;) {
         const uint64_t in_slab = page % pages_per_slab;
         const uint64_t pages = std::min(pages_per_slab - in_slab, first + count - page);
-        const auto slab = state_.table.find(volume, page / pages_per_slab);
-        for (uint64_t k = 0; k < pages; ++k)
-            append(runs, {.first = page + k, .count = 1, .present = slab && state_.table.present(*slab, in_slab + k)});
+        if (const auto slab = state_.table.find(volume, page / pages_per_slab)) {
+            for (uint64_t k = 0; k < pages; ++k)
+                append(runs, {.first = page + k, .count = 1, .present = state_.table.present(*slab, in_slab + k)});
+            looked_at += pages;
+        } else {
+            append(runs, {.first = page, .count = pages, .present = false});
+        }
         page += pages;
     }
     if (runs.size() > runs_max) runs.resize(runs_max);
@@ -266,22 +273,29 @@ Task<std::vector<PageRun>> Store::stored_runs(Loop& loop, VolumeId volume) const
     co_return runs;
 }
 
-std::vector<PageRun> Store::runs_by_number(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max) const {
+std::vector<PageRun> Store::runs_by_number(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max,
+                                           uint64_t pages_max) const {
     std::vector<uint64_t> numbers;
-    for (const auto& [slab, number] : slabs_of(volume)) numbers.push_back(number);
-    std::ranges::sort(numbers);
+    for (const auto& [slab, number] : slabs_of(volume))
+        if (number >= first / pages_per_slab) numbers.push_back(number);
+    // No more are looked at than that: the first and the last may be partly in it.
+    const size_t numbers_max = std::min<uint64_t>(numbers.size(), pages_max / pages_per_slab + 2);
+    std::ranges::partial_sort(numbers, numbers.begin() + static_cast<ptrdiff_t>(numbers_max));
     std::vector<PageRun> runs;
     uint64_t page = first;
-    for (const uint64_t number : numbers) {
+    uint64_t looked_at = 0;
+    for (const uint64_t number : std::span(numbers).first(numbers_max)) {
         const uint64_t start = std::max(page, number * pages_per_slab);
         const uint64_t end = std::min(first + count, (number + 1) * pages_per_slab);
         if (start >= end) continue;
         append(runs, {.first = page, .count = start - page, .present = false});
         for (const PageRun& run : extents(volume, start, end - start, pages_per_slab)) append(runs, run);
         page = end;
-        if (runs.size() > runs_max) break;
+        looked_at += end - start;
+        if (runs.size() > runs_max || looked_at >= pages_max) break;
     }
-    if (runs.size() <= runs_max) append(runs, {.first = page, .count = first + count - page, .present = false});
+    if (runs.size() <= runs_max && looked_at < pages_max)
+        append(runs, {.first = page, .count = first + count - page, .present = false});
     if (runs.size() > runs_max) runs.resize(runs_max);
     return runs;
 }

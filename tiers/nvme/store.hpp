@@ -203,8 +203,10 @@ class Store {
     // As reserve, and flushes first if that is what it takes to get freed slabs back.
     Task<Result<>> make_room(Loop& loop, PageId page);
 
-    // The runs of [first, first + count), in order, neighbours merged; ends early after runs_max runs.
-    std::vector<PageRun> extents(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max = 65536) const;
+    // The runs of [first, first + count), in order, neighbours merged; ends early after runs_max runs, or once it has
+    // looked at pages_max pages of slabs in use.
+    std::vector<PageRun> extents(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max = 65536,
+                                 uint64_t pages_max = UINT64_MAX) const;
     // Zeroes a whole volume; when it returns, the space is free. No write to it may be in flight. Errors: io.
     Task<Result<>> drop_volume(Loop& loop, VolumeId volume);
     std::vector<VolumeId> volumes() const;
@@ -296,7 +298,8 @@ class Store {
     // Each slab of the volume, and its number.
     std::vector<std::pair<SlabIndex, uint64_t>> slabs_of(VolumeId volume) const;
     uint64_t device_offset(SlabIndex slab, uint64_t page) const;
-    std::vector<PageRun> runs_by_number(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max) const;
+    std::vector<PageRun> runs_by_number(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max,
+                                        uint64_t pages_max) const;
 
     // store_write.cpp
     Result<> pin_for_write(std::span<const PageWrite> pages, std::vector<SlabIndex>& slabs);
