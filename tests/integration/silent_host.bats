@@ -3,6 +3,7 @@
 load tarn
 
 setup_file() {
+    HOST_MEMORY=256MiB
     cluster_make a b c
     cluster_start
     cluster_remember
@@ -55,7 +56,7 @@ at_once() { timeout 8 env TARN_CONTROL="$CLUSTER/b/control.sock" "$@"; }
 }
 
 @test "who asks for very much of a host that hangs does not keep others from the pages of other hosts" {
-    on a create scan 1GiB --shared
+    on a create scan 8GiB --shared
     on a create beside 192MiB --shared
     nbd_python c beside '[h.pwrite(b"1" * 4096, n << 26) for n in range(3)]; h.flush()' # each with another home
     nbd_python b scan '
@@ -63,8 +64,9 @@ import os, signal, time
 other = nbd.NBD()
 other.connect_uri(h.get_uri().replace("/scan", "/beside"))
 os.kill('"$(pid_of a)"', signal.SIGSTOP)
-for n in range(40): h.aio_cache(512 << 20, n % 2 * (512 << 20))
-for _ in range(20): h.poll(50)
+for n in range(100): h.aio_cache(512 << 20, n << 26)
+until = time.monotonic() + 3 # as much as it takes
+while time.monotonic() < until: h.poll(50)
 pages = [nbd.Buffer(4096) for _ in range(3)]
 cookies = [other.aio_pread(page, n << 26) for n, page in enumerate(pages)]
 until = time.monotonic() + 20
@@ -74,6 +76,8 @@ while len(done) < 2 and time.monotonic() < until:
     done |= {n for n, cookie in enumerate(cookies) if n not in done and other.aio_command_completed(cookie)}
 assert len(done) >= 2, done'
     host_resume a
+    within 20 answers b a
+    within 20 answers c a
 }
 
 # Before anybody has waited in vain: who comes within 5 s of that does not wait.
