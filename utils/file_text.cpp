@@ -22,8 +22,10 @@ namespace {
 std::string unescaped(const std::string& text) {
     std::string plain;
     for (size_t i = 0; i < text.size(); ++i) {
-        if (text[i] == '\\' && i + 3 < text.size()) {
-            plain += static_cast<char>(std::stoi(text.substr(i + 1, 3), nullptr, 8));
+        unsigned code = 0;
+        const char* const digits = text.data() + i + 1;
+        if (text[i] == '\\' && i + 3 < text.size() && std::from_chars(digits, digits + 3, code, 8).ptr == digits + 3) {
+            plain += static_cast<char>(code);
             i += 3;
         } else {
             plain += text[i];

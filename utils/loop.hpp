@@ -109,7 +109,8 @@ class Loop {
     auto sleep(std::chrono::nanoseconds duration);
 
     // As readv, of a file that was opened with O_DIRECT, and without an interrupt: while it is under way the loop does
-    // not sleep and asks the device at every turn. Only where polls(). Errors: io; EOPNOTSUPP: not of this file.
+    // not sleep and asks the device at every turn. Only where polls(). Errors: io; EOPNOTSUPP: this file cannot be read
+    // so.
     auto readv_polled(int fd, std::span<const iovec> into, uint64_t offset_bytes);
     // Whether the loop can read so; the kernel may refuse it. On the loop's thread.
     bool polls();
@@ -273,7 +274,7 @@ inline auto Loop::readv(int fd, std::span<const iovec> into, uint64_t offset_byt
         io_uring_prep_readv(&sqe, fd, into.data(), static_cast<unsigned>(into.size()), offset_bytes);
     });
 }
-// Without registered buffers: the kernel would count their memory once more.
+// Without registered buffers: their memory counts against RLIMIT_MEMLOCK once for each ring.
 inline auto Loop::readv_polled(int fd, std::span<const iovec> into, uint64_t offset_bytes) {
     const auto prepare = [=](io_uring_sqe& sqe) {
         io_uring_prep_readv(&sqe, fd, into.data(), static_cast<unsigned>(into.size()), offset_bytes);

@@ -40,8 +40,8 @@ class OperationRing {
 
 // entries bounds what is handed over at once, not what may be under way. Errors: io (io_uring is disabled or too old).
 Result<std::unique_ptr<OperationRing>> make_io_uring(unsigned entries);
-// One for reads and writes past the page cache, whose completion no interrupt tells: each submit() asks the device
-// (IORING_SETUP_IOPOLL), and never waits. The same errors.
+// One for reads and writes past the page cache, of whose end no interrupt tells: each submit() asks the device
+// (IORING_SETUP_IOPOLL). The same errors.
 Result<std::unique_ptr<OperationRing>> make_polled_io_uring(unsigned entries);
 
 }  // namespace tarn

@@ -103,10 +103,24 @@ std::vector<std::pair<std::string, std::string>> BlockDevices::all_of_tarn() con
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(root_ + "/sys/block", error)) {
         const std::string device = entry.path().filename();
-        if (device.starts_with("nbd") && is_of_tarn(device))
-            all.emplace_back(device, backend_at(device).substr(prefix.size()));
+        if (!device.starts_with("nbd") || !is_connected(device)) continue;
+        const std::string backend = backend_at(device);  // once: it may end meanwhile
+        if (backend.starts_with(prefix)) all.emplace_back(device, backend.substr(prefix.size()));
     }
     return all;
+}
+
+std::optional<std::string> BlockDevices::volume_at(const std::string& path) const {
+    std::error_code problem;
+    const std::filesystem::path file = std::filesystem::canonical(root_ + path, problem);
+    if (problem || file.parent_path() != std::filesystem::canonical(root_ + "/dev", problem)) return std::nullopt;
+    const std::string name = file.filename();
+    for (auto& [device, volume] : all_of_tarn()) {
+        const bool is_part =
+            name.starts_with(device + "p") && number_of<unsigned>(std::string_view(name).substr(device.size() + 1));
+        if (name == device || is_part) return std::move(volume);
+    }
+    return std::nullopt;
 }
 
 std::optional<std::string> BlockDevices::device_of_volume(std::string_view volume) const {

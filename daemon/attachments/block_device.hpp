@@ -40,6 +40,8 @@ class BlockDevices {
     bool is_of_tarn(const std::string& device) const;
     // All that are connected as volumes, each with the volume's name.
     std::vector<std::pair<std::string, std::string>> all_of_tarn() const;
+    // The volume whose device, or whose partition, this path or link is. None: it is no such thing.
+    std::optional<std::string> volume_at(const std::string& path) const;
     // Whether it is connected, and is this volume.
     bool is_device_of(const std::string& device, std::string_view volume) const;
     // Whether it is not connected any more, or is another volume, or was connected by another thread than this one (0:

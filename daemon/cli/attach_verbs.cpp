@@ -125,14 +125,6 @@ void advise(Failure& failure, const Client& client, const std::string& volume) {
     }
 }
 
-// As attach prints them, too: a path of the device, or a link to it.
-std::string volume_or_device_of(const BlockDevices& devices, const std::string& name) {
-    if (!name.starts_with("/dev/") || devices.device_of(name)) return name;
-    std::error_code problem;
-    const std::filesystem::path path = std::filesystem::weakly_canonical(name, problem);
-    return !problem && path.parent_path() == "/dev" ? path.filename().string() : name;
-}
-
 // Why the device is not to be ended now. None: nothing has it.
 std::optional<Failure> use_of(const BlockDevices& devices, const std::string& device) {
     constexpr const char* by_force = "; --force ends it all the same, and its requests fail";
@@ -177,7 +169,14 @@ Answer attach_volume(const Client& client, const Options& options) {
 
 Answer detach_volume(const Client&, const Options& options) {
     const BlockDevices devices;
-    const std::string name = volume_or_device_of(devices, options.name);
+    std::string name = options.name;
+    if (name.starts_with('/')) {  // as attach prints it; no volume is called so
+        std::optional<std::string> volume = devices.volume_at(name);
+        if (!volume && options.if_attached) return Json{{"attachments", Json::array()}};
+        if (!volume)
+            return of_attachments(refuse(Exit::not_found, "no block device of a volume is there", "tarn attached"));
+        name = *std::move(volume);
+    }
     const std::optional<std::string> device = devices.device_of(name);
     if (!options.force && device)
         if (std::optional<Failure> use = use_of(devices, *device))

@@ -100,6 +100,21 @@ class Commands {
         out_is_terminal_ = terminals.out;
         options_.progress = terminals.err && !options_.json ? &err : nullptr;
         const std::string name = chosen_name();
+        try {
+            return perform(name, out, err, terminals);
+        } catch (const Json::exception& error) {
+            return report(
+                out, err, terminals, name, object(),
+                Answer(Failure{.exit = Exit::failed,
+                               .cause = fmt::format(
+                                   "the daemon's answer is not understood, and the outcome unknown: {}", error.what()),
+                               .hint = "a tarnd and a tarn of the same version"}));
+        }
+    }
+
+  private:
+    // Throws Json::exception on an answer of another shape than this version's.
+    Exit perform(const std::string& name, std::ostream& out, std::ostream& err, Terminals terminals) {
         const Verb& verb = verbs_.at(name);
         options_.init.control = options_.control;
         const Client client(options_.control, options_.timeout());
@@ -113,7 +128,6 @@ class Commands {
         return reported == Exit::ok ? verdict : reported;
     }
 
-  private:
     std::string chosen_name() const {
         const CLI::App* const chosen = app_.get_subcommands().front();
         std::string name = chosen->get_name();
@@ -162,8 +176,7 @@ class Commands {
             rest, [&](const std::string& word) { return word.starts_with('-') || !verbs.empty(); });
         if (stranger == rest.end()) {
             // A shell makes two words of "1 GiB".
-            const bool takes_size = app->get_name() == "create" || app->get_name() == "resize";
-            if (takes_size && rest.size() == 1 && parse_size("1" + rest.front()).has_value())
+            if (app->get_name() != "attach" && rest.size() == 1 && parse_size("1" + rest.front()).has_value())
                 failure.cause = fmt::format("a size is one word: {0} belongs to its number, as in 1{0}", rest.front());
             return failure;
         }

@@ -127,6 +127,11 @@ std::expected<std::shared_ptr<const TlsCredentials>, std::string> TlsCredentials
         return std::unexpected(mistake(
             files.directory + "/server-cert.pem",
             "no such file, but it was there before; put it back, or restart tarnd to go on without certificates"));
+    // As while somebody replaces it: whose certificate was revoked must not be let in meanwhile.
+    if (credentials && before.has_revoked_ && !(*credentials)->has_revoked_)
+        return std::unexpected(
+            mistake(files.directory + "/ca-crl.pem",
+                    "no such file, but it was there before; put it back, or restart tarnd to revoke nothing any more"));
     return credentials;
 }
 
@@ -165,7 +170,8 @@ std::optional<std::string> TlsCredentials::load_certificates(const std::string& 
         if (!is_signed_by(ca_text, crl_text))
             return mistake(crl_path,
                            "no authority of ca-cert.pem has signed it; put that authority's own list there, or remove "
-                           "the file to revoke nothing");
+                           "the file and restart tarnd to revoke nothing");
+        has_revoked_ = true;
     }
     const gnutls_datum_t certificate_text = datum_of(*certificate);
     const gnutls_datum_t key_text = datum_of(key.text);

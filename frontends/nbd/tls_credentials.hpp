@@ -60,6 +60,7 @@ class TlsCredentials {
     gnutls_priority_t priority_ = nullptr;
     Keys keys_;
     std::optional<Clock::time_point> expiry_;
+    bool has_revoked_ = false;  // a list of revoked certificates is there
 };
 
 }  // namespace tarn::nbd

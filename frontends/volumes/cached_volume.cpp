@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "coherence/pages/page_access.hpp"
 #include "frontends/volumes/attribute_page.hpp"
@@ -93,7 +94,7 @@ Task<> CachedVolume::bring_in(VolumeContext& context, VolumeId volume, ReadAhead
     CachedVolume own(context, volume, OnLoss::revert);  // it shows them to nobody
     const Result<Attributes> now = co_await own.attributes();
     const uint64_t end = now ? std::min(range.offset_bytes + range.size_bytes, now->size_bytes) : 0;
-    if (end > range.offset_bytes) (void)co_await own.prefetch(range.offset_bytes, end - range.offset_bytes);
+    if (end > range.offset_bytes) (void)co_await own.fetch_pages(range.offset_bytes, end - range.offset_bytes);
 }
 
 bool CachedVolume::try_write_checked(uint64_t offset_bytes, std::span<const std::byte> from, WriteCheck* check,
@@ -128,7 +129,7 @@ Task<Result<>> CachedVolume::read(uint64_t offset_bytes, std::span<std::byte> in
 
 Task<Result<>> CachedVolume::fetch(uint64_t offset_bytes, uint64_t size_bytes) {
     if (offset_bytes < volume_size_max) read_ahead(offset_bytes, size_bytes);
-    return prefetch(offset_bytes, size_bytes);
+    return fetch_pages(offset_bytes, size_bytes);
 }
 
 Task<Result<>> CachedVolume::write(uint64_t offset_bytes, std::span<const std::byte> from, WriteReceipts* receipts) {
@@ -216,19 +217,29 @@ Task<Result<>> CachedVolume::flush_up_to(uint64_t size_bytes) {
     return flush_homes(cache_.membership().ranges().homes_of(id(), page_after(size_bytes)));
 }
 
+// A piece at a time: each page that is waited for has a frame, and others need frames, too.
 Task<Result<>> CachedVolume::prefetch(uint64_t offset_bytes, uint64_t size_bytes) {
-    // More than a fraction of the pool would push out what it brought in.
-    const uint64_t end = offset_bytes + std::min(size_bytes, cache_.pool().frame_count() / 4 * page_size);
-    // A piece at a time: each page that is waited for has a frame, and others need frames, too.
-    const uint64_t piece_size = std::clamp<uint64_t>(cache_.pool().frame_count() / 1024, 16, 256) * page_size;
+    const uint64_t piece_size =
+        std::bit_floor(std::clamp<uint64_t>(cache_.pool().frame_count() / 1024, 16, 256)) * page_size;
+    const uint64_t end = offset_bytes + std::min(size_bytes, fetched_at_once_max());
     for (uint64_t at = offset_bytes; at < end;) {
         const uint64_t size = std::min(piece_size - at % piece_size, end - at);
-        PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
-        request.add(PageAccess::Kind::fetch, id(), at, size, nullptr, nullptr);
-        CO_TRY_VOID(co_await perform(request));
+        CO_TRY_VOID(co_await fetch_pages(at, size));
         at += size;
     }
     co_return Result<>{};
+}
+
+// More than a fraction of the pool would push out what it brought in.
+uint64_t CachedVolume::fetched_at_once_max() const {
+    return cache_.pool().frame_count() / 4 * page_size;
+}
+
+Task<Result<>> CachedVolume::fetch_pages(uint64_t offset_bytes, uint64_t size_bytes) {
+    PageRequest request(cache_.accesses(), *Loop::current(), session_.losses);
+    request.add(PageAccess::Kind::fetch, id(), offset_bytes, std::min(size_bytes, fetched_at_once_max()), nullptr,
+                nullptr);
+    co_return co_await perform(request);
 }
 
 Task<Result<std::vector<Extent>>> CachedVolume::extents(uint64_t offset_bytes, uint64_t size_bytes) {

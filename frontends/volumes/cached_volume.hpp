@@ -59,6 +59,8 @@ class CachedVolume : public Volume {
     Task<Result<>> flush_attributes() { return flush_homes(set_of(cache_.home_of(attribute_page_of(id())))); }
     Task<Result<>> flush_up_to(uint64_t size_bytes);
     Task<Result<>> prefetch(uint64_t offset_bytes, uint64_t size_bytes) override;
+    Task<Result<>> fetch_pages(uint64_t offset_bytes, uint64_t size_bytes);
+    uint64_t fetched_at_once_max() const;
     Task<Result<std::vector<Extent>>> extents(uint64_t offset_bytes, uint64_t size_bytes) override;
     std::vector<TierExtent> tiers(std::span<const Extent> extents) override { return tiers_of(cache_, id(), extents); }
 

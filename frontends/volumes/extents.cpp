@@ -8,9 +8,9 @@ namespace tarn {
 
 namespace {
 
-constexpr size_t runs_max = 2048;  // in one answer
-constexpr uint64_t looked_at_max = uint64_t{1}
-                                   << 16;  // pages that may be stored: the shard does nothing else meanwhile
+// Of one answer. The shard does nothing else while it looks at pages of slabs in use.
+constexpr size_t runs_max = 2048;
+constexpr uint64_t looked_at_max = uint64_t{1} << 18;
 
 struct Question {
     VolumeId volume;

@@ -32,9 +32,9 @@ setup_file() { cluster_for_all_tests solo; }
     local -r stranger=$!
     is_called_tarnd() { [[ $(< "/proc/$stranger/comm") == tarnd ]]; }
     within 5 is_called_tarnd
-    TARN_CONTROL=$place/control.sock run -5 timeout 20 tarn --timeout 3 status
-    # Its owner may be mistaken, and is not kept waiting either.
+    TARN_CONTROL=$place/control.sock run -5 timeout 5 tarn --timeout 10 status # who is waited for, is for 10 s
     kill "$stranger"
+    # One's own may be starting; what it names is read if it is a file.
     "$place/tarnd" -c 'read -r line < <(sleep 60)' --config "$place/file" 3>&- &
     local -r own=$!
     TARN_CONTROL=$place/control.sock run -5 timeout 20 tarn --timeout 3 status

@@ -81,7 +81,7 @@ class MountedDevice : public testing::Test {
         make("sys/block/nbd1/backend", "tarn/by-name/my disk");
         make("sys/block/nbd1/nbd1p2/dev", "259:7");
         make("sys/block/nbd2/pid", "12");
-        make("sys/block/nbd2/backend", "another's");
+        make("sys/block/nbd2/backend", "the device of another program");
         make("sys/block/nbd3/backend", "tarn/by-name/gone");
         make("sys/block/sda/pid", "12");
         make("sys/block/sda/backend", "tarn/by-name/none");
@@ -107,6 +107,19 @@ TEST_F(MountedDevice, is_known_by_its_number_or_its_name_or_those_of_a_part) {
     EXPECT_EQ(point_with("21 20 43:32 / /first rw - ext4 /dev/nbd1 rw\n22 20 43:32 / /last rw - ext4 /dev/nbd1 rw"),
               "/last");
     EXPECT_EQ(point_with("21 20 43:3 / /srv rw - ext4 /dev/nbd11 rw"), "");
+}
+
+// Never by what a volume is called: nbd2 may be the name of one.
+TEST_F(MountedDevice, is_found_by_its_path_its_link_and_those_of_a_part) {
+    for (const char* const name : {"nbd1", "nbd1p2", "nbd2", "nbd10", "nbd3"}) make(std::string("dev/") + name, "");
+    std::filesystem::create_directories(scratch_.path() / "dev/tarn/by-name");
+    std::filesystem::create_symlink("../../nbd1", scratch_.path() / "dev/tarn/by-name/my_disk");
+    make("elsewhere/nbd1", "");
+    const BlockDevices devices(scratch_.path());
+    for (const char* const path : {"/dev/nbd1", "/dev/nbd1p2", "/dev/tarn/by-name/my_disk", "/dev/../dev/nbd1"})
+        EXPECT_EQ(devices.volume_at(path), "my disk") << path;
+    for (const char* const path : {"/dev/nbd2", "/dev/nbd10", "/dev/nbd3", "/dev/none", "/elsewhere/nbd1", "/"})
+        EXPECT_EQ(devices.volume_at(path), std::nullopt) << path;
 }
 
 TEST_F(MountedDevice, those_that_are_connected_as_volumes_are_told_from_others) {

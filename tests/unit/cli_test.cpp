@@ -467,6 +467,9 @@ TEST_F(CliTest, mounts_and_status_are_told) {
     EXPECT_NE(out_.find("no failover"), std::string::npos);
     EXPECT_NE(out_.find("unreachable"), std::string::npos);
     EXPECT_NE(out_.find("FAILED"), std::string::npos);
+    daemon_.with([](FakeDaemon& daemon) { daemon.node.facts["losses"] = Json::array({1}); });
+    EXPECT_EQ(run({"status"}), Exit::failed);
+    EXPECT_NE(err_.find("the daemon's answer is not understood"), std::string::npos) << err_;
 }
 
 TEST_F(CliTest, a_volume_may_fail_accesses_instead_of_waiting) {

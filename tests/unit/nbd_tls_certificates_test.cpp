@@ -181,7 +181,7 @@ TEST_F(NbdTlsCertificates, are_revoked_by_no_list_of_another_authority) {
         ASSERT_FALSE(loaded);
         EXPECT_EQ(loaded.error(), path_of("ca-crl.pem") +
                                       ": no authority of ca-cert.pem has signed it; put that authority's own list "
-                                      "there, or remove the file to revoke nothing");
+                                      "there, or remove the file and restart tarnd to revoke nothing");
     }
     // Of two authorities each has its own.
     write("ca-cert.pem", authority_.certificate() + other.certificate());
@@ -202,6 +202,19 @@ TEST_F(NbdTlsCertificates, that_are_gone_stay_in_use) {
         anew.error(),
         path_of("server-cert.pem") +
             ": no such file, but it was there before; put it back, or restart tarnd to go on without certificates");
+    std::filesystem::rename(directory_ / "elsewhere", files_.directory);
+    write("ca-crl.pem", authority_.revoke(2));
+    const auto revoking = TlsCredentials::load(files_);
+    ASSERT_TRUE(revoking) << revoking.error();
+    EXPECT_TRUE(TlsCredentials::load_anew(files_, **revoking));
+    EXPECT_TRUE(TlsCredentials::load_anew(files_, **before));
+    std::filesystem::remove(path_of("ca-crl.pem"));
+    const auto forgiving = TlsCredentials::load_anew(files_, **revoking);
+    ASSERT_FALSE(forgiving);
+    EXPECT_EQ(forgiving.error(),
+              path_of("ca-crl.pem") +
+                  ": no such file, but it was there before; put it back, or restart tarnd to revoke nothing any more");
+    std::filesystem::rename(files_.directory, directory_ / "elsewhere");
     // Who never had any goes on with keys alone.
     const auto keys_alone = TlsCredentials::load(files_);
     ASSERT_TRUE(keys_alone) << keys_alone.error();

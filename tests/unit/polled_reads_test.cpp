@@ -48,6 +48,14 @@ class PolledReads : public testing::Test {
         std::ofstream(queue + "/io_poll") << text << '\n';
     }
     std::string root() { return directory_ / "root"; }
+    bool begin_polling(StoreFile& file) {
+        struct Begin {
+            static Task<bool> run(Loop& loop, StoreFile& file, std::string root) {
+                co_return file.begin_polling(loop, root);
+            }
+        };
+        return loop_->run_until_done(Begin::run(*loop_, file, root()));
+    }
     // Whether the kernel takes such reads.
     bool takes_polled_reads() {
         const UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
@@ -132,7 +140,7 @@ TEST_F(PolledReads, are_those_of_a_store_whose_device_has_queues_for_them) {
         tell("1", of_disk);
         StoreFile file = std::move(*StoreFile::open(path_));
         EXPECT_FALSE(file.polls_reads());
-        EXPECT_TRUE(file.begin_polling(*loop_, root()));
+        EXPECT_TRUE(begin_polling(file));
         EXPECT_TRUE(file.polls_reads());
         const uint64_t waits = loop_->waits();
         EXPECT_EQ(loop_->run_until_done(read_all(*loop_, file)), page_count);
@@ -150,12 +158,28 @@ TEST_F(PolledReads, are_those_of_a_store_whose_device_has_queues_for_them) {
     }
 }
 
+// As a device mapper's device whose table has changed since.
+TEST_F(PolledReads, that_the_kernel_refuses_are_made_as_others) {
+    tell("1");
+    StoreFile file = std::move(*StoreFile::open(path_));
+    if (!file.direct()) GTEST_SKIP() << "the file system takes no O_DIRECT";
+    ASSERT_TRUE(begin_polling(file));
+    std::error_code is_closed;
+    for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
+        const int fd = std::stoi(each.path().filename());
+        if (std::filesystem::read_symlink(each.path(), is_closed) == path_)
+            ASSERT_EQ(::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_DIRECT), 0);
+    }
+    EXPECT_EQ(loop_->run_until_done(read_all(*loop_, file)), page_count);
+    EXPECT_FALSE(file.polls_reads());
+}
+
 TEST_F(PolledReads, are_none_of_a_store_whose_device_has_no_queues_for_them) {
     StoreFile file = std::move(*StoreFile::open(path_));
-    EXPECT_FALSE(file.begin_polling(*loop_, root())) << "nothing is known of it";
+    EXPECT_FALSE(begin_polling(file)) << "nothing is known of it";
     tell("0");
     tell("1", true);
-    EXPECT_FALSE(file.begin_polling(*loop_, root()));
+    EXPECT_FALSE(begin_polling(file));
     EXPECT_FALSE(file.polls_reads());
     EXPECT_EQ(loop_->run_until_done(read_all(*loop_, file)), page_count);
 }

@@ -423,6 +423,9 @@ MUTANTS = [
         "an older store that was accepted has lost nothing": "true",
     }),
 
+    ("frontends/nbd/tls_credentials.cpp", "if (credentials && «before.has_revoked_ && !(*credentials)->has_revoked_»)", {
+        "a list of revoked certificates that is gone revokes nothing": "false",
+    }),
     # Reads are polled where the device has queues for that.
     ("tiers/nvme/device/store_file.cpp", "direct_ && «queue_attribute(root, \"io_poll\").starts_with('1')» &&", {
         "reads are polled whatever the device says": "true",
@@ -432,10 +435,10 @@ MUTANTS = [
         "a part of a disk has a queue of its own": "false",
         "a device is taken for a part of a disk": "true",
     }),
-    ("tiers/nvme/device/store_file.cpp", "if («moved_bytes || moved_bytes.error().sys_errno != EOPNOTSUPP») co_return", {
+    ("tiers/nvme/device/store_file.cpp", "if («refused != EOPNOTSUPP && refused != EAGAIN») co_return", {
         "a read that cannot be polled fails": "true",
     }),
-    ("tiers/nvme/device/store_file.cpp", "if («polls_reads_->exchange(false)») log::info", {
+    ("tiers/nvme/device/store_file.cpp", "refused == EOPNOTSUPP && «polls_reads_->exchange(false)»)", {
         "reads are tried with polling for ever": "false",
     }),
 
@@ -1441,8 +1444,15 @@ MUTANTS = [
     ("daemon/attachments/block_device.cpp", "    return «mount.source == \"/dev/\" + part.filename().string()» ||", {
         "a device is not known by its name where it is mounted": "false",
     }),
-    ("daemon/attachments/block_device.cpp", "        if (device.starts_with(\"nbd\") && «is_of_tarn(device)»)\n", {
-        "any connected device counts as a volume": "is_connected(device)",
+    ("daemon/attachments/block_device.cpp", "        if («backend.starts_with(prefix)») all", {
+        "any connected device counts as a volume": "backend.size() >= prefix.size()",
+    }),
+    ("daemon/attachments/block_device.cpp", "        if («name == device» || is_part) return", {
+        "a device is not found by its path": "false",
+        "a path is that of any device": "true",
+    }),
+    ("daemon/attachments/block_device.cpp", "        if (name == device || «is_part») return", {
+        "a device is not found by the path of its partition": "false",
     }),
     ("daemon/keeper/keeping.cpp", '        if (each.first != name && «!each.first.starts_with(name + ".")») return false;', {
         "the sockets of a device that is gone are kept": "true",

@@ -12,7 +12,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 suite=bookworm
 kernel=${TARN_VM_KERNEL:-$suite} # the suite that it is from
 packages=(kmod udev systemd iproute2 procps util-linux fdisk dmsetup python3 e2fsprogs xfsprogs fuse3 fio nbd-client
-    libnbd-bin qemu-utils jq postgresql-15
+    nbdkit libnbd-bin qemu-utils jq postgresql-15
     liburing2 libstdc++6 libisal2 libblkid1 libgnutls30 libsystemd0 libtomlplusplus3 libnl-genl-3-200)
 # What the kernel needs before it has its root, in the order of loading.
 early_modules=(virtio_pci virtio_blk virtio_console 9pnet_virtio 9p crc32c_generic ext4 overlay)

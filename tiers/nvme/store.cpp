@@ -254,6 +254,7 @@ std::vector<PageRun> Store::extents(VolumeId volume, uint64_t first, uint64_t co
             looked_at += pages;
         } else {
             append(runs, {.first = page, .count = pages, .present = false});
+            ++looked_at;
         }
         page += pages;
     }

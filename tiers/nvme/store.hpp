@@ -204,7 +204,7 @@ class Store {
     Task<Result<>> make_room(Loop& loop, PageId page);
 
     // The runs of [first, first + count), in order, neighbours merged; ends early after runs_max runs, or once it has
-    // looked at pages_max pages of slabs in use.
+    // looked at pages_max pages of slabs in use; a slab that is not counts as one.
     std::vector<PageRun> extents(VolumeId volume, uint64_t first, uint64_t count, size_t runs_max = 65536,
                                  uint64_t pages_max = UINT64_MAX) const;
     // Zeroes a whole volume; when it returns, the space is free. No write to it may be in flight. Errors: io.

@@ -198,8 +198,10 @@ bool StoreFile::begin_polling(Loop& loop, const std::string& root) {
 Task<Result<size_t>> StoreFile::read_some(Loop& loop, std::span<const iovec> into, uint64_t offset_bytes) {
     if (polls_reads() && loop.polls()) {
         const Result<size_t> moved_bytes = co_await loop.readv_polled(fd_.get(), into, offset_bytes);
-        if (moved_bytes || moved_bytes.error().sys_errno != EOPNOTSUPP) co_return moved_bytes;
-        if (polls_reads_->exchange(false)) log::info("store: its reads cannot be polled; they wait for interrupts");
+        const int refused = moved_bytes ? 0 : moved_bytes.error().sys_errno;
+        if (refused != EOPNOTSUPP && refused != EAGAIN) co_return moved_bytes;
+        if (refused == EOPNOTSUPP && polls_reads_->exchange(false))
+            log::info("store: its reads cannot be polled; they wait for interrupts");
     }
     if (into.size() != 1) co_return co_await loop.readv(fd_.get(), into, offset_bytes);
     // A single piece may lie in memory that is registered with the ring.

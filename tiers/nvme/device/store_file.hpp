@@ -37,8 +37,8 @@ class StoreFile final : public BlockDevice {
     // invalid, io.
     Result<> set_size(uint64_t size_bytes);
 
-    // From here on reads are polled if the device has queues for that; true: they are. Until one is refused: whether
-    // the file system can do it, or a device that was joined of others still can, shows only then. root: where /sys is.
+    // From here on reads are polled if the device has queues for that; true: they are. The first one that the kernel
+    // refuses ends it: only then it shows that a file system, or a device mapper's device, cannot. root: where /sys is.
     bool begin_polling(Loop& loop, const std::string& root = "");
 
     uint64_t size_bytes() const override { return size_bytes_; }
