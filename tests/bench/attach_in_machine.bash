@@ -9,9 +9,9 @@ TRACING=/sys/kernel/tracing
 CALLS=$TRACING/events/raw_syscalls/sys_enter
 
 mount -t tracefs tracefs $TRACING
-# How much is copied between the kernel and a process, or its sockets, and in whose thread.
-echo 'p:copies/in _copy_from_iter bytes=%si:u64' > $TRACING/kprobe_events
-echo 'p:copies/out _copy_to_iter bytes=%si:u64' >> $TRACING/kprobe_events
+# How much is copied out of Unix sockets and into them, and in whose thread.
+echo 'p:copies/out skb_copy_datagram_iter bytes=%cx:u32' > $TRACING/kprobe_events
+echo 'p:copies/in skb_copy_datagram_from_iter bytes=%cx:u32' >> $TRACING/kprobe_events
 
 # counters on|off: an empty table for each counter, or none.
 counters() {
