@@ -199,7 +199,7 @@ void Loop::turn() {
     ring_->submit(waits);
     posted_.end_sleep();
     const bool came = reap() || posted_.any();
-    if (polls && !came) ::sched_yield();  // who else wants this CPU has it meanwhile
+    if (polls && !came) ::sched_yield();  // others share this CPU
     posted_.run_all();
     busy_ = idle_hook_ && idle_hook_(idle_argument_);
 }
