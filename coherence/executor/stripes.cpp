@@ -14,7 +14,7 @@ Stripes::Stripes(const Membership& membership, ArenaHeader& header, size_t frame
     // The stripes' shares of the frames differ a little.
     const size_t pages_per_stripe = frame_count / count * 9 / 8;
     for (size_t i = 0; i < count; ++i) {
-        slots_.push_back(std::make_unique<Slot>(membership, header.request_ids[i]));
+        slots_.push_back(std::make_unique<Slot>(membership, header, header.request_ids[i]));
         slots_.back()->stripe.expect(pages_per_stripe);
     }
 }

@@ -54,7 +54,7 @@ class Stripes {
         ~Recorder() = default;
     };
 
-    // header: the arena's, which outlives this. Only its request ids are used.
+    // header: the arena's, which outlives this. Only its request ids and the last epoch in doubt are used.
     Stripes(const Membership& membership, ArenaHeader& header, size_t frame_count, std::span<Loop* const> shards,
             const Effects& effects, Recorder& recorder);
     // Before the first step.
@@ -101,8 +101,8 @@ class Stripes {
 
   private:
     struct alignas(64) Slot {
-        Slot(const Membership& membership, std::atomic<uint32_t>& last_request)
-            : stripe(membership.self(), membership.process().epoch, membership.ranges()),
+        Slot(const Membership& membership, const ArenaHeader& header, std::atomic<uint32_t>& last_request)
+            : stripe(membership.self(), membership.process().epoch, header.last_in_doubt, membership.ranges()),
               last_request_id(last_request) {}
         SpinLock latch;
         StripeLinks links;

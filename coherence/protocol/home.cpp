@@ -7,10 +7,10 @@
 
 namespace tarn::protocol {
 
-Home::Home(HostId self, uint32_t epoch)
+Home::Home(HostId self, uint32_t epoch, uint32_t last_in_doubt)
     : self_(self),
       first_(first_tenure_of(epoch)),
-      before_(epoch == 0 ? 0 : first_tenure_of(epoch - 1)),
+      told_in_doubt_(first_tenure_of(last_in_doubt)),
       retired_(first_tenure_of(epoch)) {
     reserve();
 }

@@ -29,8 +29,9 @@ class Digest;
 class Home {
   public:
     // A home starts without claims, and serves only after the event `recovered`. Its epoch is durable and greater than
-    // any before.
-    Home(HostId self, uint32_t epoch);
+    // any before. last_in_doubt: of the last process with this memory that could lack bytes which a holder has, and
+    // told the holders so; the process that made the memory is such a one.
+    Home(HostId self, uint32_t epoch, uint32_t last_in_doubt);
 
     // Room for one step. Grows tables when needed: call it outside of on(), under the same latch.
     void reserve();
@@ -122,8 +123,8 @@ class Home {
     HostSet hosts_of_copies(const Claim& claim) const;
 
     HostId self_;
-    Tenure first_;   // of this home's epoch: its confirmations and orders are above
-    Tenure before_;  // of the previous epoch: that process's are above
+    Tenure first_;          // of this home's epoch: its confirmations and orders are above
+    Tenure told_in_doubt_;  // of the last epoch in doubt: who has a frame of before was not told
     bool recovering_ = true;
     Tenure retired_;  // no page without a claim ever had a greater tenure
     RecordTable<Claim> claims_;

@@ -209,7 +209,7 @@ void Home::on_hello(const Event& event, Actions& actions) {
             claim.stored_unknown = true;
         else
             claim.applied = std::max(claim.applied, PageVersion{event.stored_tenure, event.stored_sequence});
-        claim.missed_process |= holds && message.tenure < before_;
+        claim.missed_doubt |= holds && message.tenure < told_in_doubt_;
         if (message.has(flag_shared)) claim.readers |= set_of(message.from);
         if (message.has(flag_shared) && message.has(flag_anchor)) claim.anchor = message.from;
         if (message.has(flag_exclusive)) {
@@ -286,9 +286,8 @@ void Home::on_recovered(const Event& event, Actions& actions) {
             start_resolve(page, claim, claim.holders() | claim.keepers, actions);
         } else if (claim.holders() != 0) {
             // Bytes on their way here when a host lost its memory are in no mask; this process may never have known
-            // that the page was resolved for them. Nor does it know whether its predecessor was in doubt, and told a
-            // holder that it did not reach.
-            const bool has_memory = event.has_memory && lost_in(page) == 0 && !claim.missed_process;
+            // that the page was resolved for them. And what a predecessor in doubt told a holder may not have arrived.
+            const bool has_memory = event.has_memory && lost_in(page) == 0 && !claim.missed_doubt;
             confirm_holders(page, claim, has_memory, actions);
         } else {
             claim.applied = last_before(claim.tenure);

@@ -22,8 +22,9 @@ namespace tarn::protocol {
 
 class Stripe {
   public:
-    Stripe(HostId self, uint32_t epoch, const RangeMap& ranges)
-        : self_(self), home_(self, epoch), holder_(self, ranges) {}
+    // See Home and Holder.
+    Stripe(HostId self, uint32_t epoch, uint32_t last_in_doubt, const RangeMap& ranges)
+        : self_(self), home_(self, epoch, last_in_doubt), holder_(self, ranges) {}
     // See Holder.
     void use(const RangeMap& ranges) { holder_.use(ranges); }
 

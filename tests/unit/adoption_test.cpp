@@ -65,6 +65,40 @@ TEST_F(AdoptedHost, processes_that_were_killed_as_they_started_may_lie_between) 
     EXPECT_EQ(read(1), filled(1));
 }
 
+// Else a store without room for them all could not be served any more.
+TEST_F(AdoptedHost, pages_are_as_clean_as_they_were_after_a_process_that_was_killed_as_it_started) {
+    for (unsigned page = 0; page < 100; ++page) write(page, page + 1);
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    ASSERT_EQ(cache_->dirty_frame_count(), 0u);
+    const UniqueFd memory = kill();
+    for (int again = 0; again < 2; ++again) {
+        open_store("store");
+        ASSERT_TRUE(Adoption::claim(*map(memory), *store_));
+        (void)kill();
+    }
+    adopt(memory);
+    EXPECT_GE(cache_->adopted_page_count(), 100u);
+    EXPECT_EQ(cache_->dirty_frame_count(), 0u);
+}
+
+// Such a program does not say which process was last in doubt: the last one may have been.
+TEST_F(AdoptedHost, after_an_older_program_a_process_between_leaves_a_doubt) {
+    write(1, 1);
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    const auto epoch = static_cast<uint32_t>(store_->home_epoch());
+    const UniqueFd memory = kill();
+    map(memory)->header().last_in_doubt = 0;
+    for (int again = 0; again < 2; ++again) {
+        open_store("store");
+        ASSERT_TRUE(Adoption::claim(*map(memory), *store_));
+        EXPECT_EQ(map(memory)->header().last_in_doubt, epoch) << "the last process of the older program";
+        (void)kill();
+    }
+    adopt(memory);
+    EXPECT_EQ(cache_->dirty_frame_count(), 0u) << "all pages were confirmed by that process";
+    EXPECT_EQ(read(1), filled(1));
+}
+
 TEST_F(AdoptedHost, memory_of_before_another_process_used_the_store_is_refused) {
     write(1, 1);
     const UniqueFd memory = kill();
@@ -161,7 +195,8 @@ TEST_F(AdoptedHost, memory_of_a_program_without_landing_memory_is_adopted) {
         open_store("store");
         std::unique_ptr<Arena> arena = std::move(*Arena::create(frame_count));
         arena->header().store = store_->uuid();
-        arena->header().epoch = arena->header().incarnation = static_cast<uint32_t>(store_->home_epoch());
+        arena->header().epoch = arena->header().incarnation = arena->header().last_in_doubt =
+            static_cast<uint32_t>(store_->home_epoch());
         arena->header().layout = ArenaHeader::layout_without_landing;
         open("store", std::move(arena));
         write(3, 1);

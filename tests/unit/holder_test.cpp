@@ -123,7 +123,7 @@ TEST_F(HolderTest, grant_bytes_and_acknowledgements_come_in_any_order) {
 // The stripe takes a grant that brings the bytes of the holder beside home for the two messages it is.
 TEST(Stripe, a_joined_grant_is_a_grant_and_its_data) {
     const RangeMap ranges(1, homes);
-    Stripe stripe(self, 1, ranges);
+    Stripe stripe(self, 1, 1, ranges);
     Actions actions;
     stripe.on(Event::acquire_of(page, Want::shared, 1, 7), actions);
     Message joined;

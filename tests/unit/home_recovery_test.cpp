@@ -14,7 +14,8 @@ constexpr PageId page = PageId::of(1, 5);
 
 // A home since its start.
 struct Started {
-    explicit Started(uint32_t epoch) : home(home_host, epoch) {}
+    explicit Started(uint32_t epoch) : Started(epoch, epoch) {}
+    Started(uint32_t epoch, uint32_t last_in_doubt) : home(home_host, epoch, last_in_doubt) {}
     void deliver(const Event& event) {
         actions.clear();
         home.reserve();
@@ -103,21 +104,22 @@ TEST(HomeRecovery, bytes_that_home_decided_against_are_not_asked_for_when_their_
     EXPECT_GE((PageVersion{recall->message.hosts, recall->message.sequence}), last_before(first_tenure_of(2)));
 }
 
-// It may lack what another host lost with its memory while this home knew no claims. So may the process before, whose
-// word did not reach an owner that has missed that process.
+// It may lack what another host lost with its memory while this home knew no claims. So may a process before, whose
+// word did not reach an owner that has missed that process. One that was not in doubt leaves none, served or not.
 TEST(HomeRecovery, an_owner_is_told_to_write_back_what_a_home_in_doubt_may_lack) {
     struct Case {
         bool has_memory;
         bool is_on_record;
-        uint32_t last_heard;  // the home's epoch
+        uint32_t last_in_doubt;  // the home's epoch
+        uint32_t last_heard;     // likewise
         bool is_told;
     };
     const std::vector<LossRange> ranges{{.first = page, .last = page, .generation = 3}};
     const LossRanges losses(ranges);
-    for (const auto& [has_memory, is_on_record, last_heard, is_told] :
-         {Case{false, false, 2, true}, Case{true, false, 2, false}, Case{true, true, 2, true},
-          Case{true, false, 1, true}}) {
-        Started started(3);
+    for (const auto& [has_memory, is_on_record, last_in_doubt, last_heard, is_told] :
+         {Case{false, false, 2, 2, true}, Case{true, false, 2, 2, false}, Case{true, true, 2, 2, true},
+          Case{true, false, 2, 1, true}, Case{true, false, 1, 1, false}}) {
+        Started started(3, last_in_doubt);
         started.deliver(owner_hello(first_tenure_of(last_heard) + 3));
         Event recovered = Event::about(Event::Kind::recovered, PageId{});
         recovered.has_memory = has_memory;

@@ -58,9 +58,13 @@ TEST_F(RecoveringHome, what_a_host_lost_that_is_declared_dead_meanwhile_is_recor
     ASSERT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(2, 1)));
     EXPECT_TRUE(cache_->membership().lack().losses);
     const uint64_t generation = store_->loss_generation();
+    ArenaHeader& header = cache_->pool().arena().header();
+    header.last_in_doubt = 0;  // as if this memory were of a process that was not
     cache_->inbox().on_greeted(1);
     EXPECT_TRUE(loop_->run_until_done(cache_->home_start().ended()));
     EXPECT_GT(store_->loss_generation(), generation);
+    EXPECT_EQ(header.last_in_doubt, store_->home_epoch())
+        << "the next process must know, should this one be killed now";
     end();
 }
 

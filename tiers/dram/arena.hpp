@@ -56,6 +56,8 @@ struct ArenaHeader {
     std::atomic<bool> memory_was_lost{false};
     uint32_t intact_since = 0;   // of the process that made it (process.hpp), likewise
     uint64_t landing_bytes = 0;  // likewise
+    // The epoch of the last process that could lack, as a home, bytes which a holder has (Home). Likewise.
+    std::atomic<uint32_t> last_in_doubt{0};
 };
 static_assert(sizeof(ArenaHeader) <= page_size);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);

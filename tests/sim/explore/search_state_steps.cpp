@@ -31,7 +31,7 @@ bool serves(Recovery& recovery) {
 }  // namespace
 
 SearchState::Host::Host(HostId id)
-    : stripe(id, 1, ranges), flush_home(id), flush_holder(id), flush_requester(id), recovery(id, all_hosts_set) {
+    : stripe(id, 1, 1, ranges), flush_home(id), flush_holder(id), flush_requester(id), recovery(id, all_hosts_set) {
     flush_requester.open(session, page.volume());
 }
 
@@ -298,7 +298,7 @@ void SearchState::restart(HostId id) {
     Host& host = hosts_.change(id);
     host.is_up = true;
     ++host.incarnation;
-    host.stripe = protocol::Stripe(id, host.incarnation, ranges);
+    host.stripe = protocol::Stripe(id, host.incarnation, host.incarnation, ranges);
     if (host.lost != 0) step(id, Event::loss_recorded_of(page, host.lost));
     host.home_bytes = {host.stored.version, {}};
     host.met = {};

@@ -85,11 +85,11 @@ void SimCluster::boot(SimHost& host) {
     const bool adopts = std::exchange(host.keeps_memory, false) && !host.is_forgotten;
     HostMemory arena = std::exchange(host.memory, HostMemory(host.id));
     ++host.epoch;
-    if (!adopts) host.incarnation = host.epoch;
+    if (!adopts) host.incarnation = host.last_in_doubt = host.epoch;
     host.is_up = true;
     host.is_forgotten = false;
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
-        host.memory.stripes.emplace_back(host.id, host.epoch, ranges_);
+        host.memory.stripes.emplace_back(host.id, host.epoch, host.last_in_doubt, ranges_);
         if (scenario_.mark_delay_max != 0) host.memory.stripes.back().set_marks(host.marks);
     }
     host.store_failed = host.store_failure_told = false;
@@ -177,6 +177,7 @@ void SimCluster::record_loss(SimHost& host, const Task& task) {
 void SimCluster::record_possible_losses(SimHost& host) {
     if (std::exchange(host.losses_unrecorded, false)) coverage_.reached(Sometimes::losses_unrecorded);
     host.memory_was_lost = false;
+    host.last_in_doubt = host.epoch;
     std::vector<PageId> held;
     for (const protocol::Stripe& stripe : host.memory.stripes)
         stripe.home().for_each([&](PageId page, const protocol::Claim& claim) {
