@@ -1,7 +1,5 @@
 #include "coherence/pages/frame_queue.hpp"
 
-#include <utility>
-
 namespace tarn {
 
 namespace {
@@ -14,36 +12,35 @@ void give_up(FrameWaiter& waiter) {
 void FrameQueue::append(FrameWaiter& waiter) {
     const std::lock_guard guard(lock_);
     if (closed_) return give_up(waiter);
-    waiter.next_waiter = nullptr;
-    (last_ ? last_->next_waiter : first_) = &waiter;
-    last_ = &waiter;
+    waiter.next_ = nullptr;
+    waiter.link_ = end_;
+    *end_ = &waiter;
+    end_ = &waiter.next_;
     count_.fetch_add(1, std::memory_order_seq_cst);
 }
 
 bool FrameQueue::cancel(FrameWaiter& waiter) {
     const std::lock_guard guard(lock_);
-    FrameWaiter* previous = nullptr;
-    FrameWaiter* each = first_;
-    while (each && each != &waiter) previous = std::exchange(each, each->next_waiter);
-    if (!each) return false;
-    (previous ? previous->next_waiter : first_) = waiter.next_waiter;
-    if (last_ == &waiter) last_ = previous;
-    count_.fetch_sub(1, std::memory_order_seq_cst);
+    if (waiter.link_ == nullptr) return false;
+    remove(waiter);
     return true;
 }
 
 void FrameQueue::close() {
     const std::lock_guard guard(lock_);
     closed_ = true;
-    while (first_) give_up(pop());
+    while (first_) {
+        FrameWaiter& waiter = *first_;
+        remove(waiter);
+        give_up(waiter);
+    }
 }
 
-FrameWaiter& FrameQueue::pop() {
-    FrameWaiter& waiter = *first_;
-    first_ = waiter.next_waiter;
-    if (!first_) last_ = nullptr;
+void FrameQueue::remove(FrameWaiter& waiter) {
+    *waiter.link_ = waiter.next_;
+    (waiter.next_ ? waiter.next_->link_ : end_) = waiter.link_;
+    waiter.link_ = nullptr;
     count_.fetch_sub(1, std::memory_order_seq_cst);
-    return waiter;
 }
 
 }  // namespace tarn

@@ -16,11 +16,15 @@ class FrameWaiter : public Loop::Posted {
     explicit FrameWaiter(Loop& loop) : shard(&loop) {}
     Loop* shard;
     FrameId frame = no_frame;
-    FrameWaiter* next_waiter = nullptr;
     bool gave_up = false;  // posted with nothing, because of shutdown
 
   protected:
     ~FrameWaiter() = default;
+
+  private:
+    friend class FrameQueue;
+    FrameWaiter* next_ = nullptr;
+    FrameWaiter** link_ = nullptr;  // null: it is not queued
 };
 
 class FrameQueue {
@@ -36,7 +40,8 @@ class FrameQueue {
         if (empty()) return;
         const std::lock_guard guard(lock_);
         while (first_ && give(*first_)) {
-            FrameWaiter& waiter = pop();
+            FrameWaiter& waiter = *first_;
+            remove(waiter);
             waiter.shard->post(waiter);
         }
     }
@@ -44,11 +49,11 @@ class FrameQueue {
     void close();
 
   private:
-    FrameWaiter& pop();
+    void remove(FrameWaiter& waiter);
 
     SpinLock lock_;
     FrameWaiter* first_ = nullptr;
-    FrameWaiter* last_ = nullptr;
+    FrameWaiter** end_ = &first_;  // the last one's next_
     Atomic<size_t> count_{0};
     bool closed_ = false;
 };

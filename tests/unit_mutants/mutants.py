@@ -140,8 +140,8 @@ MUTANTS = [
     ("coherence/pages/frame_supply.cpp", "«freed();»  // one may have come free before we were in the queue", {
         "who begins to wait for a frame does not look for one that came free meanwhile": "",
     }),
-    ("coherence/pages/frame_queue.cpp", "«if (last_ == &waiter) last_ = previous;»", {
-        "who comes after a waiter that gave up is not in the line": "",
+    ("coherence/pages/frame_queue.cpp", "«(waiter.next_ ? waiter.next_->link_ : end_) = waiter.link_;»", {
+        "who comes after a waiter that gave up is not in the line": "if (waiter.next_) waiter.next_->link_ = waiter.link_;",
     }),
     ("coherence/pages/writable_share.cpp", "«serve();»  // there may be room again", {
         "who waits does not look whether there is room meanwhile": "",

@@ -55,8 +55,8 @@ MUTANTS = [
      "        «if (waiter.frame == no_frame) return false;»", {
         "who waits for a frame goes on without one": "",
     }),
-    ("coherence/pages/frame_queue.cpp", "if («!first_») last_ = nullptr;", {
-        "the line of those that wait is cut off when one leaves": "true",
+    ("coherence/pages/frame_queue.cpp", "*waiter.link_ = «waiter.next_»;", {
+        "the line of those that wait is cut off when one leaves": "nullptr",
     }),
 
     # Home's bytes between memory and store.

@@ -177,8 +177,8 @@ MUTANTS = [
     ("coherence/pages/frame_queue.cpp", "if («closed_») return give_up(waiter);", {
         "who comes after the end waits for ever": "false",
     }),
-    ("coherence/pages/frame_queue.cpp", "«if (last_ == &waiter) last_ = previous;»", {
-        "the last one stays the last when it is gone": "",
+    ("coherence/pages/frame_queue.cpp", "«(waiter.next_ ? waiter.next_->link_ : end_) = waiter.link_;»", {
+        "the last one stays the last when it is gone": "if (waiter.next_) waiter.next_->link_ = waiter.link_;",
     }),
     ("coherence/pages/frame_supply.cpp", "«waiting_.append(waiter);»", {
         "who waits for a frame looks before it is in the queue": "freed(); waiting_.append(waiter);",
