@@ -69,8 +69,11 @@ class Loop {
     void stop();              // from any thread
     void post(Posted& call);  // from any thread; wakes the loop if it sleeps
 
-    // Starts a task that the loop owns; run() does not return before it is done.
-    void spawn(Task<> task) { gate_.spawn(std::move(task)); }
+    // Starts a task that the loop owns; run() does not return before it is done. What a posted call spawns once the
+    // last task has ended after stop() never starts.
+    void spawn(Task<> task) {
+        if (!gate_.closed() || gate_.count() > 0) gate_.spawn(std::move(task));
+    }
     // After stop(): what is under way still ends, with all that it spawns. It should begin nothing long.
     bool ending() const { return gate_.closed(); }
     // Calls hook at the end of every turn, before the loop waits; true asks for another turn without waiting.

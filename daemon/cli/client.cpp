@@ -38,6 +38,13 @@ Failure failure_of(int error, std::chrono::seconds timeout) {
         .exit = Exit::unreachable, .cause = fmt::format("the daemon hung up: {}", std::strerror(error)), .hint = {}};
 }
 
+// Zero would mean no limit.
+void set_time_limit(int fd, int option, std::chrono::microseconds left) {
+    const auto us = std::max<int64_t>(left.count(), 1);
+    const timeval limit{.tv_sec = us / 1'000'000, .tv_usec = us % 1'000'000};
+    ::setsockopt(fd, SOL_SOCKET, option, &limit, sizeof limit);
+}
+
 constexpr double young_s = 60;
 
 double uptime_s() {
@@ -112,9 +119,7 @@ Outcome<UniqueFd> Client::connect() const {
     const Result<sockaddr_un> address = unix_address(socket_);
     if (!address) return refuse(Exit::usage, "the path of the control socket is empty or too long");
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const timeval timeout{.tv_sec = timeout_.count(), .tv_usec = 0};
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+    set_time_limit(fd.get(), SO_SNDTIMEO, timeout_);
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0) return fd;
     const int error = errno;
     if (error == EAGAIN) return std::unexpected(failure_of(error, timeout_));
@@ -154,7 +159,15 @@ Outcome<std::string> Client::exchange(const std::string& request, bool repeatabl
 
 // The daemon closes the connection after its answer: what came until then is all of it.
 Outcome<std::string> Client::exchange_over(int fd, const std::string& request) const {
+    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    // False: the time is over, even for a daemon that goes on saying a little.
+    const auto limit = [&](int option) {
+        const auto left = deadline - std::chrono::steady_clock::now();
+        set_time_limit(fd, option, std::chrono::duration_cast<std::chrono::microseconds>(left));
+        return left.count() > 0;
+    };
     for (std::string_view rest = request; !rest.empty();) {
+        if (!limit(SO_SNDTIMEO)) return std::unexpected(failure_of(EAGAIN, timeout_));
         const ssize_t sent = ::send(fd, rest.data(), rest.size(), MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0) return std::unexpected(failure_of(errno, timeout_));
@@ -162,6 +175,7 @@ Outcome<std::string> Client::exchange_over(int fd, const std::string& request) c
     }
     std::string reply;
     for (std::array<char, 16384> buffer;;) {
+        if (!limit(SO_RCVTIMEO)) return std::unexpected(failure_of(EAGAIN, timeout_));
         const ssize_t received = ::recv(fd, buffer.data(), buffer.size(), 0);
         if (received < 0 && errno == EINTR) continue;
         if (received < 0) return std::unexpected(failure_of(errno, timeout_));

@@ -14,6 +14,35 @@ namespace {
 
 using Place = toml::source_region;
 
+// The library nests the parts of a dotted key, each within the one before, as deep as they come. Returns the line of
+// one that no key of ours is near to, before the stack is too small for it.
+std::optional<uint32_t> line_of_deep_key(std::string_view text) {
+    constexpr size_t dots_max = 32;
+    uint32_t line = 1;
+    size_t dots = 0;
+    char quote = 0;
+    bool in_comment = false;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const char each = text[i];
+        if (each == '\n') {
+            ++line;
+            dots = 0;
+            quote = 0;
+            in_comment = false;
+        } else if (quote != 0) {
+            if (each == '\\' && quote == '"') ++i;
+            if (each == quote) quote = 0;
+        } else if (each == '"' || each == '\'') {
+            quote = each;
+        } else if (each == '#') {
+            in_comment = true;
+        } else if (each == '.' && !in_comment && ++dots > dots_max) {
+            return line;
+        }
+    }
+    return std::nullopt;
+}
+
 // One table of the file: its keys, each with what takes the value. A taker returns what is wrong, or nothing.
 struct Key {
     std::string_view name;
@@ -263,6 +292,10 @@ ConfigurationResult<Configuration> parse_configuration(std::string_view text, co
                                     {"time_us", count_into(configuration.write_lease.time_us, 1, lease_time_us_max)}})},
         {"volumes", table_into(parser, "volumes.", {{"shared", bool_into(configuration.volumes_shared)}})},
     };
+    if (const std::optional<uint32_t> line = line_of_deep_key(text)) {
+        parser.add_error({.begin = {*line, 1}, .end = {*line, 1}, .path = nullptr}, "", "a key of too many parts");
+        return std::unexpected(parser.errors());
+    }
     // The one place where the library's exceptions may be thrown.
     try {
         parser.take(toml::parse(text, file), "", keys);

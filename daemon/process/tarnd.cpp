@@ -10,6 +10,12 @@
 #include "utils/log.hpp"
 
 int main(int argc, char** argv) {
+    // First: a signal that comes while the configuration is read waits for the loop.
+    auto signals = tarn::Signals::create();
+    if (!signals) {
+        tarn::log::error("signals: {}", tarn::log::describe(signals.error()));
+        return 1;
+    }
     const auto arguments = tarn::parse_arguments(std::span(argv, static_cast<size_t>(argc)));
     if (!arguments) {
         std::fputs(arguments.error().text.c_str(), arguments.error().exit_code == 0 ? stdout : stderr);
@@ -28,11 +34,6 @@ int main(int argc, char** argv) {
         ::setrlimit(RLIMIT_NOFILE, &descriptors);
     }
     tarn::log::set_level(arguments->configuration.log_level);
-    auto signals = tarn::Signals::create();
-    if (!signals) {
-        tarn::log::error("signals: {}", tarn::log::describe(signals.error()));
-        return 1;
-    }
     tarn::Node node(arguments->configuration, arguments->start);
     return node.run(*signals);
 }

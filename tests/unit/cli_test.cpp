@@ -1,82 +1,19 @@
-// tarn as a user and a script meet it: output, errors and exit codes, against a daemon on a real socket.
-#include "daemon/cli/cli.hpp"
-
-#include <gtest/gtest.h>
+// tarn as a user and a script meet it: output, errors and exit codes.
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "daemon/cli/progress.hpp"
-#include "daemon/configuration/configuration.hpp"
-#include "daemon/control/control_server.hpp"
-#include "tests/support/fake_daemon.hpp"
-#include "tests/support/scratch_directory.hpp"
-#include "tiers/nvme/store.hpp"
+#include "tests/unit/cli_host.hpp"
 
 namespace tarn {
 namespace {
 
-class CliTest : public testing::Test {
-  protected:
-    CliTest() {
-        path_ = directory_ / "control.sock";
-        loop_ = std::move(*Loop::create());
-        Result<std::unique_ptr<ControlServer>> server = ControlServer::create(*loop_, path_, api_);
-        EXPECT_TRUE(server);
-        server_ = std::move(*server);
-        loop_->spawn(serve(*loop_, *server_));
-        thread_ = std::thread([this] { loop_->run(); });
-    }
-    ~CliTest() override {
-        struct Stop final : Loop::Posted {
-            explicit Stop(ControlServer& stopped) : server(stopped) {}
-            void run() override { server.stop(); }
-            ControlServer& server;
-        } stop(*server_);
-        loop_->post(stop);
-        thread_.join();
-        server_.reset();
-    }
-
-    Exit run(const std::vector<std::string>& words) { return run_at(path_, words); }
-    Exit run_at(const std::string& socket, const std::vector<std::string>& words, Terminals terminals = {}) {
-        std::vector<const char*> all = {"tarn"};
-        for (const std::string& word : words) all.push_back(word.c_str());
-        all.push_back("--control");
-        all.push_back(socket.c_str());
-        std::ostringstream out;
-        std::ostringstream err;
-        const Exit exit = run_cli(all, out, err, terminals);
-        out_ = out.str();
-        err_ = err.str();
-        return exit;
-    }
-
-    static Task<> serve(Loop& loop, ControlServer& server) {
-        const Result<> served = co_await server.serve();
-        EXPECT_TRUE(served);
-        loop.stop();
-    }
-
-    ScratchDirectory directory_;
-    std::string path_;
-    FakeDaemon daemon_;
-    ControlApi api_{daemon_, daemon_, false};
-    std::unique_ptr<Loop> loop_;
-    std::unique_ptr<ControlServer> server_;
-    std::thread thread_;
-    std::string out_;
-    std::string err_;
-};
+using CliTest = CliHost;
 
 TEST_F(CliTest, a_volume_lives_and_dies) {
     EXPECT_EQ(run({"create", "vol1", "10GiB"}), Exit::ok);
@@ -377,73 +314,17 @@ TEST_F(CliTest, a_missing_daemon_is_5_and_a_silent_one_6) {
     ASSERT_EQ(::bind(silent.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
     ASSERT_EQ(::listen(silent.get(), 4), 0);
     EXPECT_EQ(run_at(silent_path, {"--timeout", "1", "list"}), Exit::timed_out);
+    // One that says a little from time to time, and never ends, is no better.
+    std::thread slow([&] {
+        UniqueFd of_before(::accept(silent.get(), nullptr, nullptr));
+        const UniqueFd client(::accept(silent.get(), nullptr, nullptr));
+        pollfd hung_up{.fd = client.get(), .events = POLLRDHUP, .revents = 0};
+        while (::send(client.get(), "H", 1, MSG_NOSIGNAL) == 1 && ::poll(&hung_up, 1, 100) == 0) continue;
+    });
+    EXPECT_EQ(run_at(silent_path, {"--timeout", "1", "list"}), Exit::timed_out);
+    slow.join();
     EXPECT_EQ(run_at("/" + std::string(200, 'x'), {"list"}), Exit::usage);
     EXPECT_EQ(run_at(directory_ / "none", {"create", "v", "1XB"}), Exit::usage) << "whether or not there is a daemon";
-}
-
-TEST_F(CliTest, devices_are_told) {
-    EXPECT_EQ(run({"attach", "vol1"}), Exit::not_found);
-    EXPECT_EQ(err_, "tarn: attach vol1: no such volume; try: tarn list\n");
-    EXPECT_EQ(run({"create", "vol1", "1GiB"}), Exit::ok);
-    EXPECT_EQ(run({"attach", "vol1", "--read-only", "--take-over"}), Exit::ok);
-    daemon_.with([](FakeDaemon& daemon) { EXPECT_TRUE(daemon.attached_with.take_over); });
-    EXPECT_EQ(out_, "/dev/nbd0\n") << "a link that is not there is not told";
-    EXPECT_EQ(run({"attach", "vol1"}), Exit::busy);
-    EXPECT_TRUE(err_.ends_with("; try: tarn attached, which names its device\n")) << err_;
-    EXPECT_EQ(run({"attach", "vol1", "vol2"}), Exit::usage);
-    EXPECT_EQ(err_.find("a size is one word"), std::string::npos) << err_;
-    EXPECT_EQ(run({"attached"}), Exit::ok);
-    EXPECT_EQ(out_, "DEVICE              SIZE  ACCESS      VOLUME\n/dev/nbd0          1 GiB  read-only   vol1\n");
-    daemon_.with([](FakeDaemon& daemon) { daemon.devices_are_mounted = true; });
-    EXPECT_EQ(run({"detach", "vol1"}), Exit::busy);
-    EXPECT_NE(err_.find("; try: umount it, end what has it open; --force"), std::string::npos) << err_;
-    EXPECT_EQ(run({"detach", "vol1", "--force"}), Exit::ok);
-    EXPECT_EQ(out_, "detached vol1\n");
-    EXPECT_EQ(run({"attach", "vol1", "--block-size", "1024"}), Exit::usage);
-    EXPECT_EQ(run({"attach", "vol1", "--connections", "9"}), Exit::usage);
-    EXPECT_EQ(run({"attach", "vol1", "--from", "/etc/tarn/attachtab", "--take-over"}), Exit::usage);
-}
-
-TEST_F(CliTest, a_volume_is_attached_as_its_line_says_and_again_is_no_failure) {
-    const std::string table = directory_ / "attachtab";
-    std::ofstream(table) << "db read-only,block-size=512,connections=2\nodd what\ntwice\ntwice read-only\n";
-    for (const char* const name : {"db", "odd", "other"}) run({"create", name, "1GiB"});
-    EXPECT_EQ(run({"attach", "--from", table, "db"}), Exit::ok);
-    EXPECT_EQ(out_, "/dev/nbd0\n");
-    daemon_.with([](FakeDaemon& daemon) {
-        EXPECT_TRUE(daemon.attached_with.read_only);
-        EXPECT_EQ(daemon.attached_with.block_size_bytes, 512u);
-        EXPECT_EQ(daemon.attached_with.connections, 2u);
-        daemon.attached[0].device = "none";  // the kernel says nothing of its block size
-    });
-    EXPECT_EQ(run({"attach", "--from", table, "db"}), Exit::ok);
-    EXPECT_EQ(out_, "/dev/none\n");
-    daemon_.with([](FakeDaemon& daemon) { daemon.attached[0].read_only = false; });
-    EXPECT_EQ(run({"attach", "--from", table, "db"}), Exit::usage);
-    EXPECT_EQ(err_,
-              "tarn: attach db: it is attached already as /dev/none with block-size=512,connections=2, and not with "
-              "read-only,block-size=512,connections=2; try: tarn detach db\n");
-    EXPECT_EQ(run({"attach", "--from", table, "odd"}), Exit::usage);
-    EXPECT_EQ(err_, "tarn: attach odd: " + table + ":2: unknown option \"what\"; try: man attachtab\n");
-    EXPECT_EQ(run({"attach", "--from", table, "twice"}), Exit::usage);
-    EXPECT_EQ(err_, "tarn: attach twice: " + table + ":4: line 3 is about the same volume; try: man attachtab\n");
-    EXPECT_EQ(run({"attach", "--from", table, "other"}), Exit::not_found);
-    EXPECT_EQ(err_, "tarn: attach other: " + table + " has no line for it; try: man attachtab\n");
-    EXPECT_EQ(run({"attach", "--from", directory_ / "none", "db"}), Exit::not_found);
-    EXPECT_EQ(run({"attach", "--from", table, "db", "--read-only"}), Exit::usage);
-}
-
-TEST_F(CliTest, a_device_that_is_not_there_is_detached_already_for_who_says_so) {
-    EXPECT_EQ(run({"detach", "db"}), Exit::not_found);
-    EXPECT_EQ(run({"detach", "--if-attached", "db"}), Exit::ok);
-    EXPECT_EQ(out_, "");
-    run({"create", "db", "1GiB"});
-    run({"attach", "db"});
-    daemon_.with([](FakeDaemon& daemon) { daemon.devices_are_mounted = true; });
-    EXPECT_EQ(run({"detach", "--if-attached", "db"}), Exit::busy);
-    daemon_.with([](FakeDaemon& daemon) { daemon.devices_are_mounted = false; });
-    EXPECT_EQ(run({"detach", "--if-attached", "db"}), Exit::ok);
-    EXPECT_EQ(out_, "detached db\n");
 }
 
 TEST_F(CliTest, mounts_and_status_are_told) {
@@ -501,100 +382,6 @@ TEST_F(CliTest, only_who_vouches_for_it_makes_a_host_forgotten) {
     EXPECT_NE(out_.find("declared dead"), std::string::npos) << out_;
     EXPECT_EQ(run({"host", "forget", "--help"}), Exit::ok);
     EXPECT_NE(out_.find("Example:\n  tarn host forget c --it-is-dead"), std::string::npos) << out_;
-}
-
-TEST_F(CliTest, init_makes_a_host_that_starts) {
-    const std::string configuration_path = directory_ / "etc/tarn.toml";
-    const std::vector<std::string> words = {"init",
-                                            "--store",
-                                            directory_ / "store",
-                                            "--size",
-                                            "16MiB",
-                                            "--host",
-                                            "a",
-                                            "--config",
-                                            configuration_path,
-                                            "--nbd-unix",
-                                            directory_ / "nbd.sock"};
-    EXPECT_EQ(run(words), Exit::ok) << err_;
-    const auto configuration = load_configuration(configuration_path);
-    ASSERT_TRUE(configuration) << configuration.error().front().describe();
-    EXPECT_EQ(configuration->nbd_unix, directory_ / "nbd.sock");
-    const auto loop = std::move(*Loop::create());
-    const StoreIdentity identity{.cluster = configuration->cluster, .host = configuration->host_id()};
-    EXPECT_TRUE(loop->run_until_done(Store::open(*loop, configuration->store, identity)));
-    EXPECT_EQ(run(words), Exit::busy) << "a second time";
-    std::filesystem::remove(configuration_path);
-    EXPECT_EQ(run(words), Exit::busy) << "the store is still there";
-    EXPECT_FALSE(std::filesystem::exists(configuration_path));
-}
-
-TEST_F(CliTest, init_of_a_cluster_shares_key_and_id) {
-    const std::vector<std::string> cluster = {"--peer", "a=127.0.0.1:7001", "--peer", "b=127.0.0.1:7002"};
-    const auto init = [&](const std::string& host, std::vector<std::string> more) {
-        more.insert(more.begin(), {"init", "--json", "--store", directory_ / "store-" + host, "--size", "16MiB",
-                                   "--host", host, "--config", directory_ / host + "/tarn.toml"});
-        more.insert(more.end(), cluster.begin(), cluster.end());
-        return run(more);
-    };
-    EXPECT_EQ(init("c", {}), Exit::usage) << "not among the peers";
-    EXPECT_EQ(init("b", {}), Exit::usage);
-    EXPECT_NE(out_.find("made on a, the first of the peers; b joins it with a's UUID"), std::string::npos) << out_;
-    EXPECT_NE(out_.find("--cluster UUID"), std::string::npos) << out_;
-    EXPECT_FALSE(std::filesystem::exists(directory_ / "b"));
-    ASSERT_EQ(init("a", {}), Exit::ok) << err_;
-    const auto made = nlohmann::json::parse(out_);
-    const auto key = made["key_file"].get<std::string>();
-    const auto cluster_id = made["cluster"].get<std::string>();
-    struct stat status{};
-    ASSERT_EQ(::stat(key.c_str(), &status), 0);
-    EXPECT_EQ(status.st_mode & 0777, 0600u);
-    EXPECT_EQ(init("b", {"--cluster", cluster_id}), Exit::not_found) << "the key was not copied";
-    EXPECT_FALSE(std::filesystem::exists(directory_ / "store-b"));
-    ASSERT_EQ(init("b", {"--cluster", cluster_id, "--key-file", key}), Exit::ok) << err_;
-    const auto configuration = load_configuration(directory_ / "b/tarn.toml");
-    ASSERT_TRUE(configuration);
-    EXPECT_EQ(configuration->host_id(), 1);
-    EXPECT_EQ(format_uuid(configuration->cluster), made["cluster"].get<std::string>());
-}
-
-TEST_F(CliTest, init_refuses_before_it_writes) {
-    const auto init = [&](std::vector<std::string> more) {
-        more.insert(more.begin(), {"init", "--config", directory_ / "new/tarn.toml", "--host", "a"});
-        return run(more);
-    };
-    const std::string store = directory_ / "new-store";
-    EXPECT_EQ(init({"--store", store}), Exit::usage) << "no size";
-    EXPECT_EQ(init({"--store", "/dev/no-such-device", "--size", "64MiB"}), Exit::usage);
-    EXPECT_FALSE(std::filesystem::exists("/dev/no-such-device")) << "it would lie in memory";
-    EXPECT_EQ(init({"--store", "/dev/null", "--size", "64MiB"}), Exit::usage);
-    EXPECT_EQ(init({"--store", directory_ / ".", "--size", "64MiB"}), Exit::usage);
-    EXPECT_EQ(init({"--store", store, "--size", "1XB"}), Exit::usage);
-    EXPECT_EQ(init({"--store", store, "--size", "1MiB"}), Exit::usage) << "too small";
-    EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--memory", "1MiB"}), Exit::usage);
-    EXPECT_EQ(init({"--store", store, "--size", "1TiB", "--memory", "256MiB"}), Exit::usage) << "for its books";
-    EXPECT_NE(err_.find("try: --memory "), std::string::npos) << err_;
-    EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--peer", "a"}), Exit::usage);
-    EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--cluster", "x"}), Exit::usage);
-    EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--nbd-tcp", "x"}), Exit::usage);
-    EXPECT_EQ(init({"--store", directory_ / "a/b/c", "--size", "16MiB"}), Exit::not_found);
-    EXPECT_NE(err_.find(": there is no directory " + directory_ / "a/b; try: mkdir -p"), std::string::npos) << err_;
-    EXPECT_EQ(init({"--store", store, "--size", "16MiB", "--memory", "15TiB"}), Exit::usage);
-    EXPECT_NE(err_.find("--memory 15 TiB is too much: "), std::string::npos) << err_;
-    EXPECT_FALSE(std::filesystem::exists(store));
-    EXPECT_FALSE(std::filesystem::exists(directory_ / "new")) << "nor is anything else left";
-}
-
-TEST_F(CliTest, init_that_fails_late_leaves_nothing_and_may_be_repeated) {
-    const auto init = [&](const std::string& size) {
-        return run({"init", "--config", directory_ / "new/etc/tarn.toml", "--store", directory_ / "lib/store", "--size",
-                    size, "--host", "a", "--peer", "a=127.0.0.1:7001", "--peer", "b=127.0.0.1:7002"});
-    };
-    EXPECT_EQ(init("1MiB"), Exit::usage) << "which only the store finds too small";
-    EXPECT_FALSE(std::filesystem::exists(directory_ / "new")) << "the key";
-    EXPECT_FALSE(std::filesystem::exists(directory_ / "lib"));
-    EXPECT_EQ(init("16MiB"), Exit::ok) << err_;
-    EXPECT_TRUE(std::filesystem::exists(directory_ / "new/etc/key"));
 }
 
 }  // namespace

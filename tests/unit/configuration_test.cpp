@@ -203,6 +203,20 @@ TEST(Configuration, mistakes_name_place_key_and_reason) {
     EXPECT_NE(error_of("host = \"a\nstore").find("t:1:"), std::string::npos) << "not TOML";
 }
 
+// The library would nest them on the stack.
+TEST(Configuration, a_key_of_very_many_parts_is_refused) {
+    std::string parts;
+    for (int i = 0; i < 50000; ++i) parts += "a.";
+    EXPECT_EQ(error_after_minimal("\n" + parts + "a = 1\n"), "t:5:1: a key of too many parts");
+    EXPECT_EQ(error_after_minimal("[" + parts + "a]\n"), "t:4:1: a key of too many parts");
+    EXPECT_EQ(error_after_minimal("x = { " + parts + "a = 1 }\n"), "t:4:1: a key of too many parts");
+    EXPECT_EQ(error_after_minimal("[\"\\\"\"." + parts + "a]\n"), "t:4:1: a key of too many parts");
+    EXPECT_EQ(error_after_minimal("# " + parts + "\n[nbd]\nread_only = ['" + parts + "', \"\\\"" + parts + "\"]\n")
+                  .find("too many parts"),
+              std::string::npos)
+        << "dots in comments and strings are no parts";
+}
+
 TEST(Configuration, peers_must_fit_together) {
     const std::string peers = "[[peer]]\nname = \"a\"\naddress = \"x:1\"\n[[peer]]\nname = \"b\"\naddress = \"y:1\"\n";
     EXPECT_EQ(error_after_minimal(peers), "t: key_file: missing; the hosts of a cluster need a key in common");

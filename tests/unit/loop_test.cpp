@@ -218,6 +218,39 @@ TEST(Loop, run_waits_for_what_spawned_tasks_spawn_after_stop) {
     EXPECT_TRUE(finished);
 }
 
+// Posts a call from the loop's last task, which spawns another when no task is left.
+struct LateCall final : Loop::Posted {
+    LateCall(Loop& loop, std::shared_ptr<int> held) : loop(loop), held(std::move(held)) {}
+    void run() override {
+        ran = true;
+        loop.spawn(keep(std::move(held), began));
+    }
+    static Task<> keep(std::shared_ptr<int>, bool& began) {
+        began = true;
+        co_return;
+    }
+    static Task<> post(Loop& loop, LateCall& call) {
+        co_await loop.sleep(1ms);
+        loop.post(call);
+    }
+    Loop& loop;
+    std::shared_ptr<int> held;
+    bool ran = false;
+    bool began = false;
+};
+
+TEST(Loop, what_is_spawned_after_the_last_task_has_ended_is_dropped) {
+    const auto loop = make_loop();
+    const auto held = std::make_shared<int>(0);
+    LateCall call(*loop, held);
+    loop->spawn(LateCall::post(*loop, call));
+    loop->stop();
+    loop->run();
+    EXPECT_TRUE(call.ran);
+    EXPECT_FALSE(call.began);
+    EXPECT_EQ(held.use_count(), 1) << "what the task was given is freed";
+}
+
 Task<> take_turns(Loop& loop, Semaphore& semaphore, int& inside, int& most) {
     co_await semaphore.acquire();
     most = std::max(most, ++inside);
