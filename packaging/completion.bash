@@ -79,7 +79,11 @@ _tarn() {
             compopt -o default
             return
             ;;
-        --memory | --size | --rate | --timeout | --host | --peer | --cluster | --nbd-tcp | --mode | --fail-after | --block-size | --connections) return ;;
+        --memory | --size | --rate | --timeout | --host | --peer | --cluster | --nbd-tcp | --mode | --fail-after | --connections) return ;;
+        --block-size)
+            _tarn_offer "$current" 512 4096
+            return
+            ;;
     esac
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         for known in "${verbs[@]}"; do

@@ -157,6 +157,7 @@ size_t Handshake::refuse_without_tls(uint32_t size) {
         close("an option beyond all limits");
     } else {
         refuse(OptionReply::error_tls_required, "TLS is required");
+        told_of_tls_ = true;
         skip_bytes_ = size;
     }
     return option_header_size;

@@ -60,6 +60,8 @@ class Handshake {
     const std::string& name() const { return name_; }
     // Why it closed, for the log; empty when the client left in good order.
     StaticText reason() const { return reason_; }
+    // It was told that TLS is required, and has not begun it.
+    bool lacks_tls() const { return told_of_tls_ && !secured_; }
 
     // What the client asked for before, in plain, is forgotten: somebody in between may have said it.
     void secured();
@@ -96,6 +98,7 @@ class Handshake {
 
     Tls tls_;
     bool secured_ = false;
+    bool told_of_tls_ = false;
     State state_ = State::negotiating;
     Question question_ = Question::list;
     Option option_ = Option::abort;  // the one being answered

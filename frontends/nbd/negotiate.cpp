@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+
 #include "frontends/nbd/connection.hpp"
 #include "utils/alarm.hpp"
 #include "utils/log.hpp"
@@ -28,6 +30,8 @@ Task<Result<>> Connection::negotiate() {
     if (!visit_->has_place())
         co_return fail(Errc::protocol, 0, "nbd.handshake: newer connections took its place (nbd.handshakes_max)");
     if (broken_) co_return fail(Errc::protocol, 0, "nbd.handshake: it took too long (nbd.handshake_seconds)");
+    if (!result && handshake.lacks_tls())
+        co_return fail(Errc::protocol, 0, "nbd.handshake: it did not begin TLS, which is required (nbd.tls)");
     if (result && !visit_->end()) co_return fail(Errc::closed, 0, "nbd.handshake");
     co_return result;
 }
@@ -73,6 +77,10 @@ Task<Result<>> Connection::begin_tls() {
     const Result<> begun = co_await stream_.begin_tls(workspace_->loop, admission_->credentials, workspace_->tls,
                                                       [this] { return is_given_up(); });
     if (!begun) {
+        const bool left = begun.error().code == Errc::closed || begun.error().sys_errno == ECONNRESET;
+        if (left && !is_given_up())
+            co_return fail(Errc::protocol, 0,
+                           "nbd.tls: the client left within the handshake; it may not trust this host's certificate");
         if (begun.error().code == Errc::refused) {
             log_refusal("refused", fmt::format("TLS: {}", stream_.trouble()));
             was_refused_ = true;

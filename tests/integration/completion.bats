@@ -98,5 +98,6 @@ completes() {
     [ "$(type_in 'tarn resi')" = 'tarn resize ' ]
     [ "$(type_in 'tarn create v 1G --sh')" = 'tarn create v 1G --shared ' ]
     [ "$(type_in 'tarn store insp')" = 'tarn store inspect ' ]
+    [ "$(type_in 'tarn attach v --block-size 5')" = 'tarn attach v --block-size 512 ' ]
     [ "$(type_in 'tarnd --disc')" = 'tarnd --discard-memory ' ]
 }

@@ -12,6 +12,7 @@ if [[ ${1:-} == --end ]]; then
     source "$here/cluster.bash"
     cluster_recall
     cluster_down
+    echo "ended the cluster that was in $CLUSTER, and removed it"
     exit
 fi
 keep=

@@ -50,6 +50,7 @@ dev() { "$BATS_TEST_TMPDIR/dev" "$@"; }
     cluster_remember
     host_crash a # its keeper stays
     run -0 "$BATS_TEST_DIRNAME/../../dev" demo --end "$CLUSTER"
+    assert_output --partial "ended the cluster that was in $CLUSTER"
     run -1 pgrep -f "^(tarn-keeper|tarnd .*) $CLUSTER/"
     run ! grep -q "tarn-$CLUSTER_ID-" <(ip netns list)
     [ ! -e "$CLUSTER" ]

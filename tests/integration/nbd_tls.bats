@@ -204,6 +204,7 @@ for i in range(100):
     run client nbdinfo --size "$(plain disk)"
     assert_failure
     assert_output --partial "requires TLS"
+    logged 'refused: .*it did not begin TLS, which is required'
     talk '
 client = greet()
 assert ask(client, 3) == TLS_REQD
@@ -269,6 +270,7 @@ except (ssl.SSLError, ConnectionResetError):
     run client nbdinfo "$(x509 disk "$BATS_TEST_TMPDIR")"
     assert_failure
     assert_output --partial "certificate"
+    logged "refused: .*it may not trust this host's certificate"
 }
 
 @test "a certificate that a client shows has to be good, and may be asked for" {

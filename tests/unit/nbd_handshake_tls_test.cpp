@@ -84,6 +84,7 @@ TEST_F(NbdHandshakeTls, bytes_in_plain_behind_it_are_the_end) {
 
 TEST_F(NbdHandshakeTls, required_refuses_all_that_comes_without) {
     Handshake handshake = greeted(Tls::required);
+    EXPECT_FALSE(handshake.lacks_tls()) << "it may still begin it";
     for (const auto& [option, payload] : {std::pair(Option::list, Bytes()),
                                           {Option::info, info_payload("disk")},
                                           {Option::go, info_payload("disk")},
@@ -94,7 +95,10 @@ TEST_F(NbdHandshakeTls, required_refuses_all_that_comes_without) {
         EXPECT_EQ(reply_to(handshake, Bytes().option(option, payload)), tls_required);
         EXPECT_EQ(handshake.state(), State::negotiating);
     }
+    EXPECT_TRUE(handshake.lacks_tls());
     EXPECT_EQ(reply_to(handshake, Bytes().option(Option::start_tls)), acknowledged);
+    handshake.secured();
+    EXPECT_FALSE(handshake.lacks_tls());
 }
 
 TEST_F(NbdHandshakeTls, required_lets_a_client_leave) {

@@ -308,6 +308,13 @@ MUTANTS = [
     ("coherence/membership/membership.cpp", "«header_.losses_unrecorded.store(true, std::memory_order_release);»", {
         "the next process does not hear that losses are unrecorded": "",
     }),
+    ("coherence/membership/membership.cpp", "«header_.last_in_doubt.store(process_.epoch, std::memory_order_release);»", {
+        "the next process does not know that this one was in doubt": "",
+    }),
+    ("coherence/adoption/adoption.cpp", "if («header.last_in_doubt == 0») header", {
+        "a process of an older program was never in doubt": "false",
+        "each process leaves a doubt to the next": "true",
+    }),
     ("coherence/membership/membership.cpp", "«remember_met(host, process);»", {
         "the next process meets everybody for the first time": "",
     }),
@@ -885,6 +892,9 @@ MUTANTS = [
     }),
     ("frontends/nbd/negotiate.cpp", "co_await volumes_.find(«sees ? name : std::string()»);", {
         "an export is looked for that the client may not see": "name",
+    }),
+    ("frontends/nbd/handshake.cpp", "        «told_of_tls_ = true;»", {
+        "nobody hears that a client has left because it knows no TLS": "",
     }),
     ("frontends/nbd/negotiate.cpp", "        const bool sees = «may_see(name)»;", {
         "an export is found by who may not see it": "true",
