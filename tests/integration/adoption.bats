@@ -108,6 +108,32 @@ END
     nbd_python a shared "assert h.pread(5000, 12345) == b'twice' * 1000"
 }
 
+adopted_times() { (($(grep -c 'memory: adopted' "$CLUSTER/$1/log") == $2)); }
+is_durable() { [[ $(on "$1" status --json | jq .dirty_bytes) == 0 ]]; }
+
+# They would all have to be written again, for which a full store has no room.
+@test "a process that is killed before it serves leaves every page as clean as it was" {
+    nbd_python b shared "h.pwrite(b'clean' * 400000, 0); h.flush()"
+    local host
+    for host in a b c; do on "$host" flush shared; done
+    within 20 is_durable b
+    host_pause a
+    host_pause c
+    host_crash b
+    local times
+    times=$(grep -c 'memory: adopted' "$CLUSTER/b/log" || true)
+    tarnd_of b  # it waits for what the others hold
+    disown
+    within 20 adopted_times b $((times + 1))
+    host_crash b
+    host_resume a
+    host_resume c
+    restart b
+    adopted_times b $((times + 2))
+    is_durable b
+    nbd_python c shared "assert h.pread(2000000, 0) == b'clean' * 400000"
+}
+
 @test "a clean stop leaves nothing behind" {
     keepers_of c
     host_stop c

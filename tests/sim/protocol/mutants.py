@@ -254,9 +254,6 @@ MUTANTS = [
      "if («host == claim.anchor || (host == claim.owner && !has_memory)») confirm", {
         "an owner is not told to mark dirty by a home in doubt": "host == claim.anchor",
     }),
-    ("coherence/protocol/home_recovery.cpp", "claim.missed_doubt |= «holds && message.tenure < told_in_doubt_»;", {
-        "what a home in doubt told nobody is forgotten with its process": "false",
-    }),
     ("coherence/protocol/home_recovery.cpp", "if («contains(claim.dismissed, host)») known", {
         "kept bytes that home decided against are taken if they are reported again": "false",
     }),
