@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 bench_begin attach "$@"
 
 VM=$BENCH_SOURCE/../vm/machine.py
-"$VM" start "$WORK/machine" > "$WORK/machine.log"
+"$VM" start "$WORK/machine" --qemu > "$WORK/machine.log"
 PEERS+=("$(< "$WORK/machine/pid")")
 "$VM" exec "$WORK/machine" "set -euo pipefail; . /vm/guest.bash; $(< "$BENCH_SOURCE/attach_in_machine.bash")" > "$WORK/counts"
 "$VM" stop "$WORK/machine"

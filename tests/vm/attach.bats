@@ -8,17 +8,6 @@ setup_file() {
 }
 teardown_file() { vm_stop; }
 
-@test "a volume becomes a device, with a hardware queue for each CPU, which its shard serves" {
-    run vm 'tarn attach disk'
-    assert_output "/dev/nbd0" # no udev runs, and nobody makes a link
-    run vm 'blockdev --getsize64 --getss --getro /dev/nbd0; cat /sys/block/nbd0/backend; ls /sys/block/nbd0/mq'
-    assert_output $'268435456\n4096\n0\ntarn/by-name/disk\n0\n1'
-    run vm 'for cpu in 0 1; do taskset -c $cpu dd if=/dev/nbd0 of=/dev/null bs=4k count=200 iflag=direct status=none; done
-            tarn --json status | jq -c "[.shards[] | [.nbd_connections, .requests >= 200]]"'
-    assert_output '[[1,true],[1,true]]'
-    vm 'tarn detach disk'
-}
-
 @test "a file system lives on it; while it is mounted it is not detached, but by force" {
     vm 'tarn attach disk && mkfs.ext4 -q /dev/nbd0 && mount /dev/nbd0 /mnt'
     vm 'fio --name=v --directory=/mnt --size=16m --rw=randwrite --bs=4k --ioengine=io_uring --direct=1 --iodepth=8 \

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Makes what the virtual machines of these tests boot from, once on each machine, and prints the directory of it:
-#   root.ext4   a small Debian with the programs that the tests run, and its kernel's modules
-#   vmlinux     that kernel, unpacked, so that QEMU enters it at once
+#   root.ext4   a small Debian with the programs that the tests run, and the modules of both kernels
+#   vmlinux     its kernel, unpacked, so that QEMU enters it at once
+#   linux.uml   user-mode Linux, the other kernel
 #   initrd      which mounts root.ext4 with a tmpfs above it: nothing of it ever changes
-# TARN_VM_KERNEL=bookworm-backports: with the newer kernel that Debian has there.
+# TARN_VM_KERNEL=bookworm-backports: vmlinux is the newer kernel that Debian has there.
 # Needs root. Changes nothing outside of its cache ($TARN_VM_CACHE).
 set -euo pipefail
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin  # of the machine, and of what is in its root
@@ -14,8 +15,9 @@ kernel=${TARN_VM_KERNEL:-$suite} # the suite that it is from
 packages=(kmod udev systemd iproute2 procps util-linux fdisk dmsetup python3 e2fsprogs xfsprogs fuse3 fio nbd-client
     nbdkit libnbd-bin qemu-utils jq postgresql-15
     liburing2 libstdc++6 libisal2 libblkid1 libgnutls30 libsystemd0 libtomlplusplus3 libnl-genl-3-200)
-# What the kernel needs before it has its root, in the order of loading.
+# What the kernels need before they have their root, in the order of loading.
 early_modules=(virtio_pci virtio_blk virtio_console 9pnet_virtio 9p crc32c_generic ext4 overlay)
+early_modules_of_uml=(overlay)
 # Folders of modules that no test has a use for, and which are most of them.
 left_out=(sound drivers/{gpu,media,staging,usb,hid,input,iio,isdn,infiniband/hw,net/ethernet,net/wireless,net/usb}
     drivers/{platform,hwmon,i2c,comedi,thunderbolt,firewire,mtd,power,rtc,leds,mfd,pinctrl,bluetooth,video}
@@ -41,8 +43,8 @@ sys.exit("no kernel found in " + sys.argv[1])
 END
 }
 
-# mmdebstrap runs the hooks, with the root as their argument. PostgreSQL is to make no cluster of its own, and comes
-# without its compiler, which is larger than everything else.
+# make_root ROOT UML: and the kernel of user-mode Linux. mmdebstrap runs the hooks, with the root as their argument.
+# PostgreSQL is to make no cluster of its own, and comes without its compiler, which is larger than everything else.
 # shellcheck disable=SC2016
 make_root() {
     local -r kernel_sources=(${TARN_VM_KERNEL:+"deb $mirror $kernel main"})
@@ -50,14 +52,20 @@ make_root() {
         --essential-hook='mkdir "$1/etc/postgresql-common"
             echo "create_main_cluster = false" > "$1/etc/postgresql-common/createcluster.conf"' \
         --customize-hook='chroot "$1" apt-get -qq install --download-only --no-install-recommends \
-            linux-image-amd64/'"$kernel" \
+            user-mode-linux linux-image-amd64/'"$kernel" \
         --customize-hook='dpkg-deb --fsys-tarfile "$1"/var/cache/apt/archives/linux-image-[0-9]*.deb |
             tar -x --keep-directory-symlink -C "$1"' \
+        --customize-hook='dpkg-deb --fsys-tarfile "$1"/var/cache/apt/archives/user-mode-linux_*.deb |
+            tar -x -C "$1" ./usr/bin/linux.uml ./usr/lib/uml' \
         "$suite" "$1" "deb $mirror $suite main" "${kernel_sources[@]}"
     release=$(ls "$1/lib/modules")
+    uml_release=$(ls "$1/usr/lib/uml/modules")
+    mv "$1/usr/lib/uml/modules/$uml_release" "$1/lib/modules/"
+    mv "$1/usr/bin/linux.uml" "$2"
     rm -rf "$1"/usr/share/{doc,man,locale} "$1"/var/{cache,lib}/apt/* "$1"/usr/lib/*/lib{LLVM,z3}* \
-        "${left_out[@]/#/$1/lib/modules/$release/kernel/}"
+        "${left_out[@]/#/$1/lib/modules/$release/kernel/}" "${left_out[@]/#/$1/lib/modules/$uml_release/kernel/}"
     chroot "$1" depmod "$release"
+    chroot "$1" depmod "$uml_release"
     mkdir -p "$1/vm" "$1/tarn"
 }
 
@@ -66,17 +74,25 @@ make_initrd() {
     mkdir -p "$to"/{bin,proc,sys,dev,modules}
     cp "$(command -v busybox)" "$to/bin/busybox"
     cp "$here/init" "$to/init"
-    chroot "$root" modprobe --set-version "$release" --all --show-depends "${early_modules[@]}" |
-        awk '$1 == "insmod" && !seen[$2]++ {print $2}' > "$to/modules.list"
+    add_modules "$root" "$to" "$release" "${early_modules[@]}"
+    add_modules "$root" "$to" "$uml_release" "${early_modules_of_uml[@]}"
+    (cd "$to" && find . | cpio --quiet -o -H newc)
+}
+
+# add_modules ROOT INITRD RELEASE MODULE...: with what they need, and a list of all in the order of loading.
+add_modules() {
+    local -r root=$1 to=$2/modules/$3
     local module
+    mkdir "$to"
+    chroot "$root" modprobe --set-version "$3" --all --show-depends "${@:4}" |
+        awk '$1 == "insmod" && !seen[$2]++ {print $2}' > "$to/list"
     while read -r module; do
         case $module in
-            *.xz) xz -dc "$root$module" > "$to/modules/$(basename "$module" .xz)" ;;
-            *) cp "$root$module" "$to/modules/" ;;
+            *.xz) xz -dc "$root$module" > "$to/$(basename "$module" .xz)" ;;
+            *) cp "$root$module" "$to/" ;;
         esac
-    done < "$to/modules.list"
-    sed -i 's|.*/||; s|\.xz$||' "$to/modules.list"
-    (cd "$to" && find . | cpio --quiet -o -H newc)
+    done < "$to/list"
+    sed -i 's|.*/||; s|\.xz$||' "$to/list"
 }
 
 mkdir -p "$cache"
@@ -86,7 +102,7 @@ if [[ ! -e $image ]]; then
     work=$(mktemp -d "$cache/work.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     mkdir "$work/image"
-    make_root "$work/root" >&2
+    make_root "$work/root" "$work/image/linux.uml" >&2
     unpack_kernel "$work/root/boot/vmlinuz-$release" "$work/image/vmlinux"
     rm -rf "$work/root/boot"
     make_initrd "$work/root" "$work/initrd" > "$work/image/initrd"

@@ -1,4 +1,5 @@
-# A block device whose tarnd is killed, stopped or away: the kernel notices no more than a pause.
+# A block device whose tarnd is killed, stopped or away: the kernel notices no more than a pause. (Under load by several
+# CPUs: several_cpus.bats.)
 
 load vm.bash
 
@@ -13,32 +14,7 @@ setup() {
     vm 'tarn attached > /tmp/attached || tarnd_start; [ -e /sys/block/nbd0/pid ] || tarn attach disk'
 }
 
-# Verified writes and reads of /dev/nbd0 while LINE runs; prints the longest wait of a request, in ms.
-under_load() {
-    vm 'fio --name=v --filename=/dev/nbd0 --size=64m --rw=randrw --bs=4k-64k --ioengine=io_uring --direct=1 --iodepth=16 \
-            --verify=crc32c --verify_backlog=64 --time_based --runtime=600 --output=/tmp/fio.json --output-format=json &
-        fio=$!
-        '"$1"'
-        within 60 served 500
-        kill -INT $fio; wait $fio || [ $? = 128 ]
-        sed -i "0,/^{/{/^{/!d}" /tmp/fio.json  # what it says of the signal
-        jq -e ".jobs[0].error == 0" /tmp/fio.json > /tmp/verdict
-        jq "[.jobs[0] | .read, .write | .clat_ns.max] | max / 1000000 | floor" /tmp/fio.json'
-}
-
-@test "kill -9 under verified load is a pause" {
-    vm ': > /tmp/tarnd.log; dmesg -C'
-    run under_load 'for i in 1 2 3 4; do within 60 served 500; tarnd_end -9; tarnd_start; done'
-    assert_success
-    echo "longest wait: ${lines[-1]} ms" >&3
-    run vm 'dmesg | grep nbd0'
-    assert_failure
-    assert_output ""
-    run vm 'grep -c "nbd0 is volume disk, as before" /tmp/tarnd.log'
-    assert_output 4
-}
-
-@test "so is a stop and a start; between the two requests wait" {
+@test "a stop and a start under verified load are a pause; between the two requests wait" {
     [[ -n ${TARN_FULL-} ]] || skip "takes long here: ./dev test vm --full"
     run under_load 'for i in 1 2; do within 60 served 500; tarnd_end -TERM; tarnd_start; done'
     assert_success
@@ -92,37 +68,6 @@ under_load() {
         if wait $dd; then exit 1; fi
         kill -CONT "$(cat /run/tarnd.pid)"; within 20 no_attachments; fails dd if=/mnt/full of=/dev/null bs=4k count=1 iflag=direct
         umount /mnt; [[ ! -e /sys/block/nbd0/pid ]]; [[ $(blockdev --getsize64 /dev/nbd0) = 0 ]]; tarn attach disk'
-}
-
-# The first socket of the device: the keeper has those of the device, too, and no other of tarnd's. To shut down tarnd's
-# end is what a kernel that gives a connection up looks like to tarnd, and what a tarnd that ends it to the kernel.
-@test "a connection that breaks is replaced by a new one, which serves, and outlives tarnd" {
-    vm ': > /tmp/tarnd.log; dmesg -C
-        python3 - "$(cat /run/tarnd.pid)" "$(pidof tarn-keeper)" << "END"
-import ctypes, os, socket, sys
-def sockets(pid):
-    links = {os.readlink(f"/proc/{pid}/fd/{fd}"): int(fd) for fd in os.listdir(f"/proc/{pid}/fd")}
-    return {link: fd for link, fd in links.items() if link.startswith("socket:")}
-tarnd, keeper = map(int, sys.argv[1:])
-ours = sockets(tarnd)
-first = min(ours[link] for link in ours.keys() & sockets(keeper).keys())
-pidfd_getfd = 438
-fd = ctypes.CDLL(None, use_errno=True).syscall(pidfd_getfd, os.pidfd_open(tarnd), first, 0)
-socket.socket(fileno=fd).shutdown(socket.SHUT_RDWR)
-END
-        within 20 grep "the kernel had given up connection" /tmp/tarnd.log; dmesg | grep "nbd0: reconnected socket"
-        head -c 4M /dev/urandom > /tmp/bytes; dd if=/tmp/bytes of=/dev/nbd0 bs=64k oflag=direct status=none'
-    local -r read_by_each_cpu='for cpu in 0 1; do
-            taskset -c $cpu dd if=/dev/nbd0 bs=64k count=64 iflag=direct status=none | cmp - /tmp/bytes
-        done
-        tarn --json status | jq -c "[.shards[] | [.nbd_connections, .requests >= 64]]"'
-    run vm "$read_by_each_cpu"
-    assert_output '[[1,true],[1,true]]'
-    vm 'tarnd_end -9; tarnd_start'
-    run vm "$read_by_each_cpu"
-    assert_output '[[1,true],[1,true]]'
-    run vm 'dmesg | grep "I/O error"; grep "error" /tmp/tarnd.log'
-    assert_output ""
 }
 
 @test "a keeper that is killed has a successor, and then the daemon may be killed, too" {

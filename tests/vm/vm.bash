@@ -23,6 +23,19 @@ vm_reboot() {
     timeout 120 "$BATS_TEST_DIRNAME/machine.py" wait "$(vm_directory)"
     vm_boot
 }
+# Verified writes and reads of /dev/nbd0 while LINE runs; prints the longest wait of a request, in ms.
+# shellcheck disable=SC2016 # the machine expands it
+under_load() {
+    vm 'fio --name=v --filename=/dev/nbd0 --size=64m --rw=randrw --bs=4k-64k --ioengine=io_uring --direct=1 --iodepth=16 \
+            --verify=crc32c --verify_backlog=64 --time_based --runtime=600 --output=/tmp/fio.json --output-format=json &
+        fio=$!
+        '"$1"'
+        within 60 served 500
+        kill -INT $fio; wait $fio || [ $? = 128 ]
+        sed -i "0,/^{/{/^{/!d}" /tmp/fio.json  # what it says of the signal
+        jq -e ".jobs[0].error == 0" /tmp/fio.json > /tmp/verdict
+        jq "[.jobs[0] | .read, .write | .clat_ns.max] | max / 1000000 | floor" /tmp/fio.json'
+}
 # run_systemd_in UPPER: changes of the root after which systemd is the first process, and runs the agent.
 run_systemd_in() {
     local -r upper=$1 units=$1/etc/systemd/system
@@ -36,6 +49,10 @@ run_systemd_in() {
         e2scrub_all.timer e2scrub_reap.service fstrim.timer systemd-binfmt.service modprobe@{dm_mod,loop}.service; do
         ln -s /dev/null "$units/$unit"
     done
+}
+# Bats shows what it says if the test failed. A file whose setup skipped has no machine.
+teardown() {
+    sed -n 's/.*"kind": "\([a-z]*\)".*/the machine was \1/p' "$BATS_FILE_TMPDIR"/*/machine.json 2> /dev/null || true
 }
 vm_stop() {
     # A file whose setup skipped has no machine.
