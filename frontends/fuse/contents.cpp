@@ -6,13 +6,12 @@
 #include <algorithm>
 
 #include "frontends/fuse/file_system.hpp"
+#include "frontends/fuse/runs.hpp"
 #include "utils/with_timeout.hpp"
 
 namespace tarn::fuse {
 
 namespace {
-
-constexpr uint64_t seek_window_bytes = uint64_t{16} << 30;  // of one question for extents
 
 // As fuse_reply_open, and with the flag that libfuse 3.14 does not know: several writers of one file need not wait
 // for each other in the kernel. Kernels before 6.2 ignore it.
@@ -169,22 +168,6 @@ Task<Answer> FileSystem::allocate(OpenFile* file, int mode, uint64_t offset_byte
     // An empty write at the new end: it never shrinks a file that another host extends meanwhile.
     if (!keep_size) CO_TRY_VOID(co_await volume.write_growing(offset_bytes + size_bytes, {}));
     co_return 0;
-}
-
-// The start of the next run of the kind at or after the offset; the end of the file counts as a hole.
-Task<Result<uint64_t>> FileSystem::find_run(Volume& volume, uint64_t offset_bytes, bool hole) {
-    CO_TRY(const Attributes attributes, co_await volume.attributes());
-    const uint64_t end = attributes.size_bytes;
-    if (offset_bytes >= end) co_return fail(Errc::io, ENXIO, "fuse.seek");
-    for (uint64_t at = offset_bytes; at < end;) {
-        const uint64_t window_bytes = std::min(seek_window_bytes, end - at);
-        CO_TRY(const std::vector<Extent> extents, co_await volume.extents(at, window_bytes));
-        for (const Extent& extent : extents)
-            if (extent.hole == hole) co_return std::max(extent.offset_bytes, offset_bytes);
-        at = extents.back().offset_bytes + extents.back().size_bytes;  // it may have ended early
-    }
-    if (hole) co_return end;
-    co_return fail(Errc::io, ENXIO, "fuse.seek");
 }
 
 Task<Answer> FileSystem::seek(fuse_req_t request, OpenFile* file, uint64_t offset_bytes, int whence) {

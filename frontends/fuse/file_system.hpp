@@ -92,7 +92,6 @@ class FileSystem {
     Task<Result<>> fill(OpenDirectory& directory);
     Task<Result<Attributes>> change(NodeId id, AttributeChange change, OpenFile* file);
     static Task<Result<size_t>> read_whole(Volume& volume, uint64_t offset_bytes, std::span<std::byte> into);
-    Task<Result<uint64_t>> find_run(Volume& volume, uint64_t offset_bytes, bool hole);
 
     Volumes& volumes_;
     const mode_t directory_mode_;

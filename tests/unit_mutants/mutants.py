@@ -48,6 +48,7 @@ CHECKS = {
     "daemon/process/idle_cpus.cpp": "IdleCpus*",
     "daemon/process/polling.hpp": "PollingTest.*",
     "daemon/process/scheduling.hpp": "SchedulingTest.*:CrowdedTest.*",
+    "frontends/fuse/runs.cpp": "FuseRuns.*",
     "frontends/nbd/admission.cpp": "NbdNetwork.*:NbdAccessLists.*:NbdAdmission.*",
     "frontends/nbd/client_cpu.cpp": "ClientCpuTest.*",
     "frontends/nbd/connection.cpp": "NbdConnection.*:NbdConversation.*:NbdReconnect.*:NbdBounds.*:NbdMoving.a_connection_follows*:NbdTlsConnection.*",
@@ -1466,5 +1467,20 @@ MUTANTS = [
     }),
     ("daemon/keeper/keeping.cpp", '        if (each.first != name && «!each.first.starts_with(name + ".")») return false;', {
         "the sockets of a device that is gone are kept": "true",
+    }),
+
+    # What a file has where, for who seeks in it.
+    ("frontends/fuse/runs.cpp", "        at = «extents.back().offset_bytes + extents.back().size_bytes»;", {
+        "what was not answered is not asked for anew": "at + window_bytes",
+    }),
+    ("frontends/fuse/runs.cpp", "std::min(seek_window_bytes, «end - at»);", {
+        "extents beyond the end of the file are asked for": "uint64_t(seek_window_bytes)",
+    }),
+    ("frontends/fuse/runs.cpp", "    if («offset_bytes >= end») co_return", {
+        "there is a hole behind the end": "offset_bytes > end",
+    }),
+    ("frontends/fuse/runs.cpp", "    if («hole») co_return end;", {
+        "the end of a file is no hole": "false",
+        "there is data at the end of a file": "true",
     }),
 ]
