@@ -38,8 +38,8 @@ Result<std::unique_ptr<Loop>> Loop::create(unsigned entries) {
     return create(std::move(ring));
 }
 
-Result<std::unique_ptr<Loop>> Loop::create(std::unique_ptr<OperationRing> ring) {
-    std::unique_ptr<Loop> loop(new Loop(std::move(ring)));
+Result<std::unique_ptr<Loop>> Loop::create(std::unique_ptr<OperationRing> ring, MakeRing make_polled) {
+    std::unique_ptr<Loop> loop(new Loop(std::move(ring), std::move(make_polled)));
     loop->wakeup_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
     if (!loop->wakeup_) return fail(Errc::io, errno, "loop.create: eventfd");
     return loop;
@@ -134,7 +134,7 @@ Task<> Readiness::close() {
 bool Loop::polls() {
     TARN_ASSERT(current() == this);
     if (polled_ring_ || polled_ring_refused_) return polled_ring_ != nullptr;
-    Result<std::unique_ptr<OperationRing>> ring = make_polled_io_uring(polled_entries);
+    Result<std::unique_ptr<OperationRing>> ring = make_polled_ring_(polled_entries);
     polled_ring_refused_ = !ring;
     if (!ring) return false;
     polled_ring_ = std::move(*ring);

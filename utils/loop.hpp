@@ -15,6 +15,7 @@
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -46,8 +47,10 @@ class Loop {
 
     // entries bounds what one turn submits, not what may be in flight. Errors: io (io_uring is disabled or too old).
     static Result<std::unique_ptr<Loop>> create(unsigned entries = 256);
-    // On a ring that the caller made. Errors: io.
-    static Result<std::unique_ptr<Loop>> create(std::unique_ptr<OperationRing> ring);
+    // On a ring that the caller made. make_polled: makes the one that polls() is about. Errors: io.
+    using MakeRing = std::function<Result<std::unique_ptr<OperationRing>>(unsigned entries)>;
+    static Result<std::unique_ptr<Loop>> create(std::unique_ptr<OperationRing> ring,
+                                                MakeRing make_polled = make_polled_io_uring);
     Loop(const Loop&) = delete;
     ~Loop();
 
@@ -162,7 +165,8 @@ class Loop {
     }
 
   private:
-    explicit Loop(std::unique_ptr<OperationRing> ring) : ring_(std::move(ring)) {}
+    Loop(std::unique_ptr<OperationRing> ring, MakeRing make_polled)
+        : ring_(std::move(ring)), make_polled_ring_(std::move(make_polled)) {}
     io_uring_sqe& submission() { return ring_->next_submission(); }
     void attach();
     void detach();
@@ -185,6 +189,7 @@ class Loop {
     int registered_buffer(std::span<const std::byte> bytes) const;
 
     const std::unique_ptr<OperationRing> ring_;
+    const MakeRing make_polled_ring_;
     std::unique_ptr<OperationRing> polled_ring_;  // none before polls() is asked
     bool polled_ring_refused_ = false;
     size_t polled_under_way_ = 0;

@@ -80,6 +80,7 @@ CHECKS = {
     "tiers/dram/frame_word.hpp": "FrameWord.*",
     "tiers/nvme/device/store_file.cpp": "PolledReads.*",
     "tiers/nvme/store_standing.cpp": "StoreStandingTest.*:AdoptedHost.*",
+    "utils/loop.cpp": "PolledRing.*",
 }
 
 MUTANTS = [
@@ -1482,5 +1483,19 @@ MUTANTS = [
     ("frontends/fuse/runs.cpp", "    if («hole») co_return end;", {
         "the end of a file is no hole": "false",
         "there is data at the end of a file": "true",
+    }),
+
+    # The ring that asks a device.
+    ("utils/loop.cpp", "    if (polled_ring_) «polled_ring_->detach();»", {
+        "the second ring belongs to the thread of a loop that has ended": "",
+    }),
+    ("utils/loop.cpp", "    «polled_ring_refused_ = !ring;»", {
+        "a ring that was refused is asked for each time": "",
+    }),
+    ("utils/loop.cpp", "    if («polled_ring_ || polled_ring_refused_») return", {
+        "the second ring is made each time": "polled_ring_refused_",
+    }),
+    ("utils/loop.cpp", "    «polled_ring_->attach();»", {
+        "the second ring is used before it is enabled": "",
     }),
 ]
