@@ -9,6 +9,7 @@
 
 #include "coherence/fabric/transport/tcp/tcp_transport.hpp"
 #include "coherence/pages/page_provider.hpp"
+#include "daemon/attachments/unserved_devices.hpp"
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/text.hpp"
@@ -25,16 +26,6 @@ namespace tarn {
 using namespace std::chrono_literals;
 
 namespace {
-
-// As after the end of tarnd and its keeper at once: nobody else says a word of them, and who uses them waits.
-void warn_of_unserved_devices(const std::vector<Attachment>& served) {
-    for (const auto& [device, volume] : BlockDevices().all_of_tarn())
-        if (std::ranges::find(served, device, &Attachment::device) == served.end())
-            log::warning(
-                "/dev/{} is a block device of volume {} that this tarnd does not serve; if no other one does, its "
-                "requests wait in vain, and tarn detach --force ends it",
-                device, log::printable(volume));
-}
 
 constexpr auto shutdown_flush_max = 10s;
 constexpr std::chrono::seconds scrub_start_max = 1h;
@@ -318,7 +309,7 @@ Result<> Node::start_front_ends() {
     size_notices_->set_follow([this](VolumeId volume) { return attachments_->follow_size_of(volume); });
     attachments_->adopt(std::exchange(kept_, {}),
                         memory_was_lost_ ? std::nullopt : std::optional(cache_->adopted_receipts()));
-    warn_of_unserved_devices(attachments_->list());
+    warn_of_unserved_devices(BlockDevices(), attachments_->list());
     catalog_->set_end_clients([this](VolumeId volume) -> Task<Result<>> {
         CO_TRY_VOID(co_await attachments_->end_devices_of(volume));
         co_await nbd_->end_clients_of(volume);

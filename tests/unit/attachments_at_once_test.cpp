@@ -250,5 +250,59 @@ TEST_F(AttachmentsAtOnce, a_device_whose_volume_cannot_be_opened_yet_is_detached
     });
 }
 
+// Each has found the device before the other one ends it.
+TEST_F(AttachmentsAtOnce, of_two_who_detach_a_device_at_once_one_ends_it) {
+    std::atomic<int> disconnects{0};
+    kernel_.before = [&](const std::string& call) -> Result<> {
+        disconnects += call == "disconnect";
+        return {};
+    };
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        std::vector<Result<>> ends;
+        const auto detach = [&]() -> Task<> { ends.push_back(co_await host.attachments.detach("db", false, root)); };
+        Gate detaching;
+        for (int i = 0; i < 2; ++i) detaching.spawn(detach());
+        co_await detaching.close();
+        EXPECT_EQ(ends.size(), 2u);
+        EXPECT_EQ(std::ranges::count_if(ends, [](const Result<>& end) { return end.has_value(); }), 1);
+        for (const Result<>& end : ends)
+            if (!end) EXPECT_EQ(end.error().code, Errc::busy);
+        EXPECT_EQ(disconnects, 1);
+        expect_that_nothing_is_left(host);
+    });
+}
+
+TEST_F(AttachmentsAtOnce, a_device_whose_size_cannot_be_read_is_as_large_as_the_kernel_was_told) {
+    kernel_.after = [this](const std::string& call) -> Result<> {
+        if (call == "reconfigure") kernel_.remove("sys/block/nbd0/size");
+        return {};
+    };
+    run([](Host& host) -> Task<> {
+        const Result<Attachment> attached = co_await host.attachments.attach(options(), root);
+        EXPECT_EQ(attached ? attached->size_bytes : 0, size_bytes);
+    });
+}
+
+// Nobody else says so: the kernel has the device, and its requests wait.
+TEST_F(AttachmentsAtOnce, the_log_names_the_devices_that_a_stop_leaves_and_the_next_start_takes_up) {
+    const auto log_of = [this](const Talk& talk) {
+        testing::internal::CaptureStderr();
+        run(talk);
+        return testing::internal::GetCapturedStderr();
+    };
+    const std::string first =
+        log_of([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
+    EXPECT_TRUE(first.contains(" attached volume db as nbd0\n")) << first;
+    EXPECT_TRUE(first.contains(" nbd0 stays attached: its requests wait for the next start\n")) << first;
+    const std::string second = log_of([this](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+        EXPECT_TRUE(co_await host.attachments.detach("db", false, root));
+    });
+    EXPECT_TRUE(second.contains(" nbd0 is volume db, as before\n")) << second;
+    EXPECT_TRUE(second.contains(" detached volume db from nbd0\n")) << second;
+    EXPECT_FALSE(second.contains("stays attached")) << second;
+}
+
 }  // namespace
 }  // namespace tarn

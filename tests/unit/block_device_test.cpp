@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "daemon/attachments/unserved_devices.hpp"
 #include "tests/support/scratch_directory.hpp"
 
 namespace tarn {
@@ -125,6 +126,43 @@ TEST_F(MountedDevice, is_found_by_its_path_its_link_and_those_of_a_part) {
 TEST_F(MountedDevice, those_that_are_connected_as_volumes_are_told_from_others) {
     EXPECT_EQ(BlockDevices(scratch_.path()).all_of_tarn(),
               (std::vector<std::pair<std::string, std::string>>{{"nbd1", "my disk"}}));
+}
+
+TEST_F(MountedDevice, those_that_nobody_serves_are_named_in_the_log) {
+    make("sys/block/nbd4/pid", "12");
+    make("sys/block/nbd4/backend", "tarn/by-name/other");
+    testing::internal::CaptureStderr();
+    warn_of_unserved_devices(BlockDevices(scratch_.path()), {{.volume = "other", .device = "nbd4"}});
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find(" warning /dev/nbd1 is a block device of volume my disk that this tarnd does not serve"),
+              std::string::npos)
+        << said;
+    for (const char* const other : {"nbd2", "nbd3", "nbd4", "sda"})
+        EXPECT_EQ(said.find(other), std::string::npos) << said;
+}
+
+TEST_F(MountedDevice, is_used_where_another_mount_namespace_has_it) {
+    make("proc/self/mountinfo", "20 1 254:0 / / rw - ext4 /dev/root rw");
+    const auto in_container = [&](const std::string& line) {
+        make("proc/40/mountinfo", line);
+        std::filesystem::create_directories(scratch_.path() / "proc/40/ns");
+        std::error_code is_there;
+        std::filesystem::create_symlink("mnt:[4026532000]", scratch_.path() / "proc/40/ns/mnt", is_there);
+        return BlockDevices(scratch_.path()).is_used("nbd1");
+    };
+    EXPECT_FALSE(in_container("30 20 43:3 / /srv rw - ext4 /dev/nbd10 rw"));
+    EXPECT_TRUE(in_container("30 20 43:32 / /srv rw - ext4 /dev/tarn/by-name/my_disk rw"));
+    EXPECT_TRUE(in_container("30 20 0:40 / /srv rw - btrfs /dev/nbd1 rw"));
+    EXPECT_TRUE(in_container("30 20 259:7 / /srv rw - ext4 /dev/disk/by-id/7 rw"));
+}
+
+// By the name of the volume, or of the device; never by the name of another program's.
+TEST_F(MountedDevice, of_another_program_is_no_device_of_ours) {
+    const BlockDevices devices(scratch_.path());
+    EXPECT_EQ(devices.device_of("my disk"), "nbd1");
+    EXPECT_EQ(devices.device_of("nbd1"), "nbd1");
+    for (const char* const name : {"nbd2", "nbd3", "nbd9", "sda", "the device of another program", "gone", "none"})
+        EXPECT_EQ(devices.device_of(name), std::nullopt) << name;
 }
 
 }  // namespace

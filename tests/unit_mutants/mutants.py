@@ -33,6 +33,7 @@ CHECKS = {
     "daemon/attachments/attachments.cpp": "Attachments*",
     "daemon/attachments/waiting_requests.cpp": "Attachments*",
     "daemon/attachments/block_device.cpp": "Attachments*:BlockDeviceTest.*:MountedDevice.*:OpenedBy.*",
+    "daemon/attachments/unserved_devices.cpp": "MountedDevice.*",
     "daemon/catalog/catalog.cpp": "CatalogTest.*:CatalogHolds.*",
     "daemon/catalog/catalog_open.cpp": "CatalogTest.*:CatalogHolds.*",
     "daemon/catalog/catalog_table.cpp": "CatalogTableTest.*",
@@ -1497,5 +1498,24 @@ MUTANTS = [
     }),
     ("utils/loop.cpp", "    «polled_ring_->attach();»", {
         "the second ring is used before it is enabled": "",
+    }),
+
+    ("daemon/attachments/unserved_devices.cpp", "if («std::ranges::find(served, device, &Attachment::device) == "
+     "served.end()»)", {
+        "devices that nobody serves are not named": "false",
+        "devices that are served are named as if they were not": "true",
+    }),
+    ("daemon/attachments/block_device.cpp", "        if («!is_gone && seen.insert(space.string()).second») mounts +=", {
+        "what a container has mounted is not in use": "false",
+    }),
+    ("daemon/attachments/block_device.cpp", "    return index_of(device) && «is_of_tarn(device)» ?", {
+        "a device of another program is taken for ours": "true",
+    }),
+
+    ("daemon/attachments/attachments.cpp", "        if («device.is_ending») co_return fail(Errc::busy, EBUSY, \"detach: it is", {
+        "a device is detached twice": "false",
+    }),
+    ("daemon/attachments/attached_device.cpp", "    if («kernel.devices.size_bytes_of(about.device).value_or(size_bytes)» != size_bytes)", {
+        "a device whose size cannot be read is not made": "kernel.devices.size_bytes_of(about.device).value_or(0)",
     }),
 ]
