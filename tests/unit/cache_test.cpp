@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "coherence/pages/page_provider.hpp"
@@ -25,7 +26,7 @@ class Cached : public testing::Test {
     void SetUp() override {
         path_ = directory_ / "store";
         identity_ = {.cluster = {}, .host = 0};
-        ASSERT_TRUE(Store::format(path_, 64 << 20, identity_, false));
+        ASSERT_TRUE(Store::format(path_, store_bytes_, identity_, false));
         open();
     }
     void TearDown() override { close(); }
@@ -63,6 +64,7 @@ class Cached : public testing::Test {
     }
 
     ScratchDirectory directory_;
+    uint64_t store_bytes_ = 64 << 20;
     std::string path_;
     StoreIdentity identity_;
     std::unique_ptr<Loop> loop_;
@@ -399,6 +401,58 @@ TEST_F(Cached, what_is_written_while_its_range_is_flushed_stays_noted) {
     ASSERT_TRUE(flushed);
     ASSERT_TRUE(loop_->run_until_done(store_->record_losses(*loop_, {})));
     EXPECT_FALSE(loop_->run_until_done(volume_->flush_range(0, page_size, false))) << "the second write may be lost";
+}
+
+// A hint must not push out all the rest, however much it asks for.
+TEST_F(Cached, a_prefetch_brings_in_a_fraction_of_the_pool_at_most) {
+    constexpr size_t count = 300;
+    constexpr size_t fraction = frame_count / 4;
+    ASSERT_TRUE(write(0, pattern(count * page_size, 3)));
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    const auto pages_here_after = [&](uint64_t offset_bytes, uint64_t size_bytes) {
+        close();
+        open();
+        EXPECT_TRUE(loop_->run_until_done(volume_->prefetch(offset_bytes, size_bytes)));
+        std::vector<size_t> pages;
+        std::byte byte;
+        for (size_t page = 0; page < count; ++page)
+            if (volume_->try_read(page * page_size, std::span(&byte, 1))) pages.push_back(page);
+        return pages;
+    };
+    const auto run_of = [](size_t first, size_t pages) {
+        std::vector<size_t> run(pages);
+        std::iota(run.begin(), run.end(), first);
+        return run;
+    };
+    EXPECT_EQ(pages_here_after(0, 0), run_of(0, 0));
+    EXPECT_EQ(pages_here_after(5 * page_size, 1), run_of(5, 1));
+    EXPECT_EQ(pages_here_after(6 * page_size - 1, 2), run_of(5, 2));
+    EXPECT_EQ(pages_here_after((count - 1) * page_size, page_size), run_of(count - 1, 1));
+    EXPECT_EQ(pages_here_after(20 * page_size, (count - 20) * page_size), run_of(20, fraction));
+    EXPECT_EQ(pages_here_after(0, volume_size_max), run_of(0, fraction));
+}
+
+class CachedLarge : public Cached {
+  protected:
+    CachedLarge() { store_bytes_ = uint64_t{1100} << 20; }
+};
+
+// A shard does nothing else meanwhile.
+TEST_F(CachedLarge, of_much_space_in_use_the_extents_are_told_a_part_at_a_time) {
+    constexpr uint64_t looked_at_max = uint64_t{1} << 18;
+    constexpr uint64_t count = looked_at_max + 4 * pages_per_slab;
+    for (uint64_t page = 0; page < count; page += pages_per_slab)
+        ASSERT_TRUE(store_->reserve(PageId::of(volume_id, page)));
+    uint64_t at = 0;
+    for (const uint64_t end : {looked_at_max * page_size, count * page_size}) {
+        const auto extents = loop_->run_until_done(volume_->extents(at, count * page_size - at));
+        ASSERT_TRUE(extents);
+        ASSERT_EQ(extents->size(), 1u);
+        EXPECT_TRUE(extents->front().hole);
+        EXPECT_EQ(extents->front().offset_bytes, at);
+        EXPECT_EQ(extents->front().offset_bytes + extents->front().size_bytes, end);
+        at = end;
+    }
 }
 
 }  // namespace

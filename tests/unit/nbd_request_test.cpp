@@ -98,6 +98,10 @@ TEST(NbdRequest, any_range_inside_the_export_works) {
     EXPECT_EQ(checked(Command::read, 511, 3), Errno::none);
     EXPECT_EQ(checked(Command::write, (1 << 20) - 1, 1), Errno::none);
     EXPECT_EQ(checked(Command::read, 1 << 20, 0), Errno::none);
+    EXPECT_EQ(checked(Command::cache, 0, 1 << 20), Errno::none);
+    EXPECT_EQ(checked(Command::cache, (1 << 20) - 1, 1), Errno::none);
+    EXPECT_EQ(checked(Command::cache, 1 << 20, 0), Errno::none);
+    EXPECT_EQ(checked(Command::cache, (1 << 20) + 1, 0), Errno::invalid);
 }
 
 TEST(NbdRequest, past_the_end_is_invalid_or_no_space) {

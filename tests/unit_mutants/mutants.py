@@ -72,8 +72,8 @@ CHECKS = {
     "frontends/nbd/tls_credentials.cpp": "TlsKeys.*:NbdTlsCertificates.*",
     "frontends/nbd/tls_session.cpp": "NbdTls*",
     "frontends/nbd/writes.cpp": "NbdConnection.*:NbdBounds.*:NbdLanding.*:NbdMoving.*half*",
-    "frontends/volumes/cached_volume.cpp": "AdoptedHost.a_trim_goes*:AdoptedHost.a_request*:FileCuts.*:CacheWaiters.*:ClusterSessions.*",
-    "frontends/volumes/extents.cpp": "HomeOnDevice.*",
+    "frontends/volumes/cached_volume.cpp": "Cached.a_prefetch*:AdoptedHost.a_trim_goes*:AdoptedHost.a_request*:FileCuts.*:CacheWaiters.*:ClusterSessions.*",
+    "frontends/volumes/extents.cpp": "HomeOnDevice.*:CachedLarge.*",
     "frontends/volumes/tiers.cpp": "Cluster.each_host_tells*",
     "frontends/volumes/growth.cpp": "FileCuts.*:FileZeroing.*:ClusterFiles.*",
     "frontends/volumes/truncation.cpp": "FileZeroing.*:ClusterFiles.*",
@@ -1510,6 +1510,19 @@ MUTANTS = [
     }),
     ("daemon/attachments/block_device.cpp", "    return index_of(device) && «is_of_tarn(device)» ?", {
         "a device of another program is taken for ours": "true",
+    }),
+
+    # What one question of a client may cost.
+    ("frontends/volumes/extents.cpp", "runs_max * 2, «looked_at_max»)) {", {
+        "one question for extents looks at any number of pages": "UINT64_MAX",
+    }),
+    ("frontends/volumes/cached_volume.cpp", "    const uint64_t end = offset_bytes + «std::min(size_bytes, "
+     "fetched_at_once_max())»;", {
+        "a prefetch brings in more than the pool has room for": "size_bytes",
+    }),
+    ("frontends/volumes/cached_volume.cpp", "        const uint64_t size = «std::min(piece_size - at % piece_size, "
+     "end - at)»;", {
+        "a prefetch brings in more than it was asked for": "piece_size - at % piece_size",
     }),
 
     ("daemon/attachments/attachments.cpp", "        if («device.is_ending») co_return fail(Errc::busy, EBUSY, \"detach: it is", {
