@@ -7,12 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <thread>
 #include <utility>
 
 #include "daemon/attachments/block_device.hpp"
 #include "daemon/attachtab/attach_table.hpp"
-#include "daemon/cli/device_claim.hpp"
+#include "daemon/cli/device_hints.hpp"
 #include "daemon/cli/lone_detach.hpp"
 #include "daemon/cli/udev.hpp"
 #include "daemon/cli/verbs.hpp"
@@ -24,10 +23,8 @@ namespace {
 
 // How long a daemon has to start, and then to answer.
 constexpr std::chrono::seconds detach_patience{3};
-constexpr std::chrono::seconds claim_patience{2};
 // Programs that udev starts open each device for a moment, as after each that has written to it.
 constexpr std::chrono::seconds opener_patience{2};
-constexpr std::chrono::milliseconds between_looks{100};
 
 // One shape, whether it succeeded or not.
 Answer of_attachments(Outcome<Json> attachment) {
@@ -115,37 +112,10 @@ Outcome<Json> attach_unless_attached(const Client& client, const AttachOptions& 
 
 // What is to be done about the device that is in the way of a new one.
 void advise(Failure& failure, const Client& client, const std::string& volume) {
-    const BlockDevices devices;
-    if (attachment_of(client, volume)) {
+    if (attachment_of(client, volume))
         failure.hint = "tarn attached, which names its device";
-    } else if (const auto device = devices.device_of_volume(volume)) {
-        const std::string point = devices.mount_point_of(*device);
-        failure.hint = point.empty() ? "tarn detach --force " + printable(volume) + ", if nobody serves it"
-                                     : fmt::format("umount {}, which has /dev/{} still", printable(point), *device);
-    }
-}
-
-// Why the device is not to be ended now. None: nothing has it.
-std::optional<Failure> use_of(const BlockDevices& devices, const std::string& device) {
-    constexpr const char* by_force = "; --force ends it all the same, and its requests fail";
-    std::string opener = devices.opened_by(device);
-    for (const auto end = std::chrono::steady_clock::now() + opener_patience;
-         !opener.empty() && std::chrono::steady_clock::now() < end; opener = devices.opened_by(device))
-        std::this_thread::sleep_for(between_looks);
-    if (!opener.empty())
-        return Failure{.exit = Exit::busy,
-                       .cause = fmt::format("/dev/{} is open in {}", device, printable(opener)),
-                       .hint = fmt::format("end that{}", by_force)};
-    if (const std::string point = devices.mount_point_of(device); !point.empty())
-        return Failure{.exit = Exit::busy,
-                       .cause = fmt::format("/dev/{} is mounted on {}", device, printable(point)),
-                       .hint = fmt::format("umount {}{}", printable(point), by_force)};
-    if (!is_claimed("/dev/" + device, claim_patience)) return std::nullopt;
-    return Failure{.exit = Exit::busy,
-                   .cause = fmt::format("/dev/{} is mounted elsewhere, a part of another device, swapped to, or open "
-                                        "for one program alone",
-                                        device),
-                   .hint = fmt::format("lsblk /dev/{}{}", device, by_force)};
+    else if (std::string hint = hint_about_device_of(BlockDevices(), volume); !hint.empty())
+        failure.hint = std::move(hint);
 }
 
 }  // namespace
@@ -179,7 +149,7 @@ Answer detach_volume(const Client&, const Options& options) {
     }
     const std::optional<std::string> device = devices.device_of(name);
     if (!options.force && device)
-        if (std::optional<Failure> use = use_of(devices, *device))
+        if (std::optional<Failure> use = use_of(devices, *device, opener_patience))
             return of_attachments(std::unexpected(*std::move(use)));
     const Client brief(options.control, std::min(options.timeout(), detach_patience));
     auto done = brief.ask("DELETE", "/v1/attachments", {{"volume", name}, {"force", options.force}});

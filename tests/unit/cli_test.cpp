@@ -218,6 +218,10 @@ TEST_F(CliTest, words_that_were_not_meant_are_named_with_the_nearest) {
     EXPECT_NE(error_of({"create", "v"}).find("try: tarn create --help\n"), std::string::npos) << err_;
     EXPECT_EQ(error_of({"create", "v", "1", "GiB"}),
               "tarn: a size is one word: GiB belongs to its number, as in 1GiB; try: tarn create --help\n");
+    EXPECT_EQ(error_of({"resize", "v", "10", "GiB"}),
+              "tarn: a size is one word: GiB belongs to its number, as in 1GiB; try: tarn resize --help\n");
+    EXPECT_EQ(error_of({"resize", "v", "10", "more"}).find("a size is one word"), std::string::npos) << err_;
+    EXPECT_EQ(error_of({"resize", "v", "10", "GiB", "more"}).find("a size is one word"), std::string::npos) << err_;
 }
 
 TEST_F(CliTest, the_help_of_each_verb_has_its_own_example) {
