@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "utils/result.hpp"
@@ -13,7 +14,14 @@ namespace tarn {
 
 class PassedDescriptors {
   public:
+    struct Passed {
+        std::string name;
+        UniqueFd fd;
+    };
+
     PassedDescriptors() = default;  // none
+    // For tests: as if they had been passed, in this order.
+    explicit PassedDescriptors(std::vector<Passed> passed) : passed_(std::move(passed)) {}
     // Once per process: its environment does not name them any more. Errors: io.
     static Result<PassedDescriptors> receive();
 
@@ -21,10 +29,6 @@ class PassedDescriptors {
     std::vector<UniqueFd> take(std::string_view name);
 
   private:
-    struct Passed {
-        std::string name;
-        UniqueFd fd;
-    };
     std::vector<Passed> passed_;
 };
 

@@ -2,16 +2,23 @@
 #include "daemon/keeper/keeper.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/support/scratch_directory.hpp"
+#include "tests/unit/other_user.hpp"
 #include "utils/unix_socket.hpp"
 
 namespace tarn {
@@ -127,6 +134,77 @@ TEST_F(KeeperTest, signals_do_not_end_the_wait_for_an_answer) {
     EXPECT_TRUE(keeper_.has("nbd0").value_or(false));
     other.join();
     ::sigaction(SIGUSR1, &before, nullptr);
+}
+
+class KeeperOfAnotherUser : public KeeperTest {
+  protected:
+    void SetUp() override {
+        if (!can_be_another_user()) GTEST_SKIP() << "only root can be another user";
+        const sockaddr_un address = *unix_address(theirs_);
+        socket_ = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        ASSERT_EQ(::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+        // Who connects sees the user who listens.
+        as_another_user([this] { ASSERT_EQ(::listen(socket_.get(), 10), 0); });
+    }
+
+    const std::string theirs_ = directory_ / "theirs";
+    UniqueFd socket_;
+};
+
+// It would get all that clients have written, or give us what to take for it.
+TEST_F(KeeperOfAnotherUser, is_neither_believed_nor_told_anything) {
+    const Keeper theirs(theirs_, std::chrono::seconds(1));
+    PassedDescriptors none;
+    EXPECT_EQ(theirs.keep("arena", listening_.get()).error().code, Errc::refused);
+    EXPECT_EQ(Keeper(theirs_, std::chrono::seconds(1)).take(none).error().code, Errc::refused);
+    EXPECT_EQ(theirs.has("arena").error().code, Errc::refused);
+    // All of it was closed unsaid.
+    for (int i = 0; i < 3; ++i) {
+        const UniqueFd client(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        EXPECT_EQ(keeper::hear(client.get()).error().code, Errc::closed);
+    }
+}
+
+UniqueFd memory() {
+    return UniqueFd(::memfd_create("memory", MFD_CLOEXEC));
+}
+
+ino_t inode_of(const UniqueFd& fd) {
+    struct stat status{};
+    EXPECT_EQ(::fstat(fd.get(), &status), 0);
+    return status.st_ino;
+}
+
+// That of the service manager is from the process that ran last, as one without such a manager leaves none there.
+TEST_F(KeeperTest, of_several_memories_the_newest_is_taken) {
+    const UniqueFd at_keeper = memory();
+    std::vector<PassedDescriptors::Passed> passed;
+    std::vector<ino_t> inodes;
+    for (const char* const name : {"arena", "nbd", "arena"}) {
+        passed.push_back({.name = name, .fd = memory()});
+        inodes.push_back(inode_of(passed.back().fd));
+    }
+    const auto taken = [&](PassedDescriptors descriptors) {
+        std::thread other([&] {
+            const UniqueFd client = accept();
+            EXPECT_TRUE(keeper::hear(client.get()));
+            for (const char* const name : {"arena", "nbd0"})
+                EXPECT_TRUE(keeper::say(client.get(), keeper::Word::done, name, at_keeper.get()));
+            EXPECT_TRUE(keeper::say(client.get(), keeper::Word::none));
+        });
+        std::map<std::string, std::vector<ino_t>> all;
+        Result<std::vector<Keeper::Kept>> kept = Keeper(path_).take(descriptors);
+        other.join();
+        EXPECT_TRUE(kept);
+        if (!kept) return all;
+        for (const Keeper::Kept& each : *kept) all[each.name].push_back(inode_of(each.fd));
+        return all;
+    };
+    std::map<std::string, std::vector<ino_t>> expected{{"arena", {inode_of(at_keeper)}},
+                                                       {"nbd0", {inode_of(at_keeper)}}};
+    EXPECT_EQ(taken(PassedDescriptors()), expected);
+    expected["arena"] = {inodes[2]};
+    EXPECT_EQ(taken(PassedDescriptors(std::move(passed))), expected);
 }
 
 }  // namespace

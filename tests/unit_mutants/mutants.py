@@ -41,9 +41,9 @@ CHECKS = {
     "daemon/catalog/catalog_usage.cpp": "CatalogTest.*",
     "daemon/catalog/registrar.cpp": "RegistrarTest.*",
     "daemon/catalog/removals.cpp": "RemovalsTest.*:RegistrarTest.*",
-    "daemon/keeper/keeper.cpp": "KeeperTest.*:Attachments*",
+    "daemon/keeper/keeper.cpp": "KeeperTest.*:KeeperOfAnotherUser.*:Attachments*",
     "daemon/keeper/keeper_watch.cpp": "Attachments*",
-    "daemon/keeper/keeping.cpp": "Attachments*:KeeperTest.*",
+    "daemon/keeper/keeping.cpp": "Keeping.*:Attachments*:KeeperTest.*",
     "daemon/process/dead_hosts.cpp": "DeadHostsTest.*",
     "daemon/process/shutdown_barrier.cpp": "ShutdownBarrierTest.*",
     "daemon/process/idle_cpus.cpp": "IdleCpus*",
@@ -1523,6 +1523,30 @@ MUTANTS = [
     ("frontends/volumes/cached_volume.cpp", "        const uint64_t size = «std::min(piece_size - at % piece_size, "
      "end - at)»;", {
         "a prefetch brings in more than it was asked for": "piece_size - at % piece_size",
+    }),
+
+    # Who keeps what outlives the process.
+    ("daemon/keeper/keeper.cpp", "        if («peer.uid != ::geteuid()»)", {
+        "the keeper of another user is believed": "false",
+    }),
+    ("daemon/keeper/keeper.cpp", ".fd = std::move(«memory.back()»)});", {
+        "of several memories the oldest is taken": "memory.front()",
+    }),
+    ("daemon/keeper/keeper.cpp", "        «std::erase_if(kept, [](const Kept& each) { return each.name == memory_name; });»", {
+        "the memory of a stop before is taken": "",
+    }),
+    ("daemon/keeper/keeping.cpp", "    return peer && «peer->uid == ::geteuid()»;", {
+        "another user is given what is kept": "true",
+    }),
+    ("daemon/keeper/keeping.cpp", "        if («cut») ::shutdown(each.second.get(), SHUT_RDWR);", {
+        "the sockets of a device that was cut stay open": "false",
+        "the sockets of a device that was dropped are shut down": "true",
+    }),
+    ("daemon/keeper/keeping.cpp", "        «limit_waits(client.get(), std::chrono::seconds(1));»", {
+        "a client that says nothing keeps others waiting": "",
+    }),
+    ("daemon/keeper/keeping.cpp", "say(client.get(), «kept.contains(said->name)» ? Word::done : Word::none); break;", {
+        "the keeper says that it has what it has not": "true",
     }),
 
     ("daemon/attachments/attachments.cpp", "        if («device.is_ending») co_return fail(Errc::busy, EBUSY, \"detach: it is", {

@@ -1,0 +1,127 @@
+// A tarn-keeper on a thread, and who asks it: what it gives to whom, and what it does to what it no longer keeps.
+#include "daemon/keeper/keeping.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cerrno>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "daemon/keeper/keeper.hpp"
+#include "tests/support/scratch_directory.hpp"
+#include "tests/unit/other_user.hpp"
+#include "utils/unix_socket.hpp"
+
+namespace tarn {
+namespace {
+
+struct Sockets {
+    UniqueFd ours;
+    UniqueFd kept;
+};
+
+class Keeping : public testing::Test {
+  protected:
+    Keeping() : thread_([this] { keeper::keep_for(listening_.get()); }) {
+        // With the memory of a tarnd it does not end with the last device.
+        EXPECT_TRUE(keeper_.keep(Keeper::memory_name, null_.get()));
+    }
+    ~Keeping() override {
+        for (const std::string& name : kept_names()) keeper_.drop(name);
+        thread_.join();
+    }
+    std::vector<std::string> kept_names() const {
+        PassedDescriptors none;
+        std::vector<std::string> names;
+        Result<std::vector<Keeper::Kept>> kept = Keeper(path_).take(none);
+        EXPECT_TRUE(kept);
+        if (!kept) return names;
+        for (const Keeper::Kept& each : *kept) names.push_back(each.name);
+        return names;
+    }
+    // One of a device's, of which the keeper has the other end.
+    Sockets keep_socket(const std::string& name) const {
+        std::array<int, 2> ends{};
+        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+        Sockets sockets{.ours = UniqueFd(ends[0]), .kept = UniqueFd(ends[1])};
+        EXPECT_TRUE(keeper_.keep(name, sockets.kept.get()));
+        return sockets;
+    }
+    static bool is_shut_down(const Sockets& sockets) {
+        std::byte byte;
+        const ssize_t size = ::recv(sockets.ours.get(), &byte, 1, MSG_DONTWAIT);
+        EXPECT_TRUE(size == 0 || errno == EAGAIN);
+        return size == 0;
+    }
+    static UniqueFd connected_to(const std::string& path) {
+        const sockaddr_un address = *unix_address(path);
+        UniqueFd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        EXPECT_EQ(::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+        return client;
+    }
+
+    ScratchDirectory directory_;
+    const std::string path_ = directory_ / "keeper";
+    const UniqueFd listening_ = std::move(*listen_unix(path_, 0600));
+    const UniqueFd null_{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+    const Keeper keeper_{path_};
+    std::thread thread_;
+};
+
+// A kernel that has the other end must hear of it, although others have the socket, too.
+TEST_F(Keeping, the_sockets_of_what_is_cut_are_shut_down_and_those_of_others_are_not) {
+    const Sockets first = keep_socket("nbd1.0");
+    const Sockets second = keep_socket("nbd1.1");
+    const Sockets other = keep_socket("nbd10.0");
+    EXPECT_TRUE(keeper_.keep("nbd1", null_.get()));
+    EXPECT_TRUE(keeper_.cut("nbd1"));
+    EXPECT_TRUE(is_shut_down(first));
+    EXPECT_TRUE(is_shut_down(second));
+    EXPECT_FALSE(is_shut_down(other));
+    EXPECT_EQ(kept_names(), (std::vector<std::string>{Keeper::memory_name, "nbd10.0"}));
+}
+
+// Who drops it serves it on.
+TEST_F(Keeping, the_sockets_of_what_is_dropped_are_not_shut_down) {
+    const Sockets sockets = keep_socket("nbd1.0");
+    EXPECT_TRUE(keeper_.keep("nbd1", null_.get()));
+    keeper_.drop("nbd1");
+    EXPECT_FALSE(is_shut_down(sockets));
+    EXPECT_EQ(kept_names(), std::vector<std::string>{Keeper::memory_name});
+}
+
+TEST_F(Keeping, a_successor_hears_of_no_device_where_there_is_none) {
+    EXPECT_EQ(kept_names(), std::vector<std::string>{Keeper::memory_name});
+    EXPECT_FALSE(keeper_.has("nbd0").value_or(true));
+    EXPECT_TRUE(keeper_.has(Keeper::memory_name).value_or(false));
+}
+
+TEST_F(Keeping, who_says_nothing_keeps_nobody_else_waiting) {
+    const UniqueFd silent = connected_to(path_);
+    const UniqueFd half = connected_to(path_);
+    EXPECT_EQ(::send(half.get(), "h", 1, MSG_NOSIGNAL), 1);
+    EXPECT_TRUE(keeper_.has(Keeper::memory_name).value_or(false));
+}
+
+TEST_F(Keeping, another_user_is_given_nothing) {
+    if (!can_be_another_user()) GTEST_SKIP() << "only root can be another user";
+    ASSERT_EQ(::chmod(path_.c_str(), 0666), 0);
+    // The directory is not for others.
+    const UniqueFd place(::open(path_.c_str(), O_PATH | O_CLOEXEC));
+    as_another_user([&] {
+        const UniqueFd client = connected_to("/proc/self/fd/" + std::to_string(place.get()));
+        (void)keeper::say(client.get(), keeper::Word::take);  // it may have hung up already
+        const Result<keeper::Said> said = keeper::hear(client.get());
+        EXPECT_FALSE(said);
+    });
+}
+
+}  // namespace
+}  // namespace tarn
