@@ -1,7 +1,9 @@
 // What a client of one NBD connection is told of an export that it does not get, and of a stop.
 #include "tests/unit/nbd_conversation.hpp"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "utils/alarm.hpp"
 
@@ -17,6 +19,12 @@ class NbdConversation : public NbdConnection {
         const size_t begin = offset + option_reply_header_size;
         if (begin + size > said_.size()) return "cut off";
         return {reinterpret_cast<const char*>(said_.data()) + begin, size};
+    }
+    static std::pair<Bytes, Bytes> halves(const Bytes& whole, size_t first_size) {
+        std::pair<Bytes, Bytes> halves;
+        for (const std::byte byte : whole.bytes())
+            (halves.first.bytes().size() < first_size ? halves.first : halves.second).fill(1, byte);
+        return halves;
     }
     static constexpr size_t option_reply_header_size = 20;
 };
@@ -128,6 +136,38 @@ TEST_F(NbdConversation, a_client_that_hangs_up_while_the_size_is_not_known_is_no
         co_await alarm.end();
     };
     loop_->run_until_done(converse());
+}
+
+TEST_F(NbdConversation, no_name_stands_for_the_only_volume_and_for_none_of_several) {
+    const Bytes asks = Bytes().client_flags().option(Option::go, info_payload(""));
+    loop_->run_until_done(talk(asks, Bytes().request(Command::disconnect, 1, 0, 0), SIZE_MAX));
+    EXPECT_EQ(said_.size(), greeting_size + go_replies_size);
+    volumes_.add("other", 1 << 20, false);
+    SetUp();
+    loop_->run_until_done(talk(asks, {}, SIZE_MAX));
+    ASSERT_GE(said_.size(), greeting_size + option_reply_header_size);
+    EXPECT_EQ(type_at(greeting_size), number_of(OptionReply::error_unknown));
+    EXPECT_EQ(said_.size(), greeting_size + option_reply_header_size + text_at(greeting_size).size());
+}
+
+TEST_F(NbdConversation, a_read_whose_request_comes_in_two_halves_waits_for_the_second) {
+    std::byte seven[page_size];
+    std::ranges::fill(seven, std::byte{7});
+    ASSERT_TRUE(disk_->try_write(page_size, seven));
+    const Bytes request = Bytes().request(Command::read, 9, page_size, page_size);
+    for (const bool is_near : {false, true})
+        for (const size_t first_size : {size_t{1}, request_size / 2, request_size - 1}) {
+            SetUp();
+            if (is_near) come_near();
+            auto [first, rest] = halves(request, first_size);
+            rest.request(Command::disconnect, 10, 0, 0);
+            const Bytes begins = Bytes().client_flags().option(Option::go, info_payload("disk")).add(first);
+            loop_->run_until_done(says_only(begins, greeting_size + go_replies_size, rest));
+            ASSERT_EQ(answers().size(), simple_reply_size + page_size) << first_size;
+            EXPECT_EQ(error_at(0), 0u);
+            EXPECT_EQ(load_big<uint64_t>(answers().data() + 8), 9u);
+            EXPECT_EQ(answers().back(), std::byte{7});
+        }
 }
 
 }  // namespace

@@ -106,6 +106,8 @@ TEST(NbdHandshake, export_name_ends_the_negotiation) {
     feed(handshake, Bytes().number(client_fixed_newstyle).option(Option::export_name, Bytes().text("disk")).bytes());
     EXPECT_EQ(handshake.state(), Handshake::State::transmission);
     EXPECT_EQ(handshake.output().size(), 18u + 8 + 2 + 124);
+    feed(handshake = Handshake(), Bytes().client_flags().option(Option::export_name, Bytes().text("disk")).bytes());
+    EXPECT_EQ(handshake.output().size(), 18u + 8 + 2) << "without the zeroes that it does not want";
 }
 
 TEST(NbdHandshake, lists_names_with_descriptions) {
@@ -184,6 +186,7 @@ TEST(NbdHandshake, lengths_that_lie_are_refused) {
     EXPECT_EQ(only_reply(asks(Option::info, Bytes().number(4u).text("disk").number(uint16_t{9}))), refused);
     EXPECT_EQ(only_reply(asks(Option::info, Bytes().number(4u).text("disk"))), refused);
     EXPECT_EQ(only_reply(asks(Option::info, Bytes())), refused);
+    EXPECT_EQ(only_reply(asks(Option::info, info_payload("disk").fill(1))), refused);
     EXPECT_EQ(only_reply(asks(Option::info, Bytes().number(5000u).fill(5000).number(uint16_t{0}))), refused);
     EXPECT_EQ(only_reply(asks(Option::list, Bytes().fill(1))), refused);
     EXPECT_EQ(only_reply(asks(Option::structured_reply, Bytes().fill(1))), refused);

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <array>
 #include <functional>
 #include <optional>
 
@@ -173,6 +174,38 @@ TEST_F(NbdServer, refuses_sockets_that_nobody_can_connect_to) {
     EXPECT_EQ(server_.listen_on(tcp_socket(SOCK_STREAM, false)).error().code, Errc::invalid);
     EXPECT_EQ(server_.listen_on(tcp_socket(SOCK_DGRAM, false)).error().code, Errc::invalid);
     EXPECT_EQ(server_.listen_on(UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC))).error().code, Errc::invalid);
+}
+
+TEST_F(NbdServer, who_comes_when_there_are_as_many_connections_as_may_be_is_refused_and_ends_no_other) {
+    const ScratchDirectory directory;
+    const std::string path = directory.path() / "nbd.sock";
+    Server server({loop_.get()}, volumes_, size_t{1} << 20, {.connections_max = 1});
+    ASSERT_TRUE(server.listen_unix(path));
+    std::array<std::byte, 18> greeting;
+    const auto greeted = [&](const UniqueFd& client) -> Task<size_t> {
+        const Result<size_t> count = co_await loop_->receive(client.get(), greeting);
+        EXPECT_TRUE(count);
+        co_return count.value_or(0);
+    };
+    const auto come = [&]() -> Task<> {
+        Gate gate;
+        gate.spawn(server.serve());
+        UniqueFd first = connected_to(path);
+        EXPECT_EQ(co_await greeted(first), greeting.size());
+        for (int i = 0; i < 2; ++i) {
+            const UniqueFd refused = connected_to(path);
+            EXPECT_EQ(co_await greeted(refused), 0u);
+        }
+        EXPECT_EQ(server.connection_count(), 1u);
+        EXPECT_EQ(::recv(first.get(), greeting.data(), 1, MSG_DONTWAIT), -1) << "it is still connected";
+        first.reset();
+        while (server.connection_count() > 0) co_await Yield(*loop_);
+        const UniqueFd next = connected_to(path);
+        EXPECT_EQ(co_await greeted(next), greeting.size());
+        co_await server.stop();
+        co_await gate.close();
+    };
+    loop_->run_until_done(come());
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ CHECKS = {
     "frontends/nbd/device_log.hpp": "NbdDevice*",
     "frontends/nbd/device_memory.cpp": "NbdDevice*",
     "frontends/nbd/following.hpp": "FollowingTest.*",
-    "frontends/nbd/handshake.cpp": "NbdHandshakeTls.*",
+    "frontends/nbd/handshake.cpp": "NbdHandshake.*:NbdHandshakeTls.*",
     "frontends/nbd/negotiate.cpp": "NbdConnection.*:NbdConversation.*:NbdTlsConnection.*",
     "frontends/nbd/landing.hpp": "LandingBuffersTest.*:NbdLanding.*",
     "frontends/nbd/newcomers.hpp": "NbdConnection.*",
@@ -1523,6 +1523,50 @@ MUTANTS = [
     ("frontends/volumes/cached_volume.cpp", "        const uint64_t size = «std::min(piece_size - at % piece_size, "
      "end - at)»;", {
         "a prefetch brings in more than it was asked for": "piece_size - at % piece_size",
+    }),
+    ("frontends/nbd/server.cpp", "        if («connection_count() >= connections_max_») {", {
+        "connections have no limit": "false",
+        "a connection more than the limit is let in": "connection_count() > connections_max_",
+    }),
+    ("frontends/nbd/negotiate.cpp", "    if («entries.size() != 1») co_return", {
+        "no name stands for any of several volumes": "entries.empty()",
+    }),
+    ("frontends/nbd/connection.cpp", "    «carry_.assign(bytes.begin() + static_cast<ptrdiff_t>(taken), bytes.end());»", {
+        "the first half of a request is forgotten": "carry_.clear();",
+    }),
+
+    # The negotiation.
+    ("frontends/nbd/handshake.cpp", "        if (question_ == Question::open && «context_name_ != name_»)", {
+        "a context counts for another export": "false",
+    }),
+    ("frontends/nbd/handshake.cpp", "    if («option_ == Option::export_name») return close(\"an export that", {
+        "an export name that cannot be opened is answered": "false",
+    }),
+    ("frontends/nbd/handshake.cpp", "    if («!no_zeroes_») output_.resize", {
+        "a client that wants no zeroes gets them": "true",
+        "a client that wants zeroes gets none": "false",
+    }),
+    ("frontends/nbd/handshake.cpp", "        if («size > string_size_max» || size > rest_.size()) failed_", {
+        "a name may be longer than the protocol allows": "false",
+    }),
+    ("frontends/nbd/handshake.cpp", "    bool complete() const { return !failed_ && «rest_.empty()»; }", {
+        "what follows the fields of an option is ignored": "true",
+    }),
+    ("frontends/nbd/handshake.cpp", "    if («exported_.extended») return close(\"EXPORT_NAME", {
+        "a client with extended headers may open an export the old way": "false",
+    }),
+    ("frontends/nbd/handshake.cpp", "            if («exported_.extended»)\n                return refuse", {
+        "structured replies are agreed after extended headers": "false",
+    }),
+    ("frontends/nbd/handshake.cpp", "        for (const Context& context : contexts) «exported_.*context.chosen = "
+     "false;»\n        if (!exported_.structured)", {
+        "contexts of an earlier choice stay chosen": "",
+    }),
+    ("frontends/nbd/handshake.cpp", "return query == context.name || («list» && query == context.name_space());", {
+        "contexts are chosen by their namespace": "true",
+    }),
+    ("frontends/nbd/handshake.cpp", "        exported_.read_only = «entry.read_only»;", {
+        "an export does not say that it may only be read": "false",
     }),
 
     # Who keeps what outlives the process.
