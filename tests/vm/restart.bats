@@ -35,9 +35,10 @@ setup() {
 }
 
 @test "an idle one is detached while tarnd hangs, who lets go of it then" {
-    vm 'kill -STOP "$(cat /run/tarnd.pid)"; timeout 20 tarn detach disk; fails [ -e /sys/block/nbd0/pid ]
-        [[ $(blockdev --getsize64 /dev/nbd0) = 0 ]]
-        kill -CONT "$(cat /run/tarnd.pid)"; within 20 no_attachments; tarn attach disk'
+    run vm 'kill -STOP "$(cat /run/tarnd.pid)"; timeout 20 tarn detach disk > /tmp/said
+        echo /sys/block/nbd0/p*d; blockdev --getsize64 /dev/nbd0; kill -CONT "$(cat /run/tarnd.pid)"'
+    assert_output $'/sys/block/nbd0/p*d\n0'
+    vm 'within 20 no_attachments; tarn attach disk'
 }
 
 @test "one that is mounted in a container alone is in use, too" {
@@ -61,7 +62,7 @@ setup() {
 }
 
 @test "one that is in use, with writes under way, is detached by force while tarnd hangs, and leaves nothing" {
-    vm 'mkfs.ext4 -q /dev/nbd0; mount /dev/nbd0 /mnt
+    vm 'mkfs.ext4 -q /dev/nbd0; mount /dev/nbd0 /mnt; served 0
         dd if=/dev/zero of=/mnt/full bs=1M count=64 oflag=direct status=none & dd=$!
         within 20 served 16; kill -STOP "$(cat /run/tarnd.pid)"; within 20 waits_for_the_device $dd
         timeout 10 tarn detach --force disk
