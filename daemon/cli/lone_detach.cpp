@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <thread>
+
 #include "daemon/attachments/block_device.hpp"
 #include "daemon/attachments/nbd_driver.hpp"
 #include "daemon/keeper/keeper.hpp"
@@ -12,6 +15,8 @@ namespace tarn {
 namespace {
 
 constexpr std::chrono::seconds keeper_patience{2};
+constexpr std::chrono::milliseconds looker_patience{500};
+constexpr std::chrono::milliseconds between_looks{10};
 
 std::unexpected<Failure> refuse_as(std::string code, const Error& error, std::string hint) {
     return std::unexpected(Failure{
@@ -43,6 +48,10 @@ Outcome<Json> detach_alone(const std::string& control, const std::string& name, 
         return refuse_as("io", cut.error(), "kill -9 tarnd and tarn-keeper, of which neither answers, and try again");
     const Result<> done = driver.disconnect(*index_of(*device));
     if (!done && done.error().code != Errc::not_found) return failed(done.error());
+    // Who looked whether it is in use (is_claimed) may wait in vain to open it, and has it until its end comes to him.
+    for (const auto end = std::chrono::steady_clock::now() + looker_patience;
+         !force && devices.is_connected(*device) && std::chrono::steady_clock::now() < end;)
+        std::this_thread::sleep_for(between_looks);
     return Json{{"name", name}};
 }
 
