@@ -136,7 +136,7 @@ bool Membership::recorded(Recovery::Moment moment, bool losses) {
     const std::lock_guard guard(lock_);
     if (!recovery_.recorded(moment, losses)) return false;
     if (losses) {
-        // First: the next process must know that this one was in doubt, if it no longer is itself.
+        // First: once the flags say that all is on record, only this tells the next process of the doubt.
         header_.last_in_doubt.store(process_.epoch, std::memory_order_release);
         header_.losses_unrecorded.store(false, std::memory_order_release);
         header_.memory_was_lost.store(false, std::memory_order_release);

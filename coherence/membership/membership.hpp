@@ -1,9 +1,9 @@
 // Membership: the hosts of the cluster: the last process met of each, which were declared dead, which are back, whose
 // stores have failed; and where each page's home is.
 //
-// It writes what the next process must know to the arena (which processes it met, whether losses lack their record) and
-// to the store (dead hosts) before anybody acts on it. Any thread may read; links report from their shards. It sends
-// nothing and steps nothing: the cache does.
+// It writes what the next process must know to the arena (whom it met, whether losses lack their record, that it was in
+// doubt) and to the store (dead hosts) before anybody acts on it. Any thread may read; links report from their shards.
+// It sends nothing and steps nothing: the cache does.
 #pragma once
 
 #include <array>

@@ -29,8 +29,8 @@ class Digest;
 class Home {
   public:
     // A home starts without claims, and serves only after the event `recovered`. Its epoch is durable and greater than
-    // any before. last_in_doubt: of the last process with this memory that could lack bytes which a holder has, and
-    // told the holders so; the process that made the memory is such a one.
+    // any before. last_in_doubt: the epoch of the last process with this memory that was in doubt, that is, could lack
+    // bytes of a holder which the holder's mask does not name; the process that made the memory is such a one.
     Home(HostId self, uint32_t epoch, uint32_t last_in_doubt);
 
     // Room for one step. Grows tables when needed: call it outside of on(), under the same latch.
@@ -124,7 +124,7 @@ class Home {
 
     HostId self_;
     Tenure first_;          // of this home's epoch: its confirmations and orders are above
-    Tenure told_in_doubt_;  // of the last epoch in doubt: who has a frame of before was not told
+    Tenure told_in_doubt_;  // of the last process in doubt: a holder whose tenure is lower may not have heard of it
     bool recovering_ = true;
     Tenure retired_;  // no page without a claim ever had a greater tenure
     RecordTable<Claim> claims_;

@@ -82,7 +82,7 @@ TEST_F(AdoptedHost, pages_are_as_clean_as_they_were_after_a_process_that_was_kil
 }
 
 // Such a program does not say which process was last in doubt: the last one may have been.
-TEST_F(AdoptedHost, after_an_older_program_a_process_between_leaves_a_doubt) {
+TEST_F(AdoptedHost, of_an_older_program_only_the_last_process_counts_as_in_doubt) {
     write(1, 1);
     ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
     const auto epoch = static_cast<uint32_t>(store_->home_epoch());

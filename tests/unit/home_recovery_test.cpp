@@ -105,7 +105,7 @@ TEST(HomeRecovery, bytes_that_home_decided_against_are_not_asked_for_when_their_
 }
 
 // It may lack what another host lost with its memory while this home knew no claims. So may a process before, whose
-// word did not reach an owner that has missed that process. One that was not in doubt leaves none, served or not.
+// word did not reach an owner that has missed that process. A process that was not in doubt leaves no doubt behind.
 TEST(HomeRecovery, an_owner_is_told_to_write_back_what_a_home_in_doubt_may_lack) {
     struct Case {
         bool has_memory;

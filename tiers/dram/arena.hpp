@@ -56,7 +56,7 @@ struct ArenaHeader {
     std::atomic<bool> memory_was_lost{false};
     uint32_t intact_since = 0;   // of the process that made it (process.hpp), likewise
     uint64_t landing_bytes = 0;  // likewise
-    // The epoch of the last process that could lack, as a home, bytes which a holder has (Home). Likewise.
+    // The epoch of the last process that was in doubt as a home (protocol::Home). Zero in arenas of older programs.
     std::atomic<uint32_t> last_in_doubt{0};
 };
 static_assert(sizeof(ArenaHeader) <= page_size);
