@@ -15,7 +15,9 @@ Result<> Adoption::claim(Arena& arena, const Store& store) {
     const uint32_t last = header.epoch.load(std::memory_order_relaxed);
     if (last < store.used_before() || last >= epoch)
         return fail(Errc::refused, 0, "arena: another process has used the store since");
-    if (header.last_in_doubt == 0) header.last_in_doubt = last;  // an older program does not say: assume the worst
+    // An older program does not say whether it was: it counts as in doubt.
+    if (header.doubt_known_to != last) header.last_in_doubt = last;
+    header.doubt_known_to = epoch;
     header.epoch.store(epoch, std::memory_order_release);
     return {};
 }

@@ -19,16 +19,22 @@ void HomeStart::go_on() {
     for (;;) {
         const Recovery::Moment moment = parts_.membership.moment();
         const bool all_marked = parts_.membership.is_alone() || !parts_.home_store.marker().lacks_any(pages_to_mark());
-        switch (parts_.membership.next(moment, all_marked)) {
+        Recovery::Next next{};
+        {
+            const auto alone = hold_off();
+            next = parts_.membership.next(moment, all_marked);
+            if (next == Recovery::Next::serve) tell_stripes();
+        }
+        switch (next) {
             case Recovery::Next::wait: return;
             case Recovery::Next::look_again: continue;
             case Recovery::Next::record: return Loop::current()->spawn(record_and_go_on());
-            case Recovery::Next::serve: return recover();
+            case Recovery::Next::serve: parts_.flusher.on_recovered(); return parts_.membership.changed().announce();
         }
     }
 }
 
-void HomeStart::recover() {
+void HomeStart::tell_stripes() {
     protocol::Event recovered;
     recovered.kind = protocol::Event::Kind::recovered;
     recovered.has_memory = parts_.membership.has_memory();
@@ -38,8 +44,6 @@ void HomeStart::recover() {
     losses_before_ = protocol::LossRanges(on_record);
     recovered.losses = &losses_before_;
     parts_.stripes.step_all(recovered);
-    parts_.flusher.on_recovered();
-    parts_.membership.changed().announce();
 }
 
 // The pages homed here that hosts have reported to hold. A holder of a page has its newest bytes.

@@ -19,12 +19,15 @@ void Inbox::register_calls(CallHandlers& calls) {
 
 void Inbox::on_link_up(HostId host, Process process) {
     const Membership::Meeting meeting = parts_.membership.begin_meeting(host, process);
-    parts_.stripes.for_each([&](Stripes::Turn& turn) {
-        turn.result().lost_host = host;
-        turn.links().up |= set_of(host);
-        ++turn.links().counts[host];
-        turn.step(protocol::Event::peer_up_of(host, process, meeting.previous));
-    });
+    {
+        const auto alone = parts_.home_start.hold_off();
+        parts_.stripes.for_each([&](Stripes::Turn& turn) {
+            turn.result().lost_host = host;
+            turn.links().up |= set_of(host);
+            ++turn.links().counts[host];
+            turn.step(protocol::Event::peer_up_of(host, process, meeting.previous));
+        });
+    }
     parts_.membership.end_meeting(host, process, meeting);
     parts_.flusher.on_peer_up(host, process, meeting.previous);
     parts_.membership.changed().announce();
@@ -90,21 +93,23 @@ Task<> Inbox::remember_again(HostId host) {
 }
 
 Task<Result<>> Inbox::forget_host(HostId host, Incarnation incarnation) {
-    const bool is_news = !parts_.membership.is_dead(host);
     if (parts_.peers.fabric()->linked(host)) co_return fail(Errc::busy, EBUSY, "host: it is connected; stop it first");
-    CO_TRY_VOID(co_await parts_.membership.declare_dead(host, incarnation));
+    CO_TRY(const std::optional<Recovery::Moment> lost, co_await parts_.membership.declare_dead(host, incarnation));
     if (parts_.peers.fabric()->linked(host)) {  // it came back meanwhile
         parts_.membership.on_returned(host);
+        if (lost) parts_.membership.end_unrecorded_losses(*lost);
         CO_TRY_VOID(co_await parts_.membership.declare_alive(host));
         co_return fail(Errc::busy, EBUSY, "host: it is connected; stop it first");
     }
-    if (!is_news) co_return Result<>{};
+    if (!lost) co_return Result<>{};
     log::warning("host {} (incarnation {}) was declared dead: what only it had is lost",
                  parts_.peers.fabric()->name_of(host), incarnation);
-    const Recovery::Moment lost = parts_.membership.begin_unrecorded_losses();
-    parts_.stripes.step_all(protocol::Event::host_forgotten_of(host), host);
+    {
+        const auto alone = parts_.home_start.hold_off();
+        parts_.stripes.step_all(protocol::Event::host_forgotten_of(host), host);
+    }
     parts_.membership.forget_meeting(host);
-    if (!parts_.membership.recovering()) parts_.membership.end_unrecorded_losses(lost);
+    if (!parts_.membership.recovering()) parts_.membership.end_unrecorded_losses(*lost);
     parts_.flusher.on_host_forgotten(host);
     parts_.home_start.go_on();
     parts_.membership.changed().announce();

@@ -94,12 +94,14 @@ Incarnation Membership::dead_incarnation(HostId host) const {
     return remembered == 0 ? 0 : remembered - 1;
 }
 
-Task<Result<>> Membership::declare_dead(HostId host, Incarnation incarnation) {
+// A home that starts must not serve between the two: it would take the bytes that it has for the newest.
+Task<Result<std::optional<Recovery::Moment>>> Membership::declare_dead(HostId host, Incarnation incarnation) {
     CO_TRY_VOID(co_await store_.set_forgotten(*Loop::current(), host, incarnation + 1));
-    dead_ |= set_of(host);
     const std::lock_guard guard(lock_);
+    std::optional<Recovery::Moment> lost;
+    if (!contains(dead_.fetch_or(set_of(host)), host)) lost = begin_unrecorded_losses_locked();
     recovery_.on_dead(host);
-    co_return Result<>{};
+    co_return lost;
 }
 
 Task<Result<>> Membership::declare_alive(HostId host) {
@@ -151,6 +153,10 @@ bool Membership::has_memory() const {
 
 Recovery::Moment Membership::begin_unrecorded_losses() {
     const std::lock_guard guard(lock_);
+    return begin_unrecorded_losses_locked();
+}
+
+Recovery::Moment Membership::begin_unrecorded_losses_locked() {
     header_.losses_unrecorded.store(true, std::memory_order_release);
     return recovery_.begin_unrecorded_losses();
 }

@@ -71,8 +71,10 @@ class Membership {
     bool is_dead(HostId host) const { return contains(dead_.load(std::memory_order_seq_cst), host); }
     // The newest process of the host that counts as dead.
     Incarnation dead_incarnation(HostId host) const;
+    // What only it had is lost, and unrecorded from the moment on from which nobody waits for it; none if it was dead
+    // already. Errors: io.
+    Task<Result<std::optional<Recovery::Moment>>> declare_dead(HostId host, Incarnation incarnation);
     // Errors: io.
-    Task<Result<>> declare_dead(HostId host, Incarnation incarnation);
     Task<Result<>> declare_alive(HostId host);
     // The host was just declared dead, but is linked again: counts as alive, durably only after declare_alive().
     void on_returned(HostId host);
@@ -115,6 +117,7 @@ class Membership {
 
   private:
     void remember_met(HostId host, Process process);
+    Recovery::Moment begin_unrecorded_losses_locked();
 
     HostId self_;
     std::vector<HostId> hosts_;

@@ -81,13 +81,13 @@ TEST_F(AdoptedHost, pages_are_as_clean_as_they_were_after_a_process_that_was_kil
     EXPECT_EQ(cache_->dirty_frame_count(), 0u);
 }
 
-// Such a program does not say which process was last in doubt: the last one may have been.
+// Such a program does not say which process was last in doubt: its last one may have been.
 TEST_F(AdoptedHost, of_an_older_program_only_the_last_process_counts_as_in_doubt) {
     write(1, 1);
     ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
     const auto epoch = static_cast<uint32_t>(store_->home_epoch());
     const UniqueFd memory = kill();
-    map(memory)->header().last_in_doubt = 0;
+    map(memory)->header().last_in_doubt = map(memory)->header().doubt_known_to = 0;
     for (int again = 0; again < 2; ++again) {
         open_store("store");
         ASSERT_TRUE(Adoption::claim(*map(memory), *store_));
@@ -97,6 +97,16 @@ TEST_F(AdoptedHost, of_an_older_program_only_the_last_process_counts_as_in_doubt
     adopt(memory);
     EXPECT_EQ(cache_->dirty_frame_count(), 0u) << "all pages were confirmed by that process";
     EXPECT_EQ(read(1), filled(1));
+}
+
+TEST_F(AdoptedHost, an_older_program_between_two_of_ours_counts_as_in_doubt) {
+    const UniqueFd memory = kill();
+    open_store("store");
+    const auto epoch = static_cast<uint32_t>(store_->home_epoch());
+    map(memory)->header().epoch = epoch;  // all that it says
+    (void)kill();
+    adopt(memory);
+    EXPECT_EQ(map(memory)->header().last_in_doubt, epoch);
 }
 
 TEST_F(AdoptedHost, memory_of_before_another_process_used_the_store_is_refused) {
@@ -195,8 +205,7 @@ TEST_F(AdoptedHost, memory_of_a_program_without_landing_memory_is_adopted) {
         open_store("store");
         std::unique_ptr<Arena> arena = std::move(*Arena::create(frame_count));
         arena->header().store = store_->uuid();
-        arena->header().epoch = arena->header().incarnation = arena->header().last_in_doubt =
-            static_cast<uint32_t>(store_->home_epoch());
+        arena->header().epoch = arena->header().incarnation = static_cast<uint32_t>(store_->home_epoch());
         arena->header().layout = ArenaHeader::layout_without_landing;
         open("store", std::move(arena));
         write(3, 1);

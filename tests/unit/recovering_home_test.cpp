@@ -68,6 +68,19 @@ TEST_F(RecoveringHome, what_a_host_lost_that_is_declared_dead_meanwhile_is_recor
     end();
 }
 
+// A report that comes at that moment may be the last one that was missing.
+TEST_F(RecoveringHome, what_a_dead_host_had_is_unrecorded_from_the_moment_on_from_which_nobody_waits_for_it) {
+    const auto lost = loop_->run_until_done(cache_->membership().declare_dead(2, 1));
+    ASSERT_TRUE(lost);
+    EXPECT_TRUE(*lost);
+    EXPECT_TRUE(cache_->membership().lack().losses);
+    EXPECT_TRUE(cache_->pool().arena().header().losses_unrecorded);
+    const auto again = loop_->run_until_done(cache_->membership().declare_dead(2, 1));
+    ASSERT_TRUE(again);
+    EXPECT_FALSE(*again) << "it was dead already";
+    end();
+}
+
 TEST_F(RecoveringHome, what_a_host_may_write_has_room_as_the_process_before_promised) {
     cache_->inbox().on_link_up(1, process_);
     Message hello;

@@ -293,9 +293,9 @@ MUTANTS = [
     ("daemon/catalog/catalog_usage.cpp", "«id >= header.next_id» ||", {
         "what is stored of a volume that is being made is dropped": "false",
     }),
-    ("coherence/cache/inbox.cpp", "«if (!parts_.membership.recovering()) parts_.membership.end_unrecorded_losses(lost);»", {
+    ("coherence/cache/inbox.cpp", "«if (!parts_.membership.recovering()) parts_.membership.end_unrecorded_losses(*lost);»", {
         "a home that recovers forgets what a host lost that is declared dead":
-            "parts_.membership.end_unrecorded_losses(lost);",
+            "parts_.membership.end_unrecorded_losses(*lost);",
     }),
     ("frontends/volumes/growth.cpp", "«note_written(attribute_page_of(id()).number() * page_size, sizeof(AttributePage), "
      "began);»", {
@@ -314,7 +314,7 @@ MUTANTS = [
     ("coherence/membership/membership.cpp", "«header_.last_in_doubt.store(process_.epoch, std::memory_order_release);»", {
         "the next process does not know that this one was in doubt": "",
     }),
-    ("coherence/adoption/adoption.cpp", "if («header.last_in_doubt == 0») header", {
+    ("coherence/adoption/adoption.cpp", "if («header.doubt_known_to != last») header", {
         "a process of an older program was never in doubt": "false",
         "each process leaves a doubt to the next": "true",
     }),

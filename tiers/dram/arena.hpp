@@ -58,6 +58,7 @@ struct ArenaHeader {
     uint64_t landing_bytes = 0;  // likewise
     // The epoch of the last process that was in doubt as a home (protocol::Home). Zero in arenas of older programs.
     std::atomic<uint32_t> last_in_doubt{0};
+    std::atomic<uint32_t> doubt_known_to{0};  // the epoch of the last process that kept that; older programs do not
 };
 static_assert(sizeof(ArenaHeader) <= page_size);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
