@@ -63,7 +63,7 @@ setup() {
 
 @test "one that is in use, with writes under way, is detached by force while tarnd hangs, and leaves nothing" {
     vm 'mkfs.ext4 -q /dev/nbd0; mount /dev/nbd0 /mnt; served 0
-        dd if=/dev/zero of=/mnt/full bs=1M count=64 oflag=direct status=none & dd=$!
+        dd if=/dev/zero of=/mnt/full bs=4k count=16384 oflag=direct status=none & dd=$!
         within 20 served 16; kill -STOP "$(cat /run/tarnd.pid)"; within 20 waits_for_the_device $dd
         timeout 10 tarn detach --force disk
         if wait $dd; then exit 1; fi
