@@ -230,7 +230,7 @@ struct LateCall final : Loop::Posted {
         co_return;
     }
     static Task<> post(Loop& loop, LateCall& call) {
-        co_await loop.sleep(1ms);
+        co_await Yield(loop);
         loop.post(call);
     }
     Loop& loop;
