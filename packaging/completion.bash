@@ -37,9 +37,9 @@ _tarn_typed() {
     REPLY=${line:at}
 }
 
-# _tarn_offer_volumes CURRENT: the names that begin with what was typed, however it was quoted.
+# _tarn_offer_volumes CURRENT VERB: those names that VERB lists which begin with what was typed, however it was quoted.
 _tarn_offer_volumes() {
-    local -r current=$1
+    local -r current=$1 list=$2
     local name REPLY typed=$1 before=""
     if [[ $current != [\'\"]* ]]; then
         _tarn_typed
@@ -65,7 +65,7 @@ _tarn_offer_volumes() {
                 if [[ $REPLY == "$typed"* || $name == "$typed"* ]]; then COMPREPLY+=("${REPLY#"$before"}"); fi
                 ;;
         esac
-    done < <(command tarn list --quiet --timeout 2 2> /dev/null)
+    done < <(command tarn "$list" --quiet --timeout 2 2> /dev/null)
 }
 
 _tarn() {
@@ -101,7 +101,7 @@ _tarn() {
                 --replace-config --force)
             ;;
         create) options+=(--shared --exclusive --mode --fail-after) ;;
-        list) options+=(--quiet) ;;
+        list | attached) options+=(--quiet) ;;
         resize | delete | umount) options+=(--force) ;;
         mount) options+=(--read-only --io-uring) ;;
         attach) options+=(--read-only --take-over --block-size --connections --from) ;;
@@ -117,7 +117,8 @@ _tarn() {
         return
     fi
     case $verb in
-        show | resize | delete | export | attach | detach | flush | verify) _tarn_offer_volumes "$current" ;;
+        show | resize | delete | export | attach | flush | verify) _tarn_offer_volumes "$current" list ;;
+        detach) _tarn_offer_volumes "$current" attached ;;
         host) _tarn_offer "$current" forget ;;
         mount | umount) compopt -o dirnames ;;
         tls)

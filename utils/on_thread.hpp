@@ -1,7 +1,7 @@
 // on_thread: a function that blocks, on a thread of its own, awaited by a coroutine of a loop.
 //
 // For system calls that may block for long, which must not hold up the loop. The coroutine waits for the function's
-// end, so the function may refer to its locals.
+// end, so the function may refer to its locals. Where no thread can be started it waits until one can.
 #pragma once
 
 #include <optional>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "utils/loop.hpp"
+#include "utils/start_thread.hpp"
 
 namespace tarn {
 
@@ -20,14 +21,19 @@ class OnThread final : public Loop::Posted {
     using Value = std::invoke_result_t<Function&>;
 
     OnThread(Loop& loop, Function function) : loop_(loop), function_(std::move(function)) {}
-    bool await_ready() noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> handle) {
-        waiter_ = handle;
-        thread_ = std::thread([this] {
+    // On the loop. False: there is no thread now.
+    bool start() {
+        std::optional<std::thread> thread = start_thread([this] {
             value_ = function_();
             loop_.post(*this);
         });
+        if (!thread) return false;
+        thread_ = *std::move(thread);
+        return true;
     }
+    // In the same turn, so that the loop has not run what the thread posts.
+    bool await_ready() noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> handle) { waiter_ = handle; }
     Value await_resume() { return std::move(*value_); }
     void run() override {
         thread_.join();
@@ -48,6 +54,10 @@ class OnThread final : public Loop::Posted {
 template <class Function>
 Task<std::invoke_result_t<Function&>> on_thread(Function function) {
     detail::OnThread<Function> run(*Loop::current(), std::move(function));
+    for (int tries = 1; !run.start(); ++tries) {
+        warn_of_no_thread(tries);
+        co_await Loop::current()->sleep(thread_retry);
+    }
     co_return co_await run;
 }
 

@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "utils/loop.hpp"
+#include "utils/start_thread.hpp"
 
 namespace tarn {
 
 class WorkerThreads {
   public:
-    // They are started with the first calls. count: at least 1.
+    // They are started with the first calls; where none can be, a call waits until one can. count: at least 1.
     explicit WorkerThreads(size_t count) : count_(count) {}
     WorkerThreads(const WorkerThreads&) = delete;
     // No call is under way.
@@ -35,6 +36,10 @@ class WorkerThreads {
     // locals.
     template <class Function>
     Task<std::invoke_result_t<Function&>> run(Function function) {
+        for (int tries = 1; !has_thread(); ++tries) {
+            warn_of_no_thread(tries);
+            co_await Loop::current()->sleep(thread_retry);
+        }
         Call<Function> call(*this, *Loop::current(), std::move(function));
         co_return co_await call;
     }
@@ -74,11 +79,17 @@ class WorkerThreads {
         std::coroutine_handle<> waiter_;
     };
 
+    // One more, as long as there are fewer than there may be; any one will do.
+    bool has_thread() {
+        const std::lock_guard lock(mutex_);
+        if (threads_.size() < count_)
+            if (auto thread = start_thread([this] { serve(); })) threads_.push_back(*std::move(thread));
+        return !threads_.empty();
+    }
     void add(Work& work) {
         {
             const std::lock_guard lock(mutex_);
             waiting_.push_back(&work);
-            if (threads_.size() < count_) threads_.emplace_back([this] { serve(); });
         }
         changed_.notify_one();
     }

@@ -15,9 +15,11 @@ Result<> Adoption::claim(Arena& arena, const Store& store) {
     const uint32_t last = header.epoch.load(std::memory_order_relaxed);
     if (last < store.used_before() || last >= epoch)
         return fail(Errc::refused, 0, "arena: another process has used the store since");
-    // An older program does not say whether it was: it counts as in doubt.
-    if (header.doubt_known_to != last) header.last_in_doubt = last;
-    header.doubt_known_to = epoch;
+    // An older program does not say what it left open: it counts as in doubt.
+    const bool is_known = header.past_known_to == last && header.last_in_doubt != 0 && header.last_in_doubt <= last &&
+                          header.last_loss <= last;
+    if (!is_known) header.last_in_doubt = header.last_loss = last;
+    header.past_known_to = epoch;
     header.epoch.store(epoch, std::memory_order_release);
     return {};
 }

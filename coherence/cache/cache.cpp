@@ -11,7 +11,7 @@ Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configura
         ArenaHeader& header = arena->header();
         header.store = store.uuid();
         const auto epoch = static_cast<uint32_t>(store.home_epoch());
-        header.incarnation = header.epoch = header.last_in_doubt = header.doubt_known_to = epoch;
+        header.incarnation = header.epoch = header.last_in_doubt = header.past_known_to = epoch;
         header.intact_since = store.intact_since();
         // On a host alone, only the process that ended can have seen the lost bytes.
         header.memory_was_lost = configuration.hosts.size() > 1 && !store.was_complete();

@@ -40,6 +40,7 @@ void Inbox::on_link_down(HostId host) {
 }
 
 void Inbox::on_greeted(HostId host) {
+    parts_.stripes.step_all(protocol::Event::peer_greeted_of(host));
     parts_.membership.on_reported(host);
     parts_.home_start.go_on();
 }

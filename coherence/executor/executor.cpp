@@ -40,6 +40,9 @@ void Executor::step(protocol::Stripe& stripe, const StripeLinks& links, StepScra
         stripe.reserve();
         scratch.actions.clear();
         stripe.on(now, scratch.actions);
+        // Before it goes on record that home lacks a page, its frame is dirty: the process may be killed in between.
+        for (const Action& action : scratch.actions)
+            if (action.kind == Action::Kind::mark_dirty) effects_.frames.mark_dirty(action.frame);
         observer.on_decided(now, scratch.actions);
         for (const Action& action : scratch.actions) perform(step, action);
         observer.on_performed(now);
@@ -87,7 +90,7 @@ void Executor::perform(Step& step, const Action& action) const {
         case Action::Kind::begin_writing: effects_.frames.begin_writing(action.frame); break;
         case Action::Kind::clear_writing: effects_.frames.clear_writing(action.frame); break;
         case Action::Kind::clear_dirty: effects_.frames.clear_dirty(action.frame); break;
-        case Action::Kind::mark_dirty: effects_.frames.mark_dirty(action.frame); break;
+        case Action::Kind::mark_dirty: break;  // was performed first
         case Action::Kind::release_frame: result.frames_freed |= effects_.frames.release(action.frame); break;
 
         case Action::Kind::apply_copy: result.frames_freed |= effects_.home_store.apply_copy(action); break;

@@ -102,7 +102,8 @@ class Stripes {
   private:
     struct alignas(64) Slot {
         Slot(const Membership& membership, const ArenaHeader& header, std::atomic<uint32_t>& last_request)
-            : stripe(membership.self(), membership.process().epoch, header.last_in_doubt, membership.ranges()),
+            : stripe(membership.self(), membership.process().epoch,
+                     {.last_in_doubt = header.last_in_doubt, .last_loss = header.last_loss}, membership.ranges()),
               last_request_id(last_request) {}
         SpinLock latch;
         StripeLinks links;

@@ -22,8 +22,11 @@ bool HomeFrames::apply_copy(const Action& action) {
         else if (frame.home_mask != 0)
             frame.home_mask = action.mask == 0 ? DirtyMask{0} : static_cast<DirtyMask>(frame.home_mask | action.mask);
         frame.home_dirty = true;
-        frame.home_tenure = action.tenure;
-        frame.home_sequence = action.sequence;
+        // In this order: the process may be killed between any two, and home must not take its bytes for newer than
+        // they are.
+        std::atomic_ref(frame.home_sequence).store(0, std::memory_order_release);
+        std::atomic_ref(frame.home_tenure).store(action.tenure, std::memory_order_release);
+        std::atomic_ref(frame.home_sequence).store(action.sequence, std::memory_order_release);
     };
     Frame* home = index_.find_exactly(action.page);
     // Bytes that the store lacks stay in their frame: a flush under way has noted that frame.

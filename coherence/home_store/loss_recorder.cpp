@@ -18,7 +18,7 @@ void LossRecorder::add(std::vector<PageId> pages, HostId host) {
         const std::lock_guard guard(mutex_);
         for (const PageId page : pages) pending_.push_back({.page = page, .host = host});
         if (std::exchange(running_, true)) return;
-        unrecorded_since_ = parts_.membership.begin_unrecorded_losses();
+        unrecorded_since_ = parts_.membership.begin_page_losses();
     }
     Loop::current()->spawn(record());
 }

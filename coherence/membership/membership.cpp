@@ -156,6 +156,11 @@ Recovery::Moment Membership::begin_unrecorded_losses() {
     return begin_unrecorded_losses_locked();
 }
 
+Recovery::Moment Membership::begin_page_losses() {
+    header_.last_loss.store(process_.epoch, std::memory_order_release);
+    return begin_unrecorded_losses();
+}
+
 Recovery::Moment Membership::begin_unrecorded_losses_locked() {
     header_.losses_unrecorded.store(true, std::memory_order_release);
     return recovery_.begin_unrecorded_losses();

@@ -110,6 +110,8 @@ class Membership {
     bool has_memory() const;
     // While losses are not on record yet, the next process must assume the worst.
     Recovery::Moment begin_unrecorded_losses();
+    // Likewise, of single pages that this home serves.
+    Recovery::Moment begin_page_losses();
     void end_unrecorded_losses(Recovery::Moment begun);
     // This home serves and cannot be about to discover a loss: none is being recorded, and no host is away whose memory
     // may be gone.

@@ -12,6 +12,12 @@ void Recovery::on_link_up(HostId host) {
     ++moment_;
 }
 
+// Who looked before that has not seen what the host holds.
+void Recovery::on_reported(HostId host) {
+    reported_ |= set_of(host);
+    ++moment_;
+}
+
 Recovery::Moment Recovery::begin_unrecorded_losses() {
     ++unrecorded_losses_;
     return ++moment_;

@@ -29,7 +29,7 @@ class Recovery {
 
     // The host reports again over each link.
     void on_link_up(HostId host);
-    void on_reported(HostId host) { reported_ |= set_of(host); }
+    void on_reported(HostId host);
     // on_dead: declared dead, the host will not report. on_returned: it is back as another process, and will.
     void on_dead(HostId host) { dead_ |= set_of(host); }
     void on_returned(HostId host) { dead_ &= ~set_of(host); }

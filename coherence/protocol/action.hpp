@@ -46,7 +46,7 @@ struct Action {
         begin_writing,  // frame: writing |= dirty, dirty = 0 (the frame is quiet)
         clear_writing,  // frame: writing = 0
         clear_dirty,    // frame: dirty = writing = 0 (the frame is quiet, or Shared)
-        mark_dirty,     // frame: dirty = all sectors
+        mark_dirty,     // frame: dirty = all sectors. Performed before all other actions of its step
         release_frame,  // frame: back to the pool once no send pins it
 
         // Home's bytes.

@@ -52,6 +52,7 @@ struct Claim {
     HostSet dismissed = 0;        // hosts whose older kept bytes home rejected: they may not know it
     bool stored_unknown = false;  // while home recovers: the store has bytes of some tenure
     bool missed_doubt = false;    // while home recovers: a holder may not have heard that home was in doubt (Home)
+    bool missed_loss = false;     // likewise, of a loss of this page, if one is on record
     HostId booked = no_host;      // the host in the flush books: the owner, or the anchor
 
     // Nobody may write without home's order, and all earlier writes are here.

@@ -65,6 +65,8 @@ struct Event {
                   // A frame of the receiver's own is taken over or released; for grant and data it may instead be
                   // the lent frame, if the bytes were copied into it in this very step (lent_frame.hpp)
         peer_up,  // host, process, previous (the one that was met before): a new link to this host; see Stripe
+        peer_greeted,  // host: what that host sends to this one from now on comes here, unless the link breaks; before,
+                       // its side of the link may not have been up
         host_forgotten,  // host: an operator vouches that it is dead: bytes that only it had are lost, and nobody waits
                          // for it. The executor accepts no link of that incarnation any more
         volume_unknown,  // page: its volume never existed: claims that peers made on its pages are dropped
@@ -128,6 +130,7 @@ struct Event {
     }
     static Event host_forgotten_of(HostId host) { return {.kind = Kind::host_forgotten, .host = host}; }
     static Event volume_unknown_of(VolumeId volume) { return about(Kind::volume_unknown, PageId::of(volume, 0)); }
+    static Event peer_greeted_of(HostId host) { return {.kind = Kind::peer_greeted, .host = host}; }
     static Event peer_up_of(HostId host, Process process, Process previous) {
         return {.kind = Kind::peer_up, .host = host, .process = process, .previous = previous};
     }

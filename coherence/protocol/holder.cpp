@@ -69,6 +69,7 @@ void Holder::on(const Event& event, Actions& actions) {
             break;
         case Event::Kind::message: on_message(event, actions); break;
         case Event::Kind::peer_up: on_peer_up(event, actions); break;
+        case Event::Kind::peer_greeted: on_peer_greeted(event.host, actions); break;
         case Event::Kind::adopted: on_adopted(event, actions); break;
         default: TARN_ASSERT(false);  // it is Home's
     }

@@ -115,6 +115,7 @@ class Holder {
 
     // holder_recovery.cpp
     void on_peer_up(const Event& event, Actions& actions);
+    void on_peer_greeted(HostId host, Actions& actions) const;
     void on_recall(const Event& event, Actions& actions);
     void on_confirm(const Event& event, Holding& holding, Actions& actions);
     void report(PageId page, Holding& holding, Actions& actions);

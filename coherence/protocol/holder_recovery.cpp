@@ -76,14 +76,20 @@ void Holder::on_peer_up(const Event& event, Actions& actions) {
             }
             if (holding.frame != no_frame || holding.kept_frame != no_frame) send_hello(page, holding, actions);
             if (holding.awaited.request_id != 0) actions.send(home_of(page), request_message(page, holding));
-        } else if (holding.awaited.request_id != 0) {
-            // That host's bytes or acknowledgement may be lost.
-            Message resolve = to_home(MessageKind::resolve, page, holding);
-            resolve.request_id = holding.awaited.request_id;
-            actions.send(home_of(page), resolve);
         }
         advance(page, holding, actions);
     }
+}
+
+// That host's bytes or acknowledgement may be lost: over the last link, or because its side of this one came up later.
+// What home orders from now on it sends here.
+void Holder::on_peer_greeted(HostId host, Actions& actions) const {
+    holdings_.for_each([&](PageId page, const Holding& holding) {
+        if (holding.awaited.request_id == 0 || home_of(page) == host) return;
+        Message resolve = to_home(MessageKind::resolve, page, holding);
+        resolve.request_id = holding.awaited.request_id;
+        actions.send(home_of(page), resolve);
+    });
 }
 
 // A blank frame has nothing to adopt.

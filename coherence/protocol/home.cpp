@@ -7,11 +7,13 @@
 
 namespace tarn::protocol {
 
-Home::Home(HostId self, uint32_t epoch, uint32_t last_in_doubt)
+Home::Home(HostId self, uint32_t epoch, const Past& past)
     : self_(self),
       first_(first_tenure_of(epoch)),
-      told_in_doubt_(first_tenure_of(last_in_doubt)),
+      told_in_doubt_(first_tenure_of(past.last_in_doubt)),
+      told_of_loss_(first_tenure_of(past.last_loss + 1)),
       retired_(first_tenure_of(epoch)) {
+    TARN_ASSERT(past.last_in_doubt != 0 && past.last_in_doubt <= epoch && past.last_loss < epoch);
     reserve();
 }
 

@@ -28,10 +28,17 @@ class Digest;
 
 class Home {
   public:
+    // What is known of the earlier processes that had this memory. Such a process is in doubt while home may lack bytes
+    // that a holder has, but does not count as dirty: the holder may not have heard yet that it is to write them back.
+    struct Past {
+        uint32_t last_in_doubt = 0;  // the epoch of the last process that was in doubt about every page, as it began.
+                                     // The one that made the memory was
+        uint32_t last_loss = 0;      // of the last one that came into doubt about single pages, which are on record,
+                                     // while it served; 0: none did
+    };
     // A home starts without claims, and serves only after the event `recovered`. Its epoch is durable and greater than
-    // any before. last_in_doubt: the epoch of the last process with this memory that was in doubt, that is, could lack
-    // bytes of a holder which the holder's mask does not name; the process that made the memory is such a one.
-    Home(HostId self, uint32_t epoch, uint32_t last_in_doubt);
+    // any before.
+    Home(HostId self, uint32_t epoch, const Past& past);
 
     // Room for one step. Grows tables when needed: call it outside of on(), under the same latch.
     void reserve();
@@ -124,7 +131,8 @@ class Home {
 
     HostId self_;
     Tenure first_;          // of this home's epoch: its confirmations and orders are above
-    Tenure told_in_doubt_;  // of the last process in doubt: a holder whose tenure is lower may not have heard of it
+    Tenure told_in_doubt_;  // a holder with a lower tenure may not have heard what the last process in doubt said
+    Tenure told_of_loss_;   // likewise, what the first process after the last loss said of pages on record
     bool recovering_ = true;
     Tenure retired_;  // no page without a claim ever had a greater tenure
     RecordTable<Claim> claims_;

@@ -210,6 +210,7 @@ void Home::on_hello(const Event& event, Actions& actions) {
         else
             claim.applied = std::max(claim.applied, PageVersion{event.stored_tenure, event.stored_sequence});
         claim.missed_doubt |= holds && message.tenure < told_in_doubt_;
+        claim.missed_loss |= holds && message.tenure < told_of_loss_;
         if (message.has(flag_shared)) claim.readers |= set_of(message.from);
         if (message.has(flag_shared) && message.has(flag_anchor)) claim.anchor = message.from;
         if (message.has(flag_exclusive)) {
@@ -287,8 +288,8 @@ void Home::on_recovered(const Event& event, Actions& actions) {
         } else if (claim.holders() != 0) {
             // Bytes on their way here when a host lost its memory are in no mask; this process may never have known
             // that the page was resolved for them. And what a predecessor in doubt told a holder may not have arrived.
-            const bool has_memory = event.has_memory && lost_in(page) == 0 && !claim.missed_doubt;
-            confirm_holders(page, claim, has_memory, actions);
+            const bool missed = claim.missed_doubt || (claim.missed_loss && lost_in(page) != 0);
+            confirm_holders(page, claim, event.has_memory && !missed, actions);
         } else {
             claim.applied = last_before(claim.tenure);
         }

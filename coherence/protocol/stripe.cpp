@@ -42,7 +42,8 @@ void Stripe::dispatch(const Event& event, Actions& actions) {
         case Event::Kind::evict:
         case Event::Kind::write_back:
         case Event::Kind::adopted:
-        case Event::Kind::quiesced: holder_.on(event, actions); break;
+        case Event::Kind::quiesced:
+        case Event::Kind::peer_greeted: holder_.on(event, actions); break;
         case Event::Kind::message:
             if (is_for_home(event.message.kind))
                 home_.on(event, actions);

@@ -6,8 +6,9 @@
 //
 // Links. The executor discards messages to a host without a link; those in flight when a link broke are lost: nothing
 // is replayed. When a link comes up, every stripe gets `peer_up` before anything else of that link, and the messages it
-// sends then (hello, requests, resolve) go first. A peer takes the hello messages of all our stripes before any other
-// message of the link, and every host does this towards every other. When the hello messages of every peer of the
+// sends then (hello, requests) go first. A peer takes the hello messages of all our stripes before any other message of
+// the link, and then its stripes get `peer_greeted`; every host does this towards every other. One side of a link may
+// be up before the other: until then that one's messages are discarded. When the hello messages of every peer of the
 // static list have been delivered to this incarnation, each stripe gets `recovered`; a host alone gets it at once. A
 // peer whose link comes up again before that counts as not having reported until it has done so over the new link.
 
@@ -23,8 +24,8 @@ namespace tarn::protocol {
 class Stripe {
   public:
     // See Home and Holder.
-    Stripe(HostId self, uint32_t epoch, uint32_t last_in_doubt, const RangeMap& ranges)
-        : self_(self), home_(self, epoch, last_in_doubt), holder_(self, ranges) {}
+    Stripe(HostId self, uint32_t epoch, const Home::Past& past, const RangeMap& ranges)
+        : self_(self), home_(self, epoch, past), holder_(self, ranges) {}
     // See Holder.
     void use(const RangeMap& ranges) { holder_.use(ranges); }
 

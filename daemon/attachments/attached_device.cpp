@@ -74,6 +74,11 @@ bool AttachedDevice::is_there() const {
     return !kernel.devices.is_gone(about.device, about.volume, memory.header().connected_by);
 }
 
+bool AttachedDevice::has_size(uint64_t size_bytes) const {
+    return about.size_bytes == size_bytes &&
+           kernel.devices.size_bytes_of(about.device).value_or(size_bytes) == size_bytes;
+}
+
 nbd::Export AttachedDevice::exported() const {
     nbd::Export exported{};
     exported.size_bytes = about.size_bytes;
@@ -81,10 +86,13 @@ nbd::Export AttachedDevice::exported() const {
     return exported;
 }
 
-NbdDriver::Device AttachedDevice::as_told() const {
-    return {.size_bytes = about.size_bytes,
+// Reads nothing that changes: the loop may meanwhile be told another size.
+NbdDriver::Device AttachedDevice::as_told(uint64_t size_bytes) const {
+    nbd::Export exported{};
+    exported.read_only = about.read_only;
+    return {.size_bytes = size_bytes,
             .block_size_bytes = memory.header().block_size_bytes,
-            .flags = nbd::transmission_flags(exported()),
+            .flags = nbd::transmission_flags(exported),
             .request_timeout = request_timeout,
             .reconnect_timeout = reconnect_timeout,
             .backend = backend_of(about.volume)};
@@ -142,7 +150,7 @@ Result<> AttachedDevice::connect_as(unsigned index, const Keeper& keeper, std::s
     about.device = fmt::format("nbd{}", index);
     const Result<> kept = keep(keeper);
     is_kept = kept.has_value();
-    const Result<> connected = kernel.driver.connect(index, as_told(), kernels);
+    const Result<> connected = kernel.driver.connect(index, as_told(0), kernels);
     const bool is_ours = kernel.devices.is_device_of(about.device, about.volume);
     if (!connected || !is_ours) {
         // The kernel may have made it, and the answer was lost.
@@ -181,22 +189,21 @@ Result<> AttachedDevice::keep(const Keeper& keeper) const {
 }
 
 // What was in flight on the old one the kernel asks for again, once its timeout has passed.
-Result<std::optional<UniqueFd>> AttachedDevice::replace_socket(const Keeper& keeper, unsigned connection) const {
-    if (is_kept) {
+Result<std::optional<UniqueFd>> AttachedDevice::replace_socket(const Keeper& keeper, bool has_keeper,
+                                                               unsigned connection) const {
+    if (has_keeper) {
         TRY(const bool has, keeper.has(memory_name()));
         if (!has) return std::optional<UniqueFd>();
     }
     TRY(SocketPair pair, SocketPair::make());
-    if (is_kept) TRY_VOID(keeper.keep(socket_name(connection), pair.ours.get()));
+    if (has_keeper) TRY_VOID(keeper.keep(socket_name(connection), pair.ours.get()));
     const std::array kernels{pair.kernels.get()};
-    TRY_VOID(kernel.driver.reconfigure(about.index, as_told(), kernels));
+    TRY_VOID(kernel.driver.reconfigure(about.index, as_told(0), kernels));  // with sockets it is told no size
     return std::optional(std::move(pair.ours));
 }
 
 Result<> AttachedDevice::tell_size(uint64_t size_bytes) const {
-    NbdDriver::Device changed = as_told();
-    changed.size_bytes = size_bytes;
-    TRY_VOID(kernel.driver.reconfigure(about.index, changed, {}));
+    TRY_VOID(kernel.driver.reconfigure(about.index, as_told(size_bytes), {}));
     if (kernel.devices.size_bytes_of(about.device).value_or(size_bytes) != size_bytes)
         return fail(Errc::io, 0, "attach: the kernel has not taken over the size");
     return {};

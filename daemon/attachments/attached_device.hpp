@@ -21,6 +21,10 @@
 
 namespace tarn {
 
+inline uint64_t in_whole_blocks(uint64_t size_bytes, uint32_t block_size_bytes) {
+    return size_bytes / block_size_bytes * block_size_bytes;
+}
+
 // What changes the kernel's devices, and what says how they are.
 struct NbdKernel {
     NbdDriver& driver;
@@ -38,6 +42,8 @@ struct AttachedDevice {
     static bool is_memory(const std::string& name);
 
     bool is_there() const;
+    // It was told this size. A process that is killed as it tells one leaves a kernel that alone knows of it.
+    bool has_size(uint64_t size_bytes) const;
     nbd::Export exported() const;
     std::string memory_name() const { return about.device; }
     unsigned cpu_of(unsigned connection) const;
@@ -50,7 +56,8 @@ struct AttachedDevice {
     Result<> keep(const Keeper& keeper) const;
     // Gives the kernel another socket in place of one that it has given up, and returns our end. None: the keeper has
     // the device no more, somebody has ended it. Errors: those of NbdDriver and Keeper.
-    Result<std::optional<UniqueFd>> replace_socket(const Keeper& keeper, unsigned connection) const;
+    // has_keeper: is_kept when this was called.
+    Result<std::optional<UniqueFd>> replace_socket(const Keeper& keeper, bool has_keeper, unsigned connection) const;
     Result<> tell_size(uint64_t size_bytes) const;
     // It ends; also if it has already.
     Result<> disconnect() const;
@@ -71,13 +78,14 @@ struct AttachedDevice {
     bool is_resizing = false;
     bool follows_soon = false;  // a task will ask for the size
     bool is_opening = false;
+    bool is_lost = false;  // its volume is not there any more, or another host's
     bool is_ending = false;
     // Raised when the kernel has it no more: what waits for it to be of use ends.
     struct Ends final : Interrupt {};
     std::unique_ptr<Ends> ends = std::make_unique<Ends>();
 
   private:
-    NbdDriver::Device as_told() const;
+    NbdDriver::Device as_told(uint64_t size_bytes) const;
     std::string socket_name(size_t connection) const;
     Result<> connect_once(const Keeper& keeper);
     void note_cpus() const;

@@ -22,31 +22,7 @@ namespace {
 constexpr uint64_t size_max = uint64_t{1} << 62;
 constexpr std::chrono::milliseconds retry_after{250};
 
-Result<> may_attach(const Caller& caller) {
-    if (caller.user == 0 || caller.user == ::geteuid()) return {};
-    return fail(Errc::refused, EPERM, "attach: only root makes and ends block devices");
-}
-
-uint64_t in_whole_blocks(uint64_t size_bytes, uint32_t block_size_bytes) {
-    return size_bytes / block_size_bytes * block_size_bytes;
-}
-
 }  // namespace
-
-// While one lives, the device is not forgotten.
-class Attachments::Use {
-  public:
-    Use(Attachments& attachments, Device& device) : attachments_(attachments), device_(device) { ++device_.user_count; }
-    Use(const Use&) = delete;
-    ~Use() {
-        --device_.user_count;
-        attachments_.changed_.notify_all();
-    }
-
-  private:
-    Attachments& attachments_;
-    Device& device_;
-};
 
 Attachments::Attachments(Volumes& volumes, nbd::Server& server, NbdKernel kernel, Keeper& keeper, Loop& loop,
                          size_t shard_count, std::function<Result<>()> keep_memory_again)
@@ -60,6 +36,11 @@ Attachments::Attachments(Volumes& volumes, nbd::Server& server, NbdKernel kernel
                     {.cut = [this](const std::string& name) { on_cut(name); },
                      .lost = [this, keep_memory_again] { return keep_again(keep_memory_again); }}) {}
 Attachments::~Attachments() = default;
+
+Result<> Attachments::may_change_devices(const Caller& caller) {
+    if (caller.user == 0 || caller.user == ::geteuid()) return {};
+    return fail(Errc::refused, EPERM, "attach: only root makes and ends block devices");
+}
 
 // A volume may be called as a device is. One that is ending may have its name from before.
 Attachments::Device* Attachments::find(const std::string& volume_or_device) {
@@ -81,7 +62,7 @@ std::vector<Attachment> Attachments::list() const {
 }
 
 Task<Result<Attachment>> Attachments::attach(AttachOptions options, Caller caller) {
-    CO_TRY_VOID(may_attach(caller));
+    CO_TRY_VOID(may_change_devices(caller));
     if (stopping_) co_return fail(Errc::cancelled);
     const Gate::Inside inside(gate_);
     if (has(options.volume) || std::ranges::find(under_way_, options.volume) != under_way_.end())
@@ -188,7 +169,6 @@ void Attachments::when_none_is_left(std::function<void()> then) {
 Task<> Attachments::serve_again(Device& device) {
     co_await CarryInterrupt(*device.ends);
     bool has_said = false;
-    bool is_lost = false;
     while (!stopping_ && !device.is_ending) {
         Result<std::shared_ptr<Volume>> volume = co_await open(device.memory, true);
         if (stopping_ || device.is_ending) break;
@@ -198,8 +178,8 @@ Task<> Attachments::serve_again(Device& device) {
         }
         const bool was_deleted =
             volume ? (*volume)->id() != device.memory.header().volume_id : volume.error().code == Errc::not_found;
-        is_lost = was_deleted || (!volume && volume.error().code == Errc::busy);
-        if (is_lost) {
+        device.is_lost = was_deleted || (!volume && volume.error().code == Errc::busy);
+        if (device.is_lost) {
             log::error("{}: its volume {} {}; it is detached", device.about.device, log::printable(device.about.volume),
                        was_deleted ? "was deleted" : "is, or was meanwhile, open for writing on another host");
             break;
@@ -207,7 +187,7 @@ Task<> Attachments::serve_again(Device& device) {
         if (volume) {
             log::info("{} is volume {}, as before", device.about.device, log::printable(device.about.volume));
             serve(device, std::move(*volume));
-            on_resized(device);  // or it has none yet: the process before was killed as it made the device
+            on_resized(device);  // the process before may have been killed as it told the kernel a size
             break;
         }
         if (!std::exchange(has_said, true))
@@ -221,7 +201,7 @@ Task<> Attachments::serve_again(Device& device) {
             log::error("{}: it cannot be ended: {}; tarn detach --force {} tries it again", lost.about.device,
                        log::describe(ended.error()), lost.about.device);
     };
-    if (is_lost) gate_.spawn(end(*this, device));
+    if (device.is_lost) gate_.spawn(end(*this, device));
     changed_.notify_all();
 }
 
@@ -303,12 +283,12 @@ Task<Result<>> Attachments::tell_size(Device& device) const {
     CO_TRY(const uint64_t size_bytes, co_await device.volume->size());
     const uint64_t whole_bytes = in_whole_blocks(size_bytes, device.memory.header().block_size_bytes);
     const auto goes_on = [&] { return !device.is_ending && !stopping_; };
-    if (whole_bytes == device.about.size_bytes || !goes_on()) co_return Result<>{};
+    if (device.has_size(whole_bytes) || !goes_on()) co_return Result<>{};
     if (whole_bytes > size_max) co_return fail(Errc::invalid, 0, "attach: a device is not that large");
     co_await none_waits(device, loop_, goes_on);
     if (!goes_on()) co_return Result<>{};
     CO_TRY_VOID(co_await on_thread([&] { return device.tell_size(whole_bytes); }));
-    log::info("{}: {} bytes for {}, as its volume {}", device.about.device, whole_bytes, device.about.size_bytes,
+    log::info("{} has {} bytes now, as its volume {}", device.about.device, whole_bytes,
               log::printable(device.about.volume));
     device.about.size_bytes = device.memory.header().size_bytes = whole_bytes;
     co_return Result<>{};
@@ -321,8 +301,7 @@ void Attachments::on_ended(Device& device, unsigned connection, nbd::DeviceConne
     changed_.notify_all();
 }
 
-// Somebody has disconnected the device in the kernel, or the kernel has given up the connection. Sysfs may take a
-// moment to say which.
+// The kernel has given up the connection, or somebody has disconnected the device; sysfs may take a moment to say so.
 Task<> Attachments::look_after(Device& device, unsigned connection, nbd::DeviceConnection::End how) {
     constexpr int tries_in_silence = 20;
     bool is_there = how != nbd::DeviceConnection::End::disconnected;
@@ -351,8 +330,9 @@ Task<> Attachments::look_after(Device& device, unsigned connection, nbd::DeviceC
 Task<Result<>> Attachments::replace_socket(Device& device, unsigned connection) {
     ::shutdown(device.sockets[connection].get(), SHUT_RDWR);
     device.memory.clear_log(connection);
-    CO_TRY(std::optional<UniqueFd> socket,
-           co_await on_thread([&] { return device.replace_socket(keeper_, connection); }));
+    CO_TRY(std::optional<UniqueFd> socket, co_await on_thread([&, has_keeper = device.is_kept] {
+               return device.replace_socket(keeper_, has_keeper, connection);
+           }));
     if (device.is_ending || stopping_) co_return Result<>{};
     if (!socket) {
         // A keeper that has just begun may have been told since.
@@ -365,18 +345,6 @@ Task<Result<>> Attachments::replace_socket(Device& device, unsigned connection) 
     device.had_connection_replaced = true;
     log::warning("{}: the kernel had given up connection {}, and has a new one", device.about.device, connection);
     co_return serve_connection(device, connection);
-}
-
-void Attachments::on_cut(const std::string& name) {
-    if (std::erase(left_, name) > 0 && left_.empty() && !stopping_) none_is_left_();
-    const auto device = std::ranges::find_if(
-        devices_, [&](const auto& each) { return !each->is_ending && each->memory_name() == name; });
-    if (device == devices_.end() || stopping_) return;
-    log::warning("{}: it was detached by force while this process did not answer", name);
-    const auto end = [](Attachments& self, Device& cut) -> Task<> {
-        static_cast<void>(co_await self.end_by_force(cut));
-    };
-    gate_.spawn(end(*this, **device));
 }
 
 // The keeper has ended: because it was killed, or because it has nothing to keep any more.
@@ -392,99 +360,6 @@ Result<> Attachments::keep_again(const std::function<Result<>()>& keep_memory) {
             all = kept;
     }
     return all;
-}
-
-// In the kernel, and here.
-Task<Result<>> Attachments::end_device(Device& device) {
-    device.is_ending = true;
-    // The kernel may have ended it, and the answer was lost.
-    const Result<> done = co_await on_thread([&] {
-        Result<> disconnected = device.disconnect();
-        return !disconnected && !device.is_there() ? Result<>() : disconnected;
-    });
-    device.is_ending = done.has_value();
-    if (done) co_await forget(device);
-    co_return done;
-}
-
-Task<Result<>> Attachments::detach(std::string volume, bool force, Caller caller) {
-    CO_TRY_VOID(may_attach(caller));
-    if (stopping_) co_return fail(Errc::cancelled);
-    const Gate::Inside inside(gate_);
-    Device* const found = find(volume);
-    if (!found) co_return fail(Errc::not_found, 0, "detach: no such volume is attached here");
-    Device& device = *found;
-    if (!force) {
-        const Use use(*this, device);
-        // Whoever opens it may wait for requests of it, and a thread that waits for us would keep us from ending. So
-        // tarn looks that way, and this process as it can.
-        if (co_await on_thread([&] { return kernel_.devices.is_used(device.about.device); }))
-            co_return fail(Errc::busy, EBUSY, "detach: the device is mounted or a part of another one");
-        if (device.is_ending) co_return fail(Errc::busy, EBUSY, "detach: it is being detached already");
-        device.is_ending = true;
-    }
-    const std::string text =
-        fmt::format("detached volume {} from {}", log::printable(device.about.volume), device.about.device);
-    CO_TRY_VOID(co_await (force ? end_by_force(device) : end_device(device)));
-    log::info("{}", text);
-    co_return Result<>{};
-}
-
-Task<Result<>> Attachments::end_by_force(Device& device) {
-    device.is_ending = true;  // nobody else forgets it
-    // Without the kernel's driver nobody would end the requests on those sockets.
-    Result<> ended = co_await on_thread([&] { return kernel_.driver.is_there(); });
-    if (ended) {
-        device.shut_down_sockets();  // a kernel that waits to send would not hear of it
-        ended = co_await end_device(device);
-    } else {
-        device.is_ending = false;
-    }
-    // The kernel has it still: it is served as if the kernel had given up its connections.
-    if (!ended && !stopping_ && device.volume)
-        for (unsigned i = 0; i < device.sockets.size(); ++i)
-            if (!device.is_served[i]) gate_.spawn(look_after(device, i, nbd::DeviceConnection::End::lost));
-    co_return ended;
-}
-
-Task<Result<>> Attachments::end_devices_of(VolumeId volume) {
-    Result<> result;
-    if (stopping_) co_return fail(Errc::cancelled);
-    const Gate::Inside inside(gate_);
-    Gate ending;
-    const auto end = [](Attachments& self, Device& device, Result<>& all) -> Task<> {
-        const Result<> ended = co_await self.end_by_force(device);
-        if (!ended) all = ended;
-    };
-    for (const auto& device : devices_) {
-        if (device->memory.header().volume_id != volume || device->is_ending) continue;
-        log::warning("{} is ended", device->about.device);
-        ending.spawn(end(*this, *device, result));
-    }
-    co_await ending.close();
-    co_return result;
-}
-
-Task<> Attachments::end_clients_of(VolumeId volume) {
-    static_cast<void>(co_await end_devices_of(volume));  // those that stay are refused everything
-    co_await server_.end_clients_of(volume);
-}
-
-// It is not connected any more.
-Task<> Attachments::forget(Device& device) {
-    device.ends->raise();
-    const std::string name = device.about.device;
-    const bool is_its = std::ranges::none_of(
-        devices_, [&](const auto& each) { return each.get() != &device && each->about.device == name; });
-    if (is_its) keeper_.drop(device.memory_name());  // else a newer device has it by now
-    device.shut_down_sockets();
-    const auto is_in_use = [&] {
-        return std::ranges::find(device.is_served, true) != device.is_served.end() || device.user_count != 0 ||
-               device.is_opening;
-    };
-    while (is_in_use()) co_await changed_.wait();
-    volumes_.let_go(device.memory.header().volume_id);
-    std::erase_if(devices_, [&](const auto& each) { return each.get() == &device; });
 }
 
 Task<> Attachments::stop() {

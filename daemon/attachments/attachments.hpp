@@ -58,8 +58,24 @@ class Attachments final : public VolumeClients {
 
   private:
     using Device = AttachedDevice;
-    class Use;
+    // While one lives, the device is not forgotten.
+    class Use {
+      public:
+        Use(Attachments& attachments, Device& device) : attachments_(attachments), device_(device) {
+            ++device_.user_count;
+        }
+        Use(const Use&) = delete;
+        ~Use() {
+            --device_.user_count;
+            attachments_.changed_.notify_all();
+        }
 
+      private:
+        Attachments& attachments_;
+        Device& device_;
+    };
+
+    static Result<> may_change_devices(const Caller& caller);
     Device* find(const std::string& volume_or_device);
     bool has(const std::string& volume) const;
     Task<Result<Attachment>> open_and_make_device(const AttachOptions& options);
@@ -80,6 +96,7 @@ class Attachments final : public VolumeClients {
     Result<> keep_again(const std::function<Result<>()>& keep_memory);
     Task<Result<>> end_device(Device& device);
     Task<Result<>> end_by_force(Device& device);
+    void go_on_with(Device& device);
     Task<> forget(Device& device);
 
     Volumes& volumes_;

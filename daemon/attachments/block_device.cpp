@@ -54,7 +54,8 @@ std::string link_of(std::string_view volume) {
 }
 
 std::optional<unsigned> index_of(std::string_view device) {
-    return device.starts_with("nbd") ? number_of<unsigned>(device.substr(3)) : std::nullopt;
+    const auto index = device.starts_with("nbd") ? number_of<unsigned>(device.substr(3)) : std::nullopt;
+    return index && device == fmt::format("nbd{}", *index) ? index : std::nullopt;
 }
 
 std::string BlockDevices::text_of(std::string_view path) const {
@@ -241,6 +242,10 @@ std::optional<uint64_t> BlockDevices::size_bytes_of(const std::string& device) c
     constexpr uint64_t sector_bytes = 512;  // whatever the device's are
     const auto sectors = number_of<uint64_t>(attribute_of(device, "size").value_or(""));
     return sectors ? std::optional(*sectors * sector_bytes) : std::nullopt;
+}
+
+bool BlockDevices::is_read_only(const std::string& device) const {
+    return attribute_of(device, "ro") == "1";
 }
 
 std::optional<unsigned> BlockDevices::logical_block_size_of(const std::string& device) const {

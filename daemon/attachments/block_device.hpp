@@ -65,6 +65,7 @@ class BlockDevices {
     // take a moment; what it cannot see is not so.
     bool reads_one_connection_only(const std::string& device) const;
     std::optional<uint64_t> size_bytes_of(const std::string& device) const;
+    bool is_read_only(const std::string& device) const;
     std::optional<unsigned> logical_block_size_of(const std::string& device) const;
     // The first CPU of a hardware queue.
     std::optional<unsigned> cpu_of_queue(const std::string& device, size_t queue) const;

@@ -315,7 +315,9 @@ Task<Result<VolumeEntry>> Catalog::glance(std::string name) {
     // The caller may be about to open the volume, so it waits; but who lists many must not wait for each of them.
     if (!somebody_is_silent() || steady_clock::now() >= waits_again_at_.load())
         entry = co_await unless_silent(catalog_timeout, find(std::move(name)));
-    if (!entry && entry.error().code == Errc::unavailable) waits_again_at_ = steady_clock::now() + catalog_timeout;
+    if (entry || entry.error().code != Errc::unavailable) co_return entry;
+    waits_again_at_ = steady_clock::now() + catalog_timeout;
+    if (record && *record && somebody_is_silent()) co_return silence_of(silent_host(attribute_page_of((*record)->id)));
     co_return entry;
 }
 
@@ -330,6 +332,13 @@ Task<Result<Attributes>> Catalog::glance_at(VolumeId volume, Task<Result<Attribu
     const std::optional<Attributes> before = last_seen(volume);
     if (before) co_return *before;
     co_return silence_of(silent_host(attribute_page_of(volume)));
+}
+
+Task<Result<Attributes>> Catalog::unless_silent(VolumeId volume, Task<Result<Attributes>> task) {
+    Result<Attributes> attributes = co_await unless_silent(change_timeout, std::move(task));
+    if (!attributes && attributes.error().code == Errc::unavailable && somebody_is_silent())
+        co_return silence_of(silent_host(attribute_page_of(volume)));
+    co_return attributes;
 }
 
 // As it was when this host last saw it.
@@ -391,7 +400,8 @@ bool Catalog::knows_a_volume() const {
 Task<Result<>> Catalog::flush_all(HostSet gone) {
     // A home that does not serve yet was sent nothing, and a volume of which no name is known was not opened. So
     // nothing was written here, unless by the process whose memory this one has.
-    if (cache_.membership().recovering() && !knows_a_volume() && cache_.adopted_page_count() == 0) co_return Result<>{};
+    const bool has_adopted = cache_.adopted_page_count() > 0 || cache_.dirty_frame_count() > 0;
+    if (cache_.membership().recovering() && !knows_a_volume() && !has_adopted) co_return Result<>{};
     // Whom neither this process nor the one whose memory it has ever met can have nothing of ours.
     bool met_nobody = true;
     for (HostId host = 0; host < static_cast<HostId>(host_names_.size()); ++host)

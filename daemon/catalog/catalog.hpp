@@ -42,6 +42,7 @@ class Catalog final : public Volumes {
     Task<Result<VolumeEntry>> find(std::string name) override;
     Task<Result<VolumeEntry>> glance(std::string name) override;
     Task<Result<Attributes>> glance_at(VolumeId volume, Task<Result<Attributes>> task) override;
+    Task<Result<Attributes>> unless_silent(VolumeId volume, Task<Result<Attributes>> task) override;
     using Volumes::open;
     Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
                                                std::shared_ptr<VolumeSession> session) override;

@@ -138,7 +138,11 @@ Answer attach_volume(const Client& client, const Options& options) {
 }
 
 Answer detach_volume(const Client&, const Options& options) {
-    const BlockDevices devices;
+    NetlinkDriver driver;
+    return detach_from(driver, BlockDevices(), options);
+}
+
+Answer detach_from(NbdDriver& driver, const BlockDevices& devices, const Options& options) {
     std::string name = options.name;
     if (name.starts_with('/')) {  // as attach prints it; no volume is called so
         std::optional<std::string> volume = devices.volume_at(name);
@@ -157,12 +161,15 @@ Answer detach_volume(const Client&, const Options& options) {
     // this machine may.
     const bool may_know = done || (done.error().exit != Exit::unreachable && done.error().exit != Exit::timed_out &&
                                    (done.error().exit != Exit::not_found || !options.force || !device));
-    if (!may_know) done = detach_alone(options.control, name, options.force);
+    if (!may_know) done = detach_alone(driver, devices, options.control, name, options.force);
     // The daemon has ended it meanwhile, and its answer is late.
     if (!done && done.error().exit == Exit::not_found && device && !devices.device_of(name))
         done = Json{{"name", name}};
     if (!done && done.error().exit == Exit::not_found && options.if_attached)
         return Json{{"attachments", Json::array()}};
+    // Nobody that it asked serves the device.
+    if (!done && done.error().exit == Exit::not_found && device)
+        done.error().hint = fmt::format("tarn detach --force {}, if no other tarnd of this machine serves it", *device);
     Answer answer = of_attachments(std::move(done));
     if (answer.failures.empty() && device)
         if (const std::string point = devices.mount_point_of(*device); !point.empty())
@@ -173,10 +180,34 @@ Answer detach_volume(const Client&, const Options& options) {
     return answer;
 }
 
+// The kernel's devices, too, that are volumes, and of which this daemon knows nothing.
 Answer list_attached(const Client& client, const Options&) {
+    const BlockDevices devices;
+    const auto of_kernel = devices.all_of_tarn();  // first: one that is attached meanwhile is not among them
     auto attached = client.ask("GET", "/v1/attachments");
-    if (attached) std::ranges::for_each(attached->at("attachments"), add_link);
-    return attached;
+    if (!attached) return attached;
+    Json& all = attached->at("attachments");
+    for (Json& each : all) each["served"] = true;
+    std::vector<std::string> warnings;
+    for (const auto& [device, volume] : of_kernel) {
+        const std::string path = "/dev/" + device;
+        const bool is_listed =
+            std::ranges::any_of(all, [&](const Json& each) { return each.value("device", "") == path; });
+        if (is_listed || !devices.is_device_of(device, volume)) continue;
+        all.push_back({{"volume", volume},
+                       {"device", path},
+                       {"size_bytes", devices.size_bytes_of(device).value_or(0)},
+                       {"read_only", devices.is_read_only(device)},
+                       {"served", false}});
+        warnings.push_back(
+            fmt::format("this tarnd does not serve {}: if no other one does, tarn detach --force {} ends it, once "
+                        "nobody has it mounted",
+                        path, device));
+    }
+    std::ranges::for_each(all, add_link);
+    Answer answer(std::move(attached));
+    answer.warnings = std::move(warnings);
+    return answer;
 }
 
 }  // namespace tarn

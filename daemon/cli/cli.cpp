@@ -293,7 +293,7 @@ class Commands {
                 {[](const Client& client, const Options&) { return Answer(client.ask("GET", "/v1/volumes")); },
                  [this](std::ostream& out, const Json& volumes) {
                      if (options_.quiet)
-                         print_names(out, volumes, out_is_terminal_);
+                         print_names(out, volumes, "volumes", "name", out_is_terminal_);
                      else
                          print_list(out, volumes);
                  }});
@@ -368,7 +368,13 @@ class Commands {
             ->type_name("");
         detach->add_flag("--force", options_.force, "Even while it is mounted or open: its requests fail from then on");
         detach->add_flag("--if-attached", options_.if_attached, "No failure if it is not attached");
-        add("attached", "List the block devices that attach made", "tarn attached", {list_attached, print_attachments});
+        CLI::App* const attached = add("attached", "List the block devices that attach made", "tarn attached",
+                                       {list_attached, [this](std::ostream& out, const Json& all) {
+                                            options_.quiet
+                                                ? print_names(out, all, "attachments", "volume", out_is_terminal_)
+                                                : print_attachments(out, all);
+                                        }});
+        attached->add_flag("-q,--quiet", options_.quiet, "Names of their volumes only, one a line");
     }
 
     void add_status() {
@@ -448,8 +454,10 @@ class Commands {
                  print_certificates},
                 add_group("tls", "Prepare encryption of NBD over TCP", example));
         add_option(init, "DIRECTORY", options_.path, "Where; it is made", "")->required();
-        init->add_option("--host", options_.tls_hosts, "A host, as its clients call it; default: what hostname says")
-            ->type_name("NAME");
+        init->add_option("--host", options_.tls_hosts,
+                         "A host, as its clients call it, be it by several names or addresses; default: what hostname "
+                         "says")
+            ->type_name("NAME[,NAME]...");
     }
 
     CLI::App app_{"tarn talks to this host's tarnd: one coherent store of pages, as block devices and files.", "tarn"};

@@ -103,6 +103,12 @@ bool is_daemon_starting(const std::string& control) {
     return false;
 }
 
+// Whether others than root may be let in by their group.
+bool is_of_a_group(const std::string& socket) {
+    struct stat status{};
+    return ::stat(socket.c_str(), &status) == 0 && status.st_gid != 0;
+}
+
 // error: what connecting said.
 std::string start_hint(const std::string& control, int error) {
     std::error_code ignored;
@@ -125,7 +131,7 @@ Outcome<UniqueFd> Client::connect() const {
     if (error == EAGAIN) return std::unexpected(failure_of(error, timeout_));
     if (error == EACCES || error == EPERM)
         return refuse(Exit::permission, fmt::format("{}: {}", socket_, std::strerror(error)),
-                      "sudo, or join its group");
+                      is_of_a_group(socket_) ? "sudo, or join its group" : "sudo");
     return refuse(Exit::unreachable, fmt::format("no daemon at {}: {}", socket_, std::strerror(error)),
                   start_hint(socket_, error) + "; or --control PATH");
 }

@@ -20,7 +20,9 @@
 #include "tiers/nvme/store.hpp"
 #include "tiers/nvme/store_inspection.hpp"
 #include "utils/cpu_set.hpp"
+#include "utils/host_name.hpp"
 #include "utils/printable.hpp"
+#include "utils/unix_socket.hpp"
 
 namespace tarn {
 
@@ -156,7 +158,7 @@ Outcome<Peer> parse_peer(const std::string& text) {
 
 Outcome<Configuration> configuration_of(const InitOptions& options) {
     Configuration configuration;
-    configuration.host = options.host.empty() ? own_host_name() : options.host;
+    configuration.host = options.host.empty() ? machine_name() : options.host;
     configuration.store = absolute(options.store);
     configuration.control = options.control.empty() ? control_path_default : absolute(options.control);
     configuration.nbd_unix = absolute(options.nbd_unix);
@@ -331,6 +333,32 @@ Outcome<> provide_key(const Configuration& configuration, bool is_first, Made& m
     return written;
 }
 
+// Where the default is only root may make a socket: others have theirs beside the configuration.
+std::string control_to_use(const Configuration& configuration, const std::filesystem::path& path) {
+    const bool is_elsewhere = configuration.control == control_path_default && ::geteuid() != 0;
+    return is_elsewhere ? (path.parent_path() / "control.sock").string() : configuration.control;
+}
+
+// Whether a new daemon can have that control socket. Two cannot have one, and tarn would go on asking the other one.
+Outcome<> check_control(const std::string& control) {
+    std::error_code problem;
+    const std::filesystem::path directory = std::filesystem::path(control).parent_path();
+    const std::string own = "--control PATH, in place of that, which TARN_CONTROL may have named";
+    if (std::filesystem::exists(control, problem) && ::access(control.c_str(), W_OK) != 0)
+        return refuse(Exit::permission, fmt::format("the control socket {} is another user's", control), own);
+    if (problem == std::errc::permission_denied)
+        return refuse(Exit::permission, fmt::format("{}: {}", control, problem.message()), own);
+    // tarnd makes one directory, as below /run.
+    if (!std::filesystem::exists(directory, problem) && !std::filesystem::exists(directory.parent_path(), problem))
+        return refuse(Exit::not_found,
+                      fmt::format("the control socket {} cannot be made: there is no directory {}", control,
+                                  directory.parent_path().string()),
+                      own);
+    if (!is_listened_to(control)) return {};
+    return refuse(Exit::busy, fmt::format("a tarnd runs whose control socket is {}", control),
+                  "--control PATH, for another one on this machine; tarn status names the one that runs");
+}
+
 Json next_steps(const Configuration& configuration, const InitOptions& options, bool is_first, bool has_store) {
     Json next = Json::array();
     if (configuration.peers.size() > 1 && is_first)
@@ -339,27 +367,19 @@ Json next_steps(const Configuration& configuration, const InitOptions& options, 
             configuration.key_file, format_uuid(configuration.cluster)));
     const std::filesystem::path path = absolute(options.configuration_path);
     const bool is_default = path == configuration_path_default;
-    // Where the default is only root may make a socket.
-    const bool is_elsewhere = configuration.control == control_path_default && ::geteuid() != 0;
-    const std::string control = is_elsewhere ? (path.parent_path() / "control.sock").string() : configuration.control;
+    const std::string control = control_to_use(configuration, path);
     std::error_code ignored;
     if (is_default && std::filesystem::exists("/run/systemd/system", ignored))
         next.push_back("systemctl enable --now tarnd");
     else
         next.push_back(fmt::format("tarnd{}{} &", is_default ? "" : " --config " + path.string(),
-                                   is_elsewhere ? " --control " + control : ""));
+                                   control == configuration.control ? "" : " --control " + control));
     if (control != control_path_default) next.push_back("export TARN_CONTROL=" + control);
     next.push_back(has_store ? "tarn list" : "tarn create vol1 10GiB");
     return next;
 }
 
 }  // namespace
-
-std::string own_host_name() {
-    char name[64] = {};
-    if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
-    return name;
-}
 
 Outcome<Json> initialise(const InitOptions& asked) {
     InitOptions options = asked;
@@ -378,6 +398,7 @@ Outcome<Json> initialise(const InitOptions& asked) {
     if (existing && !options.replace_config)
         return refuse_existing(describe_store(existing->identity) + " is there already",
                                "--replace-config takes it up as it is; --force destroys what is stored there");
+    TRY_VOID(check_control(control_to_use(configuration, path)));
     Made made;
     problem = made.make_directories(std::filesystem::path(path).parent_path());
     if (problem)

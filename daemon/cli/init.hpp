@@ -25,8 +25,6 @@ struct InitOptions {
     bool replace_config = false;  // write over a configuration
 };
 
-std::string own_host_name();
-
 // What was made, and in "next" the lines that tell how to go on.
 Outcome<Json> initialise(const InitOptions& options);
 

@@ -5,8 +5,6 @@
 #include <chrono>
 #include <thread>
 
-#include "daemon/attachments/block_device.hpp"
-#include "daemon/attachments/nbd_driver.hpp"
 #include "daemon/keeper/keeper.hpp"
 #include "utils/log.hpp"
 
@@ -25,14 +23,13 @@ std::unexpected<Failure> refuse_as(std::string code, const Error& error, std::st
 
 }  // namespace
 
-Outcome<Json> detach_alone(const std::string& control, const std::string& name, bool force) {
-    const BlockDevices devices;
+Outcome<Json> detach_alone(NbdDriver& driver, const BlockDevices& devices, const std::string& control,
+                           const std::string& name, bool force) {
     const std::optional<std::string> device = devices.device_of(name);
     if (!device) return refuse(Exit::not_found, "no such volume is attached here, and no daemon answers");
     if (!force && devices.is_used(*device))
         return refuse(Exit::busy, "the device is in use, and no daemon answers",
                       "start tarnd, and its requests go on; --force ends it all the same, and they fail");
-    NetlinkDriver driver;
     const auto failed = [](const Error& error) {
         return error.code == Errc::unsupported ? refuse_as("unsupported", error, "modprobe nbd")
                : error.code == Errc::refused   ? refuse_as("refused", error, "sudo")

@@ -116,7 +116,11 @@ void print_made(std::ostream& out, const char* what, const Json& volumes, const 
 }
 
 void print_resized(std::ostream& out, const Json& volumes, const std::string& note) {
-    print_made(out, "resized", volumes, note);
+    const auto is_as_before = [](const Json& volume) {
+        return number_of(volume, "was_bytes") == number_of(volume, "size_bytes");
+    };
+    print_made(out, std::ranges::any_of(array_of(volumes, "volumes"), is_as_before) ? "unchanged" : "resized", volumes,
+               note);
     for (const Json& volume : array_of(volumes, "volumes")) {
         for (const Json& client : array_of(volume, "open_by"))
             out << fmt::format("{} is still open in {}\n", text_of(volume, "name"), text_of(client));
@@ -143,9 +147,9 @@ void print_forgotten(std::ostream& out, const Json& forgotten) {
         out << fmt::format("{} is away, and is told when it is back\n", text_of(host));
 }
 
-void print_names(std::ostream& out, const Json& list, bool terminal) {
-    for (const Json& volume : array_of(list, "volumes")) {
-        const std::string name = volume.value("name", "");
+void print_names(std::ostream& out, const Json& all, const char* key, const char* name_key, bool terminal) {
+    for (const Json& named : array_of(all, key)) {
+        const std::string name = named.value(name_key, "");
         out << (terminal ? printable(name) : name) << "\n";
     }
 }
@@ -177,13 +181,24 @@ void print_volumes(std::ostream& out, const Json& volumes) {
     const char* between = "";
     for (const Json& volume : array_of(volumes, "volumes")) {
         out << std::exchange(between, "\n");
-        out << fmt::format("name    {}\nsize    {} ({} bytes)\nused    {}\naccess  {}\nmode    {:04o}\n",
-                           text_of(volume, "name"), size_of(volume, "size_bytes"), number_of(volume, "size_bytes"),
-                           used_of(volume), access_of(volume), number_of(volume, "mode"));
+        out << fmt::format("name    {}\nsize    {} ({} bytes)\nused    {}", text_of(volume, "name"),
+                           size_of(volume, "size_bytes"), number_of(volume, "size_bytes"), used_of(volume));
+        print_hosts(out, ", without what is stored by ", array_of(volume, "used_without"));
+        out << fmt::format("\naccess  {}\nmode    {:04o}\n", access_of(volume), number_of(volume, "mode"));
         if (const std::string degraded = text_of(volume, "degraded"); !degraded.empty())
             out << fmt::format("state   DEGRADED: {}\n", degraded);
         if (const uint64_t fail_after_ms = number_of(volume, "fail_after_ms"); fail_after_ms != 0)
             out << fmt::format("fails   after {} ms without an answer of a host\n", fail_after_ms);
+        if (volume.value("nbd_read_only", false)) out << "nbd     read-only\n";
+        if (volume.value("nbd_over_tcp", false)) {
+            std::string names;
+            for (const Json& client : array_of(volume, "nbd_access"))
+                names += (names.empty() ? "" : ", ") + text_of(client);
+            const bool is_open = !volume.value("nbd_access", Json()).is_array();
+            out << fmt::format("nbd     over TCP here for {}\n", is_open         ? "everybody who is let in"
+                                                                 : names.empty() ? "nobody"
+                                                                                 : names);
+        }
         for (const Json& uri : array_of(volume, "uris")) out << fmt::format("uri     {}\n", text_of(uri));
     }
 }
@@ -202,7 +217,10 @@ void print_attachments(std::ostream& out, const Json& attached) {
     out << fmt::format("{:<12}  {:>10}  ACCESS      VOLUME\n", "DEVICE", "SIZE");
     for (const Json& each : array_of(attached, "attachments"))
         out << fmt::format("{:<12}  {:>10}  {:<10}  {}\n", text_of(each, "device"), size_of(each, "size_bytes"),
-                           each.value("read_only", false) ? "read-only" : "read-write", text_of(each, "volume"));
+                           !each.value("served", true)      ? "not served"
+                           : each.value("read_only", false) ? "read-only"
+                                                            : "read-write",
+                           text_of(each, "volume"));
 }
 
 void print_mounts(std::ostream& out, const char* what, const Json& mounts) {

@@ -19,7 +19,7 @@ void print_done(std::ostream& out, const char* what, const Json& all, const char
 void print_forgotten(std::ostream& out, const Json& forgotten);
 void print_list(std::ostream& out, const Json& list);
 // One name per line; escaped only for a terminal.
-void print_names(std::ostream& out, const Json& list, bool terminal);
+void print_names(std::ostream& out, const Json& all, const char* key, const char* name_key, bool terminal);
 void print_volumes(std::ostream& out, const Json& volumes);
 // Of some volumes or of all: one URI per line.
 void print_exports(std::ostream& out, const Json& exports);

@@ -9,10 +9,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <ranges>
 #include <set>
 
-#include "daemon/cli/init.hpp"
 #include "daemon/cli/program.hpp"
+#include "utils/host_name.hpp"
 
 namespace tarn {
 
@@ -79,7 +80,8 @@ Outcome<> make_key(const std::filesystem::path& path) {
 Outcome<> make_certificate(const std::filesystem::path& directory, const std::string& lines,
                            std::vector<std::string> words) {
     const std::filesystem::path path = directory / "template";
-    std::ofstream(path) << lines;
+    if (std::ofstream file(path); !(file << lines << std::flush))
+        return refuse(Exit::failed, fmt::format("{}: {}", path.string(), std::strerror(errno)));
     words.insert(words.end(), {"--template", path.string()});
     Outcome<> made = certtool(std::move(words));
     std::error_code ignored;
@@ -99,8 +101,8 @@ Outcome<> make_pair(const std::filesystem::path& draft, const std::filesystem::p
                     const std::string& lines) {
     std::error_code problem;
     std::filesystem::create_directories(directory, problem);
-    std::filesystem::permissions(directory, std::filesystem::perms(0700), problem);
-    std::filesystem::copy_file(draft / "ca-cert.pem", directory / "ca-cert.pem", problem);
+    if (!problem) std::filesystem::permissions(directory, std::filesystem::perms(0700), problem);
+    if (!problem) std::filesystem::copy_file(draft / "ca-cert.pem", directory / "ca-cert.pem", problem);
     if (problem) return refuse(Exit::failed, fmt::format("{}: {}", directory.string(), problem.message()));
     const std::filesystem::path key = directory / (who + "-key.pem");
     TRY_VOID(make_key(key));
@@ -110,22 +112,33 @@ Outcome<> make_pair(const std::filesystem::path& draft, const std::filesystem::p
          draft / "ca-key.pem", "--load-privkey", key, "--outfile", directory / (who + "-cert.pem")});
 }
 
-Outcome<> make_all(const std::filesystem::path& draft, const std::vector<std::string>& hosts) {
+// The names by which clients call it, at least one; the first is that of its directory.
+using HostNames = std::vector<std::string>;
+
+HostNames names_in(const std::string& text) {
+    HostNames names;
+    for (const auto part : std::views::split(text, ',')) names.emplace_back(part.begin(), part.end());
+    if (names.empty()) names.emplace_back();  // an empty text has no part
+    return names;
+}
+
+Outcome<> make_all(const std::filesystem::path& draft, const std::vector<HostNames>& hosts) {
     TRY_VOID(make_authority(draft));
-    for (const std::string& host : hosts) {
-        const std::string lines =
-            fmt::format("cn = \"{0}\"\n{1} = \"{0}\"\ntls_www_server\nsigning_key\nencryption_key\n", host,
-                        is_address(host) ? "ip_address" : "dns_name");
-        TRY_VOID(make_pair(draft, draft / "hosts" / host, "server", lines));
+    for (const HostNames& names : hosts) {
+        std::string lines = fmt::format("cn = \"{}\"\n", names.front());
+        for (const std::string& name : names)
+            lines += fmt::format("{} = \"{}\"\n", is_address(name) ? "ip_address" : "dns_name", name);
+        TRY_VOID(make_pair(draft, draft / "hosts" / names.front(), "server",
+                           lines + "tls_www_server\nsigning_key\nencryption_key\n"));
     }
     return make_pair(draft, draft / "client", "client", "cn = \"client\"\ntls_www_client\nsigning_key\n");
 }
 
-Json next_steps(const std::filesystem::path& directory, const std::vector<std::string>& hosts) {
+Json next_steps(const std::filesystem::path& directory, const std::vector<HostNames>& hosts) {
     Json next = Json::array();
-    for (const std::string& host : hosts)
-        next.push_back(fmt::format("on {}: copy the files of {} to /etc/tarn/tls, keys with mode 0600", host,
-                                   (directory / "hosts" / host).string()));
+    for (const HostNames& names : hosts)
+        next.push_back(fmt::format("on {}: copy the files of {} to /etc/tarn/tls, keys with mode 0600", names.front(),
+                                   (directory / "hosts" / names.front()).string()));
     next.push_back(
         R"(in [nbd] of its tarn.toml: tcp = "ADDRESS:10809", tls = "require", tls_verify_peer = true; restart tarnd)");
     next.push_back(fmt::format(
@@ -139,13 +152,17 @@ Json next_steps(const std::filesystem::path& directory, const std::vector<std::s
 }  // namespace
 
 Outcome<Json> make_certificates(const TlsInitOptions& options) {
-    std::vector<std::string> hosts = options.hosts;
-    if (hosts.empty()) hosts.push_back(own_host_name());
-    for (const std::string& host : hosts)
-        if (!is_host(host))
-            return refuse(Exit::usage, fmt::format("--host {}: neither a host's name nor an address", host));
-    if (std::set<std::string>(hosts.begin(), hosts.end()).size() != hosts.size())
-        return refuse(Exit::usage, "a --host is given twice");
+    std::vector<HostNames> hosts;
+    for (const std::string& text : options.hosts) hosts.push_back(names_in(text));
+    if (hosts.empty()) hosts.push_back({machine_name()});
+    std::set<std::string> seen;
+    for (const std::string& name : std::views::join(hosts)) {
+        if (name.empty())
+            return refuse(Exit::usage, "--host: a name in it is empty; names are given with commas between");
+        if (!is_host(name))
+            return refuse(Exit::usage, fmt::format("--host {}: neither a host's name nor an address", name));
+        if (!seen.insert(name).second) return refuse(Exit::usage, fmt::format("--host {}: it is given twice", name));
+    }
     std::filesystem::path directory = std::filesystem::absolute(options.directory).lexically_normal();
     if (!directory.has_filename()) directory = directory.parent_path();
     std::error_code problem;
@@ -166,7 +183,9 @@ Outcome<Json> make_certificates(const TlsInitOptions& options) {
     TRY_VOID(make_all(draft.path(), hosts));
     if (const std::error_code error = draft.keep_as(directory))
         return refuse(Exit::failed, fmt::format("{}: {}", directory.string(), error.message()));
-    return Json{{"directory", directory.string()}, {"hosts", hosts}, {"next", next_steps(directory, hosts)}};
+    Json first_names = Json::array();
+    for (const HostNames& names : hosts) first_names.push_back(names.front());
+    return Json{{"directory", directory.string()}, {"hosts", first_names}, {"next", next_steps(directory, hosts)}};
 }
 
 }  // namespace tarn

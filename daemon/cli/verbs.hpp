@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/attachments/block_device.hpp"
+#include "daemon/attachments/nbd_driver.hpp"
 #include "daemon/cli/client.hpp"
 #include "daemon/cli/init.hpp"
 #include "daemon/cli/stopped_store.hpp"
@@ -76,6 +78,8 @@ Answer mount_volumes(const Client& client, const Options& options);
 Answer unmount_volumes(const Client& client, const Options& options);
 Answer attach_volume(const Client& client, const Options& options);
 Answer detach_volume(const Client& client, const Options& options);
+// The same, with a kernel that a test may play.
+Answer detach_from(NbdDriver& driver, const BlockDevices& devices, const Options& options);
 Answer list_attached(const Client& client, const Options& options);
 Answer forget_host(const Client& client, const Options& options);
 

@@ -20,20 +20,30 @@ std::optional<uint32_t> line_of_deep_key(std::string_view text) {
     constexpr size_t dots_max = 32;
     uint32_t line = 1;
     size_t dots = 0;
-    char quote = 0;
+    std::string_view quotes;  // with which a text began that has not ended; three of them span lines
     bool in_comment = false;
     for (size_t i = 0; i < text.size(); ++i) {
         const char each = text[i];
         if (each == '\n') {
             ++line;
             dots = 0;
-            quote = 0;
             in_comment = false;
-        } else if (quote != 0) {
-            if (each == '\\' && quote == '"') ++i;
-            if (each == quote) quote = 0;
-        } else if (each == '"' || each == '\'') {
-            quote = each;
+            if (quotes.size() == 1) quotes = {};
+        } else if (!quotes.empty()) {
+            if (each == '\\' && quotes.front() == '"' && i + 1 < text.size() && text[i + 1] != '\n') {
+                ++i;
+            } else if (text.substr(i).starts_with(quotes)) {
+                // Of five in a row the first two are the end of the text itself.
+                if (quotes.size() == 3)
+                    for (int more = 0; more < 2 && text.substr(i + 1).starts_with(quotes); ++more) ++i;
+                i += quotes.size() - 1;
+                quotes = {};
+            }
+        } else if (!in_comment && (each == '"' || each == '\'')) {
+            const std::string_view three = text.substr(i, 3);
+            const bool is_long = three == "\"\"\"" || three == "'''";
+            quotes = text.substr(i, is_long ? 3 : 1);
+            i += quotes.size() - 1;
         } else if (each == '#') {
             in_comment = true;
         } else if (each == '.' && !in_comment && ++dots > dots_max) {

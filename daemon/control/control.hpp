@@ -59,6 +59,14 @@ struct AttachOptions {
     unsigned connections = 0;  // 0: one for each CPU, up to 8
 };
 
+// What NBD clients are told of a volume on this host, and who they may be.
+struct Export {
+    std::vector<std::string> uris;  // nbd[s]://HOST:PORT/NAME and nbd+unix:///NAME?socket=PATH, NAME percent-encoded
+    bool over_tcp = false;
+    bool read_only = false;
+    std::optional<std::vector<std::string>> clients;  // over TCP; none: everybody who is let in
+};
+
 // What became of the wish to unmount.
 struct Unmounting {
     bool busy = false;               // it is still mounted
@@ -76,8 +84,8 @@ class Control {
     virtual ~Control() = default;
 
     virtual Task<Result<NodeStatus>> status() = 0;
-    // nbd://HOST:PORT/NAME and nbd+unix:///NAME?socket=PATH, with NAME percent-encoded.
-    virtual std::vector<std::string> export_uris(const std::string& volume) = 0;
+    virtual bool serves_nbd() const = 0;
+    virtual Export export_of(const std::string& volume) = 0;
 
     // The pass under way; if there is none, the last one.
     virtual Scrubber::Progress verify_status() = 0;

@@ -318,6 +318,7 @@ Task<HttpReply> ControlApi::create(const HttpRequest& request, const Caller&) {
                                 .mode = static_cast<uint32_t>(mode),
                                 .fail_after_ms = static_cast<uint32_t>(fail_after_ms)};
     CO_TRY(const VolumeEntry volume, co_await volumes_.create(name, shared, attributes));
+    log::info("volume {} was created, {} bytes", log::printable(name), size_bytes);
     co_return reply(json_of(volume), 201);
 }
 
@@ -325,8 +326,14 @@ Task<HttpReply> ControlApi::show(const HttpRequest& request, const Caller&) {
     const std::string& name = request.path[2];
     CO_TRY(const VolumeEntry volume, co_await volumes_.find(name));
     Json json = json_of(volume);
-    json["used_bytes"] = (co_await volumes_.usage()).of(volume.id);
-    json["uris"] = control_.export_uris(name);
+    const Usage usage = co_await volumes_.usage();
+    json["used_bytes"] = usage.of(volume.id);
+    json["used_without"] = usage.silent_hosts;
+    Export exported = control_.export_of(name);
+    json["uris"] = std::move(exported.uris);
+    json["nbd_over_tcp"] = exported.over_tcp;
+    json["nbd_read_only"] = exported.read_only;
+    json["nbd_access"] = exported.clients ? Json(*exported.clients) : Json();
     // What this host cannot promise of any volume at present, and why.
     const Result<NodeStatus> status = co_await control_.status();
     const std::string failure = status ? status->facts.value("store_failure", "") : "";
@@ -342,11 +349,16 @@ Task<HttpReply> ControlApi::resize(const HttpRequest& request, const Caller&) {
     const bool shrink = body.optional<bool>("shrink").value_or(false);
     if (const std::string problem = body.problem(); !problem.empty()) co_return refuse_as(400, "invalid", problem);
     if (size_bytes > volume_size_max) co_return refuse_as(400, "invalid", "a volume has at most 2 PiB");
-    CO_TRY(VolumeEntry entry, co_await volumes_.find(name));
+    CO_TRY(VolumeEntry entry, co_await volumes_.glance(name));
+    if (!entry.silent_host.empty())
+        co_return refuse_as(503, "unavailable", "host " + entry.silent_host + " does not answer");
     if (size_bytes == 0 && !entry.shared) co_return refuse_as(400, "invalid", "size 0 is for shared volumes only");
-    CO_TRY(const std::shared_ptr<Volume> volume, co_await volumes_.open(name, Access::write));
+    const Result<std::shared_ptr<Volume>> opened = co_await volumes_.open(name, Access::write);
+    if (!opened && opened.error().code == Errc::busy)
+        co_return refuse_as(409, "busy", std::string(opened.error().where) + "; resize it there");
+    CO_TRY(const std::shared_ptr<Volume> volume, opened);
     // Asked of the volume itself: the list may be older than another administrator's resize.
-    CO_TRY(const Attributes now, co_await volume->attributes());
+    CO_TRY(const Attributes now, co_await volumes_.unless_silent(entry.id, volume->attributes()));
     const bool shrinks = size_bytes < now.size_bytes;
     std::vector<std::string> users;
     if (shrinks) users = co_await volumes_.users_of(entry.id);
@@ -356,9 +368,22 @@ Task<HttpReply> ControlApi::resize(const HttpRequest& request, const Caller&) {
                                 "; --force shrinks it all the same, and what lies past the new end is lost");
     if (shrinks && !shrink)
         co_return refuse_as(409, "would_shrink", "the volume is larger; shrinking it loses what lies past the new end");
-    CO_TRY(entry.attributes, co_await volume->change_attributes({.size_bytes = size_bytes}));
+    Result<Attributes> changed =
+        co_await volumes_.unless_silent(entry.id, volume->change_attributes({.size_bytes = size_bytes}));
+    // A cut is made at once. Then what lay past it is made zeros; if that had to be given up, who needs it goes on.
+    if (!changed && changed.error().code == Errc::unavailable && shrinks) {
+        const Result<Attributes> seen = co_await volumes_.unless_silent(entry.id, volume->attributes());
+        if (!seen)
+            co_return refuse_as(503, "unavailable",
+                                log::explain(seen.error()) + "; whether the volume has its new size is not known");
+        if (seen->size_bytes == size_bytes) changed = *seen;
+    }
+    CO_TRY(entry.attributes, changed);
     Json json = json_of(entry);
+    json["was_bytes"] = now.size_bytes;
     json["open_by"] = users;
+    if (size_bytes != now.size_bytes)
+        log::info("volume {} has {} bytes now, and had {}", log::printable(name), size_bytes, now.size_bytes);
     json["not_told"] = co_await control_.tell_size(entry.id);
     co_return reply(json);
 }
@@ -373,6 +398,7 @@ Task<HttpReply> ControlApi::remove(const HttpRequest& request, const Caller&) {
         co_return refuse_as(409, "busy",
                             "NBD clients have it open: " + list_some(removed.users) +
                                 "; --force disconnects them and deletes it all the same");
+    log::info("volume {} was deleted", log::printable(name));
     co_return reply({{"name", name}});
 }
 
@@ -398,8 +424,8 @@ Task<HttpReply> ControlApi::exports(const HttpRequest&, const Caller&) {
     CO_TRY(const std::vector<VolumeEntry> volumes, co_await volumes_.names());
     Json json = Json::array();
     for (const VolumeEntry& volume : volumes)
-        json.push_back({{"volume", volume.name}, {"uris", control_.export_uris(volume.name)}});
-    co_return reply({{"nbd", !control_.export_uris("").empty()}, {"exports", json}});
+        json.push_back({{"volume", volume.name}, {"uris", control_.export_of(volume.name).uris}});
+    co_return reply({{"nbd", control_.serves_nbd()}, {"exports", json}});
 }
 
 Task<HttpReply> ControlApi::mounts(const HttpRequest&, const Caller&) {

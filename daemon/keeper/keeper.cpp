@@ -59,11 +59,15 @@ Result<UniqueFd> Keeper::connect() const {
 }
 
 Result<std::vector<Keeper::Kept>> Keeper::take(PassedDescriptors& passed) {
-    TRY(std::vector<Kept> kept, take_from_process());
-    if (std::vector<UniqueFd> memory = passed.take(memory_name); !memory.empty()) {
-        std::erase_if(kept, [](const Kept& each) { return each.name == memory_name; });
-        kept.push_back({.name = memory_name, .fd = std::move(memory.back())});
+    Result<std::vector<Kept>> kept = take_from_process();
+    std::vector<UniqueFd> memory = passed.take(memory_name);
+    if (memory.empty()) return kept;
+    if (!kept && kept.error().code == Errc::refused) {
+        log::warning("{}; what the service manager keeps is taken over all the same", log::describe(kept.error()));
+        kept.emplace();
     }
+    if (!kept) return kept;
+    for (UniqueFd& each : memory) kept->push_back({.name = memory_name, .fd = std::move(each)});
     return kept;
 }
 
@@ -173,7 +177,6 @@ Result<bool> Keeper::has(const std::string& name) const {
 Result<UniqueFd> Keeper::watch() const {
     TRY(UniqueFd connection, connect());
     TRY_VOID(keeper::say(connection.get(), keeper::Word::watch));
-    TRY_VOID(keeper::hear(connection.get()));
     return connection;
 }
 

@@ -30,8 +30,8 @@ class Keeper {
     explicit Keeper(std::string socket, std::chrono::seconds patience = std::chrono::seconds(5))
         : socket_(std::move(socket)), patience_(patience) {}
 
-    // What an earlier process left; most of the time there is nothing. Once per process. Errors: io, refused (whoever
-    // listens there is not of our user), protocol.
+    // What earlier processes left; most of the time there is nothing. Once per process. Errors: io, refused (whoever
+    // listens there is not of our user), closed (it hung up), protocol.
     Result<std::vector<Kept>> take(PassedDescriptors& passed);
     // The memory outlives this process from here on. Errors: io, refused, not_found (no tarn-keeper beside tarnd), and
     // those of listen_unix.
@@ -49,10 +49,11 @@ class Keeper {
     void drop(const std::string& name) const;
     // Errors: not_found (there is no tarn-keeper), io, refused.
     Result<bool> has(const std::string& name) const;
-    // A connection on which it says who was cut off; it hangs up when it ends. For KeeperWatch. Errors: as has().
+    // A connection on which it says who is cut off from here on; it hangs up when it ends. Does not wait for its first
+    // answer, "done", which a keeper that hangs gives once it goes on. For KeeperWatch. Errors: as has().
     Result<UniqueFd> watch() const;
-    // For who finds no tarnd: sockets are shut down first, for all who have them. Errors: not_found (there is no
-    // tarn-keeper), io, refused.
+    // For who finds no tarnd: sockets are shut down first, for all who have them. A keeper that hangs does nothing when
+    // it goes on, if the caller has given up by then. Errors: not_found (there is no tarn-keeper), io, refused.
     Result<> cut(const std::string& name) const;
 
   private:

@@ -14,18 +14,31 @@ constexpr std::chrono::seconds try_again_after{1};
 
 void KeeperWatch::begin() {
     if (stopping_ || watches_) return;
-    Result<UniqueFd> connection = keeper_.watch();
-    if (!connection) return;  // nothing is kept there
-    connection_ = std::move(*connection);
     watches_ = true;
     gate_.spawn(watch());
 }
 
+// False: there is no tarn-keeper, so nothing is kept there. True without a connection: it has ended.
+Task<bool> KeeperWatch::connect() {
+    for (bool has_said = false; !stopping_;) {
+        Result<UniqueFd> connection = keeper_.watch();
+        if (connection) connection_ = std::move(*connection);
+        if (connection || connection.error().code == Errc::not_found) co_return connection || has_said;
+        if (!std::exchange(has_said, true))
+            log::warning("tarn-keeper is not watched: {}; should it be killed, nobody would notice; it is tried again",
+                         log::describe(connection.error()));
+        co_await loop_.sleep(try_again_after);
+    }
+    co_return false;
+}
+
 Task<> KeeperWatch::watch() {
-    while (!stopping_ && co_await hear()) {
+    const bool is_there = co_await connect();
+    while (connection_ && !stopping_ && co_await hear()) {
     }
     watches_ = false;
     connection_ = {};
+    if (!is_there) co_return;
     // It also ends by itself, when it has nothing more to keep.
     for (bool has_said = false; !stopping_;) {
         const Result<> kept = notices_.lost();
@@ -50,7 +63,7 @@ Task<bool> KeeperWatch::hear() {
 
 Task<> KeeperWatch::stop() {
     stopping_ = true;
-    if (watches_) loop_.cancel_fd(connection_.get());
+    if (connection_) loop_.cancel_fd(connection_.get());
     co_await gate_.close();
 }
 

@@ -28,6 +28,7 @@ class KeeperWatch {
     Task<> stop();
 
   private:
+    Task<bool> connect();
     Task<> watch();
     Task<bool> hear();
 

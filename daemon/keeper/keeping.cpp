@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <string>
@@ -33,6 +34,12 @@ void drop(Kept& kept, const std::string& name, bool cut) {
         if (cut) ::shutdown(each.second.get(), SHUT_RDWR);
         return true;
     });
+}
+
+// Who asked has given up, and may have been told that nothing was done: a name may mean another device by now.
+bool has_left(int client) {
+    pollfd asks{.fd = client, .events = POLLRDHUP, .revents = 0};
+    return ::poll(&asks, 1, 0) > 0;
 }
 
 void remove_socket(int listening) {
@@ -66,11 +73,15 @@ bool keep_for(int listening) {
                 (void)say(client.get(), Word::done);
                 break;
             case Word::take:
-                for (const auto& [name, fd] : kept) (void)say(client.get(), Word::done, name, fd.get());
-                (void)say(client.get(), Word::none);
+                // Who did not hear of each must not believe that it has all: it finds the connection closed.
+                if (std::ranges::all_of(kept, [&](const auto& each) {
+                        return say(client.get(), Word::done, each.first, each.second.get()).has_value();
+                    }))
+                    (void)say(client.get(), Word::none);
                 break;
             case Word::drop:
             case Word::cut:
+                if (said->word == Word::cut && has_left(client.get())) break;
                 if (said->word == Word::cut && watcher) (void)say(watcher.get(), Word::cut, said->name);
                 drop(kept, said->name, said->word == Word::cut);
                 if (kept.empty()) remove_socket(listening);

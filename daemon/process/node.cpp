@@ -13,6 +13,7 @@
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/memory_limit.hpp"
 #include "daemon/configuration/text.hpp"
+#include "daemon/keeper/left_memory.hpp"
 #include "daemon/process/explained.hpp"
 #include "daemon/process/store_refusal.hpp"
 #include "utils/alarm.hpp"
@@ -52,7 +53,7 @@ int Node::run(Signals& signals) {
     if (!shards) return 1;
     shards_ = std::move(*shards);
     Loop& first = shards_->first();
-    shards_->start();
+    if (!explained("threads", shards_->start())) return 1;
     const Result<> started = first.run_until_done(start());
     if (started) {
         first.spawn(serve(signals));
@@ -165,6 +166,7 @@ Task<Result<>> Node::start() {
     CO_TRY_VOID(start_front_ends());
     scrub_schedule_ = std::make_unique<Timer>(loop);
     loop.spawn(catalog_->clean_up());
+    telling_.spawn(warn_of_missing_volumes());
     if (configuration_.scrub_every_s != 0) loop.spawn(scrub_on_schedule());
     if (configuration_.peers.size() > 1)
         log::info(
@@ -214,12 +216,13 @@ Result<std::unique_ptr<Arena>> Node::memory_left_behind() {
             "or with --discard-memory, and what was not durable is lost");
         return fail(taken.error());
     }
-    if (!taken) return nullptr;
+    if (!taken) {
+        keeper_.drop_memory();  // else it would be handed to a later process in place of this one's
+        return nullptr;
+    }
     kept_ = std::move(*taken);
-    const auto memory = std::ranges::find(kept_, Keeper::memory_name, &Keeper::Kept::name);
-    if (memory == kept_.end()) return nullptr;
-    Result<std::unique_ptr<Arena>> arena = Arena::adopt(std::move(memory->fd));
-    kept_.erase(memory);
+    Result<std::unique_ptr<Arena>> arena = take_last_memory(kept_, store_->uuid());
+    if (arena && !*arena) return nullptr;
     if (arena && options_.accept_older_store) options_.discard_memory = true;  // it may be of the store as it was
     if (arena && (*arena)->header().store != store_->uuid() && !options_.discard_memory) {
         log::error(

@@ -41,7 +41,8 @@ class Node final : public Control {
 
     // Control
     Task<Result<NodeStatus>> status() override;
-    std::vector<std::string> export_uris(const std::string& volume) override;
+    Export export_of(const std::string& volume) override;
+    bool serves_nbd() const override { return !configuration_.nbd_unix.empty() || configuration_.nbd_tcp; }
     Scrubber::Progress verify_status() override { return scrubber_->progress(); }
     Result<> start_verify(std::optional<VolumeId> volume, uint64_t rate_bytes) override;
     void stop_verify() override { scrubber_->cancel(); }
@@ -79,7 +80,9 @@ class Node final : public Control {
     Result<> listen_for_nbd();
     Result<> admit_clients();
     nbd::Admission admission(std::shared_ptr<const nbd::TlsCredentials> credentials) const;
+    void say_who_is_not_let_in(const nbd::TlsCredentials& credentials) const;
     Task<> read_anew();
+    Task<> warn_of_missing_volumes();
 
     Configuration configuration_;
     StartOptions options_;

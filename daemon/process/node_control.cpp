@@ -4,10 +4,11 @@
 #include <set>
 
 #include "daemon/configuration/text.hpp"
-#include "daemon/control/http_request.hpp"
 #include "daemon/process/loss_statuses.hpp"
+#include "daemon/process/nbd_exports.hpp"
 #include "daemon/process/node.hpp"
 #include "utils/clock.hpp"
+#include "utils/host_name.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {
@@ -99,16 +100,8 @@ Json Node::shard_statuses() const {
     return shards;
 }
 
-std::vector<std::string> Node::export_uris(const std::string& volume) {
-    const std::string name = percent_encode(volume);
-    std::vector<std::string> uris;
-    if (!configuration_.nbd_unix.empty())
-        uris.push_back("nbd+unix:///" + name + "?socket=" + percent_encode(configuration_.nbd_unix));
-    if (!configuration_.nbd_tcp) return uris;
-    const std::string rest = "://" + format_address(*configuration_.nbd_tcp) + "/" + name;
-    if (configuration_.nbd_tls != nbd::TlsMode::off) uris.push_back("nbds" + rest);
-    if (configuration_.nbd_tls != nbd::TlsMode::require) uris.push_back("nbd" + rest);
-    return uris;
+Export Node::export_of(const std::string& volume) {
+    return nbd_export_of(configuration_, machine_name(), volume);
 }
 
 Task<Result<Forgotten>> Node::forget_host(std::string name) {

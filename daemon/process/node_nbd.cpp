@@ -4,8 +4,10 @@
 #include "daemon/configuration/memory_budget.hpp"
 #include "daemon/configuration/text.hpp"
 #include "daemon/process/explained.hpp"
+#include "daemon/process/nbd_exports.hpp"
 #include "daemon/process/node.hpp"
 #include "frontends/nbd/tls_credentials.hpp"
+#include "utils/host_name.hpp"
 #include "utils/log.hpp"
 #include "utils/on_thread.hpp"
 
@@ -20,6 +22,15 @@ nbd::Settings nbd_settings(const Configuration& configuration) {
     settings.handshakes_max = configuration.nbd_handshakes_max;
     settings.handshake_time_max = std::chrono::seconds(configuration.nbd_handshake_seconds);
     return settings;
+}
+
+const char* name_of(nbd::TlsMode mode) {
+    switch (mode) {
+        case nbd::TlsMode::off: return "off";
+        case nbd::TlsMode::on: return "on";
+        case nbd::TlsMode::require: return "required";
+    }
+    return "";
 }
 
 }  // namespace
@@ -49,8 +60,6 @@ Result<> Node::listen_for_nbd() {
             configuration_.nbd_tcp = Address{.host = place.host, .port = place.port};
         else
             configuration_.nbd_unix = place.path;
-        log::info("nbd: listens on {}, a socket of the service manager",
-                  place.path.empty() ? format_address(*configuration_.nbd_tcp) : log::printable(place.path));
     }
     if (!listens_on_unix && !configuration_.nbd_unix.empty()) {
         std::error_code ignored;  // listening says what is wrong, if anything is
@@ -59,6 +68,21 @@ Result<> Node::listen_for_nbd() {
     }
     if (const std::optional<Address>& address = configuration_.nbd_tcp; address && !listens_on_tcp)
         TRY_VOID(explained("nbd.tcp " + format_address(*address), nbd_->listen_tcp(address->host, address->port)));
+    if (!configuration_.nbd_unix.empty()) log::info("nbd: serves on {}", log::printable(configuration_.nbd_unix));
+    const bool has_unused_keys =
+        configuration_.nbd_tls == nbd::TlsMode::off &&
+        (!configuration_.nbd_tls_files.psk_file.empty() || configuration_.nbd_tls_files.verify_peer);
+    if (configuration_.nbd_tcp && has_unused_keys)
+        log::warning(
+            "nbd.tls is off, though tls_psk_file or tls_verify_peer is set: everybody who reaches {} is let in, and "
+            "nothing is encrypted; set tls = \"on\" or \"require\"",
+            format_address(*configuration_.nbd_tcp));
+    if (configuration_.nbd_tcp)
+        log::info("nbd: serves on {}, TLS {}", format_address(*configuration_.nbd_tcp),
+                  name_of(configuration_.nbd_tls));
+    else if (configuration_.nbd_tls != nbd::TlsMode::off || !configuration_.nbd_networks.empty() ||
+             !configuration_.nbd_access.empty())
+        log::warning("nbd: tls, networks and access are about TCP, on which this host does not serve; set nbd.tcp");
     return {};
 }
 
@@ -77,9 +101,7 @@ Result<> Node::admit_clients() {
 }
 
 nbd::Admission Node::admission(std::shared_ptr<const nbd::TlsCredentials> credentials) const {
-    if (credentials && credentials->expiry() && *credentials->expiry() <= nbd::TlsCredentials::Clock::now())
-        log::warning("nbd.tls: {}/server-cert.pem has expired, and clients will refuse it; renew it, then reload tarnd",
-                     configuration_.nbd_tls_files.directory);
+    if (credentials) say_who_is_not_let_in(*credentials);
     nbd::Admission admission{.networks = configuration_.nbd_networks,
                              .tls = configuration_.nbd_tls,
                              .credentials = std::move(credentials),
@@ -88,8 +110,48 @@ nbd::Admission Node::admission(std::shared_ptr<const nbd::TlsCredentials> creden
     return admission;
 }
 
+// What would only be noticed when a client is refused.
+void Node::say_who_is_not_let_in(const nbd::TlsCredentials& credentials) const {
+    const std::string& directory = configuration_.nbd_tls_files.directory;
+    if (credentials.expiry() && *credentials.expiry() <= nbd::TlsCredentials::Clock::now())
+        log::warning("nbd.tls: {}/server-cert.pem has expired, and clients will refuse it; renew it, then reload tarnd",
+                     directory);
+    if (!credentials.knows_revoked())
+        log::warning(
+            "nbd.tls: {}/ca-crl.pem has expired, and no client is let in by a certificate; put the authority's newest "
+            "list there, then reload tarnd",
+            directory);
+    for (const std::string& nobody : nbd_identities_of_nobody(configuration_, credentials)) log::warning("{}", nobody);
+    if (!configuration_.nbd_tcp || !credentials.has_certificate()) return;
+    const std::string host = nbd_host_for_clients(configuration_, machine_name());
+    if (!credentials.is_certified(host))
+        log::info(
+            "nbd.tls: {}/server-cert.pem is not for {}, as the URIs of tarn show have it: clients that use those "
+            "refuse it; your authority can make one that is, with its other names",
+            directory, host);
+}
+
+// Once the catalog can be read: a line of the configuration about a volume that is not there protects none.
+Task<> Node::warn_of_missing_volumes() {
+    if (configuration_.nbd_read_only.empty() && configuration_.nbd_access.empty()) co_return;
+    while (!cache_->abandoned()) {
+        const uint64_t seen = cache_->membership().changed().count();
+        const Result<std::vector<VolumeEntry>> volumes = co_await catalog_->names();
+        if (volumes) {
+            std::vector<std::string> names;
+            for (const VolumeEntry& volume : *volumes) names.push_back(volume.name);
+            for (const std::string& stranger : nbd_names_of_no_volume(configuration_, names))
+                log::warning("{}: there is no volume of that name; tarn list names those that are there", stranger);
+            co_return;
+        }
+        if (volumes.error().code != Errc::unavailable) co_return;
+        co_await cache_->membership().changed().next(seen);  // the catalog is with a host that is away
+    }
+}
+
 // The files of TLS: who connects from now on meets what they hold. What cannot be used changes nothing.
 Task<> Node::read_anew() {
+    log::info("a reload reads certificates and keys anew; changes of the configuration need a restart");
     if (configuration_.nbd_tls == nbd::TlsMode::off) co_return;
     const std::shared_ptr<const nbd::TlsCredentials> before = nbd_->admission().credentials;
     const auto loaded = co_await on_thread(

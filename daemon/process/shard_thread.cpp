@@ -11,11 +11,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <sstream>
 #include <thread>
 
 #include "utils/file_text.hpp"
 #include "utils/log.hpp"
+#include "utils/start_thread.hpp"
 
 namespace tarn {
 
@@ -55,13 +57,14 @@ bool keep_io_priority() {
 
 }  // namespace
 
-// In a thread that ends right after: one that cannot go back would stay what it became.
+// In a thread that ends right after: one that cannot go back would stay what it became. False without a thread.
 bool ShardThread::may_be_courteous() {
     bool may = false;
-    std::thread([&may] {
+    std::optional<std::thread> trial = start_thread([&may] {
         const int before = ::sched_getscheduler(0);
         may = has_time_sharing(before) && set_class_of(0, SCHED_IDLE) == 0 && set_class_of(0, before) == 0;
-    }).join();
+    });
+    if (trial) trial->join();
     return may;
 }
 

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <optional>
 
 #include "utils/file_text.hpp"
-#include "utils/on_thread.hpp"
+#include "utils/start_thread.hpp"
 
 namespace tarn {
 
@@ -54,26 +56,43 @@ Shards::~Shards() {
     stop();
 }
 
-void Shards::start() {
+Result<> Shards::start() {
     tasks_ = UniqueFd(::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    guard_ = std::thread([this] { guard(); });
-    for (size_t i = 1; i < loops_.size(); ++i)
-        threads_.emplace_back([shard = shards_[i].get(), loop = loops_[i]] {
+    std::optional<std::thread> guard = start_thread([this] { this->guard(); });
+    if (guard) guard_ = *std::move(guard);
+    for (size_t i = 1; i < loops_.size() && guard_.joinable(); ++i) {
+        Ended& end = *ends_.emplace_back(std::make_unique<Ended>(*this));
+        std::optional<std::thread> thread = start_thread([this, &end, shard = shards_[i].get(), loop = loops_[i]] {
             shard->begin();
             loop->run();
+            first().post(end);
         });
+        if (!thread) break;
+        threads_.push_back(*std::move(thread));
+        ++running_;
+    }
+    if (threads_.size() + 1 < loops_.size() || !guard_.joinable()) {
+        stop();
+        return fail(Errc::unavailable, EAGAIN,
+                    "the system has no thread for each shard: raise the limit of processes (ulimit -u, or TasksMax= of "
+                    "the unit), or set fewer shards");
+    }
     shards_.front()->begin();
+    return {};
 }
 
 Task<> Shards::end_others() {
-    (void)co_await on_thread([this] {
-        join_others();
-        return true;
-    });
+    stop_others();
+    while (running_ > 0) co_await has_ended_.wait();
+    join_others();
+}
+
+void Shards::stop_others() {
+    for (size_t i = 1; i < loops_.size(); ++i) loops_[i]->stop();
 }
 
 void Shards::join_others() {
-    for (size_t i = 1; i < loops_.size(); ++i) loops_[i]->stop();
+    stop_others();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
 }

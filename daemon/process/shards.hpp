@@ -18,6 +18,7 @@
 #include "utils/cpu_set.hpp"
 #include "utils/loop.hpp"
 #include "utils/result.hpp"
+#include "utils/sync.hpp"
 #include "utils/task.hpp"
 #include "utils/unique_fd.hpp"
 
@@ -38,18 +39,30 @@ class Shards {
 
     const std::vector<std::unique_ptr<ShardThread>>& threads() const { return shards_; }
 
-    // Joins the calling thread, which is the first shard's, and starts the others'.
-    void start();
+    // Joins the calling thread, which is the first shard's, and starts the others'. Errors: unavailable (the system has
+    // no thread for each); then none runs.
+    Result<> start();
     // On the first loop, before it ends: what is under way on the others may still have to wait for this one.
     Task<> end_others();
     // Once the first loop has ended: what is left.
     void stop();
 
   private:
+    // On the first loop: the thread of another one has ended.
+    struct Ended final : Loop::Posted {
+        explicit Ended(Shards& of) : shards(of) {}
+        void run() override {
+            --shards.running_;
+            shards.has_ended_.notify_all();
+        }
+        Shards& shards;
+    };
+
     Shards() = default;
     ShardThread::Share share_of(size_t shard) const;
     void guard();
     void guard_others();
+    void stop_others();
     void join_others();
     void wake_guard();
 
@@ -58,6 +71,9 @@ class Shards {
     std::vector<Loop*> loops_;
     std::vector<std::unique_ptr<ShardThread>> shards_;
     std::vector<std::thread> threads_;  // of every shard but the first
+    std::vector<std::unique_ptr<Ended>> ends_;
+    size_t running_ = 0;
+    Event has_ended_;
 
     UniqueFd tasks_;  // of this process
     std::thread guard_;

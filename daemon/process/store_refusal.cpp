@@ -8,14 +8,32 @@
 
 namespace tarn {
 
+namespace {
+
+// Init writes a whole configuration: not over the one that is there, which says more.
+std::string advice_on_missing_store(const Configuration& configuration) {
+    const bool is_device = configuration.store.starts_with("/dev/");
+    std::string host = fmt::format("--host {} --cluster {}", configuration.host, format_uuid(configuration.cluster));
+    for (const Peer& peer : configuration.peers)
+        host += fmt::format(" --peer {}={}", peer.name, format_address(peer.address));
+    if (!configuration.key_file.empty()) host += " --key-file " + printable(configuration.key_file);
+    return fmt::format(
+        "{} Only if it is lost for good, an empty one is made by: tarn init --store {} {}{} --config NEW_FILE; the "
+        "present configuration then goes for it, too",
+        is_device ? "Is the device there? lsblk lists them." : "Is its file system mounted?",
+        printable(configuration.store), is_device ? "" : "--size SIZE ", host);
+}
+
+}  // namespace
+
 std::string advice_on_refused_store(const Configuration& configuration, const Error& error) {
-    if (error.code == Errc::not_found)
-        return fmt::format(
-            "is its file system mounted? A new, empty one: tarn init --store {} --size SIZE --replace-config",
-            printable(configuration.store));
+    if (error.code == Errc::not_found) return advice_on_missing_store(configuration);
     if (error.code == Errc::busy)
         return fmt::format("another tarnd, or a tool, has {} open: fuser -v {} names it",
                            printable(configuration.store), printable(configuration.store));
+    if (error.code == Errc::cancelled)
+        return "unless tarnd was told to stop, the kernel had no thread for a request: raise the limit of processes "
+               "(ulimit -u, or TasksMax= of the unit)";
     if (error.code != Errc::refused) return "";
     Result<StoreFile> file = StoreFile::open_read_only(configuration.store);
     if (!file) return "";
@@ -27,7 +45,8 @@ std::string advice_on_other_store(const Configuration& configuration, const Stor
     if (found.cluster != configuration.cluster)
         return fmt::format(
             "it is of cluster {}, and here the cluster is {}. If it is the store of {}, put its cluster into the "
-            "configuration. Only if nothing is needed that it stores: tarn init --force --replace-config makes it anew",
+            "configuration. Only if nothing is needed that it stores: tarn init with the options of "
+            "before, --force and --replace-config makes it anew",
             format_uuid(found.cluster), format_uuid(configuration.cluster), configuration.host);
     if (found.host == configuration.host_id()) return "";
     std::string now;
@@ -42,7 +61,7 @@ std::string advice_on_other_store(const Configuration& configuration, const Stor
         "it was made and used for host {0} of another list of peers; {1}. If it is the store of {2}, put the peers "
         "back "
         "into the order in which {2} was host {0}, on every host. Only if nothing is needed that it stores: tarn init "
-        "--force --replace-config makes it anew",
+        "with the options of before, --force and --replace-config makes it anew",
         found.host + 1, text, configuration.host);
 }
 

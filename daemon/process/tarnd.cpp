@@ -9,6 +9,13 @@
 #include "daemon/process/signals.hpp"
 #include "utils/log.hpp"
 
+namespace {
+
+// Fewer do not reach from the store to the sockets of the first clients.
+constexpr unsigned descriptors_min = 256;
+
+}  // namespace
+
 int main(int argc, char** argv) {
     // First: a signal that comes while the configuration is read waits for the loop.
     auto signals = tarn::Signals::create();
@@ -32,6 +39,13 @@ int main(int argc, char** argv) {
     if (rlimit descriptors{}; ::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
         descriptors.rlim_cur = descriptors.rlim_max;
         ::setrlimit(RLIMIT_NOFILE, &descriptors);
+        if (descriptors.rlim_max < descriptors_min) {
+            std::fprintf(stderr,
+                         "tarnd: the limit of open files is %llu, and tarnd needs %u; raise it (ulimit -Hn, or "
+                         "LimitNOFILE= of the unit)\n",
+                         static_cast<unsigned long long>(descriptors.rlim_max), descriptors_min);
+            return 2;
+        }
     }
     tarn::log::set_level(arguments->configuration.log_level);
     tarn::Node node(arguments->configuration, arguments->start);

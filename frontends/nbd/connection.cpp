@@ -30,7 +30,7 @@ Connection::Connection(Workspace& workspace, Volumes& volumes, Sessions& session
 Task<Workspace*> Connection::serve() {
     if (!negotiated_) {
         const Result<> negotiated = co_await negotiate();
-        if (!negotiated && negotiated.error().code != Errc::closed && !was_refused_)
+        if (!negotiated && !has_left(negotiated.error()) && !was_refused_)
             log_refusal("refused", log::describe(negotiated.error()));
         negotiated_ = negotiated.has_value();
         broken_ = !negotiated_;

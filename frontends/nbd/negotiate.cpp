@@ -77,10 +77,11 @@ Task<Result<>> Connection::begin_tls() {
     const Result<> begun = co_await stream_.begin_tls(workspace_->loop, admission_->credentials, workspace_->tls,
                                                       [this] { return is_given_up(); });
     if (!begun) {
-        const bool left = begun.error().code == Errc::closed || begun.error().sys_errno == ECONNRESET;
-        if (left && !is_given_up())
-            co_return fail(Errc::protocol, 0,
-                           "nbd.tls: the client left within the handshake; it may not trust this host's certificate");
+        if (has_left(begun.error()) && !is_given_up())
+            co_return fail(
+                Errc::protocol, 0,
+                "nbd.tls: the client left within the handshake; it may not trust this host's certificate, if "
+                "that has one, or have no key that is known here");
         if (begun.error().code == Errc::refused) {
             log_refusal("refused", fmt::format("TLS: {}", stream_.trouble()));
             was_refused_ = true;

@@ -1,6 +1,6 @@
 // Requests of the transmission phase: decoding, and the check that comes before anything is done.
 //
-// Pure: bytes in, a request or an error out. A request that passes valid_for() lies within the export and fits the
+// Pure: bytes in, a request or an error out. A request that check() lets pass lies within the export and fits the
 // limits, so what serves it may assert.
 #pragma once
 

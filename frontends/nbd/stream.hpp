@@ -11,6 +11,7 @@
 
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <functional>
 #include <memory>
 #include <span>
@@ -37,6 +38,11 @@ struct TlsBuffers {
     Semaphore handshakes{handshakes_max};
     WorkerThreads handshake_threads{handshakes_max};
 };
+
+// Whether the client has gone away, which it may; everything else is worth a word.
+inline bool has_left(const Error& error) {
+    return error.code == Errc::closed || error.sys_errno == ECONNRESET || error.sys_errno == EPIPE;
+}
 
 class Stream {
   public:

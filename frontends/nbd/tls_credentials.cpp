@@ -4,8 +4,10 @@
 #include <gnutls/x509.h>
 #include <strings.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <type_traits>
 
 #include "frontends/nbd/tls_session.hpp"
 #include "utils/assert.hpp"
@@ -46,16 +48,15 @@ std::string mistake(const std::string& file, std::string_view reason) {
     return fmt::format("{}: {}", printable(file), reason);
 }
 
-// The first certificate of a file.
-std::optional<TlsCredentials::Clock::time_point> expiry_of(const std::string& pem) {
-    gnutls_x509_crt_t certificate = nullptr;
-    if (gnutls_x509_crt_init(&certificate) != 0) return std::nullopt;
-    std::optional<TlsCredentials::Clock::time_point> expiry;
+using Certificate = std::unique_ptr<std::remove_pointer_t<gnutls_x509_crt_t>, decltype(&gnutls_x509_crt_deinit)>;
+
+// The first one of a file; null: there is none.
+Certificate certificate_of(const std::string& pem) {
+    gnutls_x509_crt_t made = nullptr;
+    Certificate certificate(gnutls_x509_crt_init(&made) == 0 ? made : nullptr, gnutls_x509_crt_deinit);
     const gnutls_datum_t text = datum_of(pem);
-    if (gnutls_x509_crt_import(certificate, &text, GNUTLS_X509_FMT_PEM) == 0)
-        expiry = TlsCredentials::Clock::from_time_t(gnutls_x509_crt_get_expiration_time(certificate));
-    gnutls_x509_crt_deinit(certificate);
-    return expiry;
+    if (certificate && gnutls_x509_crt_import(certificate.get(), &text, GNUTLS_X509_FMT_PEM) != 0) certificate.reset();
+    return certificate;
 }
 
 // Whether these authorities have signed all these lists of revoked certificates. GnuTLS takes a list of anybody, and
@@ -80,6 +81,23 @@ bool is_signed_by(const gnutls_datum_t& authorities_pem, const gnutls_datum_t& l
     gnutls_free(static_cast<void*>(authorities));
     gnutls_free(static_cast<void*>(lists));
     return all_are;
+}
+
+// When the first of these lists ends; none: none does. GnuTLS itself goes on using one that has.
+std::optional<TlsCredentials::Clock::time_point> end_of(const gnutls_datum_t& lists_pem) {
+    gnutls_x509_crl_t* lists = nullptr;
+    unsigned count = 0;
+    std::optional<TlsCredentials::Clock::time_point> end;
+    if (gnutls_x509_crl_list_import2(&lists, &count, &lists_pem, GNUTLS_X509_FMT_PEM, 0) < 0) return end;
+    for (unsigned i = 0; i < count; ++i) {
+        const time_t next = gnutls_x509_crl_get_next_update(lists[i]);
+        if (next == static_cast<time_t>(-1)) continue;
+        const auto at = TlsCredentials::Clock::from_time_t(next);
+        end = end ? std::min(*end, at) : at;
+    }
+    for (unsigned i = 0; i < count; ++i) gnutls_x509_crl_deinit(lists[i]);
+    gnutls_free(static_cast<void*>(lists));
+    return end;
 }
 
 std::optional<std::vector<unsigned char>> bytes_of(std::string_view digits) {
@@ -112,8 +130,10 @@ std::expected<std::shared_ptr<const TlsCredentials>, std::string> TlsCredentials
         if (std::optional<std::string> wrong = credentials->load_keys(files.psk_file))
             return std::unexpected(std::move(*wrong));
     if (!credentials->certificates_ && !credentials->psk_)
-        return std::unexpected(mistake(files.directory + "/server-cert.pem",
-                                       "no such file, and no tls_psk_file is given; tarn tls init makes certificates"));
+        return std::unexpected(
+            mistake(files.directory + "/server-cert.pem",
+                    "no such file, and no tls_psk_file is given; tarn tls init makes certificates, in "
+                    "hosts/NAME of its directory those of a host"));
     const int result =
         gnutls_priority_init(&credentials->priority_, priority(credentials->psk_ != nullptr).c_str(), nullptr);
     if (result != 0) return std::unexpected(fmt::format("GnuTLS: {}", gnutls_strerror(result)));
@@ -172,6 +192,7 @@ std::optional<std::string> TlsCredentials::load_certificates(const std::string& 
                            "no authority of ca-cert.pem has signed it; put that authority's own list there, or remove "
                            "the file and restart tarnd to revoke nothing");
         has_revoked_ = true;
+        revoked_until_ = end_of(crl_text);
     }
     const gnutls_datum_t certificate_text = datum_of(*certificate);
     const gnutls_datum_t key_text = datum_of(key.text);
@@ -181,7 +202,9 @@ std::optional<std::string> TlsCredentials::load_certificates(const std::string& 
         return mistake(
             result == GNUTLS_E_CERTIFICATE_KEY_MISMATCH ? key_path : certificate_path + " and " + key_path,
             result == GNUTLS_E_CERTIFICATE_KEY_MISMATCH ? "not the key of server-cert.pem" : gnutls_strerror(result));
-    expiry_ = expiry_of(*certificate);
+    if (const Certificate own = certificate_of(*certificate))
+        expiry_ = Clock::from_time_t(gnutls_x509_crt_get_expiration_time(own.get()));
+    certificate_pem_ = *certificate;
     return std::nullopt;
 }
 
@@ -222,6 +245,11 @@ std::expected<TlsCredentials::Keys, std::string> TlsCredentials::parse_keys(std:
     }
     if (keys.empty()) return std::unexpected("no key in it; psktool -u USER -p FILE adds one");
     return keys;
+}
+
+bool TlsCredentials::is_certified(const std::string& name) const {
+    const Certificate own = certificate_of(certificate_pem_);
+    return own && gnutls_x509_crt_check_hostname(own.get(), name.c_str()) != 0;
 }
 
 int TlsCredentials::apply_to(gnutls_session_t session) const {

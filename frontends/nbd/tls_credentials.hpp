@@ -46,7 +46,14 @@ class TlsCredentials {
     const std::vector<unsigned char>* key_of(std::string_view user) const;
     // Whether a client without a PSK needs a certificate.
     bool verify_peer() const { return verify_peer_; }
-    // When the server's own certificate ends; none: it has none.
+    // Whether the server has a certificate; without one clients prove nothing by theirs either.
+    bool has_certificate() const { return certificates_ != nullptr; }
+    // Whether that certificate says that this host name or address is the server's.
+    bool is_certified(const std::string& name) const;
+    // Whether what is known of revoked certificates is still current: no list of them, or none that has expired.
+    // Otherwise no certificate of a client is good.
+    bool knows_revoked() const { return !revoked_until_ || Clock::now() < *revoked_until_; }
+    // When it ends; none: there is none.
     std::optional<Clock::time_point> expiry() const { return expiry_; }
 
   private:
@@ -59,8 +66,10 @@ class TlsCredentials {
     gnutls_psk_server_credentials_t psk_ = nullptr;
     gnutls_priority_t priority_ = nullptr;
     Keys keys_;
+    std::string certificate_pem_;  // the server's own
     std::optional<Clock::time_point> expiry_;
-    bool has_revoked_ = false;  // a list of revoked certificates is there
+    bool has_revoked_ = false;                        // a list of revoked certificates is there
+    std::optional<Clock::time_point> revoked_until_;  // when the first of the lists ends
 };
 
 }  // namespace tarn::nbd

@@ -119,10 +119,13 @@ int TlsSession::verify(gnutls_session_t gnutls) {
                                   .size = 0};
     unsigned status = 0;
     const int result = gnutls_certificate_verify_peers(gnutls, &purpose, 1, &status);
-    if (result == 0 && status == 0) return 0;
+    const bool knows_revoked = session.credentials_->knows_revoked();
+    if (result == 0 && status == 0 && knows_revoked) return 0;
     session.why_ = "client certificate: ";
     gnutls_datum_t text{};
-    if (result != 0) {
+    if (!knows_revoked) {
+        session.why_ += "it may be revoked: ca-crl.pem has expired";
+    } else if (result != 0) {
         session.why_ += gnutls_strerror(result);
     } else if (gnutls_certificate_verification_status_print(status, GNUTLS_CRT_X509, &text, 0) == 0) {
         session.why_ += printable(std::string_view(reinterpret_cast<const char*>(text.data), text.size));

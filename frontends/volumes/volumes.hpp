@@ -82,6 +82,9 @@ class Volumes {
     virtual Task<Result<VolumeEntry>> glance(std::string name) { return find(std::move(name)); }
     // The same of the attributes of a volume that is open. task: what asks for them.
     virtual Task<Result<Attributes>> glance_at(VolumeId /*volume*/, Task<Result<Attributes>> task) { return task; }
+    // For an administrator, who would rather hear which host does not answer than wait for it: gives up, with
+    // unavailable. task: reads or changes the attributes of a volume that is open.
+    virtual Task<Result<Attributes>> unless_silent(VolumeId /*volume*/, Task<Result<Attributes>> task) { return task; }
     // Errors: not_found; unavailable as for find(); busy when it is exclusive, access is write and another host holds
     // it. The volume stays open, and the access held, while anybody keeps the pointer.
     // session: of an earlier handle of the same client, which goes on; null: one begins. One of another volume (of the

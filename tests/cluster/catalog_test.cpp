@@ -341,5 +341,31 @@ TEST_F(CatalogTest, space_and_usage_name_the_hosts_that_are_away) {
     EXPECT_EQ(elsewhere->untold_hosts, std::vector<std::string>{"c"}) << "it never was told there";
     EXPECT_LT(elsewhere->total_bytes, before->total_bytes);
 }
+// Of an attribute page: its home, or, where that answers, whoever has the page.
+TEST_F(CatalogTest, the_host_that_is_waited_for_is_named) {
+    const VolumeEntry made = described_at(2);
+    auto volume = open(1, made.name);
+    ASSERT_TRUE(volume);
+    ASSERT_TRUE(on(1, (*volume)->change_attributes({.size_bytes = uint64_t{2} << 32})));
+    close(1, take(volume));
+    const auto named = [&] {
+        std::vector<std::string> names;
+        const auto all = on(0, catalog(0).list());
+        EXPECT_TRUE(all);
+        for (const VolumeEntry& each : all.value_or(std::vector<VolumeEntry>()))
+            if (each.id == made.id) names.push_back(each.silent_host);
+        const auto entry = on(0, catalog(0).glance(made.name));
+        EXPECT_TRUE(entry);
+        if (entry) names.push_back(entry->silent_host);
+        return names;
+    };
+    hosts_[1]->stop();
+    on(0, knows_links(*hosts_[0], 1));
+    EXPECT_EQ(named(), (std::vector<std::string>{"b", "b"}));
+    hosts_[2]->stop();
+    on(0, knows_links(*hosts_[0], 0));
+    EXPECT_EQ(named(), (std::vector<std::string>{"c", "c"}));
+}
+
 }  // namespace
 }  // namespace tarn::three_hosts

@@ -278,7 +278,7 @@ class FuzzHost final : Frames, HomeStore, Outbox, FlushBooks, Accesses, StepObse
         return frames_[id];
     }
 
-    Stripe stripe_{0, 1, 1, ranges};
+    Stripe stripe_{0, 1, {.last_in_doubt = 1}, ranges};
     FlushHome flush_home_{0};
     FlushHolder flush_holder_{0};
     FlushRequester flush_requester_{0};

@@ -86,7 +86,7 @@ setup_file() { cluster_for_all_tests a b c; }
     local host
     for host in a c; do
         run -4 on "$host" resize mine 5MiB --force
-        assert_output --partial "host b has the volume open for writing"
+        assert_output --partial "host b has the volume open for writing; resize it there"
     done
     exec 4>&-
     within 10 nbd_python c mine "h.pwrite(b'y', 0)"

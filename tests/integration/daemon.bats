@@ -129,6 +129,11 @@ h.pwrite(b'x', (4 << 20) - 1)
     assert_failure
 }
 
+@test "a limit of open files with which nothing could be served is refused" {
+    run -2 bash -c 'ulimit -n 255; exec timeout 20 "$TARN_BUILD/daemon/tarnd" --config "$0"' "$CLUSTER/solo/tarn.toml"
+    assert_output --partial "the limit of open files is 255, and tarnd needs 256; raise it (ulimit -Hn"
+}
+
 @test "random writes over 8 GiB with a 64 MiB pool end, verify, and stay within the memory" {
     on solo create big 8GiB --shared
     timeout 120 fio --name=big --ioengine=nbd --uri="$(uri solo big)" --rw=randwrite --bs=4k --iodepth=32 --size=8G \

@@ -4,6 +4,7 @@
 #   demo.bash [--keep]           --keep leaves the cluster running and says what to try next
 #   demo.bash --end DIRECTORY    ends such a cluster, and removes all that it has
 set -euo pipefail
+unset TARN_CONTROL  # of another cluster, as of a demo that was kept
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 if [[ ${1:-} == --end ]]; then
     CLUSTER=${2:-}

@@ -360,7 +360,11 @@ assert all(ended(client) for client in stuck)
     issue "$BATS_TEST_TMPDIR/b" 'unused' 'dns_name = host-b' 'dns_name = host-b.example'
     serve_with 'tls = "on"
 [nbd.access]
-secret = ["psk:alice", "cert:host-b.example"]'
+secret = ["psk:alice", "cert:host-b.example"]
+secrte = ["psk:alice"]'
+    logged 'warning nbd.access: secrte: there is no volume of that name'
+    on solo show secret | grep -x 'nbd     over TCP here for psk:alice, cert:host-b.example'
+    [ "$(on solo export secret | sed 's/:.*//' | tr '\n' ' ')" = "nbd+unix nbds " ]
     exports() { client nbdinfo --list --json "$1" | jq -r '.exports[]."export-name"' | sort | tr '\n' ' '; }
     [ "$(exports "$(psk '')")" = "disk secret " ]
     [ "$(exports "$(x509 '' "$BATS_TEST_TMPDIR/b")")" = "disk secret " ]
@@ -421,6 +425,7 @@ print("ends", ends)
 
 @test "without TLS it is not offered, and off is the default" {
     serve_with ''
+    logged 'warning nbd.tls is off, though tls_psk_file or tls_verify_peer is set: everybody who reaches .* is let in'
     client nbdinfo --size "$(plain disk)"
     run client nbdinfo --size "$(psk disk)"
     assert_failure
@@ -535,19 +540,24 @@ h.shutdown()
 
 @test "tarn tls init makes what all need, and overwrites nothing" {
     cd "$BATS_TEST_TMPDIR"
-    run -0 tarn tls init made --host a.example --host 2001:db8::1 --json
+    run -0 tarn tls init made --host a.example,a,192.0.2.1 --host 2001:db8::1 --json
     [ "$(jq -r '.hosts | join(" ")' <<< "$output")" = "a.example 2001:db8::1" ]
     [ "$(jq -r .directory <<< "$output")" = "$BATS_TEST_TMPDIR/made" ]
-    [ "$(stat -c %a made made/ca-key.pem made/hosts/a.example/server-key.pem made/client/client-key.pem | tr '\n' ' ')" = \
-        "700 600 600 600 " ]
-    certtool --verify --load-ca-certificate made/ca-cert.pem --infile made/hosts/a.example/server-cert.pem \
-        --verify-hostname a.example > verified
+    [ "$(stat -c %a made made/hosts/* made/client | sort -u)" = 700 ]
+    [ "$(stat -c %a made/ca-key.pem made/hosts/*/server-key.pem made/client/client-key.pem | sort -u)" = 600 ]
+    local name
+    for name in a.example a 192.0.2.1; do
+        certtool --verify --load-ca-certificate made/ca-cert.pem --infile made/hosts/a.example/server-cert.pem \
+            --verify-hostname "$name" > verified
+    done
     local -r before=$(sha256sum made/ca-cert.pem)
     run -4 tarn tls init made
     assert_output --partial "it is there already, and nothing in it is overwritten"
     [ "$(sha256sum made/ca-cert.pem)" = "$before" ]
     run -2 tarn tls init other --host ../x
-    run -2 tarn tls init other --host a --host a
+    run -2 tarn tls init other --host ..
+    run -2 tarn tls init other --host a --host b,a
+    run -2 tarn tls init other --host a,
     run -3 tarn tls init none/other
     run -3 env PATH=/nonexistent "$TARN_BUILD/daemon/tarn" tls init other
     assert_output --partial "certtool, which makes certificates, is not installed; try: apt install gnutls-bin"

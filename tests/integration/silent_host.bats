@@ -137,6 +137,61 @@ assert len(done) >= 2, done'
     run -0 on b create made 1MiB --shared
 }
 
+@test "tarn resize fails with the name of the host that hangs, and does nothing later" {
+    local name size answer
+    for name in resized-{1..6}; do on b create "$name" 1MiB --shared; done
+    # Every host is home of the attributes of some.
+    for name in resized-{1..6}; do on a resize "$name" 2MiB; done
+    for name in resized-{1..6}; do on c resize "$name" 3MiB; done
+    host_pause c
+    for name in resized-{1..6}; do
+        run at_once tarn resize "$name" 4MiB
+        [[ $status -eq 0 || $status -eq 5 ]]
+        [[ $status -eq 0 ]] || assert_output --partial "host c does not answer"
+        echo "$name $status" >> "$BATS_TEST_TMPDIR/answers"
+    done
+    grep -q " 5$" "$BATS_TEST_TMPDIR/answers"
+    host_resume c
+    within 5 answers a c
+    while read -r name answer; do
+        run -0 on a show "$name" --json
+        size=$((answer == 0 ? 4 << 20 : 3 << 20))
+        [ "$name $(jq ".volumes[0].size_bytes" <<< "$output")" = "$name $size" ]
+    done < "$BATS_TEST_TMPDIR/answers"
+}
+
+@test "tarn resize that has cut a volume says so, though a host hangs that has some of what was cut off" {
+    local name size answer at
+    local -a writes=() reads=()
+    for at in {1..15}; do
+        writes+=(-c "write -P 7 $((at * 16))M 64k")
+        reads+=(-c "read -P 0 $((at * 16))M 64k")
+    done
+    for name in cut-{1..4}; do
+        on b create "$name" 256MiB --shared
+        timeout 60 qemu-io -f raw -c "write -P 5 0 64k" "${writes[@]}" -c flush "$(uri b "$name")"
+    done
+    host_pause c
+    for name in cut-{1..4}; do
+        run at_once tarn resize --force "$name" 1MiB
+        [[ $status -eq 0 || $status -eq 5 ]]
+        [[ $status -eq 0 ]] || assert_output --partial "host c does not answer"
+        [[ $output == *"is not known"* ]] || echo "$name $status" >> "$BATS_TEST_TMPDIR/answers"
+    done
+    grep -q " 0$" "$BATS_TEST_TMPDIR/answers"
+    host_resume c
+    within 5 answers a c
+    while read -r name answer; do
+        run -0 on a show "$name" --json
+        size=$((answer == 0 ? 1 << 20 : 256 << 20))
+        [ "$name $(jq ".volumes[0].size_bytes" <<< "$output")" = "$name $size" ]
+        [[ $answer -eq 0 ]] || continue
+        on c resize "$name" 256MiB
+        run -0 timeout 60 qemu-io -f raw -c "read -P 5 0 64k" "${reads[@]}" "$(uri c "$name")"
+        refute_output --partial "verification failed"
+    done < "$BATS_TEST_TMPDIR/answers"
+}
+
 @test "tarn create fails with the name of the registrar that hangs" {
     host_pause a
     run -5 at_once tarn create later 1MiB --shared

@@ -168,6 +168,25 @@ assert b"200" in answers and set(answers) <= {b"200", b"404"}, answers
     assert_output --partial "created vol1"
 }
 
+# A user of its own: at a limit of processes all threads of a user count.
+@test "where the system has few threads to give tarnd does not start, or serves and ends when it is told to" {
+    local -r own=$CLUSTER/own
+    local -r other=(setpriv --reuid 54321 --regid nogroup --clear-groups)
+    local -r few=(tarnd --config "$own/tarn.toml" --control "$own/control.sock" --shards 2)
+    chown -R 54321 "$own"
+    local limit
+    for limit in 1 2; do
+        run -1 "${other[@]}" prlimit "--nproc=$limit:$limit" "${few[@]}"
+        assert_output --partial "the system has no thread for each shard"
+    done
+    # With one more than those of its shards it serves, and a stop needs none.
+    "${other[@]}" prlimit --nproc=4:4 "${few[@]}" > "$own/log" 2>&1 3>&- &
+    TARN_CONTROL=$own/control.sock tarn status
+    kill $!
+    wait $!
+    chown -R nobody "$own"
+}
+
 @test "a socket that tarnd may not make is no refused store" {
     run -1 setpriv --reuid nobody --regid nogroup --clear-groups tarnd --config "$CLUSTER/own/tarn.toml" \
         --control "$CLUSTER/solo/below/control.sock"

@@ -54,15 +54,15 @@ class Authority {
         return pair;
     }
 
-    // A list with the certificate of that number, counted from 1 in the order of issue.
-    std::string revoke(unsigned char number) const {
+    // A list with the certificate of that number, counted from 1 in the order of issue; for how long it is good.
+    std::string revoke(unsigned char number, time_t good_for_seconds = hour_seconds) const {
         gnutls_x509_crl_t list = nullptr;
         gnutls_x509_crl_init(&list);
         const time_t now = std::time(nullptr);
         const std::vector<unsigned char> serial = serial_of(number);
         EXPECT_EQ(gnutls_x509_crl_set_version(list, 2), 0);
         EXPECT_EQ(gnutls_x509_crl_set_this_update(list, now - hour_seconds), 0);
-        EXPECT_EQ(gnutls_x509_crl_set_next_update(list, now + hour_seconds), 0);
+        EXPECT_EQ(gnutls_x509_crl_set_next_update(list, now + good_for_seconds), 0);
         EXPECT_EQ(gnutls_x509_crl_set_crt_serial(list, serial.data(), serial.size(), now - hour_seconds), 0);
         EXPECT_EQ(gnutls_x509_crl_sign2(list, certificate_, key_, GNUTLS_DIG_SHA256, 0), 0);
         std::string pem = pem_of(gnutls_x509_crl_export2, list);

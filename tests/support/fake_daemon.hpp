@@ -21,7 +21,11 @@ using FakeLock = std::lock_guard<std::mutex>;
 
 class EntryVolume final : public FakeVolume {
   public:
-    EntryVolume(VolumeEntry& entry, Result<> flush_result) : entry_(entry), flush_result_(flush_result) {}
+    EntryVolume(VolumeEntry& entry, Result<> flush_result, Result<> change_result, bool changes_all_the_same)
+        : entry_(entry),
+          flush_result_(flush_result),
+          change_result_(change_result),
+          changes_all_the_same_(changes_all_the_same) {}
     VolumeId id() const override { return entry_.id; }
     std::optional<Attributes> try_attributes() override { return entry_.attributes; }
     std::optional<uint64_t> try_size() override { return entry_.attributes.size_bytes; }
@@ -29,13 +33,17 @@ class EntryVolume final : public FakeVolume {
     Task<Result<Attributes>> attributes() override { co_return entry_.attributes; }
     Task<Result<uint64_t>> size() override { co_return entry_.attributes.size_bytes; }
     Task<Result<Attributes>> change_attributes(AttributeChange change) override {
-        if (change.size_bytes) entry_.attributes.size_bytes = *change.size_bytes;
+        if (change.size_bytes && (change_result_ || changes_all_the_same_))
+            entry_.attributes.size_bytes = *change.size_bytes;
+        if (!change_result_) co_return fail(change_result_.error());
         co_return entry_.attributes;
     }
 
   private:
     VolumeEntry& entry_;
     Result<> flush_result_;
+    Result<> change_result_;
+    bool changes_all_the_same_;
 };
 
 class FakeDaemon final : public Volumes, public Control {
@@ -59,7 +67,8 @@ class FakeDaemon final : public Volumes, public Control {
         const auto found = entries.find(name);
         if (found == entries.end()) co_return fail(Errc::not_found, 0, "catalog.open");
         if (access == Access::write && name == held_elsewhere) co_return fail(Errc::busy, 0, "held by host b");
-        co_return std::shared_ptr<Volume>(std::make_shared<EntryVolume>(found->second, flush_result));
+        co_return std::shared_ptr<Volume>(
+            std::make_shared<EntryVolume>(found->second, flush_result, change_result, changes_all_the_same));
     }
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override {
         const FakeLock lock(mutex_);
@@ -94,9 +103,14 @@ class FakeDaemon final : public Volumes, public Control {
         const FakeLock lock(mutex_);
         co_return used;
     }
-    std::vector<std::string> export_uris(const std::string& volume) override {
-        if (!nbd) return {};
-        return {"nbd://127.0.0.1:10809/" + percent_encode(volume)};
+    bool serves_nbd() const override { return nbd; }
+    Export export_of(const std::string& volume) override {
+        Export exported;
+        if (nbd) exported.uris.push_back("nbd://127.0.0.1:10809/" + percent_encode(volume));
+        if (volume == "secret") exported.clients = {"psk:alice", "cert:bob"};
+        exported.over_tcp = volume != "near";
+        exported.read_only = volume == "secret";
+        return exported;
     }
     Scrubber::Progress verify_status() override {
         const FakeLock lock(mutex_);
@@ -198,6 +212,8 @@ class FakeDaemon final : public Volumes, public Control {
     Scrubber::Progress verified;
     uint64_t verify_rate_bytes = 0;
     Result<> flush_result;
+    Result<> change_result;             // of a volume's attributes
+    bool changes_all_the_same = false;  // also where that is an error
     std::string held_elsewhere;
     uint64_t space_bytes = uint64_t{1} << 40;
 

@@ -177,6 +177,7 @@ void MemoryVolume::zero_range(uint64_t offset_bytes, uint64_t size_bytes, bool k
 Task<Result<>> MemoryVolume::read(uint64_t offset_bytes, std::span<std::byte> into) {
     co_await delay_copy();
     if (faults_.copies_cancelled) co_return fail(Errc::cancelled, 0, "memory.read");
+    if (faults_.failing_read > 0 && --faults_.failing_read == 0) co_return fail(Errc::io, 0, "memory.read");
     if (storable(offset_bytes, into.size()))
         copy_out(offset_bytes, into);
     else

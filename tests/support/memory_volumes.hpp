@@ -28,6 +28,7 @@ struct MemoryFaults {
     std::function<void(std::span<const Volume::Range>)> on_expect;  // hears what is expected
     std::function<void(std::span<const std::byte>)> on_write;       // hears where try_write writes from
     std::atomic<unsigned> failing_write{0};                         // so many cold writes from now on, one fails
+    std::atomic<unsigned> failing_read{0};                          // likewise
     std::atomic<unsigned> failing_flushes{0};                       // the next flushes fail
     std::atomic<uint64_t> flush_count{0};                           // counted, not switched
     std::atomic<bool> attributes_lost{false};                       // clients that ask for attributes get an error

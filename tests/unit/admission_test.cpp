@@ -118,7 +118,7 @@ class RefusalTest : public testing::Test {
     }
     Tenure tenure() const { return home_.find(PageId::of(1, 2))->tenure; }
 
-    Home home_{0, 7, 7};
+    Home home_{0, 7, {.last_in_doubt = 7}};
     Actions actions_;
 };
 

@@ -99,6 +99,16 @@ class AdoptedHost : public testing::Test {
         }
         return no_frame;
     }
+    // The frame that has home's bytes of the page.
+    static FrameId home_frame_of(const Arena& arena, uint64_t page) {
+        for (FrameId id = 0; id < arena.frame_count(); ++id) {
+            const Frame& frame = arena.frames()[id];
+            if ((frame.uses.load() & use_home) != 0 && frame.page_id() == PageId::of(volume_id, page)) return id;
+        }
+        return no_frame;
+    }
+    // What nobody holds then, and only home's memory has.
+    void evict(uint64_t page) { cache_->stripes().step(protocol::Event::evict_at_once(PageId::of(volume_id, page))); }
     static std::byte* bytes_of(const Arena& arena, FrameId id) { return arena.bytes().data() + size_t{id} * page_size; }
 
     ScratchDirectory directory_;

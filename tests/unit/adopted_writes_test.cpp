@@ -117,7 +117,7 @@ TEST_F(AdoptedHost, whoever_is_killed_within_a_write_of_many_pages_leaves_each_p
 #endif
     constexpr size_t page_count = 10;  // the first and the last in part
     constexpr size_t offset = 1000;
-    constexpr unsigned step = 197;
+    constexpr unsigned step = 397;
     constexpr unsigned places_max = 100'000;
     const std::vector<std::byte> elsewhere((page_count - 1) * page_size, std::byte{2});
     Interleaving interleaving;
@@ -345,6 +345,60 @@ TEST_F(AdoptedHost, a_stage_that_names_nothing_that_is_held_is_ignored) {
     adopt(memory);
     EXPECT_EQ(read(3), filled(1));
     EXPECT_TRUE(cache_->adopted_receipts().empty());
+}
+
+// A page that others may read has no write under way: such a stage is of another time.
+TEST_F(AdoptedHost, a_stage_of_a_page_that_may_only_be_read_is_ignored) {
+    write(3, 1);
+    const UniqueFd memory = kill();
+    {
+        const std::unique_ptr<Arena> arena = map(memory);
+        const FrameId frame = frame_of(*arena, 3);
+        FrameRecord::State state = arena->records()[frame].state();
+        state.role = FrameRecord::Role::shared;
+        state.anchor_since = state.tenure;
+        arena->records()[frame].set(state);
+        WriteStage& stage = arena->stages()[5];
+        stage.frame = frame;
+        stage.page = PageId::of(volume_id, 3).value;
+        stage.size = 10;
+        stage.receipt = 0x700000002;
+        stage.pending = WriteStage::Pending::zeros;
+    }
+    adopt(memory);
+    EXPECT_EQ(read(3), filled(1));
+    EXPECT_TRUE(cache_->adopted_receipts().empty());
+}
+
+TEST_F(AdoptedHost, a_write_that_was_finished_is_not_finished_again_over_later_ones) {
+    write(3, 1);
+    const UniqueFd memory = kill();
+    {
+        const std::unique_ptr<Arena> arena = map(memory);
+        // Not only the one that the next write uses.
+        for (const size_t index : {5, 6}) {
+            WriteStage& stage = arena->stages()[index];
+            stage.frame = frame_of(*arena, 3);
+            stage.page = PageId::of(volume_id, 3).value;
+            stage.size = page_size;
+            stage.pending = WriteStage::Pending::zeros;
+        }
+    }
+    adopt(memory);
+    ASSERT_EQ(read(3), filled(0));
+    write(3, 2);
+    adopt(kill());
+    EXPECT_EQ(read(3), filled(2));
+}
+
+// Else a write would wait for ever for one of them.
+TEST_F(AdoptedHost, stages_that_threads_of_the_process_before_had_taken_are_free) {
+    const UniqueFd memory = kill();
+    for (WriteStage& stage : map(memory)->stages()) stage.taken = true;
+    adopt(memory);
+    for (const WriteStage& stage : cache_->pool().arena().stages()) ASSERT_FALSE(stage.taken.load());
+    write(3, 1);
+    EXPECT_EQ(read(3), filled(1));
 }
 
 }  // namespace

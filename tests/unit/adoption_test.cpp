@@ -2,6 +2,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "tests/unit/adopted_host.hpp"
 
 namespace tarn {
@@ -87,11 +90,15 @@ TEST_F(AdoptedHost, of_an_older_program_only_the_last_process_counts_as_in_doubt
     ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
     const auto epoch = static_cast<uint32_t>(store_->home_epoch());
     const UniqueFd memory = kill();
-    map(memory)->header().last_in_doubt = map(memory)->header().doubt_known_to = 0;
+    {
+        const std::unique_ptr<Arena> arena = map(memory);
+        arena->header().last_in_doubt = arena->header().past_known_to = 0;
+    }
     for (int again = 0; again < 2; ++again) {
         open_store("store");
         ASSERT_TRUE(Adoption::claim(*map(memory), *store_));
         EXPECT_EQ(map(memory)->header().last_in_doubt, epoch) << "the last process of the older program";
+        EXPECT_EQ(map(memory)->header().last_loss, epoch);
         (void)kill();
     }
     adopt(memory);
@@ -117,6 +124,17 @@ TEST_F(AdoptedHost, memory_of_before_another_process_used_the_store_is_refused) 
     (void)kill();
     open_store("store", {.use_later = true});
     EXPECT_FALSE(Adoption::claim(*map(memory), *store_));
+}
+
+// As after the store was replaced by an older copy of itself.
+TEST_F(AdoptedHost, memory_of_a_later_process_than_the_present_one_is_refused) {
+    const UniqueFd memory = kill();
+    open_store("store");
+    const auto epoch = static_cast<uint32_t>(store_->home_epoch());
+    for (const uint32_t later : {epoch, epoch + 1}) {
+        map(memory)->header().epoch = later;
+        EXPECT_FALSE(Adoption::claim(*map(memory), *store_));
+    }
 }
 
 TEST_F(AdoptedHost, a_store_that_was_closed_in_order_stays_so_until_it_is_used) {
@@ -206,6 +224,7 @@ TEST_F(AdoptedHost, memory_of_a_program_without_landing_memory_is_adopted) {
         std::unique_ptr<Arena> arena = std::move(*Arena::create(frame_count));
         arena->header().store = store_->uuid();
         arena->header().epoch = arena->header().incarnation = static_cast<uint32_t>(store_->home_epoch());
+        arena->header().last_in_doubt = arena->header().incarnation.load();
         arena->header().layout = ArenaHeader::layout_without_landing;
         open("store", std::move(arena));
         write(3, 1);
@@ -247,6 +266,147 @@ TEST_F(AdoptedHost, what_is_no_arena_is_refused) {
                           header.frame_count = ~uint64_t{0};
                       }),
               "dram.arena: its size is not what its header says");
+}
+
+// The store may have lost what it was given: the mask of a frame names only what came after that.
+TEST_F(AdoptedHost, home_bytes_that_were_on_their_way_into_the_store_are_stored_whole) {
+    write(3, 1);
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    write(3, 2);
+    evict(3);
+    const UniqueFd memory = kill();
+    {
+        const std::unique_ptr<Arena> arena = map(memory);
+        const FrameId frame = home_frame_of(*arena, 3);
+        ASSERT_NE(frame, no_frame);
+        ASSERT_TRUE(arena->frames()[frame].home_dirty);
+        arena->frames()[frame].home_mask = 1;
+    }
+    adopt(memory);
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    (void)kill();
+    open("store", nullptr);
+    EXPECT_EQ(read(3), filled(2));
+}
+
+TEST_F(AdoptedHost, home_bytes_have_the_room_in_the_store_that_they_were_promised) {
+    const uint64_t before = store_->space().free_bytes;
+    write(3, 1);
+    evict(3);
+    const uint64_t promised = store_->space().free_bytes;
+    ASSERT_LT(promised, before);
+    adopt(kill());
+    EXPECT_EQ(store_->space().free_bytes, promised);
+}
+
+TEST_F(AdoptedHost, of_two_frames_of_home_bytes_the_newer_counts) {
+    for (const bool newer_comes_first : {false, true}) {
+        for (const unsigned page : {3, 4}) {
+            write(page, page);
+            evict(page);
+        }
+        const UniqueFd memory = kill();
+        unsigned newer_value = 0;
+        {
+            // As if page 3 had both frames, since the older one was not released yet.
+            const std::unique_ptr<Arena> arena = map(memory);
+            const FrameId third = home_frame_of(*arena, 3);
+            const FrameId fourth = home_frame_of(*arena, 4);
+            ASSERT_TRUE(third != no_frame && fourth != no_frame);
+            Frame& first = arena->frames()[std::min(third, fourth)];
+            Frame& second = arena->frames()[std::max(third, fourth)];
+            newer_value = (newer_comes_first == (third < fourth)) ? 3 : 4;
+            arena->frames()[fourth].page = PageId::of(volume_id, 3).value;
+            second.home_tenure = first.home_tenure;
+            first.home_sequence = newer_comes_first ? 8 : 7;
+            second.home_sequence = newer_comes_first ? 7 : 8;
+        }
+        adopt(memory);
+        EXPECT_EQ(read(3), filled(newer_value));
+        EXPECT_EQ(read(4), filled(0));
+    }
+}
+
+// What was granted in the tenure of the order that took the kept bytes away came from home, after these had got there.
+TEST_F(AdoptedHost, a_frame_of_the_tenure_in_which_others_were_kept_is_newer_than_they_are) {
+    write(3, 1);
+    write(4, 2);
+    const UniqueFd memory = kill();
+    {
+        const std::unique_ptr<Arena> arena = map(memory);
+        FrameRecord& kept = arena->records()[frame_of(*arena, 3)];
+        FrameRecord& held = arena->records()[frame_of(*arena, 4)];
+        FrameRecord::State state = kept.state();
+        const Tenure order = state.tenure + 1;
+        state.role = FrameRecord::Role::kept;
+        state.order = order;
+        kept.set(state);
+        held.set({.page = PageId::of(volume_id, 3).value, .tenure = order, .role = FrameRecord::Role::shared});
+    }
+    adopt(memory);
+    EXPECT_EQ(read(3), filled(2));
+    EXPECT_EQ(read(4), filled(0));
+}
+
+TEST_F(AdoptedHost, of_two_frames_of_kept_bytes_the_newer_counts) {
+    for (const bool newer_comes_first : {false, true}) {
+        write(3, 1);
+        write(4, 1);
+        const UniqueFd memory = kill();
+        {
+            const std::unique_ptr<Arena> arena = map(memory);
+            const auto [first, second] = std::minmax(frame_of(*arena, 3), frame_of(*arena, 4));
+            const Tenure tenure = arena->records()[first].state().tenure;
+            const auto keep = [&](FrameId frame, bool is_newer) {
+                arena->records()[frame].set({.page = PageId::of(volume_id, 3).value,
+                                             .tenure = tenure + is_newer,
+                                             .order = tenure + 1 + is_newer,
+                                             .role = FrameRecord::Role::kept});
+                std::memset(bytes_of(*arena, frame), is_newer ? 6 : 5, page_size);
+            };
+            keep(first, newer_comes_first);
+            keep(second, !newer_comes_first);
+        }
+        adopt(memory);
+        EXPECT_EQ(read(3), filled(6)) << newer_comes_first;
+    }
+}
+
+// Who may have seen what was lost must not read on in silence.
+TEST_F(AdoptedHost, a_page_that_has_lost_writes_has_lost_them_for_the_next_process_too) {
+    write(3, 1);
+    const UniqueFd memory = kill();
+    {
+        const std::unique_ptr<Arena> arena = map(memory);
+        FrameRecord& record = arena->records()[frame_of(*arena, 3)];
+        FrameRecord::State state = record.state();
+        state.lost = 5;
+        record.set(state);
+    }
+    adopt(memory);
+    for (const uint32_t began_after : {4, 5}) {
+        LossView view;
+        view.await(set_of(0));
+        view.began_after(0, began_after);
+        PageBytes bytes{};
+        EXPECT_EQ(cache_->pages().try_read(PageId::of(volume_id, 3), 0, bytes, view), began_after == 5);
+    }
+}
+
+// What a process wrote who knows what; who believed it would leave out what may be lost.
+TEST_F(AdoptedHost, a_past_that_cannot_be_is_not_believed) {
+    const auto past_after = [this](uint32_t by, auto&& spoil) {
+        const auto last = static_cast<uint32_t>(store_->home_epoch());
+        const UniqueFd memory = kill();
+        spoil(map(memory)->header(), last);
+        adopt(memory);
+        const ArenaHeader& header = cache_->pool().arena().header();
+        EXPECT_EQ(header.last_in_doubt, last) << by;
+        EXPECT_EQ(header.last_loss, last) << by;
+    };
+    past_after(1, [](ArenaHeader& header, uint32_t) { header.last_in_doubt = 0; });
+    past_after(2, [](ArenaHeader& header, uint32_t last) { header.last_in_doubt = last + 1; });
+    past_after(3, [](ArenaHeader& header, uint32_t last) { header.last_loss = last + 1; });
 }
 
 }  // namespace

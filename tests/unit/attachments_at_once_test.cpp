@@ -2,8 +2,10 @@
 // left or reads one connection only, a memory of another layout, a volume that cannot be opened yet.
 #include <atomic>
 #include <latch>
+#include <semaphore>
 
 #include "daemon/attachments/waiting_requests.hpp"
+#include "tests/support/turns.hpp"
 #include "tests/unit/attachments_fixture.hpp"
 #include "utils/on_thread.hpp"
 
@@ -250,6 +252,31 @@ TEST_F(AttachmentsAtOnce, a_device_whose_volume_cannot_be_opened_yet_is_detached
     });
 }
 
+// Who waits for its volume stops when a detach begins, and goes on when that has failed.
+TEST_F(AttachmentsAtOnce, a_device_whose_volume_comes_after_a_detach_that_failed_is_served) {
+    run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
+    std::binary_semaphore may_fail{0};
+    kernel_.before = [&](const std::string& call) -> Result<> {
+        if (call != "disconnect") return {};
+        may_fail.acquire();
+        return fail(Errc::io, EMFILE, "played");
+    };
+    volumes_.opens_wait = true;
+    run([&](Host& host) -> Task<> {
+        Gate detaching;
+        const auto detach = [](Host& of) -> Task<> { EXPECT_FALSE(co_await of.attachments.detach("db", false, root)); };
+        detaching.spawn(detach(host));
+        while (!host.attachments.list().empty()) co_await Yield(*host.loop);
+        volumes_.opens_wait = false;
+        volumes_.changed.notify_all();
+        may_fail.release();
+        co_await detaching.close();
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+        kernel_.before = [](const std::string&) { return Result<>{}; };
+        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
+    });
+}
+
 // Each has found the device before the other one ends it.
 TEST_F(AttachmentsAtOnce, of_two_who_detach_a_device_at_once_one_ends_it) {
     std::atomic<int> disconnects{0};
@@ -302,6 +329,127 @@ TEST_F(AttachmentsAtOnce, the_log_names_the_devices_that_a_stop_leaves_and_the_n
     EXPECT_TRUE(second.contains(" nbd0 is volume db, as before\n")) << second;
     EXPECT_TRUE(second.contains(" detached volume db from nbd0\n")) << second;
     EXPECT_FALSE(second.contains("stays attached")) << second;
+}
+
+// A device that the kernel has ended, which the process does not know yet: the answer is lost, and late. Meanwhile
+// another volume gets its number.
+class AttachmentsReplaced : public AttachmentsAtOnce {
+  protected:
+    void run_replaced(const std::function<Task<>(Host&)>& meanwhile, const std::function<Task<>(Host&)>& after) {
+        volumes_.add("other", size_bytes, false);
+        std::binary_semaphore answers{0};
+        std::atomic<bool> is_ended{false};
+        kernel_.before = [&](const std::string& call) -> Result<> {
+            if (call != "disconnect" || is_ended.exchange(true)) return {};
+            EXPECT_TRUE(kernel_.disconnect(0));
+            answers.acquire();
+            return fail(Errc::io, EIO, "played");
+        };
+        run([&](Host& host) -> Task<> {
+            EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+            Gate detaching;
+            const auto detach = [&]() -> Task<> { EXPECT_TRUE(co_await host.attachments.detach("db", false, root)); };
+            detaching.spawn(detach());
+            while (!is_ended || kernel_.has(0)) co_await Yield(*host.loop);
+            const AttachOptions of_other{.volume = "other", .connections = 1};
+            const Result<Attachment> other = co_await host.attachments.attach(of_other, root);
+            EXPECT_EQ(other ? other->device : "", "nbd0");
+            if (other) co_await meanwhile(host);
+            answers.release();
+            co_await detaching.close();
+            if (other) co_await after(host);
+        });
+    }
+};
+
+TEST_F(AttachmentsReplaced, the_keeper_keeps_the_newer_device_when_the_older_one_is_forgotten) {
+    run_replaced([](Host&) -> Task<> { co_return; },
+                 [this](Host& host) -> Task<> {
+                     for (const char* const name : {"nbd0", "nbd0.0"})
+                         EXPECT_TRUE(host.keeper.has(name).value_or(false)) << name;
+                     EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+                 });
+}
+
+TEST_F(AttachmentsReplaced, who_detaches_by_the_device_means_the_newer_one) {
+    run_replaced(
+        [](Host& host) -> Task<> {
+            EXPECT_TRUE(co_await host.attachments.detach("nbd0", false, root));
+            EXPECT_EQ((co_await host.attachments.detach("db", false, root)).error().code, Errc::not_found);
+        },
+        [this](Host& host) -> Task<> {
+            expect_that_nothing_is_left(host);
+            co_return;
+        });
+}
+
+TEST_F(AttachmentsAtOnce, a_device_stays_while_its_volume_is_being_opened) {
+    run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
+    volumes_.opens_wait = true;
+    run([this](Host& host) -> Task<> {
+        Gate detaching;
+        const auto detach = [&]() -> Task<> { EXPECT_TRUE(co_await host.attachments.detach("db", true, root)); };
+        detaching.spawn(detach());
+        while (kernel_.has(0)) co_await Yield(*host.loop);
+        // Who need not wait has heard of it by now.
+        co_await on_thread([] { return true; });
+        (void)co_await turns(*host.loop);
+        EXPECT_EQ(volumes_.held[volume_->id()], 1);
+        volumes_.opens_wait = false;
+        volumes_.changed.notify_all();
+        co_await detaching.close();
+        expect_that_nothing_is_left(host);
+    });
+}
+
+// Else an older size could be the last one that the kernel hears.
+TEST_F(AttachmentsAtOnce, sizes_are_told_one_after_the_other) {
+    std::binary_semaphore first_may_end{0};
+    std::atomic<int> at_once{0};
+    std::atomic<int> told{0};
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        kernel_.before = [&](const std::string& call) -> Result<> {
+            if (call != "reconfigure") return {};
+            EXPECT_EQ(++at_once, 1);
+            if (++told == 1) first_may_end.acquire();
+            --at_once;
+            return {};
+        };
+        Gate following;
+        const auto resize = [&](uint64_t to_bytes) -> Task<> {
+            EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = to_bytes}));
+            EXPECT_TRUE(co_await host.attachments.follow_size_of(volume_->id()));
+        };
+        following.spawn(resize(2 * size_bytes));
+        while (told == 0) co_await Yield(*host.loop);
+        following.spawn(resize(3 * size_bytes));
+        // Who need not wait has told it by now.
+        (void)co_await turns(*host.loop);
+        co_await on_thread([] { return true; });
+        first_may_end.release();
+        co_await following.close();
+        EXPECT_EQ(told, 2);
+        EXPECT_EQ(kernel_.told().size_bytes, 3 * size_bytes);
+        kernel_.before = [](const std::string&) { return Result<>{}; };
+    });
+}
+
+// The process was killed as it told that size, and since then the volume has the one that it had before.
+TEST_F(AttachmentsAtOnce, a_size_that_only_the_kernel_knows_of_is_replaced_by_that_of_the_volume) {
+    run([](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
+    kernel_.set("sys/block/nbd0/size", std::to_string(2 * size_bytes / 512));
+    std::atomic<int> told{0};
+    kernel_.after = [&](const std::string& call) -> Result<> {
+        told += call == "reconfigure";
+        return {};
+    };
+    run([&](Host& host) -> Task<> {
+        while (told == 0) co_await on_thread([] { return true; });
+        EXPECT_EQ(kernel_.devices().size_bytes_of("nbd0"), size_bytes);
+        EXPECT_TRUE(co_await host.attachments.follow_size_of(volume_->id()));
+        EXPECT_EQ(told, 1);
+    });
 }
 
 }  // namespace

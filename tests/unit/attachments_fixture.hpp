@@ -38,6 +38,8 @@ class HeldVolumes final : public MemoryVolumes {
     using MemoryVolumes::open;
     Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
                                                std::shared_ptr<VolumeSession> session) override {
+        ++opens;
+        while (opens_wait) co_await changed.wait();
         if (is_away) {
             ++refused_opens;
             co_return fail(Errc::unavailable, 0, "played");
@@ -53,6 +55,8 @@ class HeldVolumes final : public MemoryVolumes {
     Event changed;
     bool is_away = false;  // the host that has to be asked before one is opened
     size_t refused_opens = 0;
+    size_t opens = 0;
+    bool opens_wait = false;
 };
 
 // A tarn-keeper on a thread. It has a tarnd's memory, too, and so does not end with the last device.
@@ -87,7 +91,7 @@ class AttachmentsTest : public testing::Test {
         explicit Host(AttachmentsTest& test)
             : loop(std::move(*Loop::create())),
               server({loop.get()}, test.volumes_, size_t{1} << 20),
-              keeper(test.path_),
+              keeper(test.keeper_path_),
               attachments(test.volumes_, server, test.kernel_.kernel(), keeper, *loop, test.shard_count_,
                           [] { return Result<>{}; }) {}
         std::unique_ptr<Loop> loop;
@@ -162,6 +166,7 @@ class AttachmentsTest : public testing::Test {
     size_t shard_count_ = 2;
     ScratchDirectory directory_;
     const std::string path_ = directory_ / "keeper";
+    std::string keeper_path_ = path_;  // where a process looks for it
     HeldVolumes volumes_;
     std::shared_ptr<MemoryVolume> volume_;
     PlayedKernel kernel_;

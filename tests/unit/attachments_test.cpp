@@ -1,5 +1,8 @@
 // Block devices from their attach to their end, over processes: the kernel's driver is played, the keeper and the NBD
 // server are the real ones.
+#include <semaphore>
+
+#include "tests/support/turns.hpp"
 #include "tests/unit/attachments_fixture.hpp"
 #include "utils/on_thread.hpp"
 
@@ -382,7 +385,9 @@ TEST_F(AttachmentsTest, who_takes_over_or_deletes_ends_the_devices_of_the_volume
         EXPECT_EQ(volumes_.held[volume_->id()], 1);
         EXPECT_EQ((co_await host.attachments.clients_of(volume_->id())).size(), 1u);
         EXPECT_TRUE(co_await host.attachments.end_devices_of(volume_->id() + 1));
+        co_await host.server.end_clients_of(volume_->id() + 1);
         EXPECT_EQ(host.attachments.list().size(), 1u);
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
         co_await host.attachments.end_clients_of(volume_->id());
         EXPECT_TRUE(host.attachments.list().empty());
         EXPECT_FALSE(kernel_.has(0));
@@ -395,6 +400,64 @@ TEST_F(AttachmentsTest, who_cuts_a_device_through_the_keeper_ends_it) {
         EXPECT_TRUE(host.keeper.cut("nbd0"));
         co_await all_are_forgotten(host);
         EXPECT_FALSE(kernel_.has(0));
+    });
+}
+
+TEST_F(AttachmentsTest, a_connection_that_breaks_while_a_detach_fails_is_replaced) {
+    std::binary_semaphore broke{0};
+    bool refuses = true;
+    kernel_.before = [&](const std::string& call) -> Result<> {
+        if (call != "disconnect" || !refuses) return {};
+        broke.acquire();
+        return fail(Errc::io, EMFILE, "played");
+    };
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        Gate detaching;
+        const auto detach = [](Host& of) -> Task<> { EXPECT_FALSE(co_await of.attachments.detach("db", false, root)); };
+        detaching.spawn(detach(host));
+        while (!host.attachments.list().empty()) co_await Yield(*host.loop);
+        ::shutdown(kernel_.socket(0, 0), SHUT_RDWR);
+        (void)co_await turns(*host.loop);
+        broke.release();
+        co_await detaching.close();
+        EXPECT_EQ(host.attachments.list().size(), 1u);
+        co_await on_thread([&] { return kernel_.wait_for_replaced(1); });
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+        refuses = false;
+        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
+    });
+}
+
+TEST_F(AttachmentsTest, who_is_not_root_detaches_nothing) {
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        EXPECT_EQ((co_await host.attachments.detach("db", true, {.user = 12345})).error().code, Errc::refused);
+        EXPECT_TRUE(kernel_.has(0));
+        (void)co_await host.attachments.detach("db", true, root);
+    });
+}
+
+TEST_F(AttachmentsTest, another_device_of_the_number_is_not_ended) {
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        kernel_.set("sys/block/nbd0/pid", "9999");
+        EXPECT_TRUE(co_await host.attachments.detach("db", false, root));
+        EXPECT_TRUE(kernel_.has(0));
+    });
+}
+
+TEST_F(AttachmentsTest, who_takes_over_hears_of_a_device_that_does_not_end) {
+    bool refuses = true;
+    kernel_.before = [&](const std::string& call) -> Result<> {
+        if (call == "disconnect" && refuses) return fail(Errc::io, EIO, "played");
+        return {};
+    };
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        EXPECT_FALSE(co_await host.attachments.end_devices_of(volume_->id()));
+        refuses = false;
+        EXPECT_TRUE(co_await host.attachments.end_devices_of(volume_->id()));
     });
 }
 

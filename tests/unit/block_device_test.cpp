@@ -26,6 +26,12 @@ TEST(BlockDeviceTest, a_link_has_the_name_that_udev_gives_it) {
     EXPECT_EQ(link_of("a\\x41\\b"), "/dev/tarn/by-name/a\\x41_b");
 }
 
+TEST(BlockDeviceTest, a_name_that_is_more_than_a_device_is_none) {
+    EXPECT_EQ(index_of("nbd12"), 12u);
+    for (const char* const name : {"nbd", "nbd0p1", "nbd0xyz", "nbd01", "nbd-1", "nbd 1", "sda", ""})
+        EXPECT_EQ(index_of(name), std::nullopt) << name;
+}
+
 TEST(BlockDeviceTest, a_device_that_cannot_be_looked_at_is_not_gone) {
     const std::string none = "nbd-none";
     const BlockDevices devices;
@@ -163,6 +169,28 @@ TEST_F(MountedDevice, of_another_program_is_no_device_of_ours) {
     EXPECT_EQ(devices.device_of("nbd1"), "nbd1");
     for (const char* const name : {"nbd2", "nbd3", "nbd9", "sda", "the device of another program", "gone", "none"})
         EXPECT_EQ(devices.device_of(name), std::nullopt) << name;
+}
+
+TEST(BlockDeviceTest, whose_thread_is_not_known_is_there_and_another_volume_is_not) {
+    const ScratchDirectory root;
+    const BlockDevices devices(root.path());
+    std::filesystem::create_directories(root.path() / "sys/block/nbd0");
+    std::ofstream(root.path() / "sys/block/nbd0/pid") << "5\n";
+    std::ofstream(root.path() / "sys/block/nbd0/backend") << backend_of("db") << "\n";
+    EXPECT_FALSE(devices.is_gone("nbd0", "db", 0));
+    EXPECT_FALSE(devices.is_gone("nbd0", "db", 5));
+    EXPECT_TRUE(devices.is_gone("nbd0", "db", 6));
+    EXPECT_TRUE(devices.is_gone("nbd0", "logs", 0));
+}
+
+TEST_F(MountedDevice, is_read_only_where_the_kernel_says_so) {
+    const BlockDevices devices(scratch_.path());
+    EXPECT_FALSE(devices.is_read_only("nbd1")) << "it says nothing";
+    make("sys/block/nbd1/ro", "0");
+    EXPECT_FALSE(devices.is_read_only("nbd1"));
+    make("sys/block/nbd1/ro", "1");
+    EXPECT_TRUE(devices.is_read_only("nbd1"));
+    EXPECT_FALSE(devices.is_read_only("nbd2"));
 }
 
 }  // namespace

@@ -39,6 +39,17 @@ class CacheLinks : public HomeOnDevice {
         EXPECT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(peer, peer_process_.incarnation)));
         return loop_->run_until_done(volume_->flush_homes(set_of(peer)));
     }
+    // SIGKILL, and a process that adopts the memory. What that says of their page over the new link; null: nothing.
+    const Message* restart() {
+        auto device = std::make_unique<MemoryDevice>(*device_);
+        UniqueFd memory = end();
+        loop_ = std::move(*Loop::create());
+        fabric_.sent.clear();
+        device_ = device.get();
+        begin(std::move(device), std::move(memory));
+        const Message* const hello = fabric_.last(MessageKind::hello);
+        return hello && hello->page == their_page() ? hello : nullptr;
+    }
     // It asks for what is dirty, and takes it when it is given.
     void ask_for_dirty() {
         ASSERT_TRUE(hear(MessageKind::flush_ask, ++last_request_));

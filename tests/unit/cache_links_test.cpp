@@ -346,10 +346,7 @@ TEST_F(CacheLinks, who_was_declared_dead_at_last_may_have_had_something) {
     cut();
     ASSERT_TRUE(loop_->run_until_done(store_->set_forgotten(*loop_, peer, peer_process_.incarnation + 1)));
     const uint64_t generation = store_->loss_generation();
-    auto device = std::make_unique<MemoryDevice>(*device_);
-    UniqueFd memory = end();
-    loop_ = std::move(*Loop::create());
-    begin(std::move(device), std::move(memory));
+    (void)restart();
     EXPECT_GT(store_->loss_generation(), generation) << "flushes of who wrote before fail";
 }
 
@@ -387,6 +384,76 @@ TEST_F(CacheLinks, a_page_that_describes_a_volume_leaves_only_if_any_may) {
     EXPECT_TRUE(cache_->pages().holds(attribute_page_of(volume)));
     EXPECT_TRUE(cache_->eviction().drop_clean(id, true));
     EXPECT_FALSE(cache_->pages().holds(attribute_page_of(volume)));
+}
+
+// Nobody else knows that it is unanswered: the home may have taken the bytes, or not.
+TEST_F(CacheLinks, the_next_process_says_of_which_evictions_it_has_no_answer) {
+    (void)own(their_page());
+    cache_->stripes().step(protocol::Event::about(protocol::Event::Kind::evict, their_page()));
+    const Message* const evict = fabric_.last(MessageKind::evict);
+    ASSERT_NE(evict, nullptr);
+    const protocol::RequestId request = evict->request_id;
+    const Message* const hello = restart();
+    ASSERT_NE(hello, nullptr);
+    EXPECT_TRUE(hello->has(protocol::flag_evicting));
+    EXPECT_EQ(hello->request_id, request);
+}
+
+TEST_F(CacheLinks, the_next_process_says_of_which_pages_a_home_may_lack_the_bytes) {
+    bool read = false;
+    Gate reads;
+    reads.spawn(read_page(theirs(), read));
+    grant_all(fabric_, *cache_, answered_, tenure_);
+    loop_->run_until_done(reads.close());
+    ASSERT_TRUE(read);
+    cut();
+    peer_process_ = {.incarnation = 2, .epoch = 2};  // without the memory of the one before
+    link();
+    const Message* const hello = restart();
+    ASSERT_NE(hello, nullptr);
+    EXPECT_TRUE(hello->has(protocol::flag_shared));
+    EXPECT_TRUE(hello->has(protocol::flag_anchor));
+}
+
+// Its home may need them, and who has the page by now may write it.
+TEST_F(CacheLinks, the_next_process_keeps_what_an_order_took_away) {
+    (void)own(their_page());
+    Message move = from_peer(MessageKind::move, their_page());
+    move.flags = protocol::flag_bytes;
+    move.tenure = tenure_ + 1;
+    move.host = peer;
+    move.request_id = 8;
+    ASSERT_TRUE(cache_->inbox().on_message(move, nullptr));
+    // Who has just written it keeps it for a moment.
+    while (!fabric_.last(MessageKind::home_copy)) loop_->run_until_done(turns(*loop_));
+    const Message* const hello = restart();
+    ASSERT_NE(hello, nullptr);
+    EXPECT_TRUE(hello->has(protocol::flag_bytes));
+    EXPECT_EQ(hello->hosts, move.tenure);
+    EXPECT_FALSE(hello->has(protocol::flag_exclusive));
+}
+
+// The process may be killed as soon as it is on record that home lacks them.
+TEST_F(CacheLinks, all_pages_that_another_process_of_home_lacks_are_dirty_before_it_hears_of_any) {
+    const std::array pages{their_page(), their_page(1)};  // of one stripe
+    Gate reads;
+    std::array<bool, 2> read{};
+    for (size_t i = 0; i < pages.size(); ++i) reads.spawn(read_page(pages[i].number(), read[i]));
+    grant_all(fabric_, *cache_, answered_, tenure_);
+    loop_->run_until_done(reads.close());
+    ASSERT_TRUE(read[0] && read[1]);
+    ASSERT_EQ(cache_->dirty_frame_count(), 0u);
+    cut();
+    peer_process_ = {.incarnation = 2, .epoch = 2};
+    size_t hellos = 0;
+    fabric_.on_send = [&](const RecordingFabric::Sent& sent) {
+        if (sent.message.kind != MessageKind::hello) return;
+        ++hellos;
+        EXPECT_EQ(cache_->dirty_frame_count(), pages.size());
+    };
+    link();
+    fabric_.on_send = nullptr;
+    EXPECT_EQ(hellos, pages.size());
 }
 
 }  // namespace

@@ -21,6 +21,8 @@ TEST_F(CliDevices, devices_are_told) {
     EXPECT_EQ(err_.find("a size is one word"), std::string::npos) << err_;
     EXPECT_EQ(run({"attached"}), Exit::ok);
     EXPECT_EQ(out_, "DEVICE              SIZE  ACCESS      VOLUME\n/dev/nbd0          1 GiB  read-only   vol1\n");
+    EXPECT_EQ(run({"attached", "--quiet"}), Exit::ok);
+    EXPECT_EQ(out_, "vol1\n");
     daemon_.with([](FakeDaemon& daemon) { daemon.devices_are_mounted = true; });
     EXPECT_EQ(run({"detach", "vol1"}), Exit::busy);
     EXPECT_NE(err_.find("; try: umount it, end what has it open; --force"), std::string::npos) << err_;

@@ -11,7 +11,23 @@
 namespace tarn {
 namespace {
 
-using CliInit = CliHost;
+// Of a machine where no daemon has the new host's control socket; another one runs.
+class CliInit : public CliHost {
+  protected:
+    Exit run(const std::vector<std::string>& words) { return run_at(directory_ / "own.sock", words); }
+};
+
+TEST_F(CliInit, a_control_socket_that_it_cannot_have_is_refused) {
+    const std::vector<std::string> words = {"init", "--store",  directory_ / "store",    "--size", "16MiB", "--host",
+                                            "a",    "--config", directory_ / "tarn.toml"};
+    EXPECT_EQ(run_at(path_, words), Exit::busy);
+    EXPECT_NE(err_.find("a tarnd runs whose control socket is " + path_), std::string::npos) << err_;
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "store"));
+    EXPECT_EQ(run_at(directory_ / "gone/a/control.sock", words), Exit::not_found);
+    EXPECT_NE(err_.find("there is no directory " + (directory_ / "gone")), std::string::npos) << err_;
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "store"));
+    EXPECT_EQ(run_at(directory_ / "run/control.sock", words), Exit::ok) << "tarnd makes one directory: " << err_;
+}
 
 TEST_F(CliInit, init_makes_a_host_that_starts) {
     const std::string configuration_path = directory_ / "etc/tarn.toml";
@@ -105,6 +121,14 @@ TEST_F(CliInit, init_that_fails_late_leaves_nothing_and_may_be_repeated) {
     EXPECT_FALSE(std::filesystem::exists(directory_ / "lib"));
     EXPECT_EQ(init("16MiB"), Exit::ok) << err_;
     EXPECT_TRUE(std::filesystem::exists(directory_ / "new/etc/key"));
+}
+
+TEST_F(CliInit, a_certificate_is_for_a_host_with_a_name) {
+    for (const char* const names : {"", ",", "a,", ",a"}) {
+        EXPECT_EQ(run({"tls", "init", directory_ / "tls", "--host", "b", "--host", names}), Exit::usage) << names;
+        EXPECT_NE(err_.find("--host: a name in it is empty"), std::string::npos) << err_;
+    }
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "tls"));
 }
 
 }  // namespace

@@ -29,6 +29,8 @@ TEST_F(CliTest, a_volume_lives_and_dies) {
     EXPECT_NE(out_.find("mode    0644\n"), std::string::npos);
     EXPECT_EQ(run({"resize", "vol1", "20GiB"}), Exit::ok);
     EXPECT_EQ(out_, "resized vol1, 20 GiB, exclusive\n");
+    EXPECT_EQ(run({"resize", "vol1", "20GiB"}), Exit::ok);
+    EXPECT_EQ(out_, "unchanged vol1, 20 GiB, exclusive\n");
     daemon_.with([](FakeDaemon& daemon) { daemon.untold_hosts = {"b"}; });
     EXPECT_EQ(run({"resize", "vol1", "30GiB"}), Exit::ok);
     EXPECT_NE(out_.find("\nb: a device of vol1 there gets its new size later: "), std::string::npos) << out_;
@@ -40,6 +42,27 @@ TEST_F(CliTest, a_volume_lives_and_dies) {
     EXPECT_EQ(run({"delete", "vol1"}), Exit::ok);
     EXPECT_EQ(out_, "deleted vol1\n");
     EXPECT_EQ(err_, "");
+}
+
+TEST_F(CliTest, who_may_use_a_volume_over_nbd_is_shown) {
+    run({"create", "secret", "1GiB"});
+    run({"create", "open", "1GiB"});
+    EXPECT_EQ(run({"show", "secret"}), Exit::ok);
+    EXPECT_NE(out_.find("nbd     read-only\nnbd     over TCP here for psk:alice, cert:bob\nuri "), std::string::npos)
+        << out_;
+    EXPECT_EQ(run({"show", "open"}), Exit::ok);
+    EXPECT_NE(out_.find("nbd     over TCP here for everybody who is let in\n"), std::string::npos) << out_;
+    run({"create", "near", "1GiB"});
+    daemon_.with([](FakeDaemon& daemon) { daemon.used.silent_hosts = {"b", "c"}; });
+    EXPECT_EQ(run({"show", "near"}), Exit::ok);
+    EXPECT_EQ(out_.find("\nnbd "), std::string::npos) << out_;
+    EXPECT_NE(out_.find("used    0 B, without what is stored by b, c\n"), std::string::npos) << out_;
+    EXPECT_EQ(run({"show", "secret", "open", "--json"}), Exit::ok);
+    const Json shown = Json::parse(out_)["volumes"];
+    EXPECT_EQ(shown[0]["nbd_read_only"], true);
+    EXPECT_EQ(shown[0]["nbd_access"], (Json{"psk:alice", "cert:bob"}));
+    EXPECT_EQ(shown[1]["nbd_read_only"], false);
+    EXPECT_TRUE(shown[1]["nbd_access"].is_null());
 }
 
 TEST_F(CliTest, json_has_a_schema_number) {
@@ -277,7 +300,7 @@ TEST_F(CliTest, a_list_survives_long_names_and_shows_what_is_used) {
                         "資料       2 GiB         0 B  exclusive\n"
                         "USED is without what c stores, which does not answer\n");
     EXPECT_EQ(run({"show", name}), Exit::ok);
-    EXPECT_NE(out_.find("used    3 MiB\n"), std::string::npos) << out_;
+    EXPECT_NE(out_.find("used    3 MiB, without what is stored by c\n"), std::string::npos) << out_;
 }
 
 TEST(Progress, is_shown_while_it_lasts_and_is_gone_after) {

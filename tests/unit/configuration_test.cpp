@@ -211,6 +211,17 @@ TEST(Configuration, a_key_of_very_many_parts_is_refused) {
     EXPECT_EQ(error_after_minimal("[" + parts + "a]\n"), "t:4:1: a key of too many parts");
     EXPECT_EQ(error_after_minimal("x = { " + parts + "a = 1 }\n"), "t:4:1: a key of too many parts");
     EXPECT_EQ(error_after_minimal("[\"\\\"\"." + parts + "a]\n"), "t:4:1: a key of too many parts");
+    // Behind a text of several lines, however it ends.
+    const char* const texts[] = {"\"\"\"\n'\"\"\"", "'''\n\"'''",         "\"\"\"\n\"\"\"\"\"",
+                                 "'''\n''''",       "\"\"\"\n\\\"\"\"\"", "\"\""};
+    for (const std::string text : texts)
+        EXPECT_TRUE(error_after_minimal("x = { s = " + text + ", " + parts + "a = 1 }\n").ends_with("too many parts"))
+            << text;
+    // A backslash means something between double quotes alone, and a comment begins no text.
+    EXPECT_EQ(error_after_minimal("x = { s = '\\', " + parts + "a = 1 }\n"), "t:4:1: a key of too many parts");
+    EXPECT_EQ(error_after_minimal("# '''\n" + parts + "a = 1\n"), "t:5:1: a key of too many parts");
+    EXPECT_EQ(error_after_minimal("x = \"\"\"\\\n\"\"\"\n" + parts + "a = 1\n"), "t:6:1: a key of too many parts");
+    EXPECT_FALSE(error_after_minimal("x = '''\n" + parts + "'''\n").contains("too many parts"));
     EXPECT_EQ(error_after_minimal("# " + parts + "\n[nbd]\nread_only = ['" + parts + "', \"\\\"" + parts + "\"]\n")
                   .find("too many parts"),
               std::string::npos)
@@ -307,7 +318,7 @@ TEST_F(ConfigurationFile, tls_without_its_files_is_refused) {
     EXPECT_EQ(arguments.error().exit_code, 2);
     EXPECT_EQ(arguments.error().text, "tarnd: " + path_ + ": nbd.tls: " + (directory_ / "none") +
                                           "/server-cert.pem: no such file, and no tls_psk_file is given; tarn tls init "
-                                          "makes certificates\n");
+                                          "makes certificates, in hosts/NAME of its directory those of a host\n");
 }
 
 TEST_F(ConfigurationFile, flags_win_over_keys) {
@@ -452,7 +463,10 @@ TEST(StoreRefusal, both_orders_and_the_next_step_are_told) {
     EXPECT_TRUE(of_other_cluster.contains("of cluster 01000000-0000-0000-0000-000000000000, and here"))
         << of_other_cluster;
     EXPECT_TRUE(of_other_cluster.contains("the cluster is 02000000-0000-0000-0000-000000000000")) << of_other_cluster;
-    EXPECT_TRUE(of_other_cluster.contains("tarn init --force --replace-config")) << of_other_cluster;
+    EXPECT_TRUE(of_other_cluster.contains("--force and --replace-config")) << of_other_cluster;
+    const std::string of_none = advice_on_refused_store(configuration, Error(Errc::not_found));
+    EXPECT_TRUE(of_none.contains("--host c --cluster 02000000-0000-0000-0000-000000000000 --peer a=")) << of_none;
+    EXPECT_TRUE(of_none.contains(" --config NEW_FILE")) << of_none;
 }
 
 }  // namespace

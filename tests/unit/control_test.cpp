@@ -113,6 +113,29 @@ TEST_F(ControlApiTest, a_volume_lives_and_dies) {
     EXPECT_EQ(status_of("GET", "/v1/volumes/db%2Fmain"), 404);
 }
 
+// What lay past the new end is made zeros later; who asked must know where the end is.
+TEST_F(ControlApiTest, a_cut_that_a_host_s_silence_interrupts_is_reported_as_it_was_made_or_not) {
+    ask("POST", "/v1/volumes", R"({"name": "v", "size_bytes": 8192})");
+    const char* const cut = R"({"size_bytes": 4096, "shrink": true})";
+    daemon_.change_result = fail(Errc::unavailable, 0, "host b does not answer");
+    EXPECT_EQ(status_of("PATCH", "/v1/volumes/v", cut), 503);
+    EXPECT_EQ(daemon_.entries["v"].attributes.size_bytes, 8192u);
+    daemon_.changes_all_the_same = true;
+    const Answer made = ask("PATCH", "/v1/volumes/v", cut);
+    EXPECT_EQ(made.status, 200);
+    EXPECT_EQ(made.json["size_bytes"], 4096);
+    EXPECT_EQ(made.json["was_bytes"], 8192);
+}
+
+TEST_F(ControlApiTest, a_size_is_not_changed_while_the_host_that_has_it_is_silent) {
+    ask("POST", "/v1/volumes", R"({"name": "v", "size_bytes": 8192})");
+    daemon_.entries["v"].silent_host = "b";
+    const Answer refused = ask("PATCH", "/v1/volumes/v", R"({"size_bytes": 16384})");
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_EQ(refused.json["error"]["message"], "host b does not answer");
+    EXPECT_EQ(daemon_.entries["v"].attributes.size_bytes, 8192u);
+}
+
 TEST_F(ControlApiTest, shrinking_must_be_meant) {
     ask("POST", "/v1/volumes", R"({"name": "v", "size_bytes": 8192})");
     const Answer refused = ask("PATCH", "/v1/volumes/v", R"({"size_bytes": 4096})");

@@ -123,7 +123,7 @@ TEST_F(HolderTest, grant_bytes_and_acknowledgements_come_in_any_order) {
 // The stripe takes a grant that brings the bytes of the holder beside home for the two messages it is.
 TEST(Stripe, a_joined_grant_is_a_grant_and_its_data) {
     const RangeMap ranges(1, homes);
-    Stripe stripe(self, 1, 1, ranges);
+    Stripe stripe(self, 1, {.last_in_doubt = 1}, ranges);
     Actions actions;
     stripe.on(Event::acquire_of(page, Want::shared, 1, 7), actions);
     Message joined;
@@ -452,6 +452,25 @@ TEST_F(HolderTest, a_dirty_page_whose_eviction_is_unanswered_is_discarded_with_i
     deliver(Event::message_of(answer));
     ASSERT_TRUE(sent(MessageKind::evict)) << "home is told that the bytes are gone";
     EXPECT_FALSE(sent(MessageKind::evict)->message.has_bytes());
+}
+
+// What that host sent before its side of the link was up is lost.
+TEST_F(HolderTest, home_resolves_what_a_host_may_have_answered_once_that_has_greeted) {
+    acquire(Want::exclusive, 1, 7);
+    deliver(Event::peer_up_of(3, {1, 1}, {1, 1}));
+    EXPECT_FALSE(sent(MessageKind::resolve));
+    deliver(Event::peer_greeted_of(3));
+    ASSERT_TRUE(sent(MessageKind::resolve));
+    EXPECT_EQ(sent(MessageKind::resolve)->to, home_host);
+    EXPECT_EQ(sent(MessageKind::resolve)->message.request_id, holding().awaited.request_id);
+    deliver(Event::peer_greeted_of(home_host));
+    EXPECT_FALSE(sent(MessageKind::resolve)) << "home itself knows what it sent";
+}
+
+TEST_F(HolderTest, nobody_is_asked_to_resolve_a_page_that_is_not_waited_for) {
+    read();
+    deliver(Event::peer_greeted_of(3));
+    EXPECT_FALSE(sent(MessageKind::resolve));
 }
 
 TEST_F(HolderTest, a_clean_page_leaves_at_once_and_is_asked_for_again_after_the_answer) {

@@ -89,6 +89,7 @@ TEST_F(HomeOnDevice, a_loss_that_could_not_be_recorded_is_recorded_by_the_next_p
     EXPECT_TRUE(store_->failure());
     EXPECT_EQ(store_->loss_generation(), generation);
     EXPECT_TRUE(cache_->pool().arena().header().losses_unrecorded);
+    EXPECT_EQ(cache_->pool().arena().header().last_loss, store_->home_epoch()) << "what the next process must know";
     Session& session = std::static_pointer_cast<ClientSession>(volume_->session())->session;
     EXPECT_FALSE(loop_->run_until_done(cache_->flusher().flush(session, set_of(0), {}))) << "and nobody waits for it";
 

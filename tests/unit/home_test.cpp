@@ -55,7 +55,7 @@ class HomeTest : public testing::Test {
         return found;
     }
 
-    Home home_{home_host, 1, 1};
+    Home home_{home_host, 1, {.last_in_doubt = 1}};
     Actions actions_;
 };
 

@@ -17,8 +17,10 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/keeper/keeper_watch.hpp"
 #include "tests/support/scratch_directory.hpp"
 #include "tests/unit/other_user.hpp"
+#include "utils/broadcast.hpp"
 #include "utils/unix_socket.hpp"
 
 namespace tarn {
@@ -108,6 +110,36 @@ TEST_F(KeeperTest, a_second_descriptor_of_a_message_does_not_stay_open) {
     EXPECT_EQ(open_descriptors(), before);
 }
 
+// It was busy, say, for longer than anybody waits for it.
+TEST_F(KeeperTest, one_that_did_not_answer_who_would_watch_it_is_asked_again) {
+    const auto loop = std::move(*Loop::create());
+    Keeper keeper(path_);
+    Broadcast heard;
+    std::string cut;
+    KeeperWatch watch(keeper, *loop,
+                      {.cut =
+                           [&](const std::string& name) {
+                               cut = name;
+                               heard.announce();
+                           },
+                       .lost = [] { return Result<>(); }});
+    UniqueFd client;
+    std::thread other([&] {
+        accept().reset();
+        client = accept();
+        EXPECT_EQ(hear_and_answer(client, keeper::Word::done).word, keeper::Word::watch);
+        EXPECT_TRUE(keeper::say(client.get(), keeper::Word::cut, "nbd0"));
+    });
+    loop->run_until_done([](KeeperWatch& watch, Broadcast& heard) -> Task<bool> {
+        watch.begin();
+        co_await heard.next(0);
+        co_await watch.stop();
+        co_return true;
+    }(watch, heard));
+    other.join();
+    EXPECT_EQ(cut, "nbd0");
+}
+
 TEST_F(KeeperTest, it_says_what_it_has) {
     for (const bool has : {true, false}) {
         std::thread other([&] { hear_and_answer(accept(), has ? keeper::Word::done : keeper::Word::none); });
@@ -175,8 +207,16 @@ ino_t inode_of(const UniqueFd& fd) {
     return status.st_ino;
 }
 
-// That of the service manager is from the process that ran last, as one without such a manager leaves none there.
-TEST_F(KeeperTest, of_several_memories_the_newest_is_taken) {
+TEST_F(KeeperOfAnotherUser, does_not_hide_the_memory_that_the_manager_has) {
+    std::vector<PassedDescriptors::Passed> passed;
+    passed.push_back({.name = "arena", .fd = memory()});
+    PassedDescriptors descriptors(std::move(passed));
+    const auto taken = Keeper(theirs_, std::chrono::seconds(1)).take(descriptors);
+    EXPECT_TRUE(taken) << "refused";
+    EXPECT_EQ(descriptors.take("arena").size(), 0u) << "nobody has looked at it";
+}
+
+TEST_F(KeeperTest, the_memories_of_the_keeper_and_of_the_service_manager_are_taken) {
     const UniqueFd at_keeper = memory();
     std::vector<PassedDescriptors::Passed> passed;
     std::vector<ino_t> inodes;
@@ -203,8 +243,49 @@ TEST_F(KeeperTest, of_several_memories_the_newest_is_taken) {
     std::map<std::string, std::vector<ino_t>> expected{{"arena", {inode_of(at_keeper)}},
                                                        {"nbd0", {inode_of(at_keeper)}}};
     EXPECT_EQ(taken(PassedDescriptors()), expected);
-    expected["arena"] = {inodes[2]};
+    expected["arena"] = {inode_of(at_keeper), inodes[0], inodes[2]};
     EXPECT_EQ(taken(PassedDescriptors(std::move(passed))), expected);
+}
+
+TEST_F(KeeperTest, what_comes_without_a_descriptor_is_not_taken) {
+    std::thread other([&] {
+        const UniqueFd client = accept();
+        EXPECT_TRUE(keeper::hear(client.get()));
+        EXPECT_TRUE(keeper::say(client.get(), keeper::Word::done, "nbd0"));
+        (void)keeper::say(client.get(), keeper::Word::none);
+    });
+    PassedDescriptors none;
+    EXPECT_FALSE(Keeper(path_).take(none));
+    other.join();
+}
+
+// It may have had the newest memory, and devices.
+TEST_F(KeeperTest, one_that_hangs_up_is_not_taken_for_one_that_has_nothing) {
+    std::vector<PassedDescriptors::Passed> passed;
+    passed.push_back({.name = "arena", .fd = memory()});
+    PassedDescriptors of_manager(std::move(passed));
+    std::thread other([&] {
+        const UniqueFd client = accept();
+        EXPECT_TRUE(keeper::hear(client.get()));
+        EXPECT_TRUE(keeper::say(client.get(), keeper::Word::done, "nbd0", listening_.get()));
+    });
+    const auto taken = Keeper(path_).take(of_manager);
+    other.join();
+    ASSERT_FALSE(taken);
+    EXPECT_EQ(taken.error().code, Errc::closed);
+}
+
+TEST_F(KeeperTest, where_there_is_none_the_service_manager_s_memory_is_all) {
+    std::vector<PassedDescriptors::Passed> passed;
+    passed.push_back({.name = "arena", .fd = memory()});
+    PassedDescriptors of_manager(std::move(passed));
+    const auto taken = Keeper(directory_ / "none").take(of_manager);
+    ASSERT_TRUE(taken);
+    EXPECT_EQ(taken->size(), 1u);
+    PassedDescriptors none;
+    const auto nothing = Keeper(directory_ / "none").take(none);
+    ASSERT_TRUE(nothing);
+    EXPECT_TRUE(nothing->empty());
 }
 
 }  // namespace

@@ -75,6 +75,22 @@ class Keeping : public testing::Test {
     std::thread thread_;
 };
 
+// The keeper did not answer in time, and the name may mean a newer device when it does.
+TEST_F(Keeping, a_cut_of_who_has_given_up_is_not_made) {
+    const Sockets sockets = keep_socket("nbd1.0");
+    const UniqueFd watch = *keeper_.watch();
+    EXPECT_EQ(keeper::hear(watch.get())->word, keeper::Word::done);
+    {
+        const UniqueFd silent = connected_to(path_);  // whom it waits for, and not for the next one
+        const UniqueFd client = connected_to(path_);
+        EXPECT_TRUE(keeper::say(client.get(), keeper::Word::cut, "nbd1"));
+    }
+    EXPECT_TRUE(keeper_.has("nbd1.0").value_or(false));
+    EXPECT_FALSE(is_shut_down(sockets));
+    char byte = 0;
+    EXPECT_EQ(::recv(watch.get(), &byte, 1, MSG_DONTWAIT), -1);
+}
+
 // A kernel that has the other end must hear of it, although others have the socket, too.
 TEST_F(Keeping, the_sockets_of_what_is_cut_are_shut_down_and_those_of_others_are_not) {
     const Sockets first = keep_socket("nbd1.0");
@@ -121,6 +137,27 @@ TEST_F(Keeping, another_user_is_given_nothing) {
         const Result<keeper::Said> said = keeper::hear(client.get());
         EXPECT_FALSE(said);
     });
+}
+
+TEST_F(Keeping, a_drop_is_no_cut_for_who_watches) {
+    const UniqueFd watch = *keeper_.watch();
+    EXPECT_EQ(keeper::hear(watch.get())->word, keeper::Word::done);
+    const Sockets sockets = keep_socket("nbd1.0");
+    keeper_.drop("nbd1");
+    char byte = 0;
+    EXPECT_EQ(::recv(watch.get(), &byte, 1, MSG_DONTWAIT), -1);
+    EXPECT_TRUE(keeper_.cut("nbd1"));
+    EXPECT_EQ(keeper::hear(watch.get())->word, keeper::Word::cut);
+}
+
+TEST_F(Keeping, what_comes_without_a_descriptor_replaces_nothing) {
+    const Sockets sockets = keep_socket("nbd1.0");
+    const UniqueFd client = connected_to(path_);
+    EXPECT_TRUE(keeper::say(client.get(), keeper::Word::keep, "nbd1.0"));
+    EXPECT_FALSE(keeper::hear(client.get()));
+    PassedDescriptors none;
+    const auto kept = Keeper(path_).take(none);
+    EXPECT_TRUE(kept) << "a name without a descriptor";
 }
 
 }  // namespace

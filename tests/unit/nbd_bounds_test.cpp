@@ -156,6 +156,22 @@ TEST_F(NbdBounds, a_write_in_pieces_fails_with_whichever_piece_fails_and_the_nex
     }
 }
 
+// It takes what follows a header for bytes of the volume: there is no place for an error any more.
+TEST_F(NbdBounds, a_read_in_pieces_of_which_a_later_one_fails_ends_the_connection) {
+    constexpr uint32_t size = 15 * Connection::piece_size_max;
+    const Bytes requests = Bytes().request(Command::read, 1, 0, size).request(Command::disconnect, 2, 0, 0);
+    volumes_.faults.miss_every = 1;
+    for (const unsigned failing : {1u, 2u}) {
+        SetUp();
+        const Held others = hold_everything();
+        volumes_.faults.failing_read = failing;
+        run(requests);
+        const bool is_first = failing == 1;
+        EXPECT_EQ(answers().size(), simple_reply_size + (is_first ? 0 : Connection::piece_size_max));
+        EXPECT_EQ(error_at(0), static_cast<uint32_t>(is_first ? Errno::io : Errno::none));
+    }
+}
+
 TEST_F(NbdBounds, a_deep_queue_goes_on_while_others_hold_the_whole_share) {
     const Held others = hold_everything();
     volumes_.faults.miss_every = 2;

@@ -1,4 +1,4 @@
-// What a client of one NBD connection is told of an export that it does not get, and of a stop.
+// What a client of one NBD connection is told of an export that it does not get or that ends, and of a stop.
 #include "tests/unit/nbd_conversation.hpp"
 
 #include <algorithm>
@@ -168,6 +168,30 @@ TEST_F(NbdConversation, a_read_whose_request_comes_in_two_halves_waits_for_the_s
             EXPECT_EQ(load_big<uint64_t>(answers().data() + 8), 9u);
             EXPECT_EQ(answers().back(), std::byte{7});
         }
+}
+
+TEST_F(NbdConversation, who_has_a_volume_that_was_deleted_is_served_nothing_more) {
+    const Bytes first = Bytes().client_flags().option(Option::go, info_payload("disk")).request(Command::read, 1, 0, 1);
+    const Bytes rest = Bytes().request(Command::write, 2, 0, 1).fill(1, std::byte{7}).request(Command::read, 3, 0, 1);
+    const auto talk = [&]() -> Task<> {
+        Gate gate;
+        gate.spawn(serve());
+        gate.spawn(collect());
+        EXPECT_TRUE(co_await loop_->send(client_.get(), first.bytes()));
+        co_await hear(greeting_size + go_replies_size + simple_reply_size + 1);
+        // In one turn: what has come by then is answered.
+        EXPECT_EQ(::send(client_.get(), rest.bytes().data(), rest.bytes().size(), 0),
+                  static_cast<ssize_t>(rest.bytes().size()));
+        connection_->end_export();
+        co_await gate.close();
+    };
+    loop_->run_until_done(talk());
+    ASSERT_EQ(answers().size(), 3 * simple_reply_size + 1);
+    for (const size_t at : {simple_reply_size + 1, 2 * simple_reply_size + 1})
+        EXPECT_EQ(error_at(at), static_cast<uint32_t>(Errno::shutdown));
+    std::byte there{};
+    ASSERT_TRUE(disk_->try_read(0, {&there, 1}));
+    EXPECT_EQ(there, std::byte{0});
 }
 
 }  // namespace

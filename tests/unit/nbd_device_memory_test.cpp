@@ -1,4 +1,6 @@
 // What a device's memory says of writes, and whose memory it is.
+#include <set>
+
 #include "tests/unit/nbd_device_fixture.hpp"
 
 namespace tarn::nbd {
@@ -68,6 +70,89 @@ TEST_F(NbdDeviceMemory, memory_of_another_layout_is_not_taken_over) {
     memory_->header().connections = 2;
     EXPECT_FALSE(taken());
     EXPECT_FALSE(DeviceMemory::adopt(UniqueFd(::memfd_create("empty", MFD_CLOEXEC))));
+}
+
+// Of two writes of a page each, which have come.
+class NbdDeviceLogs : public NbdDevice {
+  protected:
+    static constexpr Request write{
+        .command = Command::write, .flags = 0, .cookie = 1, .offset_bytes = 0, .size_bytes = page_size};
+    void SetUp() override {
+        NbdDevice::SetUp();
+        log_.emplace(memory_->log(0), memory_->first_receipt(0));
+        Bytes requests;
+        requests.request(Command::write, 1, 0, page_size).fill(page_size, std::byte{1});
+        requests.request(Command::write, 2, 0, page_size).fill(page_size, std::byte{2});
+        come(requests);
+        first_ = *log_->add(write, page_size);
+        second_ = *log_->add(write, page_size);
+    }
+    void come(const Bytes& bytes) {
+        ASSERT_EQ(::send(kernel_.get(), bytes.bytes().data(), bytes.bytes().size(), 0),
+                  static_cast<ssize_t>(bytes.bytes().size()));
+        ASSERT_GT(log_->receive(daemon_.get()), 0);
+    }
+    void more_comes() {
+        Bytes more;
+        come(more.fill(16 * page_size, std::byte{7}));
+    }
+    bool second_is_there() const {
+        return std::ranges::all_of(log_->payload(second_), [](std::byte each) { return each == std::byte{2}; });
+    }
+
+    std::optional<DeviceLog> log_;
+    uint16_t first_ = 0;
+    uint16_t second_ = 0;
+};
+
+TEST_F(NbdDeviceLogs, a_parked_write_that_ends_leaves_the_one_in_the_ring) {
+    log_->park(first_);
+    log_->finish(first_, Errno::none);
+    more_comes();
+    EXPECT_TRUE(second_is_there());
+}
+
+TEST_F(NbdDeviceLogs, what_is_parked_may_be_parked_again) {
+    log_->park(first_);
+    log_.emplace(memory_->log(0), memory_->first_receipt(0));
+    log_->park(first_);
+    more_comes();
+    EXPECT_TRUE(second_is_there());
+}
+
+TEST_F(NbdDeviceLogs, a_slot_that_does_not_count_as_parsed_is_free) {
+    memory_->log(0).parsed.store(memory_->log(0).slots[second_].begin.load());
+    log_.emplace(memory_->log(0), memory_->first_receipt(0));
+    EXPECT_EQ(log_->used(), std::vector<uint16_t>{first_});
+}
+
+TEST_F(NbdDeviceLogs, an_error_that_was_about_to_be_told_is_none) {
+    memory_->log(0).slots[second_].request.command = Command::read;
+    memory_->log(0).slots[second_].error = Errno::io;
+    log_.emplace(memory_->log(0), memory_->first_receipt(0));
+    EXPECT_EQ(log_->slot(second_).reply_size(), 16 + page_size);
+}
+
+TEST_F(NbdDeviceLogs, a_slot_whose_answer_was_out_is_free_once) {
+    log_->finish(first_, Errno::none);
+    DeviceLog::Memory& memory = memory_->log(0);
+    memory.parts[0] = {.slot = first_, .message = 0, .begin = 0, .size = 16};
+    memory.messages[0].msg_len = 16;
+    memory.part_count.store(1);
+    log_.emplace(memory, memory_->first_receipt(0));
+    std::set<uint16_t> slots{second_};
+    const Request flush{.command = Command::flush, .flags = 0, .cookie = 1, .offset_bytes = 0, .size_bytes = 0};
+    while (const auto slot = log_->add(flush, 0)) EXPECT_TRUE(slots.insert(*slot).second) << *slot;
+    EXPECT_EQ(slots.size(), DeviceLog::slot_count);
+}
+
+TEST_F(NbdDeviceLogs, what_is_used_is_named_in_its_order) {
+    log_->finish(first_, Errno::none);
+    const std::array<std::byte, DeviceLog::reply_header_size> reply{};
+    const DeviceLog::Part part{.slot = first_, .begin = 0, .bytes = reply};
+    EXPECT_EQ(log_->send(daemon_.get(), {&part, 1}), DeviceLog::Sent::yes);
+    const uint16_t third = *log_->add(write, 0);
+    EXPECT_EQ(log_->used(), (std::vector<uint16_t>{second_, third}));
 }
 
 }  // namespace

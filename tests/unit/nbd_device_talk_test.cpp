@@ -212,5 +212,75 @@ TEST_F(NbdDeviceTalk, what_goes_on_leaves_a_page_that_it_has_written_as_it_is) {
     EXPECT_EQ(bytes_.bytes()[page_size + 100], std::byte{9});
 }
 
+// Its size cannot be read, until it is said that it can.
+class UnmeasuredVolume final : public SharedVolume {
+  public:
+    using SharedVolume::SharedVolume;
+    std::optional<uint64_t> try_size() override { return std::nullopt; }
+    Task<Result<uint64_t>> size() override {
+        if (!is_measured) co_return fail(Errc::io, EIO, "played");
+        co_return size_bytes;
+    }
+    bool is_measured = false;
+};
+
+TEST_F(NbdDeviceTalk, what_needs_the_size_of_the_volume_fails_until_that_can_be_read) {
+    exported_.size_bytes = SharedVolume::size_bytes;
+    const auto volume = std::make_shared<UnmeasuredVolume>(bytes_.bytes(), 1);
+    serve(volume, [&](DeviceConnection&) -> Task<> {
+        co_await send(Bytes().request(Command::write, 1, 0, page_size).fill(page_size));
+        EXPECT_EQ(co_await answer_to(1), Errno::io);
+        volume->is_measured = true;
+        co_await send(Bytes().request(Command::write, 2, 0, page_size).fill(page_size));
+        EXPECT_EQ(co_await answer_to(2), Errno::none);
+        kernel_.reset();
+    });
+}
+
+TEST_F(NbdDeviceTalk, a_flush_needs_no_size) {
+    serve(std::make_shared<UnmeasuredVolume>(bytes_.bytes(), 1), [this](DeviceConnection&) -> Task<> {
+        co_await send(Bytes().request(Command::flush, 1, 0, 0));
+        EXPECT_EQ(co_await answer_to(1), Errno::none);
+        kernel_.reset();
+    });
+}
+
+TEST_F(NbdDeviceTalk, an_answer_whose_header_was_sent_in_part_goes_on_before_others) {
+    constexpr size_t sent_bytes = 5;
+    {
+        DeviceLog log(memory_->log(0), memory_->first_receipt(0));
+        const Bytes requests = Bytes().request(Command::flush, 1, 0, 0).request(Command::flush, 2, 0, 0);
+        ASSERT_GT(::send(kernel_.get(), requests.bytes().data(), requests.bytes().size(), 0), 0);
+        ASSERT_GT(log.receive(daemon_.get()), 0);
+        for (int i = 0; i < 2; ++i) {
+            const uint16_t slot = *log.add(*decode_request(log.unparsed().first<request_size>()), 0);
+            log.finish(slot, Errno::none);
+            if (i == 1) memory_->log(0).slots[slot].sent_bytes = sent_bytes;
+        }
+    }
+    serve([this](DeviceConnection&) -> Task<> {
+        std::vector<std::byte> rest(DeviceLog::reply_header_size - sent_bytes);
+        EXPECT_EQ((co_await loop_->receive(kernel_.get(), rest, MSG_WAITALL)).value_or(0), rest.size());
+        EXPECT_EQ(load_big<uint64_t>(rest.data() + rest.size() - sizeof(uint64_t)), 2u);
+        EXPECT_EQ(co_await answer_to(1), Errno::none);
+        kernel_.reset();
+    });
+}
+
+TEST_F(NbdDeviceTalk, who_says_that_it_disconnects_is_answered_nothing_more) {
+    const auto volume = std::make_shared<SharedVolume>(bytes_.bytes(), 1);
+    volume->miss_every = UINT_MAX;
+    const auto how = serve(volume, [this](DeviceConnection&) -> Task<> {
+        co_await send(Bytes()
+                          .request(Command::write, 1, 0, page_size)
+                          .fill(page_size, std::byte{9})
+                          .request(Command::disconnect, 2, 0, 0));
+    });
+    EXPECT_EQ(how, DeviceConnection::End::disconnected);
+    EXPECT_EQ(bytes_.bytes()[100], std::byte{9});
+    std::byte byte;
+    EXPECT_EQ(::recv(kernel_.get(), &byte, 1, MSG_DONTWAIT), -1);
+}
+
 }  // namespace
 }  // namespace tarn::nbd

@@ -187,5 +187,16 @@ TEST_F(NbdSessions, a_bounded_number_of_those_who_left_is_remembered) {
     EXPECT_NE(sessions_.find({.address = "10"}, volume, now_), nullptr);
 }
 
+TEST_F(NbdSessions, who_is_connected_makes_no_room_for_those_who_left) {
+    const auto first = join(client_);
+    for (size_t i = 0; i < Sessions::remembered_max + 10; ++i) {
+        const Client client{.address = std::to_string(i)};
+        join(client);
+        now_ += std::chrono::milliseconds(1);
+        sessions_.left(client, volume, no_socket, false, now_);
+    }
+    EXPECT_EQ(sessions_.find(client_, volume, now_), first);
+}
+
 }  // namespace
 }  // namespace tarn::nbd

@@ -172,6 +172,24 @@ TEST_F(NbdTlsCertificates, that_the_authority_has_revoked_are_refused) {
     EXPECT_TRUE(meet(bob).is_let_in);
 }
 
+// Nobody can say any more whose certificate is good. Pre-shared keys are.
+TEST_F(NbdTlsCertificates, are_not_good_once_the_list_of_revoked_ones_has_expired) {
+    const Authority::Pair bob = authority_.issue({.common_name = "bob", .dns_names = {}});
+    write("ca-crl.pem", authority_.revoke(7, -1));
+    const Met met = meet(bob);
+    EXPECT_FALSE(met.is_let_in);
+    EXPECT_TRUE(met.why.contains("ca-crl.pem has expired")) << met.why;
+    Authority other("other CA");
+    write("ca-cert.pem", authority_.certificate() + other.certificate());
+    write("ca-crl.pem", authority_.revoke(7) + other.revoke(7, -1));
+    EXPECT_FALSE(meet(bob).is_let_in) << "one of two";
+    write("ca-crl.pem", authority_.revoke(7) + other.revoke(7));
+    EXPECT_TRUE(meet(bob).is_let_in);
+    files_.verify_peer = false;
+    write("ca-crl.pem", authority_.revoke(7, -1));
+    EXPECT_TRUE(meet(std::nullopt).is_let_in) << "who needs none, and has none";
+}
+
 TEST_F(NbdTlsCertificates, are_revoked_by_no_list_of_another_authority) {
     Authority other("other CA");
     const Authority same_name;
@@ -219,6 +237,25 @@ TEST_F(NbdTlsCertificates, that_are_gone_stay_in_use) {
     const auto keys_alone = TlsCredentials::load(files_);
     ASSERT_TRUE(keys_alone) << keys_alone.error();
     EXPECT_TRUE(TlsCredentials::load_anew(files_, **keys_alone));
+}
+
+TEST_F(NbdTlsCertificates, a_list_that_cannot_be_read_is_a_mistake) {
+    std::filesystem::create_directory(path_of("ca-crl.pem"));
+    EXPECT_FALSE(TlsCredentials::load(files_));
+}
+
+TEST_F(NbdTlsCertificates, a_certificate_is_for_the_names_and_addresses_in_it) {
+    const Authority::Pair own = authority_.issue(
+        {.common_name = "x", .dns_names = {"a.example", "*.b.example"}, .purpose = GNUTLS_KP_TLS_WWW_SERVER});
+    write("server-cert.pem", own.certificate);
+    write("server-key.pem", own.key);
+    const auto credentials = TlsCredentials::load(files_);
+    ASSERT_TRUE(credentials) << credentials.error();
+    EXPECT_TRUE((*credentials)->has_certificate());
+    EXPECT_TRUE((*credentials)->is_certified("a.example"));
+    EXPECT_TRUE((*credentials)->is_certified("c.b.example"));
+    EXPECT_FALSE((*credentials)->is_certified("b.example"));
+    EXPECT_FALSE((*credentials)->is_certified("10.0.0.1"));
 }
 
 }  // namespace

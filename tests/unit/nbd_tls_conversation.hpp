@@ -66,7 +66,7 @@ class NbdTlsConnection : public NbdTls {
   protected:
     NbdTlsConnection() {
         volumes_.add("open", 1 << 20, false);
-        volumes_.add("secret", 1 << 20, false);
+        secret_ = volumes_.add("secret", 1 << 20, false)->id();
     }
 
     std::shared_ptr<const Admission> admission(TlsMode mode, const std::vector<std::string>& may_use_secret) {
@@ -124,6 +124,7 @@ class NbdTlsConnection : public NbdTls {
     }
 
     MemoryVolumes volumes_;
+    VolumeId secret_ = 0;
     Sessions sessions_;
 };
 

@@ -334,6 +334,8 @@ TEST_F(NbdTlsConnection, serves_within_what_was_asked_for_within) {
         ASSERT_EQ(read.size(), simple_reply_size + 9);
         EXPECT_EQ(std::string(reinterpret_cast<const char*>(read.data()) + simple_reply_size + 2, 5), "hello");
         EXPECT_EQ(sessions_.size(), 1u);
+        const Client elsewhere{.address = "192.0.2.2", .identity = "psk:alice"};
+        EXPECT_TRUE(sessions_.find(elsewhere, secret_, Sessions::Clock::now())) << "it is who it proved to be";
         ASSERT_TRUE(client.send(Bytes().request(Command::disconnect, 3, 0, 0).bytes()));
         EXPECT_TRUE(client.saw_end());
         EXPECT_EQ(sessions_.size(), 0u) << "who sees the end has left";

@@ -13,8 +13,6 @@
 namespace tarn {
 namespace {
 
-constexpr Uuid store_id = {5};
-
 PageId piece(uint64_t number) {
     return PageId::of(1, number * piece_pages);
 }

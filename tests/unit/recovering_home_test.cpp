@@ -1,33 +1,8 @@
-// A home that has begun anew, of a cluster of three; the test plays the others.
-#include "tests/unit/home_on_device.hpp"
+// A home that has begun anew: whom it waits for before it serves, what it records first, and what it tells the others.
+#include "tests/unit/recovering_home.hpp"
 
 namespace tarn::home_on_device {
 namespace {
-
-class RecoveringHome : public testing::Test {
-  protected:
-    RecoveringHome() {
-        auto device = std::make_unique<MemoryDevice>(uint64_t{16} << 20);
-        const StoreFormat format{.identity = identity, .store = {7}, .size_bytes = device->size_bytes()};
-        EXPECT_TRUE(Store::format_device(*device, format));
-        store_ = std::move(*loop_->run_until_done(Store::open(*loop_, std::move(device), identity)));
-        fabric_.up = set_of(1) | set_of(2);
-        cache_ = std::move(
-            *Cache::create({.self = 0, .hosts = {0, 1, 2}, .frame_count = 512, .shards = {loop_.get()}}, *store_));
-        cache_->set_fabric(fabric_);
-    }
-    void end() {
-        cache_->abandon();
-        loop_->stop();
-        loop_->run();
-    }
-
-    const Process process_{.incarnation = 1, .epoch = 1};
-    const std::unique_ptr<Loop> loop_ = std::move(*Loop::create());
-    std::unique_ptr<Store> store_;
-    RecordingFabric fabric_;
-    std::unique_ptr<Cache> cache_;
-};
 
 TEST_F(RecoveringHome, what_a_host_reported_over_a_link_that_broke_does_not_count) {
     cache_->inbox().on_link_up(1, process_);
@@ -81,20 +56,49 @@ TEST_F(RecoveringHome, what_a_dead_host_had_is_unrecorded_from_the_moment_on_fro
     end();
 }
 
+// A process in doubt may be killed before its word is heard. Only who missed it is asked for its bytes.
+TEST_F(RecoveringHome, who_missed_a_process_in_doubt_is_told_to_write_back) {
+    link_all();
+    serve();
+    const Tenure before = protocol::first_tenure_of(static_cast<uint32_t>(store_->home_epoch())) + 1;
+    header().losses_unrecorded = true;
+    restart();
+    link_all();
+    serve();
+    const auto in_doubt = static_cast<uint32_t>(store_->home_epoch());
+    ASSERT_EQ(header().last_in_doubt, in_doubt);
+    const Tenure heard = protocol::first_tenure_of(in_doubt) + 1;
+    for (int again = 0; again < 2; ++again) {
+        restart();
+        fabric_.sent.clear();
+        link_all();
+        // Which host holds each of them, and whether that host heard the process in doubt.
+        const PageId missed_by_reader = page_at_home(0);
+        const PageId missed_by_owner = page_at_home(1);
+        const PageId heard_by_reader = page_at_home(2);
+        const PageId heard_by_owner = page_at_home(3);
+        const PageId missed_by_one = page_at_home(4);
+        hear_hello(1, missed_by_reader, protocol::flag_shared, before);
+        hear_hello(1, missed_by_owner, protocol::flag_exclusive, before);
+        hear_hello(1, heard_by_reader, protocol::flag_shared, heard);
+        hear_hello(1, heard_by_owner, protocol::flag_exclusive, heard);
+        hear_hello(2, missed_by_one, protocol::flag_shared, before);
+        hear_hello(1, missed_by_one, protocol::flag_shared, heard);
+        serve();
+        EXPECT_TRUE(is_told_to_write_back(1, missed_by_reader));
+        EXPECT_TRUE(is_told_to_write_back(1, missed_by_owner));
+        EXPECT_FALSE(is_told_to_write_back(1, heard_by_reader));
+        EXPECT_FALSE(is_told_to_write_back(1, heard_by_owner));
+        EXPECT_TRUE(is_told_to_write_back(1, missed_by_one));
+        EXPECT_EQ(header().last_in_doubt, in_doubt) << "this process was not in doubt";
+    }
+    end();
+}
+
 TEST_F(RecoveringHome, what_a_host_may_write_has_room_as_the_process_before_promised) {
     cache_->inbox().on_link_up(1, process_);
-    Message hello;
-    hello.kind = MessageKind::hello;
-    hello.from = 1;
-    hello.view_epoch = 1;
-    hello.map_epoch = cache_->membership().ranges().epoch();
-    hello.incarnation = process_.incarnation;
-    hello.page = PageId::of(volume_id, 0);
-    while (cache_->home_of(hello.page) != 0) hello.page = PageId::of(hello.page.volume(), hello.page.number() + 1);
-    hello.flags = protocol::flag_exclusive;
-    hello.tenure = protocol::first_tenure_of(1);
     const uint64_t free_bytes = store_->space().free_bytes;
-    ASSERT_TRUE(cache_->inbox().on_message(hello, nullptr));
+    hear_hello(1, page_at_home(0), protocol::flag_exclusive, protocol::first_tenure_of(1));
     EXPECT_LT(store_->space().free_bytes, free_bytes);
     end();
 }
@@ -107,6 +111,126 @@ TEST_F(RecoveringHome, the_last_report_comes_as_it_stops) {
     end();
     cache_->inbox().on_greeted(2);  // the loop takes no task any more
     EXPECT_TRUE(cache_->membership().recovering());
+}
+
+TEST_F(RecoveringHome, who_had_to_record_losses_tells_every_owner_to_write_back) {
+    link_all();
+    serve();
+    const Tenure heard = protocol::first_tenure_of(static_cast<uint32_t>(store_->home_epoch())) + 1;
+    restart_with_a_loss_to_record();
+    const PageId page = page_at_home(0);
+    hear_hello(1, page, protocol::flag_exclusive, heard);
+    serve();
+    EXPECT_TRUE(is_told_to_write_back(1, page));
+    end();
+}
+
+TEST_F(RecoveringHome, what_somebody_holds_is_not_lost) {
+    link_all();
+    const PageId held = page_at_home(5);
+    hear_hello(1, held, protocol::flag_exclusive, protocol::first_tenure_of(1));
+    serve();
+    restart_with_a_loss_to_record();
+    hear_hello(1, held, protocol::flag_exclusive, protocol::first_tenure_of(1));
+    serve();
+    EXPECT_FALSE(is_lost(held));
+    for (const uint64_t neighbour : {held.value - 1, held.value + 1}) EXPECT_TRUE(is_lost({neighbour}));
+    end();
+}
+
+// Should its memory be lost, it must be known of which pages that had newer bytes than the store.
+TEST_F(RecoveringHome, pages_whose_newest_bytes_only_its_memory_has_are_marked_before_it_serves) {
+    link_all();
+    const PageId page = page_at_home(0);
+    hear_hello(1, page, protocol::flag_exclusive, protocol::first_tenure_of(1));
+    serve();
+    const Message* const confirm = fabric_.last(MessageKind::confirm);
+    ASSERT_NE(confirm, nullptr);
+    Message evict = message_from(1, MessageKind::evict, page);
+    evict.tenure = confirm->tenure;
+    evict.request_id = 9;
+    evict.flags = protocol::flag_payload;
+    evict.dirty = all_sectors;
+    std::byte* const bytes = cache_->inbox().lend_page(1);
+    ASSERT_NE(bytes, nullptr);
+    std::memset(bytes, 3, page_size);
+    ASSERT_TRUE(cache_->inbox().on_message(evict, bytes));
+    ASSERT_NE(fabric_.last(MessageKind::evicted), nullptr);
+    // As of an older program, which marked nothing.
+    ASSERT_TRUE(store_->begin_unmark(page));
+    store_->end_unmark(page, true);
+    ASSERT_TRUE(loop_->run_until_done(store_->write_marks(*loop_)));
+    restart();
+    link_all();
+    serve();
+    EXPECT_TRUE(cache_->home_store().marker().has(page));
+    end();
+}
+
+TEST_F(RecoveringHome, a_loss_that_is_on_record_is_not_recorded_by_the_next_process_again) {
+    header().memory_was_lost = true;
+    restart();
+    const auto generation_after_start = [&] {
+        link_all();
+        serve();
+        return store_->loss_generation();
+    };
+    const uint64_t generation = generation_after_start();
+    restart();
+    EXPECT_EQ(generation_after_start(), generation);
+    end();
+}
+
+TEST_F(RecoveringHome, a_host_that_was_dead_before_its_start_is_not_waited_for) {
+    fabric_.up = set_of(1);
+    cache_->inbox().on_link_up(1, process_);
+    ASSERT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(2, 1)));
+    restart();
+    cache_->inbox().on_link_up(1, process_);
+    cache_->inbox().on_greeted(1);
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_FALSE(cache_->membership().recovering());
+    end();
+}
+
+TEST_F(RecoveringHome, while_a_host_is_away_it_may_be_about_to_find_a_loss) {
+    link_all();
+    serve();
+    EXPECT_TRUE(cache_->membership().is_settled());
+    cache_->inbox().on_link_down(2);
+    EXPECT_FALSE(cache_->membership().is_settled());
+    cache_->inbox().on_link_up(2, process_);
+    EXPECT_TRUE(cache_->membership().is_settled());
+    end();
+}
+
+// What another host sent as its side of the link was not up is lost, and nobody else asks for it again.
+TEST_F(RecoveringHome, a_page_that_is_waited_for_is_resolved_when_another_host_has_greeted) {
+    link_all();
+    serve();
+    uint64_t number = 0;
+    while (cache_->home_of(PageId::of(volume_id, number)) != 1)
+        number += cache_->membership().ranges().pages_per_range();
+    VolumeContext volumes(*cache_);
+    CachedVolume volume(volumes, volume_id);
+    Gate reads;
+    reads.spawn([](CachedVolume& of, uint64_t page) -> Task<> {
+        std::vector<std::byte> bytes(page_size);
+        EXPECT_FALSE(co_await of.read(page * page_size, bytes)) << "it stops";
+    }(volume, number));
+    const Message* const asked = fabric_.last(MessageKind::get_shared);
+    ASSERT_NE(asked, nullptr);
+    EXPECT_EQ(fabric_.count(MessageKind::resolve), 0u);
+    cache_->inbox().on_greeted(2);
+    const auto sent = std::ranges::find_if(
+        fabric_.sent, [](const RecordingFabric::Sent& each) { return each.message.kind == MessageKind::resolve; });
+    ASSERT_NE(sent, fabric_.sent.end());
+    EXPECT_EQ(sent->to, 1);
+    EXPECT_EQ(sent->message.page, PageId::of(volume_id, number));
+    EXPECT_EQ(sent->message.request_id, asked->request_id);
+    cache_->abandon();
+    loop_->run_until_done(reads.close());
+    end();
 }
 
 }  // namespace

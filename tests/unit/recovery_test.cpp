@@ -63,6 +63,24 @@ TEST_F(RecoveryTest, what_was_heard_since_the_caller_looked_is_looked_at) {
     EXPECT_EQ(next(), Next::serve);
 }
 
+TEST_F(RecoveryTest, a_report_that_comes_after_the_caller_looked_is_looked_at) {
+    recovery_.on_reported(1);
+    const Recovery::Moment before = recovery_.moment();
+    recovery_.on_reported(2);
+    EXPECT_EQ(recovery_.next(before, true), Next::look_again) << "its pages may lack their marks";
+    EXPECT_EQ(next(false), Next::record);
+}
+
+TEST_F(RecoveryTest, a_report_that_comes_while_it_records_may_lack_what_was_lost) {
+    recovery_.begin_unrecorded_losses();
+    all_report();
+    EXPECT_EQ(next(), Next::record);
+    recovery_.on_link_up(2);
+    const Recovery::Moment before = recovery_.moment();
+    recovery_.on_reported(2);
+    EXPECT_FALSE(recovery_.recorded(before, true));
+}
+
 TEST_F(RecoveryTest, pages_that_may_be_written_are_marked_first) {
     all_report();
     EXPECT_EQ(next(false), Next::record);

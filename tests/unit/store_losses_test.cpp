@@ -20,7 +20,6 @@ namespace tarn {
 namespace {
 
 constexpr uint64_t store_size = uint64_t{8} << 20;
-constexpr Uuid store_id = {5};
 
 Loss loss_of(VolumeId volume, uint64_t first, uint64_t last, uint32_t generation = 0) {
     return {.first = PageId::of(volume, first),

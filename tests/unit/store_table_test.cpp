@@ -6,14 +6,13 @@
 #include <random>
 #include <string_view>
 
+#include "tests/support/store_identity.hpp"
 #include "tiers/nvme/device/checksum.hpp"
 #include "tiers/nvme/device/superblock.hpp"
 #include "tiers/nvme/table/slab_table.hpp"
 
 namespace tarn {
 namespace {
-
-constexpr Uuid store_id = {1, 2, 3};
 
 struct alignas(page_size) Block {
     std::array<std::byte, page_size> bytes{};

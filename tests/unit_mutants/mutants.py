@@ -2,9 +2,10 @@
 each. CHECKS names the tests of each file."""
 
 CHECKS = {
-    "coherence/adoption/adoption.cpp": "AdoptedHost.*",
-    "coherence/adoption/arena_recorder.cpp": "AdoptedHost.*",
+    "coherence/adoption/adoption.cpp": "AdoptedHost.*:CacheLinks.the_next_process*",
+    "coherence/adoption/arena_recorder.cpp": "AdoptedHost.*:CacheLinks.the_next_process*",
     "coherence/adoption/home_start.cpp": "RecoveringHome.*",
+    "coherence/cache/cache.cpp": "StoppingHome.*:CacheLinks.*",
     "coherence/cache/inbox.cpp": "CacheLinks.*:RecoveringHome.*",
     "coherence/executor/executor.cpp": "CacheLinks.*",
     "coherence/fabric/link/authentication.cpp": "Authentication.*:LinkTest.*",
@@ -13,11 +14,11 @@ CHECKS = {
     "coherence/fabric/link/record_reader.cpp": "PlayedPeerTest.*",
     "coherence/flush/flusher.cpp": "CacheLinks.*:HomeOnDevice.*:Cached.*:AdoptedHost.a_session*",
     "coherence/home_store/eviction.cpp": "CacheLinks.*",
-    "coherence/home_store/home_frames.cpp": "HomeOnDevice.*:LastWrites.*:Cached.*",
+    "coherence/home_store/home_frames.cpp": "HomeLabel.*:HomeOnDevice.*:LastWrites.*:Cached.*",
     "coherence/home_store/home_reader.cpp": "CacheLinks.*",
-    "coherence/home_store/home_writer.cpp": "CacheLinks.*:HomeOnDevice.*:LastWrites.*",
+    "coherence/home_store/home_writer.cpp": "StoppingHome.*:CacheLinks.*:HomeOnDevice.*:LastWrites.*",
     "coherence/home_store/piece_marker.cpp": "PieceMarkerTest.*:CacheLinks.*",
-    "coherence/membership/membership.cpp": "RecoveringHome.*:CacheLinks.*",
+    "coherence/membership/membership.cpp": "RecoveringHome.*:CacheLinks.*:HomeOnDevice.a_loss*",
     "coherence/membership/recovery.cpp": "RecoveryTest.*:RecoveringHome.*",
     "coherence/pages/frame_queue.cpp": "CacheWaiters.*",
     "coherence/pages/frame_supply.cpp": "CacheWaiters.*",
@@ -29,12 +30,16 @@ CHECKS = {
     "coherence/pages/staged_write.cpp": "AdoptedHost.*:FrameRaces.a_write_of_many*",
     "coherence/pages/verifiers.hpp": "AdoptedHost.*",
     "coherence/pages/writable_share.cpp": "WritableShareTest.*",
+    "coherence/protocol/holder_recovery.cpp": "RecoveringHome.*",
+    "coherence/protocol/home_recovery.cpp": "HomeRecovery.*:HomeRestart.*",
     "daemon/attachments/attached_device.cpp": "Attachments*",
     "daemon/attachments/attachments.cpp": "Attachments*",
+    "daemon/attachments/attachments_end.cpp": "Attachments*",
     "daemon/attachments/waiting_requests.cpp": "Attachments*",
     "daemon/attachments/block_device.cpp": "Attachments*:BlockDeviceTest.*:MountedDevice.*:OpenedBy.*",
+    "daemon/attachments/size_notices.cpp": "SizeNotices*",
     "daemon/attachments/unserved_devices.cpp": "MountedDevice.*",
-    "daemon/catalog/catalog.cpp": "CatalogTest.*:CatalogHolds.*",
+    "daemon/catalog/catalog.cpp": "StoppingHome.*:CatalogTest.*:CatalogHolds.*",
     "daemon/catalog/catalog_open.cpp": "CatalogTest.*:CatalogHolds.*",
     "daemon/catalog/catalog_table.cpp": "CatalogTableTest.*",
     "daemon/catalog/catalog_take_over.cpp": "CatalogHolds.*take*over*",
@@ -42,7 +47,8 @@ CHECKS = {
     "daemon/catalog/registrar.cpp": "RegistrarTest.*",
     "daemon/catalog/removals.cpp": "RemovalsTest.*:RegistrarTest.*",
     "daemon/keeper/keeper.cpp": "KeeperTest.*:KeeperOfAnotherUser.*:Attachments*",
-    "daemon/keeper/keeper_watch.cpp": "Attachments*",
+    "daemon/keeper/keeper_watch.cpp": "KeeperWatchTest.*:Attachments*:KeeperTest.one_that*",
+    "daemon/keeper/left_memory.cpp": "LeftMemory.*",
     "daemon/keeper/keeping.cpp": "Keeping.*:Attachments*:KeeperTest.*",
     "daemon/process/dead_hosts.cpp": "DeadHostsTest.*",
     "daemon/process/shutdown_barrier.cpp": "ShutdownBarrierTest.*",
@@ -82,6 +88,7 @@ CHECKS = {
     "tiers/nvme/device/store_file.cpp": "PolledReads.*",
     "tiers/nvme/store_standing.cpp": "StoreStandingTest.*:AdoptedHost.*",
     "utils/loop.cpp": "PolledRing.*",
+    "utils/worker_threads.hpp": "WorkerThreadsTest.*",
 }
 
 MUTANTS = [
@@ -239,6 +246,9 @@ MUTANTS = [
     ("coherence/membership/recovery.cpp", "    if (recovering_) «reported_ &= ~set_of(host);»", {
         "what a host reported over a broken link counts for the next one": "",
     }),
+    ("coherence/membership/recovery.cpp", "reported_ |= set_of(host);\n    «++moment_;»", {
+        "what a host reports after the marks were looked at is not looked at": "",
+    }),
     ("coherence/membership/recovery.cpp", "«if (moment != moment_) return Next::look_again;»", {
         "a home serves by what it knew before it heard more": "",
     }),
@@ -313,10 +323,15 @@ MUTANTS = [
     }),
     ("coherence/membership/membership.cpp", "«header_.last_in_doubt.store(process_.epoch, std::memory_order_release);»", {
         "the next process does not know that this one was in doubt": "",
+        "who missed a process in doubt is told of the first process with its memory":
+            "header_.last_in_doubt.store(process_.incarnation, std::memory_order_release);",
     }),
-    ("coherence/adoption/adoption.cpp", "if («header.doubt_known_to != last») header", {
-        "a process of an older program was never in doubt": "false",
-        "each process leaves a doubt to the next": "true",
+    ("coherence/membership/membership.cpp", "«header_.last_loss.store(process_.epoch, std::memory_order_release);»", {
+        "the next process does not know that this one recorded losses of pages": "",
+    }),
+    ("coherence/adoption/adoption.cpp", "const bool is_known = «header.past_known_to == last» &&", {
+        "a process of an older program was never in doubt": "true",
+        "each process leaves a doubt to the next": "false",
     }),
     ("coherence/membership/membership.cpp", "«remember_met(host, process);»", {
         "the next process meets everybody for the first time": "",
@@ -827,11 +842,10 @@ MUTANTS = [
         "the usage of a volume is that of one host": "usage.bytes.contains(static_cast<VolumeId>(used.volume)) ? 0 : "
                                                      "used.bytes",
     }),
-    ("daemon/catalog/catalog.cpp", "if («cache_.membership().recovering() && !knows_a_volume() && "
-     "cache_.adopted_page_count() == 0») co_return", {
+    ("daemon/catalog/catalog.cpp", "if («cache_.membership().recovering() && !knows_a_volume() && !has_adopted») co_return", {
         "who has not served yet flushes all the same": "false",
         "who knows no volume flushes nothing": "!knows_a_volume()",
-        "who does not serve yet flushes nothing": "cache_.membership().recovering() && cache_.adopted_page_count() == 0",
+        "who does not serve yet flushes nothing": "cache_.membership().recovering() && !has_adopted",
     }),
     ("frontends/volumes/cached_volume.cpp",
      "    const std::optional<AttributePage> page = try_attribute_page(«all_are_past_»);", {
@@ -1071,7 +1085,7 @@ MUTANTS = [
     ("daemon/attachments/attachments.cpp", "        if («!device->is_ending») all.push_back(device->about);", {
         "a device that is ending is listed": "true",
     }),
-    ("daemon/attachments/attachments.cpp", "return «!disconnected && !device.is_there()» ?", {
+    ("daemon/attachments/attachments_end.cpp", "return «!disconnected && !device.is_there()» ?", {
         "a device stays that the kernel has ended without a good answer": "false",
     }),
     ("daemon/attachments/attachments.cpp", "for (int tries = 0; «!replaced» && !device.is_ending", {
@@ -1352,7 +1366,7 @@ MUTANTS = [
     ("daemon/attachments/attachments.cpp", "    «volumes_.keep_held(made.memory.header().volume_id);»", {
         "the volume of a device is not held": "",
     }),
-    ("daemon/attachments/attachments.cpp", "    «volumes_.let_go(device.memory.header().volume_id);»", {
+    ("daemon/attachments/attachments_end.cpp", "    «volumes_.let_go(device.memory.header().volume_id);»", {
         "the volume of a device that is gone stays held": "",
     }),
     ("daemon/attachments/attachments.cpp", "            «device.memory.forget_receipts();»", {
@@ -1379,40 +1393,43 @@ MUTANTS = [
     ("frontends/nbd/device_log.cpp", "               «slot.begin.load(std::memory_order_relaxed) < parsed»;", {
         "later requests count as the ones before": "true",
     }),
-    ("daemon/attachments/attachments.cpp", "    if («std::erase(left_, name) > 0» && left_.empty()", {
+    ("daemon/attachments/attachments_end.cpp", "    if («std::erase(left_, name) > 0» && left_.empty()", {
         "nobody hears that the last device that was left is ended": "false",
     }),
-    ("daemon/attachments/attachments.cpp", "ended = co_await on_thread([&] { return «kernel_.driver.is_there()»; });", {
+    ("daemon/attachments/attachments_end.cpp", "ended = co_await on_thread([&] { return «kernel_.driver.is_there()»; });", {
         "a device that cannot be ended is cut off": "Result<>()",
     }),
-    ("daemon/attachments/attachments.cpp", "    «device.is_ending = true;»  // nobody else forgets it", {
+    ("daemon/attachments/attachments_end.cpp", "    «device.is_ending = true;»  // nobody else forgets it", {
         "a device that is ended by force is forgotten by another one": "",
     }),
-    ("daemon/attachments/attachments.cpp", "    } else {\n        «device.is_ending = false;»", {
+    ("daemon/attachments/attachments_end.cpp", "    «device.is_ending = false;»\n    if (stopping_)", {
         "a device that could not be ended is never ended": "",
+    }),
+    ("daemon/attachments/attachments_end.cpp", "    else\n        «go_on_with(device);»", {
+        "a connection that broke while its device was not ended is not replaced": "device.is_ending = false;",
     }),
     ("daemon/attachments/attachments.cpp", "    «device.memory.clear_log(connection);»", {
         "a new connection goes on with the log of the old one": "",
     }),
-    ("daemon/attachments/attachments.cpp", "        is_lost = «was_deleted» ||", {
+    ("daemon/attachments/attachments.cpp", "        device.is_lost = «was_deleted» ||", {
         "a device of a deleted volume lives on": "false",
     }),
     ("daemon/attachments/attachments.cpp", "(!volume && «volume.error().code == Errc::busy»)", {
         "a device of a volume at another host lives on": "false",
     }),
-    ("daemon/attachments/attachments.cpp", "        if (co_await on_thread([&] { return «kernel_.devices.is_used(device.about.device)»; }))", {
+    ("daemon/attachments/attachments_end.cpp", "        if (co_await on_thread([&] { return «kernel_.devices.is_used(device.about.device)»; }))", {
         "a device in use is detached": "false",
     }),
-    ("daemon/attachments/attachments.cpp", "    «static_cast<void>(co_await end_devices_of(volume));»", {
+    ("daemon/attachments/attachments_end.cpp", "    «static_cast<void>(co_await end_devices_of(volume));»", {
         "a deleted volume keeps its devices": "",
     }),
-    ("daemon/attachments/attachments.cpp", "        if («device->memory.header().volume_id != volume» || device->is_ending) continue;", {
+    ("daemon/attachments/attachments_end.cpp", "        if («device->memory.header().volume_id != volume» || device->is_ending) continue;", {
         "who takes over a volume ends the devices of others": "false",
     }),
-    ("daemon/attachments/attachments.cpp", "    if (is_its) «keeper_.drop(device.memory_name());»", {
+    ("daemon/attachments/attachments_end.cpp", "    if (is_its) «keeper_.drop(device.memory_name());»", {
         "the keeper keeps a device that is gone": "",
     }),
-    ("daemon/attachments/attachments.cpp", "        «static_cast<void>(co_await self.end_by_force(cut));»", {
+    ("daemon/attachments/attachments_end.cpp", "        «static_cast<void>(co_await self.end_by_force(cut));»", {
         "a device that was cut lives on": "",
     }),
     ("daemon/attachments/attached_device.cpp", '        if («kernel.devices.is_connected(fmt::format("nbd{}", index))») continue;', {
@@ -1439,7 +1456,7 @@ MUTANTS = [
     ("daemon/attachments/attached_device.cpp", "= «kernel.devices.connected_by(about.device).value_or(0)»;", {
         "another device of the same number is taken for ours": "0",
     }),
-    ("daemon/attachments/attached_device.cpp", "    if (is_kept) «TRY_VOID(keeper.keep(socket_name(connection), pair.ours.get()));»", {
+    ("daemon/attachments/attached_device.cpp", "    if (has_keeper) «TRY_VOID(keeper.keep(socket_name(connection), pair.ours.get()));»", {
         "the keeper keeps the socket that was replaced": "",
     }),
     ("daemon/attachments/block_device.cpp", '        return «mounts.find(fmt::format(" {} ", number)) != std::string::npos» ||', {
@@ -1466,6 +1483,9 @@ MUTANTS = [
     }),
     ("daemon/attachments/block_device.cpp", "        if (name == device || «is_part») return", {
         "a device is not found by the path of its partition": "false",
+    }),
+    ("daemon/keeper/keeper_watch.cpp", "if (connection || «connection.error().code == Errc::not_found») co_return", {
+        "a tarn-keeper that does not answer at once is not watched": "true",
     }),
     ("daemon/keeper/keeping.cpp", '        if (each.first != name && «!each.first.starts_with(name + ".")») return false;', {
         "the sockets of a device that is gone are kept": "true",
@@ -1569,15 +1589,47 @@ MUTANTS = [
         "an export does not say that it may only be read": "false",
     }),
 
+    # Who hears of a size, and what is said of who did not.
+    ("daemon/attachments/size_notices.cpp", "if («!answer.said») silent", {
+        "hosts that said so count as silent": "answer.said.has_value()",
+    }),
+    ("daemon/attachments/size_notices.cpp", "    «CO_TRY_VOID(co_await tell_here(*volume));»", {
+        "a host says that its devices have a size of which they did not hear": "",
+    }),
+    ("daemon/attachments/size_notices.cpp", "«if (!co_await with_timeout(told_within, tell_here(volume))) silent.push_back(self_);»", {
+        "the devices of who resizes are not told": "",
+    }),
+    ("daemon/attachments/size_notices.cpp", "if («!volume || *volume == 0 || *volume > volume_id_max») co_return", {
+        "what names no volume is followed": "!volume",
+    }),
+    ("frontends/nbd/sessions.cpp", "if («is_idle(*each)» && (first", {
+        "a client with connections is forgotten to make room": "true",
+    }),
+    ("frontends/nbd/negotiate.cpp", "    if («!identities.empty()») client_.identity", {
+        "who has proved who it is is known by its address all the same": "false",
+    }),
+    ("frontends/nbd/connection.cpp", "    if («export_ended_» && request.command != Command::disconnect)", {
+        "a client of a deleted volume is served on": "false",
+    }),
+    ("frontends/nbd/tasks.cpp", "if (!read && «done == 0») {", {
+        "an error in the middle of an answer is told as an answer": "true",
+    }),
+    ("frontends/nbd/server.cpp", "if («device->volume().id() == volume») device->end_export();", {
+        "the end of one volume is that of every device": "true",
+    }),
     # Who keeps what outlives the process.
     ("daemon/keeper/keeper.cpp", "        if («peer.uid != ::geteuid()»)", {
         "the keeper of another user is believed": "false",
     }),
-    ("daemon/keeper/keeper.cpp", ".fd = std::move(«memory.back()»)});", {
-        "of several memories the oldest is taken": "memory.front()",
+    ("daemon/keeper/left_memory.cpp", "arena ? !has_last || «rank(**arena) > rank(**last)» : !has_last", {
+        "of several memories the first is taken": "false",
+        "of several memories the last is taken": "true",
     }),
-    ("daemon/keeper/keeper.cpp", "        «std::erase_if(kept, [](const Kept& each) { return each.name == memory_name; });»", {
-        "the memory of a stop before is taken": "",
+    ("daemon/keeper/left_memory.cpp", "rank(**last) : «!has_last») last =", {
+        "what is no memory hides one": "true",
+    }),
+    ("daemon/keeper/left_memory.cpp", "return std::pair(«arena.header().store == store», arena", {
+        "the memory of another store goes before that of this one": "true",
     }),
     ("daemon/keeper/keeping.cpp", "    return peer && «peer->uid == ::geteuid()»;", {
         "another user is given what is kept": "true",
@@ -1593,10 +1645,332 @@ MUTANTS = [
         "the keeper says that it has what it has not": "true",
     }),
 
-    ("daemon/attachments/attachments.cpp", "        if («device.is_ending») co_return fail(Errc::busy, EBUSY, \"detach: it is", {
+    ("daemon/attachments/attachments_end.cpp", "        if («device.is_ending») co_return fail(Errc::busy, EBUSY, \"detach: it is", {
         "a device is detached twice": "false",
     }),
     ("daemon/attachments/attached_device.cpp", "    if («kernel.devices.size_bytes_of(about.device).value_or(size_bytes)» != size_bytes)", {
         "a device whose size cannot be read is not made": "kernel.devices.size_bytes_of(about.device).value_or(0)",
+    }),
+
+    # What the next process adopts.
+    ("coherence/adoption/adoption.cpp", "        «frame.home_mask = 0;»  // the store may lack", {
+        "what was on its way into the store counts as stored": "",
+    }),
+    ("coherence/adoption/adoption.cpp", "        «(void)parts_.store.reserve(page);»", {
+        "adopted bytes of home have no room in the store": "",
+    }),
+    ("coherence/adoption/adoption.cpp", "        «stage.pending.store(WriteStage::Pending::nothing, "
+     "std::memory_order_release);»\n    }\n}", {
+        "a write that was finished is finished again by the next process": "",
+    }),
+    ("coherence/adoption/adoption.cpp", "        «stage.taken.store(false, std::memory_order_relaxed);»", {
+        "a stage stays taken": "",
+    }),
+    ("coherence/adoption/adoption.cpp", "if («state.role == FrameRecord::Role::exclusive» && state.page", {
+        "a write is finished in a page that may only be read": "true",
+    }),
+    ("coherence/adoption/adoption.cpp", "(other && «position_of(*other) >= position_of(frame)»)", {
+        "of two frames of home bytes the first counts": "true",
+        "of two frames of home bytes the second counts": "false",
+    }),
+    ("coherence/adoption/adoption.cpp", "if («state_of(held).tenure < state_of(kept).order»)", {
+        "kept bytes are newer than a frame of their tenure": "state_of(held).tenure <= state_of(kept).order",
+    }),
+    ("coherence/adoption/adoption.cpp", "kept == no_frame || «state_of(id).order > state_of(kept).order»)", {
+        "of two frames of kept bytes the older counts": "state_of(id).order < state_of(kept).order",
+        "of two frames of kept bytes the second counts": "true",
+    }),
+    ("coherence/adoption/adoption.cpp", "            .lost = «state.lost»,", {
+        "an adopted page has lost nothing": "0",
+    }),
+    ("coherence/adoption/adoption.cpp", "            .evict_id = «state.evict_id»,", {
+        "the eviction of an adopted page is forgotten": "0",
+    }),
+    ("coherence/adoption/adoption.cpp", "            .anchor_since = «state.anchor_since»,", {
+        "an adopted reader does not know that its home lacks the bytes": "0",
+    }),
+    ("coherence/adoption/adoption.cpp", "last < store.used_before() || «last >= epoch»)", {
+        "the memory of a later process is adopted": "false",
+    }),
+    ("coherence/adoption/arena_recorder.cpp", "    «record_frame(kept, FrameRecord::Role::kept);»", {
+        "kept bytes are not on record": "",
+    }),
+    ("coherence/adoption/arena_recorder.cpp", "is_about_page = «event.kind != protocol::Event::Kind::peer_up» &&", {
+        "what a new link changes is not on record": "true",
+    }),
+
+    # What a home that starts takes from others, and from the process before.
+    ("coherence/adoption/home_start.cpp", "    «parts_.home_store.frames().dirty().for_each([&](FrameId id) { "
+     "pages.push_back(parts_.pool.frame(id).page_id()); });»", {
+        "pages that only home's memory has are not marked": "",
+    }),
+    ("coherence/adoption/home_start.cpp", "possibly_lost(), «held_pages()»)) {", {
+        "what somebody holds counts as lost": "std::vector<PageId>()",
+    }),
+    ("coherence/membership/membership.cpp", "        «recovery_.on_dead(host);»\n        // The host was declared", {
+        "a home waits for a host that was dead before its start": "",
+    }),
+    ("coherence/membership/membership.cpp", "    «met_now_ &= ~set_of(host);»\n    changed_at", {
+        "a home is settled while a host is away": "",
+    }),
+    ("coherence/membership/membership.cpp", "        «header_.memory_was_lost.store(false, "
+     "std::memory_order_release);»", {
+        "a loss on record is recorded by the next process again": "",
+    }),
+    ("coherence/membership/membership.cpp", "process_.epoch && «!recovery_.has_recorded_losses()»;", {
+        "a home that recorded losses says that it has its memory": "true",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "open.requester == host && «open.kind != MessageKind::get_shared»;", {
+        "who wanted to read loses writes, and who wanted to write does not": "open.kind == MessageKind::get_shared",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "            «if (claim.owner != no_host) claim.keepers |= "
+     "set_of(claim.owner);»", {
+        "of two hosts that say they own a page one is forgotten": "",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "holds && «message.tenure < told_in_doubt_»;", {
+        "who holds the last tenure before a doubt has heard of it": "message.tenure + 1 < told_in_doubt_",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "if (claim.keepers != 0 || «contradicts») {", {
+        "an owner is confirmed beside readers": "false",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "claim.owner == host || «claim.anchor == host» || requests_exclusive", {
+        "what an anchor had is not lost": "false",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "in_copies, host) && «claim.home_has_bytes()») {", {
+        "an anchor that lost its memory is one reader less": "true",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "        «if (claim.anchor == host) claim.anchor = no_host;»", {
+        "an anchor that lost its memory before home serves stays it": "",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "        } else {\n            «claim.applied = "
+     "last_before(claim.tenure);»", {
+        "a home that starts lacks the bytes of a page that nobody holds": "",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "is_ordered_away && «message.tenure < first_») {", {
+        "who is ordered away and says that it holds the page is recalled": "true",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "        «!contains(claim->missing, message.from)»)\n        return", {
+        "a report of a host that was not asked counts": "false",
+    }),
+
+    # What a device's connection answers.
+    ("frontends/nbd/device_connection.cpp", "if («each.sent_bytes.load(std::memory_order_relaxed) > 0»)\n"
+     "            partial_", {
+        "an answer whose header is out in part is begun anew":
+            "each.sent_bytes.load(std::memory_order_relaxed) >= header_size",
+    }),
+    ("frontends/nbd/device_connection.cpp", "    «size_error_ = Errno::none;»", {
+        "a size that could not be read once is an error for good": "",
+    }),
+    ("frontends/nbd/device_connection.cpp", "return «error == Errno::none && request.command != "
+     "Command::flush» ? size", {
+        "a flush fails while the size cannot be read": "error == Errno::none",
+    }),
+    ("frontends/nbd/device_connection.cpp", "while (!send_blocked_ && «!has_left()») {", {
+        "who has disconnected is answered": "true",
+    }),
+
+    # Devices at once.
+    ("daemon/attachments/attachments_end.cpp", "    if («is_its») keeper_.drop(device.memory_name());", {
+        "the keeper drops the newer device of a number": "true",
+    }),
+    ("daemon/attachments/attachments.cpp", "    «while (device.is_resizing) co_await changed_.wait();»", {
+        "two sizes are told at once": "",
+    }),
+    ("daemon/attachments/attachments_end.cpp", "               «device.is_opening»;\n    };", {
+        "a device is forgotten while its volume is being opened": "false",
+    }),
+    ("daemon/attachments/attachments_end.cpp", "    «device.shut_down_sockets();»\n    const auto is_in_use", {
+        "the connections of a device that is forgotten are not ended": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "            if («!device->is_ending» && device->about.*name", {
+        "a detach finds the device that is ending": "true",
+    }),
+    ("daemon/attachments/attachments.cpp", "            «on_resized(device);»  // the process before", {
+        "a size that the process before told as it was killed stays": "",
+    }),
+    ("daemon/attachments/attached_device.cpp",
+     "«kernel.devices.size_bytes_of(about.device).value_or(size_bytes) == size_bytes»;", {
+        "a size that only the kernel knows of stays": "true",
+    }),
+
+    # What a home that does not serve yet owes when it stops.
+    ("daemon/catalog/catalog.cpp", "cache_.adopted_page_count() > 0 || «cache_.dirty_frame_count() > 0»;", {
+        "a home that does not serve yet owes nothing of what only home had": "false",
+    }),
+    ("daemon/catalog/catalog.cpp", "has_adopted = «cache_.adopted_page_count() > 0» ||", {
+        "a home that does not serve yet owes nothing of what was held": "false",
+    }),
+    ("coherence/cache/cache.cpp", "    «home_store_.frames().dirty().for_each([&](FrameId) { ++count; });»", {
+        "what only home has does not count as dirty": "",
+    }),
+    ("coherence/home_store/home_writer.cpp", "    «parts_.home.dirty().for_each(add);»", {
+        "a volume of which only home has bytes is not flushed": "",
+    }),
+
+    # Who is waited for is named.
+    ("daemon/catalog/catalog.cpp", "    if («is_silent(home)») return home;", {
+        "the first host that is silent is named instead of the home": "false",
+    }),
+    ("daemon/catalog/catalog.cpp", "        if («is_silent(host)») return host;", {
+        "a home that answers is named as silent": "false",
+    }),
+
+    # Of several who say something to a home that recovers, all count.
+    ("coherence/protocol/home_recovery.cpp",
+     "        «claim.missed_doubt |= holds && message.tenure < told_in_doubt_;»", {
+        "the last holder hides one that missed a home in doubt":
+            "claim.missed_doubt = holds && message.tenure < told_in_doubt_;",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "        «claim.missed_loss |= holds && message.tenure < told_of_loss_;»", {
+        "the last holder hides one that missed a loss":
+            "claim.missed_loss = holds && message.tenure < told_of_loss_;",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "if (message.has(flag_shared)) «claim.readers |= set_of(message.from);»", {
+        "of the readers of a page the last one counts": "claim.readers = set_of(message.from);",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "«claim.keepers |= set_of(message.from);»\n        return;", {
+        "of those who have kept bytes the last one counts": "claim.keepers = set_of(message.from);",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "if (claim.owner != no_host) «claim.keepers |= set_of(claim.owner);»", {
+        "of three hosts that say they own a page one is forgotten": "claim.keepers = set_of(claim.owner);",
+    }),
+    ("coherence/executor/executor.cpp", "        «for (const Action& action : scratch.actions)\n"
+     "            if (action.kind == Action::Kind::mark_dirty) effects_.frames.mark_dirty(action.frame);»", {
+        "of the pages that home lacks the first one becomes dirty": """for (const Action& action : scratch.actions)
+            if (action.kind == Action::Kind::mark_dirty) {
+                effects_.frames.mark_dirty(action.frame);
+                break;
+            }""",
+        "all but the first of the pages that home lacks become dirty late": """
+            for (const Action& action : scratch.actions)
+            if (action.kind == Action::Kind::mark_dirty) {
+                effects_.frames.mark_dirty(action.frame);
+                break;
+            }""",
+    }),
+    ("coherence/executor/executor.cpp", "case Action::Kind::mark_dirty: «break;»  // was", {
+        "all but the first of the pages that home lacks become dirty late":
+            "effects_.frames.mark_dirty(action.frame); break;",
+    }),
+    ("coherence/cache/inbox.cpp", "    «parts_.stripes.step_all(protocol::Event::peer_greeted_of(host));»", {
+        "a greeting is not passed on": "",
+    }),
+    ("coherence/protocol/holder_recovery.cpp", "        «actions.send(home_of(page), resolve);»", {
+        "nobody asks for a page again once another host has greeted": "",
+    }),
+    ("coherence/protocol/holder_recovery.cpp", "        «resolve.request_id = holding.awaited.request_id;»", {
+        "who asks for a page again does not say which request it is": "",
+    }),
+    ("coherence/adoption/adoption.cpp", "header.past_known_to == last && «header.last_in_doubt != 0» &&", {
+        "a past without any process in doubt is believed": "true",
+    }),
+    ("coherence/adoption/adoption.cpp", "&& «header.last_in_doubt <= last» &&", {
+        "a past in which a later process was in doubt is believed": "true",
+    }),
+    ("coherence/adoption/adoption.cpp", "                          «header.last_loss <= last»;", {
+        "a past with a loss of a later process is believed": "true",
+    }),
+
+    # The label of home's bytes.
+    ("coherence/home_store/home_frames.cpp",
+     "        «std::atomic_ref(frame.home_sequence).store(0, std::memory_order_release);»", {
+        "home's label has a new tenure and an old sequence for a moment": "",
+    }),
+    ("coherence/home_store/home_frames.cpp", "        «label(*home);»  // before it counts as home's", {
+        "home's bytes have the label of others for a moment": "",
+    }),
+    ("coherence/home_store/home_frames.cpp",
+     "        «std::memcpy(parts_.pool.bytes(parts_.pool.id_of(*home)), parts_.pool.bytes(action.frame), page_size);»", {
+        "home's bytes have a label before they have come": "label(*home); "
+            "std::memcpy(parts_.pool.bytes(parts_.pool.id_of(*home)), parts_.pool.bytes(action.frame), page_size);",
+    }),
+
+    # The connections of devices, and who keeps them.
+    ("daemon/attachments/attachments_end.cpp", "        if («!device.is_served[i]») gate_.spawn(look_after(", {
+        "a detach that fails replaces connections that are served": "true",
+    }),
+    ("daemon/attachments/attachments.cpp", "has_keeper = «device.is_kept»] {", {
+        "a connection of a device that nobody keeps is not replaced": "true",
+    }),
+    ("daemon/attachments/attachments.cpp", "        if («is_kept») co_return fail(Errc::unavailable, EAGAIN", {
+        "a device of which a new keeper was told this moment is ended": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "        «on_cut(device.memory_name());»", {
+        "a device that the keeper has no more stays": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "const Result<> kept = «device->keep(keeper_)»;", {
+        "the successor of a keeper is not told of the devices": "Result<>()",
+    }),
+    ("daemon/attachments/attached_device.cpp", "    «device.is_kept = true;»", {
+        "what a process replaces of a device that it adopted is not kept": "",
+    }),
+    ("daemon/attachments/attached_device.cpp", "    if («!device.is_there()») return std::optional", {
+        "a device that is another one by now is adopted": "false",
+    }),
+    ("daemon/attachments/attached_device.cpp",
+     "socket = «std::ranges::find(kept, device.socket_name(i), &Keeper::Kept::name)»;", {
+        "the sockets of a device are what the keeper names behind its memory":
+            "kept.begin() + static_cast<std::ptrdiff_t>(std::min(memory + 1 + i, kept.size()))",
+    }),
+    ("daemon/keeper/keeper_watch.cpp", "if (said && «said->word == keeper::Word::cut») notices_", {
+        "whatever a keeper says cuts a device": "true",
+    }),
+    ("daemon/keeper/keeper_watch.cpp", "        if (kept) «co_return begin();»", {
+        "the successor of a keeper is not watched": "co_return;",
+    }),
+    ("daemon/keeper/keeper_watch.cpp", "        if («kept») co_return begin();", {
+        "what nobody keeps is told once": "Result<>()",
+    }),
+    ("daemon/keeper/keeper_watch.cpp", "    if («!is_there») co_return;", {
+        "where there is no keeper one is lost": "false",
+    }),
+    ("daemon/keeper/keeper_watch.cpp", "    «watches_ = false;»", {
+        "a keeper is watched once": "",
+    }),
+    ("daemon/keeper/keeper.cpp", "if (!kept && «kept.error().code == Errc::refused») {", {
+        "a keeper that hangs up is taken for one that has nothing": "true",
+    }),
+    ("daemon/attachments/block_device.cpp", "    return «attribute_of(device, \"ro\") == \"1\"»;", {
+        "a device that may only be read is shown as any other": "false",
+        "a device of which the kernel says nothing may only be read": "attribute_of(device, \"ro\") != \"0\"",
+    }),
+
+    # As many threads as there may be.
+    ("utils/worker_threads.hpp", "        if («threads_.size() < count_»)", {
+        "one thread does all the work": "threads_.empty()",
+    }),
+
+    # A keeper that is gone before it could be watched, and one that asks for who has left.
+    ("daemon/keeper/keeper_watch.cpp", "co_return «connection || has_said»;", {
+        "a keeper that could not be watched is not missed": "connection.has_value()",
+    }),
+    ("daemon/keeper/keeping.cpp", "if («said->word == Word::cut && has_left(client.get())») break;", {
+        "a device is cut for who has given up": "false",
+    }),
+    ("frontends/nbd/tls_session.cpp", "if (result == 0 && status == 0 && «knows_revoked») return 0;", {
+        "a list of revoked certificates that has expired stays in use": "true",
+    }),
+
+    # A device of which the kernel does not let go, and a certificate that clients will refuse.
+    ("daemon/attachments/attachments_end.cpp", "    if («!device.volume && !device.is_opening && !device.is_lost») {", {
+        "a device whose volume came while a detach failed is not served": "false",
+        "a volume is opened twice when a detach fails": "!device.volume && !device.is_lost",
+        "a device that cannot be ended is ended again and again": "!device.volume && !device.is_opening",
+    }),
+    ("daemon/attachments/attachments_end.cpp", "        «device.is_opening = true;»", {
+        "a device that is opened again is forgotten meanwhile": "",
+    }),
+    ("daemon/attachments/attachments_end.cpp", "    if (!ended) {\n        «go_on_with(device);»", {
+        "a device that cannot be ended by force is not served again": "device.is_ending = false;",
+    }),
+    ("daemon/attachments/attachments_end.cpp", "!= volume || «device->is_ending») continue;", {
+        "who deletes a volume ends a device that is being ended": "false",
+    }),
+    ("coherence/home_store/home_frames.cpp", "        «frame.home_tenure = 0;»", {
+        "clean bytes that are kept have the label of what was in their frame": "",
+    }),
+    ("frontends/nbd/tls_credentials.cpp", "return own && «gnutls_x509_crt_check_hostname(own.get(), name.c_str()) != 0»;", {
+        "a certificate is for every name": "(void(name), true)",
     }),
 ]

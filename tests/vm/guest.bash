@@ -46,7 +46,7 @@ stored() {
 connected() { ! tarn status --json | jq -e '.peers[]? | select(.connected | not)'; }
 # Whether another host does not answer.
 silent() { tarn status --json | jq -e --arg name "$1" '.peers[] | select(.name == $name and (.answers | not))'; }
-no_attachments() { [[ $(tarn attached --json | jq -c .attachments) == "[]" ]]; }
+no_attachments() { [[ $(tarn attached --json | jq -c "[.attachments[] | select(.served)]") == "[]" ]]; }
 no_keeper() { ! pidof tarn-keeper; }
 another_keeper_than() { local keeper; keeper=$(pidof tarn-keeper) && [[ $keeper != "$1" ]]; }
 mounted_by() { grep -q "/dev/nbd0 " "/proc/$1/mounts"; }

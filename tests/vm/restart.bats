@@ -83,8 +83,13 @@ setup() {
     run vm 'tarn attach disk'
     assert_failure 4
     assert_output --partial "tarn detach --force ends"
+    run vm 'tarn attached'
+    assert_success
+    assert_output --regexp '/dev/nbd0 .* not served +disk'
+    assert_output --partial "warning: this tarnd does not serve /dev/nbd0: if no other one does, tarn detach --force nbd0 ends it"
     run vm 'tarn detach disk'
     assert_failure 3
+    assert_output --partial "try: tarn detach --force nbd0, if no other tarnd of this machine serves it"
     vm 'tarn detach --force disk; fails [ -e /sys/block/nbd0/pid ]'
 }
 

@@ -77,10 +77,10 @@ export_device() {
     [[ -n ${TARN_FULL-} ]] || skip "the kernel of these tests is older: TARN_VM_KERNEL=bookworm-backports ./dev test vm --full"
     VM=a vm 'for name in wait-{one,two,three,four}; do tarn create $name 256MiB; done'
     VM=b vm 'kill -STOP $(cat /run/tarnd.pid)'
-    # One of them has its size, but not all of its pages, at machine a.
+    # One of them has its size, which may be changed there, but not all of its pages, at machine a.
     VM=a vm 'within 20 silent b
         for name in wait-{one,two,three,four}; do
-            if timeout 3 tarn attach $name; then break; fi
+            if tarn resize $name 256MiB && timeout 3 tarn attach $name; then break; fi
         done; echo $name > /tmp/name
         for mib in {0..255..4}; do
             setsid dd if=/dev/nbd1 of=/dev/null bs=4k count=1 skip=$((mib << 8)) iflag=direct status=none > /dev/null 2>&1 &

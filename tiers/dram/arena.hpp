@@ -56,9 +56,10 @@ struct ArenaHeader {
     std::atomic<bool> memory_was_lost{false};
     uint32_t intact_since = 0;   // of the process that made it (process.hpp), likewise
     uint64_t landing_bytes = 0;  // likewise
-    // The epoch of the last process that was in doubt as a home (protocol::Home). Zero in arenas of older programs.
+    // What the processes before left open as a home (protocol::Home::Past).
     std::atomic<uint32_t> last_in_doubt{0};
-    std::atomic<uint32_t> doubt_known_to{0};  // the epoch of the last process that kept that; older programs do not
+    std::atomic<uint32_t> last_loss{0};
+    std::atomic<uint32_t> past_known_to{0};  // the epoch of the last process that kept these; older programs do not
 };
 static_assert(sizeof(ArenaHeader) <= page_size);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);

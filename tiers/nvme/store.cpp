@@ -12,7 +12,7 @@ namespace tarn {
 
 namespace {
 
-constexpr std::array<unsigned, 3> space_marks_percent = {80, 90, 95};
+constexpr std::array<unsigned, 4> space_marks_percent = {80, 90, 95, 100};
 
 bool is_aligned(const void* bytes) {
     return reinterpret_cast<uintptr_t>(bytes) % page_size == 0;
@@ -193,7 +193,11 @@ unsigned Store::mark_passed() {
 
 void Store::warn_of_space() {
     const unsigned mark = locked([&] { return mark_passed(); });
-    if (mark != 0) log::warning("store: {} % of the space is in use; when it is full, writes fail", mark);
+    if (mark == 100)
+        log::warning(
+            "store: all of the space is in use; writes that need more fail until something is deleted or trimmed");
+    else if (mark != 0)
+        log::warning("store: {} % of the space is in use; when it is full, writes fail", mark);
 }
 
 Result<> Store::reserve(PageId page) {

@@ -13,7 +13,7 @@ void Home::digest(PageId page, Digest& digest) const {
     const Claim* const claim = claims_.find(page);
     if (claim == nullptr) return digest.tenure(retired_);
     digest.add(claim->resolving, claim->marking, claim->loss_pending, claim->stored_unknown,
-               recovering_ && claim->missed_doubt);
+               recovering_ && claim->missed_doubt, recovering_ && claim->missed_loss);
     for (const HostId host : {claim->owner, claim->anchor, claim->booked}) digest.host(host);
     for (const HostSet hosts : {claim->readers, claim->missing, claim->recalled, claim->keepers, claim->dismissed})
         digest.hosts(hosts);

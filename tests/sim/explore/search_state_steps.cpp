@@ -31,7 +31,11 @@ bool serves(Recovery& recovery) {
 }  // namespace
 
 SearchState::Host::Host(HostId id)
-    : stripe(id, 1, 1, ranges), flush_home(id), flush_holder(id), flush_requester(id), recovery(id, all_hosts_set) {
+    : stripe(id, 1, {.last_in_doubt = 1}, ranges),
+      flush_home(id),
+      flush_holder(id),
+      flush_requester(id),
+      recovery(id, all_hosts_set) {
     flush_requester.open(session, page.volume());
 }
 
@@ -99,8 +103,9 @@ bool SearchState::may_come(const InFlight& each) const {
     });
 }
 
-// Nobody learns anything from the end of most hellos: it only lets other messages come. It makes no difference when
-// that happens, unless a host crashes meanwhile.
+// Nobody learns anything from the end of most hellos: it lets other messages come, and who waits for a page has home
+// resolve it. When that happens makes no difference to the first, unless a host crashes meanwhile. The second happens
+// at the earliest moment here; the simulator varies it.
 bool SearchState::is_idle_end(const InFlight& each) const {
     if (!each.ends_hello || each.from == 0 || crashes_left_ > 0 || !may_come(each)) return false;
     if (each.to != 0 || !hosts_[0].recovery.recovering()) return true;
@@ -298,7 +303,7 @@ void SearchState::restart(HostId id) {
     Host& host = hosts_.change(id);
     host.is_up = true;
     ++host.incarnation;
-    host.stripe = protocol::Stripe(id, host.incarnation, host.incarnation, ranges);
+    host.stripe = protocol::Stripe(id, host.incarnation, {.last_in_doubt = host.incarnation}, ranges);
     if (host.lost != 0) step(id, Event::loss_recorded_of(page, host.lost));
     host.home_bytes = {host.stored.version, {}};
     host.met = {};
@@ -345,6 +350,7 @@ void SearchState::hello(HostId id, HostId peer) {
 void SearchState::hello_ended(HostId from, HostId to) {
     Host& host = hosts_.change(to);
     if (from == 0 && !hosts_[0].recovery.recovering()) host.flush_requester.heard(page.volume(), 0, verifier());
+    step(to, Event::peer_greeted_of(from));
     host.recovery.on_reported(from);
     if (!serves(host.recovery)) return;
     step(to, Event::about(Event::Kind::recovered, PageId{}));

@@ -49,7 +49,8 @@ class TarnSystem : public System {
     };
     // The executor's effects: the frames of one host. FLUSH is not timed.
     struct Host final : Frames, HomeStore, Outbox, FlushBooks, Accesses {
-        Host(TarnSystem& system, HostId id) : system(system), id(id), stripe(id, 1, 1, system.ranges_) {}
+        Host(TarnSystem& system, HostId id)
+            : system(system), id(id), stripe(id, 1, {.last_in_doubt = 1}, system.ranges_) {}
 
         Quiet quiesce(PageId page, FrameId frame, bool recalled) override;
         DirtyMask unwritten_of(FrameId frame) override { return frames[frame].dirty ? all_sectors : 0; }

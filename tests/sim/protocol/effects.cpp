@@ -119,7 +119,7 @@ class SimCluster::Effects final : public Frames,
                                .host = host_.id,
                                .from = each.to,
                                .epoch = host_.epoch,
-                               .link_epoch = cluster_.link_epoch_[host_.id][each.to],
+                               .link_epoch = link_epoch_to(each.to),
                                .frame = each.frame,
                                .message = each.message});
     }
@@ -187,6 +187,9 @@ class SimCluster::Effects final : public Frames,
         order_ = is_about_page(event) ? order_at_hand(host_, event.page) : 0;
     }
     void on_decided(const Event& event, const protocol::Actions& actions) override {
+        for (const Action& action : actions)
+            require(action.kind != Action::Kind::mark_dirty || frame_of(action.frame).dirty == all_sectors,
+                    "D2: the process may be killed here, and home lacks a page that is on record and clean");
         if (order_ == 0 || order_at_hand(host_, event.page) != order_) return;
         for (const Action& action : actions)
             require(action.kind != Action::Kind::wake, "I7: a local operation goes before an order that waits");
@@ -197,6 +200,11 @@ class SimCluster::Effects final : public Frames,
 
   private:
     HostMemory& memory() { return host_.memory; }
+    // Before this host's side of a link is up, what it begins is not for that link.
+    uint32_t link_epoch_to(HostId to) const {
+        const uint32_t epoch = cluster_.link_epoch_[host_.id][to];
+        return cluster_.link_is_up_[host_.id][to] ? epoch : epoch - 1;
+    }
     Frame& frame_of(FrameId id) {
         Frame& frame = memory().frames[id];
         require(frame.used && !frame.released, "an action names a free frame");
@@ -211,8 +219,8 @@ class SimCluster::Effects final : public Frames,
 
 // Events about no page go to every stripe; the simulator names the stripe in `waiter`.
 bool SimCluster::is_about_page(const Event& event) {
-    return event.kind != Event::Kind::peer_up && event.kind != Event::Kind::recovered &&
-           event.kind != Event::Kind::host_forgotten;
+    return event.kind != Event::Kind::peer_up && event.kind != Event::Kind::peer_greeted &&
+           event.kind != Event::Kind::recovered && event.kind != Event::Kind::host_forgotten;
 }
 
 void SimCluster::step(SimHost& host, const Event& event) {

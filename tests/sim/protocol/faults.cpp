@@ -11,6 +11,7 @@ namespace tarn::sim {
 
 namespace {
 constexpr unsigned crashes_max = 4;
+constexpr unsigned cuts_max = 30;  // then nothing heals any more what waits for an answer that was lost
 constexpr unsigned store_failures_max = 2;
 constexpr size_t many_messages = 10;
 }  // namespace
@@ -41,7 +42,7 @@ void SimCluster::cut_something(const Task& task) {
         set_link_down(a, b);
         schedule(faults_.between(1, 300), {.kind = Task::Kind::link_up, .host = a, .from = b});
     }
-    if (clients_are_busy()) schedule(faults_.between(1, 2 * scenario_.cut_interval), task);
+    if (clients_are_busy() && ++cut_count_ < cuts_max) schedule(faults_.between(1, 2 * scenario_.cut_interval), task);
 }
 
 void SimCluster::stick(HostId from, HostId to) {

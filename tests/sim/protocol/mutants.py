@@ -275,6 +275,9 @@ MUTANTS = [
     ("coherence/protocol/holder_recovery.cpp", "                «repeat_write_back(holding);»", {
         "a write-back lost with a link is waited for": "",
     }),
+    ("coherence/protocol/holder_recovery.cpp", "if («holding.awaited.request_id == 0 || home_of(page) == host») return;", {
+        "what was sent before its side of the link was up is waited for": "true",
+    }),
     ("coherence/protocol/holder_recovery.cpp", "«if (!has_memory) holding.anchor_since = holding.tenure;»", {
         "frames are not marked dirty when home restarts": "",
     }),
@@ -468,6 +471,11 @@ MUTANTS = [
             "step.scratch.events.push_back(protocol::Event::quiesced_of(action.page, 0));",
     }),
     ("coherence/executor/executor.cpp",
+     "«for (const Action& action : scratch.actions)\n"
+     "            if (action.kind == Action::Kind::mark_dirty) effects_.frames.mark_dirty(action.frame);»", {
+        "bytes that home lacks are not dirty": "",
+    }),
+    ("coherence/executor/executor.cpp",
      "    «if (!result.flush_actions.empty()) effects_.books.run(std::move(result.flush_actions));»", {
         "what a flush asks for in a step is forgotten": "",
     }),
@@ -495,9 +503,6 @@ MUTANTS = [
     ("coherence/executor/executor.cpp",
      "case Action::Kind::clear_dirty: «effects_.frames.clear_dirty(action.frame);»", {
         "a page that has gone is still dirty": "",
-    }),
-    ("coherence/executor/executor.cpp", "case Action::Kind::mark_dirty: «effects_.frames.mark_dirty(action.frame);»", {
-        "bytes that home lacks are not dirty": "",
     }),
     ("coherence/executor/executor.cpp",
      "case Frames::Quiet::leased: «step.result.leased.push_back({.page = action.page, .frame = "

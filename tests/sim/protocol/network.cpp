@@ -23,15 +23,40 @@ void SimCluster::set_link_down(HostId a, HostId b) {
 }
 
 void SimCluster::link_up(HostId a, HostId b) {
-    if (!hosts_[a].is_up || !hosts_[b].is_up || link_is_up_[a][b]) return;
-    link_is_up_[a][b] = link_is_up_[b][a] = true;
+    if (!hosts_[a].is_up || !hosts_[b].is_up || link_is_up_[a][b] || link_is_up_[b][a]) return;
     link_epoch_[a][b] = ++link_epoch_[b][a];
-    hello(a, b);
-    hello(b, a);
+    if (scenario_.late_side_max != 0) {
+        if (disturbances_.chance(50)) std::swap(a, b);
+        link_is_up_[a][b] = true;
+        const Time later = disturbances_.between(1, scenario_.late_side_max);
+        hello(a, b, later);
+        return schedule(later, {.kind = Task::Kind::side_up,
+                                .host = b,
+                                .from = a,
+                                .epoch = hosts_[b].epoch,
+                                .link_epoch = link_epoch_[a][b]});
+    }
+    link_is_up_[a][b] = link_is_up_[b][a] = true;
+    hello(a, b, 0);
+    hello(b, a, 0);
 }
 
-// `host` meets `peer` over a new link: these messages arrive before all its others on this link.
-void SimCluster::hello(HostId host_id, HostId peer_id) {
+// Until now it sent nothing over the link, nor did it take in anything.
+void SimCluster::side_up(HostId host, HostId peer) {
+    link_is_up_[host][peer] = true;
+    hello(host, peer, 0);
+}
+
+void SimCluster::step_all(SimHost& host, Event event) {
+    for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
+        event.waiter = stripe;
+        step(host, event);
+    }
+}
+
+// `host` meets `peer` over a new link: these messages arrive before all its others on this link, and not before the
+// other side is up, in so much time.
+void SimCluster::hello(HostId host_id, HostId peer_id, Time until_up) {
     SimHost& host = hosts_[host_id];
     const SimHost& peer = hosts_[peer_id];
     const Process previous = std::exchange(host.memory.met[peer_id], peer.process());
@@ -40,12 +65,8 @@ void SimCluster::hello(HostId host_id, HostId peer_id) {
     host.memory.recovery.on_returned(peer_id);
     host.memory.recovery.on_link_up(peer_id);
     saying_hello_to_ = peer_id;
-    hello_time_ = now_ + network_.between(1, scenario_.delay_max);
-    for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
-        Event event = Event::peer_up_of(peer_id, peer.process(), previous);
-        event.waiter = stripe;
-        step(host, event);
-    }
+    hello_time_ = now_ + until_up + network_.between(1, scenario_.delay_max);
+    step_all(host, Event::peer_up_of(peer_id, peer.process(), previous));
     protocol::FlushActions actions;
     host.memory.flush_holder.on_peer_up(peer_id);
     host.memory.flush_home.on_peer_up(peer_id, peer.process(), previous, actions);
@@ -120,7 +141,10 @@ void SimCluster::finish_send(const Task& task, bool leaves) {
 }
 
 void SimCluster::carry(HostId from, HostId to, const protocol::Message& message, const Content* content) {
-    if (from != to && !link_is_up_[from][to]) return;
+    if (from != to && !link_is_up_[from][to]) {
+        if (link_is_up_[to][from]) coverage_.reached(Sometimes::lost_before_its_side_was_up);
+        return;
+    }
     Task task{.kind = Task::Kind::message,
               .host = to,
               .from = from,

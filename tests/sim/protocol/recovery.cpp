@@ -32,12 +32,11 @@ void SimCluster::recover(SimHost& host) {
             if (claim.stored_unknown && (claim.keepers & ~claim.holders()) != 0)
                 coverage_.reached(Sometimes::stored_bytes_win);
         });
-        Event event = Event::about(Event::Kind::recovered, PageId{});
-        event.has_memory = has_memory;
-        event.losses = &host.memory.losses_before;
-        event.waiter = stripe;
-        step(host, event);
     }
+    Event event = Event::about(Event::Kind::recovered, PageId{});
+    event.has_memory = has_memory;
+    event.losses = &host.memory.losses_before;
+    step_all(host, event);
     protocol::FlushActions actions;
     host.memory.flush_home.on_recovered(actions);
     perform_flush(host, actions);
@@ -85,11 +84,12 @@ void SimCluster::boot(SimHost& host) {
     const bool adopts = std::exchange(host.keeps_memory, false) && !host.is_forgotten;
     HostMemory arena = std::exchange(host.memory, HostMemory(host.id));
     ++host.epoch;
-    if (!adopts) host.incarnation = host.last_in_doubt = host.epoch;
+    if (!adopts) host.incarnation = host.epoch;
+    if (!adopts) host.past = {.last_in_doubt = host.epoch};
     host.is_up = true;
     host.is_forgotten = false;
     for (unsigned stripe = 0; stripe < stripes_per_host; ++stripe) {
-        host.memory.stripes.emplace_back(host.id, host.epoch, host.last_in_doubt, ranges_);
+        host.memory.stripes.emplace_back(host.id, host.epoch, host.past, ranges_);
         if (scenario_.mark_delay_max != 0) host.memory.stripes.back().set_marks(host.marks);
     }
     host.store_failed = host.store_failure_told = false;
@@ -166,6 +166,7 @@ void SimCluster::record_loss(SimHost& host, const Task& task) {
         check_store_failure(host);
         return schedule(store_retry, task);
     }
+    host.past.last_loss = host.epoch;
     ++host.loss_generation;
     host.losses.push_back({.first = task.page, .last = task.page, .generation = host.loss_generation});
     --host.losses_pending;
@@ -177,7 +178,7 @@ void SimCluster::record_loss(SimHost& host, const Task& task) {
 void SimCluster::record_possible_losses(SimHost& host) {
     if (std::exchange(host.losses_unrecorded, false)) coverage_.reached(Sometimes::losses_unrecorded);
     host.memory_was_lost = false;
-    host.last_in_doubt = host.epoch;
+    host.past.last_in_doubt = host.epoch;
     std::vector<PageId> held;
     for (const protocol::Stripe& stripe : host.memory.stripes)
         stripe.home().for_each([&](PageId page, const protocol::Claim& claim) {

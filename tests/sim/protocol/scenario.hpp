@@ -44,6 +44,7 @@ struct Scenario {
     unsigned adopt_percent = 0;        // of crashes: only the process dies, and the next one adopts its memory
     unsigned one_way_percent = 0;      // of cuts: one direction is stuck, and the link lost later or not
     unsigned pause_interval = 0;       // 0: never
+    unsigned late_side_max = 0;        // by how much one side of a link is up before the other
     unsigned store_fails_percent = 0;  // of the flushes of a store: it takes nothing any more
 
     unsigned together_percent = 0;    // of operations: idle clients of the host begin the same on the pages that follow
@@ -92,6 +93,7 @@ struct Scenario {
         visit("late_max", late_sends_max);
         visit("store_fails", store_fails_percent);
         visit("marks", mark_delay_max);
+        visit("late_side", late_side_max);
     }
     bool set(std::string_view wanted, unsigned value) {
         bool found = false;
@@ -173,6 +175,7 @@ struct Scenario {
         const unsigned store_fails_percent = random.chance(20) ? between(1, 20) : 0;
         scenario.store_fails_percent = with_faults ? store_fails_percent : 0;
         scenario.mark_delay_max = on() ? between(1, 200) : 0;
+        scenario.late_side_max = on() ? between(1, 400) : 0;
         return scenario;
     }
 };

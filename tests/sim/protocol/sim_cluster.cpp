@@ -110,8 +110,9 @@ void SimCluster::run_if_alive(Task& task) {
 // Tasks of a crashed host or a broken link are dropped.
 bool SimCluster::is_dead(const Task& task) const {
     if (task.epoch != 0 && (!hosts_[task.host].is_up || hosts_[task.host].epoch != task.epoch)) return true;
-    const bool is_of_link = task.from != no_host && task.from != task.host && task.kind != Task::Kind::link_up;
-    return is_of_link && (task.link_epoch != link_epoch_[task.from][task.host] || !link_is_up_[task.from][task.host]);
+    if (task.from == no_host || task.from == task.host || task.kind == Task::Kind::link_up) return false;
+    const bool is_up = link_is_up_[task.from][task.host] || link_is_up_[task.host][task.from];
+    return task.link_epoch != link_epoch_[task.from][task.host] || !is_up;
 }
 
 void SimCluster::run_task(Task& task) {
@@ -136,6 +137,7 @@ void SimCluster::run_task(Task& task) {
             break;
         case Task::Kind::hello_done:
             open_volumes(*host, hosts_[task.from]);
+            step_all(*host, Event::peer_greeted_of(task.from));
             host->memory.recovery.on_reported(task.from);
             recover_if_all_have_reported(*host);
             break;
@@ -154,6 +156,7 @@ void SimCluster::run_task(Task& task) {
             break;
         case Task::Kind::cut: cut_something(task); break;
         case Task::Kind::link_up: link_up(task.host, task.from); break;
+        case Task::Kind::side_up: side_up(task.host, task.from); break;
         case Task::Kind::unstick: unstick(task); break;
         case Task::Kind::pause: pause_somebody(task); break;
         case Task::Kind::resume: resume(*host); break;

@@ -84,6 +84,7 @@ class SimCluster : public Truth::World {
             forget,          // host: those who are up are told that it is dead
             cut,             // a random link
             link_up,         // from
+            side_up,         // from: the host's side of that link is up, too
             unstick,         // from: the direction from there flows again, or the link is given up
             pause,           // a random process is stopped
             resume,          // host: it goes on
@@ -133,7 +134,8 @@ class SimCluster : public Truth::World {
     // network.cpp
     void set_link_down(HostId a, HostId b);
     void link_up(HostId a, HostId b);
-    void hello(HostId host, HostId peer);
+    void side_up(HostId host, HostId peer);
+    void hello(HostId host, HostId peer, Time until_up);
     void open_volumes(SimHost& host, const SimHost& home) const;
     static void hear(SimHost& host, HostId home, VolumeId volume, protocol::Verifier verifier);
     void transmit(HostId from, HostId to, protocol::Message message, const Content* content);
@@ -182,6 +184,7 @@ class SimCluster : public Truth::World {
 
     // effects.cpp
     void step(SimHost& host, const Event& event);
+    void step_all(SimHost& host, Event event);
     static bool is_about_page(const Event& event);
     void perform_flush(SimHost& host, const protocol::FlushActions& actions);
     void read_home_bytes(SimHost& host, const Task& task);
@@ -274,6 +277,7 @@ class SimCluster : public Truth::World {
     uint64_t last_operation_ = 0;
     protocol::SessionId last_session_ = 0;
     unsigned crash_count_ = 0;
+    unsigned cut_count_ = 0;
     unsigned store_failure_count_ = 0;
     uint64_t trace_hash_ = 0;
     uint64_t event_count_ = 0;

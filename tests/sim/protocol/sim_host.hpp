@@ -165,7 +165,7 @@ struct SimHost {
     bool keeps_memory = false;       // the process is gone, and the next one adopts its memory
     bool losses_unrecorded = false;  // others lost theirs while it was away
     bool memory_was_lost = false;    // its own was lost, which is not on record yet
-    uint32_t last_in_doubt = 0;      // epoch of the last process that was in doubt as a home
+    protocol::Home::Past past;       // what the processes with this memory have left open
     unsigned losses_pending = 0;     // losses not on record yet
     // The present process does not trust the store any more; the next one tries again.
     bool store_failed = false;

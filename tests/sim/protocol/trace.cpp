@@ -16,8 +16,8 @@ void SimCluster::trace(const Task& task) {
     static constexpr const char* names[] = {"start",      "leave_latch", "serve",         "retry",         "cancel",
                                             "message",    "home_read",   "store_flushed", "loss_recorded", "marked",
                                             "evict_hint", "hello_done",  "lease_over",    "crash",         "restart",
-                                            "forget",     "cut",         "link_up",       "unstick",       "pause",
-                                            "resume",     "leave",       "new store",     "opened"};
+                                            "forget",     "cut",         "link_up",       "side_up",       "unstick",
+                                            "pause",      "resume",      "leave",         "new store",     "opened"};
     char line[256];
     int size = std::snprintf(line, sizeof line, "%8llu host %d %-13s", static_cast<unsigned long long>(now_),
                              task.host == no_host ? -1 : task.host, names[static_cast<size_t>(task.kind)]);
