@@ -198,7 +198,7 @@ class TurningShard {
             if (requests_ == Requests::near) loop_->count_near_wake_up();
             if (requests_ == Requests::deep) keep_busy(500us);
             // Far clients leave a thread time to sleep, also where each wake-up takes the kernel long.
-            co_await loop_->sleep(rests_.load() ? 50ms : requests_ == Requests::far ? 200us : 10us);
+            co_await loop_->sleep(rests_.load() ? 1s : requests_ == Requests::far ? 200us : 10us);
         }
     }
 
