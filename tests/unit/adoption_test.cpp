@@ -355,7 +355,7 @@ TEST_F(AdoptedHost, of_two_frames_of_kept_bytes_the_newer_counts) {
         const UniqueFd memory = kill();
         {
             const std::unique_ptr<Arena> arena = map(memory);
-            const auto [first, second] = std::minmax(frame_of(*arena, 3), frame_of(*arena, 4));
+            const auto [first, second] = std::minmax({frame_of(*arena, 3), frame_of(*arena, 4)});
             const Tenure tenure = arena->records()[first].state().tenure;
             const auto keep = [&](FrameId frame, bool is_newer) {
                 arena->records()[frame].set({.page = PageId::of(volume_id, 3).value,

@@ -218,8 +218,8 @@ TEST_F(RecoveringHome, a_page_that_is_waited_for_is_resolved_when_another_host_h
         std::vector<std::byte> bytes(page_size);
         EXPECT_FALSE(co_await of.read(page * page_size, bytes)) << "it stops";
     }(volume, number));
-    const Message* const asked = fabric_.last(MessageKind::get_shared);
-    ASSERT_NE(asked, nullptr);
+    ASSERT_NE(fabric_.last(MessageKind::get_shared), nullptr);
+    const protocol::RequestId asked = fabric_.last(MessageKind::get_shared)->request_id;
     EXPECT_EQ(fabric_.count(MessageKind::resolve), 0u);
     cache_->inbox().on_greeted(2);
     const auto sent = std::ranges::find_if(
@@ -227,7 +227,7 @@ TEST_F(RecoveringHome, a_page_that_is_waited_for_is_resolved_when_another_host_h
     ASSERT_NE(sent, fabric_.sent.end());
     EXPECT_EQ(sent->to, 1);
     EXPECT_EQ(sent->message.page, PageId::of(volume_id, number));
-    EXPECT_EQ(sent->message.request_id, asked->request_id);
+    EXPECT_EQ(sent->message.request_id, asked);
     cache_->abandon();
     loop_->run_until_done(reads.close());
     end();
