@@ -115,8 +115,6 @@ EOF
 }
 
 @test "a deletion goes on after a restart of the registrar, and waits for a host that is away" {
-    local before
-    before=$(allocated)
     head -c 8M /dev/urandom > "$CLUSTER/c/mnt/waits"
     sync "$CLUSTER/c/mnt/waits"
     exec {file}< "$CLUSTER/c/mnt/waits"
@@ -131,7 +129,12 @@ EOF
     host_start c
     for host in a b c; do within 20 connected "$host"; done
     within 20 nothing_is_deleted
-    within 10 no_more_than "$before"
+    for host in a b c; do
+        host_stop "$host"
+        only_the_catalog_has_space "$CLUSTER/$host/store"
+    done
 }
+# A home that starts anew may store a page of the catalog that was only read before, so the stores' whole space may grow.
+only_the_catalog_has_space() { tarn store inspect --json "$1" | jq -e 'all(.volumes[]; .id == 0)'; }
 # says HOST TEXT
 says() { on "$1" status | grep -qF "$2"; }
