@@ -234,8 +234,7 @@ class BusyThread {
         Linger linger;
         while (!ends_) {
             // Several times, so that a busy machine takes the CPU away from it while it is inside.
-            for (int i = 0; i < 8; ++i)
-                (void)cache.pages().try_update(attribute_page_of(volume_id), linger, view);
+            for (int i = 0; i < 8; ++i) (void)cache.pages().try_update(attribute_page_of(volume_id), linger, view);
             std::this_thread::yield();
         }
     }
