@@ -7,7 +7,7 @@ namespace tarn {
 using protocol::Ownership;
 
 void ArenaRecorder::record(const protocol::Holder& holder, const protocol::Event& event) {
-    if (event.kind == protocol::Event::Kind::peer_greeted) return;  // it changes nothing
+    if (event.kind == protocol::Event::Kind::peer_greeted) return;  // it changes no holding
     const bool is_about_page = event.kind != protocol::Event::Kind::peer_up &&
                                event.kind != protocol::Event::Kind::host_forgotten &&
                                event.kind != protocol::Event::Kind::recovered;

@@ -1,5 +1,6 @@
 #include "daemon/attachments/attached_device.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 
@@ -61,7 +62,7 @@ Result<std::optional<AttachedDevice>> AttachedDevice::adopt(const NbdKernel& ker
                            .connections = header.connections},
                           std::move(*adopted));
     if (!device.is_there()) return std::optional<AttachedDevice>();
-    device.is_kept = true;
+    device.about.is_kept = true;
     for (size_t i = 0; i < device.sockets.size(); ++i)
         if (const auto socket = std::ranges::find(kept, device.socket_name(i), &Keeper::Kept::name);
             socket != kept.end())
@@ -124,7 +125,7 @@ Result<> AttachedDevice::connect(const Keeper& keeper, uint64_t size_bytes) {
 
 Result<> AttachedDevice::undo(const Keeper& keeper) const {
     TRY_VOID(kernel.driver.disconnect(about.index));
-    if (is_kept) keeper.drop(memory_name());
+    if (about.is_kept) keeper.drop(memory_name());
     return {};
 }
 
@@ -148,23 +149,26 @@ Result<> AttachedDevice::connect_once(const Keeper& keeper) {
 Result<> AttachedDevice::connect_as(unsigned index, const Keeper& keeper, std::span<const int> kernels) {
     about.index = memory.header().index = index;
     about.device = fmt::format("nbd{}", index);
-    const Result<> kept = keep(keeper);
-    is_kept = kept.has_value();
+    const Result<> kept = keep(keeper, sockets);
+    about.is_kept = kept.has_value();
     const Result<> connected = kernel.driver.connect(index, as_told(0), kernels);
     const bool is_ours = kernel.devices.is_device_of(about.device, about.volume);
     if (!connected || !is_ours) {
         // The kernel may have made it, and the answer was lost.
         if (connected || (is_ours && connected.error().code != Errc::busy))
             static_cast<void>(kernel.driver.disconnect(index));
-        if (is_kept) keeper.drop(memory_name());
+        if (about.is_kept) keeper.drop(memory_name());
         if (connected)
             return fail(Errc::unsupported, 0,
                         "attach: the kernel does not say whose device it has made, as Linux 5.14 and newer do");
         return connected;
     }
     if (!kept)
-        log::warning("{}: nobody keeps it should this process end ({}); its requests then wait for tarn detach --force",
-                     about.device, log::describe(kept.error()));
+        log::warning(
+            "{}: tarn-keeper does not have it ({}); should this process be killed now, its requests wait for tarn "
+            "detach "
+            "--force",
+            about.device, log::describe(kept.error()));
     memory.header().connected_by = kernel.devices.connected_by(about.device).value_or(0);
     return {};
 }
@@ -182,9 +186,9 @@ void AttachedDevice::note_cpus() const {
         if (const auto cpu = kernel.devices.cpu_of_queue(about.device, i)) memory.header().cpus[i] = *cpu + 1;
 }
 
-Result<> AttachedDevice::keep(const Keeper& keeper) const {
+Result<> AttachedDevice::keep(const Keeper& keeper, std::span<const UniqueFd> ours) const {
     keeper.drop(memory_name());  // of a device that had this name before
-    for (size_t i = 0; i < sockets.size(); ++i) TRY_VOID(keeper.keep(socket_name(i), sockets[i].get()));
+    for (size_t i = 0; i < ours.size(); ++i) TRY_VOID(keeper.keep(socket_name(i), ours[i].get()));
     return keeper.keep(memory_name(), memory.fd());  // last: with it, all is there
 }
 
@@ -214,6 +218,15 @@ Result<> AttachedDevice::disconnect() const {
     const Result<> done = kernel.driver.disconnect(about.index);
     if (!done && done.error().code == Errc::not_found) return {};  // it was not connected any more
     return done;
+}
+
+Result<std::vector<UniqueFd>> AttachedDevice::copies_of_sockets() const {
+    std::vector<UniqueFd> copies;
+    for (const UniqueFd& socket : sockets) {
+        copies.emplace_back(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+        if (!copies.back()) return fail(Errc::io, errno, "attach: dup");
+    }
+    return copies;
 }
 
 void AttachedDevice::shut_down_sockets() const {

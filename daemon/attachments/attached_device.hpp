@@ -53,15 +53,18 @@ struct AttachedDevice {
     // Makes the device, of the lowest number that is free. Errors: those of NbdDriver; no_space; busy (the kernel does
     // not get to read all of its connections); unsupported (the kernel is too old); io (it does not do what it says).
     Result<> connect(const Keeper& keeper, uint64_t size_bytes);
-    Result<> keep(const Keeper& keeper) const;
+    // ours: its sockets, or copies of them.
+    Result<> keep(const Keeper& keeper, std::span<const UniqueFd> ours) const;
     // Gives the kernel another socket in place of one that it has given up, and returns our end. None: the keeper has
     // the device no more, somebody has ended it. Errors: those of NbdDriver and Keeper.
-    // has_keeper: is_kept when this was called.
+    // has_keeper: about.is_kept when this was called.
     Result<std::optional<UniqueFd>> replace_socket(const Keeper& keeper, bool has_keeper, unsigned connection) const;
     Result<> tell_size(uint64_t size_bytes) const;
     // It ends; also if it has already.
     Result<> disconnect() const;
 
+    // For a thread: the loop may meanwhile give the device others. Does not block. Errors: io.
+    Result<std::vector<UniqueFd>> copies_of_sockets() const;
     // What the kernel waits for on them fails. Does not block.
     void shut_down_sockets() const;
 
@@ -73,12 +76,13 @@ struct AttachedDevice {
     std::vector<bool> is_served;        // by connection
     std::vector<bool> is_looked_after;  // the same, while the kernel may be given another one
     size_t user_count = 0;              // see Attachments::Use
-    bool is_kept = false;
-    bool had_connection_replaced = false;
+    unsigned replaced_count = 0;        // of its connections
     bool is_resizing = false;
     bool follows_soon = false;  // a task will ask for the size
     bool is_opening = false;
-    bool is_lost = false;  // its volume is not there any more, or another host's
+    bool is_being_kept = false;  // a task sees to it that the keeper has it
+    bool is_cut = false;         // it was, and the kernel has it still
+    bool is_lost = false;        // its volume is not there any more, or another host's
     bool is_ending = false;
     // Raised when the kernel has it no more: what waits for it to be of use ends.
     struct Ends final : Interrupt {};

@@ -114,19 +114,23 @@ Task<Result<Attachment>> Attachments::make_device(const AttachOptions& options, 
     Device device(kernel_,
                   {.volume = options.volume, .device = {}, .read_only = options.read_only, .connections = connections},
                   std::move(memory));
-    co_await connecting_.acquire();  // two would choose one number
+    co_await connecting_.acquire();
     const Result<> connected = co_await on_thread([&] { return device.connect(keeper_, whole_bytes); });
-    connecting_.release();
     if (!connected) {
+        connecting_.release();
         volume.reset();  // it ends before the memory with its session
         co_return fail(connected.error());
     }
     Device& made = *devices_.emplace_back(std::make_unique<Device>(std::move(device)));
+    connecting_.release();
     volumes_.keep_held(made.memory.header().volume_id);
-    // A keeper that has ended since it was told knew of it; the one that follows does not.
-    if (made.is_kept && !keeper_.has(made.memory_name()).value_or(false)) made.is_kept = made.keep(keeper_).has_value();
     keeper_watch_.begin();
     serve(made, std::move(volume));
+    // A keeper that has ended since it was told knew of it; the one that follows does not.
+    const Use use(*this, made);
+    const bool is_kept =
+        made.about.is_kept && co_await on_thread([&] { return keeper_.has(made.memory_name()).value_or(false); });
+    if (!is_kept) see_to_keeping(made);
     co_return made.about;
 }
 
@@ -330,36 +334,23 @@ Task<> Attachments::look_after(Device& device, unsigned connection, nbd::DeviceC
 Task<Result<>> Attachments::replace_socket(Device& device, unsigned connection) {
     ::shutdown(device.sockets[connection].get(), SHUT_RDWR);
     device.memory.clear_log(connection);
-    CO_TRY(std::optional<UniqueFd> socket, co_await on_thread([&, has_keeper = device.is_kept] {
-               return device.replace_socket(keeper_, has_keeper, connection);
-           }));
+    const bool has_keeper = device.about.is_kept;
+    CO_TRY(std::optional<UniqueFd> socket,
+           co_await on_thread([&] { return device.replace_socket(keeper_, has_keeper, connection); }));
     if (device.is_ending || stopping_) co_return Result<>{};
     if (!socket) {
         // A keeper that has just begun may have been told since.
-        CO_TRY(const bool is_kept, keeper_.has(device.memory_name()));
+        CO_TRY(const bool is_kept, co_await on_thread([&] { return keeper_.has(device.memory_name()); }));
+        if (device.is_ending || stopping_) co_return Result<>{};
         if (is_kept) co_return fail(Errc::unavailable, EAGAIN, "attach: the keeper has just begun");
         on_cut(device.memory_name());
         co_return Result<>{};
     }
     device.sockets[connection] = std::move(*socket);
-    device.had_connection_replaced = true;
+    ++device.replaced_count;
+    if (!has_keeper && device.about.is_kept) see_to_keeping(device);  // it was told of the one before
     log::warning("{}: the kernel had given up connection {}, and has a new one", device.about.device, connection);
     co_return serve_connection(device, connection);
-}
-
-// The keeper has ended: because it was killed, or because it has nothing to keep any more.
-Result<> Attachments::keep_again(const std::function<Result<>()>& keep_memory) {
-    Result<> all = keep_memory();
-    for (const auto& device : devices_) {
-        if (device->is_ending) continue;
-        const Result<> kept = device->keep(keeper_);
-        device->is_kept = kept.has_value();
-        if (kept)
-            log::warning("{}: tarn-keeper has ended; another one keeps the device", device->about.device);
-        else
-            all = kept;
-    }
-    return all;
 }
 
 Task<> Attachments::stop() {

@@ -62,7 +62,8 @@ void Attachments::on_cut(const std::string& name) {
     const auto device = std::ranges::find_if(
         devices_, [&](const auto& each) { return !each->is_ending && each->memory_name() == name; });
     if (device == devices_.end() || stopping_) return;
-    log::warning("{}: it was detached by force while this process did not answer", name);
+    if (!std::exchange((*device)->is_cut, true))
+        log::warning("{}: it was detached while this process did not answer", name);
     const auto end = [](Attachments& self, Device& cut) -> Task<> {
         static_cast<void>(co_await self.end_by_force(cut));
     };
@@ -111,11 +112,8 @@ void Attachments::go_on_with(Device& device) {
 // It is not connected any more.
 Task<> Attachments::forget(Device& device) {
     device.ends->raise();
-    const std::string name = device.about.device;
-    const bool is_its = std::ranges::none_of(
-        devices_, [&](const auto& each) { return each.get() != &device && each->about.device == name; });
-    if (is_its) keeper_.drop(device.memory_name());  // else a newer device has it by now
     device.shut_down_sockets();
+    co_await drop_from_keeper(device);
     const auto is_in_use = [&] {
         return std::ranges::find(device.is_served, true) != device.is_served.end() || device.user_count != 0 ||
                device.is_opening;

@@ -132,8 +132,13 @@ Answer attach_volume(const Client& client, const Options& options) {
     }
     const std::optional<std::string> warning = wait_for_udev(attached->value("device", ""));
     add_link(*attached);
+    const bool can_be_gone_on_with = attached->value("kept", true);
     Answer answer = of_attachments(std::move(attached));
     if (warning) answer.warnings.push_back(*warning);
+    if (!can_be_gone_on_with)
+        answer.warnings.emplace_back(
+            "tarn-keeper does not have the device yet: should tarnd be killed now, its requests wait for tarn detach "
+            "--force; tarn attached says when it has");
     return answer;
 }
 

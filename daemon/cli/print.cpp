@@ -216,11 +216,12 @@ void print_attached(std::ostream& out, const Json& attached) {
 void print_attachments(std::ostream& out, const Json& attached) {
     out << fmt::format("{:<12}  {:>10}  ACCESS      VOLUME\n", "DEVICE", "SIZE");
     for (const Json& each : array_of(attached, "attachments"))
-        out << fmt::format("{:<12}  {:>10}  {:<10}  {}\n", text_of(each, "device"), size_of(each, "size_bytes"),
+        out << fmt::format("{:<12}  {:>10}  {:<10}  {}{}\n", text_of(each, "device"), size_of(each, "size_bytes"),
                            !each.value("served", true)      ? "not served"
                            : each.value("read_only", false) ? "read-only"
                                                             : "read-write",
-                           text_of(each, "volume"));
+                           text_of(each, "volume"),
+                           each.value("kept", true) ? "" : "  (tarn-keeper does not have it yet)");
 }
 
 void print_mounts(std::ostream& out, const char* what, const Json& mounts) {
@@ -284,7 +285,7 @@ void print_status(std::ostream& out, const Json& status) {
         print_hosts(out, "; as last told by ", array_of(*space, "silent_hosts"));
         const Json& untold = array_of(*space, "untold_hosts");
         print_hosts(out, "; without ", untold);
-        out << (untold.empty() ? "\n" : ", not heard since this tarnd started\n");
+        out << (untold.empty() ? "\n" : ", whose space is not known yet\n");
     }
     for (const Json& deletion : array_of(status, "deleting")) {
         out << fmt::format("deleting {}", text_of(deletion, "name"));

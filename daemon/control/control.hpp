@@ -47,6 +47,7 @@ struct Attachment {
     bool read_only = false;
     uint64_t size_bytes = 0;
     unsigned connections = 0;
+    bool is_kept = false;  // the next tarnd can go on with it, should this one be killed
 };
 
 struct AttachOptions {

@@ -130,7 +130,8 @@ Json json_of(const Attachment& attachment) {
             {"device", "/dev/" + attachment.device},
             {"size_bytes", attachment.size_bytes},
             {"read_only", attachment.read_only},
-            {"connections", attachment.connections}};
+            {"connections", attachment.connections},
+            {"kept", attachment.is_kept}};
 }
 
 Json json_of(const VolumeEntry& volume) {

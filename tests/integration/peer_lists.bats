@@ -31,7 +31,7 @@ says() { grep "its list of peers is not ours; all hosts must be given the same h
     within 20 says b
     run -0 on a status
     assert_output --regexp 'unreachable: its list of peers is not ours'
-    assert_output --regexp 'space .* in all, .* free; without b, not heard since this tarnd started'
+    assert_output --regexp 'space .* in all, .* free; without b, whose space is not known yet'
 }
 
 @test "a host with another order is named by the two others, which have their link" {

@@ -114,7 +114,7 @@ TEST_F(AttachmentsConnections, are_adopted_each_by_its_name) {
         ASSERT_LT(memory, all.size());
         const auto adopted = AttachedDevice::adopt(kernel, all, memory);
         ASSERT_TRUE(adopted && *adopted);
-        EXPECT_TRUE((*adopted)->is_kept);
+        EXPECT_TRUE((*adopted)->about.is_kept);
         ASSERT_EQ((*adopted)->sockets.size(), 2u);
         for (const size_t connection : {0, 1}) EXPECT_TRUE(leads_to((*adopted)->sockets[connection], connection));
     }

@@ -24,7 +24,7 @@ TEST(Print, status_says_why_a_host_is_not_connected_and_whose_space_is_unknown) 
     EXPECT_TRUE(text.contains("unreachable: its list of peers is not ours\n")) << text;
     EXPECT_TRUE(text.contains(" connected\n")) << text;
     EXPECT_FALSE(text.contains("until it has met")) << text;
-    EXPECT_TRUE(text.contains("; as last told by b, d; without e, f, not heard since this tarnd started\n")) << text;
+    EXPECT_TRUE(text.contains("; as last told by b, d; without e, f, whose space is not known yet\n")) << text;
 }
 
 TEST(Print, status_says_that_a_host_does_not_serve_yet) {

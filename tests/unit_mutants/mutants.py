@@ -35,6 +35,7 @@ CHECKS = {
     "daemon/attachments/attached_device.cpp": "Attachments*",
     "daemon/attachments/attachments.cpp": "Attachments*",
     "daemon/attachments/attachments_end.cpp": "Attachments*",
+    "daemon/attachments/attachments_keeping.cpp": "Attachments*",
     "daemon/attachments/waiting_requests.cpp": "Attachments*",
     "daemon/attachments/block_device.cpp": "Attachments*:BlockDeviceTest.*:MountedDevice.*:OpenedBy.*",
     "daemon/attachments/size_notices.cpp": "SizeNotices*",
@@ -1378,7 +1379,7 @@ MUTANTS = [
     ("daemon/attachments/waiting_requests.cpp", "if («looks <= looks_of_a_moment») break;", {
         "requests that came while others waited for long are not waited for": "true",
     }),
-    ("daemon/attachments/waiting_requests.cpp", "if («device.had_connection_replaced» && device", {
+    ("daemon/attachments/waiting_requests.cpp", "if («device.replaced_count != 0» && device", {
         "a size is told while a request of a broken connection waits": "false",
     }),
     ("daemon/attachments/attachments.cpp", "return «!device.is_ending» && !stopping_; };", {
@@ -1426,7 +1427,7 @@ MUTANTS = [
     ("daemon/attachments/attachments_end.cpp", "        if («device->memory.header().volume_id != volume» || device->is_ending) continue;", {
         "who takes over a volume ends the devices of others": "false",
     }),
-    ("daemon/attachments/attachments_end.cpp", "    if (is_its) «keeper_.drop(device.memory_name());»", {
+    ("daemon/attachments/attachments_keeping.cpp", "            «keeper_.drop(name);»", {
         "the keeper keeps a device that is gone": "",
     }),
     ("daemon/attachments/attachments_end.cpp", "        «static_cast<void>(co_await self.end_by_force(cut));»", {
@@ -1441,13 +1442,13 @@ MUTANTS = [
     ("daemon/attachments/attached_device.cpp", "    if (!connected || «!is_ours») {", {
         "a kernel that says not whose device it is gets served": "false",
     }),
-    ("daemon/attachments/attached_device.cpp", "        if (is_kept) «keeper.drop(memory_name());»\n        if (connected)", {
+    ("daemon/attachments/attached_device.cpp", "        if (about.is_kept) «keeper.drop(memory_name());»\n        if (connected)", {
         "the keeper keeps what the kernel did not make": "",
     }),
     ("daemon/attachments/attached_device.cpp", "            «static_cast<void>(kernel.driver.disconnect(index));»", {
         "a device whose answer was lost stays": "",
     }),
-    ("daemon/attachments/attached_device.cpp", "    «TRY_VOID(kernel.driver.disconnect(about.index));»\n    if (is_kept)", {
+    ("daemon/attachments/attached_device.cpp", "    «TRY_VOID(kernel.driver.disconnect(about.index));»\n    if (about.is_kept)", {
         "a device without a size stays": "",
     }),
     ("daemon/attachments/attached_device.cpp", "    if («kernel.devices.size_bytes_of(about.device).value_or(size_bytes) != size_bytes»)", {
@@ -1771,7 +1772,7 @@ MUTANTS = [
     }),
 
     # Devices at once.
-    ("daemon/attachments/attachments_end.cpp", "    if («is_its») keeper_.drop(device.memory_name());", {
+    ("daemon/attachments/attachments_keeping.cpp", "    if («is_its»)\n", {
         "the keeper drops the newer device of a number": "true",
     }),
     ("daemon/attachments/attachments.cpp", "    «while (device.is_resizing) co_await changed_.wait();»", {
@@ -1780,7 +1781,7 @@ MUTANTS = [
     ("daemon/attachments/attachments_end.cpp", "               «device.is_opening»;\n    };", {
         "a device is forgotten while its volume is being opened": "false",
     }),
-    ("daemon/attachments/attachments_end.cpp", "    «device.shut_down_sockets();»\n    const auto is_in_use", {
+    ("daemon/attachments/attachments_end.cpp", "    «device.shut_down_sockets();»\n    co_await drop_from_keeper", {
         "the connections of a device that is forgotten are not ended": "",
     }),
     ("daemon/attachments/attachments.cpp", "            if («!device->is_ending» && device->about.*name", {
@@ -1890,7 +1891,7 @@ MUTANTS = [
     ("daemon/attachments/attachments_end.cpp", "        if («!device.is_served[i]») gate_.spawn(look_after(", {
         "a detach that fails replaces connections that are served": "true",
     }),
-    ("daemon/attachments/attachments.cpp", "has_keeper = «device.is_kept»] {", {
+    ("daemon/attachments/attachments.cpp", "has_keeper = «device.about.is_kept»;", {
         "a connection of a device that nobody keeps is not replaced": "true",
     }),
     ("daemon/attachments/attachments.cpp", "        if («is_kept») co_return fail(Errc::unavailable, EAGAIN", {
@@ -1899,10 +1900,22 @@ MUTANTS = [
     ("daemon/attachments/attachments.cpp", "        «on_cut(device.memory_name());»", {
         "a device that the keeper has no more stays": "",
     }),
-    ("daemon/attachments/attachments.cpp", "const Result<> kept = «device->keep(keeper_)»;", {
-        "the successor of a keeper is not told of the devices": "Result<>()",
+    ("daemon/attachments/attachments_keeping.cpp", "kept && «std::pair(device.replaced_count, lost_keepers_) == before»;", {
+        "a connection that was replaced meanwhile counts as kept": "true",
     }),
-    ("daemon/attachments/attached_device.cpp", "    «device.is_kept = true;»", {
+    ("daemon/attachments/attachments.cpp", "    if (!has_keeper && device.about.is_kept) «see_to_keeping(device);»", {
+        "a replacement that the keeper was not told of stays so": "",
+    }),
+    ("daemon/attachments/attachments.cpp", "    if (!is_kept) «see_to_keeping(made);»", {
+        "a keeper that did not answer is not told again": "",
+    }),
+    ("daemon/attachments/attachments_end.cpp", "    if («!std::exchange((*device)->is_cut, true)»)", {
+        "the log says with each try that a device was cut": "true",
+    }),
+    ("daemon/attachments/attachments_keeping.cpp", "        if (!device->is_ending) «see_to_keeping(*device);»", {
+        "the successor of a keeper is not told of the devices": "",
+    }),
+    ("daemon/attachments/attached_device.cpp", "    «device.about.is_kept = true;»", {
         "what a process replaces of a device that it adopted is not kept": "",
     }),
     ("daemon/attachments/attached_device.cpp", "    if («!device.is_there()») return std::optional", {

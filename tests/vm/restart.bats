@@ -73,7 +73,7 @@ setup() {
 
 @test "a keeper that is killed has a successor, and then the daemon may be killed, too" {
     vm 'keeper=$(pidof tarn-keeper); kill -9 $keeper; within 20 another_keeper_than $keeper
-        within 20 grep "another one keeps the device" /tmp/tarnd.log
+        within 20 grep "tarn-keeper has it now" /tmp/tarnd.log
         head -c 4M /dev/urandom > /tmp/bytes; dd if=/tmp/bytes of=/dev/nbd0 bs=1M oflag=direct status=none
         tarnd_end -9; tarnd_start; cmp -n 4194304 /tmp/bytes /dev/nbd0'
 }

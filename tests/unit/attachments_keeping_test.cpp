@@ -1,0 +1,260 @@
+// Block devices whose keeper does not answer, or not in time. The keeper is played.
+#include <poll.h>
+
+#include <atomic>
+#include <mutex>
+#include <semaphore>
+
+#include "tests/support/turns.hpp"
+#include "tests/unit/attachments_fixture.hpp"
+#include "utils/on_thread.hpp"
+
+namespace tarn {
+namespace {
+
+// Keeps as tarn-keeper does, but for what the test does before.
+class PlayedKeeper {
+  public:
+    // before: false: it hangs up without an answer.
+    using Before = std::function<bool(const keeper::Said& said, int client)>;
+
+    PlayedKeeper(std::string path, Before before)
+        : path_(std::move(path)), before_(std::move(before)), thread_([this, listening = *listen_unix(path_, 0600)] {
+              while (!ends_) answer(UniqueFd(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+          }) {}
+    ~PlayedKeeper() {
+        ends_ = true;
+        (void)Keeper(path_).has("");
+        thread_.join();
+    }
+    std::vector<std::string> names() {
+        const std::lock_guard guard(lock_);
+        std::vector<std::string> names;
+        for (const auto& [name, fd] : kept_) names.push_back(name);
+        return names;
+    }
+    int descriptor(const std::string& name) {
+        const std::lock_guard guard(lock_);
+        return kept_.at(name).get();
+    }
+
+  private:
+    void answer(UniqueFd client) {
+        Result<keeper::Said> said = keeper::hear(client.get());
+        if (!said || ends_ || !before_(*said, client.get())) return;
+        const std::lock_guard guard(lock_);
+        bool is_there = true;
+        if (said->word == keeper::Word::keep) kept_.insert_or_assign(said->name, std::move(said->fd));
+        if (said->word == keeper::Word::has) is_there = kept_.contains(said->name);
+        if (said->word == keeper::Word::drop)
+            std::erase_if(kept_, [&](const auto& each) {
+                return each.first == said->name || each.first.starts_with(said->name + ".");
+            });
+        (void)keeper::say(client.get(), is_there ? keeper::Word::done : keeper::Word::none);
+        if (said->word == keeper::Word::watch) watcher_ = std::move(client);
+    }
+
+    const std::string path_;
+    const Before before_;
+    std::mutex lock_;
+    std::map<std::string, UniqueFd> kept_;
+    UniqueFd watcher_;
+    std::atomic<bool> ends_{false};
+    std::thread thread_;
+};
+
+class AttachmentsKeeping : public AttachmentsTest {
+  protected:
+    void SetUp() override {
+        AttachmentsTest::SetUp();
+        keeper_path_ = directory_ / "played";
+    }
+    static Task<> until_kept(Host& host) {
+        while (!host.attachments.list().front().is_kept) co_await on_thread([] { return true; });
+    }
+    static Task<> detach(Host& host) { EXPECT_TRUE(co_await host.attachments.detach("db", true, root)); }
+
+    const std::vector<std::string> all_of_one_{"nbd0", "nbd0.0"};
+};
+
+TEST_F(AttachmentsKeeping, a_keeper_that_does_not_answer_at_first_has_the_device_once_it_does) {
+    std::atomic<bool> answers{false};
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
+        return answers.load() || said.word == keeper::Word::watch;
+    });
+    run([&](Host& host) -> Task<> {
+        const auto attached = co_await host.attachments.attach(options(), root);
+        EXPECT_TRUE(attached && !attached->is_kept);
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+        answers = true;
+        co_await until_kept(host);
+        EXPECT_EQ(keeper.names(), all_of_one_);
+        co_await detach(host);
+        EXPECT_TRUE(keeper.names().empty());
+    });
+}
+
+TEST_F(AttachmentsKeeping, a_keeper_that_ended_just_after_it_was_told_is_told_again) {
+    PlayedKeeper keeper(keeper_path_, [asked = 0](const keeper::Said& said, int) mutable {
+        return said.word != keeper::Word::has || ++asked > 1;  // as the successor that knows of nothing
+    });
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        co_await until_kept(host);
+        EXPECT_EQ(keeper.names(), all_of_one_);
+    });
+}
+
+// Meanwhile the kernel has another socket in place of what the keeper is being given.
+TEST_F(AttachmentsKeeping, a_connection_that_is_replaced_while_the_keeper_is_told_is_kept_as_it_is_then) {
+    std::atomic<bool> answers{false};
+    std::atomic<int> times_told{0};
+    std::binary_semaphore is_told{0};
+    std::binary_semaphore may_answer{0};
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
+        if (said.word == keeper::Word::keep && said.name == "nbd0.1" && answers && ++times_told == 1) {
+            is_told.release();
+            may_answer.acquire();
+        }
+        return answers.load() || said.word == keeper::Word::watch;
+    });
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
+        answers = true;
+        co_await on_thread([&] {
+            is_told.acquire();
+            return true;
+        });
+        co_await ask(host, kernel_.socket(0, 1), nbd::Bytes().fill(28, std::byte{7}));  // no request: it is ended
+        co_await on_thread([&] { return kernel_.wait_for_replaced(1); });
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 1)));
+        may_answer.release();
+        co_await until_kept(host);
+        std::byte byte{};
+        EXPECT_EQ(::send(kernel_.socket(0, 1), &byte, 1, MSG_NOSIGNAL), 1);
+        EXPECT_EQ(::recv(keeper.descriptor("nbd0.1"), &byte, 1, MSG_DONTWAIT), 1) << "it leads to the kernel's socket";
+    });
+}
+
+// The other way round: the keeper has been told as the kernel gets another socket.
+TEST_F(AttachmentsKeeping, a_connection_whose_replacement_the_keeper_was_not_told_of_is_kept_as_it_is_then) {
+    std::atomic<bool> answers{false};
+    std::binary_semaphore is_replaced{0};
+    std::binary_semaphore may_go_on{0};
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
+        return answers.load() || said.word == keeper::Word::watch;
+    });
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
+        kernel_.before = [&](const std::string& call) -> Result<> {
+            if (call != "reconfigure") return {};
+            is_replaced.release();
+            may_go_on.acquire();
+            return {};
+        };
+        co_await ask(host, kernel_.socket(0, 1), nbd::Bytes().fill(28, std::byte{7}));  // no request: it is ended
+        co_await on_thread([&] {
+            is_replaced.acquire();
+            return true;
+        });
+        answers = true;
+        co_await until_kept(host);
+        may_go_on.release();
+        co_await on_thread([&] { return kernel_.wait_for_replaced(1); });
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 1)));
+        co_await until_kept(host);
+        std::byte byte{};
+        EXPECT_EQ(::send(kernel_.socket(0, 1), &byte, 1, MSG_NOSIGNAL), 1);
+        EXPECT_EQ(::recv(keeper.descriptor("nbd0.1"), &byte, 1, MSG_DONTWAIT), 1) << "it leads to the kernel's socket";
+    });
+}
+
+TEST_F(AttachmentsKeeping, a_keeper_that_hangs_while_a_device_ends_does_not_hold_up_the_loop) {
+    std::atomic<bool> hangs{false};
+    std::atomic<bool> was_waited_for{false};
+    std::binary_semaphore is_told{0};
+    std::binary_semaphore may_answer{0};
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int client) {
+        if (said.word != keeper::Word::drop || !hangs.exchange(false)) return true;
+        is_told.release();
+        may_answer.acquire();
+        pollfd asks{.fd = client, .events = POLLRDHUP, .revents = 0};
+        was_waited_for = ::poll(&asks, 1, 0) == 0;
+        return true;
+    });
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        hangs = true;
+        Gate detaching;
+        detaching.spawn(detach(host));
+        co_await on_thread([&] {
+            is_told.acquire();
+            return true;
+        });
+        (void)co_await turns(*host.loop);
+        may_answer.release();
+        co_await detaching.close();
+        EXPECT_TRUE(was_waited_for);
+        EXPECT_TRUE(keeper.names().empty());
+    });
+}
+
+// The kernel has it no more, and so its number is free, before the keeper has heard of that.
+TEST_F(AttachmentsKeeping, what_the_keeper_hears_late_of_a_device_is_not_of_the_next_one_of_its_number) {
+    std::atomic<bool> hangs{false};
+    std::binary_semaphore is_told{0};
+    std::binary_semaphore may_answer{0};
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
+        if (said.word == keeper::Word::drop && hangs.exchange(false)) {
+            is_told.release();
+            may_answer.acquire();
+        }
+        return true;
+    });
+    volumes_.add("other", size_bytes, false);
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        hangs = true;
+        Gate both;
+        both.spawn(detach(host));
+        co_await on_thread([&] {
+            is_told.acquire();
+            return true;
+        });
+        const auto attach = [](Host& of) -> Task<> {
+            const auto attached = co_await of.attachments.attach({.volume = "other", .connections = 1}, root);
+            EXPECT_TRUE(attached && attached->device == "nbd0" && attached->is_kept);
+        };
+        both.spawn(attach(host));
+        (void)co_await turns(*host.loop);
+        may_answer.release();
+        co_await both.close();
+        EXPECT_EQ(keeper.names(), all_of_one_);
+    });
+}
+
+// The log says it once, not with each try.
+TEST_F(AttachmentsKeeping, a_device_that_was_cut_and_that_the_kernel_keeps_is_told_of_once) {
+    keeper_path_ = path_;  // the real one
+    std::atomic<int> tries{0};
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        kernel_.before = [&](const std::string& call) -> Result<> {
+            if (call != "disconnect") return {};
+            ++tries;
+            return fail(Errc::io, EMFILE, "played");
+        };
+        testing::internal::CaptureStderr();
+        EXPECT_TRUE(co_await on_thread([&] { return host.keeper.cut("nbd0").has_value(); }));
+        while (tries < 3) co_await on_thread([] { return true; });
+        const std::string said = testing::internal::GetCapturedStderr();
+        const std::string text = "nbd0: it was detached while this process did not answer";
+        EXPECT_NE(said.find(text), std::string::npos) << said;
+        EXPECT_EQ(said.find(text), said.rfind(text)) << said;
+        kernel_.before = [](const std::string&) { return Result<>{}; };
+        co_await all_are_forgotten(host);
+    });
+}
+
+}  // namespace
+}  // namespace tarn
