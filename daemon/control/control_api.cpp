@@ -126,12 +126,9 @@ class Body {
 };
 
 Json json_of(const Attachment& attachment) {
-    return {{"volume", attachment.volume},
-            {"device", "/dev/" + attachment.device},
-            {"size_bytes", attachment.size_bytes},
-            {"read_only", attachment.read_only},
-            {"connections", attachment.connections},
-            {"kept", attachment.is_kept}};
+    return {{"volume", attachment.volume},           {"device", "/dev/" + attachment.device},
+            {"size_bytes", attachment.size_bytes},   {"read_only", attachment.read_only},
+            {"connections", attachment.connections}, {"kept", attachment.is_kept}};
 }
 
 Json json_of(const VolumeEntry& volume) {
