@@ -1,6 +1,15 @@
 // A home that has begun anew: whom it waits for before it serves, what it records first, and what it tells the others.
 #include "tests/unit/recovering_home.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "utils/file_text.hpp"
+
 namespace tarn::home_on_device {
 namespace {
 
@@ -205,6 +214,47 @@ TEST_F(RecoveringHome, while_a_host_is_away_it_may_be_about_to_find_a_loss) {
 }
 
 // What another host sent as its side of the link was not up is lost, and nobody else asks for it again.
+// Whether a walk over all stripes waits while another thread is on one.
+class WalksOverStripes : public RecoveringHome {
+  protected:
+    bool waits_for_another(const std::function<void()>& walk) {
+        std::atomic<bool> has_begun{false};
+        std::atomic<bool> is_over{false};
+        bool has_waited = false;
+        std::thread other([&, walker = ::gettid()] {
+            const auto alone = cache_->home_start().hold_off();
+            has_begun = true;
+            while (!is_over && !sleeps(walker)) std::this_thread::yield();
+            has_waited = !is_over;
+        });
+        while (!has_begun) std::this_thread::yield();
+        walk();
+        is_over = true;
+        other.join();
+        return has_waited;
+    }
+
+  private:
+    static bool sleeps(pid_t thread) {
+        const std::string state = text_of(fmt::format("/proc/self/task/{}/stat", thread));
+        const size_t name_end = state.rfind(')');
+        return name_end != std::string::npos && state.substr(name_end + 2, 1) == "S";
+    }
+};
+
+// A stripe that has recovered records what is lost, and one that has not leaves that to the home's record.
+TEST_F(WalksOverStripes, are_made_one_after_the_other_while_the_home_begins_to_serve) {
+    cache_->inbox().on_link_up(2, process_);
+    EXPECT_TRUE(waits_for_another([&] { cache_->inbox().on_link_up(1, process_); }));
+    cache_->inbox().on_greeted(1);
+    EXPECT_TRUE(waits_for_another([&] { cache_->inbox().on_greeted(2); }));
+    EXPECT_TRUE(loop_->run_until_done(cache_->home_start().ended()));
+    cache_->inbox().on_link_down(2);
+    fabric_.up = set_of(1);
+    EXPECT_TRUE(waits_for_another([&] { EXPECT_TRUE(loop_->run_until_done(cache_->inbox().forget_host(2, 1))); }));
+    end();
+}
+
 TEST_F(RecoveringHome, a_page_that_is_waited_for_is_resolved_when_another_host_has_greeted) {
     link_all();
     serve();

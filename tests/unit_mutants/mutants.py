@@ -4,9 +4,9 @@ each. CHECKS names the tests of each file."""
 CHECKS = {
     "coherence/adoption/adoption.cpp": "AdoptedHost.*:CacheLinks.the_next_process*",
     "coherence/adoption/arena_recorder.cpp": "AdoptedHost.*:CacheLinks.the_next_process*",
-    "coherence/adoption/home_start.cpp": "RecoveringHome.*",
+    "coherence/adoption/home_start.cpp": "RecoveringHome.*:WalksOverStripes.*",
     "coherence/cache/cache.cpp": "StoppingHome.*:CacheLinks.*",
-    "coherence/cache/inbox.cpp": "CacheLinks.*:RecoveringHome.*",
+    "coherence/cache/inbox.cpp": "CacheLinks.*:RecoveringHome.*:WalksOverStripes.*",
     "coherence/executor/executor.cpp": "CacheLinks.*",
     "coherence/fabric/link/authentication.cpp": "Authentication.*:LinkTest.*",
     "coherence/fabric/link/handshake.cpp": "PlayedPeerTest.*:PlayedAcceptor.*:LinkTest.*",
@@ -215,6 +215,15 @@ MUTANTS = [
     # Home's bytes that were read for a link go over no other.
     ("coherence/home_store/home_reader.cpp", "«read.link == links.counts[read.to]»)", {
         "home's bytes go over a later link than the one they were asked for over": "true",
+    }),
+    ("coherence/cache/inbox.cpp", "        «const auto alone = parts_.home_start.hold_off();»\n        parts_.stripes.for_each", {
+        "a link comes up while the home tells its stripes that it serves": "",
+    }),
+    ("coherence/cache/inbox.cpp", "        «const auto alone = parts_.home_start.hold_off();»\n        parts_.stripes.step_all", {
+        "a host is forgotten while the home tells its stripes that it serves": "",
+    }),
+    ("coherence/adoption/home_start.cpp", "            «const auto alone = hold_off();»", {
+        "the home tells its stripes that it serves while others tell them of hosts": "",
     }),
     ("coherence/cache/inbox.cpp", "        «++turn.links().counts[host];»", {
         "a new link has the number of the old one": "",
