@@ -8,8 +8,6 @@
 #include <array>
 #include <cerrno>
 
-#include "utils/log.hpp"
-
 namespace tarn {
 
 using nbd::DeviceMemory;
@@ -149,8 +147,8 @@ Result<> AttachedDevice::connect_once(const Keeper& keeper) {
 Result<> AttachedDevice::connect_as(unsigned index, const Keeper& keeper, std::span<const int> kernels) {
     about.index = memory.header().index = index;
     about.device = fmt::format("nbd{}", index);
-    const Result<> kept = keep(keeper, sockets);
-    about.is_kept = kept.has_value();
+    keeper.drop(memory_name());  // of a device that had this name before
+    about.is_kept = keep(keeper, sockets).has_value();
     const Result<> connected = kernel.driver.connect(index, as_told(0), kernels);
     const bool is_ours = kernel.devices.is_device_of(about.device, about.volume);
     if (!connected || !is_ours) {
@@ -163,12 +161,6 @@ Result<> AttachedDevice::connect_as(unsigned index, const Keeper& keeper, std::s
                         "attach: the kernel does not say whose device it has made, as Linux 5.14 and newer do");
         return connected;
     }
-    if (!kept)
-        log::warning(
-            "{}: tarn-keeper does not have it ({}); should this process be killed now, its requests wait for tarn "
-            "detach "
-            "--force",
-            about.device, log::describe(kept.error()));
     memory.header().connected_by = kernel.devices.connected_by(about.device).value_or(0);
     return {};
 }
@@ -187,7 +179,6 @@ void AttachedDevice::note_cpus() const {
 }
 
 Result<> AttachedDevice::keep(const Keeper& keeper, std::span<const UniqueFd> ours) const {
-    keeper.drop(memory_name());  // of a device that had this name before
     for (size_t i = 0; i < ours.size(); ++i) TRY_VOID(keeper.keep(socket_name(i), ours[i].get()));
     return keeper.keep(memory_name(), memory.fd());  // last: with it, all is there
 }

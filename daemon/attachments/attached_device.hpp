@@ -1,7 +1,7 @@
 // AttachedDevice: one block device, as the kernel and the keeper have it. For Attachments, which says what it serves.
 //
-// The keeper has its sockets and its memory before the kernel has the device: whenever this process is killed, the next
-// one finds all that it needs to go on, or that there is no device of that number.
+// A keeper that answers has its sockets and its memory before the kernel has the device: whenever this process is
+// killed then, the next one finds all that it needs to go on, or that there is no device of that number.
 #pragma once
 
 #include <memory>
@@ -48,7 +48,7 @@ struct AttachedDevice {
     std::string memory_name() const { return about.device; }
     unsigned cpu_of(unsigned connection) const;
 
-    // These block: on a thread of their own. keep() does for moments only, unless the keeper hangs.
+    // These block: on a thread of their own.
 
     // Makes the device, of the lowest number that is free. Errors: those of NbdDriver; no_space; busy (the kernel does
     // not get to read all of its connections); unsupported (the kernel is too old); io (it does not do what it says).
@@ -57,7 +57,7 @@ struct AttachedDevice {
     Result<> keep(const Keeper& keeper, std::span<const UniqueFd> ours) const;
     // Gives the kernel another socket in place of one that it has given up, and returns our end. None: the keeper has
     // the device no more, somebody has ended it. Errors: those of NbdDriver and Keeper.
-    // has_keeper: about.is_kept when this was called.
+    // has_keeper: about.is_kept before the thread began.
     Result<std::optional<UniqueFd>> replace_socket(const Keeper& keeper, bool has_keeper, unsigned connection) const;
     Result<> tell_size(uint64_t size_bytes) const;
     // It ends; also if it has already.
@@ -81,7 +81,7 @@ struct AttachedDevice {
     bool follows_soon = false;  // a task will ask for the size
     bool is_opening = false;
     bool is_being_kept = false;  // a task sees to it that the keeper has it
-    bool is_cut = false;         // it was, and the kernel has it still
+    bool is_cut = false;         // who detached it told the keeper, and the kernel has it still
     bool is_lost = false;        // its volume is not there any more, or another host's
     bool is_ending = false;
     // Raised when the kernel has it no more: what waits for it to be of use ends.

@@ -34,7 +34,7 @@ Attachments::Attachments(Volumes& volumes, nbd::Server& server, NbdKernel kernel
       shard_count_(shard_count),
       keeper_watch_(keeper, loop,
                     {.cut = [this](const std::string& name) { on_cut(name); },
-                     .lost = [this, keep_memory_again] { return keep_again(keep_memory_again); }}) {}
+                     .lost = [this, keep_memory_again] { return on_keeper_lost(keep_memory_again); }}) {}
 Attachments::~Attachments() = default;
 
 Result<> Attachments::may_change_devices(const Caller& caller) {
@@ -335,6 +335,7 @@ Task<Result<>> Attachments::replace_socket(Device& device, unsigned connection) 
     ::shutdown(device.sockets[connection].get(), SHUT_RDWR);
     device.memory.clear_log(connection);
     const bool has_keeper = device.about.is_kept;
+    const unsigned lost_before = lost_keepers_;
     CO_TRY(std::optional<UniqueFd> socket,
            co_await on_thread([&] { return device.replace_socket(keeper_, has_keeper, connection); }));
     if (device.is_ending || stopping_) co_return Result<>{};
@@ -342,13 +343,15 @@ Task<Result<>> Attachments::replace_socket(Device& device, unsigned connection) 
         // A keeper that has just begun may have been told since.
         CO_TRY(const bool is_kept, co_await on_thread([&] { return keeper_.has(device.memory_name()); }));
         if (device.is_ending || stopping_) co_return Result<>{};
-        if (is_kept) co_return fail(Errc::unavailable, EAGAIN, "attach: the keeper has just begun");
+        if (is_kept || device.is_being_kept || lost_keepers_ != lost_before)
+            co_return fail(Errc::unavailable, EAGAIN, "attach: the keeper has just begun");
         on_cut(device.memory_name());
         co_return Result<>{};
     }
     device.sockets[connection] = std::move(*socket);
     ++device.replaced_count;
-    if (!has_keeper && device.about.is_kept) see_to_keeping(device);  // it was told of the one before
+    const bool may_have_other = device.about.is_kept && (!has_keeper || lost_keepers_ != lost_before);
+    if (may_have_other) see_to_keeping(device);  // it was told of the one before
     log::warning("{}: the kernel had given up connection {}, and has a new one", device.about.device, connection);
     co_return serve_connection(device, connection);
 }
@@ -358,7 +361,13 @@ Task<> Attachments::stop() {
     co_await keeper_watch_.stop();
     co_await gate_.close();
     for (const auto& device : devices_) {
-        log::info("{} stays attached: its requests wait for the next start", device->about.device);
+        if (device->about.is_kept)
+            log::info("{} stays attached: its requests wait for the next start", device->about.device);
+        else
+            log::warning(
+                "{0} stays attached, and tarn-keeper does not have it: its requests wait for tarn detach "
+                "--force {0}",
+                device->about.device);
         device->volume.reset();
     }
 }

@@ -95,9 +95,9 @@ class Attachments final : public VolumeClients {
     void on_cut(const std::string& name);
     void see_to_keeping(Device& device);
     Task<> keep(Device& device);
-    Task<Result<>> keep_once(Device& device);
-    Task<> drop_from_keeper(const Device& device);
-    Result<> keep_again(const std::function<Result<>()>& keep_memory);
+    Task<Result<>> tell_keeper(Device& device);
+    Task<> drop_from_keeper(std::string name);
+    Result<> on_keeper_lost(const std::function<Result<>()>& keep_memory);
     Task<Result<>> end_device(Device& device);
     Task<Result<>> end_by_force(Device& device);
     void go_on_with(Device& device);
@@ -111,8 +111,8 @@ class Attachments final : public VolumeClients {
     const size_t shard_count_;
     std::vector<std::unique_ptr<Device>> devices_;
     std::vector<std::string> under_way_;  // volumes that are being attached
-    Semaphore connecting_{1};    // of who makes a device, which has the lowest free number, or tells the keeper of one
-    unsigned lost_keepers_ = 0;  // that have ended
+    Semaphore connecting_{1};             // see attachments_keeping.cpp
+    unsigned lost_keepers_ = 0;
     std::vector<std::string> left_;  // devices that could not be adopted
     std::function<void()> none_is_left_ = [] {};
     bool stopping_ = false;

@@ -62,12 +62,13 @@ void Attachments::on_cut(const std::string& name) {
     const auto device = std::ranges::find_if(
         devices_, [&](const auto& each) { return !each->is_ending && each->memory_name() == name; });
     if (device == devices_.end() || stopping_) return;
-    if (!std::exchange((*device)->is_cut, true))
-        log::warning("{}: it was detached while this process did not answer", name);
-    const auto end = [](Attachments& self, Device& cut) -> Task<> {
-        static_cast<void>(co_await self.end_by_force(cut));
+    const bool is_first = !std::exchange((*device)->is_cut, true);
+    if (is_first) log::warning("{}: tarn-keeper has it no more: somebody has detached it", name);
+    const auto end = [](Attachments& self, Device& cut, bool says) -> Task<> {
+        if (const Result<> ended = co_await self.end_by_force(cut); !ended && says)
+            log::error("{}: it cannot be ended: {}; it is tried again", cut.about.device, log::describe(ended.error()));
     };
-    gate_.spawn(end(*this, **device));
+    gate_.spawn(end(*this, **device, is_first));
 }
 
 Task<Result<>> Attachments::end_by_force(Device& device) {
@@ -101,6 +102,8 @@ Task<Result<>> Attachments::end_device(Device& device) {
 void Attachments::go_on_with(Device& device) {
     device.is_ending = false;
     if (stopping_) return;
+    if (!device.about.is_kept && !device.is_cut) see_to_keeping(device);
+    if (device.volume) on_resized(device);  // who resized it meanwhile did not tell the kernel
     if (!device.volume && !device.is_opening && !device.is_lost) {
         device.is_opening = true;
         gate_.spawn(serve_again(device));
@@ -113,14 +116,15 @@ void Attachments::go_on_with(Device& device) {
 Task<> Attachments::forget(Device& device) {
     device.ends->raise();
     device.shut_down_sockets();
-    co_await drop_from_keeper(device);
     const auto is_in_use = [&] {
         return std::ranges::find(device.is_served, true) != device.is_served.end() || device.user_count != 0 ||
                device.is_opening;
     };
     while (is_in_use()) co_await changed_.wait();
     volumes_.let_go(device.memory.header().volume_id);
+    const std::string name = device.about.device;
     std::erase_if(devices_, [&](const auto& each) { return each.get() == &device; });
+    co_await drop_from_keeper(name);  // last: that may take long
 }
 
 }  // namespace tarn

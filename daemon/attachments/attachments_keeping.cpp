@@ -1,6 +1,6 @@
-// How tarn-keeper comes to have the devices of Attachments, and to have them no more. It may hang: only threads wait
-// for it. A number is used anew, and then means another device, so one at a time makes a device or tells the keeper of
-// one.
+// How tarn-keeper comes to have the devices of Attachments, and to have them no more. It may hang: threads talk to it
+// of devices. A number is used anew, and then means another device: while one of these threads, or one that makes a
+// device, has the semaphore connecting_, no other does.
 #include <algorithm>
 
 #include "daemon/attachments/attachments.hpp"
@@ -11,46 +11,53 @@ namespace tarn {
 
 namespace {
 constexpr std::chrono::seconds keep_again_after{1};
-}
+constexpr int tries_without_keeper = 3;  // one may just be ending as it is asked
+}  // namespace
 
 void Attachments::see_to_keeping(Device& device) {
-    if (!std::exchange(device.is_being_kept, true)) gate_.spawn(keep(device));
+    device.about.is_kept = false;
+    if (!device.is_ending && !std::exchange(device.is_being_kept, true)) gate_.spawn(keep(device));
 }
 
-// Until the keeper has it.
+// Until the keeper has it, or there is none.
 Task<> Attachments::keep(Device& device) {
     const Use use(*this, device);
-    device.about.is_kept = false;
-    while (!device.about.is_kept && !device.is_ending && !stopping_) {
-        const Result<> kept = co_await keep_once(device);
-        if (!kept && kept.error().code == Errc::not_found) break;  // there is no tarn-keeper
-        if (!kept) co_await loop_.sleep(keep_again_after);
+    bool has_said = false;
+    for (int tries = 0; !device.about.is_kept && !device.is_ending && !stopping_;) {
+        const Result<> kept = co_await tell_keeper(device);
+        if (kept) continue;
+        if (!std::exchange(has_said, true))
+            log::warning(
+                "{}: tarn-keeper does not have it ({}); should this process be killed now, its requests wait for tarn "
+                "detach --force",
+                device.about.device, log::describe(kept.error()));
+        if (kept.error().code == Errc::not_found && ++tries == tries_without_keeper) break;
+        co_await loop_.sleep(keep_again_after);
     }
-    if (device.about.is_kept) log::info("{}: tarn-keeper has it now", device.about.device);
     device.is_being_kept = false;
+    if (!device.about.is_kept) co_return;
+    log::info("{}: tarn-keeper has it now", device.about.device);
+    keeper_watch_.begin();  // it may have begun with this
 }
 
-// A connection may meanwhile get another socket, or the keeper a successor: then that has to be told once more.
-Task<Result<>> Attachments::keep_once(Device& device) {
+// If a connection gets another socket meanwhile, or the keeper a successor, the device does not count as kept.
+Task<Result<>> Attachments::tell_keeper(Device& device) {
     co_await connecting_.acquire();
-    Result<> kept;
+    Result<> told;
     const std::pair before(device.replaced_count, lost_keepers_);
     if (!device.is_ending && !stopping_) {
         const auto sockets = device.copies_of_sockets();
-        kept = co_await on_thread([&] { return sockets ? device.keep(keeper_, *sockets) : fail(sockets.error()); });
-        device.about.is_kept = kept && std::pair(device.replaced_count, lost_keepers_) == before;
+        told = co_await on_thread([&] { return sockets ? device.keep(keeper_, *sockets) : fail(sockets.error()); });
+        device.about.is_kept = told && std::pair(device.replaced_count, lost_keepers_) == before;
     }
     connecting_.release();
-    co_return kept;
+    co_return told;
 }
 
-// Unless a newer device has its name by now.
-Task<> Attachments::drop_from_keeper(const Device& device) {
+// Of a device that is gone, unless a newer one has its name by now.
+Task<> Attachments::drop_from_keeper(std::string name) {
     co_await connecting_.acquire();
-    const std::string name = device.about.device;
-    const bool is_its = std::ranges::none_of(
-        devices_, [&](const auto& each) { return each.get() != &device && each->about.device == name; });
-    if (is_its)
+    if (std::ranges::none_of(devices_, [&](const auto& each) { return each->about.device == name; }))
         co_await on_thread([&] {
             keeper_.drop(name);
             return true;
@@ -59,11 +66,14 @@ Task<> Attachments::drop_from_keeper(const Device& device) {
 }
 
 // The keeper has ended: because it was killed, or because it has nothing to keep any more.
-Result<> Attachments::keep_again(const std::function<Result<>()>& keep_memory) {
+Result<> Attachments::on_keeper_lost(const std::function<Result<>()>& keep_memory) {
     ++lost_keepers_;
-    for (const auto& device : devices_)
-        if (!device->is_ending) see_to_keeping(*device);
-    return keep_memory();
+    const Result<> kept = keep_memory();  // first: what follows would start a keeper, too
+    for (const auto& device : devices_) {
+        if (device->about.is_kept) log::warning("{}: tarn-keeper has ended; another one is told", device->about.device);
+        see_to_keeping(*device);
+    }
+    return kept;
 }
 
 }  // namespace tarn

@@ -4,6 +4,7 @@
 
 #include "tests/support/turns.hpp"
 #include "tests/unit/attachments_fixture.hpp"
+#include "tests/unit/played_keeper.hpp"
 #include "utils/on_thread.hpp"
 
 namespace tarn {
@@ -145,37 +146,13 @@ TEST_F(AttachmentsConnections, are_kept_by_the_successor_of_their_keeper_which_i
     });
 }
 
-// Keeps nothing, and says whether it has a device as it is told to.
-class PlayedKeeper {
-  public:
-    PlayedKeeper(const std::string& path, std::function<bool()> has)
-        : listening_(std::move(*listen_unix(path, 0600))), thread_([this, has] { answer(has); }) {}
-    ~PlayedKeeper() {
-        ::shutdown(listening_.get(), SHUT_RDWR);
-        thread_.join();
-    }
-
-  private:
-    void answer(const std::function<bool()>& has) {
-        UniqueFd watcher;
-        for (;;) {
-            UniqueFd client(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-            if (!client) return;
-            const Result<keeper::Said> said = keeper::hear(client.get());
-            const bool denies = said && said->word == keeper::Word::has && !has();
-            (void)keeper::say(client.get(), denies ? keeper::Word::none : keeper::Word::done);
-            if (said && said->word == keeper::Word::watch) watcher = std::move(client);
-        }
-    }
-
-    const UniqueFd listening_;
-    std::thread thread_;
-};
-
 TEST_F(AttachmentsConnections, of_a_device_that_a_new_keeper_is_told_of_this_moment_are_replaced) {
     keeper_path_ = directory_ / "played";
     std::atomic<int> asked{0};
-    const PlayedKeeper keeper(keeper_path_, [&] { return ++asked != 2; });
+    const PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
+        const bool denies = said.word == keeper::Word::has && ++asked == 2;
+        return denies ? PlayedKeeper::Does::denies : PlayedKeeper::Does::as_a_keeper;
+    });
     run([&](Host& host) -> Task<> {
         co_await attach(host);
         EXPECT_EQ(asked, 1);

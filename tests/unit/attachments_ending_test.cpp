@@ -95,6 +95,22 @@ TEST_F(AttachmentsEnding, a_device_that_is_opened_again_stays_until_that_is_over
     });
 }
 
+TEST_F(AttachmentsEnding, a_device_whose_detach_fails_gets_the_size_that_its_volume_got_meanwhile) {
+    fail_slowly("disconnect");
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        Gate detaching;
+        detaching.spawn(fail_to_detach(host, false));
+        co_await being_ended(host);
+        EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 2 * size_bytes}));
+        EXPECT_TRUE(co_await host.attachments.follow_size_of(volume_->id()));
+        may_fail_.release();
+        co_await detaching.close();
+        while (host.attachments.list().front().size_bytes != 2 * size_bytes) co_await on_thread([] { return true; });
+        EXPECT_EQ(kernel_.told().size_bytes, 2 * size_bytes);
+    });
+}
+
 // The log says so once, and somebody has to end it.
 TEST_F(AttachmentsEnding, a_device_whose_volume_another_host_has_is_not_ended_again_and_again) {
     leave_device();

@@ -92,8 +92,10 @@ class AttachmentsTest : public testing::Test {
             : loop(std::move(*Loop::create())),
               server({loop.get()}, test.volumes_, size_t{1} << 20),
               keeper(test.keeper_path_),
-              attachments(test.volumes_, server, test.kernel_.kernel(), keeper, *loop, test.shard_count_,
-                          [] { return Result<>{}; }) {}
+              attachments(test.volumes_, server, test.kernel_.kernel(), keeper, *loop, test.shard_count_, [&test] {
+                  ++test.keepers_lost_;
+                  return Result<>{};
+              }) {}
         std::unique_ptr<Loop> loop;
         nbd::Server server;
         Keeper keeper;
@@ -164,6 +166,7 @@ class AttachmentsTest : public testing::Test {
     }
 
     size_t shard_count_ = 2;
+    int keepers_lost_ = 0;
     ScratchDirectory directory_;
     const std::string path_ = directory_ / "keeper";
     std::string keeper_path_ = path_;  // where a process looks for it

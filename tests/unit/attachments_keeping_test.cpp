@@ -2,75 +2,33 @@
 #include <poll.h>
 
 #include <atomic>
-#include <mutex>
 #include <semaphore>
 
 #include "tests/support/turns.hpp"
 #include "tests/unit/attachments_fixture.hpp"
+#include "tests/unit/played_keeper.hpp"
 #include "utils/on_thread.hpp"
 
 namespace tarn {
 namespace {
 
-// Keeps as tarn-keeper does, but for what the test does before.
-class PlayedKeeper {
-  public:
-    // before: false: it hangs up without an answer.
-    using Before = std::function<bool(const keeper::Said& said, int client)>;
-
-    PlayedKeeper(std::string path, Before before)
-        : path_(std::move(path)), before_(std::move(before)), thread_([this, listening = *listen_unix(path_, 0600)] {
-              while (!ends_) answer(UniqueFd(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC)));
-          }) {}
-    ~PlayedKeeper() {
-        ends_ = true;
-        (void)Keeper(path_).has("");
-        thread_.join();
-    }
-    std::vector<std::string> names() {
-        const std::lock_guard guard(lock_);
-        std::vector<std::string> names;
-        for (const auto& [name, fd] : kept_) names.push_back(name);
-        return names;
-    }
-    int descriptor(const std::string& name) {
-        const std::lock_guard guard(lock_);
-        return kept_.at(name).get();
-    }
-
-  private:
-    void answer(UniqueFd client) {
-        Result<keeper::Said> said = keeper::hear(client.get());
-        if (!said || ends_ || !before_(*said, client.get())) return;
-        const std::lock_guard guard(lock_);
-        bool is_there = true;
-        if (said->word == keeper::Word::keep) kept_.insert_or_assign(said->name, std::move(said->fd));
-        if (said->word == keeper::Word::has) is_there = kept_.contains(said->name);
-        if (said->word == keeper::Word::drop)
-            std::erase_if(kept_, [&](const auto& each) {
-                return each.first == said->name || each.first.starts_with(said->name + ".");
-            });
-        (void)keeper::say(client.get(), is_there ? keeper::Word::done : keeper::Word::none);
-        if (said->word == keeper::Word::watch) watcher_ = std::move(client);
-    }
-
-    const std::string path_;
-    const Before before_;
-    std::mutex lock_;
-    std::map<std::string, UniqueFd> kept_;
-    UniqueFd watcher_;
-    std::atomic<bool> ends_{false};
-    std::thread thread_;
-};
-
 class AttachmentsKeeping : public AttachmentsTest {
   protected:
+    using Does = PlayedKeeper::Does;
+
     void SetUp() override {
         AttachmentsTest::SetUp();
         keeper_path_ = directory_ / "played";
     }
+    // It is watched in any case.
+    static Does only_if(bool answers, const keeper::Said& said) {
+        return answers || said.word == keeper::Word::watch ? Does::as_a_keeper : Does::hangs_up;
+    }
+    static Task<> until(const std::function<bool()>& is_so) {
+        while (!is_so()) co_await on_thread([] { return true; });
+    }
     static Task<> until_kept(Host& host) {
-        while (!host.attachments.list().front().is_kept) co_await on_thread([] { return true; });
+        co_await until([&] { return host.attachments.list().front().is_kept; });
     }
     static Task<> detach(Host& host) { EXPECT_TRUE(co_await host.attachments.detach("db", true, root)); }
 
@@ -79,9 +37,7 @@ class AttachmentsKeeping : public AttachmentsTest {
 
 TEST_F(AttachmentsKeeping, a_keeper_that_does_not_answer_at_first_has_the_device_once_it_does) {
     std::atomic<bool> answers{false};
-    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
-        return answers.load() || said.word == keeper::Word::watch;
-    });
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) { return only_if(answers, said); });
     run([&](Host& host) -> Task<> {
         const auto attached = co_await host.attachments.attach(options(), root);
         EXPECT_TRUE(attached && !attached->is_kept);
@@ -90,13 +46,14 @@ TEST_F(AttachmentsKeeping, a_keeper_that_does_not_answer_at_first_has_the_device
         co_await until_kept(host);
         EXPECT_EQ(keeper.names(), all_of_one_);
         co_await detach(host);
-        EXPECT_TRUE(keeper.names().empty());
+        co_await until([&] { return keeper.names().empty(); });
     });
 }
 
 TEST_F(AttachmentsKeeping, a_keeper_that_ended_just_after_it_was_told_is_told_again) {
     PlayedKeeper keeper(keeper_path_, [asked = 0](const keeper::Said& said, int) mutable {
-        return said.word != keeper::Word::has || ++asked > 1;  // as the successor that knows of nothing
+        const bool is_successor = said.word == keeper::Word::has && ++asked == 1;
+        return is_successor ? Does::denies : Does::as_a_keeper;
     });
     run([&](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(), root));
@@ -116,7 +73,7 @@ TEST_F(AttachmentsKeeping, a_connection_that_is_replaced_while_the_keeper_is_tol
             is_told.release();
             may_answer.acquire();
         }
-        return answers.load() || said.word == keeper::Word::watch;
+        return only_if(answers, said);
     });
     run([&](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
@@ -141,9 +98,7 @@ TEST_F(AttachmentsKeeping, a_connection_whose_replacement_the_keeper_was_not_tol
     std::atomic<bool> answers{false};
     std::binary_semaphore is_replaced{0};
     std::binary_semaphore may_go_on{0};
-    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
-        return answers.load() || said.word == keeper::Word::watch;
-    });
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) { return only_if(answers, said); });
     run([&](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
         kernel_.before = [&](const std::string& call) -> Result<> {
@@ -175,12 +130,12 @@ TEST_F(AttachmentsKeeping, a_keeper_that_hangs_while_a_device_ends_does_not_hold
     std::binary_semaphore is_told{0};
     std::binary_semaphore may_answer{0};
     PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int client) {
-        if (said.word != keeper::Word::drop || !hangs.exchange(false)) return true;
+        if (said.word != keeper::Word::drop || !hangs.exchange(false)) return Does::as_a_keeper;
         is_told.release();
         may_answer.acquire();
         pollfd asks{.fd = client, .events = POLLRDHUP, .revents = 0};
         was_waited_for = ::poll(&asks, 1, 0) == 0;
-        return true;
+        return Does::as_a_keeper;
     });
     run([&](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(), root));
@@ -194,8 +149,8 @@ TEST_F(AttachmentsKeeping, a_keeper_that_hangs_while_a_device_ends_does_not_hold
         (void)co_await turns(*host.loop);
         may_answer.release();
         co_await detaching.close();
+        co_await until([&] { return keeper.names().empty(); });
         EXPECT_TRUE(was_waited_for);
-        EXPECT_TRUE(keeper.names().empty());
     });
 }
 
@@ -209,7 +164,7 @@ TEST_F(AttachmentsKeeping, what_the_keeper_hears_late_of_a_device_is_not_of_the_
             is_told.release();
             may_answer.acquire();
         }
-        return true;
+        return Does::as_a_keeper;
     });
     volumes_.add("other", size_bytes, false);
     run([&](Host& host) -> Task<> {
@@ -233,6 +188,88 @@ TEST_F(AttachmentsKeeping, what_the_keeper_hears_late_of_a_device_is_not_of_the_
     });
 }
 
+TEST_F(AttachmentsKeeping, a_device_that_no_keeper_takes_can_be_detached) {
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) { return only_if(false, said); });
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        co_await detach(host);
+        co_await all_are_forgotten(host);
+    });
+}
+
+TEST_F(AttachmentsKeeping, a_stop_does_not_wait_for_a_keeper_that_takes_nothing) {
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) { return only_if(false, said); });
+    run([&](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
+}
+
+// As after a kill of the keeper, with a service manager that keeps the memory: who tells it of a device starts it.
+TEST_F(AttachmentsKeeping, a_keeper_that_begins_late_is_watched) {
+    run([&](Host& host) -> Task<> {
+        const auto attached = co_await host.attachments.attach(options(), root);
+        EXPECT_TRUE(attached && !attached->is_kept);
+        PlayedKeeper keeper(keeper_path_, [](const keeper::Said&, int) { return Does::as_a_keeper; });
+        co_await until_kept(host);
+        co_await until([&] { return keeper.is_watched(); });
+        co_await detach(host);
+    });
+}
+
+TEST_F(AttachmentsKeeping, what_a_keeper_was_told_that_has_ended_meanwhile_does_not_count) {
+    std::atomic<bool> answers{false};
+    std::atomic<int> times_told{0};
+    std::binary_semaphore is_told{0};
+    std::binary_semaphore may_answer{0};
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
+        if (said.word == keeper::Word::keep && said.name == "nbd0.0" && answers && ++times_told == 1) {
+            is_told.release();
+            may_answer.acquire();
+        }
+        return only_if(answers, said);
+    });
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        answers = true;
+        co_await on_thread([&] {
+            is_told.acquire();
+            return true;
+        });
+        keeper.hang_up_on_watcher();
+        co_await until([&] { return keepers_lost_ == 1; });
+        may_answer.release();
+        co_await until_kept(host);
+        EXPECT_EQ(times_told, 2);
+    });
+}
+
+TEST_F(AttachmentsKeeping, a_device_whose_detach_fails_is_told_to_the_keeper_that_began_meanwhile) {
+    std::binary_semaphore may_fail{0};
+    kernel_.before = [&](const std::string& call) -> Result<> {
+        if (call != "disconnect") return {};
+        may_fail.acquire();
+        return fail(Errc::io, EMFILE, "played");
+    };
+    std::atomic<int> times_told{0};
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
+        times_told += said.word == keeper::Word::keep && said.name == "nbd0";
+        return Does::as_a_keeper;
+    });
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        Gate detaching;
+        const auto fail_to_detach = [](Host& of) -> Task<> {
+            EXPECT_FALSE(co_await of.attachments.detach("db", false, root));
+        };
+        detaching.spawn(fail_to_detach(host));
+        co_await until([&] { return host.attachments.list().empty(); });
+        keeper.hang_up_on_watcher();
+        co_await until([&] { return keepers_lost_ == 1; });
+        may_fail.release();
+        co_await detaching.close();
+        co_await until_kept(host);
+        EXPECT_EQ(times_told, 2);
+    });
+}
+
 // The log says it once, not with each try.
 TEST_F(AttachmentsKeeping, a_device_that_was_cut_and_that_the_kernel_keeps_is_told_of_once) {
     keeper_path_ = path_;  // the real one
@@ -246,9 +283,9 @@ TEST_F(AttachmentsKeeping, a_device_that_was_cut_and_that_the_kernel_keeps_is_to
         };
         testing::internal::CaptureStderr();
         EXPECT_TRUE(co_await on_thread([&] { return host.keeper.cut("nbd0").has_value(); }));
-        while (tries < 3) co_await on_thread([] { return true; });
+        co_await until([&] { return tries >= 3; });
         const std::string said = testing::internal::GetCapturedStderr();
-        const std::string text = "nbd0: it was detached while this process did not answer";
+        const std::string text = "nbd0: tarn-keeper has it no more: somebody has detached it";
         EXPECT_NE(said.find(text), std::string::npos) << said;
         EXPECT_EQ(said.find(text), said.rfind(text)) << said;
         kernel_.before = [](const std::string&) { return Result<>{}; };

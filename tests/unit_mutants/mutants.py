@@ -1439,7 +1439,7 @@ MUTANTS = [
     ("daemon/attachments/attachments_keeping.cpp", "            «keeper_.drop(name);»", {
         "the keeper keeps a device that is gone": "",
     }),
-    ("daemon/attachments/attachments_end.cpp", "        «static_cast<void>(co_await self.end_by_force(cut));»", {
+    ("daemon/attachments/attachments_end.cpp", "        if (const Result<> ended = «co_await self.end_by_force(cut)»; !ended && says)", {
         "a device that was cut lives on": "",
     }),
     ("daemon/attachments/attached_device.cpp", '        if («kernel.devices.is_connected(fmt::format("nbd{}", index))») continue;', {
@@ -1781,7 +1781,8 @@ MUTANTS = [
     }),
 
     # Devices at once.
-    ("daemon/attachments/attachments_keeping.cpp", "    if («is_its»)\n", {
+    ("daemon/attachments/attachments_keeping.cpp",
+     "    if («std::ranges::none_of(devices_, [&](const auto& each) { return each->about.device == name; })»)", {
         "the keeper drops the newer device of a number": "true",
     }),
     ("daemon/attachments/attachments.cpp", "    «while (device.is_resizing) co_await changed_.wait();»", {
@@ -1790,7 +1791,7 @@ MUTANTS = [
     ("daemon/attachments/attachments_end.cpp", "               «device.is_opening»;\n    };", {
         "a device is forgotten while its volume is being opened": "false",
     }),
-    ("daemon/attachments/attachments_end.cpp", "    «device.shut_down_sockets();»\n    co_await drop_from_keeper", {
+    ("daemon/attachments/attachments_end.cpp", "    «device.shut_down_sockets();»\n    const auto is_in_use", {
         "the connections of a device that is forgotten are not ended": "",
     }),
     ("daemon/attachments/attachments.cpp", "            if («!device->is_ending» && device->about.*name", {
@@ -1903,25 +1904,44 @@ MUTANTS = [
     ("daemon/attachments/attachments.cpp", "has_keeper = «device.about.is_kept»;", {
         "a connection of a device that nobody keeps is not replaced": "true",
     }),
-    ("daemon/attachments/attachments.cpp", "        if («is_kept») co_return fail(Errc::unavailable, EAGAIN", {
+    ("daemon/attachments/attachments.cpp",
+     "        if («is_kept || device.is_being_kept || lost_keepers_ != lost_before»)", {
         "a device of which a new keeper was told this moment is ended": "false",
     }),
     ("daemon/attachments/attachments.cpp", "        «on_cut(device.memory_name());»", {
         "a device that the keeper has no more stays": "",
     }),
-    ("daemon/attachments/attachments_keeping.cpp", "kept && «std::pair(device.replaced_count, lost_keepers_) == before»;", {
+    ("daemon/attachments/attachments_keeping.cpp", "told && «std::pair(device.replaced_count, lost_keepers_) == before»;", {
         "a connection that was replaced meanwhile counts as kept": "true",
     }),
-    ("daemon/attachments/attachments.cpp", "    if (!has_keeper && device.about.is_kept) «see_to_keeping(device);»", {
+    ("daemon/attachments/attachments.cpp", "    if (may_have_other) «see_to_keeping(device);»", {
         "a replacement that the keeper was not told of stays so": "",
     }),
     ("daemon/attachments/attachments.cpp", "    if (!is_kept) «see_to_keeping(made);»", {
         "a keeper that did not answer is not told again": "",
     }),
-    ("daemon/attachments/attachments_end.cpp", "    if («!std::exchange((*device)->is_cut, true)»)", {
+    ("daemon/attachments/attachments_end.cpp", "is_first = «!std::exchange((*device)->is_cut, true)»;", {
         "the log says with each try that a device was cut": "true",
     }),
-    ("daemon/attachments/attachments_keeping.cpp", "        if (!device->is_ending) «see_to_keeping(*device);»", {
+    ("daemon/attachments/attachments_keeping.cpp", "!device.about.is_kept && «!device.is_ending» && !stopping_;) {", {
+        "the keeper is told of a device without end, though that is detached": "true",
+    }),
+    ("daemon/attachments/attachments_keeping.cpp", "!device.is_ending && «!stopping_»;) {", {
+        "the keeper is told of a device without end, though tarnd stops": "true",
+    }),
+    ("daemon/attachments/attachments_keeping.cpp", "    «keeper_watch_.begin();»  // it may have begun with this", {
+        "a keeper that begins late is not watched": "",
+    }),
+    ("daemon/attachments/attachments_keeping.cpp", "    «++lost_keepers_;»", {
+        "what a keeper was told that has ended meanwhile counts": "",
+    }),
+    ("daemon/attachments/attachments_end.cpp", "    if (!device.about.is_kept && !device.is_cut) «see_to_keeping(device);»", {
+        "a device whose detach failed is not kept": "",
+    }),
+    ("daemon/attachments/attachments_end.cpp", "    if (device.volume) «on_resized(device);»", {
+        "a size that came while a detach failed is not told": "",
+    }),
+    ("daemon/attachments/attachments_keeping.cpp", "        «see_to_keeping(*device);»\n    }", {
         "the successor of a keeper is not told of the devices": "",
     }),
     ("daemon/attachments/attached_device.cpp", "    «device.about.is_kept = true;»", {
