@@ -15,7 +15,8 @@ class KeeperWatch {
   public:
     struct Notices {
         std::function<void(std::string name)> cut;
-        // There is a new keeper, or none any more: what is to be kept has to be told again. Errors: it is not kept.
+        // There is a new keeper, or none any more: what is to be kept has to be told again. Errors: the memory is not
+        // kept.
         std::function<Result<>()> lost;
     };
 

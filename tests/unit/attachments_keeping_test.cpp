@@ -12,6 +12,26 @@
 namespace tarn {
 namespace {
 
+// Where another thread waits until the test lets it go on.
+class Halt {
+  public:
+    void wait() {
+        is_reached_.release();
+        may_go_on_.acquire();
+    }
+    Task<> reached() {
+        co_await on_thread([this] {
+            is_reached_.acquire();
+            return true;
+        });
+    }
+    void go_on() { may_go_on_.release(); }
+
+  private:
+    std::binary_semaphore is_reached_{0};
+    std::binary_semaphore may_go_on_{0};
+};
+
 class AttachmentsKeeping : public AttachmentsTest {
   protected:
     using Does = PlayedKeeper::Does;
@@ -66,26 +86,21 @@ TEST_F(AttachmentsKeeping, a_keeper_that_ended_just_after_it_was_told_is_told_ag
 TEST_F(AttachmentsKeeping, a_connection_that_is_replaced_while_the_keeper_is_told_is_kept_as_it_is_then) {
     std::atomic<bool> answers{false};
     std::atomic<int> times_told{0};
-    std::binary_semaphore is_told{0};
-    std::binary_semaphore may_answer{0};
+    Halt halt;
     PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
         if (said.word == keeper::Word::keep && said.name == "nbd0.1" && answers && ++times_told == 1) {
-            is_told.release();
-            may_answer.acquire();
+            halt.wait();
         }
         return only_if(answers, said);
     });
     run([&](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
         answers = true;
-        co_await on_thread([&] {
-            is_told.acquire();
-            return true;
-        });
+        co_await halt.reached();
         co_await ask(host, kernel_.socket(0, 1), nbd::Bytes().fill(28, std::byte{7}));  // no request: it is ended
         co_await on_thread([&] { return kernel_.wait_for_replaced(1); });
         EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 1)));
-        may_answer.release();
+        halt.go_on();
         co_await until_kept(host);
         std::byte byte{};
         EXPECT_EQ(::send(kernel_.socket(0, 1), &byte, 1, MSG_NOSIGNAL), 1);
@@ -96,25 +111,20 @@ TEST_F(AttachmentsKeeping, a_connection_that_is_replaced_while_the_keeper_is_tol
 // The other way round: the keeper has been told as the kernel gets another socket.
 TEST_F(AttachmentsKeeping, a_connection_whose_replacement_the_keeper_was_not_told_of_is_kept_as_it_is_then) {
     std::atomic<bool> answers{false};
-    std::binary_semaphore is_replaced{0};
-    std::binary_semaphore may_go_on{0};
+    Halt halt;
     PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) { return only_if(answers, said); });
     run([&](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(2), root));
         kernel_.before = [&](const std::string& call) -> Result<> {
             if (call != "reconfigure") return {};
-            is_replaced.release();
-            may_go_on.acquire();
+            halt.wait();
             return {};
         };
         co_await ask(host, kernel_.socket(0, 1), nbd::Bytes().fill(28, std::byte{7}));  // no request: it is ended
-        co_await on_thread([&] {
-            is_replaced.acquire();
-            return true;
-        });
+        co_await halt.reached();
         answers = true;
         co_await until_kept(host);
-        may_go_on.release();
+        halt.go_on();
         co_await on_thread([&] { return kernel_.wait_for_replaced(1); });
         EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 1)));
         co_await until_kept(host);
@@ -127,12 +137,10 @@ TEST_F(AttachmentsKeeping, a_connection_whose_replacement_the_keeper_was_not_tol
 TEST_F(AttachmentsKeeping, a_keeper_that_hangs_while_a_device_ends_does_not_hold_up_the_loop) {
     std::atomic<bool> hangs{false};
     std::atomic<bool> was_waited_for{false};
-    std::binary_semaphore is_told{0};
-    std::binary_semaphore may_answer{0};
+    Halt halt;
     PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int client) {
         if (said.word != keeper::Word::drop || !hangs.exchange(false)) return Does::as_a_keeper;
-        is_told.release();
-        may_answer.acquire();
+        halt.wait();
         pollfd asks{.fd = client, .events = POLLRDHUP, .revents = 0};
         was_waited_for = ::poll(&asks, 1, 0) == 0;
         return Does::as_a_keeper;
@@ -142,12 +150,9 @@ TEST_F(AttachmentsKeeping, a_keeper_that_hangs_while_a_device_ends_does_not_hold
         hangs = true;
         Gate detaching;
         detaching.spawn(detach(host));
-        co_await on_thread([&] {
-            is_told.acquire();
-            return true;
-        });
+        co_await halt.reached();
         (void)co_await turns(*host.loop);
-        may_answer.release();
+        halt.go_on();
         co_await detaching.close();
         co_await until([&] { return keeper.names().empty(); });
         EXPECT_TRUE(was_waited_for);
@@ -157,12 +162,10 @@ TEST_F(AttachmentsKeeping, a_keeper_that_hangs_while_a_device_ends_does_not_hold
 // The kernel has it no more, and so its number is free, before the keeper has heard of that.
 TEST_F(AttachmentsKeeping, what_the_keeper_hears_late_of_a_device_is_not_of_the_next_one_of_its_number) {
     std::atomic<bool> hangs{false};
-    std::binary_semaphore is_told{0};
-    std::binary_semaphore may_answer{0};
+    Halt halt;
     PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
         if (said.word == keeper::Word::drop && hangs.exchange(false)) {
-            is_told.release();
-            may_answer.acquire();
+            halt.wait();
         }
         return Does::as_a_keeper;
     });
@@ -172,17 +175,14 @@ TEST_F(AttachmentsKeeping, what_the_keeper_hears_late_of_a_device_is_not_of_the_
         hangs = true;
         Gate both;
         both.spawn(detach(host));
-        co_await on_thread([&] {
-            is_told.acquire();
-            return true;
-        });
+        co_await halt.reached();
         const auto attach = [](Host& of) -> Task<> {
             const auto attached = co_await of.attachments.attach({.volume = "other", .connections = 1}, root);
             EXPECT_TRUE(attached && attached->device == "nbd0" && attached->is_kept);
         };
         both.spawn(attach(host));
         (void)co_await turns(*host.loop);
-        may_answer.release();
+        halt.go_on();
         co_await both.close();
         EXPECT_EQ(keeper.names(), all_of_one_);
     });
@@ -217,25 +217,20 @@ TEST_F(AttachmentsKeeping, a_keeper_that_begins_late_is_watched) {
 TEST_F(AttachmentsKeeping, what_a_keeper_was_told_that_has_ended_meanwhile_does_not_count) {
     std::atomic<bool> answers{false};
     std::atomic<int> times_told{0};
-    std::binary_semaphore is_told{0};
-    std::binary_semaphore may_answer{0};
+    Halt halt;
     PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
         if (said.word == keeper::Word::keep && said.name == "nbd0.0" && answers && ++times_told == 1) {
-            is_told.release();
-            may_answer.acquire();
+            halt.wait();
         }
         return only_if(answers, said);
     });
     run([&](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(), root));
         answers = true;
-        co_await on_thread([&] {
-            is_told.acquire();
-            return true;
-        });
+        co_await halt.reached();
         keeper.hang_up_on_watcher();
         co_await until([&] { return keepers_lost_ == 1; });
-        may_answer.release();
+        halt.go_on();
         co_await until_kept(host);
         EXPECT_EQ(times_told, 2);
     });

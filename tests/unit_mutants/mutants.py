@@ -1440,7 +1440,7 @@ MUTANTS = [
         "the keeper keeps a device that is gone": "",
     }),
     ("daemon/attachments/attachments_end.cpp", "        if (const Result<> ended = «co_await self.end_by_force(cut)»; !ended && says)", {
-        "a device that was cut lives on": "",
+        "a device that was cut lives on": "Result<>()",
     }),
     ("daemon/attachments/attached_device.cpp", '        if («kernel.devices.is_connected(fmt::format("nbd{}", index))») continue;', {
         "a number that is taken is tried": "false",
