@@ -172,7 +172,8 @@ class FakeDaemon final : public Volumes, public Control {
                             .index = index,
                             .read_only = options.read_only,
                             .size_bytes = uint64_t{1} << 30,
-                            .connections = 2});
+                            .connections = 2,
+                            .is_kept = keeper_answers});
         co_return attached.back();
     }
     Task<Result<>> detach(std::string volume, bool force, Caller) override {
@@ -205,6 +206,7 @@ class FakeDaemon final : public Volumes, public Control {
     VolumeId told_size_of = 0;
     std::vector<std::string> mount_users;
     bool devices_are_mounted = false;
+    bool keeper_answers = true;
     Caller mounted_for;
     NodeStatus node;
     Usage used;

@@ -28,6 +28,11 @@ TEST_F(CliDevices, devices_are_told) {
     EXPECT_NE(err_.find("; try: umount it, end what has it open; --force"), std::string::npos) << err_;
     EXPECT_EQ(run({"detach", "vol1", "--force"}), Exit::ok);
     EXPECT_EQ(out_, "detached vol1\n");
+    daemon_.with([](FakeDaemon& daemon) { daemon.keeper_answers = false; });
+    EXPECT_EQ(run({"attach", "vol1"}), Exit::ok);
+    EXPECT_NE(err_.find("tarn-keeper does not have the device yet: should tarnd be killed"), std::string::npos) << err_;
+    EXPECT_EQ(run({"attached"}), Exit::ok);
+    EXPECT_TRUE(out_.ends_with("  vol1  (tarn-keeper does not have it yet)\n")) << out_;
     EXPECT_EQ(run({"attach", "vol1", "--block-size", "1024"}), Exit::usage);
     EXPECT_EQ(run({"attach", "vol1", "--connections", "9"}), Exit::usage);
     EXPECT_EQ(run({"attach", "vol1", "--from", "/etc/tarn/attachtab", "--take-over"}), Exit::usage);

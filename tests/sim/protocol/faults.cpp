@@ -61,7 +61,7 @@ void SimCluster::unstick(const Task& task) {
     is_stuck_[task.from][task.host] = false;
     std::vector<Task> late = std::exchange(stuck_[task.from][task.host], {});
     if (!late.empty()) coverage_.reached(Sometimes::stuck_messages_late);
-    for (Task& each : late) schedule(0, std::move(each));
+    for (Task& each : late) schedule_first(std::move(each));
 }
 
 void SimCluster::pause_somebody(const Task& task) {
@@ -81,7 +81,7 @@ void SimCluster::resume(SimHost& host) {
     size_t messages = 0;
     for (Task& each : waiting) {
         messages += each.kind == Task::Kind::message;
-        schedule(0, std::move(each));
+        schedule_first(std::move(each));
     }
     if (messages >= many_messages) coverage_.reached(Sometimes::messages_piled_up);
 }

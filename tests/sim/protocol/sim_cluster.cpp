@@ -70,7 +70,7 @@ protocol::Verifier SimCluster::verifier_of(PageId page) const {
     return protocol::verifier_of(incarnation_of(home), hosts_[home].loss_generation);
 }
 
-uint32_t SimCluster::enter(Time delay, Task task) {
+uint32_t SimCluster::enter(Time delay, Task task, uint64_t sequence) {
     if (free_slots_.empty()) {
         free_slots_.push_back(static_cast<uint32_t>(slots_.size()));
         slots_.emplace_back();
@@ -78,7 +78,7 @@ uint32_t SimCluster::enter(Time delay, Task task) {
     const uint32_t slot = free_slots_.back();
     free_slots_.pop_back();
     slots_[slot] = std::move(task);
-    due_.push({now_ + delay, ++sequence_, slot});
+    due_.push({now_ + delay, sequence, slot});
     return slot;
 }
 

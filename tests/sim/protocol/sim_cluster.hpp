@@ -125,7 +125,10 @@ class SimCluster : public Truth::World {
 
     // sim_cluster.cpp
     void schedule(Time delay, Task task) { (void)enter(delay, std::move(task)); }
-    uint32_t enter(Time delay, Task task);  // its slot
+    // What was held back: before all else of this moment, so that nothing overtakes it on its link.
+    void schedule_first(Task task) { (void)enter(0, std::move(task), ++first_sequence_); }
+    uint32_t enter(Time delay, Task task) { return enter(delay, std::move(task), ++sequence_); }
+    uint32_t enter(Time delay, Task task, uint64_t sequence);  // its slot
     void run_if_alive(Task& task);
     void run_task(Task& task);
     bool is_dead(const Task& task) const;
@@ -268,7 +271,8 @@ class SimCluster : public Truth::World {
     Time hello_time_ = 0;
 
     Time now_ = 0;
-    uint64_t sequence_ = 0;
+    uint64_t first_sequence_ = 0;  // of tasks that come first, among those of one moment
+    uint64_t sequence_ = uint64_t{1} << 32;
     std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
     std::deque<Task> slots_;  // a deque: slots do not move
     std::vector<uint32_t> free_slots_;
