@@ -219,9 +219,6 @@ MUTANTS = [
     ("coherence/cache/inbox.cpp", "        «const auto alone = parts_.home_start.hold_off();»\n        parts_.stripes.for_each", {
         "a link comes up while the home tells its stripes that it serves": "",
     }),
-    ("coherence/cache/inbox.cpp", "        «const auto alone = parts_.home_start.hold_off();»\n        parts_.stripes.step_all", {
-        "a host is forgotten while the home tells its stripes that it serves": "",
-    }),
     ("coherence/adoption/home_start.cpp", "            «const auto alone = hold_off();»", {
         "the home tells its stripes that it serves while others tell them of hosts": "",
     }),
