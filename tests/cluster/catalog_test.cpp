@@ -274,6 +274,9 @@ TEST_F(CatalogTest, a_host_that_wrote_before_it_serves_owes_that_when_it_stops) 
     ASSERT_TRUE(on(1, (*volume)->write(homed_at(0, made.id), std::vector<std::byte>(page_size, std::byte{7}))));
     ASSERT_TRUE(hosts_[1]->cache->membership().recovering()) << "it has not met host 2";
     EXPECT_FALSE(on(1, with_timeout(std::chrono::milliseconds(50), catalog(1).flush_all(0)))) << "it waits for host 2";
+    ASSERT_TRUE(on(1, evict_all(*hosts_[1], made.id)));
+    ASSERT_EQ(hosts_[1]->cache->dirty_frame_count(), 0u) << "host 0 has the bytes";
+    EXPECT_FALSE(on(1, with_timeout(std::chrono::milliseconds(50), catalog(1).flush_all(0)))) << "not in its store yet";
     hosts_[2]->start();
     EXPECT_TRUE(on(1, catalog(1).flush_all(0)));
     EXPECT_EQ(hosts_[1]->cache->dirty_frame_count(), 0u);

@@ -142,7 +142,7 @@ Task<Result<>> flush(Host& host) {
     co_return co_await volume.flush_up_to(volume_bytes);
 }
 
-Task<Result<>> evict_all(Host& host) {
+Task<Result<>> evict_all(Host& host, VolumeId volume) {
     Cache& cache = *host.cache;
     for (bool again = true; again;) {
         again = false;
@@ -151,7 +151,7 @@ Task<Result<>> evict_all(Host& host) {
             const Fabric::Cork cork(cache.fabric());
             for (FrameId id = 0; id < cache.pool().frame_count(); ++id) {
                 const Frame& frame = cache.pool().frame(id);
-                if (frame.uses.load() == 0 || frame.page_id().volume() != volume_id) continue;
+                if (frame.uses.load() == 0 || frame.page_id().volume() != volume) continue;
                 again = true;  // until its home has answered
                 (void)cache.eviction().try_evict(id, to_store);
             }

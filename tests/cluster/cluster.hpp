@@ -95,8 +95,8 @@ Task<Result<>> write(Host& host, uint64_t offset, std::span<const std::byte> fro
 Task<Result<>> read(Host& host, uint64_t offset, std::span<std::byte> into);
 Task<Result<>> flush(Host& host);
 
-// Waits until the host has no clean page in memory any more.
-Task<Result<>> evict_all(Host& host);
+// Waits until the host has no page of the volume in memory any more.
+Task<Result<>> evict_all(Host& host, VolumeId volume = volume_id);
 
 // A session that lives as long as the test wants, on one host.
 struct TestSession {
