@@ -123,7 +123,7 @@ Result<> AttachedDevice::connect(const Keeper& keeper, uint64_t size_bytes) {
 
 Result<> AttachedDevice::undo(const Keeper& keeper) const {
     TRY_VOID(kernel.driver.disconnect(about.index));
-    if (about.is_kept) keeper.drop(memory_name());
+    keeper.drop(memory_name());
     return {};
 }
 
@@ -155,7 +155,7 @@ Result<> AttachedDevice::connect_as(unsigned index, const Keeper& keeper, std::s
         // The kernel may have made it, and the answer was lost.
         if (connected || (is_ours && connected.error().code != Errc::busy))
             static_cast<void>(kernel.driver.disconnect(index));
-        if (about.is_kept) keeper.drop(memory_name());
+        keeper.drop(memory_name());  // also what it has of a half
         if (connected)
             return fail(Errc::unsupported, 0,
                         "attach: the kernel does not say whose device it has made, as Linux 5.14 and newer do");

@@ -126,11 +126,8 @@ Task<Result<Attachment>> Attachments::make_device(const AttachOptions& options, 
     volumes_.keep_held(made.memory.header().volume_id);
     keeper_watch_.begin();
     serve(made, std::move(volume));
-    // A keeper that has ended since it was told knew of it; the one that follows does not.
     const Use use(*this, made);
-    const bool is_kept =
-        made.about.is_kept && co_await on_thread([&] { return keeper_.has(made.memory_name()).value_or(false); });
-    if (!is_kept) see_to_keeping(made);
+    co_await see_whether_kept(made);
     co_return made.about;
 }
 
@@ -160,6 +157,7 @@ void Attachments::adopt(std::vector<Keeper::Kept> kept, std::optional<std::span<
     for (const auto& device : devices_) {
         device->is_opening = true;
         gate_.spawn(serve_again(*device));
+        gate_.spawn(see_whether_kept(*device));
     }
     keeper_watch_.begin();
 }
@@ -345,7 +343,7 @@ Task<Result<>> Attachments::replace_socket(Device& device, unsigned connection) 
         if (device.is_ending || stopping_) co_return Result<>{};
         if (is_kept || device.is_being_kept || lost_keepers_ != lost_before)
             co_return fail(Errc::unavailable, EAGAIN, "attach: the keeper has just begun");
-        on_cut(device.memory_name());
+        end_cut(device);
         co_return Result<>{};
     }
     device.sockets[connection] = std::move(*socket);

@@ -93,11 +93,13 @@ class Attachments final : public VolumeClients {
     Task<> look_after(Device& device, unsigned connection, nbd::DeviceConnection::End how);
     Task<Result<>> replace_socket(Device& device, unsigned connection);
     void on_cut(const std::string& name);
+    void end_cut(Device& device);
+    Task<> see_whether_kept(Device& device);
     void see_to_keeping(Device& device);
     Task<> keep(Device& device);
     Task<Result<>> tell_keeper(Device& device);
     Task<> drop_from_keeper(std::string name);
-    Result<> on_keeper_lost(const std::function<Result<>()>& keep_memory);
+    Task<Result<>> on_keeper_lost(std::function<Result<>()> keep_memory);
     Task<Result<>> end_device(Device& device);
     Task<Result<>> end_by_force(Device& device);
     void go_on_with(Device& device);

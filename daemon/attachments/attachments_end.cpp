@@ -59,16 +59,22 @@ Task<> Attachments::end_clients_of(VolumeId volume) {
 
 void Attachments::on_cut(const std::string& name) {
     if (std::erase(left_, name) > 0 && left_.empty() && !stopping_) none_is_left_();
-    const auto device = std::ranges::find_if(
-        devices_, [&](const auto& each) { return !each->is_ending && each->memory_name() == name; });
-    if (device == devices_.end() || stopping_) return;
-    const bool is_first = !std::exchange((*device)->is_cut, true);
-    if (is_first) log::warning("{}: tarn-keeper has it no more: somebody has detached it", name);
+    // One that the kernel has no more may have had this name before, and nobody has noticed yet.
+    const auto device = std::ranges::find_if(devices_, [&](const auto& each) {
+        return !each->is_ending && each->memory_name() == name && each->is_there();
+    });
+    if (device != devices_.end()) end_cut(**device);
+}
+
+void Attachments::end_cut(Device& device) {
+    if (stopping_) return;
+    const bool is_first = !std::exchange(device.is_cut, true);
+    if (is_first) log::warning("{}: tarn-keeper has it no more: somebody has detached it", device.about.device);
     const auto end = [](Attachments& self, Device& cut, bool says) -> Task<> {
         if (const Result<> ended = co_await self.end_by_force(cut); !ended && says)
             log::error("{}: it cannot be ended: {}; it is tried again", cut.about.device, log::describe(ended.error()));
     };
-    gate_.spawn(end(*this, **device, is_first));
+    gate_.spawn(end(*this, device, is_first));
 }
 
 Task<Result<>> Attachments::end_by_force(Device& device) {

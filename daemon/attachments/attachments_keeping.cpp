@@ -2,6 +2,8 @@
 // of devices. A number is used anew, and then means another device: while one of these threads, or one that makes a
 // device, has the semaphore connecting_, no other does.
 #include <algorithm>
+#include <cerrno>
+#include <utility>
 
 #include "daemon/attachments/attachments.hpp"
 #include "utils/log.hpp"
@@ -17,6 +19,14 @@ constexpr int tries_without_keeper = 3;  // one may just be ending as it is aske
 void Attachments::see_to_keeping(Device& device) {
     device.about.is_kept = false;
     if (!device.is_ending && !std::exchange(device.is_being_kept, true)) gate_.spawn(keep(device));
+}
+
+// A keeper that has ended since it had the device may not have been watched yet; the one that follows knows nothing.
+Task<> Attachments::see_whether_kept(Device& device) {
+    const Use use(*this, device);
+    const bool is_kept =
+        device.about.is_kept && co_await on_thread([&] { return keeper_.has(device.memory_name()).value_or(false); });
+    if (!is_kept) see_to_keeping(device);
 }
 
 // Until the keeper has it, or there is none.
@@ -47,7 +57,12 @@ Task<Result<>> Attachments::tell_keeper(Device& device) {
     const std::pair before(device.replaced_count, lost_keepers_);
     if (!device.is_ending && !stopping_) {
         const auto sockets = device.copies_of_sockets();
-        told = co_await on_thread([&] { return sockets ? device.keep(keeper_, *sockets) : fail(sockets.error()); });
+        told = co_await on_thread([&]() -> Result<> {
+            if (!sockets) return fail(sockets.error());
+            // Else its name may be that of a newer one.
+            if (!device.is_there()) return fail(Errc::unavailable, ENODEV, "attach: the kernel does not have it");
+            return device.keep(keeper_, *sockets);
+        });
         device.about.is_kept = told && std::pair(device.replaced_count, lost_keepers_) == before;
     }
     connecting_.release();
@@ -66,14 +81,16 @@ Task<> Attachments::drop_from_keeper(std::string name) {
 }
 
 // The keeper has ended: because it was killed, or because it has nothing to keep any more.
-Result<> Attachments::on_keeper_lost(const std::function<Result<>()>& keep_memory) {
+Task<Result<>> Attachments::on_keeper_lost(std::function<Result<>()> keep_memory) {
     ++lost_keepers_;
-    const Result<> kept = keep_memory();  // first: what follows would start a keeper, too
-    for (const auto& device : devices_) {
-        if (device->about.is_kept) log::warning("{}: tarn-keeper has ended; another one is told", device->about.device);
-        see_to_keeping(*device);
-    }
-    return kept;
+    for (const auto& device : devices_)
+        if (std::exchange(device->about.is_kept, false))
+            log::warning("{}: tarn-keeper has ended; another one is told", device->about.device);
+    co_await connecting_.acquire();
+    const Result<> kept = co_await on_thread(keep_memory);
+    connecting_.release();
+    for (const auto& device : devices_) see_to_keeping(*device);
+    co_return kept;
 }
 
 }  // namespace tarn

@@ -18,11 +18,12 @@ void KeeperWatch::begin() {
     gate_.spawn(watch());
 }
 
-// False: there is no tarn-keeper, so nothing is kept there. True without a connection: it has ended.
+// False: there is no tarn-keeper, so nothing is kept there. True without a connection: it has ended, or may have while
+// it was not watched.
 Task<bool> KeeperWatch::connect() {
     for (bool has_said = false; !stopping_;) {
         Result<UniqueFd> connection = keeper_.watch();
-        if (connection) connection_ = std::move(*connection);
+        if (connection && !has_said) connection_ = std::move(*connection);
         if (connection || connection.error().code == Errc::not_found) co_return connection || has_said;
         if (!std::exchange(has_said, true))
             log::warning("tarn-keeper is not watched: {}; should it be killed, nobody would notice; it is tried again",
@@ -41,7 +42,7 @@ Task<> KeeperWatch::watch() {
     if (!is_there) co_return;
     // It also ends by itself, when it has nothing more to keep.
     for (bool has_said = false; !stopping_;) {
-        const Result<> kept = notices_.lost();
+        const Result<> kept = co_await notices_.lost();
         if (kept) co_return begin();
         if (!std::exchange(has_said, true))
             log::warning(

@@ -17,7 +17,7 @@ class KeeperWatch {
         std::function<void(std::string name)> cut;
         // There is a new keeper, or none any more: what is to be kept has to be told again. Errors: the memory is not
         // kept.
-        std::function<Result<>()> lost;
+        std::function<Task<Result<>>()> lost;
     };
 
     KeeperWatch(Keeper& keeper, Loop& loop, Notices notices)

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -94,6 +95,7 @@ class AttachmentsTest : public testing::Test {
               keeper(test.keeper_path_),
               attachments(test.volumes_, server, test.kernel_.kernel(), keeper, *loop, test.shard_count_, [&test] {
                   ++test.keepers_lost_;
+                  test.while_memory_is_told_();
                   return Result<>{};
               }) {}
         std::unique_ptr<Loop> loop;
@@ -166,7 +168,8 @@ class AttachmentsTest : public testing::Test {
     }
 
     size_t shard_count_ = 2;
-    int keepers_lost_ = 0;
+    std::atomic<int> keepers_lost_{0};
+    std::function<void()> while_memory_is_told_ = [] {};  // on a thread
     ScratchDirectory directory_;
     const std::string path_ = directory_ / "keeper";
     std::string keeper_path_ = path_;  // where a process looks for it

@@ -265,6 +265,75 @@ TEST_F(AttachmentsKeeping, a_device_whose_detach_fails_is_told_to_the_keeper_tha
     });
 }
 
+TEST_F(AttachmentsKeeping, a_successor_that_hangs_does_not_hold_up_the_loop) {
+    PlayedKeeper keeper(keeper_path_, [](const keeper::Said&, int) { return Does::as_a_keeper; });
+    Halt halt;
+    while_memory_is_told_ = [&] { halt.wait(); };
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        co_await until([&] { return keeper.is_watched(); });
+        keeper.hang_up_on_watcher();
+        co_await halt.reached();
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+        EXPECT_FALSE(host.attachments.list().front().is_kept);
+        halt.go_on();
+        co_await until_kept(host);
+    });
+}
+
+TEST_F(AttachmentsKeeping, of_a_device_that_could_not_be_made_the_keeper_has_nothing) {
+    PlayedKeeper keeper(keeper_path_, [](const keeper::Said& said, int) {
+        return said.word == keeper::Word::keep && said.name == "nbd0" ? Does::hangs_up : Does::as_a_keeper;
+    });
+    kernel_.before = [](const std::string& call) -> Result<> {
+        if (call == "connect") return fail(Errc::io, EMFILE, "played");
+        return {};
+    };
+    run([&](Host& host) -> Task<> {
+        EXPECT_FALSE(co_await host.attachments.attach(options(), root));
+        EXPECT_TRUE(keeper.names().empty());
+    });
+}
+
+// It was killed after it had said what it kept, and before anybody watched it.
+TEST_F(AttachmentsKeeping, a_keeper_that_ends_as_a_process_begins_is_told_what_that_has_taken_over) {
+    std::atomic<bool> is_another_one{false};
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
+        const bool begins = said.word == keeper::Word::has && is_another_one.exchange(false);
+        return begins ? Does::begins : Does::as_a_keeper;
+    });
+    run([&](Host& host) -> Task<> { EXPECT_TRUE(co_await host.attachments.attach(options(), root)); });
+    is_another_one = true;
+    run([&](Host& host) -> Task<> {
+        co_await until([&] { return !is_another_one && keeper.names() == all_of_one_; });
+        co_await until_kept(host);
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+        co_await detach(host);
+    });
+}
+
+// Another program has ended the device in the kernel, and nobody has noticed yet: its number is free.
+TEST_F(AttachmentsKeeping, what_the_keeper_says_of_a_device_is_of_the_one_that_the_kernel_has) {
+    volumes_.add("other", size_bytes, false);
+    std::atomic<int> times_told{0};
+    PlayedKeeper keeper(keeper_path_, [&](const keeper::Said& said, int) {
+        times_told += said.word == keeper::Word::keep && said.name == "nbd0";
+        return Does::as_a_keeper;
+    });
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        kernel_.disconnect_in_silence(0);
+        const auto attached = co_await host.attachments.attach({.volume = "other", .connections = 1}, root);
+        EXPECT_EQ(attached ? attached->device : "", "nbd0");
+        keeper.hang_up_on_watcher();  // its successor is told, of the older device first
+        co_await until([&] { return keepers_lost_ == 1 && host.attachments.list().back().is_kept; });
+        EXPECT_EQ(times_told, 3);
+        co_await until([&] { return keeper.is_watched(); });
+        keeper.cut("nbd0");
+        co_await on_thread([&] { return kernel_.wait_for_end_of(0); });
+    });
+}
+
 // The log says it once, not with each try.
 TEST_F(AttachmentsKeeping, a_device_that_was_cut_and_that_the_kernel_keeps_is_told_of_once) {
     keeper_path_ = path_;  // the real one

@@ -122,7 +122,7 @@ TEST_F(KeeperTest, one_that_did_not_answer_who_would_watch_it_is_asked_again) {
                                cut = name;
                                heard.announce();
                            },
-                       .lost = [] { return Result<>(); }});
+                       .lost = []() -> Task<Result<>> { co_return Result<>(); }});
     UniqueFd client;
     std::thread other([&] {
         accept().reset();

@@ -19,13 +19,21 @@ namespace {
 
 class KeeperWatchTest : public testing::Test {
   protected:
-    // A keeper begins to be watched.
-    UniqueFd accept_watch() const {
-        UniqueFd client(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    // A keeper begins to be watched. It may be given up before it has answered.
+    static UniqueFd accept_watch(const UniqueFd& listening) {
+        UniqueFd client(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
         const Result<keeper::Said> said = keeper::hear(client.get());
         EXPECT_TRUE(said && said->word == keeper::Word::watch);
-        EXPECT_TRUE(keeper::say(client.get(), keeper::Word::done));
+        (void)keeper::say(client.get(), keeper::Word::done);
         return client;
+    }
+    UniqueFd accept_watch() const { return accept_watch(listening_); }
+    // A socket there that nobody can connect to, though it exists.
+    static UniqueFd bind_unfit(const std::string& path) {
+        UniqueFd unfit(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+        const sockaddr_un address = *unix_address(path);
+        EXPECT_EQ(::bind(unfit.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+        return unfit;
     }
     // It says so, and lasts until nobody watches it.
     static void cut_and_wait(const UniqueFd& client, const std::string& name) {
@@ -48,7 +56,7 @@ class KeeperWatchTest : public testing::Test {
                         cut_.push_back(name);
                         heard_.announce();
                     },
-                .lost = [this] { return lost_(++lost_count_); }};
+                .lost = [this]() -> Task<Result<>> { co_return lost_(++lost_count_); }};
     }
 
     const std::unique_ptr<Loop> loop_ = std::move(*Loop::create());
@@ -106,9 +114,7 @@ TEST_F(KeeperWatchTest, what_nobody_keeps_is_told_again_until_somebody_does) {
 // As a keeper that is killed between two tries: somebody has to tell its successor what it kept.
 TEST_F(KeeperWatchTest, one_that_cannot_be_watched_and_then_ends_is_lost) {
     const std::string path = directory_ / "other";
-    UniqueFd unfit(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    const sockaddr_un address = *unix_address(path);
-    ASSERT_EQ(::bind(unfit.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    const UniqueFd unfit = bind_unfit(path);
     Keeper keeper(path);
     lost_ = [this](int) -> Result<> {
         heard_.announce();
@@ -125,6 +131,30 @@ TEST_F(KeeperWatchTest, one_that_cannot_be_watched_and_then_ends_is_lost) {
     EXPECT_EQ(lost_count_, 1);
 }
 
+// Another one may have begun between two tries.
+TEST_F(KeeperWatchTest, one_that_could_not_be_watched_for_a_while_is_told_all_again) {
+    const std::string path = directory_ / "other";
+    const UniqueFd unfit = bind_unfit(path);
+    Keeper keeper(path);
+    KeeperWatch watch(keeper, *loop_, notices());
+    UniqueFd listening;
+    std::thread other;
+    const auto all = [&]() -> Task<> {
+        watch.begin();
+        ::unlink(path.c_str());
+        listening = std::move(*listen_unix(path, 0600));
+        other = std::thread([&] {
+            (void)accept_watch(listening);
+            cut_and_wait(accept_watch(listening), "nbd0");
+        });
+        while (cut_.empty()) co_await heard_.next(heard_.count());
+        co_await watch.stop();
+    };
+    loop_->run_until_done(all());
+    other.join();
+    EXPECT_EQ(lost_count_, 1);
+}
+
 // It has nothing to keep; one that is started later is watched.
 TEST_F(KeeperWatchTest, where_there_is_none_nothing_is_lost) {
     Keeper keeper(directory_ / "later");
@@ -133,12 +163,7 @@ TEST_F(KeeperWatchTest, where_there_is_none_nothing_is_lost) {
     loop_->run_until_done(turns(*loop_));
     EXPECT_EQ(lost_count_, 0);
     const UniqueFd listening = std::move(*listen_unix(directory_ / "later", 0600));
-    std::thread other([&] {
-        const UniqueFd client(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        EXPECT_TRUE(keeper::hear(client.get()));
-        EXPECT_TRUE(keeper::say(client.get(), keeper::Word::done));
-        cut_and_wait(client, "nbd0");
-    });
+    std::thread other([&] { cut_and_wait(accept_watch(listening), "nbd0"); });
     const auto all = [&]() -> Task<> {
         watch.begin();
         while (cut_.empty()) co_await heard_.next(heard_.count());

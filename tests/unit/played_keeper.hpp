@@ -1,6 +1,8 @@
 // PlayedKeeper: keeps as tarn-keeper does, but for what a test says.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <functional>
 #include <map>
@@ -16,8 +18,8 @@ namespace tarn {
 
 class PlayedKeeper {
   public:
-    // hangs_up: without an answer. denies: says that it does not have it.
-    enum class Does { as_a_keeper, hangs_up, denies };
+    // hangs_up: without an answer. denies: says that it does not have it. begins: another one, which has nothing yet.
+    enum class Does { as_a_keeper, hangs_up, denies, begins };
     using Before = std::function<Does(const keeper::Said& said, int client)>;
 
     PlayedKeeper(std::string path, Before before)
@@ -44,6 +46,11 @@ class PlayedKeeper {
         const std::lock_guard guard(lock_);
         watcher_ = {};
     }
+    // As of somebody who ends a device there.
+    void cut(const std::string& name) {
+        const std::lock_guard guard(lock_);
+        EXPECT_TRUE(keeper::say(watcher_.get(), keeper::Word::cut, name));
+    }
     bool is_watched() {
         const std::lock_guard guard(lock_);
         return static_cast<bool>(watcher_);
@@ -61,13 +68,17 @@ class PlayedKeeper {
         const Does does = before_(said, client.get());
         if (does == Does::hangs_up) return;
         const std::lock_guard guard(lock_);
+        if (does == Does::begins) kept_.clear();
+        if (said.word == keeper::Word::take)
+            for (const auto& [name, fd] : kept_) (void)keeper::say(client.get(), keeper::Word::done, name, fd.get());
         const bool has_not = said.word == keeper::Word::has && !kept_.contains(said.name);
+        const bool says_none = does == Does::denies || has_not || said.word == keeper::Word::take;
         if (said.word == keeper::Word::keep) kept_.insert_or_assign(said.name, std::move(said.fd));
         if (said.word == keeper::Word::drop)
             std::erase_if(kept_, [&](const auto& each) {
                 return each.first == said.name || each.first.starts_with(said.name + ".");
             });
-        (void)keeper::say(client.get(), does == Does::denies || has_not ? keeper::Word::none : keeper::Word::done);
+        (void)keeper::say(client.get(), says_none ? keeper::Word::none : keeper::Word::done);
         if (said.word == keeper::Word::watch) watcher_ = std::move(client);
     }
 

@@ -86,6 +86,12 @@ class PlayedKernel final : public NbdDriver {
         changed_.notify_all();
         return after("disconnect");
     }
+    // By another program, before what comes over the sockets says so.
+    void disconnect_in_silence(unsigned index) {
+        const std::lock_guard lock(mutex_);
+        silent_ = std::move(sockets_.extract(index).mapped());
+        remove(fmt::format("sys/block/nbd{}", index));
+    }
 
     int socket(unsigned index, size_t connection) {
         const std::lock_guard lock(mutex_);
@@ -136,6 +142,7 @@ class PlayedKernel final : public NbdDriver {
     std::mutex mutex_;
     std::condition_variable changed_;
     std::map<unsigned, std::vector<UniqueFd>> sockets_;
+    std::vector<UniqueFd> silent_;
     Device device_;
     unsigned last_thread_ = 100;
     unsigned replaced_ = 0;

@@ -71,7 +71,7 @@ CHECKS = {
     "frontends/nbd/newcomers.hpp": "NbdConnection.*",
     "frontends/nbd/request.cpp": "Nbd*",
     "frontends/nbd/reply.cpp": "Nbd*",
-    "frontends/nbd/server.cpp": "NbdServer.*",
+    "frontends/nbd/server.cpp": "NbdServer.*:AttachmentsTest.who_takes_over*",
     "frontends/nbd/sessions.cpp": "NbdSessions.*",
     "frontends/nbd/socket_reader.hpp": "SocketReaderTest.*",
     "frontends/nbd/stream.cpp": "NbdTls*",
@@ -1448,13 +1448,13 @@ MUTANTS = [
     ("daemon/attachments/attached_device.cpp", "    if (!connected || «!is_ours») {", {
         "a kernel that says not whose device it is gets served": "false",
     }),
-    ("daemon/attachments/attached_device.cpp", "        if (about.is_kept) «keeper.drop(memory_name());»\n        if (connected)", {
+    ("daemon/attachments/attached_device.cpp", "        «keeper.drop(memory_name());»  // also what", {
         "the keeper keeps what the kernel did not make": "",
     }),
     ("daemon/attachments/attached_device.cpp", "            «static_cast<void>(kernel.driver.disconnect(index));»", {
         "a device whose answer was lost stays": "",
     }),
-    ("daemon/attachments/attached_device.cpp", "    «TRY_VOID(kernel.driver.disconnect(about.index));»\n    if (about.is_kept)", {
+    ("daemon/attachments/attached_device.cpp", "    «TRY_VOID(kernel.driver.disconnect(about.index));»\n    keeper.drop", {
         "a device without a size stays": "",
     }),
     ("daemon/attachments/attached_device.cpp", "    if («kernel.devices.size_bytes_of(about.device).value_or(size_bytes) != size_bytes»)", {
@@ -1905,7 +1905,7 @@ MUTANTS = [
      "        if («is_kept || device.is_being_kept || lost_keepers_ != lost_before»)", {
         "a device of which a new keeper was told this moment is ended": "false",
     }),
-    ("daemon/attachments/attachments.cpp", "        «on_cut(device.memory_name());»", {
+    ("daemon/attachments/attachments.cpp", "        «end_cut(device);»", {
         "a device that the keeper has no more stays": "",
     }),
     ("daemon/attachments/attachments_keeping.cpp", "told && «std::pair(device.replaced_count, lost_keepers_) == before»;", {
@@ -1914,10 +1914,7 @@ MUTANTS = [
     ("daemon/attachments/attachments.cpp", "    if (may_have_other) «see_to_keeping(device);»", {
         "a replacement that the keeper was not told of stays so": "",
     }),
-    ("daemon/attachments/attachments.cpp", "    if (!is_kept) «see_to_keeping(made);»", {
-        "a keeper that did not answer is not told again": "",
-    }),
-    ("daemon/attachments/attachments_end.cpp", "is_first = «!std::exchange((*device)->is_cut, true)»;", {
+    ("daemon/attachments/attachments_end.cpp", "is_first = «!std::exchange(device.is_cut, true)»;", {
         "the log says with each try that a device was cut": "true",
     }),
     ("daemon/attachments/attachments_keeping.cpp", "!device.about.is_kept && «!device.is_ending» && !stopping_;) {", {
@@ -1938,7 +1935,7 @@ MUTANTS = [
     ("daemon/attachments/attachments_end.cpp", "    if (device.volume) «on_resized(device);»", {
         "a size that came while a detach failed is not told": "",
     }),
-    ("daemon/attachments/attachments_keeping.cpp", "        «see_to_keeping(*device);»\n    }", {
+    ("daemon/attachments/attachments_keeping.cpp", "device : devices_) «see_to_keeping(*device);»", {
         "the successor of a keeper is not told of the devices": "",
     }),
     ("daemon/attachments/attached_device.cpp", "    «device.about.is_kept = true;»", {
@@ -1996,6 +1993,18 @@ MUTANTS = [
         "a device whose volume came while a detach failed is not served": "false",
         "a volume is opened twice when a detach fails": "!device.volume && !device.is_lost",
         "a device that cannot be ended is ended again and again": "!device.volume && !device.is_opening",
+    }),
+    ("daemon/attachments/attachments_end.cpp", "name && «each->is_there()»;", {
+        "a cut ends the device that had the name before": "true",
+    }),
+    ("daemon/attachments/attachments_keeping.cpp", "            if («!device.is_there()») return fail", {
+        "the keeper is told of a device that the kernel has no more": "false",
+    }),
+    ("daemon/attachments/attachments_keeping.cpp", "    if («!is_kept») see_to_keeping", {
+        "what a keeper lacks that has just begun is not told to it": "false",
+    }),
+    ("daemon/keeper/keeper_watch.cpp", "        if («connection && !has_said») connection_", {
+        "a keeper that could not be watched for a while is taken for the one before": "connection.has_value()",
     }),
     ("daemon/attachments/attachments_end.cpp", "        «device.is_opening = true;»", {
         "a device that is opened again is forgotten meanwhile": "",
