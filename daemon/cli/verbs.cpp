@@ -24,6 +24,9 @@ namespace tarn {
 
 namespace {
 
+// Once it has not answered something else.
+constexpr std::chrono::seconds status_patience{3};
+
 std::string volume_path(const std::string& name) {
     return "/v1/volumes/" + percent_encode(name);
 }
@@ -73,6 +76,17 @@ std::string not_durable_yet(const Client& client) {
     if (!status) return "";
     return fmt::format(", {} not yet durable on this host",
                        format_size_roughly(status->value("dirty_bytes", uint64_t{0})));
+}
+
+// Whom the daemon waits for, most likely: the hosts that it says do not answer it. Empty: there are none.
+std::string silent_hosts(const Client& client) {
+    const auto status = client.ask("GET", "/v1/status");
+    if (!status) return "";
+    std::vector<std::string> names;
+    for (const Json& peer : status->value("peers", Json::array()))
+        if (!peer.value("forgotten", false) && !(peer.value("connected", true) && peer.value("answers", true)))
+            names.push_back(printable(peer.value("name", "")));
+    return fmt::format("{}", fmt::join(names, ", "));
 }
 
 // Follows a pass to its end.
@@ -236,7 +250,15 @@ Answer delete_volumes(const Client& client, const Options& options) {
 Answer flush_volumes(const Client& client, const Options& options) {
     return ask_each(options.names, [&](const std::string& name) {
         const Progress shown(options.progress, "flushing " + name, [&client] { return not_durable_yet(client); });
-        return client.ask("POST", volume_path(name) + "/flush");
+        auto flushed = client.ask("POST", volume_path(name) + "/flush");
+        if (!flushed && flushed.error().exit == Exit::timed_out) {
+            const Client brief(options.control, std::min(options.timeout(), status_patience));
+            if (const std::string hosts = silent_hosts(brief); !hosts.empty()) {
+                flushed.error().cause += "; a host does not answer it: " + hosts;
+                flushed.error().hint = "tarn status, or --timeout SECONDS";
+            }
+        }
+        return flushed;
     });
 }
 

@@ -1,6 +1,7 @@
 // FakeDaemon: volumes that are names and sizes in a map, for tests of a daemon's clients.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,15 +22,20 @@ using FakeLock = std::lock_guard<std::mutex>;
 
 class EntryVolume final : public FakeVolume {
   public:
-    EntryVolume(VolumeEntry& entry, Result<> flush_result, Result<> change_result, bool changes_all_the_same)
+    EntryVolume(VolumeEntry& entry, const std::atomic<bool>& flush_waits, Result<> flush_result, Result<> change_result,
+                bool changes_all_the_same)
         : entry_(entry),
+          flush_waits_(flush_waits),
           flush_result_(flush_result),
           change_result_(change_result),
           changes_all_the_same_(changes_all_the_same) {}
     VolumeId id() const override { return entry_.id; }
     std::optional<Attributes> try_attributes() override { return entry_.attributes; }
     std::optional<uint64_t> try_size() override { return entry_.attributes.size_bytes; }
-    Task<Result<>> flush() override { co_return flush_result_; }
+    Task<Result<>> flush() override {
+        while (flush_waits_) co_await Yield(*Loop::current());
+        co_return flush_result_;
+    }
     Task<Result<Attributes>> attributes() override { co_return entry_.attributes; }
     Task<Result<uint64_t>> size() override { co_return entry_.attributes.size_bytes; }
     Task<Result<Attributes>> change_attributes(AttributeChange change) override {
@@ -41,6 +47,7 @@ class EntryVolume final : public FakeVolume {
 
   private:
     VolumeEntry& entry_;
+    const std::atomic<bool>& flush_waits_;
     Result<> flush_result_;
     Result<> change_result_;
     bool changes_all_the_same_;
@@ -67,8 +74,8 @@ class FakeDaemon final : public Volumes, public Control {
         const auto found = entries.find(name);
         if (found == entries.end()) co_return fail(Errc::not_found, 0, "catalog.open");
         if (access == Access::write && name == held_elsewhere) co_return fail(Errc::busy, 0, "held by host b");
-        co_return std::shared_ptr<Volume>(
-            std::make_shared<EntryVolume>(found->second, flush_result, change_result, changes_all_the_same));
+        co_return std::shared_ptr<Volume>(std::make_shared<EntryVolume>(found->second, flush_waits, flush_result,
+                                                                        change_result, changes_all_the_same));
     }
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override {
         const FakeLock lock(mutex_);
@@ -213,6 +220,7 @@ class FakeDaemon final : public Volumes, public Control {
     bool nbd = true;
     Scrubber::Progress verified;
     uint64_t verify_rate_bytes = 0;
+    std::atomic<bool> flush_waits{false};
     Result<> flush_result;
     Result<> change_result;             // of a volume's attributes
     bool changes_all_the_same = false;  // also where that is an error

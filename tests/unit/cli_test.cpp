@@ -327,6 +327,30 @@ TEST_F(CliTest, help_has_examples) {
     EXPECT_EQ(out_, "tarn 0.1.0\n");
 }
 
+TEST_F(CliTest, a_flush_that_takes_too_long_names_the_hosts_that_do_not_answer) {
+    const PeerStatus self{.name = "a", .self = true};
+    daemon_.with(
+        [&](FakeDaemon& daemon) { daemon.node.peers = {self, {.name = "b", .connected = true, .answers = true}}; });
+    ASSERT_EQ(run({"create", "vol1", "1MiB"}), Exit::ok);
+    daemon_.flush_waits = true;
+    EXPECT_EQ(run({"--timeout", "1", "flush", "vol1"}), Exit::timed_out);
+    EXPECT_EQ(
+        err_,
+        "tarn: flush vol1: the daemon did not answer within 1 s; the outcome is unknown; try: --timeout SECONDS\n");
+    daemon_.with([&](FakeDaemon& daemon) {
+        daemon.node.peers = {self,
+                             {.name = "b", .connected = true},
+                             {.name = "c"},
+                             {.name = "d", .forgotten = true},
+                             {.name = "e", .connected = true, .answers = true}};
+    });
+    EXPECT_EQ(run({"--timeout", "1", "flush", "vol1"}), Exit::timed_out);
+    EXPECT_EQ(err_,
+              "tarn: flush vol1: the daemon did not answer within 1 s; the outcome is unknown; a host does not answer "
+              "it: b, c; try: tarn status, or --timeout SECONDS\n");
+    daemon_.flush_waits = false;
+}
+
 TEST_F(CliTest, a_missing_daemon_is_5_and_a_silent_one_6) {
     EXPECT_EQ(run_at(directory_ / "none", {"list"}), Exit::unreachable);
     EXPECT_NE(err_.find("; try: tarnd --config FILE --control " + directory_ / "none; or --control PATH\n"),
