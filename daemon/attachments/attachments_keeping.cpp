@@ -86,9 +86,7 @@ Task<Result<>> Attachments::on_keeper_lost(std::function<Result<>()> keep_memory
     for (const auto& device : devices_)
         if (std::exchange(device->about.is_kept, false))
             log::warning("{}: tarn-keeper has ended; another one is told", device->about.device);
-    co_await connecting_.acquire();
     const Result<> kept = co_await on_thread(keep_memory);
-    connecting_.release();
     for (const auto& device : devices_) see_to_keeping(*device);
     co_return kept;
 }

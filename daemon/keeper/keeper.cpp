@@ -156,15 +156,24 @@ Result<> Keeper::keep(const std::string& name, int fd) const {
 }
 
 Result<> Keeper::keep_once(const std::string& name, int fd) const {
-    Result<UniqueFd> connection = connect();
-    if (!connection && connection.error().code == Errc::not_found) {
-        TRY_VOID(start());
-        connection = connect();
-    }
-    if (!connection) return fail(connection.error());
-    TRY_VOID(keeper::say(connection->get(), keeper::Word::keep, name, fd));
-    TRY_VOID(keeper::hear(connection->get()));
+    TRY(const UniqueFd connection, connect_or_start());
+    TRY_VOID(keeper::say(connection.get(), keeper::Word::keep, name, fd));
+    TRY_VOID(keeper::hear(connection.get()));
     return {};
+}
+
+// Two threads that find none start one.
+Result<UniqueFd> Keeper::connect_or_start() const {
+    const auto is_missing = [](const Result<UniqueFd>& connection) {
+        return !connection && connection.error().code == Errc::not_found;
+    };
+    Result<UniqueFd> connection = connect();
+    if (!is_missing(connection)) return connection;
+    const std::lock_guard guard(starting_);
+    connection = connect();
+    if (!is_missing(connection)) return connection;
+    TRY_VOID(start());
+    return connect();
 }
 
 Result<bool> Keeper::has(const std::string& name) const {

@@ -1,10 +1,11 @@
 // Keeper: hands descriptors to a process that keeps them while no tarnd runs, each under a name. The service manager
 // (systemd's descriptor store) keeps the memory, where there is one; a tarn-keeper, which tarnd starts itself, keeps
 // the rest. The service manager closes what it has when the service is stopped, so for a stop a tarn-keeper takes the
-// memory, too.
+// memory, too. Threads may use one at once, but for take().
 #pragma once
 
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,7 @@ class Keeper {
 
   private:
     Result<UniqueFd> connect() const;
+    Result<UniqueFd> connect_or_start() const;
     Result<> start() const;
     Result<> keep_once(const std::string& name, int fd) const;
     Result<std::vector<Kept>> take_from_process() const;
@@ -65,6 +67,7 @@ class Keeper {
 
     std::string socket_;
     std::chrono::seconds patience_;
+    mutable std::mutex starting_;
 };
 
 }  // namespace tarn
