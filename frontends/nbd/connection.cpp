@@ -128,7 +128,7 @@ Task<Workspace*> Connection::transmit() {
     Timer pause(workspace_->loop);
     Gate watching;
     Gate taking;
-    while (!leaving_) {
+    while (!leaving_ && !broken_) {
         if (following_.wanted_cpu() && settled()) {
             next = shard_of_(*following_.wanted_cpu());
             following_.moved();
@@ -146,6 +146,7 @@ Task<Workspace*> Connection::transmit() {
                 awaits_size_ = false;
             }
             serve_carried();
+            if (carry_may_serve_) co_await Yield(workspace_->loop);
         } else if (!readable_) {
             const Result<unsigned> events = co_await readiness.wait();
             if (!events) break;
@@ -156,7 +157,7 @@ Task<Workspace*> Connection::transmit() {
             receive_and_serve();
             if (stream_.looked_at_bytes() > 0 && taking.count() == 0) taking.spawn(take_later(pause));
             // One receive for each turn, so that no client keeps the others waiting.
-            if (readable_) co_await Yield(workspace_->loop);
+            if (readable_ || carry_may_serve_) co_await Yield(workspace_->loop);
         }
     }
     timeout.cancel();
@@ -305,12 +306,14 @@ size_t Connection::announce(std::span<const std::byte> bytes) {
     return at;
 }
 
-// Serves the whole requests at the front of bytes and returns their size. Stops early when congested.
+// Serves the whole requests at the front of bytes and returns their size. Stops early when congested, and when others
+// should have their turn: short requests can ask for very much.
 size_t Connection::serve_received(std::span<const std::byte> bytes) {
     size_t taken = 0;
     size_t announced = 0;
+    size_t served_bytes = 0;
     uint64_t requests = 0;
-    while (!leaving_ && !congested()) {
+    while (!leaving_ && !broken_ && !congested() && served_bytes < turn_size_max) {
         taken += skip(bytes.subspan(taken));
         taken += fill(bytes.subspan(taken));
         std::span<const std::byte> rest = bytes.subspan(taken);
@@ -335,6 +338,7 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
         wanted_bytes_ = 1;
         taken += header_size();
         ++requests;
+        served_bytes += page_size + (request->command == Command::read ? request->data_bytes() : 0);
         if (error != Errno::none && request->payload_bytes() > 0) {
             refuse_write(*request, error, request->payload_bytes());
         } else if (error != Errno::none) {

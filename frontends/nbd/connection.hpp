@@ -95,6 +95,8 @@ class Connection final : Loop::Posted {
     static constexpr std::chrono::milliseconds take_after{20};
     // Of a client that sends more at a time nothing stays on the socket: it does not wait for each answer.
     static constexpr uint64_t looked_at_together_max = 4;
+    // What is read for it before the others on its shard have their turn; a request counts as a page at least.
+    static constexpr size_t turn_size_max = size_t{4} << 20;
     // The memory of a request that waits, apart from its bytes. Measured.
     static constexpr size_t task_size_bytes = 2048;
     static constexpr size_t task_bytes_per_page = 256;

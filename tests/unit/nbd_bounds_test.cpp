@@ -64,6 +64,19 @@ class NbdBounds : public NbdConnection {
         held_bytes_seen_ = share_.held_bytes();
         co_await gate.close();
     }
+    // What follows is told how many requests the loop had served before these came.
+    Task<> ask_at_once(Bytes requests, std::function<Task<>(uint64_t)> then) {
+        Gate gate;
+        gate.spawn(serve());
+        gate.spawn(collect());
+        const Bytes greeting = Bytes().client_flags().option(Option::go, info_payload("disk"));
+        EXPECT_TRUE((co_await loop_->send(client_.get(), greeting.bytes())).has_value());
+        co_await hear(greeting_size + go_replies_size);
+        const uint64_t before = loop_->requests();
+        EXPECT_TRUE((co_await loop_->send(client_.get(), requests.bytes())).has_value());
+        co_await then(before);
+        co_await gate.close();
+    }
     // What is cold waits until so many bytes have been held, or for ten seconds.
     void wait_until_held(size_t bytes) {
         volumes_.faults.miss_every = 1;
@@ -100,6 +113,37 @@ TEST_F(NbdBounds, large_writes_go_on_in_pieces_while_others_hold_the_whole_share
     }
     EXPECT_GT(held_beyond(), 0u);
     EXPECT_LE(held_beyond(), needed_at_most);
+}
+
+// They are short, and what they ask for is not.
+TEST_F(NbdBounds, what_a_client_has_asked_for_that_is_gone_is_not_served) {
+    Bytes requests;
+    for (uint64_t i = 0; i < 2000; ++i) requests.request(Command::read, i, 0, 1 << 20);
+    const auto leave = [this](uint64_t) -> Task<> {
+        ::shutdown(client_.get(), SHUT_RDWR);
+        co_return;
+    };
+    const uint64_t before = loop_->requests();
+    loop_->run_until_done(ask_at_once(std::move(requests), leave));
+    EXPECT_LT(loop_->requests() - before, 100u);
+}
+
+TEST_F(NbdBounds, a_client_that_asks_for_much_leaves_others_their_turn) {
+    constexpr uint64_t count = 3000;
+    uint64_t most = 0;
+    Bytes requests;
+    for (uint64_t i = 0; i < count; ++i) requests.request(Command::flush, i, 0, 0);
+    const auto watch = [&](uint64_t begin) -> Task<> {
+        for (uint64_t seen = begin; seen - begin < count;) {
+            co_await Yield(*loop_);
+            most = std::max(most, loop_->requests() - seen);
+            seen = loop_->requests();
+        }
+        ::shutdown(client_.get(), SHUT_WR);
+    };
+    loop_->run_until_done(ask_at_once(std::move(requests), watch));
+    EXPECT_GT(most, 0u);
+    EXPECT_LE(most, Connection::turn_size_max / page_size);
 }
 
 TEST_F(NbdBounds, large_reads_go_on_in_pieces_while_others_hold_the_whole_share) {
