@@ -52,23 +52,32 @@ class Message {
     Message(int family, uint8_t command) : message_(nlmsg_alloc(), nlmsg_free) {
         fits_ = message_ && genlmsg_put(message_.get(), NL_AUTO_PORT, NL_AUTO_SEQ, family, 0, 0, command, 0);
     }
-    void add(int attribute, uint32_t value) { note(nla_put_u32(message_.get(), attribute, value)); }
-    void add(int attribute, uint64_t value) { note(nla_put_u64(message_.get(), attribute, value)); }
-    void add(int attribute, const std::string& text) { note(nla_put_string(message_.get(), attribute, text.c_str())); }
+    void add(int attribute, uint32_t value) { fits_ = fits_ && nla_put_u32(message_.get(), attribute, value) == 0; }
+    void add(int attribute, uint64_t value) { fits_ = fits_ && nla_put_u64(message_.get(), attribute, value) == 0; }
+    void add(int attribute, const std::string& text) {
+        fits_ = fits_ && nla_put_string(message_.get(), attribute, text.c_str()) == 0;
+    }
     void add(int attribute, std::chrono::seconds time) { add(attribute, static_cast<uint64_t>(time.count())); }
     void add_sockets(std::span<const int> sockets) {
-        nlattr* const list = nla_nest_start(message_.get(), NBD_ATTR_SOCKETS);
+        nlattr* const list = begin_nest(NBD_ATTR_SOCKETS);
         for (const int socket : sockets) {
-            nlattr* const item = nla_nest_start(message_.get(), NBD_SOCK_ITEM);
+            nlattr* const item = begin_nest(NBD_SOCK_ITEM);
             add(NBD_SOCK_FD, static_cast<uint32_t>(socket));
-            nla_nest_end(message_.get(), item);
+            end_nest(item);
         }
-        nla_nest_end(message_.get(), list);
+        end_nest(list);
     }
     nl_msg* get() const { return fits_ ? message_.get() : nullptr; }
 
   private:
-    void note(int result) { fits_ = fits_ && result == 0; }
+    nlattr* begin_nest(int attribute) {
+        nlattr* const nest = fits_ ? nla_nest_start(message_.get(), attribute) : nullptr;
+        fits_ = nest != nullptr;
+        return nest;
+    }
+    void end_nest(nlattr* nest) {
+        if (fits_) nla_nest_end(message_.get(), nest);
+    }
 
     std::unique_ptr<nl_msg, decltype(&nlmsg_free)> message_;
     bool fits_;
@@ -82,7 +91,9 @@ class Connection {
         if (!connection.socket_) return fail(Errc::io, ENOMEM, "nbd.netlink");
         if (genl_connect(connection.socket_.get()) != 0) return fail(Errc::io, errno, "nbd.netlink");
         connection.family_ = genl_ctrl_resolve(connection.socket_.get(), NBD_GENL_FAMILY_NAME);
-        if (connection.family_ < 0) return fail(Errc::unsupported, 0, "nbd: the kernel has no nbd driver");
+        if (connection.family_ == -NLE_OBJ_NOTFOUND)
+            return fail(Errc::unsupported, 0, "nbd: the kernel has no nbd driver");
+        if (connection.family_ < 0) return fail(Errc::io, errno, "nbd.netlink");
         return connection;
     }
     int family() const { return family_; }

@@ -34,7 +34,9 @@ bool has_service_manager() {
 bool has_begun(pid_t process) {
     const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
     pollfd ended{.fd = handle.get(), .events = POLLIN, .revents = 0};
-    if (handle) ::poll(&ended, 1, static_cast<int>(std::chrono::milliseconds(begin_within).count()));
+    while (handle && ::poll(&ended, 1, static_cast<int>(std::chrono::milliseconds(begin_within).count())) < 0 &&
+           errno == EINTR) {
+    }
     int status = 0;
     ::waitpid(process, &status, WNOHANG);
     return status == 0;
@@ -47,7 +49,10 @@ Result<UniqueFd> Keeper::connect() const {
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd) return fail(Errc::io, errno, "keeper: socket");
     keeper::limit_waits(fd.get(), patience_);
-    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    int connected = -1;
+    do connected = ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    while (connected != 0 && errno == EINTR);
+    if (connected == 0) {
         // Whoever listens gets all that the cluster's clients have written, or gives us what to take for it.
         TRY(const ucred peer, peer_of(fd.get()));
         if (peer.uid != ::geteuid())
