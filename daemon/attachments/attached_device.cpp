@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+
+#include "utils/log.hpp"
 
 namespace tarn {
 
@@ -48,6 +51,8 @@ Result<std::optional<AttachedDevice>> AttachedDevice::adopt(const NbdKernel& ker
                                                             size_t memory) {
     const std::string name = kept[memory].name;
     Result<DeviceMemory> adopted = DeviceMemory::adopt(std::move(kept[memory].fd));
+    if (adopted && adopted->header().index != *index_of(name))
+        adopted = fail(Errc::invalid, 0, "device memory: of a device of another number");
     if (!adopted && kernel.devices.is_of_tarn(name)) return fail(adopted.error());
     if (!adopted) return std::optional<AttachedDevice>();
     const nbd::DeviceHeader& header = adopted->header();
@@ -114,17 +119,21 @@ Result<> AttachedDevice::connect(const Keeper& keeper, uint64_t size_bytes) {
     }
     note_cpus();
     if (const Result<> told = tell_size(size_bytes); !told) {
-        TRY_VOID(undo(keeper));
+        static_cast<void>(undo(keeper));
         return told;
     }
     about.size_bytes = memory.header().size_bytes = size_bytes;
     return {};
 }
 
+// What the kernel does not let go of is nobody's: the next process must not go on with it either.
 Result<> AttachedDevice::undo(const Keeper& keeper) const {
-    TRY_VOID(kernel.driver.disconnect(about.index));
+    const Result<> undone = kernel.driver.disconnect(about.index);
+    if (!undone)
+        log::error("{0}: the kernel made it in vain, and does not let go of it: {1}; tarn detach --force {0} ends it",
+                   about.device, log::describe(undone.error()));
     keeper.drop(memory_name());
-    return {};
+    return undone;
 }
 
 Result<> AttachedDevice::connect_once(const Keeper& keeper) {
@@ -154,8 +163,9 @@ Result<> AttachedDevice::connect_as(unsigned index, const Keeper& keeper, std::s
     if (!connected || !is_ours) {
         // The kernel may have made it, and the answer was lost.
         if (connected || (is_ours && connected.error().code != Errc::busy))
-            static_cast<void>(kernel.driver.disconnect(index));
-        keeper.drop(memory_name());  // also what it has of a half
+            static_cast<void>(undo(keeper));
+        else
+            keeper.drop(memory_name());  // also what it has of a half
         if (connected)
             return fail(Errc::unsupported, 0,
                         "attach: the kernel does not say whose device it has made, as Linux 5.14 and newer do");
@@ -194,6 +204,10 @@ Result<std::optional<UniqueFd>> AttachedDevice::replace_socket(const Keeper& kee
     if (has_keeper) TRY_VOID(keeper.keep(socket_name(connection), pair.ours.get()));
     const std::array kernels{pair.kernels.get()};
     TRY_VOID(kernel.driver.reconfigure(about.index, as_told(0), kernels));  // with sockets it is told no size
+    // It says so too if no socket of its is dead, and then has not taken this one.
+    pair.kernels = {};
+    pollfd ours{.fd = pair.ours.get(), .events = 0, .revents = 0};
+    if (::poll(&ours, 1, 0) > 0) return fail(Errc::unavailable, EAGAIN, "attach: the kernel has not given it up yet");
     return std::optional(std::move(pair.ours));
 }
 

@@ -77,12 +77,14 @@ struct AttachedDevice {
     std::vector<bool> is_looked_after;  // the same, while the kernel may be given another one
     size_t user_count = 0;              // see Attachments::Use
     unsigned replaced_count = 0;        // of its connections
+    unsigned told_count = 0;            // how often the keeper was told of all of it
     bool is_resizing = false;
     bool follows_soon = false;  // a task will ask for the size
     bool is_opening = false;
     bool is_being_kept = false;  // a task sees to it that the keeper has it
     bool is_cut = false;         // who detached it told the keeper, and the kernel has it still
     bool is_lost = false;        // its volume is not there any more, or another host's
+    bool is_deleted = false;     // its volume is, or is about to be
     bool is_ending = false;
     // Raised when the kernel has it no more: what waits for it to be of use ends.
     struct Ends final : Interrupt {};

@@ -144,7 +144,7 @@ void Attachments::adopt(std::vector<Keeper::Kept> kept, std::optional<std::span<
         }
         if (!*adopted) {
             log::info("{}: is not a device of ours any more", name);
-            keeper_.drop(name);
+            gate_.spawn(drop_from_keeper(name));
             continue;
         }
         Device& device = *devices_.emplace_back(std::make_unique<Device>(std::move(**adopted)));
@@ -237,6 +237,7 @@ Result<> Attachments::serve_connection(Device& device, unsigned connection) {
                             .first_receipt = device.memory.first_receipt(connection),
                             .volume = device.volume,
                             .exported = device.exported(),
+                            .export_ended = device.is_deleted,
                             .client = {.address = "device " + name, .text = "the kernel's device /dev/" + name},
                             .cpu = device.cpu_of(connection),
                             .ended = ended,
@@ -330,10 +331,16 @@ Task<> Attachments::look_after(Device& device, unsigned connection, nbd::DeviceC
 
 // Also if there is nothing to replace any more. The kernel replaces a socket that it knows to be dead.
 Task<Result<>> Attachments::replace_socket(Device& device, unsigned connection) {
+    if (device.is_cut) {
+        end_cut(device);
+        co_return Result<>{};
+    }
     ::shutdown(device.sockets[connection].get(), SHUT_RDWR);
+    device.memory.header().has_lost_requests = true;
     device.memory.clear_log(connection);
     const bool has_keeper = device.about.is_kept;
     const unsigned lost_before = lost_keepers_;
+    const unsigned told_before = device.told_count;
     CO_TRY(std::optional<UniqueFd> socket,
            co_await on_thread([&] { return device.replace_socket(keeper_, has_keeper, connection); }));
     if (device.is_ending || stopping_) co_return Result<>{};
@@ -348,8 +355,10 @@ Task<Result<>> Attachments::replace_socket(Device& device, unsigned connection) 
     }
     device.sockets[connection] = std::move(*socket);
     ++device.replaced_count;
-    const bool may_have_other = device.about.is_kept && (!has_keeper || lost_keepers_ != lost_before);
-    if (may_have_other) see_to_keeping(device);  // it was told of the one before
+    // Who told it of all meanwhile told it of the one before.
+    const bool may_have_other =
+        device.about.is_kept && (!has_keeper || lost_keepers_ != lost_before || device.told_count != told_before);
+    if (may_have_other) see_to_keeping(device);
     log::warning("{}: the kernel had given up connection {}, and has a new one", device.about.device, connection);
     co_return serve_connection(device, connection);
 }

@@ -53,7 +53,10 @@ Task<Result<>> Attachments::end_devices_of(VolumeId volume) {
 }
 
 Task<> Attachments::end_clients_of(VolumeId volume) {
-    static_cast<void>(co_await end_devices_of(volume));  // those that stay are refused everything
+    // Those that stay are refused everything, also over connections that come later.
+    for (const auto& device : devices_)
+        if (device->memory.header().volume_id == volume) device->is_deleted = true;
+    static_cast<void>(co_await end_devices_of(volume));
     co_await server_.end_clients_of(volume);
 }
 
@@ -70,6 +73,7 @@ void Attachments::end_cut(Device& device) {
     if (stopping_) return;
     const bool is_first = !std::exchange(device.is_cut, true);
     if (is_first) log::warning("{}: tarn-keeper has it no more: somebody has detached it", device.about.device);
+    device.about.is_kept = false;
     const auto end = [](Attachments& self, Device& cut, bool says) -> Task<> {
         if (const Result<> ended = co_await self.end_by_force(cut); !ended && says)
             log::error("{}: it cannot be ended: {}; it is tried again", cut.about.device, log::describe(ended.error()));
@@ -108,7 +112,7 @@ Task<Result<>> Attachments::end_device(Device& device) {
 void Attachments::go_on_with(Device& device) {
     device.is_ending = false;
     if (stopping_) return;
-    if (!device.about.is_kept && !device.is_cut) see_to_keeping(device);
+    if (!device.about.is_kept) see_to_keeping(device);
     if (device.volume) on_resized(device);  // who resized it meanwhile did not tell the kernel
     if (!device.volume && !device.is_opening && !device.is_lost) {
         device.is_opening = true;

@@ -1,6 +1,6 @@
 // How tarn-keeper comes to have the devices of Attachments, and to have them no more. It may hang: threads talk to it
-// of devices. A number is used anew, and then means another device: while one of these threads, or one that makes a
-// device, has the semaphore connecting_, no other does.
+// of devices. A number is used anew, and then means another device: who makes a device, tells of all of one or that one
+// is gone has the semaphore connecting_ meanwhile. Who replaces a connection does not: what it tells is of that alone.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -18,14 +18,18 @@ constexpr int tries_without_keeper = 3;  // one may just be ending as it is aske
 
 void Attachments::see_to_keeping(Device& device) {
     device.about.is_kept = false;
-    if (!device.is_ending && !std::exchange(device.is_being_kept, true)) gate_.spawn(keep(device));
+    if (!device.is_ending && !device.is_cut && !std::exchange(device.is_being_kept, true)) gate_.spawn(keep(device));
 }
 
 // A keeper that has ended since it had the device may not have been watched yet; the one that follows knows nothing.
 Task<> Attachments::see_whether_kept(Device& device) {
     const Use use(*this, device);
-    const bool is_kept =
-        device.about.is_kept && co_await on_thread([&] { return keeper_.has(device.memory_name()).value_or(false); });
+    const bool is_kept = device.about.is_kept && co_await on_thread([&] {
+                             // One that does not answer in time has what it had; should it end, who watches it hears of
+                             // that.
+                             const Result<bool> has = keeper_.has(device.memory_name());
+                             return has ? *has : has.error().code != Errc::not_found;
+                         });
     if (!is_kept) see_to_keeping(device);
 }
 
@@ -33,7 +37,7 @@ Task<> Attachments::see_whether_kept(Device& device) {
 Task<> Attachments::keep(Device& device) {
     const Use use(*this, device);
     bool has_said = false;
-    for (int tries = 0; !device.about.is_kept && !device.is_ending && !stopping_;) {
+    for (int tries = 0; !device.about.is_kept && !device.is_ending && !device.is_cut && !stopping_;) {
         const Result<> kept = co_await tell_keeper(device);
         if (kept) continue;
         if (!std::exchange(has_said, true))
@@ -63,7 +67,8 @@ Task<Result<>> Attachments::tell_keeper(Device& device) {
             if (!device.is_there()) return fail(Errc::unavailable, ENODEV, "attach: the kernel does not have it");
             return device.keep(keeper_, *sockets);
         });
-        device.about.is_kept = told && std::pair(device.replaced_count, lost_keepers_) == before;
+        ++device.told_count;
+        device.about.is_kept = told && !device.is_cut && std::pair(device.replaced_count, lost_keepers_) == before;
     }
     connecting_.release();
     co_return told;

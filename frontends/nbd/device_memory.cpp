@@ -66,6 +66,7 @@ Result<DeviceMemory> DeviceMemory::adopt(UniqueFd memfd) {
     const DeviceHeader& header = memory.header();
     if (header.magic != DeviceHeader::magic_expected || header.layout != DeviceHeader::layout_expected ||
         header.connections == 0 || header.connections > connections_max || size != offset_of(header.connections) ||
+        (header.block_size_bytes != 512 && header.block_size_bytes != 4096) ||
         std::ranges::find(header.volume, '\0') == header.volume.end())
         return fail(Errc::invalid, 0, "device memory: not as this program makes it");
     TRY_VOID(memory.map(header.connections));

@@ -33,6 +33,7 @@ struct DeviceHeader {
     uint64_t size_bytes = 0;  // of the device, in whole blocks
     VolumeId volume_id = 0;
     bool read_only = false;
+    bool has_lost_requests = false;  // of a connection that broke: they are in no log, and the kernel has them still
     uint32_t connected_by = 0;       // the thread that has; 0: it has not yet
     std::array<uint32_t, 8> cpus{};  // of each connection's queue, plus one; 0: not known
     std::array<char, name_size_max + 1> volume{};

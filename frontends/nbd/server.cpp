@@ -248,6 +248,7 @@ Task<> Server::run_device(Shard& shard, DeviceLink link) {
     auto connection =
         std::make_unique<DeviceConnection>(shard, std::move(link.volume), link.exported, std::move(link.socket),
                                            link.memory, link.first_receipt, link.client, resized);
+    if (link.export_ended) connection->end_export();
     shard.devices.insert(connection.get());
     const DeviceConnection::End how = co_await connection->serve();
     shard.devices.erase(connection.get());

@@ -69,6 +69,7 @@ class Server final {
         uint32_t first_receipt;
         std::shared_ptr<Volume> volume;
         Export exported;
+        bool export_ended;  // its volume was deleted: everything is refused
         Client client;
         std::optional<unsigned> cpu;
         std::function<void(DeviceConnection::End)> ended;

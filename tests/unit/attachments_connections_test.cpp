@@ -70,6 +70,20 @@ TEST_F(AttachmentsConnections, of_a_device_that_nobody_keeps_are_replaced_too) {
     });
 }
 
+// It says that it has taken the new socket, and has not.
+TEST_F(AttachmentsConnections, that_the_kernel_has_not_given_up_yet_are_replaced_once_it_has) {
+    run([this](Host& host) -> Task<> {
+        co_await attach(host);
+        kernel_.late = 1;
+        testing::internal::CaptureStderr();
+        co_await break_connection(host, 1);
+        co_await on_thread([&] { return kernel_.wait_for_replaced(1); });
+        EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 1)));
+        const std::string said = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(said.find("and has a new one"), said.rfind("and has a new one")) << said;
+    });
+}
+
 // Somebody has ended it there, and this process has not heard of it.
 TEST_F(AttachmentsConnections, of_a_device_that_the_keeper_has_no_more_are_not_replaced) {
     run([this](Host& host) -> Task<> {

@@ -117,6 +117,34 @@ TEST_F(AttachmentsEnding, a_device_whose_detach_fails_gets_the_size_that_its_vol
     });
 }
 
+// What its number is given to next must not be changed through it.
+TEST_F(AttachmentsEnding, a_device_whose_volume_is_deleted_is_refused_everything_while_the_kernel_keeps_it) {
+    fail_slowly("disconnect");
+    may_fail_.release(10);
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        co_await host.attachments.end_clients_of(volume_->id());
+        co_await on_thread([&] { return kernel_.wait_for_replaced(1); });
+        co_await ask(host, kernel_.socket(0, 0), nbd::Bytes().request(nbd::Command::read, 77, 0, 4096));
+        EXPECT_EQ(co_await answer(host, kernel_.socket(0, 0), 77), nbd::Errno::shutdown);
+        kernel_.before = [](const std::string&) { return Result<>{}; };
+        EXPECT_TRUE(co_await host.attachments.detach("db", true, root));
+    });
+}
+
+TEST_F(AttachmentsEnding, a_device_that_was_made_in_vain_is_not_kept_though_the_kernel_has_it) {
+    kernel_.takes_sizes = false;
+    fail_slowly("disconnect");
+    may_fail_.release();
+    run([&](Host& host) -> Task<> {
+        const auto attached = co_await host.attachments.attach(options(), root);
+        EXPECT_NE(attached.error().sys_errno, EMFILE) << "why it was in vain, and not why it stays";
+        EXPECT_TRUE(kernel_.has(0));
+        EXPECT_FALSE(host.keeper.has("nbd0").value_or(true));
+        EXPECT_FALSE(host.keeper.has("nbd0.0").value_or(true));
+    });
+}
+
 // The log says so once, and somebody has to end it.
 TEST_F(AttachmentsEnding, a_device_whose_volume_another_host_has_is_not_ended_again_and_again) {
     leave_device();

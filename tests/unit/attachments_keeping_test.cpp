@@ -334,6 +334,28 @@ TEST_F(AttachmentsKeeping, what_the_keeper_says_of_a_device_is_of_the_one_that_t
     });
 }
 
+// Its keeper may have had nothing else.
+TEST_F(AttachmentsKeeping, a_device_that_was_cut_is_not_told_to_another_keeper) {
+    std::atomic<int> tries{0};
+    PlayedKeeper keeper(keeper_path_, [](const keeper::Said&, int) { return Does::as_a_keeper; });
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        kernel_.before = [&](const std::string& call) -> Result<> {
+            if (call != "disconnect") return {};
+            ++tries;
+            return fail(Errc::io, EMFILE, "played");
+        };
+        host.keeper.drop("nbd0");
+        keeper.cut("nbd0");
+        co_await until([&] { return tries >= 1; });
+        keeper.hang_up_on_watcher();
+        co_await until([&] { return keepers_lost_ == 1 && keeper.is_watched() && tries >= 3; });
+        EXPECT_TRUE(keeper.names().empty());
+        kernel_.before = [](const std::string&) { return Result<>{}; };
+        co_await all_are_forgotten(host);
+    });
+}
+
 // The log says it once, not with each try.
 TEST_F(AttachmentsKeeping, a_device_that_was_cut_and_that_the_kernel_keeps_is_told_of_once) {
     keeper_path_ = path_;  // the real one

@@ -125,7 +125,7 @@ TEST_F(KeeperTest, one_that_did_not_answer_who_would_watch_it_is_asked_again) {
                        .lost = []() -> Task<Result<>> { co_return Result<>(); }});
     UniqueFd client;
     std::thread other([&] {
-        accept().reset();
+        EXPECT_TRUE(keeper::hear(accept().get()));
         client = accept();
         EXPECT_EQ(hear_and_answer(client, keeper::Word::done).word, keeper::Word::watch);
         EXPECT_TRUE(keeper::say(client.get(), keeper::Word::cut, "nbd0"));

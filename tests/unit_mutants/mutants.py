@@ -1385,7 +1385,7 @@ MUTANTS = [
     ("daemon/attachments/waiting_requests.cpp", "if («looks <= looks_of_a_moment») break;", {
         "requests that came while others waited for long are not waited for": "true",
     }),
-    ("daemon/attachments/waiting_requests.cpp", "if («device.replaced_count != 0» && device", {
+    ("daemon/attachments/waiting_requests.cpp", "if («device.memory.header().has_lost_requests» && device", {
         "a size is told while a request of a broken connection waits": "false",
     }),
     ("daemon/attachments/attachments.cpp", "return «!device.is_ending» && !stopping_; };", {
@@ -1451,11 +1451,11 @@ MUTANTS = [
     ("daemon/attachments/attached_device.cpp", "        «keeper.drop(memory_name());»  // also what", {
         "the keeper keeps what the kernel did not make": "",
     }),
-    ("daemon/attachments/attached_device.cpp", "            «static_cast<void>(kernel.driver.disconnect(index));»", {
+    ("daemon/attachments/attached_device.cpp", "            «static_cast<void>(undo(keeper));»\n        else", {
         "a device whose answer was lost stays": "",
     }),
-    ("daemon/attachments/attached_device.cpp", "    «TRY_VOID(kernel.driver.disconnect(about.index));»\n    keeper.drop", {
-        "a device without a size stays": "",
+    ("daemon/attachments/attached_device.cpp", "undone = «kernel.driver.disconnect(about.index)»;", {
+        "a device without a size stays": "Result<>()",
     }),
     ("daemon/attachments/attached_device.cpp", "    if («kernel.devices.size_bytes_of(about.device).value_or(size_bytes) != size_bytes»)", {
         "a kernel that takes no size is believed": "false",
@@ -1905,10 +1905,10 @@ MUTANTS = [
      "        if («is_kept || device.is_being_kept || lost_keepers_ != lost_before»)", {
         "a device of which a new keeper was told this moment is ended": "false",
     }),
-    ("daemon/attachments/attachments.cpp", "        «end_cut(device);»", {
+    ("daemon/attachments/attachments.cpp", "the keeper has just begun\");\n        «end_cut(device);»", {
         "a device that the keeper has no more stays": "",
     }),
-    ("daemon/attachments/attachments_keeping.cpp", "told && «std::pair(device.replaced_count, lost_keepers_) == before»;", {
+    ("daemon/attachments/attachments_keeping.cpp", "!device.is_cut && «std::pair(device.replaced_count, lost_keepers_) == before»;", {
         "a connection that was replaced meanwhile counts as kept": "true",
     }),
     ("daemon/attachments/attachments.cpp", "    if (may_have_other) «see_to_keeping(device);»", {
@@ -1917,10 +1917,10 @@ MUTANTS = [
     ("daemon/attachments/attachments_end.cpp", "is_first = «!std::exchange(device.is_cut, true)»;", {
         "the log says with each try that a device was cut": "true",
     }),
-    ("daemon/attachments/attachments_keeping.cpp", "!device.about.is_kept && «!device.is_ending» && !stopping_;) {", {
+    ("daemon/attachments/attachments_keeping.cpp", "!device.about.is_kept && «!device.is_ending» && !device.is_cut", {
         "the keeper is told of a device without end, though that is detached": "true",
     }),
-    ("daemon/attachments/attachments_keeping.cpp", "!device.is_ending && «!stopping_»;) {", {
+    ("daemon/attachments/attachments_keeping.cpp", "!device.is_cut && «!stopping_»;) {", {
         "the keeper is told of a device without end, though tarnd stops": "true",
     }),
     ("daemon/attachments/attachments_keeping.cpp", "    «keeper_watch_.begin();»  // it may have begun with this", {
@@ -1929,7 +1929,7 @@ MUTANTS = [
     ("daemon/attachments/attachments_keeping.cpp", "    «++lost_keepers_;»", {
         "what a keeper was told that has ended meanwhile counts": "",
     }),
-    ("daemon/attachments/attachments_end.cpp", "    if (!device.about.is_kept && !device.is_cut) «see_to_keeping(device);»", {
+    ("daemon/attachments/attachments_end.cpp", "    if (!device.about.is_kept) «see_to_keeping(device);»", {
         "a device whose detach failed is not kept": "",
     }),
     ("daemon/attachments/attachments_end.cpp", "    if (device.volume) «on_resized(device);»", {
@@ -2005,6 +2005,27 @@ MUTANTS = [
     }),
     ("daemon/keeper/keeper_watch.cpp", "        if («connection && !has_said») connection_", {
         "a keeper that could not be watched for a while is taken for the one before": "connection.has_value()",
+    }),
+    ("daemon/attachments/attachments.cpp", ".export_ended = «device.is_deleted»,", {
+        "a connection that comes later serves a deleted volume": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "    if («device.is_cut») {", {
+        "a device that was cut is served again": "false",
+    }),
+    ("daemon/attachments/attachments.cpp", "    «device.memory.header().has_lost_requests = true;»", {
+        "the next process does not know of requests that are in no log": "",
+    }),
+    ("daemon/attachments/attachments_keeping.cpp", "    if (!device.is_ending && «!device.is_cut» &&", {
+        "a device that was cut is told to the next keeper": "true",
+    }),
+    ("daemon/attachments/attached_device.cpp", "    if («::poll(&ours, 1, 0) > 0») return fail", {
+        "a socket that the kernel has not taken counts as taken": "false",
+    }),
+    ("frontends/nbd/connection.cpp", "    while (!leaving_ && «!broken_» && !congested()", {
+        "what a client asked for that is gone is served": "true",
+    }),
+    ("frontends/nbd/connection.cpp", "!congested() && «served_bytes < turn_size_max») {", {
+        "a client that asks for much leaves others no turn": "true",
     }),
     ("daemon/attachments/attachments_end.cpp", "        «device.is_opening = true;»", {
         "a device that is opened again is forgotten meanwhile": "",
