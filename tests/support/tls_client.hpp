@@ -96,12 +96,25 @@ class TlsClient {
     }
     // Whether the server said in order that nothing more comes.
     bool saw_end() { return receive(1).empty() && result_ == 0; }
+    // The alert with which the server broke off, next of all; -1: it did not.
+    int alert() {
+        return receive(1).empty() && result_ == GNUTLS_E_FATAL_ALERT_RECEIVED ? gnutls_alert_get(session_) : -1;
+    }
     void end() { gnutls_bye(session_, GNUTLS_SHUT_WR); }
     void change_keys() { gnutls_session_key_update(session_, GNUTLS_KU_PEER); }
     // A record without a byte in it.
     void send_nothing() { EXPECT_GE(gnutls_record_send2(session_, "", 0, 1, 0), 0); }
     // Says what means nothing, and ends nothing.
     void warn() { EXPECT_EQ(gnutls_alert_send(session_, GNUTLS_AL_WARNING, GNUTLS_A_USER_CANCELED), 0); }
+    // Before the handshake, which is of version 1.2: warns in the middle of it.
+    void warn_within_handshake() {
+        gnutls_handshake_set_hook_function(
+            session_, GNUTLS_HANDSHAKE_SERVER_HELLO_DONE, GNUTLS_HOOK_POST,
+            [](gnutls_session_t session, unsigned, unsigned, unsigned, const gnutls_datum_t*) {
+                static_cast<TlsClient*>(gnutls_session_get_ptr(session))->warn();
+                return 0;
+            });
+    }
     // What these would send, sealed: it is not sent.
     std::vector<std::byte> sealed(const std::function<void()>& sends) {
         std::vector<std::byte> bytes;

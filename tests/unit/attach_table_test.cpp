@@ -2,6 +2,12 @@
 #include "daemon/attachtab/attach_table.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "utils/mapping.hpp"
 
 namespace tarn {
 namespace {
@@ -60,6 +66,21 @@ TEST(AttachTableTest, a_mistake_is_told_with_its_line_and_the_others_count) {
         EXPECT_EQ(table.mistakes[0].volume, each.volume);
         EXPECT_EQ(table.mistakes[0].reason, each.reason);
         EXPECT_EQ(table.lines.size(), 2u) << each.line;
+    }
+}
+
+// Who reads on takes the bytes that follow for the escape's, whatever they are: here there are none.
+TEST(AttachTableTest, an_escape_that_the_text_ends_within_is_a_mistake) {
+    const auto page_bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+    const Mapping mapping = std::move(*Mapping::create(2 * page_bytes));
+    std::byte* const end = mapping.bytes().data() + page_bytes;
+    ASSERT_EQ(::mprotect(end, page_bytes, PROT_NONE), 0);
+    for (const std::string_view line : {"a\\", "a\\0", "a\\04"}) {
+        char* const begin = reinterpret_cast<char*>(end) - line.size();
+        std::ranges::copy(line, begin);
+        const AttachTable table = AttachTable::parse({begin, line.size()});
+        ASSERT_EQ(table.mistakes.size(), 1u) << line;
+        EXPECT_EQ(table.mistakes[0].reason, "in a name a backslash is written \\134, and a blank \\040");
     }
 }
 

@@ -45,6 +45,20 @@ TEST(BlockDeviceTest, a_device_that_cannot_be_looked_at_is_not_gone) {
     EXPECT_FALSE(is_gone_unseen);
 }
 
+// For a moment, say.
+TEST(BlockDeviceTest, a_device_of_which_one_thing_cannot_be_read_is_not_gone) {
+    for (const std::string attribute : {"pid", "backend"}) {
+        const ScratchDirectory root;
+        const std::filesystem::path device = root.path() / "sys/block/nbd0";
+        std::filesystem::create_directories(device);
+        std::ofstream(device / "pid") << "5\n";
+        std::ofstream(device / "backend") << backend_of("db") << "\n";
+        std::filesystem::remove(device / attribute);
+        std::filesystem::create_symlink(attribute, device / attribute);  // to itself: not even root can open it
+        EXPECT_FALSE(BlockDevices(root.path()).is_gone("nbd0", "db", 5)) << attribute;
+    }
+}
+
 class OpenedBy : public testing::Test {
   protected:
     void opens(const std::string& process, const std::string& program, const std::string& path) const {

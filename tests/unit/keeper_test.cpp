@@ -1,6 +1,7 @@
 // What tarnd asks of a tarn-keeper; the test plays that one.
 #include "daemon/keeper/keeper.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -8,11 +9,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -76,18 +79,41 @@ size_t open_descriptors() {
     return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
+// What one end says the other hears, or not.
+class KeeperMessages : public testing::Test {
+  protected:
+    void SetUp() override {
+        int pair[2];
+        ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+        near_ = UniqueFd(pair[0]);
+        far_ = UniqueFd(pair[1]);
+    }
+    // As it travels.
+    std::vector<std::byte> bytes_of(keeper::Word word, const std::string& name) const {
+        EXPECT_TRUE(keeper::say(near_.get(), word, name));
+        std::vector<std::byte> bytes(4096);
+        const ssize_t size = ::recv(far_.get(), bytes.data(), bytes.size(), 0);
+        EXPECT_GT(size, 0);
+        bytes.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
+        return bytes;
+    }
+    void send(std::span<const std::byte> bytes) const {
+        ASSERT_EQ(::send(near_.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+    }
+    Errc error_of_hearing() const {
+        const Result<keeper::Said> said = keeper::hear(far_.get());
+        return said ? Errc{} : said.error().code;
+    }
+
+    UniqueFd near_;
+    UniqueFd far_;
+};
+
 // As of somebody who wants it to run out of them.
-TEST_F(KeeperTest, a_second_descriptor_of_a_message_does_not_stay_open) {
-    int pair[2];
-    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    const UniqueFd near(pair[0]);
-    const UniqueFd far(pair[1]);
-    ASSERT_TRUE(keeper::say(near.get(), keeper::Word::keep, "nbd0"));
-    std::array<std::byte, 4096> text{};
-    const ssize_t size = ::recv(far.get(), text.data(), text.size(), 0);
-    ASSERT_GT(size, 0);
+TEST_F(KeeperMessages, a_second_descriptor_of_a_message_does_not_stay_open) {
+    std::vector<std::byte> text = bytes_of(keeper::Word::keep, "nbd0");
     const size_t before = open_descriptors();
-    iovec bytes{.iov_base = text.data(), .iov_len = static_cast<size_t>(size)};
+    iovec bytes{.iov_base = text.data(), .iov_len = text.size()};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
     msghdr message{};
     message.msg_iov = &bytes;
@@ -98,16 +124,42 @@ TEST_F(KeeperTest, a_second_descriptor_of_a_message_does_not_stay_open) {
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(2 * sizeof(int));
-    const std::array<int, 2> descriptors{near.get(), far.get()};
+    const std::array<int, 2> descriptors{near_.get(), far_.get()};
     std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
-    ASSERT_EQ(::sendmsg(near.get(), &message, 0), size);
+    ASSERT_EQ(::sendmsg(near_.get(), &message, 0), static_cast<ssize_t>(text.size()));
     {
-        const Result<keeper::Said> said = keeper::hear(far.get());
+        const Result<keeper::Said> said = keeper::hear(far_.get());
         ASSERT_TRUE(said);
         EXPECT_TRUE(said->fd);
         EXPECT_EQ(open_descriptors(), before + 1);
     }
     EXPECT_EQ(open_descriptors(), before);
+}
+
+// The rest of the name, say, would be missing.
+TEST_F(KeeperMessages, one_that_ends_in_the_middle_is_none) {
+    const std::vector<std::byte> bytes = bytes_of(keeper::Word::drop, "nbd10");
+    send(std::span(bytes).first(4));
+    near_.reset();
+    EXPECT_EQ(error_of_hearing(), Errc::protocol);
+}
+
+TEST_F(KeeperMessages, a_name_that_does_not_end_is_none) {
+    const std::string longest(keeper::name_size_max, 'x');
+    std::vector<std::byte> bytes = bytes_of(keeper::Word::drop, longest);
+    send(bytes);
+    EXPECT_EQ(keeper::hear(far_.get())->name, longest);
+    bytes.back() = std::byte{'x'};
+    send(bytes);
+    EXPECT_EQ(error_of_hearing(), Errc::protocol);
+}
+
+// A program that tarnd starts must not have a client's memory, nor keep a device's socket open.
+TEST_F(KeeperMessages, what_is_taken_is_closed_for_a_program_that_is_started) {
+    EXPECT_TRUE(keeper::say(near_.get(), keeper::Word::done, "nbd0", near_.get()));
+    const Result<keeper::Said> said = keeper::hear(far_.get());
+    ASSERT_TRUE(said);
+    EXPECT_EQ(::fcntl(said->fd.get(), F_GETFD), FD_CLOEXEC);
 }
 
 // It was busy, say, for longer than anybody waits for it.

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -124,6 +125,20 @@ TEST_F(Keeping, who_says_nothing_keeps_nobody_else_waiting) {
     const UniqueFd half = connected_to(path_);
     EXPECT_EQ(::send(half.get(), "h", 1, MSG_NOSIGNAL), 1);
     EXPECT_TRUE(keeper_.has(Keeper::memory_name).value_or(false));
+}
+
+// It would take what it has heard of for all that there is, and leave the other devices to nobody.
+TEST_F(Keeping, who_did_not_hear_of_all_is_not_told_that_it_has) {
+    constexpr int device_count = 350;  // more than a socket usually holds
+    for (int i = 0; i < device_count; ++i) ASSERT_TRUE(keeper_.keep("nbd" + std::to_string(i), null_.get()));
+    const UniqueFd client = connected_to(path_);
+    ASSERT_TRUE(keeper::say(client.get(), keeper::Word::take));
+    pollfd hung_up{.fd = client.get(), .events = POLLRDHUP, .revents = 0};
+    EXPECT_EQ(::poll(&hung_up, 1, 10'000), 1) << "it goes on after one that was not heard of";
+    int heard = 0;
+    Result<keeper::Said> said = keeper::hear(client.get());
+    for (; said && said->word == keeper::Word::done; said = keeper::hear(client.get())) ++heard;
+    EXPECT_EQ(said.has_value(), heard == device_count + 1) << heard;
 }
 
 TEST_F(Keeping, another_user_is_given_nothing) {

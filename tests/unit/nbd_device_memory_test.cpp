@@ -61,15 +61,33 @@ TEST_F(NbdDeviceMemory, a_log_is_full_while_it_has_no_slot) {
     EXPECT_FALSE(log.add(request, 0));
 }
 
+bool is_taken_over(const DeviceMemory& memory) {
+    return DeviceMemory::adopt(UniqueFd(::dup(memory.fd()))).has_value();
+}
+
 TEST_F(NbdDeviceMemory, memory_of_another_layout_is_not_taken_over) {
-    const auto taken = [&] { return DeviceMemory::adopt(UniqueFd(::dup(memory_->fd()))).has_value(); };
-    EXPECT_TRUE(taken());
+    EXPECT_TRUE(is_taken_over(*memory_));
     ++memory_->header().layout;
-    EXPECT_FALSE(taken());
+    EXPECT_FALSE(is_taken_over(*memory_));
     --memory_->header().layout;
     memory_->header().connections = 2;
-    EXPECT_FALSE(taken());
+    EXPECT_FALSE(is_taken_over(*memory_));
     EXPECT_FALSE(DeviceMemory::adopt(UniqueFd(::memfd_create("empty", MFD_CLOEXEC))));
+}
+
+// It is of a program that has put something else behind the first log.
+TEST_F(NbdDeviceMemory, memory_of_more_connections_than_it_says_is_not_taken_over) {
+    const DeviceMemory memory = std::move(*DeviceMemory::create({.connections = 2}, "disk"));
+    EXPECT_TRUE(is_taken_over(memory));
+    memory.header().connections = 1;
+    EXPECT_FALSE(is_taken_over(memory));
+}
+
+TEST_F(NbdDeviceMemory, memory_whose_volume_has_a_name_without_an_end_is_not_taken_over) {
+    memory_->header().volume.fill('x');
+    EXPECT_FALSE(is_taken_over(*memory_));
+    memory_->header().volume.back() = '\0';
+    EXPECT_TRUE(is_taken_over(*memory_));
 }
 
 // Of two writes of a page each, which have come.
@@ -144,6 +162,21 @@ TEST_F(NbdDeviceLogs, a_slot_whose_answer_was_out_is_free_once) {
     const Request flush{.command = Command::flush, .flags = 0, .cookie = 1, .offset_bytes = 0, .size_bytes = 0};
     while (const auto slot = log_->add(flush, 0)) EXPECT_TRUE(slots.insert(*slot).second) << *slot;
     EXPECT_EQ(slots.size(), DeviceLog::slot_count);
+}
+
+// Nothing more is sent before there is room, though each message was begun.
+TEST_F(NbdDeviceLogs, a_socket_that_takes_a_part_of_the_last_message_is_full) {
+    const int room = 4096;
+    ASSERT_EQ(::setsockopt(daemon_.get(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+    Request read = write;
+    read.command = Command::read;
+    read.size_bytes = DeviceLog::message_size_max - DeviceLog::reply_header_size;
+    const std::vector<std::byte> reply(DeviceLog::message_size_max);
+    const DeviceLog::Part part{.slot = *log_->add(read, 0), .begin = 0, .bytes = reply};
+    EXPECT_EQ(log_->send(daemon_.get(), {&part, 1}), DeviceLog::Sent::full);
+    const uint32_t sent_bytes = log_->slot(part.slot).sent_bytes;
+    EXPECT_GT(sent_bytes, 0u);
+    EXPECT_LT(sent_bytes, reply.size());
 }
 
 TEST_F(NbdDeviceLogs, what_is_used_is_named_in_its_order) {

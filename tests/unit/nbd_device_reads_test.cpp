@@ -28,11 +28,16 @@ class CopiedVolume final : public SharedVolume {
             --failing_reads;
             co_return fail(Errc::io, EIO, "unreadable");
         }
-        co_return co_await SharedVolume::read(offset_bytes, into);
+        most_at_once = std::max(most_at_once, ++at_once);
+        const Result<> read = co_await SharedVolume::read(offset_bytes, into);
+        --at_once;
+        co_return read;
     }
     unsigned pins_left = 0;
     unsigned failing_reads = 0;
     unsigned reads = 0;
+    unsigned at_once = 0;
+    unsigned most_at_once = 0;
     bool is_away = false;
     bool is_stopping = false;
     Event asked;
@@ -100,6 +105,20 @@ TEST_F(NbdDeviceReads, large_reads_are_copied_one_after_the_other_and_all_are_an
         EXPECT_EQ(std::ranges::count(answered, true), 20);
         kernel_.reset();
     });
+    EXPECT_EQ(volume->most_at_once, 1u);
+}
+
+// It may not be readable a second time, and others have to wait for it.
+TEST_F(NbdDeviceReads, what_was_copied_of_a_read_is_kept_until_the_socket_has_taken_all_of_it) {
+    const int room = 4096;
+    ASSERT_EQ(::setsockopt(daemon_.get(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+    const auto volume = copied();
+    serve(volume, [&](DeviceConnection&) -> Task<> {
+        co_await send(Bytes().request(Command::read, 1, 0, large));
+        EXPECT_EQ(co_await answer_to(1, large), Errno::none);
+        kernel_.reset();
+    });
+    EXPECT_EQ(volume->reads, 1u);
 }
 
 TEST_F(NbdDeviceReads, the_rest_of_an_answer_of_the_process_before_is_tried_until_it_can_be_read) {

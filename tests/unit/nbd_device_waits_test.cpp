@@ -47,6 +47,7 @@ class PartlyAwayVolume final : public SharedVolume {
         changed.notify_all();
         while (is_away && !(interrupt && interrupt->raised())) co_await changed.wait();
         --waiting;
+        changed.notify_all();
         co_return !is_away;
     }
 };
@@ -82,6 +83,23 @@ TEST_F(NbdDeviceWaits, a_kernel_that_hangs_up_is_noticed_while_the_size_is_not_k
         EXPECT_EQ(how, DeviceConnection::End::lost);
         SetUp();
     }
+}
+
+// Its end of the socket stays open: nothing else tells those who wait.
+TEST_F(NbdDeviceWaits, a_kernel_that_disconnects_does_not_wait_for_what_waits) {
+    const auto volume = std::make_shared<PartlyAwayVolume>(bytes_.bytes(), 1);
+    const auto how = serve(volume, [&](DeviceConnection&) -> Task<> {
+        Alarm alarm(*loop_, 10s, [&] {
+            ADD_FAILURE() << "its connection waits for the other host";
+            volume->set(volume->is_page_away, false);
+        });
+        co_await send(Bytes().request(Command::write, 1, 0, page_size).fill(page_size));
+        while (volume->waiting == 0) co_await volume->changed.wait();
+        co_await send(Bytes().request(Command::disconnect, 2, 0, 0));
+        while (volume->waiting > 0) co_await volume->changed.wait();
+        co_await alarm.end();
+    });
+    EXPECT_EQ(how, DeviceConnection::End::disconnected);
 }
 
 TEST_F(NbdDeviceWaits, a_write_that_waits_stops_none_behind_it_and_keeps_its_bytes) {

@@ -34,14 +34,16 @@ TEST(TlsKeys, are_read_as_psktool_writes_them) {
 TEST(TlsKeys, that_are_none_are_refused_with_their_line) {
     const std::string good = "alice:" + key + "\n";
     const std::string long_name(129, 'u');
-    for (const std::string& bad : {std::string("alice"), ":" + key, std::string("bob:0011"),
-                                   "bob:" + std::string(31, '0'), "bob:" + std::string(31, '0') + "g", "bob: " + key,
-                                   long_name + ":" + key, good, std::string("bob\0", 4) + ":" + key}) {
+    const auto with_key_of = [](size_t bytes) { return "bob:" + std::string(2 * bytes, '0'); };
+    for (const std::string& bad : {std::string("alice"), ":" + key, std::string("bob:0011"), with_key_of(15),
+                                   with_key_of(513), "bob:" + std::string(31, '0'), "bob:" + std::string(31, '0') + "g",
+                                   "bob: " + key, long_name + ":" + key, good, std::string("bob\0", 4) + ":" + key}) {
         const auto keys = TlsCredentials::parse_keys(good + bad + "\n");
         ASSERT_FALSE(keys) << bad;
         EXPECT_TRUE(keys.error().starts_with("line 2: ")) << keys.error();
         EXPECT_FALSE(keys.error().contains("0011")) << "a key is shown to nobody";
     }
+    for (const size_t bytes : {16u, 512u}) EXPECT_TRUE(TlsCredentials::parse_keys(with_key_of(bytes))) << bytes;
     EXPECT_FALSE(TlsCredentials::parse_keys(""));
     EXPECT_FALSE(TlsCredentials::parse_keys("# alice\n"));
 }
@@ -137,6 +139,17 @@ TEST_F(NbdTls, an_unknown_user_with_an_empty_key_is_refused) {
     ASSERT_FALSE(result);
     EXPECT_EQ(result.error().code, Errc::refused);
     EXPECT_TRUE(stream.trouble().starts_with("PSK user \"mallory\": unknown")) << stream.trouble();
+}
+
+// Version 1.3 knows no such alert.
+TEST_F(NbdTls, a_warning_within_the_handshake_does_not_end_it) {
+    Stream stream(std::move(server_));
+    const char* const priority = "NORMAL:-VERS-ALL:+VERS-TLS1.2:-KX-ALL:+ECDHE-PSK";
+    ASSERT_TRUE(begun(stream, [&] {
+        TlsClient client(client_.get(), "alice", key, priority);
+        client.warn_within_handshake();
+        EXPECT_TRUE(client.shake_hands());
+    })) << stream.trouble();
 }
 
 TEST_F(NbdTls, bytes_in_plain_are_no_handshake) {

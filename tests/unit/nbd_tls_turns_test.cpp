@@ -93,6 +93,20 @@ TEST_F(NbdTlsTurns, one_receive_takes_a_part_of_what_is_there_and_says_so) {
     });
 }
 
+TEST_F(NbdTlsTurns, one_send_takes_a_part_of_what_is_given_to_it_though_the_socket_has_room) {
+    const int room = 2 * room_bytes;
+    ASSERT_EQ(::setsockopt(server_.get(), SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room), 0);
+    Stream stream(std::move(server_));
+    TlsClient client(client_.get());
+    ASSERT_TRUE(begun(stream, [&] { EXPECT_TRUE(client.shake_hands()); }));
+    const std::vector<std::byte> bytes(room_bytes);
+    const iovec vector{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    const ssize_t taken = stream.send(std::span(&vector, 1), buffers());
+    EXPECT_TRUE(stream.is_flushed());
+    EXPECT_GE(taken, static_cast<ssize_t>(Stream::send_size_max));
+    EXPECT_LE(taken, static_cast<ssize_t>(Stream::send_size_max + Stream::sealed_size_max));
+}
+
 // Version 1.3 knows no alert that ends nothing.
 TEST_F(NbdTlsTurns, warnings_are_bounded_alike_and_end_nothing) {
     expect_turns([](TlsClient& client) { client.warn(); }, "NORMAL:-VERS-ALL:+VERS-TLS1.2:-KX-ALL:+ECDHE-PSK");
@@ -164,6 +178,24 @@ TEST_F(NbdTlsConnection, what_a_receive_left_on_the_socket_is_served_without_a_f
         EXPECT_EQ(client.receive(replies_size).size(), replies_size);
         client_.reset();
     });
+}
+
+// There is no later send that would take it along.
+TEST_F(NbdTls, who_breaks_the_rules_is_told_so) {
+    Stream stream(std::move(server_));
+    TlsClient client(client_.get());
+    ASSERT_TRUE(begun(stream, [&] { EXPECT_TRUE(client.shake_hands()); }));
+    const Bytes record = Bytes().text("\x17\x03\x03").number(uint16_t{32}).fill(32);
+    ASSERT_EQ(::send(client_.get(), record.bytes().data(), record.bytes().size(), 0),
+              static_cast<ssize_t>(record.bytes().size()));
+    std::byte into{};
+    iovec vector{&into, 1};
+    msghdr message{};
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    EXPECT_EQ(stream.receive(message, false, {}, buffers()), -1);
+    stream.close();
+    EXPECT_EQ(client.alert(), GNUTLS_A_BAD_RECORD_MAC);
 }
 
 // The socket stays open for what the client still sends: closed, it might be reset, and its last replies lost.

@@ -40,6 +40,8 @@ CHECKS = {
     "daemon/attachments/block_device.cpp": "Attachments*:BlockDeviceTest.*:MountedDevice.*:OpenedBy.*",
     "daemon/attachments/size_notices.cpp": "SizeNotices*",
     "daemon/attachments/unserved_devices.cpp": "MountedDevice.*",
+    "daemon/attachtab/attach_table.cpp": "AttachTableTest.*",
+    "daemon/attachtab/unit_name.cpp": "UnitNameTest.*",
     "daemon/catalog/catalog.cpp": "StoppingHome.*:CatalogTest.*:CatalogHolds.*",
     "daemon/catalog/catalog_open.cpp": "CatalogTest.*:CatalogHolds.*",
     "daemon/catalog/catalog_table.cpp": "CatalogTableTest.*",
@@ -48,6 +50,7 @@ CHECKS = {
     "daemon/catalog/registrar.cpp": "RegistrarTest.*",
     "daemon/catalog/removals.cpp": "RemovalsTest.*:RegistrarTest.*",
     "daemon/keeper/keeper.cpp": "KeeperTest.*:KeeperOfAnotherUser.*:Attachments*",
+    "daemon/keeper/keeper_protocol.cpp": "KeeperMessages.*",
     "daemon/keeper/keeper_watch.cpp": "KeeperWatchTest.*:Attachments*:KeeperTest.one_that*",
     "daemon/keeper/left_memory.cpp": "LeftMemory.*",
     "daemon/keeper/keeping.cpp": "Keeping.*:Attachments*:KeeperTest.*",
@@ -2041,5 +2044,64 @@ MUTANTS = [
     }),
     ("frontends/nbd/tls_credentials.cpp", "return own && «gnutls_x509_crt_check_hostname(own.get(), name.c_str()) != 0»;", {
         "a certificate is for every name": "(void(name), true)",
+    }),
+    ("daemon/attachtab/attach_table.cpp", "        if («digits.size() != 3» || error", {
+        "an escape in attachtab has as many digits as there are": "false",
+    }),
+    ("daemon/attachtab/unit_name.cpp", "plain.contains(c) && («c != '.' || !name.empty()»))", {
+        "a dot at the beginning of a unit's name is one": "true",
+    }),
+    ("daemon/keeper/keeper_protocol.cpp", "    if («size != sizeof text» || text.name", {
+        "half of what is said to a keeper is heard": "false",
+    }),
+    ("daemon/keeper/keeper_protocol.cpp", "size != sizeof text || «text.name.back() != 0») return", {
+        "a name that is said to a keeper has no end": "false",
+    }),
+    ("daemon/keeper/keeper_protocol.cpp", "::recvmsg(socket, &message, «MSG_CMSG_CLOEXEC | MSG_WAITALL»); });", {
+        "programs that are started have what a keeper gave": "MSG_WAITALL",
+    }),
+    ("daemon/keeper/keeping.cpp", "                        "
+     "«return say(client.get(), Word::done, each.first, each.second.get()).has_value();»", {
+        "who did not hear of all that is kept is told that it has":
+            "(void)say(client.get(), Word::done, each.first, each.second.get()); return true;",
+    }),
+    ("frontends/nbd/device_memory.cpp", " || «size != offset_of(header.connections)» ||", {
+        "a device's memory that is larger than it says is taken over": "size < offset_of(header.connections)",
+    }),
+    ("frontends/nbd/device_memory.cpp", "«std::ranges::find(header.volume, '\\0') == header.volume.end()»)", {
+        "a device's memory has a name without an end": "false",
+    }),
+    ("frontends/nbd/tls_credentials.cpp", "        if («key->size() < key_size_min» || key", {
+        "a key may be a little too short": "key->size() < key_size_min - 1",
+    }),
+    ("frontends/nbd/tls_credentials.cpp", "key_size_min || «key->size() > key_size_max»)", {
+        "a key may be a little too long": "key->size() > key_size_max + 1",
+    }),
+    ("frontends/nbd/stream.cpp", "is_flushed() && «taken < send_size_max») {", {
+        "one send within TLS lasts as long as the socket has room": "true",
+    }),
+    ("frontends/nbd/stream.cpp", "    if («!is_flushed()») send_sealed();  // new keys", {
+        "what a receive within TLS has to say waits for the next send": "false",
+    }),
+    ("frontends/nbd/tls_session.cpp", "    while («result == GNUTLS_E_WARNING_ALERT_RECEIVED») result", {
+        "a warning ends a handshake": "false",
+    }),
+    ("frontends/nbd/device_connection.cpp", "    const bool has_turn = «!copied_»;", {
+        "large reads are copied all at once": "true",
+    }),
+    ("frontends/nbd/device_connection.cpp", "    if (has_left()) «kernel_left_.raise();»", {
+        "a kernel that disconnects waits for what waits": "",
+    }),
+    ("frontends/nbd/device_connection.cpp", "begun == parts.end() || «copies_.contains(begun->slot)») return;", {
+        "a copy of a read is replaced by the part of it that was to be sent": "false",
+    }),
+    ("frontends/nbd/device_log.cpp", " || «memory_.messages[message_count - 1].msg_len < size_bytes»;", {
+        "a socket that takes a part of the last message has room": "false",
+    }),
+    ("daemon/attachments/block_device.cpp", "string> process = «attribute_of(device, \"pid\")»;", {
+        "a device whose process cannot be read is gone": "attribute_of(device, \"pid\").value_or(\"\")",
+    }),
+    ("daemon/attachments/block_device.cpp", "string> backend = «attribute_of(device, \"backend\")»;", {
+        "a device whose backend cannot be read is gone": "backend_at(device)",
     }),
 ]
