@@ -140,7 +140,8 @@ Json next_steps(const std::filesystem::path& directory, const std::vector<HostNa
         next.push_back(fmt::format("on {}: copy the files of {} to /etc/tarn/tls, keys with mode 0600", names.front(),
                                    (directory / "hosts" / names.front()).string()));
     next.push_back(
-        R"(in [nbd] of its tarn.toml: tcp = "ADDRESS:10809", tls = "require", tls_verify_peer = true; restart tarnd)");
+        R"(in [nbd] of the tarn.toml of each host: tcp = "ADDRESS:10809", tls = "require", tls_verify_peer = true; )"
+        "restart tarnd");
     next.push_back(fmt::format(
         "on clients: copy the files of {} to ~/.pki/libnbd, for root to /etc/pki/libnbd, where libnbd looks",
         (directory / "client").string()));

@@ -120,10 +120,10 @@ start() {
                  block && !transcript { print }
                  !block { transcript = 0 }'
     } > "$ROOT/tmp/readme.bash"
-    grep -q 'systemctl start tarnd' "$ROOT/tmp/readme.bash" && grep -q 'tarn umount' "$ROOT/tmp/readme.bash"
+    grep -q 'systemctl enable --now tarnd' "$ROOT/tmp/readme.bash" && grep -q 'tarn umount' "$ROOT/tmp/readme.bash"
     cat > "$ROOT/usr/local/bin/systemctl" << 'END'
 #!/bin/sh
-[ "$*" = "start tarnd" ] && { tarnd < /dev/null > /tmp/tarnd.log 2>&1 & echo $! > /tmp/tarnd.pid; }
+[ "$*" = "enable --now tarnd" ] && { tarnd < /dev/null > /tmp/tarnd.log 2>&1 & echo $! > /tmp/tarnd.pid; }
 END
     chmod +x "$ROOT/usr/local/bin/systemctl"
     run -0 inside env PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin timeout 60 bash /tmp/readme.bash 3>&-
