@@ -118,6 +118,14 @@ void advise(Failure& failure, const Client& client, const std::string& volume) {
         failure.hint = std::move(hint);
 }
 
+// The daemon knows it not.
+bool is_unserved(const Client& client, const std::string& device) {
+    const auto attached = client.ask("GET", "/v1/attachments");
+    return attached && std::ranges::none_of(attached->value("attachments", Json::array()), [&](const Json& each) {
+               return each.value("device", "") == "/dev/" + device;
+           });
+}
+
 }  // namespace
 
 Answer attach_volume(const Client& client, const Options& options) {
@@ -157,10 +165,16 @@ Answer detach_from(NbdDriver& driver, const BlockDevices& devices, const Options
         name = *std::move(volume);
     }
     const std::optional<std::string> device = devices.device_of(name);
-    if (!options.force && device)
-        if (std::optional<Failure> use = use_of(devices, *device, opener_patience))
-            return of_attachments(std::unexpected(*std::move(use)));
     const Client brief(options.control, std::min(options.timeout(), detach_patience));
+    if (!options.force && device)
+        if (std::optional<Failure> use = use_of(devices, *device, opener_patience)) {
+            if (is_unserved(brief, *device))
+                use->hint = fmt::format(
+                    "tarn detach --force {}, if no other tarnd of this machine serves it: its "
+                    "requests wait, and so would umount",
+                    *device);
+            return of_attachments(std::unexpected(*std::move(use)));
+        }
     auto done = brief.ask("DELETE", "/v1/attachments", {{"volume", name}, {"force", options.force}});
     // One that does not answer is not waited for. It does not know a device whose keeper is gone; but another tarnd of
     // this machine may.
@@ -205,8 +219,8 @@ Answer list_attached(const Client& client, const Options&) {
                        {"read_only", devices.is_read_only(device)},
                        {"served", false}});
         warnings.push_back(
-            fmt::format("this tarnd does not serve {}: if no other one does, tarn detach --force {} ends it, once "
-                        "nobody has it mounted",
+            fmt::format("this tarnd does not serve {0}: if no other one does, its requests wait, and so would umount; "
+                        "tarn detach --force {1} ends them, and {0} once nobody has it mounted",
                         path, device));
     }
     std::ranges::for_each(all, add_link);

@@ -1,7 +1,9 @@
 // tarn attach, attached and detach, and the table of devices that are kept attached.
 #include <fstream>
 
+#include "daemon/cli/verbs.hpp"
 #include "tests/unit/cli_host.hpp"
+#include "tests/unit/played_kernel.hpp"
 
 namespace tarn {
 namespace {
@@ -78,6 +80,22 @@ TEST_F(CliDevices, a_device_that_is_not_there_is_detached_already_for_who_says_s
     daemon_.with([](FakeDaemon& daemon) { daemon.devices_are_mounted = false; });
     EXPECT_EQ(run({"detach", "--if-attached", "db"}), Exit::ok);
     EXPECT_EQ(out_, "detached db\n");
+}
+
+// To unmount it would write back, and wait.
+TEST_F(CliDevices, who_would_detach_a_mounted_device_that_nobody_serves_is_not_told_to_unmount_it) {
+    PlayedKernel kernel;
+    EXPECT_TRUE(kernel.connect(0, {.backend = backend_of("db")}, {}));
+    kernel.set("sys/block/nbd0/dev", "43:0");
+    kernel.set("proc/self/mountinfo", "80 20 43:0 / /srv rw - ext4 /dev/tarn/by-name/db rw");
+    Options options;
+    options.control = path_;
+    options.name = "db";
+    const auto hint = [&] { return detach_from(kernel, kernel.devices(), options).failures.at(0).hint; };
+    EXPECT_TRUE(hint().starts_with("tarn detach --force nbd0, if no other tarnd")) << hint();
+    run({"create", "db", "1GiB"});
+    run({"attach", "db"});
+    EXPECT_TRUE(hint().starts_with("umount /srv")) << hint();
 }
 
 }  // namespace
