@@ -336,7 +336,7 @@ Task<Result<>> Attachments::replace_socket(Device& device, unsigned connection) 
         co_return Result<>{};
     }
     ::shutdown(device.sockets[connection].get(), SHUT_RDWR);
-    device.memory.header().has_lost_requests = true;
+    device.memory.header().has_lost_requests = 1;
     device.memory.clear_log(connection);
     const bool has_keeper = device.about.is_kept;
     const unsigned lost_before = lost_keepers_;

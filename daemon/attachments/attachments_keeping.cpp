@@ -18,7 +18,7 @@ constexpr int tries_without_keeper = 3;  // one may just be ending as it is aske
 
 void Attachments::see_to_keeping(Device& device) {
     device.about.is_kept = false;
-    if (!device.is_ending && !device.is_cut && !std::exchange(device.is_being_kept, true)) gate_.spawn(keep(device));
+    if (!device.is_ending && !std::exchange(device.is_being_kept, true)) gate_.spawn(keep(device));
 }
 
 // A keeper that has ended since it had the device may not have been watched yet; the one that follows knows nothing.
@@ -40,6 +40,7 @@ Task<> Attachments::keep(Device& device) {
     for (int tries = 0; !device.about.is_kept && !device.is_ending && !device.is_cut && !stopping_;) {
         const Result<> kept = co_await tell_keeper(device);
         if (kept) continue;
+        if (kept.error().sys_errno == ENODEV) break;  // its connections notice
         if (!std::exchange(has_said, true))
             log::warning(
                 "{}: tarn-keeper does not have it ({}); should this process be killed now, its requests wait for tarn "
@@ -90,7 +91,7 @@ Task<Result<>> Attachments::on_keeper_lost(std::function<Result<>()> keep_memory
     ++lost_keepers_;
     for (const auto& device : devices_)
         if (std::exchange(device->about.is_kept, false))
-            log::warning("{}: tarn-keeper has ended; another one is told", device->about.device);
+            log::warning("{}: tarn-keeper has ended, or was not watched; it is told anew", device->about.device);
     const Result<> kept = co_await on_thread(keep_memory);
     for (const auto& device : devices_) see_to_keeping(*device);
     co_return kept;

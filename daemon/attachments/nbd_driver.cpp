@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <memory>
 
 namespace tarn {
@@ -91,9 +92,11 @@ class Connection {
         if (!connection.socket_) return fail(Errc::io, ENOMEM, "nbd.netlink");
         if (genl_connect(connection.socket_.get()) != 0) return fail(Errc::io, errno, "nbd.netlink");
         connection.family_ = genl_ctrl_resolve(connection.socket_.get(), NBD_GENL_FAMILY_NAME);
-        if (connection.family_ == -NLE_OBJ_NOTFOUND)
-            return fail(Errc::unsupported, 0, "nbd: the kernel has no nbd driver");
-        if (connection.family_ < 0) return fail(Errc::io, errno, "nbd.netlink");
+        // libnl does not say why: it may also have been short of memory.
+        std::error_code ignored;
+        if (connection.family_ < 0 && std::filesystem::exists("/sys/module/nbd", ignored))
+            return fail(Errc::io, 0, "nbd.netlink: the driver does not answer");
+        if (connection.family_ < 0) return fail(Errc::unsupported, 0, "nbd: the kernel has no nbd driver");
         return connection;
     }
     int family() const { return family_; }

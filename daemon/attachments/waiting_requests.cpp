@@ -16,7 +16,9 @@ constexpr std::chrono::milliseconds between_looks{20};
 // parsed: see DeviceMemory. Requests of a connection that broke are in no log, but in the kernel's count: a device that
 // had such a connection gets its size when it has no request at all.
 bool has_answered(const AttachedDevice& device, const std::vector<uint64_t>& parsed) {
-    if (device.memory.header().has_lost_requests && device.kernel.devices.is_busy(device.about.device)) return false;
+    uint8_t& has_lost_requests = device.memory.header().has_lost_requests;
+    if (has_lost_requests != 0 && device.kernel.devices.is_busy(device.about.device)) return false;
+    has_lost_requests = 0;
     return device.memory.has_answered(parsed);
 }
 

@@ -168,7 +168,7 @@ Answer detach_from(NbdDriver& driver, const BlockDevices& devices, const Options
     const Client brief(options.control, std::min(options.timeout(), detach_patience));
     if (!options.force && device)
         if (std::optional<Failure> use = use_of(devices, *device, opener_patience)) {
-            if (is_unserved(brief, *device))
+            if (!devices.mount_point_of(*device).empty() && is_unserved(brief, *device))
                 use->hint = fmt::format(
                     "tarn detach --force {}, if no other tarnd of this machine serves it: its "
                     "requests wait, and so would umount",

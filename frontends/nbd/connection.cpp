@@ -313,7 +313,7 @@ size_t Connection::serve_received(std::span<const std::byte> bytes) {
     size_t announced = 0;
     size_t served_bytes = 0;
     uint64_t requests = 0;
-    while (!leaving_ && !broken_ && !congested() && served_bytes < turn_size_max) {
+    while (!leaving_ && !congested() && served_bytes < turn_size_max) {
         taken += skip(bytes.subspan(taken));
         taken += fill(bytes.subspan(taken));
         std::span<const std::byte> rest = bytes.subspan(taken);

@@ -269,7 +269,7 @@ class Connection final : Loop::Posted {
     bool was_refused_ = false;  // an export, and the log says so
     bool said_disconnect_ = false;
     bool leaving_ = false;  // no more requests
-    bool broken_ = false;   // no more replies either
+    bool broken_ = false;   // no more replies either, so nothing is served
     size_t tasks_ = 0;
     size_t tasks_ended_ = 0;
     ClientLeft client_left_;  // what the tasks carry

@@ -29,11 +29,11 @@ struct DeviceHeader {
     uint32_t layout = 0;
     uint32_t connections = 0;
     uint32_t index = 0;  // of /dev/nbdN
-    uint32_t block_size_bytes = 0;
+    uint32_t block_size_bytes = 4096;
     uint64_t size_bytes = 0;  // of the device, in whole blocks
     VolumeId volume_id = 0;
     bool read_only = false;
-    bool has_lost_requests = false;  // of a connection that broke: they are in no log, and the kernel has them still
+    uint8_t has_lost_requests = 0;   // maybe, of a connection that broke: they are in no log, and the kernel has them
     uint32_t connected_by = 0;       // the thread that has; 0: it has not yet
     std::array<uint32_t, 8> cpus{};  // of each connection's queue, plus one; 0: not known
     std::array<char, name_size_max + 1> volume{};

@@ -195,9 +195,8 @@ TEST_F(AttachmentsAtOnce, a_device_that_the_kernel_ends_as_it_is_ended_by_force_
 TEST_F(AttachmentsAtOnce, requests_that_came_while_another_one_waited_for_long_are_waited_for_too) {
     const std::unique_ptr<Loop> loop = std::move(*Loop::create());
     const NbdKernel kernel = kernel_.kernel();
-    const AttachedDevice device(
-        kernel, {.volume = "db", .device = "nbd0", .connections = 1},
-        std::move(*nbd::DeviceMemory::create({.connections = 1, .block_size_bytes = 4096}, "db")));
+    const AttachedDevice device(kernel, {.volume = "db", .device = "nbd0", .connections = 1},
+                                std::move(*nbd::DeviceMemory::create({.connections = 1}, "db")));
     nbd::DeviceLog log(device.memory.log(0), device.memory.first_receipt(0));
     const nbd::Request request{
         .command = nbd::Command::flush, .flags = 0, .cookie = 1, .offset_bytes = 0, .size_bytes = 0};

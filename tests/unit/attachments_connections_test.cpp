@@ -145,6 +145,17 @@ TEST_F(AttachmentsConnections, of_a_device_that_is_another_one_by_now_are_not_ad
     EXPECT_FALSE(*adopted);
 }
 
+// Its number is part of what says which writes were finished.
+TEST_F(AttachmentsConnections, of_a_device_whose_memory_is_of_another_number_are_not_adopted) {
+    run([](Host& host) -> Task<> { co_await attach(host); });
+    const NbdKernel kernel = kernel_.kernel();
+    std::vector<Keeper::Kept> all = kept();
+    const size_t memory = place_of(all, "nbd0");
+    nbd::DeviceMemory::adopt(UniqueFd(::dup(all[memory].fd.get())))->header().index = 1;
+    const auto adopted = AttachedDevice::adopt(kernel, all, memory);
+    EXPECT_EQ(adopted ? Errc::closed : adopted.error().code, Errc::invalid);
+}
+
 // It was killed.
 TEST_F(AttachmentsConnections, are_kept_by_the_successor_of_their_keeper_which_is_watched) {
     run([this](Host& host) -> Task<> {

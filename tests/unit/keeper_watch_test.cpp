@@ -144,15 +144,18 @@ TEST_F(KeeperWatchTest, one_that_could_not_be_watched_for_a_while_is_told_all_ag
         ::unlink(path.c_str());
         listening = std::move(*listen_unix(path, 0600));
         other = std::thread([&] {
-            (void)accept_watch(listening);
+            const UniqueFd first = accept_watch(listening);
+            (void)keeper::say(first.get(), keeper::Word::cut, "nbd9");  // nobody hears it any more
             cut_and_wait(accept_watch(listening), "nbd0");
         });
         while (cut_.empty()) co_await heard_.next(heard_.count());
         co_await watch.stop();
     };
     loop_->run_until_done(all());
+    ::shutdown(listening.get(), SHUT_RDWR);
     other.join();
     EXPECT_EQ(lost_count_, 1);
+    EXPECT_EQ(cut_, std::vector<std::string>{"nbd0"});
 }
 
 // It has nothing to keep; one that is started later is watched.

@@ -128,8 +128,7 @@ class NbdDevice : public testing::Test {
         const UniqueFd file(::memfd_create("volume", MFD_CLOEXEC));
         ASSERT_EQ(::ftruncate(file.get(), SharedVolume::memory_size_bytes), 0);
         bytes_ = std::move(*Mapping::create(SharedVolume::memory_size_bytes, file.get()));
-        memory_.emplace(
-            std::move(*DeviceMemory::create({.connections = 1, .index = 3, .block_size_bytes = 4096}, "disk")));
+        memory_.emplace(std::move(*DeviceMemory::create({.connections = 1, .index = 3}, "disk")));
         int pair[2];
         ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
         kernel_ = UniqueFd(pair[0]);

@@ -72,6 +72,11 @@ TEST_F(NbdDeviceMemory, memory_of_another_layout_is_not_taken_over) {
     --memory_->header().layout;
     memory_->header().connections = 2;
     EXPECT_FALSE(is_taken_over(*memory_));
+    memory_->header().connections = 1;
+    for (const uint32_t block_size_bytes : {0, 512, 1024, 4096}) {
+        memory_->header().block_size_bytes = block_size_bytes;
+        EXPECT_EQ(is_taken_over(*memory_), block_size_bytes == 512 || block_size_bytes == 4096);
+    }
     EXPECT_FALSE(DeviceMemory::adopt(UniqueFd(::memfd_create("empty", MFD_CLOEXEC))));
 }
 

@@ -1388,7 +1388,7 @@ MUTANTS = [
     ("daemon/attachments/waiting_requests.cpp", "if («looks <= looks_of_a_moment») break;", {
         "requests that came while others waited for long are not waited for": "true",
     }),
-    ("daemon/attachments/waiting_requests.cpp", "if («device.memory.header().has_lost_requests» && device", {
+    ("daemon/attachments/waiting_requests.cpp", "if («has_lost_requests != 0» && device", {
         "a size is told while a request of a broken connection waits": "false",
     }),
     ("daemon/attachments/attachments.cpp", "return «!device.is_ending» && !stopping_; };", {
@@ -1457,7 +1457,7 @@ MUTANTS = [
     ("daemon/attachments/attached_device.cpp", "            «static_cast<void>(undo(keeper));»\n        else", {
         "a device whose answer was lost stays": "",
     }),
-    ("daemon/attachments/attached_device.cpp", "undone = «kernel.driver.disconnect(about.index)»;", {
+    ("daemon/attachments/attached_device.cpp", "undone = «disconnect()»;", {
         "a device without a size stays": "Result<>()",
     }),
     ("daemon/attachments/attached_device.cpp", "    if («kernel.devices.size_bytes_of(about.device).value_or(size_bytes) != size_bytes»)", {
@@ -2009,22 +2009,28 @@ MUTANTS = [
     ("daemon/keeper/keeper_watch.cpp", "        if («connection && !has_said») connection_", {
         "a keeper that could not be watched for a while is taken for the one before": "connection.has_value()",
     }),
+    ("daemon/attachments/attached_device.cpp", "    if («adopted && adopted->header().index != *index_of(name)»)", {
+        "the memory of a device of another number is taken over": "false",
+    }),
+    ("frontends/nbd/device_memory.cpp", "        («header.block_size_bytes != 512 && header.block_size_bytes != 4096») ||", {
+        "memory with blocks of no size is taken over": "false",
+    }),
     ("daemon/attachments/attachments.cpp", ".export_ended = «device.is_deleted»,", {
         "a connection that comes later serves a deleted volume": "false",
     }),
     ("daemon/attachments/attachments.cpp", "    if («device.is_cut») {", {
         "a device that was cut is served again": "false",
     }),
-    ("daemon/attachments/attachments.cpp", "    «device.memory.header().has_lost_requests = true;»", {
+    ("daemon/attachments/attachments.cpp", "    «device.memory.header().has_lost_requests = 1;»", {
         "the next process does not know of requests that are in no log": "",
     }),
-    ("daemon/attachments/attachments_keeping.cpp", "    if (!device.is_ending && «!device.is_cut» &&", {
+    ("daemon/attachments/attachments_keeping.cpp", "!device.is_ending && «!device.is_cut» && !stopping_;) {", {
         "a device that was cut is told to the next keeper": "true",
     }),
     ("daemon/attachments/attached_device.cpp", "    if («::poll(&ours, 1, 0) > 0») return fail", {
         "a socket that the kernel has not taken counts as taken": "false",
     }),
-    ("frontends/nbd/connection.cpp", "    while (!leaving_ && «!broken_» && !congested()", {
+    ("frontends/nbd/connection.cpp", "    while (!leaving_ && «!broken_») {", {
         "what a client asked for that is gone is served": "true",
     }),
     ("frontends/nbd/connection.cpp", "!congested() && «served_bytes < turn_size_max») {", {
