@@ -128,7 +128,8 @@ Result<> AttachedDevice::connect(const Keeper& keeper, uint64_t size_bytes) {
 
 // What the kernel does not let go of is nobody's: the next process must not go on with it either.
 Result<> AttachedDevice::undo(const Keeper& keeper) const {
-    const Result<> undone = disconnect();
+    Result<> undone = kernel.driver.disconnect(about.index);
+    if (!undone && undone.error().code == Errc::not_found) undone = {};  // it is gone already
     if (!undone)
         log::error("{0}: the kernel made it in vain, and does not let go of it: {1}; tarn detach --force {0} ends it",
                    about.device, log::describe(undone.error()));

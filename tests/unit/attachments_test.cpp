@@ -242,11 +242,16 @@ TEST_F(AttachmentsTest, a_size_is_not_told_while_a_request_of_a_connection_that_
         co_await on_thread([&] { return kernel_.wait_for_replaced(1); });
         EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
     });
-    // Nor does the next process, which was told of none.
+    // The next process, which was told of none, waits for them, too.
     run([this](Host& host) -> Task<> {
         EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
         const auto follow = [&]() -> Task<> { EXPECT_TRUE(co_await host.attachments.follow_size_of(volume_->id())); };
         for (const bool stops : {false, true}) {
+            if (stops) {  // without any, there is nothing to wait for any more
+                ::shutdown(kernel_.socket(0, 0), SHUT_RDWR);
+                co_await on_thread([&] { return kernel_.wait_for_replaced(2); });
+                EXPECT_TRUE(co_await is_served(host, kernel_.socket(0, 0)));
+            }
             kernel_.set("sys/block/nbd0/inflight", "       0        1");
             const uint64_t told_bytes = kernel_.told().size_bytes;
             EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 2 * told_bytes}));
@@ -260,6 +265,11 @@ TEST_F(AttachmentsTest, a_size_is_not_told_while_a_request_of_a_connection_that_
                 kernel_.set("sys/block/nbd0/inflight", "       0        0");
             co_await gate.close();
             EXPECT_EQ(kernel_.told().size_bytes, stops ? told_bytes : 2 * told_bytes);
+            if (stops) continue;
+            kernel_.set("sys/block/nbd0/inflight", "       0        1");  // one that is in a log
+            EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 4 * told_bytes}));
+            co_await follow();
+            EXPECT_EQ(kernel_.told().size_bytes, 4 * told_bytes);
         }
     });
 }

@@ -1457,7 +1457,7 @@ MUTANTS = [
     ("daemon/attachments/attached_device.cpp", "            «static_cast<void>(undo(keeper));»\n        else", {
         "a device whose answer was lost stays": "",
     }),
-    ("daemon/attachments/attached_device.cpp", "undone = «disconnect()»;", {
+    ("daemon/attachments/attached_device.cpp", "undone = «kernel.driver.disconnect(about.index)»;", {
         "a device without a size stays": "Result<>()",
     }),
     ("daemon/attachments/attached_device.cpp", "    if («kernel.devices.size_bytes_of(about.device).value_or(size_bytes) != size_bytes»)", {
@@ -2008,6 +2008,9 @@ MUTANTS = [
     }),
     ("daemon/keeper/keeper_watch.cpp", "        if («connection && !has_said») connection_", {
         "a keeper that could not be watched for a while is taken for the one before": "connection.has_value()",
+    }),
+    ("daemon/attachments/waiting_requests.cpp", "    «has_lost_requests = 0;»", {
+        "who has lost requests once is waited for each time": "",
     }),
     ("daemon/attachments/attached_device.cpp", "    if («adopted && adopted->header().index != *index_of(name)»)", {
         "the memory of a device of another number is taken over": "false",
