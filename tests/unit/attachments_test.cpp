@@ -392,6 +392,21 @@ TEST_F(AttachmentsTest, numbers_that_are_taken_are_passed_over) {
     });
 }
 
+// Its name is that of the one which was to be made here.
+TEST_F(AttachmentsTest, a_device_that_another_daemon_makes_of_the_volume_this_moment_is_left_alone) {
+    std::atomic<bool> is_first{true};
+    kernel_.before = [&](const std::string& call) -> Result<> {
+        if (call == "connect" && is_first.exchange(false))
+            EXPECT_TRUE(kernel_.connect(0, {.backend = backend_of("db")}, {}));
+        return {};
+    };
+    run([this](Host& host) -> Task<> {
+        auto attached = co_await host.attachments.attach(options(), root);
+        EXPECT_EQ(attached ? attached->device : "", "nbd1");
+        EXPECT_TRUE(kernel_.has(0));
+    });
+}
+
 TEST_F(AttachmentsTest, who_takes_over_or_deletes_ends_the_devices_of_the_volume) {
     run([this](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach({.volume = "db", .read_only = true, .connections = 1}, root));

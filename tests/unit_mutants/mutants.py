@@ -2009,6 +2009,9 @@ MUTANTS = [
     ("daemon/keeper/keeper_watch.cpp", "        if («connection && !has_said») connection_", {
         "a keeper that could not be watched for a while is taken for the one before": "connection.has_value()",
     }),
+    ("daemon/attachments/attached_device.cpp", "is_ours && «connected.error().code != Errc::busy»))", {
+        "the device of another daemon is ended in place of one that could not be made": "true",
+    }),
     ("daemon/attachments/waiting_requests.cpp", "    «has_lost_requests = 0;»", {
         "who has lost requests once is waited for each time": "",
     }),
