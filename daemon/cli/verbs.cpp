@@ -254,7 +254,7 @@ Answer flush_volumes(const Client& client, const Options& options) {
         if (!flushed && flushed.error().exit == Exit::timed_out) {
             const Client brief(options.control, std::min(options.timeout(), status_patience));
             if (const std::string hosts = silent_hosts(brief); !hosts.empty()) {
-                flushed.error().cause += "; a host does not answer it: " + hosts;
+                flushed.error().cause += "; hosts that do not answer it: " + hosts;
                 flushed.error().hint = "tarn status, or --timeout SECONDS";
             }
         }

@@ -52,7 +52,18 @@ class AttachmentsKeeping : public AttachmentsTest {
     }
     static Task<> detach(Host& host) { EXPECT_TRUE(co_await host.attachments.detach("db", true, root)); }
 
+    // The kernel lets go of no device while keeps_.
+    void keep_in_kernel() {
+        kernel_.before = [this](const std::string& call) -> Result<> {
+            if (call != "disconnect" || !keeps_) return {};
+            ++refused_disconnects_;
+            return fail(Errc::io, EMFILE, "played");
+        };
+    }
+
     const std::vector<std::string> all_of_one_{"nbd0", "nbd0.0"};
+    std::atomic<bool> keeps_{true};
+    std::atomic<int> refused_disconnects_{0};
 };
 
 TEST_F(AttachmentsKeeping, a_keeper_that_does_not_answer_at_first_has_the_device_once_it_does) {
@@ -336,23 +347,17 @@ TEST_F(AttachmentsKeeping, what_the_keeper_says_of_a_device_is_of_the_one_that_t
 
 // Its keeper may have had nothing else.
 TEST_F(AttachmentsKeeping, a_device_that_was_cut_is_not_told_to_another_keeper) {
-    std::atomic<int> tries{0};
-    std::atomic<bool> fails{true};
     PlayedKeeper keeper(keeper_path_, [](const keeper::Said&, int) { return Does::as_a_keeper; });
     run([&](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(), root));
-        kernel_.before = [&](const std::string& call) -> Result<> {
-            if (call != "disconnect" || !fails) return {};
-            ++tries;
-            return fail(Errc::io, EMFILE, "played");
-        };
+        keep_in_kernel();
         host.keeper.drop("nbd0");
         keeper.cut("nbd0");
-        co_await until([&] { return tries >= 1; });
+        co_await until([&] { return refused_disconnects_ >= 1; });
         keeper.hang_up_on_watcher();
-        co_await until([&] { return keepers_lost_ == 1 && keeper.is_watched() && tries >= 3; });
+        co_await until([&] { return keepers_lost_ == 1 && keeper.is_watched() && refused_disconnects_ >= 3; });
         EXPECT_TRUE(keeper.names().empty());
-        fails = false;
+        keeps_ = false;
         co_await all_are_forgotten(host);
     });
 }
@@ -360,23 +365,17 @@ TEST_F(AttachmentsKeeping, a_device_that_was_cut_is_not_told_to_another_keeper) 
 // The log says it once, not with each try.
 TEST_F(AttachmentsKeeping, a_device_that_was_cut_and_that_the_kernel_keeps_is_told_of_once) {
     keeper_path_ = path_;  // the real one
-    std::atomic<int> tries{0};
-    std::atomic<bool> fails{true};
     run([&](Host& host) -> Task<> {
         EXPECT_TRUE(co_await host.attachments.attach(options(), root));
-        kernel_.before = [&](const std::string& call) -> Result<> {
-            if (call != "disconnect" || !fails) return {};
-            ++tries;
-            return fail(Errc::io, EMFILE, "played");
-        };
+        keep_in_kernel();
         testing::internal::CaptureStderr();
         EXPECT_TRUE(co_await on_thread([&] { return host.keeper.cut("nbd0").has_value(); }));
-        co_await until([&] { return tries >= 3; });
+        co_await until([&] { return refused_disconnects_ >= 3; });
         const std::string said = testing::internal::GetCapturedStderr();
         const std::string text = "nbd0: tarn-keeper has it no more: somebody has detached it";
         EXPECT_NE(said.find(text), std::string::npos) << said;
         EXPECT_EQ(said.find(text), said.rfind(text)) << said;
-        fails = false;
+        keeps_ = false;
         co_await all_are_forgotten(host);
     });
 }

@@ -346,8 +346,8 @@ TEST_F(CliTest, a_flush_that_takes_too_long_names_the_hosts_that_do_not_answer) 
     });
     EXPECT_EQ(run({"--timeout", "1", "flush", "vol1"}), Exit::timed_out);
     EXPECT_EQ(err_,
-              "tarn: flush vol1: the daemon did not answer within 1 s; the outcome is unknown; a host does not answer "
-              "it: b, c; try: tarn status, or --timeout SECONDS\n");
+              "tarn: flush vol1: the daemon did not answer within 1 s; the outcome is unknown; hosts that do not "
+              "answer it: b, c; try: tarn status, or --timeout SECONDS\n");
     daemon_.flush_waits = false;
 }
 
