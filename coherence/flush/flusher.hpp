@@ -55,6 +55,8 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     // Call it before a session opens, so that no earlier loss is held against it. Waits only a moment for homes that
     // are unreachable, not settled or hang.
     Task<> hear_from_homes();
+    // Whether a session that opens now counts the losses of every home from now on.
+    bool all_are_heard() const;
     void open_session(Session& session);
     // A session uses a page of this home that it has not heard of: its losses count from what this host last heard.
     void count_from_now(LossView& losses, HostId home) const;
@@ -93,7 +95,6 @@ class Flusher final : public FlushBooks, public WaitingFlushes {
     void tell_verifiers(VolumeId volume);
     Task<Result<>> learn_verifiers(HostSet homes);
     bool is_heard(HostId home) const;
-    bool all_are_heard() const;
     Task<> ask_homes();
     void give_up(Wait& wait, Errc code);
     // Returns whether the home answered.

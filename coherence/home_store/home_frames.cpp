@@ -31,8 +31,10 @@ bool HomeFrames::apply_copy(const Action& action) {
     Frame* home = index_.find_exactly(action.page);
     // Bytes that the store lacks stay in their frame: a flush under way has noted that frame.
     if (home && home != &given && (home->storing != Storing::no || home->home_dirty)) {
-        std::memcpy(parts_.pool.bytes(parts_.pool.id_of(*home)), parts_.pool.bytes(action.frame), page_size);
-        home->zeroed.store(given.zeroed.load(std::memory_order_relaxed), std::memory_order_relaxed);
+        if (!holder_has(*home, {action.tenure, action.sequence})) {
+            std::memcpy(parts_.pool.bytes(parts_.pool.id_of(*home)), parts_.pool.bytes(action.frame), page_size);
+            home->zeroed.store(given.zeroed.load(std::memory_order_relaxed), std::memory_order_relaxed);
+        }
         if (!action.borrowed) freed |= parts_.held_frames.release(action.frame);
     } else if (home != &given) {
         if (home) freed |= forget(*home);
@@ -49,6 +51,20 @@ bool HomeFrames::apply_copy(const Action& action) {
     if (home->storing == Storing::taken) home->storing = Storing::begun;
     dirty_.add(parts_.pool.id_of(*home));
     return freed;
+}
+
+// Home's frame may be our Holder's, too, and its tenure began with all bytes of before: those that come now would undo
+// what it has written since (C1). Home's bytes are then newer than it believes, as those that it borrows.
+bool HomeFrames::holder_has(const Frame& home, const protocol::PageVersion& coming) const {
+    const FrameRecord::State& held = parts_.pool.record(parts_.pool.id_of(home)).state();
+    const protocol::PageVersion kept{held.tenure, held.sequence};
+    switch (held.role) {
+        case FrameRecord::Role::none: return false;
+        case FrameRecord::Role::kept: return coming <= kept;
+        case FrameRecord::Role::shared:
+        case FrameRecord::Role::exclusive: return coming <= protocol::last_before(held.tenure);
+    }
+    return false;
 }
 
 bool HomeFrames::wants_copy(const Message& message) const {

@@ -49,6 +49,8 @@ class HomeFrames {
     uint64_t last_copies_kept() const { return last_copies_kept_.load(std::memory_order_relaxed); }
 
   private:
+    bool holder_has(const Frame& home, const protocol::PageVersion& coming) const;
+
     const Parts parts_;
     FrameIndex index_;
     FrameSet dirty_;

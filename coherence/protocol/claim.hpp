@@ -51,9 +51,10 @@ struct Claim {
     HostSet keepers = 0;          // while home recovers: hosts that reported kept bytes
     HostSet dismissed = 0;        // hosts whose older kept bytes home rejected: they may not know it
     bool stored_unknown = false;  // while home recovers: the store has bytes of some tenure
-    bool missed_doubt = false;    // while home recovers: a holder may not have heard that home was in doubt (Home)
-    bool missed_loss = false;     // likewise, of a loss of this page, if one is on record
-    HostId booked = no_host;      // the host in the flush books: the owner, or the anchor
+    // While home recovers: the least and the greatest tenure that a holder has reported.
+    Tenure oldest_held = tenure_end;
+    Tenure newest_held = 0;
+    HostId booked = no_host;  // the host in the flush books: the owner, or the anchor
 
     // Nobody may write without home's order, and all earlier writes are here.
     bool home_has_bytes() const { return owner == no_host && applied >= last_before(tenure); }

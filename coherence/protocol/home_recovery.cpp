@@ -209,8 +209,10 @@ void Home::on_hello(const Event& event, Actions& actions) {
             claim.stored_unknown = true;
         else
             claim.applied = std::max(claim.applied, PageVersion{event.stored_tenure, event.stored_sequence});
-        claim.missed_doubt |= holds && message.tenure < told_in_doubt_;
-        claim.missed_loss |= holds && message.tenure < told_of_loss_;
+        if (holds) {
+            claim.oldest_held = std::min(claim.oldest_held, message.tenure);
+            claim.newest_held = std::max(claim.newest_held, message.tenure);
+        }
         if (message.has(flag_shared)) claim.readers |= set_of(message.from);
         if (message.has(flag_shared) && message.has(flag_anchor)) claim.anchor = message.from;
         if (message.has(flag_exclusive)) {
@@ -283,12 +285,16 @@ void Home::on_recovered(const Event& event, Actions& actions) {
                           [&](HostId host) { actions.send(host, to_holder(MessageKind::free, page, claim.tenure)); });
             claim.keepers &= claim.holders();
         }
-        if (claim.keepers != 0 || contradicts) {
+        // A holder that was killed right after it gave the page away says that it has it still. Others have written it
+        // since, and are killed, too.
+        const bool is_outdated = claim.oldest_held < std::max(claim.newest_held, claim.applied.tenure);
+        if (claim.keepers != 0 || contradicts || is_outdated) {
             start_resolve(page, claim, claim.holders() | claim.keepers, actions);
         } else if (claim.holders() != 0) {
             // Bytes on their way here when a host lost its memory are in no mask; this process may never have known
             // that the page was resolved for them. And what a predecessor in doubt told a holder may not have arrived.
-            const bool missed = claim.missed_doubt || (claim.missed_loss && lost_in(page) != 0);
+            const bool missed =
+                claim.oldest_held < told_in_doubt_ || (claim.oldest_held < told_of_loss_ && lost_in(page) != 0);
             confirm_holders(page, claim, event.has_memory && !missed, actions);
         } else {
             claim.applied = last_before(claim.tenure);

@@ -112,6 +112,35 @@ TEST_F(HomeLabel, is_not_that_of_bytes_that_are_still_to_be_copied) {
     (void)cache_->pool().release(given, use_holder);
 }
 
+// Its frame may be that in which this host holds the page, and then has all that came before its tenure.
+TEST_F(HomeLabel, comes_without_the_bytes_if_they_are_older_than_those_that_this_host_holds) {
+    const FrameId given = cache_->pool().try_take(use_holder, 0);
+    ASSERT_NE(given, no_frame);
+    struct Case {
+        FrameRecord::Role role;
+        protocol::PageVersion coming;
+        bool is_older;
+    };
+    for (const auto& [role, coming, is_older] :
+         {Case{FrameRecord::Role::shared, protocol::last_before(12), true},
+          Case{FrameRecord::Role::shared, {12, 0}, false}, Case{FrameRecord::Role::exclusive, {11, 4}, true},
+          Case{FrameRecord::Role::exclusive, {12, 4}, false}, Case{FrameRecord::Role::kept, {12, 5}, true},
+          Case{FrameRecord::Role::kept, {12, 6}, false}, Case{FrameRecord::Role::none, {11, 4}, false}}) {
+        apply({10, 9});
+        cache_->pool().record(frame_id_).set({.page = page().value, .tenure = 12, .sequence = 5, .role = role});
+        *cache_->pool().bytes(frame_id_) = std::byte{3};
+        *cache_->pool().bytes(given) = std::byte{2};
+        apply(coming, given);
+        EXPECT_EQ(*cache_->pool().bytes(frame_id_), is_older ? std::byte{3} : std::byte{2})
+            << static_cast<int>(role) << ": " << coming.tenure << ", " << coming.sequence;
+        EXPECT_EQ(label(), coming);
+        EXPECT_TRUE(home().dirty().has(frame_id_));
+        cache_->pool().record(frame_id_).clear();
+    }
+    home().forget(frame());
+    (void)cache_->pool().release(given, use_holder);
+}
+
 // They are those that the store has, whatever the frame held before: with the label of another page's bytes the next
 // process would drop newer ones that a holder has kept.
 TEST_F(HomeLabel, of_clean_bytes_that_are_kept_is_none) {

@@ -14,7 +14,7 @@ CHECKS = {
     "coherence/fabric/link/record_reader.cpp": "PlayedPeerTest.*",
     "coherence/flush/flusher.cpp": "CacheLinks.*:HomeOnDevice.*:Cached.*:AdoptedHost.a_session*",
     "coherence/home_store/eviction.cpp": "CacheLinks.*",
-    "coherence/home_store/home_frames.cpp": "HomeLabel.*:HomeOnDevice.*:LastWrites.*:Cached.*",
+    "coherence/home_store/home_frames.cpp": "HomeLabel.*:HomeOnDevice.*:LastWrites.*:Cached.*:RecoveringHome.bytes*",
     "coherence/home_store/home_reader.cpp": "CacheLinks.*",
     "coherence/home_store/home_writer.cpp": "StoppingHome.*:CacheLinks.*:HomeOnDevice.*:LastWrites.*",
     "coherence/home_store/piece_marker.cpp": "PieceMarkerTest.*:CacheLinks.*",
@@ -1737,10 +1737,10 @@ MUTANTS = [
      "set_of(claim.owner);»", {
         "of two hosts that say they own a page one is forgotten": "",
     }),
-    ("coherence/protocol/home_recovery.cpp", "holds && «message.tenure < told_in_doubt_»;", {
-        "who holds the last tenure before a doubt has heard of it": "message.tenure + 1 < told_in_doubt_",
+    ("coherence/protocol/home_recovery.cpp", "missed =\n                «claim.oldest_held < told_in_doubt_» ||", {
+        "who holds the last tenure before a doubt has heard of it": "claim.oldest_held + 1 < told_in_doubt_",
     }),
-    ("coherence/protocol/home_recovery.cpp", "if (claim.keepers != 0 || «contradicts») {", {
+    ("coherence/protocol/home_recovery.cpp", "if (claim.keepers != 0 || «contradicts» ||", {
         "an owner is confirmed beside readers": "false",
     }),
     ("coherence/protocol/home_recovery.cpp", "claim.owner == host || «claim.anchor == host» || requests_exclusive", {
@@ -1828,14 +1828,21 @@ MUTANTS = [
     }),
 
     # Of several who say something to a home that recovers, all count.
-    ("coherence/protocol/home_recovery.cpp",
-     "        «claim.missed_doubt |= holds && message.tenure < told_in_doubt_;»", {
-        "the last holder hides one that missed a home in doubt":
-            "claim.missed_doubt = holds && message.tenure < told_in_doubt_;",
+    ("coherence/protocol/home_recovery.cpp", "claim.oldest_held = «std::min(claim.oldest_held, message.tenure)»;", {
+        "the last holder hides one of older bytes": "message.tenure",
     }),
-    ("coherence/protocol/home_recovery.cpp", "        «claim.missed_loss |= holds && message.tenure < told_of_loss_;»", {
-        "the last holder hides one that missed a loss":
-            "claim.missed_loss = holds && message.tenure < told_of_loss_;",
+    ("coherence/protocol/home_recovery.cpp", "claim.newest_held = «std::max(claim.newest_held, message.tenure)»;", {
+        "the last holder hides one of newer bytes": "message.tenure",
+    }),
+    ("coherence/protocol/home_recovery.cpp",
+     "is_outdated = «claim.oldest_held < std::max(claim.newest_held, claim.applied.tenure)»;", {
+        "who holds older bytes than home is confirmed": "claim.oldest_held < claim.newest_held",
+        "who holds older bytes than another host is confirmed": "claim.oldest_held < claim.applied.tenure",
+        "who holds bytes as new as home's is not confirmed":
+            "claim.oldest_held <= std::max(claim.newest_held, claim.applied.tenure)",
+    }),
+    ("coherence/protocol/home_recovery.cpp", "contradicts || «is_outdated») {", {
+        "who holds older bytes is confirmed": "false",
     }),
     ("coherence/protocol/home_recovery.cpp", "if (message.has(flag_shared)) «claim.readers |= set_of(message.from);»", {
         "of the readers of a page the last one counts": "claim.readers = set_of(message.from);",
@@ -2050,6 +2057,21 @@ MUTANTS = [
     }),
     ("daemon/attachments/attachments_end.cpp", "!= volume || «device->is_ending») continue;", {
         "who deletes a volume ends a device that is being ended": "false",
+    }),
+    ("coherence/home_store/home_frames.cpp", "if («!holder_has(*home, {action.tenure, action.sequence})») {", {
+        "bytes that come home undo what a local owner has written since": "true",
+    }),
+    ("coherence/home_store/home_frames.cpp", "case FrameRecord::Role::none: return «false»;", {
+        "a frame without a record counts as newer than what comes": "true",
+    }),
+    ("coherence/home_store/home_frames.cpp", "case FrameRecord::Role::kept: return «coming <= kept»;", {
+        "older bytes take the place of kept ones": "false",
+        "kept bytes count as newer than any": "true",
+    }),
+    ("coherence/home_store/home_frames.cpp", "return «coming <= protocol::last_before(held.tenure)»;", {
+        "bytes of the holder's own tenure are not taken": "coming.tenure <= held.tenure",
+        "what is held counts as newer than any": "true",
+        "what came last before a tenure counts as newer than it": "coming < protocol::last_before(held.tenure)",
     }),
     ("coherence/home_store/home_frames.cpp", "        «frame.home_tenure = 0;»", {
         "clean bytes that are kept have the label of what was in their frame": "",

@@ -12,13 +12,17 @@ void Home::digest(PageId page, Digest& digest) const {
     digest.add(recovering_, loss == nullptr ? 0 : *loss);
     const Claim* const claim = claims_.find(page);
     if (claim == nullptr) return digest.tenure(retired_);
-    digest.add(claim->resolving, claim->marking, claim->loss_pending, claim->stored_unknown,
-               recovering_ && claim->missed_doubt, recovering_ && claim->missed_loss);
+    digest.add(claim->resolving, claim->marking, claim->loss_pending, claim->stored_unknown);
     for (const HostId host : {claim->owner, claim->anchor, claim->booked}) digest.host(host);
     for (const HostSet hosts : {claim->readers, claim->missing, claim->recalled, claim->keepers, claim->dismissed})
         digest.hosts(hosts);
     digest.tenure(claim->tenure);
     digest.version(claim->applied);
+    if (recovering_ && claim->newest_held != 0) {
+        digest.tenure(claim->oldest_held);
+        digest.tenure(claim->newest_held);
+        digest.add(claim->oldest_held < told_in_doubt_, claim->oldest_held < told_of_loss_);
+    }
     const auto add_request = [&](const Request& request) {
         digest.add(request.kind);
         for (const HostId host : {request.requester, request.source, request.keeper}) digest.host(host);

@@ -257,7 +257,7 @@ MUTANTS = [
     ("coherence/protocol/home_recovery.cpp", "if («contains(claim.dismissed, host)») known", {
         "kept bytes that home decided against are taken if they are reported again": "false",
     }),
-    ("coherence/protocol/home_recovery.cpp", "if («claim.keepers != 0» || contradicts)", {
+    ("coherence/protocol/home_recovery.cpp", "if («claim.keepers != 0» || contradicts ||", {
         "a restarted home takes no kept bytes": "false",
     }),
     ("coherence/protocol/home_recovery.cpp", "if («claim.stored_unknown») {", {
