@@ -25,6 +25,7 @@ class Client {
     // Whether the operation succeeded.
     virtual Task<bool> step(CachedVolume& volume) = 0;
     virtual Task<bool> look(CachedVolume& volume) = 0;
+    // It has begun, for all homes.
     virtual void on_session() {}
 
     // Somebody hears the answer of what began in this life of the host.
@@ -40,6 +41,7 @@ class Client {
     void begin(Task<> task);
     Task<> work();
     Task<> read_all();
+    void begin_session();
     void open_session(CachedVolume& volume);
 
     unsigned left_ = 0;  // operations

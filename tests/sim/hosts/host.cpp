@@ -103,7 +103,7 @@ Task<> SimHost::begin() {
     }
     cache = std::move(*Cache::create(configuration, *store, std::move(arena)));
     links.process = cache->membership().process();
-    ears_ = std::make_unique<Ears>(cache->inbox());
+    ears_ = std::make_unique<Ears>(cache->inbox(), [this](HostId host) { network_.cut(name_of(id_), name_of(host)); });
     fabric = std::make_unique<LinksToKill>(links, network_.join(name_of(id_)), *ears_);
     fabric->may_kill = [this] { return !ears_->is_greeting(); };
     fabric->on_kill = [this] {

@@ -12,10 +12,11 @@ namespace tarn::hosts_sim {
 // Whoever hears of a new link is asked nothing else meanwhile.
 class Ears final : public Fabric::Receiver {
   public:
-    explicit Ears(Fabric::Receiver& of) : of_(of) {}
+    // cut: breaks the connection with a host.
+    Ears(Fabric::Receiver& of, std::function<void(HostId)> cut) : of_(of), cut_(std::move(cut)) {}
 
     bool is_greeting() const { return is_greeting_; }
-    // No link comes up any more.
+    // No link comes up any more: who says nothing over a link that does seems to hold nothing.
     void close() { is_closed_ = true; }
 
     LinkDecision decide_on_link(HostId host, Incarnation incarnation) override {
@@ -26,6 +27,7 @@ class Ears final : public Fabric::Receiver {
     Result<> accepts_memory(HostId of, const StoreStanding& of_us) override { return of_.accepts_memory(of, of_us); }
     void on_standing(HostId host, const StoreStanding& standing) override { of_.on_standing(host, standing); }
     void on_link_up(HostId host, Process process) override {
+        if (is_closed_) return cut_(host);
         is_greeting_ = true;
         of_.on_link_up(host, process);
         is_greeting_ = false;
@@ -41,6 +43,7 @@ class Ears final : public Fabric::Receiver {
 
   private:
     Fabric::Receiver& of_;
+    const std::function<void(HostId)> cut_;
     bool is_greeting_ = false;
     bool is_closed_ = false;
 };

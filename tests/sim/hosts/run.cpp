@@ -95,6 +95,10 @@ void Run::strike(SimHost& host, Blow blow) {
         case Blow::none: return;
         case Blow::power_cut: return restart(host, blow);
         case Blow::kill: return host.begin_kill(static_cast<unsigned>(random().below(40)));
+        // As when one machine runs all of them.
+        case Blow::kill_of_all:
+            for (const auto& each : world_.hosts) each->begin_kill(static_cast<unsigned>(random().below(40)));
+            return;
         case Blow::disk_failure:
             ++world_.counts.failed_disks;
             ++world_.failed_disks;
@@ -132,7 +136,7 @@ void Run::await_clients() {
         restart(host, Blow::kill);
         go_on(host.id(), steps_per_round / 2);
         if (world_.kernel.now_ns() < disturbed_until_ns_ && random().chance(50))
-            strike(*world_.hosts[random().below(host_count)], Blow::kill);
+            strike(*world_.hosts[random().below(host_count)], random().chance(30) ? Blow::kill_of_all : Blow::kill);
     }
 }
 
@@ -146,7 +150,7 @@ void Run::go_through_round(bool first) {
     if (disks_fail_ && random().chance(60))
         blow = Blow::disk_failure;
     else if (random().chance(kill_percent_))
-        blow = Blow::kill;
+        blow = random().chance(40) ? Blow::kill_of_all : Blow::kill;
     else if (!first || random().chance(50))
         blow = Blow::power_cut;
     SimHost& host = *world_.hosts[random().below(host_count)];

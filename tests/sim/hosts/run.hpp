@@ -25,7 +25,7 @@ class Run final : InProcessNetwork::Courier {
     uint64_t hash() const { return world_.kernel.hash(); }
 
   private:
-    enum class Blow : uint8_t { none, power_cut, kill, disk_failure };
+    enum class Blow : uint8_t { none, power_cut, kill, kill_of_all, disk_failure };
 
     void carry(size_t count, std::function<void(size_t)> arrive) override;
     sim::Random& random() { return world_.random(); }
