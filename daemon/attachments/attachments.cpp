@@ -274,12 +274,24 @@ Task<> Attachments::follow_size(Device& device, Result<>& result) {
     while (device.is_resizing) co_await changed_.wait();
     device.is_resizing = true;
     device.follows_soon = false;
-    if (const Result<> told = co_await tell_size(device); !told && !device.is_ending && !stopping_) {
-        log::warning("{}: it does not get the size of its volume {}: {}", device.about.device,
-                     log::printable(device.about.volume), log::describe(told.error()));
+    const Result<> told = co_await tell_size(device);
+    if (!told && !device.is_ending && !stopping_) {
+        if (!device.lacks_size)
+            log::warning("{}: it does not get the size of its volume {}: {}; it is tried again", device.about.device,
+                         log::printable(device.about.volume), log::describe(told.error()));
         result = told;
+        gate_.spawn(follow_size_later(device));
     }
+    device.lacks_size = !told;
     device.is_resizing = false;  // the use's end wakes the next one
+}
+
+// Nobody else may ask for it, nor any request come.
+Task<> Attachments::follow_size_later(Device& device) {
+    const Use use(*this, device);
+    co_await CarryInterrupt(*device.ends);
+    co_await loop_.sleep(retry_after);
+    on_resized(device);
 }
 
 Task<Result<>> Attachments::tell_size(Device& device) const {

@@ -88,6 +88,7 @@ class Attachments final : public VolumeClients {
     Result<> serve_connection(Device& device, unsigned connection);
     void on_resized(Device& device);
     Task<> follow_size(Device& device, Result<>& result);
+    Task<> follow_size_later(Device& device);
     Task<Result<>> tell_size(Device& device) const;
     void on_ended(Device& device, unsigned connection, nbd::DeviceConnection::End how);
     Task<> look_after(Device& device, unsigned connection, nbd::DeviceConnection::End how);

@@ -8,6 +8,7 @@
 #include <expected>
 #include <optional>
 
+#include "daemon/attachments/block_device.hpp"
 #include "daemon/configuration/text.hpp"
 #include "frontends/volumes/volumes.hpp"
 
@@ -118,13 +119,17 @@ AttachTable AttachTable::parse(std::string_view text) {
             continue;
         }
         const std::string& volume = line->options.volume;
-        const auto twin = std::ranges::find(table.lines, volume, [](const Line& each) { return each.options.volume; });
+        const auto twin = std::ranges::find(table.lines, link_of(volume),
+                                            [](const Line& each) { return link_of(each.options.volume); });
         if (twin == table.lines.end())
             table.lines.push_back(*std::move(line));
         else
             table.mistakes.push_back({.number = number,
                                       .volume = volume,
-                                      .reason = fmt::format("line {} is about the same volume", twin->number)});
+                                      .reason = twin->options.volume == volume
+                                                    ? fmt::format("line {} is about the same volume", twin->number)
+                                                    : fmt::format("the device of line {} has the same link, {}",
+                                                                  twin->number, link_of(volume))});
     }
     return table;
 }

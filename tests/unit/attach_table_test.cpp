@@ -93,5 +93,15 @@ TEST(AttachTableTest, two_lines_about_a_volume_are_a_mistake) {
     EXPECT_EQ(table.mistakes[0].reason, "line 1 is about the same volume");
 }
 
+// udev spells both alike: what is written for one would be taken for the other.
+TEST(AttachTableTest, two_volumes_whose_devices_have_one_link_are_a_mistake) {
+    const AttachTable table = AttachTable::parse("a\\040b\nother\na_b\n");
+    EXPECT_EQ(table.lines.size(), 2u);
+    ASSERT_EQ(table.mistakes.size(), 1u);
+    EXPECT_EQ(table.mistakes[0].number, 3u);
+    EXPECT_EQ(table.mistakes[0].volume, "a_b");
+    EXPECT_EQ(table.mistakes[0].reason, "the device of line 1 has the same link, /dev/tarn/by-name/a_b");
+}
+
 }  // namespace
 }  // namespace tarn

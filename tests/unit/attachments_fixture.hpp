@@ -125,6 +125,9 @@ class AttachmentsTest : public testing::Test {
         host.loop->run_until_done(all());
     }
 
+    static Task<> until(const std::function<bool()>& is_so) {
+        while (!is_so()) co_await on_thread([] { return true; });
+    }
     static AttachOptions options(unsigned connections = 1) { return {.volume = "db", .connections = connections}; }
     static Task<> ask(Host& host, int kernel, const nbd::Bytes& request) {
         EXPECT_EQ((co_await host.loop->send(kernel, request.bytes())).value_or(0), request.bytes().size());

@@ -44,9 +44,6 @@ class AttachmentsKeeping : public AttachmentsTest {
     static Does only_if(bool answers, const keeper::Said& said) {
         return answers || said.word == keeper::Word::watch ? Does::as_a_keeper : Does::hangs_up;
     }
-    static Task<> until(const std::function<bool()>& is_so) {
-        while (!is_so()) co_await on_thread([] { return true; });
-    }
     static Task<> until_kept(Host& host) {
         co_await until([&] { return host.attachments.list().front().is_kept; });
     }

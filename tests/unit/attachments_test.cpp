@@ -188,6 +188,9 @@ TEST_F(AttachmentsTest, a_volume_of_another_size_makes_a_device_of_that_size) {
         EXPECT_TRUE(co_await volume_->change_attributes({.size_bytes = 4 * size_bytes}));
         EXPECT_FALSE(co_await host.attachments.follow_size_of(volume_->id()));
         EXPECT_EQ(host.attachments.list()[0].size_bytes, 3 * size_bytes);
+        // It is told again without anybody's doing.
+        kernel_.takes_sizes = true;
+        co_await until([&] { return host.attachments.list()[0].size_bytes == 4 * size_bytes; });
     });
 }
 

@@ -40,7 +40,7 @@ class PlayedKernel final : public NbdDriver {
     // What it says after it has done it; also where it has not.
     std::function<Result<>(const std::string& call)> after = [](const std::string&) { return Result<>{}; };
     bool shows_backend = true;
-    bool takes_sizes = true;
+    std::atomic<bool> takes_sizes{true};
     std::atomic<int> late{0};  // how often it has not seen yet that a socket is dead
 
     Result<> is_there() override { return before("is_there"); }
