@@ -6,7 +6,8 @@ namespace tarn {
 
 using protocol::Ownership;
 
-void ArenaRecorder::record(const protocol::Holder& holder, const protocol::Event& event) {
+void ArenaRecorder::record(const protocol::Holder& holder, const protocol::Event& event,
+                           const protocol::Actions& actions) {
     if (event.kind == protocol::Event::Kind::peer_greeted) return;  // it changes no holding
     const bool is_about_page = event.kind != protocol::Event::Kind::peer_up &&
                                event.kind != protocol::Event::Kind::host_forgotten &&
@@ -15,6 +16,9 @@ void ArenaRecorder::record(const protocol::Holder& holder, const protocol::Event
         holder.for_each([&](PageId page, const protocol::Holding& each) { record_holding(page, each); });
     else if (const protocol::Holding* const holding = holder.find(event.page))
         record_holding(event.page, *holding);
+    // Once others know that the page is gone from here they write it, and the next process must not say that it has it.
+    for (const protocol::Action& action : actions)
+        if (action.kind == protocol::Action::Kind::release_frame) pool_.record(action.frame).clear();
     if (event.receipt) event.receipt->settle();  // before anybody else can write the page
 }
 

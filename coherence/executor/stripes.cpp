@@ -31,9 +31,9 @@ void Stripes::adopt_request_ids() {
 class Stripes::Observer final : public StepObserver {
   public:
     Observer(Stripes& stripes, Turn& turn) : stripes_(stripes), turn_(turn) {}
-    void on_decided(const protocol::Event& event, const protocol::Actions&) override {
+    void on_decided(const protocol::Event& event, const protocol::Actions& actions) override {
         turn_.slot_.last_request_id.store(turn_.holder().last_request_id(), std::memory_order_relaxed);
-        stripes_.recorder_.record(turn_.holder(), event);
+        stripes_.recorder_.record(turn_.holder(), event, actions);
         const VolumeId volume = event.page.volume();
         if (volume != 0 && volume == stripes_.watched_.load(std::memory_order_relaxed)) ++turn_.watched_steps_;
     }

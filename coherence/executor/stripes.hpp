@@ -48,7 +48,9 @@ class Stripes {
     // Records of each step what the next process needs to know, before anybody is told of the step.
     class Recorder {
       public:
-        virtual void record(const protocol::Holder& holder, const protocol::Event& event) = 0;
+        // Called before any of the actions is performed.
+        virtual void record(const protocol::Holder& holder, const protocol::Event& event,
+                            const protocol::Actions& actions) = 0;
 
       protected:
         ~Recorder() = default;

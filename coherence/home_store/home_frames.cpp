@@ -53,8 +53,9 @@ bool HomeFrames::apply_copy(const Action& action) {
     return freed;
 }
 
-// Home's frame may be our Holder's, too, and its tenure began with all bytes of before: those that come now would undo
-// what it has written since (C1). Home's bytes are then newer than it believes, as those that it borrows.
+// Home's frame may be the one in which our Holder has the page. A tenure begins with all bytes of before it: if those
+// that come are older, they are in the frame already, and copying them would undo what the Holder has written since
+// (C1). The label then says less than the frame has, as with a frame that is borrowed.
 bool HomeFrames::holder_has(const Frame& home, const protocol::PageVersion& coming) const {
     const FrameRecord::State& held = parts_.pool.record(parts_.pool.id_of(home)).state();
     const protocol::PageVersion kept{held.tenure, held.sequence};

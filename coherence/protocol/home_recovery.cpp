@@ -285,8 +285,7 @@ void Home::on_recovered(const Event& event, Actions& actions) {
                           [&](HostId host) { actions.send(host, to_holder(MessageKind::free, page, claim.tenure)); });
             claim.keepers &= claim.holders();
         }
-        // A holder that was killed right after it gave the page away says that it has it still. Others have written it
-        // since, and are killed, too.
+        // One of them may have missed that the page was written.
         const bool is_outdated = claim.oldest_held < std::max(claim.newest_held, claim.applied.tenure);
         if (claim.keepers != 0 || contradicts || is_outdated) {
             start_resolve(page, claim, claim.holders() | claim.keepers, actions);

@@ -70,6 +70,34 @@ TEST_F(CacheLinks, a_dirty_page_that_left_is_not_among_the_dirty_ones) {
     EXPECT_TRUE(cache_->home_store().writer().dirty_volumes().empty());
 }
 
+// This process may be killed right after that message: the next one must not say that it has the page, which others
+// have written by then.
+TEST_F(CacheLinks, a_page_that_is_given_away_is_off_the_record_before_anybody_hears_of_that) {
+    std::optional<std::byte> seen;
+    loop_->run_until_done(read_into(seen));
+    FrameId id = cache_->pages().try_pin(page(), view_);
+    const auto is_on_record = [&] { return cache_->pool().record(id).state().role != FrameRecord::Role::none; };
+    const auto holds = [&] { return (cache_->pool().frame(id).uses.load() & use_holder) != 0; };
+    ASSERT_NE(id, no_frame);
+    cache_->pages().unpin(id);
+    ASSERT_TRUE(is_on_record());
+    size_t heard = 0;
+    fabric_.on_send = [&](const RecordingFabric::Sent& sent) {
+        if (sent.message.kind != MessageKind::acknowledge && sent.message.kind != MessageKind::evict) return;
+        ++heard;
+        EXPECT_TRUE(holds()) << "it is released later";
+        EXPECT_FALSE(is_on_record());
+    };
+    ASSERT_NE(own_page(), 0u);
+    EXPECT_EQ(heard, 1u) << "the other host may write";
+    id = own(their_page());
+    ask_for_dirty();
+    ASSERT_TRUE(take_write_back());
+    ASSERT_TRUE(is_on_record());
+    cache_->stripes().step(protocol::Event::evict_at_once(their_page()));
+    EXPECT_EQ(heard, 2u) << "the page was clean, so nobody has to agree";
+}
+
 TEST_F(CacheLinks, what_was_flushed_is_not_among_the_dirty_ones) {
     ASSERT_TRUE(write(std::byte{2}));
     EXPECT_EQ(cache_->dirty_frame_count(), 1u);

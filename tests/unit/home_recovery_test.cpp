@@ -194,8 +194,7 @@ TEST(HomeRecovery, a_page_is_not_confirmed_to_an_owner_and_to_readers) {
     }
 }
 
-// A host may be killed after it has answered a drop, or given up a page that it did not change, and before that is on
-// record: then it says that it has the page still. Others have written it since, and were killed then.
+// Whatever the reason: it may have missed that the page was written.
 TEST(HomeRecovery, who_holds_older_bytes_than_another_host_or_home_is_asked_and_not_confirmed) {
     const Tenure newest = first_tenure_of(1) + 9;
     for (const uint8_t flags : {flag_shared, flag_exclusive}) {

@@ -3,7 +3,7 @@ each. CHECKS names the tests of each file."""
 
 CHECKS = {
     "coherence/adoption/adoption.cpp": "AdoptedHost.*:CacheLinks.the_next_process*",
-    "coherence/adoption/arena_recorder.cpp": "AdoptedHost.*:CacheLinks.the_next_process*",
+    "coherence/adoption/arena_recorder.cpp": "AdoptedHost.*:CacheLinks.the_next_process*:CacheLinks.a_page_that*",
     "coherence/adoption/home_start.cpp": "RecoveringHome.*:WalksOverStripes.*",
     "coherence/cache/cache.cpp": "StoppingHome.*:CacheLinks.*",
     "coherence/cache/inbox.cpp": "CacheLinks.*:RecoveringHome.*:WalksOverStripes.*",
@@ -2149,5 +2149,9 @@ MUTANTS = [
     ("frontends/nbd/device_connection.cpp", "        if («tries == rest_tries_max») {", {
         "the rest of an answer that cannot be read is tried for ever": "false",
         "the rest of an answer that cannot be read is tried once": "tries == 1",
+    }),
+    ("coherence/adoption/arena_recorder.cpp",
+     "        «if (action.kind == protocol::Action::Kind::release_frame) pool_.record(action.frame).clear();»", {
+        "a page that is given away is on record until its frame is free": "",
     }),
 ]

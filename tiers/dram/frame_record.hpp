@@ -3,9 +3,8 @@
 // Two slots and one flip: a change is written into the slot that does not count, and counts from one store on. So a
 // process that is killed at any instruction leaves the old state or the new one, never a mix.
 //
-// The order against what others are told: a state is recorded before the message that announces it is sent, and a
-// frame's record ends no earlier than the frame is released. A record that is too old is harmless, since what it claims
-// is served only once the page's home has agreed.
+// The order against what others are told: a state is recorded, or ends, before the message that announces it is sent.
+// What is on record may be older than that, when the process is killed between: then nobody was told of anything newer.
 #pragma once
 
 #include <array>

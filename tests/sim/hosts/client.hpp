@@ -25,7 +25,7 @@ class Client {
     // Whether the operation succeeded.
     virtual Task<bool> step(CachedVolume& volume) = 0;
     virtual Task<bool> look(CachedVolume& volume) = 0;
-    // It has begun, for all homes.
+    // A session has begun that counts the losses of all homes from now on.
     virtual void on_session() {}
 
     // Somebody hears the answer of what began in this life of the host.
