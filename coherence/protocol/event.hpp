@@ -97,7 +97,7 @@ struct Event {
     const Adopted* adopted = nullptr;
     PageReceipt* receipt = nullptr;  // served: of the write of a blank page; means nothing to the protocol
     uint32_t loss_generation = 0;
-    Tenure stored_tenure = 0;  // message hello, adopted: of home's bytes, 0 if never written; or unknown
+    Tenure stored_tenure = 0;  // message hello, adopted: of home's bytes, 0 if never written or zeroed; or unknown
     uint32_t stored_sequence = 0;
     bool has_memory = false;             // recovered: the memory was adopted, and no other host lost its own meanwhile
     const LossRanges* losses = nullptr;  // recovered: those on record at that time; they outlive the home
