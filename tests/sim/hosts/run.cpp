@@ -95,9 +95,10 @@ void Run::strike(SimHost& host, Blow blow) {
         case Blow::none: return;
         case Blow::power_cut: return restart(host, blow);
         case Blow::kill: return host.begin_kill(static_cast<unsigned>(random().below(40)));
-        // As when one machine runs all of them.
+        // As when one machine runs all of them. Now and then one of them loses its memory with that.
         case Blow::kill_of_all:
             for (const auto& each : world_.hosts) each->begin_kill(static_cast<unsigned>(random().below(40)));
+            if (random().chance(20)) restart(host, Blow::power_cut);
             return;
         case Blow::disk_failure:
             ++world_.counts.failed_disks;
