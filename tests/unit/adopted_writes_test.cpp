@@ -347,6 +347,27 @@ TEST_F(AdoptedHost, a_stage_that_names_nothing_that_is_held_is_ignored) {
     EXPECT_TRUE(cache_->adopted_receipts().empty());
 }
 
+TEST_F(AdoptedHost, a_trim_of_a_part_that_was_cut_short_leaves_the_rest_of_its_page) {
+    write(3, 1);
+    const UniqueFd memory = kill();
+    {
+        const std::unique_ptr<Arena> arena = map(memory);
+        WriteStage& stage = arena->stages()[5];
+        stage.frame = frame_of(*arena, 3);
+        stage.page = PageId::of(volume_id, 3).value;
+        stage.size = sector_size;
+        stage.pending = WriteStage::Pending::zeros;
+    }
+    adopt(memory);
+    PageBytes expected = filled(1);
+    std::memset(expected.data(), 0, sector_size);
+    EXPECT_EQ(read(3), expected);
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    kill();
+    open("store", nullptr);
+    EXPECT_EQ(read(3), expected) << "the store has not freed it as a page of zeros";
+}
+
 // A page that others may read has no write under way: such a stage is of another time.
 TEST_F(AdoptedHost, a_stage_of_a_page_that_may_only_be_read_is_ignored) {
     write(3, 1);

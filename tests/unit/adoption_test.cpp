@@ -372,6 +372,65 @@ TEST_F(AdoptedHost, of_two_frames_of_kept_bytes_the_newer_counts) {
     }
 }
 
+// Else each kill could cost memory, and a page that is held would be resolved for bytes that nobody needs.
+TEST_F(AdoptedHost, a_frame_that_does_not_count_is_free) {
+    for (const auto role : {FrameRecord::Role::exclusive, FrameRecord::Role::kept}) {
+        write(3, 1);
+        write(4, 2);
+        const UniqueFd memory = kill();
+        FrameId older = no_frame;
+        {
+            const std::unique_ptr<Arena> arena = map(memory);
+            const FrameRecord::State newest = arena->records()[frame_of(*arena, 3)].state();
+            older = frame_of(*arena, 4);
+            arena->records()[older].set(
+                {.page = newest.page, .tenure = newest.tenure - 1, .order = newest.tenure, .role = role});
+        }
+        adopt(memory);
+        EXPECT_EQ(cache_->pool().frame(older).uses.load(), 0u) << static_cast<int>(role);
+        EXPECT_EQ(read(3), filled(1));
+        EXPECT_TRUE(volume_->try_write(3 * page_size, filled(5))) << "it is held as before";
+        EXPECT_EQ(read(4), filled(0));
+    }
+}
+
+// Of one tenure, home has the bytes that were written back before, and the kept ones are those of the end.
+TEST_F(AdoptedHost, kept_bytes_that_were_changed_after_home_got_them_are_newer) {
+    write(3, 1);
+    evict(3);
+    write(4, 2);
+    const UniqueFd memory = kill();
+    {
+        const std::unique_ptr<Arena> arena = map(memory);
+        Frame& home = arena->frames()[home_frame_of(*arena, 3)];
+        home.home_sequence = 1;
+        arena->records()[frame_of(*arena, 4)].set({.page = PageId::of(volume_id, 3).value,
+                                                   .tenure = home.home_tenure,
+                                                   .order = home.home_tenure + 1,
+                                                   .sequence = 2,
+                                                   .role = FrameRecord::Role::kept});
+    }
+    adopt(memory);
+    EXPECT_EQ(read(3), filled(2));
+}
+
+// Home may not have got it.
+TEST_F(AdoptedHost, what_was_being_written_back_is_written_back_again) {
+    write(3, 1);
+    const UniqueFd memory = kill();
+    {
+        const std::unique_ptr<Arena> arena = map(memory);
+        Frame& frame = arena->frames()[frame_of(*arena, 3)];
+        frame.writing = frame.dirty.exchange(0);
+        ASSERT_NE(frame.writing.load(), 0u);
+    }
+    adopt(memory);
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    kill();
+    open("store", nullptr);
+    EXPECT_EQ(read(3), filled(1));
+}
+
 // Who may have seen what was lost must not read on in silence.
 TEST_F(AdoptedHost, a_page_that_has_lost_writes_has_lost_them_for_the_next_process_too) {
     write(3, 1);

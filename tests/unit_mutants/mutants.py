@@ -2154,4 +2154,21 @@ MUTANTS = [
      "        «if (action.kind == protocol::Action::Kind::release_frame) pool_.record(action.frame).clear();»", {
         "a page that is given away is on record until its frame is free": "",
     }),
+
+    # What a process takes over, and what comes home.
+    ("coherence/adoption/adoption.cpp", "pending == WriteStage::Pending::zeros && «stage.size == page_size»,", {
+        "zeros of a part that are finished make a page of zeros": "true",
+    }),
+    ("coherence/adoption/adoption.cpp", "if (id != held && id != kept) «parts_.held_frames.release(id);»", {
+        "frames that do not count are not given back": "",
+    }),
+    ("coherence/adoption/adoption.cpp", "const DirtyMask dirty = «Pages::unwritten(frame)»;", {
+        "what was being written back is clean at the next process": "frame.dirty.load(std::memory_order_relaxed)",
+    }),
+    ("coherence/adoption/adoption.cpp", "else if («state_of(held).role == FrameRecord::Role::exclusive»)", {
+        "an adopted owner keeps older bytes, too": "false",
+    }),
+    ("coherence/adoption/adoption.cpp", ".order = state.order, .tenure = state.tenure, .sequence = «state.sequence»};", {
+        "adopted kept bytes forget their sequence": "0",
+    }),
 ]
