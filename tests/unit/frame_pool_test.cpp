@@ -1,12 +1,15 @@
 // Frames by NUMA node: which are taken first, and where they go back to.
 #include "tiers/dram/frame_pool.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tiers/dram/nodes.hpp"
@@ -61,6 +64,64 @@ TEST_F(FramesOfNodes, a_frame_goes_back_to_its_node) {
 TEST_F(FramesOfNodes, a_node_without_memory_takes_the_first_ones) {
     node_now = 5;
     EXPECT_EQ(part_of(take()), 0u);
+}
+
+// The next process would count the page as held.
+TEST_F(FramesOfNodes, the_record_of_a_frame_ends_when_nobody_holds_its_page) {
+    const FrameId id = take();
+    pool_.record(id).set({.page = 3, .tenure = 1, .role = FrameRecord::Role::shared});
+    EXPECT_TRUE(pool_.release(id, use_holder));
+    EXPECT_EQ(pool_.record(id).state().role, FrameRecord::Role::none);
+}
+
+// Not every way in which a frame gets bytes says that they can be read, and are no zeros.
+TEST_F(FramesOfNodes, a_free_frame_says_nothing_of_the_page_that_it_had) {
+    const FrameId id = take();
+    Frame& frame = pool_.frame(id);
+    frame.broken = frame.zeroed = true;
+    frame.dirty = frame.writing = all_sectors;
+    EXPECT_TRUE(pool_.release(id, use_holder));
+    EXPECT_FALSE(frame.broken.load());
+    EXPECT_FALSE(frame.zeroed.load());
+    EXPECT_EQ(frame.dirty.load(), 0u);
+    EXPECT_EQ(frame.writing.load(), 0u);
+}
+
+// What the process before was doing with its frames ended with it.
+class FramesOfBefore : public testing::Test {
+  protected:
+    // The pool of the next process.
+    std::unique_ptr<FramePool> adopt() const {
+        UniqueFd memory(::fcntl(before_->fd(), F_DUPFD_CLOEXEC, 0));
+        return std::make_unique<FramePool>(std::move(*Arena::adopt(std::move(memory))));
+    }
+    Frame& frame() { return before_->frames()[frame_id]; }
+
+    static constexpr FrameId frame_id = 4;
+    const std::unique_ptr<Arena> before_ = std::move(*Arena::create(frame_count));
+};
+
+// Else its page could not be stored any more, nor leave home's memory.
+TEST_F(FramesOfBefore, home_s_bytes_that_were_on_their_way_into_the_store_can_be_stored) {
+    for (const Storing was : {Storing::begun, Storing::taken}) {
+        frame().uses = use_home;
+        frame().home_dirty = true;
+        frame().storing = was;
+        const std::unique_ptr<FramePool> pool = adopt();
+        const Frame& adopted = pool->frame(frame_id);
+        EXPECT_EQ(adopted.uses.load(), use_home);
+        EXPECT_TRUE(adopted.home_dirty) << "the store may lack them";
+        EXPECT_EQ(adopted.storing, Storing::no);
+    }
+}
+
+// Nobody would release them.
+TEST_F(FramesOfBefore, latches_are_gone) {
+    FrameWord& word = frame().word;
+    word.open(FrameWord::writable);
+    ASSERT_TRUE(word.try_latch_exclusive(word.load()));
+    const std::unique_ptr<FramePool> pool = adopt();
+    EXPECT_FALSE(FrameWord::latched(pool->frame(frame_id).word.load()));
 }
 
 TEST(NodesTest, parts_follow_each_other_and_cover_everything) {

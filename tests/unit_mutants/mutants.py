@@ -87,7 +87,7 @@ CHECKS = {
     "frontends/volumes/tiers.cpp": "Cluster.each_host_tells*",
     "frontends/volumes/growth.cpp": "FileCuts.*:FileZeroing.*:ClusterFiles.*",
     "frontends/volumes/truncation.cpp": "FileZeroing.*:ClusterFiles.*",
-    "tiers/dram/frame_pool.cpp": "FramesOfNodes.*",
+    "tiers/dram/frame_pool.cpp": "FramesOfNodes.*:FramesOfBefore.*",
     "tiers/dram/frame_word.hpp": "FrameWord.*",
     "tiers/nvme/device/store_file.cpp": "PolledReads.*",
     "tiers/nvme/store_standing.cpp": "StoreStandingTest.*:AdoptedHost.*",
@@ -2170,5 +2170,17 @@ MUTANTS = [
     }),
     ("coherence/adoption/adoption.cpp", ".order = state.order, .tenure = state.tenure, .sequence = «state.sequence»};", {
         "adopted kept bytes forget their sequence": "0",
+    }),
+    ("tiers/dram/frame_pool.cpp", "if (use == use_holder) «records_[id].clear();»", {
+        "the record of a frame that is given up stays": "",
+    }),
+    ("tiers/dram/frame_pool.cpp", "    «adopted.storing = Storing::no;»", {
+        "a frame is being stored for ever after a kill": "",
+    }),
+    ("tiers/dram/frame_pool.cpp", "    «new (&adopted.word) FrameWord;»", {
+        "the latches of a dead process stay": "",
+    }),
+    ("tiers/dram/frame_pool.cpp", "    «freed.broken.store(false, std::memory_order_relaxed);»", {
+        "a frame that the store could not fill stays broken": "",
     }),
 ]
