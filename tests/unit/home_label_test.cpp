@@ -28,6 +28,19 @@ class HomeLabel : public HomeOnDevice {
         action.borrowed = true;
         home().apply_copy(action);
     }
+    // Home keeps clean bytes, of a reader that lets them go, in a frame with this label of another page's bytes.
+    FrameId keep(Tenure of_another_page) {
+        const FrameId given = cache_->pool().try_take(use_holder, 0);
+        if (given == no_frame) return given;
+        cache_->pool().frame(given).home_tenure = of_another_page;
+        cache_->pool().frame(given).home_sequence = 9;
+        protocol::Action action;
+        action.kind = protocol::Action::Kind::keep_copy;
+        action.page = page();
+        action.frame = given;
+        (void)home().keep_copy(action);
+        return given;
+    }
     // What one sees who is killed at each instruction of it in turn. Returns at how many.
     template <class Begin, class Change, class Look>
     static unsigned at_each_instruction(const Frame& watched, Begin&& begin, Change&& change, Look&& look) {
@@ -144,19 +157,43 @@ TEST_F(HomeLabel, comes_without_the_bytes_if_they_are_older_than_those_that_this
 // They are those that the store has, whatever the frame held before: with the label of another page's bytes the next
 // process would drop newer ones that a holder has kept.
 TEST_F(HomeLabel, of_clean_bytes_that_are_kept_is_none) {
-    const FrameId given = cache_->pool().try_take(use_holder, 0);
+    const FrameId given = keep(20);
     ASSERT_NE(given, no_frame);
     Frame& kept = cache_->pool().frame(given);
-    kept.home_tenure = 20;
-    kept.home_sequence = 9;
-    protocol::Action action;
-    action.kind = protocol::Action::Kind::keep_copy;
-    action.page = page();
-    action.frame = given;
-    (void)home().keep_copy(action);
     ASSERT_EQ(home().index().find_exactly(page()), &kept);
     EXPECT_EQ(kept.home_tenure, 0u);
+    protocol::Event event;
+    event.page = page();
+    home().tell(event);
+    EXPECT_EQ(event.stored_tenure, store_->tenure_of(page())) << "what a home that starts compares others with";
+    EXPECT_NE(event.stored_tenure, 0u);
     (void)home().forget(kept);
+}
+
+// A page of zeros takes no space in the store: bytes that came over them would be lost with the memory.
+TEST_F(HomeLabel, says_of_bytes_that_come_whether_they_are_zeros) {
+    const FrameId given = cache_->pool().try_take(use_holder, 0);
+    ASSERT_NE(given, no_frame);
+    for (const bool is_zero : {false, true}) {
+        apply({10, 9});
+        frame().zeroed = !is_zero;
+        cache_->pool().frame(given).zeroed = is_zero;
+        apply({11, 1}, given);
+        EXPECT_EQ(frame().zeroed.load(), is_zero);
+    }
+    home().forget(frame());
+    (void)cache_->pool().release(given, use_holder);
+}
+
+// The older one would be found, or be lost to everybody.
+TEST_F(HomeLabel, of_bytes_that_come_over_clean_ones_is_that_of_the_page_s_only_frame) {
+    const FrameId clean = keep(0);
+    ASSERT_NE(clean, no_frame);
+    apply({11, 1});
+    EXPECT_EQ(home().index().find_exactly(page()), &frame());
+    EXPECT_EQ(cache_->pool().frame(clean).uses.load(), 0u);
+    home().forget(frame());
+    EXPECT_EQ(home().index().find_exactly(page()), nullptr);
 }
 
 }  // namespace

@@ -2183,4 +2183,14 @@ MUTANTS = [
     ("tiers/dram/frame_pool.cpp", "    «freed.broken.store(false, std::memory_order_relaxed);»", {
         "a frame that the store could not fill stays broken": "",
     }),
+    ("coherence/home_store/home_frames.cpp",
+     "            «home->zeroed.store(given.zeroed.load(std::memory_order_relaxed), std::memory_order_relaxed);»", {
+        "what comes home over zeros counts as zeros": "",
+    }),
+    ("coherence/home_store/home_frames.cpp", "    } else if (home != &given) {\n        «if (home) freed |= forget(*home);»", {
+        "home has two frames of a page": "",
+    }),
+    ("coherence/home_store/home_frames.cpp", "if (home && «home->home_tenure != 0») {", {
+        "clean bytes that were kept are of no tenure": "true",
+    }),
 ]
