@@ -144,6 +144,19 @@ TEST_F(RecoveringHome, what_somebody_holds_is_not_lost) {
     end();
 }
 
+// Whoever had the page after that may have written it, and what that was may have been lost.
+TEST_F(RecoveringHome, what_somebody_only_keeps_may_be_lost) {
+    link_all();
+    const PageId kept = page_at_home(5);
+    hear_hello(1, kept, protocol::flag_exclusive, protocol::first_tenure_of(1));
+    serve();
+    restart_with_a_loss_to_record();
+    hear_hello(1, kept, protocol::flag_bytes, protocol::first_tenure_of(1));
+    serve();
+    EXPECT_TRUE(is_lost(kept));
+    end();
+}
+
 // Should its memory be lost, it must be known of which pages that had newer bytes than the store.
 TEST_F(RecoveringHome, pages_whose_newest_bytes_only_its_memory_has_are_marked_before_it_serves) {
     link_all();

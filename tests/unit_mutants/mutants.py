@@ -2193,4 +2193,7 @@ MUTANTS = [
     ("coherence/home_store/home_frames.cpp", "if (home && «home->home_tenure != 0») {", {
         "clean bytes that were kept are of no tenure": "true",
     }),
+    ("coherence/adoption/home_start.cpp", "if («claim.holders() != 0») held.push_back(page);", {
+        "bytes that somebody only keeps count as held": "claim.holders() != 0 || claim.keepers != 0",
+    }),
 ]
