@@ -359,6 +359,22 @@ TEST_F(AttachmentsKeeping, a_device_that_was_cut_is_not_told_to_another_keeper) 
     });
 }
 
+// Should this process be killed then, the next one finds nothing of it.
+TEST_F(AttachmentsKeeping, a_device_that_was_cut_does_not_count_as_kept) {
+    PlayedKeeper keeper(keeper_path_, [](const keeper::Said&, int) { return Does::as_a_keeper; });
+    run([&](Host& host) -> Task<> {
+        EXPECT_TRUE(co_await host.attachments.attach(options(), root));
+        co_await until_kept(host);
+        keep_in_kernel();
+        host.keeper.drop("nbd0");
+        keeper.cut("nbd0");
+        co_await until([&] { return refused_disconnects_ >= 1 && !host.attachments.list().empty(); });
+        EXPECT_FALSE(host.attachments.list().front().is_kept);
+        keeps_ = false;
+        co_await all_are_forgotten(host);
+    });
+}
+
 // The log says it once, not with each try.
 TEST_F(AttachmentsKeeping, a_device_that_was_cut_and_that_the_kernel_keeps_is_told_of_once) {
     keeper_path_ = path_;  // the real one

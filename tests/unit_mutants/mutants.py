@@ -2196,4 +2196,7 @@ MUTANTS = [
     ("coherence/adoption/home_start.cpp", "if («claim.holders() != 0») held.push_back(page);", {
         "bytes that somebody only keeps count as held": "claim.holders() != 0 || claim.keepers != 0",
     }),
+    ("daemon/attachments/attachments_end.cpp", "    «device.about.is_kept = false;»", {
+        "a device that was cut counts as kept": "",
+    }),
 ]
