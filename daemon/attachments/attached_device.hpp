@@ -79,8 +79,9 @@ struct AttachedDevice {
     unsigned replaced_count = 0;        // of its connections
     unsigned told_count = 0;            // how often the keeper was told of all of it
     bool is_resizing = false;
-    bool follows_soon = false;  // a task will ask for the size
-    bool lacks_size = false;    // it was asked for in vain
+    bool follows_soon = false;   // a task will ask for the size
+    bool lacks_size = false;     // it was asked for in vain
+    bool follows_later = false;  // and a task will ask again
     bool is_opening = false;
     bool is_being_kept = false;  // a task sees to it that the keeper has it
     bool is_cut = false;         // who detached it told the keeper, and the kernel has it still

@@ -280,7 +280,7 @@ Task<> Attachments::follow_size(Device& device, Result<>& result) {
             log::warning("{}: it does not get the size of its volume {}: {}; it is tried again", device.about.device,
                          log::printable(device.about.volume), log::describe(told.error()));
         result = told;
-        gate_.spawn(follow_size_later(device));
+        if (!std::exchange(device.follows_later, true)) gate_.spawn(follow_size_later(device));
     }
     device.lacks_size = !told;
     device.is_resizing = false;  // the use's end wakes the next one
@@ -291,6 +291,7 @@ Task<> Attachments::follow_size_later(Device& device) {
     const Use use(*this, device);
     co_await CarryInterrupt(*device.ends);
     co_await loop_.sleep(retry_after);
+    device.follows_later = false;
     on_resized(device);
 }
 

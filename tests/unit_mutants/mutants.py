@@ -2140,7 +2140,7 @@ MUTANTS = [
     }),
 
     # What nobody would try again, or what would be tried for ever.
-    ("daemon/attachments/attachments.cpp", "        «gate_.spawn(follow_size_later(device));»", {
+    ("daemon/attachments/attachments.cpp", "follows_later, true)) «gate_.spawn(follow_size_later(device));»", {
         "a size that the kernel has not taken is told again by the next who changes it": "",
     }),
     ("daemon/attachtab/attach_table.cpp", "std::ranges::find(table.lines, «link_of(volume)»,", {
