@@ -16,7 +16,6 @@ namespace {
 
 constexpr uint32_t header_size = DeviceLog::reply_header_size;
 constexpr std::chrono::milliseconds retry_after{250};
-constexpr int rest_tries_max = 4;
 
 // Does not fit into one send.
 bool is_large(const Request& request) {
@@ -413,14 +412,14 @@ Task<> DeviceConnection::copy(uint16_t slot) {
     ready_.push_front(slot);
 }
 
-// Of an answer that a process before has begun: it cannot become an error any more. The kernel asks again for what a
-// connection owed that has ended, and then can be told of one.
+// Of an answer that a process before has begun: it cannot become an error any more. To end the connection would be
+// worse: for all that is under way there the kernel asks again only after its timeout, a day.
 Task<> DeviceConnection::copy_rest(uint16_t slot) {
     const Request request = log_.slot(slot).request;
     const uint32_t sent_bytes = log_.slot(slot).sent_bytes.load(std::memory_order_relaxed);
     const uint32_t at = sent_bytes > header_size ? sent_bytes - header_size : 0;
     Buffer bytes(budget_, request.size_bytes - at);
-    for (int tries = 1; !ended_; ++tries) {
+    for (bool has_said = false; !ended_; co_await workspace_.loop.sleep(retry_after)) {
         const Result<> read = co_await volume_->read(request.offset_bytes + at, bytes.bytes());
         if (read) {
             copies_.insert_or_assign(slot, Copy{.begin = at, .bytes = std::move(bytes)});
@@ -428,12 +427,9 @@ Task<> DeviceConnection::copy_rest(uint16_t slot) {
             co_return;
         }
         if (read.error().code == Errc::cancelled) co_return;
-        if (tries == rest_tries_max) {
-            log::error("nbd: {}: the rest of a read that was answered in part cannot be read: {}; the connection ends",
+        if (!std::exchange(has_said, true))
+            log::error("nbd: {}: the rest of a read that was answered in part cannot be read, and is tried again: {}",
                        client_.text, log::describe(read.error()));
-            co_return leave(End::lost);
-        }
-        co_await workspace_.loop.sleep(retry_after);
     }
 }
 

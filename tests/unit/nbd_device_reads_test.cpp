@@ -132,23 +132,6 @@ TEST_F(NbdDeviceReads, the_rest_of_an_answer_of_the_process_before_is_tried_unti
     });
 }
 
-// Else it and all answers behind it would wait for ever. The kernel asks for them again over another connection.
-TEST_F(NbdDeviceReads, a_connection_ends_that_owes_the_rest_of_an_answer_which_cannot_be_read) {
-    answer_in_part();
-    const auto volume = copied();
-    volume->failing_reads = UINT_MAX;
-    const auto how = serve(volume, [&](DeviceConnection&) -> Task<> {
-        Alarm alarm(*loop_, std::chrono::seconds(5), [&] { ::shutdown(kernel_.get(), SHUT_RDWR); });
-        std::byte byte{};
-        while ((co_await loop_->receive(kernel_.get(), std::span(&byte, 1))).value_or(0) != 0) {
-        }
-        co_await alarm.end();
-    });
-    EXPECT_EQ(how, DeviceConnection::End::lost);
-    EXPECT_GT(volume->reads, 1u) << "it was tried more than once";
-    EXPECT_LT(volume->reads, 10u) << "and not for ever";
-}
-
 TEST_F(NbdDeviceReads, the_rest_of_an_answer_of_the_process_before_comes_before_other_answers) {
     answer_in_part(Bytes().request(Command::write, 2, size, page_size).fill(page_size));
     serve(copied(), [&](DeviceConnection&) -> Task<> {

@@ -1341,7 +1341,7 @@ MUTANTS = [
     ("frontends/nbd/device_connection.cpp", "            if (copied_ == *each) «copied_.reset();»", {
         "of many large reads one is answered": "",
     }),
-    ("frontends/nbd/device_connection.cpp", "    for (int tries = 1; «!ended_»; ++tries) {", {
+    ("frontends/nbd/device_connection.cpp", "    for (bool has_said = false; «!ended_»; co_await", {
         "the rest of an answer is tried at a stop without an end": "true",
     }),
     ("frontends/nbd/device_connection.cpp", "        if («read.error().code == Errc::cancelled») co_return;", {
@@ -2139,16 +2139,12 @@ MUTANTS = [
         "a device whose backend cannot be read is gone": "backend_at(device)",
     }),
 
-    # What nobody would try again, or what would be tried for ever.
+    # What nobody would try again, and what would be taken for another.
     ("daemon/attachments/attachments.cpp", "follows_later, true)) «gate_.spawn(follow_size_later(device));»", {
         "a size that the kernel has not taken is told again by the next who changes it": "",
     }),
     ("daemon/attachtab/attach_table.cpp", "std::ranges::find(table.lines, «link_of(volume)»,", {
         "two volumes may have one link": "volume",
-    }),
-    ("frontends/nbd/device_connection.cpp", "        if («tries == rest_tries_max») {", {
-        "the rest of an answer that cannot be read is tried for ever": "false",
-        "the rest of an answer that cannot be read is tried once": "tries == 1",
     }),
     ("coherence/adoption/arena_recorder.cpp",
      "        «if (action.kind == protocol::Action::Kind::release_frame) pool_.record(action.frame).clear();»", {

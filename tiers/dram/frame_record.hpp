@@ -3,8 +3,8 @@
 // Two slots and one flip: a change is written into the slot that does not count, and counts from one store on. So a
 // process that is killed at any instruction leaves the old state or the new one, never a mix.
 //
-// The order against what others are told: a state is recorded, or ends, before the message that announces it is sent.
-// What is on record may be older than that, when the process is killed between: then nobody was told of anything newer.
+// A state is recorded, or ends, before anybody is told of it. So a process that is killed has told nobody of more than
+// is on record.
 #pragma once
 
 #include <array>
