@@ -7,7 +7,8 @@ namespace tarn {
 Result<std::unique_ptr<Cache>> Cache::create(const CacheConfiguration& configuration, Store& store,
                                              std::unique_ptr<Arena> arena) {
     if (!arena) {
-        TRY(arena, Arena::create(configuration.frame_count, configuration.nodes, configuration.landing_bytes));
+        TRY(arena, Arena::create(configuration.frame_count, configuration.nodes, configuration.landing_bytes,
+                                 configuration.clients_bytes));
         ArenaHeader& header = arena->header();
         header.store = store.uuid();
         const auto epoch = static_cast<uint32_t>(store.home_epoch());

@@ -24,6 +24,7 @@ struct CacheConfiguration {
     size_t frame_count = 0;
     Nodes nodes;               // of the machine; frames are divided among them
     size_t landing_bytes = 0;  // memory for clients' writes to come in, in the arena (Arena::landing)
+    size_t clients_bytes = 0;  // and for what front ends note of their clients (Arena::clients)
     std::vector<Loop*> shards;
     protocol::WriteLease lease;
 };

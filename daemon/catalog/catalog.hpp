@@ -44,8 +44,8 @@ class Catalog final : public Volumes {
     Task<Result<Attributes>> glance_at(VolumeId volume, Task<Result<Attributes>> task) override;
     Task<Result<Attributes>> unless_silent(VolumeId volume, Task<Result<Attributes>> task) override;
     using Volumes::open;
-    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
-                                               std::shared_ptr<VolumeSession> session) override;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access, std::shared_ptr<VolumeSession> session,
+                                               std::shared_ptr<SessionRecord> record) override;
     Task<Result<std::shared_ptr<Volume>>> open_recorded(std::string name, Access access, SessionRecord& record,
                                                         bool is_resumed) override;
     void keep_held(VolumeId volume) override;
@@ -96,8 +96,8 @@ class Catalog final : public Volumes {
     static constexpr size_t answer_size_max = size_t{1} << 20;  // bytes, of an answer to another host
 
     Task<Result<std::shared_ptr<Volume>>> open_in(std::string name, Access access,
-                                                  std::shared_ptr<VolumeSession> session, SessionRecord* session_record,
-                                                  HoldKind kind);
+                                                  std::shared_ptr<VolumeSession> session,
+                                                  std::shared_ptr<SessionRecord> session_record, HoldKind kind);
     Task<Result<>> flush_without(HostSet gone);
     class OpenVolume;
     // Of an exclusive volume, for the handles and block devices on this host that may write.

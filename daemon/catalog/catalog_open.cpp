@@ -23,18 +23,20 @@ class Catalog::OpenVolume final : public CachedVolume {
 };
 
 Task<Result<std::shared_ptr<Volume>>> Catalog::open(std::string name, Access access,
-                                                    std::shared_ptr<VolumeSession> session) {
-    return open_in(std::move(name), access, std::move(session), nullptr, HoldKind::of_process);
+                                                    std::shared_ptr<VolumeSession> session,
+                                                    std::shared_ptr<SessionRecord> record) {
+    return open_in(std::move(name), access, std::move(session), std::move(record), HoldKind::of_process);
 }
 
 Task<Result<std::shared_ptr<Volume>>> Catalog::open_recorded(std::string name, Access access, SessionRecord& record,
                                                              bool is_resumed) {
-    return open_in(std::move(name), access, nullptr, &record, is_resumed ? HoldKind::resumed : HoldKind::of_device);
+    const std::shared_ptr<SessionRecord> of_device(std::shared_ptr<void>(), &record);  // its memory outlives all
+    return open_in(std::move(name), access, nullptr, of_device, is_resumed ? HoldKind::resumed : HoldKind::of_device);
 }
 
 Task<Result<std::shared_ptr<Volume>>> Catalog::open_in(std::string name, Access access,
                                                        std::shared_ptr<VolumeSession> session,
-                                                       SessionRecord* session_record, HoldKind kind) {
+                                                       std::shared_ptr<SessionRecord> session_record, HoldKind kind) {
     CO_TRY(std::optional<CatalogRecord> record, co_await look_up(std::move(name)));
     if (!record) co_return fail(no_such_volume);
     // From now on its removal waits for us.
@@ -46,7 +48,7 @@ Task<Result<std::shared_ptr<Volume>>> Catalog::open_in(std::string name, Access 
     auto own = std::static_pointer_cast<ClientSession>(session);  // who makes sessions is this catalog alone
     if (!own || own->session.volume != record->id) {
         co_await cache_.flusher().hear_from_homes();
-        own = session_record ? std::make_shared<ClientSession>(cache_, record->id, *session_record)
+        own = session_record ? std::make_shared<ClientSession>(cache_, record->id, std::move(session_record))
                              : std::make_shared<ClientSession>(cache_, record->id, OnLoss::fail);
     }
     auto volume = std::make_shared<OpenVolume>(*this, std::move(own), std::move(use), holds);

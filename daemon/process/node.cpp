@@ -115,6 +115,7 @@ Task<Result<>> Node::start() {
         .frame_count = frame_count_for(configuration_.memory_bytes, shards_->loops().size(), books),
         .nodes = Nodes::of_machine(),
         .landing_bytes = shards_->loops().size() * nbd::LandingBuffers::size_bytes,
+        .clients_bytes = nbd::SessionBook::size_bytes,
         .shards = shards_->loops(),
         .lease = configuration_.write_lease};
     std::vector<std::string> names;

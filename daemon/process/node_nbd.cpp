@@ -37,7 +37,8 @@ const char* name_of(nbd::TlsMode mode) {
 
 Result<> Node::start_nbd() {
     nbd_ = std::make_unique<nbd::Server>(shards_->loops(), *catalog_, requests_bytes(configuration_.memory_bytes),
-                                         nbd_settings(configuration_), cache_->pool().arena().landing());
+                                         nbd_settings(configuration_), cache_->pool().arena().landing(),
+                                         cache_->pool().arena().clients());
     if (configuration_.nbd_connections_max.value_or(0) > nbd_->connections_max())
         log::warning(
             "nbd.connections_max = {}: the limit of open files allows {}; raise it (ulimit -n, or LimitNOFILE= of the "

@@ -125,9 +125,13 @@ ExportEntry Connection::describe(const VolumeEntry& entry, uint64_t size_bytes) 
 // As one more connection of its client. Of several that come together one is the first. Who may only read holds an
 // exclusive volume all the same: it is open on one host at a time.
 Task<Result<std::shared_ptr<Volume>>> Connection::open(const VolumeEntry& entry) {
-    std::shared_ptr<VolumeSession> session = sessions_.find(client_, entry.id, Sessions::Clock::now());
+    const auto now = Sessions::Clock::now();
+    std::shared_ptr<VolumeSession> session = sessions_.find(client_, entry.id, now);
     for (;;) {
-        CO_TRY(std::shared_ptr<Volume> volume, co_await volumes_.open(entry.name, Access::write, session));
+        std::shared_ptr<SessionRecord> record;
+        if (!session) record = sessions_.record_of(client_, entry.id, now);
+        CO_TRY(std::shared_ptr<Volume> volume,
+               co_await volumes_.open(entry.name, Access::write, session, std::move(record)));
         session = sessions_.joined(client_, volume->id(), volume->session(), stream_.socket());
         if (session != volume->session()) continue;
         volume_ = volume;

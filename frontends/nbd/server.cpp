@@ -77,10 +77,11 @@ struct Server::Shard : Workspace {
 };
 
 Server::Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max, Settings settings,
-               std::span<std::byte> landing)
+               std::span<std::byte> landing, std::span<std::byte> clients)
     : loop_(*shards.front()),
       volumes_(volumes),
       settings_(std::move(settings)),
+      sessions_(SessionBook(clients)),
       share_(held_bytes_max),
       connections_max_(connections_allowed(settings_.connections_max)),
       newcomers_(std::clamp<size_t>(connections_max_ / 2, 1, settings_.handshakes_max)) {
@@ -308,6 +309,7 @@ Task<> Server::hold_moves() {
 
 Task<> Server::stop() {
     stopping_ = true;
+    sessions_.keep_all();
     co_await hold_moves();  // for good
     for (const Listener& listener : listeners_) loop_.cancel_fd(listener.socket.get());
     // Together: each may have clients that do not take their replies.

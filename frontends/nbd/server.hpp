@@ -32,9 +32,10 @@ class Server final {
 
     // The loops outlive the server and run until stop() returned. held_bytes_max: for requests in
     // work, of all connections together; each may need a little more (connection.hpp). landing: memory of the volumes'
-    // for writes to come in, LandingBuffers::size_bytes for each shard, as far as there is some.
+    // for writes to come in, LandingBuffers::size_bytes for each shard, as far as there is some. clients: memory that
+    // the next process finds, for a SessionBook.
     Server(std::vector<Loop*> shards, Volumes& volumes, size_t held_bytes_max, Settings settings = {},
-           std::span<std::byte> landing = {});
+           std::span<std::byte> landing = {}, std::span<std::byte> clients = {});
     Server(const Server&) = delete;
     ~Server();
 

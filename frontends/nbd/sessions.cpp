@@ -1,53 +1,26 @@
 #include "frontends/nbd/sessions.hpp"
 
-#include <fmt/format.h>
-#include <netdb.h>
 #include <poll.h>
 
 #include <algorithm>
 
 #include "utils/alarm.hpp"
-#include "utils/file_text.hpp"
-#include "utils/unix_socket.hpp"
 
 namespace tarn::nbd {
 
-namespace {
-
-// With its id it names the process for good; 0: it is not known.
-uint64_t start_of(pid_t process) {
-    static const bool is_known = proc_is_ours();
-    return is_known ? started_ticks(fmt::format("/proc/{}", process)) : 0;
+Sessions::Sessions(SessionBook book) : book_(std::move(book)) {
+    const Clock::time_point now = Clock::now();
+    for (SessionBook::Left& each : book_.take_left())
+        known_.try_emplace({std::move(each.client), each.volume},
+                           Known{.record = std::move(each.record), .session = {}, .sockets = {}, .left_at = now});
 }
 
-}  // namespace
-
-Client Client::of(int socket) {
-    Client client{.address = {}, .text = "unknown client"};
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return client;
-    if (address.ss_family == AF_UNIX) {
-        const ucred credentials = peer_of(socket).value_or(ucred{});
-        client.process = credentials.pid;
-        client.started = start_of(credentials.pid);
-        if (!peer_lives(socket)) client.started = 0;  // that may be another one, which has its id now
-        client.user = credentials.uid;
-        client.text = fmt::format("local client of process {}, user {}", credentials.pid, credentials.uid);
-        return client;
-    }
-    char host[NI_MAXHOST];
-    char port[NI_MAXSERV];
-    if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
-                      NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-        return client;
-    client.address = host;
-    client.text = fmt::format("client {} port {}", host, port);
-    return client;
-}
-
-bool Client::lives() const {
-    return process == 0 || start_of(process) == started;
+std::shared_ptr<SessionRecord> Sessions::record_of(const Client& client, VolumeId volume, Clock::time_point now) {
+    const std::lock_guard guard(mutex_);
+    Known& known = known_[{client, volume}];
+    if (known.sockets.empty()) known.left_at = now;
+    if (!known.record && !known.session) known.record = book_.begin(client, volume);
+    return known.record;
 }
 
 std::shared_ptr<VolumeSession> Sessions::find(const Client& client, VolumeId volume, Clock::time_point now) {

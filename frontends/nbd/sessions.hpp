@@ -4,7 +4,8 @@
 // may be lost, and then a flush over any other must not succeed. Who it is: on a Unix socket the process that
 // connected, by its id and the time it started; over TCP the address without its port, or the name that it proved
 // within TLS. A session ends when its last connection says that it disconnects. One that merely breaks is remembered,
-// since its client may come back and go on: for ten minutes, or until the process is gone.
+// since its client may come back and go on: for ten minutes, or until the process is gone. So it is when tarnd itself
+// ends without having made everything durable: its client finds its session again at the next one (SessionBook).
 //
 // A client that has come back sends again what was not answered. What it had sent before may still wait, even unread,
 // on the connection that broke, and must not land after what it writes from now on: so its requests come after the end
@@ -13,42 +14,19 @@
 // Any thread.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "frontends/nbd/client.hpp"
+#include "frontends/nbd/session_book.hpp"
 #include "frontends/volumes/volume.hpp"
 #include "utils/broadcast.hpp"
 
 namespace tarn::nbd {
-
-// Who is at the other end of a socket.
-struct Client {
-    std::string address;   // over TCP
-    std::string identity;  // that it proved within TLS; then the address does not matter
-    pid_t process = 0;     // on a Unix socket; 0: of another PID namespace
-    uint64_t started = 0;  // when that process was, in the kernel's ticks; 0: it is not known
-    uid_t user = 0;
-    std::string text;  // for the log
-
-    static Client of(int socket);
-    // Whether it may come back.
-    bool lives() const;
-    bool operator<(const Client& other) const {
-        return std::tie(name(), process, started, user) <
-               std::tie(other.name(), other.process, other.started, other.user);
-    }
-
-  private:
-    const std::string& name() const { return identity.empty() ? address : identity; }
-};
 
 class Sessions {
   public:
@@ -59,8 +37,16 @@ class Sessions {
     // A client that has hung up and does not take its answers holds up no more than that.
     static constexpr std::chrono::seconds broken_wait_max{30};
 
-    // What is known of the client at this volume; null: nothing.
+    // book: what an earlier process has left, and where the next one will find what this one knows.
+    explicit Sessions(SessionBook book = SessionBook());
+
+    // The client's session at this volume; null: it has none yet, or only its record.
     std::shared_ptr<VolumeSession> find(const Client& client, VolumeId volume, Clock::time_point now);
+    // For a session that is to be made: its record, which an earlier process may have begun. Null: it has none, and
+    // ends with this process.
+    std::shared_ptr<SessionRecord> record_of(const Client& client, VolumeId volume, Clock::time_point now);
+    // This process ends, but the sessions do not.
+    void keep_all() { book_.keep_all(); }
     // A connection over this socket joins the session, or leaves it before it closes the socket. said: the client said
     // that it disconnects, and will not come back. Returns the client's session: if it is not this one, another
     // connection was first, and nothing is changed.
@@ -75,6 +61,7 @@ class Sessions {
 
   private:
     struct Known {
+        std::shared_ptr<SessionRecord> record;
         std::shared_ptr<VolumeSession> session;
         std::vector<int> sockets;   // of its connections, in the order in which they joined
         Clock::time_point left_at;  // the last of them
@@ -83,6 +70,7 @@ class Sessions {
     bool follows_broken_one(const Client& client, VolumeId volume, int socket) const;
 
     mutable std::mutex mutex_;
+    SessionBook book_;
     Broadcast left_;
     std::map<std::pair<Client, VolumeId>, Known> known_;
 };

@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <utility>
 
 #include "coherence/cache/cache.hpp"
 #include "coherence/flush/flusher.hpp"
@@ -19,17 +21,19 @@ struct ClientSession final : VolumeSession {
         : cache(of), session{.volume = volume, .on_loss = on_loss} {
         cache.flusher().open_session(session);
     }
-    // One that goes on, or begins, and outlives the process in this record, which outlives it.
-    ClientSession(Cache& of, VolumeId volume, SessionRecord& record)
-        : VolumeSession(record.flush_failed),
+    // One that goes on, or begins, and outlives the process in this record.
+    ClientSession(Cache& of, VolumeId volume, std::shared_ptr<SessionRecord> in)
+        : VolumeSession(in->flush_failed),
+          record(std::move(in)),
           cache(of),
-          session{.volume = volume, .record = &record},
-          pages_end(record.pages_end) {
+          session{.volume = volume, .record = record.get()},
+          pages_end(record->pages_end) {
         cache.flusher().open_session(session);
     }
     ClientSession(const ClientSession&) = delete;
     ~ClientSession() override { cache.flusher().close_session(session); }
 
+    const std::shared_ptr<SessionRecord> record;  // null: it ends with the process
     Cache& cache;
     Session session;
     std::atomic<std::chrono::milliseconds> fail_after{std::chrono::milliseconds(0)};  // 0: no limit

@@ -240,3 +240,51 @@ for _ in range(3):
     assert_equal "${lines[-1]}" "FDSTOREREMOVE=1 FDNAME=arena"
     restart c
 }
+
+@test "a client that comes back after a crash of tarnd is told what was lost of its writes, and is told again" {
+    on a create several 192MiB --shared
+    client_start b several << 'END'
+import sys, time
+uri = h.get_uri()
+def connect():
+    while True:
+        try:
+            other = nbd.NBD()
+            other.connect_uri(uri)
+            return other
+        except nbd.Error: time.sleep(.1)  # b is not there yet
+def flushed(over):
+    try:
+        over.flush()
+        return 'flushed'
+    except nbd.Error as error: return error.errno
+h.shutdown()
+client = connect()
+for n in range(3): client.pwrite(b'1' * 4096, n << 26)
+print('open', flush=True)
+for _ in range(2):
+    sys.stdin.readline()
+    client = connect()
+    print('then', flushed(client), flush=True)
+client.shutdown()
+client = connect()
+print('anew', flushed(client), flush=True)
+END
+    # What one of the pages' homes had is gone while nobody on b could hear of that.
+    host_crash b
+    host_kill a
+    host_start a
+    restart b
+    within 20 connected a
+    client_go
+    within 20 grep -q then "$CLIENT_SAID"
+    host_crash b
+    restart b
+    client_go
+    client_end
+    run -0 cat "$CLIENT_SAID"
+    assert_line --index 1 "then EIO"
+    assert_line --index 2 "then EIO"
+    assert_line --index 3 "anew flushed"
+    on a delete several
+}

@@ -68,8 +68,8 @@ class FakeDaemon final : public Volumes, public Control {
         co_return found->second;
     }
     using Volumes::open;
-    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
-                                               std::shared_ptr<VolumeSession>) override {
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access, std::shared_ptr<VolumeSession>,
+                                               std::shared_ptr<SessionRecord>) override {
         const FakeLock lock(mutex_);
         const auto found = entries.find(name);
         if (found == entries.end()) co_return fail(Errc::not_found, 0, "catalog.open");

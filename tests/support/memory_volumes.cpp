@@ -345,7 +345,8 @@ Task<Result<VolumeEntry>> MemoryVolumes::find(std::string name) {
 }
 
 Task<Result<std::shared_ptr<Volume>>> MemoryVolumes::open(std::string name, Access access,
-                                                          std::shared_ptr<VolumeSession>) {
+                                                          std::shared_ptr<VolumeSession>,
+                                                          std::shared_ptr<SessionRecord>) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(name);
     if (found == entries_.end()) co_return fail(Errc::not_found, 0, "memory.open");

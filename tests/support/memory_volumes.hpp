@@ -101,8 +101,8 @@ class MemoryVolumes : public Volumes {
     Task<Result<std::vector<VolumeEntry>>> list() override;
     Task<Result<VolumeEntry>> find(std::string name) override;
     using Volumes::open;
-    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
-                                               std::shared_ptr<VolumeSession> session) override;
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access, std::shared_ptr<VolumeSession> session,
+                                               std::shared_ptr<SessionRecord> record) override;
     Task<Result<VolumeEntry>> create(std::string name, bool shared, Attributes attributes) override;
     Task<Result<Removal>> remove(std::string name, bool force) override;
     Task<Result<Space>> space() override;

@@ -223,7 +223,9 @@ TEST_F(AdoptedHost, a_session_that_outlives_the_process_remembers_what_it_has_to
     ASSERT_TRUE(memory);
     auto& record = *reinterpret_cast<SessionRecord*>(memory->bytes().data());
     const auto go_on = [&] {
-        return std::make_unique<CachedVolume>(*volumes_, std::make_shared<ClientSession>(*cache_, volume_id, record));
+        return std::make_unique<CachedVolume>(
+            *volumes_, std::make_shared<ClientSession>(
+                           *cache_, volume_id, std::shared_ptr<SessionRecord>(std::shared_ptr<void>(), &record)));
     };
     const auto write = [&](CachedVolume& volume, unsigned page) {
         const std::vector<std::byte> bytes(page_size, std::byte{3});
@@ -272,7 +274,9 @@ TEST_F(AdoptedHost, a_request_that_goes_on_remembers_the_homes_of_pages_that_it_
     const std::vector<std::byte> before(memory->bytes().begin(), memory->bytes().begin() + page_size / 2);
     const std::vector<std::byte> bytes(2 * page_size, std::byte{3});
     const auto go_on = [&] {
-        return std::make_unique<CachedVolume>(*volumes_, std::make_shared<ClientSession>(*cache_, volume_id, record));
+        return std::make_unique<CachedVolume>(
+            *volumes_, std::make_shared<ClientSession>(
+                           *cache_, volume_id, std::shared_ptr<SessionRecord>(std::shared_ptr<void>(), &record)));
     };
     for (const bool is_hot : {false, true}) {
         std::ranges::copy(before, memory->bytes().begin());

@@ -217,7 +217,12 @@ TEST_F(AdoptedHost, only_the_last_process_of_the_store_is_succeeded) {
     EXPECT_EQ(other.error().where, std::string("arena: of another store"));
 }
 
-TEST_F(AdoptedHost, memory_of_a_program_without_landing_memory_is_adopted) {
+class OlderMemory : public AdoptedHost, public testing::WithParamInterface<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(All, OlderMemory,
+                         testing::Values(ArenaHeader::layout_without_landing, ArenaHeader::layout_without_clients));
+
+TEST_P(OlderMemory, is_adopted_without_what_it_lacks) {
+    const uint32_t layout = GetParam();
     const UniqueFd memory = [&] {
         (void)kill();
         open_store("store");
@@ -225,7 +230,7 @@ TEST_F(AdoptedHost, memory_of_a_program_without_landing_memory_is_adopted) {
         arena->header().store = store_->uuid();
         arena->header().epoch = arena->header().incarnation = static_cast<uint32_t>(store_->home_epoch());
         arena->header().last_in_doubt = arena->header().incarnation.load();
-        arena->header().layout = ArenaHeader::layout_without_landing;
+        arena->header().layout = layout;
         open("store", std::move(arena));
         write(3, 1);
         return kill();
@@ -233,6 +238,7 @@ TEST_F(AdoptedHost, memory_of_a_program_without_landing_memory_is_adopted) {
     adopt(memory);
     EXPECT_EQ(read(3), filled(1));
     EXPECT_TRUE(cache_->pool().arena().landing().empty());
+    EXPECT_TRUE(cache_->pool().arena().clients().empty());
     const std::vector<std::byte> bytes(12 * page_size, std::byte{4});
     ASSERT_TRUE(loop_->run_until_done(volume_->write(0, bytes)));
     ASSERT_TRUE(volume_->try_write(0, bytes));

@@ -37,15 +37,15 @@ class HeldVolumes final : public MemoryVolumes {
         changed.notify_all();
     }
     using MemoryVolumes::open;
-    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
-                                               std::shared_ptr<VolumeSession> session) override {
+    Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access, std::shared_ptr<VolumeSession> session,
+                                               std::shared_ptr<SessionRecord> record) override {
         ++opens;
         while (opens_wait) co_await changed.wait();
         if (is_away) {
             ++refused_opens;
             co_return fail(Errc::unavailable, 0, "played");
         }
-        co_return co_await MemoryVolumes::open(std::move(name), access, std::move(session));
+        co_return co_await MemoryVolumes::open(std::move(name), access, std::move(session), std::move(record));
     }
     Task<Result<>> take_over(std::string /*name*/) override {
         ++taken_over;

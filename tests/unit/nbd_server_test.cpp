@@ -13,6 +13,8 @@
 #include "frontends/nbd/server.hpp"
 #include "tests/support/memory_volumes.hpp"
 #include "tests/support/scratch_directory.hpp"
+#include "tests/unit/nbd_conversation.hpp"
+#include "utils/mapping.hpp"
 #include "utils/unix_socket.hpp"
 
 namespace tarn::nbd {
@@ -206,6 +208,33 @@ TEST_F(NbdServer, who_comes_when_there_are_as_many_connections_as_may_be_is_refu
         co_await gate.close();
     };
     loop_->run_until_done(come());
+}
+
+// A process that stops without having made everything durable leaves its memory to the next one.
+TEST_F(NbdServer, the_sessions_of_its_clients_do_not_end_as_it_stops) {
+    const ScratchDirectory directory;
+    const std::string path = directory.path() / "nbd.sock";
+    volumes_.add("disk", uint64_t{1} << 20, true);
+    const Mapping memory = std::move(*Mapping::create(SessionBook::size_bytes));
+    {
+        Server server({loop_.get()}, volumes_, size_t{1} << 20, {}, {}, memory.bytes());
+        ASSERT_TRUE(server.listen_unix(path));
+        const auto come = [&]() -> Task<> {
+            Gate gate;
+            gate.spawn(server.serve());
+            const UniqueFd client = connected_to(path);
+            const Bytes hello = Bytes().client_flags().option(Option::go, info_payload("disk"));
+            EXPECT_TRUE(co_await loop_->send(client.get(), hello.bytes()));
+            std::vector<std::byte> bytes(greeting_size + go_replies_size);
+            EXPECT_EQ((co_await loop_->receive(client.get(), bytes, MSG_WAITALL)).value_or(0), bytes.size());
+            co_await server.stop();
+            co_await gate.close();
+        };
+        loop_->run_until_done(come());
+    }
+    const std::vector<SessionBook::Left> left = SessionBook(memory.bytes()).take_left();
+    ASSERT_EQ(left.size(), 1u);
+    EXPECT_EQ(left[0].client.process, ::getpid());
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ CHECKS = {
     "frontends/nbd/client_cpu.cpp": "ClientCpuTest.*",
     "frontends/nbd/connection.cpp": "NbdConnection.*:NbdConversation.*:NbdReconnect.*:NbdBounds.*:NbdMoving.a_connection_follows*:NbdTlsConnection.*",
     "frontends/nbd/device_connection.cpp": "NbdDevice*",
+    "frontends/nbd/session_book.cpp": "NbdSession*",
     "frontends/nbd/device_log.cpp": "NbdDevice*",
     "frontends/nbd/device_log.hpp": "NbdDevice*",
     "frontends/nbd/device_memory.cpp": "NbdDevice*",
@@ -2194,5 +2195,42 @@ MUTANTS = [
     }),
     ("daemon/attachments/attachments_end.cpp", "    «device.about.is_kept = false;»", {
         "a device that was cut counts as kept": "",
+    }),
+
+    # What of the sessions of clients the next process finds.
+    ("frontends/nbd/session_book.cpp", "        «if (!page.is_used.load(std::memory_order_relaxed)) continue;»", {
+        "pages that nobody has used are sessions of a client without a name": "",
+    }),
+    ("frontends/nbd/session_book.cpp", "(«page.is_proved» ? client.identity : client.address).assign", {
+        "who has proved its name is a client at that address in the next process": "false",
+    }),
+    ("frontends/nbd/session_book.cpp", "    «page->is_proved = !client.identity.empty();»", {
+        "that a name was proved is not written down": "",
+    }),
+    ("frontends/nbd/session_book.cpp", "    «std::memset(static_cast<void*>(&*page), 0, sizeof(Page));»", {
+        "a session begins with what another one had to fear": "",
+    }),
+    ("frontends/nbd/session_book.cpp", "    if («name.size() > name_size_max») return nullptr;", {
+        "a name that is too long is written beyond its page": "name.size() > 2 * name_size_max",
+    }),
+    ("frontends/nbd/session_book.cpp", "    «page->user = client.user;»", {
+        "the user of a process is not written down": "",
+    }),
+    ("frontends/nbd/session_book.cpp", "    «page->volume = volume;»", {
+        "a session is one of no volume in the next process": "",
+    }),
+    ("frontends/nbd/session_book.cpp", "if («!keeps_all->load(std::memory_order_relaxed)») page.is_used.store", {
+        "what a process knows goes with it when it stops": "true",
+        "a page is used for ever": "false",
+    }),
+    ("frontends/nbd/session_book.cpp", "if («memory.size() >= size_bytes») pages_", {
+        "memory that is too small is written beyond its end": "true",
+    }),
+    ("frontends/nbd/sessions.cpp", "    if («!known.record && !known.session») known.record", {
+        "a session that was made without a record gets one": "!known.record",
+        "a record is begun anew each time": "!known.session",
+    }),
+    ("frontends/nbd/server.cpp", "    «sessions_.keep_all();»", {
+        "sessions end with a server that stops": "",
     }),
 ]

@@ -38,9 +38,10 @@ size_t Arena::bytes_offset(size_t frame_count) {
     return round_up(frames_offset(frame_count) + frame_count * sizeof(Frame), alignment);
 }
 
-Result<> Arena::map(size_t frame_count, size_t landing_bytes, const Nodes& nodes) {
+// bytes_behind: of what comes behind the pages' bytes.
+Result<> Arena::map(size_t frame_count, size_t bytes_behind, const Nodes& nodes) {
     frame_count_ = frame_count;
-    TRY(mapping_, Mapping::create_aligned(landing_offset(frame_count) + landing_bytes, memfd_.get(), huge_page_size));
+    TRY(mapping_, Mapping::create_aligned(landing_offset(frame_count) + bytes_behind, memfd_.get(), huge_page_size));
     const std::span<std::byte> all = mapping_.bytes();
     ::madvise(all.data(), all.size(), MADV_HUGEPAGE);  // where they are allowed to who asks for them
     for (size_t part = 0; nodes.count() > 1 && part < nodes.count(); ++part) {
@@ -55,20 +56,22 @@ Result<> Arena::map(size_t frame_count, size_t landing_bytes, const Nodes& nodes
     return {};
 }
 
-Result<std::unique_ptr<Arena>> Arena::create(size_t frame_count, const Nodes& nodes, size_t landing_bytes) {
+Result<std::unique_ptr<Arena>> Arena::create(size_t frame_count, const Nodes& nodes, size_t landing_bytes,
+                                             size_t clients_bytes) {
     TARN_ASSERT(frame_count > 0 && frame_count < no_frame);
     std::unique_ptr<Arena> arena(new Arena);
     arena->memfd_ = UniqueFd(::memfd_create("tarn-arena", MFD_CLOEXEC));
     if (!arena->memfd_) return fail(Errc::io, errno, "dram.arena: memfd_create");
-    const size_t size = landing_offset(frame_count) + landing_bytes;
+    const size_t size = landing_offset(frame_count) + landing_bytes + clients_bytes;
     if (::ftruncate(arena->memfd_.get(), static_cast<off_t>(size)) != 0)
         return fail(Errc::io, errno, "dram.arena: ftruncate");
-    TRY_VOID(arena->map(frame_count, landing_bytes, nodes));
+    TRY_VOID(arena->map(frame_count, landing_bytes + clients_bytes, nodes));
     auto* const header = new (arena->at(0)) ArenaHeader;
     header->layout = ArenaHeader::layout_expected;
     header->frame_size = page_size;
     header->frame_count = frame_count;
     header->landing_bytes = landing_bytes;
+    header->clients_bytes = clients_bytes;
     for (WriteStage& stage : arena->stages()) new (&stage) WriteStage;
     for (size_t i = 0; i < frame_count; ++i) {
         new (&arena->records()[i]) FrameRecord;
@@ -85,24 +88,26 @@ Result<std::unique_ptr<Arena>> Arena::adopt(UniqueFd memfd) {
     const auto size = static_cast<size_t>(status.st_size);
     if (size < bytes_offset(1)) return fail(Errc::invalid, 0, "dram.arena: too small for an arena");
     size_t frame_count = 0;
-    size_t landing_bytes = 0;
+    size_t bytes_behind = 0;
     {
         TRY(const Mapping first, Mapping::create(page_size, memfd.get()));
         const auto& header = *reinterpret_cast<const ArenaHeader*>(first.bytes().data());
         const bool is_known =
-            header.layout == ArenaHeader::layout_expected || header.layout == ArenaHeader::layout_without_landing;
+            header.layout >= ArenaHeader::layout_without_landing && header.layout <= ArenaHeader::layout_expected;
         if (header.magic != ArenaHeader::magic_expected || !is_known || header.frame_size != page_size)
             return fail(Errc::invalid, 0, "dram.arena: of another version, or never finished");
         frame_count = header.frame_count;
-        landing_bytes = header.landing_bytes;
+        if (header.landing_bytes <= size && header.clients_bytes <= size)
+            bytes_behind = header.landing_bytes + header.clients_bytes;
+        else
+            frame_count = 0;
     }
-    if (frame_count == 0 || frame_count >= no_frame || landing_bytes > size ||
-        size != landing_offset(frame_count) + landing_bytes)
+    if (frame_count == 0 || frame_count >= no_frame || size != landing_offset(frame_count) + bytes_behind)
         return fail(Errc::invalid, 0, "dram.arena: its size is not what its header says");
     std::unique_ptr<Arena> arena(new Arena);
     arena->memfd_ = std::move(memfd);
     arena->adopted_ = true;
-    TRY_VOID(arena->map(frame_count, landing_bytes, Nodes()));
+    TRY_VOID(arena->map(frame_count, bytes_behind, Nodes()));
     return arena;
 }
 

@@ -6,6 +6,7 @@
 //   frames           the frames' headers (frame.hpp)
 //   bytes            their pages, from a boundary of huge pages on
 //   landing          where clients' writes come in: from there they are not copied into a stage
+//   clients          what front ends note of their clients
 //
 // Whatever lies here is written so that a process which is killed between any two instructions leaves what the next one
 // can take up. Stores of one thread reach the memory in their order (a kill is no power cut); the compiler is kept from
@@ -30,8 +31,10 @@ namespace tarn {
 
 struct ArenaHeader {
     static constexpr uint64_t magic_expected = 0x616e657261746e72;
-    // The version of the layout. The first one is the same without landing memory, of which no stage spoke.
-    static constexpr uint32_t layout_expected = 2;
+    // The version of the layout. Those before are the same without notes of clients, and without landing memory, of
+    // which no stage spoke.
+    static constexpr uint32_t layout_expected = 3;
+    static constexpr uint32_t layout_without_clients = 2;
     static constexpr uint32_t layout_without_landing = 1;
     static constexpr size_t stripes_max = 128;
 
@@ -60,6 +63,7 @@ struct ArenaHeader {
     std::atomic<uint32_t> last_in_doubt{0};
     std::atomic<uint32_t> last_loss{0};
     std::atomic<uint32_t> past_known_to{0};  // the epoch of the last process that kept these; older programs do not
+    uint64_t clients_bytes = 0;              // zero in arenas of older programs
 };
 static_assert(sizeof(ArenaHeader) <= page_size);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
@@ -71,7 +75,7 @@ class Arena {
     // Reserves and touches the memory at once, so that a shortage shows at start. Errors: io.
     // The memory is divided among the nodes, as FramePool divides the frames.
     static Result<std::unique_ptr<Arena>> create(size_t frame_count, const Nodes& nodes = Nodes(),
-                                                 size_t landing_bytes = 0);
+                                                 size_t landing_bytes = 0, size_t clients_bytes = 0);
     // One that another process has left. Errors: invalid (not an arena as this program makes them), io.
     static Result<std::unique_ptr<Arena>> adopt(UniqueFd memfd);
 
@@ -82,7 +86,11 @@ class Arena {
     std::span<std::byte> bytes() const {
         return mapping_.bytes().subspan(bytes_offset(frame_count_), frame_count_ * page_size);
     }
-    std::span<std::byte> landing() const { return mapping_.bytes().subspan(landing_offset(frame_count_)); }
+    std::span<std::byte> landing() const {
+        return mapping_.bytes().subspan(landing_offset(frame_count_), header().landing_bytes);
+    }
+    // What front ends note of their clients; zeros at first.
+    std::span<std::byte> clients() const { return mapping_.bytes().last(header().clients_bytes); }
 
     size_t frame_count() const { return frame_count_; }
     bool adopted() const { return adopted_; }
@@ -95,7 +103,7 @@ class Arena {
     static size_t landing_offset(size_t frame_count) { return bytes_offset(frame_count) + frame_count * page_size; }
 
     Arena() = default;
-    Result<> map(size_t frame_count, size_t landing_bytes, const Nodes& nodes);
+    Result<> map(size_t frame_count, size_t bytes_behind, const Nodes& nodes);
     std::byte* at(size_t offset) const { return mapping_.bytes().data() + offset; }
 
     UniqueFd memfd_;
