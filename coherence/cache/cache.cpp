@@ -56,6 +56,7 @@ Cache::~Cache() = default;
 void Cache::set_fabric(Fabric& fabric) {
     peers_.set_fabric(fabric);
     inbox_.register_calls(fabric.calls());
+    home_store_.older_copies().register_calls(fabric.calls());
 }
 
 size_t Cache::dirty_frame_count() {

@@ -21,6 +21,7 @@ enum class CallKind : uint8_t {
     // Cache
     verifier = 1,
     settled_verifier = 2,
+    end_older_copies = 7,
     // Volumes
     stored_runs = 3,
     zeroing_over = 4,

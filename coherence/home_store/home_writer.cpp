@@ -43,19 +43,38 @@ DirtyMask HomeWriter::snapshot(Frame& frame, std::byte* into) {
     }
 }
 
+// Of these frames, which are `storing`: the pages of zeros that may be zeroed in the store; others are written there as
+// they are. None where a host may keep older bytes of one.
+Task<std::vector<OlderCopies::Page>> HomeWriter::may_be_zeroed(std::span<const FrameId> ids) {
+    std::vector<OlderCopies::Page> zeros;
+    for (const FrameId id : ids) {
+        const Frame& frame = parts_.pool.frame(id);
+        const auto latch = parts_.stripes.latch(frame.page_id());
+        if (frame.zeroed.load(std::memory_order_relaxed))
+            zeros.push_back({.page = frame.page_id(), .tenure = frame.home_tenure});
+    }
+    if (!zeros.empty() && !co_await parts_.older_copies.end(zeros)) zeros.clear();
+    co_return zeros;
+}
+
 Task<Result<>> HomeWriter::write(std::vector<FrameId> ids, Atomicity atomicity, std::vector<Stored>& stored) {
     Loop& loop = *Loop::current();
     const PageBuffer bounce = make_page_buffer(ids.size());
     std::vector<PageWrite> writes;
     std::vector<PageId> zeros;
     writes.reserve(ids.size());
+    const std::vector<OlderCopies::Page> zeroable = co_await may_be_zeroed(ids);
+    const auto is_zeroable = [&](const Frame& frame) {
+        const auto found = std::ranges::find(zeroable, frame.page_id(), &OlderCopies::Page::page);
+        return found != zeroable.end() && found->tenure == frame.home_tenure;
+    };
     for (const FrameId id : ids) {
         Frame& frame = parts_.pool.frame(id);
         const PageId page = frame.page_id();
         const auto latch = parts_.stripes.latch(page);
         TARN_ASSERT(frame.storing == Storing::begun && frame.home_dirty);
         stored.push_back({.frame = id, .version = frame.home_version});
-        if (frame.zeroed.load(std::memory_order_relaxed)) {
+        if (frame.zeroed.load(std::memory_order_relaxed) && is_zeroable(frame)) {
             zeros.push_back(page);
             continue;
         }

@@ -10,6 +10,7 @@
 
 #include "coherence/executor/host_parts.hpp"
 #include "coherence/home_store/home_frames.hpp"
+#include "coherence/home_store/older_copies.hpp"
 #include "coherence/home_store/waiting_flushes.hpp"
 #include "utils/broadcast.hpp"
 #include "utils/task.hpp"
@@ -21,6 +22,7 @@ class HomeWriter {
     struct Parts : HostParts {
         FrameSupply& supply;
         HomeFrames& home;
+        OlderCopies& older_copies;
         WaitingFlushes& flushes;
     };
     explicit HomeWriter(const Parts& parts) : parts_(parts) {}
@@ -48,6 +50,7 @@ class HomeWriter {
         uint32_t version;  // of its bytes, as they were written
     };
     DirtyMask snapshot(Frame& frame, std::byte* into);
+    Task<std::vector<OlderCopies::Page>> may_be_zeroed(std::span<const FrameId> ids);
     std::vector<FrameId> take(std::span<const PageId>& pages, std::vector<PageId>& others);
     Task<Result<>> write(std::vector<FrameId> ids, Atomicity atomicity, std::vector<Stored>& stored);
     Task<Result<>> settle(std::vector<Stored>& stored, Result<> result, bool free_after);

@@ -5,6 +5,7 @@
 #include "coherence/home_store/home_reader.hpp"
 #include "coherence/home_store/home_writer.hpp"
 #include "coherence/home_store/loss_recorder.hpp"
+#include "coherence/home_store/older_copies.hpp"
 #include "coherence/home_store/piece_marker.hpp"
 
 namespace tarn {
@@ -21,12 +22,14 @@ class LocalHomeStore final : public HomeStore {
         : supply_(parts.supply),
           frames_({parts, parts.held_frames, parts.provider}),
           reader_(parts),
-          writer_({parts, parts.supply, frames_, parts.flushes}),
+          older_copies_(parts),
+          writer_({parts, parts.supply, frames_, older_copies_, parts.flushes}),
           losses_({parts, parts.flushes}),
           marker_({parts, frames_, parts.flushes}) {}
 
     HomeFrames& frames() { return frames_; }
     HomeReader& reader() { return reader_; }
+    OlderCopies& older_copies() { return older_copies_; }
     HomeWriter& writer() { return writer_; }
     LossRecorder& losses() { return losses_; }
     PieceMarker& marker() { return marker_; }
@@ -47,6 +50,7 @@ class LocalHomeStore final : public HomeStore {
     FrameSupply& supply_;
     HomeFrames frames_;
     HomeReader reader_;
+    OlderCopies older_copies_;
     HomeWriter writer_;
     LossRecorder losses_;
     PieceMarker marker_;

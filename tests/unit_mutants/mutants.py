@@ -14,9 +14,10 @@ CHECKS = {
     "coherence/fabric/link/record_reader.cpp": "PlayedPeerTest.*",
     "coherence/flush/flusher.cpp": "CacheLinks.*:HomeOnDevice.*:Cached.*:AdoptedHost.a_session*",
     "coherence/home_store/eviction.cpp": "CacheLinks.*",
+    "coherence/home_store/older_copies.cpp": "PagesOfZeros.*:OlderCopiesHere.*",
     "coherence/home_store/home_frames.cpp": "HomeLabel.*:HomeOnDevice.*:LastWrites.*:Cached.*:RecoveringHome.bytes*",
     "coherence/home_store/home_reader.cpp": "CacheLinks.*",
-    "coherence/home_store/home_writer.cpp": "StoppingHome.*:CacheLinks.*:HomeOnDevice.*:LastWrites.*",
+    "coherence/home_store/home_writer.cpp": "StoppingHome.*:CacheLinks.*:HomeOnDevice.*:LastWrites.*:PagesOfZeros.*",
     "coherence/home_store/piece_marker.cpp": "PieceMarkerTest.*:CacheLinks.*",
     "coherence/membership/membership.cpp": "RecoveringHome.*:CacheLinks.*:HomeOnDevice.a_loss*",
     "coherence/membership/recovery.cpp": "RecoveryTest.*:RecoveringHome.*",
@@ -2232,5 +2233,27 @@ MUTANTS = [
     }),
     ("frontends/nbd/server.cpp", "    «sessions_.keep_all();»", {
         "sessions end with a server that stops": "",
+    }),
+
+    # Before a page is zeroed in the store.
+    ("coherence/home_store/home_writer.cpp", "if (frame.zeroed.load(std::memory_order_relaxed) && «is_zeroable(frame)») {", {
+        "a page of zeros is zeroed although a host may keep older bytes": "true",
+        "no page of zeros is zeroed": "false",
+    }),
+    ("coherence/home_store/older_copies.cpp", "    if (request.size() % sizeof(Page) != 0 || «!are_its_own»)", {
+        "a host ends what is kept of another home's page": "false",
+    }),
+    ("coherence/home_store/older_copies.cpp", "    if («request.size() % sizeof(Page) != 0» || !are_its_own)", {
+        "half a page of a request is left out": "false",
+    }),
+    ("coherence/home_store/older_copies.cpp", "    «free_here(home, pages);»\n    co_return std::string();", {
+        "a host says that it keeps nothing, and keeps it": "",
+    }),
+    ("coherence/home_store/older_copies.cpp", "    if (!all_said)\n        «asks_from_ns_.store(monotonic_ns() + "
+     "std::chrono::nanoseconds(ask_again_after).count(),\n                            std::memory_order_relaxed);»", {
+        "each flush waits for a host that hangs": "",
+    }),
+    ("coherence/home_store/older_copies.cpp", "    co_return «all_said»;", {
+        "who did not answer counts as if it kept nothing": "true",
     }),
 ]

@@ -1,0 +1,73 @@
+#include "coherence/home_store/older_copies.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "coherence/executor/stripes.hpp"
+#include "coherence/fabric/call_all.hpp"
+#include "coherence/fabric/peers.hpp"
+#include "utils/clock.hpp"
+
+namespace tarn {
+
+using protocol::Message;
+using protocol::MessageKind;
+
+namespace {
+
+constexpr std::chrono::seconds answered_within{1};
+constexpr std::chrono::seconds ask_again_after{5};
+
+static_assert(std::has_unique_object_representations_v<OlderCopies::Page>);
+
+std::string packed(std::span<const OlderCopies::Page> pages) {
+    return {reinterpret_cast<const char*>(pages.data()), pages.size_bytes()};
+}
+
+}  // namespace
+
+void OlderCopies::register_calls(CallHandlers& calls) {
+    calls.set(CallKind::end_older_copies,
+              [this](HostId home, std::string request) { return hear(home, std::move(request)); });
+}
+
+Task<Result<std::string>> OlderCopies::hear(HostId home, std::string request) {
+    std::vector<Page> pages(request.size() / sizeof(Page));
+    std::memcpy(pages.data(), request.data(), pages.size() * sizeof(Page));
+    const bool are_its_own =
+        std::ranges::all_of(pages, [&](const Page& each) { return parts_.membership.home_of(each.page) == home; });
+    if (request.size() % sizeof(Page) != 0 || !are_its_own)
+        co_return fail(Errc::protocol, 0, "end_older_copies: of pages of another home");
+    free_here(home, pages);
+    co_return std::string();
+}
+
+// What was kept for an order up to this tenure is older than any bytes of it.
+void OlderCopies::free_here(HostId home, std::span<const Page> pages) {
+    for (const Page& each : pages) {
+        Stripes::Turn turn(parts_.stripes, each.page);
+        turn.step(protocol::Event::message_of(
+            {.kind = MessageKind::free, .from = home, .page = each.page, .tenure = each.tenure}));
+    }
+}
+
+Task<bool> OlderCopies::end(std::vector<Page> pages) {
+    free_here(parts_.membership.self(), pages);
+    Fabric* const fabric = parts_.peers.fabric();
+    if (!fabric) co_return true;
+    std::vector<HostId> others;
+    for (const HostId host : parts_.membership.hosts())
+        if (host != parts_.membership.self() && !parts_.membership.is_dead(host)) others.push_back(host);
+    const bool all_are_linked = std::ranges::all_of(others, [&](HostId host) { return fabric->linked(host); });
+    if (!all_are_linked || parts_.stripes.abandoned() || monotonic_ns() < asks_from_ns_.load(std::memory_order_relaxed))
+        co_return false;
+    const std::vector<HostAnswer> answers =
+        co_await call_all(*fabric, std::move(others), CallKind::end_older_copies, packed(pages), answered_within);
+    const bool all_said = std::ranges::all_of(answers, [](const HostAnswer& each) { return each.said.has_value(); });
+    if (!all_said)
+        asks_from_ns_.store(monotonic_ns() + std::chrono::nanoseconds(ask_again_after).count(),
+                            std::memory_order_relaxed);
+    co_return all_said;
+}
+
+}  // namespace tarn
