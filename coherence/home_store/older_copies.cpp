@@ -32,12 +32,13 @@ void OlderCopies::register_calls(CallHandlers& calls) {
 }
 
 Task<Result<std::string>> OlderCopies::hear(HostId home, std::string request) {
+    if (request.empty() || request.size() % sizeof(Page) != 0)
+        co_return fail(Errc::protocol, 0, "end_older_copies: no list of pages");
     std::vector<Page> pages(request.size() / sizeof(Page));
-    std::memcpy(pages.data(), request.data(), pages.size() * sizeof(Page));
+    std::memcpy(pages.data(), request.data(), request.size());
     const bool are_its_own =
         std::ranges::all_of(pages, [&](const Page& each) { return parts_.membership.home_of(each.page) == home; });
-    if (request.size() % sizeof(Page) != 0 || !are_its_own)
-        co_return fail(Errc::protocol, 0, "end_older_copies: of pages of another home");
+    if (!are_its_own) co_return fail(Errc::protocol, 0, "end_older_copies: of pages of another home");
     free_here(home, pages);
     co_return std::string();
 }

@@ -1,5 +1,11 @@
 // Writes of a file that is cut meanwhile, and what is left to zero past its end. The file's first pages are homed at
 // the other host, which the test plays; the attributes are homed here.
+#include <pthread.h>
+#include <sched.h>
+
+#include <ctime>
+#include <thread>
+
 #include "frontends/volumes/attribute_page.hpp"
 #include "tests/unit/home_on_device.hpp"
 
@@ -188,26 +194,63 @@ TEST_F(FileCuts, a_write_that_was_cut_more_often_than_is_remembered_comes_last) 
     EXPECT_TRUE(holds_twos(10, 110));
 }
 
-TEST_F(FileCuts, the_writes_that_hold_pages_are_few) {
+// A write of two pages, the first of which goes again before the other one is there: it holds them until it has both.
+class WriteThatHolds : public FileCuts {
+  protected:
+    void begin() {
+        set_size(page_3 - 50);
+        begin_write(page_3 - 100, page_3 + 100);
+        give(page_2);
+        std::vector<FrameId> none;
+        const FrameId frame = cache_->pages().try_pin(PageId::of(volume_id, 2), view_);
+        ASSERT_NE(frame, no_frame);
+        cache_->pages().unpin(frame);
+        (void)cache_->eviction().try_evict(frame, none);
+        const Message* const evict = fabric_.last(MessageKind::evict);
+        ASSERT_NE(evict, nullptr);
+        Message evicted = message_of(MessageKind::evicted, evict->request_id);
+        evicted.page = evict->page;
+        ASSERT_TRUE(cache_->inbox().on_message(evicted, nullptr));
+        give(page_3);
+    }
+    void hear_of_size(MessageKind kind, protocol::RequestId request, Tenure tenure = 0) {
+        Message message = message_of(kind, request, tenure);
+        message.page = attribute_page_of(volume_id);
+        ASSERT_TRUE(cache_->inbox().on_message(message, nullptr));
+    }
+};
+
+// Another thread that writes a page, until the one that made this has worked for a while, or this ends.
+class ThreadInside {
+  public:
+    explicit ThreadInside(Frame& frame) : frame_(frame) {
+        EXPECT_TRUE(frame.word.try_latch_exclusive(frame.word.load()));
+        clockid_t clock{};
+        EXPECT_EQ(::pthread_getcpuclockid(::pthread_self(), &clock), 0);
+        thread_ = std::jthread([this, clock](const std::stop_token& stop) {
+            const uint64_t until_ns = now_ns(clock) + 50'000'000;
+            while (!stop.stop_requested() && now_ns(clock) < until_ns) ::sched_yield();
+            EXPECT_FALSE(frame_.word.unlatch_exclusive());
+        });
+    }
+
+  private:
+    static uint64_t now_ns(clockid_t clock) {
+        timespec now{};
+        ::clock_gettime(clock, &now);
+        return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+    }
+
+    Frame& frame_;
+    std::jthread thread_;
+};
+
+TEST_F(WriteThatHolds, few_do_at_once) {
     constexpr VolumeId few = 4;
-    set_size(page_3 - 50);
     std::vector<VolumeTurns::Turn> turns_of_others;
     for (VolumeId i = 0; i < few; ++i)
         turns_of_others.push_back(*loop_->run_until_done(volumes_->holding_turns.take(i)));
-    begin_write(page_3 - 100, page_3 + 100);  // both pages at once
-    give(page_2);
-    // It goes again before the other one is there.
-    std::vector<FrameId> none;
-    const FrameId frame = cache_->pages().try_pin(PageId::of(volume_id, 2), view_);
-    ASSERT_NE(frame, no_frame);
-    cache_->pages().unpin(frame);
-    (void)cache_->eviction().try_evict(frame, none);
-    const Message* const evict = fabric_.last(MessageKind::evict);
-    ASSERT_NE(evict, nullptr);
-    Message evicted = message_of(MessageKind::evicted, evict->request_id);
-    evicted.page = evict->page;
-    ASSERT_TRUE(cache_->inbox().on_message(evicted, nullptr));
-    give(page_3);
+    begin();
     EXPECT_EQ(std::ranges::count_if(fabric_.sent, [](const auto& each) { return asks_for_page(each.message); }), 0)
         << "it holds pages, as others do";
     turns_of_others.clear();
@@ -215,6 +258,38 @@ TEST_F(FileCuts, the_writes_that_hold_pages_are_few) {
     give(page_2);
     EXPECT_TRUE(over_ && result_);
     EXPECT_EQ(attributes().size_bytes, page_3 + 100);
+}
+
+TEST_F(WriteThatHolds, the_size_is_not_waited_for_behind_who_asks_for_it) {
+    begin();
+    std::array<std::byte, sizeof(AttributePage)> size;
+    attributes().store(size.data());
+    hear_of_size(MessageKind::get_exclusive, 5);
+    loop_->run_until_done(turns(*loop_));
+    const Message* const grant = fabric_.last(MessageKind::grant);
+    ASSERT_NE(grant, nullptr);
+    hear_of_size(MessageKind::done, 5, grant->tenure);
+    give(page_2);  // it holds both pages, and wants the size
+    const Message* const move = fabric_.last(MessageKind::move);
+    ASSERT_NE(move, nullptr);
+    Message data = from_peer(MessageKind::data, move->page);
+    data.tenure = move->tenure;
+    data.request_id = move->request_id;
+    data.frame = move->frame;
+    data.flags = protocol::flag_payload;
+    std::byte* const bytes = cache_->inbox().lend_page(peer);
+    ASSERT_NE(bytes, nullptr);
+    std::memset(bytes, 0, page_size);
+    std::ranges::copy(size, bytes);
+    ASSERT_TRUE(cache_->inbox().on_message(data, bytes));
+    hear_of_size(MessageKind::get_exclusive, 6);
+    EXPECT_FALSE(over_);
+    ThreadInside inside(*cache_->pages().index().find(move->page));
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_TRUE(over_ && result_);
+    const Message* const next = fabric_.last(MessageKind::grant);
+    ASSERT_NE(next, nullptr);
+    EXPECT_EQ(next->request_id, 6u);
 }
 
 // What lies past the cut is homed here.

@@ -166,9 +166,11 @@ TEST_F(OlderCopiesHere, what_is_kept_ends_if_it_is_older_than_what_home_has) {
     EXPECT_FALSE(keeps());
 }
 
-TEST_F(OlderCopiesHere, another_host_than_the_home_is_refused) {
+TEST_F(OlderCopiesHere, what_is_no_list_of_pages_of_the_home_is_refused) {
     EXPECT_EQ(ask(page(), 1).error().code, Errc::protocol);
     EXPECT_EQ(ask(their_page(), 1, "x").error().code, Errc::protocol);
+    auto nothing = fabric_.calls().answer(CallKind::end_older_copies, peer, std::string());
+    EXPECT_EQ(loop_->run_until_done(std::move(nothing)).error().code, Errc::protocol);
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ CHECKS = {
     "frontends/volumes/cached_volume.cpp": "Cached.a_prefetch*:AdoptedHost.a_trim_goes*:AdoptedHost.a_request*:FileCuts.*:CacheWaiters.*:ClusterSessions.*",
     "frontends/volumes/extents.cpp": "HomeOnDevice.*:CachedLarge.*",
     "frontends/volumes/tiers.cpp": "Cluster.each_host_tells*",
-    "frontends/volumes/growth.cpp": "FileCuts.*:FileZeroing.*:ClusterFiles.*",
+    "frontends/volumes/growth.cpp": "FileCuts.*:FileZeroing.*:WriteThatHolds.*",
     "frontends/volumes/truncation.cpp": "FileZeroing.*:ClusterFiles.*",
     "tiers/dram/frame_pool.cpp": "FramesOfNodes.*:FramesOfBefore.*",
     "tiers/dram/frame_word.hpp": "FrameWord.*",
@@ -2240,11 +2240,12 @@ MUTANTS = [
         "a page of zeros is zeroed although a host may keep older bytes": "true",
         "no page of zeros is zeroed": "false",
     }),
-    ("coherence/home_store/older_copies.cpp", "    if (request.size() % sizeof(Page) != 0 || «!are_its_own»)", {
+    ("coherence/home_store/older_copies.cpp", "if («!are_its_own») co_return", {
         "a host ends what is kept of another home's page": "false",
     }),
-    ("coherence/home_store/older_copies.cpp", "    if («request.size() % sizeof(Page) != 0» || !are_its_own)", {
-        "half a page of a request is left out": "false",
+    ("coherence/home_store/older_copies.cpp", "if («request.empty() || request.size() % sizeof(Page) != 0»)", {
+        "half a page of a request is left out": "request.empty()",
+        "a request that asks for nothing is answered": "request.size() % sizeof(Page) != 0",
     }),
     ("coherence/home_store/older_copies.cpp", "    «free_here(home, pages);»\n    co_return std::string();", {
         "a host says that it keeps nothing, and keeps it": "",
