@@ -200,11 +200,11 @@ Result<> Inbox::on_message(const Message& message, std::byte* page) {
         parts_.membership.on_store_failed(message.from);
         parts_.writable_share.let_in_all(message.from);
     }
-    if (asks_to_write && !store_failed)
-        for (uint32_t i = 0; i <= message.run; ++i)
-            no_space[i] = !parts_.store.reserve(protocol::part_of(message, i).page).has_value();
     Stripes::Turn turn(parts_.stripes, message.page);
     turn.result().of_message = true;
+    if (asks_to_write && !store_failed)  // under the latch: HomeWriter takes the space of pages that nobody may write
+        for (uint32_t i = 0; i <= message.run; ++i)
+            no_space[i] = !parts_.store.reserve(protocol::part_of(message, i).page).has_value();
     bool stepped = false;
     for (uint32_t i = 0; i <= message.run; ++i) {
         protocol::Event event = protocol::Event::message_of(protocol::part_of(message, i), frame);

@@ -98,8 +98,7 @@ void Stripes::step_all(const protocol::Event& event, HostId lost_host) {
     if (watched_.load(std::memory_order_relaxed) != 0) count_watched(UINT32_MAX);
 }
 
-void Stripes::wait(const protocol::Event& event, StripeWaiter& waiter) {
-    Turn turn(*this, event.page);
+void Stripes::wait(Turn& turn, const protocol::Event& event, StripeWaiter& waiter) {
     Slot& slot = turn.slot_;
     waiter.next_ = slot.waiting;
     waiter.link_ = &slot.waiting;

@@ -77,8 +77,10 @@ class Stripes {
     // lost_host: the host whose memory was lost, if the event says that.
     void step_all(const protocol::Event& event, HostId lost_host = no_host);
 
-    // Asks for the page, by an event that names the waiter, which is then woken, refused or failed.
-    void wait(const protocol::Event& event, StripeWaiter& waiter);
+    // Asks for the page, by an event that names the waiter, which is then woken, refused or failed. prepare() completes
+    // the event, under the latch.
+    template <class Prepare>
+    void wait(const protocol::Event& event, StripeWaiter& waiter, Prepare&& prepare);
     // may_cancel is called under the latch, if the waiter still waits.
     enum class Cancelled : uint8_t { yes, too_late, never };
     Cancelled cancel(PageId page, protocol::WaiterToken token, StripeWaiter& waiter, bool may_cancel);
@@ -117,6 +119,7 @@ class Stripes {
     class Observer;
 
     Slot& slot_of(PageId page) { return *slots_[index_of(page)]; }
+    static void wait(Turn& turn, const protocol::Event& event, StripeWaiter& waiter);
     void finish(StepResult& result, uint64_t watched_steps);
     void count_watched(uint64_t steps);
 
@@ -161,6 +164,13 @@ class Stripes::Turn {
     StepResult result_;
     uint64_t watched_steps_ = 0;
 };
+
+template <class Prepare>
+void Stripes::wait(const protocol::Event& event, StripeWaiter& waiter, Prepare&& prepare) {
+    Turn turn(*this, event.page);
+    prepare();
+    wait(turn, event, waiter);
+}
 
 template <class Function>
 void Stripes::for_each(Function&& fn) {

@@ -1,5 +1,6 @@
 // SessionRecord: what a session must not forget when its process is killed, for a client that goes on with it all the
-// same: a block device of the kernel. Else it could read back in time, or flush what is lost, without an error (D4).
+// same: a block device of the kernel, or a client that connects to the next process. Else it could read back in time,
+// or flush what is lost, without an error (D4).
 //
 // It lies in memory that outlives the process. All zeros is the record of a session that has not begun.
 #pragma once

@@ -44,7 +44,8 @@ DirtyMask HomeWriter::snapshot(Frame& frame, std::byte* into) {
 }
 
 // Of these frames, which are `storing`: the pages of zeros that may be zeroed in the store; others are written there as
-// they are. None where a host may keep older bytes of one.
+// they are. None at all if some host may keep older bytes of any of them; and none that somebody may write without
+// asking, as that one counts on its space.
 Task<std::vector<OlderCopies::Page>> HomeWriter::may_be_zeroed(std::span<const FrameId> ids) {
     std::vector<OlderCopies::Page> zeros;
     for (const FrameId id : ids) {
@@ -53,7 +54,13 @@ Task<std::vector<OlderCopies::Page>> HomeWriter::may_be_zeroed(std::span<const F
         if (frame.zeroed.load(std::memory_order_relaxed))
             zeros.push_back({.page = frame.page_id(), .tenure = frame.home_tenure});
     }
-    if (!zeros.empty() && !co_await parts_.older_copies.end(zeros)) zeros.clear();
+    if (zeros.empty() || !co_await parts_.older_copies.end(zeros)) co_return std::vector<OlderCopies::Page>();
+    std::erase_if(zeros, [&](const OlderCopies::Page& each) {
+        const Stripes::Turn turn(parts_.stripes, each.page);
+        if (!turn.home().has_everything(each.page)) return true;
+        parts_.store.unreserve(each.page);
+        return false;
+    });
     co_return zeros;
 }
 
@@ -91,7 +98,7 @@ Task<Result<>> HomeWriter::write(std::vector<FrameId> ids, Atomicity atomicity, 
     Result<> result;
     if (!writes.empty()) result = co_await parts_.store.write(loop, writes, atomicity);
     for (const PageId page : zeros)
-        if (const Result<> zeroed = co_await parts_.store.zero(loop, page, 1); !zeroed && result) result = zeroed;
+        if (const Result<> zeroed = co_await parts_.store.zero_page(loop, page); !zeroed && result) result = zeroed;
     if (!result) co_return result;
     for (const auto& [id, version] : std::span(stored).subspan(before)) {
         Frame& frame = parts_.pool.frame(id);

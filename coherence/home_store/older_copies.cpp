@@ -1,12 +1,15 @@
 #include "coherence/home_store/older_copies.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "coherence/executor/stripes.hpp"
 #include "coherence/fabric/call_all.hpp"
 #include "coherence/fabric/peers.hpp"
+#include "coherence/pages/pages.hpp"
 #include "utils/clock.hpp"
+#include "utils/interrupt.hpp"
 
 namespace tarn {
 
@@ -39,23 +42,30 @@ Task<Result<std::string>> OlderCopies::hear(HostId home, std::string request) {
     const bool are_its_own =
         std::ranges::all_of(pages, [&](const Page& each) { return parts_.membership.home_of(each.page) == home; });
     if (!are_its_own) co_return fail(Errc::protocol, 0, "end_older_copies: of pages of another home");
-    free_here(home, pages);
+    if (!free_here(home, pages)) co_return fail(Errc::cancelled, 0, "end_older_copies: this host stops");
     co_return std::string();
 }
 
-// What was kept for an order up to this tenure is older than any bytes of it.
-void OlderCopies::free_here(HostId home, std::span<const Page> pages) {
+// What was kept for an order up to this tenure is older than any bytes of it. False: nothing is stepped any more, and
+// it is kept.
+bool OlderCopies::free_here(HostId home, std::span<const Page> pages) {
     for (const Page& each : pages) {
         Stripes::Turn turn(parts_.stripes, each.page);
-        turn.step(protocol::Event::message_of(
-            {.kind = MessageKind::free, .from = home, .page = each.page, .tenure = each.tenure}));
+        if (!turn.step(protocol::Event::message_of(
+                {.kind = MessageKind::free, .from = home, .page = each.page, .tenure = each.tenure})))
+            return false;
+        const protocol::Holding* const holding = turn.holder().find(each.page);
+        if (holding && holding->ownership == protocol::Ownership::exclusive && holding->frame != no_frame &&
+            Pages::unwritten(parts_.pool.frame(holding->frame)) == 0)
+            turn.step(protocol::Event::evict_at_once(each.page));
     }
+    return true;
 }
 
 Task<bool> OlderCopies::end(std::vector<Page> pages) {
-    free_here(parts_.membership.self(), pages);
+    if (!free_here(parts_.membership.self(), pages)) co_return false;
     Fabric* const fabric = parts_.peers.fabric();
-    if (!fabric) co_return true;
+    if (!fabric) co_return std::popcount(parts_.membership.host_set()) == 1;
     std::vector<HostId> others;
     for (const HostId host : parts_.membership.hosts())
         if (host != parts_.membership.self() && !parts_.membership.is_dead(host)) others.push_back(host);
@@ -65,7 +75,8 @@ Task<bool> OlderCopies::end(std::vector<Page> pages) {
     const std::vector<HostAnswer> answers =
         co_await call_all(*fabric, std::move(others), CallKind::end_older_copies, packed(pages), answered_within);
     const bool all_said = std::ranges::all_of(answers, [](const HostAnswer& each) { return each.said.has_value(); });
-    if (!all_said)
+    const Interrupt* const interrupt = co_await this_interrupt;
+    if (!all_said && !(interrupt && interrupt->raised()))
         asks_from_ns_.store(monotonic_ns() + std::chrono::nanoseconds(ask_again_after).count(),
                             std::memory_order_relaxed);
     co_return all_said;

@@ -11,11 +11,12 @@ using protocol::Want;
 void PageAccesses::acquire(PageId page, Want want, PageAccess& access, FrameId spare) {
     protocol::Event event =
         protocol::Event::acquire_of(page, want, reinterpret_cast<protocol::WaiterToken>(&access), spare);
-    if (want != Want::shared && parts_.membership.home_of(page) == parts_.membership.self()) {
-        event.store_failed = parts_.membership.refuses_writes_of(page);
-        event.no_space = !event.store_failed && !parts_.store.reserve(page).has_value();
-    }
-    parts_.stripes.wait(event, access);
+    const bool needs_space = want != Want::shared && parts_.membership.home_of(page) == parts_.membership.self();
+    if (needs_space) event.store_failed = parts_.membership.refuses_writes_of(page);
+    // Under the latch: HomeWriter takes the space of pages that nobody may write.
+    parts_.stripes.wait(event, access, [&] {
+        event.no_space = needs_space && !event.store_failed && !parts_.store.reserve(page).has_value();
+    });
 }
 
 bool PageAccesses::served(PageId page, PageReceipt& receipt) {

@@ -21,8 +21,10 @@ struct Client {
     // Whether it may come back.
     bool lives() const;
     bool operator<(const Client& other) const {
-        return std::tie(name(), process, started, user) <
-               std::tie(other.name(), other.process, other.started, other.user);
+        const bool is_proved = !identity.empty();
+        const bool other_is_proved = !other.identity.empty();
+        return std::tie(is_proved, name(), process, started, user) <
+               std::tie(other_is_proved, other.name(), other.process, other.started, other.user);
     }
 
     const std::string& name() const { return identity.empty() ? address : identity; }

@@ -130,8 +130,12 @@ Task<Result<std::shared_ptr<Volume>>> Connection::open(const VolumeEntry& entry)
     for (;;) {
         std::shared_ptr<SessionRecord> record;
         if (!session) record = sessions_.record_of(client_, entry.id, now);
-        CO_TRY(std::shared_ptr<Volume> volume,
-               co_await volumes_.open(entry.name, Access::write, session, std::move(record)));
+        Result<std::shared_ptr<Volume>> opened =
+            co_await volumes_.open(entry.name, Access::write, session, std::move(record));
+        // One that was made since, under the same name, is another one's place in the books.
+        if (opened && (*opened)->id() != entry.id) opened = fail(Errc::not_found, 0, "nbd.open: it was just deleted");
+        if (!opened && !session) sessions_.give_up(client_, entry.id);
+        CO_TRY(std::shared_ptr<Volume> volume, std::move(opened));
         session = sessions_.joined(client_, volume->id(), volume->session(), stream_.socket());
         if (session != volume->session()) continue;
         volume_ = volume;

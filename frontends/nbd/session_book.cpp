@@ -19,9 +19,15 @@ std::shared_ptr<SessionRecord> SessionBook::record_of(Page& page) const {
             }};
 }
 
+void SessionBook::set_ended(const SessionRecord* record, bool has_ended) {
+    const auto page = std::ranges::find_if(pages_, [&](const Page& each) { return &each.record == record; });
+    if (page != pages_.end()) page->is_ended.store(has_ended, std::memory_order_relaxed);
+}
+
 std::vector<SessionBook::Left> SessionBook::take_left() {
     std::vector<Left> left;
     for (Page& page : pages_) {
+        if (page.is_ended.load(std::memory_order_relaxed)) page.is_used.store(false, std::memory_order_relaxed);
         if (!page.is_used.load(std::memory_order_relaxed)) continue;
         Client client{.process = page.process, .started = page.started, .user = page.user};
         const size_t name_size = std::min<size_t>(page.name_size, name_size_max);

@@ -12,15 +12,27 @@ Sessions::Sessions(SessionBook book) : book_(std::move(book)) {
     const Clock::time_point now = Clock::now();
     for (SessionBook::Left& each : book_.take_left())
         known_.try_emplace({std::move(each.client), each.volume},
-                           Known{.record = std::move(each.record), .session = {}, .sockets = {}, .left_at = now});
+                           Known{.record = std::move(each.record), .is_left = true, .left_at = now});
+}
+
+void Sessions::forget(Place known) {
+    book_.set_ended(known->second.record.get(), true);
+    known_.erase(known);
 }
 
 std::shared_ptr<SessionRecord> Sessions::record_of(const Client& client, VolumeId volume, Clock::time_point now) {
     const std::lock_guard guard(mutex_);
     Known& known = known_[{client, volume}];
-    if (known.sockets.empty()) known.left_at = now;
-    if (!known.record && !known.session) known.record = book_.begin(client, volume);
+    if (known.session) return nullptr;
+    known.left_at = now;
+    if (!known.record) known.record = book_.begin(client, volume);
     return known.record;
+}
+
+void Sessions::give_up(const Client& client, VolumeId volume) {
+    const std::lock_guard guard(mutex_);
+    const auto found = known_.find({client, volume});
+    if (found != known_.end() && !found->second.session && !found->second.is_left) forget(found);
 }
 
 std::shared_ptr<VolumeSession> Sessions::find(const Client& client, VolumeId volume, Clock::time_point now) {
@@ -34,7 +46,11 @@ std::shared_ptr<VolumeSession> Sessions::joined(const Client& client, VolumeId v
                                                 const std::shared_ptr<VolumeSession>& session, int socket) {
     const std::lock_guard guard(mutex_);
     Known& known = known_[{client, volume}];
-    if (!known.session) known.session = session;
+    if (!known.session) {
+        known.session = session;
+        known.record = session->record;
+        book_.set_ended(known.record.get(), false);
+    }
     if (known.session == session) known.sockets.push_back(socket);
     return known.session;
 }
@@ -47,7 +63,7 @@ void Sessions::left(const Client& client, VolumeId volume, int socket, bool said
         Known& known = found->second;
         known.left_at = now;
         known.sockets.erase(std::ranges::find(known.sockets, socket));
-        if (known.sockets.empty() && said) known_.erase(found);
+        if (known.sockets.empty() && said) forget(found);
         forget_old(now);
     }
     left_.announce();
@@ -76,17 +92,19 @@ Task<bool> Sessions::wait_for_broken_ones(const Client& client, VolumeId volume,
 }
 
 void Sessions::forget_old(Clock::time_point now) {
-    std::erase_if(known_, [&](const auto& each) {
-        const auto& [key, known] = each;
-        return known.sockets.empty() && (now - known.left_at >= remembered_for || !key.first.lives());
-    });
+    for (auto each = known_.begin(); each != known_.end();) {
+        const auto known = each++;
+        if (known->second.sockets.empty() &&
+            (now - known->second.left_at >= remembered_for || !known->first.first.lives()))
+            forget(known);
+    }
     const auto is_idle = [](const auto& each) { return each.second.sockets.empty(); };
     auto idle = static_cast<size_t>(std::ranges::count_if(known_, is_idle));
     for (; idle > remembered_max; --idle) {
         auto first = known_.end();
         for (auto each = known_.begin(); each != known_.end(); ++each)
             if (is_idle(*each) && (first == known_.end() || each->second.left_at < first->second.left_at)) first = each;
-        known_.erase(first);
+        forget(first);
     }
 }
 

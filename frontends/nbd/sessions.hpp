@@ -43,8 +43,10 @@ class Sessions {
     // The client's session at this volume; null: it has none yet, or only its record.
     std::shared_ptr<VolumeSession> find(const Client& client, VolumeId volume, Clock::time_point now);
     // For a session that is to be made: its record, which an earlier process may have begun. Null: it has none, and
-    // ends with this process.
+    // ends with this process; or it is made already.
     std::shared_ptr<SessionRecord> record_of(const Client& client, VolumeId volume, Clock::time_point now);
+    // None is made after all. What an earlier process had begun stays.
+    void give_up(const Client& client, VolumeId volume);
     // This process ends, but the sessions do not.
     void keep_all() { book_.keep_all(); }
     // A connection over this socket joins the session, or leaves it before it closes the socket. said: the client said
@@ -61,11 +63,14 @@ class Sessions {
 
   private:
     struct Known {
-        std::shared_ptr<SessionRecord> record;
+        std::shared_ptr<SessionRecord> record;  // of the session, if there is one
+        bool is_left = false;                   // it was begun by an earlier process
         std::shared_ptr<VolumeSession> session;
         std::vector<int> sockets;   // of its connections, in the order in which they joined
         Clock::time_point left_at;  // the last of them
     };
+    using Place = std::map<std::pair<Client, VolumeId>, Known>::iterator;
+    void forget(Place known);
     void forget_old(Clock::time_point now);
     bool follows_broken_one(const Client& client, VolumeId volume, int socket) const;
 

@@ -23,8 +23,7 @@ struct ClientSession final : VolumeSession {
     }
     // One that goes on, or begins, and outlives the process in this record.
     ClientSession(Cache& of, VolumeId volume, std::shared_ptr<SessionRecord> in)
-        : VolumeSession(in->flush_failed),
-          record(std::move(in)),
+        : VolumeSession(std::move(in)),
           cache(of),
           session{.volume = volume, .record = record.get()},
           pages_end(record->pages_end) {
@@ -33,7 +32,6 @@ struct ClientSession final : VolumeSession {
     ClientSession(const ClientSession&) = delete;
     ~ClientSession() override { cache.flusher().close_session(session); }
 
-    const std::shared_ptr<SessionRecord> record;  // null: it ends with the process
     Cache& cache;
     Session session;
     std::atomic<std::chrono::milliseconds> fail_after{std::chrono::milliseconds(0)};  // 0: no limit

@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "coherence/flush/session_record.hpp"
 #include "tiers/dram/write_receipts.hpp"
 #include "tiers/page.hpp"
 #include "utils/result.hpp"
@@ -100,9 +101,12 @@ class VolumeSession {
         return result;
     }
 
+    // Where it is written down, and may outlive the process; null: it ends with that.
+    const std::shared_ptr<SessionRecord> record;
+
   protected:
-    // That is kept there, where it may outlive the process.
-    explicit VolumeSession(std::atomic<bool>& flush_failed) : flush_failed_(&flush_failed) {}
+    explicit VolumeSession(std::shared_ptr<SessionRecord> in)
+        : record(std::move(in)), flush_failed_(&record->flush_failed) {}
 
   private:
     std::atomic<bool> own_flush_failed_{false};

@@ -88,8 +88,8 @@ class Volumes {
     // Errors: not_found; unavailable as for find(); busy when it is exclusive, access is write and another host holds
     // it. The volume stays open, and the access held, while anybody keeps the pointer.
     // session: of an earlier handle of the same client, which goes on; null: one begins. One of another volume (of the
-    // same name, made since) is none. record: where a session that begins is written down, or goes on from; null: it
-    // ends with this process.
+    // same name, made since) is none. record: where a session that begins is written down, or goes on from; null:
+    // the session ends with this process.
     virtual Task<Result<std::shared_ptr<Volume>>> open(std::string name, Access access,
                                                        std::shared_ptr<VolumeSession> session,
                                                        std::shared_ptr<SessionRecord> record) = 0;

@@ -220,9 +220,9 @@ Task<Result<>> MemoryVolume::flush() {
     ++faults_.flush_count;
     if (faults_.failing_flushes > 0) {
         --faults_.failing_flushes;
-        co_return session_->flushed(fail(Errc::io, 0, "memory.flush"));
+        co_return session()->flushed(fail(Errc::io, 0, "memory.flush"));
     }
-    co_return session_->flushed({});
+    co_return session()->flushed({});
 }
 
 Task<Result<>> MemoryVolume::prefetch(uint64_t, uint64_t) {
@@ -346,12 +346,21 @@ Task<Result<VolumeEntry>> MemoryVolumes::find(std::string name) {
 
 Task<Result<std::shared_ptr<Volume>>> MemoryVolumes::open(std::string name, Access access,
                                                           std::shared_ptr<VolumeSession>,
-                                                          std::shared_ptr<SessionRecord>) {
+                                                          std::shared_ptr<SessionRecord> record) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(name);
     if (found == entries_.end()) co_return fail(Errc::not_found, 0, "memory.open");
     if (access == Access::write && held_elsewhere_.contains(name)) co_return fail(Errc::busy, 0, "memory.open");
+    if (record) found->second.volume->record_session(std::move(record));
     co_return std::shared_ptr<Volume>(found->second.volume);
+}
+
+void MemoryVolume::record_session(std::shared_ptr<SessionRecord> record) {
+    struct Recorded final : VolumeSession {
+        explicit Recorded(std::shared_ptr<SessionRecord> in) : VolumeSession(std::move(in)) {}
+    };
+    const std::lock_guard lock(session_mutex_);
+    if (!session_->record) session_ = std::make_shared<Recorded>(std::move(record));
 }
 
 Task<Result<VolumeEntry>> MemoryVolumes::create(std::string name, bool shared, Attributes attributes) {

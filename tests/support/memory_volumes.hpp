@@ -41,8 +41,12 @@ class MemoryVolume final : public Volume {
     MemoryVolume(VolumeId id, Attributes attributes, MemoryFaults& faults);
 
     VolumeId id() const override { return id_; }
-    // All clients share one session.
-    std::shared_ptr<VolumeSession> session() const override { return session_; }
+    // All clients share one session; the first that has a record gives it that.
+    std::shared_ptr<VolumeSession> session() const override {
+        const std::lock_guard lock(session_mutex_);
+        return session_;
+    }
+    void record_session(std::shared_ptr<SessionRecord> record);
     void expect(std::span<const Range> ranges) override {
         if (faults_.on_expect) faults_.on_expect(ranges);
     }
@@ -80,7 +84,8 @@ class MemoryVolume final : public Volume {
     void grow_to(uint64_t size_bytes);
 
     const VolumeId id_;
-    const std::shared_ptr<VolumeSession> session_ = std::make_shared<VolumeSession>();
+    mutable std::mutex session_mutex_;
+    std::shared_ptr<VolumeSession> session_ = std::make_shared<VolumeSession>();
     MemoryFaults& faults_;
     Mapping data_;
     Mapping words_;  // per page: pins, whether it is being written, whether it is stored

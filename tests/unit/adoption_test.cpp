@@ -266,6 +266,13 @@ TEST_F(AdoptedHost, what_is_no_arena_is_refused) {
         header.frame_count = 1000;
     };
     EXPECT_EQ(refusal(1 << 20, plausible), "dram.arena: its size is not what its header says");
+    for (const uint32_t layout : {uint32_t{0}, ArenaHeader::layout_expected + 1})
+        EXPECT_EQ(refusal(1 << 20,
+                          [&](ArenaHeader& header) {
+                              plausible(header);
+                              header.layout = layout;
+                          }),
+                  "dram.arena: of another version, or never finished");
     EXPECT_EQ(refusal(1 << 20,
                       [&](ArenaHeader& header) {
                           plausible(header);

@@ -331,6 +331,30 @@ TEST_F(Cached, a_full_store_refuses_the_write_and_not_the_flush) {
     EXPECT_TRUE(write(offset, bytes)) << "freed space is used again";
 }
 
+TEST_F(Cached, what_is_trimmed_before_it_was_stored_takes_no_space) {
+    ASSERT_TRUE(write(0, pattern(page_size, 9)));
+    ASSERT_TRUE(loop_->run_until_done(volume_->zero(0, page_size, false)));
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    EXPECT_EQ(store_->space().allocated_bytes, 0u);
+}
+
+// Who has trimmed a page has no right to its space any more.
+TEST_F(Cached, a_page_that_was_trimmed_finds_no_space_once_others_have_it) {
+    const auto bytes = pattern(page_size, 9);
+    constexpr uint64_t mib = 1 << 20;
+    for (uint64_t at = 0; at < 8 * mib; at += page_size) ASSERT_TRUE(write(at, bytes));
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    ASSERT_TRUE(loop_->run_until_done(volume_->zero(0, 8 * mib, false)));
+    ASSERT_TRUE(loop_->run_until_done(volume_->flush()));
+    Result<> written;
+    for (uint64_t offset = 16 * mib; offset < 128 * mib && written; offset += mib) written = write(offset, bytes);
+    ASSERT_FALSE(written);
+    written = write(0, bytes);
+    ASSERT_FALSE(written);
+    EXPECT_EQ(written.error().code, Errc::no_space);
+    EXPECT_TRUE(loop_->run_until_done(volume_->flush()));
+}
+
 Task<> hammer(Loop& loop, CachedVolume& volume, int task, std::vector<std::byte>& mine, Result<>& result) {
     std::mt19937_64 random(static_cast<uint64_t>(task));
     // Each task has its own 512-byte sector of every page: neighbours share pages, never bytes.

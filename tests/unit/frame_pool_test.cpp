@@ -157,6 +157,26 @@ TEST(NodesTest, memory_is_placed_on_the_node) {
     EXPECT_NE(text_of("/proc/self/numa_maps").find(placed), std::string::npos) << text_of("/proc/self/numa_maps");
 }
 
+TEST(ArenaTest, what_comes_behind_its_pages_is_apart_and_is_found_by_the_next_process) {
+    constexpr size_t landing_bytes = 2 * page_size;
+    constexpr size_t clients_bytes = page_size;
+    UniqueFd memory;
+    {
+        const std::unique_ptr<Arena> arena = std::move(*Arena::create(8, Nodes(), landing_bytes, clients_bytes));
+        EXPECT_EQ(arena->landing().size(), landing_bytes);
+        EXPECT_EQ(arena->clients().size(), clients_bytes);
+        EXPECT_EQ(arena->bytes().data() + arena->bytes().size(), arena->landing().data());
+        EXPECT_EQ(arena->landing().data() + landing_bytes, arena->clients().data());
+        EXPECT_TRUE(std::ranges::all_of(arena->clients(), [](std::byte each) { return each == std::byte{0}; }));
+        arena->landing().back() = std::byte{1};
+        arena->clients().front() = std::byte{2};
+        memory = UniqueFd(::fcntl(arena->fd(), F_DUPFD_CLOEXEC, 0));
+    }
+    const std::unique_ptr<Arena> adopted = std::move(*Arena::adopt(std::move(memory)));
+    EXPECT_EQ(adopted->landing().back(), std::byte{1});
+    EXPECT_EQ(adopted->clients().front(), std::byte{2});
+}
+
 // Where the kernel may give it huge ones. What was found around that place goes back at once, and the rest with it.
 TEST(ArenaTest, its_pages_begin_at_a_huge_page) {
     constexpr size_t huge_page_size = 2 << 20;

@@ -19,19 +19,31 @@ class NbdSessionBook : public testing::Test {
   protected:
     void SetUp() override { sessions_.emplace(SessionBook(memory_.bytes())); }
 
+    // Of its session, or of the one that is to be made.
     std::shared_ptr<SessionRecord> record_of(const Client& client) {
-        return sessions_->record_of(client, volume, Sessions::Clock::now());
+        const auto now = Sessions::Clock::now();
+        const std::shared_ptr<VolumeSession> session = sessions_->find(client, volume, now);
+        return session ? session->record : sessions_->record_of(client, volume, now);
+    }
+    std::shared_ptr<VolumeSession> join(const Client& client, std::shared_ptr<SessionRecord> record) {
+        struct Recorded final : VolumeSession {
+            explicit Recorded(std::shared_ptr<SessionRecord> in) : VolumeSession(std::move(in)) {}
+        };
+        std::shared_ptr<VolumeSession> session;
+        session = record ? std::make_shared<Recorded>(std::move(record)) : std::make_shared<VolumeSession>();
+        return sessions_->joined(client, volume, session, no_socket);
     }
     // As the one that an open volume of the client has.
     std::shared_ptr<VolumeSession> join(const Client& client) {
-        struct Recorded final : VolumeSession {
-            explicit Recorded(std::shared_ptr<SessionRecord> in) : record(std::move(in)) {}
-            std::shared_ptr<SessionRecord> record;
-        };
-        const auto now = Sessions::Clock::now();
-        std::shared_ptr<VolumeSession> session = sessions_->find(client, volume, now);
-        if (!session) session = std::make_shared<Recorded>(record_of(client));
-        return sessions_->joined(client, volume, session, no_socket);
+        const auto session = sessions_->find(client, volume, Sessions::Clock::now());
+        if (session) return sessions_->joined(client, volume, session, no_socket);
+        return join(client, record_of(client));
+    }
+    // Pages that nobody uses.
+    size_t free_count() {
+        SessionBook::Page* const pages = reinterpret_cast<SessionBook::Page*>(memory_.bytes().data());
+        return static_cast<size_t>(std::ranges::count_if(std::span(pages, SessionBook::page_count),
+                                                         [](const auto& each) { return !each.is_used.load(); }));
     }
     void leave(const Client& client, bool said) {
         sessions_->left(client, volume, no_socket, said, Sessions::Clock::now());
@@ -60,7 +72,8 @@ class NbdSessionBook : public testing::Test {
 
 TEST_F(NbdSessionBook, a_client_finds_its_session_in_the_next_process) {
     const std::array clients{client_, Client{.address = "192.0.2.1", .identity = "psk:alice"},
-                             Client{.process = 12, .user = 4}, Client{.process = 12, .user = 5}};
+                             Client{.address = {}, .identity = "192.0.2.1"}, Client{.process = 12, .user = 4},
+                             Client{.process = 12, .user = 5}};
     for (size_t known = 0; known < clients.size(); ++known) {
         const auto session = join(clients[known]);
         record_of(clients[known])->flush_failed = true;
@@ -73,6 +86,78 @@ TEST_F(NbdSessionBook, a_client_finds_its_session_in_the_next_process) {
             EXPECT_FALSE(sessions_->record_of(clients[known], volume + 1, Sessions::Clock::now())->flush_failed);
         }
     }
+}
+
+// Its id alone may be another process's by then.
+TEST_F(NbdSessionBook, a_process_is_known_by_when_it_began) {
+    Client process{.process = 12, .started = 77};
+    sessions_->record_of(process, volume, Sessions::Clock::now())->flush_failed = true;
+    restart();
+    process.started = 78;
+    EXPECT_FALSE(sessions_->record_of(process, volume, Sessions::Clock::now())->flush_failed);
+    process.started = 77;
+    EXPECT_TRUE(sessions_->record_of(process, volume, Sessions::Clock::now())->flush_failed);
+}
+
+// Its client says so while the process stops, or is killed, and something that it had under way goes on.
+TEST_F(NbdSessionBook, one_that_has_ended_is_not_found_though_somebody_has_its_record) {
+    for (const bool is_killed : {true, false}) {
+        auto session = join(client_);
+        session->record->flush_failed = true;
+        if (!is_killed) sessions_->keep_all();
+        leave(client_, true);
+        is_killed ? restart() : stop_and_start();
+        EXPECT_FALSE(goes_on(client_));
+        sessions_->give_up(client_, volume);
+        session.reset();
+    }
+}
+
+TEST_F(NbdSessionBook, the_next_session_of_a_client_is_not_the_last_one) {
+    auto last = join(client_);
+    last->record->flush_failed = true;
+    leave(client_, true);
+    const auto next = join(client_);
+    next->record->losses_before[5] = 7;
+    restart();
+    EXPECT_FALSE(goes_on(client_));
+    EXPECT_EQ(record_of(client_)->losses_before[5].load(), 7u);
+}
+
+TEST_F(NbdSessionBook, of_two_that_are_made_at_once_the_one_that_joins_is_found) {
+    const auto record = record_of(client_);
+    join(client_, record);
+    leave(client_, true);
+    const auto other = record_of(client_);  // of a third
+    EXPECT_NE(other, record);
+    const auto session = join(client_, record);
+    EXPECT_EQ(sessions_->find(client_, volume, Sessions::Clock::now()), session);
+    record->flush_failed = true;
+    restart();
+    EXPECT_TRUE(goes_on(client_));
+}
+
+TEST_F(NbdSessionBook, one_that_is_not_made_after_all_takes_no_page) {
+    EXPECT_NE(sessions_->record_of(client_, volume, Sessions::Clock::now()), nullptr);
+    EXPECT_EQ(free_count(), SessionBook::page_count - 1);
+    sessions_->give_up(client_, volume);
+    EXPECT_EQ(free_count(), SessionBook::page_count);
+    EXPECT_EQ(sessions_->size(), 0u);
+    record_of(client_)->flush_failed = true;
+    restart();
+    sessions_->give_up(client_, volume);
+    EXPECT_TRUE(goes_on(client_)) << "it began before";
+    (void)join(client_);
+    sessions_->give_up(client_, volume);
+    EXPECT_TRUE(goes_on(client_)) << "another connection has made it";
+}
+
+TEST_F(NbdSessionBook, one_of_before_that_nobody_comes_back_for_takes_no_page) {
+    (void)record_of(client_);
+    restart();
+    EXPECT_EQ(free_count(), SessionBook::page_count - 1);
+    (void)sessions_->find(client_, volume, Sessions::Clock::now() + Sessions::remembered_for);
+    EXPECT_EQ(free_count(), SessionBook::page_count);
 }
 
 TEST_F(NbdSessionBook, one_that_has_ended_is_not_found) {
@@ -114,7 +199,10 @@ TEST_F(NbdSessionBook, who_comes_when_it_is_full_has_a_session_that_ends_with_th
     EXPECT_EQ(record_of(client_), nullptr);
     const auto session = join(client_);
     EXPECT_EQ(join(client_), session);
-    EXPECT_EQ(record_of(client_), nullptr) << "its session is made";
+    sessions_->give_up({.address = "0"}, volume);
+    EXPECT_EQ(free_count(), 1u);
+    EXPECT_EQ(sessions_->record_of(client_, volume, Sessions::Clock::now()), nullptr) << "its session is made";
+    (void)record_of({.address = "0"});
     restart();
     record_of({.address = "17"})->flush_failed = true;
     EXPECT_TRUE(goes_on({.address = "17"}));

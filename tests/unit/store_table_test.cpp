@@ -217,7 +217,7 @@ TEST(SlabTable, finds_what_was_put_and_nothing_else) {
             if (slab) model[{volume, number}] = *slab;
         } else if (known != model.end()) {
             table.set_present(known->second, 7);
-            table.clear(known->second, 0, pages_per_slab, false, i);
+            table.clear(known->second, 0, pages_per_slab, Cleared::free, i);
             table.records_are_durable(i);
             model.erase(known);
         }
@@ -245,7 +245,7 @@ TEST(SlabTable, what_was_encoded_is_found_again) {
 TEST(SlabTable, a_freed_slab_waits_for_its_release_to_be_durable) {
     Media media(1);
     const SlabIndex slab = media.put(1, 0);
-    media.table->clear(slab, 0, 1, false, 500);
+    media.table->clear(slab, 0, 1, Cleared::free, 500);
     EXPECT_TRUE(media.table->anything_releasing());
     EXPECT_FALSE(media.table->reserve(PageId::of(2, 0)));
     media.table->records_are_durable(499);
@@ -266,13 +266,13 @@ TEST(SlabTable, what_was_only_reserved_is_free_at_once) {
 TEST(SlabTable, its_old_volume_may_take_a_releasing_slab_up_again) {
     Media media(1);
     const SlabIndex slab = media.put(1, 0);
-    media.table->clear(slab, 0, pages_per_slab, false, 10);
+    media.table->clear(slab, 0, pages_per_slab, Cleared::free, 10);
     EXPECT_EQ(media.put(1, 3), slab);
     media.table->records_are_durable(10);
     EXPECT_TRUE(media.has(1, 3));
     EXPECT_FALSE(media.table->reserve(PageId::of(2, 0)));
     // A second release counts from its own record.
-    media.table->clear(slab, 0, pages_per_slab, false, 20);
+    media.table->clear(slab, 0, pages_per_slab, Cleared::free, 20);
     media.table->records_are_durable(19);
     EXPECT_FALSE(media.table->reserve(PageId::of(2, 0)));
     media.table->records_are_durable(20);
@@ -283,9 +283,9 @@ TEST(SlabTable, its_old_volume_may_take_a_releasing_slab_up_again) {
 TEST(SlabTable, the_record_of_an_earlier_clear_does_not_free_a_slab_that_was_cleared_again) {
     Media media(1);
     const SlabIndex slab = media.put(1, 0);
-    media.table->clear(slab, 0, pages_per_slab, false, 10);
+    media.table->clear(slab, 0, pages_per_slab, Cleared::free, 10);
     EXPECT_EQ(media.put(1, 3), slab);
-    media.table->clear(slab, 0, pages_per_slab, false, 20);
+    media.table->clear(slab, 0, pages_per_slab, Cleared::free, 20);
     media.table->records_are_durable(10);
     EXPECT_FALSE(media.table->reserve(PageId::of(2, 0)));
     media.table->records_are_durable(20);
@@ -296,7 +296,7 @@ TEST(SlabTable, a_pinned_slab_is_given_to_nobody) {
     Media media(1);
     const SlabIndex slab = media.put(1, 0);
     media.table->pin(slab);
-    media.table->clear(slab, 0, pages_per_slab, false, 10);
+    media.table->clear(slab, 0, pages_per_slab, Cleared::free, 10);
     media.table->records_are_durable(10);
     EXPECT_FALSE(media.table->reserve(PageId::of(2, 0)));
     media.table->unpin(slab);
@@ -305,7 +305,7 @@ TEST(SlabTable, a_pinned_slab_is_given_to_nobody) {
 
 TEST(SlabTable, kept_space_outlives_the_process_and_reservations_do_not) {
     Media media(3);
-    media.table->clear(media.put(1, 0), 0, 4, true, 10);
+    media.table->clear(media.put(1, 0), 0, 4, Cleared::kept, 10);
     ASSERT_TRUE(media.table->reserve(PageId::of(1, pages_per_slab)));
     media.put(2, 0);
     media.write();
@@ -314,8 +314,8 @@ TEST(SlabTable, kept_space_outlives_the_process_and_reservations_do_not) {
     EXPECT_EQ(media.table->free_count(), 1u);
     EXPECT_FALSE(media.has(1, 0));
     const SlabIndex kept = *media.table->find(1, 0);
-    EXPECT_TRUE(media.table->clear_matters(kept, 0, pages_per_slab, false));
-    media.table->clear(kept, 0, pages_per_slab, false, 20);
+    EXPECT_TRUE(media.table->clear_matters(kept, 0, pages_per_slab, Cleared::free));
+    media.table->clear(kept, 0, pages_per_slab, Cleared::free, 20);
     media.table->records_are_durable(20);
     EXPECT_EQ(media.table->free_count(), 2u);
 }

@@ -251,6 +251,41 @@ TEST_F(StoreTest, zero_that_keeps_space_keeps_it_over_a_reopen) {
     EXPECT_EQ(store_->space().allocated_bytes, 0u);
 }
 
+TEST_F(StoreTest, a_page_that_is_zeroed_alone_stays_reserved_if_it_is) {
+    format_and_open();
+    const PageId page = PageId::of(1, 0);
+    for (const bool is_alone : {false, true}) {
+        ASSERT_TRUE(write(1, 0, 7));
+        if (!is_alone) {
+            ASSERT_TRUE(write(1, 1, 7));
+        }
+        ASSERT_TRUE(loop_->run_until_done(store_->zero_page(*loop_, page)));
+        EXPECT_EQ(read(1, 0), 0);
+        if (!is_alone) {
+            ASSERT_TRUE(zero(1, 1, 1));
+        }
+        ASSERT_TRUE(flush());
+        EXPECT_EQ(store_->space().allocated_bytes, 0u) << "it was not";
+        ASSERT_TRUE(write(1, 0, 7));
+        ASSERT_TRUE(zero(1, 0, 1));
+        ASSERT_TRUE(store_->reserve(page));
+        ASSERT_TRUE(loop_->run_until_done(store_->zero_page(*loop_, page)));
+        ASSERT_TRUE(flush());
+        EXPECT_EQ(store_->space().allocated_bytes, slab_size);
+        store_->unreserve(page);
+        ASSERT_TRUE(flush());
+        EXPECT_EQ(store_->space().allocated_bytes, 0u);
+    }
+    // Reserved after it was stored, as by who asks for it while it is zeroed.
+    ASSERT_TRUE(write(1, 1, 7));
+    ASSERT_TRUE(store_->reserve(page));
+    ASSERT_TRUE(loop_->run_until_done(store_->zero_page(*loop_, PageId::of(1, 1))));
+    ASSERT_TRUE(flush());
+    EXPECT_EQ(store_->space().allocated_bytes, slab_size);
+    ASSERT_TRUE(opens());
+    EXPECT_EQ(store_->space().allocated_bytes, 0u) << "reservations end with the process";
+}
+
 TEST_F(StoreTest, space_that_was_kept_by_parts_is_kept_until_the_last_of_them_is_given_back) {
     format_and_open();
     ASSERT_TRUE(write(1, 100, 7));

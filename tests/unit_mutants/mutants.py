@@ -77,7 +77,7 @@ CHECKS = {
     "frontends/nbd/request.cpp": "Nbd*",
     "frontends/nbd/reply.cpp": "Nbd*",
     "frontends/nbd/server.cpp": "NbdServer.*:AttachmentsTest.who_takes_over*",
-    "frontends/nbd/sessions.cpp": "NbdSessions.*",
+    "frontends/nbd/sessions.cpp": "NbdSession*",
     "frontends/nbd/socket_reader.hpp": "SocketReaderTest.*",
     "frontends/nbd/stream.cpp": "NbdTls*",
     "frontends/nbd/tasks.cpp": "NbdConnection.*:NbdBounds.*",
@@ -888,7 +888,7 @@ MUTANTS = [
     ("frontends/nbd/tasks.cpp", "    if («written && rest_bytes == 0 && request.has(request_fua)») error =", {
         "a write with FUA in pieces is not flushed": "false",
     }),
-    ("frontends/nbd/sessions.cpp", "if (known.sockets.empty() && «said») known_.erase", {
+    ("frontends/nbd/sessions.cpp", "if (known.sockets.empty() && «said») forget(", {
         "a client whose connection broke is a new one": "true",
     }),
     ("frontends/nbd/connection.cpp", "        if («negotiated_» && !co_await sessions_.wait_for_broken_ones(", {
@@ -897,7 +897,7 @@ MUTANTS = [
     ("frontends/nbd/sessions.cpp", "std::any_of(sockets.begin(), «std::ranges::find(sockets, socket)», ", {
         "connections that broke wait for each other": "sockets.end()",
     }),
-    ("frontends/nbd/sessions.cpp", "now - known.left_at >= remembered_for || «!key.first.lives()»);", {
+    ("frontends/nbd/sessions.cpp", "now - known->second.left_at >= remembered_for || «!known->first.first.lives()»))", {
         "the session of a process that has ended stays": "false",
     }),
     # TLS: what came in plain counts for nothing, and who may not see an export does not.
@@ -2227,15 +2227,77 @@ MUTANTS = [
     ("frontends/nbd/session_book.cpp", "if («memory.size() >= size_bytes») pages_", {
         "memory that is too small is written beyond its end": "true",
     }),
-    ("frontends/nbd/sessions.cpp", "    if («!known.record && !known.session») known.record", {
-        "a session that was made without a record gets one": "!known.record",
-        "a record is begun anew each time": "!known.session",
+    ("frontends/nbd/sessions.cpp", "    if («known.session») return nullptr;", {
+        "a session that was made without a record gets one": "known.session && known.record",
+    }),
+    ("frontends/nbd/sessions.cpp", "    if («!known.record») known.record", {
+        "a record is begun anew each time": "true",
+    }),
+    ("frontends/nbd/sessions.cpp", "        «known.record = session->record;»", {
+        "the next process finds the record of a session that was not made": "",
+    }),
+    ("frontends/nbd/sessions.cpp", "    «book_.set_ended(known->second.record.get(), true);»", {
+        "a session that has ended is found by the next process": "",
+    }),
+    ("frontends/nbd/sessions.cpp", "        «book_.set_ended(known.record.get(), false);»", {
+        "one of two that were made at once is forgotten with the other": "",
+    }),
+    ("frontends/nbd/sessions.cpp", "if (found != known_.end() && «!found->second.session» && ", {
+        "a session that somebody has made is given up": "true",
+    }),
+    ("frontends/nbd/sessions.cpp", "&& !found->second.session && «!found->second.is_left») forget", {
+        "what an earlier process had begun is given up": "true",
+    }),
+    ("frontends/nbd/session_book.cpp", "        «if (page.is_ended.load(std::memory_order_relaxed)) page.is_used.store("
+     "false, std::memory_order_relaxed);»", {
+        "a session that had ended goes on": "",
+    }),
+    ("frontends/nbd/session_book.cpp", "    «page->started = client.started;»", {
+        "when a process began is not written down": "",
+    }),
+    ("frontends/nbd/session_book.cpp", "Client client{.process = page.process, .started = «page.started», ", {
+        "a process is known by its id alone": "0",
+    }),
+    ("frontends/nbd/session_book.cpp", ".volume = page.volume, .record = «record_of(page)»});", {
+        "a page of an earlier process is used for ever":
+            "std::shared_ptr<SessionRecord>(std::shared_ptr<void>(), &page.record)",
     }),
     ("frontends/nbd/server.cpp", "    «sessions_.keep_all();»", {
         "sessions end with a server that stops": "",
     }),
 
     # Before a page is zeroed in the store.
+    ("coherence/home_store/home_writer.cpp", "if («frame.zeroed.load(std::memory_order_relaxed)» && is_zeroable", {
+        "bytes that came while hosts were asked are zeroed": "true",
+    }),
+    ("coherence/home_store/home_writer.cpp", "        if («frame.zeroed.load(std::memory_order_relaxed)»)\n", {
+        "hosts are asked about all pages": "true",
+    }),
+    ("coherence/home_store/home_writer.cpp", "        if («!turn.home().has_everything(each.page)») return true;", {
+        "a page is zeroed that somebody may write": "false",
+    }),
+    ("coherence/home_store/home_writer.cpp", "        «parts_.store.unreserve(each.page);»", {
+        "a page of zeros that was never stored keeps its space": "",
+    }),
+    ("coherence/home_store/older_copies.cpp", "    if («!free_here(home, pages)») co_return fail", {
+        "a host that stops says that it keeps nothing": "(static_cast<void>(free_here(home, pages)), false)",
+        "a host says that it keeps nothing, and keeps it": "false",
+    }),
+    ("coherence/home_store/older_copies.cpp", "            «turn.step(protocol::Event::evict_at_once(each.page));»", {
+        "who may write a page of zeros goes on without space": "",
+    }),
+    ("coherence/home_store/older_copies.cpp", "«Pages::unwritten(parts_.pool.frame(holding->frame)) == 0»)", {
+        "a page that was written since is given up": "true",
+    }),
+    ("coherence/home_store/older_copies.cpp", "const bool all_said = std::ranges::«all_of»(answers", {
+        "one host that has answered is enough": "any_of",
+    }),
+    ("coherence/home_store/older_copies.cpp", "        std::ranges::«all_of»(pages, [&](const Page& each) {", {
+        "a host ends what is kept of some pages of another home": "any_of",
+    }),
+    ("coherence/home_store/older_copies.cpp", "    if («!all_said» && ", {
+        "nobody is asked again right after it went well": "true",
+    }),
     ("coherence/home_store/home_writer.cpp", "if (frame.zeroed.load(std::memory_order_relaxed) && «is_zeroable(frame)») {", {
         "a page of zeros is zeroed although a host may keep older bytes": "true",
         "no page of zeros is zeroed": "false",
@@ -2247,10 +2309,7 @@ MUTANTS = [
         "half a page of a request is left out": "request.empty()",
         "a request that asks for nothing is answered": "request.size() % sizeof(Page) != 0",
     }),
-    ("coherence/home_store/older_copies.cpp", "    «free_here(home, pages);»\n    co_return std::string();", {
-        "a host says that it keeps nothing, and keeps it": "",
-    }),
-    ("coherence/home_store/older_copies.cpp", "    if (!all_said)\n        «asks_from_ns_.store(monotonic_ns() + "
+    ("coherence/home_store/older_copies.cpp", "interrupt->raised()))\n        «asks_from_ns_.store(monotonic_ns() + "
      "std::chrono::nanoseconds(ask_again_after).count(),\n                            std::memory_order_relaxed);»", {
         "each flush waits for a host that hangs": "",
     }),

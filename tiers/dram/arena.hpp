@@ -31,8 +31,8 @@ namespace tarn {
 
 struct ArenaHeader {
     static constexpr uint64_t magic_expected = 0x616e657261746e72;
-    // The version of the layout. Those before are the same without notes of clients, and without landing memory, of
-    // which no stage spoke.
+    // The version of the layout. Version 2 has no notes of clients; version 1 has no landing memory either, and no
+    // stage speaks of it.
     static constexpr uint32_t layout_expected = 3;
     static constexpr uint32_t layout_without_clients = 2;
     static constexpr uint32_t layout_without_landing = 1;

@@ -192,6 +192,8 @@ class Store {
     Tenure tenure_of(PageId page) const;
     // Makes count pages read as zeros; slabs without pages are given back unless keep_space. Errors: io.
     Task<Result<>> zero(Loop& loop, PageId first, uint64_t count, bool keep_space = false);
+    // The same of one page, which stays reserved if it is.
+    Task<Result<>> zero_page(Loop& loop, PageId page);
     // Everything that returned before the call is durable when it returns. Errors: io, for good.
     Task<Result<>> flush(Loop& loop);
 
@@ -309,7 +311,7 @@ class Store {
     Task<Result<>> append_in_place(Loop& loop, std::span<const PageWrite> pages, SlabIndex slab);
     uint64_t append_change(const JournalRecord& record, std::span<const std::span<const std::byte>> payload);
     void append_delta(const PageWrite& write, SlabIndex slab, uint32_t checksum, uint32_t group_left);
-    Task<Result<>> clear(Loop& loop, SlabIndex slab, PageId first, uint64_t count, bool keep_space);
+    Task<Result<>> clear(Loop& loop, SlabIndex slab, PageId first, uint64_t count, Cleared then);
     // Waits until records of that size fit, and until then makes room. Another caller may take it first: has_room()
     // under the lock decides.
     Task<Result<>> wait_for_room(Loop& loop, uint64_t size_bytes);

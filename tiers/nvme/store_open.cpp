@@ -435,7 +435,7 @@ Task<Result<>> Store::settle_unsure(Loop& loop, std::span<const PageId> unsure, 
 Task<Result<>> Store::prove(Loop& loop, std::span<const PageId> unwritten) {
     for (const PageId page : unwritten)
         if (const auto slab = state_.table.find(page.volume(), SlabTable::slab_number(page)))
-            CO_TRY_VOID(co_await clear(loop, *slab, page, 1, false));
+            CO_TRY_VOID(co_await clear(loop, *slab, page, 1, Cleared::free));
     for (;;) {
         CO_TRY_VOID(co_await wait_for_room(loop, sizeof(JournalRecord)));
         const std::lock_guard lock(mutex_);

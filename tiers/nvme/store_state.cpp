@@ -43,13 +43,13 @@ void StoreState::on_in_place(const JournalRecord& record, std::span<const InPlac
     note_unsaid(record.slab, end);
 }
 
-void StoreState::on_clear(const JournalRecord& record, uint64_t end) {
-    const bool keep = (record.flags & JournalRecord::keeps_space) != 0;
+void StoreState::on_clear(const JournalRecord& record, uint64_t end, Cleared then) {
+    if ((record.flags & JournalRecord::keeps_space) != 0) then = Cleared::kept;
     const uint64_t first = SlabTable::page_in_slab(record.page);
     for (uint32_t i = 0; i < record.count; ++i)
         if (table.present(record.slab, first + i)) pages_.erase(record.page.value + i);
     if ((record.flags & JournalRecord::releases) != 0) table.forget_reservations(record.slab);
-    table.clear(record.slab, first, record.count, keep, end);
+    table.clear(record.slab, first, record.count, then, end);
     note_unsaid(record.slab, end);
 }
 

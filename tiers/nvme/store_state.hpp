@@ -39,7 +39,8 @@ class StoreState {
     // A record that ends at `end` was appended, or replayed; payload is where its payload lies.
     void on_delta(const JournalRecord& record, uint64_t payload, uint64_t end);
     void on_in_place(const JournalRecord& record, std::span<const InPlaceEntry> entries, uint64_t end);
-    void on_clear(const JournalRecord& record, uint64_t end);
+    // then: of a clear that does not keep space.
+    void on_clear(const JournalRecord& record, uint64_t end, Cleared then = Cleared::free);
 
     const JournaledPage* find(PageId page) const;
     size_t journaled_count() const { return pages_.size(); }

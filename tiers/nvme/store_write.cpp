@@ -227,32 +227,39 @@ Task<Result<>> Store::zero(Loop& loop, PageId first, uint64_t count, bool keep_s
         const uint64_t start = std::max(first.number(), number * pages_per_slab);
         const uint64_t end = std::min(last, (number + 1) * pages_per_slab);
         if (start >= end) continue;
-        CO_TRY_VOID(co_await clear(loop, slab, PageId::of(first.volume(), start), end - start, keep_space));
+        CO_TRY_VOID(co_await clear(loop, slab, PageId::of(first.volume(), start), end - start,
+                                   keep_space ? Cleared::kept : Cleared::free));
     }
     co_return Result<>{};
 }
 
-Task<Result<>> Store::clear(Loop& loop, SlabIndex slab, PageId first, uint64_t count, bool keep_space) {
+Task<Result<>> Store::zero_page(Loop& loop, PageId page) {
+    const auto slab = locked([&] { return state_.table.find(page.volume(), SlabTable::slab_number(page)); });
+    if (!slab) co_return Result<>{};
+    co_return co_await clear(loop, *slab, page, 1, Cleared::as_reserved);
+}
+
+Task<Result<>> Store::clear(Loop& loop, SlabIndex slab, PageId first, uint64_t count, Cleared then) {
     const uint64_t in_slab = SlabTable::page_in_slab(first);
     for (;;) {
         CO_TRY_VOID(co_await wait_for_room(loop, sizeof(JournalRecord)));
         const std::lock_guard lock(mutex_);
         if (state_.table.find(first.volume(), SlabTable::slab_number(first)) != slab) break;  // gone meanwhile
-        if (!state_.table.clear_matters(slab, in_slab, count, keep_space)) {
-            state_.table.clear(slab, in_slab, count, keep_space, 0);
+        if (!state_.table.clear_matters(slab, in_slab, count, then)) {
+            state_.table.clear(slab, in_slab, count, then, 0);
             break;
         }
         if (!has_room(sizeof(JournalRecord))) continue;
-        const bool releases = !keep_space && state_.table.clear_releases(slab, in_slab, count);
+        const bool releases = state_.table.clear_releases(slab, in_slab, count, then);
         const JournalRecord record{.kind = RecordKind::clear,
-                                   .flags = keep_space ? JournalRecord::keeps_space
-                                            : releases ? JournalRecord::releases
-                                                       : uint8_t{0},
+                                   .flags = then == Cleared::kept ? JournalRecord::keeps_space
+                                            : releases            ? JournalRecord::releases
+                                                                  : uint8_t{0},
                                    .slab = slab,
                                    .page = first,
                                    .count = static_cast<uint32_t>(count)};
         append_change(record, {});
-        state_.on_clear(record, journal_.head());
+        state_.on_clear(record, journal_.head(), then);
         break;
     }
     co_return Result<>{};

@@ -106,7 +106,7 @@ MUTANTS = [
      "        slab.state = State::released;\n        if («slab.pins == 0») make_free(release.slab);", {
         "a pinned slab is given away": "true",
     }),
-    ("tiers/nvme/store_write.cpp", ": releases ? «JournalRecord::releases»", {
+    ("tiers/nvme/store_write.cpp", ": releases            ? «JournalRecord::releases»", {
         "a clear that releases its slab does not say so": "uint8_t{0}",
     }),
     # What records and entries say.
@@ -140,9 +140,9 @@ MUTANTS = [
     ("tiers/nvme/store_open.cpp", "if («!loader.matches(0)») {", {
         "writes into place that were lost are believed": "false",
     }),
-    ("tiers/nvme/store_open.cpp", "«CO_TRY_VOID(co_await clear(loop, *slab, page, 1, false));»", {
+    ("tiers/nvme/store_open.cpp", "«CO_TRY_VOID(co_await clear(loop, *slab, page, 1, Cleared::free));»", {
         "lost writes are dropped without a record":
-            "state_.table.clear(*slab, SlabTable::page_in_slab(page), 1, false, 0);",
+            "state_.table.clear(*slab, SlabTable::page_in_slab(page), 1, Cleared::free, 0);",
     }),
     ("tiers/nvme/store_open.cpp", "«journal_.append_nothing();»", {
         "what recovery found is not proven": "",

@@ -144,8 +144,9 @@ void SlabTable::set_in_place(SlabIndex index, uint64_t page, const PageEntry& en
     slab.entries->checksums[page] = entry.checksum;
 }
 
-bool SlabTable::clear_matters(SlabIndex index, uint64_t first, uint64_t count, bool keep) const {
+bool SlabTable::clear_matters(SlabIndex index, uint64_t first, uint64_t count, Cleared then) const {
     const Slab& slab = slabs_[index];
+    const bool keep = then == Cleared::kept;
     if (keep ? !slab.kept : slab.kept) return true;
     // Also which pages are kept: when the others are given back, a restart must find that the slab is still needed.
     for (uint64_t page = first; page < first + count; ++page)
@@ -153,19 +154,21 @@ bool SlabTable::clear_matters(SlabIndex index, uint64_t first, uint64_t count, b
     return false;
 }
 
-bool SlabTable::clear_releases(SlabIndex index, uint64_t first, uint64_t count) const {
+bool SlabTable::clear_releases(SlabIndex index, uint64_t first, uint64_t count, Cleared then) const {
+    if (then == Cleared::kept) return false;
     for (uint64_t page = 0; page < pages_per_slab; ++page) {
-        if (page >= first && page < first + count) continue;
-        if (slabs_[index].present[page] || slabs_[index].reserved[page]) return false;
+        const bool is_cleared = page >= first && page < first + count;
+        if (!is_cleared && slabs_[index].present[page]) return false;
+        if ((!is_cleared || then == Cleared::as_reserved) && slabs_[index].reserved[page]) return false;
     }
     return true;
 }
 
-void SlabTable::clear(SlabIndex index, uint64_t first, uint64_t count, bool keep, uint64_t position) {
+void SlabTable::clear(SlabIndex index, uint64_t first, uint64_t count, Cleared then, uint64_t position) {
     TARN_ASSERT(first + count <= pages_per_slab);
     Slab& slab = slabs_[index];
-    const bool releases = !keep && clear_releases(index, first, count);
-    if (keep) {
+    const bool releases = clear_releases(index, first, count, then);
+    if (then == Cleared::kept) {
         take_up(index);
         slab.kept = true;
         slab.recorded = true;
@@ -174,7 +177,7 @@ void SlabTable::clear(SlabIndex index, uint64_t first, uint64_t count, bool keep
         if (slab.present[page]) --present_count_;
         slab.present.reset(page);
         slab.in_place.reset(page);
-        slab.reserved[page] = keep;
+        if (then != Cleared::as_reserved) slab.reserved[page] = then == Cleared::kept;
     }
     slab.cleared_at = std::max(slab.cleared_at, position);
     if (releases) slab.kept = false;

@@ -29,6 +29,13 @@
 
 namespace tarn {
 
+// What becomes of the space of pages that are cleared.
+enum class Cleared : uint8_t {
+    free,         // nothing stays reserved
+    as_reserved,  // what is reserved stays so
+    kept,         // they are reserved, and that outlives the process
+};
+
 using SlabIndex = uint32_t;  // of the device, from 0
 
 // One bit per page of a slab.
@@ -67,12 +74,11 @@ class SlabTable {
     void set_present(SlabIndex slab, uint64_t page);
     void set_in_place(SlabIndex slab, uint64_t page, const PageEntry& entry);
     // The pages [first, first + count) of the slab read as zeros from here on, by a record that ends at `position`.
-    // keep: they stay reserved, and that outlives the process.
-    void clear(SlabIndex slab, uint64_t first, uint64_t count, bool keep, uint64_t position);
+    void clear(SlabIndex slab, uint64_t first, uint64_t count, Cleared then, uint64_t position);
     void forget_reservations(SlabIndex slab) { slabs_[slab].reserved = {}; }
     // Whether such a clear changes anything that a record must tell, and whether it would release the slab.
-    bool clear_matters(SlabIndex slab, uint64_t first, uint64_t count, bool keep) const;
-    bool clear_releases(SlabIndex slab, uint64_t first, uint64_t count) const;
+    bool clear_matters(SlabIndex slab, uint64_t first, uint64_t count, Cleared then) const;
+    bool clear_releases(SlabIndex slab, uint64_t first, uint64_t count, Cleared then) const;
     // Where the record of the slab's last clear ends: before that is durable, what lies in place is still needed.
     uint64_t cleared_at(SlabIndex slab) const { return slabs_[slab].cleared_at; }
     // Everything recorded before position is durable: slabs released before it are free.
