@@ -443,18 +443,6 @@ TEST_F(FileCuts, the_size_grows_once_the_bytes_are_there) {
     EXPECT_TRUE(holds_twos(page_3 - 100, page_3 + 100));
 }
 
-TEST_F(FileCuts, a_flush_makes_a_size_durable_that_a_write_has_moved) {
-    begin_write(page_3, page_3 + 100);
-    give(page_3);
-    ASSERT_TRUE(over_ && result_);
-    const PageId size = attribute_page_of(volume_id);
-    ASSERT_FALSE(store_->present(size));
-    over_ = false;
-    tasks_.spawn(perform(volume_->flush(), result_, over_));
-    for (unsigned i = 0; i < 100 && !store_->present(size); ++i) loop_->run_until_done(turns(*loop_));
-    EXPECT_TRUE(store_->present(size));
-}
-
 // Nobody has set its size.
 TEST_F(FileCuts, a_flush_asks_the_home_of_each_page_that_was_written_past_the_end_too) {
     set_size(0);
