@@ -12,11 +12,11 @@
 namespace tarn::nbd {
 namespace {
 
-constexpr VolumeId volume = 3;
-constexpr int no_socket = -1;
-
 class NbdSessionBook : public testing::Test {
   protected:
+    static constexpr VolumeId volume = 3;
+    static constexpr int no_socket = -1;
+
     void SetUp() override { sessions_.emplace(SessionBook(memory_.bytes())); }
 
     // Of its session, or of the one that is to be made.
