@@ -145,6 +145,8 @@ Task<Result<Tier>> tier_seen(Host& host, uint64_t offset) {
 }
 
 TEST_F(Cluster, each_host_tells_where_it_would_find_a_page_and_does_not_move_it) {
+    // A host that is heard of for the first time may move pages.
+    for (HostId host = 0; host < host_count; ++host) ASSERT_TRUE(on(host, joined(*hosts_[host])));
     const uint64_t offset = homed_at(0);
     const auto seen = [&](HostId host) {
         const Result<Tier> first = on(host, tier_seen(*hosts_[host], offset));
