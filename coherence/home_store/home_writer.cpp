@@ -48,20 +48,27 @@ DirtyMask HomeWriter::snapshot(Frame& frame, std::byte* into) {
 // asking, as that one counts on its space.
 Task<std::vector<OlderCopies::Page>> HomeWriter::may_be_zeroed(std::span<const FrameId> ids) {
     std::vector<OlderCopies::Page> zeros;
+    std::vector<FrameId> frames;
     for (const FrameId id : ids) {
         const Frame& frame = parts_.pool.frame(id);
+        // What is trimmed from now on is a change, and is stored later.
+        if (!frame.zeroed.load(std::memory_order_relaxed)) continue;
         const auto latch = parts_.stripes.latch(frame.page_id());
-        if (frame.zeroed.load(std::memory_order_relaxed))
-            zeros.push_back({.page = frame.page_id(), .tenure = frame.home_tenure});
+        zeros.push_back({.page = frame.page_id(), .tenure = frame.home_tenure});
+        frames.push_back(id);
     }
-    if (zeros.empty() || !co_await parts_.older_copies.end(zeros)) co_return std::vector<OlderCopies::Page>();
-    std::erase_if(zeros, [&](const OlderCopies::Page& each) {
-        const Stripes::Turn turn(parts_.stripes, each.page);
-        if (!turn.home().has_everything(each.page)) return true;
-        parts_.store.unreserve(each.page);
-        return false;
-    });
-    co_return zeros;
+    std::vector<OlderCopies::Page> zeroable;
+    if (zeros.empty() || !co_await parts_.older_copies.end(zeros)) co_return zeroable;
+    for (size_t i = 0; i < zeros.size(); ++i) {
+        const Frame& frame = parts_.pool.frame(frames[i]);
+        const Stripes::Turn turn(parts_.stripes, zeros[i].page);
+        // Bytes that came meanwhile need their space.
+        const bool is_as_before = frame.zeroed.load(std::memory_order_relaxed) && frame.home_tenure == zeros[i].tenure;
+        if (!is_as_before || !turn.home().has_everything(zeros[i].page)) continue;
+        parts_.store.unreserve(zeros[i].page);
+        zeroable.push_back(zeros[i]);
+    }
+    co_return zeroable;
 }
 
 Task<Result<>> HomeWriter::write(std::vector<FrameId> ids, Atomicity atomicity, std::vector<Stored>& stored) {

@@ -132,7 +132,7 @@ Task<Result<std::shared_ptr<Volume>>> Connection::open(const VolumeEntry& entry)
         if (!session) record = sessions_.record_of(client_, entry.id, now);
         Result<std::shared_ptr<Volume>> opened =
             co_await volumes_.open(entry.name, Access::write, session, std::move(record));
-        // One that was made since, under the same name, is another one's place in the books.
+        // The record is for the volume that had this name, not for one that was made since.
         if (opened && (*opened)->id() != entry.id) opened = fail(Errc::not_found, 0, "nbd.open: it was just deleted");
         if (!opened && !session) sessions_.give_up(client_, entry.id);
         CO_TRY(std::shared_ptr<Volume> volume, std::move(opened));

@@ -42,10 +42,10 @@ class Sessions {
 
     // The client's session at this volume; null: it has none yet, or only its record.
     std::shared_ptr<VolumeSession> find(const Client& client, VolumeId volume, Clock::time_point now);
-    // For a session that is to be made: its record, which an earlier process may have begun. Null: it has none, and
-    // ends with this process; or it is made already.
+    // For a session that is to be made: its record, which an earlier process may have begun. Null: the client has a
+    // session already; or no page is left, and the new one ends with this process.
     std::shared_ptr<SessionRecord> record_of(const Client& client, VolumeId volume, Clock::time_point now);
-    // None is made after all. What an earlier process had begun stays.
+    // The session is not made after all. A record that an earlier process had begun stays.
     void give_up(const Client& client, VolumeId volume);
     // This process ends, but the sessions do not.
     void keep_all() { book_.keep_all(); }

@@ -2270,13 +2270,13 @@ MUTANTS = [
     ("coherence/home_store/home_writer.cpp", "if («frame.zeroed.load(std::memory_order_relaxed)» && is_zeroable", {
         "bytes that came while hosts were asked are zeroed": "true",
     }),
-    ("coherence/home_store/home_writer.cpp", "        if («frame.zeroed.load(std::memory_order_relaxed)»)\n", {
-        "hosts are asked about all pages": "true",
+    ("coherence/home_store/home_writer.cpp", "        if («!frame.zeroed.load(std::memory_order_relaxed)») continue;", {
+        "hosts are asked about all pages": "false",
     }),
-    ("coherence/home_store/home_writer.cpp", "        if («!turn.home().has_everything(each.page)») return true;", {
+    ("coherence/home_store/home_writer.cpp", "if (!is_as_before || «!turn.home().has_everything(zeros[i].page)») continue;", {
         "a page is zeroed that somebody may write": "false",
     }),
-    ("coherence/home_store/home_writer.cpp", "        «parts_.store.unreserve(each.page);»", {
+    ("coherence/home_store/home_writer.cpp", "        «parts_.store.unreserve(zeros[i].page);»", {
         "a page of zeros that was never stored keeps its space": "",
     }),
     ("coherence/home_store/older_copies.cpp", "    if («!free_here(home, pages)») co_return fail", {
