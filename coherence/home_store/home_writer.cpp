@@ -15,6 +15,11 @@ constexpr size_t write_pages_max = 64;  // written at once
 // The fraction of the pool that one flush may have written but not yet made durable: these frames cannot be freed.
 constexpr size_t unsettled_fraction = 4;
 
+// Whether the frame still has the page's zeros; bytes may come at any time. Under the page's latch.
+bool still_has(const Frame& frame, const OlderCopies::Page& zeros) {
+    return frame.zeroed.load(std::memory_order_relaxed) && frame.home_tenure == zeros.tenure;
+}
+
 }  // namespace
 
 // The bytes of a home frame as they are at one moment, and the sectors that may differ from what the store was given. A
@@ -60,11 +65,9 @@ Task<std::vector<OlderCopies::Page>> HomeWriter::may_be_zeroed(std::span<const F
     std::vector<OlderCopies::Page> zeroable;
     if (zeros.empty() || !co_await parts_.older_copies.end(zeros)) co_return zeroable;
     for (size_t i = 0; i < zeros.size(); ++i) {
-        const Frame& frame = parts_.pool.frame(frames[i]);
         const Stripes::Turn turn(parts_.stripes, zeros[i].page);
         // Bytes that came meanwhile need their space.
-        const bool is_as_before = frame.zeroed.load(std::memory_order_relaxed) && frame.home_tenure == zeros[i].tenure;
-        if (!is_as_before || !turn.home().has_everything(zeros[i].page)) continue;
+        if (!still_has(parts_.pool.frame(frames[i]), zeros[i]) || !turn.home().has_everything(zeros[i].page)) continue;
         parts_.store.unreserve(zeros[i].page);
         zeroable.push_back(zeros[i]);
     }
@@ -80,7 +83,7 @@ Task<Result<>> HomeWriter::write(std::vector<FrameId> ids, Atomicity atomicity, 
     const std::vector<OlderCopies::Page> zeroable = co_await may_be_zeroed(ids);
     const auto is_zeroable = [&](const Frame& frame) {
         const auto found = std::ranges::find(zeroable, frame.page_id(), &OlderCopies::Page::page);
-        return found != zeroable.end() && found->tenure == frame.home_tenure;
+        return found != zeroable.end() && still_has(frame, *found);
     };
     for (const FrameId id : ids) {
         Frame& frame = parts_.pool.frame(id);
@@ -88,7 +91,7 @@ Task<Result<>> HomeWriter::write(std::vector<FrameId> ids, Atomicity atomicity, 
         const auto latch = parts_.stripes.latch(page);
         TARN_ASSERT(frame.storing == Storing::begun && frame.home_dirty);
         stored.push_back({.frame = id, .version = frame.home_version});
-        if (frame.zeroed.load(std::memory_order_relaxed) && is_zeroable(frame)) {
+        if (is_zeroable(frame)) {
             zeros.push_back(page);
             continue;
         }

@@ -2267,13 +2267,13 @@ MUTANTS = [
     }),
 
     # Before a page is zeroed in the store.
-    ("coherence/home_store/home_writer.cpp", "if («frame.zeroed.load(std::memory_order_relaxed)» && is_zeroable", {
+    ("coherence/home_store/home_writer.cpp", "return «frame.zeroed.load(std::memory_order_relaxed)» && frame.home", {
         "bytes that came while hosts were asked are zeroed": "true",
     }),
     ("coherence/home_store/home_writer.cpp", "        if («!frame.zeroed.load(std::memory_order_relaxed)») continue;", {
         "hosts are asked about all pages": "false",
     }),
-    ("coherence/home_store/home_writer.cpp", "if (!is_as_before || «!turn.home().has_everything(zeros[i].page)») continue;", {
+    ("coherence/home_store/home_writer.cpp", "zeros[i]) || «!turn.home().has_everything(zeros[i].page)») continue;", {
         "a page is zeroed that somebody may write": "false",
     }),
     ("coherence/home_store/home_writer.cpp", "        «parts_.store.unreserve(zeros[i].page);»", {
@@ -2302,8 +2302,9 @@ MUTANTS = [
     ("coherence/home_store/older_copies.cpp", "    if («!all_said» && ", {
         "nobody is asked again right after it went well": "true",
     }),
-    ("coherence/home_store/home_writer.cpp", "if (frame.zeroed.load(std::memory_order_relaxed) && «is_zeroable(frame)») {", {
-        "a page of zeros is zeroed although a host may keep older bytes": "true",
+    ("coherence/home_store/home_writer.cpp", "        if («is_zeroable(frame)») {", {
+        "a page of zeros is zeroed although a host may keep older bytes":
+            "frame.zeroed.load(std::memory_order_relaxed)",
         "no page of zeros is zeroed": "false",
     }),
     ("coherence/home_store/older_copies.cpp", "if («!are_its_own») co_return", {
