@@ -194,14 +194,36 @@ void Loop::turn() {
     turns_.store(turns() + 1, std::memory_order_relaxed);
     const bool polls = polled_under_way_ != 0;
     const bool has_work = busy_ || polls || (looks_before_sleep() && look_for_work());
-    const bool waits = !has_work && posted_.begin_sleep();
+    const bool waits = !has_work && begin_sleep();
     if (waits) waits_.store(this->waits() + 1, std::memory_order_relaxed);
     ring_->submit(waits);
-    posted_.end_sleep();
-    const bool came = reap() || posted_.any();
+    if (!has_work) end_sleep();
+    const bool reaped = reap();
+    const bool came = look_at_watched() || reaped || posted_.any();
     if (polls && !came) ::sched_yield();  // others share this CPU
     posted_.run_all();
     busy_ = idle_hook_ && idle_hook_(idle_argument_);
+}
+
+// True: nothing is here, and whoever brings something wakes the loop.
+bool Loop::begin_sleep() {
+    bool sleeps = posted_.begin_sleep();
+    for (Watched* const each : watched_) sleeps = (!each || each->begin_sleep()) && sleeps;
+    return sleeps;
+}
+
+void Loop::end_sleep() {
+    posted_.end_sleep();
+    for (Watched* const each : watched_)
+        if (each) each->end_sleep();
+}
+
+bool Loop::look_at_watched() {
+    bool came = false;
+    for (size_t i = 0; i < watched_.size(); ++i)  // which may grow meanwhile
+        if (watched_[i]) came = watched_[i]->look() || came;
+    std::erase(watched_, nullptr);
+    return came;
 }
 
 // True: something came. Each turn of the look lets other threads have the CPU. One that took longer than that, and in
@@ -216,7 +238,7 @@ bool Loop::look_for_work() {
     uint64_t now_ns = monotonic_ns();
     for (const uint64_t end_ns = now_ns + look_ns_.load(std::memory_order_relaxed); now_ns < end_ns;) {
         ring_->submit(false);
-        if (reap() || posted_.any()) {
+        if (reap() || posted_.any() || look_at_watched()) {
             vain_looks_ = 0;
             return true;
         }

@@ -21,6 +21,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "utils/cpu_set.hpp"
 #include "utils/operation_ring.hpp"
@@ -79,6 +80,24 @@ class Loop {
     }
     // After stop(): what is under way still ends, with all that it spawns. It should begin nothing long.
     bool ending() const { return gate_.closed(); }
+    // Memory that another process changes. While the loop is awake it looks there at every turn, and that process need
+    // not wake it.
+    class Watched {
+      public:
+        // True: something came, and whoever waits for it goes on.
+        virtual bool look() = 0;
+        // The loop is about to wait: from now on the other process has to wake it, until end_sleep(). False: something
+        // has come, and it must not wait.
+        virtual bool begin_sleep() = 0;
+        virtual void end_sleep() = 0;
+
+      protected:
+        ~Watched() = default;
+    };
+    // On the loop's thread, also from within look().
+    void watch(Watched& watched) { watched_.push_back(&watched); }
+    void unwatch(Watched& watched) { *std::ranges::find(watched_, &watched) = nullptr; }
+
     // Calls hook at the end of every turn, before the loop waits; true asks for another turn without waiting.
     void set_idle_hook(bool (*hook)(void*), void* argument) {
         idle_hook_ = hook;
@@ -175,6 +194,9 @@ class Loop {
     bool reap();
     bool reap(OperationRing& ring);
     bool look_for_work();
+    bool look_at_watched();
+    bool begin_sleep();
+    void end_sleep();
     Task<> watch_wakeups();
     void wake();
     template <class Prepare>
@@ -209,7 +231,8 @@ class Loop {
     unsigned vain_looks_ = 0;
     std::list<CpuSet> all_cpus_{CpuSet()};  // that it ever had
     std::atomic<const CpuSet*> cpus_{&all_cpus_.front()};
-    bool busy_ = false;  // the idle hook has more to do
+    bool busy_ = false;              // the idle hook has more to do
+    std::vector<Watched*> watched_;  // null: not any more
     bool (*idle_hook_)(void*) = nullptr;
     void* idle_argument_ = nullptr;
     Gate gate_;

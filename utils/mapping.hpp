@@ -53,6 +53,21 @@ class Mapping {
         return mapping;
     }
 
+    // A part of fd twice, one behind the other: what goes over its end goes on at its beginning. Sizes and offsets of
+    // whole pages. Errors: io.
+    static Result<Mapping> create_twice(size_t size_bytes, int fd, size_t offset_bytes) {
+        Mapping mapping;
+        void* const found =
+            ::mmap(nullptr, 2 * size_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (found == MAP_FAILED) return fail(Errc::io, errno, "mapping.create_twice");
+        mapping.bytes_ = {static_cast<std::byte*>(found), 2 * size_bytes};
+        for (size_t copy = 0; copy < 2; ++copy)
+            if (::mmap(mapping.bytes_.data() + copy * size_bytes, size_bytes, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_FIXED, fd, static_cast<off_t>(offset_bytes)) == MAP_FAILED)
+                return fail(Errc::io, errno, "mapping.create_twice");
+        return mapping;
+    }
+
     std::span<std::byte> bytes() const { return bytes_; }
 
   private:

@@ -8,8 +8,10 @@
 #include <set>
 
 #include "coherence/fabric/link/linked_fabric.hpp"
+#include "coherence/fabric/transport/shm/shm_transport.hpp"
 #include "coherence/fabric/transport/tcp/tcp_transport.hpp"
 #include "tests/support/in_process_transport.hpp"
+#include "tests/support/scratch_directory.hpp"
 
 namespace tarn {
 namespace {
@@ -57,6 +59,20 @@ class OneProcess final : public Network {
 
   private:
     InProcessNetwork network_;
+    unsigned count_ = 0;
+};
+
+class OneMachine final : public Network {
+  public:
+    Place make_place() override {
+        const std::string path = directory_ / std::to_string(count_++);
+        auto transport = ShmTransport::listen(path);
+        EXPECT_TRUE(transport);
+        return {.address = path, .transport = std::move(*transport)};
+    }
+
+  private:
+    ScratchDirectory directory_;
     unsigned count_ = 0;
 };
 
@@ -198,11 +214,15 @@ class TransportConformance : public testing::TestWithParam<std::unique_ptr<Netwo
     }
 
     // As a host that is played by the test: the whole handshake with host 0; then nothing is read but how it ends.
-    std::unique_ptr<Connection> connect_as(HostId host) { return loop_->run_until_done(connect(*this, host)); }
-    void say(Connection& connection, std::string_view bytes) {
-        EXPECT_TRUE(loop_->run_until_done(say_all(connection, std::as_bytes(std::span(bytes)))));
+    std::unique_ptr<Channel> connect_as(HostId host) { return loop_->run_until_done(connect(*this, host)); }
+    template <class Sender>
+    void say(Sender& sender, std::string_view bytes) {
+        EXPECT_TRUE(loop_->run_until_done(say_all(sender, std::as_bytes(std::span(bytes)))));
     }
-    bool hangs_up(Connection& connection) { return loop_->run_until_done(await_end(connection)); }
+    template <class Receiver>
+    bool hangs_up(Receiver& receiver) {
+        return loop_->run_until_done(await_end(receiver));
+    }
     static std::string bytes_of(const Message& message) {
         return {reinterpret_cast<const char*>(&message), sizeof message};
     }
@@ -222,9 +242,10 @@ class TransportConformance : public testing::TestWithParam<std::unique_ptr<Netwo
         while (!holds() && std::chrono::steady_clock::now() < deadline) co_await Yield(loop);
         co_return holds();
     }
-    static Task<bool> say_all(Connection& connection, std::span<const std::byte> bytes) {
+    template <class Sender>
+    static Task<bool> say_all(Sender& sender, std::span<const std::byte> bytes) {
         while (!bytes.empty()) {
-            const Result<size_t> sent = co_await connection.send(bytes);
+            const Result<size_t> sent = co_await sender.send(bytes);
             if (!sent || *sent == 0) co_return false;
             bytes = bytes.subspan(*sent);
         }
@@ -243,7 +264,13 @@ class TransportConformance : public testing::TestWithParam<std::unique_ptr<Netwo
         while (co_await hear_all(connection, std::span(&byte, 1))) continue;
         co_return true;
     }
-    static Task<std::unique_ptr<Connection>> connect(TransportConformance& self, HostId host) {
+    static Task<bool> await_end(Channel& channel) {
+        size_t taken = 0;
+        while (const auto received = co_await channel.receive({}, taken)) taken = received->bytes.size();
+        co_await channel.close();
+        co_return true;
+    }
+    static Task<std::unique_ptr<Channel>> connect(TransportConformance& self, HostId host) {
         std::unique_ptr<Connection> connection = self.places_[host].transport->open(self.places_[0].address);
         EXPECT_TRUE(co_await connection->connect());
         const Introduction own = introduce(host, process_of(host), {});
@@ -262,7 +289,7 @@ class TransportConformance : public testing::TestWithParam<std::unique_ptr<Netwo
         EXPECT_TRUE(co_await hear_all(*connection, std::as_writable_bytes(std::span(&account, 1))));
         EXPECT_TRUE(co_await hear_all(*connection, std::as_writable_bytes(std::span(&verdict, 1))));
         EXPECT_EQ(verdict, Verdict::agreed);
-        co_return connection;
+        co_return connection->become_channel(*self.loop_);
     }
 
     std::unique_ptr<Loop> loop_;
@@ -384,13 +411,13 @@ TEST_P(TransportConformance, bad_bytes_end_the_link_and_a_page_that_is_cut_off_g
     const Message page = message(1, 1, true);
     unsigned links = 0;
     for (const std::string& bad : {bytes_of(old), bytes_of(impostor), bytes_of(page) + "the beginning of one"}) {
-        const std::unique_ptr<Connection> connection = connect_as(1);
-        say(*connection, bytes_of(message(1, 7, false)) + bad);
+        const std::unique_ptr<Channel> channel = connect_as(1);
+        say(*channel, bytes_of(message(1, 7, false)) + bad);
         if (bad.size() > sizeof(Message)) {
             ASSERT_TRUE(comes([&] { return recorder(0).lent_count() == 1; }));
-            connection->shut_down();
+            channel->shut_down();
         }
-        EXPECT_TRUE(hangs_up(*connection));
+        EXPECT_TRUE(hangs_up(*channel));
         ++links;
         ASSERT_TRUE(comes([&] { return recorder(0).downs[1] == links; }));
     }
@@ -411,10 +438,14 @@ TEST_P(TransportConformance, strangers_are_hung_up_on) {
 std::unique_ptr<Network> over_tcp() {
     return std::make_unique<TcpNetwork>();
 }
+std::unique_ptr<Network> on_one_machine() {
+    return std::make_unique<OneMachine>();
+}
 std::unique_ptr<Network> in_one_process() {
     return std::make_unique<OneProcess>();
 }
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformance, testing::Values(over_tcp));
+INSTANTIATE_TEST_SUITE_P(Shm, TransportConformance, testing::Values(on_one_machine));
 INSTANTIATE_TEST_SUITE_P(InProcess, TransportConformance, testing::Values(in_one_process));
 
 }  // namespace

@@ -1,0 +1,158 @@
+#include "coherence/fabric/transport/shm/shm_transport.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "coherence/fabric/transport/shm/segment.hpp"
+#include "coherence/fabric/transport/shm/shm_channel.hpp"
+#include "tiers/page.hpp"
+#include "utils/unix_socket.hpp"
+
+namespace tarn {
+
+namespace {
+
+constexpr std::byte memory_follows{'M'};
+
+Result<> check_peer(int socket) {
+    TRY(const ucred peer, peer_of(socket));
+    if (peer.uid != ::geteuid() && peer.uid != 0)
+        return fail(Errc::refused, 0, "fabric.shm: the process there is another user's");
+    return {};
+}
+
+// One byte, and the memory with it. Errors: io.
+Result<> pass_memory(int socket, int memory) {
+    std::byte byte = memory_follows;
+    iovec piece{.iov_base = &byte, .iov_len = 1};
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &memory, sizeof memory);
+    if (::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
+        return fail(Errc::io, errno, "fabric.shm: sendmsg");
+    return {};
+}
+
+// The counterpart, once it is there. All that was passed belongs to this process: what is too much is closed. Errors:
+// closed, refused, io.
+Result<UniqueFd> take_memory(int socket) {
+    std::byte byte{};
+    iovec piece{.iov_base = &byte, .iov_len = 1};
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    const ssize_t received = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (received < 0) return fail(Errc::io, errno, "fabric.shm: recvmsg");
+    if (received == 0) return fail(Errc::closed);
+    std::vector<UniqueFd> passed;
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+        for (size_t at = 0; CMSG_LEN(at + sizeof(int)) <= header->cmsg_len; at += sizeof(int)) {
+            int fd = -1;
+            std::memcpy(&fd, CMSG_DATA(header) + at, sizeof fd);
+            passed.emplace_back(fd);
+        }
+    }
+    if (byte != memory_follows || passed.size() != 1)
+        return fail(Errc::refused, 0, "fabric.shm: it does not begin with its memory");
+    return std::move(passed.front());
+}
+
+class ShmConnection final : public Connection {
+  public:
+    explicit ShmConnection(UniqueFd accepted) : socket_(std::move(accepted)) {}
+    explicit ShmConnection(std::string path) : path_(std::move(path)) {}
+
+    Task<Result<>> connect() override {
+        CO_TRY(const sockaddr_un address, unix_address(path_));
+        socket_ = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        if (!socket_) co_return fail(Errc::io, errno, "fabric.shm: socket");
+        const auto connected = co_await Loop::current()->connect(
+            socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+        if (!connected) co_return fail(connected.error().code, connected.error().sys_errno, "fabric.shm: connect");
+        if (is_cut_) co_return fail(Errc::cancelled, 0, "fabric.shm: connect");
+        CO_TRY_VOID(check_peer(socket_.get()));
+        CO_TRY(segment_, Segment::create());
+        co_return pass_memory(socket_.get(), segment_->fd());
+    }
+    Task<Result<size_t>> send(std::span<const std::byte> bytes) override {
+        co_return co_await Loop::current()->send(socket_.get(), bytes);
+    }
+    Task<Result<size_t>> receive(std::span<std::byte> bytes) override {
+        if (!segment_) {
+            CO_TRY_VOID(co_await Loop::current()->poll(socket_.get(), POLLIN));
+            if (is_cut_) co_return size_t{0};
+            CO_TRY_VOID(take_segment());
+        }
+        co_return co_await Loop::current()->receive(socket_.get(), bytes);
+    }
+    void shut_down() override {
+        is_cut_ = true;
+        if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
+    }
+    void cancel() override {
+        is_cut_ = true;
+        if (socket_) Loop::current()->cancel_fd(socket_.get());
+    }
+    std::string peer_name() const override {
+        const Result<ucred> peer = peer_of(socket_.get());
+        return peer ? fmt::format("process {} of user {}", peer->pid, peer->uid) : "a local process";
+    }
+    // One machine is one origin.
+    Origin origin() const override { return {}; }
+    std::unique_ptr<Channel> become_channel(Loop& loop) override {
+        return std::make_unique<ShmChannel>(loop, std::move(socket_), std::move(segment_));
+    }
+
+  private:
+    Result<> take_segment() {
+        TRY_VOID(check_peer(socket_.get()));
+        TRY(UniqueFd memory, take_memory(socket_.get()));
+        TRY(segment_, Segment::adopt(std::move(memory)));
+        return {};
+    }
+
+    UniqueFd socket_;
+    const std::string path_;
+    std::unique_ptr<Segment> segment_;
+    bool is_cut_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> ShmTransport::listen(const std::string& path) {
+    TRY(UniqueFd listener, listen_unix(path, 0600, hosts_max * 2));
+    return std::unique_ptr<Transport>(new ShmTransport(path, std::move(listener)));
+}
+
+ShmTransport::~ShmTransport() {
+    ::unlink(path_.c_str());
+}
+
+Task<Result<std::unique_ptr<Connection>>> ShmTransport::accept() {
+    CO_TRY(const size_t fd, co_await Loop::current()->accept(listener_.get()));
+    co_return std::make_unique<ShmConnection>(UniqueFd(static_cast<int>(fd)));
+}
+
+std::unique_ptr<Connection> ShmTransport::open(const std::string& path) {
+    return std::make_unique<ShmConnection>(path);
+}
+
+}  // namespace tarn
