@@ -106,7 +106,7 @@ _tarn() {
         mount) options+=(--read-only --io-uring) ;;
         attach) options+=(--read-only --take-over --block-size --connections --from) ;;
         detach) options+=(--force --if-attached) ;;
-        status) options+=(--shards) ;;
+        status) options+=(--links --shards) ;;
         verify) options+=(--host --rate --stop) ;;
         host) options+=(--it-is-dead) ;;
         store) options+=(--salvage-journal --yes) ;;

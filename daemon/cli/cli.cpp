@@ -383,8 +383,11 @@ class Commands {
                 {[](const Client& client, const Options&) { return Answer(client.ask("GET", "/v1/status")); },
                  [this](std::ostream& out, const Json& status) {
                      print_status(out, status);
+                     if (options_.links) print_links(out, status);
                      if (options_.shards) print_shards(out, status);
                  }});
+        command->add_flag("--links", options_.links,
+                          "The link to each other host, too: its transport, round trip, messages and bytes");
         command->add_flag("--shards", options_.shards, "Each shard, too: its CPUs, what it serves, how long it ran");
     }
 

@@ -313,4 +313,21 @@ void print_shards(std::ostream& out, const Json& status) {
     }
 }
 
+void print_links(std::ostream& out, const Json& status) {
+    constexpr const char* line = "  {:<16} {:<10} {:>10} {:>12} {:>12} {:>10} {:>10} {:>7}\n";
+    out << "links\n"
+        << fmt::format(line, "host", "transport", "round trip", "messages to", "from", "bytes to", "from", "retries");
+    for (const Json& peer : array_of(status, "peers")) {
+        const auto found = peer.find("link");
+        if (found == peer.end() || !found->is_object()) continue;
+        const Json& link = *found;
+        const uint64_t round_trip_us = number_of(link, "round_trip_ns") / 1000;
+        const uint64_t links = number_of(link, "links");
+        out << fmt::format(line, text_of(peer, "name"), text_of(link, "transport"),
+                           round_trip_us == 0 ? "-" : fmt::format("{} us", round_trip_us),
+                           number_of(link, "messages_sent"), number_of(link, "messages_received"),
+                           size_of(link, "bytes_sent"), size_of(link, "bytes_received"), links == 0 ? 0 : links - 1);
+    }
+}
+
 }  // namespace tarn

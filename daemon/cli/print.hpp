@@ -28,6 +28,8 @@ void print_attachments(std::ostream& out, const Json& attached);
 void print_mounts(std::ostream& out, const char* what, const Json& mounts);
 void print_verified(std::ostream& out, const Json& status);
 void print_status(std::ostream& out, const Json& status);
+// The links to the other hosts in a status.
+void print_links(std::ostream& out, const Json& status);
 // The shards in a status.
 void print_shards(std::ostream& out, const Json& status);
 

@@ -44,6 +44,7 @@ struct Options {
     bool stop = false;
     bool it_is_dead = false;
     bool shards = false;
+    bool links = false;
     InitOptions init;
     std::vector<std::string> tls_hosts;
     RepairOptions repair;

@@ -46,6 +46,7 @@ struct Configuration {
     unsigned shards = 0;            // 0: one per CPU that we may run on
     bool pin = true;                // shards are joined to CPUs
     bool poll_store = true;         // where the store's device has queues for it
+    bool fabric_shm = true;         // links to hosts of the same machine move to shared memory
     std::optional<Address> listen;  // for the other hosts; default: this host's address among the peers
     std::vector<Peer> peers;        // in the order of their host ids; the first is the registrar
     std::string key_file;           // the secret that the hosts of a cluster share

@@ -220,6 +220,20 @@ auto networks_into(std::vector<nbd::Network>& networks) {
     };
 }
 
+auto fabric_into(bool& shm) {
+    return [&shm](const toml::node& node) -> std::string {
+        std::vector<std::string> transports;
+        if (std::string reason = strings_into(transports)(node); !reason.empty()) return reason;
+        for (const std::string& each : transports)
+            if (each != "shm" && each != "tcp")
+                return fmt::format("\"{}\": not \"shm\" or \"tcp\"", log::printable(each));
+        if (std::ranges::count(transports, "tcp") != 1 || std::ranges::count(transports, "shm") > 1)
+            return "each transport once, and \"tcp\" among them: over it hosts find each other";
+        shm = transports.size() == 2;
+        return {};
+    };
+}
+
 // A key for each volume that has a list.
 auto access_into(Parser& parser, std::map<std::string, std::vector<std::string>>& access) {
     return [&parser, &access](const toml::node& node) -> std::string {
@@ -274,6 +288,7 @@ ConfigurationResult<Configuration> parse_configuration(std::string_view text, co
         {"shards", count_into(configuration.shards, 1, shards_max)},
         {"pin", parsed_into(configuration.pin, auto_or_off, "not \"auto\" or \"off\"")},
         {"poll_store", parsed_into(configuration.poll_store, auto_or_off, "not \"auto\" or \"off\"")},
+        {"fabric", fabric_into(configuration.fabric_shm)},
         {"listen", parsed_into(configuration.listen, parse_address)},
         {"key_file", string_into(configuration.key_file)},
         {"scrub_every", parsed_into(configuration.scrub_every_s, schedule_of)},

@@ -26,6 +26,7 @@ struct PeerStatus {
     bool answers = false;  // it was heard lately
     std::string trouble;   // why there is no link with it, as of the last attempt; empty: there is, or it is not known
     bool forgotten = false;  // declared dead, and not back since
+    Json link;               // to it; null: it is this host
 };
 
 // What status answers, apart from the peers, in the order of its keys.

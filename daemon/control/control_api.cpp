@@ -186,7 +186,8 @@ Json json_of(const NodeStatus& status) {
                          {"connected", peer.self || peer.connected},
                          {"answers", peer.self || peer.answers},
                          {"reason", peer.trouble},
-                         {"forgotten", peer.forgotten}});
+                         {"forgotten", peer.forgotten},
+                         {"link", peer.link}});
     Json json{{"version", version}};
     json.update(status.facts);
     // Peers are a static list: nobody takes over for a host that is gone.

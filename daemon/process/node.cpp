@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "coherence/fabric/transport/shm/shm_transport.hpp"
 #include "coherence/fabric/transport/tcp/tcp_transport.hpp"
 #include "coherence/pages/page_provider.hpp"
 #include "daemon/attachments/unserved_devices.hpp"
@@ -282,6 +283,15 @@ Result<> Node::start_fabric() {
     }
     TRY(std::unique_ptr<Transport> transport, explained("listen " + listen, TcpTransport::listen(listen)));
     fabric_ = std::make_unique<LinkedFabric>(fabric, std::move(transport), cache_->inbox());
+    if (configuration_.fabric_shm) {
+        // Beside the control socket, whose place each daemon of a machine has for itself.
+        Result<std::unique_ptr<Transport>> shm = ShmTransport::listen(configuration_.control + ".fabric");
+        if (shm)
+            fabric_->add_upgrade(std::move(*shm));
+        else
+            log::warning("fabric: no link will move to shared memory, for lack of a socket {}.fabric: {}",
+                         configuration_.control, log::describe(shm.error()));
+    }
     cache_->set_fabric(*fabric_);
     volumes_->answer_calls(fabric_->calls());
     catalog_->answer_calls(fabric_->calls());

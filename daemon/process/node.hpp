@@ -66,6 +66,7 @@ class Node final : public Control {
   private:
     Result<> check_places() const;
     Json shard_statuses() const;
+    Json link_status(HostId host) const;
     std::vector<std::string> names_of(const std::vector<HostId>& hosts) const;
     Task<Result<>> start();
     Task<Result<>> await_control_socket();

@@ -55,7 +55,7 @@ Task<Result<NodeStatus>> Node::status() {
                     {"lost_pages", cache_->home_store().losses().page_count()},
                     {"losses", losses},
                     {"serves", !cache_->membership().recovering()},  // the pages whose home it is
-                    {"fabric", fabric_ ? "tcp" : "none"},
+                    {"fabric", fabric_ ? (configuration_.fabric_shm ? "shm, tcp" : "tcp") : "none"},
                     {"shards", shard_statuses()}};
     for (size_t i = 0; i < configuration_.peers.size(); ++i) {
         const Peer& peer = configuration_.peers[i];
@@ -66,9 +66,21 @@ Task<Result<NodeStatus>> Node::status() {
                                 .connected = fabric_ && fabric_->linked(static_cast<HostId>(i)),
                                 .answers = fabric_ && fabric_->answers(static_cast<HostId>(i)),
                                 .trouble = fabric_ && !self ? fabric_->why_not_linked(static_cast<HostId>(i)) : "",
-                                .forgotten = cache_->membership().is_dead(static_cast<HostId>(i))});
+                                .forgotten = cache_->membership().is_dead(static_cast<HostId>(i)),
+                                .link = fabric_ && !self ? link_status(static_cast<HostId>(i)) : Json()});
     }
     co_return status;
+}
+
+Json Node::link_status(HostId host) const {
+    const LinkStatus status = fabric_->link_status(host);
+    return {{"transport", fabric_->linked(host) ? name_of(status.transport) : "none"},
+            {"round_trip_ns", status.round_trip.count()},
+            {"messages_sent", status.messages_sent},
+            {"messages_received", status.messages_received},
+            {"bytes_sent", status.bytes_sent},
+            {"bytes_received", status.bytes_received},
+            {"links", status.links}};
 }
 
 // Counts are since the start of this process.

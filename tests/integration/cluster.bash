@@ -7,6 +7,7 @@
 #   TARN_BUILD    where tarn and tarnd are
 #   CLUSTER       a directory for everything of this cluster
 #   HOST_MEMORY, HOST_STORE   sizes of each host
+#   HOST_FABRIC   "tcp": links stay on TCP, so that the network can be cut; empty: they move to shared memory
 
 : "${TARN_BUILD:?}"
 HOST_MEMORY=${HOST_MEMORY:-64MiB}
@@ -51,6 +52,7 @@ cluster_make() {
         tarn init --store "$CLUSTER/$host/store" --size "$HOST_STORE" --memory "$HOST_MEMORY" \
             --config "$CLUSTER/$host/tarn.toml" --host "$host" "${peers[@]}" --cluster "$CLUSTER_UUID" \
             --key-file "$CLUSTER/key" --nbd-unix "$CLUSTER/$host/nbd.sock" > "$CLUSTER/$host/init.log"
+        if [[ ${HOST_FABRIC:-} == tcp ]]; then sed -i '1i fabric = ["tcp"]' "$CLUSTER/$host/tarn.toml"; fi
     done
 }
 

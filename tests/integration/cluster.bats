@@ -93,20 +93,6 @@ setup_file() { cluster_for_all_tests a b c; }
     within 10 on a delete mine
 }
 
-@test "a slow link delays, and nothing else" {
-    [[ $CLUSTER_NETWORK == namespaces ]] || skip "needs network namespaces"
-    on a create late 192MiB --shared
-    random_file "$BATS_TEST_TMPDIR/bytes" 2M
-    host_slow_down b
-    timeout 60 nbdcopy --flush "$BATS_TEST_TMPDIR/bytes" "$(uri b late)"
-    for host in c a b; do
-        timeout 60 qemu-img dd -f raw -O raw bs=1M count=2 "if=$(uri "$host" late)" "of=$BATS_TEST_TMPDIR/seen"
-        cmp "$BATS_TEST_TMPDIR/bytes" "$BATS_TEST_TMPDIR/seen"
-    done
-    host_unmute b
-    on a delete late
-}
-
 @test "a stopped host has flushed" {
     on a create kept 20MiB --shared
     random_file "$BATS_TEST_TMPDIR/bytes" 20M

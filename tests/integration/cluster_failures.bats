@@ -2,11 +2,28 @@
 
 load tarn
 
-setup_file() { cluster_for_all_tests a b c; }
+setup_file() {
+    export HOST_FABRIC=tcp  # the network is cut
+    cluster_for_all_tests a b c
+}
 # One that hangs when its test fails would take all later ones with it.
 teardown() {
     for host in a b c; do host_resume "$host" 2> /dev/null || true; done
     umount -l "$BATS_TEST_TMPDIR/small" 2> /dev/null || true
+}
+
+@test "a slow link delays, and nothing else" {
+    [[ $CLUSTER_NETWORK == namespaces ]] || skip "needs network namespaces"
+    on a create late 192MiB --shared
+    random_file "$BATS_TEST_TMPDIR/bytes" 2M
+    host_slow_down b
+    timeout 60 nbdcopy --flush "$BATS_TEST_TMPDIR/bytes" "$(uri b late)"
+    for host in c a b; do
+        timeout 60 qemu-img dd -f raw -O raw bs=1M count=2 "if=$(uri "$host" late)" "of=$BATS_TEST_TMPDIR/seen"
+        cmp "$BATS_TEST_TMPDIR/bytes" "$BATS_TEST_TMPDIR/seen"
+    done
+    host_unmute b
+    on a delete late
 }
 
 @test "every flushed byte survives the SIGKILL of any host" {

@@ -154,7 +154,7 @@ has_link() { [ "$(on "$1" status --json | jq --arg cpu "$2" '.shards[] | select(
     [ "$CLUSTER_NETWORK" = namespaces ] || skip "needs network namespaces"
     cluster_down
     rm -rf "$CLUSTER"
-    cluster_make a b
+    HOST_FABRIC=tcp cluster_make a b
     cluster_remember
     steer "${list[1]}"
     cluster_start

@@ -4,6 +4,7 @@ load tarn
 
 setup_file() {
     HOST_MEMORY=256MiB
+    export HOST_FABRIC=tcp  # the network is cut
     cluster_make a b c
     cluster_start
     cluster_remember

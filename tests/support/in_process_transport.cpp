@@ -210,6 +210,7 @@ class InProcessNetwork::Host final : public Transport {
         stopped_ = true;
         changed_.announce();
     }
+    TransportKind kind() const override { return TransportKind::in_process; }
 
   private:
     class Opened final : public Connection {
@@ -243,6 +244,7 @@ class InProcessNetwork::Host final : public Transport {
             if (end_) end_->shut_down();
         }
         void cancel() override {}  // nothing waits after shut_down()
+        TransportKind kind() const override { return TransportKind::in_process; }
         std::string peer_name() const override { return to_; }
         Origin origin() const override {
             Origin origin{};

@@ -203,6 +203,7 @@ class Unused final : public Connection {
     Task<Result<size_t>> receive(std::span<std::byte>) override { co_return fail(Errc::unsupported); }
     void shut_down() override {}
     void cancel() override {}
+    TransportKind kind() const override { return TransportKind::in_process; }
     std::string peer_name() const override { return "nobody"; }
     Origin origin() const override { return {}; }
     std::unique_ptr<Channel> become_channel(Loop&) override {

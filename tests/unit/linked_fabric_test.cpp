@@ -289,7 +289,7 @@ TEST_F(PlayedPeerTest, an_account_with_bits_that_mean_nothing_yet_is_refused) {
         const UniqueFd fd = connect();
         prove_us(fd);
         Account ours;
-        (of_own ? ours.own : ours.of_you).reserved = 2;
+        (of_own ? ours.own : ours.of_you).flags = 4;
         send(fd, &ours, sizeof ours);
         Account theirs;
         EXPECT_TRUE(receive(fd, &theirs, sizeof theirs));
@@ -345,7 +345,7 @@ TEST_F(PlayedPeerTest, a_process_that_was_declared_dead_is_refused_and_a_younger
         Account account;
         send(fd, &account, sizeof account);
         EXPECT_TRUE(receive(fd, &account, sizeof account));
-        EXPECT_EQ(account.own.reserved, Account::you_are_dead) << "it is told why";
+        EXPECT_EQ(account.own.flags, Account::you_are_dead) << "it is told why";
         EXPECT_TRUE(hung_up(fd));
     }
     EXPECT_EQ(recorder_.links_up, 0);

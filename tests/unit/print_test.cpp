@@ -78,5 +78,31 @@ TEST(Print, shards_are_shown_with_what_they_serve) {
     EXPECT_EQ(words, expected);
 }
 
+TEST(Print, links_are_shown_with_what_carries_them_and_how_much) {
+    const Json status{{"peers",
+                       {{{"name", "a"}, {"link", nullptr}},
+                        {{"name", "b"},
+                         {"link",
+                          {{"transport", "shm"},
+                           {"round_trip_ns", 12'345},
+                           {"messages_sent", 3},
+                           {"messages_received", 4},
+                           {"bytes_sent", 1 << 20},
+                           {"bytes_received", 2 << 20},
+                           {"links", 3}}}},
+                        {{"name", "c"}, {"link", {{"transport", "none"}}}},
+                        {{"name", "d"}}}}};
+    std::ostringstream out;
+    print_links(out, status);
+    std::istringstream lines(out.str());
+    std::vector<std::string> words;
+    for (std::string word; lines >> word;) words.push_back(word);
+    const std::vector<std::string> expected{
+        "links",   "host", "transport", "round", "trip", "messages", "to", "from", "bytes", "to",  "from",
+        "retries", "b",    "shm",       "12",    "us",   "3",        "4",  "1.0",  "MiB",   "2.0", "MiB",
+        "2",       "c",    "none",      "-",     "0",    "0",        "0",  "B",    "0",     "B",   "0"};
+    EXPECT_EQ(words, expected);
+}
+
 }  // namespace
 }  // namespace tarn

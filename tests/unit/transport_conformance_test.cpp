@@ -27,6 +27,7 @@ constexpr std::string_view key = "the key of all hosts";
 struct Place {
     std::string address;
     std::unique_ptr<Transport> transport;
+    std::unique_ptr<Transport> upgrade = nullptr;  // to which links move
 };
 
 // Whatever joins hosts by the transport under test.
@@ -74,6 +75,20 @@ class OneMachine final : public Network {
   private:
     ScratchDirectory directory_;
     unsigned count_ = 0;
+};
+
+// Hosts find each other over TCP, and move.
+class UpgradedNetwork final : public Network {
+  public:
+    Place make_place() override {
+        Place place = tcp_.make_place();
+        place.upgrade = shm_.make_place().transport;
+        return place;
+    }
+
+  private:
+    TcpNetwork tcp_;
+    OneMachine shm_;
 };
 
 Process process_of(HostId host) {
@@ -173,6 +188,7 @@ class TransportConformance : public testing::TestWithParam<std::unique_ptr<Netwo
             if (peer != host) configuration.peers.push_back({.host = peer, .address = places_[peer].address});
         fabrics_[host] = std::make_unique<LinkedFabric>(std::move(configuration), std::move(places_[host].transport),
                                                         *recorders_[host]);
+        if (places_[host].upgrade) fabrics_[host]->add_upgrade(std::move(places_[host].upgrade));
         fabrics_[host]->calls().set(CallKind::change, [](HostId, std::string request) { return echo(request); });
         loop_->run_until_done(start_one(*fabrics_[host]));
     }
@@ -441,11 +457,15 @@ std::unique_ptr<Network> over_tcp() {
 std::unique_ptr<Network> on_one_machine() {
     return std::make_unique<OneMachine>();
 }
+std::unique_ptr<Network> over_tcp_and_then_shm() {
+    return std::make_unique<UpgradedNetwork>();
+}
 std::unique_ptr<Network> in_one_process() {
     return std::make_unique<OneProcess>();
 }
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformance, testing::Values(over_tcp));
 INSTANTIATE_TEST_SUITE_P(Shm, TransportConformance, testing::Values(on_one_machine));
+INSTANTIATE_TEST_SUITE_P(Upgraded, TransportConformance, testing::Values(over_tcp_and_then_shm));
 INSTANTIATE_TEST_SUITE_P(InProcess, TransportConformance, testing::Values(in_one_process));
 
 }  // namespace

@@ -542,7 +542,7 @@ MUTANTS = [
     ("frontends/volumes/extents.cpp", "skipped < page_count && «run.page_count <= page_count - skipped»;", {
         "an answer may go on past what was asked for": "true",
     }),
-    ("coherence/fabric/link/handshake.cpp", "if («theirs.own.reserved != 0 || theirs.of_you.reserved != 0»)", {
+    ("coherence/fabric/link/handshake.cpp", "if («(theirs.own.flags & ~Account::has_offers) != 0 || theirs.of_you.flags != 0»)", {
         "what an account has no meaning for yet is let through": "false",
     }),
     ("daemon/catalog/registrar.cpp", "|| «record.holder_epoch == cache_.membership().process_of(record.holder).epoch»;", {
@@ -795,7 +795,7 @@ MUTANTS = [
     ("coherence/fabric/link/link.cpp", "if («silent_times > 2») set_answers(false);", {
         "a peer that is idle is taken for silent": "silent_times > 0",
     }),
-    ("coherence/fabric/link/link.cpp", "        «answers_.store(true, std::memory_order_relaxed);»\n        up_", {
+    ("coherence/fabric/link/link.cpp", "        «answers_.store(true, std::memory_order_relaxed);»\n        transport_", {
         "a new link begins as silent": "",
     }),
     ("coherence/fabric/link/link.cpp", "        if («!up()») co_return fail(Errc::unavailable, 0, "

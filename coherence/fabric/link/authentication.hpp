@@ -5,6 +5,7 @@
 //   connecting host → proof over both
 //   both            → Account: of its own store, and what it remembers of the other's
 //   both            → one byte: Verdict
+//   and, if both have said that they have some, what is in offers.hpp
 //
 // A proof is HMAC-SHA-256 with the key over its direction and both introductions, whose nonces are fresh: a recorded
 // conversation proves nothing. The key itself never travels. Later traffic is neither encrypted nor signed: nobody else
@@ -41,10 +42,12 @@ struct Account {
         uint64_t nonce = 0;
         uint64_t position = 0;
         uint32_t epoch = 0;
-        uint32_t reserved = 0;
+        uint32_t flags = 0;
     };
-    // In own.reserved: the other process was declared dead here, and no link comes up.
+    // In own.flags. The other process was declared dead here, and no link comes up.
     static constexpr uint32_t you_are_dead = 1;
+    // Offers follow, if the other host has some, too.
+    static constexpr uint32_t has_offers = 2;
 
     Standing own;
     Standing of_you;

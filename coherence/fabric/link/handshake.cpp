@@ -72,7 +72,7 @@ Fabric::Receiver::LinkDecision Handshake::decide_on(const Introduction& introduc
     return decision;
 }
 
-Task<Result<Introduction>> Handshake::accept(Connection& connection, HostId& claimed) {
+Task<Result<Handshake::Met>> Handshake::accept(Connection& connection, HostId& claimed) {
     Introduction peer;
     CO_TRY_VOID(co_await hear(connection, peer));
     const Introduction own = introduce_self();
@@ -101,11 +101,19 @@ Task<Result<Introduction>> Handshake::accept(Connection& connection, HostId& cla
                            : proved.error());
     if (!equal(theirs, prove(configuration_.key, Direction::connecting, peer, own)))
         co_return fail(Errc::refused, 0, "fabric.handshake: wrong key");
-    CO_TRY_VOID(co_await compare_stores(connection, peer));
-    co_return peer;
+    Met met{.peer = peer};
+    CO_TRY(const bool both_offer, co_await compare_stores(connection, peer));
+    if (!both_offer) co_return met;
+    CO_TRY(met.offers, co_await exchange_offers(connection));
+    Decision decision{};
+    CO_TRY_VOID(co_await hear(connection, decision));
+    if (decision != Decision::stays && decision != Decision::has_moved)
+        co_return fail(Errc::protocol, 0, "fabric.handshake: an unknown decision");
+    met.has_moved = decision == Decision::has_moved;
+    co_return met;
 }
 
-Task<Result<Introduction>> Handshake::connect(Connection& connection, HostId host) {
+Task<Result<Handshake::Met>> Handshake::connect(Connection& connection, HostId host) {
     const Introduction own = introduce_self();
     CO_TRY_VOID(co_await say(connection, own));
     Introduction peer;
@@ -119,8 +127,29 @@ Task<Result<Introduction>> Handshake::connect(Connection& connection, HostId hos
         co_return fail(Errc::refused, 0, "fabric.handshake: wrong key");
     const Proof proof = prove(configuration_.key, Direction::connecting, own, peer);
     CO_TRY_VOID(co_await say(connection, proof));
-    CO_TRY_VOID(co_await compare_stores(connection, peer));
-    co_return peer;
+    Met met{.peer = peer};
+    CO_TRY(const bool both_offer, co_await compare_stores(connection, peer));
+    if (!both_offer) co_return met;
+    CO_TRY(met.offers, co_await exchange_offers(connection));
+    if (met.offers.empty()) CO_TRY_VOID(co_await decide(connection, Decision::stays));
+    co_return met;
+}
+
+Task<Result<>> Handshake::decide(Connection& connection, Decision decision) {
+    co_return co_await say(connection, decision);
+}
+
+Task<Result<std::vector<Offer>>> Handshake::exchange_offers(Connection& connection) const {
+    const std::string own = encode(offers_);
+    const auto own_size = static_cast<uint16_t>(own.size());
+    CO_TRY_VOID(co_await say(connection, own_size));
+    CO_TRY_VOID(co_await send_all(connection, std::as_bytes(std::span(own))));
+    uint16_t size = 0;
+    CO_TRY_VOID(co_await hear(connection, size));
+    if (size > offers_size_max) co_return fail(Errc::protocol, 0, "fabric.handshake: too many offers");
+    std::string theirs(size, '\0');
+    CO_TRY_VOID(co_await receive_all(connection, std::as_writable_bytes(std::span(theirs))));
+    co_return decode_offers(theirs);
 }
 
 Task<Result<>> Handshake::compare_lists(Connection& connection) {
@@ -133,7 +162,7 @@ Task<Result<>> Handshake::compare_lists(Connection& connection) {
 }
 
 // Both must agree before the link comes up: on the link each drops what it holds of an earlier process of the other.
-Task<Result<>> Handshake::compare_stores(Connection& connection, const Introduction& peer) {
+Task<Result<bool>> Handshake::compare_stores(Connection& connection, const Introduction& peer) {
     const LinkDecision decision = decide_on(peer);
     const auto wire = [](const StoreStanding& standing) {
         return Account::Standing{.nonce = standing.nonce, .position = standing.position, .epoch = standing.epoch};
@@ -142,15 +171,17 @@ Task<Result<>> Handshake::compare_stores(Connection& connection, const Introduct
         return StoreStanding{.epoch = on_wire.epoch, .nonce = on_wire.nonce, .position = on_wire.position};
     };
     Account ours{.own = wire(receiver_.own_standing()), .of_you = wire(receiver_.remembered_of(peer.host))};
-    if (decision == LinkDecision::refuse) ours.own.reserved = Account::you_are_dead;
+    const bool we_offer = !offers_.empty() && connection.kind() == TransportKind::tcp;
+    if (we_offer) ours.own.flags = Account::has_offers;
+    if (decision == LinkDecision::refuse) ours.own.flags = Account::you_are_dead;
     CO_TRY_VOID(co_await say(connection, ours));
     Account theirs;
     CO_TRY_VOID(co_await hear(connection, theirs));
-    if (theirs.own.reserved == Account::you_are_dead)
+    if (theirs.own.flags == Account::you_are_dead)
         co_return fail(Errc::refused, 0,
                        "fabric.handshake: it was told that this host is dead (tarn host forget); restart this host's "
                        "tarnd with --discard-memory");
-    if (theirs.own.reserved != 0 || theirs.of_you.reserved != 0)
+    if ((theirs.own.flags & ~Account::has_offers) != 0 || theirs.of_you.flags != 0)
         co_return fail(Errc::protocol, 0, "fabric.handshake: account of a later version");
     if (decision != LinkDecision::accept)
         co_return fail(Errc::unavailable, 0, "fabric.handshake: that process was declared dead");
@@ -163,7 +194,7 @@ Task<Result<>> Handshake::compare_stores(Connection& connection, const Introduct
     if (answer != Verdict::agreed)
         co_return fail(Errc::refused, 0, "fabric.handshake: its store is older than this host remembers it");
     receiver_.on_standing(peer.host, standing_of(theirs.own));
-    co_return Result<>{};
+    co_return we_offer&& theirs.own.flags == Account::has_offers;
 }
 
 }  // namespace tarn

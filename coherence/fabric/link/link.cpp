@@ -14,6 +14,8 @@ using protocol::Message;
 namespace {
 
 constexpr auto waiting_max = std::chrono::milliseconds(1);
+// A peer that is heard is asked this often all the same: how long it takes to answer is shown.
+constexpr unsigned periods_per_question = 8;
 
 std::span<const std::byte> bytes_of(const Message& message) {
     return std::as_bytes(std::span(&message, 1));
@@ -120,7 +122,9 @@ Task<> Link::write_later() {
 
 void Link::send(const Message& message, std::span<const std::byte> payload) {
     const std::lock_guard guard(lock_);
-    if (!up() || join_last(message)) return;
+    if (!up()) return;
+    add(messages_sent_, 1);
+    if (join_last(message)) return;
     cork_if_shard_has();
     append(bytes_of(message), payload, protocol::may_wait(message.kind));
     if (greeting_ || !payload.empty()) return;
@@ -259,12 +263,14 @@ Task<> Link::idle() {
 }
 
 Task<> Link::serve(std::unique_ptr<Connection> connection, Process process) {
+    const TransportKind transport = connection->kind();
     const std::unique_ptr<Channel> channel = connection->become_channel(loop());
     channel_ = channel.get();
     connection_ends_ = false;
+    asked_at_ns_ = 0;
     {
         const std::lock_guard guard(lock_);
-        ++link_count_;
+        add(link_count_, 1);
         outgoing_ = {};
         later_.clear();
         batch_.end();
@@ -272,6 +278,7 @@ Task<> Link::serve(std::unique_ptr<Connection> connection, Process process) {
         writer_busy_ = false;
         greeting_ = true;
         answers_.store(true, std::memory_order_relaxed);
+        transport_.store(transport, std::memory_order_relaxed);
         up_.store(true, std::memory_order_relaxed);
     }
     receiver_.on_link_up(peer_, process);
@@ -283,7 +290,8 @@ Task<> Link::serve(std::unique_ptr<Connection> connection, Process process) {
         later_.clear();
         schedule_writer();
     }
-    log::info("fabric: linked with host {} (incarnation {})", name_, process.incarnation);
+    log::info("fabric: linked with host {} (incarnation {}) over {}", name_, process.incarnation,
+              tarn::name_of(transport));
 
     Gate writer;
     writer.spawn(write_all(*channel));
@@ -326,6 +334,11 @@ Task<> Link::listen_to_peer(Timer& timer) {
     const auto listen_for_ns = static_cast<uint64_t>(std::chrono::nanoseconds(listen_for_).count());
     uint64_t heard = reader_->receive_count();
     unsigned silent_times = 0;
+    unsigned periods = 0;
+    const auto ask = [&] {
+        asked_at_ns_ = monotonic_ns();
+        send_control(ControlRecord::Kind::ask);
+    };
     for (uint64_t began_ns = monotonic_ns(); !connection_ends_ && co_await timer.sleep(listen_for_);) {
         const uint64_t now_ns = monotonic_ns();
         const bool we_were_late = now_ns - began_ns > listen_for_ns * 3 / 2;
@@ -334,12 +347,24 @@ Task<> Link::listen_to_peer(Timer& timer) {
             heard = count;
             silent_times = 0;
             set_answers(true);
+            if (periods++ % periods_per_question == 0) ask();
             continue;
         }
         if (reader_->waits_for_room() || we_were_late) continue;
-        if (silent_times++ == 0) send_control(ControlRecord::Kind::ask);
+        if (silent_times++ == 0) ask();
         if (silent_times > 2) set_answers(false);
     }
+}
+
+LinkStatus Link::status() const {
+    LinkStatus status{.transport = transport(),
+                      .links = link_count_.load(std::memory_order_relaxed),
+                      .messages_sent = messages_sent_.load(std::memory_order_relaxed),
+                      .bytes_sent = bytes_sent_.load(std::memory_order_relaxed),
+                      .bytes_received = bytes_received_.load(std::memory_order_relaxed),
+                      .round_trip = std::chrono::nanoseconds(round_trip_ns_.load(std::memory_order_relaxed))};
+    for (const auto& count : received_) status.messages_received += count.load(std::memory_order_relaxed);
+    return status;
 }
 
 void Link::set_answers(bool answers) {
@@ -379,6 +404,7 @@ Task<> Link::write_all(Channel& channel) {
             const std::lock_guard guard(lock_);
             note_waiting(rest.size());
         }
+        add(bytes_sent_, sending.size());
         if (sending.capacity() > buffer_bytes_) sending = {};
     }
 }
@@ -392,7 +418,10 @@ Result<> Link::on_control(ControlRecord record) {
             return {};
         case ControlRecord::Kind::greeted: receiver_.on_greeted(peer_); return {};
         case ControlRecord::Kind::ask: send_control(ControlRecord::Kind::here); return {};
-        case ControlRecord::Kind::here: return {};  // its arrival is its only meaning
+        case ControlRecord::Kind::here:
+            if (const uint64_t asked_at_ns = std::exchange(asked_at_ns_, 0); asked_at_ns != 0)
+                round_trip_ns_.store(monotonic_ns() - asked_at_ns, std::memory_order_relaxed);
+            return {};
         case ControlRecord::Kind::answer: {
             decltype(calls_)::node_type found;
             {

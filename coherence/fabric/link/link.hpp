@@ -25,6 +25,17 @@
 
 namespace tarn {
 
+// Since the fabric began; any thread.
+struct LinkStatus {
+    TransportKind transport{};   // of the present channel
+    uint64_t links = 0;          // that have come up: all but the first are retries
+    uint64_t messages_sent = 0;  // in parts that were joined, one each
+    uint64_t messages_received = 0;
+    uint64_t bytes_sent = 0;
+    uint64_t bytes_received = 0;
+    std::chrono::nanoseconds round_trip{};  // of the last question whether the host is there; 0: it was never asked
+};
+
 class Link final {
   public:
     // A shard's corks: how many are open, and the links that it has sent to since.
@@ -55,6 +66,8 @@ class Link final {
     bool up() const { return up_.load(std::memory_order_relaxed); }
     // At least as many bytes wait as a buffer may keep.
     bool congested() const { return waiting_bytes_.load(std::memory_order_relaxed) >= buffer_bytes_; }
+    // Of the present channel, or the last one.
+    TransportKind transport() const { return transport_.load(std::memory_order_relaxed); }
     bool answers() const { return up() && answers_.load(std::memory_order_relaxed); }
     // On any shard: waits until no connection is served or about to be.
     Task<> idle();
@@ -67,6 +80,7 @@ class Link final {
     Task<Result<std::string>> call(CallKind kind, std::string request);
     // Called by a shard that had corked it.
     void uncork();
+    LinkStatus status() const;
     uint64_t received_count(protocol::MessageKind kind) const {
         return received_[static_cast<uint8_t>(kind)].load(std::memory_order_relaxed);
     }
@@ -77,10 +91,10 @@ class Link final {
 
     // What its RecordReader has read.
     Result<> on_control(ControlRecord record);
+    void count_bytes(size_t count) { add(bytes_received_, count); }
     void count_message(protocol::MessageKind kind) {
         loop().count_message();
-        std::atomic<uint64_t>& count = received_[static_cast<uint8_t>(kind)];
-        count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // the link's shard alone
+        add(received_[static_cast<uint8_t>(kind)], 1);
     }
 
   private:
@@ -102,6 +116,10 @@ class Link final {
         void run() override { (link.*function)(); }
         Link& link;
     };
+    // By the link's shard alone, or under the lock.
+    static void add(std::atomic<uint64_t>& count, uint64_t summand) {
+        count.store(count.load(std::memory_order_relaxed) + summand, std::memory_order_relaxed);
+    }
     void wake_writer();
     void begin_later();
     void wake_reader();
@@ -138,6 +156,7 @@ class Link final {
     SpinLock lock_;
     std::atomic<bool> up_{false};
     std::atomic<bool> answers_{true};
+    std::atomic<TransportKind> transport_{TransportKind::tcp};
     bool greeting_ = false;
     bool writer_busy_ = false;  // the writer looks at outgoing_ again before it waits
     unsigned cork_count_ = 0;   // corked shards that have sent: the writer waits for them
@@ -151,7 +170,12 @@ class Link final {
     std::vector<std::byte> later_;          // sent by other shards during our greeting
     std::map<uint32_t, Call*> calls_;
     uint32_t last_call_ = 0;
-    uint64_t link_count_ = 0;                                                // links that have come up
+    std::atomic<uint64_t> link_count_{0};  // links that have come up
+    std::atomic<uint64_t> messages_sent_{0};
+    std::atomic<uint64_t> bytes_sent_{0};
+    std::atomic<uint64_t> bytes_received_{0};
+    uint64_t asked_at_ns_ = 0;  // 0: no answer is awaited
+    std::atomic<uint64_t> round_trip_ns_{0};
     std::vector<Arrival> arrivals_;                                          // not served yet
     bool welcoming_ = false;                                                 // somebody sees to them
     std::array<std::atomic<uint64_t>, ControlRecord::kind_min> received_{};  // by kind

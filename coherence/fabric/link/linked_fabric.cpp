@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "utils/clock.hpp"
 #include "utils/log.hpp"
 
 namespace tarn {
@@ -13,6 +14,7 @@ namespace {
 constexpr auto retry_min = 50ms;
 constexpr auto retry_max = 1000ms;
 constexpr auto handshake_max = 5s;
+constexpr auto move_max = 1s;  // while the other side waits
 // How long to wait for a peer that should connect, before asking it why it does not.
 constexpr auto absent_wait_min = 2000ms;
 constexpr auto absent_wait_max = 60'000ms;
@@ -24,10 +26,11 @@ constexpr size_t buffer_bytes_max = 2 << 20;
 // Lists a handshake under way, and ends it if it takes too long.
 class Deadline {
   public:
-    Deadline(Loop& loop, Connection& connection, std::vector<Connection*>& under_way)
+    Deadline(Loop& loop, Connection& connection, std::vector<Connection*>& under_way,
+             std::chrono::seconds limit = handshake_max)
         : timer_(loop), connection_(connection), under_way_(under_way) {
         under_way_.push_back(&connection);
-        gate_.spawn(watch(*this));
+        gate_.spawn(watch(*this, limit));
     }
     Task<> end() {
         std::erase(under_way_, &connection_);
@@ -36,8 +39,8 @@ class Deadline {
     }
 
   private:
-    static Task<> watch(Deadline& self) {
-        if (co_await self.timer_.sleep(handshake_max)) self.connection_.shut_down();
+    static Task<> watch(Deadline& self, std::chrono::seconds limit) {
+        if (co_await self.timer_.sleep(limit)) self.connection_.shut_down();
     }
     Timer timer_;
     Gate gate_;
@@ -78,6 +81,11 @@ LinkedFabric::LinkedFabric(LinkedFabricConfiguration configuration, std::unique_
     }
 }
 
+void LinkedFabric::add_upgrade(std::unique_ptr<Transport> transport) {
+    handshake_.offer({.kind = transport->kind(), .text = transport->offer()});
+    upgrades_.push_back(std::move(transport));
+}
+
 void LinkedFabric::cork() {
     if (Link::Corked* const corked = corked_.here()) ++corked->depth;
 }
@@ -91,7 +99,8 @@ void LinkedFabric::uncork() {
 
 void LinkedFabric::start() {
     Loop& here = *configuration_.shards.front();
-    here.spawn(accept_all());
+    here.spawn(accept_all(*transport_));
+    for (const auto& upgrade : upgrades_) here.spawn(accept_all(*upgrade));
     for (const auto& peer : configuration_.peers)
         here.spawn(peer.host < configuration_.self ? keep_connected(*links_[peer.host], peer.address)
                                                    : ask_the_absent(*links_[peer.host], peer.address));
@@ -106,6 +115,7 @@ void LinkedFabric::stop() {
         connection->cancel();
     }
     transport_->stop();
+    for (const auto& upgrade : upgrades_) upgrade->stop();
     for (HostId host = 0; host < hosts_max; ++host)
         if (Link* const link = links_[host].get()) call_on_shard(*link, [link] { link->end(); });
 }
@@ -143,10 +153,10 @@ Task<> LinkedFabric::pause(std::chrono::nanoseconds duration) {
     std::erase(pauses_, &timer);
 }
 
-Task<> LinkedFabric::accept_all() {
+Task<> LinkedFabric::accept_all(Transport& transport) {
     Loop& loop = *Loop::current();
     while (!stopping_) {
-        Result<std::unique_ptr<Connection>> accepted = co_await transport_->accept();
+        Result<std::unique_ptr<Connection>> accepted = co_await transport.accept();
         if (accepted) {
             if (!stopping_) loop.spawn(meet(std::move(*accepted)));
         } else if (accepted.error().code != Errc::cancelled) {
@@ -160,19 +170,19 @@ Task<> LinkedFabric::meet(std::unique_ptr<Connection> connection) {
     const std::string name = connection->peer_name();  // read now: the peer may be gone later
     Strangers::Visit visit(strangers_, *connection);
     HostId claimed = no_host;
-    Result<Introduction> peer = co_await handshake_.accept(*connection, claimed);
-    if (!visit.has_place()) peer = fail(Errc::refused, 0, "fabric.handshake: it made room for others");
+    Result<Handshake::Met> met = co_await handshake_.accept(*connection, claimed);
+    if (!visit.has_place()) met = fail(Errc::refused, 0, "fabric.handshake: it made room for others");
     visit.leave();
     co_await deadline.end();
-    if (!peer) {
+    if (!met) {
         // Anybody who reaches the port may claim to be a host: the error is shown only while that host has no link.
-        if (claimed != no_host) troubles_[claimed] = log::explain(peer.error());
-        if (peer.error().code == Errc::unavailable) co_return;  // already logged
+        if (claimed != no_host) troubles_[claimed] = log::explain(met.error());
+        if (met.error().code == Errc::unavailable) co_return;  // already logged
         if (const std::optional<std::string> left_out = refusals_.admit())
-            log::warning("fabric: refused a connection from {}: {}{}", name, log::describe(peer.error()), *left_out);
+            log::warning("fabric: refused a connection from {}: {}{}", name, log::describe(met.error()), *left_out);
         co_return;
     }
-    if (!stopping_) hand_over(*links_[peer->host], std::move(connection), peer->process);
+    if (!stopping_ && !met->has_moved) hand_over(*links_[met->peer.host], std::move(connection), met->peer.process);
 }
 
 void LinkedFabric::hand_over(Link& link, std::unique_ptr<Connection> connection, Process process) {
@@ -192,33 +202,79 @@ Loop& LinkedFabric::shard_for(const Link& link, const Connection& connection) co
 }
 
 Task<> LinkedFabric::keep_connected(Link& link, std::string address) {
-    Loop& loop = *Loop::current();
     std::chrono::nanoseconds retry = retry_min;
     std::string said;
     while (!stopping_) {
-        Result<Introduction> peer = fail(Errc::unavailable);
-        std::unique_ptr<Connection> connection = transport_->open(address);
-        Deadline deadline(loop, *connection, handshakes_);
-        if (const Result<> connected = co_await connection->connect(); connected)
-            peer = co_await handshake_.connect(*connection, link.peer());
-        else
-            peer = fail(connected.error());
-        co_await deadline.end();
+        Result<Linked> linked = co_await link_with(link.peer(), address);
         if (stopping_) co_return;
-        if (peer) {
-            retry = retry_min;
+        if (linked) {
             said.clear();
-            hand_over(link, std::move(connection), peer->process);
+            const uint64_t began_ns = monotonic_ns();
+            hand_over(link, std::move(linked->connection), linked->process);
             co_await link.idle();
-            continue;
+            // One that breaks at once, again and again, is no better than none.
+            if (std::chrono::nanoseconds(monotonic_ns() - began_ns) > retry_max) {
+                retry = retry_min;
+                continue;
+            }
+        } else {
+            std::string reason = log::describe(linked.error());
+            troubles_[link.peer()] = log::explain(linked.error());
+            if (reason != said) log::warning("fabric: no link with host {} at {}: {}", link.name(), address, reason);
+            said = std::move(reason);
         }
-        std::string reason = log::describe(peer.error());
-        troubles_[link.peer()] = log::explain(peer.error());
-        if (reason != said) log::warning("fabric: no link with host {} at {}: {}", link.name(), address, reason);
-        said = std::move(reason);
         co_await pause(retry);
         retry = std::min<std::chrono::nanoseconds>(retry * 2, retry_max);
     }
+}
+
+// Over the best transport that both have.
+Task<Result<LinkedFabric::Linked>> LinkedFabric::link_with(HostId host, std::string address) {
+    std::unique_ptr<Connection> connection = transport_->open(address);
+    Deadline deadline(*Loop::current(), *connection, handshakes_);
+    Result<Handshake::Met> met = fail(Errc::unavailable);
+    Result<Linked> moved = fail(Errc::unsupported);
+    if (const Result<> connected = co_await connection->connect(); !connected)
+        met = fail(connected.error());
+    else
+        met = co_await handshake_.connect(*connection, host);
+    if (met && !met->offers.empty()) {
+        moved = co_await move(host, met->offers);
+        const Decision decision = moved ? Decision::has_moved : Decision::stays;
+        if (const Result<> told = co_await Handshake::decide(*connection, decision); !told && !moved)
+            met = fail(told.error());
+    }
+    co_await deadline.end();
+    if (moved) co_return std::move(*moved);
+    CO_TRY_VOID(met);
+    co_return Linked{.connection = std::move(connection), .process = met->peer.process};
+}
+
+// Errors: unsupported (they have none in common); as Handshake::connect().
+Task<Result<LinkedFabric::Linked>> LinkedFabric::move(HostId host, const std::vector<Offer>& offers) {
+    std::string reason;
+    Result<Linked> moved = fail(Errc::unsupported);
+    for (const auto& upgrade : upgrades_) {
+        const auto offer = std::ranges::find(offers, upgrade->kind(), &Offer::kind);
+        if (offer == offers.end()) continue;
+        const std::optional<std::string> address = upgrade->address_in(offer->text);
+        if (!address) continue;
+        std::unique_ptr<Connection> connection = upgrade->open(*address);
+        Deadline deadline(*Loop::current(), *connection, handshakes_, move_max);
+        Result<> done = co_await connection->connect();
+        if (done) {
+            const Result<Handshake::Met> met = co_await handshake_.connect(*connection, host);
+            if (met) moved = Linked{.connection = std::move(connection), .process = met->peer.process};
+            done = met ? Result<>() : fail(met.error());
+        }
+        co_await deadline.end();
+        if (moved) break;
+        reason = std::string(tarn::name_of(upgrade->kind())) + ": " + log::describe(done.error());
+    }
+    if (std::exchange(stays_[host], reason) != reason && !reason.empty())
+        log::warning("fabric: the link with host {} stays on {}; over {}", name_of(host),
+                     tarn::name_of(transport_->kind()), reason);
+    co_return moved;
 }
 
 // If each of two hosts believes that the other must connect, none does. So a host that waits for a peer also asks it.

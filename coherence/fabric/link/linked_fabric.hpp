@@ -24,6 +24,8 @@ class LinkedFabric : public Fabric {
   public:
     LinkedFabric(LinkedFabricConfiguration configuration, std::unique_ptr<Transport> transport, Receiver& receiver);
 
+    // Before start(): links move to it where both hosts have it. The best comes first.
+    void add_upgrade(std::unique_ptr<Transport> transport);
     // Starts connecting and accepting; from then on the receiver is called. On the first shard.
     void start();
     // Ends all links; the tasks end with their loops. On the first shard.
@@ -34,6 +36,8 @@ class LinkedFabric : public Fabric {
     void uncork() override;
     uint64_t received_count(protocol::MessageKind kind) const override;
     bool linked(HostId to) const override { return links_[to] && links_[to]->up(); }
+    // Of another host.
+    LinkStatus link_status(HostId of) const { return links_[of]->status(); }
     bool congested(HostId to) const override { return links_[to] && links_[to]->congested(); }
     // That are on this shard, whether they are up or not.
     size_t links_on(const Loop& shard) const;
@@ -46,21 +50,29 @@ class LinkedFabric : public Fabric {
     Task<Result<std::string>> call(HostId to, CallKind kind, std::string request) override;
 
   private:
-    Task<> accept_all();
+    Task<> accept_all(Transport& transport);
     Task<> meet(std::unique_ptr<Connection> connection);
     void hand_over(Link& link, std::unique_ptr<Connection> connection, Process process);
     Loop& shard_for(const Link& link, const Connection& connection) const;
     Task<> pause(std::chrono::nanoseconds duration);
+    struct Linked {
+        std::unique_ptr<Connection> connection;
+        Process process;
+    };
     Task<> keep_connected(Link& link, std::string address);
+    Task<Result<Linked>> link_with(HostId host, std::string address);
+    Task<Result<Linked>> move(HostId host, const std::vector<Offer>& offers);
     Task<> ask_the_absent(Link& link, std::string address);
     Task<Result<>> compare_lists(std::string address);
 
     const LinkedFabricConfiguration configuration_;
     const std::unique_ptr<Transport> transport_;
+    std::vector<std::unique_ptr<Transport>> upgrades_;
     Handshake handshake_;
     PerLoop<Link::Corked> corked_;
     std::array<std::unique_ptr<Link>, hosts_max> links_;
     std::array<std::string, hosts_max> troubles_;  // why the last attempt to link failed
+    std::array<std::string, hosts_max> stays_;     // why a link did not move, as last logged
     bool stopping_ = false;
     std::vector<Timer*> pauses_;
     std::vector<Connection*> handshakes_;  // under way

@@ -16,17 +16,21 @@ RecordReader::~RecordReader() {
 }
 
 Task<Result<>> RecordReader::read_all() {
+    size_t rest_bytes = 0;  // of the last result that were not taken
     for (size_t taken = 0; !ended_;) {
         const std::span page_rest(page_ ? page_ + page_filled_ : nullptr, page_ ? page_size - page_filled_ : 0);
         CO_TRY(const Channel::Received received, co_await channel_.receive(page_rest, taken));
         ++receive_count_;
+        link_.count_bytes(received.page_bytes + received.bytes.size() - rest_bytes);
         taken = 0;
         if (page_) {
             page_filled_ += received.page_bytes;
+            rest_bytes = received.bytes.size();
             if (page_filled_ < page_size) continue;
             CO_TRY_VOID(deliver());
         }
         CO_TRY(taken, co_await take(received.bytes));
+        rest_bytes = received.bytes.size() - taken;
     }
     co_return fail(Errc::closed);
 }

@@ -8,8 +8,9 @@
 // receive() returns a view of the channel's own memory; for shared memory that is the ring the peer writes into. If the
 // caller passes a page, what comes next goes straight into the page.
 //
-// A new transport is a folder beside tcp/, a Network in the conformance test, and its form of address in the
-// configuration. A host has one transport, which daemon/process/node.cpp makes.
+// A new transport is a folder beside tcp/, a Network in the conformance test, and its number below. Hosts find each
+// other over TCP; once they know each other, a link moves to the best transport that both have (LinkedFabric).
+// daemon/process/node.cpp makes those of a host.
 #pragma once
 
 #include <array>
@@ -26,6 +27,17 @@
 #include "utils/task.hpp"
 
 namespace tarn {
+
+// As hosts say it to each other.
+enum class TransportKind : uint8_t { tcp = 0, shm = 1, in_process = 255 };
+constexpr const char* name_of(TransportKind kind) {
+    switch (kind) {
+        case TransportKind::tcp: return "tcp";
+        case TransportKind::shm: return "shm";
+        case TransportKind::in_process: break;
+    }
+    return "in process";
+}
 
 // Used on the loop that it was made for. One sender and one receiver at a time.
 class Channel {
@@ -73,6 +85,7 @@ class Connection {
     // Ends waiting tasks at once, with cancelled, even if a break is not noticed.
     virtual void cancel() = 0;
 
+    virtual TransportKind kind() const = 0;
     // The other end: peer_name() for the log; origin() is the same for all connections from one network.
     using Origin = std::array<uint8_t, 16>;
     virtual std::string peer_name() const = 0;
@@ -94,6 +107,14 @@ class Transport {
     virtual Task<Result<std::unique_ptr<Connection>>> accept() = 0;
     virtual std::unique_ptr<Connection> open(const std::string& address) = 0;
     virtual void stop() = 0;
+
+    virtual TransportKind kind() const = 0;
+    // What another host needs to know to open a connection to this one, in at most offer_size_max bytes; empty: it must
+    // be configured.
+    virtual std::string offer() const { return {}; }
+    // For open(): what another host's transport of this kind has offered. None: it cannot be reached from here.
+    virtual std::optional<std::string> address_in(const std::string& /*offer*/) const { return std::nullopt; }
+    static constexpr size_t offer_size_max = 255;
 };
 
 }  // namespace tarn

@@ -7,11 +7,13 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <vector>
 
 #include "coherence/fabric/transport/shm/segment.hpp"
 #include "coherence/fabric/transport/shm/shm_channel.hpp"
 #include "tiers/page.hpp"
+#include "utils/file_text.hpp"
 #include "utils/unix_socket.hpp"
 
 namespace tarn {
@@ -19,6 +21,11 @@ namespace tarn {
 namespace {
 
 constexpr std::byte memory_follows{'M'};
+
+// The same for all processes of a machine until it boots anew, in containers, too. Empty: it is not known.
+std::string machine_id() {
+    return text_of("/proc/sys/kernel/random/boot_id");
+}
 
 Result<> check_peer(int socket) {
     TRY(const ucred peer, peer_of(socket));
@@ -111,6 +118,7 @@ class ShmConnection final : public Connection {
         is_cut_ = true;
         if (socket_) Loop::current()->cancel_fd(socket_.get());
     }
+    TransportKind kind() const override { return TransportKind::shm; }
     std::string peer_name() const override {
         const Result<ucred> peer = peer_of(socket_.get());
         return peer ? fmt::format("process {} of user {}", peer->pid, peer->uid) : "a local process";
@@ -140,6 +148,16 @@ class ShmConnection final : public Connection {
 Result<std::unique_ptr<Transport>> ShmTransport::listen(const std::string& path) {
     TRY(UniqueFd listener, listen_unix(path, 0600, hosts_max * 2));
     return std::unique_ptr<Transport>(new ShmTransport(path, std::move(listener)));
+}
+
+std::string ShmTransport::offer() const {
+    return machine_id() + std::filesystem::absolute(path_).string();
+}
+
+std::optional<std::string> ShmTransport::address_in(const std::string& offer) const {
+    const std::string machine = machine_id();
+    if (machine.empty() || !offer.starts_with(machine)) return std::nullopt;
+    return offer.substr(machine.size());
 }
 
 ShmTransport::~ShmTransport() {

@@ -22,6 +22,9 @@ class ShmTransport final : public Transport {
     Task<Result<std::unique_ptr<Connection>>> accept() override;
     std::unique_ptr<Connection> open(const std::string& path) override;
     void stop() override { Loop::current()->cancel_fd(listener_.get()); }
+    TransportKind kind() const override { return TransportKind::shm; }
+    std::string offer() const override;
+    std::optional<std::string> address_in(const std::string& offer) const override;
 
   private:
     ShmTransport(std::string path, UniqueFd listener) : path_(std::move(path)), listener_(std::move(listener)) {}

@@ -60,6 +60,7 @@ class TcpConnection final : public Connection {
         is_cut_ = true;
         if (fd_) Loop::current()->cancel_fd(fd_.get());
     }
+    TransportKind kind() const override { return TransportKind::tcp; }
     std::string peer_name() const override { return tarn::peer_name(fd_.get()); }
     // The address without the port, IPv4 mapped into IPv6. Of IPv6 only the prefix: one machine may have a whole
     // network.

@@ -24,6 +24,7 @@ class TcpTransport final : public Transport {
     Task<Result<std::unique_ptr<Connection>>> accept() override;
     std::unique_ptr<Connection> open(const std::string& address) override;
     void stop() override { Loop::current()->cancel_fd(listener_.get()); }
+    TransportKind kind() const override { return TransportKind::tcp; }
 
   private:
     TcpTransport(UniqueFd listener, Resolve resolve) : listener_(std::move(listener)), resolve_(resolve) {}
