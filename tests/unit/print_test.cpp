@@ -98,9 +98,9 @@ TEST(Print, links_are_shown_with_what_carries_them_and_how_much) {
     std::vector<std::string> words;
     for (std::string word; lines >> word;) words.push_back(word);
     const std::vector<std::string> expected{
-        "links",   "host", "transport", "round", "trip", "messages", "to", "from", "bytes", "to",  "from",
-        "retries", "b",    "shm",       "12",    "us",   "3",        "4",  "1.0",  "MiB",   "2.0", "MiB",
-        "2",       "c",    "none",      "-",     "0",    "0",        "0",  "B",    "0",     "B",   "0"};
+        "links",   "host", "transport", "round", "trip", "messages", "to", "from", "bytes", "to", "from",
+        "retries", "b",    "shm",       "12",    "us",   "3",        "4",  "1",    "MiB",   "2",  "MiB",
+        "2",       "c",    "none",      "-",     "0",    "0",        "0",  "B",    "0",     "B",  "0"};
     EXPECT_EQ(words, expected);
 }
 

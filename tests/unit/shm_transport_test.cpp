@@ -153,6 +153,53 @@ TEST_F(ShmTransportTest, wake_ups_without_end_do_no_harm) {
     close(*channel);
 }
 
+// A record that fills the ring is not whole yet; the rest needs room.
+TEST_F(ShmTransportTest, what_fills_the_ring_and_is_not_taken_makes_room_for_more) {
+    const std::unique_ptr<Segment> theirs = std::move(*Segment::create());
+    const UniqueFd socket = stranger();
+    const std::unique_ptr<Channel> channel = join(socket, *theirs);
+    RingWriter writer(theirs->outgoing());
+    const std::vector<std::byte> bytes(Segment::ring_bytes, std::byte{3});
+    ASSERT_EQ(writer.write(bytes), bytes.size());
+    size_t received = 0;
+    const auto receive_twice = [&]() -> Task<> {
+        for (unsigned time = 0; time < 2; ++time) {
+            const auto more = co_await channel->receive({}, 0);
+            received = more ? more->bytes.size() : 0;
+        }
+    };
+    Gate receiving;
+    receiving.spawn(receive_twice());
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_EQ(received, bytes.size());
+    EXPECT_EQ(writer.write(std::span(bytes).first(10)), 10u);
+    loop_->run_until_done(turns(*loop_));
+    EXPECT_EQ(received, bytes.size() + 10);
+    channel->shut_down();
+    loop_->run_until_done(receiving.close());
+    close(*channel);
+}
+
+TEST_F(ShmTransportTest, who_waits_for_room_is_woken_once_there_is_some) {
+    const std::unique_ptr<Segment> theirs = std::move(*Segment::create());
+    const UniqueFd socket = stranger();
+    const std::unique_ptr<Channel> channel = join(socket, *theirs);
+    RingWriter writer(theirs->outgoing());
+    const std::vector<std::byte> bytes(Segment::ring_bytes);
+    ASSERT_EQ(writer.write(bytes), bytes.size());
+    ASSERT_TRUE(writer.begin_wait());
+    std::byte wake{};
+    ASSERT_EQ(loop_->run_until_done(channel->receive({}, 0))->bytes.size(), bytes.size());
+    EXPECT_EQ(::recv(socket.get(), &wake, 1, MSG_DONTWAIT), -1);
+    Gate receiving;
+    const auto take = [&]() -> Task<> { (void)co_await channel->receive({}, 100); };
+    receiving.spawn(take());
+    EXPECT_EQ(::recv(socket.get(), &wake, 1, MSG_DONTWAIT), 1);
+    channel->shut_down();
+    loop_->run_until_done(receiving.close());
+    close(*channel);
+}
+
 // Each on a loop of its own, and most of the time asleep.
 TEST_F(ShmTransportTest, who_sleeps_is_woken) {
     constexpr unsigned rounds = 2000;

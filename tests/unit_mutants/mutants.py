@@ -9,9 +9,15 @@ CHECKS = {
     "coherence/cache/inbox.cpp": "CacheLinks.*:RecoveringHome.*:WalksOverStripes.*",
     "coherence/executor/executor.cpp": "CacheLinks.*",
     "coherence/fabric/link/authentication.cpp": "Authentication.*:LinkTest.*",
-    "coherence/fabric/link/handshake.cpp": "PlayedPeerTest.*:PlayedAcceptor.*:LinkTest.*",
-    "coherence/fabric/link/link.cpp": "LinkTest.*:PlayedPeerListens.*",
+    "coherence/fabric/link/handshake.cpp": "PlayedPeerTest.*:PlayedAcceptor.*:LinkTest.*:LinkUpgrade.*",
+    "coherence/fabric/link/link.cpp": "LinkTest.*:PlayedPeerListens.*:LinkUpgrade.what*",
+    "coherence/fabric/link/linked_fabric.cpp": "LinkUpgrade.*",
+    "coherence/fabric/link/offers.cpp": "Offers.*",
     "coherence/fabric/link/record_reader.cpp": "PlayedPeerTest.*",
+    "coherence/fabric/transport/shm/ring.hpp": "Shm*",
+    "coherence/fabric/transport/shm/segment.cpp": "Shm*",
+    "coherence/fabric/transport/shm/shm_channel.cpp": "Shm*",
+    "coherence/fabric/transport/shm/shm_transport.cpp": "Shm*:LinkUpgrade.*",
     "coherence/flush/flusher.cpp": "CacheLinks.*:HomeOnDevice.*:Cached.*:AdoptedHost.a_session*",
     "coherence/home_store/eviction.cpp": "CacheLinks.*",
     "coherence/home_store/older_copies.cpp": "PagesOfZeros.*:OlderCopiesHere.*",
@@ -2320,5 +2326,89 @@ MUTANTS = [
     }),
     ("coherence/home_store/older_copies.cpp", "    co_return «all_said»;", {
         "who did not answer counts as if it kept nothing": "true",
+    }),
+
+    # Shared memory: what the process at the other end may write, and who wakes whom.
+    ("coherence/fabric/transport/shm/ring.hpp", "is_broken_ = is_broken_ || «taken - taken_ > written_ - taken_»;", {
+        "a reader may take what was not written": "false",
+        "a reader takes back what it had taken": "taken > written_",
+    }),
+    ("coherence/fabric/transport/shm/ring.hpp", "|| «written - taken_ > memory_.size()» || written", {
+        "a writer may write more than there is room for": "false",
+    }),
+    ("coherence/fabric/transport/shm/ring.hpp", "|| «written - taken_ < seen_»;", {
+        "a writer takes back what it had written": "false",
+    }),
+    ("coherence/fabric/transport/shm/ring.hpp", "        if («seems >= wanted») return seems;", {
+        "a full ring is believed to be full for ever": "true",
+    }),
+    ("coherence/fabric/transport/shm/ring.hpp", "return «room(1) == 0» && !is_broken_;", {
+        "a writer that is about to sleep does not look once more": "true",
+    }),
+    ("coherence/fabric/transport/shm/ring.hpp", "return «bytes().size() == known» && !is_broken_;", {
+        "a reader that is about to sleep does not look once more": "true",
+        "a reader sleeps only while it has nothing": "bytes().empty()",
+    }),
+    ("coherence/fabric/transport/shm/segment.cpp", "    if («seals < 0 || (seals & size_seals) != size_seals»)", {
+        "memory whose size can change is mapped": "false",
+        "memory that can be cut off is mapped": "seals < 0 || (seals & F_SEAL_GROW) == 0",
+    }),
+    ("coherence/fabric/transport/shm/segment.cpp", "if («status.st_size != static_cast<off_t>(size_bytes)»)", {
+        "memory that is too small is mapped": "false",
+    }),
+    ("coherence/fabric/transport/shm/segment.cpp", "if («(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0»)", {
+        "memory that cannot be written is tried": "false",
+    }),
+    ("coherence/fabric/transport/shm/shm_channel.cpp", "    «if (known_ == reader_.size()) spill();»", {
+        "a record longer than the ring waits for ever": "",
+    }),
+    ("coherence/fabric/transport/shm/shm_channel.cpp", "    «if (count > 0 && reader_.must_wake_writer()) wake_peer();»", {
+        "who waits for room is not woken": "",
+    }),
+    ("coherence/fabric/transport/shm/shm_channel.cpp", "    «if (count > 0 && writer_.must_wake_reader()) wake_peer();»", {
+        "who waits for bytes is not woken": "",
+    }),
+    ("coherence/fabric/transport/shm/shm_channel.cpp", "if (!events || «received == 0» || (received < 0", {
+        "the end of the socket is not the end": "false",
+    }),
+    ("coherence/fabric/transport/shm/shm_channel.cpp", "const size_t count = «is_over_ ? 0 : writer_.write(bytes)»;", {
+        "bytes go into a ring that nobody reads any more": "writer_.write(bytes)",
+    }),
+    ("coherence/fabric/transport/shm/shm_transport.cpp", "if (byte != memory_follows || «passed.size() != 1»)", {
+        "a connection may begin without memory, or with several": "passed.empty()",
+    }),
+    ("coherence/fabric/transport/shm/shm_transport.cpp", "if («byte != memory_follows» || passed", {
+        "a connection may begin with any byte": "false",
+    }),
+    ("coherence/fabric/transport/shm/shm_transport.cpp", "if («machine.empty() || !offer.starts_with(machine)») return", {
+        "a host of another machine is looked for here": "machine.empty()",
+    }),
+    ("coherence/fabric/link/offers.cpp", "if («bytes.size() < 2 + size») return fail", {
+        "an offer may be cut off": "bytes.size() < 2",
+    }),
+    ("coherence/fabric/link/offers.cpp", "        if («kind == TransportKind::shm») offers", {
+        "offers of unknown kinds are kept": "true",
+    }),
+    ("coherence/fabric/link/linked_fabric.cpp", "if (!stopping_ && «!met->has_moved») hand_over", {
+        "a link comes up over both": "true",
+    }),
+    ("coherence/fabric/link/linked_fabric.cpp", "    «if (moved) co_return std::move(*moved);»", {
+        "a link that has moved comes up where it was": "",
+    }),
+    ("coherence/fabric/link/linked_fabric.cpp", "const Decision decision = «moved ? Decision::has_moved : Decision::stays»;", {
+        "who stays says that it has moved": "Decision::has_moved",
+    }),
+    ("coherence/fabric/link/linked_fabric.cpp",
+     "if («std::chrono::nanoseconds(monotonic_ns() - began_ns) > retry_max») {", {
+        "a link that breaks at once is made again at once": "true",
+    }),
+    ("coherence/fabric/link/handshake.cpp", "    «if (met.offers.empty()) CO_TRY_VOID(co_await decide(connection, Decision::stays));»", {
+        "who has nothing to decide on is silent": "",
+    }),
+    ("coherence/fabric/link/handshake.cpp", "    if («size > offers_size_max») co_return", {
+        "offers may be of any size": "false",
+    }),
+    ("coherence/fabric/link/handshake.cpp", "const bool we_offer = «!offers_.empty() && connection.kind() == TransportKind::tcp»;", {
+        "offers are made over what was offered": "!offers_.empty()",
     }),
 ]

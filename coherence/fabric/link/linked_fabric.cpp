@@ -177,7 +177,7 @@ Task<> LinkedFabric::meet(std::unique_ptr<Connection> connection) {
     if (!met) {
         // Anybody who reaches the port may claim to be a host: the error is shown only while that host has no link.
         if (claimed != no_host) troubles_[claimed] = log::explain(met.error());
-        if (met.error().code == Errc::unavailable) co_return;  // already logged
+        if (met.error().code == Errc::unavailable || stopping_) co_return;  // already logged, or no news
         if (const std::optional<std::string> left_out = refusals_.admit())
             log::warning("fabric: refused a connection from {}: {}{}", name, log::describe(met.error()), *left_out);
         co_return;
@@ -192,8 +192,10 @@ void LinkedFabric::hand_over(Link& link, std::unique_ptr<Connection> connection,
 }
 
 // Where the kernel takes in what the peer sends, so that nothing has to cross CPUs. Of several shards there, each gets
-// its part of the peers.
+// its part of the peers. Over shared memory both ends choose the same one, as each wakes the other.
 Loop& LinkedFabric::shard_for(const Link& link, const Connection& connection) const {
+    if (connection.kind() == TransportKind::shm)
+        return *configuration_.shards[(configuration_.self + link.peer()) % configuration_.shards.size()];
     const std::optional<unsigned> cpu = connection.incoming_cpu();
     std::vector<Loop*> there;
     for (Loop* const shard : configuration_.shards)
@@ -271,7 +273,7 @@ Task<Result<LinkedFabric::Linked>> LinkedFabric::move(HostId host, const std::ve
         if (moved) break;
         reason = std::string(tarn::name_of(upgrade->kind())) + ": " + log::describe(done.error());
     }
-    if (std::exchange(stays_[host], reason) != reason && !reason.empty())
+    if (!stopping_ && std::exchange(stays_[host], reason) != reason && !reason.empty())
         log::warning("fabric: the link with host {} stays on {}; over {}", name_of(host),
                      tarn::name_of(transport_->kind()), reason);
     co_return moved;

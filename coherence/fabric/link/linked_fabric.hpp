@@ -1,4 +1,5 @@
-// LinkedFabric: the fabric as links to all other hosts, over one transport.
+// LinkedFabric: the fabric as links to all other hosts. Hosts meet over one transport; before a link comes up it moves
+// to a better one that both have, or stays (docs/fabric.md).
 //
 // Each pair of hosts has one link; the host with the higher id connects, the other accepts. Links are made in the
 // background and made again when they break. Made by the daemon; called by the cache and the catalog as a Fabric.

@@ -19,8 +19,8 @@ std::string encode(std::span<const Offer> offers) {
 Result<std::vector<Offer>> decode_offers(std::string_view bytes) {
     std::vector<Offer> offers;
     while (!bytes.empty()) {
-        const size_t size = bytes.size() < 2 ? SIZE_MAX : static_cast<uint8_t>(bytes[1]);
-        if (size > bytes.size() - 2) return fail(Errc::protocol, 0, "fabric.handshake: an offer that is cut off");
+        const size_t size = bytes.size() < 2 ? 0 : static_cast<uint8_t>(bytes[1]);
+        if (bytes.size() < 2 + size) return fail(Errc::protocol, 0, "fabric.handshake: an offer that is cut off");
         const auto kind = static_cast<TransportKind>(bytes[0]);
         if (kind == TransportKind::shm) offers.push_back({.kind = kind, .text = std::string(bytes.substr(2, size))});
         bytes.remove_prefix(2 + size);

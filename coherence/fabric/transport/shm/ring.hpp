@@ -62,7 +62,7 @@ class RingWriter {
     bool is_broken() const { return is_broken_; }
 
     // After a write: whether the reader may sleep. It is told so once.
-    [[nodiscard]] bool must_wake_reader() {
+    [[nodiscard]] bool must_wake_reader() const {
         thread_fence(std::memory_order_seq_cst);
         return memory_.words->reader_waits.load(std::memory_order_relaxed) != 0 &&
                memory_.words->reader_waits.exchange(0, std::memory_order_relaxed) != 0;
@@ -73,7 +73,7 @@ class RingWriter {
         thread_fence(std::memory_order_seq_cst);
         return room(1) == 0 && !is_broken_;
     }
-    void end_wait() { memory_.words->writer_waits.store(0, std::memory_order_relaxed); }
+    void end_wait() const { memory_.words->writer_waits.store(0, std::memory_order_relaxed); }
 
   private:
     const RingMemory memory_;
@@ -105,7 +105,7 @@ class RingReader {
     uint64_t size() const { return memory_.size(); }
 
     // After take(): whether the writer may sleep. It is told so once.
-    [[nodiscard]] bool must_wake_writer() {
+    [[nodiscard]] bool must_wake_writer() const {
         thread_fence(std::memory_order_seq_cst);
         return memory_.words->writer_waits.load(std::memory_order_relaxed) != 0 &&
                memory_.words->writer_waits.exchange(0, std::memory_order_relaxed) != 0;
@@ -116,7 +116,7 @@ class RingReader {
         thread_fence(std::memory_order_seq_cst);
         return bytes().size() == known && !is_broken_;
     }
-    void end_wait() { memory_.words->reader_waits.store(0, std::memory_order_relaxed); }
+    void end_wait() const { memory_.words->reader_waits.store(0, std::memory_order_relaxed); }
 
   private:
     const RingMemory memory_;
